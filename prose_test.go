@@ -35,13 +35,6 @@ var unclear = map[string]int{
 	"docs/manual.md":       104,
 	"docs/performance.md":  3,
 	"internal/jailinit":    19,
-	"sandbox":              22,
-	"sandbox/attach":       15,
-	"sandbox/capture":      4,
-	"sandbox/containers":   7,
-	"sandbox/foreign":      4,
-	"sandbox/jail":         3,
-	"sandbox/rules":        2,
 }
 
 func TestSentencesNameWhatTheyAreAbout(t *testing.T) {

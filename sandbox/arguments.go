@@ -10,14 +10,13 @@ const (
 	argumentsMost = 16   // kept of it
 )
 
-// left stands for what is left out of an argument.
+// left replaces a removed part of an argument.
 const left = "..."
 
-// plainArguments splits what /proc says of a command into its arguments, and
-// leaves out what looks like a secret, since they are kept in the log: users,
-// passwords and queries in URLs, what follows a header, user, token or password
-// option, all behind the first word of a longer text. One that looks like nothing
-// of that sort attachments.
+// plainArguments splits a command line of /proc into arguments, and removes text that looks like a secret,
+// because arguments are kept in the log: users, passwords and queries of URLs; the value of a header, user,
+// token or password option; everything behind the first word of a longer text. A secret that looks like
+// ordinary text stays.
 func plainArguments(text []byte) (argv []string) {
 	before := ""
 	for arg := range bytes.SplitSeq(bytes.TrimRight(text, "\x00"), []byte{0}) {
@@ -30,7 +29,7 @@ func plainArguments(text []byte) (argv []string) {
 	return argv
 }
 
-// plainArgument is what is kept of the argument that stands behind another.
+// plainArgument returns arg without secrets. before is the argument in front of arg.
 func plainArgument(before, arg string) string {
 	if announces(before, arg) || looksSecret(arg) {
 		return left
@@ -55,12 +54,11 @@ func plainArgument(before, arg string) string {
 	return arg
 }
 
-// secretLetters are options of curl, wget, git and others behind which users,
-// passwords, headers, cookies and bodies stand.
+// secretLetters are options of curl, wget, git and others whose values are users, passwords, headers, cookies
+// or bodies.
 const secretLetters = "-u -H -b -d"
 
-// announces reports whether an option says that the argument behind it is not to
-// be seen.
+// announces reports whether an option's value may be a secret.
 func announces(option, arg string) bool {
 	switch {
 	case !strings.HasPrefix(option, "-") || strings.Contains(option, "="):
@@ -81,7 +79,7 @@ func secretName(name string) bool {
 	return false
 }
 
-// looksSecret knows the beginnings of common tokens.
+// looksSecret reports whether arg begins like a common token.
 func looksSecret(arg string) bool {
 	for _, start := range []string{"sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "eyJ", "npm_", "pypi-"} {
 		if strings.HasPrefix(arg, start) {
@@ -91,7 +89,7 @@ func looksSecret(arg string) bool {
 	return false
 }
 
-// plainURL is a URL without its user, password, query and fragment.
+// plainURL returns a URL without user, password, query and fragment.
 func plainURL(text string) string {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {

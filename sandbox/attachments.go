@@ -7,32 +7,30 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A Stay is one network that a sandbox has handed in, for as long as somebody is
-// there for it. Its name stands for a listener: whoever comes by that, and
-// nobody else, is the sandbox.
+// An Attachment is one network that a sandbox has attached. [Attachment.Listener] is the listener of the
+// network's peers, and every peer of that listener is the sandbox.
 type Attachment struct {
 	Sandbox policy.Sandbox
 	ID      uint32
 }
 
-// attachmentPrefix begins the names of attachments, and of no listener that a configuration
-// can have.
+// attachmentPrefix begins the listener names of attachments. No configured listener can begin with it.
 const attachmentPrefix = "attachment#"
 
-// Listener is the name that peers of the attached come by.
+// Listener returns the listener name of the attachment's peers.
 func (s *Attachment) Listener() string {
 	return attachmentPrefix + strconv.FormatUint(uint64(s.ID), 10)
 }
 
-// attachments are those of a directory. The zero value has none.
+// attachments are the attachments of a directory. The zero value has none.
 type attachments struct {
 	mu   sync.RWMutex // guards what follows
 	last uint32
 	open map[string]*Attachment
 }
 
-// Admit has peers of the listener that the attached names be who, until Dismiss. The
-// sandbox has to be known at each time that a peer comes, too.
+// Attach makes peers of a new attachment the sandbox, until Detach. While sandboxes are listed, the sandbox has
+// to be listed, too.
 func (d *Directory) Attach(who policy.Sandbox) *Attachment {
 	d.attachments.mu.Lock()
 	defer d.attachments.mu.Unlock()
@@ -49,7 +47,7 @@ func (d *Directory) Attach(who policy.Sandbox) *Attachment {
 	return s
 }
 
-// Dismiss has peers of the attached be nobody from now on.
+// Detach makes peers of the attachment unknown.
 func (d *Directory) Detach(s *Attachment) {
 	d.attachments.mu.Lock()
 	defer d.attachments.mu.Unlock()
@@ -59,8 +57,8 @@ func (d *Directory) Detach(s *Attachment) {
 // Listed reports whether the configuration names the sandbox.
 func (d *Directory) Listed(name string) bool { return d.known.Load().byName[name] != nil }
 
-// Expects reports whether somebody may still come as the sandbox with that name: the
-// configuration names it, nobody needs to be named, or a network of its is there.
+// Expects reports whether a peer may come as the sandbox with that name: the sandbox is listed, is [Default],
+// or has an attachment.
 func (d *Directory) Expects(name string) bool {
 	return name == Default || d.Listed(name) || d.attachments.has(name)
 }
@@ -76,8 +74,8 @@ func (s *attachments) has(name string) bool {
 	return false
 }
 
-// identify returns whose attached a peer comes by. What it claims counts only against
-// it.
+// identify returns the sandbox whose attachment a peer comes from. A claim of another name makes the peer
+// unknown.
 func (s *attachments) identify(r *register, p *Peer) (policy.Sandbox, error) {
 	s.mu.RLock()
 	attached := s.open[p.Listener]
@@ -93,26 +91,26 @@ func (s *attachments) identify(r *register, p *Peer) (policy.Sandbox, error) {
 	return attached.Sandbox, nil
 }
 
-// A Attacher is who hands a network in.
+// An Attacher is a client that attaches a network.
 type Attacher struct {
 	Listener string // the socket, as configured
 	UID      uint32
 	Name     string // the sandbox that it says it is; may be empty
 
-	// Host is set where the visitor is root or the daemon's own user, and in the
-	// daemon's own network: then it is believed.
+	// Host is set for root and for the daemon's own user, in the daemon's own network. The daemon believes the
+	// name that such a client gives.
 	Host bool
 
-	// Container is the one that the visitor is in, or whose network it hands in, or nil.
+	// Container is the container of the client or of the attached process, or nil.
 	Container *Container
 
 	Network uint64 // that it has come from, by the kernel's number
 }
 
-// Enter returns the sandbox that a visitor is, or [ErrUnknown]: the one whose own
-// socket it has come by, and by that alone; else who it says it is, where it is
-// believed; else the one whose container it is in; else the one that its user is; else,
-// where none are listed, [Default]. A user and a container that are given narrow that.
+// IdentifyAttacher returns the sandbox of a client that attaches a network, or [ErrUnknown]. The first of these
+// decides: the sandbox whose own socket the client uses; the name that a client of the host gives; the client's
+// container; the client's user; [Default], if no sandboxes are listed. A sandbox that lists users or containers
+// accepts no other clients at its own socket.
 func (d *Directory) IdentifyAttacher(v Attacher) (policy.Sandbox, error) {
 	r := d.known.Load()
 	who, err := r.attacher(v)
@@ -125,9 +123,9 @@ func (d *Directory) IdentifyAttacher(v Attacher) (policy.Sandbox, error) {
 	return who, err
 }
 
-// MayAttach says, before anything was handed in, why a visitor can be no sandbox. Nil is not
-// yet a yes: the host's own have to say which one they are, and which container is behind a visitor is seen
-// by what it hands in.
+// MayAttach returns an error if a client can be no sandbox, before the client has sent a request. Nil does not
+// mean that it is one: a client of the host gives its name with the request, and the container follows from the
+// attached process.
 func (d *Directory) MayAttach(v Attacher) error {
 	if v.Host || len(d.known.Load().docker) > 0 {
 		return nil

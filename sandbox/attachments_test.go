@@ -62,7 +62,7 @@ func TestAStayIsItsSandboxAsLongAsItIsThere(t *testing.T) {
 	is("there", by, "web")
 	is("with a token that nobody asks for", with(by, "web", "x"), "web")
 	is("with another's name", with(by, "other", "x"), "")
-	is("by the door itself", Peer{Listener: "unix:/web"}, "")
+	is("by the listener of attachments itself", Peer{Listener: "unix:/web"}, "")
 	is("with its name, elsewhere", with(Peer{Listener: "shared"}, "web", ""), "")
 	other := d.Attach(policy.Sandbox{Name: "web"})
 	if other.ID == s.ID {

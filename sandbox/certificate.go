@@ -7,9 +7,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// CertificateNames returns the names that a verified client certificate gives
-// its holder: DNS names that are canonical, and SPIFFE IDs (its URIs of that
-// scheme). Other kinds of names, wildcards and the common name are none.
+// CertificateNames returns the names in a verified client certificate: canonical DNS names, and SPIFFE IDs
+// (URIs of that scheme). Wildcards, the common name and other kinds of names do not count.
 func CertificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, dns := range cert.DNSNames {

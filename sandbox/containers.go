@@ -8,31 +8,30 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A Container runs, as its engine says. It does not change.
+// A Container is a running container, as its engine describes it. It is never changed.
 type Container struct {
 	*policy.Container
 	Labels map[string]string
 	PID    int // of its first process, as the engine sees it
 }
 
-// An Engine says which containers run. It is safe for concurrent use.
+// An Engine knows the running containers. It is safe for concurrent use.
 type Engine interface {
-	// At returns the container that has an address, or nil. expected is set where nobody but
-	// a container can have the address.
+	// At returns the container with an address, or nil. expected is set if only containers can have the address.
 	At(netip.Addr) (k *Container, expected bool)
-	// Await waits until it is known which container has an address that only containers have.
+	// Await waits until the container of such an address is known, or the engine fails.
 	Await(context.Context, netip.Addr)
-	// Behind returns the container that a process is in, or nil. It may wait for the engine.
+	// Behind returns the container of a process, or nil. It may wait for the engine.
 	Behind(pid int) *Container
-	// Trouble is why the engine cannot be asked, or nil.
+	// Trouble returns why the engine cannot be asked, or nil.
 	Trouble() error
 }
 
-// SetEngine has peers be known by their containers, too.
+// SetEngine lets the directory identify peers by their containers, too.
 func (d *Directory) SetEngine(e Engine) { d.engine.Store(&e) }
 
-// container returns the one that a peer's address is of. expected is set where that is
-// an address that only containers have: nobody is known by anything else then.
+// container returns the container with the peer's address. If expected is set, only a container can have this
+// address, and nothing else identifies the peer.
 func (d *Directory) container(r *register, p *Peer) (k *Container, expected bool) {
 	e := d.engine.Load()
 	if len(r.docker) == 0 || !p.Addr.IsValid() || e == nil {
@@ -41,8 +40,8 @@ func (d *Directory) container(r *register, p *Peer) (k *Container, expected bool
 	return (*e).At(p.Addr.Addr())
 }
 
-// Await waits until it can be said who p is, where an engine has not said yet which
-// container it has started at p's address; else it returns at once.
+// Await waits for the engine to name the container at the peer's address, if it has not done so yet. An engine
+// reports a started container a little late.
 func (d *Directory) Await(ctx context.Context, p Peer) {
 	if d.Awaits(p) {
 		(*d.engine.Load()).Await(ctx, p.Addr.Addr())
@@ -59,8 +58,8 @@ func (d *Directory) Awaits(p Peer) bool {
 	return k == nil && expected && (*d.engine.Load()).Trouble() == nil
 }
 
-// Behind returns the container that a process is in, for [Attacher]: nil where no sandbox is told by
-// its container.
+// Behind returns the container of a process, for [Attacher]. It returns nil if no sandbox is identified by
+// containers.
 func (d *Directory) Behind(pid int) *Container {
 	e := d.engine.Load()
 	if e == nil || len(d.known.Load().docker) == 0 {
@@ -69,8 +68,8 @@ func (d *Directory) Behind(pid int) *Container {
 	return (*e).Behind(pid)
 }
 
-// Claims are the names of the sandboxes whose container k is. Where there are two, a
-// peer in it is nobody.
+// Claims returns the names of the sandboxes that a container belongs to. If there are two, peers in the
+// container are unknown.
 func (d *Directory) Claims(k *Container) (names []string) {
 	for _, e := range d.known.Load().holding(k) {
 		names = append(names, e.sandbox.Name)
@@ -78,7 +77,7 @@ func (d *Directory) Claims(k *Container) (names []string) {
 	return names
 }
 
-// fits reports whether a visitor is as an entry's user and container have to be.
+// fits reports whether a client has the user and the container that the entry requires.
 func (e *entry) fits(v Attacher) bool {
 	if e.docker.Given() && (v.Container == nil || !e.docker.Holds(v.Container.Name, v.Container.Labels)) {
 		return false

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A diagnosis asks the kernel about the sockets of a network (sock_diag(7)). The
-// kernel answers at once.
+// A diagnosis asks the kernel about the sockets of a network (sock_diag(7)). The kernel answers at once.
 type diagnosis struct {
 	socket *os.File
 
@@ -23,15 +22,14 @@ func (d *diagnosis) close() error {
 	return d.socket.Close()
 }
 
-// A diagnosed socket is what the kernel says of one.
+// A diagnosed socket is the kernel's description of a socket.
 type diagnosed struct {
 	state      byte
 	local, far netip.AddrPort
 	inode      uint32
 }
 
-// connected returns the inode of the end of a TCP connection that is at from, or
-// 0.
+// connected returns the inode of the TCP connection with these local and remote addresses, or 0.
 func (d *diagnosis) connected(from, to netip.AddrPort) uint32 {
 	for _, s := range d.ask(question{protocol: unix.IPPROTO_TCP, family: familyOf(from), from: from, to: to}) {
 		// Where there is no such connection the kernel goes on to listeners.
@@ -44,8 +42,8 @@ func (d *diagnosis) connected(from, to netip.AddrPort) uint32 {
 
 const tcpListen = 10
 
-// bound returns the inode of the one UDP socket that sends from an address, or 0.
-// One for IPv6 may do so for IPv4 too.
+// bound returns the inode of the UDP socket that sends from an address, or 0 if several sockets do. An IPv6
+// socket may send from an IPv4 address.
 func (d *diagnosis) bound(from netip.AddrPort) (inode uint32) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		if family == unix.AF_INET && !from.Addr().Is4() {
@@ -73,8 +71,7 @@ func familyOf(a netip.AddrPort) byte {
 	return unix.AF_INET6
 }
 
-// A question is about the socket with two ends, or about all that have those
-// ports.
+// A question is about the socket with two addresses, or, with all set, about all sockets with two ports.
 type question struct {
 	protocol, family byte
 	from, to         netip.AddrPort
@@ -86,7 +83,7 @@ const (
 	diagByFamily = 20
 )
 
-// message is q as a netlink message around a struct inet_diag_req_v2.
+// message returns q as a netlink message with a struct inet_diag_req_v2.
 func (q question) message() []byte {
 	const length = netlinkHead + 8 + 48
 	flags := uint16(unix.NLM_F_REQUEST)
@@ -110,12 +107,12 @@ func (q question) message() []byte {
 	return append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)[:length:length] // INET_DIAG_NOCOOKIE
 }
 
-// answersMost bounds how many messages are read for one question: a program can
-// have as many sockets on a port as it has addresses.
+// answersMost bounds the messages that are read for one question. A program can open as many sockets on one
+// port as it has addresses.
 const answersMost = 16
 
-// answersDropped bounds how many are thrown away: who handed a network in may
-// write answers itself, and go on for ever.
+// answersDropped bounds the messages that are thrown away. The owner of an attached network may write answers
+// without end.
 const answersDropped = 1024
 
 func (d *diagnosis) ask(q question) (found []diagnosed) {
@@ -129,8 +126,8 @@ func (d *diagnosis) ask(q question) (found []diagnosed) {
 	return found
 }
 
-// exchange sends q and reads the answers that are there. Where more is left than
-// is read, nothing is known.
+// exchange sends q and reads the answers. If the kernel has more answers than answersMost, exchange returns
+// none.
 func exchange(fd int, q question) (found []diagnosed) {
 	if unix.Sendto(fd, q.message(), unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
 		return nil
@@ -159,7 +156,7 @@ func drain(fd int, b []byte) {
 	}
 }
 
-// diagnoses reads the messages in b, and whether the last one ends the answer.
+// diagnoses reads the messages in b, and reports whether the last one ends the answer.
 func diagnoses(b []byte) (found []diagnosed, done bool) {
 	for len(b) >= netlinkHead {
 		length := int(binary.NativeEndian.Uint32(b))

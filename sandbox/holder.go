@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A Holder is who a connection is counted with. Two that are equal are the same.
+// A Holder is what connections are counted by. Equal holders are the same holder.
 type Holder struct {
-	Sandbox string // empty where only its place is known
+	Sandbox string // empty if the peer is known by its source only
 
 	addr     netip.Addr // of IPv6, its network of 64 bits: who has one address there has all
 	listener string     // of a unix socket
 	uid      uint32
 }
 
-// Holder returns who has a connection, as far as p says so without credentials:
-// the sandbox whose listener, user, address, container or certificate p has, or else where it comes from.
+// Holder returns the holder of a connection, without regard to credentials: the sandbox that the peer's
+// listener, user, address, container or certificate belongs to, or else the peer's source.
 func (d *Directory) Holder(p *Peer) Holder {
 	r := d.known.Load()
 	if strings.HasPrefix(p.Listener, attachmentPrefix) {
@@ -25,7 +25,7 @@ func (d *Directory) Holder(p *Peer) Holder {
 		return Holder{listener: p.Listener}
 	}
 	if k, expected := d.container(r, p); len(r.byName) > 0 && (k != nil || !expected) {
-		if e := r.place(p, k); e != nil && e != r.absent {
+		if e := r.evident(p, k); e != nil && e != r.absent {
 			return Holder{Sandbox: e.sandbox.Name}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 func TestHoldersOfConnections(t *testing.T) {
 	d, err := NewDirectory([]Entry{
-		{Name: "door", Listener: "own"},
+		{Name: "web", Listener: "own"},
 		{Name: "user", UIDs: []uint32{7}},
 		{Name: "host", Sources: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8:1::/48")}},
 		{Name: "both", Token: "secret", Sources: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
@@ -29,7 +29,7 @@ func TestHoldersOfConnections(t *testing.T) {
 		peer Peer
 		want Holder
 	}{
-		{"who has a listener", at("own", "192.0.2.1:1"), of("door")},
+		{"who has a listener", at("own", "192.0.2.1:1"), of("web")},
 		{"who has a user", Peer{Listener: "unix", UID: 7, HasUID: true}, of("user")},
 		{"who has an address", at("all", "10.0.0.9:1"), of("host")},
 		{"who has an address of IPv6", at("all", "[2001:db8:1:2::3]:1"), of("host")},

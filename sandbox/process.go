@@ -8,12 +8,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// ProcessOf returns what is known of the process that connected to a unix
-// socket: its pid and, where it may be looked at and still is uid's, its
-// program. It does not wait, and is nil where pid is not one.
+// ProcessOf returns the process that connected to a Unix socket: its ID, and its executable if the process
+// still belongs to uid. It never blocks. It returns nil if pid is not positive.
 //
-// Its arguments are not read: a process can have its memory come from a file
-// system of its own, and keep whoever reads there waiting for ever.
+// ProcessOf does not read arguments: a process can map its memory from a file system of its own and block every
+// reader.
 func ProcessOf(pid int, uid uint32) *policy.Process {
 	if pid <= 0 {
 		return nil

@@ -16,14 +16,12 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Programs finds the program behind a socket of a jail: the kernel says which
-// inode the socket has, and /proc who holds it. What it finds is for the record
-// and for policies, never a proof: a program can hand its sockets to others, and be
-// gone before it is looked for. Then nothing is found.
+// Programs finds the program of a socket in a jail: the kernel names the socket's inode, and /proc names the
+// process that holds it. The result serves records and policies and proves nothing, because a program can pass
+// its sockets to others, or end before Programs looks.
 //
-// An answer takes a few milliseconds of work at most, whatever the jail's programs
-// do, and never longer than 20 ms, on a machine that has other things to do. The
-// methods are safe for concurrent use; those of a nil *Programs find nothing.
+// A lookup takes at most 20 ms, whatever the jail's programs do, and usually less than one. All methods are
+// safe for concurrent use. A nil *Programs finds nothing.
 type Programs struct {
 	diag     *diagnosis
 	root     int    // the first process in the jail
@@ -36,7 +34,7 @@ type Programs struct {
 	known []int // pids that were found in the jail, the last ones first
 }
 
-// A holding is where a socket was seen.
+// A holding is the descriptor at which a socket was seen.
 type holding struct {
 	pid  int
 	name string // of the descriptor
@@ -53,7 +51,7 @@ const (
 	descriptorsMost = 4096 // looked at for one answer
 )
 
-// An effort is what may still be done for one answer.
+// An effort bounds the work for one lookup.
 type effort struct {
 	until                  time.Time
 	processes, descriptors int
@@ -63,11 +61,10 @@ func (e *effort) over() bool {
 	return e.processes <= 0 || e.descriptors <= 0 || time.Now().After(e.until)
 }
 
-// ErrNotSeen is for a network whose processes are not this user's to look at.
+// ErrNotSeen is for a network whose processes this user may not inspect.
 var ErrNotSeen = errors.New("the processes cannot be looked at")
 
-// NewPrograms returns the programs of the jail whose network pid is in. diag is a
-// socket in there.
+// NewPrograms returns the programs of the network that pid is in. diag is a sock_diag socket of that network.
 func NewPrograms(diag int, pid int) (*Programs, error) {
 	network, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
@@ -83,7 +80,7 @@ func NewPrograms(diag int, pid int) (*Programs, error) {
 	}, nil
 }
 
-// Close has nothing found from now on.
+// Close ends all lookups; later ones find nothing.
 func (p *Programs) Close() error {
 	if p == nil {
 		return nil
@@ -91,8 +88,7 @@ func (p *Programs) Close() error {
 	return p.diag.close()
 }
 
-// Connected returns the program that has a TCP connection from one address to
-// another, or nil.
+// Connected returns the program that has a TCP connection between two addresses, or nil.
 func (p *Programs) Connected(from, to netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
@@ -100,8 +96,8 @@ func (p *Programs) Connected(from, to netip.AddrPort) *policy.Process {
 	return p.behind(p.diag.connected(from, to))
 }
 
-// Sent returns the program that has a socket for datagrams on an address, or nil:
-// also where several have one.
+// Sent returns the program with a UDP socket on an address, or nil. It returns nil, too, if several sockets
+// have the address.
 func (p *Programs) Sent(from netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
@@ -109,7 +105,7 @@ func (p *Programs) Sent(from netip.AddrPort) *policy.Process {
 	return p.behind(p.diag.bound(from))
 }
 
-// behind returns the program that holds the socket with an inode. 0 is none.
+// behind returns the program that holds the socket with an inode, or nil for inode 0.
 func (p *Programs) behind(inode uint32) *policy.Process {
 	if inode == 0 {
 		return nil
@@ -128,8 +124,8 @@ func (p *Programs) behind(inode uint32) *policy.Process {
 	return found
 }
 
-// holder returns the pid that holds inode, and its folder in /proc, which the
-// caller closes: through it another process that gets the number is never seen.
+// holder returns the process that holds inode, and its folder in /proc, which the caller closes. Another
+// process that gets the same ID does not appear in that folder.
 func (p *Programs) holder(inode uint32, left *effort) (pid, dir int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +168,7 @@ func (p *Programs) among(pids []int, inode uint32, left *effort) (pid, dir int) 
 	return 0, -1
 }
 
-// enter opens the folder of a process that is in the jail's network, or returns
-// -1.
+// enter opens the /proc folder of a process in the jail's network, or returns -1.
 func (p *Programs) enter(pid int) int {
 	dir, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -196,8 +191,7 @@ func (p *Programs) forget(pid int) {
 	p.known = slices.DeleteFunc(p.known, func(other int) bool { return other == pid })
 }
 
-// list notes the sockets that a process holds: more of them are asked for soon,
-// mostly.
+// list notes all sockets of a process, because lookups of its other sockets usually follow.
 func (p *Programs) list(pid, dir int, left *effort) {
 	fd, err := unix.Openat(dir, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -227,11 +221,9 @@ func (p *Programs) hold(inode uint32, h holding) {
 	p.held[inode] = h
 }
 
-// arguments reads the arguments of a process. They are in its own memory, which it
-// can have come from a file system of its own, or from nowhere (userfaultfd(2)),
-// and so keep whoever reads there waiting for ever: a few goroutines
-// may be kept so, and end with the process. While they are, nobody's arguments are
-// read.
+// arguments reads the arguments of a process. These are in the memory of the process, which can map it from its
+// own file system or from nowhere (userfaultfd(2)) and thus block every reader. A few goroutines may block
+// until that process ends; meanwhile arguments returns nil for all processes.
 func (p *Programs) arguments(dir int, until time.Time) []string {
 	select {
 	case p.readers <- struct{}{}:
@@ -261,9 +253,8 @@ func (p *Programs) arguments(dir int, until time.Time) []string {
 	}
 }
 
-// descendants returns a process and all that it and its children have started, as
-// far as left lets: on a machine with many processes that takes far less than to
-// list them all.
+// descendants returns a process and its descendants, as far as left allows. On a machine with many processes
+// this is much cheaper than listing all of them.
 func descendants(pid int, left *effort) []int {
 	all := []int{pid}
 	for next := 0; next < len(all) && len(all) < left.processes && !time.Now().After(left.until); next++ {
@@ -273,8 +264,7 @@ func descendants(pid int, left *effort) []int {
 	return all
 }
 
-// children returns what the threads of a process have started, as far as fits into
-// a few kilobytes.
+// children returns the children of a process's threads, at most as many as fit into childrenBytes.
 func children(pid int) (all []int) {
 	folder := "/proc/" + strconv.Itoa(pid) + "/task"
 	threads, err := namesIn(folder, threadsMost)
@@ -307,7 +297,7 @@ func namesIn(path string, most int) ([]string, error) {
 	return folder.Readdirnames(most)
 }
 
-// processes returns all pids, the newest first.
+// processes returns all process IDs, the newest first.
 func processes() []int {
 	names, _ := namesIn("/proc", -1)
 	var pids []int
@@ -332,7 +322,7 @@ func linkAt(dir int, name string) (string, error) {
 
 func socketLink(inode uint32) string { return "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]" }
 
-// socketInode is the other way round; 0 is for what is no socket.
+// socketInode is the inverse of socketLink. It returns 0 for other links.
 func socketInode(link string) uint32 {
 	number, ok := strings.CutPrefix(strings.TrimSuffix(link, "]"), "socket:[")
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A register is one list of sandboxes; it does not change.
+// A register is one list of sandboxes. It is never changed.
 type register struct {
 	byName        map[string]*entry
 	byListener    map[string]*entry
@@ -32,7 +32,7 @@ type entry struct {
 	docker  policy.Containers
 }
 
-// keys are what an entry is told by, or what of a peer belongs to an entry.
+// keys are the kinds of evidence: those that an entry requires, or those by which a peer matches an entry.
 type keys uint8
 
 const (
@@ -44,11 +44,10 @@ const (
 	byEnter // who comes there is the sandbox, and nobody else is by it
 	byContainer
 
-	places = byListener | byUID | bySource | byCertificate | byContainer
+	evidence = byListener | byUID | bySource | byCertificate | byContainer
 )
 
-// kind names what tells an entry from the others; of several, what is hardest
-// to come by.
+// kind names the strongest evidence of an entry.
 func (k keys) kind() string {
 	switch {
 	case k&byCertificate != 0:
@@ -66,7 +65,7 @@ func (k keys) kind() string {
 	}
 }
 
-// Sandbox returns what [Directory.Identify] says of a peer that is the entry's.
+// Sandbox returns what [Directory.Identify] returns for a peer of this entry.
 func (given *Entry) Sandbox() policy.Sandbox {
 	if k := given.keys(); k != 0 {
 		return policy.Sandbox{Name: given.Name, Kind: k.kind()}
@@ -124,8 +123,8 @@ func (given *Entry) keys() (k keys) {
 	return k
 }
 
-// claim makes e the owner of what tells it from the others. Nothing may have
-// two owners.
+// claim makes e the owner of its listener, users, addresses, containers and certificate. Each has one owner
+// only.
 func (r *register) claim(e *entry, given *Entry) error {
 	if given.Listener != "" {
 		if err := assign(r.byListener, given.Listener, e, "listener"); err != nil {
@@ -170,19 +169,19 @@ func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) err
 	return nil
 }
 
-// place returns whose listener, user, address and certificate a peer has: nil
-// where they are nobody's, and absent where they are not one sandbox's, or not
-// all that it needs.
-func (r *register) place(p *Peer, in *Container) *entry {
-	at := placing{absent: r.absent}
+// evident returns the entry that owns the peer's listener, user, address, container and certificate, or nil if
+// none has an owner. It returns absent if two of them have different owners, or if the entry requires one that
+// the peer lacks.
+func (r *register) evident(p *Peer, in *Container) *entry {
+	at := matching{absent: r.absent}
 	r.owners(p, in, at.add)
-	if at.found != nil && at.found.keys&places != at.fits {
+	if at.found != nil && at.found.keys&evidence != at.fits {
 		return r.absent
 	}
 	return at.found
 }
 
-// owners says whose each thing about a peer is that is somebody's.
+// owners calls say with the owner of each piece of evidence.
 func (r *register) owners(p *Peer, in *Container, say func(keys, *entry)) {
 	note := func(key keys, e *entry) {
 		if e != nil {
@@ -202,13 +201,13 @@ func (r *register) owners(p *Peer, in *Container, say func(keys, *entry)) {
 	}
 }
 
-// A placing is the one sandbox that owners say, or absent where there are several.
-type placing struct {
+// A matching is the one owner that owners names, or absent if it names several.
+type matching struct {
 	found, absent *entry
 	fits          keys
 }
 
-func (at *placing) add(key keys, e *entry) {
+func (at *matching) add(key keys, e *entry) {
 	if at.found != nil && at.found != e {
 		at.found = at.absent
 		return
@@ -216,8 +215,8 @@ func (at *placing) add(key keys, e *entry) {
 	at.found, at.fits = e, at.fits|key
 }
 
-// atSource returns whose the longest prefix is that addr lies in. A link-local
-// IPv6 address means another host on each link, so it is in none.
+// atSource returns the owner of the longest prefix that contains addr. A link-local IPv6 address names a
+// different host on each link, so no prefix contains it.
 func (r *register) atSource(addr netip.Addr) *entry {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() || addr.Is6() && addr.IsLinkLocalUnicast() {
@@ -235,7 +234,7 @@ func (r *register) atSource(addr netip.Addr) *entry {
 	return nil
 }
 
-// holding returns those whose container k is, which may be nil.
+// holding returns the entries that a container belongs to. The container may be nil.
 func (r *register) holding(k *Container) (all []*entry) {
 	if k == nil {
 		return nil
@@ -248,7 +247,7 @@ func (r *register) holding(k *Container) (all []*entry) {
 	return all
 }
 
-// named returns the sandbox that a token alone makes a peer, or absent.
+// named returns the entry that a token alone identifies, or absent.
 func (r *register) named(user string) *entry {
 	if e := r.byName[user]; e != nil && e.keys&^byEnter == byToken {
 		return e
@@ -256,8 +255,8 @@ func (r *register) named(user string) *entry {
 	return r.absent
 }
 
-// proved reports whether what a peer claims is no other than e, and as much as
-// e needs. It takes as long for each entry, absent included.
+// proved reports whether the peer's claim names e, with the token that e requires. It takes the same time for
+// each entry, absent included.
 func (e *entry) proved(p *Peer) bool {
 	given := sha256.Sum256([]byte(p.Password))
 	same := subtle.ConstantTimeCompare(given[:], e.token[:]) == 1

@@ -1,7 +1,6 @@
-// Package sandbox says who is at the other end of a connection. What a
-// program claims of itself counts only as far as it can prove it: by a token,
-// by the listener that it alone can reach, or by what the kernel and its client
-// certificate say of it.
+// Package sandbox says which sandbox a connection comes from. A program has to prove what it claims: by a
+// token, by a listener or address that only its sandbox has, by its user, its container or its client
+// certificate.
 //
 //	dir, err := sandbox.NewDirectory([]sandbox.Entry{{Name: "ci", Token: secret}})
 //	who, err := dir.Identify(sandbox.Peer{User: "ci", Password: "…", HasCredentials: true})
@@ -19,12 +18,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Default is the name of the one sandbox that whoever reaches a listener
-// belongs to, where no sandboxes are listed.
+// Default is the name of the only sandbox if none are listed: every peer belongs to it.
 const Default = "default"
 
-// A Peer is what is known of the other end of one connection. Beside what it
-// claims, all of it comes from the kernel or from a handshake that succeeded.
+// A Peer is the other end of one connection. User and Password are claims of the peer; all other fields come
+// from the kernel or from a successful handshake.
 type Peer struct {
 	Addr           netip.AddrPort // zero for a unix socket
 	Listener       string         // the listen entry it came in by, as configured
@@ -35,17 +33,15 @@ type Peer struct {
 	UID    uint32
 	HasUID bool
 
-	// Certificate are the names in the peer's verified client certificate, as
-	// [CertificateNames] returns them.
+	// Certificate holds the names in the peer's verified client certificate, see [CertificateNames].
 	Certificate []string
 
-	// Process is the program that connected, as far as it is known: for the
-	// record and for policies, never a proof. It is not changed.
+	// Process is the program that connected, if it is known. It serves records and policies and proves nothing. It
+	// is never changed.
 	Process *policy.Process
 }
 
-// Source names where a peer comes from: its address without the port, or its
-// listener and its user where it has none.
+// Source returns the peer's address without the port, or else its listener and user.
 func (p Peer) Source() string {
 	switch {
 	case p.Addr.IsValid():
@@ -67,22 +63,21 @@ func PlainName(text string) bool {
 	})
 }
 
-// An Entry is one sandbox that may ask. At least one field beside Name is
-// given, and a peer is the sandbox only where all that are given fit.
+// An Entry is one sandbox. It has at least one field beside Name. A peer is this sandbox if it matches every
+// field that is set.
 type Entry struct {
 	Name        string
 	Token       string         // the password of proxy user Name
 	Listener    string         // a listener of its own
-	Enter       string         // a socket of its own, to hand its network in; see [Directory.IdentifyAttacher]
+	Enter       string         // a socket of its own, to attach its network; see [Directory.IdentifyAttacher]
 	UIDs        []uint32       // one of which a peer of a unix socket has
 	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
 	Certificate string         // a name in the client certificate
 
-	Docker policy.Containers // one of which a peer's address is of, or hands its network in
+	Docker policy.Containers // containers that the address of a peer belongs to, or that attach a network
 }
 
-// ErrUnknown is the error for a peer that is nobody's. It says nothing about
-// who exists.
+// ErrUnknown is for a peer that is no sandbox. Its text does not tell which sandboxes exist.
 var ErrUnknown = errors.New("unknown sandbox, or wrong token")
 
 // A Directory knows the sandboxes. It is safe for concurrent use.
@@ -93,14 +88,13 @@ type Directory struct {
 	engine      atomic.Pointer[Engine]
 }
 
-// NewDirectory returns a directory of the given entries; without any, every
-// peer is the sandbox [Default].
+// NewDirectory returns a directory of the entries. Without entries, every peer is the sandbox [Default].
 func NewDirectory(entries []Entry) (*Directory, error) {
 	d := new(Directory)
 	return d, d.Set(entries)
 }
 
-// Set replaces the sandboxes. On error those before attached.
+// Set replaces the entries. On error the old ones stay in force.
 func (d *Directory) Set(entries []Entry) error {
 	r, err := newRegister(entries)
 	if err != nil {
@@ -110,21 +104,20 @@ func (d *Directory) Set(entries []Entry) error {
 	return nil
 }
 
-// Credentials reports whether p, whatever it has shown so far, has to prove by
-// a token who it is.
+// Credentials reports whether p has to send a token.
 func (d *Directory) Credentials(p Peer) bool {
 	p.User, p.Password, p.HasCredentials = "", "", false
 	_, err := d.Identify(p)
 	return err != nil
 }
 
-// Identify returns the sandbox that a peer is, or [ErrUnknown] and what is known of it
-// all the same.
+// Identify returns the sandbox of a peer, or [ErrUnknown]. On ErrUnknown the result still names the peer's
+// container, if the container is known.
 //
-// A listener, a user, an address or a certificate that is one sandbox's says
-// it all: what a peer claims there counts only against it. Where two of them
-// are not the same sandbox's, or one that the sandbox needs is missing, the
-// peer is nobody. A token alone places a peer that nothing else does.
+// If the listener, user, address, container or certificate of a peer belongs to a sandbox, the peer is that
+// sandbox, and a claim of another name makes it unknown. A peer is unknown, too, if two of these belong to
+// different sandboxes, or if the peer lacks one that its sandbox requires. A token alone identifies only a peer
+// that nothing else identifies.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
 	if strings.HasPrefix(p.Listener, attachmentPrefix) {
@@ -140,7 +133,7 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	}
 	e := r.absent
 	if k != nil || !expected {
-		e = r.place(&p, k)
+		e = r.evident(&p, k)
 	}
 	if e == nil {
 		e = r.named(p.User)
@@ -170,9 +163,8 @@ type failure struct {
 	last  time.Time
 }
 
-// Failed notes wrong credentials from p and returns how long its answer has
-// to wait: longer with each failure from the same source, up to four seconds.
-// Only failures wait, so nobody can lock another sandbox out.
+// Failed notes wrong credentials from p and returns how long to delay the answer: longer with each failure from
+// the same source, up to four seconds. Only failing peers are delayed, so no sandbox can lock out another.
 func (d *Directory) Failed(p Peer, now time.Time) time.Duration {
 	f := &d.failures
 	f.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A UnixPeer is the process that has connected to a Unix socket, as it was when it connected
-// (SO_PEERCRED, and the network of the connection).
+// A UnixPeer is the process that connected to a Unix socket, at the time of connect(2) (SO_PEERCRED,
+// SO_NETNS_COOKIE).
 type UnixPeer struct {
 	UID     uint32
 	PID     int    // 0 where it cannot be seen from here
@@ -16,8 +16,8 @@ type UnixPeer struct {
 	Host    bool   // it is in the network of this process
 }
 
-// UnixPeerOf returns the process at the other end of c. On error, the fields that were found are set. Before Linux
-// 5.14 the kernel does not name the network ([TellsNetworksApart]).
+// UnixPeerOf returns the process at the other end of c. On error it sets the fields that it found. It needs
+// Linux 5.14 ([TellsNetworksApart]).
 func UnixPeerOf(c *net.UnixConn) (p UnixPeer, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -39,9 +39,8 @@ func UnixPeerOf(c *net.UnixConn) (p UnixPeer, err error) {
 	return p, errors.Join(failed, err)
 }
 
-// NetworkOf returns the number that the kernel gives the network of a socket
-// (SO_NETNS_COOKIE, Linux 5.14). A connection of a Unix socket is of the network that
-// who connected was in.
+// NetworkOf returns the kernel's number of a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14). An
+// accepted Unix connection belongs to the namespace of the process that connected.
 func NetworkOf(fd int) (uint64, error) {
 	n, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if errors.Is(err, unix.ENOPROTOOPT) {
@@ -50,14 +49,14 @@ func NetworkOf(fd int) (uint64, error) {
 	return n, err
 }
 
-// TellsNetworksApart returns an error where the kernel does not tell which network a
-// socket is of, without which no door can be opened.
+// TellsNetworksApart returns an error if the kernel cannot name the network of a socket. Networks cannot be
+// attached then.
 func TellsNetworksApart() error {
 	_, err := OwnNetwork()
 	return err
 }
 
-// OwnNetwork is the number of the network that this process is in.
+// OwnNetwork returns the number of this process's network namespace.
 func OwnNetwork() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// checkSockets refuses descriptors that are not what plans say, all of one network
-// that is none of others, and returns its number. Nothing of a descriptor but
-// options of sockets is looked at: whatever else it is may keep who asks waiting.
+// checkSockets compares each descriptor with its plan. All have to be sockets of one network, and not of
+// egressd's own. checkSockets returns the network's number. It reads socket options only, because other calls
+// on a client's descriptor may block.
 func checkSockets(fds []int, plans []jailinit.Socket, own uint64) (network uint64, err error) {
 	if len(fds) != len(plans) {
 		return 0, fmt.Errorf("%d descriptors, where %d belong to the message", len(fds), len(plans))
@@ -33,7 +33,7 @@ func checkSockets(fds []int, plans []jailinit.Socket, own uint64) (network uint6
 	return network, nil
 }
 
-// checkSocket compares a socket with the plan, and returns the number of its network.
+// checkSocket compares one socket with its plan and returns the number of the socket's network.
 func checkSocket(p *jailinit.Socket, fd int) (network uint64, err error) {
 	listens := 0
 	if p.Sort == unix.SOCK_STREAM {
@@ -60,7 +60,7 @@ func checkSocket(p *jailinit.Socket, fd int) (network uint64, err error) {
 	return network, checkPlace(p, fd)
 }
 
-// checkPlace refuses a socket that is bound elsewhere, or is connected.
+// checkPlace refuses a socket that is connected, or bound to another address than the plan says.
 func checkPlace(p *jailinit.Socket, fd int) error {
 	bound, err := unix.Getsockname(fd)
 	if err != nil {

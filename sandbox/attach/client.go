@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A NoDaemonError says that nobody answers at a door.
+// A NoDaemonError says that no daemon answers at a socket.
 type NoDaemonError struct {
 	Path string
 	Err  error
@@ -21,19 +21,18 @@ func (e *NoDaemonError) Error() string {
 }
 func (e *NoDaemonError) Unwrap() error { return e.Err }
 
-// A RefusedError is what a daemon says that does not take an offer.
+// A RefusedError is the answer of a daemon that does not attach the network.
 type RefusedError struct{ Problem, Hint string }
 
 func (e *RefusedError) Error() string { return "egressd did not take the network: " + e.Problem }
 
-// A Attached network is one that a daemon has taken in.
+// An Attached network is served by a daemon.
 type Attached struct {
 	Answer Answer
 	conn   int
 }
 
-// Dial connects to the door at path. The error is a [*NoDaemonError] where
-// nobody answers.
+// Dial connects to a daemon's socket. The error is a [*NoDaemonError] if no daemon answers.
 func Dial(path string) (*Client, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +56,7 @@ func Dial(path string) (*Client, error) {
 	return &Client{UID: who.Uid, path: path, conn: fd}, nil
 }
 
-// A Client door waits for an offer, not for long.
+// A Client is connected to a daemon, which soon expects a request.
 type Client struct {
 	UID uint32 // of the daemon
 
@@ -65,7 +64,7 @@ type Client struct {
 	conn int
 }
 
-// Close goes away.
+// Close disconnects.
 func (k *Client) Close() {
 	if k.conn >= 0 {
 		unix.Close(k.conn)
@@ -75,8 +74,8 @@ func (k *Client) Close() {
 
 const answerPatience = 10 // seconds
 
-// Request hands fds over, which stay the caller's, and returns what is answered, where
-// the offer was taken. The connection is the one of the result then.
+// attach sends a request with descriptors, which the caller still closes. On success the result owns the
+// connection.
 func (k *Client) attach(o Request, fds []int) (*Attached, error) {
 	defer k.Close()
 	o.Version = version
@@ -88,7 +87,7 @@ func (k *Client) attach(o Request, fds []int) (*Attached, error) {
 	if sending != nil && !errors.Is(sending, unix.EPIPE) && !errors.Is(sending, unix.ECONNRESET) {
 		return nil, &NoDaemonError{k.path, sending}
 	}
-	text, err = receiveAnswer(k.conn) // which may have come before the offer
+	text, err = receiveAnswer(k.conn) // a refusal may have come before the request
 	if err != nil {
 		return nil, &NoDaemonError{k.path, cmp.Or(sending, err)}
 	}
@@ -123,7 +122,7 @@ func receiveAnswer(conn int) ([]byte, error) {
 	}
 }
 
-// Close lets go of the connection: for an [KindRun] that is the end.
+// Close disconnects. For [KindRun] this ends the attachment.
 func (h *Attached) Close() {
 	if h.conn >= 0 {
 		unix.Close(h.conn)
@@ -131,7 +130,7 @@ func (h *Attached) Close() {
 	h.conn = -1
 }
 
-// Lost waits until the daemon is gone, or stop can be read from.
+// Lost returns true when the daemon is gone, and false once stop is readable.
 func (h *Attached) Lost(stop *os.File) bool {
 	for {
 		p := []unix.PollFd{{Fd: int32(h.conn), Events: unix.POLLRDHUP}, {Fd: int32(stop.Fd()), Events: unix.POLLIN}}

@@ -17,24 +17,23 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// An Conn is an offer that is in order, and who made it.
+// A Conn is the connection of a client whose request is valid.
 type Conn struct {
 	Attacher sandbox.Attacher
 	Request  Request
-	Network  uint64 // the kernel's number of what is handed in
-	PID      int    // of who is there for it; 0 where it cannot be seen
+	Network  uint64 // the kernel's number of the attached network
+	PID      int    // of the attached process; 0 where it is not visible
 
 	server  *Server
 	conn    *net.UnixConn
-	fds     []int // the sockets, until they are taken
+	fds     []int // the sockets, until Sockets
 	process *os.File
 
-	answered func() // it does not wait any more
+	answered func() // the client waits no more
 }
 
-// readRequest reads one message and the descriptors that come with it. More than
-// belong to any offer are read, too: those that are not, the kernel would close at once,
-// and wait at them.
+// readRequest reads one message with its descriptors. It accepts more descriptors than any request may have:
+// the kernel would close surplus descriptors during the read, and that can block.
 func readRequest(c *net.UnixConn) (text []byte, fds []int, err error) {
 	b, rights := make([]byte, requestBytes+1), make([]byte, unix.CmsgSpace(rightsMost*4))
 	n, oob, flags, _, err := c.ReadMsgUnix(b, rights)
@@ -55,7 +54,7 @@ const (
 	rightsMost      = 253 // descriptors that one message can have (SCM_MAX_FD)
 )
 
-// check reads the offer and looks at its descriptors.
+// check parses the request and checks its descriptors.
 func (a *Conn) check(text []byte) error {
 	o, err := parseRequest(text)
 	if err != nil {
@@ -75,19 +74,19 @@ func (a *Conn) check(text []byte) error {
 	}
 	switch {
 	case !a.Attacher.Host && (o.Kind != KindEnter || len(o.Notes) > 0):
-		return errors.New("an offer that only root and egressd's own user may make, in the network that egressd itself is in")
+		return errors.New("a request that only root and egressd's own user may make, in the network that egressd itself is in")
 	case !a.Attacher.Host && a.Attacher.Network != a.Network:
-		return errors.New("sockets of a network that the visitor is not in")
+		return errors.New("sockets of a network that the client is not in")
 	}
 	return a.findProcess(o)
 }
 
-// Refuse answers that the offer is not taken, and what to type next.
+// Refuse answers that the network is not attached, why, and what to type next.
 func (a *Conn) Refuse(why error, hint string) {
 	_ = a.answer(Answer{Version: version, Problem: why.Error(), Hint: hint}) // who is gone needs none
 }
 
-// Accept answers that the offer is taken. From now on there is time.
+// Accept answers that the network is attached, and lifts the deadlines of the connection.
 func (a *Conn) Accept(answer Answer) error {
 	answer.Version = version
 	if err := a.answer(answer); err != nil {
@@ -107,7 +106,7 @@ func (a *Conn) answer(answer any) error {
 	return err
 }
 
-// Sockets are what was handed in. It is called once.
+// Sockets returns the attached sockets. It is called once.
 func (a *Conn) Sockets() (*capture.Sockets, error) {
 	fds := a.fds
 	a.fds = nil
@@ -124,9 +123,8 @@ func (a *Conn) Sockets() (*capture.Sockets, error) {
 	return s, nil
 }
 
-// Wait returns when nobody is there any more for what was handed in, or Close was
-// called. It reports whether the visitor has said that it is the end, and waits for
-// [Conn.Conclude].
+// Wait returns when the attached process has ended, the client has said so, or the server is closed. It returns
+// true if the client has said so and waits for [Conn.Conclude].
 func (a *Conn) Wait() (said bool) {
 	if a.Request.Kind == KindRun {
 		var end [8]byte
@@ -145,10 +143,10 @@ func (a *Conn) Wait() (said bool) {
 	return false
 }
 
-// Conclude tells a visitor that waits for the end what it came to.
+// Conclude sends a waiting client the result of its run.
 func (a *Conn) Conclude(what any) error { return a.answer(what) }
 
-// leave has Wait return.
+// interrupt makes Wait return.
 func (a *Conn) interrupt() {
 	_ = a.conn.SetDeadline(time.Now())
 	if a.process != nil {
@@ -156,7 +154,7 @@ func (a *Conn) interrupt() {
 	}
 }
 
-// release closes what is left of an arrival, and of what came behind it.
+// release closes what is left of the client's descriptors, and the connection.
 func (a *Conn) release() {
 	for _, fd := range a.fds {
 		foreign.Discard(fd)

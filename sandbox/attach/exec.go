@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec gives up what this thread could leave its network by, as far as it may, and
-// becomes the program. It returns only where it could not: with an [*jailinit.ExecError] where
-// that is the program's fault. left says what could not be given up.
+// Exec gives up the privileges by which this thread could leave its network, and executes the program. It
+// returns only on failure: an [*jailinit.ExecError] if the program is at fault, else a [*jailinit.SetupError].
+// left is called with each privilege that could not be given up.
 func Exec(argv, env []string, left func(string)) error {
 	path, err := jailinit.Find(jailinit.Program{Argv: argv, Env: env})
 	if err != nil {
@@ -33,12 +33,11 @@ func Exec(argv, env []string, left func(string)) error {
 	return &jailinit.ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, unix.ENOENT)}
 }
 
-// networkCapabilities are those by which a program changes its network, or leaves
-// it.
+// networkCapabilities are those by which a program changes or leaves its network.
 var networkCapabilities = [...]uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_SYS_MODULE, unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_RAWIO, unix.CAP_SETPCAP}
 
-// giveUpCapabilities gives up those that lead out of the network. The rest, by which a container's
-// root installs packages or starts servers, is what the container was given.
+// giveUpCapabilities drops networkCapabilities. It keeps the others, by which the root user of a container
+// installs packages or starts servers.
 func giveUpCapabilities() error {
 	for _, c := range networkCapabilities {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
@@ -67,8 +66,7 @@ func giveUpCapabilities() error {
 	return nil
 }
 
-// Resolvers are the name servers of this mount namespace that are not its own
-// loopback.
+// Resolvers returns the name servers of this mount namespace, without its own loopback.
 func Resolvers() (elsewhere []string) {
 	text, err := os.ReadFile(jailinit.ResolvConf)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// closeConn closes a connection of somebody, in whose queue there may be descriptors.
+// closeConn closes a client's connection. Descriptors may wait in its queue, and closing those may block.
 func closeConn(c *net.UnixConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { foreign.Empty(int(fd)) })
@@ -18,7 +18,7 @@ func closeConn(c *net.UnixConn) {
 	c.Close()
 }
 
-// shut ends who accepts from l, and has nobody connect any more.
+// shut interrupts Accept and refuses new connections.
 func shut(l *net.UnixListener) {
 	if raw, err := l.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
@@ -26,8 +26,8 @@ func shut(l *net.UnixListener) {
 	_ = l.SetDeadline(time.Now())
 }
 
-// closeListener closes a listener, and before that all who have connected and were not accepted: with
-// it the kernel would close what they have sent.
+// closeListener closes a listener. Before that, it empties the queues of connections that were not accepted:
+// with the listener, the kernel would close the descriptors in those queues.
 func closeListener(l *net.UnixListener) {
 	f, err := l.File()
 	l.Close() // nobody else who does has to wait
@@ -37,15 +37,15 @@ func closeListener(l *net.UnixListener) {
 	}
 }
 
-// Farewells are visitors that are seen off, of which each may take as long as it likes: a file
-// that it has sent may be of a file system of its own. The zero value has none.
+// closings counts goroutines that close descriptors of clients. Each of these may block for as long as the
+// client likes, because a client can send a file of its own file system. The zero value is ready for use.
 type closings struct {
 	once  sync.Once
 	freed *sync.Cond
 
 	mu    sync.Mutex // guards what follows
 	under int
-	last  bool // there is no time to wait for room
+	last  bool // begin does not wait
 }
 
 func (w *closings) lock() {
@@ -53,7 +53,7 @@ func (w *closings) lock() {
 	w.mu.Lock()
 }
 
-// begin runs f on a goroutine of its own. It waits where there are too many.
+// begin runs f on a goroutine. While too many goroutines run, it waits.
 func (w *closings) begin(f func()) {
 	w.lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *closings) begin(f func()) {
 	}()
 }
 
-// hurry has begin wait no more.
+// hurry stops begin from waiting.
 func (w *closings) hurry() {
 	w.lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *closings) hurry() {
 	w.freed.Broadcast()
 }
 
-// wait waits until there are none, but no longer than patience.
+// wait waits until all goroutines have ended, but no longer than patience.
 func (w *closings) wait(patience time.Duration) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		w.lock()

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A network that has a way out besides egressd is none that it can hold a program
-// in.
+// An OpenNetworkError lists the ways out of a network. egressd cannot confine a program in such a network.
 type OpenNetworkError struct{ Ways []string }
 
 func (e *OpenNetworkError) Error() string {
 	return "this is no boundary: the network has " + strings.Join(e.Ways, ", ") + ", by which a program gets out past egressd"
 }
 
-// closedNetwork refuses a network with anything that could lead out of it.
+// closedNetwork refuses a network with an interface that could lead out.
 func closedNetwork() error {
 	list, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -42,15 +41,14 @@ func closedNetwork() error {
 	return nil
 }
 
-// A link is what is known of an interface.
+// A link is a network interface.
 type link struct {
 	name, kind string // kind is empty for one that no module has made
 	sort       uint16 // ARPHRD_…
 	flags      uint32
 }
 
-// linkIn reads a message of RTM_NEWLINK. What cannot be read is an interface that leads
-// somewhere.
+// linkIn reads a message of RTM_NEWLINK. An unreadable message counts as an interface that leads out.
 func linkIn(m *syscall.NetlinkMessage) (l link) {
 	l.sort, l.flags = binary.NativeEndian.Uint16(m.Data[2:]), binary.NativeEndian.Uint32(m.Data[8:])
 	attributes, err := syscall.ParseNetlinkRouteAttr(m)
@@ -68,7 +66,7 @@ func linkIn(m *syscall.NetlinkMessage) (l link) {
 	return l
 }
 
-// kindIn reads the kind of an interface, which is the first thing in IFLA_LINKINFO.
+// kindIn reads the interface's kind, which is the first attribute of IFLA_LINKINFO.
 func kindIn(info []byte) string {
 	if len(info) < unix.SizeofRtAttr || binary.NativeEndian.Uint16(info[2:]) != unix.IFLA_INFO_KIND {
 		return "unknown"
@@ -77,8 +75,8 @@ func kindIn(info []byte) string {
 	return unix.ByteSliceToString(info[unix.SizeofRtAttr:min(max(size, unix.SizeofRtAttr), len(info))])
 }
 
-// leadsNowhere reports whether an interface is the loopback, or one of those that the
-// kernel itself gives to each network, which are down and lead to nobody.
+// leadsNowhere reports whether an interface is the loopback, or a tunnel interface that the kernel creates in
+// each network namespace and that is down.
 func (l *link) leadsNowhere() bool {
 	switch l.kind {
 	case "":

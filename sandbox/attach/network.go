@@ -11,20 +11,20 @@ import (
 	"github.com/egressd/egressd/sandbox/capture"
 )
 
-// ErrAttached is for a network that a daemon has already.
-var ErrAttached = errors.New("this network has been handed in already")
+// ErrAttached is for a network that a daemon serves already.
+var ErrAttached = errors.New("this network is attached already")
 
-// Networks are made ready by the addresses of a sandbox, as in [JailOptions].
+// Addresses are those of the sandbox itself, as in the plan of a jail.
 type Addresses struct{ IPv4, IPv6 netip.Addr }
 
-// A Network network is one whose sockets can be handed in. The caller closes it.
+// A Network has sockets that can be sent to a daemon. The caller closes it.
 type Network struct {
 	Request Request
 	fds     []int
 }
 
-// OfJail returns the network of a jail, whose descriptors are the sockets in the order of
-// [jailinit.CaptureSockets], and the jail's process.
+// OfJail returns the network of a jail. The descriptors are the jail's sockets in the order of
+// [jailinit.CaptureSockets], and a pidfd of the jail's process.
 func OfJail(redirected, ipv6 bool, fds []int) *Network {
 	o := Request{Kind: KindRun, Mode: Transparent, IPv6: ipv6}
 	if redirected {
@@ -33,10 +33,10 @@ func OfJail(redirected, ipv6 bool, fds []int) *Network {
 	return &Network{o, fds}
 }
 
-// Prepare makes the network of this thread one that can be handed in. It refuses one
-// that has any way out, with an [*OpenNetworkError], and one that has been handed
-// in. Where the thread may not administer it, the result is [ByProxy]. What it has changed
-// leads nowhere as long as the network is not handed in.
+// Prepare makes sockets for the network of this thread, so that a daemon can serve it. Without CAP_NET_ADMIN
+// the mode is [ByProxy]. Prepare fails with an [*OpenNetworkError] if the network has another way out, and with
+// [ErrAttached] if a daemon serves it already. Until a daemon serves the sockets, captured connections lead
+// nowhere.
 func Prepare(own Addresses) (*Network, error) {
 	if err := closedNetwork(); err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func mayAdminister() bool {
 	return jailinit.LoopbackUp() == nil
 }
 
-// prepareProxy opens what programs find by variables. The loopback has to be up, as
-// whoever makes a network without others leaves it.
+// prepareProxy opens a proxy on the loopback for a network that cannot be captured. The loopback has to be up
+// already.
 func prepareProxy() (*Network, error) {
 	for _, names := range []bool{true, false} {
 		o := Request{Kind: KindEnter, Mode: ByProxy, Names: names}
@@ -73,8 +73,8 @@ func prepareProxy() (*Network, error) {
 	panic("unreachable")
 }
 
-// prepareCapture has all that is sent anywhere arrive at sockets. What somebody did
-// before, whose daemon is gone, is done again.
+// prepareCapture loads rules that capture every connection and datagram, and opens the sockets for them. Rules
+// of an earlier attachment are replaced.
 func prepareCapture(own Addresses) (*Network, error) {
 	if isAttached() {
 		return nil, ErrAttached
@@ -102,7 +102,7 @@ func prepareCapture(own Addresses) (*Network, error) {
 	return &Network{o, fds}, nil
 }
 
-// taken reports whether somebody waits for what is captured.
+// isAttached reports whether a process listens for captured connections already.
 func isAttached() bool {
 	p := jailinit.Socket{Kind: jailinit.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: capture.CapturePort, Inside: true}
 	fd, err := p.Open()
@@ -126,15 +126,14 @@ func openSockets(plans []jailinit.Socket) (fds []int, err error) {
 	return fds, nil
 }
 
-// Attach offers the network at the door that was knocked at, and keeps none of its
-// sockets: from then on they are where it was handed in, or nowhere.
+// Attach sends the network to the daemon and closes the sockets here.
 func (r *Network) Attach(k *Client, name string) (*Attached, error) {
 	defer r.Close()
 	r.Request.Sandbox = name
 	return k.attach(r.Request, r.fds)
 }
 
-// Close closes the sockets that were not handed in.
+// Close closes the sockets.
 func (r *Network) Close() {
 	for _, fd := range r.fds {
 		unix.Close(fd)

@@ -15,8 +15,7 @@ import (
 // ErrHostNetwork is for a process in the network of the host.
 var ErrHostNetwork = errors.New("this is no boundary: the process is in the network of the host")
 
-// PrepareProcess is [Prepare] for the network of a process. No process of egressd stays in
-// there.
+// PrepareProcess is [Prepare] for the network of another process. No process of egressd stays in that network.
 func PrepareProcess(p *pidfd.Process, own Addresses) (r *Network, err error) {
 	network, err := networkNamespace(p)
 	if err != nil {
@@ -46,8 +45,8 @@ func PrepareProcess(p *pidfd.Process, own Addresses) (r *Network, err error) {
 	return r, nil
 }
 
-// onThread runs f on a thread that ends with it. The first one of a program would not
-// end: it would stay where f brought it, and /proc/self is what that thread sees.
+// onThread runs f on a thread that ends afterwards. It avoids the program's first thread, which cannot end:
+// that thread would stay in the other network, and /proc/self shows that thread.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -63,8 +62,8 @@ func onThread(f func()) {
 	<-done
 }
 
-// networkNamespace opens the network of a process, which is not that of this one, nor of
-// the machine's first.
+// networkNamespace opens the network namespace of a process. It refuses the namespace of this process and of
+// PID 1.
 func networkNamespace(p *pidfd.Process) (*os.File, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/ns/net")
 	if err == nil && p.Ended() { // else it still has that number

@@ -8,7 +8,7 @@ import (
 )
 
 // TestNoThreadStaysInAnothersNetwork has many networks be entered at a time: by each
-// thread but the first one, which would stay there, and be what is compared with the
+// thread but the first one, which would not leave, and be what is compared with the
 // network of the next container.
 func TestNoThreadStaysInAnothersNetwork(t *testing.T) {
 	var all sync.WaitGroup

@@ -12,8 +12,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// findProcess opens what says when somebody is gone, for whom the network is
-// handed in.
+// findProcess opens the process for which the network is attached. The attachment ends with that process.
 func (a *Conn) findProcess(o *Request) (err error) {
 	fd := -1
 	switch o.Kind {
@@ -42,8 +41,8 @@ func (a *Conn) findProcess(o *Request) (err error) {
 	return nil
 }
 
-// FindContainer notes in the visitor which container the process is in for which the network is
-// handed in, as find says. A run is in none.
+// FindContainer asks find for the container of the attached process, and notes the container in Attacher. The
+// process of a run is in no container.
 func (a *Conn) FindContainer(find func(pid int) *sandbox.Container) {
 	if a.PID <= 0 || a.process == nil || a.Request.Kind == KindRun {
 		return
@@ -67,22 +66,21 @@ func peerPID(fd int) int {
 	return int(who.Pid)
 }
 
-// peerProcess opens the process that has connected. Before Linux 6.5 it is found by
-// its number, which is its own as long as it is there.
+// peerProcess opens the process that has connected. Before Linux 6.5 it opens the process by its ID, which
+// another process may have got only if the client has ended.
 func peerProcess(conn int) (int, error) {
 	fd, err := unix.GetsockoptInt(conn, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		fd, err = unix.PidfdOpen(peerPID(conn), 0)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("find the process that hands in: %w", err)
+		return -1, fmt.Errorf("find the process of the client: %w", err)
 	}
 	unix.CloseOnExec(fd)
 	return fd, nil
 }
 
-// processOf returns the number of the process that fd stands for; 0 where it cannot
-// be seen from here.
+// processOf returns the ID of the process of a descriptor, or 0 if this PID namespace does not see the process.
 func processOf(fd int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {

@@ -14,32 +14,31 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A Mode is how a network that is handed in leads to the daemon.
+// A Mode is how an attached network leads to the daemon.
 type Mode string
 
 const (
-	Transparent Mode = "transparent" // all that is sent anywhere is captured
-	Redirected  Mode = "nat"         // as Transparent, by NAT: datagrams are refused without a trace
-	ByProxy     Mode = "proxy"       // a proxy on loopback: who ignores it has no network
+	Transparent Mode = "transparent" // every connection and datagram is captured
+	Redirected  Mode = "nat"         // as Transparent, by NAT, where refused datagrams leave no record
+	ByProxy     Mode = "proxy"       // a proxy on loopback; a program that ignores it has no network
 )
 
-// Kinds of offers.
+// Kinds of requests.
 const (
-	KindEnter  = "enter"  // of the network that the visitor is in, until it ends
-	KindAttach = "attach" // of another's, until that one ends
-	KindRun    = "run"    // of a jail of its own, until the visitor says so, or goes
+	KindEnter  = "enter"  // the client is in the network, until the client ends
+	KindAttach = "attach" // another process is in the network, until that process ends
+	KindRun    = "run"    // a jail of the client, until the client says so or is gone
 )
 
 const (
 	version      = 1
-	requestBytes = 4096 // more than an offer may have
+	requestBytes = 4096 // longest request
 	notesMost    = 32
 	noteBytes    = 256
 )
 
-// An Request is what somebody who hands a network in says of it. The descriptors that
-// come with it are the sockets, in the order of its kinds, and, but for KindEnter, one that
-// stands for the process that is in the network (pidfd_open(2)).
+// A Request describes a network. The descriptors of its message are the network's sockets, in the order of
+// [Request.plans]. Requests of other kinds than KindEnter end with a pidfd of a process in the network.
 type Request struct {
 	Version int    `json:"v"`
 	Kind    string `json:"kind"`
@@ -47,13 +46,13 @@ type Request struct {
 	IPv6    bool   `json:"ipv6,omitempty"`
 	Names   bool   `json:"names,omitempty"` // whether a proxy comes with a name server
 
-	// Sandbox is who it is for. Only those of the host are believed.
+	// Sandbox is the name that the client asks for. The daemon believes clients of the host only.
 	Sandbox string `json:"sandbox,omitempty"`
-	// Notes are to be recorded at its start. Only those of the host may have any.
+	// Notes are recorded when the network is attached. Only clients of the host may send notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// parseRequest reads an offer, strictly: what is not known is an error.
+// parseRequest parses a request. It refuses unknown members.
 func parseRequest(text []byte) (*Request, error) {
 	if len(text) > requestBytes {
 		return nil, fmt.Errorf("a message of more than %d bytes", requestBytes)
@@ -88,7 +87,7 @@ func (o *Request) check() error {
 	return nil
 }
 
-// kinds are the sockets that come with the offer, in their order.
+// kinds returns the kinds of the request's sockets, in their order.
 func (o *Request) kinds() (all []jailinit.SocketKind) {
 	for _, p := range o.plans() {
 		all = append(all, p.Kind)
@@ -96,7 +95,7 @@ func (o *Request) kinds() (all []jailinit.SocketKind) {
 	return all
 }
 
-// plans say what the sockets are.
+// plans describes the request's sockets, in their order.
 func (o *Request) plans() []jailinit.Socket {
 	if o.Mode == ByProxy {
 		return proxySockets(o.Names)
@@ -104,7 +103,7 @@ func (o *Request) plans() []jailinit.Socket {
 	return jailinit.CaptureSockets(o.IPv6, o.Mode == Transparent)
 }
 
-// descriptors is how many come with the offer.
+// descriptors returns how many descriptors come with the request.
 func (o *Request) descriptors() int {
 	n := len(o.plans())
 	if o.Kind != KindEnter {
@@ -113,11 +112,10 @@ func (o *Request) descriptors() int {
 	return n
 }
 
-// ProxyPort is where the proxy of a network is that cannot be captured, on its
-// loopback.
+// ProxyPort is the port of the proxy, on the loopback of a network that cannot be captured.
 const ProxyPort = 3128
 
-// proxySockets are for a network that cannot be captured.
+// proxySockets describes the sockets of a network that cannot be captured.
 func proxySockets(names bool) []jailinit.Socket {
 	all := []jailinit.Socket{{Kind: jailinit.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Inside: true}}
 	if names {
@@ -128,7 +126,7 @@ func proxySockets(names bool) []jailinit.Socket {
 	return all
 }
 
-// An Answer is what a daemon says to an offer.
+// An Answer is the daemon's answer to a request.
 type Answer struct {
 	Version int    `json:"v"`
 	Sandbox string `json:"sandbox,omitempty"`
@@ -136,11 +134,11 @@ type Answer struct {
 	File    string `json:"file,omitempty"`   // of the policy; for those of the host alone
 	CA      string `json:"ca,omitempty"`     // PEM of the authority that is to be trusted, where there is inspection
 
-	Problem string `json:"problem,omitempty"` // why not; empty: the offer was taken
+	Problem string `json:"problem,omitempty"` // why not; empty: the network is attached
 	Hint    string `json:"hint,omitempty"`    // what to type next
 }
 
-// answerBytes is more than an answer may have.
+// answerBytes bounds an answer.
 const answerBytes = 64 << 10
 
 func parseAnswer(text []byte) (*Answer, error) {

@@ -1,3 +1,13 @@
+// Package attach moves a sandbox's network to the daemon. The client, which runs in that network or has made
+// it, sends the network's sockets over a Unix socket (SCM_RIGHTS); the daemon serves them until the client's
+// process ends.
+//
+//	network, err := attach.Prepare(addresses)              // the client
+//	client, err := attach.Dial("/run/egressd/enter.sock")
+//	attached, err := network.Attach(client, "web")
+//
+//	server := &attach.Server{Handle: …, Refused: …}        // the daemon
+//	err := server.Serve(listener)
 package attach
 
 import (
@@ -9,24 +19,22 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A Server takes networks in: at its socket somebody hands over the sockets of one,
-// and all that is sent there arrives at this process from then on. Who does so is the
-// adversary. Whoever reaches a door can do nothing else by it.
+// A Server takes in networks. A client sends the sockets of a network, and from then on the connections and
+// datagrams of that network arrive at this process. The client is the adversary; a Server offers clients
+// nothing else.
 //
-// What was handed over is not this process's alone: who made the sockets may have them still,
-// read from them, and make them block. See [Sockets.Release].
+// The client may keep the sockets that it sends, read from them, and switch them to blocking. See
+// [capture.Sockets.Release].
 type Server struct {
 	Name string // that the configuration gives it
 
-	// Take is called for each offer that is in order, on a goroutine of its own, and
-	// answers it. Refused is told of what is not in order, with the first bytes
-	// that were sent, if any were.
+	// Handle is called with each valid request, on a goroutine of its own, and answers the request. Refused
+	// reports an invalid request, with the first bytes of the message.
 	Handle  func(*Conn)
 	Refused func(v sandbox.Attacher, raw []byte, why error)
 
-	// Enters says why a visitor of whom nothing is known but what the kernel says can hand
-	// in nothing, and what to type next, or nil: such a visitor takes no place of those who
-	// wait. It may be nil.
+	// Forbids returns why a client may attach nothing, judged by what the kernel says of the client, and what to
+	// type next. A forbidden client does not count against the waiting clients. Forbids may be nil.
 	Forbids func(sandbox.Attacher) (hint string, why error)
 
 	mu       sync.Mutex // guards what follows
@@ -39,20 +47,20 @@ type Server struct {
 }
 
 const (
-	patience     = 2 * time.Second // for the offer, and for the answer to be taken
-	waitingMost  = 16              // visitors without an answer, at a time
+	patience     = 2 * time.Second // for the request, and for the client to read the answer
+	waitingMost  = 16              // clients without an answer
 	waitingOfOne = 4               // of one user
-	closingMost  = 64              // visitors that are seen off, at a time
+	closingMost  = 64              // goroutines that close descriptors of clients
 )
 
-// A clientKey is who visitors are counted by. The host's own are not to wait for a sandbox
-// that has their user's number.
+// A clientKey is what waiting clients are counted by. The host's own clients count apart from those of a
+// sandbox that runs as the same user.
 type clientKey struct {
 	uid  uint32
 	host bool
 }
 
-// Serve takes visitors until Close. It closes l.
+// Serve serves clients until Close. It closes l.
 func (d *Server) Serve(l *net.UnixListener) error {
 	defer d.opens(l)()
 	defer d.closing.begin(func() { closeListener(l) })
@@ -64,13 +72,12 @@ func (d *Server) Serve(l *net.UnixListener) error {
 		case d.isClosed():
 			return net.ErrClosed
 		default:
-			time.Sleep(100 * time.Millisecond) // too many descriptors; who waits in the kernel stays there
+			time.Sleep(100 * time.Millisecond) // too many descriptors; waiting connections stay in the queue of the kernel
 		}
 	}
 }
 
-// opens has l be served until done is called. Where d is closed already, there is nothing to
-// do but to see off those who wait.
+// opens notes that l is served, until done is called. On a closed Server it shuts l.
 func (d *Server) opens(l *net.UnixListener) (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +97,8 @@ func (d *Server) isClosed() bool {
 	return d.closed
 }
 
-// Close ends Serve, and has every arrival end. It waits until they are done with, and,
-// for a moment, until what they have brought is closed.
+// Close ends Serve and interrupts every attachment. It waits for the handlers, and for a limited time until the
+// descriptors of clients are closed.
 func (d *Server) Close() {
 	d.mu.Lock()
 	d.closed = true
@@ -107,7 +114,7 @@ func (d *Server) Close() {
 	d.closing.wait(patience)
 }
 
-// admit has a visitor seen to, unless too many wait.
+// admit starts a goroutine for a client, unless too many clients wait.
 func (d *Server) admit(c *net.UnixConn) {
 	v, err := attacherAt(c)
 	v.Listener = d.Name
@@ -116,7 +123,7 @@ func (d *Server) admit(c *net.UnixConn) {
 		return
 	}
 	if err != nil || !d.admits(who) {
-		d.closing.begin(func() { closeConn(c) }) // it may come again
+		d.closing.begin(func() { closeConn(c) }) // the client may try again
 		return
 	}
 	go func() {
@@ -130,8 +137,7 @@ func (d *Server) admit(c *net.UnixConn) {
 	}()
 }
 
-// forbids sees off a visitor who cannot enter, whatever is handed in, and reports
-// whether it is one.
+// forbids refuses and disconnects a client that [Server.Forbids] rejects.
 func (d *Server) forbids(c *net.UnixConn, v sandbox.Attacher) bool {
 	if d.Forbids == nil {
 		return false
@@ -148,7 +154,7 @@ func (d *Server) forbids(c *net.UnixConn, v sandbox.Attacher) bool {
 	return true
 }
 
-// enters counts a visitor, where there is room for one more.
+// admits counts a client among the waiting ones, if there is room.
 func (d *Server) admits(who clientKey) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,20 +180,20 @@ func (d *Server) answered(who clientKey) {
 	}
 }
 
-// attacherAt says who is at the other end.
+// attacherAt returns what the kernel says of the client.
 func attacherAt(c *net.UnixConn) (v sandbox.Attacher, err error) {
 	p, err := sandbox.UnixPeerOf(c)
 	return sandbox.Attacher{UID: p.UID, Network: p.Network, Host: p.Host && (p.UID == 0 || p.UID == uint32(os.Geteuid()))}, err
 }
 
-// receive reads an offer, checks it, and has it taken. What it returns is what is left
-// of it, which the caller has released where it may take long.
+// receive reads a request, checks it, and calls Handle. The caller releases the returned Conn on a goroutine,
+// because closing a client's descriptors may block.
 func (d *Server) receive(c *net.UnixConn, v sandbox.Attacher, answered func()) *Conn {
 	_ = c.SetDeadline(time.Now().Add(patience))
 	text, fds, err := readRequest(c)
 	a := &Conn{Attacher: v, server: d, conn: c, fds: fds}
 	if len(text) == 0 && len(fds) == 0 {
-		return a // it has looked whether somebody is here
+		return a // the client only looked whether a daemon answers
 	}
 	if err == nil {
 		err = a.check(text)

@@ -62,7 +62,7 @@ func knock(t *testing.T, h *world) *Client {
 	return k
 }
 
-// pairOf are two unix sockets, of which one is to be handed in.
+// pairOf are two unix sockets, of which one is to be sent.
 func pairOf(t *testing.T, sort int) (near, far int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, sort|unix.SOCK_CLOEXEC, 0)
@@ -72,9 +72,9 @@ func pairOf(t *testing.T, sort int) (near, far int) {
 	return fds[0], fds[1]
 }
 
-// TestADoorIsNotHeldByWhatLingers hands in connections whose close(2) waits, in all the ways
+// TestAServerIsNotHeldByWhatLingers sends connections whose close(2) waits, in all the ways
 // in which a descriptor can come to be closed by this process.
-func TestADoorIsNotHeldByWhatLingers(t *testing.T) {
+func TestAServerIsNotHeldByWhatLingers(t *testing.T) {
 	inside := func(sort int) func(*testing.T, *world) {
 		return func(t *testing.T, h *world) {
 			near, far := pairOf(t, sort)
@@ -83,19 +83,19 @@ func TestADoorIsNotHeldByWhatLingers(t *testing.T) {
 			pass(t, knock(t, h).conn, near)
 		}
 	}
-	for says, hand := range map[string]func(*testing.T, *world){
-		"in an offer":              func(t *testing.T, h *world) { pass(t, knock(t, h).conn, lingering(t)) },
+	for says, send := range map[string]func(*testing.T, *world){
+		"in a request":             func(t *testing.T, h *world) { pass(t, knock(t, h).conn, lingering(t)) },
 		"in a socket's stream":     inside(unix.SOCK_STREAM),
 		"in a socket's messages":   inside(unix.SOCK_SEQPACKET),
 		"in a socket's datagrams":  inside(unix.SOCK_DGRAM),
 		"behind an empty datagram": handsBehindEmpty,
-		"behind more than an offer may have": func(t *testing.T, h *world) {
+		"behind longest request": func(t *testing.T, h *world) {
 			f, far := pairOf(t, unix.SOCK_STREAM)
 			defer unix.Close(far)
 			fds := append(slices.Repeat([]int{f}, 200), lingering(t))
 			pass(t, knock(t, h).conn, fds...)
 		},
-		"behind an offer": func(t *testing.T, h *world) {
+		"behind a request": func(t *testing.T, h *world) {
 			k := knock(t, h)
 			other, far := pairOf(t, unix.SOCK_STREAM)
 			defer unix.Close(far)
@@ -123,7 +123,7 @@ func TestADoorIsNotHeldByWhatLingers(t *testing.T) {
 			pass(t, knock(t, h).conn, fd)
 		},
 	} {
-		t.Run(says, func(t *testing.T) { notHeld(t, hand) })
+		t.Run(says, func(t *testing.T) { notHeld(t, send) })
 	}
 }
 
@@ -137,17 +137,17 @@ func handsBehindEmpty(t *testing.T, h *world) {
 	pass(t, knock(t, h).conn, near)
 }
 
-// notHeld has something handed in as often as may wait of one user, and somebody else after
+// notHeld has something sent as often as may wait of one user, and somebody else after
 // that.
-func notHeld(t *testing.T, hand func(*testing.T, *world)) {
+func notHeld(t *testing.T, send func(*testing.T, *world)) {
 	h := newWorld(t)
 	for range waitingOfOne + 1 {
-		hand(t, h)
+		send(t, h)
 	}
 	end := time.Now().Add(20 * time.Second)
 	for a := (*Answer)(nil); a == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("the next visitor is not seen to")
+			t.Fatal("the next client is not seen to")
 		}
 		k := knock(t, h)
 		_ = unix.Sendto(k.conn, []byte("{}"), unix.MSG_NOSIGNAL, nil)
@@ -165,24 +165,24 @@ func notHeld(t *testing.T, hand func(*testing.T, *world)) {
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the door does not close")
+		t.Fatal("the server does not close")
 	}
 	nobodyIsLeft(t, h.server)
 }
 
-// nobodyIsLeft says so where something that was handed in is not closed by now.
+// nobodyIsLeft says so where something that was sent is not closed by now.
 func nobodyIsLeft(t *testing.T, d *Server) {
 	t.Helper()
 	d.closing.lock()
 	defer d.closing.mu.Unlock()
 	if d.closing.under != 0 {
-		t.Errorf("%d visitors are being seen off", d.closing.under)
+		t.Errorf("%d goroutines close descriptors", d.closing.under)
 	}
 }
 
-// TestADoorSeesOffThoseItDoesNotTake has visitors bring what lingers who are turned away:
-// since as many wait as may, or the door is closed.
-func TestADoorSeesOffThoseItDoesNotTake(t *testing.T) {
+// TestAServerClosesWhatItDoesNotTake has clients bring what lingers who are refused:
+// since as many wait as may, or the server is closed.
+func TestAServerClosesWhatItDoesNotTake(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "enter.sock")
 		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -216,7 +216,7 @@ func TestADoorSeesOffThoseItDoesNotTake(t *testing.T) {
 		select {
 		case <-closed:
 		case <-time.After(20 * time.Second):
-			t.Fatal("the door does not close")
+			t.Fatal("the server does not close")
 		}
 		if err := <-served; !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
@@ -226,7 +226,7 @@ func TestADoorSeesOffThoseItDoesNotTake(t *testing.T) {
 }
 
 // TestTheHostDoesNotWaitForASandboxOfItsUser has the root of a container, which has the number
-// of the host's, keep a door busy.
+// of the host's, keep a server busy.
 func TestTheHostDoesNotWaitForASandboxOfItsUser(t *testing.T) {
 	h := newWorld(t)
 	failed := make(chan error)

@@ -59,7 +59,7 @@ func TestStrangersDoNotWait(t *testing.T) {
 	}
 	var refused *RefusedError
 	if _, err := late.attach(Request{}, nil); !errors.As(err, &refused) || refused.Hint != "do something else" {
-		t.Errorf("a stranger who makes an offer late has %v", err)
+		t.Errorf("a stranger who makes a request late has %v", err)
 	}
 	for range strangers - 1 {
 		k := knock(t, h)

@@ -19,7 +19,7 @@ import (
 	"github.com/egressd/egressd/sandbox/jail"
 )
 
-// A world is a door for tests, which takes whatever is in order.
+// A world is a server for tests, which takes whatever is in order.
 type world struct {
 	path    string
 	server  *Server
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 // shortDir is a folder for sockets, whose paths may have 107 bytes.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "door")
+	dir, err := os.MkdirTemp("", "attach")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func capturedJail(t *testing.T) *Network {
 	return n
 }
 
-// send says something to the door, with descriptors, and returns the answer, or nil
+// send says something to the server, with descriptors, and returns the answer, or nil
 // where there is none.
 func (h *world) send(t *testing.T, text string, fds ...int) *Answer {
 	t.Helper()
@@ -108,7 +108,7 @@ func (h *world) send(t *testing.T, text string, fds ...int) *Answer {
 }
 
 // answers sends something until it is answered: more may not wait of one user, and those
-// before may still be being seen off.
+// before may still be being closed.
 func (h *world) answers(t *testing.T, text string, fds ...int) *Answer {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -181,38 +181,38 @@ func sortsOf(t *testing.T) map[string]int {
 	return sorts
 }
 
-func TestADoorTakesANetwork(t *testing.T) {
+func TestAServerTakesANetwork(t *testing.T) {
 	h, c := newWorld(t), capturedJail(t)
 	k, err := Dial(h.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handed, err := c.Attach(k, "web")
+	attached, err := c.Attach(k, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer handed.Close()
+	defer attached.Close()
 	a := <-h.taken
 	s, err := a.Sockets()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Discard()
-	if handed.Answer.Sandbox != "web" || a.Attacher.Name != "web" || !a.Attacher.Host || a.PID == 0 || len(s.TCP) == 0 || len(s.DNS) == 0 || len(s.DNSStreams) == 0 || s.Programs == nil {
-		t.Errorf("%+v %+v %+v", handed.Answer, a.Attacher, s)
+	if attached.Answer.Sandbox != "web" || a.Attacher.Name != "web" || !a.Attacher.Host || a.PID == 0 || len(s.TCP) == 0 || len(s.DNS) == 0 || len(s.DNSStreams) == 0 || s.Programs == nil {
+		t.Errorf("%+v %+v %+v", attached.Answer, a.Attacher, s)
 	}
 	told := make(chan bool)
 	go func() { told <- a.Wait() }()
 	go func() { a.Conclude(map[string]int{"n": 7}) }()
 	var sum struct{ N int }
-	if err := handed.End(&sum); err != nil || sum.N != 7 || !<-told {
+	if err := attached.End(&sum); err != nil || sum.N != 7 || !<-told {
 		t.Errorf("the end is %+v, %v", sum, err)
 	}
 	h.leave <- true
 }
 
-// TestADoorRefusesDescriptors puts each wrong one in the place of each right one.
-func TestADoorRefusesDescriptors(t *testing.T) {
+// TestAServerRefusesDescriptors puts each wrong one in the place of each right one.
+func TestAServerRefusesDescriptors(t *testing.T) {
 	h, c, sorts := newWorld(t), capturedJail(t), sortsOf(t)
 	o := c.Request
 	o.Kind = KindEnter
@@ -266,7 +266,7 @@ func TestADoorRefusesDescriptors(t *testing.T) {
 // openFilesOf is how many descriptors a jail takes here: its control socket and its pipe too.
 func openFilesOf(c *Network) int { return len(c.fds) + 2 }
 
-func TestADoorRefusesMessages(t *testing.T) {
+func TestAServerRefusesMessages(t *testing.T) {
 	h, c := newWorld(t), capturedJail(t)
 	o := c.Request
 	o.Kind = KindEnter
@@ -294,9 +294,9 @@ func TestADoorRefusesMessages(t *testing.T) {
 	}
 }
 
-// TestADoorIsNotKeptByTheSilent has visitors say nothing, of whom some are turned away,
-// and the others seen off after a while.
-func TestADoorIsNotKeptByTheSilent(t *testing.T) {
+// TestAServerIsNotKeptByTheSilent has clients say nothing, of whom some are turned away,
+// and the others closed after a while.
+func TestAServerIsNotKeptByTheSilent(t *testing.T) {
 	h, c := newWorld(t), capturedJail(t)
 	for range 100 {
 		k, err := Dial(h.path)
@@ -312,9 +312,9 @@ func TestADoorIsNotKeptByTheSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := c.Request
-		handed, err := k.attach(o, c.fds)
+		attached, err := k.attach(o, c.fds)
 		if last = err; err == nil {
-			handed.Close()
+			attached.Close()
 			(<-h.taken).Wait()
 			h.leave <- true
 			return
@@ -323,8 +323,8 @@ func TestADoorIsNotKeptByTheSilent(t *testing.T) {
 	t.Errorf("nobody else was seen to: %v", last)
 }
 
-// TestADoorDropsWhatIsNotRead sends ten thousand descriptors.
-func TestADoorDropsWhatIsNotRead(t *testing.T) {
+// TestAServerDropsWhatIsNotRead sends ten thousand descriptors.
+func TestAServerDropsWhatIsNotRead(t *testing.T) {
 	h, sorts := newWorld(t), sortsOf(t)
 	before := openFiles(t)
 	many := unix.UnixRights(slices.Repeat([]int{sorts["a pipe"]}, 250)...)
@@ -333,7 +333,7 @@ func TestADoorDropsWhatIsNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 4 { // what the door has not read stays in the kernel, until it closes
+		for range 4 { // what the server has not read stays in the kernel, until it closes
 			if err := unix.Sendmsg(k.conn, []byte("{}"), many, nil, unix.MSG_DONTWAIT); err != nil {
 				break
 			}
@@ -348,7 +348,7 @@ func TestADoorDropsWhatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestSocketsThatBlockAreReleased has who handed them in make them block, while this
+// TestSocketsThatBlockAreReleased has the client make them block, while this
 // process waits at each.
 func TestSocketsThatBlockAreReleased(t *testing.T) {
 	h, c := newWorld(t), capturedJail(t)
@@ -364,11 +364,11 @@ func TestSocketsThatBlockAreReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handed, err := c.Attach(k, "")
+	attached, err := c.Attach(k, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer handed.Close()
+	defer attached.Close()
 	s, err := (<-h.taken).Sockets()
 	if err != nil {
 		t.Fatal(err)
@@ -429,9 +429,9 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestADoorTellsNetworksApart has sockets that are right in all else come of the wrong
-// network, or from somebody who may not hand them in.
-func TestADoorTellsNetworksApart(t *testing.T) {
+// TestAServerTellsNetworksApart has sockets that are right in all else come of the wrong
+// network, or from somebody who may not attach them.
+func TestAServerTellsNetworksApart(t *testing.T) {
 	c := capturedJail(t)
 	o := c.Request
 	plans := o.plans()
@@ -448,9 +448,9 @@ func TestADoorTellsNetworksApart(t *testing.T) {
 		from uint64
 		want string
 	}{
-		"of a network that the visitor is not in": {KindEnter, network + 1, "a network that the visitor is not in"},
-		"for another process":                     {KindAttach, network, "only root and egressd's own user"},
-		"for a program":                           {KindRun, network, "only root and egressd's own user"},
+		"of a network that the client is not in": {KindEnter, network + 1, "a network that the client is not in"},
+		"for another process":                    {KindAttach, network, "only root and egressd's own user"},
+		"for a program":                          {KindRun, network, "only root and egressd's own user"},
 	} {
 		o.Kind = row.kind
 		a := &Conn{Attacher: sandbox.Attacher{UID: 1, Network: row.from}, fds: slices.Clone(c.fds[:o.descriptors()])}

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Datagrams takes in datagrams that were sent anywhere, and refuses them.
+// Datagrams receives captured datagrams and refuses them.
 type Datagrams struct {
 	conn    *net.UDPConn
 	answers *os.File // a raw socket in the jail
 }
 
-// A Datagram is where one was sent, from where. Its payload is not kept.
+// A Datagram is the source and the destination of a datagram. Its payload is not kept.
 type Datagram struct{ From, To netip.AddrPort }
 
 func (s *Sockets) addDatagrams(c net.PacketConn) error {
@@ -30,8 +30,7 @@ func (s *Sockets) addDatagrams(c net.PacketConn) error {
 	return nil
 }
 
-// Next waits for a datagram. It does not need to be called by one goroutine
-// only, but brings nothing if it is not.
+// Next waits for a datagram. Several goroutines may call it, without gain.
 func (d *Datagrams) Next() (Datagram, error) {
 	var payload [1]byte
 	control := make([]byte, 128)
@@ -50,7 +49,7 @@ func (d *Datagrams) Next() (Datagram, error) {
 	}
 }
 
-// sentTo finds the address in what IP_RECVORIGDSTADDR adds.
+// sentTo returns the destination from an IP_RECVORIGDSTADDR message.
 func sentTo(control []byte) (netip.AddrPort, bool) {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {
@@ -67,8 +66,7 @@ func sentTo(control []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// Refuse tells who sent g that nobody listens there, as the host it was sent to
-// would: "port unreachable" (RFC 792, RFC 4443 §3.1).
+// Refuse sends "port unreachable" to the sender of g, in the name of g's destination (RFC 792, RFC 4443 §3.1).
 func (d *Datagrams) Refuse(g Datagram) error {
 	if d.answers == nil {
 		return nil
@@ -97,7 +95,7 @@ const (
 	hops                                  = 64
 )
 
-// unreachable is the answer to g as a whole packet, and where it goes.
+// unreachable returns the whole answer packet to g, and the address to send it to.
 func unreachable(g Datagram) ([]byte, unix.Sockaddr) {
 	if g.From.Addr().Is4() && g.To.Addr().Is4() {
 		return unreachable4(g), &unix.SockaddrInet4{Addr: g.From.Addr().As4()}
@@ -105,8 +103,7 @@ func unreachable(g Datagram) ([]byte, unix.Sockaddr) {
 	return unreachable6(g), &unix.SockaddrInet6{Addr: g.From.Addr().As16()}
 }
 
-// unreachable4 is the whole IPv4 packet, around the heads of the one that it is
-// about.
+// unreachable4 returns an IPv4 packet with an ICMP message around the headers of g.
 func unreachable4(g Datagram) []byte {
 	about := appendIPv4(nil, unix.IPPROTO_UDP, g.From.Addr(), g.To.Addr(), udpHead)
 	about = appendUDP(about, g)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDatagramsThatAreShutEnd has who handed sockets for datagrams in make them ones that
+// TestDatagramsThatAreShutEnd has their other owner make them ones that
 // block, and shut them: then they are read from at once, and nothing is there.
 func TestDatagramsThatAreShutEnd(t *testing.T) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -14,13 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dialers connect to servers on a jail's loopback, from outside. They are sockets
-// that were made inside beforehand and are used over and over, since this process
-// may not enter the jail's network; so no process of egressd stays in there for it,
-// and nothing that the program could get hold of. Their number is that of the
-// connections that can be open at a time.
+// Dialers connect to servers on a jail's loopback from outside. This process may not enter the jail's network,
+// so jail init makes the sockets beforehand, and Dialers reuses them. No process of egressd has to stay in the
+// jail for it. The number of sockets bounds the number of open connections.
 //
-// They are safe for concurrent use.
+// Dialers are safe for concurrent use.
 type Dialers struct {
 	mu     sync.Mutex    // guards what follows
 	idle   map[int][]int // descriptors, by family
@@ -34,7 +32,7 @@ func (d *Dialers) add(family, fd int) {
 	d.idle[family] = append(d.idle[family], fd)
 }
 
-// Close closes what is idle, and each of the others once its connection is closed.
+// Close closes the idle sockets, and each other socket once its connection is closed.
 func (d *Dialers) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,22 +45,21 @@ func (d *Dialers) Close() {
 	d.idle = nil
 }
 
-// An InsideConn is a connection to a server in a jail. Close breaks it off where
-// the server has not ended its side, or has not been told of the end of this one.
+// An InsideConn is a connection to a server in a jail. Close resets the connection if one of its two directions
+// is still open.
 type InsideConn struct {
 	*net.TCPConn
 	release func()
 }
 
-// Close lets the socket be used again.
+// Close returns the socket to its Dialers.
 func (c *InsideConn) Close() error {
 	err := c.TCPConn.Close()
 	c.release()
 	return err
 }
 
-// Dial connects to a port on 127.0.0.1, or, where nobody listens, on ::1, each
-// within patience.
+// Dial connects to a port on 127.0.0.1 and, if that fails, on ::1. Each try takes at most patience.
 func (d *Dialers) Dial(port uint16, patience time.Duration) (*InsideConn, error) {
 	c, err := d.dial(unix.AF_INET, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}, patience)
 	if err == nil {
@@ -98,7 +95,7 @@ func again(fd int) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(other), "inside")
+	f := os.NewFile(uintptr(other), "dialer")
 	defer f.Close()
 	conn, err := net.FileConn(f)
 	if err != nil {
@@ -112,10 +109,10 @@ func again(fd int) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// errDialersBusy says that there are as many connections as there may be.
+// errDialersBusy is for a dial while all sockets are in use.
 var errDialersBusy = errors.New("too many connections to the sandbox are open")
 
-// take returns a socket that is connected to nobody.
+// take returns an unconnected socket.
 func (d *Dialers) take(family int) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,8 +127,7 @@ func (d *Dialers) take(family int) (int, error) {
 	return -1, errDialersBusy
 }
 
-// giveBack has fd used again, behind all others: what it still has to deliver has
-// time until then.
+// giveBack queues fd behind all other idle sockets, so that the kernel has time to deliver the last bytes.
 func (d *Dialers) giveBack(family, fd int) {
 	if !delivering(fd) {
 		_ = disconnect(fd)
@@ -145,16 +141,15 @@ func (d *Dialers) giveBack(family, fd int) {
 	d.add(family, fd)
 }
 
-// delivering reports whether a connection is over for both sides but for the last
-// bytes on their way (RFC 9293 §3.3.2).
+// delivering reports whether both sides have closed a connection whose last bytes are not acknowledged yet (RFC
+// 9293 §3.3.2).
 func delivering(fd int) bool {
 	const lastAck, closing = 9, 11
 	info, err := unix.GetsockoptTCPInfo(fd, unix.SOL_TCP, unix.TCP_INFO)
 	return err == nil && (info.State == lastAck || info.State == closing)
 }
 
-// disconnect ends what fd is connected to, by a reset where that is not over, and
-// makes it as new.
+// disconnect makes fd an unconnected socket. An open connection is reset.
 func disconnect(fd int) error {
 	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))

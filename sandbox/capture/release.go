@@ -9,11 +9,10 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// drainFor is how long Drain waits. What has come is taken within microseconds.
+// drainFor bounds Drain. Servers accept waiting connections within microseconds.
 const drainFor = 200 * time.Millisecond
 
-// Drain waits until the connections that have arrived are accepted, by those who do
-// so.
+// Drain waits until the servers of the sockets have accepted all waiting connections.
 func (s *Sockets) Drain() {
 	until := time.Now().Add(drainFor)
 	for _, fd := range s.held {
@@ -23,9 +22,8 @@ func (s *Sockets) Drain() {
 	}
 }
 
-// Release has whoever waits at a socket that came by a door wait no longer, until
-// done is called: others may have made it one that blocks, so that closing it is not
-// enough.
+// Release keeps shutting foreign sockets down until done is called, so that every goroutine that waits at one
+// returns. Closing a socket is not enough, because its other owner may have made it blocking.
 func (s *Sockets) Release() (done func()) {
 	over := make(chan struct{})
 	var breaking sync.WaitGroup
@@ -51,8 +49,7 @@ func (s *Sockets) Release() (done func()) {
 	})
 }
 
-// Close closes the sockets, and leaves it to the caller to close the programs and the
-// dialers.
+// Close closes the sockets. The caller closes Programs and Dialers.
 func (s *Sockets) Close() {
 	for _, l := range s.TCP {
 		l.Close()
@@ -71,7 +68,7 @@ func (s *Sockets) Close() {
 	}
 }
 
-// Discard closes all of what came by a door and nobody waits at yet.
+// Discard closes foreign sockets that no goroutine waits at yet, and Programs.
 func (s *Sockets) Discard() {
 	done := s.Release()
 	defer done()
@@ -79,8 +76,8 @@ func (s *Sockets) Discard() {
 	s.Programs.Close()
 }
 
-// drained reports whether no connection waits at a listening socket. The kernel
-// counts those in the place where it else counts segments (tcp_get_info).
+// drained reports whether no connection waits at a listening socket. The kernel reports their number in the
+// field for unacknowledged segments (tcp_get_info).
 func drained(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err != nil || info.Unacked == 0

@@ -1,3 +1,5 @@
+// Package capture holds the sockets of a captured network: everything that a program in the network sends
+// arrives at them.
 package capture
 
 import (
@@ -13,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CapturePort is where captured connections and datagrams are taken in, on the
-// jail's loopback. No program in it can have a port below 1024.
+// CapturePort is the loopback port of captured connections and datagrams in a jail. Programs in the jail cannot
+// bind ports below 1024.
 const CapturePort = jailinit.CapturePort
 
-// Sockets are what a jail hands out: all that its program sends arrives there. The
-// caller closes them.
+// Sockets are those of a captured network. The caller closes them.
 type Sockets struct {
 	TCP        []net.Listener   // connections to anywhere
 	DNS        []net.PacketConn // datagrams to port 53 of anywhere
@@ -30,18 +31,17 @@ type Sockets struct {
 	HostPorts map[uint16][]net.Listener // as in JailOptions
 	Dialers   *Dialers                  // nil where JailOptions want none
 
-	// Programs are those behind the connections and datagrams. It may be nil.
+	// Programs finds the programs of connections and datagrams. It may be nil.
 	Programs *sandbox.Programs
 
-	// Redirected says that connections are redirected by NAT: the kernel tells
-	// where they were going by SO_ORIGINAL_DST. Else their own end has the
-	// address.
+	// Redirected says that connections are captured by NAT: SO_ORIGINAL_DST returns the destination. Otherwise the
+	// local address of a connection is the destination.
 	Redirected bool
 
-	held []int // of those that came by a door, see Release
+	held []int // duplicates of foreign sockets, see Release
 }
 
-// Add takes a socket that came out of the jail of a process.
+// Add takes over a socket of the network of process pid.
 func (s *Sockets) Add(kind jailinit.SocketKind, fd, pid int) (err error) {
 	switch kind {
 	case jailinit.Diag:
@@ -118,7 +118,7 @@ func (s *Sockets) addHostPort(text string, f *os.File) error {
 	return nil
 }
 
-// AddForeign is Add for a socket that another program has as well. Where it cannot be taken, it is discarded.
+// AddForeign is Add for a socket that another program holds, too. It discards a socket that it cannot take.
 func (s *Sockets) AddForeign(kind jailinit.SocketKind, fd, pid int) error {
 	held, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -26,9 +26,9 @@ import (
 //
 // An Engine is safe for concurrent use. It implements [sandbox.Engine].
 type Engine struct {
-	// Started is told of each container that is known from now on, Ended of each that is
-	// not any more, or that has another address. Health is told that the engine cannot be
-	// asked, and why, and, with nil, that it can. They do not wait for long.
+	// Started is called for each container that becomes known, and Ended for each that has ended or has got
+	// another address. Health is called with an error when the engine stops answering, and with nil when it
+	// answers again. None of them may block for long.
 	Started func(*sandbox.Container)
 	Ended   func(*policy.Container)
 	Health  func(error)
@@ -48,7 +48,7 @@ type Engine struct {
 	moved   chan struct{}        // closed, and replaced, when something of this changes
 }
 
-// A known container runs. It does not change.
+// A known container runs. It is never changed.
 type known struct {
 	*sandbox.Container
 	addrs   []netip.Addr
@@ -56,12 +56,11 @@ type known struct {
 	process *pidfd.Process // nil where it cannot be seen from here
 }
 
-// A lookedAt container is one that the engine is asked about; again is set where
-// something has happened to it since.
+// A lookedAt container is one that the engine is being asked about. again is set if the container has changed
+// since the question.
 type lookedAt struct{ again bool }
 
-// A bridge is a network of the engine on which nobody has an address but containers, and
-// the host.
+// A bridge is a network of the engine. Only containers and the host's gateway have addresses in it.
 type bridge struct {
 	net     netip.Prefix
 	gateway netip.Addr
@@ -75,8 +74,7 @@ const (
 	askAgain    = time.Second     // about a container of which nothing is known
 )
 
-// New returns those of the engine at a Unix socket, of which none is known
-// until Watch.
+// New returns an engine at a Unix socket. No container is known before Watch.
 func New(socket string) *Engine {
 	return &Engine{
 		api: newEngineAPI(socket), looks: make(chan struct{}, looksMost), trouble: errNotAsked, moved: make(chan struct{}),
@@ -84,8 +82,7 @@ func New(socket string) *Engine {
 	}
 }
 
-// At returns the container that has an address, or nil. expected is set where nobody but
-// a container can have it.
+// At returns the container with an address, or nil. expected is set if only containers can have the address.
 func (c *Engine) At(addr netip.Addr) (k *sandbox.Container, expected bool) {
 	addr = addr.Unmap().WithZone("")
 	c.mu.RLock()
@@ -107,9 +104,8 @@ func (c *Engine) At(addr netip.Addr) (k *sandbox.Container, expected bool) {
 	return k, expected
 }
 
-// Await waits until a container is known that has the address, where nobody else can have
-// it: an engine says a little late what it has started. It does not wait for an engine
-// that cannot be asked.
+// Await waits until the container of an address is known, because an engine reports a started container a
+// little late. It returns at once if other hosts may have the address, or if the engine does not answer.
 func (c *Engine) Await(ctx context.Context, addr netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, expectedFor)
 	defer cancel()
@@ -133,13 +129,13 @@ func (c *Engine) state() (moved chan struct{}, trouble error) {
 	return c.moved, c.trouble
 }
 
-// Trouble is why the engine cannot be asked, or nil.
+// Trouble returns why the engine cannot be asked, or nil.
 func (c *Engine) Trouble() error {
 	_, err := c.state()
 	return err
 }
 
-// Each calls f for each container that is known.
+// Each calls f for each known container.
 func (c *Engine) Each(f func(*sandbox.Container)) {
 	c.mu.RLock()
 	all := make([]*sandbox.Container, 0, len(c.running))
@@ -152,8 +148,8 @@ func (c *Engine) Each(f func(*sandbox.Container)) {
 	}
 }
 
-// change has f change what is known, and wakes who waits for that. What f returns is not known
-// any more.
+// change calls f under the lock and wakes goroutines that wait for a change. It calls Ended for the containers
+// that f returns.
 func (c *Engine) change(f func() (ended []*known)) {
 	c.mu.Lock()
 	ended := f()
@@ -165,7 +161,7 @@ func (c *Engine) change(f func() (ended []*known)) {
 	}
 }
 
-// add makes k known. c.mu is held.
+// add notes k. c.mu is held.
 func (c *Engine) add(k *known) {
 	c.running[k.ID] = k
 	for _, a := range k.addrs {
@@ -173,7 +169,7 @@ func (c *Engine) add(k *known) {
 	}
 }
 
-// remove makes k unknown. c.mu is held.
+// remove forgets k. c.mu is held.
 func (c *Engine) remove(k *known) {
 	delete(c.running, k.ID)
 	for _, a := range k.addrs {
@@ -184,7 +180,7 @@ func (c *Engine) remove(k *known) {
 	k.process.Close()
 }
 
-// forget drops a container that has ended.
+// forget removes a container that has ended.
 func (c *Engine) forget(k *known) {
 	c.change(func() []*known {
 		if c.running[k.ID] != k {
@@ -195,7 +191,7 @@ func (c *Engine) forget(k *known) {
 	})
 }
 
-// drop drops the container with that ID at once, whatever is being asked about it.
+// drop removes the container with an ID at once, even while the engine is being asked about it.
 func (c *Engine) drop(id string) {
 	c.change(func() (ended []*known) {
 		if l := c.looking[id]; l != nil {
@@ -213,8 +209,8 @@ func (c *Engine) drop(id string) {
 	})
 }
 
-// learn notes what the engine says of a container; d is nil where there is none that runs. Where
-// something has happened to it since it was asked, nothing is noted, and again reported.
+// learn notes the engine's description of a container; d is nil if the container does not run. It returns true,
+// and notes nothing, if the container has changed since the question.
 func (c *Engine) learn(id string, l *lookedAt, d *description) (again bool) {
 	var now *known
 	if d != nil && d.State.Running && d.ID == id {
@@ -253,8 +249,7 @@ func (c *Engine) learn(id string, l *lookedAt, d *description) (again bool) {
 	return again
 }
 
-// lose has nobody be known until the engine can be asked again. What is open stays so: it
-// is whose it was.
+// lose makes every container unknown until the engine answers again. Open connections keep their container.
 func (c *Engine) lose(why error) {
 	c.change(func() []*known {
 		for id, k := range c.running {
@@ -266,12 +261,12 @@ func (c *Engine) lose(why error) {
 	})
 }
 
-// same reports whether two descriptions are of one run of a container, with one place.
+// same reports whether two descriptions are of the same run of a container, with the same addresses.
 func (k *known) same(other *known) bool {
 	return k.started == other.started && k.PID == other.PID && k.Name == other.Name && slices.Equal(k.addrs, other.addrs)
 }
 
-// known is what counts of a description.
+// known returns the container of a description.
 func (d *description) known() *known {
 	k := &known{started: d.State.StartedAt, Container: &sandbox.Container{
 		Container: &policy.Container{

@@ -9,7 +9,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A Error says why a container is not there to be attached to.
+// An Error says why a container cannot be attached.
 type Error struct {
 	Name, Problem string
 	Missing       bool
@@ -17,8 +17,7 @@ type Error struct {
 
 func (e *Error) Error() string { return "container " + e.Name + ": " + e.Problem }
 
-// FirstProcess asks the Docker API at a Unix socket for the first process of a
-// container, by its name or the beginning of its ID. Podman answers the same.
+// FirstProcess returns the first process of a container, by the container's name or the beginning of its ID.
 func FirstProcess(socket, name string) (pid int, err error) {
 	if !sandbox.PlainName(name) {
 		return 0, &Error{name, "that is neither a process nor the name of a container", true}
@@ -40,8 +39,8 @@ func FirstProcess(socket, name string) (pid int, err error) {
 	return d.State.Pid, nil
 }
 
-// Ask asks the Docker API at a Unix socket, and reads the answer, JSON, into what
-// into points at. path is the absolute path of a thing to be read, such as /version.
+// Ask reads a path of the Docker API, such as /version, and decodes the JSON answer into the value that into
+// points at.
 func Ask(socket, path string, into any) error {
 	api := newEngineAPI(socket)
 	defer api.close()

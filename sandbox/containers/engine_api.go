@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// An engineAPI asks Docker, or Podman that answers the same, at a Unix socket. It is safe
-// for concurrent use. The API is asked without a version: what is asked has been in
-// each since 1.24.
+// An engineAPI asks the Docker API at a Unix socket. It is safe for concurrent use. It uses no version prefix:
+// every version since 1.24 has the paths that egressd asks for.
 type engineAPI struct{ client *http.Client }
 
 const (
@@ -33,7 +32,7 @@ func newEngineAPI(socket string) *engineAPI {
 	}}}
 }
 
-// An answerError is an answer of the engine that is not the one that was asked for.
+// An answerError is an HTTP answer with another status than 200.
 type answerError struct {
 	status  int
 	message string
@@ -43,7 +42,7 @@ func (e *answerError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("Docker answers %d %s %.200q", e.status, http.StatusText(e.status), e.message))
 }
 
-// get reads the answer to a question about path into what.
+// get decodes the JSON answer for a path into what.
 func (e *engineAPI) get(ctx context.Context, path string, what any) error {
 	ctx, cancel := context.WithTimeout(ctx, dockerPatience)
 	defer cancel()
@@ -62,7 +61,7 @@ func (e *engineAPI) get(ctx context.Context, path string, what any) error {
 	return nil
 }
 
-// stream asks about path and returns the body of the answer, which the caller closes.
+// stream returns the body of the answer for a path. The caller closes it.
 func (e *engineAPI) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker"+path, nil)
 	if err != nil {
@@ -81,7 +80,7 @@ func (e *engineAPI) stream(ctx context.Context, path string) (io.ReadCloser, err
 	return nil, &answerError{answer.StatusCode, said.Message}
 }
 
-// withoutURL leaves out where a question went, which says nothing: it is the socket.
+// withoutURL removes the URL from an error, because the URL only names the socket.
 func withoutURL(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {
@@ -92,7 +91,7 @@ func withoutURL(err error) error {
 
 func (e *engineAPI) close() { e.client.CloseIdleConnections() }
 
-// A description is a container as the engine describes it.
+// A description is the engine's description of a container.
 type description struct {
 	ID    string `json:"Id"`
 	Name  string
@@ -111,8 +110,7 @@ type description struct {
 	}
 }
 
-// describe asks about one container, by its ID, its name or the beginning of its ID, which
-// is a [PlainName].
+// describe returns a container by its ID, its name, or the beginning of its ID. name is a [sandbox.PlainName].
 func (e *engineAPI) describe(ctx context.Context, name string) (*description, error) {
 	d := new(description)
 	if err := e.get(ctx, "/containers/"+name+"/json", d); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// openFirst opens the first process of a container, or returns nil where that number is
-// not its in this PID namespace.
+// openFirst opens a container's first process. It returns nil if that ID names another process in this PID
+// namespace.
 func openFirst(pid int, id string) *pidfd.Process {
 	if pid <= 0 {
 		return nil
@@ -40,9 +40,8 @@ func OpenFirst(k *sandbox.Container) (*pidfd.Process, error) {
 	return p, nil
 }
 
-// controlGroups are the lines of /proc/PID/cgroup: of each hierarchy its number, its
-// controllers and the path, as seen from this process's own cgroup namespace, whatever the
-// other one's is.
+// controlGroups returns the lines of /proc/PID/cgroup, one for each hierarchy: number, controllers, and the
+// path as this process's own cgroup namespace shows it.
 func controlGroups(pid int) []string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -51,10 +50,9 @@ func controlGroups(pid int) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// inGroupsOf returns the container that a process is in, or nil: the one whose engine has put it
-// there, in all hierarchies in which it keeps containers apart. A control group that only looks
-// like one of a container, as any user may make one, is none: that of the container's first
-// process counts.
+// inGroupsOf returns the container of a process, or nil. The process has to be in the control groups of the
+// container's first process, in every hierarchy in which the container has its own group. A user can make a
+// control group with a container's name, so a name proves nothing.
 func (c *Engine) inGroupsOf(pid int) *sandbox.Container {
 	groups := controlGroups(pid)
 	c.mu.RLock()
@@ -70,9 +68,8 @@ func (c *Engine) inGroupsOf(pid int) *sandbox.Container {
 	return nil
 }
 
-// Behind returns the container that a process is in, or nil. It waits where the process may have
-// been started just now: an engine says a little late what it has started. The caller sees to it
-// that the number is still the process's afterwards.
+// Behind returns the container of a process, or nil. It waits a little for the engine, which may not have
+// reported the container yet. The caller checks afterwards that the ID still names the same process.
 func (c *Engine) Behind(pid int) *sandbox.Container {
 	late := time.NewTimer(behindFor)
 	defer late.Stop()
@@ -90,10 +87,10 @@ func (c *Engine) Behind(pid int) *sandbox.Container {
 	}
 }
 
-// behindFor is less than who hands a network in waits for an answer.
+// behindFor is shorter than the time for which a client waits for its answer.
 const behindFor = 4 * time.Second
 
-// containerIDs are what may be those of containers in paths of control groups.
+// containerIDs returns the parts of control group paths that look like container IDs.
 func containerIDs(groups []string) (ids []string) {
 	for _, line := range groups {
 		for part := range strings.FieldsFuncSeq(line, func(r rune) bool { return r == '/' || r == '-' || r == '.' || r == ':' }) {
@@ -105,19 +102,19 @@ func containerIDs(groups []string) (ids []string) {
 	return ids
 }
 
-// within reports whether a process with those groups is where the first one of the
-// container is, or below, in each hierarchy in which that is in a group of its own.
+// within reports whether a process is in the groups of a container's first process, or below them. Hierarchies
+// in which the container has no group of its own do not count.
 func within(groups, first []string, id string) bool {
 	apart := 0
 	for _, line := range first {
 		if !strings.Contains(line, id) {
 			continue
 		}
-		inside := false
+		in := false
 		for _, g := range groups {
-			inside = inside || g == line || strings.HasPrefix(g, line+"/")
+			in = in || g == line || strings.HasPrefix(g, line+"/")
 		}
-		if !inside {
+		if !in {
 			return false
 		}
 		apart++

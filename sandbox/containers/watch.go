@@ -22,8 +22,7 @@ const (
 	retryMost     = 5 * time.Second
 )
 
-// Watch keeps what is known as the engine says, until ctx is done. It is called
-// once.
+// Watch follows the engine until ctx is done. It is called once.
 func (c *Engine) Watch(ctx context.Context) {
 	c.ctx = ctx
 	defer c.api.close()
@@ -51,8 +50,7 @@ func (c *Engine) Watch(ctx context.Context) {
 	}
 }
 
-// follow reads what happens, from before the moment at which it asks what there is. It
-// returns when the engine cannot be asked any more.
+// follow subscribes to events, then lists what runs, and returns when the engine stops answering.
 func (c *Engine) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,16 +85,14 @@ func (c *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// ping asks whether the engine is there: one that stands still says nothing that could
-// be missed.
+// ping asks whether the engine answers. An engine that hangs sends no events.
 func (c *Engine) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, alivePatience)
 	defer cancel()
 	return c.api.get(ctx, "/_ping", nil)
 }
 
-// load asks which networks and which containers there are. Containers are asked about
-// one by one, beside it.
+// load lists the networks and the containers. Goroutines ask about each container.
 func (c *Engine) load(ctx context.Context) error {
 	if err := c.loadBridges(ctx); err != nil {
 		return err
@@ -146,7 +142,7 @@ func (c *Engine) loadBridges(ctx context.Context) error {
 	return nil
 }
 
-// An event is something that has happened.
+// An event is a change that the engine reports.
 type event struct {
 	Type, Action string
 	Actor        struct {
@@ -155,7 +151,7 @@ type event struct {
 	}
 }
 
-// read takes note of what happens until there is no more of it.
+// read handles events until the stream ends.
 func (c *Engine) read(r io.Reader) error {
 	in := json.NewDecoder(r)
 	for {
@@ -167,7 +163,7 @@ func (c *Engine) read(r io.Reader) error {
 	}
 }
 
-// happened drops what has ended before anything else is asked or read.
+// happened handles an event. It drops an ended container before anything else is asked or read.
 func (c *Engine) happened(e *event) {
 	switch e.Type + " " + e.Action {
 	case "container die", "container destroy", "container remove", "container died":
@@ -185,7 +181,7 @@ func (c *Engine) happened(e *event) {
 	}
 }
 
-// look asks about a container, and once more where something happens to it meanwhile.
+// look asks about a container on a goroutine, and once more if the container changes meanwhile.
 func (c *Engine) look(id string) {
 	if !isContainerID(id) {
 		return
@@ -204,7 +200,7 @@ func (c *Engine) look(id string) {
 	})
 }
 
-// ask asks once, and reports whether that has to be done again.
+// ask asks once and reports whether to ask again.
 func (c *Engine) ask(id string, l *lookedAt) (again bool) {
 	c.looks <- struct{}{}
 	d, err := c.api.describe(c.ctx, id)
@@ -225,14 +221,14 @@ func (c *Engine) ask(id string, l *lookedAt) (again bool) {
 	return again
 }
 
-// isContainerID reports whether text is one, as engines give them.
+// isContainerID reports whether text is a full container ID.
 func isContainerID(text string) bool {
 	return len(text) == containerIDLength && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 const containerIDLength = 64
 
-// Running asks an engine once which containers run.
+// Running asks an engine once for the running containers.
 func Running(ctx context.Context, socket string) (all []*sandbox.Container, err error) {
 	c := New(socket)
 	defer c.api.close()

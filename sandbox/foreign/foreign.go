@@ -1,5 +1,5 @@
-// Package foreign handles descriptors that another program made, and may still have. The program is the adversary:
-// what it set on a socket may keep a system call of this process waiting, close(2) included.
+// Package foreign handles descriptors that another program made and may still hold. That program is the
+// adversary: socket options that it set may block system calls of this process, close(2) included.
 package foreign
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inherited are options that a connection has of the listener that it was accepted at, and
-// what they are where nobody has changed them.
+// inherited are socket options that an accepted connection inherits from its listener, with their default
+// values.
 var inherited = [...]struct{ option, plain int }{
 	{unix.SO_PEEK_OFF, -1},    // else what is looked at is not what is read after (for TCP since Linux 6.9)
 	{unix.SO_TIMESTAMPING, 0}, // else what was sent comes back, as errors
@@ -21,10 +21,9 @@ var inherited = [...]struct{ option, plain int }{
 	{unix.SO_OOBINLINE, 0},
 }
 
-// Plain has a connection that was accepted at somebody else's listener be as if that were
-// this process's own: what its owner has set there holds for the connection, too. Above all
-// close(2) would wait as long as the owner likes, for who does not wait at the descriptor, too
-// (SO_LINGER, socket(7)).
+// Plain gives a connection default options. A connection that was accepted at another program's listener has
+// the options that the program set. With SO_LINGER, close(2) would block for as long as that program likes
+// (socket(7)).
 func Plain(c syscall.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -53,10 +52,9 @@ const (
 	nestedMost   = 16 // the kernel lets sockets be sent in sockets four times
 )
 
-// Discard closes a descriptor that somebody else has made. A connection may be one that
-// close(2) waits for until all is read that it was to send, and a unix socket one in whose queue there
-// is such a one: what is in there the kernel closes with it. What is no socket takes as long as
-// its file system likes.
+// Discard closes a descriptor. First it turns SO_LINGER off, and empties the queues of a Unix socket, whose
+// descriptors the kernel would close as they are. Closing a file may still block for as long as its file system
+// likes.
 func Discard(fd int) { discardNested(fd, 0) }
 
 func discardNested(fd, depth int) {
@@ -65,8 +63,8 @@ func discardNested(fd, depth int) {
 	unix.Close(fd)
 }
 
-// Empty discards all that waits in a unix socket, and lets nothing more come in. Of anything
-// else nothing happens.
+// Empty discards everything in the queue of a Unix socket, and shuts the socket down. Other descriptors stay as
+// they are.
 func Empty(fd int) { empty(fd, 0) }
 
 func empty(fd, depth int) {
@@ -102,8 +100,8 @@ func empty(fd, depth int) {
 	}
 }
 
-// processesIn returns what stands for the senders of messages, where who has the socket wants to
-// know (SO_PASSPIDFD, Linux 6.5).
+// processesIn returns the pidfds of senders, which arrive with messages if the socket's owner has set
+// SO_PASSPIDFD (Linux 6.5).
 func processesIn(control []byte) (fds []int) {
 	const pidfd = 4 // SCM_PIDFD
 	messages, _ := syscall.ParseSocketControlMessage(control)

@@ -1,3 +1,12 @@
+// Package jail starts a program in namespaces of its own, without root. Every address in the jail's network
+// leads to this process.
+//
+//	j, err := jail.New(jail.Options{…})
+//	sockets, err := j.Sockets()
+//	… serve them …
+//	attempts, err := j.Prepare(jail.Program{Argv: argv, Env: os.Environ()})
+//	err = j.Exec()
+//	status, err := j.Wait(nil)
 package jail
 
 import (
@@ -16,30 +25,20 @@ import (
 	"github.com/egressd/egressd/internal/jailinit"
 )
 
-// A Jail is a program in a network of its own, in which every address leads to
-// this process and nothing else exists. It is made without root, of a user, a
-// network, a mount, an IPC and, if that may mount a /proc, a PID namespace:
+// A Jail is a program in a user, a network, a mount and an IPC namespace of its own, and in a PID namespace if
+// that one may mount /proc. Pathname sockets of the host stay in the file system; a server at such a socket may
+// have a network.
 //
-//	jail, err := sandbox.New(sandbox.Options{…})
-//	sockets, err := jail.Sockets()
-//	… serve them …
-//	attempts, err := jail.Prepare(sandbox.Program{Argv: argv, Env: os.Environ()})
-//	err = jail.Exec()
-//	status, err := jail.Wait(nil)
+// If this process is killed, the kernel kills the program and all its descendants. Without a PID namespace the
+// kernel kills the program alone, and the descendants lose their network.
 //
-// What it does not do: pathname sockets of the host stay where they are in the
-// file system, and whoever listens there may have a network.
-//
-// If this process is killed, the kernel kills the program and everything that the program has
-// started. Without a PID namespace it kills the program alone, and the others lose their network.
-//
-// The methods are for one goroutine, but for Signal.
+// The methods are for one goroutine, except Signal.
 type Jail struct {
 	control *os.File
 	rest    *os.File // a pipe at whose end all that is left in its PID namespace is killed
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
-	stood   *standing
+	made    *madeJail
 	begun   bool   // the program was sent
 	release func() // lets the thread end that started the jail
 
@@ -51,28 +50,25 @@ type Jail struct {
 	reaped bool       // so that its number may be another process's
 }
 
-// Options say what a jail is like.
+// Options describe a jail.
 type Options struct {
-	// IPv4 and IPv6 are the addresses that the sandbox itself has. IPv6 may be the
-	// zero Addr: then there is none in it.
+	// IPv4 and IPv6 are the sandbox's own addresses. With a zero IPv6 the jail has no IPv6.
 	IPv4, IPv6 netip.Addr
 
-	// Redirect has connections redirected by NAT also where the kernel can do
-	// without: datagrams then leave no trace.
+	// Redirect captures connections by NAT even if the kernel supports tproxy. Refused datagrams leave no record
+	// then.
 	Redirect bool
 
-	// HostPorts are ports of the jail's loopback at which connections are handed
-	// out instead of being the jail's own.
+	// HostPorts are ports of the jail's loopback whose connections arrive at this process.
 	HostPorts []uint16
-	// Dialers has Sockets hand out what connects to servers in the jail.
+	// Dialers makes Sockets return dialers to servers in the jail.
 	Dialers bool
 
-	// Devices are paths of devices that the program may have, beside those that
-	// lead nowhere.
+	// Devices are paths of devices that the program may use, beside the harmless ones.
 	Devices []string
 }
 
-// What is said to the inside of a jail, and what it says.
+// Messages to jail init, and from it.
 type (
 	Program    = jailinit.Program
 	Apart      = jailinit.Apart
@@ -82,16 +78,14 @@ type (
 	ExecError  = jailinit.ExecError
 )
 
-// IsAttempted reports whether a jail sends to an address by itself: where
-// Program.Packets is set.
+// IsAttempted reports whether jail init itself sends to an address, as it does if Program.Packets is set.
 func IsAttempted(to netip.AddrPort) bool {
 	a := to.Addr().Unmap()
 	return to.Port() == jailinit.AttemptedPort && (a == netip.AddrFrom4(jailinit.Attempted4) || a == netip.AddrFrom16(jailinit.Attempted6))
 }
 
-// New begins to make a jail, which goes on beside the caller's own work until Sockets is
-// called. The processes have this one's limits and can be looked at by its user, so New comes
-// before this process gives up either.
+// New starts to make a jail and returns at once; Sockets waits for the jail. The jail inherits this process's
+// limits, and this process has to be able to inspect it, so call New before this process gives up either.
 func New(o Options) (*Jail, error) {
 	return startDivider(&jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices})
 }
@@ -100,8 +94,8 @@ func (j *Jail) send(message jailinit.Message) error {
 	return jailinit.Send(int(j.control.Fd()), jailinit.Pack(message))
 }
 
-// stands waits until the jail stands.
-func (j *Jail) stands() (report jailinit.Report, fds []int, err error) {
+// awaitMade waits until jail init reports that the jail is made.
+func (j *Jail) awaitMade() (report jailinit.Report, fds []int, err error) {
 	if <-j.planned; j.unplanned != nil {
 		return report, nil, j.unplanned
 	}
@@ -116,14 +110,14 @@ func (j *Jail) stands() (report jailinit.Report, fds []int, err error) {
 	case report.Err != "":
 		err = &SetupError{Step: report.Step, Err: errors.New(report.Err)}
 	default:
-		fds, err = j.taken(report, fds)
+		fds, err = j.descriptors(report, fds)
 	}
 	return report, fds, err
 }
 
-// taken returns the descriptors of a report: those that came with it, or that the inside has
-// held for this process to take.
-func (j *Jail) taken(report jailinit.Report, fds []int) ([]int, error) {
+// descriptors returns the descriptors of a report: they came with the report, or this process takes them from jail
+// init.
+func (j *Jail) descriptors(report jailinit.Report, fds []int) ([]int, error) {
 	if len(report.Held) > 0 {
 		there, err := unix.PidfdOpen(j.pid, 0)
 		if err != nil {
@@ -146,8 +140,7 @@ func (j *Jail) taken(report jailinit.Report, fds []int) ([]int, error) {
 	return fds, nil
 }
 
-// unsent is the error of a message that could not be sent: what the other end said
-// before it ended, if anything.
+// unsent returns the error of jail init if it sent one before it ended, else err.
 func (j *Jail) unsent(step string, err error) error {
 	if _, said := j.answer(step); said != nil {
 		return said
@@ -155,15 +148,15 @@ func (j *Jail) unsent(step string, err error) error {
 	return &SetupError{Step: step, Err: err}
 }
 
-// Begin begins what Prepare does, in a jail that stands. What is wrong is for Prepare to say.
+// Begin starts what Prepare does, so that both processes work meanwhile. Prepare returns the errors.
 func (j *Jail) Begin(p Program) {
 	j.program = p.Argv[0]
 	j.begun = j.send(&p) == nil
 }
 
-// Prepare has everything in the jail be as p will find it, without any privilege,
-// and returns the ways out that were tried there, whether or not one led out. What Begin was called with
-// is p. The error is an [*ExecError] where it is p's fault, else a [*SetupError].
+// Prepare drops all privileges in the jail, makes everything ready for p, and returns the results of the escape
+// attempts made there. If Begin was called, p is the same program. The error is an [*ExecError] if p is at
+// fault, else a [*SetupError].
 func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 	if !j.begun {
 		j.program = p.Argv[0]
@@ -181,7 +174,7 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 	return f.Attempts, nil
 }
 
-// Exec starts what was prepared. Its errors are those of Prepare.
+// Exec executes the prepared program. Its errors are those of Prepare.
 func (j *Jail) Exec() error {
 	j.mounts, _ = os.Open("/proc/" + strconv.Itoa(j.pid) + "/ns/mnt")
 	goOn := jailinit.Word(true)
@@ -192,8 +185,7 @@ func (j *Jail) Exec() error {
 	return err
 }
 
-// answer waits for what the inside says of a step: nil where it has closed the
-// socket.
+// answer reads jail init's answer to a step. It returns nil if jail init has closed the socket.
 func (j *Jail) answer(step string) (*jailinit.Failure, error) {
 	text, _, err := jailinit.Receive(int(j.control.Fd()))
 	switch {
@@ -215,7 +207,7 @@ func (j *Jail) answer(step string) (*jailinit.Failure, error) {
 	return &f, nil
 }
 
-// Signal sends the program a signal, if it has not ended. It is safe for concurrent use.
+// Signal sends the program a signal if the program has not ended. It is safe for concurrent use.
 func (j *Jail) Signal(s syscall.Signal) {
 	j.life.Lock()
 	defer j.life.Unlock()
@@ -224,8 +216,8 @@ func (j *Jail) Signal(s syscall.Signal) {
 	}
 }
 
-// Wait waits for the program's end. Each time it is stopped, and not ended,
-// stopped is called, on another goroutine; it may be nil.
+// Wait waits for the program's end. It calls stopped, unless nil, on another goroutine each time the program is
+// stopped.
 func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 	if stopped != nil {
 		done := j.watchStops(stopped)
@@ -237,7 +229,7 @@ func (j *Jail) Wait(stopped func()) (syscall.WaitStatus, error) {
 	return j.awaitBlocked()
 }
 
-// await waits for the program's end without a thread.
+// await waits for the program's end without blocking a thread.
 func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	fd, err := unix.PidfdOpen(j.pid, 0)
 	if err != nil {
@@ -265,7 +257,7 @@ func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	return status, failed
 }
 
-// awaitBlocked is await before Linux 5.3.
+// awaitBlocked is await for kernels before Linux 5.3.
 func (j *Jail) awaitBlocked() (syscall.WaitStatus, error) {
 	for {
 		if err := unix.Waitid(unix.P_PID, j.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {
@@ -277,7 +269,7 @@ func (j *Jail) awaitBlocked() (syscall.WaitStatus, error) {
 	}
 }
 
-// reap takes the status of the program, if it is over.
+// reap takes the program's status if the program has ended.
 func (j *Jail) reap() (status syscall.WaitStatus, over bool, err error) {
 	j.life.Lock()
 	defer j.life.Unlock()
@@ -320,8 +312,8 @@ func (j *Jail) watchStops(stopped func()) (done func()) {
 	}
 }
 
-// TakeDown kills the processes that an ended program has left behind, and takes down the jail's
-// mounts. Wait does not do so: the kernel takes longer for it than for the end itself.
+// TakeDown kills the processes that the program has left behind, and unmounts the jail's mounts. Wait does not
+// do this, because the kernel takes longer for it than for the program's end.
 func (j *Jail) TakeDown() {
 	j.rest.Close()
 	j.release()
@@ -330,8 +322,7 @@ func (j *Jail) TakeDown() {
 	}
 }
 
-// Stopped reports whether the program, which was not waited for to its end, is
-// stopped now.
+// Stopped reports whether the program is stopped now. The program must not have been waited for.
 func (j *Jail) Stopped() bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(j.pid) + "/stat")
 	if err != nil {
@@ -341,14 +332,14 @@ func (j *Jail) Stopped() bool {
 	return state >= 2 && state < len(text) && text[state] == 'T'
 }
 
-// Close ends the jail's program, if it runs, and waits for its end.
+// Close kills the program if it runs, and waits for its end.
 func (j *Jail) Close() {
 	<-j.planned
 	j.control.Close()
-	if j.stood != nil {
-		jailinit.CloseAll(j.stood.fds)
-		j.stood.sockets.Close()
-		j.stood = nil
+	if j.made != nil {
+		jailinit.CloseAll(j.made.fds)
+		j.made.sockets.Close()
+		j.made = nil
 	}
 	if j.pid != 0 {
 		j.Signal(syscall.SIGKILL)

@@ -7,14 +7,14 @@ import (
 	"github.com/egressd/egressd/sandbox/capture"
 )
 
-// Stand waits until the jail stands. The error is a [*SetupError].
+// Stand waits until the jail is made. The error is a [*SetupError].
 func (j *Jail) Stand() error {
-	report, fds, err := j.stands()
+	report, fds, err := j.awaitMade()
 	if err != nil {
 		return err
 	}
-	st := &standing{report, fds, capture.Sockets{Redirected: report.Redirected}}
-	if i := slices.Index(report.Sockets, jailinit.Diag); i >= 0 { // for which the inside has to be there
+	st := &madeJail{report, fds, capture.Sockets{Redirected: report.Redirected}}
+	if i := slices.Index(report.Sockets, jailinit.Diag); i >= 0 { // NewPrograms needs the process of the jail
 		err = st.sockets.Add(jailinit.Diag, fds[i], j.pid)
 		st.fds[i] = -1
 	}
@@ -22,31 +22,31 @@ func (j *Jail) Stand() error {
 		jailinit.CloseAll(st.fds)
 		return &SetupError{Step: "sockets", Err: err}
 	}
-	j.stood = st
+	j.made = st
 	return nil
 }
 
-// A standing jail has handed out descriptors.
-type standing struct {
+// A madeJail has sent its descriptors.
+type madeJail struct {
 	report  jailinit.Report
 	fds     []int // those that sockets have are -1
 	sockets capture.Sockets
 }
 
-// Sockets waits until the jail stands, if Stand did not, and returns what it hands out. The error is
-// a [*SetupError].
+// Sockets returns the jail's sockets. Unless Stand was called, it waits until the jail is made. The error is a
+// [*SetupError].
 func (j *Jail) Sockets() (*capture.Sockets, error) {
-	if j.stood == nil {
+	if j.made == nil {
 		if err := j.Stand(); err != nil {
 			return nil, err
 		}
 	}
-	st := j.stood
-	j.stood = nil
+	st := j.made
+	j.made = nil
 	return j.socketsOf(st)
 }
 
-func (j *Jail) socketsOf(st *standing) (*capture.Sockets, error) {
+func (j *Jail) socketsOf(st *madeJail) (*capture.Sockets, error) {
 	for i, kind := range st.report.Sockets {
 		if st.fds[i] < 0 {
 			continue

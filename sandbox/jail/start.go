@@ -13,17 +13,16 @@ import (
 	"github.com/egressd/egressd/internal/jailinit"
 )
 
-// initCapabilities are those that make a jail. Jail init gives them up.
+// initCapabilities are the capabilities that jail init needs and gives up afterwards.
 var initCapabilities = []uintptr{
 	unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP,
 	unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN,
 }
 
-// startDivider starts the first process of a jail, in new namespaces. What follows goes on without the
-// caller: once the divider has started jail init, that is sent the plan.
+// startDivider starts the first process of a jail, in new namespaces, and returns. A goroutine waits for jail
+// init, which the divider starts, and sends the plan to it.
 //
-// The kernel kills the divider when the thread that started it ends, so the thread is kept until
-// TakeDown.
+// The kernel kills the divider when the thread that started it ends, so that thread stays until TakeDown.
 func startDivider(plan *jailinit.Plan) (*Jail, error) {
 	started, over := make(chan error), make(chan struct{})
 	j := &Jail{planned: make(chan struct{}), release: sync.OnceFunc(func() { close(over) })}
@@ -68,8 +67,8 @@ func (j *Jail) start() (divider int, err error) {
 	return divider, nil
 }
 
-// forkDivider executes this program again. Descriptors that this process was given stay in
-// place, as they do for any program that is started by another.
+// forkDivider executes this program again. Descriptors that this process inherited stay in place, as for any
+// other child.
 func forkDivider(control, life int) (pid int, err error) {
 	for _, fd := range []int{control, life} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
@@ -90,10 +89,10 @@ func forkDivider(control, life int) (pid int, err error) {
 	})
 }
 
-// halveSignals halves this process's limit of queued signals (RLIMIT_SIGPENDING) until done is called.
-// The kernel gives that limit to a user namespace that is made meanwhile, for all processes in it together.
-// Else a program in a jail could queue all signals that its user may. Go's runtime signals its threads
-// when all of them have to make a system call, and would wait for good in any egressd of that user.
+// halveSignals halves this process's limit of queued signals (RLIMIT_SIGPENDING) until done is called. A user
+// namespace that is made meanwhile inherits the halved limit for all its processes together. Without it, the
+// program could use up the queue of its user, and every egressd of that user would hang: Go's runtime signals
+// its threads when all of them have to make a system call.
 func halveSignals() (done func()) {
 	var own unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_SIGPENDING, &own) != nil {
@@ -105,8 +104,8 @@ func halveSignals() (done func()) {
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_SIGPENDING, &own) }
 }
 
-// findInit waits until the divider has started jail init, and notes which process that is. If the
-// divider says 0, it is jail init itself from then on.
+// findInit waits until the divider has started jail init, and notes jail init's process ID. The ID 0 means that
+// the divider itself becomes jail init.
 func (j *Jail) findInit(divider int) error {
 	text, _, err := jailinit.Receive(int(j.control.Fd()))
 	pid := 0

@@ -10,22 +10,21 @@ import (
 	"github.com/egressd/egressd/internal/jailinit"
 )
 
-// A Pod is what rules for a network that egressd shares with other programs say:
-// who egressd is there, and where it listens, on loopback.
+// A Pod describes the rules of a network that egressd shares with other programs: egressd's user, and its ports
+// on loopback.
 type Pod struct {
 	User    uint32
 	Capture uint16 // port for captured connections
 	Names   uint16 // port for questions, over UDP and TCP
 }
 
-// ErrForeignRules means that a network has rules of others: it is that of a host or of
-// a service mesh, or has been set up already by somebody else.
+// ErrForeignRules is for a network with rules of another program, such as a host's or a service mesh's.
 var ErrForeignRules = errors.New("this network has packet filter rules of others")
 
-// Enforce loads the rules in the network of this process, in place of those that it
-// may have loaded there before: names and connections of everybody but the user go to
-// its ports, whatever else they send is refused. They hold for programs that can neither
-// become that user nor send past the rules, see [ReadPrivileges]. Needs CAP_NET_ADMIN.
+// Enforce loads the rules in this process's network and replaces rules that it loaded earlier. DNS questions
+// and TCP connections of every other user go to egressd's ports; all other packets are refused. The rules bind
+// only programs that cannot become egressd's user nor send raw packets, see [ReadPrivileges]. Enforce needs
+// CAP_NET_ADMIN.
 func (p Pod) Enforce() error {
 	tables, err := askFilter(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP)
 	if err != nil {
@@ -46,11 +45,11 @@ func (p Pod) Enforce() error {
 	return nil
 }
 
-// nowhere is an address that nobody has (RFC 5737, TEST-NET-1).
+// nowhere is an address that no host has (RFC 5737, TEST-NET-1).
 var nowhere = [4]byte{192, 0, 2, 1}
 
-// TryDatagram tries to send a datagram to an address that nobody has, and reports
-// whether it left. Rules refuse it at once; a network without a route does as well.
+// TryDatagram sends a datagram to an address that no host has, and reports whether it left. Rules refuse it at
+// once, and so does a network without a route.
 func TryDatagram() (left bool, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

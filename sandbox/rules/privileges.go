@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// Privileges are those of a process by which it could get around rules that tell
-// users apart.
+// Privileges of a process decide whether it can evade rules that tell users apart.
 type Privileges struct {
 	UIDs           []uint32 // real, effective, saved, and that of files
 	Capabilities   uint64   // in any of its sets, the bounding set too
@@ -20,7 +19,7 @@ type Privileges struct {
 	UnfilteredCall bool     // no filter of system calls
 }
 
-// ReadPrivileges reads those of this process (proc_pid_status(5)).
+// ReadPrivileges returns those of this process (proc_pid_status(5)).
 func ReadPrivileges() (Privileges, error) { return readPrivileges("/proc/self/status") }
 
 func readPrivileges(path string) (p Privileges, err error) {
@@ -45,7 +44,7 @@ func readPrivileges(path string) (p Privileges, err error) {
 	return p, nil
 }
 
-// take takes in a line.
+// take parses one line.
 func (p *Privileges) take(name string, value []string) error {
 	switch name {
 	case "Uid":
@@ -70,8 +69,7 @@ func (p *Privileges) take(name string, value []string) error {
 	return nil
 }
 
-// SeesProcessOf reports whether a process of a user is in sight of this one: they share
-// a PID namespace.
+// SeesProcessOf reports whether this process's PID namespace shows a process of a user.
 func SeesProcessOf(uid uint32) (bool, error) {
 	found, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {

@@ -1,3 +1,5 @@
+// Package rules reads and loads packet filter rules in networks that egressd shares with others: a host whose
+// rules lead connections to egressd, and a pod.
 package rules
 
 import (
@@ -12,32 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Listener is a listener to which the packet filter is to bring connections
-// that were going elsewhere.
+// A Listener is an address to which packet filter rules should lead captured connections.
 type Listener struct {
 	At     netip.AddrPort
 	TProxy bool // else by NAT
 }
 
-// ErrUnreadable means that connections may be led by rules that cannot be read.
+// ErrUnreadable is for rules of iptables-legacy, which egressd cannot read.
 var ErrUnreadable = errors.New("rules of iptables-legacy are in use, which cannot be read")
 
-// A Watch looks again and again whether rules lead to the same points. It is for
-// one goroutine.
+// A Watch looks repeatedly whether rules lead to the same listeners. It is for one goroutine.
 type Watch struct {
 	points     []Listener
 	generation uint32
 	led        []bool
 }
 
-// NewWatch returns a watch of points.
+// NewWatch returns a watch of listeners.
 func NewWatch(points []Listener) *Watch { return &Watch{points: points} }
 
-// Look reports for each point whether there is a rule of nftables in the network of
-// this process that leads to its port, and for tproxy also a route by which what it
-// has taken stays here. What the rule is asked about is not looked at. The error is
-// [unix.EPERM] where the process has no CAP_NET_ADMIN over the network; then, as with
-// others, nothing is known.
+// Look reports for each listener whether a rule of nftables in this process's network leads to its port. For
+// tproxy, packets with a mark have to be routed to this host as well. Look does not evaluate the conditions of
+// a rule. On error nothing is known; the error is [unix.EPERM] without CAP_NET_ADMIN over the network.
 func (w *Watch) Look() ([]bool, error) {
 	now, err := ruleGeneration()
 	if err != nil {
@@ -87,8 +85,8 @@ func askFilter(question uint16, flags uint16) ([][]byte, error) {
 	return ask(unix.NETLINK_NETFILTER, subsystem|question, flags, make([]byte, nfgenmsgSize))
 }
 
-// ask asks the kernel one question and returns what the messages of its answer hold.
-// A list that changed while it was read is an error, [unix.EINTR].
+// ask asks the kernel one question and returns the payloads of the answer's messages. The error is [unix.EINTR]
+// if a list changed while it was read.
 func ask(protocol int, kind, flags uint16, head []byte) (all [][]byte, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -143,7 +141,7 @@ func errorIn(b []byte) error {
 	return nil
 }
 
-// ruleGeneration is the number of the rules as they are: each change has another.
+// ruleGeneration returns a number that changes with every change of the rules.
 func ruleGeneration() (uint32, error) {
 	messages, err := askFilter(unix.NFT_MSG_GETGEN, 0)
 	if err != nil {
@@ -157,7 +155,7 @@ func ruleGeneration() (uint32, error) {
 	return 0, errors.New("nftables tells no generation of its rules")
 }
 
-// A lead is where one statement of a rule brings connections.
+// A lead is the destination of one statement of a rule.
 type lead struct {
 	family byte // of the rule's table or of the statement: unix.NFPROTO_…
 	tproxy bool
@@ -177,10 +175,10 @@ func (l lead) to(p Listener) bool {
 	return l.port == nil || bytes.Equal(l.port, port)
 }
 
-// nfgenmsgSize is that of the header behind a message's own (struct nfgenmsg).
+// nfgenmsgSize is the size of struct nfgenmsg, which follows the header of a message.
 const nfgenmsgSize = 4
 
-// leadsOf reads what a rule does with connections (linux/netfilter/nf_tables.h).
+// leadsOf returns the leads of a rule (linux/netfilter/nf_tables.h).
 func leadsOf(message []byte) (all []lead) {
 	if len(message) < nfgenmsgSize {
 		return nil
@@ -204,7 +202,7 @@ func leadsOf(message []byte) (all []lead) {
 	return all
 }
 
-// leadOf reads one statement. registers are what is in them by then.
+// leadOf reads one statement. registers holds the constants that earlier statements loaded.
 func leadOf(name string, data []element, registers map[string][]byte) (l lead, ok bool) {
 	register := func(kind uint16) []byte { return registers[string(attribute(data, kind))] }
 	switch name {
@@ -244,7 +242,7 @@ type element struct {
 	value []byte
 }
 
-// attributes are those behind the first bytes of b, as far as they are sound.
+// attributes returns the valid attributes in b, after the first bytes.
 func attributes(b []byte, behind int) []element {
 	if len(b) < behind {
 		return nil
@@ -271,11 +269,11 @@ func attribute(all []element, kind uint16) []byte {
 	return nil
 }
 
-// Sizes of struct fib_rule_hdr and struct rtmsg.
+// routeHeader is the size of struct fib_rule_hdr and of struct rtmsg.
 const routeHeader = 12
 
-// staysHere reports whether what has a mark is routed to this host: else what tproxy
-// has taken would be forwarded.
+// staysHere reports whether packets with a mark are routed to this host. Otherwise the kernel would forward
+// what tproxy has taken.
 func staysHere(addr netip.Addr) (bool, error) {
 	head := make([]byte, routeHeader)
 	head[0] = unix.AF_INET6
@@ -303,13 +301,12 @@ func staysHere(addr netip.Addr) (bool, error) {
 	}), nil
 }
 
-// isLocalDefault reports whether a route has every address of a family be this host.
+// isLocalDefault reports whether a route makes every address of a family local.
 func isLocalDefault(route []byte, family byte) bool {
 	return len(route) >= routeHeader && route[0] == family && route[1] == 0 && route[7] == unix.RTN_LOCAL
 }
 
-// hasLegacyRules reports whether the kernel has tables that only iptables-legacy
-// reads.
+// hasLegacyRules reports whether the kernel has tables that only iptables-legacy can read.
 func hasLegacyRules() bool {
 	for _, path := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
 		if text, err := os.ReadFile(path); err == nil && len(bytes.TrimSpace(text)) > 0 {
