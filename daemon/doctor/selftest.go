@@ -32,7 +32,7 @@ func Selftest(redirect bool) (tried []jail.Attempt, redirected bool, err error) 
 		return nil, false, exits.NoSandbox(err)
 	}
 	defer closeSockets(sockets)
-	p := jail.Program{Argv: []string{"/proc/self/exe"}, Doors: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
+	p := jail.Program{Argv: []string{"/proc/self/exe"}, HostSockets: hostpaths.HostSockets(nil), Fixed: hostpaths.OwnProgram(), Packets: true}
 	tried, err = j.Prepare(p)
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)

@@ -76,7 +76,7 @@ func (t *mountTable) read() ([]mounted, error) {
 		return nil, t.err
 	}
 	defer unix.Close(t.fd)
-	// The kernel says so when there are other mounts than when the table was opened (proc(5)).
+	// POLLPRI: mounts have changed since the table was opened (proc(5)).
 	poll := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLPRI}}
 	if n, err := unix.Poll(poll, 0); n != 0 || err != nil {
 		t.load()
@@ -134,9 +134,9 @@ func aliases(path string, mounts []mounted) (all []string) {
 	if err != nil {
 		return nil
 	}
-	inside := slash.Join(own.root, rest)
+	under := slash.Join(own.root, rest)
 	for _, m := range mounts {
-		rest, ok := below(inside, m.root)
+		rest, ok := below(under, m.root)
 		if !ok || m.device != own.device {
 			continue
 		}
@@ -148,7 +148,7 @@ func aliases(path string, mounts []mounted) (all []string) {
 	return all
 }
 
-// below returns what of path is behind folder, where it is that or lies in it.
+// below returns the rest of path after folder, if path is folder or lies in it.
 func below(path, folder string) (rest string, ok bool) {
 	if folder == "/" {
 		return path, true

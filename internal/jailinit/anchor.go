@@ -62,8 +62,7 @@ const linksMost = 40
 // of one call begin with the same folders.
 type plain map[string]bool
 
-// trail returns the symbolic links that path leads through, each by a path without
-// any other, and behind them what it leads to.
+// trail returns the symbolic links in path, each as a path without other links, and then the final target.
 func trail(path string) (way []string, err error) { return plain{}.trail(path) }
 
 func (p plain) trail(path string) (way []string, err error) {
@@ -107,10 +106,9 @@ func (p plain) trail(path string) (way []string, err error) {
 	return nil, unix.ELOOP
 }
 
-// reenter has the working directory be what its path leads to now: else renames
-// from there would cross the mounts that paths lead through, and it would lead past
-// them where it is in a folder that is hidden. One that was removed leads nowhere,
-// and stays.
+// reenter changes to the working directory's path again, because the path may lead through new mounts now.
+// Otherwise renames in the old folder would cross those mounts, and a hidden working directory would stay
+// visible. A removed directory stays as it is.
 func reenter(dir string) error {
 	if dir == "" {
 		return nil
@@ -130,8 +128,8 @@ func workingDirectory() (string, error) {
 	return dir, err
 }
 
-// foldersAbove are the folders above the paths that the user may rename, the outermost
-// first, so that each is a mount within the ones above it.
+// foldersAbove returns the folders above the paths that the user may rename, the outermost first, because each
+// becomes a mount in the one before.
 //
 // The paths lead through no links.
 func foldersAbove(paths []string) []string {

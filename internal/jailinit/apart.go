@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Apart is a file system that a program can do no harm to, and in which the
-// sockets of the host's services are not there. All of it but Work is read-only;
-// what is written to Home, and to what is Private, is gone at the end.
+// An Apart is a file system in which a program can do no harm, and which has no sockets of the host's services.
+// Everything except Work is read-only; changes to Home and to Private folders are lost at the end.
 //
-// It takes overlayfs for users (Linux 5.11) and mount_setattr(2) (5.12).
+// It needs overlayfs for users (Linux 5.11) and mount_setattr(2) (5.12).
 type Apart struct {
 	Work    string    // the folder that is shared with the host, and the working directory
 	Home    string    // can be written to, which the host does not see; empty: there is none
@@ -28,8 +27,7 @@ type Private struct {
 	Make bool // it is made where another one has taken its place
 }
 
-// set makes the file system. What covered names is there afterwards where it was
-// before.
+// set makes the file system. Files in covered exist afterwards if they existed before.
 func (a *Apart) set(covered []string) error {
 	files := resolved(covered)
 	work, err := cloneTree(a.Work)
@@ -179,22 +177,22 @@ func overlay(tree int, path string) error {
 	if err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return os.NewSyscallError("mount", err)
 	}
-	room, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	scratch, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(room)
+	defer unix.Close(scratch)
 	var own unix.Stat_t
 	if err := unix.Fstat(lower, &own); err != nil {
 		return err
 	}
 	for _, name := range []string{"upper", "work"} {
-		if err := unix.Mkdirat(room, name, own.Mode&0o777); err != nil {
+		if err := unix.Mkdirat(scratch, name, own.Mode&0o777); err != nil {
 			return err
 		}
 	}
 	// Names of folders could have characters that mean something in options.
-	options := fmt.Sprintf("userxattr,lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work", lower, room, room)
+	options := fmt.Sprintf("userxattr,lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work", lower, scratch, scratch)
 	return os.NewSyscallError("mount overlay", unix.Mount("overlay", path, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options))
 }
 

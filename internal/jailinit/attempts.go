@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Attempt is one kind of way out of a jail, as it was tried from inside.
+// An Attempt is one kind of way out of a jail, as jail init tried it.
 type Attempt struct {
 	Name    string `json:"name"`
 	Escaped string `json:"escaped,omitempty"` // what worked; empty: nothing did
@@ -199,7 +199,7 @@ func tryParent(Program) string {
 
 // tryFiles reads what is hidden and opens for writing what is fixed or covered.
 func tryFiles(p Program) string {
-	for _, path := range slices.Concat(p.Hidden, p.Doors) {
+	for _, path := range slices.Concat(p.Hidden, p.HostSockets) {
 		if found := readable(path); found != "" {
 			return found
 		}

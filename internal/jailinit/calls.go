@@ -114,12 +114,10 @@ func (a abi) body(nested bool) filterText {
 // Of linux/sched.h: an empty mount namespace, which kernels to come can make.
 const unshareEmptyMounts = 1 << 20
 
-// mountCalls keeps the program in its mount namespace. In one of its own, in a user
-// namespace of its own, it could detach every mount: and what is no mount point
-// where it stands it may rename and remove in a folder that it holds open, which ends
-// the mounts that fix and hide it everywhere else. The flags of clone3(2) are in memory,
-// where a filter cannot read them; programs go on with clone(2). Trees of mounts that are
-// not attached anywhere could become such a namespace.
+// mountCalls keeps the program in its mount namespace. In a user and a mount namespace of its own, the program
+// could detach every mount, and rename and remove files in folders that it holds open: that ends the mounts
+// that fix and hide these files elsewhere. The flags of clone3(2) are in memory, where a filter cannot read
+// them; programs fall back to clone(2). Detached trees of mounts could become such a namespace.
 func (a abi) mountCalls(f filterText) filterText {
 	f = f.call(a.unshare, withoutFlags(unix.CLONE_NEWNS|unshareEmptyMounts))
 	f = f.call(a.clone, withoutFlags(unix.CLONE_NEWNS))
@@ -159,9 +157,9 @@ func netlinkBody() filterText {
 	return filterText{load(offsetArgs + 2*8)}.only(unix.EPROTONOSUPPORT, unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_KOBJECT_UEVENT)
 }
 
-// internetBody leaves the transports that are captured, and what says that one
-// may not have a raw socket. No protocol stands for the type's first one, which
-// could be SCTP's or DCCP's: so the type is looked at too.
+// internetBody allows the captured transports, and raw sockets as far as the kernel refuses them by itself.
+// Protocol 0 stands for the first protocol of a type, which could be SCTP or DCCP, so the filter checks the
+// type, too.
 func internetBody() filterText {
 	const kinds = 0xf // the rest of the type are flags
 	f := filterText{load(offsetArgs + 8), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kinds}}

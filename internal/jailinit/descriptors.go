@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closeDoors closes what was inherited beyond the standard streams, but for pipes,
+// closeDescriptors closes what was inherited beyond the standard streams, but for pipes,
 // terminals and files that are not kept: those of make(1), and of a shell's
 // redirections, are meant for the program. The standard streams may be Unix sockets too.
-func closeDoors(control int, kept keptFiles) error {
+func closeDescriptors(control int, kept keptFiles) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
@@ -33,9 +33,9 @@ func closeDoors(control int, kept keptFiles) error {
 	return nil
 }
 
-// CloseDoors closes, on execve(2), what was inherited beyond the standard streams and
+// CloseDescriptors closes, on execve(2), what was inherited beyond the standard streams and
 // leads to the outside. It is an error where one of these does.
-func CloseDoors() error { return closeDoors(-1, keptFiles{}) }
+func CloseDescriptors() error { return closeDescriptors(-1, keptFiles{}) }
 
 // A fileID is the same for a file by whatever path and descriptor.
 type fileID struct{ device, inode uint64 }

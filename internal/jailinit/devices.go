@@ -22,16 +22,14 @@ var (
 
 const devicesFolder = "/dev/"
 
-// closeDevices has no device open any more, wherever it is in the file system, but for
-// plain ones, the terminals that this was started at, and those of kept: disks would be
-// written past every mount, keyboards typed on (uinput, uhid, input), modems, adapters
-// and virtual machines' sockets sent through. They keep their names; what opens one is
-// told EACCES, and so it is with those that come later.
+// closeDevices makes devices impossible to open in the whole file system, except harmless ones, the program's
+// terminals, and those in kept. An open disk could be written past every mount, a keyboard could be typed on
+// (uinput, uhid, input), a modem, an adapter or a virtual machine's socket could send. Devices keep their
+// names; opening one fails with EACCES, and so does opening a device that is created later.
 //
-// A terminal is known by its name below /dev/pts, and the kernel makes new ones for who
-// opens ptmx in the folder that has pts in it (fs/devpts): so where there is one, /dev stays
-// what it was, and each of its devices is hidden that the user may open. Else the
-// sandbox has a pts of its own.
+// A terminal is known by its name below /dev/pts, and the kernel makes a new terminal when a program opens ptmx
+// in the folder that holds pts (fs/devpts). With a terminal, /dev therefore stays the host's, and every device
+// in it that the user may open is hidden. Without a terminal, the sandbox gets its own pts.
 func closeDevices(kept []string, terminals []string) error {
 	plain := append(devicesToLeave(), existing(kept)...)
 	if len(terminals) > 0 {
@@ -114,8 +112,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// closeLateMounts has what was mounted outside since closeDevices open no device: mounts come in as
-// they are made. What comes later than this is not closed.
+// closeLateMounts closes the devices of mounts that the host has made since closeDevices, because new mounts of
+// the host appear in the jail, too. It does not close later ones.
 func closeLateMounts(mounts []mounted) error {
 	return withoutDevicesEach(mounts, func(path string) bool {
 		return path != slash.Clean(devicesFolder) && !isPlainFolder(path) && isFolder(path)
@@ -286,8 +284,8 @@ func withoutDevicesEach(mounts []mounted, wanted func(path string) bool) error {
 	return nil
 }
 
-// tryDevices finds a device that could be opened and was not left, by what the kernel says
-// of each mount, and of each device below /dev where that is what it was.
+// tryDevices returns a device that could be opened although it should be closed, judged by the flags of each
+// mount and, if /dev is the host's, by each device in it.
 func tryDevices(p Program) string {
 	mounts, err := openMounts().read()
 	if err != nil {

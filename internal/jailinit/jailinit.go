@@ -1,4 +1,4 @@
-// Package jailinit is the part of a jail that runs inside of it: the processes that package
+// Package jailinit runs in a jail: the processes that package
 // sandbox starts there, and the messages between them and that package. They are this same
 // program, started with [Argument]; main calls [Run] before anything else.
 //
@@ -32,7 +32,7 @@ const (
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
 )
 
-// Run returns at once unless package sandbox started this process inside of a jail. There, it
+// Run returns at once unless package sandbox started this process in a jail. There, it
 // does not return.
 func Run() {
 	if len(os.Args) < 2 || os.Args[1] != Argument {
@@ -78,12 +78,12 @@ const noReaper = -1
 // setUp makes the network, hands its sockets out, gives up every privilege, and becomes the program.
 // It does not return.
 func setUp(control, reaperReady int) {
-	s := &inside{control: control, reaperReady: reaperReady}
+	s := &setup{control: control, reaperReady: reaperReady}
 	s.tell(s.run())
 	os.Exit(exitSetup)
 }
 
-type inside struct {
+type setup struct {
 	control     int
 	reaperReady int   // a pipe that ends when the reaper is ready, or noReaper
 	begun       bool  // the jail stands
@@ -92,7 +92,7 @@ type inside struct {
 }
 
 // run returns only where the program could not be started.
-func (s *inside) run() error {
+func (s *setup) run() error {
 	if err := ownProc(); err != nil {
 		return &SetupError{"/proc", err}
 	}
@@ -137,7 +137,7 @@ func (s *inside) run() error {
 }
 
 // awaitReaper waits until the reaper is out of the program's reach.
-func (s *inside) awaitReaper() error {
+func (s *setup) awaitReaper() error {
 	if s.reaperReady == noReaper {
 		return nil
 	}
@@ -172,7 +172,7 @@ func build(plan Plan) (report Report, fds []int, err error) {
 	return report, fds, hideHelpers()
 }
 
-func (s *inside) receive(into Message) error {
+func (s *setup) receive(into Message) error {
 	text, _, err := Receive(s.control)
 	if err != nil || len(text) == 0 {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
@@ -180,10 +180,10 @@ func (s *inside) receive(into Message) error {
 	return Unpack(text, into)
 }
 
-// handOut sends the report with the sockets, and keeps none but where others of this user
-// have as many descriptors under way as may be (ETOOMANYREFS; unix(7)), such as a program in another
-// jail: then the other end takes the sockets from here.
-func (s *inside) handOut(report Report, fds []int) error {
+// handOut sends the report with the sockets, and closes the sockets here. If other programs of this user have
+// too many descriptors in transit (ETOOMANYREFS; unix(7)), it keeps the sockets, and egressd takes them with
+// pidfd_getfd(2).
+func (s *setup) handOut(report Report, fds []int) error {
 	err := syscall.Sendmsg(s.control, append([]byte{0}, Pack(&report)...), syscall.UnixRights(fds...), nil, 0)
 	if errors.Is(err, syscall.ETOOMANYREFS) {
 		s.held = fds
@@ -204,7 +204,7 @@ func CloseAll(fds []int) {
 }
 
 // report sends what was tried, and waits for the word to go on.
-func (s *inside) report(all []Attempt) error {
+func (s *setup) report(all []Attempt) error {
 	if err := Send(s.control, Pack(&Failure{Attempts: all})); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (s *inside) report(all []Attempt) error {
 }
 
 // tell says what went wrong, in the words that the other end waits for.
-func (s *inside) tell(err error) {
+func (s *setup) tell(err error) {
 	var setup *SetupError
 	var program *ExecError
 	var message Message
@@ -240,7 +240,7 @@ func confine(control int, kept keptFiles, p Program) error {
 		name string
 		do   func() error
 	}{
-		{"close what leads out", func() error { return closeDoors(control, kept) }},
+		{"close what leads out", func() error { return closeDescriptors(control, kept) }},
 		{"close inherited folders", func() error { return closeFolders(p.Apart != nil) }},
 		{"capabilities", dropCapabilities},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},

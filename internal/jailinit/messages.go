@@ -63,24 +63,22 @@ type Program struct {
 	// Apart has the program see a file system of its own; nil: the host's.
 	Apart *Apart
 
-	// Hidden are files and folders that are not there for the program, or are
-	// empty, and stay so. What does not exist is passed over.
+	// Hidden are files and folders that the program sees empty or not at all. Missing ones are skipped.
 	Hidden []string
 
-	// Doors are sockets, and folders of sockets, that are hidden, too, but may be
-	// moved about, with what hides them.
-	Doors []string
+	// HostSockets are host sockets and folders of them. They are hidden like Hidden, but the program may rename
+	// the hiding mounts.
+	HostSockets []string
 
-	// Covered are files that read otherwise for the program, and cannot be
-	// written by it. What does not exist is passed over.
+	// Covered are files whose content the program sees replaced, and which it cannot write. Missing ones are
+	// skipped.
 	Covered map[string][]byte
-	// Fixed are files and folders that the program cannot change, replace or remove,
-	// by whatever path. What is in a folder of a folder that is fixed is as well.
+	// Fixed are files and folders that the program cannot change, replace or remove by any path. In a fixed
+	// folder, all subfolders are fixed.
 	Fixed []string
 
-	// Nested lets the program make mount namespaces, as sandboxes inside of this
-	// one do. With it a program can replace what is Fixed, and the folders above
-	// it, in every folder that it can write.
+	// Nested lets the program make mount namespaces, as nested sandboxes do. Such a program can replace Fixed
+	// files, and the folders above them, in every folder that it can write.
 	Nested bool
 
 	devices []string // that were left, beside plain ones
@@ -90,7 +88,7 @@ type Program struct {
 	Packets bool
 }
 
-// maxMessage is the room for one message: most of it for a command and its
+// maxMessage bounds a message: most of it for a command and its
 // environment.
 const maxMessage = 4 << 20
 

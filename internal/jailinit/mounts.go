@@ -34,9 +34,9 @@ func hideHelpers() error {
 	return nil
 }
 
-// rearrange makes the mounts that a program is to have. They are seen by nobody
-// outside. What is hidden and fixed has all its paths in p afterwards.
-func (s *inside) rearrange(plan Plan, p *Program) error {
+// rearrange makes the program's mounts, which no process outside the jail sees. Afterwards p holds every path
+// of each hidden and fixed file.
+func (s *setup) rearrange(plan Plan, p *Program) error {
 	if p.Apart != nil {
 		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
 			return err
@@ -67,12 +67,12 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}
-	room, err := hideAll(p.Hidden)
+	scratch, err := hideAll(p.Hidden)
 	if err != nil {
 		return err
 	}
-	p.Doors = slices.DeleteFunc(p.Doors, isMissing) // what comes later is not hidden either
-	for _, path := range p.Doors {
+	p.HostSockets = slices.DeleteFunc(p.HostSockets, isMissing) // what comes later is not hidden either
+	for _, path := range p.HostSockets {
 		if err := hide(path); err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
@@ -81,16 +81,14 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 	if covered == nil {
 		covered = map[string][]byte{}
 	}
-	// Whatever address a program takes for a name server leads to the jail's, so
-	// that the file can be missing, or be one that was removed while it was
-	// mounted.
+	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
 	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
 	for path, text := range covered {
-		if err := cover(room, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
+		if err := cover(scratch, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
-	if err := closeRoom(room); err != nil {
+	if err := closeScratch(scratch); err != nil {
 		return err
 	}
 	if err := sealKernel(); err != nil {
@@ -102,8 +100,8 @@ func (s *inside) rearrange(plan Plan, p *Program) error {
 	return reenter(dir)
 }
 
-// ownQueues has the jail's own message queues in the place of those outside: a file system of
-// queues shows those of the IPC namespace in which it was mounted (mq_overview(7)).
+// ownQueues mounts the jail's own message queues over those of the host: a file system of queues shows the
+// queues of the IPC namespace in which it was mounted (mq_overview(7)).
 func ownQueues(mounts []mounted) error {
 	for _, m := range mounts {
 		if m.kind != "mqueue" || !isFolder(m.point) {
@@ -116,35 +114,34 @@ func ownQueues(mounts []mounted) error {
 	return nil
 }
 
-// hideAll hides every path. The first folder among them, or /tmp where there is
-// none, is where files can be made from then on, until closeRoom: to unmount
-// something costs milliseconds, in which the kernel waits for every processor.
-func hideAll(paths []string) (room string, err error) {
+// hideAll hides every path. It returns a folder for new files, which is the first hidden folder, or else /tmp,
+// until closeScratch. Unmounting costs milliseconds, in which the kernel waits for every processor.
+func hideAll(paths []string) (scratch string, err error) {
 	for _, path := range paths {
-		if info, err := os.Stat(path); room == "" && err == nil && info.IsDir() {
-			room = path
+		if info, err := os.Stat(path); scratch == "" && err == nil && info.IsDir() {
+			scratch = path
 			continue
 		}
 		if err := hide(path); err != nil {
 			return "", fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
-	if room == "" {
-		room = tmp
+	if scratch == "" {
+		scratch = tmp
 	}
-	if err := unix.Mount("tmpfs", room, "tmpfs", bare, "size=8m,mode=0755"); err != nil {
-		return "", fmt.Errorf("hide %s: %w", room, err)
+	if err := unix.Mount("tmpfs", scratch, "tmpfs", bare, "size=8m,mode=0755"); err != nil {
+		return "", fmt.Errorf("hide %s: %w", scratch, err)
 	}
-	return room, nil
+	return scratch, nil
 }
 
 const tmp = "/tmp"
 
-func closeRoom(room string) error {
-	if room == tmp {
-		return unix.Unmount(room, unix.MNT_DETACH)
+func closeScratch(scratch string) error {
+	if scratch == tmp {
+		return unix.Unmount(scratch, unix.MNT_DETACH)
 	}
-	return unix.Mount("", room, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
+	return unix.Mount("", scratch, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
 }
 
 // hide puts an empty folder, or what answers nobody, in the place of path, where
@@ -168,13 +165,13 @@ func isMissing(path string) bool {
 // bare is what mounts of ours are, and stay.
 const bare = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// cover puts a file of room that holds text, and cannot be written, in the place
+// cover puts a file in scratch that holds text, and cannot be written, in the place
 // of path, where there is one.
-func cover(room, path string, text []byte) error {
+func cover(scratch, path string, text []byte) error {
 	if _, err := os.Stat(path); err != nil {
 		return nil
 	}
-	file, err := os.CreateTemp(room, "")
+	file, err := os.CreateTemp(scratch, "")
 	if err != nil {
 		return err
 	}
@@ -195,8 +192,8 @@ func bind(file, path string, text []byte) error {
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
 }
 
-// fix keeps path from being changed, and, since it is a mount now, from being
-// replaced. What its file system forbids stays forbidden.
+// fix makes path a read-only mount, so that no program can change or replace the file. Flags of its file system
+// stay in force.
 func fix(path string) error {
 	flags, err := flagsOf(path)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // on as jail init.
 func divide(control, life int) {
 	if !mayMountProc(openMounts().all) {
-		// The program is to be killed with egressd. What the starter set belongs to the first
-		// thread, and execve keeps what is set for its caller.
+		// The kernel is to kill the program with egressd. The parent death signal that egressd
+		// set holds for the first thread, and execve keeps the signal of the thread that calls it.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			os.Exit(exitSetup)
 		}
@@ -127,8 +127,8 @@ func inOrder(steps ...func() error) {
 	}
 }
 
-// closeInherited closes what this process was given but its standard input. What Go's runtime
-// has opened is closed on execve, and stays.
+// closeInherited closes inherited descriptors except standard input. Descriptors of Go's runtime are closed on
+// execve and stay until then.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find looks the program up by the PATH that it will have, as a shell does.
+// Find looks up the program in the PATH of its own environment, like a shell.
 func Find(c Program) (string, error) {
 	name := c.Argv[0]
 	if strings.Contains(name, "/") {

@@ -14,8 +14,8 @@ type Shared struct {
 	Names   uint16 // port for questions, over UDP and TCP
 }
 
-// Enforce loads the rules that the manual has for such a network, in place of those
-// that it has loaded there before. Needs CAP_NET_ADMIN.
+// Enforce loads the rules that the manual shows for such a network, and replaces rules that it loaded there
+// earlier. It needs CAP_NET_ADMIN.
 func (p Shared) Enforce() error { return p.rules().load() }
 
 func (p Shared) rules() *ruleset {

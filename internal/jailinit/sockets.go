@@ -30,20 +30,19 @@ const (
 	HostPort   SocketKind = "hostport" // with ":" and the port behind it
 )
 
-// DialersOfFamily is how many connections there may be at a time to servers on
-// 127.0.0.1, and to ones on ::1.
+// DialersOfFamily bounds the open connections to servers on 127.0.0.1, and those to servers on ::1.
 const DialersOfFamily = 64
 
-// CapturePort is where captured connections and datagrams are taken in, on the
-// jail's loopback. No program in it can have a port below 1024.
+// CapturePort is the loopback port of captured connections and datagrams in a jail. Programs in the jail cannot
+// bind ports below 1024.
 const CapturePort = 1
 
-// DNSPort is where names are asked for.
+// DNSPort is the port of name servers.
 const DNSPort = 53
 
 const backlog = 1024
 
-// A Socket is one socket of a jail, which is yet to be opened.
+// A Socket describes a socket of a jail before it is opened.
 type Socket struct {
 	Kind     SocketKind
 	Family   int
@@ -51,7 +50,7 @@ type Socket struct {
 	Protocol int
 	Port     int
 	Anywhere bool // bound to all addresses, else to loopback
-	Inside   bool // only for what is sent to the address that it is bound to
+	Local    bool // receives packets to its own address only
 }
 
 // jailSockets are the sockets of a jail.
@@ -62,9 +61,9 @@ func jailSockets(plan Plan, ipv6, datagrams bool) []Socket {
 func hostPortSockets(ports []uint16, ipv6 bool) (all []Socket) {
 	for _, port := range ports {
 		kind := HostPort + SocketKind(":"+strconv.Itoa(int(port)))
-		all = append(all, Socket{Kind: kind, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: int(port), Inside: true})
+		all = append(all, Socket{Kind: kind, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: int(port), Local: true})
 		if ipv6 {
-			all = append(all, Socket{Kind: kind, Family: unix.AF_INET6, Sort: unix.SOCK_STREAM, Port: int(port), Inside: true})
+			all = append(all, Socket{Kind: kind, Family: unix.AF_INET6, Sort: unix.SOCK_STREAM, Port: int(port), Local: true})
 		}
 	}
 	return all
@@ -73,10 +72,10 @@ func hostPortSockets(ports []uint16, ipv6 bool) (all []Socket) {
 func dialSockets(wanted, ipv6 bool) (all []Socket) {
 	for range DialersOfFamily {
 		if wanted {
-			all = append(all, Socket{Kind: Dial4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Inside: true})
+			all = append(all, Socket{Kind: Dial4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Local: true})
 		}
 		if wanted && ipv6 {
-			all = append(all, Socket{Kind: Dial6, Family: unix.AF_INET6, Sort: unix.SOCK_STREAM, Inside: true})
+			all = append(all, Socket{Kind: Dial6, Family: unix.AF_INET6, Sort: unix.SOCK_STREAM, Local: true})
 		}
 	}
 	return all
@@ -146,7 +145,7 @@ func (p *Socket) prepare(fd int) error {
 func (p *Socket) options() [][2]int {
 	six := p.Family == unix.AF_INET6
 	all := [][2]int{{unix.SOL_SOCKET, unix.SO_REUSEADDR}}
-	if p.Inside {
+	if p.Local {
 		if six {
 			all = append(all, [2]int{unix.SOL_IPV6, unix.IPV6_V6ONLY})
 		}

@@ -6,9 +6,8 @@ import (
 	"os"
 )
 
-// A Message is what goes over the control socket. Both ends are the same program, so that
-// its form needs no version, and is as short to read and write as can be: encoding/json,
-// which has to learn each type first, took longer than most of what is said here.
+// A Message crosses the control socket. Both ends are the same program, so its form needs no version. It is not
+// JSON, because encoding/json spends more time on learning the types than on everything else here.
 type Message interface {
 	// fields hands each field to a wire, which writes it or reads it.
 	fields(*wire)
@@ -35,7 +34,7 @@ func Unpack(text []byte, into Message) error {
 	return nil
 }
 
-// A wire is the text of a message while it is written or read. What is read may share its
+// A wire is the text of a message while it is written or read. Values that are read may share the wire's
 // memory.
 type wire struct {
 	text         []byte
@@ -149,7 +148,7 @@ func (p *Program) fields(w *wire) {
 	w.strings(&p.Env)
 	p.apart(w)
 	w.strings(&p.Hidden)
-	w.strings(&p.Doors)
+	w.strings(&p.HostSockets)
 	p.covered(w)
 	w.strings(&p.Fixed)
 	w.flags(&p.Nested, &p.Packets)

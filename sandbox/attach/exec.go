@@ -17,7 +17,7 @@ func Exec(argv, env []string, left func(string)) error {
 	if err != nil {
 		return err
 	}
-	if err := jailinit.CloseDoors(); err != nil {
+	if err := jailinit.CloseDescriptors(); err != nil {
 		return &jailinit.SetupError{Step: "close what leads out", Err: err}
 	}
 	if err := giveUpCapabilities(); err != nil {

@@ -104,7 +104,7 @@ func prepareCapture(own Addresses) (*Network, error) {
 
 // isAttached reports whether a process listens for captured connections already.
 func isAttached() bool {
-	p := jailinit.Socket{Kind: jailinit.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: capture.CapturePort, Inside: true}
+	p := jailinit.Socket{Kind: jailinit.TCP4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: capture.CapturePort, Local: true}
 	fd, err := p.Open()
 	if err == nil {
 		unix.Close(fd)

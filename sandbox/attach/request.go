@@ -117,11 +117,11 @@ const ProxyPort = 3128
 
 // proxySockets describes the sockets of a network that cannot be captured.
 func proxySockets(names bool) []jailinit.Socket {
-	all := []jailinit.Socket{{Kind: jailinit.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Inside: true}}
+	all := []jailinit.Socket{{Kind: jailinit.Proxy, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: ProxyPort, Local: true}}
 	if names {
 		all = append(all,
-			jailinit.Socket{Kind: jailinit.DNS4, Family: unix.AF_INET, Sort: unix.SOCK_DGRAM, Port: jailinit.DNSPort, Inside: true},
-			jailinit.Socket{Kind: jailinit.DNSStream4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: jailinit.DNSPort, Inside: true})
+			jailinit.Socket{Kind: jailinit.DNS4, Family: unix.AF_INET, Sort: unix.SOCK_DGRAM, Port: jailinit.DNSPort, Local: true},
+			jailinit.Socket{Kind: jailinit.DNSStream4, Family: unix.AF_INET, Sort: unix.SOCK_STREAM, Port: jailinit.DNSPort, Local: true})
 	}
 	return all
 }

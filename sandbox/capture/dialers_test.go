@@ -20,7 +20,7 @@ func ownDialers(t *testing.T, n int) *Dialers {
 	d := new(Dialers)
 	for range n {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			fd, err := (&jailinit.Socket{Kind: jailinit.Dial4, Family: family, Sort: unix.SOCK_STREAM, Inside: true}).Open()
+			fd, err := (&jailinit.Socket{Kind: jailinit.Dial4, Family: family, Sort: unix.SOCK_STREAM, Local: true}).Open()
 			if err != nil {
 				t.Fatal(err)
 			}
