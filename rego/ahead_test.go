@@ -3,6 +3,7 @@ package rego_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
@@ -95,5 +96,129 @@ func TestAPackageMayHaveTheNameThatOPAGives(t *testing.T) {
 	})
 	if d := evaluate(t, e, to(t, "a.test:443")); d.Verdict != policy.Inspect {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestTheTimeOfRequestsIsNotThatOfTheirTunnel: a tunnel that is opened by day may be used at night.
+func TestTheTimeOfRequestsIsNotThatOfTheirTunnel(t *testing.T) {
+	const always = "package egress\nallow contains {\"rule\": \"a\"}\n"
+	for _, rule := range []string{
+		`deny contains {"rule": "d"} if { input.http.method == "POST"; not time.office_hours(input.time, "UTC") }`,
+		`deny contains {"rule": "d"} if { input.http.method == "POST"; not time.between(time.now_ns(), "UTC", "08:00", "18:00") }`,
+		`ask contains {"rule": "q"} if { input.http.method == "POST"; late }
+			late if time.now_ns() > 1795456800000000000`,
+	} {
+		e := load(t, always+rule)
+		tunnel, request := sends(t, "a.test:443", "POST", "/"), sends(t, "a.test:443", "POST", "/")
+		tunnel.HTTP, tunnel.Time, request.Time = nil, time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC), time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
+		if d := evaluate(t, e, tunnel); d.Verdict != policy.Inspect || d.Needs&policy.NeedsMethod == 0 {
+			t.Errorf("%s: %v needing %b", rule, d.Verdict, d.Needs)
+		}
+		if d := evaluate(t, e, request); d.Verdict > policy.Ask {
+			t.Errorf("%s: %v at night", rule, d.Verdict)
+		}
+		request.Time = tunnel.Time
+		if d := evaluate(t, e, request); d.Verdict != policy.Allow {
+			t.Errorf("%s: %v by day", rule, d.Verdict)
+		}
+	}
+	for _, rule := range []string{
+		`deny contains {"rule": "d"} if not time.office_hours(input.time, "UTC")`,
+		`deny contains {"rule": "d"} if time.now_ns() < 5`,
+	} {
+		tunnel := sends(t, "a.test:443", "POST", "/")
+		tunnel.HTTP, tunnel.Time = nil, time.Date(2026, 11, 23, 11, 0, 0, 0, time.UTC)
+		if d := evaluate(t, load(t, always+rule), tunnel); d.Verdict != policy.Allow {
+			t.Errorf("%s: %v", rule, d.Verdict)
+		}
+	}
+}
+
+// TestARestrictionByTheWayInHoldsForNames: no later stage would apply it to a question.
+func TestARestrictionByTheWayInHoldsForNames(t *testing.T) {
+	for condition, names := range map[string]policy.Verdict{
+		`input.via == "dns"`: policy.Deny,
+		`input.via == "dns"; startswith(input.dns.name, "a")`: policy.Deny,
+		`input.via == "dns"; startswith(input.dns.name, "b")`: policy.Allow,
+		`not input.via in {"connect", "http"}`:                policy.Deny,
+		`not input.via in {"connect", "dns"}`:                 policy.Allow,
+		`input.via == "http"`:                                 policy.Allow,
+		`input.via == "dns"; input.destination.port == 443`:   policy.Allow,
+	} {
+		for set, want := range map[string]policy.Verdict{"deny": policy.Deny, "ask": policy.Ask} {
+			if names == policy.Allow {
+				want = policy.Allow
+			}
+			e := load(t, "package egress\nallow contains {\"rule\": \"a\"} if input.via == \"connect\"\n"+set+" contains {\"rule\": \"r\"} if { "+condition+" }")
+			if d := evaluate(t, e, asks(t, "a.test")); d.Verdict != want {
+				t.Errorf("%s if %s: a name is %v", set, condition, d.Verdict)
+			}
+			if d := evaluate(t, e, to(t, "a.test:443")); d.Verdict != policy.Allow {
+				t.Errorf("%s if %s: a connection is %v", set, condition, d.Verdict)
+			}
+		}
+	}
+}
+
+// TestAnAskAboutAddressesIsReached: the name is resolved first, so that there is something to ask about.
+func TestAnAskAboutAddressesIsReached(t *testing.T) {
+	e := load(t, `package egress
+ask contains {"rule": "q"} if net.any({"93.184.0.0/16"}, input.destination.addresses)
+deny contains {"rule": "d"} if input.destination.port == 22`)
+	for hostport, want := range map[string][2]policy.Verdict{
+		"a.test:443": {policy.Allow, policy.Ask},
+		"a.test:22":  {policy.Deny, policy.Deny},
+	} {
+		r := to(t, hostport)
+		if d := evaluate(t, e, r); d.Verdict != want[0] {
+			t.Errorf("%s by name: %v", hostport, d.Verdict)
+		}
+		r.Destination.Addrs = []netip.Addr{netip.MustParseAddr("93.184.216.34")}
+		if d := evaluate(t, e, r); d.Verdict != want[1] {
+			t.Errorf("%s by address: %v", hostport, d.Verdict)
+		}
+	}
+	elsewhere := to(t, "a.test:443")
+	elsewhere.Destination.Addrs = []netip.Addr{netip.MustParseAddr("8.8.8.8")}
+	if d := evaluate(t, e, elsewhere); d.Verdict != policy.Abstain {
+		t.Errorf("elsewhere: %v", d.Verdict)
+	}
+	if d := evaluate(t, e, asks(t, "a.test")); d.Verdict != policy.Abstain {
+		t.Errorf("a question: %v", d.Verdict)
+	}
+	both := load(t, `package egress
+ask contains {"rule": "q"} if net.any({"93.184.0.0/16"}, input.destination.addresses)
+allow contains {"rule": "read"} if input.http.method == "GET"`)
+	if d := evaluate(t, both, to(t, "a.test:443")); d.Verdict != policy.Inspect {
+		t.Errorf("beside an allow of some requests: %v", d.Verdict)
+	}
+}
+
+// TestAPendingRuleGivesAndTakesNothingYet: its addresses decide whether it holds at all.
+func TestAPendingRuleGivesAndTakesNothingYet(t *testing.T) {
+	e := load(t, `package egress
+allow contains {"rule": "any"} if input.destination.host == "a.test"
+allow contains {"rule": "inside", "max_bytes_up": 9} if net.any({"10.0.0.0/8"}, input.destination.addresses)`)
+	r := sends(t, "a.test:80", "POST", "/")
+	for addr, most := range map[string]int64{"": 0, "93.184.216.34": 0, "10.0.0.1": 9} {
+		r.Destination.Addrs = nil
+		if addr != "" {
+			r.Destination.Addrs = []netip.Addr{netip.MustParseAddr(addr)}
+		}
+		if d := evaluate(t, e, r); d.Verdict != policy.Allow || d.MaxBytesUp != most {
+			t.Errorf("at %q: %v, %d bytes", addr, d.Verdict, d.MaxBytesUp)
+		}
+	}
+}
+
+// TestAWholeRequestIsDecidedBeforeItsNameIsResolved: nothing is left to inspect.
+func TestAWholeRequestIsDecidedBeforeItsNameIsResolved(t *testing.T) {
+	e := load(t, `package egress
+v := "inside" if net.any({"10.0.0.0/8"}, input.destination.addresses) else := "bad" if input.http.method == "PURGE" else := "outside"
+allow contains {"rule": "a"} if v == "outside"`)
+	r := sends(t, "a.test:80", "POST", "/")
+	r.Destination.Addrs = nil
+	if d := evaluate(t, e, r); d.Verdict != policy.Allow || d.Needs != 0 {
+		t.Errorf("%v needing %b", d.Verdict, d.Needs)
 	}
 }

@@ -26,6 +26,8 @@ type opinion struct {
 
 	needs policy.Needs // parts of the request that the opinion depends on; 0 for none
 	words string       // conditions on the request, as text
+
+	pending bool // it depends on something else that a later stage adds, such as addresses
 }
 
 // gives reports whether an allow permits more than its destination.
@@ -129,8 +131,9 @@ func reasonText(t *ast.Term) (string, error) {
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }
 
-// opinions are the members of the deciding sets for one request.
-type opinions struct{ deny, ask, allow []opinion }
+// opinions are the members of the deciding sets for one request. mayAsk are asks that only a later stage can
+// decide, as allows: a request must come that far to be asked about.
+type opinions struct{ deny, ask, allow, mayAsk []opinion }
 
 func (os *opinions) add(v policy.Verdict, o opinion) {
 	switch v {
@@ -247,10 +250,11 @@ func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does s
 }
 
 // loosen adds the permissions of the rules that allow the request. A permission of any rule applies. Of
-// several byte budgets the smallest applies.
+// several byte budgets the smallest applies. A pending rule
+// sets no budget and adds no credential yet.
 func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
 	d.Upgrade = e.reads&readsHTTP == 0
-	inject := ""
+	inject, later := "", false
 	for _, o := range os.allow {
 		if o.needs != 0 {
 			continue
@@ -258,6 +262,10 @@ func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (
 		d.AnyProtocol = d.AnyProtocol || o.anyProtocol
 		d.ECH = d.ECH || o.ech
 		d.Upgrade = d.Upgrade || o.upgrade
+		if o.pending {
+			later = later || o.inject != ""
+			continue
+		}
 		d.Spend(o.maxBytesUp, o.rule, e.layer)
 		if err := e.injects(o.inject, r); err != nil {
 			return policy.Decision{}, err
@@ -268,7 +276,7 @@ func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (
 		inject = cmp.Or(inject, o.inject)
 	}
 	switch {
-	case inject == "" || r.DNS != nil || inClear(r):
+	case inject == "" && !later || r.DNS != nil || inClear(r):
 	case r.HTTP == nil:
 		d.Verdict, d.Needs = policy.Inspect, policy.NeedsCredential
 	default:

@@ -26,10 +26,13 @@ func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request,
 		}
 		found.addLater(&later)
 	}
-	if e.reads&readsUsage != 0 && r.HTTP == nil && r.DNS == nil {
-		if err := e.partialUsage(ctx, c, r, unknown, cancel, &found); err != nil {
+	if e.reads&(readsUsage|readsTime) != 0 && r.HTTP == nil && r.DNS == nil {
+		if err := e.partialChanging(ctx, c, r, unknown, cancel, &found); err != nil {
 			return policy.Decision{}, err
 		}
+	}
+	if len(found.allow) == 0 {
+		found.allow = found.mayAsk
 	}
 	if r.DNS != nil {
 		return e.resolvable(r, &found)
@@ -67,6 +70,10 @@ func withLater(now, later []opinion) []opinion {
 // partialAt adds the remaining members of each set at a stage.
 func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
 	for _, s := range c.queries[e.query].sets {
+		unknown := unknown
+		if r.DNS != nil && s.verdict != policy.Allow {
+			unknown &^= readsVia // no later stage would apply a restriction of questions
+		}
 		in := inputAt(r, stage, e.reads&^unknown).Copy() // inputs share terms, which OPA would modify
 		q := e.newQuery(c, s.members.Copy(), in, r, cancel).WithUnknowns(unknownTerms(unknown)).WithPartialNamespace(partialNamespace)
 		left, support, err := q.PartialRun(ctx)
@@ -78,14 +85,16 @@ func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Reques
 			extra |= e.reads
 		}
 		for _, body := range left {
-			o, reads, err := residual(body, e.pkg, extra)
+			o, err := residual(body, e.pkg, extra, unknown)
 			if err != nil {
 				return fmt.Errorf("looking ahead in %s: %w", s.name, err)
 			}
-			if later := s.verdict != policy.Allow && o.needs == 0 && reads&unknown != 0; later {
-				continue // it may only restrict a later stage
+			switch {
+			case !o.pending || s.verdict == policy.Allow:
+				found.add(s.verdict, o)
+			case s.verdict == policy.Ask && r.DNS == nil: // nobody is asked about a question
+				found.mayAsk = append(found.mayAsk, opinion{rule: o.rule, reason: "rule " + o.rule + " may ask a person about this", pending: true})
 			}
-			found.add(s.verdict, o)
 		}
 	}
 	return nil
@@ -127,6 +136,7 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 		{readsTLS, []string{"tls"}},
 		{readsProcess, []string{"process"}},
 		{readsUsage, []string{"usage"}},
+		{readsTime, []string{"time"}},
 		{readsVia, []string{"via"}},
 		{readsPort, []string{"destination", "port"}},
 		{readsAddresses, []string{"destination", "addresses"}},
@@ -136,12 +146,19 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 			add(part.path...)
 		}
 	}
+	if unknown&readsTime != 0 {
+		terms = append(terms, clock)
+	}
 	return terms
 }
 
+// clock is the built-in that tells the time. A call of an unknown built-in is not evaluated.
+var clock = ast.NewTerm(ast.MustParseRef(boundedPrefix + "time.now_ns"))
+
 // residual parses the result of partial evaluation for one member of a set.
-func residual(body ast.Body, pkg string, extra fields) (o opinion, reads fields, err error) {
+func residual(body ast.Body, pkg string, extra, unknown fields) (o opinion, err error) {
 	var conditions []*ast.Expr
+	var reads fields
 	o.maxBytesUp = someBudget // the member may have a budget until its keys are known
 	for _, expr := range body {
 		value, isMember := memberOf(expr)
@@ -150,7 +167,7 @@ func residual(body ast.Body, pkg string, extra fields) (o opinion, reads fields,
 			conditions = append(conditions, expr)
 		case ast.IsConstant(value.Value):
 			if o, err = opinionOf(value); err != nil {
-				return o, 0, err
+				return o, err
 			}
 		default:
 			if reads |= fieldsIn(value); usesSupport(expr) {
@@ -169,11 +186,12 @@ func residual(body ast.Body, pkg string, extra fields) (o opinion, reads fields,
 	if o.rule == "" {
 		o.rule = pkg
 	}
-	o.needs = needsFor(reads)
+	o.needs = needsFor(reads & unknown)
+	o.pending = o.needs == 0 && reads&unknown != 0
 	if o.needs != 0 {
 		o.words = wordsFor(conditions, o.rule)
 	}
-	return o, reads, nil
+	return o, nil
 }
 
 // memberOf returns the value that an expression assigns to the member.
@@ -289,14 +307,14 @@ func needsFor(reads fields) (n policy.Needs) {
 	return n
 }
 
-// partialUsage adds the opinions that may restrict later requests in a tunnel, after the sandbox has used
-// more. A tunnel without inspection would bypass them.
-func (e *Evaluator) partialUsage(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
+// partialChanging adds the opinions that may restrict later requests in a tunnel, after the sandbox has used
+// more or at another time. A tunnel without inspection would bypass them.
+func (e *Evaluator) partialChanging(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
 	if unknown&readsHTTP == 0 {
 		return nil
 	}
 	var later opinions
-	if err := e.partialAt(ctx, c, r, policy.StageHTTP, unknown|readsUsage, cancel, &later); err != nil {
+	if err := e.partialAt(ctx, c, r, policy.StageHTTP, unknown|e.reads&(readsUsage|readsTime), cancel, &later); err != nil {
 		return err
 	}
 	sure := func(o opinion) bool { return o.needs == 0 }
