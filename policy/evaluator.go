@@ -66,10 +66,11 @@ func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, 
 	return d, looks
 }
 
-// heard turns an error, and a verdict that does not exist, into a denial.
+// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a complete
+// request, because no later stage would decide the request.
 func heard(ctx context.Context, e Evaluator, r *Request) Decision {
 	d, err := e.Evaluate(ctx, r)
-	if err != nil || d.Verdict > Abstain {
+	if err != nil || d.Verdict > Abstain || d.Verdict == Inspect && r.HTTP != nil {
 		return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
 	}
 	return d

@@ -200,21 +200,26 @@ func (p *Policy) judge(ctx context.Context, r *Request) (d Decision, looks bool)
 	}
 	for _, alias := range dst.Aliases {
 		if classOfName(alias) != "" {
-			d, looks = p.judgeLed(ctx, r, Destination{Host: alias}, d, looks)
+			d, looks = p.judgeLed(ctx, r, Destination{Host: alias, Addrs: dst.Addrs}, d, looks)
 		}
 	}
 	return d, looks
 }
 
-// judgeLed combines d with the decision on r where to is asked for instead.
+// judgeLed combines d with the decision on r where to is asked for instead. Approvals of r
+// do not count for to, and egressd asks nobody about to.
 func (p *Policy) judgeLed(ctx context.Context, r *Request, to Destination, d Decision, looks bool) (Decision, bool) {
-	direct := *r
+	direct := *r.unapproved()
 	to.Port = r.Destination.Port
 	direct.Destination = to
 	led, more := p.ask(ctx, &direct)
-	led.Inject = "" // the credential of another host
-	if led.Verdict < Inspect {
-		led.Reason = whereTo(r) + " leads to a host that this request may not reach by itself" // nor be told
+	led.Inject = ""      // the credential of another host
+	switch led.Verdict { // the sandbox is not told where its name leads
+	case Deny:
+		led.Reason = whereTo(r) + " leads to a host that this request may not reach by itself"
+	case Ask:
+		led.Verdict, led.Class = Deny, AskRejected
+		led.Reason = whereTo(r) + " leads to a host that needs an approval of its own, which an approval of " + r.Destination.Host + " is not"
 	}
 	return combine(d, led), looks || more
 }

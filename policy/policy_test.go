@@ -180,7 +180,7 @@ func TestWhatNeedsARequestIsRefusedWithoutInspection(t *testing.T) {
 		}
 		seen := *r
 		seen.HTTP = &HTTPRequest{Method: "GET", Path: "/"}
-		if d := New(rule).Decide(t.Context(), &seen); d.Verdict != Inspect {
+		if d := New(rule).Decide(t.Context(), &seen); d.Verdict != Deny || d.Class != PolicyError {
 			t.Errorf("needs %b of a request that is seen: %+v", needs, d)
 		}
 	}

@@ -33,7 +33,7 @@ func TestTheSmallestBudgetHolds(t *testing.T) {
 }
 
 func TestABodyThatIsAnnouncedTooLargeIsDenied(t *testing.T) {
-	for _, verdict := range []Verdict{Allow, Ask, Inspect} {
+	for _, verdict := range []Verdict{Allow, Ask} {
 		d := Decision{Verdict: verdict, Rule: "r", Log: true}
 		d.Spend(10, "small", Organisation)
 		p := New(fixed{decision: d})

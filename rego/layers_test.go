@@ -85,3 +85,30 @@ allow contains {"rule": "a"} if input.destination.port == 443`,
 		}
 	})
 }
+
+// TestARuleAboutAddressesCountsForAnAlias: it would be dropped where the alias had none.
+func TestARuleAboutAddressesCountsForAnAlias(t *testing.T) {
+	for _, rule := range []string{
+		`some a in input.destination.addresses; not net.contains("93.184.0.0/16", a)`,
+		`input.http.method != "GET"; count(input.destination.addresses) > 0`,
+		`object.get(input, ["http", "method"], "GET") != "GET"`,
+	} {
+		e := load(t, "package egress\ndeny contains {\"rule\": \"d\"} if { input.destination.host == \"db.corp\"; "+rule+" }")
+		f, err := file.Parse("f", []byte("version: 1\nallow: ['*.partner.test', db.corp]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Compile(file.Environment{Inspection: true, Evaluators: []policy.Evaluator{e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for host, aliases := range map[string][]string{"db.corp": nil, "x.partner.test": {"db.corp"}} {
+			r := sends(t, host+":80", "POST", "/")
+			r.Sandbox.Name, r.Via, r.Protocol, r.TLS = "default", policy.ViaHTTP, policy.ProtocolHTTP, nil
+			r.Destination.Addrs, r.Destination.Aliases = []netip.Addr{netip.MustParseAddr("8.8.8.8")}, aliases
+			if d := p.Decide(t.Context(), &r); d.Verdict != policy.Deny || d.Rule != "d" {
+				t.Errorf("%s for %s: %s by %s", rule, host, d.Verdict, d.Rule)
+			}
+		}
+	}
+}

@@ -147,6 +147,44 @@ func TestAnExceptionKeepsItsMethodsPathsAndOwner(t *testing.T) {
 	}
 }
 
+// TestAnApprovalOfANameIsNoneOfWhereItLeads: the person was asked about the name.
+func TestAnApprovalOfANameIsNoneOfWhereItLeads(t *testing.T) {
+	above, err := ParseOrganisation("above.yaml", []byte("version: 1\nallow: [10.1.2.3, db.corp]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := inspecting
+	env.Layers.Organisation = above
+	approved := []policy.Approval{{Layer: policy.User, Rule: "ask[0]", Question: "Q"}}
+	for _, row := range []struct {
+		lines, request string
+		approved       []policy.Approval
+		want           string
+	}{
+		{"ask: ['*']", "10.1.2.3", nil, "ask ask-rejected by ask[0]"},
+		{"ask: ['*']", "10.1.2.3", approved, "allow by allow[0]"},
+		{"ask: ['*']", "evil.test => 10.1.2.3", approved, "deny ask-rejected by ask[0]"},
+		{"ask: ['*']", "evil.test => 93.184.216.34 db.corp", approved, "deny ask-rejected by ask[0]"},
+		{"ask: ['*']", "evil.test", approved, "allow by ask[0]"},
+		{"ask: ['*']", "evil.test => 93.184.216.34", approved, "allow by ask[0]"},
+		{"ask: ['*.test']\nallow: [10.1.2.3]", "known.test => 10.1.2.3", approved, "allow by ask[0]"},
+	} {
+		f, err := Parse("f.yaml", []byte("version: 1\n"+row.lines+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Compile(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := asking(t, row.request)
+		r.Approved = row.approved
+		if d := p.Decide(t.Context(), r); saying(d) != row.want {
+			t.Errorf("%s to %s, approved %v: %s (%s)", row.lines, row.request, row.approved, saying(d), d.Reason)
+		}
+	}
+}
+
 // A WebSocket shows no request, so an exception with conditions has to say that it may be one.
 func TestAnExceptionForSomeRequestsLetsNoWebSocketThrough(t *testing.T) {
 	for upgrade, want := range map[string]policy.Verdict{"": policy.Deny, ", upgrade: websocket": policy.Allow} {
