@@ -181,7 +181,7 @@ func (e *encoder) http(f *Flow, status int) {
 	}
 	e.Open("http")
 	e.TextWithin("method", h.Method, record.MaxMethod)
-	e.TextWithin("path", h.Path, record.MaxPath)
+	e.Flag("path_cut", e.TextWithin("path", h.Path, record.MaxPath))
 	if h.Authority != f.request.Destination.String() {
 		e.TextWithin("authority", f.gate.withoutCanary(h.Authority), record.MaxRaw)
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/internal/fieldtest"
@@ -51,5 +52,20 @@ func TestEachFieldIsRecordedOrSaysWhyNot(t *testing.T) {
 	}
 	for name, d := range fieldtest.Each(asked) {
 		check(name, line(asks(), d))
+	}
+}
+
+// TestACutPathIsMarked: a reader would take the beginning of a path for the path.
+func TestACutPathIsMarked(t *testing.T) {
+	w := newWorld(t, nil)
+	for length, cut := range map[int]bool{1: false, 1000: false, record.MaxPath: true, 4000: true} {
+		r := typicalRequest()
+		r.HTTP = &policy.HTTPRequest{Method: "GET", Path: "/" + strings.Repeat("x", length-1)}
+		e := encoder{}
+		e.Open("")
+		e.http(&Flow{gate: w.Gate, request: r}, 0)
+		if marked := bytes.Contains(e.Line, []byte(`,"path_cut":true`)); marked != cut {
+			t.Errorf("%d bytes: marked %t: %s", length, marked, e.Line)
+		}
 	}
 }

@@ -164,7 +164,7 @@ func (d *Decoder) part(into any) {
 	case **HTTP:
 		p := &s.http
 		*v = p
-		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"authority", &p.Authority}, {"status", &p.Status}})
+		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"path_cut", &p.PathCut}, {"authority", &p.Authority}, {"status", &p.Status}})
 	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})

@@ -57,13 +57,14 @@ func (e *Encoder) Key(name string) {
 // Text writes a string, cut at [MaxNote]. It leaves out an empty one.
 func (e *Encoder) Text(name, value string) { e.TextWithin(name, value, MaxNote) }
 
-// TextWithin writes a string, cut at limit bytes of its escaped form. It leaves out an empty one.
-func (e *Encoder) TextWithin(name, value string, limit int) {
+// TextWithin writes a string, cut at limit bytes of its escaped form, and reports whether it was cut. It leaves
+// out an empty one.
+func (e *Encoder) TextWithin(name, value string, limit int) (cut bool) {
 	if value == "" {
-		return
+		return false
 	}
 	e.Key(name)
-	e.Quote(value, limit)
+	return e.Quote(value, limit)
 }
 
 // Number writes an integer, also 0.
@@ -153,10 +154,11 @@ const hexDigits = "0123456789abcdef"
 
 // Quote writes a JSON string of at most limit bytes between its quotes. A byte that is not printable
 // ASCII becomes \u00XX with the value of the byte. A reader thus gets every byte back, and no sandbox can
-// write to a terminal or begin a line of its own.
-func (e *Encoder) Quote(s string, limit int) {
+// write to a terminal or begin a line of its own. Quote reports whether it left out the end of s.
+func (e *Encoder) Quote(s string, limit int) (cut bool) {
 	e.Line = append(e.Line, '"')
-	for i, end := 0, len(e.Line)+limit; i < len(s) && len(e.Line)+escapedLen <= end; i++ {
+	i := 0
+	for end := len(e.Line) + limit; i < len(s) && len(e.Line)+escapedLen <= end; i++ {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
 			e.Line = append(e.Line, '\\', c)
@@ -167,4 +169,5 @@ func (e *Encoder) Quote(s string, limit int) {
 		}
 	}
 	e.Line = append(e.Line, '"')
+	return i < len(s)
 }

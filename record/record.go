@@ -93,6 +93,7 @@ type TLS struct {
 type HTTP struct {
 	Method    string `json:"method"`
 	Path      string `json:"path"`
+	PathCut   bool   `json:"path_cut,omitempty"`  // Path is only the beginning
 	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
 	Status    int    `json:"status,omitempty"`
 }

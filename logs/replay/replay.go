@@ -128,6 +128,9 @@ func (r *Replay) request(was *record.Record) (policy.Request, bool) {
 		q.Protocol = policy.ProtocolTLS
 	}
 	if h := was.HTTP; h != nil {
+		if h.PathCut {
+			return policy.Request{}, false
+		}
 		q.HTTP = &policy.HTTPRequest{Method: h.Method, Path: h.Path}
 		q.Protocol = policy.ProtocolHTTP
 	}
