@@ -151,6 +151,12 @@ func TestForeignPoliciesFailClosed(t *testing.T) {
 		e := mustLoadFor(t, "envoy", "package envoy.authz\nallow if not input.parsed_query.admin")
 		fails(t, e, request(t, "api.test:443", "GET", "/?admin=%zz"))
 	})
+	t.Run("a query that is none and is not read", func(t *testing.T) {
+		e := mustLoadFor(t, "envoy", "package envoy.authz\nallow if input.parsed_path[0] == \"v1\"")
+		if d := evaluate(t, e, request(t, "api.test:443", "GET", "/v1?admin=%zz")); d.Verdict != policy.Allow {
+			t.Errorf("%v: %s", d.Verdict, d.Reason)
+		}
+	})
 }
 
 // TestForeignPoliciesWaitForTheRequest has the stages before, a question of DNS, and a
