@@ -229,6 +229,10 @@ func (a *Approvals) review(ctx context.Context, p *policy.Policy) {
 func (a *Approvals) reviewOne(ctx context.Context, p *policy.Policy, q *approvals.Question) {
 	r := q.Request
 	r.Time = time.Now()
+	if p.ReadsUsage() {
+		used := a.gate.accounts.of(r.Sandbox.Name).sum(time.Since(a.gate.began))
+		r.Usage = &used
+	}
 	for range maxRulesPerRequest {
 		d := p.Decide(ctx, &r)
 		switch {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -124,4 +125,28 @@ func TestAnApprovalEndsWhileTheMachineSleeps(t *testing.T) {
 // clockOf returns a clock for the bubble of synctest that began is of.
 func clockOf(began time.Time) func() time.Duration {
 	return func() time.Duration { return time.Since(began) }
+}
+
+// TestAChangeAsksWithUsageAgain puts in force the same policy, which reads usage, while a flow waits.
+func TestAChangeAsksWithUsageAgain(t *testing.T) {
+	w := newAsking(t, "ask: [{host: a.test, id: look}]\n", time.Minute)
+	reading := func() *policy.Policy {
+		return policy.New(opinion(func(r *policy.Request) policy.Decision {
+			return policy.Decision{Verdict: policy.Ask, Rule: "look", Layer: policy.User}
+		}), frugal(func(policy.Usage) bool { return true }))
+	}
+	if err := w.SetPolicy(t.Context(), reading(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	done := w.opens(ctx, ask(t, "a.test:443"))
+	q := w.question(t, 1, aboutHost("a.test"))
+	if err := w.SetPolicy(t.Context(), reading(), "again"); err != nil {
+		t.Fatal(err)
+	}
+	if now, ok := w.Approvals.Question(idOf(t, q)); !ok || now.Asked != 1 {
+		t.Errorf("after the change: %t, %+v", ok, now)
+	}
+	leave()
+	<-done
 }
