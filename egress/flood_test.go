@@ -47,7 +47,11 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 	ids := map[string]bool{}
 	for i := range flood {
 		_, err := w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("n%d.evil.test:443", i)))
-		ids[refusalOf(t, err, policy.RuleDeny).ID.String()] = true
+		refusal := refusalOf(t, err, policy.RuleDeny)
+		if known := ids[refusal.ID.String()]; known != refusal.Summed {
+			t.Fatalf("refusal %d has the id of an earlier one: %v, and says %v", i, known, refusal.Summed)
+		}
+		ids[refusal.ID.String()] = true
 		if i%(flood/few) == 0 {
 			_, err := w.Open(t.Context(), from(2), ask(t, fmt.Sprintf("n%d.other.test:443", i)))
 			ids[refusalOf(t, err, policy.RuleDeny).ID.String()] = true

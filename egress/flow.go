@@ -35,6 +35,7 @@ type Flow struct {
 	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
+	summed   bool // its id is that of a record that may name something else
 	tunnel   contents
 }
 

@@ -18,6 +18,7 @@ type Refusal struct {
 	Method      string             // of an HTTP request that was seen
 	Hint        string             // a sentence for the client: what to do instead; constant text
 	Decision    policy.Decision
+	Summed      bool // the record with ID may name another destination: this one is in a sum
 
 	cause error
 }
@@ -52,7 +53,7 @@ var unavailable = policy.Decision{
 
 func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
-	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d}
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, Summed: f.summed}
 	if f.request.HTTP != nil {
 		r.Method = f.request.HTTP.Method
 	}

@@ -172,6 +172,7 @@ func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (k
 	k.more++
 	if by != byKind {
 		k.names.add(f.named(), k.more)
+		f.summed = true
 	}
 	return "", k.id, false, true
 }

@@ -307,6 +307,9 @@ func fix(r *egress.Refusal) string {
 	if port := r.Destination.Port; port != 443 && port != 80 {
 		host = r.Destination.String()
 	}
+	if r.Summed { // and --from takes only the destination of the record
+		return "egressd allow " + host
+	}
 	return "egressd allow " + host + " --from " + r.ID.String()
 }
 
