@@ -3,19 +3,16 @@ package dns
 import (
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/sandbox"
 )
 
 // A front is a server with a gate behind it.
@@ -27,28 +24,8 @@ type front struct {
 
 func newFront(t *testing.T, limits ServerLimits) *front {
 	t.Helper()
-	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { log.Close() })
-	everybody, err := sandbox.NewDirectory(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [allowed.test]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := parsed.Compile(file.Environment{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := new(front)
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Placeholders: names.DefaultRange(), Tally: &f.tally})
-	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
-		t.Fatal(err)
-	}
+	gate := egresstest.Open(t, "version: 1\nallow: [allowed.test]\n", egress.Config{Placeholders: names.DefaultRange(), Tally: &f.tally})
 	f.Server = &Server{Gate: gate, Limits: limits}
 	f.listen(t)
 	return f

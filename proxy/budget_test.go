@@ -409,7 +409,7 @@ func TestATunnelOverItsBudgetDoesNotEndInOrder(t *testing.T) {
 		o.gone <- struct{}{}
 	})
 	w.spend(t, openPolicy+listed, 1000)
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.send(tunnelTo(o.origin, tokenField)).established().expect("begun").send(opaque + strings.Repeat("x", 1000))
 	<-o.gone
 	if got, orderly := c.end(); got != "" || orderly {

@@ -76,7 +76,7 @@ func newMirrorWorld(f *testing.F) *mirrorWorld {
 		r.Write(&w.seen.seen)
 	}, nil)
 	w.insideWorld = newInsideWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *inspect.Inspection) {
-		i.Roots = keys.pool
+		i.Roots = keys.Pool
 		i.Credential = func(string, string, policy.Destination) *secret.Secret { return s }
 	})
 	return w

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/record"
 )
 
@@ -26,18 +27,18 @@ func openedBy(name string) func(record.Record) bool {
 
 func TestTLSListenerKnowsCertificates(t *testing.T) {
 	w, o := newTLSWorld(t, true, nil), echo(t)
-	spiffe := w.signs.client(t, func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/ci"}} })
-	w.enter(t, w.signs.named(t, "ci.test")).send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
+	spiffe := w.signs.Client(t, func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "spiffe", Host: "test", Path: "/ci"}} })
+	w.enter(t, w.signs.Client(t, nil, "ci.test")).send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
 	w.recorded(t, openedBy("cert"))
 	w.enter(t, spiffe).send(tunnelTo(o, "")).established().send(opaque).expect(opaque)
 	w.recorded(t, openedBy("spiffe"))
-	w.enter(t, w.signs.named(t, "other.test")).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+	w.enter(t, w.signs.Client(t, nil, "other.test")).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
 	w.recorded(t, openedBy("token"))
-	common := w.signs.client(t, func(c *x509.Certificate) { c.Subject.CommonName, c.DNSNames = "ci.test", []string{"*.test"} })
+	common := w.signs.Client(t, func(c *x509.Certificate) { c.Subject.CommonName, c.DNSNames = "ci.test", []string{"*.test"} })
 	for says, c := range map[string]*testTLSClient{
-		"a name that is nobody's":                  w.enter(t, w.signs.named(t, "other.test")),
+		"a name that is nobody's":                  w.enter(t, w.signs.Client(t, nil, "other.test")),
 		"a common name and a wildcard":             w.enter(t, common),
-		"a certificate's sandbox with another's t": w.enter(t, w.signs.named(t, "ci.test")),
+		"a certificate's sandbox with another's t": w.enter(t, w.signs.Client(t, nil, "ci.test")),
 	} {
 		more := ""
 		if strings.HasSuffix(says, " t") {
@@ -51,17 +52,17 @@ func TestTLSListenerKnowsCertificates(t *testing.T) {
 
 func TestTLSListenerNeedsCertificates(t *testing.T) {
 	w := newTLSWorld(t, true, nil)
-	server := w.signs.client(t, func(c *x509.Certificate) {
+	server := w.signs.Client(t, func(c *x509.Certificate) {
 		c.DNSNames, c.ExtKeyUsage = []string{"ci.test"}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
-	stuffed := w.signs.named(t, "ci.test")
-	stuffed[0].Certificate = append(stuffed[0].Certificate, heavy(t, 15_000, unknownUse))
-	for says, shown := range map[string][]tls.Certificate{
-		"none":                       nil,
+	stuffed := w.signs.Client(t, nil, "ci.test")
+	stuffed.Certificate = append(stuffed.Certificate, testpki.Heavy(t, 15_000, testpki.UnknownUse))
+	for says, shown := range map[string]tls.Certificate{
+		"none":                       {},
 		"a good one and a large one": stuffed,
-		"one that somebody signed":   newSigner(t).named(t, "ci.test"),
+		"one that somebody signed":   testpki.New(t).Client(t, nil, "ci.test"),
 		"one for servers":            server,
-		"one that it signed itself":  {{Certificate: [][]byte{newSigner(t).cert.Raw}, PrivateKey: newSigner(t).key}},
+		"one that it signed itself":  {Certificate: testpki.SelfSigned(t, nil).Certificate, PrivateKey: testpki.SelfSigned(t, nil).PrivateKey},
 	} {
 		before := len(w.records(t))
 		c := w.enter(t, shown)
@@ -82,18 +83,18 @@ func TestTLSListenerWithoutCertificates(t *testing.T) {
 		c.Read(make([]byte, 4096))
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
 	})
-	w.enter(t, nil).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
-	c := w.enter(t, nil)
+	w.enter(t).send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
+	c := w.enter(t)
 	for range 3 {
 		c.send("GET http://allowed.test:" + web.port + "/ HTTP/1.1\r\nHost: allowed.test\r\n" + tokenField + "\r\n").established().expect("hi")
 	}
-	socks := w.enter(t, nil)
+	socks := w.enter(t)
 	var port int
 	fmt.Sscan(o.port, &port)
 	socks.send("\x05\x01\x02").expect("\x05\x02").send("\x01\x05token\x01t").expect("\x01\x00")
 	socks.send("\x05\x01\x00\x03\x0callowed.test" + string([]byte{byte(port >> 8), byte(port)})).expect("\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
 	socks.send(opaque).expect(opaque)
-	if got := w.enter(t, w.signs.named(t, "ci.test")).send(tunnelTo(o, "")).rest(); !strings.HasPrefix(got, "HTTP/1.1 407 ") {
+	if got := w.enter(t, w.signs.Client(t, nil, "ci.test")).send(tunnelTo(o, "")).rest(); !strings.HasPrefix(got, "HTTP/1.1 407 ") {
 		t.Errorf("a certificate that nobody verified is answered %q", got)
 	}
 }
@@ -128,7 +129,7 @@ func TestTLSHalves(t *testing.T) {
 		sent, _ := io.ReadAll(c)
 		fmt.Fprintf(c, "%d bytes", len(sent))
 	})
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.send(tunnelTo(late, tokenField)).established().send("\x00\x00\x00")
 	if err := c.tls.CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -143,7 +144,7 @@ func TestTLSHalves(t *testing.T) {
 		got, _ := io.ReadAll(c)
 		received <- string(got)
 	})
-	c = w.enter(t, nil)
+	c = w.enter(t)
 	c.send(tunnelTo(early, tokenField)).established()
 	if got, orderly := c.end(); got != "bye" || !orderly {
 		t.Errorf("the upstream's end: %q, orderly %v", got, orderly)
@@ -164,7 +165,7 @@ func TestTLSEndsWithoutAWord(t *testing.T) {
 		sent, _ := io.ReadAll(c)
 		fmt.Fprintf(c, "%d bytes", len(sent))
 	})
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.send(tunnelTo(late, tokenField)).established().send("\x00\x00\x00")
 	c.raw.CloseWrite()
 	if got, orderly := c.end(); got != "" || orderly {
@@ -181,14 +182,14 @@ func TestTLSCutShort(t *testing.T) {
 		c.Read(make([]byte, 1))
 		c.(*net.TCPConn).SetLinger(0)
 	})
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.send(tunnelTo(reset, tokenField)).established().expect("some").send("\x00")
 	if got, orderly := c.end(); orderly {
 		t.Errorf("an upstream that broke off looks as if it had ended: %q", got)
 	}
 	w.recorded(t, ended("reset"))
 	o := echo(t)
-	c = w.enter(t, nil)
+	c = w.enter(t)
 	c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
 	w.Gate.Shut()
 	if _, err := io.ReadAll(c.in); !errors.Is(err, syscall.ECONNRESET) {
@@ -201,11 +202,11 @@ func TestTLSCutShort(t *testing.T) {
 func TestTLSLeavesWithoutAWord(t *testing.T) {
 	w, o := newTLSWorld(t, false, nil), echo(t)
 	for range 3 {
-		c := w.enter(t, nil)
+		c := w.enter(t)
 		c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
 		c.raw.SetLinger(0)
 		c.raw.Close()
-		w.enter(t, nil).raw.Close()
+		w.enter(t).raw.Close()
 	}
 	w.settles(t)
 }
@@ -229,11 +230,11 @@ func (w *tlsWorld) settles(t *testing.T) {
 func TestTLSKeepsNoDescriptor(t *testing.T) {
 	w, o := newTLSWorld(t, false, nil), echo(t)
 	use := func() {
-		c := w.enter(t, nil)
+		c := w.enter(t)
 		c.send(tunnelTo(o, tokenField)).established().send(opaque).expect(opaque)
 		c.tls.Close()
-		w.enter(t, nil).send(tunnelTo(o, "")).rest()
-		w.enter(t, nil).raw.Close()
+		w.enter(t).send(tunnelTo(o, "")).rest()
+		w.enter(t).raw.Close()
 	}
 	use()
 	w.settles(t)
@@ -275,7 +276,7 @@ func TestTLSHoldsBack(t *testing.T) {
 		}
 		stuck <- sent
 	})
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.raw.SetReadBuffer(64 << 10)
 	c.send(tunnelTo(flood, tokenField)).established().send("\x00")
 	sent := <-stuck
@@ -299,7 +300,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 			}
 		}
 	})
-	c := w.enter(t, nil)
+	c := w.enter(t)
 	c.send(tunnelTo(flood, tokenField)).established()
 	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == "idle-timeout" })
 	for deadline := time.Now().Add(30 * time.Second); w.connections.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record

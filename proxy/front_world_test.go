@@ -2,13 +2,9 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,53 +14,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
 )
-
-// A signer signs client certificates.
-type signer struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func sign(t *testing.T, template *x509.Certificate, by *signer) *signer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(1)
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent := &signer{template, key}
-	if by != nil {
-		parent = by
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &signer{cert, key}
-}
-
-func newSigner(t *testing.T) *signer {
-	return sign(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
-}
-
-func (s *signer) client(t *testing.T, change func(*x509.Certificate)) []tls.Certificate {
-	template := &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	change(template)
-	leaf := sign(t, template, s)
-	return []tls.Certificate{{Certificate: [][]byte{leaf.cert.Raw}, PrivateKey: leaf.key}}
-}
-
-func (s *signer) named(t *testing.T, name string) []tls.Certificate {
-	return s.client(t, func(c *x509.Certificate) { c.DNSNames = []string{name} })
-}
 
 // A tlsWorld is a world with a TLS listener, called "tls", and sandboxes of
 // every kind.
@@ -72,7 +25,7 @@ type tlsWorld struct {
 	*world
 	addr  string
 	trust *x509.CertPool
-	signs *signer
+	signs *testpki.Authority // of client certificates
 }
 
 const listed = `listen: {proxy: ["tls:127.0.0.1:3443", "unix:/p"], client_ca: ca.pem}
@@ -85,7 +38,7 @@ sandboxes:
 
 func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorld {
 	t.Helper()
-	w := &tlsWorld{trust: x509.NewCertPool(), signs: newSigner(t)}
+	w := &tlsWorld{trust: x509.NewCertPool(), signs: testpki.New(t)}
 	authority, err := certs.Create(filepath.Join(t.TempDir(), "ca"))
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +46,7 @@ func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorl
 	w.trust.AddCert(authority.Certificate())
 	with := &TLSListener{Authority: authority, Names: []string{"localhost"}}
 	if certificates {
-		with.Clients = x509.NewCertPool()
-		with.Clients.AddCert(w.signs.cert)
+		with.Clients = w.signs.Pool
 	}
 	w.world = newWorld(t, openPolicy+listed, func(s *Server) {
 		err := s.Sandboxes.Set([]sandbox.Entry{
@@ -119,8 +71,8 @@ func newTLSWorld(t *testing.T, certificates bool, change func(*Server)) *tlsWorl
 	return w
 }
 
-// enter makes TLS with the proxy; certificates may be nil.
-func (w *tlsWorld) enter(t *testing.T, certificates []tls.Certificate) *testTLSClient {
+// enter makes TLS with the proxy.
+func (w *tlsWorld) enter(t *testing.T, certificates ...tls.Certificate) *testTLSClient {
 	t.Helper()
 	raw, err := net.Dial("tcp", w.addr)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestAnUpstreamMayNotSendMuch(t *testing.T) {
 func TestARefusedRedialIsTheRequests(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	left := make(chan struct{})
-	config := &tls.Config{Certificates: []tls.Certificate{w.pki.leaf(t, nil, testNames...)}, NextProtos: []string{"h2"}}
+	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}, NextProtos: []string{"h2"}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestARefusedRedialIsTheRequests(t *testing.T) {
 // for nobody: neither the one that dials, nor the one that waits for it.
 func TestAStreamThatLeavesDuringARedial(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
-	config := &tls.Config{Certificates: []tls.Certificate{w.pki.leaf(t, nil, testNames...)}, NextProtos: []string{"h2"}}
+	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}, NextProtos: []string{"h2"}}
 	conns := make(chan int, 8)
 	conns <- 1
 	o := newOrigin(t, func(c net.Conn) {

@@ -157,7 +157,7 @@ func (w *world) closed(t *testing.T, secrets ...string) {
 // rawOrigin hands every connection to serve once its TLS stands.
 func (p *pki) rawOrigin(t *testing.T, serve func(net.Conn), protos ...string) *origin {
 	t.Helper()
-	config := &tls.Config{Certificates: []tls.Certificate{p.leaf(t, nil, testNames...)}, NextProtos: protos}
+	config := &tls.Config{Certificates: []tls.Certificate{p.Server(t, nil, testNames...)}, NextProtos: protos}
 	return newOrigin(t, func(c net.Conn) {
 		secure := tls.Server(&gatheringConn{Conn: c}, config)
 		if secure.Handshake() == nil {

@@ -206,7 +206,7 @@ func TestAPolicyThatHasToLookCutsOpaqueTunnels(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	o := w.pki.rawOrigin(t, func(c net.Conn) { io.Copy(c, c) })
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established)
-	secure := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.pool})
+	secure := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.Pool})
 	echoed := func() error {
 		if _, err := io.WriteString(secure, "abc"); err != nil {
 			return err

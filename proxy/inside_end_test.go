@@ -154,7 +154,7 @@ func TestRecordsNameTheAddressOfTheirConnection(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		const text = "version: 1\nallow: [{host: \"two.test:*\", methods: [GET]}]\nunsafe_allow: [\"127.0.0.1:*\", \"127.0.0.2:*\"]\n"
 		w := newInsideWorld(t, text, nil)
-		config := &tls.Config{Certificates: []tls.Certificate{w.pki.leaf(t, nil, "two.test")}}
+		config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, "two.test")}}
 		port := twoAddresses(t, sayAddressH1, config)
 		if overH2 {
 			config = config.Clone()
@@ -316,7 +316,7 @@ func TestAFailedRedialIsToldOfTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	config := &tls.Config{Certificates: []tls.Certificate{w.pki.leaf(t, nil, testNames...)}}
+	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}}
 	gone := make(chan struct{})
 	go func() { defer close(gone); serveOne(l, sayAddressH1, config) }()
 	c := w.inside(t, "allowed.test", port)

@@ -263,7 +263,7 @@ func (f *frames) head(stream uint32, status string) {
 func TestAnUpstreamThatChangesItsProtocol(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	var conns atomic.Int64
-	config := &tls.Config{Certificates: []tls.Certificate{w.pki.leaf(t, nil, testNames...)}}
+	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}}
 	o := newOrigin(t, func(c net.Conn) {
 		mine := config.Clone()
 		if conns.Add(1) == 1 {

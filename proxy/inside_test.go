@@ -3,15 +3,10 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 	"golang.org/x/net/http2"
@@ -36,54 +32,9 @@ unsafe_allow: ["127.0.0.1:*"]
 `
 
 // A pki is the authority that origins in tests have their certificates from.
-type pki struct {
-	pool *x509.CertPool
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type pki struct{ *testpki.Authority }
 
-func newPKI(t testing.TB) *pki {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "origins"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	p := &pki{pool: x509.NewCertPool(), key: key}
-	p.cert = p.sign(t, template, template, &key.PublicKey)
-	p.pool.AddCert(p.cert)
-	return p
-}
-
-func (p *pki) sign(t testing.TB, template, parent *x509.Certificate, public *ecdsa.PublicKey) *x509.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert
-}
-
-// leaf is a certificate for the names, changed by change where it is not nil.
-func (p *pki) leaf(t testing.TB, change func(*x509.Certificate), names ...string) tls.Certificate {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	if change != nil {
-		change(template)
-	}
-	cert := p.sign(t, template, p.cert, &p.key.PublicKey)
-	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: p.key, Leaf: cert}
-}
+func newPKI(t testing.TB) *pki { return &pki{testpki.New(t)} }
 
 var testNames = []string{"allowed.test", "other.test", "opaque.test"}
 
@@ -97,7 +48,7 @@ func (p *pki) serveOrigin(t testing.TB, s *httptest.Server, overH2 bool, change 
 	t.Helper()
 	s.EnableHTTP2 = overH2
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{p.leaf(t, nil, testNames...)}}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{p.Server(t, nil, testNames...)}}
 	if change != nil {
 		change(s.TLS)
 	}
@@ -132,7 +83,7 @@ func newServedWorld(t testing.TB, text string, serve func(*Server), change func(
 	}
 	w := &insideWorld{pki: newPKI(t), pool: x509.NewCertPool()}
 	w.pool.AddCert(authority.Certificate())
-	with := inspect.Inspection{Authority: authority, Roots: w.pki.pool}
+	with := inspect.Inspection{Authority: authority, Roots: w.pki.Pool}
 	if change != nil {
 		change(&with)
 	}
@@ -295,7 +246,7 @@ func TestAnOpaqueTunnelStaysOpaque(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "hello") }, nil)
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established)
-	inner := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.pool})
+	inner := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.Pool})
 	if err := inner.Handshake(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
@@ -18,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/proxy/inspect"
@@ -37,7 +36,7 @@ func badUpstreams(t *testing.T, p *pki) map[string]struct {
 } {
 	now := time.Now()
 	leaf := func(change func(*x509.Certificate), names ...string) func(*tls.Config) {
-		return onlyCertificate(p.leaf(t, change, names...))
+		return onlyCertificate(p.Server(t, change, names...))
 	}
 	unknown := newPKI(t)
 	return map[string]struct {
@@ -49,11 +48,11 @@ func badUpstreams(t *testing.T, p *pki) map[string]struct {
 		"another host":     {leaf(nil, "other.test"), "is for another host"},
 		"no name at all":   {leaf(nil), "is for another host"},
 		"for clients only": {leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "allowed.test"), "is not valid"},
-		"unknown":          {onlyCertificate(unknown.leaf(t, nil, "allowed.test")), "from an authority that is not trusted"},
-		"self-signed":      {onlyCertificate(selfSigned(t)), "from an authority that is not trusted"},
+		"unknown":          {onlyCertificate(unknown.Server(t, nil, "allowed.test")), "from an authority that is not trusted"},
+		"self-signed":      {onlyCertificate(testpki.SelfSigned(t, func(c *x509.Certificate) { c.DNSNames = []string{"allowed.test"} })), "from an authority that is not trusted"},
 		"a short RSA key":  {onlyCertificate(shortRSA(t, p)), "RSA key of less than 2048 bits"},
-		"a heavy chain":    {onlyCertificate(p.behind(t, heavy(t, 15_000, unknownUse))), "certificates that take more than 256 KiB of memory"},
-		"a long handshake": {onlyCertificate(p.behind(t, heavy(t, 30_000, unknownUse))), "a TLS handshake of more than 64 KiB"},
+		"a heavy chain":    {onlyCertificate(p.with(t, testpki.Heavy(t, 15_000, testpki.UnknownUse))), "certificates that take more than 256 KiB of memory"},
+		"a long handshake": {onlyCertificate(p.with(t, testpki.Heavy(t, 30_000, testpki.UnknownUse))), "a TLS handshake of more than 64 KiB"},
 		"TLS 1.1 at most":  {func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }, "TLS handshake failed"},
 		"TLS 1.2, and a client certificate": {func(c *tls.Config) {
 			c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
@@ -64,18 +63,11 @@ func badUpstreams(t *testing.T, p *pki) map[string]struct {
 	}
 }
 
-func selfSigned(t *testing.T) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(3), DNSNames: []string{"allowed.test"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+// with is a good certificate for allowed.test with another one in its chain.
+func (p *pki) with(t *testing.T, other []byte) tls.Certificate {
+	leaf := p.Server(t, nil, "allowed.test")
+	leaf.Certificate = append(leaf.Certificate, other)
+	return leaf
 }
 
 func shortRSA(t *testing.T, p *pki) tls.Certificate {
@@ -84,12 +76,7 @@ func shortRSA(t *testing.T, p *pki) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(4), DNSNames: []string{"allowed.test"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, p.cert, &key.PublicKey, p.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return p.Sign(t, &x509.Certificate{SerialNumber: big.NewInt(4), DNSNames: []string{"allowed.test"}, NotAfter: time.Now().Add(time.Hour)}, key)
 }
 
 // TestABadUpstreamIsExplained: the client's TLS stands, and what it reads in it
@@ -99,7 +86,7 @@ func TestABadUpstreamIsExplained(t *testing.T) {
 	for name, tt := range badUpstreams(t, shared) {
 		t.Run(name, func(t *testing.T) {
 			eachVersion(t, func(t *testing.T, overH2 bool) {
-				w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Roots = shared.pool }) // its own: ports come again
+				w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Roots = shared.Pool }) // its own: ports come again
 				w.pki = shared
 				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, tt.change)
 				protos := []string{"http/1.1"}
@@ -262,7 +249,7 @@ func TestALeafIsForTheHost(t *testing.T) {
 	w := newInsideWorld(t, insidePolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(http.ResponseWriter, *http.Request) {}, nil)
 	leaf := w.tunnel(t, "allowed.test", o.port).ConnectionState().PeerCertificates[0]
-	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != "allowed.test" || bytes.Equal(leaf.Raw, w.pki.cert.Raw) {
+	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != "allowed.test" || bytes.Equal(leaf.Raw, w.pki.Certificate.Raw) {
 		t.Errorf("shown %v", leaf.DNSNames)
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/egress/egresstest"
 )
 
 // TestTheEndOfAWebSocketLeavesNothingBehind, such as a timer that ends what its connection does next.
 func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
-	gate, flow, _ := openFlow(t, "1")
+	gate, flow, _ := egresstest.OpenFlow(t, "1")
 	server := &Forwarder{}
 	server.Prepare(gate, nil, Limits{})
 	x := &exchange{flow: flow}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+
+	"github.com/egressd/egressd/internal/testpki"
 )
 
 // TestCertificatesAreAsSmallAsTheyAre whatever of them it is that takes the memory.
@@ -17,7 +19,7 @@ func TestCertificatesAreAsSmallAsTheyAre(t *testing.T) {
 		add   func(c *x509.Certificate, i int)
 		small bool
 	}{
-		"uses":   {15_000, unknownUse, false},
+		"uses":   {15_000, testpki.UnknownUse, false},
 		"URIs":   {3_000, func(c *x509.Certificate, _ int) { c.URIs = append(c.URIs, &url.URL{Path: "a"}) }, false},
 		"names":  {15_000, func(c *x509.Certificate, _ int) { c.DNSNames = append(c.DNSNames, "a") }, false},
 		"titles": {3_000, func(c *x509.Certificate, _ int) { c.Subject.Organization = append(c.Subject.Organization, "a") }, false},
@@ -31,7 +33,7 @@ func TestCertificatesAreAsSmallAsTheyAre(t *testing.T) {
 			c.DNSNames = append(c.DNSNames, fmt.Sprintf("host-%d.example.com", i))
 		}, true},
 	} {
-		der := heavy(t, tt.n, tt.add)
+		der := testpki.Heavy(t, tt.n, tt.add)
 		cert, err := x509.ParseCertificate(der)
 		if err != nil {
 			t.Fatal(err)

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 )
 
 // TestLongPartsOfResponsesAreRedactedInTurns takes all turns, and then has parts of two sizes redacted in all ways.
 func TestLongPartsOfResponsesAreRedactedInTurns(t *testing.T) {
-	_, flow, _ := openFlow(t, "1")
+	_, flow, _ := egresstest.OpenFlow(t, "1")
 	s, err := secret.New(secret.Options{Header: "Authorization", Text: []byte("a-secret-text")})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/egresstest"
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
@@ -92,6 +94,10 @@ func emptyBlocks(bytes int) string {
 // TestALongSearchGivesItsTurn to whoever waits, by what is unpacked and by what that says, and
 // refuses the body where it gets no other.
 func TestALongSearchGivesItsTurn(t *testing.T) {
+	canaries, err := secret.NewCanaries([]secret.Canary{{Name: "aws-key", Text: []byte("AKIAQ3EGCANARY77+x/Z9kLm")}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	noise := make([]byte, compressedMost/2)
 	for i, r := 0, rand.New(rand.NewPCG(1, 1)); i < len(noise); i++ {
 		noise[i] = byte(r.Uint32())
@@ -108,7 +114,8 @@ func TestALongSearchGivesItsTurn(t *testing.T) {
 		{"a field of the head", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\xff\xff" + strings.Repeat("x", 1<<16), 1 << 16 * unpackWork / scannedPerTurn},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			_, flow, _ := openFlow(t, "1")
+			gate, flow, _ := egresstest.OpenFlow(t, "1")
+			gate.SetCanaries(canaries)
 			synctest.Test(t, func(t *testing.T) {
 				c := newContest(t.Context(), flow, row.body)
 				n := 0

@@ -2,14 +2,9 @@ package inspect
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"slices"
 	"strings"
@@ -18,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/egressd/egressd/internal/testpki"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -237,7 +233,7 @@ func TestAHeadInTooManyFrames(t *testing.T) {
 	}
 	s.head(3, 10*headParts, ":method", "GET", ":scheme", "https", ":path", "/")
 	near, far := net.Pipe()
-	certificate := untrusted(t)
+	certificate := testpki.SelfSigned(t, nil)
 	go func() {
 		c := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
 		c.Write(s.Bytes())
@@ -252,19 +248,4 @@ func TestAHeadInTooManyFrames(t *testing.T) {
 	if !w.greeted.Load() {
 		t.Error("the preface was not seen")
 	}
-}
-
-// untrusted returns a certificate that nobody trusts.
-func untrusted(t *testing.T) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/proxy/forward"
 )
 
@@ -29,7 +30,7 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 		close(gone)
 	}()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	gate, flow, dst := openFlow(t, port)
+	gate, flow, dst := egresstest.OpenFlow(t, port)
 	server, in := new(forward.Forwarder), new(Inspector)
 	server.Prepare(gate, nil, forward.Limits{})
 	in.Prepare(server)

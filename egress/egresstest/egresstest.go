@@ -1,4 +1,5 @@
-package forward
+// Package egresstest opens gates and flows for the tests of packages that use them.
+package egresstest
 
 import (
 	"context"
@@ -8,25 +9,26 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A loopbackNames resolves every name to 127.0.0.1.
-type loopbackNames struct{}
+// Loopback resolves every name to 127.0.0.1.
+type Loopback struct{}
 
-func (loopbackNames) Cached(string) ([]netip.Addr, []string, bool) {
+// Cached implements [egress.Resolver].
+func (Loopback) Cached(string) ([]netip.Addr, []string, bool) {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil, true
 }
 
-func (loopbackNames) Lookup(context.Context, string) ([]netip.Addr, []string, error) {
+// Lookup implements [egress.Resolver].
+func (Loopback) Lookup(context.Context, string) ([]netip.Addr, []string, error) {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil, nil
 }
 
-// openFlow opens a flow to a port of allowed.test, which may carry everything but a canary.
-func openFlow(t *testing.T, port string) (*egress.Gate, *egress.Flow, policy.Destination) {
+// Open opens a gate with a policy file's text in force. It has a log of its own, and knows no sandbox by name.
+func Open(t testing.TB, text string, config egress.Config) *egress.Gate {
 	t.Helper()
 	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{})
 	if err != nil {
@@ -37,8 +39,7 @@ func openFlow(t *testing.T, port string) (*egress.Gate, *egress.Flow, policy.Des
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: loopbackNames{}})
-	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [\"allowed.test:*\"]\nunsafe_allow: [\"127.0.0.1:*\"]\n"))
+	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +47,18 @@ func openFlow(t *testing.T, port string) (*egress.Gate, *egress.Flow, policy.Des
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.Log, config.Sandboxes = log, everybody
+	gate := egress.New(config)
 	if err := gate.SetPolicy(t.Context(), p, "test"); err != nil {
 		t.Fatal(err)
 	}
-	canaries, err := secret.NewCanaries([]secret.Canary{{Name: "aws-key", Text: []byte("AKIAQ3EGCANARY77+x/Z9kLm")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gate.SetCanaries(canaries)
+	return gate
+}
+
+// OpenFlow opens a flow to a port of allowed.test, which is loopback.
+func OpenFlow(t testing.TB, port string) (*egress.Gate, *egress.Flow, policy.Destination) {
+	t.Helper()
+	gate := Open(t, "version: 1\nallow: [\"allowed.test:*\"]\nunsafe_allow: [\"127.0.0.1:*\"]\n", egress.Config{Resolver: Loopback{}})
 	dst, err := policy.ParseDestination("allowed.test:" + port)
 	if err != nil {
 		t.Fatal(err)
