@@ -36,13 +36,17 @@ func (s *Server) ServeTransparent(l net.Listener, name string, how Original) err
 
 // A capture is what is known of a captured connection until it is a tunnel.
 type capture struct {
+	conn     *conn
 	to       netip.AddrPort
 	name     string              // that to stands for, or that was claimed
 	claim    *policy.ClientHello // of a hello whose server name is no name, or nil
+	hello    *sniff.Assembler    // of its first bytes, while they are an incomplete ClientHello
 	seen     sniff.Protocol      // of its first bytes
 	timedOut bool                // the time for its first bytes is over
 	reader   forward.Reader      // of the answer, where it is HTTP
 	refused  *egress.Refusal     // what is to be answered once it is known how
+
+	findingProgram bool // a goroutine looks for the program that connects
 }
 
 // denyLooks is how long a denied client on a port that is not the web's has to
@@ -51,30 +55,32 @@ const denyLooks = time.Second
 
 // beginCaptured is take for a connection that was going elsewhere.
 func (s *Server) beginCaptured(in *listener, o *setup) {
-	o.replier, o.captured = capturedReplier{}, new(capture)
-	c := &conn{loop: in.loop, setup: o}
+	o.replies.replier = capturedReplier{}
+	c := newConn(in.loop, o)
+	o.captured = &capture{conn: c}
 	if !c.admit(s) {
-		c.tooMany()
+		c.replies.tooMany()
 		return
 	}
-	c.beginCaptured(in)
+	o.captured.begin(in)
 }
 
-// beginCaptured asks the kernel for the original destination and the program of c, then calls
+// begin asks the kernel for the original destination and the program of c, then calls
 // direct.
-func (c *conn) beginCaptured(in *listener) {
+func (k *capture) begin(in *listener) {
+	c := k.conn
 	to, err := in.original(c.fd)
-	c.captured.to = to
+	k.to = to
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 		return
 	}
 	who := c.server.Program
 	if who == nil || err != nil {
-		c.direct(in, err)
+		k.direct(in, err)
 		return
 	}
-	c.findingProgram = true // one that breaks off until then is decided all the same
+	k.findingProgram = true // one that breaks off until then is decided all the same
 	from, loop := c.peer.Addr, c.loop
 	in.lookups.Add(1)
 	c.server.programLookups.Go(func() {
@@ -82,45 +88,56 @@ func (c *conn) beginCaptured(in *listener) {
 		found := who(in.name, from, to)
 		loop.Post(func() {
 			if !c.closed {
-				c.findingProgram = false
+				k.findingProgram = false
 				c.peer.Process = found
-				c.direct(in, nil)
+				k.direct(in, nil)
 			}
 		})
 	})
 }
 
 // direct goes on by where c was going, unless that was lost.
-func (c *conn) direct(in *listener, lost error) {
-	to := c.captured.to
+func (k *capture) direct(in *listener, lost error) {
+	c := k.conn
+	to := k.to
 	gate := c.server.Gate
 	switch {
 	case lost != nil:
-		c.turnAway(in.at, "the kernel does not tell where the connection was going")
+		k.turnAway(in.at, "the kernel does not tell where the connection was going")
 		return
 	case in.is(to) || to.Addr().IsLoopback():
-		c.turnAway(to, "a connection to egressd's own listener leads in a circle")
+		k.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
 	name, placeholder := gate.Names.OfPlaceholder(c.peer, to.Addr())
-	c.captured.name = name
+	k.name = name
 	switch {
 	case in.server.isHost(to.Addr()):
-		c.askCaptured()
+		k.ask()
 	case placeholder && name == "":
-		c.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.refuse(r) })
+		k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.replies.refuse(r) })
 	case web(to.Port()):
-		c.look(c.server.shared.Limits.Hello)
+		k.look(c.server.shared.Limits.Hello)
 	case name != "":
-		c.askCaptured()
+		k.ask()
 	default:
-		c.foresee()
+		k.foresee()
 	}
 }
 
 // turnAway records that a connection leads nowhere, and resets it.
-func (c *conn) turnAway(at netip.AddrPort, why string) {
-	c.deny(literal(at), why, func(*egress.Refusal) { c.reset() })
+func (k *capture) turnAway(at netip.AddrPort, why string) {
+	c := k.conn
+	k.deny(literal(at), why, func(*egress.Refusal) { c.reset() })
+}
+
+// deny refuses a captured connection for a reason that its listener knows.
+func (k *capture) deny(at policy.Destination, why string, answer func(*egress.Refusal)) {
+	c := k.conn
+	gate, peer := c.server.Gate, c.peer
+	c.replies.refuseBy(policy.ViaTransparent, func() *egress.Refusal {
+		return gate.Deny(peer, policy.Request{Via: policy.ViaTransparent, Destination: at}, policy.AddressDenied, why)
+	}, answer)
 }
 
 // is reports whether who connects to at comes to this listener.
@@ -138,17 +155,18 @@ func web(port uint16) bool { return port == 443 || port == 80 }
 
 // foresee lets a connection to an address that a rule names begin at once, since
 // its server may have to speak first; others have to show a name.
-func (c *conn) foresee() {
+func (k *capture) foresee() {
+	c := k.conn
 	gate, peer, loop := c.server.Gate, c.peer, c.loop
-	r := policy.Request{Via: policy.ViaTransparent, Destination: literal(c.captured.to)}
+	r := policy.Request{Via: policy.ViaTransparent, Destination: literal(k.to)}
 	then := func(allowed bool) {
 		switch {
 		case c.closed:
 		case allowed:
-			c.askCaptured()
+			k.ask()
 		default:
 			c.headTaken = false
-			c.byAnswer()
+			k.byAnswer()
 		}
 	}
 	if allowed, wait := gate.ForeseesNow(peer, r); !wait {
@@ -164,14 +182,15 @@ func (c *conn) foresee() {
 
 // byAnswer asks for the one name that the name server gave the sandbox for the address. Without such a name,
 // the client's first bytes have to show one. Clients of a server that speaks first never show any.
-func (c *conn) byAnswer() {
-	to := c.captured.to
-	c.captured.name = c.server.Gate.Names.OfAnswer(c.peer, to.Addr())
-	if c.captured.name != "" || serverFirst(to.Port()) {
-		c.askCaptured()
+func (k *capture) byAnswer() {
+	c := k.conn
+	to := k.to
+	k.name = c.server.Gate.Names.OfAnswer(c.peer, to.Addr())
+	if k.name != "" || serverFirst(to.Port()) {
+		k.ask()
 		return
 	}
-	c.look(c.server.shared.Limits.Hello)
+	k.look(c.server.shared.Limits.Hello)
 }
 
 // serverFirst reports whether clients of a port wait for its server, or ask it in
@@ -185,33 +204,34 @@ func serverFirst(port uint16) bool {
 }
 
 // look waits for the client's first bytes, without taking them.
-func (c *conn) look(patience time.Duration) {
+func (k *capture) look(patience time.Duration) {
+	c := k.conn
 	c.timer = c.loop.After(patience, func() {
-		c.captured.timedOut = true
-		c.lookAt(0, true)
+		k.timedOut = true
+		k.lookAt(0, true)
 	})
-	c.lookAt(0, false)
+	k.lookAt(0, false)
 }
 
 // lookAt looks at what has arrived. final says that no more comes.
-func (c *conn) lookAt(e relay.Events, final bool) {
+func (k *capture) lookAt(e relay.Events, final bool) {
+	c := k.conn
 	b := c.loop.Scratch()
 	n, _, err := syscall.Recvfrom(c.fd, b, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	final = final || e&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 || err == nil && n == 0
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
 		final = true
 	}
-	if c.understand(b[:max(n, 0)], final) {
+	if k.understand(b[:max(n, 0)], final) {
 		c.loop.Stop(c.timer)
 		c.timer = nil
-		c.lookedAt()
+		k.lookedAt()
 	}
 }
 
 // understand notes what b begins and reports whether that is all there is to
 // know.
-func (c *conn) understand(b []byte, final bool) bool {
-	k := c.captured
+func (k *capture) understand(b []byte, final bool) bool {
 	k.seen = detect(b, k.to.Port())
 	switch {
 	case k.seen == sniff.Undecided && final:
@@ -219,23 +239,23 @@ func (c *conn) understand(b []byte, final bool) bool {
 	case k.seen == sniff.Undecided:
 		return false
 	case k.seen == sniff.TLS:
-		return c.understandTLS(b, final)
+		return k.understandTLS(b, final)
 	case k.seen == sniff.HTTP1 && k.refused != nil:
-		return c.understandHTTP(b, final)
+		return k.understandHTTP(b, final)
 	}
 	return true
 }
 
-func (c *conn) understandTLS(b []byte, final bool) bool {
-	if c.hello == nil {
-		c.hello = new(sniff.Assembler)
+func (k *capture) understandTLS(b []byte, final bool) bool {
+	c := k.conn
+	if k.hello == nil {
+		k.hello = new(sniff.Assembler)
 	}
-	hello, err := c.hello.Parse(b)
+	hello, err := k.hello.Parse(b)
 	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.shared.Limits.HelloBytes, len(c.loop.Scratch())) {
 		return false
 	}
-	c.hello = nil
-	k := c.captured
+	k.hello = nil
 	var claim *policy.ClientHello
 	switch {
 	case k.name != "" || k.refused != nil:
@@ -251,14 +271,14 @@ func (c *conn) understandTLS(b []byte, final bool) bool {
 	return true
 }
 
-func (c *conn) understandHTTP(b []byte, final bool) bool {
-	req, _, err := c.parseHead(b)
+func (k *capture) understandHTTP(b []byte, final bool) bool {
+	req, _, err := k.conn.parseHead(b)
 	if errors.Is(err, http1.ErrShort) && !final {
 		return false
 	}
 	if err == nil {
-		c.captured.reader = forward.ReaderOf(req.Fields)
-		c.captured.refused.Method = methodShown(req.Method)
+		k.reader = forward.ReaderOf(req.Fields)
+		k.refused.Method = methodShown(req.Method)
 	}
 	return true
 }
@@ -273,19 +293,18 @@ func methodShown(method string) string {
 }
 
 // lookedAt goes on with what was understood.
-func (c *conn) lookedAt() {
-	switch k := c.captured; {
+func (k *capture) lookedAt() {
+	switch {
 	case k.refused != nil:
-		c.denyCaptured()
+		k.answer()
 	case k.seen == sniff.HTTP1:
-		c.serveCapturedHTTP()
+		k.serveHTTP()
 	default:
-		c.askCaptured()
+		k.ask()
 	}
 }
 
-func (c *conn) destination() policy.Destination {
-	k := c.captured
+func (k *capture) destination() policy.Destination {
 	if k.name != "" {
 		return policy.Destination{Host: k.name, Port: k.to.Port()}
 	}
@@ -298,19 +317,20 @@ func literal(a netip.AddrPort) policy.Destination {
 	return policy.Destination{Host: addr.String(), Addr: addr, Port: a.Port()}
 }
 
-func (c *conn) askCaptured() {
+func (k *capture) ask() {
+	c := k.conn
 	c.headTaken = true
-	r := policy.Request{Via: policy.ViaTransparent, Destination: c.destination()}
-	if claim := c.captured.claim; claim != nil { // which no destination agrees with
+	r := policy.Request{Via: policy.ViaTransparent, Destination: k.destination()}
+	if claim := k.claim; claim != nil { // which no destination agrees with
 		r.Protocol, r.TLS = policy.ProtocolTLS, claim
 	}
 	c.ask(r)
 }
 
-// serveCapturedHTTP has every request decided on its own.
-func (c *conn) serveCapturedHTTP() {
-	k := c.captured
-	to := c.destination()
+// serveHTTP has every request decided on its own.
+func (k *capture) serveHTTP() {
+	c := k.conn
+	to := k.destination()
 	c.onGoroutine(nil, func(h *hosted) {
 		h.Via = policy.ViaTransparent
 		if k.name != "" {
@@ -322,46 +342,41 @@ func (c *conn) serveCapturedHTTP() {
 	})
 }
 
-// refuseCaptured answers a refusal, once it is known what the client speaks.
-func (c *conn) refuseCaptured(r *egress.Refusal) {
+// refuse answers a refusal, once it is known what the client speaks.
+func (k *capture) refuse(r *egress.Refusal) {
+	c := k.conn
 	c.closeFlow(string(r.Decision.Class))
-	c.captured.refused = r
+	k.refused = r
 	c.headTaken = false
-	switch port := c.captured.to.Port(); {
+	switch port := k.to.Port(); {
 	case serverFirst(port):
 		c.reset()
-	case c.captured.timedOut: // and is not waited for twice
-		c.lookAt(0, true)
+	case k.timedOut: // and is not waited for twice
+		k.lookAt(0, true)
 	case web(port):
-		c.look(c.server.shared.Limits.Hello)
+		k.look(c.server.shared.Limits.Hello)
 	default:
-		c.look(denyLooks)
+		k.look(denyLooks)
 	}
 }
 
-// denyCaptured answers so that the program can tell policy from network trouble.
-func (c *conn) denyCaptured() {
-	k := c.captured
+// answer answers so that the program can tell policy from network trouble.
+func (k *capture) answer() {
+	c := k.conn
 	byPolicy := forward.AnswerTo(k.refused.Decision.Class).Status < 500
 	page := c.server.inspector.Page(k.refused)
 	switch {
 	case k.seen == sniff.TLS && page != nil:
 		c.onGoroutine(nil, func(h *hosted) { page(&h.Client) })
 	case k.seen == sniff.TLS && byPolicy:
-		c.farewell(accessDenied, k.refused)
+		c.replies.farewell(accessDenied, k.refused)
 	case k.seen == sniff.HTTP1:
-		c.farewell(forward.HTTPReply(k.refused, k.reader), k.refused)
+		c.replies.farewell(forward.HTTPReply(k.refused, k.reader), k.refused)
 	case k.seen == sniff.SSH && byPolicy, k.to.Port() == 22 && byPolicy:
-		c.farewell(sshGoodbye(k.refused), k.refused)
+		c.replies.farewell(sshGoodbye(k.refused), k.refused)
 	default:
 		c.reset()
 	}
-}
-
-// reset ends a connection as one does that nobody answers.
-func (c *conn) reset() {
-	relay.Reset(c.fd)
-	c.drop()
 }
 
 // capturedReplier answers captured connections, which wait for no answer.

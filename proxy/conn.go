@@ -9,7 +9,6 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/relay"
-	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
@@ -25,43 +24,33 @@ type conn struct {
 	flow        *egress.Flow
 	*setup      // nil once the first bytes have passed: thousands of tunnels do not carry it along
 
-	findingProgram bool // whose program it is of is being looked for
-	refusing       bool // its refusal waits for the log: it keeps its place until then
-	headTaken      bool // the head was taken: what comes next waits in the kernel
-	durable        bool // the flow's record is
-	carried        bool // tunnel stands
-	closed         bool // the client's descriptor is no longer this connection's
+	headTaken bool // the head was taken: what comes next waits in the kernel
+	durable   bool // the flow's record is
+	carried   bool // tunnel stands
+	closed    bool // the client's descriptor is no longer this connection's
 }
 
 // A setup is what a connection needs until it is a tunnel.
 type setup struct {
 	admission  admission
 	fd         int
-	upstream   int             // what First hands over when it says Take
-	refused    *egress.Refusal // what First did refuse
 	peer       sandbox.Peer
 	timer      *relay.Timer
-	lingering  *lingerer     // of the last answer, once that was sent and may not have been read
 	head       []byte        // of the request, while it is incomplete
 	scanner    http1.Scanner // of head, or of what was looked at of a captured request
-	replier    replier       // how to answer
 	rest       []byte        // what came behind the head
 	cancel     func()        // gives up what is under way: the connect, the search, the waiting for a person or for the policy
-	hello      *sniff.Assembler
-	helloWatch *helloWatch // of the hello that has passed, or nil
-	preamble   *preamble   // that may be all that the client says, or nil
-	tlsClient  *tlsClient  // of a TLS listener, or nil
-	captured   *capture    // nil where the client knows of the proxy
-	holding    bool        // a goroutine searches the first bytes, or waits for the policy
-	// resume judges the first bytes once that goroutine is done; nil before.
-	resume func(first []byte) (relay.Judgement, []byte)
+	tlsClient  *tlsClient    // of a TLS listener, or nil
+	captured   *capture      // nil where the client knows of the proxy
+	firstBytes firstBytes
+	replies    replies
 }
 
-// A replier renders the two answers that a tunnel's way in can give.
-type replier interface {
-	via() policy.Via
-	established() []byte
-	refusal(*egress.Refusal) []byte
+// newConn returns a connection that begins with o.
+func newConn(loop *relay.Loop, o *setup) *conn {
+	c := &conn{loop: loop, setup: o}
+	o.replies.conn, o.firstBytes.conn = c, c
+	return c
 }
 
 func (c *conn) begin() {
@@ -75,15 +64,17 @@ func (c *conn) begin() {
 // tunnel reads them; only a client that is gone altogether counts.
 func (c *conn) Ready(e relay.Events) {
 	switch {
-	case c.refusing:
+	case c.replies.refusing:
 		return
 	case c.headTaken && e.Broken():
 		c.clientGone()
 		return
-	case c.findingProgram || c.headTaken || !e.Readable():
+	case c.headTaken || !e.Readable():
+		return
+	case c.captured != nil && c.captured.findingProgram:
 		return
 	case c.captured != nil:
-		c.lookAt(e, false)
+		c.captured.lookAt(e, false)
 		return
 	}
 	for range readsAtOnce {
@@ -122,7 +113,7 @@ func (c *conn) read(b []byte) (done bool) {
 		c.onGoroutine(b, (*hosted).serveSOCKS)
 		return true
 	case 4:
-		c.malformed(policy.ViaUnknown, b, forward.ErrSOCKS4)
+		c.replies.malformed(policy.ViaUnknown, b, forward.ErrSOCKS4)
 		return true
 	}
 	req, n, err := c.parseHead(b)
@@ -133,7 +124,7 @@ func (c *conn) read(b []byte) (done bool) {
 		}
 		return false
 	case err != nil:
-		c.malformed(policy.ViaUnknown, b, err)
+		c.replies.malformed(policy.ViaUnknown, b, err)
 	case req.Method == "CONNECT":
 		c.connect(&req, b[:n], b[n:])
 	default:
@@ -150,21 +141,42 @@ func (c *conn) parseHead(b []byte) (req http1.Request, n int, err error) {
 	return http1.ParseRequest(b, c.server.shared.Heads)
 }
 
+// tooLate ends a connection whose head was not complete in time.
+func (c *conn) tooLate() {
+	if len(c.head) == 0 {
+		c.drop()
+		return
+	}
+	c.replies.malformed(policy.ViaUnknown, c.head, forward.ErrHeadLate)
+}
+
+// leftEarly ends a connection whose client went away in its head.
+func (c *conn) leftEarly() {
+	if len(c.head) == 0 {
+		c.drop()
+		return
+	}
+	gate, peer, head := c.server.Gate, c.peer, c.head
+	c.replies.refuseBy(policy.ViaUnknown, func() *egress.Refusal {
+		return forward.RefuseMalformed(gate, peer, policy.ViaUnknown, head, forward.ErrHeadCut)
+	}, func(*egress.Refusal) { c.drop() })
+}
+
 // connect opens what a CONNECT asks for.
 func (c *conn) connect(req *http1.Request, head, rest []byte) {
 	c.loop.Stop(c.timer)
 	c.headTaken = true
 	dst, err := forward.ConnectTarget(req)
 	if err != nil {
-		c.malformed(policy.ViaConnect, head, err)
+		c.replies.malformed(policy.ViaConnect, head, err)
 		return
 	}
 	if c.peer.User, c.peer.Password, c.peer.HasCredentials, err = forward.Credentials(req.Fields); err != nil {
-		c.malformed(policy.ViaConnect, head, err)
+		c.replies.malformed(policy.ViaConnect, head, err)
 		return
 	}
 	c.head, c.rest = nil, bytes.Clone(rest)
-	c.replier = connectReplier{forward.ReaderOf(req.Fields)}
+	c.replies.replier = connectReplier{forward.ReaderOf(req.Fields)}
 	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
@@ -199,11 +211,11 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	case c.closed:
 		return
 	case err != nil:
-		c.refuse(err)
+		c.replies.refuse(err)
 		return
 	case !c.server.connections.assign(&c.admission, flow.Sandbox()):
 		flow.CloseNow(egress.End{Outcome: string(policy.TooManyFlows)})
-		c.tooMany()
+		c.replies.tooMany()
 		return
 	}
 	c.flow = flow
@@ -233,7 +245,7 @@ func (c *conn) recorded(err error) {
 		c.cut()
 		return
 	case err != nil:
-		c.refuse(c.flow.Unrecorded())
+		c.replies.refuse(c.flow.Unrecorded())
 		return
 	}
 	c.durable = true
@@ -245,10 +257,10 @@ func (c *conn) recorded(err error) {
 func (c *conn) connected(upstream int, err error) {
 	c.cancel = nil
 	if err != nil {
-		c.refuse(err)
+		c.replies.refuse(err)
 		return
 	}
-	answer := c.replier.established()
+	answer := c.replies.replier.established()
 	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
 		relay.Reset(upstream)
 		c.loop.CloseFD(upstream)
@@ -267,7 +279,7 @@ func (c *conn) clientFirst() bool {
 
 func (c *conn) carry(upstream int) {
 	limits := c.server.limitsFor(c.flow.Meter(), c.clientFirst())
-	c.upstream = upstream
+	c.firstBytes.upstream = upstream
 	first := c.rest
 	c.rest = nil
 	c.loop.Carry(&c.tunnel, c.fd, upstream, first, c.keeper(), limits)
@@ -304,7 +316,7 @@ func (c *conn) cut() {
 		return
 	case c.flow != nil:
 		if refusal := c.flow.Refusal(); refusal != nil {
-			c.refuse(refusal)
+			c.replies.refuse(refusal)
 			return
 		}
 	}
@@ -325,9 +337,9 @@ func (c *conn) Ended(e relay.End) {
 	}
 	outcome := string(e.Why)
 	if c.setup != nil {
-		c.preamble.stop(c.loop)
-		if c.refused != nil {
-			outcome = string(c.refused.Decision.Class)
+		c.firstBytes.preamble.stop(c.loop)
+		if refused := c.firstBytes.refused; refused != nil {
+			outcome = string(refused.Decision.Class)
 		}
 	}
 	c.flow.CloseNow(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
@@ -337,54 +349,67 @@ func (c *conn) Ended(e relay.End) {
 	c.release()
 }
 
-// onGoroutine hands the client, and what it has sent, to a goroutine, and
-// reports whether it could.
-func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
+// admit takes a place for c, where there is one.
+func (c *conn) admit(s *Server) (ok bool) {
+	c.connHolder, ok = s.connections.acquire(&c.admission, s.Sandboxes.Holder(&c.peer), c)
+	return ok
+}
+
+// release gives back the place of c.
+func (c *conn) release() {
+	if c.setup == nil {
+		c.server.connections.releaseHeld(c.connHolder)
+		return
+	}
+	c.server.connections.release(&c.admission)
+}
+
+// evict implements [loser].
+func (c *conn) evict() {
+	c.loop.Post(func() {
+		switch {
+		case !c.closed && c.setup != nil && c.replies.refusing: // its record is on its way
+			c.reset()
+		case !c.closed:
+			c.replies.tooMany()
+		case c.setup != nil && c.replies.lingering != nil:
+			c.replies.lingering.close()
+		}
+	})
+}
+
+// clientGone ends a connection whose client left while its request was decided or
+// dialled.
+func (c *conn) clientGone() {
+	c.closeFlow(string(relay.FirstEnded))
+	c.drop()
+}
+
+// closeFlow ends the flow, where there is one, and what it is connecting.
+func (c *conn) closeFlow(outcome string) {
+	if c.setup != nil && c.cancel != nil {
+		c.cancel()
+		c.cancel = nil
+	}
+	if c.flow != nil {
+		c.flow.CloseNow(egress.End{Outcome: outcome})
+		c.flow = nil
+	}
+}
+
+// drop closes the client. A flow is closed before.
+func (c *conn) drop() {
+	if c.closed {
+		return
+	}
 	c.closed = true
 	c.loop.Stop(c.timer)
-	c.preamble.stop(c.loop)
-	c.loop.Forget(c.fd)
-	first := bytes.Clone(b)
-	socket, err := netConn(c.fd)
-	if err != nil {
-		c.release()
-		return false
-	}
-	socket = c.tlsClient.wrapInner(socket)
-	h := &hosted{server: c.server, came: c.peer, tlsClient: c.tlsClient, loop: c.loop}
-	h.Client = forward.Client{Forwarder: &c.server.shared, Raw: socket, Conn: socket, Peer: c.peer, First: first, Via: policy.ViaHTTP, Assign: h.assignTo}
-	if !c.server.connections.handOver(&c.admission, &h.admission, h) {
-		h.evict()
-		return false
-	}
-	if !c.server.onGoroutine(socket, &h.admission, func() { serve(h) }) {
-		socket.Close()
-		c.server.connections.release(&h.admission)
-		return false
-	}
-	return true
+	c.loop.CloseFD(c.fd)
+	c.release()
 }
 
-// A hosted is a connection that was handed from its loop to a goroutine.
-type hosted struct {
-	forward.Client
-	server    *Server
-	loop      *relay.Loop  // where its tunnel will live
-	came      sandbox.Peer // peer, as it came; final
-	tlsClient *tlsClient   // of a TLS listener, or nil
-	admission admission
-}
-
-// evict implements [evictable].
-func (h *hosted) evict() {
-	h.server.recordRefusal(h.came, policy.ViaUnknown, func() { h.server.refuseOneMore(h.came) })
-	forward.Abort(h.Raw)
-}
-
-// assignTo counts the connection with a sandbox, or refuses it.
-func (h *hosted) assignTo(sandbox string) *egress.Refusal {
-	if h.server.connections.assign(&h.admission, sandbox) {
-		return nil
-	}
-	return h.server.refuseOneMore(h.Peer)
+// reset ends a connection as one does that nobody answers.
+func (c *conn) reset() {
+	relay.Reset(c.fd)
+	c.drop()
 }

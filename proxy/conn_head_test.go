@@ -13,10 +13,11 @@ func TestAHeadThatTricklesInIsSearchedOnce(t *testing.T) {
 		"to the proxy": func(c *conn, piece string) bool { return c.read([]byte(piece)) },
 		"captured": func(c *conn, piece string) bool {
 			c.head = append(c.head, piece...)
-			return c.understandHTTP(c.head, false)
+			return (&capture{conn: c}).understandHTTP(c.head, false)
 		},
 	} {
-		c := &conn{connHolder: &connHolder{server: w.Server}, setup: &setup{}}
+		c := newConn(nil, new(setup))
+		c.connHolder = &connHolder{server: w.Server}
 		if more(c, "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\nX-Long: a") {
 			t.Fatalf("%s: a head that is not whole was taken", says)
 		}

@@ -26,7 +26,7 @@ func TestAHeadInPiecesIsReadInTurns(t *testing.T) {
 	left := make(chan bool)
 	loop := w.loops[0]
 	loop.Post(func() {
-		c := &conn{loop: loop, setup: &setup{fd: pair[1], peer: sandbox.Peer{Listener: w.socket}}}
+		c := newConn(loop, &setup{fd: pair[1], peer: sandbox.Peer{Listener: w.socket}})
 		if !c.admit(w.Server) {
 			t.Error("no place")
 		}

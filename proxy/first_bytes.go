@@ -19,46 +19,69 @@ import (
 // record that every version reads.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// First implements [relay.Keeper]: it judges a tunnel's first bytes against
-// what was asked for. It runs on the loop.
-func (c *conn) First(first []byte) (relay.Judgement, []byte) {
-	first = c.preamble.with(first)
-	switch resume := c.resume; {
-	case c.holding:
+// firstBytes are what the client of a tunnel says first, while they are judged against what was asked for. They go
+// once they have passed. All methods run on the loop.
+type firstBytes struct {
+	conn       *conn
+	upstream   int             // what judge hands over when it says Take
+	refused    *egress.Refusal // what judge did refuse
+	hello      *sniff.Assembler
+	helloWatch *helloWatch // of the hello that has passed, or nil
+	preamble   *preamble   // that may be all that the client says, or nil
+	holding    bool        // a goroutine searches the bytes, or waits for the policy
+	// resume judges the bytes once that goroutine is done; nil before.
+	resume func(first []byte) (relay.Judgement, []byte)
+}
+
+// First implements [relay.Keeper].
+func (c *conn) First(first []byte) (relay.Judgement, []byte) { return c.firstBytes.judge(first) }
+
+// Follow implements [relay.Follower].
+func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
+	return c.firstBytes.follow(up, next)
+}
+
+// judge judges a tunnel's first bytes.
+func (f *firstBytes) judge(first []byte) (relay.Judgement, []byte) {
+	c := f.conn
+	first = f.preamble.with(first)
+	switch resume := f.resume; {
+	case f.holding:
 		return relay.Hold, nil
 	case resume != nil:
-		c.resume = nil
+		f.resume = nil
 		return resume(first)
 	}
 	protocol := detect(first, c.flow.Destination().Port)
 	spoken := c.tunnel.Down() > 0
 	switch {
 	case protocol == sniff.Undecided:
-		return c.awaitPreamble(first)
+		return f.awaitPreamble(first)
 	case protocol == sniff.TLS:
-		return c.judgeTLS(first)
+		return f.judgeTLS(first)
 	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
-		c.takeHTTP(first)
+		f.takeHTTP(first)
 		return relay.Take, nil
 	case c.flow.Guarded():
-		return c.scan(first)
+		return f.scan(first)
 	default:
-		return c.narrow(nil, otherProtocol)
+		return f.narrow(nil, otherProtocol)
 	}
 }
 
 // scan searches first bytes of no known protocol for canaries, on a goroutine: 64 KiB take a millisecond,
 // which all tunnels of the loop would wait for.
-func (c *conn) scan(first []byte) (relay.Judgement, []byte) {
+func (f *firstBytes) scan(first []byte) (relay.Judgement, []byte) {
+	c := f.conn
 	flow, own := c.flow, bytes.Clone(first)
-	return c.hold(func(ctx context.Context) error {
+	return f.hold(func(ctx context.Context) error {
 		return c.server.shared.ScanFirst(ctx, flow, own)
 	}, func(_ []byte, err error) (relay.Judgement, []byte) {
 		if err != nil {
-			c.refused = forward.AsRefusal(err)
+			f.refused = forward.AsRefusal(err)
 			return relay.Refuse, nil
 		}
-		return c.narrow(nil, otherProtocol)
+		return f.narrow(nil, otherProtocol)
 	})
 }
 
@@ -86,32 +109,33 @@ func detect(first []byte, port uint16) sniff.Protocol {
 	}
 }
 
-func (c *conn) judgeTLS(first []byte) (relay.Judgement, []byte) {
-	if c.hello == nil {
-		c.hello = new(sniff.Assembler)
+func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
+	c := f.conn
+	if f.hello == nil {
+		f.hello = new(sniff.Assembler)
 	}
-	hello, err := c.hello.Parse(first)
+	hello, err := f.hello.Parse(first)
 	switch {
 	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.shared.Limits.HelloBytes:
 		return relay.More, nil
 	case err != nil:
-		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
-	c.hello = nil
+	f.hello = nil
 	claim, retries := claimOf(&hello), hello.AllowsRetry()
-	return c.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
+	return f.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
 		spoken := c.tunnel.Down() > 0
 		switch {
-		case c.flow.Inspected() && (spoken || c.preamble.passed()): // what was said in clear is no part of TLS
-			c.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
+		case c.flow.Inspected() && (spoken || f.preamble.passed()): // what was said in clear is no part of TLS
+			f.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
 			return relay.Refuse, accessDenied
 		case c.flow.Inspected():
-			c.takeTLS(first, claim.ALPN)
+			f.takeTLS(first, claim.ALPN)
 			return relay.Take, nil
 		case retries:
-			return c.passWatchingHello(claim, first[hello.Size:])
+			return f.passWatchingHello(claim, first[hello.Size:])
 		}
-		return c.pass()
+		return f.pass()
 	})
 }
 
@@ -124,8 +148,9 @@ func otherProtocol(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }
 
 // pass lets the first bytes go, and what comes behind them, as far as the policy
 // lets anything go up.
-func (c *conn) pass() (relay.Judgement, []byte) {
-	c.preamble.stop(c.loop)
+func (f *firstBytes) pass() (relay.Judgement, []byte) {
+	c := f.conn
+	f.preamble.stop(c.loop)
 	c.connHolder, c.setup = c.admission.holder, nil
 	c.tunnel.Limit(c.flow.Budget())
 	return relay.Pass, nil
@@ -158,16 +183,17 @@ func malformedClaim(err error) *policy.ClientHello {
 }
 
 // narrow is decide for what passes once the policy lets it.
-func (c *conn) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
-	return c.decide(nil, farewell, edit, func([]byte) (relay.Judgement, []byte) { return c.pass() })
+func (f *firstBytes) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
+	return f.decide(nil, farewell, edit, func([]byte) (relay.Judgement, []byte) { return f.pass() })
 }
 
 // decide has the policy decide by what edit adds, and then says what becomes of first: after a
 // refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it.
-func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+func (f *firstBytes) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	c := f.conn
 	after := func(first []byte, err error) (relay.Judgement, []byte) {
 		if err != nil {
-			c.refused = forward.AsRefusal(err)
+			f.refused = forward.AsRefusal(err)
 			return relay.Refuse, farewell
 		}
 		return then(first)
@@ -177,15 +203,16 @@ func (c *conn) decide(first, farewell []byte, edit func(*policy.Request), then f
 	if !wait {
 		return after(first, err)
 	}
-	return c.hold(func(ctx context.Context) error { return flow.Narrow(ctx, edit) }, after)
+	return f.hold(func(ctx context.Context) error { return flow.Narrow(ctx, edit) }, after)
 }
 
-// hold keeps the client's bytes in the tunnel while a goroutine does work. Then First resumes with the bytes and the
+// hold keeps the client's bytes in the tunnel while a goroutine does work. Then judge resumes with the bytes and the
 // error of work, on the loop. ctx ends with the tunnel.
-func (c *conn) hold(work func(ctx context.Context) error, then func(first []byte, err error) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+func (f *firstBytes) hold(work func(ctx context.Context) error, then func(first []byte, err error) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	c := f.conn
 	loop := c.loop
 	ctx, leave := context.WithCancel(context.Background())
-	c.cancel, c.holding = leave, true
+	c.cancel, f.holding = leave, true
 	c.server.running.Go(func() {
 		err := work(ctx)
 		leave()
@@ -193,8 +220,8 @@ func (c *conn) hold(work func(ctx context.Context) error, then func(first []byte
 			if c.closed {
 				return
 			}
-			c.cancel, c.holding = nil, false
-			c.resume = func(first []byte) (relay.Judgement, []byte) { return then(first, err) }
+			c.cancel, f.holding = nil, false
+			f.resume = func(first []byte) (relay.Judgement, []byte) { return then(first, err) }
 			c.tunnel.Again()
 		})
 	})
@@ -204,11 +231,12 @@ func (c *conn) hold(work func(ctx context.Context) error, then func(first []byte
 // takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that
 // decides every request. The tunnel's own connection, on which nothing was
 // said, goes: each request has a flow of its own.
-func (c *conn) takeHTTP(first []byte) {
-	host, via := c.flow.Destination(), c.replier.via()
-	relay.Reset(c.upstream) // nothing was said on it
-	c.loop.CloseFD(c.upstream)
-	c.flow.CloseNow(egress.End{Up: c.preamble.size(), Outcome: "http"})
+func (f *firstBytes) takeHTTP(first []byte) {
+	c := f.conn
+	host, via := c.flow.Destination(), c.replies.replier.via()
+	relay.Reset(f.upstream) // nothing was said on it
+	c.loop.CloseFD(f.upstream)
+	c.flow.CloseNow(egress.End{Up: f.preamble.size(), Outcome: "http"})
 	c.onGoroutine(first, func(h *hosted) {
 		h.TunnelTo, h.Via = &host, via
 		h.ServeH1()
@@ -217,10 +245,11 @@ func (c *conn) takeHTTP(first []byte) {
 
 // takeTLS moves a tunnel whose requests have to be decided to a goroutine that
 // ends the client's TLS and begins its own.
-func (c *conn) takeTLS(first []byte, offered []string) {
-	flow, host, via := c.flow, c.flow.Destination(), c.replier.via()
-	c.loop.Forget(c.upstream)
-	upstream, err := netConn(c.upstream)
+func (f *firstBytes) takeTLS(first []byte, offered []string) {
+	c := f.conn
+	flow, host, via := c.flow, c.flow.Destination(), c.replies.replier.via()
+	c.loop.Forget(f.upstream)
+	upstream, err := netConn(f.upstream)
 	if err != nil {
 		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
 		c.onGoroutine(nil, func(*hosted) {})
@@ -246,9 +275,10 @@ type helloWatch struct {
 
 // passWatchingHello passes a hello and goes on looking for a second one. behind is what the client
 // sent after the first.
-func (c *conn) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
-	c.helloWatch = &helloWatch{claim: claim}
-	j, farewell := c.Follow(true, behind)
+func (f *firstBytes) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
+	c := f.conn
+	f.helloWatch = &helloWatch{claim: claim}
+	j, farewell := f.follow(true, behind)
 	if j != relay.Follow && j != relay.Await {
 		return j, farewell
 	}
@@ -257,34 +287,33 @@ func (c *conn) passWatchingHello(claim *policy.ClientHello, behind []byte) (rela
 	return j, nil
 }
 
-// Follow implements [relay.Follower]: it judges a second ClientHello, and what follows a
-// [word]. It runs on the loop.
-func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
-	if c.helloWatch == nil {
-		return c.followPreamble(up, next), nil
+// follow judges a second ClientHello, and what follows a preamble.
+func (f *firstBytes) follow(up bool, next []byte) (relay.Judgement, []byte) {
+	if f.helloWatch == nil {
+		return f.followPreamble(up, next), nil
 	}
 	if !up {
-		if c.helloWatch.Server(next) {
-			return c.pass()
+		if f.helloWatch.Server(next) {
+			return f.pass()
 		}
 		return relay.Follow, nil
 	}
-	hello, err := c.helloWatch.Client(next)
+	hello, err := f.helloWatch.Client(next)
 	switch {
-	case errors.Is(err, sniff.ErrShort) && c.helloWatch.Keeps():
+	case errors.Is(err, sniff.ErrShort) && f.helloWatch.Keeps():
 		return relay.Await, nil
 	case errors.Is(err, sniff.ErrShort):
 		return relay.Follow, nil
 	case errors.Is(err, sniff.ErrNoTLS):
-		return c.pass()
+		return f.pass()
 	case err != nil:
-		return c.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
 	claim := claimOf(&hello)
-	if sameClaim(claim, c.helloWatch.claim) {
-		return c.pass()
+	if sameClaim(claim, f.helloWatch.claim) {
+		return f.pass()
 	}
-	return c.narrow(accessDenied, tlsClaim(claim))
+	return f.narrow(accessDenied, tlsClaim(claim))
 }
 
 // sameClaim reports whether two hellos of one connection differ in their fingerprint alone:
@@ -311,38 +340,39 @@ type preamble struct {
 const preamblePause = time.Second
 
 // awaitPreamble judges first bytes that are too few to tell what they begin.
-func (c *conn) awaitPreamble(first []byte) (relay.Judgement, []byte) {
+func (f *firstBytes) awaitPreamble(first []byte) (relay.Judgement, []byte) {
+	c := f.conn
 	switch {
 	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
 		return relay.More, nil
-	case c.preamble == nil:
+	case f.preamble == nil:
 		w := new(preamble)
 		w.pause = c.loop.After(min(preamblePause, c.server.shared.Limits.Hello/2), func() {
 			w.paused = true
 			c.tunnel.Again()
 		})
-		c.preamble = w
+		f.preamble = w
 		return relay.More, nil
-	case !c.preamble.paused || c.preamble.passed():
+	case !f.preamble.paused || f.preamble.passed():
 		return relay.More, nil
 	}
-	return c.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
-		c.preamble.sent = slices.Clone(first)
+	return f.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
+		f.preamble.sent = slices.Clone(first)
 		c.tunnel.Limit(c.flow.Budget())
 		return relay.Follow, nil
 	})
 }
 
 // followPreamble lets bytes after a preamble pass while the protocol is still unknown.
-func (c *conn) followPreamble(up bool, next []byte) relay.Judgement {
+func (f *firstBytes) followPreamble(up bool, next []byte) relay.Judgement {
 	if !up {
 		return relay.Follow
 	}
-	all := c.preamble.with(next)
+	all := f.preamble.with(next)
 	if sniff.Detect(all) != sniff.Undecided {
 		return relay.More
 	}
-	c.preamble.sent = all
+	f.preamble.sent = all
 	return relay.Follow
 }
 

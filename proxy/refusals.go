@@ -1,12 +1,10 @@
 package proxy
 
 import (
-	"bytes"
 	"sync"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -85,75 +83,6 @@ func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) bo
 		s.running.Go(func() { s.refusals.write(s.Gate) })
 	}
 	return taken
-}
-
-// refuseBy has record refuse c, and then answers by answer. While the log takes its time, the client waits and keeps
-// its place. If the refusal is only counted, or the client gives way to another one, it is reset.
-func (c *conn) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
-	if c.server.Gate.Prompt() {
-		answer(record())
-		return
-	}
-	c.loop.Stop(c.timer)
-	c.refusing = true
-	taken := c.server.recordRefusal(c.peer, via, func() {
-		refusal := record()
-		c.loop.Post(func() {
-			if !c.closed {
-				c.refusing = false
-				answer(refusal)
-			}
-		})
-	})
-	if !taken {
-		c.reset()
-	}
-}
-
-// malformed records what could not be parsed, and answers it.
-func (c *conn) malformed(via policy.Via, raw []byte, err error) {
-	c.rest = bytes.Clone(raw) // something may be unread, too: leave the answer time to arrive
-	gate, peer, raw := c.server.Gate, c.peer, c.rest
-	c.refuseBy(via, func() *egress.Refusal { return forward.RefuseMalformed(gate, peer, via, raw, err) }, func(refusal *egress.Refusal) {
-		c.farewell(forward.MalformedReply(refusal, err), refusal)
-	})
-}
-
-// leftEarly ends a connection whose client went away in its head.
-func (c *conn) leftEarly() {
-	if len(c.head) == 0 {
-		c.drop()
-		return
-	}
-	gate, peer, head := c.server.Gate, c.peer, c.head
-	c.refuseBy(policy.ViaUnknown, func() *egress.Refusal {
-		return forward.RefuseMalformed(gate, peer, policy.ViaUnknown, head, forward.ErrHeadCut)
-	}, func(*egress.Refusal) { c.drop() })
-}
-
-// tooMany refuses a connection over the limit without serving it. If the log is not prompt, the connection is
-// reset: without a place it must not wait.
-func (c *conn) tooMany() {
-	server, peer := c.server, c.peer
-	if !server.Gate.Prompt() {
-		server.recordRefusal(peer, policy.ViaUnknown, func() { server.refuseOneMore(peer) })
-		c.reset()
-		return
-	}
-	refusal := server.refuseOneMore(peer)
-	if c.captured != nil {
-		c.reset()
-		return
-	}
-	c.farewell(forward.HTTPReply(refusal, forward.Reader{}), refusal)
-}
-
-// deny refuses a captured connection for a reason that its listener knows.
-func (c *conn) deny(at policy.Destination, why string, answer func(*egress.Refusal)) {
-	gate, peer := c.server.Gate, c.peer
-	c.refuseBy(policy.ViaTransparent, func() *egress.Refusal {
-		return gate.Deny(peer, policy.Request{Via: policy.ViaTransparent, Destination: at}, policy.AddressDenied, why)
-	}, answer)
 }
 
 func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {

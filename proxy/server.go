@@ -186,9 +186,9 @@ func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
 
 // begin begins to serve a connection. It runs on the loop.
 func (s *Server) begin(loop *relay.Loop, o *setup) {
-	c := &conn{loop: loop, setup: o}
+	c := newConn(loop, o)
 	if !c.admit(s) {
-		c.tooMany()
+		o.replies.tooMany()
 		return
 	}
 	c.begin()

@@ -194,7 +194,8 @@ func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err
 	}
-	c := &conn{loop: v.loop, setup: &setup{fd: fd, peer: v.Peer, tlsClient: v.tlsClient, replier: socksReplier{}, rest: rest}, headTaken: true}
+	c := newConn(v.loop, &setup{fd: fd, peer: v.Peer, tlsClient: v.tlsClient, replies: replies{replier: socksReplier{}}, rest: rest})
+	c.headTaken = true
 	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
 	begin := func() {
 		if v.loop.Watch(fd, c) != nil {
