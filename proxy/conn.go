@@ -349,13 +349,13 @@ func (c *conn) Ended(e relay.End) {
 	c.release()
 }
 
-// admit takes a place for c, where there is one.
+// admit counts c with its holder, unless that has too many.
 func (c *conn) admit(s *Server) (ok bool) {
 	c.connHolder, ok = s.connections.acquire(&c.admission, s.Sandboxes.Holder(&c.peer), c)
 	return ok
 }
 
-// release gives back the place of c.
+// release counts c out.
 func (c *conn) release() {
 	if c.setup == nil {
 		c.server.connections.releaseHeld(c.connHolder)
@@ -364,7 +364,7 @@ func (c *conn) release() {
 	c.server.connections.release(&c.admission)
 }
 
-// evict implements [loser].
+// evict implements [evictable].
 func (c *conn) evict() {
 	c.loop.Post(func() {
 		switch {

@@ -17,10 +17,10 @@ type connQuota struct {
 	server *Server
 	most   int
 
-	mu      sync.Mutex // guards what follows, and all in shares and places that is not final
+	mu      sync.Mutex // guards what follows, and all in connHolders and admissions that is not final
 	open    int
 	holders map[sandbox.Holder]*connHolder
-	swept   int // shares that were left when those of nobody were last removed
+	swept   int // connHolders that were left when the empty ones were last removed
 }
 
 // A connHolder is what one holder has.
@@ -37,10 +37,10 @@ type admission struct {
 	holder     *connHolder // nil: none
 	evicted    bool        // it has given way
 	owner      evictable
-	prev, next *admission // of the share
+	prev, next *admission // of the holder
 }
 
-// An evictable is told that its place is gone. It may not wait.
+// An evictable is a connection that can be evicted. evict may not wait.
 type evictable interface{ evict() }
 
 const sweptMost = 64
@@ -63,7 +63,7 @@ func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 	return s
 }
 
-// acquire gives a place to a connection of h, or reports that there is none for it. Somebody
+// acquire admits a connection of h, or reports that h has too many. Somebody
 // else of h may have to give way.
 func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *connHolder, ok bool) {
 	p.mu.Lock()
@@ -156,7 +156,7 @@ func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 	return true
 }
 
-// acquireBeside gives to one more place of the same sandbox, for as long as a connection changes hands.
+// acquireBeside counts a connection twice for as long as it changes hands.
 func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,14 +168,14 @@ func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	return &connHolder{server: p.server}
 }
 
-// release gives a place back, where it is still held.
+// release ends an admission, if it has not ended.
 func (p *connQuota) release(at *admission) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.releaseLocked(at)
 }
 
-// releaseHeld gives back a place of s that nothing else is known of any more.
+// releaseHeld ends an admission of s whose other fields are gone.
 func (p *connQuota) releaseHeld(s *connHolder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +197,7 @@ func (p *connQuota) releaseLocked(at *admission) {
 	at.holder = nil
 }
 
-// admitted reports whether a place is held: it was given, and has been neither given back
+// admitted reports whether an admission stands: it was given, and has been neither given back
 // nor lost.
 func (p *connQuota) admitted(at *admission) bool {
 	p.mu.Lock()
@@ -205,7 +205,7 @@ func (p *connQuota) admitted(at *admission) bool {
 	return at.holder != nil
 }
 
-// count is how many places are taken.
+// count is how many connections are open.
 func (p *connQuota) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

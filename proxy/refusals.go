@@ -14,7 +14,7 @@ import (
 type refusals struct {
 	mu      sync.Mutex // guards what follows
 	waiting []func()
-	unseen  map[refusedAt]int64 // refusals that found no place in waiting
+	unseen  map[refusedAt]int64 // refusals that were too many for waiting
 	writing bool                // a goroutine writes
 }
 

@@ -24,7 +24,7 @@ type replier interface {
 type replies struct {
 	conn      *conn
 	replier   replier   // how to answer
-	refusing  bool      // a refusal waits for the log: the connection keeps its place until then
+	refusing  bool      // a refusal waits for the log: the connection stays admitted until then
 	lingering *lingerer // of the last answer, once that was sent and may not have been read
 }
 
@@ -47,8 +47,8 @@ func (r *replies) refuse(err error) {
 	answer()
 }
 
-// refuseBy has record refuse c, and then answers by answer. While the log takes its time, the client waits and keeps
-// its place. If the refusal is only counted, or the client gives way to another one, it is reset.
+// refuseBy has record refuse c, and then answers by answer. While the log takes its time, the client waits and stays
+// admitted. If the refusal is only counted, or the client gives way to another one, it is reset.
 func (r *replies) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
 	c := r.conn
 	if c.server.Gate.Prompt() {
@@ -82,7 +82,7 @@ func (r *replies) malformed(via policy.Via, raw []byte, err error) {
 }
 
 // tooMany refuses a connection over the limit without serving it. If the log is not prompt, the connection is
-// reset: without a place it must not wait.
+// reset: it is not admitted and must not wait.
 func (r *replies) tooMany() {
 	c := r.conn
 	server, peer := c.server, c.peer
@@ -135,8 +135,8 @@ func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPR
 
 // farewell sends the last answer and closes. Where the client may have sent
 // bytes that nobody reads, it waits a moment for the client to close: a reset
-// could otherwise overtake the answer. For that moment it keeps its place; without
-// one, it reads what is there and does not wait.
+// could otherwise overtake the answer. For that moment it stays admitted. A connection
+// that is not admitted reads the bytes that are there and does not wait.
 func (r *replies) farewell(answer []byte, refusal *egress.Refusal) {
 	c := r.conn
 	if c.closed {

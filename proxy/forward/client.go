@@ -184,12 +184,12 @@ type clientContext struct {
 // lookEvery is the time between two looks at the connection.
 const pollEvery = 250 * time.Millisecond
 
-// Context returns the client's presence. The caller has to call release.
+// Context returns a context that ends when the client disconnects. The caller has to call Release.
 func (h *Client) Context() *clientContext {
 	return &clientContext{Context: context.Background(), raw: h.Raw}
 }
 
-// Release ends the presence's goroutine and waits for it.
+// Release ends the context's goroutine and waits for it.
 func (p *clientContext) Release() {
 	p.mu.Lock()
 	over := p.stop

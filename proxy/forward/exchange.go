@@ -19,7 +19,7 @@ var (
 	errStale       = errors.New("the kept connection was closed by the upstream")
 )
 
-// errInnerConnect is a CONNECT inside an inspected tunnel.
+// ErrInnerConnect is a CONNECT inside an inspected tunnel.
 var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel", Status: 405}
 
 // exchange sends the request and passes the response on. Nothing is sent
@@ -162,7 +162,7 @@ func Idempotent(method string) bool {
 	return false
 }
 
-// sendHead writes the request anew, for the place that was decided.
+// sendHead writes the request anew, for the destination that was decided.
 func (v *h1Conn) sendHead(x *exchange) error {
 	out := x.appendFields(http1.Fields{{Name: "Host", Value: HostField(x.dst, v.defaultPort())}})
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)

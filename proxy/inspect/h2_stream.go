@@ -217,7 +217,7 @@ func (st *stream) wrongLength(r *http.Request) bool {
 	return st.bodyFailed.Load() && r.Context().Err() == nil
 }
 
-// rewrite makes the request anew for the place that was decided, with the
+// rewrite makes the request anew for the destination that was decided, with the
 // path and query byte for byte as they were judged.
 func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 	st := pr.In.Context().Value(streamKey{}).(*stream)
