@@ -19,7 +19,7 @@ func TestQuestionsThatWaitTogetherAreAnsweredEach(t *testing.T) {
 }
 
 func askTogether(t *testing.T, at netip.Addr) {
-	d := newDoor(t, setting{})
+	d := newFilterWorld(t, setting{})
 	names := []string{"allowed.test.", "evil.test.", "new%d.allowed.test.", "localhost.", "nx.allowed.test.", "x\\.allowed.test."}
 	d.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)) // is cached from now on
 	before := len(d.records(t))

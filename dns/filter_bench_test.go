@@ -24,7 +24,7 @@ func BenchmarkFilter(b *testing.B) {
 		{"type", "allowed.test.", dns.TypeTXT},
 	} {
 		b.Run(row.says, func(b *testing.B) {
-			d := newDoor(b, setting{questions: names.Limits{PerSecond: 1 << 30}})
+			d := newFilterWorld(b, setting{questions: names.Limits{PerSecond: 1 << 30}})
 			q := questionFor(row.name, row.kind)
 			d.ask(b, "udp", q)
 			msg, err := q.Pack()

@@ -26,7 +26,7 @@ func framedMessage(t *testing.T, q *dns.Msg) []byte {
 }
 
 // connect opens a connection from one of the addresses of loopback.
-func (d *door) connect(t *testing.T, from string) net.Conn {
+func (d *filterWorld) connect(t *testing.T, from string) net.Conn {
 	t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", d.tcp)
 	if err != nil {
@@ -37,14 +37,14 @@ func (d *door) connect(t *testing.T, from string) net.Conn {
 	return c
 }
 
-func (d *door) has(t *testing.T, class string) bool {
+func (d *filterWorld) has(t *testing.T, class string) bool {
 	t.Helper()
 	return slices.ContainsFunc(d.records(t), func(r record.Record) bool { return r.Decision.Class == class })
 }
 
 // TestQuestionsInARowAreAnsweredInOrder sends three at once on one connection.
 func TestQuestionsInARowAreAnsweredInOrder(t *testing.T) {
-	d := newDoor(t, setting{})
+	d := newFilterWorld(t, setting{})
 	c := d.connect(t, "127.0.0.1")
 	var all []byte
 	names := []string{"a.allowed.test.", "evil.test.", "b.allowed.test."}
@@ -65,7 +65,7 @@ func TestQuestionsInARowAreAnsweredInOrder(t *testing.T) {
 
 // TestOneAddressHasFewConnections opens more than it may.
 func TestOneAddressHasFewConnections(t *testing.T) {
-	d := newDoor(t, setting{limits: FilterLimits{PerSource: 2}})
+	d := newFilterWorld(t, setting{limits: FilterLimits{PerSource: 2}})
 	ask := func(c net.Conn) error {
 		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
 		_, err := readFrame(c, nil)
@@ -97,7 +97,7 @@ const forBoth = "sandboxes: [{name: one, source: [127.1.0.0/16]}, {name: two, so
 
 // TestOneSandboxHasPartOfTheConnections has it come from as many addresses as it likes.
 func TestOneSandboxHasPartOfTheConnections(t *testing.T) {
-	d := newDoor(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{Connections: 8}})
+	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{Connections: 8}})
 	ask := func(from string) (net.Conn, error) {
 		c := d.connect(t, from)
 		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
@@ -128,7 +128,7 @@ func TestOneSandboxHasPartOfTheConnections(t *testing.T) {
 // TestOneSandboxHasPartOfWhatWaits has its questions wait, each for a name of its own.
 func TestOneSandboxHasPartOfWhatWaits(t *testing.T) {
 	waits := make(chan string, 64)
-	d := newDoor(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{InFlight: 8}, script: func(q *asked) {
+	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{InFlight: 8}, script: func(q *asked) {
 		name := strings.ToLower(q.msg.Question[0].Name)
 		if strings.HasPrefix(name, "slow") {
 			waits <- name
@@ -174,7 +174,7 @@ func TestOneSandboxHasPartOfWhatWaits(t *testing.T) {
 // TestSlowAndLongMessagesEndTheConnection sends half a message, and one that is
 // longer than any question.
 func TestSlowAndLongMessagesEndTheConnection(t *testing.T) {
-	d := newDoor(t, setting{limits: FilterLimits{Idle: 200 * time.Millisecond}})
+	d := newFilterWorld(t, setting{limits: FilterLimits{Idle: 200 * time.Millisecond}})
 	for says, sent := range map[string]string{
 		"nothing": "", "half a length": "\x00", "half a message": "\x00\x28half", "a long one": "\xff\xffx", "an empty one": "\x00\x00",
 	} {
@@ -194,7 +194,7 @@ func TestSlowAndLongMessagesEndTheConnection(t *testing.T) {
 // TestTooManyWait has one question wait, where there is room for no other.
 func TestTooManyWait(t *testing.T) {
 	asked4 := make(chan struct{}, 16)
-	d := newDoor(t, setting{limits: FilterLimits{InFlight: 1}, script: func(q *asked) {
+	d := newFilterWorld(t, setting{limits: FilterLimits{InFlight: 1}, script: func(q *asked) {
 		if strings.HasPrefix(strings.ToLower(q.msg.Question[0].Name), "slow.") {
 			asked4 <- struct{}{}
 			return
@@ -233,7 +233,7 @@ func TestTooManyWait(t *testing.T) {
 // then says it too late.
 func TestShutdownDoesNotWaitForNameServers(t *testing.T) {
 	late := make(chan func(), 2)
-	d := newDoor(t, setting{patience: time.Hour, script: func(q *asked) {
+	d := newFilterWorld(t, setting{patience: time.Hour, script: func(q *asked) {
 		late <- func() { q.answer(q.msg.Question[0].Name + " 60 A 93.184.216.34") }
 	}})
 	c, err := net.Dial("udp", d.udp)

@@ -68,7 +68,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	} {
 		for _, network := range []string{"udp", "tcp"} {
 			t.Run(row.name+" "+dns.Type(row.kind).String()+" "+network, func(t *testing.T) {
-				d := newDoor(t, setting{})
+				d := newFilterWorld(t, setting{})
 				m := d.ask(t, network, questionFor(row.name, row.kind))
 				if got := summary(m); got != strings.TrimSuffix(row.want, " EDE 0") {
 					t.Errorf("answered %q, want %q", got, row.want)
@@ -87,7 +87,7 @@ func TestWhatIsAnswered(t *testing.T) {
 
 // recorded checks the last record, that it says what was asked, and that there is
 // no other unless the first let the name be looked up.
-func (d *door) recorded(t *testing.T, name string, kind uint16, class string) {
+func (d *filterWorld) recorded(t *testing.T, name string, kind uint16, class string) {
 	t.Helper()
 	all := d.records(t)
 	if len(all) == 0 || len(all) > 2 {
@@ -118,7 +118,7 @@ func (d *door) recorded(t *testing.T, name string, kind uint16, class string) {
 // TestADeniedAliasRefusesTheName has a name lead by way of another that a line
 // denies.
 func TestADeniedAliasRefusesTheName(t *testing.T) {
-	d := newDoor(t, setting{policy: onlyAllowed + "deny: [denied.test]\n"})
+	d := newFilterWorld(t, setting{policy: onlyAllowed + "deny: [denied.test]\n"})
 	m := d.ask(t, "udp", questionFor("evil.allowed.test.", dns.TypeA))
 	if got := summary(m); got != "REFUSED EDE 15" {
 		t.Errorf("answered %s", got)
@@ -130,7 +130,7 @@ func TestADeniedAliasRefusesTheName(t *testing.T) {
 
 // TestACachedAnswerIsDecidedAgain asks for a cached name under a new policy.
 func TestACachedAnswerIsDecidedAgain(t *testing.T) {
-	d := newDoor(t, setting{})
+	d := newFilterWorld(t, setting{})
 	q := questionFor("allowed.test.", dns.TypeA)
 	for range 2 {
 		if got := summary(d.ask(t, "udp", q)); !strings.HasPrefix(got, "NOERROR allowed.test.") {
@@ -156,7 +156,7 @@ func TestACachedAnswerIsDecidedAgain(t *testing.T) {
 // TestRebindingNames has a name change its address from one answer to the next.
 func TestRebindingNames(t *testing.T) {
 	var asked4 int
-	d := newDoor(t, setting{script: func(q *asked) {
+	d := newFilterWorld(t, setting{script: func(q *asked) {
 		at := "93.184.216.34"
 		if q.family() == "A" {
 			if asked4++; asked4 > 1 {
@@ -179,7 +179,7 @@ func TestRebindingNames(t *testing.T) {
 // TestSandboxesAreKnownByTheirAddress gives one source to a sandbox, and asks from
 // there and from elsewhere.
 func TestSandboxesAreKnownByTheirAddress(t *testing.T) {
-	d := newDoor(t, setting{
+	d := newFilterWorld(t, setting{
 		policy:    onlyAllowed + "sandboxes: [{name: web, source: [127.0.0.2/32], allow: [allowed.test]}]\n",
 		sandboxes: []sandbox.Entry{{Name: "web", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}},
 	})
@@ -222,7 +222,7 @@ func TestSandboxesAreKnownByTheirAddress(t *testing.T) {
 
 // TestNobodysMessagesAreFewRecords floods from an address that is no sandbox's.
 func TestNobodysMessagesAreFewRecords(t *testing.T) {
-	d := newDoor(t, setting{sandboxes: []sandbox.Entry{{Name: "web", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}}})
+	d := newFilterWorld(t, setting{sandboxes: []sandbox.Entry{{Name: "web", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}}})
 	for range 300 {
 		if m := d.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)); m.Rcode != dns.RcodeRefused {
 			t.Fatal(summary(m))
@@ -240,7 +240,7 @@ func TestNobodysMessagesAreFewRecords(t *testing.T) {
 
 // TestTooManyQuestions asks without pause.
 func TestTooManyQuestions(t *testing.T) {
-	d := newDoor(t, setting{questions: names.Limits{PerSecond: 1}})
+	d := newFilterWorld(t, setting{questions: names.Limits{PerSecond: 1}})
 	refused := 0
 	for range 20 {
 		m := d.ask(t, "udp", questionFor("allowed.test.", dns.TypeA))
@@ -265,7 +265,7 @@ func TestTooManyQuestions(t *testing.T) {
 
 // TestAnswersThatAreTooLong asks for a name with many addresses.
 func TestAnswersThatAreTooLong(t *testing.T) {
-	d := newDoor(t, setting{})
+	d := newFilterWorld(t, setting{})
 	small := new(dns.Msg).SetQuestion("many.allowed.test.", dns.TypeAAAA)
 	if m := d.ask(t, "udp", small); !m.Truncated || len(m.Answer) != 0 {
 		t.Errorf("without EDNS: truncated %v, %d addresses", m.Truncated, len(m.Answer))
@@ -282,7 +282,7 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 
 // TestWhatCannotBeRecordedIsNotAnswered closes the log.
 func TestWhatCannotBeRecordedIsNotAnswered(t *testing.T) {
-	d := newDoor(t, setting{})
+	d := newFilterWorld(t, setting{})
 	d.log.Close()
 	for _, name := range []string{"allowed.test.", "evil.test.", "localhost.", "x\\.allowed.test."} {
 		if got := summary(d.ask(t, "udp", questionFor(name, dns.TypeA))); !strings.HasPrefix(got, "SERVFAIL") {
@@ -297,7 +297,7 @@ func TestWhatCannotBeRecordedIsNotAnswered(t *testing.T) {
 // TestAnswersComeFromWhereTheQuestionWent asks a socket on every address by one
 // that is not the host's first.
 func TestAnswersComeFromWhereTheQuestionWent(t *testing.T) {
-	d := newDoor(t, setting{at: "0.0.0.0"})
+	d := newFilterWorld(t, setting{at: "0.0.0.0"})
 	_, port, _ := net.SplitHostPort(d.udp)
 	for _, name := range []string{"allowed.test.", "allowed.test.", "evil.test."} {
 		c := dns.Client{Timeout: 30 * time.Second} // its socket takes packets of one address alone

@@ -16,7 +16,7 @@ import (
 
 // A flooded is a socket that a test reads from by hand, with a sandbox at 127.0.0.2 and one at 127.0.0.3.
 type flooded struct {
-	*door
+	*filterWorld
 	*datagrams
 	socket *net.UDPConn
 }
@@ -26,7 +26,7 @@ const perBurst = 3000
 
 func newFlooded(t *testing.T) *flooded {
 	t.Helper()
-	d := newDoor(t, setting{sandboxes: []sandbox.Entry{
+	d := newFilterWorld(t, setting{sandboxes: []sandbox.Entry{
 		{Name: "one", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
 		{Name: "two", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}},
 	}})

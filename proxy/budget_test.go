@@ -241,7 +241,7 @@ type drip struct{ io.Reader }
 
 func TestARequestInsideSendsNoMoreThanItsBudget(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insideBudget, nil)
+		w := newInspectWorld(t, insideBudget, nil)
 		o := &till{gone: make(chan struct{}, 8)}
 		o.origin = w.pki.secureOrigin(t, overH2, o.bodies, nil)
 		w.spend(t, insideBudget, 100_000)
@@ -288,7 +288,7 @@ unsafe_allow: ["127.0.0.1:*"]
 func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inside %v", inside), func(t *testing.T) {
-			w := newInsideWorld(t, socketBudget, nil)
+			w := newInspectWorld(t, socketBudget, nil)
 			w.spend(t, socketBudget, 50_000)
 			o := &till{gone: make(chan struct{}, 8)}
 			serve := func(c net.Conn) {
@@ -322,8 +322,8 @@ func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 // of each kind are open.
 func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 	var seen atomic.Pointer[policy.Usage]
-	w := newInsideWorld(t, insidePolicy, nil)
-	parsed, err := file.Parse("test.yaml", []byte(insidePolicy))
+	w := newInspectWorld(t, inspectPolicy, nil)
+	parsed, err := file.Parse("test.yaml", []byte(inspectPolicy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 // TestHeadsAreCounted: data leaves in fields and paths as well as in bodies.
 func TestHeadsAreCounted(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, nil)
 		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/"+strings.Repeat("p", 3000)), nil, "X-Data: "+strings.Repeat("x", 5000))
 		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "fine" {

@@ -35,7 +35,7 @@ unsafe_allow: ["127.0.0.1:*"]
 const canaryText = "AKIAQ3EGCANARY77+x/Z9kLm"
 
 // guarded gives a world a canary.
-func guarded(t *testing.T, w *insideWorld) {
+func guarded(t *testing.T, w *inspectWorld) {
 	t.Helper()
 	c, err := secret.NewCanaries([]secret.Canary{{Name: "aws-key", Text: []byte(canaryText)}})
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *leaked) check(t *testing.T, says, written string) {
 }
 
 // sounded waits for the record of an alarm and checks that no record has the canary.
-func (w *insideWorld) sounded(t *testing.T, where string) {
+func (w *inspectWorld) sounded(t *testing.T, where string) {
 	t.Helper()
 	s := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindSignal })
 	if s.Signal.Name != "aws-key" || !strings.HasPrefix(s.Signal.Where, where) {
@@ -115,7 +115,7 @@ func TestNoCanaryInABody(t *testing.T) {
 	for says, body := range all {
 		for _, how := range []string{"length", "chunked", "h2"} {
 			t.Run(says+" "+how, func(t *testing.T) {
-				w := newInsideWorld(t, canaryPolicy, nil)
+				w := newInspectWorld(t, canaryPolicy, nil)
 				guarded(t, w)
 				told := new(leaked)
 				o := w.pki.secureOrigin(t, how == "h2", func(rw http.ResponseWriter, r *http.Request) { io.Copy(told, r.Body) }, nil)
@@ -156,7 +156,7 @@ func TestNoCanaryInABody(t *testing.T) {
 
 // TestBodiesWithoutACanaryPassUnchanged sends what begins like one, and what is packed.
 func TestBodiesWithoutACanaryPassUnchanged(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	for _, h2 := range []bool{false, true} {
 		o := w.pki.secureOrigin(t, h2, func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) }, nil)
@@ -193,7 +193,7 @@ func TestNoCanaryInAHead(t *testing.T) {
 		"header cookie":        {"/a", "Cookie: a=b; c=" + hex.EncodeToString([]byte(canaryText))},
 	} {
 		t.Run(where, func(t *testing.T) {
-			w := newInsideWorld(t, canaryPolicy, nil)
+			w := newInspectWorld(t, canaryPolicy, nil)
 			guarded(t, w)
 			o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { t.Error("it went up") }, nil)
 			c := w.inside(t, "allowed.test", o.port)
@@ -210,7 +210,7 @@ func TestNoCanaryInAHead(t *testing.T) {
 
 // TestNoCanaryInAName asks for a host whose labels hold one.
 func TestNoCanaryInAName(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	coded := hex.EncodeToString([]byte(canaryText))
 	c := w.dial(t).send(connectTo(coded[:30]+"."+coded[30:]+".allowed.test", "443"))
@@ -234,7 +234,7 @@ func TestNoCanaryInAMessage(t *testing.T) {
 	} {
 		for seed := range uint64(4) {
 			t.Run(says, func(t *testing.T) {
-				w := newInsideWorld(t, canaryPolicy, nil)
+				w := newInspectWorld(t, canaryPolicy, nil)
 				guarded(t, w)
 				told := new(leaked)
 				o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(told, c) }) })
@@ -306,7 +306,7 @@ func cutUp(r *rand.Rand, text string) string {
 // TestMessagesWithoutACanaryPassAtOnce speaks in turns, each message ending as a canary
 // begins by accident.
 func TestMessagesWithoutACanaryPassAtOnce(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(c, c) }) })
 	c := w.inside(t, "allowed.test", o.port)
@@ -325,7 +325,7 @@ func TestMessagesWithoutACanaryPassAtOnce(t *testing.T) {
 
 // TestNoCanaryInFirstBytes begins a tunnel that is not TLS with one.
 func TestNoCanaryInFirstBytes(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	told := new(leaked)
 	o := newOrigin(t, func(c net.Conn) { io.Copy(told, c) })
@@ -361,7 +361,7 @@ func TestFramesThatNoClientSendsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newInsideWorld(t, canaryPolicy, nil)
+			w := newInspectWorld(t, canaryPolicy, nil)
 			guarded(t, w)
 			told := new(leaked)
 			o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(told, c) }) })
@@ -380,7 +380,7 @@ func TestFramesThatNoClientSendsAreRefused(t *testing.T) {
 
 // TestFramesThatClientsSendPass sends every kind of frame, in pieces of several sizes.
 func TestFramesThatClientsSendPass(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(c, c) }) })
 	r := rand.New(rand.NewPCG(4, 4))

@@ -61,7 +61,7 @@ func mirror(rw http.ResponseWriter, r *http.Request) {
 // A mirrorWorld has a host with a credential that repeats all it is sent, and
 // servers that must never see the credential.
 type mirrorWorld struct {
-	*insideWorld
+	*inspectWorld
 	mirror, others *origin
 	seen           witness // what the others were sent
 	read           int64   // of the log
@@ -75,7 +75,7 @@ func newMirrorWorld(f *testing.F) *mirrorWorld {
 		defer w.seen.mu.Unlock()
 		r.Write(&w.seen.seen)
 	}, nil)
-	w.insideWorld = newInsideWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *inspect.Inspection) {
+	w.inspectWorld = newInspectWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *inspect.Inspection) {
 		i.Roots = keys.Pool
 		i.Credential = func(string, string, policy.Destination) *secret.Secret { return s }
 	})

@@ -41,10 +41,10 @@ func newSecret(t testing.TB) *secret.Secret {
 }
 
 // newCredentialWorld has the credential of the rule key for allowed.test.
-func newCredentialWorld(t *testing.T, text string) *insideWorld {
+func newCredentialWorld(t *testing.T, text string) *inspectWorld {
 	t.Helper()
 	s := newSecret(t)
-	return newInsideWorld(t, text, func(i *inspect.Inspection) {
+	return newInspectWorld(t, text, func(i *inspect.Inspection) {
 		i.Credential = func(rule, digest string, dst policy.Destination) *secret.Secret {
 			if rule != "key" || digest == "" || dst.Host != "allowed.test" {
 				t.Errorf("asked for the credential of %q by %q for %s", rule, digest, dst)
@@ -260,7 +260,7 @@ func TestAPartIsRefused(t *testing.T) {
 
 func TestAMissingCredentialSendsNothing(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, credentialText, func(i *inspect.Inspection) {
+		w := newInspectWorld(t, credentialText, func(i *inspect.Inspection) {
 			i.Credential = func(string, string, policy.Destination) *secret.Secret { return nil }
 		})
 		var seen headSeen

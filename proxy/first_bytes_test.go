@@ -34,24 +34,24 @@ func TestWhatHappensWhileFirstBytesWaitForTheirSearch(t *testing.T) {
 	for says, row := range map[string]struct {
 		limits   Limits
 		patience time.Duration
-		happens  func(t *testing.T, w *insideWorld, c *testClient)
+		happens  func(t *testing.T, w *inspectWorld, c *testClient)
 		outcome  string
 	}{
-		"the client breaks off": {outcome: "client-left", happens: func(_ *testing.T, _ *insideWorld, c *testClient) {
+		"the client breaks off": {outcome: "client-left", happens: func(_ *testing.T, _ *inspectWorld, c *testClient) {
 			c.Conn.(*net.TCPConn).SetLinger(0)
 			c.Close()
 		}},
-		"an operator cuts it": {outcome: "cut", happens: func(_ *testing.T, w *insideWorld, _ *testClient) {
+		"an operator cuts it": {outcome: "cut", happens: func(_ *testing.T, w *inspectWorld, _ *testClient) {
 			open, _ := w.Gate.Flows.Page(0, 10)
 			for _, f := range open {
 				id, _ := record.ParseID(f.ID)
 				w.Gate.Flows.Cut(id)
 			}
 		}},
-		"a policy refuses it": {outcome: "cut", happens: func(t *testing.T, w *insideWorld, _ *testClient) {
+		"a policy refuses it": {outcome: "cut", happens: func(t *testing.T, w *inspectWorld, _ *testClient) {
 			w.obey(t, "version: 1\nallow: [other.test]\n")
 		}},
-		"the server ends": {outcome: "cut", happens: func(_ *testing.T, w *insideWorld, _ *testClient) {
+		"the server ends": {outcome: "cut", happens: func(_ *testing.T, w *inspectWorld, _ *testClient) {
 			ended, now := context.WithCancel(context.Background())
 			now()
 			w.Shutdown(ended)

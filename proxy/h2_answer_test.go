@@ -25,7 +25,7 @@ func resetOf(stream uint32) func(http2.Frame) bool {
 // TestAPolicyCutsWhatNobodyReads: a client that opens no window for a response
 // does not keep its request.
 func TestAPolicyCutsWhatNobodyReads(t *testing.T) {
-	w := newInsideWorld(t, bothPaths, nil)
+	w := newInspectWorld(t, bothPaths, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, _ *http.Request) {
 		io.Copy(rw, io.LimitReader(zeros{}, 8<<20))
 	}, nil)
@@ -58,7 +58,7 @@ func TestAPolicyCutsWhatNobodyReads(t *testing.T) {
 // cannot be sent either.
 func TestAPolicyCutsWhereNothingIsTaken(t *testing.T) {
 	t.Parallel()
-	w := newInsideWorld(t, bothPaths, nil)
+	w := newInspectWorld(t, bothPaths, nil)
 	var sent atomic.Int64
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
@@ -106,7 +106,7 @@ func TestStreamsThatStandStillEnd(t *testing.T) {
 // standStill returns how streams for the paths end in one tunnel.
 func standStill(t *testing.T, idle time.Duration, paths []string) map[string]string {
 	t.Helper()
-	w := newLimitedWorld(t, insidePolicy, Limits{Idle: idle}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: idle}, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/public/begins":
@@ -132,7 +132,7 @@ func standStill(t *testing.T, idle time.Duration, paths []string) map[string]str
 
 func TestAnUnansweredStreamIsATimeout(t *testing.T) {
 	t.Parallel()
-	w := newLimitedWorld(t, insidePolicy, Limits{Idle: time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, nil)
 	r := ask(t, w.h2(t, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/x"), nil)
 	r.refused(t, 504, policy.NetworkTimeout)

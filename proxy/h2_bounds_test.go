@@ -21,7 +21,7 @@ import (
 // TestAConnectionThatIsThroughIsClosed, where its upstream says goodbye and
 // stays.
 func TestAConnectionThatIsThroughIsClosed(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	through, closed := make(chan struct{}), make(chan struct{}, 10)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)
@@ -52,7 +52,7 @@ func TestAConnectionThatIsThroughIsClosed(t *testing.T) {
 // TestOldConnectionsAreFew: where each has a stream that does not end, the
 // oldest are closed.
 func TestOldConnectionsAreFew(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	release := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)
@@ -87,7 +87,7 @@ func TestAStatusHasThreeDigits(t *testing.T) {
 		"42": true, "099": true, "1000": true, "-5": true, "+200": true, "0000200": true, "x": true,
 		"200": false, "299": false, "999": false,
 	} {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.rawOrigin(t, func(c net.Conn) {
 			f := serveFrames(c)
 			id := f.request()
@@ -147,7 +147,7 @@ func TestABodyHasOneLength(t *testing.T) {
 		{"too much", []string{"9223372036854775808"}, "400"},
 		{"nothing", []string{""}, "400"},
 	} {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		var asked atomic.Int64
 		o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
@@ -181,7 +181,7 @@ func TestABodyHasOneLength(t *testing.T) {
 
 // TestAnUpstreamMayHintSoOften, and no more.
 func TestAnUpstreamMayHintSoOften(t *testing.T) {
-	w := newLimitedWorld(t, insidePolicy, Limits{Idle: 5 * time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: 5 * time.Second}, nil)
 	reset := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)

@@ -13,7 +13,7 @@ import (
 
 // TestAnUpstreamThatFloods is left, and the record says why.
 func TestAnUpstreamThatFloods(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	var flood bytes.Buffer
 	for pings := http2.NewFramer(&flood, nil); flood.Len() < 100_000*17; {
 		pings.WritePing(false, [8]byte{})

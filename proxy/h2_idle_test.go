@@ -16,7 +16,7 @@ import (
 // TestAConnectionWithAnOpenStreamLeavesNothingBehind: the memory of an HTTP/2 connection is
 // free once its client has left, although limits.idle_timeout is 10 minutes.
 func TestAConnectionWithAnOpenStreamLeavesNothingBehind(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(200)
 		rw.(http.Flusher).Flush()
@@ -63,7 +63,7 @@ func (w *world) whenFreed(t *testing.T) <-chan struct{} {
 // TestAnIdleConnectionIsToldToLeave and is closed. One with an open stream is not idle.
 func TestAnIdleConnectionIsToldToLeave(t *testing.T) {
 	t.Parallel()
-	w := newLimitedWorld(t, insidePolicy, Limits{Idle: time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		pace := time.NewTicker(100 * time.Millisecond)
 		defer pace.Stop()

@@ -16,7 +16,7 @@ import (
 // TestHalfAHeadEndsItsConnection and is recorded.
 func TestHalfAHeadEndsItsConnection(t *testing.T) {
 	t.Parallel()
-	w := newLimitedWorld(t, insidePolicy, Limits{Head: time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Head: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
 	c := w.tunnel(t, "allowed.test", o.port, "h2")
 	s := startSpeaking(t, c)

@@ -40,7 +40,7 @@ func TestARequestIsAsLongAsItSays(t *testing.T) {
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			t.Parallel()
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			whole := make(chan bool, 1)
 			o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
 				_, err := io.Copy(io.Discard, r.Body)
@@ -114,7 +114,7 @@ func (s *speaking) answered(t *testing.T) (status string) {
 // TestAnUnendedRequestWithoutABodyIsGivenItsTime: it says content-length: 0 and does not end.
 func TestAnUnendedRequestWithoutABodyIsGivenItsTime(t *testing.T) {
 	t.Parallel()
-	w := newLimitedWorld(t, insidePolicy, Limits{Idle: time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) { t.Error("it went up") }, nil)
 	tunnel := w.tunnel(t, "allowed.test", o.port, "h2")
 	s := startSpeaking(t, tunnel)
@@ -151,7 +151,7 @@ func TestAnAnswerIsAsLongAsItSays(t *testing.T) {
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			t.Parallel()
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			o := w.pki.rawOrigin(t, func(c net.Conn) {
 				f := serveFrames(c)
 				id := f.request()

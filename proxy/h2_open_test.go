@@ -9,7 +9,7 @@ import (
 
 // TestUploadsThatAreRefused go on in small pieces, as if the client had not read that they are.
 func TestUploadsThatAreRefused(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
 	s := startSpeaking(t, w.tunnel(t, "allowed.test", o.port, "h2"))
 	for id := uint32(1); id <= 5; id += 2 {

@@ -11,7 +11,7 @@ import (
 
 // TestAnUpstreamDoesNotSayHowMuchIsHeld has one that takes large frames get small ones.
 func TestAnUpstreamDoesNotSayHowMuchIsHeld(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	largest := make(chan uint32, 1)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		io.ReadFull(c, make([]byte, len(http2.ClientPreface)))

@@ -17,7 +17,7 @@ import (
 // TestAnUpstreamMayNotSendMuch unread: what windows it is given, as it learns
 // of them before the first request.
 func TestAnUpstreamMayNotSendMuch(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	type windows struct{ stream, connection uint32 }
 	given := make(chan windows, 1)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -54,7 +54,7 @@ func TestAnUpstreamMayNotSendMuch(t *testing.T) {
 // TestARefusedRedialIsTheRequests: the answer to a request whose upstream could
 // not be had again carries the id of the request's records.
 func TestARefusedRedialIsTheRequests(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	left := make(chan struct{})
 	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}, NextProtos: []string{"h2"}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,7 @@ func TestARefusedRedialIsTheRequests(t *testing.T) {
 // TestAStreamThatLeavesDuringARedial is no failure of the network, and waits
 // for nobody: neither the one that dials, nor the one that waits for it.
 func TestAStreamThatLeavesDuringARedial(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}, NextProtos: []string{"h2"}}
 	conns := make(chan int, 8)
 	conns <- 1
@@ -207,7 +207,7 @@ func TestAFarewellIsNoMistake(t *testing.T) {
 			s.frames.WritePing(false, [8]byte{})
 		}, 1},
 	} {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, true, func(http.ResponseWriter, *http.Request) {}, nil)
 		c := w.tunnel(t, "allowed.test", o.port, "h2")
 		s := startSpeaking(t, c)
@@ -224,7 +224,7 @@ func TestAFarewellIsNoMistake(t *testing.T) {
 
 // TestNoRequestTrailersGoUp, not even by name.
 func TestNoRequestTrailersGoUp(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	seen := make(chan http.Header, 1)
 	o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -248,7 +248,7 @@ func TestNoRequestTrailersGoUp(t *testing.T) {
 // TestAnUpstreamThatIsGoneBeforeThePreface breaks off between its handshake and
 // the client's. The tunnel's record says so.
 func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	gone := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		forward.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn)

@@ -44,7 +44,7 @@ func (w *world) ruled(t *testing.T, module string) {
 
 func TestAPolicySeesTheFieldsOfARequest(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, bothPaths, nil)
+		w := newInspectWorld(t, bothPaths, nil)
 		w.obeyMark(t)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, nil)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
@@ -109,7 +109,7 @@ deny contains {"rule": "sockets"} if "websocket" in input.http.headers.upgrade`)
 // TestATrailerDoesNotGoUp: nobody has judged its fields.
 func TestATrailerDoesNotGoUp(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insideBudget, nil)
+		w := newInspectWorld(t, insideBudget, nil)
 		w.obeyMark(t)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)

@@ -12,7 +12,7 @@ import (
 // TestABrowserReadsWhyItsConnectWasRefused asks as browsers and as others do.
 func TestABrowserReadsWhyItsConnectWasRefused(t *testing.T) {
 	t.Parallel()
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	connect := "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\nUser-Agent: %\r\n\r\n"
 	c := w.dial(t).send(strings.Replace(connect, "%", "Mozilla/5.0 (X11; Linux x86_64)", 1)).expect(established)
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: "evil.test", RootCAs: w.pool, NextProtos: []string{"h2", "http/1.1"}})

@@ -18,7 +18,7 @@ import (
 )
 
 // newBusyWorld has canaries and one turn to search for them, which another sandbox has.
-func newBusyWorld(t *testing.T, patience time.Duration) *insideWorld {
+func newBusyWorld(t *testing.T, patience time.Duration) *inspectWorld {
 	t.Helper()
 	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.shared.Scanning, s.shared.ScanPatience = turns.New(1), patience }, nil)
 	guarded(t, w)
@@ -26,7 +26,7 @@ func newBusyWorld(t *testing.T, patience time.Duration) *insideWorld {
 	return w
 }
 
-func (w *insideWorld) anotherTakes(t *testing.T) {
+func (w *inspectWorld) anotherTakes(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -36,7 +36,7 @@ func (w *insideWorld) anotherTakes(t *testing.T) {
 }
 
 // wait waits until so many wait for a turn.
-func (w *insideWorld) wait(t *testing.T, want int) {
+func (w *inspectWorld) wait(t *testing.T, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); w.shared.Scanning.Waiting() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -46,7 +46,7 @@ func (w *insideWorld) wait(t *testing.T, want int) {
 }
 
 // post sends a body, and hands on what is answered.
-func (w *insideWorld) post(t *testing.T, rt http.RoundTripper, o *origin, body string) chan reply {
+func (w *inspectWorld) post(t *testing.T, rt http.RoundTripper, o *origin, body string) chan reply {
 	answer := make(chan reply, 1)
 	go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), strings.NewReader(body)) }()
 	return answer
@@ -184,7 +184,7 @@ func TestNobodyWaitsForATurnInVain(t *testing.T) {
 }
 
 // send sends a body that is searched as a whole, and hands on what comes of it.
-func (w *insideWorld) send(t *testing.T, ctx context.Context, rt http.RoundTripper, o *origin) chan error {
+func (w *inspectWorld) send(t *testing.T, ctx context.Context, rt http.RoundTripper, o *origin) chan error {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, "POST", o.url("allowed.test", "/up"), bytes.NewReader([]byte(gzipped("hello"))))
 	if err != nil {

@@ -275,7 +275,7 @@ func TestTheGoodbyeIsAMessageOfSSH(t *testing.T) {
 
 // TestADeniedNameHasAPageInsideTLS asks with a client that trusts the authority.
 func TestADeniedNameHasAPageInsideTLS(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	c := w.captured(t, w.named(t, "evil.test", "443"))
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: "evil.test", RootCAs: w.pool})
 	page := &testClient{inner, bufio.NewReader(inner), t}

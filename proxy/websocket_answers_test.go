@@ -68,7 +68,7 @@ func readMessage(t *testing.T, in *bufio.Reader) (text string, pings int) {
 
 // live opens a WebSocket whose request carries the credential, to an upstream that says
 // says, in small parts, and then waits.
-func (w *insideWorld) live(t *testing.T, r *rand.Rand, says string) *testClient {
+func (w *inspectWorld) live(t *testing.T, r *rand.Rand, says string) *testClient {
 	t.Helper()
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {

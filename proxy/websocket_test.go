@@ -74,13 +74,13 @@ func TestWebSocketsCarryBothWays(t *testing.T) {
 	}
 	for name, tt := range ends {
 		t.Run(name+" in clear", func(t *testing.T) {
-			w := newInsideWorld(t, webSocketPolicy, nil)
+			w := newInspectWorld(t, webSocketPolicy, nil)
 			o := newOrigin(t, func(c net.Conn) { talk(t, c, tt.serve) })
 			c := w.dial(t).send(get("other.test", o.port, "/live", webSocketFields...))
 			w.checkWebSocket(t, c, tt.end)
 		})
 		t.Run(name+" inside", func(t *testing.T) {
-			w := newInsideWorld(t, webSocketPolicy, nil)
+			w := newInspectWorld(t, webSocketPolicy, nil)
 			o := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, tt.serve) })
 			c := w.inside(t, "allowed.test", o.port)
 			c.send(insideGet("allowed.test", o.port, "/live", webSocketFields...))
@@ -89,7 +89,7 @@ func TestWebSocketsCarryBothWays(t *testing.T) {
 	}
 }
 
-func (w *insideWorld) checkWebSocket(t *testing.T, c *testClient, end func(*testClient)) {
+func (w *inspectWorld) checkWebSocket(t *testing.T, c *testClient, end func(*testClient)) {
 	t.Helper()
 	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
@@ -105,7 +105,7 @@ func (w *insideWorld) checkWebSocket(t *testing.T, c *testClient, end func(*test
 
 func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newInsideWorld(t, webSocketPolicy, nil)
+	w := newInspectWorld(t, webSocketPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, nil)
 	c := w.inside(t, "allowed.test", o.port)
 	c.send(insideGet("allowed.test", o.port, "/public/x", webSocketFields...))
@@ -116,7 +116,7 @@ func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
 
 // TestOtherUpgradesGoNoFurther: they are answered as requests without them.
 func TestOtherUpgradesGoNoFurther(t *testing.T) {
-	w := newInsideWorld(t, webSocketPolicy, nil)
+	w := newInspectWorld(t, webSocketPolicy, nil)
 	handle := func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" || r.Header.Get("Connection") != "" || r.Header.Get("Http2-Settings") != "" {
 			t.Errorf("sent on: %v", r.Header)
@@ -167,7 +167,7 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 		{"without Connection", strings.Replace(switched, "Connection: Upgrade\r\n", "", 1), webSocketFields},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newInsideWorld(t, webSocketPolicy, nil)
+			w := newInspectWorld(t, webSocketPolicy, nil)
 			o := w.pki.rawOrigin(t, func(c net.Conn) {
 				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 					io.WriteString(c, tt.answer+"leaked")
@@ -192,7 +192,7 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 
 // TestAWebSocketCanBeDeclined: the answer to it is a response like others.
 func TestAWebSocketCanBeDeclined(t *testing.T) {
-	w := newInsideWorld(t, webSocketPolicy, nil)
+	w := newInspectWorld(t, webSocketPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { http.Error(rw, "not today", http.StatusUpgradeRequired) }, nil)
 	c := w.inside(t, "allowed.test", o.port)
 	for range 2 {

@@ -132,7 +132,7 @@ func TestNoWordPasses(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
-			w, o := newLimitedWorld(t, insidePolicy, limits, nil), newWitness(t, "")
+			w, o := newLimitedWorld(t, inspectPolicy, limits, nil), newWitness(t, "")
 			w.dial(t).send(connectTo(row.host, o.port)).expect(established).send(row.word).rest()
 			w.recorded(t, ended("first-bytes-late"))
 			if o.got() != "" {

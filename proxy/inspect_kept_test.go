@@ -46,7 +46,7 @@ func TestAnUpstreamThatClosesIsDialledAgain(t *testing.T) {
 		for _, announced := range []bool{false, true} {
 			for _, method := range []string{"GET", "POST"} {
 				t.Run(fmt.Sprint(name, " ", announced, " ", method), func(t *testing.T) {
-					w := newInsideWorld(t, insidePolicy, nil)
+					w := newInspectWorld(t, inspectPolicy, nil)
 					var conns atomic.Int64
 					read, ended := make(chan struct{}), make(chan struct{})
 					o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -100,7 +100,7 @@ func TestWhatAnUpstreamSaysUnaskedAnswersNothingInside(t *testing.T) {
 		"record by record": func(c net.Conn) { io.WriteString(c, keptFine); io.WriteString(c, forged) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			said := make(chan struct{}, 8)
 			o := w.pki.rawOrigin(t, func(c net.Conn) {
 				serveRequests(c, func(n int, _ *http.Request) bool { say(c); said <- struct{}{}; return true })
@@ -157,7 +157,7 @@ func (c *gatheringConn) gather(on bool) {
 // TestTicketsDoNotCostTheConnection: TLS 1.3 servers send them behind the
 // handshake.
 func TestTicketsDoNotCostTheConnection(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	var conns atomic.Int64
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		conns.Add(1)
@@ -189,7 +189,7 @@ func TestTicketsDoNotCostTheConnection(t *testing.T) {
 // TestAnUpstreamThatGoesAwayIsDialledAgain: the next stream goes to a new
 // connection, and the one before ends where it began.
 func TestAnUpstreamThatGoesAwayIsDialledAgain(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	var conns atomic.Int64
 	finish := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
@@ -261,7 +261,7 @@ func (f *frames) head(stream uint32, status string) {
 
 // TestAnUpstreamThatChangesItsProtocol between two connections of one tunnel.
 func TestAnUpstreamThatChangesItsProtocol(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	var conns atomic.Int64
 	config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}}
 	o := newOrigin(t, func(c net.Conn) {

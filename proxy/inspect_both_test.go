@@ -30,7 +30,7 @@ func eachVersion(t *testing.T, test func(t *testing.T, overH2 bool)) {
 
 // visitor sends requests inside tunnels to a host: over HTTP/1 with as many
 // tunnels as it takes, over HTTP/2 in one.
-func (w *insideWorld) visitor(t *testing.T, overH2 bool, host, port string) http.RoundTripper {
+func (w *inspectWorld) visitor(t *testing.T, overH2 bool, host, port string) http.RoundTripper {
 	t.Helper()
 	if overH2 {
 		return w.h2(t, host, port)

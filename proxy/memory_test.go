@@ -43,7 +43,7 @@ func offers(f *http2.Framer, both bool) (all, one uint32) {
 // TestWindowsBecomeSmall as a sandbox has more connections: what nobody reads is held for
 // it, in both directions.
 func TestWindowsBecomeSmall(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	const most = 4 << 20
 	w.inspector.H2Memory.SetMost(most)
 	type pair struct{ all, one uint32 }
@@ -93,7 +93,7 @@ func (r framesReader) Read([]byte) (int, error) {
 // TestWindowsOfOldConnections are held for as long as one of their streams lasts, also
 // where the upstream has gone.
 func TestWindowsOfOldConnections(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)
 		id := f.request()
@@ -122,7 +122,7 @@ func TestWindowsOfOldConnections(t *testing.T) {
 // until they were searched.
 func TestWhatIsHeldBackIsBounded(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, canaryPolicy, nil)
+		w := newInspectWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		const part = 300 << 10
 		w.shared.BodyMemory.SetMost(2*part + part/2)
@@ -171,7 +171,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 // TestALongBodyIsHeldBackNoLonger once it goes on unsearched, or was searched.
 func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, canaryPolicy, nil)
+		w := newInspectWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		arrived := make(chan struct{})
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {

@@ -23,7 +23,7 @@ import (
 // arrived.
 func TestEventsArriveOneByOne(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		arrived := make(chan struct{})
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Type", "text/event-stream")
@@ -57,7 +57,7 @@ func TestEventsArriveOneByOne(t *testing.T) {
 // sends the next.
 func TestBothBodiesFlowAtOnce(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 			control := http.NewResponseController(rw)
 			control.EnableFullDuplex()
@@ -94,7 +94,7 @@ func TestBothBodiesFlowAtOnce(t *testing.T) {
 func TestLargeBodiesAreNotHeld(t *testing.T) {
 	const size = 24 << 20
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
 			if n != size && r.Method == "POST" {
@@ -136,7 +136,7 @@ func inMemory() int64 {
 // behind none.
 func TestTrailersPass(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 			io.Copy(rw, r.Body)
 			http.NewResponseController(rw).Flush()
@@ -161,7 +161,7 @@ func TestTrailersPass(t *testing.T) {
 // never taken for complete, and its flows end.
 func TestAClientThatLeavesTakesItsRequestAlong(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		began, left := make(chan struct{}), make(chan error, 1)
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			io.ReadFull(r.Body, make([]byte, 5))
@@ -209,7 +209,7 @@ func TestAClientThatLeavesTakesItsRequestAlong(t *testing.T) {
 // response for a whole one.
 func TestAnUpstreamThatBreaksOffIsNotCompleted(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, insidePolicy, nil)
+		w := newInspectWorld(t, inspectPolicy, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) {
 			io.WriteString(rw, "half of")
 			http.NewResponseController(rw).Flush()
@@ -228,7 +228,7 @@ func TestAnUpstreamThatBreaksOffIsNotCompleted(t *testing.T) {
 // TestShutdownInTheMiddle of requests, uploads, WebSockets, handshakes and
 // idle tunnels: each flow has its end, and nobody is waited for.
 func TestShutdownInTheMiddle(t *testing.T) {
-	w := newInsideWorld(t, bothPaths, nil)
+	w := newInspectWorld(t, bothPaths, nil)
 	slow, slow2 := newSlowOrigin(t, w, false), newSlowOrigin(t, w, true)
 	t.Cleanup(func() { close(slow.release); close(slow2.release) })
 	sockets := w.pki.rawOrigin(t, func(c net.Conn) { talk(t, c, func(c net.Conn) { io.Copy(io.Discard, c) }) })
@@ -267,7 +267,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 
 // TestInterimResponsesStayHere over HTTP/2 as over HTTP/1.
 func TestInterimResponsesStayHere(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)
 		id := f.request()

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-func newPlaces(most int) *connQuota {
+func newQuota(most int) *connQuota {
 	return &connQuota{most: most, holders: map[sandbox.Holder]*connHolder{}}
 }
 
@@ -30,7 +30,7 @@ func (p *connQuota) takeAll(name string) (all []*admission) {
 }
 
 func TestNobodyHasMorePlacesThanAreFree(t *testing.T) {
-	p := newPlaces(12)
+	p := newQuota(12)
 	var all []*admission
 	for _, row := range []struct {
 		name string
@@ -52,7 +52,7 @@ func TestNobodyHasMorePlacesThanAreFree(t *testing.T) {
 }
 
 func TestSharesOfNobodyAreForgotten(t *testing.T) {
-	p := newPlaces(12)
+	p := newQuota(12)
 	kept := p.takeAll("kept")
 	for i := range 1000 {
 		at := new(admission)
@@ -72,7 +72,7 @@ func TestAPlaceCostsNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, at := newPlaces(12), new(admission)
+	p, at := newQuota(12), new(admission)
 	for _, peer := range []sandbox.Peer{{Listener: "a"}, {Listener: "b"}} {
 		if got := testing.AllocsPerRun(100, func() {
 			p.acquire(at, d.Holder(&peer), nil)

@@ -42,7 +42,7 @@ type slowOrigin struct {
 	gone    chan struct{} // gets something when a client has left
 }
 
-func newSlowOrigin(t *testing.T, w *insideWorld, overH2 bool) *slowOrigin {
+func newSlowOrigin(t *testing.T, w *inspectWorld, overH2 bool) *slowOrigin {
 	s := &slowOrigin{release: make(chan struct{}), gone: make(chan struct{}, 16)}
 	s.origin = w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(rw)
@@ -70,7 +70,7 @@ func begun(t *testing.T, resp *http.Response) {
 // TestAPolicyCutsRequestsInProgress: of two, only the one that is now refused.
 func TestAPolicyCutsRequestsInProgress(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, bothPaths, nil)
+		w := newInspectWorld(t, bothPaths, nil)
 		o := newSlowOrigin(t, w, overH2)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		stays := start(t, rt, "GET", o.url("allowed.test", "/stays"), nil)
@@ -98,7 +98,7 @@ func TestAPolicyCutsRequestsInProgress(t *testing.T) {
 // TestAPolicyCutsUploadsInProgress has a body under way and no response yet.
 func TestAPolicyCutsUploadsInProgress(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, bothPaths, nil)
+		w := newInspectWorld(t, bothPaths, nil)
 		began, cut := make(chan struct{}), make(chan struct{})
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			io.ReadFull(r.Body, make([]byte, 5))
@@ -133,7 +133,7 @@ func TestAPolicyCutsUploadsInProgress(t *testing.T) {
 
 func TestAPolicyDecidesTheNextRequest(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, bothPaths, nil)
+		w := newInspectWorld(t, bothPaths, nil)
 		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, nil)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		if r := ask(t, rt, "GET", o.url("allowed.test", "/goes"), nil); r.StatusCode != 200 {
@@ -151,7 +151,7 @@ func TestAPolicyDecidesTheNextRequest(t *testing.T) {
 // too.
 func TestAPolicyCutsTunnels(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, bothPaths, nil)
+		w := newInspectWorld(t, bothPaths, nil)
 		o := newSlowOrigin(t, w, overH2)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		goes := start(t, rt, "GET", o.url("allowed.test", "/goes"), nil)
@@ -169,7 +169,7 @@ func TestAPolicyCutsTunnels(t *testing.T) {
 }
 
 func TestAPolicyCutsWebSockets(t *testing.T) {
-	w := newInsideWorld(t, bothPaths, nil)
+	w := newInspectWorld(t, bothPaths, nil)
 	gone := make(chan struct{}, 2)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		talk(t, c, func(c net.Conn) { io.Copy(c, c) })
@@ -203,7 +203,7 @@ func TestAPolicyCutsWebSockets(t *testing.T) {
 // TestAPolicyThatHasToLookCutsOpaqueTunnels, and leaves those alone that it
 // need not look into.
 func TestAPolicyThatHasToLookCutsOpaqueTunnels(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.rawOrigin(t, func(c net.Conn) { io.Copy(c, c) })
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established)
 	secure := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.Pool})
@@ -217,7 +217,7 @@ func TestAPolicyThatHasToLookCutsOpaqueTunnels(t *testing.T) {
 	if err := echoed(); err != nil {
 		t.Fatal(err)
 	}
-	w.obey(t, insidePolicy+"deny: [evil.test]\n")
+	w.obey(t, inspectPolicy+"deny: [evil.test]\n")
 	if err := echoed(); err != nil {
 		t.Fatalf("under a policy that says the same of it: %v", err)
 	}

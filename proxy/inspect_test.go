@@ -23,7 +23,7 @@ import (
 
 //lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
 
-const insidePolicy = `version: 1
+const inspectPolicy = `version: 1
 allow:
   - {host: "allowed.test:*", methods: [GET, POST], paths: ["/public/**"], id: public}
   - {host: "other.test:*", methods: [GET]}
@@ -58,30 +58,30 @@ func (p *pki) serveOrigin(t testing.TB, s *httptest.Server, overH2 bool, change 
 	return &origin{port: port}
 }
 
-// An insideWorld is a world that inspects.
-type insideWorld struct {
+// An inspectWorld is a world that inspects.
+type inspectWorld struct {
 	*world
 	pki  *pki
 	pool *x509.CertPool // what its clients trust
 }
 
-func newInsideWorld(t testing.TB, text string, change func(*inspect.Inspection)) *insideWorld {
+func newInspectWorld(t testing.TB, text string, change func(*inspect.Inspection)) *inspectWorld {
 	t.Helper()
 	return newLimitedWorld(t, text, Limits{}, change)
 }
 
-func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*inspect.Inspection)) *insideWorld {
+func newLimitedWorld(t testing.TB, text string, limits Limits, change func(*inspect.Inspection)) *inspectWorld {
 	t.Helper()
 	return newServedWorld(t, text, func(s *Server) { s.Limits = limits }, change)
 }
 
-func newServedWorld(t testing.TB, text string, serve func(*Server), change func(*inspect.Inspection)) *insideWorld {
+func newServedWorld(t testing.TB, text string, serve func(*Server), change func(*inspect.Inspection)) *inspectWorld {
 	t.Helper()
 	authority, err := certs.Create(t.TempDir() + "/ca")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &insideWorld{pki: newPKI(t), pool: x509.NewCertPool()}
+	w := &inspectWorld{pki: newPKI(t), pool: x509.NewCertPool()}
 	w.pool.AddCert(authority.Certificate())
 	with := inspect.Inspection{Authority: authority, Roots: w.pki.Pool}
 	if change != nil {
@@ -92,7 +92,7 @@ func newServedWorld(t testing.TB, text string, serve func(*Server), change func(
 }
 
 // tunnel is a TLS connection through a CONNECT.
-func (w *insideWorld) tunnel(t testing.TB, host, port string, protos ...string) *tls.Conn {
+func (w *inspectWorld) tunnel(t testing.TB, host, port string, protos ...string) *tls.Conn {
 	t.Helper()
 	c := w.dial(t).send(connectTo(host, port)).expect(established)
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: host, RootCAs: w.pool, NextProtos: protos})
@@ -104,7 +104,7 @@ func (w *insideWorld) tunnel(t testing.TB, host, port string, protos ...string) 
 }
 
 // inside is a raw client inside a tunnel.
-func (w *insideWorld) inside(t testing.TB, host, port string) *testClient {
+func (w *inspectWorld) inside(t testing.TB, host, port string) *testClient {
 	t.Helper()
 	c := w.tunnel(t, host, port)
 	return &testClient{c, bufio.NewReader(c), t}
@@ -128,7 +128,7 @@ func closeOf(open record.Record) func(record.Record) bool {
 
 func TestARequestInATunnelIsDecided(t *testing.T) {
 	t.Parallel()
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		io.WriteString(rw, r.Method+" "+r.Host+" "+r.RequestURI+" "+string(body))
@@ -162,7 +162,7 @@ func TestARequestInATunnelIsDecided(t *testing.T) {
 // TestAnotherHostInATunnelIsMisdirected names other servers in the Host field.
 func TestAnotherHostInATunnelIsMisdirected(t *testing.T) {
 	t.Parallel()
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { t.Errorf("%s %s went up", r.Host, r.RequestURI) }, nil)
 	for _, host := range []string{"evil.test", "other.test:" + o.port, "allowed.test", "allowed.test:1", "127.0.0.1:" + o.port, "allowed.test@evil.test:" + o.port, "bad host"} {
 		c := w.inside(t, "allowed.test", o.port)
@@ -176,7 +176,7 @@ func TestAnotherHostInATunnelIsMisdirected(t *testing.T) {
 }
 
 func TestHTTP2InATunnelIsDecided(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Trailer", "X-After")
 		rw.Header().Set("X-Egressd-Id", "forged")
@@ -208,7 +208,7 @@ func TestHTTP2InATunnelIsDecided(t *testing.T) {
 }
 
 // h2 is an HTTP/2 connection inside a tunnel.
-func (w *insideWorld) h2(t *testing.T, host, port string) *http2.ClientConn {
+func (w *inspectWorld) h2(t *testing.T, host, port string) *http2.ClientConn {
 	t.Helper()
 	c := w.tunnel(t, host, port, "h2", "http/1.1")
 	if p := c.ConnectionState().NegotiatedProtocol; p != "h2" {
@@ -243,7 +243,7 @@ func roundTrip(t *testing.T, cc *http2.ClientConn, method, url string, body io.R
 }
 
 func TestAnOpaqueTunnelStaysOpaque(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "hello") }, nil)
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established)
 	inner := tls.Client(c.Conn, &tls.Config{ServerName: "opaque.test", RootCAs: w.pki.Pool})

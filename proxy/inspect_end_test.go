@@ -35,7 +35,7 @@ func expiredAuthority(t *testing.T) (a *certs.Authority) {
 // TestAnAuthorityThatCannotSignIsNoFaultOfTheClient, nor of the upstream, which
 // is not even greeted.
 func TestAnAuthorityThatCannotSignIsNoFaultOfTheClient(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Authority = expiredAuthority(t) })
+	w := newInspectWorld(t, inspectPolicy, func(with *inspect.Inspection) { with.Authority = expiredAuthority(t) })
 	o := newOrigin(t, func(c net.Conn) {
 		if n, _ := c.Read(make([]byte, 1)); n > 0 {
 			t.Error("TLS with the upstream began")
@@ -86,7 +86,7 @@ func TestABodyThatEndsWithItsConnectionEndsOrderly(t *testing.T) {
 		"without a farewell": {func(c net.Conn) { c.(*tls.Conn).NetConn().Close() }, data},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			o := w.pki.rawOrigin(t, func(c net.Conn) {
 				http.ReadRequest(bufio.NewReader(c))
 				io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nto the end")
@@ -153,7 +153,7 @@ func serveOne(l net.Listener, serve func(net.Conn, string), config *tls.Config) 
 func TestRecordsNameTheAddressOfTheirConnection(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		const text = "version: 1\nallow: [{host: \"two.test:*\", methods: [GET]}]\nunsafe_allow: [\"127.0.0.1:*\", \"127.0.0.2:*\"]\n"
-		w := newInsideWorld(t, text, nil)
+		w := newInspectWorld(t, text, nil)
 		config := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, "two.test")}}
 		port := twoAddresses(t, sayAddressH1, config)
 		if overH2 {
@@ -213,7 +213,7 @@ func TestASilentUpstreamIsATimeout(t *testing.T) {
 		})
 		t.Run(name+" inside", func(t *testing.T) {
 			t.Parallel()
-			w := newLimitedWorld(t, insidePolicy, limits, nil)
+			w := newLimitedWorld(t, inspectPolicy, limits, nil)
 			o := w.pki.rawOrigin(t, serve)
 			c := w.inside(t, "allowed.test", o.port)
 			c.send(insideGet("allowed.test", o.port, "/public/x"))
@@ -270,7 +270,7 @@ func TestAWebSocketHasALifetime(t *testing.T) {
 }
 
 // outlives waits for the end of a client's WebSocket.
-func (w *insideWorld) outlives(t *testing.T, c *testClient) {
+func (w *inspectWorld) outlives(t *testing.T, c *testClient) {
 	t.Helper()
 	if status := c.head(); status != http.StatusSwitchingProtocols {
 		t.Fatalf("answered %d", status)
@@ -287,7 +287,7 @@ func (w *insideWorld) outlives(t *testing.T, c *testClient) {
 // TestHTTP10ClientsAreServed: some offer it by name and nothing else. Their
 // upstream is not offered it, when it is dialled again neither.
 func TestHTTP10ClientsAreServed(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		serveRequests(c, func(_ int, r *http.Request) bool {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 8\r\n\r\n"+r.Proto)
@@ -310,7 +310,7 @@ func TestHTTP10ClientsAreServed(t *testing.T) {
 
 // TestAFailedRedialIsToldOfTheRequest: the reply and the record have one id.
 func TestAFailedRedialIsToldOfTheRequest(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestAFailedRedialIsToldOfTheRequest(t *testing.T) {
 // TestATunnelIsCutWithItsRequest, and recorded as cut like it: over HTTP/1 the
 // two are one connection.
 func TestATunnelIsCutWithItsRequest(t *testing.T) {
-	w := newInsideWorld(t, bothPaths, nil)
+	w := newInspectWorld(t, bothPaths, nil)
 	o := newSlowOrigin(t, w, false)
 	begun(t, start(t, w.visitor(t, false, "allowed.test", o.port), "GET", o.url("allowed.test", "/goes"), nil))
 	w.obey(t, onePath)
@@ -349,7 +349,7 @@ func TestATunnelIsCutWithItsRequest(t *testing.T) {
 func TestAnInspectedTunnelHasALifetime(t *testing.T) {
 	t.Parallel()
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newLimitedWorld(t, insidePolicy, Limits{Lifetime: time.Second}, nil)
+		w := newLimitedWorld(t, inspectPolicy, Limits{Lifetime: time.Second}, nil)
 		o := newSlowOrigin(t, w, overH2)
 		config := &tls.Config{ServerName: "allowed.test", RootCAs: w.pool}
 		if overH2 {

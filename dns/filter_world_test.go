@@ -22,9 +22,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A door is a filter with all that is behind it: a gate, its log, a forwarder, and
+// A filterWorld is a filter with all that is behind it: a gate, its log, a forwarder, and
 // a name server that remembers what it was asked.
-type door struct {
+type filterWorld struct {
 	*Filter
 	gate     *egress.Gate
 	log      *audit.Log
@@ -85,7 +85,7 @@ func scripted(q *asked) {
 	}
 }
 
-func newDoor(t testing.TB, s setting) *door {
+func newFilterWorld(t testing.TB, s setting) *filterWorld {
 	t.Helper()
 	if s.policy == "" {
 		s.policy = onlyAllowed
@@ -93,7 +93,7 @@ func newDoor(t testing.TB, s setting) *door {
 	if s.script == nil {
 		s.script = scripted
 	}
-	d := &door{dir: filepath.Join(t.TempDir(), "audit"), up: startUpstream(t, s.script)}
+	d := &filterWorld{dir: filepath.Join(t.TempDir(), "audit"), up: startUpstream(t, s.script)}
 	var err error
 	if d.log, err = audit.Create(d.dir, audit.Options{}); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func newDoor(t testing.TB, s setting) *door {
 	return d
 }
 
-func (d *door) enforce(t testing.TB, text string) {
+func (d *filterWorld) enforce(t testing.TB, text string) {
 	t.Helper()
 	parsed, err := file.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *door) enforce(t testing.TB, text string) {
 	}
 }
 
-func (d *door) listen(t testing.TB, at string) {
+func (d *filterWorld) listen(t testing.TB, at string) {
 	t.Helper()
 	if at == "" {
 		at = "127.0.0.1"
@@ -160,7 +160,7 @@ func (d *door) listen(t testing.TB, at string) {
 	})
 }
 
-func (d *door) ask(t testing.TB, network string, q *dns.Msg) *dns.Msg {
+func (d *filterWorld) ask(t testing.TB, network string, q *dns.Msg) *dns.Msg {
 	t.Helper()
 	to := d.udp
 	if network == "tcp" {
@@ -175,7 +175,7 @@ func (d *door) ask(t testing.TB, network string, q *dns.Msg) *dns.Msg {
 }
 
 // records returns the records of questions and of what was none.
-func (d *door) records(t testing.TB) (found []record.Record) {
+func (d *filterWorld) records(t testing.TB) (found []record.Record) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(d.dir, "00000001.log"))
 	if err != nil {

@@ -86,7 +86,7 @@ func TestABadUpstreamIsExplained(t *testing.T) {
 	for name, tt := range badUpstreams(t, shared) {
 		t.Run(name, func(t *testing.T) {
 			eachVersion(t, func(t *testing.T, overH2 bool) {
-				w := newInsideWorld(t, insidePolicy, func(with *inspect.Inspection) { with.Roots = shared.Pool }) // its own: ports come again
+				w := newInspectWorld(t, inspectPolicy, func(with *inspect.Inspection) { with.Roots = shared.Pool }) // its own: ports come again
 				w.pki = shared
 				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went up", r.RequestURI) }, tt.change)
 				protos := []string{"http/1.1"}
@@ -123,7 +123,7 @@ func portOf(r record.Record) string {
 func TestAnOptionalClientCertificateIsNotMissed(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		eachVersion(t, func(t *testing.T, overH2 bool) {
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, func(c *tls.Config) {
 				c.ClientAuth, c.MinVersion, c.MaxVersion = tls.RequestClientCert, version, version
 			})
@@ -152,7 +152,7 @@ func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
 			if name == "hangs" {
 				limits.Hello = time.Second
 			}
-			w := newLimitedWorld(t, insidePolicy, limits, nil)
+			w := newLimitedWorld(t, inspectPolicy, limits, nil)
 			o := newOrigin(t, tt.serve)
 			c := w.inside(t, "allowed.test", o.port)
 			c.send(insideGet("allowed.test", o.port, "/public/x"))
@@ -182,7 +182,7 @@ func TestAClientThatRefusesOurCertificate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInsideWorld(t, insidePolicy, nil)
+			w := newInspectWorld(t, inspectPolicy, nil)
 			o := w.pki.secureOrigin(t, false, func(http.ResponseWriter, *http.Request) { t.Error("a request went up") }, nil)
 			c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
 			if leave(c) == nil {
@@ -200,7 +200,7 @@ func TestAClientThatRefusesOurCertificate(t *testing.T) {
 
 // TestALPNIsMirrored: what both ends can speak is spoken, and nothing else.
 func TestALPNIsMirrored(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	handle := func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.Proto) }
 	new, old := w.pki.secureOrigin(t, true, handle, nil), w.pki.secureOrigin(t, false, handle, nil)
 	for _, tt := range []struct {
@@ -230,7 +230,7 @@ func TestALPNIsMirrored(t *testing.T) {
 // TestNoProtocolInCommon: a client with unknown protocols only cannot be
 // served, and that is no matter of trust.
 func TestNoProtocolInCommon(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(http.ResponseWriter, *http.Request) { t.Error("a request went up") }, nil)
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
 	err := tls.Client(c.Conn, &tls.Config{ServerName: "allowed.test", RootCAs: w.pool, NextProtos: []string{"spdy/3", "foo"}}).Handshake()
@@ -246,7 +246,7 @@ func TestNoProtocolInCommon(t *testing.T) {
 
 // TestALeafIsForTheHost that was asked for.
 func TestALeafIsForTheHost(t *testing.T) {
-	w := newInsideWorld(t, insidePolicy, nil)
+	w := newInspectWorld(t, inspectPolicy, nil)
 	o := w.pki.secureOrigin(t, false, func(http.ResponseWriter, *http.Request) {}, nil)
 	leaf := w.tunnel(t, "allowed.test", o.port).ConnectionState().PeerCertificates[0]
 	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != "allowed.test" || bytes.Equal(leaf.Raw, w.pki.Certificate.Raw) {

@@ -61,7 +61,7 @@ const slowPart = 700 << 10
 // upstream takes it.
 func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInsideWorld(t, canaryPolicy, nil)
+		w := newInspectWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		w.shared.BodyMemory.SetMost(2*slowPart + slowPart/2)
 		begun, read := make(chan struct{}), make(chan struct{})
@@ -111,7 +111,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 
 // TestWhatNobodyWaitsForIsNotHeld: a client resets its stream, whose body waits.
 func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
-	w := newInsideWorld(t, canaryPolicy, nil)
+	w := newInspectWorld(t, canaryPolicy, nil)
 	guarded(t, w)
 	begun := make(chan struct{})
 	o, _ := w.pki.slowOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) {
