@@ -151,8 +151,6 @@ func (s *Server) isHost(addr netip.Addr) bool {
 	return s.Host != nil && (addr.IsUnspecified() || slices.ContainsFunc(s.Host(), func(own netip.Addr) bool { return own.Unmap().WithZone("") == addr }))
 }
 
-func web(port uint16) bool { return port == 443 || port == 80 }
-
 // foresee lets a connection to an address that a rule names begin at once, since
 // its server may have to speak first; others have to show a name.
 func (k *capture) foresee() {

@@ -180,6 +180,17 @@ func (c *conn) connect(req *http1.Request, head, rest []byte) {
 	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
+// A connectReplier answers a CONNECT.
+type connectReplier struct{ reader forward.Reader }
+
+func (connectReplier) via() policy.Via { return policy.ViaConnect }
+
+func (connectReplier) established() []byte {
+	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+}
+
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.reader) }
+
 // ask has the gate decide: at once where it can, else on a goroutine.
 func (c *conn) ask(r policy.Request) {
 	gate, peer, loop := c.server.Gate, c.peer, c.loop
@@ -290,6 +301,14 @@ func (c *conn) carry(upstream int) {
 	if c.durable {
 		c.tunnel.Start()
 	}
+}
+
+// keeper is who a tunnel of c belongs to.
+func (c *conn) keeper() relay.Keeper {
+	if c.tlsClient != nil {
+		return &tlsTunnelKeeper{c, c.tlsClient}
+	}
+	return c
 }
 
 // changedSoon is changed for any goroutine.

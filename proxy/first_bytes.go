@@ -109,6 +109,8 @@ func detect(first []byte, port uint16) sniff.Protocol {
 	}
 }
 
+func web(port uint16) bool { return port == 443 || port == 80 }
+
 func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	c := f.conn
 	if f.hello == nil {

@@ -122,17 +122,6 @@ func (r *replies) showPage(refusal *egress.Refusal) bool {
 	return true
 }
 
-// A connectReplier answers a CONNECT.
-type connectReplier struct{ reader forward.Reader }
-
-func (connectReplier) via() policy.Via { return policy.ViaConnect }
-
-func (connectReplier) established() []byte {
-	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
-}
-
-func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.reader) }
-
 // farewell sends the last answer and closes. Where the client may have sent
 // bytes that nobody reads, it waits a moment for the client to close: a reset
 // could otherwise overtake the answer. For that moment it stays admitted. A connection

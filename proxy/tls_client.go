@@ -83,14 +83,6 @@ func (k *tlsTunnelKeeper) Ended(e relay.End) {
 	k.conn.Ended(e)
 }
 
-// keeper is who a tunnel of c belongs to.
-func (c *conn) keeper() relay.Keeper {
-	if c.tlsClient != nil {
-		return &tlsTunnelKeeper{c, c.tlsClient}
-	}
-	return c
-}
-
 // joinLoop hands the inside of f to a loop, as the connection of p.
 func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
