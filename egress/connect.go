@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"syscall"
 
@@ -11,193 +12,160 @@ import (
 // Connect is Dial for an event loop. It does not block, and calls done on the loop with a descriptor, which the caller then
 // owns, or with a [*Refusal]. cancel is never nil, and ends the attempt without a call of done. Call it on the
 // loop.
+//
+// The loop itself connects to a single address. Several addresses are left to the race of Dial.
 func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
-	c := &connecting{flow: f, loop: loop, done: done, to: f.decided()}
-	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.end(nil, syscall.ETIMEDOUT) })
-	c.next()
+	to := f.decided()
+	if len(to) != 1 {
+		return f.dialBeside(loop, done)
+	}
+	c := &connecting{flow: f, loop: loop, done: done, to: to[0], fd: -1}
+	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.fail(f.dialError(syscall.ETIMEDOUT)) })
+	c.begin()
 	return c.cancel
 }
 
-// connecting is the race of one flow's addresses on an event loop.
+// dialBeside is Connect by a goroutine.
+func (f *Flow) dialBeside(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
+	ctx, giveUp := context.WithCancel(context.Background())
+	over := false // on the loop
+	f.gate.tasks.start(func() {
+		defer giveUp()
+		fd := -1
+		conn, err := f.dial(ctx)
+		if err == nil {
+			if fd, err = relay.Duplicate(conn); err != nil {
+				err = f.dialError(err)
+			}
+			conn.Close() // the descriptor stays
+		}
+		landed := loop.Post(func() {
+			switch {
+			case over && fd >= 0:
+				loop.CloseFD(fd)
+			case !over && err == nil:
+				f.arrived(endpointOf(conn.RemoteAddr().(*net.TCPAddr).AddrPort()))
+				fallthrough
+			case !over:
+				done(fd, err)
+			}
+		})
+		if !landed && fd >= 0 {
+			syscall.Close(fd)
+		}
+	})
+	return func() {
+		over = true
+		giveUp()
+	}
+}
+
+// arrived notes where a connection leads that the flow does not hold.
+func (f *Flow) arrived(at endpoint) {
+	f.mu.Lock()
+	f.dialled = at
+	f.mu.Unlock()
+	f.connected()
+}
+
+// connecting is one attempt to connect, on an event loop.
 type connecting struct {
 	flow    *Flow
 	loop    *relay.Loop
 	done    func(int, error)
-	to      []netip.AddrPort // not tried yet
-	open    []*attempt
+	to      netip.AddrPort
+	fd      int // -1: none
 	timeout *relay.Timer
-	start   *relay.Timer
-	last    error
-	looking bool // whether the policy in force lets the flow go on, on a goroutine
 	over    bool
 }
 
-type attempt struct {
-	race *connecting
-	fd   int
-	to   netip.AddrPort
-}
-
-// next tries one more address, and has the one after it tried a little later.
-func (c *connecting) next() {
-	c.loop.Stop(c.start)
-	c.start = nil
-	for !c.over && len(c.to) > 0 {
-		if !c.mayGoOn() {
-			return
-		}
-		to := c.to[0]
-		c.to = c.to[1:]
-		a, err := c.begin(to)
-		if err != nil {
-			c.last = err
-			continue
-		}
-		if c.open = append(c.open, a); len(c.open) > attemptsMost {
-			relay.Reset(c.open[0].fd)
-			c.loop.CloseFD(c.open[0].fd)
-			c.open = c.open[1:]
-		}
-		if len(c.to) > 0 {
-			c.start = c.loop.After(attemptDelay, c.next)
-		}
+// begin connects, unless the policy in force refuses it by now. If the policy takes its time, begin is called again
+// when the answer is known.
+func (c *connecting) begin() {
+	if c.over {
 		return
-	}
-	if !c.over && len(c.open) == 0 {
-		c.end(nil, c.last)
-	}
-}
-
-// mayGoOn reports whether the policy in force lets the flow go on. Where that takes time,
-// next is called again when it is known.
-func (c *connecting) mayGoOn() bool {
-	if c.looking {
-		return false
 	}
 	refusal, wait := c.flow.currentNow()
 	switch {
 	case wait:
-		c.looking = true
 		c.flow.gate.tasks.start(func() {
-			c.flow.current(context.Background()) // next asks what came of it
-			c.loop.Post(func() {
-				c.looking = false
-				c.next()
-			})
+			c.flow.current(context.Background()) // begin asks for the outcome
+			c.loop.Post(c.begin)
 		})
 	case refusal != nil:
-		c.refuse(refusal)
+		c.fail(refusal)
+	default:
+		if err := c.connect(); err != nil {
+			c.fail(c.flow.dialError(err))
+		}
 	}
-	return !wait && refusal == nil
 }
 
-// refuse is end where nothing may be dialled any more.
-func (c *connecting) refuse(refusal *Refusal) {
-	c.clear(nil)
-	c.done(-1, refusal)
-}
-
-func (c *connecting) begin(to netip.AddrPort) (*attempt, error) {
-	family, sa := sockaddr(to)
+func (c *connecting) connect() error {
+	family, sa := sockaddr(c.to)
 	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a := &attempt{race: c, fd: fd, to: to}
-	if err := a.connect(sa); err != nil {
-		c.loop.CloseFD(fd)
-		return nil, err
-	}
-	return a, nil
-}
-
-func (a *attempt) connect(sa syscall.Sockaddr) error {
-	syscall.SetsockoptInt(a.fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
-	if !a.race.flow.leadsTo(a.to) {
+	c.fd = fd
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
+	if !c.flow.leadsTo(c.to) {
 		return errNotJudged
 	}
-	if refusal, wait := a.race.flow.currentNow(); refusal != nil || wait { // next has asked, too, and waited
+	if refusal, wait := c.flow.currentNow(); refusal != nil || wait { // begin has asked, too, and waited
 		return errRefused
 	}
-	if err := a.race.flow.mayConnect(a.to); err != nil {
+	if err := c.flow.mayConnect(c.to); err != nil {
 		return err
 	}
-	if err := syscall.Connect(a.fd, sa); err != nil && err != syscall.EINPROGRESS {
+	if err := syscall.Connect(fd, sa); err != nil && err != syscall.EINPROGRESS {
 		return err
 	}
-	return a.race.loop.Watch(a.fd, a)
+	return c.loop.Watch(fd, c)
 }
 
-// Ready is told when the connection stands or has failed.
-func (a *attempt) Ready(e relay.Events) {
+// Ready is called when the connection stands or has failed.
+func (c *connecting) Ready(e relay.Events) {
 	if !e.Writable() {
 		return
 	}
 	if e.Broken() {
-		if err := a.why(); err != nil {
-			a.race.failed(a, err)
+		if err := c.why(); err != nil {
+			c.fail(c.flow.dialError(err))
 			return
 		}
 	}
-	a.race.end(a, nil)
+	c.over = true
+	c.loop.Stop(c.timeout)
+	c.flow.arrived(endpointOf(c.to))
+	c.done(c.fd, nil)
 }
 
-// why returns the error of an attempt after an event, or nil if it is connected.
-func (a *attempt) why() error {
-	code, err := syscall.GetsockoptInt(a.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
+// why returns the error of the attempt after an event, or nil if it is connected.
+func (c *connecting) why() error {
+	code, err := syscall.GetsockoptInt(c.fd, syscall.SOL_SOCKET, syscall.SO_ERROR)
 	if err == nil && code != 0 {
 		err = syscall.Errno(code)
 	}
 	return err
 }
 
-func (c *connecting) failed(a *attempt, err error) {
-	c.loop.CloseFD(a.fd)
-	c.last = err
-	for i, other := range c.open {
-		if other == a {
-			c.open = append(c.open[:i], c.open[i+1:]...)
-			break
-		}
-	}
-	c.next()
-}
-
-// end closes what lost the race and tells the caller.
-func (c *connecting) end(won *attempt, err error) {
-	if c.over {
-		return
-	}
-	c.clear(won)
-	if won == nil {
-		c.done(-1, c.flow.dialError(err))
-		return
-	}
-	c.flow.mu.Lock()
-	c.flow.dialled = endpointOf(won.to)
-	c.flow.mu.Unlock()
-	c.flow.connected()
-	c.done(won.fd, nil)
+// fail ends the attempt with a refusal, and tells the caller.
+func (c *connecting) fail(refusal *Refusal) {
+	c.cancel()
+	c.done(-1, refusal)
 }
 
 func (c *connecting) cancel() {
-	if !c.over {
-		c.clear(nil)
+	if c.over {
+		return
 	}
-}
-
-// clear ends the race and closes everything but won, to which nothing was said.
-func (c *connecting) clear(won *attempt) {
 	c.over = true
 	c.loop.Stop(c.timeout)
-	c.loop.Stop(c.start)
-	for _, a := range c.open {
-		if a != won {
-			relay.Reset(a.fd)
-			c.loop.CloseFD(a.fd)
-		}
+	if c.fd >= 0 {
+		relay.Reset(c.fd)
+		c.loop.CloseFD(c.fd)
 	}
-	c.open = nil
 }
 
 func sockaddr(to netip.AddrPort) (family int, sa syscall.Sockaddr) {

@@ -1,90 +1,132 @@
 package egress
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
-	"syscall"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
 
-// silence returns a port at which no address of loopback answers: as many wait there as may.
-func silence(t *testing.T) uint16 {
-	t.Helper()
-	l, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+// TestFewAddressesAreTriedAtATime has a name of twelve addresses that answer nothing.
+func TestFewAddressesAreTriedAtATime(t *testing.T) {
+	f := openedFlow(t)
+	var all []netip.AddrPort
+	for i := byte(1); i <= 12; i++ {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, i}), 1))
 	}
-	t.Cleanup(func() { syscall.Close(l) })
-	if err := syscall.Bind(l, &syscall.SockaddrInet4{}); err != nil {
-		t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		var tried, open, most atomic.Int32
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := f.race(ctx, all, func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			tried.Add(1)
+			most.Store(max(most.Load(), open.Add(1)))
+			defer open.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if tried.Load() != 12 || most.Load() > attemptsMost+1 { // the new one begins before the oldest is given up
+			t.Errorf("%d addresses were tried, %d at a time", tried.Load(), most.Load())
+		}
+	})
+}
+
+// TestALoopHasTheAddressThatAnswers opens flows to a name with one address at which nothing listens, and to one with
+// another address where something does.
+func TestALoopHasTheAddressThatAnswers(t *testing.T) {
+	port := origin(t)
+	loop := runningLoop(t)
+	for says, row := range map[string]struct {
+		addrs []string
+		want  policy.Class // "": it connects
+	}{
+		"one address":           {[]string{"127.0.0.1"}, ""},
+		"the second of two":     {[]string{"127.0.0.9", "127.0.0.1"}, ""},
+		"one where nothing is":  {[]string{"127.0.0.9"}, policy.NetworkRefused},
+		"two where nothing is":  {[]string{"127.0.0.9", "127.0.0.8"}, policy.NetworkRefused},
+		"none is not connected": {nil, policy.NetworkUnreachable},
+	} {
+		f := openedFlow(t)
+		to := policy.Destination{Host: "two.test", Port: netip.MustParseAddrPort("127.0.0.1:" + port).Port()}
+		for _, a := range row.addrs {
+			to.Addrs = append(to.Addrs, netip.MustParseAddr(a))
+		}
+		f.request.Destination = to
+		came := make(chan error, 1)
+		loop.Post(func() {
+			f.Connect(loop, func(fd int, err error) {
+				if err == nil {
+					loop.CloseFD(fd)
+				}
+				came <- err
+			})
+		})
+		var refusal *Refusal
+		if err := <-came; row.want == "" && err != nil || row.want != "" && (!errors.As(err, &refusal) || refusal.Decision.Class != row.want) {
+			t.Errorf("%s: %v", says, err)
+		}
+		if at := f.dialled.addrPort(); row.want == "" && at != netip.MustParseAddrPort("127.0.0.1:"+port) {
+			t.Errorf("%s: connected to %v", says, at)
+		}
 	}
-	if err := syscall.Listen(l, 0); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := at.(*syscall.SockaddrInet4).Port
-	for range 2 {
-		c, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+}
+
+// TestACancelledConnectSaysNothing, whichever way it connects, and leaves no connection.
+func TestACancelledConnectSaysNothing(t *testing.T) {
+	loop := runningLoop(t)
+	for _, addrs := range [][]netip.Addr{{netip.MustParseAddr("127.0.0.1")}, {netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("127.0.0.1")}} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { syscall.Close(c) })
-		if err := syscall.Connect(c, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != syscall.EINPROGRESS {
-			t.Fatal(err)
-		}
+		defer l.Close()
+		f := openedFlow(t)
+		f.request.Destination = policy.Destination{Host: "two.test", Port: l.Addr().(*net.TCPAddr).AddrPort().Port(), Addrs: addrs}
+		loop.Post(func() {
+			f.Connect(loop, func(int, error) { t.Errorf("%v: it was called", addrs) })()
+		})
+		f.gate.tasks.wait()
+		settled := make(chan struct{})
+		loop.Post(func() { close(settled) })
+		<-settled
 	}
-	return uint16(port)
 }
 
-// TestFewAddressesAreTriedAtATime has a name of twelve addresses that answer nothing.
-func TestFewAddressesAreTriedAtATime(t *testing.T) {
+func openedFlow(t *testing.T) *Flow {
+	t.Helper()
 	w := newWorld(t, policy.New(opinion(allow)))
 	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close(End{})
-	var all []netip.AddrPort
-	for i, port := byte(1), silence(t); i <= 12; i++ {
-		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, i}), port))
-	}
-	f.request.Destination = policy.Destination{Host: "dead.test", Port: all[0].Port()}
-	for _, a := range all {
-		f.request.Destination.Addrs = append(f.request.Destination.Addrs, a.Addr())
-	}
+	t.Cleanup(func() { f.Close(End{}) })
+	return f
+}
+
+func runningLoop(t *testing.T) *relay.Loop {
+	t.Helper()
 	loop, err := relay.NewLoop()
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, done := map[int]bool{}, make(chan struct{})
-	loop.Post(func() {
-		defer close(done)
-		c := &connecting{flow: f, loop: loop, to: all}
-		for len(c.to) > 0 {
-			c.next()
-			for _, a := range c.open {
-				seen[a.fd] = true
-			}
-			if len(c.open) > attemptsMost {
-				t.Errorf("%d addresses are tried at a time", len(c.open))
-			}
-		}
-		if c.over || len(c.open) == 0 {
-			t.Error("nothing is tried any more")
-		}
-		c.clear(nil)
+	ended := make(chan error)
+	go func() { ended <- loop.Run() }()
+	t.Cleanup(func() {
 		loop.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
-	if err := loop.Run(); err != nil {
-		t.Error(err)
-	}
-	<-done
-	if len(seen) > attemptsMost+1 { // the one that is new is there before the oldest goes
-		t.Errorf("%d descriptors were open", len(seen))
-	}
+	return loop
 }

@@ -25,26 +25,36 @@ var (
 	errNotJudged = errors.New("the address was not decided")
 	errRefused   = errors.New("the policy in force refuses it")
 	errPorts     = errors.New("too many connections to it were begun")
+	errNoAddress = errors.New("there is no address")
 )
 
 // Dial connects to one of the flow's decided addresses and to nothing else.
 // The error is always a [*Refusal]. The flow closes the connection when it is
 // closed or cut.
 func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
-	if refusal := f.current(ctx); refusal != nil {
-		return nil, refusal
-	}
-	ctx, cancel := f.gate.patience(ctx)
-	defer cancel()
-	conn, err := f.race(ctx, f.decided())
+	conn, err := f.dial(ctx)
 	if err != nil {
-		return nil, f.dialError(err)
+		return nil, err
 	}
 	if !f.hold(conn) {
 		conn.Close()
 		return nil, f.dialError(errRefused)
 	}
 	f.connected()
+	return conn, nil
+}
+
+// dial is Dial for a caller who holds the connection.
+func (f *Flow) dial(ctx context.Context) (net.Conn, error) {
+	if refusal := f.current(ctx); refusal != nil {
+		return nil, refusal
+	}
+	ctx, cancel := f.gate.patience(ctx)
+	defer cancel()
+	conn, err := f.race(ctx, f.decided(), f.dialOne)
+	if err != nil {
+		return nil, f.dialError(err)
+	}
 	return conn, nil
 }
 
@@ -96,23 +106,26 @@ func (f *Flow) leadsTo(to netip.AddrPort) bool {
 
 // race tries the addresses one after the other, each with a head start, and
 // returns the first connection.
-func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) {
+func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
 	if len(to) == 1 {
-		return f.dialOne(ctx, to[0])
+		return dial(ctx, to[0])
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan dialled)
 	giveUp := make([]context.CancelFunc, 0, len(to)) // by attempt
 	started, ended := 0, 0
-	var last error
+	last := errNoAddress
 	for ended < len(to) {
 		if started < len(to) {
 			its, cancel := context.WithCancel(ctx)
 			defer cancel()
 			giveUp = append(giveUp, cancel)
 			next := to[started]
-			f.gate.tasks.start(func() { f.attempt(its, next, results) })
+			f.gate.tasks.start(func() {
+				conn, err := dial(its, next)
+				results <- dialled{conn, err}
+			})
 			if started >= attemptsMost {
 				giveUp[started-attemptsMost]()
 			}
@@ -137,11 +150,6 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort) (net.Conn, error) 
 type dialled struct {
 	conn net.Conn
 	err  error
-}
-
-func (f *Flow) attempt(ctx context.Context, to netip.AddrPort, results chan<- dialled) {
-	conn, err := f.dialOne(ctx, to)
-	results <- dialled{conn, err}
 }
 
 // closeLater closes the connections of attempts that came second.

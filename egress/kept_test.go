@@ -103,8 +103,7 @@ func TestTheLastLookIsRightBeforeTheKernel(t *testing.T) {
 	to := netip.MustParseAddrPort(nowhere)
 	begin := map[string]func() error{
 		"a loop": func() error {
-			_, err := (&connecting{flow: f, loop: loop}).begin(to)
-			return err
+			return (&connecting{flow: f, loop: loop, to: to}).connect()
 		},
 		"a dial": func() error {
 			_, err := f.dialOne(t.Context(), to)

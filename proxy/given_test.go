@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/relay"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +24,7 @@ func TestAGivenListenerThatBlocksIsNobodyElsesTrouble(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := duplicate(l)
+	theirs, err := relay.Duplicate(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := duplicate(l)
+	theirs, err := relay.Duplicate(l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/internal/relay"
 )
 
 // A listener that stays open in Go wakes a thread of the runtime for each connection.
@@ -38,7 +40,7 @@ func TestWhatIsAcceptedSendsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	at, err := duplicate(l)
+	at, err := relay.Duplicate(l)
 	if err != nil {
 		t.Fatal(err)
 	}

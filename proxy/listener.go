@@ -180,7 +180,7 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 		return
 	}
 	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
-	fd, err := duplicate(c)
+	fd, err := relay.Duplicate(c)
 	if err != nil {
 		in.refuseOne(from, "egressd had no descriptor for the connection: "+err.Error())
 		return

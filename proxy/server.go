@@ -91,7 +91,7 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	var left atomic.Int32
 	all := make([]*listener, 0, len(s.loops))
 	for _, loop := range s.loops {
-		fd, err := duplicate(l)
+		fd, err := relay.Duplicate(l)
 		if err != nil {
 			closeAll(all)
 			return fmt.Errorf("listener %s: %w", name, err)

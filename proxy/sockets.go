@@ -20,29 +20,6 @@ func (s *Server) loopCount() int {
 	return runtime.GOMAXPROCS(0) / 2
 }
 
-// duplicate returns a descriptor of its own for what c stands for.
-func duplicate(c any) (int, error) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return -1, errors.New("not a socket of the system")
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	fd, dupErr := -1, error(nil)
-	err = raw.Control(func(p uintptr) {
-		const dupCloexec = 1030 // F_DUPFD_CLOEXEC
-		n, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, p, dupCloexec, 0)
-		if errno != 0 {
-			dupErr = errno
-			return
-		}
-		fd = int(n)
-	})
-	return fd, errors.Join(err, dupErr)
-}
-
 // leaveToLoops closes l where the loops' duplicates are all that is needed of it. The
 // runtime watches every listener that is open in Go, and would wake a thread for each
 // connection that arrives, to find nobody who waits for it. That of a unix socket stays:

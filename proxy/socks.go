@@ -189,7 +189,7 @@ func buffered(r io.Reader) []byte {
 func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
 	rest = append(rest, v.First...)
 	v.First = nil
-	fd, err := duplicate(v.Conn)
+	fd, err := relay.Duplicate(v.Conn)
 	if err != nil {
 		flow.Close(egress.End{Outcome: "reset"})
 		return err

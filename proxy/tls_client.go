@@ -119,7 +119,7 @@ func (f *tlsClient) setInner(fd int) error {
 	if !ok {
 		return errors.Join(errors.New("a socket pair is not one of unix sockets"), c.Close())
 	}
-	if f.innerFD, err = duplicate(inner); err != nil {
+	if f.innerFD, err = relay.Duplicate(inner); err != nil {
 		return errors.Join(err, inner.Close())
 	}
 	f.inner = inner

@@ -134,7 +134,7 @@ func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 	var left atomic.Int32
 	all := make([]*listener, 0, 2)
 	for _, loop := range w.loops {
-		fd, err := duplicate(l)
+		fd, err := relay.Duplicate(l)
 		if err != nil {
 			t.Fatal(err)
 		}

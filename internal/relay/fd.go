@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"syscall"
 	"unsafe"
 )
@@ -160,4 +161,27 @@ func (l *Loop) giveBack(p *pipe) {
 func (p *pipe) close() {
 	closeFD(p.r)
 	closeFD(p.w)
+}
+
+// Duplicate returns a descriptor of its own for what c stands for.
+func Duplicate(c any) (int, error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return -1, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(p uintptr) {
+		const dupCloexec = 1030 // F_DUPFD_CLOEXEC
+		n, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, p, dupCloexec, 0)
+		if errno != 0 {
+			dupErr = errno
+			return
+		}
+		fd = int(n)
+	})
+	return fd, errors.Join(err, dupErr)
 }
