@@ -35,9 +35,11 @@ type Flow struct {
 	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
-	summed   bool // its id is that of a record that may name something else
 	tunnel   contents
 }
+
+// inSum is the seq of a denial that has no record of its own: its id is that of a record that may name something else.
+const inSum = -1
 
 // contents says who reads what a tunnel carries. Narrow decides it once; a later policy can only cut the flow.
 type contents uint8

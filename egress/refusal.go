@@ -53,7 +53,7 @@ var unavailable = policy.Decision{
 
 func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
-	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, Summed: f.summed}
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, Summed: f.seq == inSum}
 	if f.request.HTTP != nil {
 		r.Method = f.request.HTTP.Method
 	}

@@ -172,7 +172,7 @@ func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (k
 	k.more++
 	if by != byKind {
 		k.names.add(f.named(), k.more)
-		f.summed = true
+		f.seq = inSum
 	}
 	return "", k.id, false, true
 }

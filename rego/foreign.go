@@ -190,7 +190,7 @@ func (e *Evaluator) addressesOf(r *policy.Request) ([]netip.Addr, error) {
 
 // askAbout evaluates the policy for one address. An undefined answer does not allow.
 func (e *Evaluator) askAbout(ctx context.Context, r *policy.Request, addr netip.Addr, cancel topdown.Cancel) (a answer, err error) {
-	if e.reads&readsQuery == 0 && r.HTTP.Query != "" { // which may be one that cannot be parsed
+	if e.reads&(readsQuery|readsHeaders) == 0 && r.HTTP.Query != "" { // which may be one that cannot be parsed; :path has it too
 		unasked, head := *r, *r.HTTP
 		head.Query = ""
 		unasked.HTTP = &head
