@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/internal/version"
 	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/sink"
@@ -95,6 +97,7 @@ type Tailoring struct {
 	Unread       bool                       // the files are not read again
 	Placeholders names.Range                // of addresses that stand for names
 	Tally        *egress.Tally              // counts what passes; may be nil
+	OneRun       bool                       // the daemon serves one egressd run, so a policy change takes effect in the next
 
 	AcceptDamage bool                 // begin a new log in the place of one that does not hold together
 	Log          func(*audit.Options) // changes how the log is written; may be nil
@@ -146,11 +149,11 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
-	return d, d.build()
+	return d, d.build(path)
 }
 
 // build opens the log and puts the gate and the server together.
-func (d *Daemon) build() error {
+func (d *Daemon) build(path string) error {
 	if err := d.openLog(); err != nil {
 		return err
 	}
@@ -159,6 +162,7 @@ func (d *Daemon) build() error {
 		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
+		FixFlags:    d.fixFlags(path),
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
@@ -168,6 +172,21 @@ func (d *Daemon) build() error {
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	return nil
+}
+
+// fixFlags returns the flags that the printed command for a denied host needs: --save if no running
+// daemon can take a temporary rule, and --config if the policy file at path was named.
+func (d *Daemon) fixFlags(path string) (flags string) {
+	if d.tailor.OneRun || d.Config.File.Listen.Admin == "" {
+		flags = " --save"
+	}
+	if path == "" {
+		return flags
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	return flags + " --config " + shell.Word(path)
 }
 
 // openLog opens the log, or makes it where there is none.

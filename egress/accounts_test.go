@@ -94,7 +94,7 @@ func TestATallyIsBounded(t *testing.T) {
 	for i := range 2 * talliedMost {
 		host := fmt.Sprintf("h%d.test", i)
 		tally.ended(&Flow{request: &policy.Request{Destination: policy.Destination{Host: host}}, decision: undecided}, End{})
-		tally.deny(host, 1)
+		tally.deny(DeniedHost{Host: host, Times: 1})
 	}
 	c := tally.Counts()
 	if len(tally.hosts) != talliedMost || c.Requests != 2*talliedMost || len(c.Denied) != talliedMost+1 {

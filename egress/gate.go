@@ -59,6 +59,9 @@ type Config struct {
 	Placeholders names.Range
 	// BindAnswers has the gate bind the addresses of answers to their names, for [Names.OfAnswer].
 	BindAnswers bool
+	// FixFlags are the flags, each after a space, with which "egressd allow HOST --from ID"
+	// changes this gate's policy. Refusals show them.
+	FixFlags string
 	// Questions bound what one sandbox may ask by [Names.Inquire].
 	Questions names.Limits
 	// Tally counts what is recorded; nil: nobody wants to know.

@@ -17,6 +17,7 @@ type Refusal struct {
 	Destination policy.Destination // zero where none could be parsed
 	Method      string             // of an HTTP request that was seen
 	Hint        string             // a sentence for the client: what to do instead; constant text
+	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
 	Summed      bool // the record with ID may name another destination: this one is in a sum
 
@@ -26,6 +27,22 @@ type Refusal struct {
 // Unwrap returns what the resolver said, where a name server is to say it on, or
 // nil. It is not for the text of a reply.
 func (r *Refusal) Unwrap() error { return r.cause }
+
+// Fix returns the command that allows the destination of a request that no rule mentions. It returns ""
+// for every other refusal, and for a name that looks like data: people paste such commands unread.
+func (r *Refusal) Fix() string {
+	if r.Decision.Class != policy.DefaultDeny || r.Decision.Layer == policy.PerSandbox || policy.LooksLikeData(r.Destination.Host) {
+		return ""
+	}
+	host := r.Destination.Host
+	if port := r.Destination.Port; port != 443 && port != 80 && port != 0 {
+		host = r.Destination.String()
+	}
+	if !r.Summed { // --from takes only the destination of the record
+		host += " --from " + r.ID.String()
+	}
+	return "egressd allow " + host + r.FixFlags
+}
 
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)
@@ -53,7 +70,7 @@ var unavailable = policy.Decision{
 
 func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
-	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, Summed: f.seq == inSum}
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == inSum}
 	if f.request.HTTP != nil {
 		r.Method = f.request.HTTP.Method
 	}

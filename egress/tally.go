@@ -17,7 +17,7 @@ type Tally struct {
 	mu     sync.Mutex // guards what follows
 	counts Counts
 	hosts  map[string]struct{}
-	denied map[string]int // connections and requests, 0 where a name was only asked for
+	denied map[string]*DeniedHost // by host
 }
 
 // Counts is what a [Tally] says.
@@ -29,11 +29,17 @@ type Counts struct {
 	Learned  int // of the requests, those that passed because of [policy.LearnRule]
 }
 
-// A DeniedHost is a host and how often it was denied; that its name was only
-// asked for counts as once.
+// A DeniedHost is a host and how often it was denied. A DNS question counts only if no
+// connection followed it, and then once.
 type DeniedHost struct {
 	Host  string
 	Times int
+
+	// The other fields are those of the last denial.
+	Port   uint16 // 0 after a DNS question
+	Class  policy.Class
+	Reason string
+	Fix    string // [Refusal.Fix]
 }
 
 const talliedMost = 4096
@@ -48,7 +54,9 @@ func (t *Tally) Counts() Counts {
 	c := t.counts
 	c.Hosts = len(t.hosts)
 	for _, host := range slices.Sorted(maps.Keys(t.denied)) {
-		c.Denied = append(c.Denied, DeniedHost{host, max(1, t.denied[host])})
+		d := *t.denied[host]
+		d.Times = max(1, d.Times)
+		c.Denied = append(c.Denied, d)
 	}
 	slices.SortStableFunc(c.Denied, func(a, b DeniedHost) int { return cmp.Compare(b.Times, a.Times) })
 	return c
@@ -65,23 +73,41 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	host := f.gate.withoutCanary(f.request.Destination.Host)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies:
-		t.deny(host, 0)
+		t.deny(deniedHost(f, host, 0))
 	case r.kind == record.KindDNS:
 	case denies:
-		t.deny(cmp.Or(host, "malformed requests"), 1)
+		t.deny(deniedHost(f, cmp.Or(host, "malformed requests"), 1))
 	case r.kind == record.KindClose:
 		t.ended(f, r.end)
 	}
 }
 
-func (t *Tally) deny(host string, times int) {
+// deniedHost returns what a denial of f counts as: times is 0 for a DNS question.
+func deniedHost(f *Flow, host string, times int) DeniedHost {
+	d := DeniedHost{Host: host, Times: times, Class: f.decision.Class, Reason: f.decision.Reason, Fix: f.refusal(*f.decision).Fix()}
+	if times > 0 {
+		d.Port = f.request.Destination.Port
+	}
+	return d
+}
+
+// deny counts a denial.
+func (t *Tally) deny(d DeniedHost) {
 	if t.denied == nil {
-		t.denied = map[string]int{}
+		t.denied = map[string]*DeniedHost{}
 	}
-	if _, known := t.denied[host]; !known && len(t.denied) >= talliedMost {
-		host = otherHosts
+	known := t.denied[d.Host]
+	if known == nil && len(t.denied) >= talliedMost {
+		d = DeniedHost{Host: otherHosts, Times: d.Times}
+		known = t.denied[otherHosts]
 	}
-	t.denied[host] += times
+	switch {
+	case known == nil:
+		t.denied[d.Host] = &d
+	case d.Times > 0 || known.Times == 0:
+		d.Times += known.Times
+		*known = d
+	}
 }
 
 // ended counts a flow. One that others were opened in their place counts by

@@ -128,7 +128,11 @@ func Allowable(r *record.Record) string {
 	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) {
 		return ""
 	}
-	return RefusedHost(r)
+	host := RefusedHost(r)
+	if policy.LooksLikeData(host) {
+		return ""
+	}
+	return host
 }
 
 // interpreters run programs written by others, so that their own name says little. A version number may

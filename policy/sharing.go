@@ -97,3 +97,14 @@ func sharedDomains() []string {
 		"ngrok.io", "ngrok.app", "trycloudflare.com", "myqcloud.com", "aliyuncs.com", "backblazeb2.com",
 	}
 }
+
+// LooksLikeData reports whether a label of the name is so long and dense that it more likely carries data
+// than names a host: 32 hexadecimal digits or more, or 48 characters or more.
+func LooksLikeData(name string) bool {
+	for label := range strings.SplitSeq(name, ".") {
+		if len(label) >= 48 || len(label) >= 32 && strings.Trim(label, "0123456789abcdef") == "" {
+			return true
+		}
+	}
+	return false
+}

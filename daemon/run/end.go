@@ -78,12 +78,6 @@ func (r *runner) close() {
 // conclude prints the summary of the run, and returns its exit code.
 func (r *runner) conclude(code int, took time.Duration) int {
 	c := r.tally.Counts()
-	fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
-	switch {
-	case c.Learned > 0:
-		fmt.Fprintln(r.talk, "egressd: hint: egressd suggest --run last")
-	case len(c.Denied) > 0:
-		fmt.Fprintln(r.talk, "egressd: hint: egressd log --run last")
-	}
+	summarize(r.talk, c, took, "egressd log --run "+r.index.Run)
 	return r.exitCode(code, c)
 }

@@ -163,10 +163,7 @@ func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 		}
 		hint.Write(r.talk, err, next)
 	} else {
-		fmt.Fprintf(r.talk, "egressd: %s\n", summary(c, took))
-		if len(c.Denied) > 0 {
-			fmt.Fprintf(r.talk, "egressd: hint: egressd log sandbox:%s\n", r.name)
-		}
+		summarize(r.talk, c, took, "egressd log sandbox:"+r.name)
 	}
 	return r.exitCode(code, c), nil
 }

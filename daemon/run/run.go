@@ -170,7 +170,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true})
 	if errors.Is(err, errDaemonAnswers) {
 		return r.prepareBeside()
 	}

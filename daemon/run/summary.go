@@ -2,38 +2,100 @@ package run
 
 import (
 	"fmt"
-	"strings"
+	"io"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/policy"
 )
 
-// summary is what a run came to, in a line.
-func summary(c egress.Counts, took time.Duration) string {
-	text := fmt.Sprintf("%s, %s to %s, %s down, %s up.", quantity.Duration(took), quantity.Plural(c.Requests, "request"), quantity.Plural(c.Hosts, "host"), quantity.Bytes(c.Down), quantity.Bytes(c.Up))
+const (
+	deniedLines = 5 // denied destinations that the summary lists
+	manyNames   = 4 // denied names below one registered domain that share a line
+)
+
+// summarize prints what a run came to: its traffic, each denied destination with the reason and the
+// command that allows it, and where to read the rest.
+func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
+	text := fmt.Sprintf("%s to %s in %s, %s down, %s up", quantity.Plural(c.Requests, "request"), quantity.Plural(c.Hosts, "host"), quantity.Duration(took), quantity.Bytes(c.Down), quantity.Bytes(c.Up))
 	if c.Learned > 0 {
-		text += fmt.Sprintf(" %d learned.", c.Learned)
+		text += fmt.Sprintf("; %d learned", c.Learned)
 	}
-	if len(c.Denied) == 0 {
-		return text
+	all := 0
+	for i := range c.Denied {
+		all += c.Denied[i].Times
 	}
-	const shown = 5
-	var all int
-	var names []string
-	for i, d := range c.Denied {
-		all += d.Times
-		name := printable.Text(d.Host)
-		if d.Times > 1 {
-			name += fmt.Sprintf(" ×%d", d.Times)
+	if all > 0 {
+		text += fmt.Sprintf("; %d denied", all)
+	}
+	fmt.Fprintf(w, "egressd: %s\n", text)
+	places := deniedPlaces(c.Denied)
+	for i := range places[:min(len(places), deniedLines)] {
+		places[i].print(w)
+	}
+	if c.Learned > 0 {
+		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd suggest --run last")
+	}
+	if more := len(places) - deniedLines; more > 0 {
+		fmt.Fprintf(w, "egressd: hint: %d more: %s\n", more, log)
+	} else if all > 0 {
+		fmt.Fprintf(w, "egressd: hint: details: %s\n", log)
+	}
+}
+
+// A deniedPlace is one line of the summary: a destination, or many names below one registered domain.
+type deniedPlace struct {
+	egress.DeniedHost
+	names int // that were denied below the domain; 0 for a single destination
+}
+
+// deniedPlaces puts names below one registered domain together if they are many.
+func deniedPlaces(denied []egress.DeniedHost) (all []deniedPlace) {
+	below := map[string]int{}
+	for i := range denied {
+		below[policy.Registrable(denied[i].Host)]++
+	}
+	at := map[string]int{}
+	for _, d := range denied {
+		domain := policy.Registrable(d.Host)
+		if domain == "" || below[domain] < manyNames {
+			all = append(all, deniedPlace{DeniedHost: d})
+			continue
 		}
-		if i < shown {
-			names = append(names, name)
+		if i, known := at[domain]; known {
+			all[i].names++
+			all[i].Times += d.Times
+			continue
 		}
+		at[domain] = len(all)
+		d.Host, d.Port, d.Fix = domain, 0, ""
+		all = append(all, deniedPlace{d, 1})
 	}
-	if more := len(c.Denied) - shown; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+	return all
+}
+
+func (d *deniedPlace) print(w io.Writer) {
+	text := printable.Text(d.Host)
+	switch {
+	case d.names > 0:
+		text += ", " + quantity.Plural(d.names, "name")
+	case d.Port != 0:
+		text = printable.Text((&policy.Destination{Host: d.Host, Port: d.Port}).String())
 	}
-	return fmt.Sprintf("%s %d denied: %s.", text, all, strings.Join(names, ", "))
+	if d.Times > 1 {
+		text += fmt.Sprintf(" ×%d", d.Times)
+	}
+	why := ""
+	switch {
+	case d.names > 0:
+		why = fmt.Sprintf(" (%s)", d.Class)
+	case d.Class != "":
+		why = fmt.Sprintf(" (%s: %s)", d.Class, printable.Text(d.Reason))
+	}
+	fmt.Fprintf(w, "egressd: denied: %s%s\n", text, why)
+	if d.Fix != "" {
+		fmt.Fprintf(w, "egressd: hint: to allow it: %s\n", printable.Text(d.Fix))
+	}
 }

@@ -245,7 +245,7 @@ func TestRunSaysWhatItCameTo(t *testing.T) {
 	if !strings.HasPrefix(first, "egressd: sandbox fix-login · transparent · policy "+d.Config+" (") {
 		t.Errorf("said %q", first)
 	}
-	if !strings.Contains(last, " 1 request to 1 host, ") || !strings.Contains(last, " 2 denied: evil.test ×2.\n") || !strings.HasSuffix(last, "egressd: hint: egressd log --run last\n") {
+	if !strings.Contains(last, "1 request to 1 host in ") || !strings.Contains(last, "; 2 denied\n") || !strings.Contains(last, "egressd: denied: evil.test:80 ×2 (default-deny: ") || !strings.Contains(last, "egressd allow evil.test --from ") || !strings.Contains(last, "egressd log --run 2") {
 		t.Errorf("said %q", last)
 	}
 	if quiet := runAs(t, d, "user", "true", "-q"); quiet.talk != "" {

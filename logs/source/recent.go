@@ -23,7 +23,8 @@ const (
 // frequent first. It leaves out values that a shell or a terminal could act on.
 func (s *Source) Values(key, begin string) []string {
 	if key == "run" {
-		return s.runs()
+		all := append([]string{"last"}, s.Runs()...)
+		return all[:min(len(all), recentValues)]
 	}
 	field := logs.Field(key)
 	if key == "flow" {
@@ -50,8 +51,8 @@ func harmless(s string) bool {
 	return len(s) <= 100 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_-:+@%") == ""
 }
 
-// runs returns "last" and the ids of the latest runs.
-func (s *Source) runs() []string {
+// Runs returns the ids of the runs that have a log, the newest first.
+func (s *Source) Runs() (all []string) {
 	dir, err := s.daemonLog()
 	if err != nil {
 		return nil
@@ -60,11 +61,8 @@ func (s *Source) runs() []string {
 	if err != nil {
 		return nil
 	}
-	all := []string{"last"}
 	for _, e := range slices.Backward(entries) {
-		if len(all) < recentValues {
-			all = append(all, e.Name())
-		}
+		all = append(all, e.Name())
 	}
 	return all
 }

@@ -23,6 +23,13 @@ import (
 // folder that the policy file Config names.
 type Source struct{ Config, Dir, Run string }
 
+// A NoLogError says that there is no log in a folder.
+type NoLogError struct{ Dir string }
+
+func (e *NoLogError) Error() string {
+	return fmt.Sprintf("there is no log in %s yet: egressd serve has not run", e.Dir)
+}
+
 // Open opens the log for reading. It takes no lock, so the daemon may go on writing.
 func (s *Source) Open() (*Reader, error) {
 	dir, err := s.Directory()
@@ -31,7 +38,7 @@ func (s *Source) Open() (*Reader, error) {
 	}
 	r, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, hint.Failed(fmt.Errorf("there is no log in %s yet: egressd serve has not run", dir), "for the last egressd run: egressd log --run last; for a log elsewhere: egressd log --dir DIR")
+		return nil, hint.Failed(&NoLogError{dir}, "for the last egressd run: egressd log --run last; for a log elsewhere: egressd log --dir DIR")
 	}
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log --dir DIR, as a user who may read it")

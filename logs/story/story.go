@@ -43,6 +43,52 @@ type Story struct {
 
 var errTooMany = errors.New("too many ids begin alike")
 
+// An unknownError is the cause of the error of [Find] for an id that is not in the log.
+type unknownError struct{ id, dir string }
+
+func (e *unknownError) Error() string { return fmt.Sprintf("id %q is not in the log %s", e.id, e.dir) }
+
+// FindAnywhere is [Find] in the log that s names. If s names none, it looks in the daemon's log and then in
+// the logs of runs, the newest first, and sets s.Run to the run that has the id. The caller closes the reader.
+func FindAnywhere(s *source.Source, prefix string) (*Story, *source.Reader, error) {
+	log, err := s.Open()
+	if err == nil {
+		var found *Story
+		if found, err = Find(log, prefix); err == nil {
+			return found, log, nil
+		}
+		log.Close()
+	}
+	if s.Dir != "" || s.Run != "" || !isElsewhere(err) {
+		return nil, nil, err
+	}
+	for _, run := range s.Runs() {
+		in := *s
+		in.Run = run
+		log, err := in.Open()
+		if err != nil {
+			continue // a run that is just being removed
+		}
+		found, err := Find(log, prefix)
+		if err == nil {
+			s.Run = run
+			return found, log, nil
+		}
+		log.Close()
+		if !isElsewhere(err) {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, hint.Failed(fmt.Errorf("id %q is not in the daemon's log or in any run", prefix), "list recent denials: egressd log verdict:deny, or egressd log --run last verdict:deny")
+}
+
+// isElsewhere reports whether an id may be in another log: this one is missing, or has no such id.
+func isElsewhere(err error) bool {
+	var unknown *unknownError
+	var missing *source.NoLogError
+	return errors.As(err, &unknown) || errors.As(err, &missing)
+}
+
 // Find collects the records of the one flow whose id begins with prefix.
 func Find(log *source.Reader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
@@ -66,7 +112,7 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, hint.Failed(fmt.Errorf("id %q is not in the log %s", prefix, log.Dir), "list recent denials: egressd log verdict:deny")
+		return nil, hint.Failed(&unknownError{prefix, log.Dir}, "list recent denials: egressd log verdict:deny")
 	case 1:
 		for _, s := range found {
 			return s, nil

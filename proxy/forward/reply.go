@@ -300,17 +300,7 @@ func fix(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
 		return "egressd approve " + r.Decision.Question
 	}
-	if r.Decision.Class != policy.DefaultDeny {
-		return ""
-	}
-	host := r.Destination.Host
-	if port := r.Destination.Port; port != 443 && port != 80 {
-		host = r.Destination.String()
-	}
-	if r.Summed { // and --from takes only the destination of the record
-		return "egressd allow " + host
-	}
-	return "egressd allow " + host + " --from " + r.ID.String()
+	return r.Fix()
 }
 
 // MalformedReply renders what could not be parsed, with the status that its

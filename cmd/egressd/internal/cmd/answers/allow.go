@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
@@ -104,7 +103,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 		return err
 	}
 	if o.from != "" {
-		who, err := o.answered(a.Config, patterns)
+		who, err := o.answered(patterns)
 		if err != nil {
 			return err
 		}
@@ -138,24 +137,12 @@ func (o *options) saving(patterns []policy.Pattern) string {
 }
 
 // answered finds the refusal that a grant answers, and refuses the grant where it does not.
-func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*story.Story, error) {
-	source := o.Source
-	if source.Dir == "" && source.Run == "" {
-		dir, err := c.AuditDir()
-		if err != nil {
-			return nil, err
-		}
-		source.Dir = dir
-	}
-	log, err := source.Open()
+func (o *options) answered(patterns []policy.Pattern) (*story.Story, error) {
+	s, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(o.from))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	s, err := story.Find(log, strings.ToUpper(o.from))
-	if err != nil {
-		return nil, err
-	}
 	for _, p := range patterns {
 		if err := s.AnsweredBy(p); err != nil {
 			return nil, hint.Failed(err, "egressd why "+s.Flow+o.Flags())

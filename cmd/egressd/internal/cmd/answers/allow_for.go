@@ -33,9 +33,12 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 	}
 	q := admin.GrantRequest{Verdict: o.verdict, Patterns: patternTexts(patterns), Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
 	if o.from != "" {
-		s, err := o.answered(cfg, patterns)
+		s, err := o.answered(patterns)
 		if err != nil {
 			return err
+		}
+		if o.Run != "" {
+			return o.runIsFixed(patterns)
 		}
 		if q.From = s.Flow; q.Sandbox == "" {
 			q.Sandbox = s.Decisive.Sandbox
@@ -56,12 +59,17 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
 	switch {
 	case o.Run != "":
-		return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(patterns)+", then run it again")
+		return o.runIsFixed(patterns)
 	case cfg.File.Listen.Admin == "":
 		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s has no listen.admin", cfg.Path),
 			o.saving(patterns)+` changes the file instead; or add listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} and restart egressd serve`)
 	}
 	return nil
+}
+
+// runIsFixed is the error for a temporary rule in the policy of an egressd run.
+func (o *options) runIsFixed(patterns []policy.Pattern) error {
+	return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(patterns)+", then run it again")
 }
 
 // orSave adds to what to type next where nobody has answered.

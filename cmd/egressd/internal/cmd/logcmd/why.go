@@ -69,15 +69,11 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if id == "" {
 		return hint.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
 	}
-	log, err := o.Open()
+	found, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	found, err := story.Find(log, strings.ToUpper(id))
-	if err != nil {
-		return err
-	}
 	if found.Fix != "" {
 		found.Fix += o.AllowFlags()
 	}
@@ -89,11 +85,14 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if o.json {
 		return cli.PrintJSON(stdout, found)
 	}
-	return storyView{found}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
+	return storyView{found, o.Run}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
 }
 
 // A storyView prints a story for a person.
-type storyView struct{ *story.Story }
+type storyView struct {
+	*story.Story
+	run string // id of the run whose log it is; empty for the daemon's log
+}
 
 func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) error {
 	r, d := s.Decisive, s.Decision
@@ -102,6 +101,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), cli.Cell(logs.Destination(r)), printable.Text(s.Flow))
+	cli.Field(&b, "run", s.run)
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.Records[0].Time.Local().Format(time.DateTime))
 	if s.Times > 1 {

@@ -1,0 +1,29 @@
+package run
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/egress"
+)
+
+func TestTheSummaryNamesEachDeniedPlaceAndItsFix(t *testing.T) {
+	var out strings.Builder
+	c := egress.Counts{Requests: 1, Hosts: 1, Denied: []egress.DeniedHost{
+		{Host: "example.com", Times: 2, Port: 8443, Class: "default-deny", Reason: "no rule allows example.com:8443", Fix: "egressd allow example.com:8443 --from CR7A --save"},
+		{Host: "10.0.0.5", Times: 1, Port: 80, Class: "address-denied", Reason: "10.0.0.5 is private"},
+	}}
+	for _, label := range []string{"aa", "ab", "ac", "ad", "ae"} {
+		c.Denied = append(c.Denied, egress.DeniedHost{Host: label + ".data.evil.com", Times: 1, Class: "default-deny", Fix: "egressd allow " + label + ".data.evil.com"})
+	}
+	summarize(&out, c, 0, "egressd log --run 7")
+	text := out.String()
+	for _, want := range []string{"; 8 denied\n", "example.com:8443 ×2 (default-deny: ", "egressd allow example.com:8443 --from CR7A --save\n", "10.0.0.5:80 (address-denied: ", "evil.com, 5 names ×5 (default-deny)\n", "egressd log --run 7\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "data.evil.com") || strings.Count(text, "egressd allow") != 1 {
+		t.Errorf("names below one domain are not one line, or have a fix:\n%s", text)
+	}
+}
