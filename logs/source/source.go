@@ -20,8 +20,8 @@ import (
 )
 
 // A Source says where the audit log is: in the folder Dir, else in the log of the run Run, else in the
-// folder that the policy file Config names.
-type Source struct{ Config, Dir, Run string }
+// daemon's log. That is in the folder Daemon if it is known, else where the policy file Config has it.
+type Source struct{ Config, Dir, Run, Daemon string }
 
 // A NoLogError says that there is no log in a folder.
 type NoLogError struct{ Dir string }
@@ -90,6 +90,9 @@ func (s *Source) Directory() (string, error) {
 }
 
 func (s *Source) daemonLog() (string, error) {
+	if s.Daemon != "" {
+		return s.Daemon, nil
+	}
 	cfg, err := config.Load(s.Config)
 	var missing *config.NotFoundError
 	switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
@@ -103,7 +104,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 		return err
 	}
 	if o.from != "" {
-		who, err := o.answered(patterns)
+		who, err := o.answered(a.Config, patterns)
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,11 @@ func (o *options) saving(patterns []policy.Pattern) string {
 }
 
 // answered finds the refusal that a grant answers, and refuses the grant where it does not.
-func (o *options) answered(patterns []policy.Pattern) (*story.Story, error) {
+func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*story.Story, error) {
+	var err error
+	if o.Daemon, err = c.AuditDir(); err != nil {
+		return nil, err
+	}
 	s, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(o.from))
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 	}
 	q := admin.GrantRequest{Verdict: o.verdict, Patterns: patternTexts(patterns), Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
 	if o.from != "" {
-		s, err := o.answered(patterns)
+		s, err := o.answered(cfg, patterns)
 		if err != nil {
 			return err
 		}
