@@ -12,9 +12,9 @@ import (
 // them holds the log.
 const clockNotes = 8
 
-// troubled is told what goes wrong beside the writing of records.
+// troubled is told what goes wrong beside the writing of records. It does not wait: the log holds its locks meanwhile.
 func (d *Daemon) troubled(err error) {
-	d.Complain(err)
+	d.messages.write(d.Talk, complaint(err))
 	var set *audit.ClockError
 	if !errors.As(err, &set) {
 		return

@@ -29,6 +29,7 @@ func TestAClockThatWasSetIsRecorded(t *testing.T) {
 	for range 2 * clockNotes {
 		d.troubled(&audit.ClockError{By: -time.Hour}) // nobody waits
 	}
+	d.messages.writing.Wait()
 	for _, want := range []string{"error: of another kind\n", "set forward by 100h0m0s"} {
 		if !strings.Contains(talk.String(), want) {
 			t.Errorf("said was %s", talk.String())

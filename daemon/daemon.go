@@ -81,6 +81,7 @@ type Daemon struct {
 	grants       granting
 
 	alarms   *alarms        // that the operator is told of
+	messages messages       // that nobody waits for
 	clock    chan string    // what the log is to have of the machine's clock
 	outage   *outage        // of the log
 	kept     int64          // bytes of the log
@@ -370,7 +371,9 @@ func (d *Daemon) noteProjects() error {
 func clipped(note string) string { return note[:min(len(note), 1000)] }
 
 // Complain tells the operator of what went wrong beside the work.
-func (d *Daemon) Complain(err error) { fmt.Fprintf(d.Talk, "egressd: error: %v\n", err) }
+func (d *Daemon) Complain(err error) { fmt.Fprint(d.Talk, complaint(err)) }
+
+func complaint(err error) string { return fmt.Sprintf("egressd: error: %v\n", err) }
 
 // Tell tells the operator of what is well again.
 func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) }
@@ -400,6 +403,7 @@ func (d *Daemon) Close() {
 	if d.Log != nil {
 		d.outage.end()
 		d.Log.Close()
+		d.messages.writing.Wait()
 		d.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now
 	}
 	if d.host != nil {
