@@ -170,8 +170,12 @@ deny contains {"rule": "d"} if input.destination.port == 22`)
 		"a.test:22":  {policy.Deny, policy.Deny},
 	} {
 		r := to(t, hostport)
-		if d := evaluate(t, e, r); d.Verdict != want[0] {
+		d := evaluate(t, e, r)
+		if d.Verdict != want[0] {
 			t.Errorf("%s by name: %v", hostport, d.Verdict)
+		}
+		if open := d.AnyProtocol && d.ECH && d.Upgrade; d.Verdict == policy.Allow && !open {
+			t.Errorf("%s by name takes what other layers permit: %+v", hostport, d)
 		}
 		r.Destination.Addrs = []netip.Addr{netip.MustParseAddr("93.184.216.34")}
 		if d := evaluate(t, e, r); d.Verdict != want[1] {
@@ -185,6 +189,13 @@ deny contains {"rule": "d"} if input.destination.port == 22`)
 	}
 	if d := evaluate(t, e, asks(t, "a.test")); d.Verdict != policy.Abstain {
 		t.Errorf("a question: %v", d.Verdict)
+	}
+	hello := load(t, `package egress
+ask contains {"rule": "q"} if input.tls.sni == "a.test"`)
+	r := sends(t, "a.test:443", "GET", "/")
+	r.HTTP, r.TLS, r.Protocol = nil, nil, policy.ProtocolUnseen
+	if d := evaluate(t, hello, r); d.Verdict != policy.Abstain {
+		t.Errorf("before the ClientHello: %v", d.Verdict)
 	}
 	both := load(t, `package egress
 ask contains {"rule": "q"} if net.any({"93.184.0.0/16"}, input.destination.addresses)
@@ -220,5 +231,21 @@ allow contains {"rule": "a"} if v == "outside"`)
 	r.Destination.Addrs = nil
 	if d := evaluate(t, e, r); d.Verdict != policy.Allow || d.Needs != 0 {
 		t.Errorf("%v needing %b", d.Verdict, d.Needs)
+	}
+}
+
+// TestAPendingAllowTakesNoWebSocketFromOthers: at the name it looks as if it held, because it reads the whole input.
+func TestAPendingAllowTakesNoWebSocketFromOthers(t *testing.T) {
+	e := load(t, `package egress
+allow contains {"rule": "tunnels"} if object.get(input, ["http", "path"], "-") == "-"
+deny contains {"rule": "far"} if net.any({"10.0.0.0/8"}, input.destination.addresses)`)
+	r := sends(t, "a.test:80", "GET", "/")
+	r.HTTP.Upgrade = true
+	if d := evaluate(t, e, r); d.Verdict != policy.Abstain {
+		t.Errorf("with addresses: %v", d.Verdict)
+	}
+	r.Destination.Addrs = nil
+	if d := evaluate(t, e, r); d.Verdict != policy.Allow || !d.Upgrade {
+		t.Errorf("by name: %v, WebSocket %t", d.Verdict, d.Upgrade)
 	}
 }

@@ -131,8 +131,8 @@ func reasonText(t *ast.Term) (string, error) {
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }
 
-// opinions are the members of the deciding sets for one request. mayAsk are asks that only a later stage can
-// decide, as allows: a request must come that far to be asked about.
+// opinions are the members of the deciding sets for one request. mayAsk are asks that depend on unknown
+// addresses, as allows: the name must be resolved first.
 type opinions struct{ deny, ask, allow, mayAsk []opinion }
 
 func (os *opinions) add(v policy.Verdict, o opinion) {
@@ -251,7 +251,8 @@ func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does s
 
 // loosen adds the permissions of the rules that allow the request. A permission of any rule applies. Of
 // several byte budgets the smallest applies. A pending rule
-// sets no budget and adds no credential yet.
+// sets no budget and adds no credential yet. Before the addresses are known, a pending
+// rule also keeps the permissions of other layers, because the addresses may rule it out.
 func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
 	d.Upgrade = e.reads&readsHTTP == 0
 	inject, later := "", false
@@ -262,6 +263,9 @@ func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (
 		d.AnyProtocol = d.AnyProtocol || o.anyProtocol
 		d.ECH = d.ECH || o.ech
 		d.Upgrade = d.Upgrade || o.upgrade
+		if o.pending && pending(r)&readsResolved != 0 {
+			d.AnyProtocol, d.ECH, d.Upgrade = true, true, true
+		}
 		if o.pending {
 			later = later || o.inject != ""
 			continue

@@ -92,7 +92,7 @@ func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Reques
 			switch {
 			case !o.pending || s.verdict == policy.Allow:
 				found.add(s.verdict, o)
-			case s.verdict == policy.Ask && r.DNS == nil: // nobody is asked about a question
+			case s.verdict == policy.Ask && r.DNS == nil && unknown&readsResolved != 0: // nobody is asked about a question
 				found.mayAsk = append(found.mayAsk, opinion{rule: o.rule, reason: "rule " + o.rule + " may ask a person about this", pending: true})
 			}
 		}
