@@ -39,7 +39,8 @@ type Flow struct {
 }
 
 // inSum is the seq of a denial that has no record of its own: its id is that of a record that may name something else.
-const inSum = -1
+// A flow without any record yet has -1.
+const inSum = -2
 
 // contents says who reads what a tunnel carries. Narrow decides it once; a later policy can only cut the flow.
 type contents uint8

@@ -9,6 +9,7 @@ import (
 // it again finds a bare LF and refuses.
 func TestAHeadThatTricklesInIsSearchedOnce(t *testing.T) {
 	w := newWorld(t, openPolicy, nil)
+	w.Server.start.Do(w.Server.prepare)
 	for says, more := range map[string]func(c *conn, piece string) bool{
 		"to the proxy": func(c *conn, piece string) bool { return c.read([]byte(piece)) },
 		"captured": func(c *conn, piece string) bool {
