@@ -1,12 +1,10 @@
-// Package policy holds what a sandbox may reach: the nouns that every other
-// package speaks in, the rule file, the baseline of addresses that no rule
-// opens, and Decide, the only place where anything is allowed.
+// Package policy holds what a sandbox may reach: the nouns that every other package speaks in, rules, the baseline of
+// addresses that no rule opens, and Decide, the only place where anything is allowed.
 //
-// It does no I/O, knows no protocol, and repairs nothing: text from outside
-// becomes a canonical type in [ParseDestination] and [ParseFile], or an error.
+// It does no I/O, knows no protocol, and repairs nothing: text from outside becomes a canonical type in
+// [ParseDestination], or an error. Package policy/file reads rule files.
 //
-//	file, err := policy.ParseFile("egressd.yaml", text)
-//	p, err := file.Compile(policy.Environment{Self: host.Addrs})
+//	p := policy.New(policy.NewBaseline(options), rules)
 //	d := p.Decide(ctx, &policy.Request{Destination: dst, …})
 package policy
 
