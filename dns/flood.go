@@ -45,8 +45,8 @@ const (
 	mutedMost = 256 // addresses of one socket; the kernel compares each datagram with all of them
 )
 
-// readBudget is how many messages of a sandbox are read: all that it may ask, as many
-// again that are refused with a reason, and some for a sandbox that may ask little.
+// readBudget returns the rate at which messages of a sandbox are read: twice its question rate, so that
+// excess questions get a refusal with a reason, plus a constant for sandboxes with a low rate.
 func readBudget(perSecond int) *tokens.Bucket {
 	return &tokens.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
 }

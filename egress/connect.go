@@ -9,8 +9,8 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 )
 
-// Connect is Dial for an event loop. It does not block, and calls done on the loop with a descriptor, which the caller then
-// owns, or with a [*Refusal]. cancel is never nil, and ends the attempt without a call of done. Call it on the
+// Connect is Dial for an event loop. Connect does not block. It calls done on the loop, with a descriptor that the
+// caller then owns or with a [*Refusal]. cancel is never nil, and ends the attempt without a call of done. Call it on the
 // loop.
 //
 // The loop itself connects to a single address. Several addresses are left to the race of Dial.

@@ -111,7 +111,7 @@ func (w *Records) NoteSandbox(kind record.Kind, who policy.Sandbox, process *pol
 	return err
 }
 
-// An OperatorNote is a request to the admin listener, by an operator or by somebody else.
+// An OperatorNote is a request to the admin listener. Its sender may be a stranger.
 type OperatorNote struct {
 	Process *policy.Process // who asked, where the kernel says so
 	Src     netip.AddrPort  // else where it came from

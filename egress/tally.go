@@ -85,6 +85,9 @@ func (t *Tally) note(f *Flow, r recordOf) {
 // deniedHost returns what a denial of f counts as: times is 0 for a DNS question.
 func deniedHost(f *Flow, host string, times int) DeniedHost {
 	d := DeniedHost{Host: host, Times: times, Class: f.decision.Class, Reason: f.decision.Reason, Fix: f.refusal(*f.decision).Fix()}
+	if host != f.request.Destination.Host {
+		d.Reason, d.Fix = "", "" // both may hold the canary that host no longer has
+	}
 	if times > 0 {
 		d.Port = f.request.Destination.Port
 	}

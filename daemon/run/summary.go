@@ -89,7 +89,7 @@ func (d *deniedPlace) print(w io.Writer) {
 	}
 	why := ""
 	switch {
-	case d.names > 0:
+	case d.names > 0, d.Class != "" && d.Reason == "":
 		why = fmt.Sprintf(" (%s)", d.Class)
 	case d.Class != "":
 		why = fmt.Sprintf(" (%s: %s)", d.Class, printable.Text(d.Reason))

@@ -141,7 +141,7 @@ func (c *client) send(b []byte) error {
 	return err
 }
 
-// Send carries out a vector through a way in. What is wrong is in the exchange.
+// Send carries out a vector through a way in. The exchange holds any error.
 func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, string) {
 	t.Helper()
 	dial := d.Dial

@@ -311,7 +311,7 @@ func (l *Loop) dispatch(ev syscall.EpollEvent) {
 	}
 }
 
-// runPosted runs some of what was posted before this round, or all of it if the loop is closed, which it reports.
+// runPosted runs a bounded number of posted functions. If the loop is closed, runPosted runs all and returns true.
 func (l *Loop) runPosted() (closed bool) {
 	l.mu.Lock()
 	closed = l.closed

@@ -43,7 +43,7 @@ type Story struct {
 
 var errTooMany = errors.New("too many ids begin alike")
 
-// An unknownError is the cause of the error of [Find] for an id that is not in the log.
+// An unknownError is the cause if [Find] does not find an id in the log.
 type unknownError struct{ id, dir string }
 
 func (e *unknownError) Error() string { return fmt.Sprintf("id %q is not in the log %s", e.id, e.dir) }

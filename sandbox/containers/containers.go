@@ -105,7 +105,7 @@ func (c *Engine) At(addr netip.Addr) (k *sandbox.Container, expected bool) {
 }
 
 // Await waits until the container of an address is known, because an engine reports a started container a
-// little late. It returns at once if other hosts may have the address, or if the engine does not answer.
+// little late. Await returns at once if other hosts share the address range, or if the engine does not answer.
 func (c *Engine) Await(ctx context.Context, addr netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, expectedFor)
 	defer cancel()

@@ -312,8 +312,8 @@ func (j *Jail) watchStops(stopped func()) (done func()) {
 	}
 }
 
-// TakeDown kills the processes that the program has left behind, and unmounts the jail's mounts. Wait does not
-// do this, because the kernel takes longer for it than for the program's end.
+// TakeDown kills the processes that the program has left behind, and unmounts the jail's mounts. Wait skips
+// this work, because the kernel needs longer to unmount than to end the program.
 func (j *Jail) TakeDown() {
 	j.rest.Close()
 	j.release()
