@@ -30,6 +30,27 @@ const (
 	maxUnfit = 64 // packets that answer nothing, before TCP is asked instead
 )
 
+// An exchange is the first try of a lookup: both questions on their way to the first
+// upstream, over UDP. Nearly all lookups are over with it.
+type exchange struct {
+	forwarder *Forwarder
+	flight    *flight
+	name      string
+	began     time.Time
+
+	// These fields belong to the mail's goroutine as soon as the questions are sent.
+	replies [2]reply
+	queries []*query
+	unfit   int
+	until   time.Time // for which answers are waited
+
+	// These fields are guarded by mail.mu.
+	one    *socket
+	failed error // of sending
+	given  bool  // nobody waits for it any more
+	over   bool
+}
+
 // A query is one question on its way to one upstream.
 type query struct {
 	name  string

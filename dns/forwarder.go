@@ -15,6 +15,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -354,3 +355,5 @@ func unsettled(replies []reply, failed func(Kind) bool) []*reply {
 	}
 	return open
 }
+
+func (f *Forwarder) totalTimeout() time.Duration { return cmp.Or(f.TotalTimeout, defaultTotalTimeout) }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package dns
 
 import (
@@ -9,27 +11,6 @@ import (
 	"time"
 	"unsafe"
 )
-
-// An exchange is the first try of a lookup: both questions on their way to the first
-// upstream, over UDP. Nearly all lookups are over with it.
-type exchange struct {
-	forwarder *Forwarder
-	flight    *flight
-	name      string
-	began     time.Time
-
-	// These fields belong to the mail's goroutine as soon as the questions are sent.
-	replies [2]reply
-	queries []*query
-	unfit   int
-	until   time.Time // for which answers are waited
-
-	// These fields are guarded by mail.mu.
-	one    *socket
-	failed error // of sending
-	given  bool  // nobody waits for it any more
-	over   bool
-}
 
 // mail carries the exchanges of a forwarder: whoever has a question sends it, and one
 // goroutine, which runs while there are any and a little longer, takes what comes at
@@ -363,5 +344,3 @@ func (m *mail) end() {
 	_ = m.file.Close()
 	m.running, m.sockets, m.ports.spare = false, nil, nil
 }
-
-func (f *Forwarder) totalTimeout() time.Duration { return cmp.Or(f.TotalTimeout, defaultTotalTimeout) }

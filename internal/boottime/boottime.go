@@ -5,16 +5,21 @@ package boottime
 
 import (
 	"math"
-	"syscall"
+	"runtime"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-// Now reads CLOCK_BOOTTIME, see clock_gettime(2). Where it cannot be read, everything is over.
+// Now reads the clock, see clock_gettime(2): CLOCK_BOOTTIME of Linux, and CLOCK_MONOTONIC of macOS, which counts
+// the time asleep, too. If it cannot be read, Now returns the last time there is, and everything is over.
 func Now() time.Duration {
-	const clockBoottime = 7
-	var t syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	clock := int32(7)
+	if runtime.GOOS == "darwin" {
+		clock = 6
+	}
+	var t unix.Timespec
+	if unix.ClockGettime(clock, &t) != nil {
 		return math.MaxInt64
 	}
 	return time.Duration(t.Nano())

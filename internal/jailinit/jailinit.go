@@ -1,5 +1,5 @@
 // Package jailinit runs in a jail: the processes that package
-// sandbox starts there, and the messages between them and that package. They are this same
+// sandbox/jail starts there, and the messages between them and that package. They are this same
 // program, started with [Argument]; main calls [Run] before anything else.
 //
 // Three processes take part, see divide:
@@ -32,7 +32,7 @@ const (
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
 )
 
-// Run returns at once unless package sandbox started this process in a jail. There, it
+// Run returns at once unless package sandbox/jail started this process in a jail. There, it
 // does not return.
 func Run() {
 	if len(os.Args) < 2 || os.Args[1] != Argument {
@@ -257,7 +257,7 @@ func confine(control int, kept keptFiles, p Program) error {
 }
 
 // limitSignals has the program not raise again how many signals it may queue, which are half of those that
-// its user may (see startDivider of package sandbox).
+// its user may (see halveSignals of package sandbox/jail).
 func limitSignals() error {
 	var may unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &may); err != nil {

@@ -20,7 +20,7 @@ import (
 // If the kernel would refuse a second /proc, there is no such namespace, and this process goes
 // on as jail init.
 func divide(control, life int) {
-	if !mayMountProc(openMounts().all) {
+	if !OwnProcesses() {
 		// The kernel is to kill the program with egressd. The parent death signal that egressd
 		// set holds for the first thread, and execve keeps the signal of the thread that calls it.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
@@ -152,6 +152,13 @@ func ignoreChildren() error {
 
 // emptyInProc are folders that are there to be mounted on, and always empty.
 var emptyInProc = [...]string{"/proc/sys/fs/binfmt_misc", "/proc/fs/nfsd", "/proc/xen", "/proc/openprom"}
+
+// OwnProcesses reports whether a jail may have a PID namespace, and a /proc that shows its processes alone.
+func OwnProcesses() bool {
+	t := openMounts()
+	defer unix.Close(t.fd)
+	return mayMountProc(t.all)
+}
 
 // mayMountProc reports whether a user namespace with these mounts may mount a /proc. The kernel
 // refuses that where a part of the one outside is hidden, as in most containers, or all of it is

@@ -14,7 +14,7 @@ type Shared struct {
 	Names   uint16 // port for questions, over UDP and TCP
 }
 
-// Enforce loads the rules that the manual shows for such a network, and replaces rules that it loaded there
+// Enforce loads the rules that docs/how-to/gateway.md shows for such a network, and replaces rules that it loaded there
 // earlier. It needs CAP_NET_ADMIN.
 func (p Shared) Enforce() error { return p.rules().load() }
 

@@ -4,6 +4,7 @@ package printable
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,8 +13,8 @@ import (
 // Text returns s with every character escaped that a terminal could take
 // for a command or that could make a line read otherwise than it is: control
 // characters, direction overrides, combining marks, letters without a shape, and
-// broken UTF-8. A number sign behind another is escaped, too: runners of CI jobs
-// take "##[" and "##vso[" for commands wherever in their log it stands.
+// broken UTF-8. The number signs of "##[" and "##vso[" are escaped, too: runners of CI jobs
+// take them for commands wherever in their log they stand.
 func Text(s string) string {
 	var b strings.Builder
 	last := rune(0)
@@ -22,7 +23,7 @@ func Text(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case r == '#' && last == '#':
+		case r == '#' && last == '#' && runnerCommand.MatchString(s[n:]):
 			b.WriteString(`\x23`)
 			r = 0
 		case unicode.IsPrint(r) && !unicode.IsMark(r) && !unicode.Is(blank, r):
@@ -36,6 +37,9 @@ func Text(s string) string {
 	}
 	return b.String()
 }
+
+// runnerCommand is what follows "##" in a command for the runner of a CI job.
+var runnerCommand = regexp.MustCompile(`^[A-Za-z]*\[`)
 
 // Word is text that a sandbox chose, to stand between others in a line: printable,
 // without gaps that look like the space between two columns, and, in front of a

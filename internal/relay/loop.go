@@ -15,11 +15,8 @@
 package relay
 
 import (
-	"os"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 )
 
 const (
@@ -28,27 +25,34 @@ const (
 	callsAtOnce  = 64   // of one kind in a round: posted functions, timers, tunnels whose time is over
 	looksAtOnce  = 4096 // at tunnels whose time may be over, in a round
 	sweepEvery   = 500 * time.Millisecond
-
-	edgeTriggered = 1 << 31 // EPOLLET, which package syscall has as a negative number
-	interest      = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | edgeTriggered
 )
 
 // Events says what a descriptor may be ready for. Readiness is a hint: the
 // one who is told tries, and may find nothing.
 type Events uint32
 
+// The events, with the numbers of epoll_ctl(2) on every system.
+const (
+	CanRead   Events = 0x1
+	canWrite  Events = 0x4
+	failed    Events = 0x8
+	ended     Events = 0x10   // both halves
+	readEnded Events = 0x2000 // the other side sends no more
+)
+
 // Readable reports whether a read may bring bytes, an end or an error.
 func (e Events) Readable() bool {
-	return e&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	return e&(CanRead|readEnded|ended|failed) != 0
 }
 
 // Writable reports whether a write may go through or bring an error.
 func (e Events) Writable() bool {
-	return e&(syscall.EPOLLOUT|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	return e&(canWrite|ended|failed) != 0
 }
 
-func (e Events) hangup() bool {
-	return e&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+// Hangup reports whether the other side sends no more, or an error is pending.
+func (e Events) Hangup() bool {
+	return e&(readEnded|ended|failed) != 0
 }
 
 // A Handler is told when its descriptor may be ready.
@@ -58,7 +62,7 @@ type Handler interface {
 
 // Broken reports whether both halves are over or an error is pending.
 func (e Events) Broken() bool {
-	return e&(syscall.EPOLLHUP|syscall.EPOLLERR) != 0
+	return e&(ended|failed) != 0
 }
 
 // A watched descriptor's events carry the generation of its registration. The loop drops an event of an
@@ -113,24 +117,26 @@ func (l *tunnelList) remove(t *Tunnel) {
 
 // A Loop waits for events of descriptors and calls their handlers, on the goroutine that calls Run.
 type Loop struct {
-	epoll, wake int
-	idle        *os.File        // epoll once more, for Go's poller to wait for; nil once there was a connection
-	resting     syscall.RawConn // of idle, or nil
-	watched     []*watchedBlock // by descriptor
-	timers      timerHeap
-	began, now  time.Time
-	instant     instant // now
-	buffer      []byte
-	pipes       []*pipe
-	pipesOut    int
-	tunnels     tunnelList
-	busy        []*Tunnel // have more to move than their share, the one that waits longest first
-	had         int       // of busy, at the beginning, have had their turn
-	share       int       // bytes that a stream may move now before it is busy
-	moved       int       // bytes that all have moved in this turn
-	due         []func()  // posted before those in posted
-	ran         int       // of due, at the beginning, have run
-	behind      bool      // some of due, or of posted without a wake-up, are left for the next round
+	// Pipes is how many tunnels may be carried through pipes at a time; 0 means a number for a loop that serves
+	// everybody. The others are copied. It is set before Run.
+	Pipes int
+
+	poller
+	watched    []*watchedBlock // by descriptor
+	timers     timerHeap
+	began, now time.Time
+	instant    instant // now
+	buffer     []byte
+	pipes      []*pipe
+	pipesOut   int
+	tunnels    tunnelList
+	busy       []*Tunnel // have more to move than their share, the one that waits longest first
+	had        int       // of busy, at the beginning, have had their turn
+	share      int       // bytes that a stream may move now before it is busy
+	moved      int       // bytes that all have moved in this turn
+	due        []func()  // posted before those in posted
+	ran        int       // of due, at the beginning, have run
+	behind     bool      // some of due, or of posted without a wake-up, are left for the next round
 
 	mu     sync.Mutex // guards the rest
 	posted []func()
@@ -139,21 +145,9 @@ type Loop struct {
 
 // NewLoop returns a loop that does nothing until Run is called.
 func NewLoop() (*Loop, error) {
-	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	wake, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	if errno != 0 {
-		syscall.Close(epoll)
-		return nil, errno
-	}
 	now := time.Now()
-	l := &Loop{epoll: epoll, wake: int(wake), began: now, now: now, buffer: make([]byte, bufferSize)}
-	l.idle, l.resting = polled(epoll)
-	ev := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(wake)}
-	if err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, l.wake, &ev); err != nil {
-		l.release()
+	l := &Loop{began: now, now: now, buffer: make([]byte, bufferSize)}
+	if err := l.open(); err != nil {
 		return nil, err
 	}
 	l.After(sweepEvery, l.beginSweep)
@@ -173,11 +167,6 @@ func (l *Loop) Post(f func()) bool {
 		l.ring()
 	}
 	return true
-}
-
-func (l *Loop) ring() {
-	one := uint64(1)
-	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(l.wake), uintptr(unsafe.Pointer(&one)), 8)
 }
 
 // Close makes Run return after what it is doing. Tunnels that are still open
@@ -205,16 +194,14 @@ func (l *Loop) Watch(fd int, h Handler) error {
 		w.handler = h
 		return nil
 	}
-	l.endRest()
-	return l.add(fd, h, interest)
+	return l.watch(fd, h, streams)
 }
 
-func (l *Loop) add(fd int, h Handler, events uint32) error {
+func (l *Loop) watch(fd int, h Handler, what interest) error {
 	w := l.at(fd)
 	w.generation++
 	w.seen = 0
-	ev := syscall.EpollEvent{Events: events, Fd: int32(fd), Pad: w.generation}
-	if err := l.control(syscall.EPOLL_CTL_ADD, fd, &ev); err != nil {
+	if err := l.add(fd, w.generation, what); err != nil {
 		return err
 	}
 	w.handler = h
@@ -224,36 +211,27 @@ func (l *Loop) add(fd int, h Handler, events uint32) error {
 // WatchListener tells h, level-triggered, when a connection waits on fd. With
 // several loops on one listener only one of them is woken.
 func (l *Loop) WatchListener(fd int, h Handler) error {
-	const exclusive = 1 << 28
-	return l.add(fd, h, syscall.EPOLLIN|exclusive)
+	return l.watch(fd, h, arrivals)
 }
 
 // WatchEnd tells h when both halves of fd are over, which may be more than
 // once, until [Loop.Forget]. Bytes are not its business.
 func (l *Loop) WatchEnd(fd int, h Handler) error {
-	l.endRest()
-	return l.add(fd, h, edgeTriggered)
+	return l.watch(fd, h, closings)
 }
 
 // Forget stops telling anyone about fd and leaves it open: for a descriptor
 // that moves to another owner.
 func (l *Loop) Forget(fd int) {
-	l.control(syscall.EPOLL_CTL_DEL, fd, new(syscall.EpollEvent))
+	l.remove(fd)
 	l.at(fd).handler = nil
 }
 
 // CloseFD closes fd, which may be watched.
 func (l *Loop) CloseFD(fd int) {
 	l.at(fd).handler = nil
+	l.closing(fd)
 	closeFD(fd)
-}
-
-func (l *Loop) control(op, fd int, ev *syscall.EpollEvent) error {
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_CTL, uintptr(l.epoll), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // at returns the place of fd, which is not negative.
@@ -271,7 +249,7 @@ func (l *Loop) at(fd int) *watched {
 // Run serves until Close and returns what made waiting impossible, or nil.
 func (l *Loop) Run() error {
 	defer l.release()
-	events := make([]syscall.EpollEvent, eventsAtOnce)
+	events := make([]event, eventsAtOnce)
 	for {
 		n, err := l.wait(events)
 		if err != nil {
@@ -298,14 +276,11 @@ func (l *Loop) owes() bool {
 	return len(l.busy) > 0 || l.behind || l.tunnels.next != nil
 }
 
-func (l *Loop) dispatch(ev syscall.EpollEvent) {
-	fd := int(ev.Fd)
-	if fd == l.wake {
-		var n uint64
-		syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
+func (l *Loop) dispatch(ev event) {
+	if l.awake(ev) {
 		return
 	}
-	if w := l.at(fd); w.handler != nil && w.generation == ev.Pad {
+	if w := l.at(int(ev.Fd)); w.handler != nil && w.generation == ev.Pad {
 		w.seen |= Events(ev.Events)
 		w.handler.Ready(Events(ev.Events))
 	}
@@ -380,7 +355,5 @@ func (l *Loop) release() {
 	for _, p := range l.pipes {
 		p.close()
 	}
-	l.endRest()
-	syscall.Close(l.epoll)
-	syscall.Close(l.wake)
+	l.shut()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -241,7 +242,7 @@ func TestAnEventForAnEarlierOwnerIsNotPassedOn(t *testing.T) {
 	loop.Post(func() {
 		first, second := counter(0), counter(0)
 		loop.Watch(fd, &first)
-		old := syscall.EpollEvent{Events: syscall.EPOLLOUT, Fd: int32(fd), Pad: loop.at(fd).generation}
+		old := event{Events: uint32(canWrite), Fd: int32(fd), Pad: loop.at(fd).generation}
 		loop.Forget(fd)
 		loop.Watch(fd, &second)
 		loop.dispatch(old)
@@ -353,18 +354,19 @@ func TestDescriptorsOfAnyNumberAreWatched(t *testing.T) {
 	loop := newLoop(t)
 	client, near := tcpPair(t)
 	const high = 3000
-	if err := syscall.Dup3(near, high, syscall.O_CLOEXEC); err != nil {
+	fd, err := unix.FcntlInt(uintptr(near), unix.F_DUPFD_CLOEXEC, high)
+	if err != nil {
 		t.Fatal(err)
 	}
 	syscall.Close(near)
 	told := make(ready, 1)
-	loop.Post(func() { loop.WatchListener(high, told) })
+	loop.Post(func() { loop.WatchListener(fd, told) })
 	send(t, client, "x")
 	if e := <-told; !e.Readable() {
 		t.Errorf("told %v", e)
 	}
 	done := make(chan bool)
-	loop.Post(func() { loop.CloseFD(high); close(done) })
+	loop.Post(func() { loop.CloseFD(fd); close(done) })
 	<-done
 }
 

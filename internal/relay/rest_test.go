@@ -1,3 +1,5 @@
+//go:build linux && !noepoll
+
 package relay
 
 import (
@@ -59,7 +61,7 @@ func TestALoopRestsUntilThereIsAConnection(t *testing.T) {
 	after := func() { loop.After(1, func() { tick <- struct{}{} }) }
 	loop.Post(after)
 	<-tick
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	fds, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+//go:build linux && !noepoll
+
 package relay
 
 import (

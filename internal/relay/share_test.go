@@ -12,7 +12,7 @@ import (
 // before it is busy.
 func full(t *testing.T) (fd, n int) {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func full(t *testing.T) (fd, n int) {
 // drained returns the descriptor of a socket from which all is read.
 func drained(t *testing.T) int {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func TestBusyTunnelsTakeTurns(t *testing.T) {
 	}
 	loop.share = eventShare
 	for i, tunnel := range all {
-		(*clientSide)(tunnel).Ready(syscall.EPOLLIN)
-		(*clientSide)(tunnel).Ready(syscall.EPOLLIN) // which changes nothing for one that is busy
+		(*clientSide)(tunnel).Ready(CanRead)
+		(*clientSide)(tunnel).Ready(CanRead) // which changes nothing for one that is busy
 		if tunnel.up.count > eventShare || !tunnel.busy {
 			t.Errorf("tunnel %d has moved %d bytes at once", i, tunnel.up.count)
 		}

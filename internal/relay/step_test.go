@@ -1,3 +1,5 @@
+//go:build linux
+
 package relay
 
 import (
@@ -13,7 +15,7 @@ import (
 // ends returns both ends of a connection as descriptors.
 func ends(t *testing.T) (near, far int) {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestAnEndBehindTheLastBytesIsSeen(t *testing.T) {
 	}
 	syscall.Write(s.client, []byte("last"))
 	syscall.Shutdown(s.client, syscall.SHUT_WR)
-	(*clientSide)(&s.Tunnel).Ready(syscall.EPOLLIN | syscall.EPOLLRDHUP)
+	(*clientSide)(&s.Tunnel).Ready(CanRead | readEnded)
 	b := make([]byte, 16)
 	if n, err := syscall.Read(s.upstream, b); string(b[:max(n, 0)]) != "last" {
 		t.Fatalf("%q, %v", b[:max(n, 0)], err)
@@ -105,7 +107,7 @@ func TestWhatIsOverTouchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Tunnel.upstream.readable = true
-	(*clientSide)(&s.Tunnel).Ready(syscall.EPOLLIN)
+	(*clientSide)(&s.Tunnel).Ready(CanRead)
 	if len(s.ended) != 1 || s.ended[0].Why != OverBudget {
 		t.Fatalf("ended as %+v", s.ended)
 	}
@@ -125,6 +127,9 @@ func TestWhatWaitsCountsForTheBudget(t *testing.T) {
 	}
 	s.up.rest = nil
 	s.up.pipe = s.loop.borrow()
+	if s.up.pipe == nil { // a system without splice(2)
+		return
+	}
 	s.up.pipe.held = 7
 	if got := s.taken(); got != 10 {
 		t.Errorf("3 bytes sent and 7 in a pipe are %d", got)
@@ -158,7 +163,7 @@ func TestAClientsTimeBeginsWithItsFirstByte(t *testing.T) {
 		for _, second := range row.drip {
 			at(second)
 			syscall.Write(s.client, []byte("x"))
-			(*clientSide)(&s.Tunnel).Ready(syscall.EPOLLIN)
+			(*clientSide)(&s.Tunnel).Ready(CanRead)
 		}
 		at(row.look)
 		s.checkTime()
@@ -205,7 +210,7 @@ func TestASlowReaderKeepsATunnelFromBeingIdle(t *testing.T) {
 	s := newStepped(t, &generous).pass()
 	s.up.keep([]byte("x"))
 	s.loop.instant += 5000
-	(*upstreamSide)(&s.Tunnel).Ready(syscall.EPOLLOUT)
+	(*upstreamSide)(&s.Tunnel).Ready(canWrite)
 	if s.up.count != 1 || s.moved != s.loop.instant {
 		t.Errorf("%d bytes were sent, and the tunnel has been idle for %v", s.up.count, s.loop.instant.since(s.moved))
 	}

@@ -153,7 +153,7 @@ func (l *Loop) Carry(t *Tunnel, client, upstream int, first []byte, keeper Keepe
 // end without reading them; events that no handler received are still to come.
 func (l *Loop) side(fd int) side {
 	seen := l.at(fd).seen
-	return side{fd: int32(fd), readable: seen.Readable(), writable: true, hangup: seen.hangup()}
+	return side{fd: int32(fd), readable: seen.Readable(), writable: true, hangup: seen.Hangup()}
 }
 
 // Start lets bytes pass, from now on.
@@ -187,16 +187,16 @@ func (u *upstreamSide) Ready(e Events) { (*Tunnel)(u).ready(&u.upstream, e) }
 func (t *Tunnel) ready(s *side, e Events) {
 	s.readable = s.readable || e.Readable()
 	s.writable = s.writable || e.Writable()
-	s.hangup = s.hangup || e.hangup()
+	s.hangup = s.hangup || e.Hangup()
 	if t.client.held && s == &t.client && e.Broken() {
 		t.finish(FirstEnded) // nobody reads from it, who would see that
 		return
 	}
-	if t.busy && !e.hangup() {
+	if t.busy && !e.Hangup() {
 		return // it has a turn soon
 	}
 	t.step()
-	if s.ended && e&syscall.EPOLLERR != 0 { // looked at after the step, which may be what found the end
+	if s.ended && e&failed != 0 { // looked at after the step, which may be what found the end
 		t.finish(Broken)
 	}
 }

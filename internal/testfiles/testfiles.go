@@ -11,7 +11,7 @@ import (
 // Path is the path of a file of the project, from the folder of a test's package.
 func Path(t *testing.T, names ...string) string {
 	t.Helper()
-	for root := ".."; len(root) < 64; root = filepath.Join(root, "..") {
+	for root := "."; len(root) < 64; root = filepath.Join(root, "..") {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			return filepath.Join(append([]string{root}, names...)...)
 		}
@@ -20,14 +20,83 @@ func Path(t *testing.T, names ...string) string {
 	return ""
 }
 
-// Manual is the text of docs/manual.md.
-func Manual(t *testing.T) string {
+// Page is the text of one page of the documentation, by its path below docs.
+func Page(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(Path(t, "docs", "manual.md"))
+	text, err := os.ReadFile(Path(t, "docs", filepath.FromSlash(path)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// Pages are the pages of the documentation, by their paths below docs. Decisions are not among them.
+func Pages(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for _, folder := range []string{".", "tutorial", "how-to", "reference", "reference/cli", "explanation"} {
+		found, err := filepath.Glob(Path(t, "docs", folder, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			name := filepath.ToSlash(filepath.Join(folder, filepath.Base(path)))
+			pages[name] = Page(t, name)
+		}
+	}
+	if len(pages) < 20 {
+		t.Fatalf("the documentation has %d pages", len(pages))
+	}
+	return pages
+}
+
+// A CodeBlock is a fenced block of a page, without the indentation of the list that it stands in.
+type CodeBlock struct{ Kind, Text string }
+
+// CodeBlocks returns the fenced blocks of a page.
+func CodeBlocks(page string) (all []CodeBlock) {
+	inside, indent := false, ""
+	for line := range strings.Lines(page) {
+		trimmed := strings.TrimLeft(line, " ")
+		fence, isFence := strings.CutPrefix(trimmed, "```")
+		switch {
+		case isFence && !inside:
+			inside, indent = true, line[:len(line)-len(trimmed)]
+			all = append(all, CodeBlock{Kind: strings.TrimSpace(fence)})
+		case isFence:
+			inside = false
+		case inside:
+			all[len(all)-1].Text += strings.TrimPrefix(line, indent)
+		}
+	}
+	return all
+}
+
+// Prose returns a page without its fenced blocks.
+func Prose(page string) string {
+	var b strings.Builder
+	inside := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(strings.TrimLeft(line, " "), "```") {
+			inside = !inside
+		} else if !inside {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// Block is the first block of a kind that follows a text of a page.
+func Block(t *testing.T, page, kind, after string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(Page(t, page), after)
+	for _, b := range CodeBlocks(rest) {
+		if b.Kind == kind {
+			return b.Text
+		}
+	}
+	t.Fatalf("docs/%s has no block %s after %q", page, kind, after)
+	return ""
 }
 
 // FilesIn writes files into a new folder.
