@@ -42,7 +42,7 @@ func (d *Directory) Attach(who policy.Sandbox) *Attachment {
 		d.attachments.last++
 		s.ID = d.attachments.last
 	}
-	s.Sandbox.Stay = s.ID
+	s.Sandbox.Attachment = s.ID
 	d.attachments.open[s.Listener()] = s
 	return s
 }

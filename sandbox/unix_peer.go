@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -11,6 +13,7 @@ import (
 // SO_NETNS_COOKIE).
 type UnixPeer struct {
 	UID     uint32
+	HasUID  bool
 	PID     int    // 0 where it cannot be seen from here
 	Network uint64 // the kernel's number of its network
 	Host    bool   // it is in the network of this process
@@ -28,7 +31,7 @@ func UnixPeerOf(c *net.UnixConn) (p UnixPeer, err error) {
 		if who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
-		p.UID, p.PID = who.Uid, int(who.Pid)
+		p.UID, p.HasUID, p.PID = who.Uid, true, int(who.Pid)
 		if p.Network, err = NetworkOf(int(fd)); err != nil {
 			return
 		}

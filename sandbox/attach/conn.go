@@ -1,3 +1,5 @@
+//go:build linux
+
 package attach
 
 import (
@@ -162,5 +164,5 @@ func (a *Conn) release() {
 	if a.process != nil {
 		a.process.Close()
 	}
-	closeConn(a.conn)
+	foreign.CloseConn(a.conn)
 }

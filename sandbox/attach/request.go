@@ -1,3 +1,5 @@
+//go:build linux
+
 package attach
 
 import (
@@ -111,9 +113,6 @@ func (o *Request) descriptors() int {
 	}
 	return n
 }
-
-// ProxyPort is the port of the proxy, on the loopback of a network that cannot be captured.
-const ProxyPort = 3128
 
 // proxySockets describes the sockets of a network that cannot be captured.
 func proxySockets(names bool) []jailinit.Socket {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package attach moves a sandbox's network to the daemon. The client, which runs in that network or has made
 // it, sends the network's sockets over a Unix socket (SCM_RIGHTS); the daemon serves them until the client's
 // process ends.
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A Server takes in networks. A client sends the sockets of a network, and from then on the connections and
@@ -43,14 +46,13 @@ type Server struct {
 	open     map[*Conn]struct{}
 	closed   bool
 	serving  sync.WaitGroup
-	closing  closings
+	closing  foreign.Closings
 }
 
 const (
 	patience     = 2 * time.Second // for the request, and for the client to read the answer
 	waitingMost  = 16              // clients without an answer
 	waitingOfOne = 4               // of one user
-	closingMost  = 64              // goroutines that close descriptors of clients
 )
 
 // A clientKey is what waiting clients are counted by. The host's own clients count apart from those of a
@@ -63,7 +65,7 @@ type clientKey struct {
 // Serve serves clients until Close. It closes l.
 func (d *Server) Serve(l *net.UnixListener) error {
 	defer d.opens(l)()
-	defer d.closing.begin(func() { closeListener(l) })
+	defer func() { d.closing.Begin(foreign.CloseListener(l)) }()
 	for {
 		c, err := l.AcceptUnix()
 		switch {
@@ -84,7 +86,7 @@ func (d *Server) opens(l *net.UnixListener) (done func()) {
 	d.listener = l
 	d.waiting, d.open = map[clientKey]int{}, map[*Conn]struct{}{}
 	if d.closed {
-		shut(l)
+		foreign.Shut(l)
 		return func() {}
 	}
 	d.serving.Add(1)
@@ -103,15 +105,15 @@ func (d *Server) Close() {
 	d.mu.Lock()
 	d.closed = true
 	if d.listener != nil {
-		shut(d.listener)
+		foreign.Shut(d.listener)
 	}
 	for a := range d.open {
 		a.interrupt()
 	}
 	d.mu.Unlock()
-	d.closing.hurry()
+	d.closing.Hurry()
 	d.serving.Wait()
-	d.closing.wait(patience)
+	d.closing.Wait(patience)
 }
 
 // admit starts a goroutine for a client, unless too many clients wait.
@@ -123,13 +125,13 @@ func (d *Server) admit(c *net.UnixConn) {
 		return
 	}
 	if err != nil || !d.admits(who) {
-		d.closing.begin(func() { closeConn(c) }) // the client may try again
+		d.closing.Begin(func() { foreign.CloseConn(c) }) // the client may try again
 		return
 	}
 	go func() {
 		answered := sync.OnceFunc(func() { d.answered(who) })
 		a := d.receive(c, v, answered)
-		d.closing.begin(func() {
+		d.closing.Begin(func() {
 			defer answered()
 			a.release()
 		})
@@ -147,9 +149,9 @@ func (d *Server) forbids(c *net.UnixConn, v sandbox.Attacher) bool {
 		return false
 	}
 	d.Refused(v, nil, why)
-	d.closing.begin(func() {
+	d.closing.Begin(func() {
 		(&Conn{conn: c}).Refuse(why, hint)
-		closeConn(c)
+		foreign.CloseConn(c)
 	})
 	return true
 }

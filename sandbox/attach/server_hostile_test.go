@@ -1,3 +1,5 @@
+//go:build linux
+
 package attach
 
 import (
@@ -173,10 +175,8 @@ func notHeld(t *testing.T, send func(*testing.T, *world)) {
 // nobodyIsLeft says so where something that was sent is not closed by now.
 func nobodyIsLeft(t *testing.T, d *Server) {
 	t.Helper()
-	d.closing.lock()
-	defer d.closing.mu.Unlock()
-	if d.closing.under != 0 {
-		t.Errorf("%d goroutines close descriptors", d.closing.under)
+	if left := d.closing.Wait(0); left != 0 {
+		t.Errorf("%d goroutines close descriptors", left)
 	}
 }
 

@@ -28,8 +28,8 @@ type Sockets struct {
 
 	Proxy net.Listener // for those who know of a proxy; nil in a jail
 
-	HostPorts map[uint16][]net.Listener // as in JailOptions
-	Dialers   *Dialers                  // nil where JailOptions want none
+	HostPorts map[uint16][]net.Listener // as in jail.Options
+	Dialers   *Dialers                  // nil without ports in the jail
 
 	// Programs finds the programs of connections and datagrams. It may be nil.
 	Programs *sandbox.Programs

@@ -97,6 +97,37 @@ func addressVariables(proxy, socks string) []Variable {
 	}
 }
 
+// WithoutProxies returns env without the variables by which programs are told to go through a proxy, and the names
+// of those that had a value. It keeps a variable if keep returns true for its value. In settings of git that stand in
+// the environment, http.proxy becomes empty, which is git's word for no proxy.
+func WithoutProxies(env []string, keep func(value string) bool) (rest, cut []string) {
+	told := map[string]bool{}
+	for _, v := range addressVariables("", "") {
+		told[v.Name] = !strings.HasPrefix(v.Name, "GIT_CONFIG_") && v.Name != "NODE_USE_ENV_PROXY"
+	}
+	git := map[string]bool{} // names of the variables that hold the value of an http.proxy
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if n, ok := strings.CutPrefix(name, "GIT_CONFIG_KEY_"); ok && strings.EqualFold(value, "http.proxy") {
+			git["GIT_CONFIG_VALUE_"+n] = true
+		}
+	}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if !told[name] && !git[name] || keep(value) {
+			rest = append(rest, v)
+			continue
+		}
+		if value != "" {
+			cut = append(cut, name)
+		}
+		if git[name] {
+			rest = append(rest, name+"=")
+		}
+	}
+	return rest, cut
+}
+
 // Without returns env without the variables of those names.
 func Without(env, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {

@@ -43,6 +43,15 @@ func ForTrust(path string) []Variable {
 	return all
 }
 
+// ForOneRun returns variables by which programs trust the bundle at path, and that replace no setting of a file, as PIP_CERT
+// does. Programs without one read the bundle of the system or REQUESTS_CA_BUNDLE.
+func ForOneRun(path string) (all []Variable) {
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
+		all = append(all, Variable{name, path})
+	}
+	return all
+}
+
 // Instruction is what to type for a bundle at that path, or so named.
 func (t Trust) Instruction(bundle string) string {
 	var parts []string

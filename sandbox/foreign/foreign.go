@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package foreign handles descriptors that another program made and may still hold. That program is the
 // adversary: socket options that it set may block system calls of this process, close(2) included.
 package foreign

@@ -42,12 +42,19 @@ type Jail struct {
 	begun   bool   // the program was sent
 	release func() // lets the thread end that started the jail
 
-	planned   chan struct{} // closed when pid and unplanned are set
+	planned   chan struct{} // closed when pid, apart and unplanned are set
+	apart     bool          // it has a PID namespace
 	unplanned error         // a *SetupError: jail init has no plan
 
 	life   sync.Mutex // guards what follows
 	pid    int        // of jail init, which becomes the program; 0 until it is known
 	reaped bool       // so that its number may be another process's
+}
+
+// OwnProcesses reports whether the program has a PID namespace. It waits until the jail is planned.
+func (j *Jail) OwnProcesses() bool {
+	<-j.planned
+	return j.apart
 }
 
 // Options describe a jail.

@@ -124,6 +124,7 @@ func (j *Jail) findInit(divider int) error {
 	case pid < 0:
 		err = os.NewSyscallError("PID namespace", syscall.Errno(-pid))
 	default:
+		j.apart = true
 		j.setPID(pid)
 		return nil
 	}
