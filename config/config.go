@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -32,6 +31,9 @@ type Config struct {
 	Who []sandbox.Entry // replaces the sandboxes of the file unless nil
 
 	Learn bool // let pass what no rule mentions
+
+	BuiltIn bool     // the starter policy, and no file exists at Path
+	Added   []string // rules of the command line, which are in File and not in Text; the digest covers them
 
 	// Operator returns the addresses of the operator's listener. If it is nil, those of the file apply.
 	Operator func() []netip.AddrPort
@@ -90,7 +92,7 @@ func parseConfig(path string, text []byte, parse func(string, []byte) (*file.Fil
 	if err != nil {
 		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
 	}
-	if file, err = file.Expand(os.LookupEnv); err != nil {
+	if file, err = file.Expand(lookupVariable); err != nil {
 		return nil, hint.Misused(err, "set the variable, or write the value into "+path)
 	}
 	return &Config{Path: path, Text: text, File: file}, nil
@@ -120,6 +122,9 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 	env, err := c.Environment(self, listeners)
 	if err != nil {
 		return nil, err
+	}
+	for _, rule := range c.Added {
+		env.Texts = append(env.Texts, []byte(rule))
 	}
 	p, err := c.File.Compile(env)
 	if err != nil {

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/hostaddr"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 )
 
@@ -25,6 +27,14 @@ func (c *Config) Listeners() []netip.AddrPort {
 		}
 	}
 	return all
+}
+
+// OpenListeners returns an error if a listener serves whoever can reach it, see [file.File.OpenListeners].
+func (c *Config) OpenListeners() error {
+	if open := c.File.OpenListeners(); len(open) > 0 {
+		return hint.Misused(policy.FileError(open), "correct "+c.Path+", then egressd policy check")
+	}
+	return nil
 }
 
 // OperatorAt returns the TCP address of the operator's listener in the file, if any.

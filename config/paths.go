@@ -166,6 +166,37 @@ func operatorOf(name string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr, uint16(port)), err == nil && bad == nil
 }
 
+// runtimeVariable names the folder of a user's sockets. [lookupVariable] knows it without the environment, too.
+const runtimeVariable = "XDG_RUNTIME_DIR"
+
+// lookupVariable returns the value of a variable in the policy file. XDG_RUNTIME_DIR is missing under cron, sudo and
+// in containers, so lookupVariable returns [runtimeFolder] for it, which the daemon and its user's commands share.
+func lookupVariable(name string) (string, bool) {
+	value, ok := os.LookupEnv(name)
+	if name == runtimeVariable && value == "" {
+		value = runtimeFolder()
+		ok = value != ""
+	}
+	return value, ok
+}
+
+// runtimeFolder returns the user's folder below /run/user, if there is one, and else one beside the default log. It
+// is /run for root. It returns "" without a home.
+func runtimeFolder() string {
+	if os.Geteuid() == 0 {
+		return "/run"
+	}
+	usual := fmt.Sprintf("/run/user/%d", os.Geteuid())
+	if info, err := os.Stat(usual); err == nil && info.IsDir() {
+		return usual
+	}
+	log, err := DefaultAuditDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(log), "sockets")
+}
+
 // RunsDir returns the folder of all runs. It is beside the daemon's log, since the daemon may be writing
 // that.
 func (c *Config) RunsDir() (string, error) {
@@ -196,7 +227,7 @@ func RunDir(runs, id string) (string, error) {
 			return filepath.Join(runs, id), nil
 		}
 	}
-	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --run last")
+	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd runs")
 }
 
 // RunsIndexBeside returns the folder of the index beside that of the runs.

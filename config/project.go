@@ -110,7 +110,7 @@ func (p *Project) parts() []RegoPart {
 	folder := filepath.Join(p.Dir, TreeFolder)
 	part := RegoPart{
 		At: "rego", File: filepath.Join(folder, TreeFile), Sandbox: p.Sandbox, Source: p.File.Rego[0],
-		Options: rego.Options{Package: "egress.project", Layer: policy.Project, Bare: true},
+		Options: rego.Options{Package: "egress.project", Layer: policy.Project, Source: "rego", Bare: true},
 	}
 	for _, f := range p.Pin.Files {
 		if f.Name != TreeFile {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -104,6 +105,7 @@ func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err e
 	together := map[bool]int{} // index+1 of the part of plain entries, by shadow
 	for i, s := range list.entries {
 		part := list.RegoPart
+		part.Options.Source = list.File + " " + cmp.Or(s.Bundle, s.Path)
 		part.At, part.Source, part.Options.Input = fmt.Sprintf("%s[%d]", list.At, i), s, s.Input
 		err = c.readPart(r, &part)
 		if first := together[s.Shadow]; PlainSource(s) && first > 0 {

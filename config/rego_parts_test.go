@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config/configtest"
+	"github.com/egressd/egressd/policy"
 )
 
 func TestPlainFilesAndFoldersAreOnePart(t *testing.T) {
@@ -51,5 +52,37 @@ func TestAnotherInputIsAPartOfItsOwn(t *testing.T) {
 	}
 	if _, err := c.Compile(); err != nil || len(c.Rules) != 3 || !c.Inspects() {
 		t.Errorf("compiled %d evaluators, %v", len(c.Rules), err)
+	}
+}
+
+// TestAnApprovalCountsForOneOfTwoPoliciesOfALayer: both ask by a rule of the same name, and so may a list.
+func TestAnApprovalCountsForOneOfTwoPoliciesOfALayer(t *testing.T) {
+	const asks = "ask contains {\"rule\": \"upload\"}\n"
+	for name, files := range map[string]map[string]string{
+		"two of a sandbox": {
+			"egressd.yaml": "version: 1\nallow: [a.test]\nrego: [all.rego]\nsandboxes: [{name: ci, source: [10.9.0.0/16], rego: [ci.rego]}]\n",
+			"all.rego":     "package egress.ci\n" + asks, "ci.rego": "package egress.ci\n" + asks,
+		},
+		"a list and a policy of the user": {
+			"egressd.yaml":            "version: 1\nask: [{host: a.test, id: upload}]\nrego: [all.rego]\nsandboxes: [{name: ci, source: [10.9.0.0/16]}]\n",
+			"all.rego":                "package egress\n" + asks,
+			"above/organisation.yaml": "version: 1\n",
+		},
+	} {
+		_, p, err := configtest.Layered(t, files)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		r := policy.Request{Sandbox: policy.Sandbox{Name: "ci"}, Via: policy.ViaConnect, Destination: policy.Destination{Host: "a.test", Port: 443}}
+		for _, question := range []string{"Q1", "Q2"} {
+			d := p.Decide(t.Context(), &r)
+			if d.Verdict != policy.Ask || d.Rule != "upload" {
+				t.Fatalf("%s, before %s is answered: %s by %s", name, question, d.Verdict, d.Rule)
+			}
+			r.Approved = append(r.Approved, policy.Approval{Layer: d.Layer, Source: d.Source, Rule: d.Rule, Question: question})
+		}
+		if d := p.Decide(t.Context(), &r); d.Verdict != policy.Allow || d.Question != "Q1 Q2" {
+			t.Errorf("%s: after both are answered: %s by %s, questions %s", name, d.Verdict, d.Rule, d.Question)
+		}
 	}
 }

@@ -39,6 +39,27 @@ func ReplaceFile(path string, old, text []byte) (target string, err error) {
 	return target, durable.SyncFolder(filepath.Dir(target))
 }
 
+// CreateFile writes a file that its owner alone may read, in one step, and makes its folder. It is an error if path
+// exists.
+func CreateFile(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".egressd-*.yaml")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil { // which replaces nothing
+		return err
+	}
+	return durable.SyncFolder(filepath.Dir(path))
+}
+
 // takeAfter gives f the owner and mode of another file. The mode comes last, because a change of owner
 // clears some of its bits.
 func takeAfter(f *os.File, info os.FileInfo) error {

@@ -38,8 +38,8 @@ type BaselineOptions struct {
 	Unsafe []Rule
 }
 
-// A Baseline is the [Evaluator] of what no policy opens: special-purpose
-// addresses and names, the host itself, and egressd itself. It denies or
+// A Baseline is the [Evaluator] of special-purpose addresses and names, the host itself, and egressd itself. Only the
+// exceptions of the operator's files and unsafe_allow open some of them. It denies or
 // abstains, never allows, and is safe for concurrent use.
 //
 // A special-use name is refused before anything resolves it. An exception for
@@ -110,15 +110,15 @@ type look struct {
 	allowedIf []string
 }
 
-// A closed says why a host is refused.
-type closed struct {
+// An obstacle says why a host is refused.
+type obstacle struct {
 	class AddressClass // "": it is not
 	other *rule        // an exception that opens it for other requests, or nil
 }
 
 func (l *look) whole() Decision {
 	d := &l.r.Destination
-	asked := closed{}
+	asked := obstacle{}
 	if d.Addr.IsValid() {
 		asked = l.addr(d.Addr)
 	} else {
@@ -140,7 +140,7 @@ func (l *look) whole() Decision {
 	return Decision{Verdict: Abstain, Needs: l.needs, AllowedIf: l.allowedIf}
 }
 
-func (l *look) refuse(c closed, says, class string) Decision {
+func (l *look) refuse(c obstacle, says, class string) Decision {
 	host := l.r.Destination.Host
 	d := Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(c.class)}
 	if c.other == nil {
@@ -155,17 +155,17 @@ func (l *look) refuse(c closed, says, class string) Decision {
 	return d
 }
 
-func (l *look) name(name string) closed {
+func (l *look) name(name string) obstacle {
 	class := classOfName(name)
 	if class == "" {
-		return closed{}
+		return obstacle{}
 	}
 	return l.unless(class, func(p Pattern) bool {
 		return p.CoversName(name) && (p.kind == exactHost || class != AddrMetadata)
 	})
 }
 
-func (l *look) addr(addr netip.Addr) closed {
+func (l *look) addr(addr netip.Addr) obstacle {
 	class, embedded := classify(addr)
 	own := l.isSelf(addr)
 	if own && !class.guarded() {
@@ -174,20 +174,20 @@ func (l *look) addr(addr netip.Addr) closed {
 	port := l.r.Destination.Port
 	local := own || class == AddrLoopback || class == AddrUnspecified
 	if class != "" && isListener(l.operator(), addr, local, port) || isListener(l.listeners(), addr, local, port) && !l.namesListener(addr, port) {
-		return closed{class: AddrSelf}
+		return obstacle{class: AddrSelf}
 	}
 	if class == "" {
-		return closed{}
+		return obstacle{}
 	}
 	alone := embedded || class == AddrMetadata
 	return l.unless(class, func(p Pattern) bool { return p.CoversAddr(addr) && (p.isSingle() || !alone) })
 }
 
 // unless says that a host of a class is closed unless an exception that covers it opens it.
-func (l *look) unless(class AddressClass, covers func(Pattern) bool) closed {
-	c := closed{class: class}
+func (l *look) unless(class AddressClass, covers func(Pattern) bool) obstacle {
+	c := obstacle{class: class}
 	if l.opens(l.unsafe, covers, &c) || !class.guarded() && l.opens(l.exceptions, covers, &c) {
-		return closed{}
+		return obstacle{}
 	}
 	return c
 }
@@ -195,7 +195,7 @@ func (l *look) unless(class AddressClass, covers func(Pattern) bool) closed {
 // opens reports whether an exception opens a host to the request. Where the request is
 // not known yet, an exception with conditions opens it and is noted in l.needs. An
 // exception for other requests is noted in c.
-func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *closed) (opened bool) {
+func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *obstacle) (opened bool) {
 	var needs Needs
 	tried := l.r.triedMethod()
 	for i := range exceptions {

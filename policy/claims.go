@@ -30,7 +30,9 @@ func agreeHTTP(d Decision, r *Request) Decision {
 	case request.Authority != "" && request.Authority != r.Destination.String():
 		return refuseClaim(d, NameMismatch, fmt.Sprintf("the request names another server than %s", r.Destination))
 	case request.Upgrade && !d.Upgrade:
-		return refuseClaim(d, MethodDenied, fmt.Sprintf("the request to %s asks for a WebSocket, and its rule does not say upgrade: websocket", r.Destination))
+		refused := noWebSocket(r, d.Rule, d.Layer)
+		refused.Policy, refused.Log = d.Policy, d.Log
+		return refused
 	}
 	return d
 }

@@ -72,6 +72,8 @@ const (
 	Canary        Class = "canary"          // a text that nobody has a reason to send
 	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
 
+	UpgradeDenied Class = "upgrade-denied" // a WebSocket that no rule lets, where other requests pass
+
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
 	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
 	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
@@ -101,6 +103,10 @@ type Decision struct {
 	Rule    string // the id of the deciding rule: "gh-read", "preset:npm", "baseline", "default"
 	Layer   Layer
 	Reason  string // one sentence for a person; never text that a sandbox chose freely
+
+	// Source tells apart the policies in Rego of one layer that ask. Two of them may have
+	// rules of one name. It is empty for the rules of a file.
+	Source string
 
 	// AddressClass names the special-purpose space that an address-denied
 	// destination lies in: "private", "metadata", "self", …
@@ -141,6 +147,10 @@ type Decision struct {
 	// that allows lists the questions that were approved for it; one that asks names the
 	// question that is open.
 	Question string
+
+	// Missed, of an Abstain about a request, is the refusal to give if nobody allows the
+	// request: the evaluator has a rule that allows other requests to the destination.
+	Missed *Decision
 
 	// Shadow is what the policy's shadow would have decided, where that differs:
 	// see [Policy.Compare]. It is for the record, and no reply mentions it.
@@ -198,6 +208,7 @@ func (d *Decision) Differs(other *Decision) bool {
 // are. An allow becomes an Abstain that keeps its bounds on other layers: needs, budget,
 // log mark and question.
 func restricting(d Decision) Decision {
+	d.Missed = nil
 	if d.Verdict != Allow && d.Verdict != Inspect {
 		return d
 	}
@@ -232,6 +243,12 @@ func combine(a, b Decision) Decision {
 	a.Needs |= b.Needs
 	if a.AllowedIf == nil && a.Verdict > Ask {
 		a.AllowedIf = b.AllowedIf
+	}
+	switch {
+	case a.Verdict != Abstain:
+		a.Missed = nil
+	case a.Missed == nil:
+		a.Missed = b.Missed
 	}
 	return a
 }

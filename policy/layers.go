@@ -17,6 +17,9 @@ type Ceiling struct {
 // hold returns d where the ceiling has room for it, and a denial where not.
 func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 	room := heard(ctx, c.Evaluator, r.unapproved()) // an answer opens nothing that is not let be opened
+	if room.Missed != nil {
+		room.AllowedIf = room.Missed.AllowedIf
+	}
 	switch {
 	case room.Verdict == Allow, room.Verdict == Inspect:
 		room.AnyProtocol, room.ECH, room.Inject = d.AnyProtocol, d.ECH, "" // it is about requests alone
@@ -50,7 +53,7 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 	}
 	d, err := own.Evaluate(ctx, r)
 	if d.Verdict == Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
-		return noWebSocket(r, d.Rule), err
+		return noWebSocket(r, d.Rule, PerSandbox), err
 	}
 	return restricting(d), err
 }
@@ -64,7 +67,7 @@ func (l sandboxLayer) Probe(ctx context.Context, r *Request, p *Probes) {
 
 // of returns the list of a sandbox, or nil where the policy does not know it.
 func (l sandboxLayer) of(who *Sandbox) *rules {
-	if own := l[who.Name]; own != nil || who.Stay == 0 {
+	if own := l[who.Name]; own != nil || who.Attachment == 0 {
 		return own
 	}
 	return l[unlisted]
@@ -81,22 +84,24 @@ type Narrowing struct {
 func (n *Narrowing) narrow(ctx context.Context, r *Request) Decision {
 	d := heard(ctx, n.Evaluator, r)
 	switch {
+	case d.Missed != nil && n.Exhaustive:
+		return *d.Missed
 	case d.Verdict == Abstain && n.Exhaustive:
 		return Decision{
 			Class: DefaultDeny, Rule: "default", Layer: PerSandbox, AllowedIf: d.AllowedIf,
 			Reason: fmt.Sprintf("no rule of this sandbox allows %s", whatTo(r)),
 		}
 	case d.Verdict == Allow && n.Exhaustive && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade:
-		return noWebSocket(r, d.Rule)
+		return noWebSocket(r, d.Rule, PerSandbox)
 	}
 	return restricting(d)
 }
 
-// noWebSocket refuses what would let pass more than a sandbox is let.
-func noWebSocket(r *Request, rule string) Decision {
+// noWebSocket refuses a WebSocket that a rule would allow if it were another request.
+func noWebSocket(r *Request, rule string, layer Layer) Decision {
 	return Decision{
-		Class: MethodDenied, Rule: rule, Layer: PerSandbox,
-		Reason: fmt.Sprintf("rule %s allows some requests to %s and no WebSocket, which shows none", rule, r.Destination),
+		Class: UpgradeDenied, Rule: rule, Layer: layer, AllowedIf: []string{"rule " + rule + " says upgrade: websocket"},
+		Reason: fmt.Sprintf("rule %s allows requests to %s, but no WebSocket: it does not say upgrade: websocket", rule, r.Destination),
 	}
 }
 

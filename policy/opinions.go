@@ -15,7 +15,7 @@ const (
 	PartSandbox  Part = "sandbox"
 	PartProject  Part = "project"
 	PartCeiling  Part = "ceiling" // what it has no room for, no layer below the organisation opens
-	PartFurther  Part = "further" // one of [Environment.Evaluators] or [Layers]
+	PartFurther  Part = "further" // one of the policies in Rego
 )
 
 // An Opinion is what one part of a policy says about a request, by itself.

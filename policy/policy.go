@@ -1,5 +1,5 @@
 // Package policy holds what a sandbox may reach: the nouns that every other package speaks in, rules, the baseline of
-// addresses that no rule opens, and Decide, the only place where anything is allowed.
+// addresses that only exceptions and unsafe_allow open, and Decide, the only place where anything is allowed.
 //
 // It does no I/O, knows no protocol, and repairs nothing: text from outside becomes a canonical type in
 // [ParseDestination], or an error. Package policy/file reads rule files.
@@ -9,6 +9,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -239,7 +240,7 @@ func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d D
 		return combine(above, below), looks
 	}
 	if below.Verdict == Abstain {
-		below = combine(p.byDefault(r), below)
+		below = combine(p.byDefault(r, cmp.Or(above.Missed, below.Missed)), below)
 	}
 	if below.Verdict != Deny {
 		for _, c := range p.ceilings {
@@ -251,15 +252,19 @@ func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d D
 	return combine(above, below), looks
 }
 
-// LearnRule is the rule of what passed only because of [Environment.Learn].
+// LearnRule is the rule of what passed only because of learn mode.
 const LearnRule = "learn"
 
-func (p *Policy) byDefault(r *Request) Decision {
+// byDefault decides what nobody has an opinion on. missed is [Decision.Missed] of the abstentions.
+func (p *Policy) byDefault(r *Request, missed *Decision) Decision {
 	if p.fallback == Allow {
 		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech, Upgrade: true}
 	}
 	if p.learning {
 		return Decision{Verdict: Allow, Rule: LearnRule, Layer: User, Reason: "no rule speaks of " + whereTo(r) + ", which is let pass to be learned", ECH: p.ech, Upgrade: true}
+	}
+	if missed != nil {
+		return *missed
 	}
 	return Decision{Class: DefaultDeny, Rule: "default", Layer: Builtin, Reason: "no rule allows " + whereTo(r)}
 }

@@ -11,12 +11,15 @@ import (
 // type next.
 type Problem struct {
 	File    string
-	Line    int // from 1
+	Line    int // from 1; 0 if the problem stands in no file
 	Column  int // from 1, in characters
 	Message string
 }
 
 func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.Message
+	}
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 

@@ -98,14 +98,15 @@ type Request struct {
 // An Approval is the answer of a person to a rule that asks.
 type Approval struct {
 	Layer    Layer
+	Source   string // as in [Decision]
 	Rule     string
 	Question string // its id, for [Decision].Question
 }
 
-// ApprovedBy returns the id of the question by which what a rule asks is approved, or "".
-func (r *Request) ApprovedBy(layer Layer, rule string) (question string) {
+// ApprovedBy returns the id of the question by which what a rule of a source asks is approved, or "".
+func (r *Request) ApprovedBy(layer Layer, source, rule string) (question string) {
 	for i := range r.Approved {
-		if a := &r.Approved[i]; a.Layer == layer && a.Rule == rule {
+		if a := &r.Approved[i]; a.Layer == layer && a.Source == source && a.Rule == rule {
 			return a.Question
 		}
 	}

@@ -11,9 +11,9 @@ type Sandbox struct {
 	Kind   string
 	Labels map[string]string
 
-	// Stay tells what came from one network that was handed in from the rest of what
+	// Attachment tells what came from one network that is attached from the rest of what
 	// the sandbox does; 0: nothing was. It is not for policies.
-	Stay uint32
+	Attachment uint32
 
 	// Container is where the request came from, as far as the engine that runs it
 	// says so, or nil. It is for the record, and not for policies.

@@ -38,7 +38,7 @@ func (s *search) at(r *Request, port uint16) Decision {
 	if r.HTTP == nil {
 		return s.unseen(r, port)
 	}
-	found, missed := s.seen(r.HTTP, port)
+	found, missed := s.seen(r, port)
 	switch {
 	case found != nil:
 		return s.decide(r, port, found)
@@ -50,8 +50,9 @@ func (s *search) at(r *Request, port uint16) Decision {
 
 // seen returns the first rule that is about the request, or nil and the allow
 // that came nearest. A WebSocket passes over allows without "upgrade" to the first
-// allow with it. A deny or ask in between stops the search, even an approved ask.
-func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
+// allow with it, or to an approved ask. A deny or ask in between stops the search.
+func (s *search) seen(r *Request, port uint16) (found, missed *rule) {
+	h := r.HTTP
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
 		switch {
@@ -69,7 +70,7 @@ func (s *search) seen(h *HTTPRequest, port uint16) (found, missed *rule) {
 		found = candidate
 		return false
 	})
-	if plain != nil && (found == nil || found.effect != Allow) {
+	if plain != nil && (found == nil || s.effect(r, found) != Allow) {
 		found = plain
 	}
 	return found, missed
@@ -85,7 +86,7 @@ func (s *search) upgrades(allow *rule) bool {
 // effect is what a rule comes to for a request: where a person has approved what it asks,
 // it allows that.
 func (s *search) effect(r *Request, by *rule) Verdict {
-	if by.effect == Ask && r.ApprovedBy(s.rules.layer, by.id) != "" {
+	if by.effect == Ask && r.ApprovedBy(s.rules.layer, "", by.id) != "" {
 		return Allow
 	}
 	return by.effect
@@ -122,7 +123,10 @@ func (s *search) outlook(r *Request, port uint16) (o outlook) {
 		}
 		o.possible |= 1 << effect
 		if effect != candidate.effect {
-			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, candidate.id))
+			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, "", candidate.id))
+			if candidate.conditional() {
+				o.possible |= 1 << candidate.effect // an approval of some requests lets no tunnel pass unread
+			}
 		}
 		o.needs |= candidate.needs()
 		o.ends = len(candidate.paths) == 0 && (len(candidate.methods) == 0 || tried != "")
@@ -171,7 +175,7 @@ func (s *search) decide(r *Request, port uint16, by *rule) Decision {
 	switch d.Verdict {
 	case Allow:
 		if by.effect == Ask {
-			d.Question = r.ApprovedBy(d.Layer, d.Rule)
+			d.Question = r.ApprovedBy(d.Layer, "", d.Rule)
 		}
 		d.AnyProtocol, d.ECH, d.Upgrade = by.options.anyProtocol, by.options.ech, s.upgrades(by)
 		if by.injects && !r.inClear() {
@@ -211,14 +215,16 @@ func (s *search) refuses(r *Request, by *rule) string {
 // misses denies a request to a host of which other requests are allowed.
 func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 	d := Decision{Class: PathDenied, Rule: by.id, Layer: s.rules.layer, AllowedIf: s.allowedIf(port)}
-	d.Reason = "rule " + by.id + " does not allow this path at " + whereTo(r)
+	what := "this path"
 	if !by.holdsMethod(r.HTTP.Method) {
-		method := r.HTTP.Method
-		if !PlainMethod(method) {
-			method = "this method"
+		d.Class, what = MethodDenied, r.HTTP.Method
+		if !PlainMethod(what) {
+			what = "this method"
 		}
-		d.Class = MethodDenied
-		d.Reason = "rule " + by.id + " does not allow " + method + " at " + whereTo(r)
+	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
+	if words := by.words(); len(words) <= maxWords {
+		d.Reason += "; it allows: " + words
 	}
 	return d
 }
@@ -258,8 +264,11 @@ func (s *search) allowedIf(port uint16) []string {
 	return slices.Compact(ways)
 }
 
-// maxWays bounds what a reply says.
-const maxWays = 8
+// Limits of what a reply lists.
+const (
+	maxWays  = 8
+	maxWords = 120 // bytes of the conditions of a rule
+)
 
 func (s *search) probe(p *Probes) {
 	for _, b := range s.buckets {

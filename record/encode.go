@@ -57,7 +57,7 @@ func (e *Encoder) Key(name string) {
 // Text writes a string, cut at [MaxNote]. It leaves out an empty one.
 func (e *Encoder) Text(name, value string) { e.TextWithin(name, value, MaxNote) }
 
-// TextWithin writes a string, cut at limit bytes of its escaped form, and reports whether it was cut. It leaves
+// TextWithin writes a string, cut to limit bytes of its escaped form, and reports whether it was cut. It leaves
 // out an empty one.
 func (e *Encoder) TextWithin(name, value string, limit int) (cut bool) {
 	if value == "" {

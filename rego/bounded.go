@@ -269,7 +269,7 @@ func divided(operands []*ast.Term) int {
 	return members(strings.Count(string(text), string(separator)))
 }
 
-// found counts the matches, each with its groups. There is at limit one match at each byte.
+// found counts the matches, each with its groups. There is at most one match at each byte.
 func found(operands []*ast.Term) int {
 	pattern, _ := operands[0].Value.(ast.String)
 	limit := -1

@@ -31,7 +31,7 @@ func steps(n, limit int) int {
 // A measure is the cost of a regular expression. It is zero for an invalid one.
 type measure struct {
 	size              int // approximate number of instructions
-	shortest, longest int // length of a match in characters; longest is at limit [maxSearch]
+	shortest, longest int // length of a match in characters; longest is at most [maxSearch]
 }
 
 // measured measures a regular expression without compiling it.
@@ -141,9 +141,9 @@ func matched(operands []*ast.Term) int {
 // validated bounds the compilation of a pattern.
 func validated(operands []*ast.Term) int { return steps(patternSize(textOf(operands[0])), maxPattern) }
 
-// searched bounds repeated searches for at limit limit matches; a negative limit means all. The searches
+// searched bounds repeated searches for at most limit matches; a negative limit means all. The searches
 // together pass over the text once, and the last one reaches its end. Each search reads beyond the
-// beginning of its match, at limit to the longest possible end. Empty matches next to another match are not
+// beginning of its match, at most to the longest possible end. Empty matches next to another match are not
 // returned but cost a search.
 func searched(pattern, text *ast.Term, limit int) int {
 	p, n := measured(textOf(pattern)), size(text)

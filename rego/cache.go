@@ -25,7 +25,7 @@ func appendKey(key []byte, r *policy.Request, known, unknown fields) (_ []byte, 
 	key = appendWhere(key, &r.Destination, known)
 	key = appendWhat(key, r, known)
 	for _, a := range r.Approved {
-		key = appendText(appendText(appendText(key, string(a.Layer)), a.Rule), a.Question)
+		key = appendTexts(key, []string{string(a.Layer), a.Source, a.Rule, a.Question})
 	}
 	return key, len(key) <= maxKeyBytes
 }

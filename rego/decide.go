@@ -196,6 +196,7 @@ func (e *Evaluator) verdict(r *policy.Request, os *opinions) (policy.Decision, e
 	}
 	if by, found := certain(os.ask); found {
 		d := e.say(policy.Ask, policy.AskRejected, by, "asks a person about this")
+		d.Source = e.source
 		d.Needs = needsOf(os.deny)
 		return d, nil
 	}
@@ -220,7 +221,7 @@ func (e *Evaluator) approve(r *policy.Request, os *opinions) {
 	asked := os.ask
 	os.ask = nil
 	for _, o := range asked {
-		question := r.ApprovedBy(e.layer, o.rule)
+		question := r.ApprovedBy(e.layer, e.source, o.rule)
 		if question == "" || o.needs != 0 {
 			os.ask = append(os.ask, o)
 			continue
@@ -254,7 +255,7 @@ func (e *Evaluator) say(v policy.Verdict, class policy.Class, by opinion, does s
 // sets no budget and adds no credential yet. Before the addresses are known, a pending
 // rule also keeps the permissions of other layers, because the addresses may rule it out.
 func (e *Evaluator) loosen(d policy.Decision, r *policy.Request, os *opinions) (policy.Decision, error) {
-	d.Upgrade = e.reads&readsHTTP == 0
+	d.Upgrade = e.reads&readsHTTP == 0 // Evaluate looks further if the policy reads requests
 	inject, later := "", false
 	for _, o := range os.allow {
 		if o.needs != 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -36,14 +37,73 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 			return d, nil
 		}
 	}
-	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) {
+	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) && !e.sameForAll(ctx, r) {
 		return e.ambiguousPath(), nil
 	}
-	if r.HTTP != nil && e.reads&readsMethod != 0 && !policy.CanonicalMethod(r.HTTP.Method) {
+	if r.HTTP != nil && e.reads&readsMethod != 0 && !policy.CanonicalMethod(r.HTTP.Method) && !e.sameForAll(ctx, r) {
 		return e.ambiguousMethod(), nil
 	}
+	if d, err = e.evaluate(ctx, r); err != nil {
+		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
+	}
+	if d.Verdict == policy.Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
+		d.Upgrade = e.sameForAll(ctx, r)
+	}
+	if d.Verdict == policy.Abstain && r.HTTP != nil && e.reads&readsHTTP != 0 {
+		d.Missed = e.missed(ctx, r)
+	}
+	return d, nil
+}
+
+// missed returns the refusal of a request to a destination of which the policy allows other requests, or
+// nil if it allows none.
+func (e *Evaluator) missed(ctx context.Context, r *policy.Request) *policy.Decision {
+	tunnel := *r
+	tunnel.HTTP = nil
+	d, err := e.Evaluate(ctx, &tunnel)
+	if err != nil || d.Verdict != policy.Inspect || len(d.AllowedIf) == 0 {
+		return nil
+	}
+	who := "rule " + d.Rule + " allows"
+	if len(d.AllowedIf) > 1 {
+		who = "rule " + d.Rule + " and others allow"
+	}
+	reason := clip(who+" a request to "+r.Destination.String()+" only if "+strings.Join(d.AllowedIf, ", or "), maxReasonBytes)
+	return &policy.Decision{Class: e.missedClass(ctx, r), Rule: d.Rule, Layer: d.Layer, Reason: reason, AllowedIf: d.AllowedIf}
+}
+
+// missedClass returns method-denied if another method would be allowed, else the class for the first other
+// part of a request that the policy reads.
+func (e *Evaluator) missedClass(ctx context.Context, r *policy.Request) policy.Class {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+		other, head := *r, *r.HTTP
+		other.HTTP, head.Method = &head, method
+		if e.reads&readsMethod == 0 || method == r.HTTP.Method {
+			continue
+		}
+		if d, err := e.evaluate(ctx, &other); err == nil && d.Verdict == policy.Allow {
+			return policy.MethodDenied
+		}
+	}
+	if e.reads&(readsPath|readsQuery) != 0 {
+		return policy.PathDenied
+	}
+	return policy.RuleDeny
+}
+
+// sameForAll reports whether the policy allows, or has no opinion on, every request to the destination of r.
+// A tunnel to it is not inspected for this policy, so a WebSocket to it and an ambiguous head are judged alike.
+func (e *Evaluator) sameForAll(ctx context.Context, r *policy.Request) bool {
+	tunnel := *r
+	tunnel.HTTP = nil
+	d, err := e.Evaluate(ctx, &tunnel)
+	return err == nil && d.Verdict > policy.Ask && d.Needs&^policy.NeedsCredential == 0
+}
+
+// evaluate is Evaluate for a request that the policy can judge. Its decisions are cached.
+func (e *Evaluator) evaluate(ctx context.Context, r *policy.Request) (policy.Decision, error) {
 	if r.Usage == nil && e.ReadsUsage() {
-		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, errNoUsage)
+		return policy.Decision{}, errNoUsage
 	}
 	unknown := e.pending(r)
 	var buffer [512]byte
@@ -53,9 +113,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 			return d, nil
 		}
 	}
-	d, err = e.ask(ctx, r, unknown)
+	d, err := e.ask(ctx, r, unknown)
 	if err != nil {
-		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
+		return policy.Decision{}, err
 	}
 	if cacheable {
 		e.cache.put(key, d)

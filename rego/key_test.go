@@ -25,7 +25,7 @@ func typicalRequest() *policy.Request {
 
 // hiddenFields are the fields of a request that no policy in Rego sees.
 var hiddenFields = map[string]string{
-	"Sandbox.Stay":        "tells networks of one sandbox apart",
+	"Sandbox.Attachment":  "tells networks of one sandbox apart",
 	"Sandbox.Container":   "is for the record",
 	"Protocol":            "is seen as which parts are there",
 	"TLS.NoName":          "equals no host",

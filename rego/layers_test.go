@@ -28,6 +28,14 @@ allow contains {"rule": "a"} if input.destination.host == "a.test"`,
 		`ask contains {"rule": "q"} if input.http.method == "POST"
 allow contains {"rule": "a"} if input.destination.port == 443`,
 		`allow contains {"rule": "a"} if input.stage != "http"`,
+		`allow contains {"rule": "a"} if input.destination.port == 443
+deny contains {"rule": "d"} if { input.stage == "http"; input.destination.host == "b.test" }`,
+		`allow contains {"rule": "a"}
+deny contains {"rule": "d"} if { input.http.method == "POST"; input.destination.host == "b.test" }`,
+		`allow contains {"rule": "a"}
+deny contains {"rule": "d"} if { startswith(input.http.path, "/y"); input.destination.host == "b.test" }`,
+		`allow contains {"rule": "a"}
+ask contains {"rule": "q"} if { input.stage == "http"; input.http.headers["x-a"] }`,
 	} {
 		for i, layer := range layers {
 			e, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: []byte("package egress\n" + text + "\n")}}, rego.Options{Layer: layer, Deadline: patient})
@@ -67,12 +75,13 @@ allow contains {"rule": "a"} if input.destination.port == 443`,
 		r.Sandbox.Name = "default"
 		r.Destination.Addrs = []netip.Addr{netip.MustParseAddr(rapid.SampledFrom([]string{"93.184.216.34", "93.184.1.1"}).Draw(t, "address"))}
 		early := p.Decide(t.Context(), &r)
-		for _, request := range []string{"GET /", "POST /", "POST /y", "GET /y", "PURGE /"} {
+		for _, request := range []string{"GET /", "POST /", "POST /y", "GET /y", "PURGE /", "GET /ws", "GET /y//z", "post /"} {
 			full := r
 			full.Protocol, full.TLS, full.HTTP = policy.ProtocolTLS, &policy.ClientHello{ServerName: r.Destination.Host, Inspected: true}, &policy.HTTPRequest{BodySize: -1}
 			if _, err := fmt.Sscan(request, &full.HTTP.Method, &full.HTTP.Path); err != nil {
 				t.Fatal(err)
 			}
+			full.HTTP.Upgrade = full.HTTP.Path == "/ws"
 			d := p.Decide(t.Context(), &full)
 			switch {
 			case early.Verdict == policy.Allow && d.Verdict != policy.Allow:
@@ -109,6 +118,27 @@ func TestARuleAboutAddressesCountsForAnAlias(t *testing.T) {
 			if d := p.Decide(t.Context(), &r); d.Verdict != policy.Deny || d.Rule != "d" {
 				t.Errorf("%s for %s: %s by %s", rule, host, d.Verdict, d.Rule)
 			}
+		}
+	}
+}
+
+// TestAWebSocketPassesWhereATunnelPassesUnread: a tunnel would carry the same WebSocket.
+func TestAWebSocketPassesWhereATunnelPassesUnread(t *testing.T) {
+	for text, want := range map[string]policy.Verdict{
+		`allow contains {"rule": "a"}
+deny contains {"rule": "d"} if { input.stage == "tls"; input.tls.sni == "b.test" }`: policy.Allow,
+		`allow contains {"rule": "a"}
+deny contains {"rule": "d"} if { input.http.method == "POST"; input.destination.host == "b.test" }`: policy.Allow,
+		`allow contains {"rule": "a"}
+deny contains {"rule": "d"} if input.http.method == "POST"`: policy.Deny,
+		`allow contains {"rule": "a"} if input.http.method == "GET"`:                         policy.Deny,
+		`allow contains {"rule": "a", "upgrade": "websocket"} if input.http.method == "GET"`: policy.Allow,
+	} {
+		p := policy.New(load(t, "package egress\n"+text))
+		r := sends(t, "a.test:80", "GET", "/ws")
+		r.Via, r.Protocol, r.TLS, r.HTTP.Upgrade = policy.ViaHTTP, policy.ProtocolHTTP, nil, true
+		if d := p.Decide(t.Context(), &r); d.Verdict != want {
+			t.Errorf("%s: %s by %s (%s)", text, d.Verdict, d.Rule, d.Reason)
 		}
 	}
 }

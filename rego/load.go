@@ -47,6 +47,10 @@ type Options struct {
 	// Layer is the author of the policy.
 	Layer policy.Layer
 
+	// Source is a name of the policy that no other policy of its layer has. An approval of a rule that
+	// asks counts for the policy with that name.
+	Source string
+
 	// Sandboxes are names of sandboxes that may have a package egress.NAME in the same files, see
 	// [Evaluator.Sandbox]. They apply only to package egress.
 	Sandboxes []string
@@ -78,6 +82,7 @@ const (
 // An Evaluator is a compiled policy. It is immutable except for caches, and safe for concurrent use.
 type Evaluator struct {
 	layer      policy.Layer
+	source     string
 	pkg        string
 	query      string // name of the query: a package, or ceilingName
 	bare       bool
@@ -167,7 +172,7 @@ func newEvaluator(o Options) *Evaluator {
 		o.Deadline = defaultDeadline
 	}
 	return &Evaluator{
-		layer: o.Layer, pkg: o.Package, query: o.Package, bare: o.Bare,
+		layer: o.Layer, source: o.Source, pkg: o.Package, query: o.Package, bare: o.Bare,
 		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),

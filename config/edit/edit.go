@@ -27,6 +27,7 @@ type Addition struct {
 	Warnings []string
 	Config   *config.Config // of the file as it is
 
+	fresh         bool   // there is no policy file, and old is the starter policy
 	verdict       string // allow or deny, which is also the name of the list
 	old, text     []byte // the file as it is, and with the new lines
 	before, after *policy.Policy
@@ -44,15 +45,26 @@ func (a *Addition) Digest() string {
 // Texts returns the file as it is, and with the new lines.
 func (a *Addition) Texts() (before, after string) { return string(a.old), string(a.text) }
 
-// New reads the policy file at path, or the usual one if path is empty. It takes a list without a value,
+// Fresh reports whether there is no policy file yet: [Addition.Write] makes one from the starter policy.
+func (a *Addition) Fresh() bool { return a.fresh }
+
+// New reads the policy file at path, or the usual one if path is empty. If no usual one exists, it begins with the
+// starter policy. It takes a list without a value,
 // which serve refuses, for an empty list, because the new lines give it a value.
 func New(path, verdict string) (*Addition, error) {
 	path, err := config.Find(path)
-	if err != nil {
-		return nil, err
-	}
 	a := &Addition{verdict: verdict, Path: path}
-	if a.old, err = config.Read(path); err != nil {
+	var none *config.NotFoundError
+	switch a.fresh = errors.As(err, &none); {
+	case a.fresh:
+		path, a.old, err = config.SearchPath()[0], config.Starter(), nil
+		a.Path = path
+	case err != nil:
+		return nil, err
+	default:
+		a.old, err = config.Read(path)
+	}
+	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
 	text, err := a.listed()
@@ -254,7 +266,12 @@ func whyText(d *policy.Decision) string {
 // Write replaces the file, and returns the path of the file that it wrote: links are followed. watched is
 // false if a symbolic link leads to another folder, which egressd serve does not watch.
 func (a *Addition) Write() (target string, watched bool, err error) {
-	target, err = config.ReplaceFile(a.Path, a.old, a.text)
+	if a.fresh {
+		err = config.CreateFile(a.Path, a.text)
+		target = a.Path
+	} else {
+		target, err = config.ReplaceFile(a.Path, a.old, a.text)
+	}
 	if err != nil {
 		return "", false, hint.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.Path))
 	}

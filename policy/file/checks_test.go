@@ -99,7 +99,7 @@ tests:
 	if p != nil || err == nil {
 		t.Fatal("it compiled")
 	}
-	want := `egressd.yaml:6:5: the test "allow POST https://a.test/" failed: expected allow, got deny from rule read, layer user (rule read does not allow POST at a.test:443); correct the test or that rule
+	want := `egressd.yaml:6:5: the test "allow POST https://a.test/" failed: expected allow, got deny from rule read, layer user (rule read does not allow POST at a.test:443; it allows: method is GET or HEAD); correct the test or that rule
 egressd.yaml:7:5: the test "deny a.test" failed: expected deny, got allow from rule read, layer user (rule read allows some requests); correct the test or that rule
 egressd.yaml:9:5: the test "ask a.test" failed: expected ask, got allow from rule read, layer user (rule read allows some requests); correct the test or that rule`
 	if err.Error() != want {

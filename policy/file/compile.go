@@ -12,14 +12,14 @@ import (
 
 // An Environment is what a policy needs to know beside its file.
 type Environment struct {
-	// Self, Listeners and Operator are as in [BaselineOptions].
+	// Self, Listeners and Operator are as in [policy.BaselineOptions].
 	Self      func() []netip.Addr
 	Listeners func() []netip.AddrPort
 	Operator  func() []netip.AddrPort
 
 	// Evaluators are further opinions, of the organisation's layer. They can only
 	// make the policy stricter than the file, except where the file is silent. With
-	// any, and with any in Layers, the policy is not [Policy.Prompt].
+	// any, and with any in Layers, the policy is not [policy.Policy.Prompt].
 	Evaluators []policy.Evaluator
 
 	// Texts are what the policy is made of beside the file. The digest covers
@@ -40,7 +40,7 @@ type Environment struct {
 	// Layers are the others that have a say.
 	Layers Layers
 
-	// Learn has what no rule of any layer speaks of pass, by the rule [LearnRule].
+	// Learn has what no rule of any layer speaks of pass, by the rule [policy.LearnRule].
 	// Nothing else is loosened: what a rule refuses, what the list of a sandbox
 	// leaves out, what has no room in a ceiling, and the baseline.
 	Learn bool

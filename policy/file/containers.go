@@ -91,11 +91,11 @@ func (r *reader) checkContainers(f *File) {
 		if s.Listen != "" {
 			by = []string{s.Listen}
 		}
-		door := s.Enter != "" || len(f.Listen.Enter) > 0
+		attached := s.Enter != "" || len(f.Listen.Enter) > 0
 		switch {
-		case !door && len(s.UIDs) > 0:
+		case !attached && len(s.UIDs) > 0:
 			r.failAt(r.places[at], "%s is told by an address, and uid by a unix socket; no connection is both: leave one out, or add enter: \"unix:/path\"", at)
-		case !door && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || len(f.Listen.Transparent) == 0):
+		case !attached && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || len(f.Listen.Transparent) == 0):
 			r.failAt(r.places[at], "%s needs a TCP listener or a socket to hand its network in, and the sandbox has none to come by; add one to listen.proxy, listen.transparent or listen.enter", at)
 		}
 	}

@@ -46,7 +46,7 @@ func (e clauses) Evaluate(_ context.Context, r *policy.Request) (policy.Decision
 			continue
 		case c.method != "" && c.method != r.HTTP.Method:
 			continue
-		case effect == policy.Ask && r.ApprovedBy(e.layer, fmt.Sprintf("clause%d", i)) != "":
+		case effect == policy.Ask && r.ApprovedBy(e.layer, "", fmt.Sprintf("clause%d", i)) != "":
 			effect = policy.Allow
 		}
 		certain[effect] = true
@@ -244,6 +244,8 @@ func requests(r *policy.Request, yield func(*policy.Request)) {
 			}
 			full.HTTP = &policy.HTTPRequest{Method: method, Path: path, BodySize: -1}
 			yield(&full)
+			full.HTTP = &policy.HTTPRequest{Method: method, Path: path, BodySize: -1, Upgrade: true}
+			yield(&full)
 		}
 	}
 }
@@ -258,7 +260,7 @@ func TestNoFirstLookAtAnyLayersIsWiderThanTheRequest(t *testing.T) {
 			early := p.Decide(t.Context(), r)
 			requests(r, func(full *policy.Request) {
 				d := p.Decide(t.Context(), full)
-				asked := fmt.Sprintf("%s %s to %s %v %v", full.HTTP.Method, full.HTTP.Path, dst, dst.Addrs, dst.Aliases)
+				asked := fmt.Sprintf("%s %s (WebSocket %t) to %s %v %v", full.HTTP.Method, full.HTTP.Path, full.HTTP.Upgrade, dst, dst.Addrs, dst.Aliases)
 				switch {
 				case early.Verdict == policy.Allow && d.Verdict != policy.Allow:
 					t.Fatalf("%s: %s unseen, then %s", asked, saying(early), saying(d))

@@ -114,6 +114,10 @@ type Listen struct {
 	// ServerNames are names by which clients reach TLS listeners, beside their
 	// addresses, localhost and the name of the host. Default: none.
 	ServerNames []string
+
+	// OpenToNetwork lets proxy and DNS listeners beyond loopback serve whoever can
+	// reach them. Default: false, and egressd serve refuses to start with such a listener.
+	OpenToNetwork bool
 }
 
 // TLS is the section "tls".
@@ -183,8 +187,7 @@ type Limits struct {
 	IdleTimeout time.Duration
 
 	// TunnelLifetime is how long a tunnel may last, whatever moves in it: then
-	// it is closed, and its client has to ask again. From 1m to 720h, and never
-	// without an end. Default: 24h.
+	// it is closed, and its client has to ask again. From 5s to 720h. Default: 24h.
 	TunnelLifetime time.Duration
 
 	// AskWait is how long a connection or request is held for a person where a rule

@@ -28,6 +28,8 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 		"admin":        r.listener("listen.admin", &l.Admin),
 		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
 		"server_names": r.list("listen.server_names", &l.ServerNames, r.serverName),
+
+		"open_to_network": r.yes("listen.open_to_network", &l.OpenToNetwork),
 	})
 }
 

@@ -277,8 +277,8 @@ func TestReasons(t *testing.T) {
 		{"deny: [a.test]", "a.test", "rule deny[0] denies a.test:443"},
 		{"ask: [a.test]", "a.test", "rule ask[0] asks about a.test:443"},
 		{"allow: [a.test]\ndeny: [93.184.0.0/16]", "a.test => 93.184.216.34", "rule deny[0] denies what a.test:443 resolves to"},
-		{"allow: [{host: a.test, methods: [GET], id: read}]", "POST https://a.test/", "rule read does not allow POST at a.test:443"},
-		{"allow: [{host: a.test, paths: [/x], id: read}]", "https://a.test/secret", "rule read does not allow this path at a.test:443"},
+		{"allow: [{host: a.test, methods: [GET], id: read}]", "POST https://a.test/", "rule read does not allow POST at a.test:443; it allows: method is GET or HEAD"},
+		{"allow: [{host: a.test, paths: [/x], id: read}]", "https://a.test/secret", "rule read does not allow this path at a.test:443; it allows: path matches /x"},
 	}
 	for _, row := range rows {
 		p := compiled(t, row.lines, inspecting)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestAWebSocketNeedsARuleThatLetsIt(t *testing.T) {
-	const refused = "deny method-denied by baseline"
+	const refused = "deny upgrade-denied by allow[0]"
 	rows := []struct{ name, lines, ask, want string }{
 		{"a rule without conditions", "allow: [a.test]", "https://a.test/", "allow by allow[0]"},
 		{"a rule with a method", "allow: [{host: a.test, methods: [GET]}]", "https://a.test/", refused},
@@ -50,7 +50,7 @@ sandboxes:
 		{"all", "https://a.test/", "allow by allow[0]"},
 		{"whole", "https://a.test/", "allow by allow[0]"},
 		{"whole", "https://b.test/ws", "allow by allow[1]"},
-		{"reads", "https://a.test/", "deny method-denied by sandboxes[2].allow[0]"},
+		{"reads", "https://a.test/", "deny upgrade-denied by sandboxes[2].allow[0]"},
 		{"less", "https://a.test/", "allow by allow[0]"},
 	}
 	for _, row := range rows {

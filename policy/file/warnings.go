@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -38,10 +39,20 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 	}
 	for i := range f.Allow {
 		w.allow(&f.Allow[i])
+		w.denied(&f.Allow[i])
 		w.leads(&f.Allow[i], opening)
+	}
+	for _, rules := range [][]policy.Rule{f.Allow, f.Deny, f.Ask} {
+		w.misspelt(rules)
 	}
 	for i, text := range f.Listen.DNS {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
+	}
+	if f.Listen.OpenToNetwork {
+		for _, p := range f.listenersOfAnybody() {
+			why, _, _ := strings.Cut(p.Message, ";")
+			w.say(f.places["listen.open_to_network"], "%s", why)
+		}
 	}
 	w.nobodyAsks()
 	return w.said
@@ -63,7 +74,11 @@ func (w *warnings) say(at policy.Position, format string, arguments ...any) {
 
 // allow warns of a rule that lets data out to more people than it seems.
 func (w *warnings) allow(r *policy.Rule) {
-	if why := r.Pattern.Sharing(); why != "" {
+	switch why := r.Pattern.Sharing(); {
+	case why == "":
+	case r.At == (policy.Position{}):
+		w.said = append(w.said, policy.Problem{Message: fmt.Sprintf("%s: %s %s", r.ID, r.Pattern, why)})
+	default:
 		w.say(r.At, "%s: %s %s", r.ID, r.Pattern, why)
 	}
 	if r.Conditional() && r.Inject == nil && w.file.Default == policy.Allow {

@@ -355,8 +355,7 @@ func (r *reader) duration(what string, into *time.Duration) func(*yaml.Node) {
 	return r.durationWithin(what, into, 1, 24*time.Hour, "a duration like 10s or 5m, at most 24h")
 }
 
-// lifetime reads how long something may last: there is no way to write "for
-// ever", and what is shorter than a minute would be an idle time.
+// lifetime reads how long a tunnel may last. None may last for ever.
 func (r *reader) lifetime(what string, into *time.Duration) func(*yaml.Node) {
 	return r.durationWithin(what, into, 5*time.Second, 30*24*time.Hour, "a duration from 5s to 720h")
 }
