@@ -110,7 +110,7 @@ func (c *crashedLog) lay(t *testing.T, below string) (dir string) {
 // crashedOptions keep the segment that has a torn end.
 var crashedOptions = Options{SegmentBytes: 400, Retain: Retain{Segments: 4}}
 
-// use opens the log, has it go on in fresh segments after a failure of its own, and adds
+// useLog opens the log, has it go on in fresh segments after a failure of its own, and adds
 // some records. It reports those that are durable, and how many it has tried to add.
 func useLog(dir string, o Options, full *os.File, report func(seq int64, name string)) (tried int, err error) {
 	l, err := Open(dir, o)

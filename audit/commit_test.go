@@ -96,7 +96,7 @@ func TestRecordsAreSyncedThoughNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestACrowdGathersAndOneAloneDoesNot is what the rates of docs/performance.md rest on:
+// TestACrowdGathersAndOneAloneDoesNot is what the rates of docs/explanation/performance.md rest on:
 // who wait at once share a sync.
 func TestACrowdGathersAndOneAloneDoesNot(t *testing.T) {
 	covers(t, "AU-29")

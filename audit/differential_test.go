@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheSecondVerifierAgrees damages small logs in many ways, and has the verifier
-// that was written from docs/audit-format.md alone judge them too. With
+// that was written from docs/reference/audit-format.md alone judge them too. With
 // EGRESSD_AUDIT_LOGS it is so many logs, and not sixty.
 func TestTheSecondVerifierAgrees(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("EGRESSD_AUDIT_LOGS"))

@@ -148,7 +148,7 @@ func cutAndGive(s *specimen, r *rand.Rand) *mutation {
 	return made
 }
 
-// tampered changes the first record that is there.
+// tamper changes the first record that is there.
 func (s *specimen) tamper() {
 	name := s.names(".log")[0]
 	s.files[name] = bytes.Replace(s.files[name], []byte(`"seq"`), []byte(`"SEQ"`), 1)

@@ -13,7 +13,7 @@ import (
 )
 
 // The ways of changing a log. Each says which code is due from what it has changed,
-// by docs/audit-format.md, and not by reading the log as a verifier does.
+// by docs/reference/audit-format.md, and not by reading the log as a verifier does.
 var kinds = []struct {
 	name string
 	make func(s *specimen, r *rand.Rand) *mutation

@@ -26,7 +26,7 @@ const (
 	keyAlgorithm = 1 // Ed25519, in the keys of signed notes
 )
 
-// A checkpoint is what a note of the log says (docs/audit-format.md).
+// A checkpoint is what a note of the log says (docs/reference/audit-format.md).
 type checkpoint struct {
 	origin  string
 	size    int64
@@ -208,7 +208,7 @@ func CheckKey(text string) error {
 	return checkKey(text, origin)
 }
 
-// sign returns the note of a checkpoint.
+// signNote returns the note of a checkpoint.
 func (s *signer) signNote(c *checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: c.text()}, s)
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A Proof shows without the log that a record is in it: see docs/audit-format.md.
+// A Proof shows without the log that a record is in it: see docs/reference/audit-format.md.
 type Proof struct {
 	V          int      `json:"v"`
 	Record     string   `json:"record"` // the line as it is stored

@@ -12,7 +12,7 @@ import (
 )
 
 // removedName is the file that holds what is left of the first segments, in blocks
-// (docs/audit-format.md): what would else be two files of each for ever.
+// (docs/reference/audit-format.md): what would else be two files of each for ever.
 const removedName = "removed"
 
 func removedPath(dir string) string { return filepath.Join(dir, removedName) }

@@ -343,10 +343,10 @@ func TestBothVerifiersAgreeAboutWhatWasRemoved(t *testing.T) {
 	t.Logf("%d logs", j.n)
 }
 
-// TestTheVectorOfTheDocumentIsFolded has the log of docs/audit-format.md without its
+// TestTheVectorOfTheDocumentIsFolded has the log of docs/reference/audit-format.md without its
 // first segment, in the form that the page names.
 func TestTheVectorOfTheDocumentIsFolded(t *testing.T) {
-	page := string(readFile(t, filepath.Join("..", "docs", "audit-format.md")))
+	page := string(readFile(t, filepath.Join("..", "docs", "reference", "audit-format.md")))
 	files := map[string][]byte{}
 	for _, b := range regexp.MustCompile("(?s)`(0000000[12]\\.(?:log|ckpt|tree))`(?: is)?\n\n```\n(.*?\n)```\n").FindAllStringSubmatch(page, -1) {
 		files[b[1]] = []byte(b[2])

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// The results of Verify are the exit codes of egressd log verify. docs/audit-format.md says which one is reported if
+// The results of Verify are the exit codes of egressd log verify. docs/reference/audit-format.md says which one is reported if
 // several apply.
 const (
 	Good      = 0

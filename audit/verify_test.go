@@ -360,9 +360,9 @@ func TestATailSignedAgain(t *testing.T) {
 	}
 }
 
-// TestTheVectorOfTheDocument lays the log that docs/audit-format.md shows.
+// TestTheVectorOfTheDocument lays the log that docs/reference/audit-format.md shows.
 func TestTheVectorOfTheDocument(t *testing.T) {
-	page := string(readFile(t, filepath.Join("..", "docs", "audit-format.md")))
+	page := string(readFile(t, filepath.Join("..", "docs", "reference", "audit-format.md")))
 	dir := t.TempDir()
 	blocks := regexp.MustCompile("(?s)`(0000000[12]\\.(?:log|ckpt))`\n\n```\n(.*?\n)```\n").FindAllStringSubmatch(page, -1)
 	if len(blocks) != 4 {

@@ -65,6 +65,15 @@ func newAuthority(cert *x509.Certificate, key *ecdsa.PrivateKey) (*Authority, er
 	return &Authority{cert: cert, key: key, leafKey: leafKey}, nil
 }
 
+// Ephemeral returns a new authority that is kept in memory alone.
+func Ephemeral() (*Authority, error) {
+	cert, key, err := generate(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return newAuthority(cert, key)
+}
+
 // generate creates a key and a self-signed certificate.
 func generate(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

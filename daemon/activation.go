@@ -53,11 +53,6 @@ func (h *handed) add(f *os.File) error {
 	if err != nil || listens == 0 {
 		return errors.Join(errors.New("it does not listen; leave out Accept=yes"), err)
 	}
-	if isUnix(f.Fd()) {
-		if err := refuseDescriptors(f.Fd()); err != nil {
-			return err
-		}
-	}
 	l, err := net.FileListener(f)
 	if err == nil {
 		h.streams = append(h.streams, l)

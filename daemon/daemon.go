@@ -37,6 +37,7 @@ import (
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -69,16 +70,15 @@ type Daemon struct {
 	accepted  string // damage of the log that the operator has accepted
 	room      []byte // see giveRoom
 	listening []boundListener
-	nameDoors []nameDoor
-	captures  []captureDoor
+	dnsAt     []dnsListener
+	captures  []captureListener
 	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
 	overTLS   atomic.Pointer[proxy.TLSListener]
 
-	networkDoors []*networkDoor
-	containers   *engineWatch // nil where no sandbox is told by its container
-	stays        stays
-	operator     operator
-	grants       granting
+	containers  *engineWatch // nil where no sandbox is told by its container
+	attachments attachments
+	operator    operator
+	grants      granting
 
 	alarms   *alarms        // that the operator is told of
 	messages messages       // that nobody waits for
@@ -95,6 +95,7 @@ type Daemon struct {
 // serves whoever comes. Its zero value changes nothing.
 type Tailoring struct {
 	Change       func(*config.Config) error // of each configuration that is read; may be nil
+	Starter      bool                       // without a policy file, the starter policy counts
 	Unread       bool                       // the files are not read again
 	Placeholders names.Range                // of addresses that stand for names
 	Tally        *egress.Tally              // counts what passes; may be nil
@@ -110,6 +111,10 @@ type Tailoring struct {
 // load reads the configuration as this daemon takes it.
 func (d *Daemon) load(path string) (*config.Config, error) {
 	c, err := config.LoadUnder(path, d.above)
+	var none *config.NotFoundError
+	if d.tailor.Starter && errors.As(err, &none) {
+		c, err = config.Starting(d.above)
+	}
 	if err == nil && d.tailor.Change != nil {
 		err = d.tailor.Change(c)
 	}
@@ -168,10 +173,15 @@ func (d *Daemon) build(path string) error {
 		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.filter = &dns.Filter{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilterLimits{PerSecond: l.DNSQueriesPerSecond}}
-	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.stays.program, Limits: proxy.Limits{
-		Connections: proxy.ConnectionsWithin(l.Connections, confine.OpenFiles()), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
+	descriptors := confine.OpenFiles()
+	if !foreign.KernelRefuses() {
+		descriptors = descriptors / 5 * 3 // the socket pairs of a Screen take the rest
+	}
+	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
+		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
+	d.prepareAttachments()
 	return nil
 }
 
@@ -236,7 +246,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 	d.serveCaptured()
 	d.serveNames()
-	d.serveDoors()
+	d.serveAttachments()
 	d.serveOperator()
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.sayBound()
@@ -282,7 +292,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.made = change{entries: d.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses}
 	d.With = with
-	d.stays.trust(with)
+	d.attachments.trust(with)
 	d.Server.Inspect(with)
 	d.overTLS.Store(overTLS)
 	d.keys.add(keys)
@@ -339,7 +349,10 @@ func (d *Daemon) recordStart() error {
 
 func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
 	if d.tailor.Change == nil { // under run a program must not reach the daemon's listener; this process has none
-		c.Operator = d.operator.where
+		c.Operator = d.operator.closed
+		if err := c.OpenListeners(); err != nil {
+			return nil, err
+		}
 	}
 	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
@@ -388,7 +401,7 @@ func (d *Daemon) Close() {
 	d.tailor.handed.close()
 	d.closeNames()
 	d.closeCaptured()
-	d.closeDoors()
+	d.attachments.close()
 	d.containers.close()
 	if d.resolver != nil {
 		d.resolver.close()

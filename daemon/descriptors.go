@@ -2,27 +2,37 @@ package daemon
 
 import (
 	"errors"
-	"os"
-	"syscall"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// passRights is SO_PASSRIGHTS of Linux 6.16, which packages syscall and unix do not know.
-const passRights = 83
+// refuseDescriptors is replaced by tests.
+var refuseDescriptors = foreign.RefuseDescriptors
 
-// refuseDescriptors has the kernel refuse descriptors that clients of a Unix socket send (SCM_RIGHTS): their
-// sendmsg(2) fails with EPERM. The kernel closes descriptors that nobody takes on the thread that reads, and
-// such a close lasts as long as the sender likes (SO_LINGER, socket(7)). Connections inherit the option when the
-// client connects. Older kernels do not have it: there the function does nothing.
-func refuseDescriptors(fd uintptr) error {
-	err := syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, passRights, 0)
-	if errors.Is(err, syscall.ENOPROTOOPT) {
+// closePatience is how long closing waits for descriptors that clients of a Unix socket sent.
+const closePatience = 2 * time.Second
+
+// screen has connections of a Unix listener bring no descriptors, by the kernel or by a [foreign.Screen].
+func (d *Daemon) screen(l *boundListener) error {
+	socket, ok := l.Listener.(*net.UnixListener)
+	if !ok {
 		return nil
 	}
-	return os.NewSyscallError("setsockopt", err)
-}
-
-// isUnix reports whether fd is a Unix socket.
-func isUnix(fd uintptr) bool {
-	family, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_DOMAIN)
-	return err == nil && family == syscall.AF_UNIX
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var all bool
+	var refused error
+	err = raw.Control(func(fd uintptr) { all, refused = refuseDescriptors(fd) })
+	if err := errors.Join(err, refused); err != nil {
+		return fmt.Errorf("refuse descriptors: %w", err)
+	}
+	if !all {
+		l.Listener = foreign.NewScreen(socket, d.Server.Limits.Connections)
+	}
+	return nil
 }

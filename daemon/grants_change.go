@@ -118,7 +118,7 @@ func sandboxesOf(c *config.Config, name string) (all []policy.Sandbox) {
 	listed := c.File.Sandboxes
 	switch {
 	case len(listed) == 0:
-		return []policy.Sandbox{{Name: cmp.Or(name, sandbox.Default), Stay: 1}} // as one that has handed its network in, which may have any name
+		return []policy.Sandbox{{Name: cmp.Or(name, sandbox.Default), Attachment: 1}} // as one with an attached network, which may have any name
 	case name != "":
 		return []policy.Sandbox{{Name: name}}
 	}
@@ -286,7 +286,7 @@ func (j *judgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) 
 			}
 		}
 	}
-	if j.Sandbox != "" && j.Sandbox != sandbox.Default && len(d.Config.File.Sandboxes) == 0 && !d.stays.has(j.Sandbox) {
+	if j.Sandbox != "" && j.Sandbox != sandbox.Default && len(d.Config.File.Sandboxes) == 0 && !d.attachments.has(j.Sandbox) {
 		j.warn("no sandbox named %s is connected now; the rule applies to the next one", j.Sandbox)
 	}
 	if r := d.operator.now.Load().rejected; r != nil && r.Current {

@@ -18,12 +18,16 @@ import (
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // serveOn serves one listener until the server is shut down.
 func (d *Daemon) serveOn(l boundListener) error {
 	if strings.HasPrefix(l.name, file.TLSListener) {
 		return d.Server.ServeTLS(l.Listener, l.name, d.overTLS.Load)
+	}
+	if _, ok := l.Listener.(*foreign.Screen); ok {
+		return d.Server.ServeGiven(l.Listener, l.name, nil)
 	}
 	return d.Server.Serve(l.Listener, l.name)
 }
@@ -116,5 +120,5 @@ func (d *Daemon) admitUsers(c *config.Config) error {
 			return hint.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
-	return d.admitVisitors(c)
+	return d.attachments.setModes(c)
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy/file"
 )
 
@@ -50,7 +51,7 @@ func (d *Daemon) listen() error {
 	if err := d.tailor.handed.allTaken(d.Path); err != nil {
 		return err
 	}
-	if len(names)+len(d.nameDoors)+len(d.captures)+len(d.networkDoors) == 0 && d.tailor.Change == nil {
+	if len(names)+len(d.dnsAt)+len(d.captures)+len(d.attachments.listeners) == 0 && d.tailor.Change == nil {
 		return hint.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.Path)
 	}
 	d.own.Store(&own)
@@ -58,17 +59,22 @@ func (d *Daemon) listen() error {
 }
 
 // openListener opens a listener, or takes it from the service manager.
-func (d *Daemon) openListener(name string) (boundListener, error) {
-	taken := d.tailor.handed.stream(atProxy(name))
-	if taken == nil {
-		return openListener(name)
-	}
-	if path, unix := strings.CutPrefix(name, file.UnixListener); unix {
-		if err := d.checkHandedMode(name, path); err != nil {
-			return boundListener{}, errors.Join(err, taken.Close())
+func (d *Daemon) openListener(name string) (l boundListener, err error) {
+	if taken := d.tailor.handed.stream(atProxy(name)); taken == nil {
+		l, err = openListener(name)
+	} else {
+		l = boundListener{Listener: taken, name: name}
+		if path, unix := strings.CutPrefix(name, file.UnixListener); unix {
+			err = d.checkHandedMode(name, path)
 		}
 	}
-	return boundListener{Listener: taken, name: name}, nil
+	if err == nil {
+		err = d.screen(&l)
+	}
+	if err != nil && l.Listener != nil {
+		err = errors.Join(err, l.Close())
+	}
+	return l, err
 }
 
 func openListener(name string) (boundListener, error) {
@@ -94,7 +100,7 @@ func openSocket(network, name, path string, mode fs.FileMode) (boundListener, er
 	var how net.ListenConfig
 	if network == "unix" { // an attachment is sent as descriptors
 		how.Control = func(_, _ string, c syscall.RawConn) (err error) {
-			return errors.Join(c.Control(func(fd uintptr) { err = refuseDescriptors(fd) }), err)
+			return errors.Join(c.Control(func(fd uintptr) { _, err = refuseDescriptors(fd) }), err)
 		}
 	}
 	socket, err := how.Listen(context.Background(), network, path)
@@ -106,7 +112,7 @@ func openSocket(network, name, path string, mode fs.FileMode) (boundListener, er
 		err = l.file.chmod(mode)
 	}
 	if err != nil {
-		return l, errors.Join(err, l.Close())
+		return boundListener{}, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
@@ -148,13 +154,13 @@ func clearSocket(path string) error {
 
 // answers reports whether a process listens on the socket at path.
 func answers(path string) bool {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := relay.Socket(syscall.AF_UNIX)
 	if err != nil {
 		return true
 	}
 	defer syscall.Close(fd)
 	err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
-	return err == nil || errors.Is(err, syscall.EPROTOTYPE) // that one listens for another kind of connection
+	return err == nil || errors.Is(err, syscall.EPROTOTYPE) || errors.Is(err, syscall.EAGAIN) // it listens for another kind of connection, or its queue is full
 }
 
 func addressOf(l boundListener) string {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A boundListener is a listener that is open, and what the file calls it.
@@ -16,9 +18,12 @@ type boundListener struct {
 	file *socketFile // of a unix socket; else nil
 }
 
-// Close closes the listener and lets go of its file.
+// Close closes the listener and lets go of its file. It ends the connections of a [foreign.Screen].
 func (l boundListener) Close() error {
 	err := l.Listener.Close()
+	if s, ok := l.Listener.(*foreign.Screen); ok {
+		s.Cut(closePatience)
+	}
 	if l.file != nil {
 		err = errors.Join(err, l.file.held.Close())
 	}
@@ -54,3 +59,6 @@ func (f *socketFile) chmod(mode fs.FileMode) error {
 	}
 	return nil
 }
+
+// ofOwner is the mode of a socket for egressd's own user.
+const ofOwner = fs.FileMode(0o600)

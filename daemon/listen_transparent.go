@@ -1,3 +1,5 @@
+//go:build linux
+
 package daemon
 
 import (
@@ -13,8 +15,8 @@ import (
 	"github.com/egressd/egressd/proxy"
 )
 
-// A captureDoor is where connections arrive that were going elsewhere.
-type captureDoor struct {
+// A captureListener is where connections arrive that were going elsewhere.
+type captureListener struct {
 	net.Listener
 	name string // that the file gives it
 }
@@ -44,7 +46,7 @@ func (d *Daemon) listenForCaptured(own *[]netip.AddrPort) error {
 		case err != nil:
 			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.Path)
 		}
-		d.captures = append(d.captures, captureDoor{l, name})
+		d.captures = append(d.captures, captureListener{l, name})
 		*own = append(*own, l.Addr().(*net.TCPAddr).AddrPort())
 	}
 	if len(d.captures) > 0 {
@@ -118,19 +120,19 @@ const ipv6Transparent = 75
 
 // serveCaptured serves what listenForCaptured opened.
 func (d *Daemon) serveCaptured() {
-	for _, door := range d.captures {
-		_, kind, _ := captureAt(door.name) // it has been read before
+	for _, l := range d.captures {
+		_, kind, _ := captureAt(l.name) // it has been read before
 		d.Serving.Go(func() {
-			if err := d.Server.ServeTransparent(door.Listener, door.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
-				d.isLost(door.name, err)
+			if err := d.Server.ServeTransparent(l.Listener, l.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
+				d.isLost(l.name, err)
 			}
 		})
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (transparent, %s)\n", door.Addr(), kind.name)
+		fmt.Fprintf(d.Talk, "egressd: listening on %s (transparent, %s)\n", l.Addr(), kind.name)
 	}
 }
 
 func (d *Daemon) closeCaptured() {
-	for _, door := range d.captures {
-		door.Close()
+	for _, l := range d.captures {
+		l.Close()
 	}
 }

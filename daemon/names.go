@@ -12,8 +12,8 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 )
 
-// A nameDoor is where names are asked for: one address, over UDP and TCP.
-type nameDoor struct {
+// A dnsListener is where names are asked for: one address, over UDP and TCP.
+type dnsListener struct {
 	udp  *net.UDPConn
 	tcp  net.Listener
 	name string // that the file gives it
@@ -23,44 +23,44 @@ type nameDoor struct {
 // connected to.
 func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
 	for _, name := range d.Config.File.Listen.DNS {
-		door, err := d.openNames(name)
+		l, err := d.openNames(name)
 		if err != nil {
 			return hint.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
 		d.giveRoom()
-		d.nameDoors = append(d.nameDoors, door)
-		*own = append(*own, door.tcp.Addr().(*net.TCPAddr).AddrPort())
+		d.dnsAt = append(d.dnsAt, l)
+		*own = append(*own, l.tcp.Addr().(*net.TCPAddr).AddrPort())
 	}
 	return nil
 }
 
 // openNames opens an address for both protocols, or takes what the service manager
 // has opened of it.
-func (d *Daemon) openNames(name string) (door nameDoor, err error) {
+func (d *Daemon) openNames(name string) (l dnsListener, err error) {
 	at, err := netip.ParseAddrPort(name)
 	if err != nil {
-		return nameDoor{}, err
+		return dnsListener{}, err
 	}
 	tcp, udp := d.tailor.handed.stream(atExactly(at)), d.tailor.handed.packet(atExactly(at))
 	switch conn, isUDP := udp.(*net.UDPConn); {
 	case tcp == nil && udp == nil:
 		return openNames(name)
 	case tcp != nil && isUDP:
-		return nameDoor{conn, tcp, name}, nil
+		return dnsListener{conn, tcp, name}, nil
 	case tcp != nil:
 		tcp.Close()
 	case udp != nil:
 		udp.Close()
 	}
-	return nameDoor{}, errors.New("the service manager has opened it for one of UDP and TCP; ListenStream= and ListenDatagram= are both needed")
+	return dnsListener{}, errors.New("the service manager has opened it for one of UDP and TCP; ListenStream= and ListenDatagram= are both needed")
 }
 
 // openNames opens an address for both protocols, at one port also where the
 // kernel is to choose it.
-func openNames(name string) (door nameDoor, err error) {
+func openNames(name string) (l dnsListener, err error) {
 	at, err := netip.ParseAddrPort(name)
 	if err != nil {
-		return nameDoor{}, err
+		return dnsListener{}, err
 	}
 	version := "6"
 	if at.Addr().Is4() {
@@ -69,26 +69,26 @@ func openNames(name string) (door nameDoor, err error) {
 	for range 8 {
 		tcp, err := net.Listen("tcp"+version, at.String())
 		if err != nil {
-			return nameDoor{}, err
+			return dnsListener{}, err
 		}
 		var udp *net.UDPConn
 		if udp, err = net.ListenUDP("udp"+version, net.UDPAddrFromAddrPort(tcp.Addr().(*net.TCPAddr).AddrPort())); err == nil {
-			return nameDoor{udp, tcp, name}, nil
+			return dnsListener{udp, tcp, name}, nil
 		}
 		tcp.Close()
 		if at.Port() != 0 {
-			return nameDoor{}, err
+			return dnsListener{}, err
 		}
 	}
-	return nameDoor{}, errors.New("no port is free for both UDP and TCP")
+	return dnsListener{}, errors.New("no port is free for both UDP and TCP")
 }
 
 // serveNames answers on what listenForNames opened.
 func (d *Daemon) serveNames() {
-	for _, door := range d.nameDoors {
-		d.Serving.Go(func() { d.lost(door.name, d.filter.ServeUDP(door.udp, door.name)) })
-		d.Serving.Go(func() { d.lost(door.name, d.filter.ServeTCP(door.tcp, door.name)) })
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (dns)\n", door.tcp.Addr())
+	for _, l := range d.dnsAt {
+		d.Serving.Go(func() { d.lost(l.name, d.filter.ServeUDP(l.udp, l.name)) })
+		d.Serving.Go(func() { d.lost(l.name, d.filter.ServeTCP(l.tcp, l.name)) })
+		fmt.Fprintf(d.Talk, "egressd: listening on %s (dns)\n", l.tcp.Addr())
 	}
 }
 
@@ -100,9 +100,9 @@ func (d *Daemon) lost(name string, err error) {
 }
 
 func (d *Daemon) closeNames() {
-	for _, door := range d.nameDoors {
-		door.udp.Close()
-		door.tcp.Close()
+	for _, l := range d.dnsAt {
+		l.udp.Close()
+		l.tcp.Close()
 	}
 }
 

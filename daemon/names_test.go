@@ -44,19 +44,19 @@ func TestANameServerThatWouldAskItself(t *testing.T) {
 // TestOnePortForBothProtocols opens listeners at ports that the kernel chooses.
 func TestOnePortForBothProtocols(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
-		door, err := openNames(at)
+		l, err := openNames(at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		udp, tcp := door.udp.LocalAddr().(*net.UDPAddr).AddrPort(), door.tcp.Addr().(*net.TCPAddr).AddrPort()
+		udp, tcp := l.udp.LocalAddr().(*net.UDPAddr).AddrPort(), l.tcp.Addr().(*net.TCPAddr).AddrPort()
 		if udp != tcp || udp.Port() == 0 {
 			t.Errorf("%s: UDP at %s, TCP at %s", at, udp, tcp)
 		}
 		if _, err := openNames(udp.String()); err == nil {
 			t.Errorf("%s was opened twice", udp)
 		}
-		door.udp.Close()
-		door.tcp.Close()
+		l.udp.Close()
+		l.tcp.Close()
 	}
 }
 

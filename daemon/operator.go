@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // An operator is the listener at which egressd is watched and told to reload. The zero
@@ -36,6 +37,8 @@ type operator struct {
 
 	nobodyAnswers func() // is called once the listener is not served any more
 
+	pages pages
+
 	mu   sync.Mutex // guards what follows
 	lost []string   // listeners that are no longer served
 }
@@ -46,13 +49,16 @@ type order struct {
 	told chan error
 }
 
-// where is what the policy has to keep everybody away from.
+// where is the address of the listener over TCP.
 func (o *operator) where() []netip.AddrPort {
 	if at := o.at.Load(); at != nil {
 		return *at
 	}
 	return nil
 }
+
+// closed returns all places that the policy keeps everybody away from: the listener over TCP, and pages.
+func (o *operator) closed() []netip.AddrPort { return append(o.pages.where(), o.where()...) }
 
 // listenForOperator opens the listener, where the file names one and this is no run.
 func (d *Daemon) listenForOperator() error {
@@ -64,7 +70,7 @@ func (d *Daemon) listenForOperator() error {
 	o.name = name
 	o.server = &admin.Server{
 		Gate: d.Gate, Log: d.Log, OnError: d.Complain,
-		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d}, Explain: d.explain,
+		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d}, Explain: d.explain, Page: o.pages.keep,
 	}
 	var err error
 	if path := d.Config.OperatorSocket(); path != "" {
@@ -108,11 +114,16 @@ func (d *Daemon) openOperatorPort(name string) error {
 // admitOperator lets in egressd's own user and root, from the network that egressd is in:
 // the socket may have been mounted into a container whose root is this machine's.
 func admitOperator(c net.Conn) (admin.Operator, error) {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
+	var n sandbox.UnixPeer
+	var err error
+	switch c := c.(type) {
+	case *foreign.Conn:
+		n, err = c.Client, c.Unknown
+	case *net.UnixConn:
+		n, err = sandbox.UnixPeerOf(c)
+	default:
 		return admin.Operator{}, errors.New("a connection of another kind")
 	}
-	n, err := sandbox.UnixPeerOf(u)
 	who := admin.Operator{UID: n.UID, PID: n.PID}
 	switch {
 	case err != nil:

@@ -29,25 +29,29 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("this kernel does not tell networks apart, as Linux 5.14 does, so that sandboxes of this user could ask there (%w); 127.0.0.1:9464 has a token", err)
 	}
 	path = filepath.Clean(path)
+	var l boundListener
+	var err error
 	if taken := d.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {
-		err := OwnFolder(filepath.Dir(path), os.Geteuid())
-		if err == nil {
+		l = boundListener{Listener: taken, name: path}
+		if err = OwnFolder(filepath.Dir(path), os.Geteuid()); err == nil {
 			err = onlyOwners(path)
 		}
-		if err != nil {
-			return nil, errors.Join(err, taken.Close())
+	} else {
+		if err = makeOwnFolder(filepath.Dir(path)); err == nil {
+			err = OwnFolder(filepath.Dir(path), os.Geteuid())
 		}
-		return taken, nil
+		if err == nil {
+			l, err = openSocket("unix", path, path, ofOwner)
+		}
 	}
-	if err := makeOwnFolder(filepath.Dir(path)); err != nil {
+	if err == nil {
+		err = d.screen(&l)
+	}
+	if err != nil { // and no listener that is nil inside
+		if l.Listener != nil {
+			l.Close()
+		}
 		return nil, err
-	}
-	if err := OwnFolder(filepath.Dir(path), os.Geteuid()); err != nil {
-		return nil, err
-	}
-	l, err := openSocket("unix", path, path, ofOwner)
-	if err != nil {
-		return nil, err // and no listener that is nil inside
 	}
 	return l, nil
 }

@@ -133,7 +133,7 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	d.settle(next)
 	d.attest()
 	d.adopt(next.config)
-	d.stays.trust(next.with)
+	d.attachments.trust(next.with)
 	if d.With = next.with; d.With == nil {
 		d.Server.Inspect(nil)
 	}

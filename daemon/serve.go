@@ -109,7 +109,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	note := "stopped"
-	left := d.endStays(ctx)
+	left := d.attachments.stop(ctx)
 	if err := d.Server.Shutdown(ctx); err != nil {
 		note = "stopped: " + err.Error()
 		fmt.Fprintf(d.Talk, "egressd: %v\n", err)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package daemon
 
 import (
@@ -99,7 +101,7 @@ func (g *ruleGuard) say(name string, now, first, before bool) {
 	default:
 		return
 	}
-	fmt.Fprintln(g.daemon.Talk, "egressd: hint: nft list ruleset, and load the rules of \"Captured connections\" in docs/manual.md")
+	fmt.Fprintln(g.daemon.Talk, "egressd: hint: nft list ruleset, and load the rules of docs/how-to/gateway.md")
 }
 
 // note tells the operator and the log.

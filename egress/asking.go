@@ -148,7 +148,7 @@ func (a *asking) list(ctx context.Context, r *policy.Request) *policy.Decision {
 // regardless of the request.
 func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subject {
 	s := approvals.Subject{
-		Sandbox: r.Sandbox.Name, Stay: r.Sandbox.Stay, Layer: a.decision.Layer, Rule: a.decision.Rule,
+		Sandbox: r.Sandbox.Name, Attachment: r.Sandbox.Attachment, Layer: a.decision.Layer, Source: a.decision.Source, Rule: a.decision.Rule,
 		Host: r.Destination.Host, Port: r.Destination.Port,
 	}
 	if r.HTTP == nil {
@@ -156,7 +156,7 @@ func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subje
 	}
 	any := *a.gate.Approvals.apply(a.id, r)
 	any.HTTP = nil
-	if d := a.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != s.Rule || d.Layer != s.Layer {
+	if d := a.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != s.Rule || d.Layer != s.Layer || d.Source != s.Source {
 		s.Method, s.Path = r.HTTP.Method, r.HTTP.Path
 	}
 	return s
@@ -239,10 +239,10 @@ func (a *Approvals) reviewOne(ctx context.Context, p *policy.Policy, q *approval
 		case d.Verdict != policy.Ask:
 			a.Remove(q.ID)
 			return
-		case d.Rule == q.Subject.Rule && d.Layer == q.Subject.Layer:
+		case d.Rule == q.Subject.Rule && d.Layer == q.Subject.Layer && d.Source == q.Subject.Source:
 			return
 		}
-		r.Approved = append(r.Approved, policy.Approval{Layer: d.Layer, Rule: d.Rule, Question: q.ID.String()})
+		r.Approved = append(r.Approved, policy.Approval{Layer: d.Layer, Source: d.Source, Rule: d.Rule, Question: q.ID.String()})
 	}
 	a.Remove(q.ID)
 }

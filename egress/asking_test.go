@@ -146,7 +146,7 @@ func TestAnApprovalIsForNothingElse(t *testing.T) {
 	if w.Approvals.Of(0, &r) != nil {
 		t.Error("it counts for another sandbox")
 	}
-	r.Sandbox = policy.Sandbox{Name: "default", Stay: 7}
+	r.Sandbox = policy.Sandbox{Name: "default", Attachment: 7}
 	if w.Approvals.Of(0, &r) != nil {
 		t.Error("it counts for another network of that name")
 	}

@@ -55,7 +55,7 @@ func (a *Attachments) Drop(id uint32) { a.byID.Delete(id) }
 func (a *Attachments) Flows(id uint32) int { return len(a.flowsOf(id)) }
 
 func (a *Attachments) flowsOf(id uint32) []*Flow {
-	return a.flows.of(func(s *policy.Sandbox) bool { return s.Stay == id })
+	return a.flows.of(func(s *policy.Sandbox) bool { return s.Attachment == id })
 }
 
 // left reports whether the network or the container of a sandbox is gone.
@@ -63,10 +63,10 @@ func (a *Attachments) left(s *policy.Sandbox) bool {
 	if s.Container.Ended() {
 		return true
 	}
-	if s.Stay == 0 {
+	if s.Attachment == 0 {
 		return false
 	}
-	one := a.find(s.Stay)
+	one := a.find(s.Attachment)
 	return one == nil || one.over.Load()
 }
 

@@ -41,16 +41,17 @@ type sighting struct {
 }
 
 // searched is the refusal of what holds a canary, or nil. p is the policy in force. With now, it reports
-// wait in place of searching a long head.
+// wait in place of searching a long head. Without now, the search takes a turn: a sandbox can send any number of
+// short heads at once.
 func (f *Flow) searched(ctx context.Context, p *policy.Policy, r *policy.Request, now bool) (d *policy.Decision, wait bool) {
 	c := f.gate.canaries.Load()
 	if c == nil {
 		return nil, false
 	}
-	if headSize(r) > longHead {
-		if now {
-			return nil, true
-		}
+	switch {
+	case now && headSize(r) > longHead:
+		return nil, true
+	case !now:
 		end, stopped := f.searchTurn(ctx, r)
 		if stopped != nil {
 			return stopped, false

@@ -103,7 +103,7 @@ func (c *connecting) begin() {
 
 func (c *connecting) connect() error {
 	family, sa := sockaddr(c.to)
-	fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	fd, err := relay.Socket(family)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type decisions struct {
 // one: a field that is missing here, such as Inject, would be another decision's.
 type decisionKey struct {
 	rule, reason, policy string
-	question             string
+	question, source     string
 	layer                policy.Layer
 	verdict              policy.Verdict
 	needs                policy.Needs
@@ -36,11 +36,11 @@ const decisionsMost = 1024
 // of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
 // with them.
 func (s *decisions) of(d policy.Decision) *policy.Decision {
-	if d.Shadow != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d
 		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Question, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

@@ -21,7 +21,7 @@ type Flow struct {
 	gate       *Gate
 	id         record.ID
 	began      time.Duration // since gate.began
-	next, prev *Flow         // guarded by gate.mu
+	next, prev *Flow         // guarded by gate.Flows.mu
 
 	mu       sync.Mutex       // guards what follows; held for moments, never while a policy decides
 	request  *policy.Request  // not changed once the flow is open: others may share it

@@ -199,7 +199,11 @@ func (f *Flow) found(ctx context.Context) *Refusal {
 	f.hurried = false
 	f.gate.Flows.add(f)
 	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
-	if refusal != nil {
+	switch {
+	case refusal == nil:
+	case hurried:
+		f.CloseNow(End{Outcome: string(refusal.Decision.Class)})
+	default:
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 	}
 	return refusal

@@ -50,7 +50,7 @@ func (w *Records) encode(f *Flow, r recordOf) []byte {
 func (w *Records) count(f *Flow, r recordOf) {
 	w.counts.note(f, r)
 	w.gate.config.Tally.note(f, r)
-	w.gate.Attachments.find(f.request.Sandbox.Stay).note(f, r)
+	w.gate.Attachments.find(f.request.Sandbox.Attachment).note(f, r)
 }
 
 // repeatsOf returns the repeat counts of f's sandbox.

@@ -35,10 +35,10 @@ func (r *Refusal) Fix() string {
 		return ""
 	}
 	host := r.Destination.Host
-	if port := r.Destination.Port; port != 443 && port != 80 && port != 0 {
+	if port := r.Destination.Port; port != 0 && (r.Summed || port != 443 && port != 80) {
 		host = r.Destination.String()
 	}
-	if !r.Summed { // --from takes only the destination of the record
+	if !r.Summed { // --from takes only the destination of the record, and its port
 		host += " --from " + r.ID.String()
 	}
 	return "egressd allow " + host + r.FixFlags

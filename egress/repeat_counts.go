@@ -281,9 +281,20 @@ func (s *repeatCounts) settle(g *Gate, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(g.began)
+	over := func(k *repeatCount) bool { return now-k.began >= repeatsAfter }
+	var due []*repeatCount
+	var records [][]byte
 	for key, k := range s.kinds {
-		over := now-k.began >= repeatsAfter
-		if (over || all) && s.say(g, key, k) && over {
+		if k.more > 0 && (over(k) || all) {
+			due, records = append(due, k), append(records, k.sum(g, key))
+		}
+	}
+	_, written, _ := g.config.Log.AppendAll(records) // at once: who is denied meanwhile waits for s.mu
+	for _, k := range due[:written] {
+		k.more = 0
+	}
+	for key, k := range s.kinds {
+		if over(k) && k.more == 0 {
 			delete(s.kinds, key)
 			if k.by == byDomain {
 				s.domains--
@@ -301,20 +312,24 @@ func (s *repeatCounts) settle(g *Gate, all bool) {
 // say writes the record of what was counted, and reports whether nothing is left
 // to say: where the log fails, it is said later. s.mu is held.
 func (s *repeatCounts) say(g *Gate, key string, k *repeatCount) bool {
-	if k.more == 0 {
-		return true
+	if k.more > 0 {
+		if _, err := g.config.Log.Append(k.sum(g, key)); err != nil {
+			return false
+		}
+		k.more = 0
 	}
+	return true
+}
+
+// sum is the record of what was counted of a kind.
+func (k *repeatCount) sum(g *Gate, key string) []byte {
 	var names *summedNames
 	if k.by != byKind && k.names.first != "" {
 		names = &k.names
 	}
 	record := summed(key[:k.size], k.at, k.id, k.more, names)
 	g.mask(record)
-	if _, err := g.config.Log.Append(record); err != nil {
-		return false
-	}
-	k.more = 0
-	return true
+	return record
 }
 
 // withoutPort is an address with the port that stands for any.

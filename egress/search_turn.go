@@ -12,12 +12,15 @@ import (
 // loops if the machine has several.
 var searching = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 
-// A shorter head is searched at once. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
-// at once: their searches take turns by sandbox, and never run on an event loop.
+// An event loop searches a shorter head itself. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
+// at once: other searches take turns by sandbox, and never run on an event loop.
 const longHead = 4 << 10
 
 // searchTurn waits for the turn of a search. It returns a denial if egressd stops before. The caller calls end after the search.
 func (f *Flow) searchTurn(ctx context.Context, r *policy.Request) (end func(), d *policy.Decision) {
+	if searching.TakeNow() {
+		return searching.Give, nil
+	}
 	ctx, cancel := f.gate.untilShut(context.WithoutCancel(ctx))
 	defer cancel()
 	if searching.Take(ctx, r.Sandbox.Name) != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// TestSearchesOfLongHeadsTakeTurns takes all turns, and then has requests opened with heads of two sizes.
-func TestSearchesOfLongHeadsTakeTurns(t *testing.T) {
+// TestSearchesTakeTurns takes all turns, and then has requests opened with heads of two sizes.
+func TestSearchesTakeTurns(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.setCanary(t)
 	withHead := func(size int) policy.Request {
@@ -37,19 +37,23 @@ func TestSearchesOfLongHeadsTakeTurns(t *testing.T) {
 		t.Fatalf("a short head while no turn is free: %v, %v", wait, err)
 	}
 	f.Close(End{})
-	opened := make(chan error, 1)
-	go func() {
-		_, err := w.Open(t.Context(), peer, withHead(8<<10))
-		opened <- err
-	}()
-	for searching.Waiting() == 0 {
+	opened := make(chan error, 2)
+	for _, size := range []int{1 << 10, 8 << 10} { // of short ones there can be any number
+		go func() {
+			_, err := w.Open(t.Context(), peer, withHead(size))
+			opened <- err
+		}()
+	}
+	for searching.Waiting() < cap(opened) {
 		select {
 		case err := <-opened:
-			t.Fatalf("a long head was searched without a turn: %v", err)
+			t.Fatalf("a head was searched without a turn: %v", err)
 		default:
 			runtime.Gosched()
 		}
 	}
-	w.Shut() // ends the wait, too
-	refusalOf(t, <-opened, policy.PolicyNotLoaded)
+	w.Shut() // ends the waits, too
+	for range cap(opened) {
+		refusalOf(t, <-opened, policy.PolicyNotLoaded)
+	}
 }

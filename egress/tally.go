@@ -27,6 +27,17 @@ type Counts struct {
 	Up, Down int64 // payload bytes
 	Denied   []DeniedHost
 	Learned  int // of the requests, those that passed because of [policy.LearnRule]
+
+	Failed      int         // of the requests, those that were allowed and failed in the network
+	LastFailure *FailedHost // nil if none failed
+}
+
+// A FailedHost is a destination that was allowed and could not be reached.
+type FailedHost struct {
+	Host   string
+	Port   uint16
+	Class  policy.Class
+	Reason string
 }
 
 // A DeniedHost is a host and how often it was denied. A DNS question counts only if no
@@ -122,6 +133,11 @@ func (t *Tally) ended(f *Flow, end End) {
 		return
 	}
 	t.counts.Requests++
+	if reason := networkReasons[policy.Class(end.Outcome)]; reason != "" {
+		d := &f.request.Destination
+		t.counts.Failed++
+		t.counts.LastFailure = &FailedHost{f.gate.withoutCanary(d.Host), d.Port, policy.Class(end.Outcome), reason}
+	}
 	if f.decision.Rule == policy.LearnRule {
 		t.counts.Learned++
 	}

@@ -17,3 +17,17 @@ func TestADeniedHostShowsNoCanary(t *testing.T) {
 		t.Errorf("with one: %+v", d)
 	}
 }
+
+// TestWhatFailsInTheNetworkIsCounted ends one flow by a failure and one as usual.
+func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	var tally Tally
+	for _, outcome := range []string{"closed", string(policy.NetworkRefused)} {
+		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
+		tally.ended(f, End{Outcome: outcome})
+	}
+	c := tally.Counts()
+	if c.Requests != 2 || c.Failed != 1 || c.LastFailure == nil || c.LastFailure.Host != "a.test" || c.LastFailure.Class != policy.NetworkRefused || c.LastFailure.Reason == "" {
+		t.Errorf("%+v, last failure %+v", c, c.LastFailure)
+	}
+}

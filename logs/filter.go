@@ -19,8 +19,12 @@ type condition func(*record.Record) bool
 type clause struct {
 	key string
 	not bool
+	own bool // reads only ownKeys
 	any []condition
 }
+
+// ownKeys are the keys that read what each flow has for itself: its id, its time, and its end.
+var ownKeys = map[string]bool{"flow": true, "since": true, "until": true, "up": true, "down": true, "took": true}
 
 func (c *clause) holds(r *record.Record) bool {
 	for _, condition := range c.any {
@@ -50,6 +54,13 @@ func (f *Filter) Match(r *record.Record) bool {
 		}
 	}
 	return true
+}
+
+// During has the filter pass only records of a sandbox from one time until another, which may be nil.
+func (f *Filter) During(sandbox string, from time.Time, until *time.Time) {
+	f.clauses = append(f.clauses, clause{any: []condition{func(r *record.Record) bool {
+		return r.Sandbox == sandbox && !r.Time.Before(from) && (until == nil || !r.Time.After(*until))
+	}}})
 }
 
 // String returns the filter in the form that [SplitFilter] reads.
@@ -231,9 +242,27 @@ func (f *Filter) add(t term, now time.Time) error {
 	if every {
 		name = ""
 	}
-	f.clauses = append(f.clauses, clause{name, t.not, []condition{c}})
+	f.clauses = append(f.clauses, clause{name, t.not, ownKeys[t.key], []condition{c}})
 	return nil
 }
+
+// Split returns two filters that together match what f matches. Filter own reads only Flow, Time, Duration
+// and Bytes of a record, and shared reads none of these. An index evaluates shared once for all decisions
+// that are alike.
+func (f *Filter) Split() (shared, own *Filter) {
+	shared, own = &Filter{}, &Filter{}
+	for _, c := range f.clauses {
+		part := shared
+		if c.own {
+			part = own
+		}
+		part.clauses = append(part.clauses, c)
+	}
+	return shared, own
+}
+
+// Empty reports whether f matches every record.
+func (f *Filter) Empty() bool { return len(f.clauses) == 0 }
 
 func (f *Filter) addRun(t term) error {
 	if t.not || f.Run != "" && f.Run != t.value {

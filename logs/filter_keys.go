@@ -15,7 +15,7 @@ import (
 // FilterKeys are the keys that a filter may use.
 var FilterKeys = []string{
 	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
-	"shadow", "marked", "kind", "flow", "outcome", "policy", "up", "down", "took", "since", "until", "run",
+	"shadow", "marked", "kind", "id", "flow", "outcome", "policy", "up", "down", "took", "since", "until", "run",
 }
 
 // FilterValues lists the values of each key that has a fixed set of values.
@@ -51,6 +51,7 @@ var filterKeys = func() map[string]*filterKey {
 		}), example: "status:404   (or status:500..599)"},
 		"proc": {read: textKey(Process, Exe)},
 		"flow": {read: flowKey},
+		"id":   {read: flowKey}, // as replies call it
 
 		"container": {read: textKey(containerName, containerID)},
 	}

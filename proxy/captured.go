@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // An Original tells where a captured connection, a descriptor, was going.
@@ -45,6 +46,9 @@ type capture struct {
 	timedOut bool                // the time for its first bytes is over
 	reader   forward.Reader      // of the answer, where it is HTTP
 	refused  *egress.Refusal     // what is to be answered once it is known how
+	looks    int                 // at its first bytes
+	looked   int                 // bytes that the last look found
+	again    *relay.Timer        // the next look, or nil
 
 	findingProgram bool // a goroutine looks for the program that connects
 }
@@ -53,7 +57,7 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
-// beginCaptured is take for a connection that was going elsewhere.
+// beginCaptured begins a connection that was captured on its way to another address.
 func (s *Server) beginCaptured(in *listener, o *setup) {
 	o.replies.replier = capturedReplier{}
 	c := newConn(in.loop, o)
@@ -84,7 +88,7 @@ func (k *capture) begin(in *listener) {
 	from, loop := c.peer.Addr, c.loop
 	in.lookups.Add(1)
 	c.server.programLookups.Go(func() {
-		defer in.lookups.Add(-1)
+		defer in.lookups.Done()
 		found := who(in.name, from, to)
 		loop.Post(func() {
 			if !c.closed {
@@ -204,6 +208,7 @@ func serverFirst(port uint16) bool {
 // look waits for the client's first bytes, without taking them.
 func (k *capture) look(patience time.Duration) {
 	c := k.conn
+	k.looks = 0
 	c.timer = c.loop.After(patience, func() {
 		k.timedOut = true
 		k.lookAt(0, true)
@@ -211,18 +216,49 @@ func (k *capture) look(patience time.Duration) {
 	k.lookAt(0, false)
 }
 
+// A look copies all bytes that have arrived. A client could send its first bytes one by one. After looksAtOnce
+// looks, the next one comes when an eighth more has arrived, and after lookAgain at the latest.
+const (
+	looksAtOnce = 8
+	lookAgain   = 10 * time.Millisecond
+)
+
+// postpones reports whether a look at a few bytes more is to wait, and has it come later.
+func (k *capture) postpones() bool {
+	c := k.conn
+	if k.looks < looksAtOnce || relay.Waiting(c.fd) >= k.looked+k.looked/8 {
+		return false
+	}
+	if k.again == nil {
+		k.again = c.loop.After(lookAgain, func() {
+			if k.again = nil; !c.closed && !c.headTaken {
+				k.looked = 0
+				k.lookAt(0, false)
+			}
+		})
+	}
+	return true
+}
+
 // lookAt looks at what has arrived. final says that no more comes.
 func (k *capture) lookAt(e relay.Events, final bool) {
 	c := k.conn
+	final = final || e.Hangup()
+	if !final && k.postpones() {
+		return
+	}
 	b := c.loop.Scratch()
 	n, _, err := syscall.Recvfrom(c.fd, b, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	final = final || e&(syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 || err == nil && n == 0
+	k.looks++
+	k.looked = max(n, 0)
+	final = final || err == nil && n == 0
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
 		final = true
 	}
 	if k.understand(b[:max(n, 0)], final) {
 		c.loop.Stop(c.timer)
-		c.timer = nil
+		c.loop.Stop(k.again)
+		c.timer, k.again = nil, nil
 		k.lookedAt()
 	}
 }
@@ -362,7 +398,7 @@ func (k *capture) refuse(r *egress.Refusal) {
 func (k *capture) answer() {
 	c := k.conn
 	byPolicy := forward.AnswerTo(k.refused.Decision.Class).Status < 500
-	page := c.server.inspector.Page(k.refused)
+	page := c.server.inspector.Page(k.refused, programOf(c.peer))
 	switch {
 	case k.seen == sniff.TLS && page != nil:
 		c.onGoroutine(nil, func(h *hosted) { page(&h.Client) })
@@ -375,6 +411,14 @@ func (k *capture) answer() {
 	default:
 		c.reset()
 	}
+}
+
+// programOf names the program of a peer, or returns "".
+func programOf(peer sandbox.Peer) string {
+	if peer.Process == nil {
+		return ""
+	}
+	return peer.Process.Exe
 }
 
 // capturedReplier answers captured connections, which wait for no answer.
@@ -394,9 +438,8 @@ func sshGoodbye(r *egress.Refusal) []byte {
 		disconnect = 1
 		notAllowed = 1 // SSH_DISCONNECT_HOST_NOT_ALLOWED_TO_CONNECT
 	)
-	a := forward.AnswerTo(r.Decision.Class)
 	payload := binary.BigEndian.AppendUint32([]byte{disconnect}, notAllowed)
-	payload = appendString(payload, forward.ReasonPhrase(r, a)+". "+a.Message())
+	payload = appendString(payload, forward.Sentence(r))
 	payload = appendString(payload, "en")
 	return appendPacket([]byte("SSH-2.0-egressd\r\n"), payload)
 }

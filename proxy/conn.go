@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"syscall"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
@@ -93,7 +92,7 @@ func (c *conn) Ready(e relay.Events) {
 	}
 	c.loop.Post(func() {
 		if !c.closed {
-			c.Ready(syscall.EPOLLIN)
+			c.Ready(relay.CanRead)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestAHeadInPiecesIsReadInTurns(t *testing.T) {
 			t.Error("no place")
 		}
 		c.begin()
-		c.Ready(syscall.EPOLLIN)
+		c.Ready(relay.CanRead)
 		left <- relay.Unread(pair[1])
 	})
 	if !<-left {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxy
 
 import (
@@ -118,4 +120,53 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 		t.Error("close(2) waits for the client")
 	}
 	(&testClient{c, bufio.NewReader(c), t}).send("one\n").expect("one\n")
+}
+
+// TestAnOwnLoopIsNobodyElsesTrouble has a sandbox stop its own event loop, as the packet filter of its network can
+// for as long as it likes.
+func TestAnOwnLoopIsNobodyElsesTrouble(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	to := w.named(t, "allowed.test", echo(t).port)
+	stopped, goOn := make(chan bool, 1), make(chan bool)
+	own := func(how Original) (*OwnLoop, string) {
+		t.Helper()
+		loop, err := w.NewOwnLoop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go loop.Serve(l, "given", how)
+		return loop, l.Addr().String()
+	}
+	dial := func(at string) *testClient {
+		t.Helper()
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		return &testClient{c, bufio.NewReader(c), t}
+	}
+	_, other := own(func(int) (netip.AddrPort, error) { return to, nil })
+	before := dial(other).send("one\n").expect("one\n")
+	loop, theirs := own(func(int) (netip.AddrPort, error) {
+		stopped <- true
+		<-goOn
+		return to, nil
+	})
+	held := dial(theirs)
+	<-stopped
+	before.send("two\n").expect("two\n")
+	dial(other).send("three\n").expect("three\n")
+	w.captured(t, to).send("four\n").expect("four\n")
+	close(goOn)
+	held.send("five\n").expect("five\n")
+	loop.Release()
+	if next, err := w.NewOwnLoop(); err != nil || next.loop != loop.loop {
+		t.Errorf("a loop that was given back is not used again: %v", err)
+	}
 }

@@ -3,9 +3,7 @@ package proxy
 import (
 	"cmp"
 	"errors"
-	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,7 +12,6 @@ import (
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
-	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A listener accepts for one loop, on a descriptor of its own. Every loop has
@@ -27,9 +24,9 @@ type listener struct {
 	fd       int
 	loop     *relay.Loop
 	open     *sync.WaitGroup
-	left     *atomic.Int32 // listeners of the same socket that have not ended
-	ended    bool          // on the loop
-	lookups  atomic.Int64  // connections whose program is looked for
+	left     *atomic.Int32  // listeners of the same socket that have not ended
+	ended    bool           // on the loop
+	lookups  sync.WaitGroup // for programs of connections
 }
 
 func (in *listener) begin() {
@@ -76,8 +73,8 @@ func (in *listener) refuseUnseen(n int64) {
 }
 
 // refuseOne records that a connection was refused before it was served.
-func (in *listener) refuseOne(from netip.AddrPort, why string) {
-	in.server.Gate.Refuse(sandbox.Peer{Listener: in.name, Addr: from}, in.via(), nil, policy.TooManyFlows, why)
+func (in *listener) refuseOne(from sandbox.Peer, why string) {
+	in.server.Gate.Refuse(from, in.via(), nil, policy.TooManyFlows, why)
 }
 
 // via is the way in as far as the listener tells it.
@@ -103,7 +100,7 @@ func (in *listener) accept(most int) {
 		fd, from, err := accept(in.fd)
 		switch {
 		case err == nil:
-			in.server.accepted(in, fd, from)
+			in.server.accepted(in, fd, peerOf(in.name, fd, from))
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 			in.pause()
 			return
@@ -124,86 +121,4 @@ func closeAll(all []*listener) {
 	for _, in := range all {
 		syscall.Close(in.fd)
 	}
-}
-
-// ServeGiven is Serve, or ServeTransparent if how is set, for a listener that another process made. That
-// process may still have the socket and change it at any time, so no event loop accepts from it: the caller's
-// goroutine does. ServeGiven returns when l is closed, after it has begun every connection that had arrived.
-func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
-	defer l.Close()
-	s.start.Do(s.prepare)
-	if s.startErr != nil {
-		return s.startErr
-	}
-	if !s.registerAccepting(l) {
-		return ErrClosed
-	}
-	defer s.forgetAccepting(l)
-	given := make([]*listener, len(s.loops))
-	for i, loop := range s.loops {
-		given[i] = &listener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
-	}
-	defer s.settleGiven(given)
-	waits := false // something, for a descriptor
-	for next := 0; ; {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			waits = false
-			s.acceptGiven(given[next%len(given)], c)
-			next++
-		case errors.Is(err, net.ErrClosed):
-			if waits && how != nil {
-				given[0].refuseUnseen(-1)
-			}
-			return ErrClosed
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			waits = true
-			s.shared.Pause(100 * time.Millisecond) // what waits in the kernel stays there
-		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
-		default:
-			return err
-		}
-	}
-}
-
-// acceptGiven hands a connection to its loop as a fresh descriptor, without the options that the owner of the
-// listener has set.
-func (s *Server) acceptGiven(in *listener, c net.Conn) {
-	defer c.Close()
-	socket, ok := c.(*net.TCPConn)
-	if !ok || foreign.Plain(socket) != nil {
-		return
-	}
-	at, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return
-	}
-	from := netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port())
-	fd, err := relay.Duplicate(c)
-	if err != nil {
-		in.refuseOne(from, "egressd had no descriptor for the connection: "+err.Error())
-		return
-	}
-	boundUnsent(fd)
-	if !in.loop.Post(func() { s.accepted(in, fd, from) }) {
-		syscall.Close(fd)
-	}
-}
-
-func (s *Server) forgetAccepting(l net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accepting = slices.DeleteFunc(s.accepting, func(other net.Listener) bool { return other == l })
-}
-
-// settleGiven waits until it is known which programs have what was accepted.
-func (s *Server) settleGiven(given []*listener) {
-	s.settleLoops()
-	for _, in := range given {
-		for in.lookups.Load() > 0 {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	s.settleLoops()
 }

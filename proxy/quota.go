@@ -90,7 +90,7 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *c
 	return s, true
 }
 
-// reserve is take for what gives way to nobody, and is given back by leaveFor.
+// reserve counts a connection that no other one displaces. leaveFor undoes it.
 func (p *connQuota) reserve(h sandbox.Holder) (s *connHolder, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -109,7 +108,7 @@ func (r *replies) showPage(refusal *egress.Refusal) bool {
 	if !ok || !strings.HasPrefix(replier.reader.Agent, "Mozilla/") || forward.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
-	page := c.server.inspector.Page(refusal)
+	page := c.server.inspector.Page(refusal, "")
 	if page == nil {
 		return false
 	}
@@ -163,7 +162,7 @@ func linger(loop *relay.Loop, fd int, moment time.Duration, closed func()) *ling
 	if loop.Watch(fd, l) != nil {
 		l.close()
 	} else {
-		l.Ready(syscall.EPOLLIN)
+		l.Ready(relay.CanRead)
 	}
 	return l
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,8 @@ type Server struct {
 	running        sync.WaitGroup // loops, and goroutines that serve a connection
 	clients        map[net.Conn]struct{}
 	accepting      []net.Listener // of TLS
+	ownLoops       []*relay.Loop  // of OwnLoops, those among freeLoops included
+	freeLoops      []*relay.Loop
 	tlsClients     map[*tlsClient]struct{}
 	tlsServing     sync.WaitGroup              // goroutines of tlsClients
 	handshakes     map[netip.Addr][]*tlsClient // TLS handshakes under way, by source, the oldest first
@@ -175,8 +178,8 @@ func (s *Server) prepare() {
 	}
 }
 
-func (s *Server) accepted(in *listener, fd int, from netip.AddrPort) {
-	o := &setup{fd: fd, peer: peerOf(in.name, fd, from)}
+func (s *Server) accepted(in *listener, fd int, from sandbox.Peer) {
+	o := &setup{fd: fd, peer: from}
 	if in.original != nil {
 		s.beginCaptured(in, o)
 		return
@@ -199,9 +202,9 @@ func (s *Server) begin(loop *relay.Loop, o *setup) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
-	s.settleLoops() // whoever has begun a connection is to be in the log
+	settle(s.allLoops()) // whoever has begun a connection is to be in the log
 	s.programLookups.Wait()
-	s.settleLoops()
+	settle(s.allLoops())
 	for s.connections.count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -211,7 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	left := s.connections.count()
 	s.Gate.Shut()
 	s.closeHosted()
-	for _, l := range s.loops {
+	for _, l := range s.allLoops() {
 		l.Close()
 	}
 	s.running.Wait()
@@ -223,14 +226,20 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// settleLoops waits until the loops have done what they were given to do until now.
-func (s *Server) settleLoops() {
-	for _, l := range s.loops {
+// settle waits until loops have done what they were given to do until now.
+func settle(loops []*relay.Loop) {
+	for _, l := range loops {
 		done := make(chan struct{})
 		if l.Post(func() { close(done) }) {
 			<-done
 		}
 	}
+}
+
+func (s *Server) allLoops() []*relay.Loop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.loops, s.ownLoops)
 }
 
 func (s *Server) stopAccepting() {
@@ -283,3 +292,6 @@ func (s *Server) closeHosted() {
 // Inspect sets what the TLS of tunnels that begin from now on is inspected with. Before the first call,
 // and after Inspect(nil), tunnels that have to be inspected are closed. It is safe for concurrent use.
 func (s *Server) Inspect(i *inspect.Inspection) { s.inspector.Inspect(i) }
+
+// AnswerDenials sets what denied TLS is answered with while nothing is inspected. It is safe for concurrent use.
+func (s *Server) AnswerDenials(d *inspect.Denials) { s.inspector.AnswerDenials(d) }

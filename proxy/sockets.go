@@ -1,14 +1,12 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"github.com/egressd/egressd/sandbox"
 )
@@ -39,35 +37,18 @@ func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TC
 // tcp_wmem (4 MiB). A client on the same host reads no slower for it.
 const unsentMost = 512 << 10
 
-// boundUnsent sets it.
-func boundUnsent(fd int) {
-	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
-	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)
-}
-
-// accept takes one connection off the queue of fd, without waiting.
-func accept(fd int) (int, netip.AddrPort, error) {
-	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
-	if err != nil {
-		return -1, netip.AddrPort{}, err
-	}
-	noDelay(client)
-	boundUnsent(client)
-	return client, addrPort(sa), nil
-}
-
 // peerOf is what the kernel knows of the other end of fd.
 func peerOf(listener string, fd int, from netip.AddrPort) sandbox.Peer {
 	p := sandbox.Peer{Addr: from, Listener: listener}
 	if from.IsValid() {
 		return p
 	}
-	who, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	uid, pid, err := userOf(fd)
 	if err != nil { // then it is nobody's
 		return p
 	}
-	p.UID, p.HasUID = who.Uid, true
-	p.Process = sandbox.ProcessOf(int(who.Pid), who.Uid)
+	p.UID, p.HasUID = uid, true
+	p.Process = sandbox.ProcessOf(pid, uid)
 	return p
 }
 
@@ -88,21 +69,6 @@ func netConn(fd int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// backlogOf returns how many connections wait at a listener, or -1 where the system does
-// not tell, as for what is not TCP.
-func backlogOf(fd int) int64 {
-	var info syscall.TCPInfo
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 || info.State != tcpListen {
-		return -1
-	}
-	return int64(info.Unacked) // of a listener: the length of its queue
-}
-
-// tcpListen is the state of a listener, by tcp_states.h.
-const tcpListen = 10
-
 var errOriginal = errors.New("it is not known where the connection was going")
 
 // OriginalLocal is the [Original] of connections that tproxy has taken: their own
@@ -114,43 +80,6 @@ func OriginalLocal(fd int) (netip.AddrPort, error) {
 		err = errOriginal
 	}
 	return to, err
-}
-
-// OriginalNAT is the [Original] of connections that nftables has redirected. It
-// asks conntrack, by the number that SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
-// share.
-func OriginalNAT(fd int) (netip.AddrPort, error) {
-	const originalDst = 80
-	sa, err := syscall.Getsockname(fd)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	level := uintptr(syscall.SOL_IP)
-	if _, six := sa.(*syscall.SockaddrInet6); six {
-		level = syscall.SOL_IPV6
-	}
-	var raw [syscall.SizeofSockaddrInet6]byte
-	size := uint32(len(raw))
-	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), level, originalDst, uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return netip.AddrPort{}, errno
-	}
-	return originalFrom(raw[:size])
-}
-
-// originalFrom reads a struct sockaddr_in or sockaddr_in6.
-func originalFrom(raw []byte) (netip.AddrPort, error) {
-	if len(raw) < syscall.SizeofSockaddrInet4 {
-		return netip.AddrPort{}, errOriginal
-	}
-	port := binary.BigEndian.Uint16(raw[2:])
-	switch family := binary.NativeEndian.Uint16(raw); {
-	case family == syscall.AF_INET:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port), nil
-	case family == syscall.AF_INET6 && len(raw) >= 24:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(raw[8:24])).Unmap(), port), nil
-	}
-	return netip.AddrPort{}, errOriginal
 }
 
 // boundTo is the address that a listener has, or the zero AddrPort.

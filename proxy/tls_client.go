@@ -85,7 +85,7 @@ func (k *tlsTunnelKeeper) Ended(e relay.End) {
 
 // joinLoop hands the inside of f to a loop, as the connection of p.
 func (f *tlsClient) joinLoop(p sandbox.Peer) error {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fds, err := relay.Pair()
 	if err != nil {
 		return err
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxy
 
 import (
@@ -157,7 +159,7 @@ func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 	first.loop.Post(func() { close(ended) })
 	<-ended
 	close(goOn)
-	w.settleLoops()
+	settle(w.loops)
 	unseen := int64(0)
 	w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
 	w.count(t, func(r record.Record) bool {

@@ -110,7 +110,7 @@ func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
 	c := w.inside(t, "allowed.test", o.port)
 	c.send(insideGet("allowed.test", o.port, "/public/x", webSocketFields...))
 	resp, body := c.response("GET")
-	reply{resp, body}.refused(t, 403, policy.MethodDenied)
+	reply{resp, body}.refused(t, 403, policy.UpgradeDenied)
 	w.closed(t)
 }
 

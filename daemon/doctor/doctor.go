@@ -16,8 +16,10 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/internal/jailinit"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox/exits"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A Finding is the result of one check. A finding without a fix is good.
@@ -37,7 +39,43 @@ func (f Finding) String() string {
 
 // Machine looks at this machine without a policy: the sandbox that egressd run makes, and host sockets.
 func Machine() []Finding {
-	return append(sandboxFindings(), socketFindings(hostpaths.HostSockets(nil))...)
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	return append(append(sandboxFindings(), processFinding(jailinit.OwnProcesses(), string(mounts)), descriptorFinding()), socketFindings(hostpaths.HostSockets(nil))...)
+}
+
+// processFinding is about what /proc hides. mounts is /proc/self/mounts.
+func processFinding(own bool, mounts string) Finding {
+	switch {
+	case !own:
+		return Finding{Check: "processes", Says: "/proc is partly hidden or read-only here, as in most containers, so the kernel lets no sandbox have a PID namespace: under egressd run, a program sees the processes around it"}
+	case hidesUsers(mounts) && os.Geteuid() != 0:
+		return Finding{"processes", "/proc hides the processes of other users (hidepid): no record names their programs", "mount -o remount,gid=GROUP /proc, as root, with a group of egressd's user"}
+	}
+	return Finding{Check: "processes", Says: "a sandbox can have processes of its own; those around it can be named"}
+}
+
+// hidesUsers reports whether /proc shows each user its own processes only (proc(5)).
+func hidesUsers(mounts string) (hides bool) {
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[1] != "/proc" || f[2] != "proc" {
+			continue
+		}
+		hides = false
+		for option := range strings.SplitSeq(f[3], ",") {
+			value, is := strings.CutPrefix(option, "hidepid=")
+			hides = hides || is && value != "0" && value != "off"
+		}
+	}
+	return hides
+}
+
+// descriptorFinding says who keeps descriptors that clients of a Unix listener send from holding up others.
+func descriptorFinding() Finding {
+	if foreign.KernelRefuses() {
+		return Finding{Check: "descriptors", Says: "the kernel refuses those that clients of a Unix listener send"}
+	}
+	return Finding{Check: "descriptors", Says: "before Linux 6.16 egressd itself looks for those that clients of a Unix listener send; connections there cost more"}
 }
 
 // sandboxFindings makes a sandbox, and says why it cannot be made.
@@ -102,7 +140,7 @@ func mayWrite(path string) bool {
 // Configuration are about what the policy file says, and the variables and files that
 // belong to it.
 func Configuration(c *config.Config, getenv func(string) string, now time.Time) []Finding {
-	all := []Finding{policyFinding(c)}
+	all := append([]Finding{policyFinding(c)}, listenerFindings(c)...)
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
 	all = append(all, captureFindings(c)...)
@@ -132,6 +170,15 @@ func policyFinding(c *config.Config) Finding {
 		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
 	return Finding{Check: "policy", Says: c.Path}
+}
+
+// listenerFindings are about listeners that serve whoever can reach them.
+func listenerFindings(c *config.Config) (all []Finding) {
+	for _, p := range c.File.OpenListeners() {
+		says, fix, _ := strings.Cut(p.Message, "; ")
+		all = append(all, Finding{"listener", says, fix})
+	}
+	return all
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.

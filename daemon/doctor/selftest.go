@@ -15,7 +15,7 @@ import (
 	"github.com/egressd/egressd/sandbox/jail"
 )
 
-// selftest makes a sandbox without a policy, behind which nobody dials, and says
+// Selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
 func Selftest(redirect bool) (tried []jail.Attempt, redirected bool, err error) {
 	own4, own6 := names.DefaultRange().Own()

@@ -78,6 +78,7 @@ func (r *runner) close() {
 // conclude prints the summary of the run, and returns its exit code.
 func (r *runner) conclude(code int, took time.Duration) int {
 	c := r.tally.Counts()
-	summarize(r.talk, c, took, "egressd log --run "+r.index.Run)
+	summarize(r.talk, c, took, r.logCommand())
+	r.registerEnd(code, c)
 	return r.exitCode(code, c)
 }

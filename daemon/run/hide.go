@@ -104,10 +104,12 @@ func (r *runner) hideBundles(c *config.Config) {
 // egressd allow --save do, is no mount any more.
 func fixed(c *config.Config) []string {
 	var all []string
-	if folder := filepath.Dir(c.Path); !holdsOthers(folder) {
+	if folder := filepath.Dir(c.Path); !c.BuiltIn && !holdsOthers(folder) {
 		all = append(all, folder)
 	}
-	all = append(all, c.Path)
+	if !c.BuiltIn {
+		all = append(all, c.Path)
+	}
 	if c.Organisation != nil {
 		all = append(all, c.Organisation.Path)
 	}

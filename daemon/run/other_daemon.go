@@ -62,6 +62,10 @@ func (r *runner) prepareBeside() error {
 		return hint.Misused(fmt.Errorf("--host-port: the policy is that of the egressd at %s, to which no port can be added", r.beside.socket),
 			fmt.Sprintf("egressd run --alone --host-port %d -- COMMAND, or 127.0.0.1:%d under unsafe_allow", r.given[0], r.given[0]))
 	}
+	if r.options.adds() {
+		return hint.Misused(fmt.Errorf("--allow and --preset: the egressd at %s decides by its own policy", r.beside.socket),
+			"egressd run --alone with the same flags; or egressd allow HOST, for a while")
+	}
 	r.Daemon = &daemon.Daemon{Talk: r.talk, Config: c, Path: c.Path}
 	captured, err := r.jail.Captured()
 	if err != nil {
@@ -157,14 +161,15 @@ func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 	r.beside.stop = nil
 	r.talk.Release()
 	if err != nil {
-		next := "egressd log sandbox:" + r.name
+		next := r.logCommand()
 		if code == 0 && r.options.FailOnDeny {
 			return 0, hint.Failed(err, next)
 		}
 		hint.Write(r.talk, err, next)
 	} else {
-		summarize(r.talk, c, took, "egressd log sandbox:"+r.name)
+		summarize(r.talk, c, took, r.logCommand())
 	}
+	r.registerEnd(code, c)
 	return r.exitCode(code, c), nil
 }
 

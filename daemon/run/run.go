@@ -26,9 +26,11 @@ import (
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/talk"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
+	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/capture"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -43,7 +45,9 @@ type runner struct {
 	argv        []string
 	talk        *talk.Held
 	name        string
-	folder      string // of this run
+	folder      string     // of this run
+	running     *os.File   // the lock of that folder, where it holds no log
+	entry       source.Run // that egressd runs lists
 	jail        *jail.Jail
 	sockets     *capture.Sockets
 	program     jail.Program // as outline has it
@@ -55,9 +59,12 @@ type runner struct {
 	hidden      []string
 	ports       ports
 	inside      []publishedPort
-	given       []uint16 // ports of the host
+	given       []uint16         // ports of the host
+	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
-	cut         []string // names of variables that the program does not get
+	cut         []string         // names of variables that the program does not get
+	denials     *inspect.Denials // what denied TLS is answered with, or nil
+	proxies     []string         // names of proxy variables among those
 	digest      string
 	index       runs.Index
 	hostSockets func() []string // of the machine, which are hidden; prepare begins to look
@@ -74,6 +81,8 @@ const jailListener = "run"
 // Options say how [Run] runs a program.
 type Options struct {
 	Config      string   // path of the policy file; empty for the usual one
+	Allow       []string // patterns that the run allows beside the policy file
+	Presets     []string // presets that the run has beside those of the policy file
 	Name        string   // of the sandbox; empty for the name of the working directory
 	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
 	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
@@ -85,6 +94,7 @@ type Options struct {
 	Learn       bool     // let pass what no rule speaks of
 	Redirect    bool     // capture by NAT even if the kernel has tproxy
 	FailOnDeny  bool     // return [exits.Denied] if the program succeeds and something was denied
+	NoCA        bool     // answer no denial inside TLS
 	Quiet       bool     // write only errors to stderr
 }
 
@@ -110,7 +120,11 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	if err != nil {
 		return 0, err
 	}
-	r := &runner{options: o, argv: argv, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
+	allowed, err := o.allowed()
+	if err != nil {
+		return 0, err
+	}
+	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
@@ -170,9 +184,13 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true})
-	if errors.Is(err, errDaemonAnswers) {
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, Starter: r.options.adds()})
+	var none *config.NotFoundError
+	switch {
+	case errors.Is(err, errDaemonAnswers):
 		return r.prepareBeside()
+	case errors.As(err, &none):
+		return hint.Misused(none, "egressd init; or without a file: egressd run --allow HOST -- COMMAND")
 	}
 	if err != nil {
 		return err
@@ -188,23 +206,25 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.digest = p.Digest()
+	r.warnOfRefused(ctx, p)
 	go r.privileges() // while the jail is made ready
 	if err := stands(); err != nil {
 		return err
 	}
 	r.serve()
+	r.answerDenials()
 	return nil
 }
 
-// furnish does what needs the jail to stand, and knows nothing of the policy but its
-// files, while that is put into force. Most often that is all there is to do before the
-// program starts.
+// furnish sets up the jail while Begin loads the policy. If the policy inspects nothing, it also prepares the
+// program in the jail.
 func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
 	if err := r.jail.Stand(); err != nil {
 		return exits.NoSandbox(err)
 	}
 	if !mayInspect {
+		r.trustDenials(&r.program)
 		r.jail.Begin(r.program)
 	}
 	if r.sockets, err = r.jail.Sockets(); err != nil {
@@ -234,7 +254,11 @@ func (r *runner) prepared() ([]jail.Attempt, error) {
 		return r.tried, r.unready
 	}
 	p := r.program
-	if ca := r.authority(); ca != nil {
+	switch ca := r.authority(); {
+	case ca == nil && r.beside == nil:
+		r.trustDenials(&p)
+		r.answerDenials()
+	case ca != nil:
 		path, system, err := certs.SystemRoots()
 		if err != nil {
 			return nil, hint.Failed(err, "install the package ca-certificates")
@@ -276,6 +300,7 @@ func (r *runner) change(c *config.Config) error {
 	}
 	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
 	c.Learn = r.options.Learn
+	r.add(c)
 	own := c.OperatorAt()
 	c.Operator = func() []netip.AddrPort { return append(config.OperatorsNow(), own...) }
 	if err := allowHostPorts(c.File, name, r.given); err != nil {
@@ -331,7 +356,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
-	p := jail.Program{Argv: r.argv, Env: environ.Without(os.Environ(), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
 		p.Env = environ.Without(p.Env, hostServices)
@@ -360,13 +385,22 @@ func (r *runner) exec() error {
 	if r.sockets.Redirected {
 		how += " (NAT: datagrams are refused without a record)"
 	}
+	if !r.jail.OwnProcesses() {
+		how += " · processes not apart (egressd doctor says why)"
+	}
 	if r.beside != nil {
 		how += " · by the egressd at " + r.beside.socket
 	}
-	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, r.Path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
+	path := r.Path
+	if r.Config.BuiltIn {
+		path = "of egressd init"
+	}
+	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}
+	r.sayProxies()
+	r.register()
 	if r.options.Learn {
 		fmt.Fprintln(r.talk, "egressd: warning: --learn allows every public host that no rule mentions")
 	}

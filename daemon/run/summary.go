@@ -23,6 +23,9 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 	if c.Learned > 0 {
 		text += fmt.Sprintf("; %d learned", c.Learned)
 	}
+	if c.Failed > 0 {
+		text += fmt.Sprintf("; %d failed", c.Failed)
+	}
 	all := 0
 	for i := range c.Denied {
 		all += c.Denied[i].Times
@@ -31,6 +34,9 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 		text += fmt.Sprintf("; %d denied", all)
 	}
 	fmt.Fprintf(w, "egressd: %s\n", text)
+	if f := c.LastFailure; f != nil {
+		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, f.Reason)
+	}
 	places := deniedPlaces(c.Denied)
 	for i := range places[:min(len(places), deniedLines)] {
 		places[i].print(w)

@@ -7,6 +7,16 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
+func TestTheSummarySaysWhatFailed(t *testing.T) {
+	var out strings.Builder
+	summarize(&out, egress.Counts{Requests: 2, Failed: 1, LastFailure: &egress.FailedHost{Host: "a.test", Port: 443, Class: "network-dns", Reason: "the name was not found"}}, 0, "")
+	for _, want := range []string{"; 1 failed\n", "a.test:443 (network-dns: the name was not found)\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
 func TestTheSummaryNamesEachDeniedPlaceAndItsFix(t *testing.T) {
 	var out strings.Builder
 	c := egress.Counts{Requests: 1, Hosts: 1, Denied: []egress.DeniedHost{

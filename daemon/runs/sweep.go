@@ -27,7 +27,7 @@ type retention struct {
 var usual = retention{newest: 100, age: 30 * 24 * time.Hour, most: 10_000, swept: 200}
 
 // runFileName matches the files of a log. It is compiled on first use, because each start would wait for it.
-var runFileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{8}\.(log|torn|ckpt|tree)$`) })
+var runFileName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(run\.json|[0-9]{8}\.(log|torn|ckpt|tree))$`) })
 
 // isRunName reports whether a folder has the name of a run. It uses no regular expression, because there may be
 // thousands of folders.

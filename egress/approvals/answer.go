@@ -137,7 +137,7 @@ func (l *List) Of(flow record.ID, r *policy.Request) (all []policy.Approval) {
 	defer l.mu.Unlock()
 	for _, q := range l.byDestination[destinationOf(r)] {
 		if q.Subject.covers(r) && !l.ended(q) && (q.once == nil || q.once[flow]) {
-			all = append(all, policy.Approval{Layer: q.Subject.Layer, Rule: q.Subject.Rule, Question: q.ID.String()})
+			all = append(all, policy.Approval{Layer: q.Subject.Layer, Source: q.Subject.Source, Rule: q.Subject.Rule, Question: q.ID.String()})
 		}
 	}
 	return all

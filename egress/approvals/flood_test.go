@@ -126,9 +126,9 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 }
 
 // flowOf brings one flow of a network of a sandbox to the list.
-func (d *List) flowOf(sandbox string, stay uint32, host string, n int) *Waiter {
-	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Stay: stay}, Destination: policy.Destination{Host: host, Port: 443}}
-	return d.Join(Subject{Sandbox: sandbox, Stay: stay, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+func (d *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
+	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Attachment: attachment}, Destination: policy.Destination{Host: host, Port: 443}}
+	return d.Join(Subject{Sandbox: sandbox, Attachment: attachment, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and

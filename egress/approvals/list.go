@@ -35,14 +35,15 @@ const (
 
 // A Subject is what one question is about. All flows with the same subject wait for one answer.
 type Subject struct {
-	Sandbox string
-	Stay    uint32
-	Layer   policy.Layer
-	Rule    string
-	Host    string
-	Port    uint16
-	Method  string // Method and Path are "" if the rule asks regardless of the request
-	Path    string
+	Sandbox    string
+	Attachment uint32
+	Layer      policy.Layer
+	Source     string // as in [policy.Decision]
+	Rule       string
+	Host       string
+	Port       uint16
+	Method     string // Method and Path are "" if the rule asks regardless of the request
+	Path       string
 }
 
 // covers reports whether an answer about s applies to r.
@@ -60,16 +61,18 @@ func (s Subject) clone() Subject {
 
 // A destination is one host and port for one sandbox.
 type destination struct {
-	sandbox string
-	stay    uint32
-	host    string
-	port    uint16
+	sandbox    string
+	attachment uint32
+	host       string
+	port       uint16
 }
 
-func (s *Subject) destination() destination { return destination{s.Sandbox, s.Stay, s.Host, s.Port} }
+func (s *Subject) destination() destination {
+	return destination{s.Sandbox, s.Attachment, s.Host, s.Port}
+}
 
 func destinationOf(r *policy.Request) destination {
-	return destination{r.Sandbox.Name, r.Sandbox.Stay, r.Destination.Host, r.Destination.Port}
+	return destination{r.Sandbox.Name, r.Sandbox.Attachment, r.Destination.Host, r.Destination.Port}
 }
 
 // A State is the state of a question.

@@ -126,7 +126,7 @@ func (c *cefWriter) some(key string, n int64) {
 
 func (c *cefWriter) num(key string, n int64) { c.str(key, strconv.FormatInt(n, 10), 1023) }
 
-// str writes at limit limit characters of a value.
+// str writes at most limit characters of a value.
 func (c *cefWriter) str(key, value string, limit int) {
 	if value == "" {
 		return

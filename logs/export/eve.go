@@ -26,7 +26,7 @@ var eveSignatures = map[policy.Class]int64{
 	policy.MalformedHost: 11, policy.UnknownSandbox: 12, policy.AskRejected: 13, policy.TooManyFlows: 14, policy.ByteBudget: 15,
 	policy.PolicyNotLoaded: 16, policy.PolicyError: 17, policy.AuditUnavailable: 18, policy.DNSTypeDenied: 19, policy.DNSBudget: 20,
 	policy.UDPDenied: 21, policy.ResponseRefused: 22, policy.CredentialUnavailable: 23, policy.CertificateRefused: 24, policy.Canary: 25,
-	policy.AskPending: 26, policy.AskTimeout: 27,
+	policy.AskPending: 26, policy.AskTimeout: 27, policy.UpgradeDenied: 28,
 }
 
 // eveOther is the signature id of signals and of classes without an id.
@@ -193,7 +193,7 @@ func (w *writer) eveQuery(f *facts, kind string) {
 	w.str("rrtype", kind)
 }
 
-// flowNumber decodes a flow id to a number of at limit 50 bits. It returns 0 for other texts.
+// flowNumber decodes a flow id to a number of at most 50 bits. It returns 0 for other texts.
 func flowNumber(id string) int64 {
 	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	if len(id) > 10 {

@@ -132,7 +132,7 @@ func (w *writer) unit(c rune) {
 	w.b = append(w.b, '\\', 'u', hexDigits[c>>12&15], hexDigits[c>>8&15], hexDigits[c>>4&15], hexDigits[c&15])
 }
 
-// cut returns at limit limit bytes from the beginning of s, without splitting a character.
+// cut returns at most limit bytes from the beginning of s, without splitting a character.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -23,7 +23,7 @@ func lone(seed uint64) *workshop {
 	return w
 }
 
-// evidence is what is said of a destination by a signal; "" for nothing.
+// evidenceOf is what is said of a destination by a signal; "" for nothing.
 func evidenceOf(all []Attempt, program, destination, what string) (string, int) {
 	for _, a := range all {
 		if a.Destination != destination || a.Program != program {

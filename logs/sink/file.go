@@ -129,7 +129,7 @@ func (t *file) close() {
 	}
 }
 
-// maxNote exceeds the longest checkpoint (docs/audit-format.md) including its empty line.
+// maxNote exceeds the longest checkpoint (docs/reference/audit-format.md) including its empty line.
 const maxNote = 16<<10 + 64
 
 // lock keeps other writers of checkpoints from reading a partial one. Anyone who can open the file can

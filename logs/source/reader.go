@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"io"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/hint"
@@ -13,6 +14,15 @@ import (
 type Reader struct {
 	Dir   string
 	lines *audit.Reader
+}
+
+// At returns a reader of the log in dir that begins with the record numbered from.
+func At(dir string, from int64) (*Reader, error) {
+	lines, err := audit.NewReader(dir, from)
+	if err != nil {
+		return nil, hint.Failed(err, "keep a copy of "+dir+" as it is")
+	}
+	return &Reader{Dir: dir, lines: lines}, nil
 }
 
 // Close closes the files of the log.
@@ -37,6 +47,28 @@ func (l *Reader) Decisions(f *logs.Filter, do func(*record.Record)) error {
 			do(r)
 		}
 	}))
+}
+
+// DecisionsUntil is [Reader.Decisions], and ends early with ctx.
+func (l *Reader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
+	return l.damage(logs.ScanDecisions(untilDone{ctx, l.lines}, func(r *record.Record) {
+		if f.Match(r) {
+			do(r)
+		}
+	}))
+}
+
+// untilDone ends with its context.
+type untilDone struct {
+	ctx   context.Context
+	lines logs.Lines
+}
+
+func (u untilDone) Next() ([]byte, error) {
+	if u.ctx.Err() != nil {
+		return nil, io.EOF
+	}
+	return u.lines.Next()
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
 )
@@ -27,7 +26,7 @@ func (s *Source) Values(key, begin string) []string {
 		return all[:min(len(all), recentValues)]
 	}
 	field := logs.Field(key)
-	if key == "flow" {
+	if key == "flow" || key == "id" {
 		field = func(r *record.Record) string { return r.Flow }
 	}
 	if field == nil {
@@ -49,22 +48,6 @@ func (s *Source) Values(key, begin string) []string {
 // harmless reports whether s can stand on a command line without quotes, and is short enough to read.
 func harmless(s string) bool {
 	return len(s) <= 100 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_-:+@%") == ""
-}
-
-// Runs returns the ids of the runs that have a log, the newest first.
-func (s *Source) Runs() (all []string) {
-	dir, err := s.daemonLog()
-	if err != nil {
-		return nil
-	}
-	entries, err := os.ReadDir(config.RunsBeside(dir))
-	if err != nil {
-		return nil
-	}
-	for _, e := range slices.Backward(entries) {
-		all = append(all, e.Name())
-	}
-	return all
 }
 
 // recent calls do with the records in the last bytes of the log. It skips what it cannot read, because

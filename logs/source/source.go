@@ -58,6 +58,16 @@ func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 		}
 		s.Run = f.Run
 	}
+	if s.Run != "" {
+		run, err := s.run()
+		if err != nil {
+			return nil, nil, err
+		}
+		if run.Daemon {
+			f.During(run.Sandbox, run.Began, run.Ended)
+			s.Run, s.Daemon = "", run.Log
+		}
+	}
 	log, err := s.Open()
 	return log, f, err
 }
@@ -82,11 +92,11 @@ func (s *Source) Directory() (string, error) {
 	if s.Dir != "" {
 		return s.Dir, nil
 	}
-	dir, err := s.daemonLog()
-	if err != nil || s.Run == "" {
-		return dir, err
+	if s.Run == "" {
+		return s.daemonLog()
 	}
-	return config.RunDir(config.RunsBeside(dir), s.Run)
+	run, err := s.run()
+	return run.Log, err
 }
 
 func (s *Source) daemonLog() (string, error) {
@@ -116,10 +126,7 @@ func (s *Source) PolicyPath() string {
 
 // Flags returns the flags with which another command reads the same log and policy, each with a space before it.
 func (s *Source) Flags() string {
-	text := ""
-	if s.Config != "" {
-		text += " --config " + shell.Word(s.Config)
-	}
+	text := configFlag(s.Config)
 	if s.Dir != "" {
 		text += " --dir " + shell.Word(s.Dir)
 	}
@@ -129,10 +136,19 @@ func (s *Source) Flags() string {
 	return text
 }
 
+func configFlag(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " --config " + shell.Word(path)
+}
+
 // AllowFlags returns [Source.Flags] for egressd allow --from ID. Without a daemon to ask, it adds --save.
 func (s *Source) AllowFlags() string {
 	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.File.Listen.Admin != "" {
 		return s.Flags()
 	}
-	return " --save" + s.Flags()
+	whole := *s
+	whole.Run = "" // the id is found in any run
+	return " --save" + whole.Flags()
 }

@@ -64,7 +64,9 @@ func FindAnywhere(s *source.Source, prefix string) (*Story, *source.Reader, erro
 	}
 	for _, run := range s.Runs() {
 		in := *s
-		in.Run = run
+		if in.Run = run; in.OfDaemon() {
+			continue
+		}
 		log, err := in.Open()
 		if err != nil {
 			continue // a run that is just being removed
@@ -122,6 +124,35 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 	return nil, hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
+// errPast ends the reading of [From].
+var errPast = errors.New("the flow has ended")
+
+// From collects the records of one flow, from where log stands until the flow has ended. From reads at
+// most that many records, and does not find a later end.
+func From(log *source.Reader, flow string, most int) (*Story, error) {
+	s := &Story{Flow: flow}
+	err := log.Each(func(text string, r *record.Record) error {
+		if most--; most < 0 || r.Kind == record.KindStart && len(s.Records) > 0 {
+			return errPast
+		}
+		if r.Flow != flow {
+			return nil
+		}
+		s.add(text, r.Clone())
+		if r.Kind == record.KindClose {
+			return errPast
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPast) {
+		return nil, err
+	}
+	if len(s.Records) == 0 {
+		return nil, hint.Failed(&unknownError{flow, log.Dir}, "list recent denials: egressd log verdict:deny")
+	}
+	return s, nil
+}
+
 func (s *Story) add(text string, r *record.Record) {
 	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.Decisive = r.Decision, r
@@ -171,6 +202,15 @@ func Fix(r *record.Record) string {
 // FixFor returns the command that allows a host as the answer to the refusal of a flow.
 func FixFor(host, flow string) string {
 	return "egressd allow " + shell.Pattern(host) + " --from " + flow
+}
+
+// Exactly narrows patterns that answer the refusal to the port that was refused.
+func (s *Story) Exactly(patterns []policy.Pattern) []policy.Pattern {
+	exact, err := policy.ParsePattern(logs.Destination(s.Decisive))
+	if err != nil {
+		return patterns
+	}
+	return []policy.Pattern{exact}
 }
 
 // AnsweredBy returns nil if allowing p is exactly what the refused request asked for, else why it is not.

@@ -130,8 +130,7 @@ func (v *h1Conn) extend() {
 	v.up.conn.SetDeadline(soon)
 }
 
-// copyBody streams a body, each part as soon as it is there, without the
-// secret that strike looks for where it is not nil. passes is asked about each part
+// copyBody streams a body, each part as soon as it is there, through filter, which may be nil. passes is asked about each part
 // before it is written.
 func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)

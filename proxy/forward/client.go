@@ -12,9 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -31,7 +31,7 @@ type Client struct {
 	TunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
 	CapturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
 
-	// assign counts the connection with the sandbox that turned out to have it, or refuses it.
+	// Assign counts the connection with the sandbox that turned out to have it, or refuses it.
 	Assign func(sandbox string) *egress.Refusal
 }
 
@@ -112,8 +112,8 @@ func readNow(c net.Conn, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// An UpstreamConn is the connection below the TLS with an upstream. While it is
-// hasty, reads do not wait for bytes.
+// An UpstreamConn is the connection below the TLS with an upstream. With noWait
+// set, reads do not wait for bytes.
 type UpstreamConn struct {
 	net.Conn
 	noWait bool // only changed while nobody reads, and
@@ -181,7 +181,7 @@ type clientContext struct {
 	released bool
 }
 
-// lookEvery is the time between two looks at the connection.
+// pollEvery is the time between two looks at the connection.
 const pollEvery = 250 * time.Millisecond
 
 // Context returns a context that ends when the client disconnects. The caller has to call Release.
@@ -256,15 +256,6 @@ func disconnected(c net.Conn) (left bool) {
 	if err != nil {
 		return true // closed here
 	}
-	err = raw.Control(func(fd uintptr) {
-		const rdhup = 0x2000 // POLLRDHUP
-		p := struct {
-			fd              int32
-			events, happens int16
-		}{fd: int32(fd), events: rdhup}
-		var now syscall.Timespec
-		n, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-		left = errno == 0 && n > 0 // POLLHUP and POLLERR are told unasked
-	})
+	err = raw.Control(func(fd uintptr) { left = relay.Left(int(fd)) })
 	return left || err != nil
 }

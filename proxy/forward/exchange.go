@@ -334,5 +334,5 @@ func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk
 	return err
 }
 
-// interimMost is how many interim responses one request may have.
+// InterimMost is how many interim responses one request may have.
 const InterimMost = 32

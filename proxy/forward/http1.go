@@ -272,7 +272,7 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 
 // destination is the authority of the target. A Host field beside it is replaced by it (RFC
 // 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
-// lead to one server: a request that names another one gets that server in x.claims.
+// lead to one server, which is the destination whatever the request names. The name is one of its claims.
 func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 	host := x.req.Fields.Get("Host")
 	whole := x.target.Form == http1.Absolute

@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -59,6 +60,7 @@ var answers = map[policy.Class]Answer{
 	policy.DNSTypeDenied:    {403, false, SOCKSRefused},
 	policy.DNSBudget:        {429, true, SOCKSFailure},
 	policy.UDPDenied:        {403, false, SOCKSRefused},
+	policy.UpgradeDenied:    {403, false, SOCKSRefused},
 	policy.Canary:           {403, false, SOCKSRefused},
 
 	policy.ResponseRefused:       {502, false, SOCKSFailure},
@@ -237,19 +239,46 @@ func replyBody(r *egress.Refusal, a Answer, to Reader) (kind string, body []byte
 	}
 }
 
-func plainText(r *egress.Refusal, a Answer) string {
-	text := ReasonPhrase(r, a) + "\n" + messageOf(r, a) + "\n"
-	if len(r.Decision.AllowedIf) > 0 {
-		text += "Allowed if: " + strings.Join(r.Decision.AllowedIf, "; or ") + "\n"
+// reasonOf returns the reason of a refusal. It is empty where the reason could quote what a client sent.
+func reasonOf(r *egress.Refusal, a Answer) string {
+	if a.Status == 400 || a.Status == 407 {
+		return ""
 	}
-	return text
+	return r.Decision.Reason
+}
+
+// remarks are what a reply says after its message: the reason, what would be allowed, and the command for it.
+func remarks(r *egress.Refusal, a Answer) (all []string) {
+	if reason := reasonOf(r, a); reason != "" {
+		all = append(all, "Reason: "+reason)
+	}
+	if len(r.Decision.AllowedIf) > 0 {
+		all = append(all, "Allowed if: "+strings.Join(r.Decision.AllowedIf, "; or "))
+	}
+	if command := fix(r); command != "" {
+		all = append(all, "To allow it: "+command)
+	}
+	for i := range all {
+		all[i] = printable.Text(all[i])
+	}
+	return all
+}
+
+func plainText(r *egress.Refusal, a Answer) string {
+	return strings.Join(append([]string{ReasonPhrase(r, a), messageOf(r, a)}, remarks(r, a)...), "\n") + "\n"
+}
+
+// Sentence renders a refusal as one line of text.
+func Sentence(r *egress.Refusal) string {
+	a := AnswerTo(r.Decision.Class)
+	return strings.Join(append([]string{ReasonPhrase(r, a) + ". " + messageOf(r, a)}, remarks(r, a)...), " ")
 }
 
 func page(r *egress.Refusal, a Answer) []byte {
 	title := html.EscapeString(ReasonPhrase(r, a))
 	rest := ""
-	if len(r.Decision.AllowedIf) > 0 {
-		rest = "<p>Allowed if: " + html.EscapeString(strings.Join(r.Decision.AllowedIf, "; or ")) + "</p>"
+	for _, remark := range remarks(r, a) {
+		rest += "<p>" + html.EscapeString(remark) + "</p>"
 	}
 	return fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><title>%s</title><h1>%s</h1><p>%s</p>%s<p>Class %s, id %s.</p>\n",
 		title, title, html.EscapeString(messageOf(r, a)), rest, r.Decision.Class, r.ID)
@@ -265,6 +294,7 @@ type problemBody struct {
 	Rule        string       `json:"rule"`
 	Retryable   bool         `json:"retryable"`
 	Message     string       `json:"message"`
+	Reason      string       `json:"reason,omitempty"`
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
@@ -273,7 +303,7 @@ type problemBody struct {
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"

@@ -18,7 +18,7 @@ func TestTheFixOfASummedDenialNamesNoRecord(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r.Summed = true
-	if got, want := fix(r), "egressd allow a.test"; got != want {
+	if got, want := fix(r), "egressd allow a.test:443"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

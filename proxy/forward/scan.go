@@ -20,12 +20,12 @@ import (
 // A Scanner looks at what goes to an upstream and holds back what may begin a canary.
 // An error is a [*egress.Refusal], and then nothing more may go.
 type Scanner interface {
-	// part takes the next bytes, and returns those that may go, valid until the next
+	// scan takes the next bytes of an upload, and returns those that may go, valid until the next
 	// call.
 	scan(b []byte) ([]byte, error)
-	// rest returns what was held back, when no more comes.
+	// flush returns what was held back, at the end of the upload.
 	flush() ([]byte, error)
-	// taken is told that nobody needs any more what was returned.
+	// sent says that the returned bytes have been written, so their memory may be used again.
 	sent()
 }
 
@@ -53,7 +53,7 @@ func withRest(l Scanner, part []byte) ([]byte, error) {
 	return append(last, rest...), err
 }
 
-// sent is told that what leave returned has gone on.
+// sent says that what scan returned has been written.
 func (s *BodyFilter) sent() {
 	if s != nil && s.scanner != nil {
 		s.scanner.sent()
@@ -71,16 +71,16 @@ type bodyScanner struct {
 	flow       *egress.Flow
 	guard      *egress.Guard
 	compressed bool
-	memory     *Reservation // of whole
+	memory     *Reservation // for held
 	turn       scanTurn
 	begun      bool
-	held       []byte // of one that is packed
-	handedOut  bool   // whole was returned, and not yet taken
+	held       []byte // of a compressed body
+	handedOut  bool   // held was returned, and is not written yet
 }
 
 // NewBodyScanner returns what looks at the body of a request of a flow, or nil where
-// there are no canaries. coding are the values of Content-Encoding, and memory is what a
-// body that is held back takes; whoever calls it ends that.
+// there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
+// back; the caller ends it.
 func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
 	guard := flow.Guard("body")
 	if guard == nil {

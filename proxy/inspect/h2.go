@@ -71,8 +71,8 @@ func (c *complaints) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// serveH2 serves streams until the client's connection ends. far is nil where
-// the upstream could not be had.
+// serveH2 serves streams until the client's connection ends. upstream is nil if
+// the connection to it failed.
 func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	limits := i.Forwarder.Limits
 	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}

@@ -19,8 +19,8 @@ import (
 	"github.com/egressd/egressd/proxy/forward"
 )
 
-// An Inspection is what a [Server] looks inside TLS with. It is not changed
-// once the server has it.
+// An Inspection is what an [Inspector] looks inside TLS with. It is not changed
+// once the Inspector has it.
 type Inspection struct {
 	Authority *certs.Authority // of the certificates that clients see
 	Roots     *x509.CertPool   // that upstream certificates are verified against; nil means the system's
@@ -40,6 +40,7 @@ type Inspection struct {
 type Inspector struct {
 	forwarder  *forward.Forwarder
 	inspection atomic.Pointer[inspection]
+	denials    atomic.Pointer[Denials]
 	H2Memory   forward.MemoryQuota // of the windows of HTTP/2
 }
 
@@ -238,13 +239,13 @@ func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	return true
 }
 
-// Broken implements [h1Tunnel].
+// Broken implements [forward.Tunnel].
 func (i *tunnel) Broken() *egress.Refusal { return i.broken }
 
-// Destination implements [h1Tunnel].
+// Destination implements [forward.Tunnel].
 func (i *tunnel) Destination() policy.Destination { return i.dst }
 
-// WhyBroken implements [h1Tunnel].
+// WhyBroken implements [forward.Tunnel].
 func (i *tunnel) WhyBroken() string {
 	if i.certificateAsked.Load() {
 		return wantsCertificate
@@ -252,7 +253,7 @@ func (i *tunnel) WhyBroken() string {
 	return ""
 }
 
-// Request implements [h1Tunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
+// Request implements [forward.Tunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
 func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
 	flow, err := i.flow.Request(ctx, r)
 	if err == nil {
@@ -261,7 +262,7 @@ func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Fl
 	return flow, err
 }
 
-// Redial implements [h1Tunnel].
+// Redial implements [forward.Tunnel].
 func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
 	conn, err := i.redial(ctx)
 	request.Over(i.flow)
@@ -271,7 +272,7 @@ func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, er
 	return conn, nil
 }
 
-// Secrets implements [h1Tunnel].
+// Secrets implements [forward.Tunnel].
 func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction *secret.Redaction, err error) {
 	if added, err = i.credential(request); err != nil {
 		return nil, nil, err
@@ -314,12 +315,55 @@ func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n 
 	return n
 }
 
-// Page returns a function that answers the first request inside a client's TLS with a refusal, or nil if
-// nothing can be inspected.
-func (s *Inspector) Page(refusal *egress.Refusal) func(*forward.Client) {
+// Denials are answers inside TLS for clients whose other tunnels are not inspected. They are safe for concurrent use.
+type Denials struct {
+	Authority *certs.Authority                    // of the certificates that clients see
+	Never     func(host string, port uint16) bool // destinations that are not answered so; may be nil
+
+	mu        sync.Mutex          // guards what follows
+	distrusts map[string]struct{} // programs, each with a host, that refused the authority
+}
+
+// maxDistrusts bounds what [Denials] remembers. Any more are shown a certificate each time.
+const maxDistrusts = 1024
+
+func (d *Denials) answers(refusal *egress.Refusal, client string) bool {
+	to := refusal.Destination
+	if forward.AnswerTo(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.distrusts[client+" "+to.Host]
+	return !known
+}
+
+func (d *Denials) distrust(whom string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.distrusts == nil {
+		d.distrusts = map[string]struct{}{}
+	}
+	if len(d.distrusts) < maxDistrusts {
+		d.distrusts[whom] = struct{}{}
+	}
+}
+
+// AnswerDenials has denials answered inside TLS while there is no [Inspection]. It inspects nothing else. nil stops it.
+func (s *Inspector) AnswerDenials(d *Denials) { s.denials.Store(d) }
+
+// Page returns a function that answers the first request inside a client's TLS with a refusal, or nil if the client
+// is to get an alert. client names the program: one that refused the authority of [Denials] for a host gets an alert there from then on.
+func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*forward.Client) {
 	with := s.inspection.Load()
-	if with == nil {
+	denials := s.denials.Load()
+	switch {
+	case with != nil:
+		denials = nil
+	case denials == nil || !denials.answers(refusal, client):
 		return nil
+	default:
+		with = &inspection{Inspection: Inspection{Authority: denials.Authority}}
 	}
 	return func(h *forward.Client) {
 		i := &tunnel{Client: h, inspector: s, inspection: with, dst: refusal.Destination, broken: refusal}
@@ -329,6 +373,9 @@ func (s *Inspector) Page(refusal *egress.Refusal) func(*forward.Client) {
 		}
 		conn, err := i.handshakeClient(leaf, nil)
 		if err != nil {
+			if denials != nil {
+				denials.distrust(client + " " + refusal.Destination.Host)
+			}
 			return
 		}
 		h.Conn = conn

@@ -1,3 +1,5 @@
+//go:build linux
+
 package daemon
 
 import (
@@ -18,10 +20,10 @@ import (
 	"github.com/egressd/egressd/sandbox/attach"
 )
 
-// A networkDoor is a socket at which networks are handed in.
-type networkDoor struct {
+// An attachListener is a socket at which networks are attached.
+type attachListener struct {
 	boundListener
-	door *attach.Server
+	server *attach.Server
 }
 
 // placeholders returns the range of placeholder addresses.
@@ -32,7 +34,7 @@ func (d *Daemon) placeholders() names.Range {
 	return d.tailor.Placeholders
 }
 
-// listenForNetworks opens the sockets at which networks are handed in.
+// listenForNetworks opens the sockets at which networks are attached.
 func (d *Daemon) listenForNetworks() error {
 	names := d.Config.EnterNames()
 	if len(names) == 0 {
@@ -46,21 +48,22 @@ func (d *Daemon) listenForNetworks() error {
 		if err != nil {
 			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
 		}
-		door := &attach.Server{Name: name, Handle: d.enter, Refused: d.refuseVisitor, Forbids: d.entersAtAll}
-		d.networkDoors = append(d.networkDoors, &networkDoor{l, door})
+		server := &attach.Server{Name: name, Handle: d.attachments.serve, Refused: d.attachments.refuse, Forbids: d.attachments.forbids}
+		d.attachments.listeners = append(d.attachments.listeners, &attachListener{l, server})
 	}
 	return nil
 }
 
-// ofOwner is the mode of a socket at which networks are handed in, unless who does so
-// is known by its user, or the folder says otherwise.
-const ofOwner = fs.FileMode(0o600)
+func (d *Daemon) prepareAttachments() {
+	a := &d.attachments
+	a.gate, a.server, a.sandboxes, a.path, a.complain = d.Gate, d.Server, d.sandboxes, d.Path, d.Complain
+}
 
-// admitVisitors sets the modes of the sockets for attachments. If the configuration tells sandboxes by user, everybody may
+// setModes sets the modes of the sockets for attachments. If the configuration tells sandboxes by user, everybody may
 // connect, since the kernel names the user. Otherwise only egressd's user may, and the group of a set-group-ID
 // folder.
-func (d *Daemon) admitVisitors(c *config.Config) error {
-	for _, l := range d.networkDoors {
+func (a *attachments) setModes(c *config.Config) error {
+	for _, l := range a.listeners {
 		mode := ofOwner
 		switch {
 		case c.AsksWhoEnters(l.name):
@@ -80,15 +83,15 @@ func givesGroup(folder string) bool {
 	return err == nil && info.Mode()&fs.ModeSetgid != 0
 }
 
-// serveDoors takes networks in from now on.
-func (d *Daemon) serveDoors() {
-	for _, l := range d.networkDoors {
+// serveAttachments begins to accept networks.
+func (d *Daemon) serveAttachments() {
+	for _, l := range d.attachments.listeners {
 		unix, ok := l.Listener.(*net.UnixListener)
 		if !ok {
 			continue
 		}
 		d.Serving.Go(func() {
-			if err := l.door.Serve(unix); !errors.Is(err, net.ErrClosed) {
+			if err := l.server.Serve(unix); !errors.Is(err, net.ErrClosed) {
 				d.isLost(l.name, err)
 			}
 		})
@@ -96,38 +99,39 @@ func (d *Daemon) serveDoors() {
 	}
 }
 
-func (d *Daemon) closeDoors() {
-	for _, l := range d.networkDoors {
-		l.door.Close()
+// close closes the sockets and what came in by them.
+func (a *attachments) close() {
+	for _, l := range a.listeners {
+		l.server.Close()
 		l.Close()
 	}
 }
 
-// endStays ends all attachments. They accept no more connections, and open ones may go on until ctx is done. wait blocks
+// stop ends all attachments. They accept no more connections, and open ones may go on until ctx is done. wait blocks
 // until they have ended.
-func (d *Daemon) endStays(ctx context.Context) (wait func()) {
-	d.stays.drain.Store(&ctx)
+func (a *attachments) stop(ctx context.Context) (wait func()) {
+	a.drain.Store(&ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		d.closeDoors()
+		a.close()
 	}()
 	return func() { <-ended }
 }
 
-// entersAtAll says why a visitor is no sandbox.
-func (d *Daemon) entersAtAll(v sandbox.Attacher) (next string, why error) {
-	return nobodyEnters, d.sandboxes.MayAttach(v)
+// forbids says why a process is no sandbox.
+func (a *attachments) forbids(v sandbox.Attacher) (next string, why error) {
+	return nobodyAttaches, a.sandboxes.MayAttach(v)
 }
 
-// nobodyEnters is what somebody types next who may not hand anything in.
-const nobodyEnters = "list it under sandboxes with enter, uid or docker, and hand it in by that socket or as that user; --name counts for root on the host alone"
+// nobodyAttaches is what somebody types next who may not attach a network.
+const nobodyAttaches = "list it under sandboxes with enter, uid or docker, and attach it by that socket or as that user; --name counts for root on the host alone"
 
-// refuseVisitor records what was no offer, or one that somebody may not make.
-func (d *Daemon) refuseVisitor(v sandbox.Attacher, raw []byte, why error) {
+// refuse records an attempt to attach a network: the message is malformed, or its sender is no sandbox.
+func (a *attachments) refuse(v sandbox.Attacher, raw []byte, why error) {
 	peer, class := sandbox.Peer{Listener: v.Listener, UID: v.UID, HasUID: true}, policy.MalformedRequest
 	if errors.Is(why, sandbox.ErrUnknown) {
 		class = policy.UnknownSandbox
 	}
-	d.Gate.Refuse(peer, policy.ViaEnter, raw, class, why.Error())
+	a.gate.Refuse(peer, policy.ViaEnter, raw, class, why.Error())
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package daemon
 
 import (
@@ -5,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestOneSandboxLeavesNetworks has one sandbox after the other hand in all it can.
+// TestOneSandboxLeavesNetworks has one sandbox after the other attach all it can.
 func TestOneSandboxLeavesNetworks(t *testing.T) {
-	var s stays
+	var s attachments
 	network := uint64(0)
 	for n, want := range []int{32, 32, 16, 8, 4, 2, 1} {
 		name, got := fmt.Sprint("s", n), 0
@@ -15,7 +17,7 @@ func TestOneSandboxLeavesNetworks(t *testing.T) {
 			got++
 		}
 		if got != want {
-			t.Errorf("sandbox %d hands in %d networks, want %d", n, got, want)
+			t.Errorf("sandbox %d attaches %d networks, want %d", n, got, want)
 		}
 	}
 	s.giveBack("s0", 1)

@@ -1,0 +1,54 @@
+package run
+
+import (
+	"os"
+	"slices"
+
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/daemon/authority"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/inspect"
+	"github.com/egressd/egressd/sandbox/environ"
+	"github.com/egressd/egressd/sandbox/jail"
+)
+
+// trustDenials has the program trust an authority that is made for this run, so that a denied HTTPS request is
+// answered with a reason. Nothing but denials is answered with it. Without a bundle of the system there is none, and
+// the program gets a TLS alert.
+func (r *runner) trustDenials(p *jail.Program) {
+	if r.options.NoCA {
+		return
+	}
+	path, system, err := certs.SystemRoots()
+	if err != nil {
+		return
+	}
+	ca, err := certs.Ephemeral()
+	if err != nil {
+		return
+	}
+	r.denials = &inspect.Denials{Authority: ca, Never: r.neverInspected(r.Config.File.TLS.Never)}
+	p.Covered = map[string][]byte{path: authority.Bundle(system, ca.PEM())}
+	for _, v := range environ.ForOneRun(path) {
+		if _, set := os.LookupEnv(v.Name); !set { // who set it trusts other authorities
+			p.Env = environ.With(p.Env, []environ.Variable{v})
+		}
+	}
+}
+
+// neverInspected reports which destinations the lists tls.never hold.
+func (r *runner) neverInspected(never []policy.Pattern) func(host string, port uint16) bool {
+	if o := r.Config.Organisation; o != nil {
+		never = slices.Concat(never, o.File.TLS.Never)
+	}
+	return func(host string, port uint16) bool {
+		return slices.ContainsFunc(never, func(p policy.Pattern) bool { return p.MatchesName(host, port) })
+	}
+}
+
+// answerDenials begins to answer denials, once [runner.trustDenials] has made the authority.
+func (r *runner) answerDenials() {
+	if r.denials != nil {
+		r.Server.AnswerDenials(r.denials)
+	}
+}

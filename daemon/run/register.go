@@ -1,0 +1,76 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/daemon/runs"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
+)
+
+// register has egressd runs list the run. A run whose daemon is another has a folder for that alone.
+func (r *runner) register() {
+	now := time.Now()
+	if r.beside != nil {
+		dir, err := r.Config.RunsDir()
+		if err != nil {
+			return
+		}
+		r.index.Run = runs.NewID(now)
+		r.folder = filepath.Join(dir, r.index.Run)
+		if err := os.MkdirAll(r.folder, 0o700); err != nil {
+			r.Complain(fmt.Errorf("list the run: %w", err))
+			return
+		}
+		r.running = lockedFile(filepath.Join(r.folder, "lock"))
+	}
+	r.entry = source.Run{ID: r.index.Run, Began: now, Sandbox: r.name, Program: filepath.Base(r.argv[0]), Daemon: r.beside != nil, Log: r.folder}
+	if r.beside != nil {
+		r.entry.Log, _ = r.Config.AuditDir()
+	}
+	r.writeEntry()
+}
+
+// lockedFile makes a file that is locked until it is closed, as the log of a run has one: nobody removes the folder
+// meanwhile, and egressd runs sees that the run goes on.
+func lockedFile(path string) *os.File {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	return f
+}
+
+func (r *runner) writeEntry() {
+	if err := r.entry.Write(r.folder); err != nil {
+		r.Complain(fmt.Errorf("list the run: %w", err))
+	}
+}
+
+// registerEnd completes the entry of egressd runs.
+func (r *runner) registerEnd(code int, c egress.Counts) {
+	now := time.Now()
+	r.entry.Ended, r.entry.Code, r.entry.Requests = &now, &code, c.Requests
+	for i := range c.Denied {
+		r.entry.Denied += c.Denied[i].Times
+	}
+	r.writeEntry()
+}
+
+// logCommand is the command that shows what the run did.
+func (r *runner) logCommand() string {
+	text := "egressd log --run " + r.index.Run
+	if r.options.Config != "" {
+		path := r.options.Config
+		if whole, err := filepath.Abs(path); err == nil {
+			path = whole
+		}
+		text += " --config " + shell.Word(path)
+	}
+	return text
+}
