@@ -113,6 +113,9 @@ type Server struct {
 	Reload func(ctx context.Context, why string) (any, error)
 	// Grants changes grants; nil if that is impossible.
 	Grants Granting
+	// Page keeps sandboxes away from a port of loopback, where an operator serves a page, for [PageLease]. It
+	// reports whether it did so before already.
+	Page func(port uint16) (known bool)
 	// Collect writes further metrics.
 	Collect func(*Metrics)
 	// OnError is called with each error of the server.
@@ -171,6 +174,7 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("GET /v1/grants", s.grants)
 	m.HandleFunc("POST /v1/grants", s.grant)
 	m.HandleFunc("DELETE /v1/grants/{id}", s.revoke)
+	m.HandleFunc("PUT /v1/pages/{port}", s.page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer recovered.Log("answering the operator", func() {
 			w.Header().Set("Connection", "close")

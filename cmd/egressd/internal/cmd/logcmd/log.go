@@ -33,7 +33,7 @@ values for one key, one must. ! or - before a filter negates it.
   host:*.test  port:443  addr:10.0.0.0/8  verdict:deny|allow|ask
   class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
   sandbox:ci  proc:curl  via:connect  src:127.0.0.1  sni:*.test
-  method:POST  path:/repos/*  status:500..599  kind:open  flow:01KB6ZQ4
+  method:POST  path:/repos/*  status:500..599  kind:open  id:01KB6ZQ4
   outcome:network-*  marked:yes  up:>10k  down:<=1M  took:>5s
   since:1h  since:2026-11-20  until:09:30  run:last
   shadow:deny|allow|ask|inspect   what a shadow policy would have decided`,
@@ -73,6 +73,12 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return err
 	}
 	log, f, err := o.Ask(words)
+	if o.noDaemonLog(err) {
+		o.Run = "last"
+		if log, f, err = o.Ask(words); err == nil {
+			fmt.Fprintf(stderr, "egressd: the log of the last run: %s\n", log.Dir)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -81,6 +87,22 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return o.stream(ctx, log, f, stdout)
 	}
 	return o.summarise(log, f, stdout, stderr)
+}
+
+// noDaemonLog reports whether a log is missing that no flag named, while there are runs.
+func (o *logOptions) noDaemonLog(err error) bool {
+	var missing *source.NoLogError
+	return errors.As(err, &missing) && o.Dir == "" && o.Run == "" && len(o.Runs()) > 0
+}
+
+// sayNewer names the last run if it began after all that was shown of the daemon's log.
+func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
+	if o.Dir != "" || o.Run != "" {
+		return
+	}
+	if newest, err := o.ListRuns(1); err == nil && len(newest) == 1 && !newest[0].Daemon && newest[0].Began.After(last) {
+		fmt.Fprintf(stderr, "egressd: hint: the last run is newer: egressd log --run last%s\n", o.Flags())
+	}
 }
 
 func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
@@ -93,6 +115,7 @@ func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stder
 	if err == nil && view.Len() == 0 {
 		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
 	}
+	o.sayNewer(stderr, view.Last)
 	return err
 }
 

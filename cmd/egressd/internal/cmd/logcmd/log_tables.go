@@ -38,14 +38,14 @@ func (o *overview) print(w io.Writer, now time.Time, colours cli.Palette) error 
 		}
 		fmt.Fprintln(w, colours.Paint(s.colour, s.title))
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\t%s\n", s.last)
+		fmt.Fprintf(table, "  COUNT\tDESTINATION\tWHAT\tWHO\tWHY\tLAST\tID\t%s\n", s.last)
 		shown := groups
 		if o.top > 0 && len(groups) > o.top {
 			shown = groups[:o.top]
 		}
 		for _, g := range shown {
-			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cli.CutHost(cli.Cell(g.Destination)), cli.Cut(cli.Cell(g.What), cli.LongestColumn),
-				cli.Cut(cli.Cell(o.who(g)), cli.LongestColumn), cli.Cut(cli.Cell(g.Why), cli.LongestCell), quantity.Clock(g.Last, now), cli.Cell(remark(g, o.flags)))
+			fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cli.CutHost(cli.Cell(g.Destination)), cli.Cut(cli.Cell(g.What), cli.LongestColumn),
+				cli.Cut(cli.Cell(o.who(g)), cli.LongestColumn), cli.Cut(cli.Cell(g.Why), cli.LongestCell), quantity.Clock(g.Last, now), cli.Cell(g.Flow), cli.Cell(remark(g, o.flags)))
 		}
 		if err := table.Flush(); err != nil {
 			return err

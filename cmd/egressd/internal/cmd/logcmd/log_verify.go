@@ -45,7 +45,7 @@ kept elsewhere (--checkpoint), or a recent cosignature of a witness (--witness,
 Exit codes: 0 good; 1 tampered, with the records concerned; 2 truncated, or not
 the log of the given checkpoint; 3 only the last write was cut off, which the next
 start repairs; 4 the key is unknown or did not sign this log; 5 usage, or the log
-could not be read. The format is in docs/audit-format.md.`,
+could not be read. The format is in docs/reference/audit-format.md.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
   egressd log verify --witness witness.example.com+4e0a…+BG… --cosigned-within 2h
@@ -142,6 +142,9 @@ func (o *verifyOptions) given() ([]byte, error) {
 
 // verify finds the log, its key and, for a run, what the index of runs has of it.
 func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
+	if o.signedSourceIsRun() && o.OfDaemon() {
+		return nil, "", hint.Misused(errors.New("the records of this run are in the log of egressd serve"), "egressd log verify")
+	}
 	dir, err := o.Directory()
 	if err != nil {
 		return nil, "", err

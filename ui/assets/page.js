@@ -1,0 +1,127 @@
+"use strict";
+(() => {
+  const one = (sel, in_ = document) => in_.querySelector(sel);
+  const all = (sel, in_ = document) => [...in_.querySelectorAll(sel)];
+
+  // The filter has a key of its own.
+  document.addEventListener("keydown", e => {
+    const typing = e.target.closest("input, textarea, select");
+    if (e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) {
+      const q = one("#q");
+      if (q) { e.preventDefault(); q.focus(); q.select(); }
+    }
+  });
+
+  // Copying.
+  const arm = root => all("[data-copy]", root).forEach(b => b.classList.add("on"));
+  arm(document);
+  document.addEventListener("click", async e => {
+    const b = e.target.closest("[data-copy]");
+    if (!b) return;
+    await navigator.clipboard.writeText(b.dataset.copy);
+    const said = b.textContent;
+    b.textContent = "Copied";
+    setTimeout(() => { b.textContent = said; }, 1500);
+  });
+
+  // A drag over a chart chooses a span of time.
+  let from = null, chart = null;
+  const barAt = e => e.target.closest("[data-brush] g[data-from]");
+  const span = (a, b) => a.dataset.from <= b.dataset.from ? [a.dataset.from, b.dataset.to] : [b.dataset.from, a.dataset.to];
+  const mark = to => {
+    const [s, u] = span(from, to);
+    all("g[data-from]", chart).forEach(g => g.classList.toggle("chosen", g.dataset.from >= s && g.dataset.to <= u));
+  };
+  document.addEventListener("pointerdown", e => {
+    const g = barAt(e);
+    if (!g || e.button !== 0) return;
+    from = g; chart = g.closest("[data-brush]"); mark(g);
+    e.preventDefault();
+  });
+  document.addEventListener("pointermove", e => { const g = from && barAt(e); if (g) mark(g); });
+  document.addEventListener("pointerup", e => {
+    if (!from) return;
+    const [s, u] = span(from, barAt(e) || from);
+    from = null;
+    const url = new URL(location.href);
+    const words = (url.searchParams.get("q") || "").match(/(?:[^\s"]|"(?:\\.|[^"\\])*")+/g) || [];
+    const rest = words.filter(w => !/^(since|until):/.test(w));
+    url.searchParams.set("q", [...rest, "since:" + s, "until:" + u].join(" "));
+    url.searchParams.delete("before");
+    location.assign(url);
+  });
+
+  // A notification says only how many questions there are: a sandbox chose the rest.
+  const waiting = doc => Number(one("nav .badge", doc)?.textContent || 0);
+  let told = waiting(document);
+  const tell = n => {
+    if (n > told && "Notification" in window && Notification.permission === "granted") new Notification("egressd", { body: n === 1 ? "A request waits for an answer." : n + " requests wait for an answer.", tag: "egressd" });
+    told = n;
+    document.title = document.title.replace(/^\(\d+\) /, "");
+    if (n) document.title = "(" + n + ") " + document.title;
+  };
+  const ask = one("[data-notify]");
+  if (ask && "Notification" in window && Notification.permission === "default") {
+    ask.classList.add("on");
+    ask.addEventListener("click", async () => { await Notification.requestPermission(); ask.classList.remove("on"); });
+  }
+
+  // What is live is fetched again and put in place of what is there. XMLHttpRequest parses the answer into a
+  // document in which no script runs.
+  let known = document.body.dataset.next, pending = false, paused = false, timer = null, busy = false, stream = null;
+  const held = node => node.matches("[data-hold]") && (node.matches(":hover") || node.contains(document.activeElement) || !getSelection().isCollapsed && node.contains(getSelection().anchorNode));
+  const place = fresh => {
+    for (const node of all("[data-live]")) {
+      const next = one(`[data-live="${node.dataset.live}"]`, fresh);
+      if (!next) { if (!held(node)) node.replaceChildren(); continue; }
+      if (held(node) || paused && node.matches("[data-hold]")) { pending = true; continue; }
+      if (node.contains(document.activeElement) && node !== document.activeElement) { pending = true; continue; }
+      const open = all("details[open]", node).map(d => one(".name", d)?.textContent);
+      const fresher = document.importNode(next, true);
+      for (const d of all("details", fresher)) if (open.includes(one(".name", d)?.textContent)) d.open = true;
+      const left = node.scrollLeft;
+      node.replaceWith(fresher);
+      fresher.scrollLeft = left;
+      arm(fresher);
+    }
+    const badges = one("nav", fresh), nav = one("nav");
+    if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
+    known = fresh.body.dataset.next;
+    tell(waiting(fresh));
+  };
+  const refresh = () => {
+    if (busy || document.hidden && !stream) { pending = true; return; }
+    busy = true; pending = false;
+    const x = new XMLHttpRequest();
+    x.open("GET", location.href);
+    x.responseType = "document";
+    x.timeout = 20000;
+    x.onload = () => { if (x.status === 200 && x.response) place(x.response); };
+    x.onloadend = () => { busy = false; };
+    x.send();
+  };
+  const soon = wait => { clearTimeout(timer); timer = setTimeout(refresh, wait); };
+  if (one("[data-live]") && "EventSource" in window) {
+    const open = () => {
+      stream = new EventSource("/v1/events?after=" + known);
+      stream.onmessage = () => soon(300);
+    };
+    const close = () => { stream?.close(); stream = null; };
+    open();
+    // Tabs in the background keep no connection: a browser has only six for a server.
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden) { if (!stream) open(); refresh(); } else if (!("Notification" in window) || Notification.permission !== "granted") close();
+    });
+    setInterval(() => { if (pending && !paused) refresh(); else if (one("[data-reading]")) refresh(); }, 2000);
+  }
+  const button = one("[data-pause]");
+  if (button) {
+    button.classList.add("on");
+    button.addEventListener("click", () => {
+      paused = !paused;
+      button.setAttribute("aria-pressed", paused);
+      button.textContent = paused ? "Go on" : "Pause";
+      if (!paused) refresh();
+    });
+  }
+})();

@@ -1,0 +1,123 @@
+package ui
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/egress"
+)
+
+// A Daemon is a running egressd serve, asked as its operator: a client.Client.
+type Daemon interface {
+	// Send sends a request with body as JSON, or without a body if body is nil, and decodes the answer into v.
+	Send(ctx context.Context, method, path string, body, v any, wanted ...int) (status int, err error)
+}
+
+// A live is what is known of the daemon. A loop keeps it.
+type live struct {
+	mu        sync.Mutex // guards what follows
+	questions egress.Questions
+	err       error // why the daemon does not answer
+	known     bool  // it was asked
+	changed   chan struct{}
+}
+
+func (l *live) state() (egress.Questions, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.questions, l.changed, l.err
+}
+
+func (l *live) set(q egress.Questions, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known && l.questions.Version == q.Version && (l.err == nil) == (err == nil) {
+		return
+	}
+	l.questions, l.err, l.known = q, err, true
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// pending returns the number of questions that wait for an answer.
+func pending(all egress.Questions) (n int) {
+	for _, q := range all.Questions {
+		if q.State == "pending" {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	daemonTimeout = 5 * time.Second
+	daemonRetry   = 2 * time.Second
+	portRenewed   = 20 * time.Second // less than [admin.PageLease]
+)
+
+// askDaemon sends a request to the daemon. It dials each time: after a restart, the daemon may have another token.
+func (s *Server) askDaemon(ctx context.Context, method, path string, body, v any) error {
+	d, err := s.options.Dial()
+	if err != nil {
+		return err
+	}
+	_, err = d.Send(ctx, method, path, body, v)
+	return err
+}
+
+// watchDaemon keeps what is known of the daemon until ctx ends.
+func (s *Server) watchDaemon(ctx context.Context) {
+	path := "/v1/questions"
+	for ctx.Err() == nil {
+		var q egress.Questions
+		err := s.askDaemon(ctx, http.MethodGet, path, nil, &q)
+		if ctx.Err() != nil {
+			return
+		}
+		s.live.set(q, err)
+		path = "/v1/questions?after=" + strconv.FormatUint(q.Version, 10)
+		if err != nil {
+			path = "/v1/questions"
+			wait(ctx, daemonRetry)
+		}
+	}
+}
+
+// holdPort has the daemon keep sandboxes away from the port of the page, until ctx ends. A daemon that is
+// started later is told, too.
+func (s *Server) holdPort(ctx context.Context, port int) {
+	for wait(ctx, portRenewed) {
+		_ = s.keepPort(ctx, port) // the page shows that the daemon does not answer
+	}
+}
+
+func (s *Server) keepPort(ctx context.Context, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
+	defer cancel()
+	var answer struct{ Port int }
+	return s.askDaemon(ctx, http.MethodPut, "/v1/pages/"+strconv.Itoa(port), nil, &answer)
+}
+
+// wait returns false once ctx has ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// grants returns the grants of the daemon.
+func (s *Server) grants(ctx context.Context) (all admin.GrantList, err error) {
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
+	defer cancel()
+	err = s.askDaemon(ctx, http.MethodGet, "/v1/grants", nil, &all)
+	return all, err
+}

@@ -1,0 +1,208 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/record"
+)
+
+// A group is one row of the stream: decisions that differ only in time, id and traffic.
+type group struct {
+	logs.GroupKey
+	Host, Port, Sandbox   string
+	Count, Open, Up, Down int64
+	First, Last           time.Time
+	Flow                  string
+	Seq                   int64
+	URL                   string // of the requests in it
+}
+
+// A sandboxCard sums what one sandbox did.
+type sandboxCard struct {
+	Name, Container string
+	Programs        []string
+	Count, Denied   int64
+	Up, Down        int64
+	Last            time.Time
+	URL             string
+}
+
+type nowView struct {
+	Denied, Asked, Allowed, Up, Down, Open int64
+	LastHour                               lastHour
+	Sandboxes                              []*sandboxCard
+	MoreSandboxes                          int
+	Groups                                 []*group
+	More                                   int
+	MoreURL                                string
+	Events                                 []event
+}
+
+// A lastHour is what was denied in the hour before the last record.
+type lastHour struct {
+	Denied, Up int64
+	URL        string
+}
+
+const (
+	groupsShown    = 60
+	groupsMost     = 2000
+	sandboxesShown = 12
+	programsShown  = 6
+)
+
+func (s *Server) now(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "/")
+	sum := s.index.Sum(r.Context(), q.filter, nil)
+	v := nowView{}
+	groups := s.groups(q, sum)
+	for _, g := range groups {
+		v.Up, v.Down = v.Up+g.Up, v.Down+g.Down
+		switch g.Action {
+		case "allow":
+			v.Allowed, v.Open = v.Allowed+g.Count, v.Open+g.Open
+		case "ask":
+			v.Asked += g.Count
+		default:
+			v.Denied += g.Count
+		}
+	}
+	v.Sandboxes = s.sandboxes(q, sum)
+	if len(v.Sandboxes) > sandboxesShown {
+		v.MoreSandboxes, v.Sandboxes = len(v.Sandboxes)-sandboxesShown, v.Sandboxes[:sandboxesShown]
+	}
+	v.LastHour = s.lastHour(r.Context(), q, sum)
+	shown := groupsShown
+	if n, err := strconv.Atoi(q.options.Get("rows")); err == nil {
+		shown = max(1, min(n, groupsMost))
+	}
+	if len(groups) > shown {
+		v.More, v.MoreURL = len(groups)-shown, q.option("rows", strconv.Itoa(min(shown*4, groupsMost)))
+		groups = groups[:shown]
+	}
+	v.Groups = groups
+	v.Events = s.events(8)
+	s.write(w, r, http.StatusOK, "now", q, sum, v)
+}
+
+// lastHour looks at the hour before the last record that matches, which need not be the last hour: the log
+// may be an old one.
+func (s *Server) lastHour(ctx context.Context, q *query, sum *index.Sum) (l lastHour) {
+	if sum.Last == 0 {
+		return l
+	}
+	from := at(sum.Last).Add(-time.Hour).UTC().Truncate(time.Second)
+	words := append(slices.Clone(q.words), term("since", from.Format(time.RFC3339)))
+	f, err := parseFilter(strings.Join(words, " "))
+	if err != nil {
+		return l
+	}
+	hour := s.index.Sum(ctx, f, nil)
+	for _, m := range hour.Minutes {
+		l.Denied += m.Denied
+	}
+	for _, t := range hour.Totals {
+		l.Up += t.Up
+	}
+	l.URL = q.with("/", term("verdict", "deny"), term("since", from.Format(time.RFC3339)))
+	return l
+}
+
+// groups returns the groups of sum, the one with the newest decision first.
+func (s *Server) groups(q *query, sum *index.Sum) []*group {
+	all := map[logs.GroupKey]*group{}
+	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+		t := sum.Totals[id]
+		key := logs.GroupKey{Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r), Why: logs.Why(r)}
+		g := all[key]
+		if g == nil {
+			g = &group{GroupKey: ownKey(key), Host: strings.Clone(logs.Host(r)), Port: logs.Port(r), Sandbox: strings.Clone(r.Sandbox), First: at(t.First)}
+			all[g.GroupKey] = g
+		}
+		g.Count, g.Open, g.Up, g.Down = g.Count+t.Count, g.Open+t.Open, g.Up+t.Up, g.Down+t.Down
+		if first := at(t.First); first.Before(g.First) {
+			g.First = first
+		}
+		if t.Seq >= g.Seq {
+			g.Seq, g.Last, g.Flow = t.Seq, at(t.Last), t.Flow.String()
+		}
+	})
+	groups := slices.SortedFunc(maps.Values(all), func(a, b *group) int { return cmp.Compare(b.Seq, a.Seq) })
+	for _, g := range groups[:min(len(groups), groupsMost)] {
+		terms := []string{term("host", g.Host), term("verdict", g.Action)}
+		if g.Port != "" && g.Port != "0" {
+			terms = append(terms, term("port", g.Port))
+		}
+		if g.Sandbox != "" {
+			terms = append(terms, term("sandbox", g.Sandbox))
+		}
+		g.URL = q.with("/requests", terms...)
+	}
+	return groups
+}
+
+func ownKey(k logs.GroupKey) logs.GroupKey {
+	return logs.GroupKey{Action: strings.Clone(k.Action), Destination: k.Destination, What: k.What, Who: k.Who, Why: k.Why}
+}
+
+func (s *Server) sandboxes(q *query, sum *index.Sum) []*sandboxCard {
+	all := map[string]*sandboxCard{}
+	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+		t := sum.Totals[id]
+		c := all[r.Sandbox]
+		if c == nil {
+			c = &sandboxCard{Name: strings.Clone(r.Sandbox), URL: q.with("/", term("sandbox", r.Sandbox))}
+			all[c.Name] = c
+		}
+		c.Count, c.Up, c.Down = c.Count+t.Count, c.Up+t.Up, c.Down+t.Down
+		if r.Decision.Action == "deny" {
+			c.Denied += t.Count
+		}
+		if r.Container != nil && c.Container == "" {
+			c.Container = strings.Clone(cmp.Or(r.Container.Name, r.Container.ID))
+		}
+		if last := at(t.Last); last.After(c.Last) {
+			c.Last = last
+		}
+		if p := logs.Process(r); p != "" && len(c.Programs) < programsShown && !slices.Contains(c.Programs, p) {
+			c.Programs = append(c.Programs, strings.Clone(p))
+		}
+	})
+	for _, c := range all {
+		slices.Sort(c.Programs)
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *sandboxCard) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// An event is a record that is no decision.
+type event struct {
+	Time time.Time
+	Kind string
+	Text string
+	Flow string
+}
+
+func (s *Server) events(most int) (all []event) {
+	for _, r := range s.index.Events() {
+		if len(all) == most {
+			break
+		}
+		e := event{Time: r.Time, Kind: string(r.Kind), Text: r.Note, Flow: r.Flow}
+		if r.Signal != nil {
+			e.Text = "canary " + r.Signal.Name + " was in the " + r.Signal.Where + " (" + r.Signal.Encoding + ") to " + logs.Destination(r) + " by " + logs.Who(r)
+		}
+		all = append(all, e)
+	}
+	return all
+}

@@ -1,0 +1,263 @@
+package ui
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/record"
+)
+
+//go:embed assets
+var assets embed.FS
+
+var (
+	style  = asset("page.css")
+	script = asset("page.js")
+	pages  = template.Must(template.New("").Funcs(template.FuncMap{
+		"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
+		"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left,
+	}).ParseFS(assets, "assets/*.html"))
+)
+
+func asset(name string) string {
+	text, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(text)
+}
+
+// A frame is what surrounds every view.
+type frame struct {
+	View, Title string
+	Nav         []navLink
+	Log, Dir    string
+	Query       *query
+	Filters     bool // the view has a filter
+	Times       []navLink
+	Progress    index.Progress
+	CSRF        string
+	Script      template.JS
+	Style       template.CSS
+	Body        any
+	Strip       *barChart
+	Questions   int    // that wait for an answer
+	DaemonErr   string // why the daemon does not answer
+}
+
+type navLink struct {
+	Name, URL string
+	Here      bool
+	Count     int
+}
+
+// views are the views in the order of the list, with their address and title.
+var views = []struct{ path, name, title string }{
+	{"/", "now", "Now"},
+	{"/timeline", "timeline", "Timeline"},
+	{"/destinations", "destinations", "Destinations"},
+	{"/sent", "sent", "What left"},
+	{"/attempts", "attempts", "Attempts"},
+	{"/requests", "requests", "Requests"},
+	{"/questions", "questions", "Questions"},
+	{"/policy", "policy", "Policy"},
+	{"/health", "health", "Health"},
+}
+
+// show writes a view.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, name string, body any) {
+	s.write(w, r, http.StatusOK, name, nil, nil, body)
+}
+
+// write writes the page of a view. q and sum may be nil.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name string, q *query, sum *index.Sum, body any) {
+	f := frame{View: name, Log: s.options.Title, Dir: s.options.Dir, CSRF: s.guard.csrf, Script: template.JS(script), Style: template.CSS(style), Body: body, Query: q}
+	f.Progress, _ = s.index.Progress()
+	if q == nil {
+		f.Query = &query{View: r.URL.Path}
+	}
+	asked, _, daemonErr := s.live.state()
+	f.Questions = pending(asked)
+	if s.options.Dial != nil && daemonErr != nil {
+		f.DaemonErr = daemonErr.Error()
+	}
+	routes := s.routes()
+	for _, v := range views {
+		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}
+		switch {
+		case v.name == "questions" || v.name == "policy":
+			if routes["GET "+v.path] == nil {
+				continue
+			}
+			if v.name == "questions" {
+				link.Count = f.Questions
+			}
+		case v.name != "health":
+			link.URL = address(v.path, f.Query.words, nil)
+		}
+		if link.Here {
+			f.Title = v.title
+		}
+		f.Nav = append(f.Nav, link)
+	}
+	if q != nil {
+		f.Filters = true
+		f.Times = q.times()
+	}
+	if sum != nil && q != nil {
+		f.Strip = bars(sum, q, 100)
+	}
+	var out bytes.Buffer
+	if err := pages.ExecuteTemplate(&out, name+".html", f); err != nil {
+		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes())
+}
+
+// times are the spans of time that one click chooses.
+func (q *query) times() (all []navLink) {
+	since := ""
+	for _, word := range q.words {
+		if key, value, _ := strings.Cut(word, ":"); key == "since" {
+			since = value
+		}
+	}
+	for _, one := range []struct{ name, since string }{{"15 min", "15m"}, {"1 h", "1h"}, {"24 h", "24h"}, {"7 days", "7d"}} {
+		all = append(all, navLink{Name: one.name, URL: (&query{words: without(q.words, "until")}).with(q.View, term("since", one.since)), Here: since == one.since})
+	}
+	return append(all, navLink{Name: "All", URL: q.without("since", "until"), Here: since == ""})
+}
+
+func without(words []string, key string) (left []string) {
+	for _, word := range words {
+		if k, _, _ := strings.Cut(word, ":"); k != key {
+			left = append(left, word)
+		}
+	}
+	return left
+}
+
+// refuse answers a request that gets no view.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		fail(w, why.status, why.why, why.next)
+		return
+	}
+	var out bytes.Buffer
+	f := map[string]any{"Style": template.CSS(style), "Why": why.why, "Next": why.next}
+	if err := pages.ExecuteTemplate(&out, "refused.html", f); err != nil {
+		http.Error(w, why.why, why.status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(why.status)
+	_, _ = w.Write(out.Bytes())
+}
+
+// number writes n with narrow gaps between thousands.
+func number(n any) string {
+	digits := fmt.Sprint(n)
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 && digits[i-1] != '-' {
+			b.WriteString("\u202f")
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+func percent(part, whole int64) string {
+	switch {
+	case whole <= 0:
+		return "0 %"
+	case part > 0 && part*100 < whole:
+		return "under 1 %"
+	default:
+		return strconv.FormatInt((part*100+whole/2)/whole, 10) + " %"
+	}
+}
+
+// when writes a time for a person, in the zone of this machine.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return quantity.Clock(t, time.Now())
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func at(micros int64) time.Time { return time.UnixMicro(micros) }
+
+// mark returns the shape that stands for a verdict beside its colour.
+func mark(action string) string {
+	switch action {
+	case "allow":
+		return "✓"
+	case "ask":
+		return "?"
+	default:
+		return "✗"
+	}
+}
+
+func verdictWord(action string) string {
+	switch action {
+	case "allow":
+		return "allowed"
+	case "ask":
+		return "asked"
+	case "deny":
+		return "denied"
+	default:
+		return "unknown"
+	}
+}
+
+func destination(r *record.Record) string {
+	if d := logs.Destination(r); d != "" {
+		return printable.Word(d)
+	}
+	return string(r.Kind)
+}
+
+func rawLine(text []byte) string { return string(printable.JSON(text)) }
+
+// lines is text of several lines, each printable.
+func lines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(printable.Text(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+// effect is the effect of a rule with its shape.
+func effect(name string) string {
+	switch name {
+	case "allow", "inspect":
+		return "✓ " + name
+	case "ask":
+		return "? " + name
+	default:
+		return "✗ " + name
+	}
+}
+
+func left(seconds float64) string {
+	return quantity.Span(time.Duration(seconds) * time.Second)
+}

@@ -1,0 +1,211 @@
+package ui
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/logs/story"
+	"github.com/egressd/egressd/record"
+)
+
+// readMost bounds the records that are read for one story.
+const readMost = 400_000
+
+// A requestView is the story of one flow.
+type requestView struct {
+	*story.Story
+	First    *record.Record
+	Facts    []fact
+	Records  []line
+	Around   []line
+	Rule     *ruleText
+	Level    level
+	Allowed  bool
+	Seq      int64
+	ProofURL string
+	Flags    string
+}
+
+type fact struct{ Name, Value string }
+
+func (s *Server) request(w http.ResponseWriter, r *http.Request) {
+	found, err := s.story(r.PathValue("id"))
+	if err != nil {
+		s.refuse(w, r, notFound(err))
+		return
+	}
+	v := requestView{Story: found, First: found.Records[0], Seq: found.Records[0].Seq, Flags: s.options.Flags}
+	told := found.Decisive
+	if told == nil {
+		told = found.Records[0]
+	}
+	v.Facts = factsOf(found, told)
+	for _, one := range found.Records {
+		v.Records = append(v.Records, lineOf(one))
+	}
+	if d := found.Decision; d != nil {
+		v.Allowed, v.Level = d.Action == "allow", levelOf(told)
+		v.Rule = s.ruleOf(d)
+		v.Around = s.around(r, told)
+	}
+	v.ProofURL = "/v1/proofs/" + strconv.FormatInt(v.Seq, 10)
+	s.write(w, r, http.StatusOK, "request", nil, nil, v)
+}
+
+// story finds the records of the flow with an id.
+func (s *Server) story(text string) (*story.Story, error) {
+	id, ok := record.ParseID(strings.ToUpper(text))
+	if !ok {
+		return nil, hint.Misused(fmt.Errorf("%q is not the id of a flow", text), "The ids are in the last column of the requests.")
+	}
+	row, known := s.index.ByFlow(id)
+	if !known {
+		return nil, hint.Failed(fmt.Errorf("%s is not among the decisions that the page holds", id), "egressd why "+id.String()+s.options.Flags)
+	}
+	log, err := source.At(s.options.Dir, row.Seq)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	found, err := story.From(log, id.String(), readMost)
+	if err == nil && found.Fix != "" {
+		found.Fix += s.options.Flags
+	}
+	return found, err
+}
+
+func notFound(err error) *refusal {
+	next := "The ids are in the last column of the requests."
+	var told *hint.Error
+	if errors.As(err, &told) && told.Hint != "" {
+		next = told.Hint
+	}
+	return &refusal{http.StatusNotFound, err.Error(), next}
+}
+
+func factsOf(s *story.Story, r *record.Record) (all []fact) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, fact{name, value})
+		}
+	}
+	add("time", s.Records[0].Time.Local().Format("2006-01-02 15:04:05.000 MST"))
+	add("asked", asked(r))
+	add("sandbox", r.Sandbox)
+	if r.Container != nil {
+		add("container", strings.TrimSpace(r.Container.Name+" "+r.Container.ID+" "+r.Container.Image))
+	}
+	if p := r.Process; p != nil && p.Exe != "" {
+		add("program", fmt.Sprintf("%s, pid %d", p.Exe, p.PID))
+		add("arguments", strings.Join(p.Argv, " "))
+	}
+	add("from", r.Src)
+	if r.TLS != nil {
+		add("server name", r.TLS.SNI)
+		add("TLS fingerprint", r.TLS.JA4)
+	}
+	if r.Dst != nil {
+		add("addresses", strings.Join(r.Dst.Addrs, " "))
+		add("address is", r.Dst.Class)
+		add("dialled", r.Dst.Addr)
+	}
+	if s.Times > 1 {
+		add("times", fmt.Sprintf("%d equal refusals", s.Times))
+	}
+	if s.Signal != nil {
+		add("alarm", "canary "+s.Signal.Name+" in the "+s.Signal.Where+" ("+s.Signal.Encoding+")")
+	}
+	add("sent", r.Raw)
+	if e := s.End; e != nil {
+		if e.Bytes != nil {
+			add("bytes", fmt.Sprintf("%d up, %d down", e.Bytes.Up, e.Bytes.Down))
+		}
+		add("lasted", (time.Duration(e.Duration) * time.Millisecond).String())
+		add("outcome", e.Outcome)
+		add("note", e.Note)
+	} else if s.Decision != nil && s.Decision.Action == "allow" {
+		add("outcome", "open, as far as the log goes")
+	}
+	return all
+}
+
+func asked(r *record.Record) string {
+	switch {
+	case r.HTTP != nil && r.HTTP.Method != "":
+		return r.HTTP.Method + " " + r.HTTP.Path + " by " + r.Via
+	case r.DNS != nil:
+		return r.DNS.Type + " of " + r.DNS.Name + " by " + r.Via
+	default:
+		return "a connection by " + r.Via
+	}
+}
+
+func lineOf(r *record.Record) line {
+	l := line{Time: r.Time, Seq: r.Seq, Flow: r.Flow, Destination: string(r.Kind), What: logs.What(r), Why: logs.Why(r), Outcome: r.Outcome}
+	if r.Decision != nil {
+		l.Action = r.Decision.Action
+	}
+	if r.HTTP != nil {
+		l.Path = r.HTTP.Path
+	}
+	if r.Bytes != nil {
+		l.Ended, l.Up, l.Down = true, r.Bytes.Up, r.Bytes.Down
+	}
+	return l
+}
+
+const aroundShown = 12
+
+// around lists what the same program decided within a minute before and after.
+func (s *Server) around(r *http.Request, told *record.Record) []line {
+	terms := between(told.Time.Add(-time.Minute), told.Time.Add(time.Minute))
+	terms = append(terms, term("sandbox", told.Sandbox))
+	if p := logs.Process(told); p != "" {
+		terms = append(terms, term("proc", p))
+	}
+	f, err := logs.ParseFilter(terms, time.Now())
+	if err != nil {
+		return nil
+	}
+	var all []line
+	for _, l := range s.lines(s.index.Newest(r.Context(), f, math.MaxInt64, 200)) {
+		if l.Flow != told.Flow && len(all) < aroundShown {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// proof returns the proof that a record is in the log, as JSON.
+func (s *Server) proof(seq int64) ([]byte, error) {
+	key, err := s.key()
+	if err != nil {
+		return nil, err
+	}
+	p, err := audit.Prove(s.options.Dir, key, seq)
+	if err != nil {
+		return nil, hint.Failed(err, "egressd log verify"+s.options.Flags)
+	}
+	return json.MarshalIndent(p, "", " ")
+}
+
+func (s *Server) key() (string, error) {
+	if s.options.Key == nil {
+		return "", hint.Failed(errors.New("the key of the log is not known here"), "egressd ui --key KEY")
+	}
+	key, err := s.options.Key()
+	if err == nil && key == "" {
+		err = hint.Failed(errors.New("the key of the log is not known here"), "egressd ui --key KEY")
+	}
+	return key, err
+}

@@ -1,0 +1,70 @@
+package ui
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/record"
+)
+
+// A line is one decision in a list.
+type line struct {
+	Time                                 time.Time
+	Seq                                  int64
+	Flow, Action, Destination, What, Who string
+	Why, Path, Outcome                   string
+	Count                                uint32
+	Ended                                bool
+	Took                                 time.Duration
+	Up, Down                             int64
+}
+
+type timelineView struct{ Chart *barChart }
+
+type requestsView struct {
+	Lines []line
+	Older string // URL
+}
+
+const linesShown = 100
+
+func (s *Server) timeline(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "/timeline")
+	sum := s.index.Sum(r.Context(), q.filter, nil)
+	s.write(w, r, http.StatusOK, "timeline", q, nil, timelineView{bars(sum, q, 160)})
+}
+
+func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r, "/requests")
+	before := int64(math.MaxInt64)
+	if n, err := strconv.ParseInt(q.options.Get("before"), 10, 64); err == nil {
+		before = n
+	}
+	v := requestsView{Lines: s.lines(s.index.Newest(r.Context(), q.filter, before, linesShown))}
+	if len(v.Lines) == linesShown {
+		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Seq, 10))
+	}
+	s.write(w, r, http.StatusOK, "requests", q, s.index.Sum(r.Context(), q.filter, nil), v)
+}
+
+// lines describes rows.
+func (s *Server) lines(rows []index.Row) []line {
+	all := make([]line, len(rows))
+	for i, row := range rows {
+		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) {
+			all[i] = line{
+				Time: at(row.Time), Seq: row.Seq, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
+				Why: logs.Why(r), Outcome: r.Outcome, Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
+			}
+			if r.HTTP != nil {
+				all[i].Path = strings.Clone(r.HTTP.Path)
+			}
+		})
+	}
+	return all
+}

@@ -1,0 +1,214 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"html"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/egressd/egressd/record"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+var targets = []string{
+	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
+}
+
+var (
+	ours  = regexp.MustCompile(`(?s)<style>.*?</style>|<script>.*?</script>`)
+	hrefs = regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
+)
+
+// TestWhatASandboxWroteIsInert looks for the texts of a hostile log in each view.
+func TestWhatASandboxWroteIsInert(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; { // until the search has ended
+		if _, text := p.ask("GET", "/v1/attempts", nil); strings.Contains(text, `"complete":true`) {
+			break
+		}
+	}
+	shown := map[string]bool{}
+	for _, target := range targets {
+		answer, text := p.ask("GET", target, nil)
+		if answer.StatusCode != 200 {
+			t.Fatalf("%s: %s\n%.300s", target, answer.Status, text)
+		}
+		if strings.Count(text, "<script>") != 1 || strings.Count(text, "</style>") != 1 {
+			t.Errorf("%s has another script or style", target)
+		}
+		text = ours.ReplaceAllString(text, "")
+		for _, bad := range []string{"<script", "<img", "<b>", "'alert(1)", "ZgotmplZ"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s holds %q", target, bad)
+			}
+		}
+		if i := strings.IndexFunc(text, func(r rune) bool {
+			return unicode.Is(unicode.Bidi_Control, r) || unicode.IsControl(r) && r != '\n' || unicode.IsMark(r) || r == '\u200b'
+		}); i >= 0 && !strings.Contains(target, "nokey") {
+			t.Errorf("%s has %q at %d", target, text[max(0, i-40):i+4], i)
+		}
+		for _, found := range hrefs.FindAllStringSubmatch(text, -1) {
+			link := html.UnescapeString(found[1])
+			if u, err := url.Parse(link); err != nil || u.Host != "" || u.Scheme != "" && !strings.HasPrefix(link, "data:image/svg+xml,") || !strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "#") && !strings.HasPrefix(link, "data:") {
+				t.Errorf("%s links to %q", target, link)
+			}
+		}
+		plain := html.UnescapeString(text)
+		for _, h := range []string{"<script>alert(1)</script>", `\u{202e}gnp.exe`, `\x1b[2Jgone`} {
+			if strings.Contains(plain, h) {
+				shown[h] = true
+			}
+		}
+	}
+	if len(shown) != 3 {
+		t.Errorf("of the hostile texts only %v are shown, so the test looks at nothing", shown)
+	}
+}
+
+// TestAFilterIsInTheURL follows the links of a view, and asks for what it shows.
+func TestAFilterIsInTheURL(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	for target, want := range map[string]string{
+		"/requests?q=host:evil.test":              "evil.test:443",
+		"/requests?q=host:evil.test+verdict:deny": "× 41",
+		"/requests?q=host:evil.test+verdict:ask":  "Nothing matches",
+		"/?q=hots:x":                              "did you mean host:x",
+		"/?q=run:last":                            "egressd ui --run last",
+		"/sent?q=host:evil.test":                  "Nothing went up",
+	} {
+		if _, text := p.ask("GET", target, nil); !strings.Contains(html.UnescapeString(text), want) {
+			t.Errorf("%s does not hold %q", target, want)
+		}
+	}
+	q := &query{View: "/x", words: []string{"host:a", "since:1h", "up:>1k"}}
+	if got := q.with("/y", term("host", "b c")); got != "/y?q="+url.QueryEscape(`since:1h up:>1k host:"b c"`) {
+		t.Errorf("with: %s", got)
+	}
+	if got := q.without("since"); got != "/x?q="+url.QueryEscape("host:a up:>1k") {
+		t.Errorf("without: %s", got)
+	}
+}
+
+// TestTilesCoverTheMap checks that areas are as the sizes, and that nothing lies outside.
+func TestTilesCoverTheMap(t *testing.T) {
+	tiles := treemap([]tile{{Size: 600}, {Size: 0}, {Size: 250}, {Size: 100}, {Size: 49}, {Size: 1}}, 1000, 260)
+	area := 0.0
+	for _, one := range tiles {
+		a := one.Width * one.Height
+		area += a
+		if one.X < 0 || one.Y < 0 || one.X+one.Width > 1000.1 || one.Y+one.Height > 260.1 {
+			t.Errorf("%+v lies outside", one)
+		}
+		if want := float64(one.Size) * 260; a < want*0.9-2 || a > want*1.1+2 {
+			t.Errorf("size %d has the area %.0f, want %.0f", one.Size, a, want)
+		}
+	}
+	if len(tiles) != 5 || area < 259_000 || area > 261_000 {
+		t.Errorf("%d tiles cover %.0f of 260000", len(tiles), area)
+	}
+}
+
+// TestOpenAPI compares docs/openapi.json with the handlers: their addresses, their parameters, and answers of each.
+func TestOpenAPI(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	text, err := os.ReadFile("../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct {
+		Paths map[string]map[string]struct {
+			Parameters []struct {
+				Name, In string
+				Ref      string `json:"$ref"`
+			}
+			Responses map[string]json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(text, &api); err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	whole, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err == nil {
+		err = compiler.AddResource("openapi.json", whole)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := 0
+	for pattern := range p.routes() {
+		method, path, _ := strings.Cut(pattern, " ")
+		if strings.HasPrefix(path, "/v1/") {
+			described++
+			if _, there := api.Paths[path][strings.ToLower(method)]; !there {
+				t.Errorf("openapi.json does not have %s", pattern)
+			}
+		}
+	}
+	if described != len(api.Paths) {
+		t.Errorf("openapi.json has %d paths, the handlers %d", len(api.Paths), described)
+	}
+	for schema, all := range map[string][]string{
+		"records":  {"/v1/records", "/v1/records?q=host:evil.test&limit=1", "/v1/records?before=3"},
+		"counts":   {"/v1/counts", "/v1/counts?by=rule&limit=2", "/v1/counts?by=domain"},
+		"timeline": {"/v1/timeline", "/v1/timeline?bars=7&q=verdict:deny", "/v1/timeline?q=host:nobody"},
+		"attempts": {"/v1/attempts"},
+		"health":   {"/v1/health"},
+		"story":    {"/v1/stories/01KB000001", "/v1/stories/01kb000003"},
+		"failure":  {"/v1/records?limit=0", "/v1/records?limit=x", "/v1/records?q=hots:x", "/v1/counts?by=nothing", "/v1/records?other=1", "/v1/stories/nothing", "/v1/stories/01KB009999", "/v1/proofs/x", "/v1/proofs/1"},
+	} {
+		compiled, err := compiler.Compile("openapi.json#/components/schemas/" + schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range all {
+			answer, body := p.ask("GET", target, nil)
+			if (answer.StatusCode == 200) == (schema == "failure") {
+				t.Errorf("%s: %s", target, answer.Status)
+			}
+			v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
+			if err == nil {
+				err = compiled.Validate(v)
+			}
+			if err != nil {
+				t.Errorf("%s: %v in %.200s", target, err, body)
+			}
+		}
+	}
+	for path, methods := range api.Paths {
+		for _, parameter := range methods["get"].Parameters {
+			name := parameter.Name
+			if parameter.Ref != "" {
+				name = "q"
+			}
+			if parameter.In == "path" || path == eventsPath {
+				continue
+			}
+			if answer, body := p.ask("GET", path+"?"+name+"=", nil); answer.StatusCode != 200 {
+				t.Errorf("%s does not take %s: %s", path, name, body)
+			}
+		}
+	}
+}
+
+// TestAStoryIsThatOfTheLog compares a story with the records of its flow.
+func TestAStoryIsThatOfTheLog(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	_, text := p.ask("GET", "/v1/stories/01KB000001", nil)
+	var s struct {
+		Flow    string
+		Records []record.Record
+	}
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Flow != "01KB000001" || len(s.Records) != 2 || s.Records[0].Seq != 1 || s.Records[1].Kind != record.KindClose {
+		t.Errorf("%s", text)
+	}
+}
