@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -98,6 +100,9 @@ var gaps = regexp.MustCompile(`npm {2,}preset|preset:npm {2,}09|x {2,}✓|allow 
 
 var inNoColumns = regexp.MustCompile(`^(why|log show|log signals|log export)`)
 
+// runnerCommand is a command of Azure Pipelines and older GitHub runners, which they take wherever it stands in a line.
+var runnerCommand = regexp.MustCompile(`##[A-Za-z]*\[`)
+
 // speaks says what is wrong with a line of a view. What some say stands in no columns.
 func speaks(line, view string) string {
 	start, isJSON := strings.TrimSpace(line), strings.Contains(view, "--json")
@@ -107,7 +112,7 @@ func speaks(line, view string) string {
 		return "bytes that are no UTF-8"
 	case strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsMark(r) || r == '\u3164' }):
 		return "a character that is no print"
-	case strings.Contains(line, "##") && line != "### egressd", strings.HasPrefix(start, "::") && strings.Contains(start[2:], "::"):
+	case runnerCommand.MatchString(line), strings.HasPrefix(start, "::") && strings.Contains(start[2:], "::"):
 		return "a command for a runner"
 	case columns && gaps.MatchString(line):
 		return "columns that are none"

@@ -10,12 +10,11 @@ import (
 	"os"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd"
-	"github.com/egressd/egressd/internal/jailinit"
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	jailinit.Run()
+	beginAsJailInit()
 	log.SetOutput(io.Discard)          // libraries log there what an upstream can provoke without limit
 	cobra.EnableCommandSorting = false // the help lists commands in the order of their groups
 	os.Exit(cmd.Run(os.Args[1:], os.Stdout, os.Stderr))

@@ -53,6 +53,19 @@ func CompleteFilters(s *source.Source) cobra.CompletionFunc {
 	}
 }
 
+// completeRuns completes the ids of runs, the newest first.
+func completeRuns(s *source.Source) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		const most = 50
+		all := []string{"last"}
+		runs, _ := s.ListRuns(most) // completion cannot show an error
+		for i := range runs {
+			all = append(all, runs[i].ID+"\t"+printable.Text(strings.TrimSpace(runs[i].Sandbox+" "+runs[i].Program)))
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
 // CompleteIDs completes the first argument with the newest flow ids of the log.
 func CompleteIDs(s *source.Source) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {

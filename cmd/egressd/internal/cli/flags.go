@@ -75,4 +75,5 @@ func LogFlags(cmd *cobra.Command, s *source.Source) {
 	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
 	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of one run: last, or a run `ID`")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
+	_ = cmd.RegisterFlagCompletionFunc("run", completeRuns(s))
 }

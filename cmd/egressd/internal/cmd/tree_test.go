@@ -45,6 +45,28 @@ func readFolder(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
+// TestCommandLineReferenceIsCurrent compares docs/reference/cli with what the commands say now.
+func TestCommandLineReferenceIsCurrent(t *testing.T) {
+	kept, generated := filepath.Join("..", "..", "..", "..", "docs", "reference", "cli"), t.TempDir()
+	if code := Run([]string{"man", "--pages", generated, t.TempDir()}, io.Discard, os.Stderr); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	want, have := readFolder(t, generated), readFolder(t, kept)
+	if len(want) != len(Tree().Groups()) {
+		t.Errorf("there are %d pages for %d groups", len(want), len(Tree().Groups()))
+	}
+	for name, text := range want {
+		if !bytes.Equal(have[name], text) {
+			t.Errorf("docs/reference/cli/%s is not what the commands say; in the root folder: make man", name)
+		}
+	}
+	for name := range have {
+		if want[name] == nil {
+			t.Errorf("docs/reference/cli/%s is about no group; remove it", name)
+		}
+	}
+}
+
 // TestEveryCommandIsExplained has every command and flag say what it is for,
 // and every name fit into the completion of a shell.
 func TestEveryCommandIsExplained(t *testing.T) {

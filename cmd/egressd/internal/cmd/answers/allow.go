@@ -34,7 +34,7 @@ with egressd grants revoke, or when egressd serve stops. Connections that only i
 allowed are cut then.
 
 With --save, allow adds a line to the policy file and shows the change. It needs
-no daemon. The rest of the file stays as it is, comments too. The tests in the
+no daemon. Without a file it writes the one of egressd init, with that line. The rest of the file stays as it is, comments too. The tests in the
 file must pass, and if another rule still denies HOST, allow says so.
 
 HOST is ports 80 and 443, HOST:PORT one port, *.HOST every host below it. Allow
@@ -42,7 +42,7 @@ refuses whatever needs unsafe_allow, and patterns that cover the domains of
 several owners, such as *.com.
 
 With --from, HOST must be the destination of that denied request, and no rule may
-have denied it on purpose. The temporary rule is for that sandbox alone; a saved
+have denied it on purpose. Only the port of that request is allowed. The temporary rule is for that sandbox alone; a saved
 one is for all.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
@@ -109,6 +109,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 			return err
 		}
 		a.Answers(who.Decisive.Sandbox)
+		patterns = who.Exactly(patterns)
 	}
 	if err := a.Add(patterns); err != nil {
 		return err

@@ -40,6 +40,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 		if o.Run != "" {
 			return o.runIsFixed(patterns)
 		}
+		q.Patterns = patternTexts(s.Exactly(patterns))
 		if q.From = s.Flow; q.Sandbox == "" {
 			q.Sandbox = s.Decisive.Sandbox
 		}

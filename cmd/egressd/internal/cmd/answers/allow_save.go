@@ -18,6 +18,10 @@ func write(a *edit.Addition, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if a.Fresh() {
+		fmt.Fprintf(stderr, "egressd: wrote %s: the starter policy of egressd init, with that line\n", printable.Text(target))
+		return nil
+	}
 	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))
 	if !watched {
 		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.Path)))

@@ -15,7 +15,8 @@ import (
 )
 
 func newMan() *cobra.Command {
-	return &cobra.Command{
+	var pages string
+	cmd := &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write the manual pages into a directory",
 		Hidden: true,
@@ -24,9 +25,16 @@ func newMan() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return hint.Failed(err, "egressd man DIR, where DIR can be made")
 			}
+			if pages != "" {
+				if err := writePages(cmd.Root(), pages); err != nil {
+					return err
+				}
+			}
 			return writeManPages(cmd.Root(), args[0])
 		},
 	}
+	cmd.Flags().StringVar(&pages, "pages", "", "write the command-line reference in Markdown into `FOLDER`, too")
+	return cmd
 }
 
 // writeManPages writes a page for cmd and one for every command below it that

@@ -17,8 +17,8 @@ import (
 )
 
 // TestExamplesFromOthersDecideAsTheySay holds each example of another sandbox's
-// settings to the decisions that stand beside it, and the words about it in the
-// manual to where the two differ.
+// settings to the decisions that stand beside it, and the words about it in
+// docs/how-to/move-to-egressd.md to where the two differ.
 func TestExamplesFromOthersDecideAsTheySay(t *testing.T) {
 	folders, err := filepath.Glob(testfiles.Path(t, "examples", "from", "*"))
 	if err != nil || len(folders) < 11 {
@@ -30,7 +30,7 @@ func TestExamplesFromOthersDecideAsTheySay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			said, ok := words[name]
 			if !ok {
-				t.Error("the manual has no row for it")
+				t.Error("the page has no row for it")
 			}
 			delete(words, name)
 			if others, _ := filepath.Glob(filepath.Join(folder, "*")); len(others) != 3 {
@@ -39,13 +39,13 @@ func TestExamplesFromOthersDecideAsTheySay(t *testing.T) {
 			found := comparisonOf(t, folder)
 			for _, word := range []string{"stricter", "wider", "unsaid"} {
 				if strings.Contains(said, word+":") != found[word] {
-					t.Errorf("the manual says %q; the decisions have %s: %t", said, word, found[word])
+					t.Errorf("the page says %q; the decisions have %s: %t", said, word, found[word])
 				}
 			}
 		})
 	}
 	for name := range words {
-		t.Errorf("the manual has a row for %s, and there is no example", name)
+		t.Errorf("the page has a row for %s, and there is no example", name)
 	}
 }
 
@@ -139,12 +139,11 @@ func decidedWith(t *testing.T, p *policy.Policy, subject string) string {
 	return d.Verdict.Action()
 }
 
-// wordsOnOthers returns the last cell of each row of the manual's table, by the
+// wordsOnOthers returns the last cell of each row of docs/how-to/move-to-egressd.md, by the
 // folder of the example that the row names.
 func wordsOnOthers(t *testing.T) map[string]string {
 	t.Helper()
-	_, section, _ := strings.Cut(testfiles.Manual(t), "\n## Coming from other sandboxes\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	_, section, _ := strings.Cut(testfiles.Page(t, "how-to/move-to-egressd.md"), "\n")
 	words := map[string]string{}
 	for _, line := range strings.Split(section, "\n") {
 		_, rest, ok := strings.Cut(line, "`examples/from/")

@@ -202,6 +202,7 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 		err = config.CheckTests(parts)
 	}
 	all, err := asFindings(err, cfg.Path)
+	all = append(all, findingsOf("error", cfg.File.OpenListeners())...)
 	all = append(all, findingsOf("warning", cfg.Doubts())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {

@@ -69,7 +69,7 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	}
 	in, err := importer.Read(o.from, text)
 	if err != nil {
-		return hint.Failed(fmt.Errorf("%s: %w", path, err), "the manual's table of other sandboxes says how to write it by hand")
+		return hint.Failed(fmt.Errorf("%s: %w", path, err), "docs/how-to/move-to-egressd.md says how to write it by hand")
 	}
 	yaml := importedPolicy(o.from, in)
 	if err := compiles(yaml); err != nil {

@@ -21,9 +21,7 @@ import (
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
-	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
 
@@ -59,15 +57,9 @@ type listOptions struct {
 	unused, json bool
 }
 
-// A listedRule is a rule that can decide.
+// A listedRule is a rule that can decide, and how often it did.
 type listedRule struct {
-	Rule    string       `json:"rule"` // empty where it depends on the request
-	Layer   policy.Layer `json:"layer"`
-	Effect  string       `json:"effect"`
-	Sandbox string       `json:"sandbox,omitempty"`
-	What    string       `json:"what"` // its pattern and condition, or the head of the rule
-	File    string       `json:"file,omitempty"`
-	Line    int          `json:"line,omitempty"`
+	config.ListedRule
 
 	// Hits is how many decisions name the rule, and Last when that was last so. Hits
 	// is absent where that cannot be told.
@@ -77,8 +69,6 @@ type listedRule struct {
 	// Counted is "rule" where the decisions under any policy count, and "policy"
 	// where those under this one alone do.
 	Counted string `json:"counted,omitempty"`
-
-	positional bool // its id is its place in a list
 }
 
 func (o *listOptions) run(stdout, stderr io.Writer) error {
@@ -111,59 +101,14 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	return printListed(stdout, all, o.json, now)
 }
 
-// listedRules returns the rules in the order in which they stand: what no rule opens
-// first, and last what is left.
+// listedRules returns the rules in the order in which they stand.
 func listedRules(c *config.Config) ([]listedRule, error) {
-	all := []listedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
-	lines, err := c.Lines()
-	if err != nil {
-		return nil, err
+	rules, err := c.ListedRules()
+	all := make([]listedRule, len(rules))
+	for i := range rules {
+		all[i].ListedRule = rules[i]
 	}
-	for i := range lines {
-		all = addLine(all, &lines[i])
-	}
-	for i := range c.Parts {
-		for _, r := range rego.Rules(c.Parts[i].Deciding()) {
-			one := listedRule{
-				Rule: r.Name, Layer: c.Parts[i].Options.Layer, Effect: r.Effect.String(), Sandbox: c.Parts[i].Sandbox,
-				What: r.Place.Message, File: r.Place.File, Line: r.Place.Line,
-			}
-			if name, own := strings.CutPrefix(r.Package, "egress."); own && one.Sandbox == "" {
-				one.Layer, one.Sandbox = policy.PerSandbox, name
-			}
-			all = append(all, one)
-		}
-	}
-	for _, s := range c.File.Sandboxes {
-		if s.Narrowed {
-			all = append(all, listedRule{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
-		}
-	}
-	if c.Ceiled() {
-		all = append(all, listedRule{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
-	}
-	left := listedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "what no rule speaks of"}
-	if c.File.Default == policy.Allow {
-		left.Layer, left.Effect = policy.User, "allow"
-	}
-	return append(all, left), nil
-}
-
-// addLine appends a line of the file. Lines of one preset share an id, so addLine adds them to one entry.
-func addLine(all []listedRule, l *file.Line) []listedRule {
-	what := l.Pattern.String()
-	if l.Words != "" {
-		what += ", if " + l.Words
-	}
-	last := &all[len(all)-1]
-	if l.Preset != "" && last.Rule == l.ID {
-		last.What += "; " + what
-		return all
-	}
-	return append(all, listedRule{
-		Rule: l.ID, Layer: l.Layer, Effect: l.Effect.String(), Sandbox: l.Sandbox, What: what, File: l.Place.File, Line: l.Place.Line,
-		positional: strings.Contains(l.ID, "["), // which no id that was given has
-	})
+	return all, err
 }
 
 // A hitKey is what records and rules have in common.
@@ -195,7 +140,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 			continue
 		}
 		r.Hits, r.Counted = new(int64), "rule"
-		if r.positional {
+		if r.Positional {
 			r.Counted = "policy"
 		}
 		key := hitKey{r.Rule, r.Layer, ""}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandboxes
 
 import (
@@ -28,7 +30,7 @@ import (
 // Where a container has what is egressd's.
 const (
 	containerCommand = "/.egressd/egressd"
-	containerDoor    = "/.egressd/enter.sock"
+	containerSocket  = "/.egressd/enter.sock"
 	containerRoom    = "/.egressd/tmp" // for the bundle of authorities, also where all else is read-only
 )
 
@@ -90,7 +92,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 		return err
 	}
 	socket = hostpaths.Real(socketPath(socket))
-	if err := checkDoorAndEngine(c, socket); err != nil {
+	if err := checkSocketAndEngine(c, socket); err != nil {
 		return err
 	}
 	docker, err := exec.LookPath("docker")
@@ -118,7 +120,7 @@ func dockerArguments(c *dockerrun.Command, image *dockerImage, own, socket strin
 	args := slices.Concat([]string{"run"}, c.Flags, []string{
 		"--network", "none", "--dns", "127.0.0.1", "--pull", "never",
 		"--mount", bindMount(own, containerCommand) + ",readonly",
-		"--mount", bindMount(socket, containerDoor),
+		"--mount", bindMount(socket, containerSocket),
 		"--mount", "type=tmpfs,destination=" + containerRoom + ",tmpfs-mode=1777",
 		"-e", caFolderVariable + "=" + containerRoom,
 		"--entrypoint", containerCommand,
@@ -126,7 +128,7 @@ func dockerArguments(c *dockerrun.Command, image *dockerImage, own, socket strin
 	if image.captures(c) {
 		args = append(args, "--cap-add", "NET_ADMIN")
 	}
-	return slices.Concat(args, []string{"--", c.Image, "enter", "--socket", containerDoor, "--"}, argv)
+	return slices.Concat(args, []string{"--", c.Image, "enter", "--socket", containerSocket, "--"}, argv)
 }
 
 // bindMount is a value of --mount, which is a line of CSV.
@@ -134,8 +136,8 @@ func bindMount(from, to string) string {
 	return `type=bind,"source=` + strings.ReplaceAll(from, `"`, `""`) + `",target=` + to
 }
 
-// checkDoorAndEngine refuses what would be no sandbox, before anything is started.
-func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
+// checkSocketAndEngine refuses what would be no sandbox, before anything is started.
+func checkSocketAndEngine(c *dockerrun.Command, socket string) error {
 	host := os.Getenv("DOCKER_HOST")
 	if host != "" && !strings.HasPrefix(host, file.UnixListener) {
 		return hint.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
@@ -151,9 +153,9 @@ func checkDoorAndEngine(c *dockerrun.Command, socket string) error {
 		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
 			return hint.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
 		}
-		for _, door := range append(never, below...) {
-			if hostpaths.IsOrHolds(real, door) || slices.Contains(below, door) && hostpaths.Within(real, door) {
-				return hint.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, door), "mount folders below it, without that")
+		for _, path := range append(never, below...) {
+			if hostpaths.IsOrHolds(real, path) || slices.Contains(below, path) && hostpaths.Within(real, path) {
+				return hint.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, path), "mount folders below it, without that")
 			}
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandboxes
 
 import (
@@ -131,12 +133,12 @@ func notReady(err error, next string) error {
 
 // handIn hands a network in and keeps none of its sockets.
 func handIn(network *attach.Network, socket, name string) (*attach.Attached, error) {
-	door, err := attach.Dial(socket)
+	conn, err := attach.Dial(socket)
 	if err != nil {
 		network.Close()
 		return nil, notHandedIn(err)
 	}
-	handed, err := network.Attach(door, name)
+	handed, err := network.Attach(conn, name)
 	if err != nil {
 		return nil, notHandedIn(err)
 	}

@@ -2,7 +2,6 @@ package start
 
 import (
 	"bytes"
-	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +17,6 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
-
-// starters holds the policy that init writes.
-//
-//go:embed starter/agent.yaml
-var starters embed.FS
 
 func newInit() *cobra.Command {
 	var o initOptions
@@ -57,10 +51,7 @@ type initOptions struct {
 }
 
 func (o *initOptions) run(stdout, stderr io.Writer) error {
-	text, err := starters.ReadFile("starter/agent.yaml")
-	if err != nil {
-		return err
-	}
+	text := config.Starter()
 	if o.print {
 		return o.show(stdout, text)
 	}

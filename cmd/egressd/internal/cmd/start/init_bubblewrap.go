@@ -61,7 +61,7 @@ func bubblewrapFor(configFile, name, path string) (set integrations.Set, err err
 	if path, err = filepath.Abs(path); err != nil {
 		return set, err
 	}
-	socket, missing := doorOf(c, name)
+	socket, missing := attachSocket(c, name)
 	set = bubblewrap.Files(path, name, shell.Word(program), shell.Word(socket))
 	if missing != "" {
 		set.Notes = append([]string{"in " + c.Path + ", under sandboxes: " + missing}, set.Notes...)

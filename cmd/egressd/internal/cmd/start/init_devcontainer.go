@@ -118,8 +118,8 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	if !sandbox.PlainName(o.sandbox) {
 		return d, "", hint.Misused(fmt.Errorf("--name %s: a name has up to 64 letters, digits, dots, dashes and underscores", printable.Text(o.sandbox)), o.command()+" --name web")
 	}
-	socket, missing := doorOf(c, o.sandbox)
-	d.Door, d.Socket = filepath.Dir(socket), filepath.Base(socket)
+	socket, missing := attachSocket(c, o.sandbox)
+	d.SocketFolder, d.Socket = filepath.Dir(socket), filepath.Base(socket)
 	if d.Program, err = os.Executable(); err != nil {
 		return d, "", hint.Failed(err, o.command()+" --copy")
 	}
@@ -136,9 +136,9 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	return d, missing, err
 }
 
-// doorOf returns the enter socket of a sandbox in the policy. If the policy has none, it returns a path for the
+// attachSocket returns the enter socket of a sandbox in the policy. If the policy has none, it returns a path for the
 // socket, and in missing the YAML to add to the policy.
-func doorOf(c *config.Config, name string) (socket, missing string) {
+func attachSocket(c *config.Config, name string) (socket, missing string) {
 	for _, s := range c.File.Sandboxes {
 		if s.Name == name && s.Enter != "" {
 			return filepath.Clean(strings.TrimPrefix(s.Enter, file.UnixListener)), ""

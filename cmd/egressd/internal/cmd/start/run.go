@@ -1,8 +1,11 @@
+//go:build linux
+
 package start
 
 import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/run"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
@@ -23,6 +26,13 @@ connection by your policy, and refuses all UDP except DNS. The run has its own
 log: egressd log --run last. If an egressd serve of yours listens at listen.enter
 of the same policy file, that daemon decides and records, unless you add --alone.
 
+Without a policy file, --allow HOST and --preset NAME start a run by the policy that
+egressd init would write, with these rules added. Proxy variables are not passed on,
+since the program needs no proxy.
+
+Denied HTTPS is answered with the reason: the program trusts an authority made for the
+run. Only denials are answered with it; --no-ca leaves it out.
+
 The program keeps your terminal, files and job control. It sees your files, but
 egressd's policy, log and keys are hidden or read-only, and so are sockets and
 devices that lead out, such as Docker's, D-Bus or an ssh agent; --host-socket
@@ -36,6 +46,7 @@ Exit codes: those of the program; 128+N signal N ended the program; 125 no
 sandbox could be made; 126 the program cannot be executed; 127 there is no such
 program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 		Example: `  egressd run -- npm test
+  egressd run --allow docs.example.com --preset npm -- npm test
   egressd run --fail-on-deny -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
   egressd run --learn -- npm ci && egressd suggest --run last
@@ -56,6 +67,8 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	cli.ConfigFlag(cmd, &o.Config)
 	cmd.Flags().StringVar(&policy, "policy", "", "the same as --config")
+	cmd.Flags().StringSliceVar(&o.Allow, "allow", nil, "allow `HOST` for this run, as egressd allow takes it; without a policy file, the starter policy applies too")
+	cmd.Flags().StringSliceVar(&o.Presets, "preset", nil, "add the rules of the preset `NAME` for this run, such as npm")
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the sandbox in rules and in the log (default: the name of the working directory)")
 	cmd.Flags().StringArrayVarP(&o.Publish, "publish", "p", nil, "publish `[HOSTPORT:]PORT` of the sandbox on the host's 127.0.0.1")
 	cmd.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the program reach this `PORT` of the host's 127.0.0.1")
@@ -63,6 +76,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().BoolVar(&o.Learn, "learn", false, "allow public hosts that no rule mentions, and record them for egressd suggest")
 	cmd.Flags().BoolVar(&o.Apart, "fs", false, "make the file system read-only, except the working directory")
 	cmd.Flags().BoolVar(&o.Nested, "nested", false, "allow nested sandboxes such as bubblewrap; the program can then replace the policy of later runs")
+	cmd.Flags().BoolVar(&o.NoCA, "no-ca", false, "add no authority to the CA bundle; denied HTTPS then ends with a TLS alert")
 	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "print errors only")
 	cmd.Flags().BoolVar(&o.Alone, "alone", false, "ignore a running egressd serve; use a policy and a log for this run alone")
 	cmd.Flags().BoolVar(&o.Redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")
@@ -70,6 +84,8 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().StringArrayVar(&o.HostSockets, "host-socket", nil, "keep the socket or device at `PATH` reachable, such as Docker's; it may lead out of the sandbox")
 	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
+	_ = cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(file.Presets(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("name", cli.CompleteSandboxes(&o.Config))
 	return cmd
 }
