@@ -16,7 +16,7 @@ import (
 
 // dockerPolicy is one for the host of an engine.
 const dockerPolicy = `version: 1
-listen: {proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"]}
+listen: {open_to_network: true, proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"]}
 allow: ["*.allowed.test"]
 sandboxes:
   - {name: web, enter: "unix:${XDG_RUNTIME_DIR}/web/enter.sock"}

@@ -77,7 +77,7 @@ func TestAHostIsGrantedForAWhile(t *testing.T) {
 	if r := d.CloseRecord(t, tunnel.LocalAddr().String()); r.Outcome != "cut" || r.Decision == nil || r.Decision.Class != "default-deny" {
 		t.Errorf("its end is recorded as %q, %+v", r.Outcome, r.Decision)
 	}
-	for _, text := range []string{"grant " + ids[0] + " for 1h, until ", "revoke grant " + ids[0] + ": allow allowed.test to sandbox default, asked by uid 0"} {
+	for _, text := range []string{"grant " + ids[0] + " for 1h, until ", "revoke grant " + ids[0] + ": allow allowed.test:443 to sandbox default, asked by uid 0"} {
 		if !d.HasSaid(t, text) {
 			t.Errorf("the log does not say %q", text)
 		}

@@ -15,7 +15,7 @@ import (
 
 // sharedPolicy is one under which run uses the daemon.
 const sharedPolicy = `version: 1
-listen: {proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"], enter: ["unix:${XDG_RUNTIME_DIR}/run/enter.sock"]}
+listen: {open_to_network: true, proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"], enter: ["unix:${XDG_RUNTIME_DIR}/run/enter.sock"]}
 allow: ["*.allowed.test"]
 `
 

@@ -18,7 +18,7 @@ import (
 // enterPolicy takes networks in at a socket for all, and at one for each of two
 // sandboxes.
 const enterPolicy = `version: 1
-listen: {proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"], enter: ["unix:${XDG_RUNTIME_DIR}/run/enter.sock"]}
+listen: {open_to_network: true, proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"], enter: ["unix:${XDG_RUNTIME_DIR}/run/enter.sock"]}
 allow: ["*.allowed.test", "db.allowed.test:5432"]
 sandboxes:
   - {name: web, enter: "unix:${XDG_RUNTIME_DIR}/web/enter.sock"}

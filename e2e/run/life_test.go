@@ -292,13 +292,15 @@ func TestTheTerminalComesBack(t *testing.T) {
 // mount another.
 func TestRunWhereProcIsPartlyHidden(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	inside := jailed(t.Context(), d, "user", []string{"-q"}, "sh", "-c", "echo $PPID; exit 3")
+	inside := jailed(t.Context(), d, "user", nil, "sh", "-c", "echo $PPID; exit 3")
 	cmd := exec.Command("unshare", append([]string{"--user", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs none /proc/sys && "$@"`, "sh"}, inside.Args...)...)
-	cmd.Dir, cmd.Env, cmd.Stderr = inside.Dir, inside.Env, os.Stderr
-	var out strings.Builder
-	cmd.Stdout = &out
+	var out, talk strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = inside.Dir, inside.Env, &out, &talk
 	_ = d.World.Gateway.Run(cmd)
 	if code := cmd.ProcessState.ExitCode(); code != 3 || out.String() == "0\n" {
-		t.Errorf("exit %d, the program's parent is %q", code, out.String())
+		t.Errorf("exit %d, the program's parent is %q: %s", code, out.String(), talk.String())
+	}
+	if !strings.Contains(talk.String(), "egressd doctor") {
+		t.Errorf("run says nothing of it: %s", talk.String())
 	}
 }

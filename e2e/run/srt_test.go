@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/record"
 )
 
@@ -46,11 +47,11 @@ var srtRows = []srtRow{
 }
 
 // TestSRTThroughServe has srt send programs to egressd's one port by its settings
-// httpProxyPort and socksProxyPort, as the manual has them.
+// httpProxyPort and socksProxyPort, as docs/how-to/srt.md has them.
 func TestSRTThroughServe(t *testing.T) {
 	d := world.Start(t, "version: 1\nallow: [\"*.allowed.test\", \"*.allowed.test:22\"]\nlisten: {proxy: [\"127.0.0.1:3128\", \"[::1]:3128\"]}\n")
 	settings := filepath.Join(d.Dir, "srt.json")
-	if err := os.WriteFile(settings, []byte(world.ManualRules(t, "json", "### srt in it, and beside it")), 0o600); err != nil {
+	if err := os.WriteFile(settings, []byte(testfiles.Block(t, "how-to/srt.md", "json", "# Use it with srt")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ca := d.World.Origin.Ca.File(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/record"
 	"github.com/miekg/dns"
 )
@@ -109,7 +110,7 @@ func TestTheListenerIsNoWayOut(t *testing.T) {
 		{"NAT, at one address", fmt.Sprintf(`["%s:3129", "[%s]:3129"]`, lab.GatewayIPv4, lab.GatewayIPv6)},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			d := world.Start(t, "version: 1\nunsafe_allow: [\"10.99.0.2:*\"]\ndefault: allow\n"+fmt.Sprintf("listen: {proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], transparent: %[4]s}\n", lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, row.listen))
+			d := world.Start(t, "version: 1\nunsafe_allow: [\"10.99.0.2:*\"]\ndefault: allow\n"+fmt.Sprintf("listen: {open_to_network: true, proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], transparent: %[4]s}\n", lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, row.listen))
 			if row.says == "NAT" { // conntrack has to be in use for there to be an answer at all
 				w.LoadRules(t, w.Gateway, "table inet egressd { chain c { type nat hook prerouting priority dstnat; tcp dport 9 redirect to :3129; }; }\n")
 			}
@@ -342,7 +343,7 @@ func TestOneNetworkForAll(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: own, Gid: own, NoSetGroups: true}}
 	d.Run(t, cmd)
 	t.Cleanup(func() { d.Stop(t) })
-	w.LoadRules(t, w.Gateway, world.ManualRules(t, "nft", "**In a network that egressd shares**"))
+	w.LoadRules(t, w.Gateway, testfiles.Block(t, "how-to/gateway.md", "nft", "**In a network that egressd shares**"))
 	program := func(script string) string {
 		t.Helper()
 		cmd := exec.Command("sh", "-c", script)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/record"
 )
 
@@ -105,7 +106,7 @@ func TestDoctorLooksAtTheRules(t *testing.T) {
 	if got := d.Findings(t, 0, "listen.transparent"); !about(got, ipv4, true) {
 		t.Errorf("without rules: %q", got)
 	}
-	w.LoadRules(t, w.Gateway, world.ManualRules(t, "nft", "**With NAT**"))
+	w.LoadRules(t, w.Gateway, testfiles.Block(t, "how-to/gateway.md", "nft", "**With NAT**"))
 	if got := d.Findings(t, 0, "listen.transparent"); len(got) != 2 || len(d.Findings(t, 0, "forwarding")) > 0 || !about(got, ipv4, false) || !about(got, ipv6, false) {
 		t.Errorf("with rules: %q", got)
 	}

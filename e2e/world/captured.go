@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -94,7 +95,10 @@ func (v *Vector) Elsewhere() string {
 
 const capturePort = 3129
 
-// captureEntries are listen.transparent of the manual for a way in.
+// gatewayPage has the rules and routes of a gateway.
+const gatewayPage = "how-to/gateway.md"
+
+// captureEntries are listen.transparent of the documentation for a way in.
 func captureEntries(way string) string {
 	if way == WayTProxy {
 		return fmt.Sprintf(`["tproxy:127.0.0.1:%[1]d", "tproxy:[::1]:%[1]d"]`, capturePort)
@@ -104,33 +108,17 @@ func captureEntries(way string) string {
 
 // WithCapture is a policy with all listeners, those for captured connections too.
 func WithCapture(text, way string) string {
-	return text + fmt.Sprintf("listen: {proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], dns: [\"%[1]s:%[4]d\", \"[%[3]s]:%[4]d\"], transparent: %[5]s}\n",
+	return text + fmt.Sprintf("listen: {open_to_network: true, proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], dns: [\"%[1]s:%[4]d\", \"[%[3]s]:%[4]d\"], transparent: %[5]s}\n",
 		lab.GatewayIPv4, ProxyPort, lab.GatewayIPv6, NamesPort, captureEntries(way))
 }
 
-// ManualRules returns the code block of the manual that follows a text.
-func ManualRules(t *testing.T, kind, after string) string {
-	t.Helper()
-	text, err := os.ReadFile(Source("docs", "manual.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), after)
-	_, rest, open := strings.Cut(rest, "```"+kind+"\n")
-	block, _, closed := strings.Cut(rest, "```")
-	if !found || !open || !closed {
-		t.Fatalf("the manual has no block %s after %q", kind, after)
-	}
-	return block
-}
-
 // Capture has the gateway capture what the sandbox sends, by the rules of the
-// manual, until the end of the test.
+// documentation, until the end of the test.
 func (w *World) Capture(t *testing.T, way string) {
 	t.Helper()
-	rules := ManualRules(t, "nft", "**With NAT**")
+	rules := testfiles.Block(t, gatewayPage, "nft", "**With NAT**")
 	if way == WayTProxy {
-		rules = ManualRules(t, "nft", "**With tproxy**")
+		rules = testfiles.Block(t, gatewayPage, "nft", "**With tproxy**")
 		w.route(t)
 	}
 	w.LoadRules(t, w.Gateway, rules)
@@ -163,13 +151,13 @@ func (w *World) reachOut(t *testing.T) {
 	})
 }
 
-// route adds the routes that tproxy needs, as the manual has them.
+// route adds the routes that tproxy needs, as that page has them.
 func (w *World) route(t *testing.T) {
 	t.Helper()
-	for line := range strings.Lines(ManualRules(t, "sh", "**With tproxy**")) {
+	for line := range strings.Lines(testfiles.Block(t, gatewayPage, "sh", "**With tproxy**")) {
 		line, isIP := strings.CutPrefix(strings.TrimSpace(line), "ip ")
 		if !isIP {
-			t.Fatalf("the manual says %q", line)
+			t.Fatalf("docs/how-to/gateway.md says %q", line)
 		}
 		if err := w.Gateway.IP(line); err != nil {
 			t.Fatal(err)

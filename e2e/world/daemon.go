@@ -88,7 +88,7 @@ upstream: {dns: ["%s"]}
 // ListenConfig are those of a configuration whose policy names none. One that names
 // its own has two or more of them.
 const ListenConfig = `
-listen: {proxy: ["%s:%d", "[%s]:%d"]}
+listen: {open_to_network: true, proxy: ["%s:%d", "[%s]:%d"]}
 `
 
 // deadlines are those of a configuration whose policy names no limits. A head and a

@@ -23,7 +23,7 @@ const NamesPort = 53
 
 // WithNames is a policy with all listeners, that for names too.
 func WithNames(text string) string {
-	return text + fmt.Sprintf("listen: {proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], dns: [\"%[1]s:%[4]d\", \"[%[3]s]:%[4]d\"]}\n",
+	return text + fmt.Sprintf("listen: {open_to_network: true, proxy: [\"%[1]s:%[2]d\", \"[%[3]s]:%[2]d\"], dns: [\"%[1]s:%[4]d\", \"[%[3]s]:%[4]d\"]}\n",
 		lab.GatewayIPv4, ProxyPort, lab.GatewayIPv6, NamesPort)
 }
 

@@ -13,7 +13,7 @@ import (
 
 // WithAdmin is a policy with an operator's listener.
 func WithAdmin(at, more string) string {
-	return fmt.Sprintf("version: 1\nlisten: {proxy: [\"%s:%d\", \"[%s]:%d\"], admin: %q}\n%s", lab.GatewayIPv4, ProxyPort, lab.GatewayIPv6, ProxyPort, at, more)
+	return fmt.Sprintf("version: 1\nlisten: {open_to_network: true, proxy: [\"%s:%d\", \"[%s]:%d\"], admin: %q}\n%s", lab.GatewayIPv4, ProxyPort, lab.GatewayIPv6, ProxyPort, at, more)
 }
 
 const OperatorSocket = "unix:${XDG_RUNTIME_DIR}/operator/admin.sock"

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// put writes a file of the policy, whole, as editors do.
+// PutFile writes a file of the policy, whole, as editors do.
 func (d *Daemon) PutFile(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join(d.Dir, name)
@@ -25,7 +25,7 @@ func (d *Daemon) PutFile(t *testing.T, name, text string) {
 	}
 }
 
-// StartRego is start for a policy with one module.
+// StartRego starts egressd with a policy and one module in Rego.
 func StartRego(t *testing.T, policy, module string) *Daemon {
 	t.Helper()
 	d := NewDaemon(t, policy)

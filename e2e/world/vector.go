@@ -32,7 +32,7 @@ type Vector struct {
 	// To are destinations, as the sandbox writes them. Each destination is a case
 	// of its own and goes through every way in that can express it, or through Ways.
 	To   []string `json:"to"`
-	Ways []string `json:"doors"`
+	Ways []string `json:"ways"`
 
 	// Once the tunnel is open, First or the bytes of the file Hello are sent,
 	// cut at the offsets in Cuts, or after each Every bytes, with a pause, or

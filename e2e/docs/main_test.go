@@ -1,0 +1,9 @@
+package docs
+
+import (
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+func TestMain(m *testing.M) { world.Main(m, world.Suite{}) }

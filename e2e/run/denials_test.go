@@ -1,0 +1,47 @@
+package run
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/policy"
+)
+
+// TestRunAnswersDeniedTLS has programs be told why their TLS was denied by a policy that inspects nothing, unless
+// somebody switched that off.
+func TestRunAnswersDeniedTLS(t *testing.T) {
+	const ask = `curl -sS -m9 -w ' %{http_code} %header{x-egressd-id}\n' https://evil.test/ 2>&1`
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\ntls: {never: [never.test]}\n")
+	r := runAs(t, d, "user", ask)
+	if !strings.Contains(r.out, `"class":"default-deny"`) || !strings.Contains(r.out, " 403 C") || r.denied("evil.test", policy.DefaultDeny) != 1 {
+		t.Errorf("%q %q %+v", r.out, r.talk, r.records)
+	}
+	r = runAs(t, d, "user", ask, "--no-ca")
+	if !strings.Contains(r.out, "alert access denied") || r.denied("evil.test", policy.DefaultDeny) != 1 {
+		t.Errorf("--no-ca: %q", r.out)
+	}
+	if r = runAs(t, d, "user", `curl -sS -m9 https://never.test/ 2>&1`); !strings.Contains(r.out, "alert access denied") {
+		t.Errorf("a name of tls.never: %q", r.out)
+	}
+	r = runAs(t, d, "user", `for i in 1 2; do curl -sS -m9 --cacert lab.pem https://evil.test/ >said 2>&1; echo $?; done; cat said`)
+	if !strings.HasPrefix(r.out, "60\n35\n") || !strings.Contains(r.out, "alert access denied") {
+		t.Errorf("a client that does not trust the authority: %q", r.out)
+	}
+	if r = runAs(t, d, "user", `echo "$SSL_CERT_FILE,$GIT_SSL_CAINFO"; cat "$GIT_SSL_CAINFO" | grep -c "egressd"`); strings.Contains(r.out, ",,") || strings.HasSuffix(r.out, "\n0\n") {
+		t.Errorf("the variables: %q", r.out)
+	}
+	t.Setenv("SSL_CERT_FILE", "/own/roots.pem")
+	if r = runAs(t, d, "user", `echo "$SSL_CERT_FILE"`); r.out != "/own/roots.pem\n" {
+		t.Errorf("a variable that was set: %q", r.out)
+	}
+}
+
+// TestRunInspectsNothingForDenials has an allowed tunnel keep the certificate of its server.
+func TestRunInspectsNothingForDenials(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\n")
+	r := runAs(t, d, "user", `curl -sS -m9 --cacert lab.pem https://b.allowed.test/; curl -sS -m9 https://b.allowed.test/ >said 2>&1; echo $?`)
+	if !strings.Contains(r.out, "origin") || !strings.HasSuffix(r.out, "60\n") {
+		t.Errorf("%q %q", r.out, r.talk)
+	}
+}
