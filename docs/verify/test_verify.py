@@ -10,7 +10,7 @@ sys.dont_write_bytecode = True
 
 import verify
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "audit-format.md")
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reference", "audit-format.md")
 
 # RFC 8032 §7.1: public key, message, signature.
 VECTORS = [
@@ -49,7 +49,7 @@ class Ed25519(unittest.TestCase):
 
 
 class Page(unittest.TestCase):
-    """The log that docs/audit-format.md shows."""
+    """The log that docs/reference/audit-format.md shows."""
 
     def setUp(self):
         with open(PAGE, encoding="utf-8") as file:

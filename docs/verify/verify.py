@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A second verifier of egressd's audit log, written from docs/audit-format.md.
+"""A second verifier of egressd's audit log, written from docs/reference/audit-format.md.
 
     verify.py DIR --key KEY [--checkpoint FILE]… [--witness KEY]… [--within SECONDS] [--index DIR] [--json]
     verify.py --proof FILE --key KEY [--json]
