@@ -6,7 +6,7 @@ PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build image packages run test setup check race opa fuzz bench lint e2e conformance man clean
+.PHONY: help build image packages release run test setup check race opa fuzz bench lint e2e conformance man docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ image: build ## write build/egressd-image.tar, a container image for docker load
 packages: build ## write the deb and the rpm to build/packages, and look into them (needs dpkg and rpm)
 	scripts/packages.sh --check
 
+release: ## write everything of a release to dist/, with the version of the git tag
+	scripts/release.sh
+
 run: build ## build, write the starter policy to build/run, and serve it on 127.0.0.1:3128
 	@mkdir -p build/run
 	@test -f $(CONFIG) || $(BIN) init --print >$(CONFIG)
@@ -34,11 +37,12 @@ test: ## install what is missing and run everything that CI runs
 setup: ## install what the tests need (Debian or Ubuntu, as root)
 	scripts/setup.sh
 
-check: ## format, vet, staticcheck and actionlint: seconds, not minutes
+check: ## format, vet, staticcheck, actionlint and the build for macOS
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
+	scripts/darwin.sh
 	go tool -modfile=tools/go.mod staticcheck ./...
-	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml
+	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml .github/workflows/*.yml
 
 race: ## unit and script tests with the race detector
 	GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)
@@ -64,8 +68,12 @@ lint: ## the linters that CI does not need
 	go tool -modfile=tools/go.mod staticcheck -checks all,-ST1000 ./...
 	go tool -modfile=tools/go.mod gofumpt -l .
 
-man: build ## write the manual pages to docs/man
-	$(BIN) man docs/man
+man: build ## write the manual pages to docs/man, and the command-line reference to docs/reference/cli
+	$(BIN) man --pages docs/reference/cli docs/man
+
+docs: ## write the documentation as a site with search to build/site (needs mkdocs and python3-pymdownx)
+	mkdocs build --quiet --strict
+	@rm -rf build/site/man build/site/verify
 
 clean: ## remove build/
 	rm -rf build

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export VERSION=${VERSION:-0.0.0~git$(git log -1 --format=%cd.%h --date=format:%Y%m%d)}
+export BINARY=${BINARY:-build/egressd}
 export ARCH=${ARCH:-$(go env GOARCH)} SOURCE_DATE_EPOCH=
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) # so that the same commit gives the same bytes
 out=build/packages

@@ -66,10 +66,11 @@ lint() {
 		exit 1
 	fi
 	go vet ./...
+	go test -count=1 -vet=off -tags noepoll ./internal/relay
 	(cd bench/peers && go vet ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
-	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml
+	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml .github/workflows/*.yml
 }
 export -f lint
 beside lint 10 bash -euo pipefail -c lint
@@ -80,7 +81,7 @@ cat "$logs/setup"
 
 step "conformance and end-to-end tests"
 export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
-lanes=([first]="run" [second]="waysin inspect load" [third]="containers policy log operator")
+lanes=([first]="run" [second]="waysin inspect load" [third]="containers policy log operator docs")
 missing=$(comm -3 <(printf '%s\n' ${lanes[*]} | sort) <(basename -s .test "$logs"/e2e/*.test | sort))
 if [ -n "$missing" ]; then
 	echo "not once in a lane, or without tests: $missing" >&2

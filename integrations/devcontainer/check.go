@@ -52,7 +52,7 @@ func (c *checker) composed(said map[string]any) error {
 		return nil
 	}
 	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count",
-		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.Door, doorInside))
+		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.SocketFolder, folderInside))
 }
 
 func (c *checker) features(said map[string]any) error {
@@ -220,7 +220,7 @@ func (c *checker) source(setting, source string) error {
 	}
 	source = filepath.Clean(source)
 	home, _ := c.variable("HOME")
-	if source == c.Door {
+	if source == c.SocketFolder {
 		return nil
 	}
 	if place := c.replaceable(setting, source); place != "" {
@@ -301,7 +301,7 @@ func (c *checker) kept(map[string]any) error {
 			return c.breaks(w.setting, w.path+" has "+c.Program+" in it, which somebody in the container could change", "install egressd in a folder that the container does not write")
 		case !w.workspace && (in(c.at) || in(feature)):
 			return c.breaks(w.setting, w.path+" has "+c.at+" in it, or what belongs to it, which somebody in the container could change", "leave it out, or mount it read-only")
-		case hostfiles.ThroughFolder(c.Door, w.path) || hostfiles.InFolder(w.path, feature):
+		case hostfiles.ThroughFolder(c.SocketFolder, w.path) || hostfiles.InFolder(w.path, feature):
 			return c.breaks(w.setting, w.path+" is where egressd's own files are, which somebody in the container could change", "leave it out, or mount it read-only")
 		}
 	}

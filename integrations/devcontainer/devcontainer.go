@@ -15,12 +15,12 @@ import (
 
 // Options say how a dev container hands its network to egressd.
 type Options struct {
-	Folder    string                  // of the workspace; a full path
-	Door      string                  // folder of the socket at which its network is handed in
-	Socket    string                  // name of the socket
-	Program   string                  // egressd on this machine, which is mounted; empty where the Feature has it
-	Captured  bool                    // the container captures what is sent; else programs are told by Variables
-	Variables []integrations.Variable // of every process of the container
+	Folder       string                  // of the workspace; a full path
+	SocketFolder string                  // folder of the socket at which its network is handed in
+	Socket       string                  // name of the socket
+	Program      string                  // egressd on this machine, which is mounted; empty where the Feature has it
+	Captured     bool                    // the container captures what is sent; else programs are told by Variables
+	Variables    []integrations.Variable // of every process of the container
 
 	Environ []string // of who starts the container, for ${localEnv:NAME}
 }
@@ -38,7 +38,7 @@ func (e *BoundaryError) Error() string {
 const (
 	featureFolder = "egressd"
 	variablesFile = "container.env"
-	doorInside    = "/run/egressd"
+	folderInside  = "/run/egressd"
 	programInside = "/usr/local/bin/egressd"
 	TrustBundle   = "/usr/local/share/egressd/ca.pem" // where the Feature has what programs are to trust
 )
@@ -99,10 +99,10 @@ func (d *Options) arguments() []string {
 	return []string{"--network=none", capability, "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/" + featureFolder + "/" + variablesFile}
 }
 
-// mounts are the door, egressd, and the settings themselves, which nobody in the
+// mounts are the folder of the socket, egressd, and the settings themselves, which nobody in the
 // container is to change: who builds it anew would build what was asked for inside.
 func (d *Options) mounts() []string {
-	all := []string{"source=" + d.Door + ",target=" + doorInside + ",type=bind,readonly"}
+	all := []string{"source=" + d.SocketFolder + ",target=" + folderInside + ",type=bind,readonly"}
 	if d.Program != "" {
 		all = append(all, "source="+d.Program+",target="+programInside+",type=bind,readonly")
 	}
@@ -140,7 +140,7 @@ func (d *Options) add(at string, doc *jsonc.File) error {
 	}
 	settings := []integrations.Variable{{Name: "mode", Value: d.mode()}}
 	if d.Socket != "enter.sock" {
-		settings = append(settings, integrations.Variable{Name: "socket", Value: path.Join(doorInside, d.Socket)})
+		settings = append(settings, integrations.Variable{Name: "socket", Value: path.Join(folderInside, d.Socket)})
 	}
 	for _, s := range settings {
 		if err := d.set(at, doc, []string{"features", "./" + featureFolder, s.Name}, s.Value); err != nil {

@@ -19,7 +19,7 @@ func workspace(t *testing.T, text string) Options {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, ".devcontainer", "devcontainer.json"), text)
 	return Options{
-		Folder: dir, Door: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
+		Folder: dir, SocketFolder: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
 		Variables: []integrations.Variable{{Name: "http_proxy", Value: "http://127.0.0.1:3128"}, {Name: "no_proxy", Value: ""}},
 		Environ:   []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
 	}
@@ -279,7 +279,7 @@ func TestDevContainerLeavesWhatItCannotChange(t *testing.T) {
 }
 
 func TestDevContainerNeedsAPlaceThatNobodyInsideWrites(t *testing.T) {
-	d := Options{Folder: t.TempDir(), Door: "/run/egressd/web", Socket: "enter.sock"}
+	d := Options{Folder: t.TempDir(), SocketFolder: "/run/egressd/web", Socket: "enter.sock"}
 	var shape *integrations.ShapeError
 	if _, err := Merge(d); !errors.As(err, &shape) {
 		t.Errorf("without a dev container: %v", err)

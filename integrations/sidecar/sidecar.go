@@ -135,7 +135,7 @@ listen:
 		names = append(names, fmt.Sprintf("%s:%d", h.Self(), namesPort))
 	}
 	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n", Inline(proxies), Inline(names))
-	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/manual.md\nallow:", Inline(s.Presets))
+	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/reference/policy-file.md\nallow:", Inline(s.Presets))
 	b.WriteString(lines("  - ", quoted(s.Allow)) + "sandboxes:\n")
 	b.WriteString("  # allow: all that this one may reach, out of what stands above; without it, all of that.\n")
 	for _, h := range s.Held {
