@@ -48,7 +48,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s (%s): %s", r.Decision.Class, r.ID, r.Decision.Reason)
 }
 
-var tooManyFlows = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open"}
+var tooManyFlows = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many connections open (limits.flows_per_sandbox)"}
 
 // stopping is for what comes after Shut.
 var stopping = policy.Decision{

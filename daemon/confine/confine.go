@@ -55,14 +55,11 @@ func OpenFiles() uint64 {
 	return limit.Cur
 }
 
-// connectionsFew is how many are worth a word, where there could be more.
-const connectionsFew = 4096
-
 // WarnFiles speaks up where fewer connections than the configuration says can be had.
 func WarnFiles(talk io.Writer, most int) {
 	files := OpenFiles()
-	if fit := proxy.ConnectionsWithin(most, files); fit < min(most, connectionsFew) {
-		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections; limits.connections says %d\n", files, fit, most)
+	if fit := proxy.ConnectionsWithin(most, files); fit < most {
+		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections, %d of one sandbox; limits.connections says %d\n", files, fit, fit/2, most)
 		fmt.Fprintln(talk, "egressd: hint: raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
 	}
 }
