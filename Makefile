@@ -6,7 +6,7 @@ PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help build image packages release run test setup check race opa fuzz bench lint e2e conformance man docs clean
+.PHONY: help build image packages release releasecheck run test setup check race opa fuzz bench lint e2e conformance man docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ packages: build ## write the deb and the rpm to build/packages, and look into th
 
 release: ## write everything of a release to dist/, with the version of the git tag
 	scripts/release.sh
+
+releasecheck: ## install and use everything in dist/ (Debian or Ubuntu, as root)
+	scripts/release-check.sh
 
 run: build ## build, write the starter policy to build/run, and serve it on 127.0.0.1:3128
 	@mkdir -p build/run

@@ -4,13 +4,15 @@
 #
 #   make image && sudo scripts/newcomer.sh
 #
+# PROGRAM, IMAGE and NAME are those of a release, if set.
 # Docker's engine runs in namespaces of this script's own, and so does the world.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+export PROGRAM=${PROGRAM:-build/egressd} IMAGE=${IMAGE:-build/egressd-image.tar} NAME=${NAME:-egressd:latest}
 if [ -z "${NEWCOMER:-}" ]; then
 	[ "$(id -u)" -eq 0 ] || { echo "newcomer: hint: sudo scripts/newcomer.sh" >&2; exit 1; }
-	[ -s build/egressd-image.tar ] || { echo "newcomer: hint: make image" >&2; exit 1; }
+	[ -s "$IMAGE" ] || { echo "newcomer: hint: make image" >&2; exit 1; }
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	NEWCOMER=$work unshare --mount --net --pid --fork --cgroup --kill-child "$0"
@@ -87,8 +89,10 @@ type_() {
 
 prepare
 began=$(date +%s%N)
-type_ 0 'docker load -i build/egressd-image.tar' 'Loaded image: egressd:latest'
-type_ 0 'build/egressd init docker --allow example.com' 'wrote '
+type_ 0 "docker load -i $IMAGE" "Loaded image: $NAME"
+image=" --image $NAME"
+[ "$NAME" != egressd:latest ] || image=
+type_ 0 "$PROGRAM init docker$image --allow example.com" 'wrote '
 type_ 0 '~/.config/egressd/docker/local/up.sh' 'egressd listens'
 type_ 0 '~/.config/egressd/docker/local/run-agent.sh --rm alpine wget -qO- http://example.com/' 'hello'
 type_ 1 '~/.config/egressd/docker/local/run-agent.sh --rm alpine wget -qO- http://evil.test/' '403 Blocked by egressd'
