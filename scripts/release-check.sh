@@ -3,7 +3,7 @@
 #
 #   sudo scripts/release-check.sh [FILE-OF-A-ROOT.tar]      default: debootstrap makes a root of Debian
 #
-# It needs Debian or Ubuntu with debootstrap, rpm, bubblewrap, qemu-user-static, binutils, jq, docker.io, busybox-static.
+# It needs Debian or Ubuntu with debootstrap, rpm, bubblewrap, qemu-user-static, binutils, jq, docker.io, busybox-static, man-db.
 # Programs run in roots without a network and without Go, as an ordinary user.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -48,9 +48,9 @@ inside() { # the root, a command
 }
 
 # used has an egressd that is installed in a root print its version, and deny a program's request.
-used() { # the root, the path of egressd
+used() { # the root, the path of egressd, the program
 	prints_version "linux/$arch" inside "$1" "$2" --version
-	says 'denied: evil.test:80' inside "$1" "$2" run --preset npm -- sh -c 'wget -T 5 -qO- http://evil.test/ || bash -c "exec 3<>/dev/tcp/evil.test/80"'
+	says 'denied: evil.test' inside "$1" "$2" run --preset npm -- "${@:3}"
 }
 
 check_sums() {
@@ -72,17 +72,17 @@ check_programs() {
 	done
 	mkdir -p "$work/bare/bin" "$work/bare"/{proc,dev,tmp,home,etc}
 	cp "$(command -v busybox)" "$work/bare/bin/busybox"
-	ln -s busybox "$work/bare/bin/sh"
-	ln -s busybox "$work/bare/bin/wget"
+	ln -s busybox "$work/bare/bin/nslookup"
+	echo 'nameserver 192.0.2.53' >"$work/bare/etc/resolv.conf" # no request gets as far as that
 	cp "dist/egressd_${version}_linux_$arch" "$work/bare/bin/egressd"
-	used "$work/bare" /bin/egressd
+	used "$work/bare" /bin/egressd nslookup evil.test
 	ok "programs: linux static and stripped, run on both machines; egressd run denies in a root with busybox alone"
 }
 
 check_deb() {
 	cp "dist/egressd_${version//-/\~}_$arch.deb" "$work/debian/tmp/egressd.deb"
 	chroot "$work/debian" dpkg --install /tmp/egressd.deb >/dev/null
-	used "$work/debian" /usr/bin/egressd
+	used "$work/debian" /usr/bin/egressd bash -c 'exec 3<>/dev/tcp/evil.test/80'
 	says 'allow' inside "$work/debian" egressd check --config /etc/egressd/egressd.yaml https://pypi.org/
 	says '_egressd' inside "$work/debian" bash -c '. /usr/share/bash-completion/completions/egressd; complete -p egressd'
 	[ -s "$work/debian/usr/share/man/man1/egressd-run.1.gz" ] || fail "no manual page in the deb"
@@ -97,7 +97,7 @@ check_rpm() {
 	rpm --root "$work/debian" --initdb
 	rpm --root "$work/debian" --install --nodeps --ignoreos dist/egressd-"${version//-/\~}"-*."$machine".rpm
 	says "egressd-${version//-/\~}" rpm --root "$work/debian" --query egressd
-	used "$work/debian" /usr/bin/egressd
+	used "$work/debian" /usr/bin/egressd bash -c 'exec 3<>/dev/tcp/evil.test/80'
 	[ -s "$work/debian/usr/share/zsh/site-functions/_egressd" ] || fail "no completion for zsh in the rpm"
 	rpm --root "$work/debian" --erase egressd
 	[ ! -e "$work/debian/usr/bin/egressd" ] || fail "the rpm leaves its program"
@@ -169,6 +169,7 @@ check_pages
 check_action
 mkdir "$work/debian"
 if [ $# -gt 0 ]; then tar -C "$work/debian" -xf "$1"; else debootstrap --variant=minbase stable "$work/debian" >/dev/null; fi
+cp "$work/bare/etc/resolv.conf" "$work/debian/etc/resolv.conf"
 check_deb
 check_rpm
 check_feature
