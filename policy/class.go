@@ -301,8 +301,7 @@ var registryNames = map[string]AddressClass{
 
 // metadataList says where clouds answer with instance data and credentials, one place a row:
 // an address or a name, the cloud, the service, sources that say so, and the day on which the
-// first source was last seen to say so. A row without that day is from an earlier list, and its
-// source was not seen again.
+// first source was last seen to say so.
 //
 //go:embed cloud/metadata.csv
 var metadataList string

@@ -33,7 +33,7 @@ func TestEveryRowOfTheMetadataServices(t *testing.T) {
 			t.Errorf("%s is %q, or stands twice", place, class)
 		}
 		seen[place] = true
-		if _, err := time.Parse(time.DateOnly, line[4]); line[4] != "" && (err != nil || !strings.HasPrefix(line[3], "https://")) {
+		if _, err := time.Parse(time.DateOnly, line[4]); err != nil || !strings.HasPrefix(line[3], "https://") {
 			t.Errorf("%s was seen on %q at %q", place, line[4], line[3])
 		}
 		for _, cell := range line[1:3] {
