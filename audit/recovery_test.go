@@ -268,7 +268,7 @@ func TestSegmentsAreInTheOrderOfTheirNumbers(t *testing.T) {
 		writeFile(t, segmentPath(dir, number), nil)
 	}
 	paths, err := Segments(dir)
-	if err != nil || len(paths) != 3 || segmentNumber(paths[0]) != 1 || segmentNumber(paths[2]) != 100000000 {
+	if err != nil || len(paths) != 3 || paths[0] != segmentPath(dir, 1) || paths[2] != segmentPath(dir, 100000000) {
 		t.Errorf("segments %v, %v", paths, err)
 	}
 }

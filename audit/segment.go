@@ -49,9 +49,6 @@ func segmentPath(dir string, number int) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d.log", number))
 }
 
-// segmentNumber returns the number in the name of a segment, or 0 for any other name.
-func segmentNumber(path string) int { return numberIn(filepath.Base(path), ".log") }
-
 // Segments returns the paths of the segments in dir, the oldest first. It
 // needs no lock.
 func Segments(dir string) ([]string, error) {

@@ -85,7 +85,7 @@ func (d *datagrams) begin(i int, now time.Time) {
 // prepare has a question wait, unless too many do already.
 func (d *datagrams) prepare(t *turn) {
 	t.holder = d.filter.Gate.Names.Holder(t.peer)
-	if t.waits = d.filter.waits.take(t.holder); !t.waits {
+	if t.waits = d.filter.waits.Acquire(t.holder); !t.waits {
 		t.answer, t.stage = t.busy(), ready
 		return
 	}
@@ -99,7 +99,7 @@ func (d *datagrams) prepare(t *turn) {
 func (t *turn) done() {
 	if t.waits {
 		t.waits = false
-		t.filter.waits.leave(t.holder)
+		t.filter.waits.Release(t.holder)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/internal/quota"
 	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -19,8 +20,8 @@ import (
 type listening struct {
 	start    sync.Once
 	limits   FilterLimits
-	waits    shares // of what may wait
-	streams  shares // of connections
+	waits    quota.Pool[sandbox.Holder] // of what may wait
+	streams  quota.Pool[sandbox.Holder] // of connections
 	life     context.Context
 	die      context.CancelFunc
 	answers  sync.WaitGroup // and connections
@@ -40,7 +41,7 @@ func (f *Filter) prepare() {
 	if f.limits.Idle == 0 {
 		f.limits.Idle = 10 * time.Second
 	}
-	f.waits.most, f.streams.most = f.limits.InFlight, f.limits.Connections
+	f.waits.Most, f.streams.Most = f.limits.InFlight, f.limits.Connections
 	f.life, f.die = context.WithCancel(context.Background())
 	f.open, f.bySource = map[io.Closer]struct{}{}, map[netip.Addr]int{}
 }
@@ -196,7 +197,7 @@ func (f *Filter) accepted(c net.Conn, name string) {
 func (f *Filter) admit(from netip.Addr, who sandbox.Holder) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bySource[from] >= f.limits.PerSource || !f.streams.take(who) {
+	if f.bySource[from] >= f.limits.PerSource || !f.streams.Acquire(who) {
 		return false
 	}
 	f.bySource[from]++
@@ -206,7 +207,7 @@ func (f *Filter) admit(from netip.Addr, who sandbox.Holder) bool {
 func (f *Filter) dismiss(from netip.Addr, who sandbox.Holder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.streams.leave(who)
+	f.streams.Release(who)
 	if f.bySource[from]--; f.bySource[from] == 0 {
 		delete(f.bySource, from)
 	}

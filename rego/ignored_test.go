@@ -93,7 +93,7 @@ func TestCheckTests(t *testing.T) {
 		"deny contains {\"rule\": \"d\"} if true":      "",
 		"test_x if host.matches(\"a\", \"https://a\")": "egress_test.rego:2:",
 	} {
-		err := rego.CheckTests([]rego.Source{
+		err := rego.Options{}.CheckTests([]rego.Source{
 			{Name: "egress.rego", Text: []byte(allows)},
 			{Name: "egress_test.rego", Text: []byte("package egress_test\n" + text + "\n")},
 		})

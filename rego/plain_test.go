@@ -59,7 +59,7 @@ func TestExamplesUnderPlainOPA(t *testing.T) {
 	for _, folder := range folders {
 		t.Run(filepath.Base(filepath.Dir(folder)), func(t *testing.T) {
 			sources := sourcesIn(t, folder)
-			here, err := rego.Test(context.Background(), sources)
+			here, err := rego.Options{}.Test(context.Background(), sources)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -56,11 +56,6 @@ type TestRun struct {
 // Test runs the tests among sources in the same environment as decisions: the library, the built-ins, the
 // input schema, and failing built-ins as failures. The error is a [policy.FileError] if the files do not
 // compile.
-func Test(ctx context.Context, sources []Source) (*TestRun, error) {
-	return Options{}.Test(ctx, sources)
-}
-
-// Test is like the function [Test], for a policy with the input form of o.
 func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	set, err := o.parseTests(sources)
 	if err != nil {
@@ -99,10 +94,7 @@ func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
 	return run, ctx.Err()
 }
 
-// CheckTests compiles a policy with its tests without running them. The error is that of [Test].
-func CheckTests(sources []Source) error { return Options{}.CheckTests(sources) }
-
-// CheckTests is like the function [CheckTests], for a policy with the input form of o.
+// CheckTests compiles a policy with its tests without running them. The error is that of [Options.Test].
 func (o Options) CheckTests(sources []Source) error {
 	set, err := o.parseTests(sources)
 	if err != nil {

@@ -48,7 +48,7 @@ todo_test_later if false
 `
 
 func TestTestSaysWhatCameOfEachRule(t *testing.T) {
-	run, err := rego.Test(t.Context(), []rego.Source{
+	run, err := rego.Options{}.Test(t.Context(), []rego.Source{
 		{Name: "p/egress.rego", Text: []byte(tested)},
 		{Name: "p/egress_test.rego", Text: []byte(tests)},
 		{Name: "p/lists.json", Text: []byte(`{"refused": ["*.refused.test"]}`)},
@@ -95,7 +95,7 @@ func TestTestsAreSealed(t *testing.T) {
 		"a field that is none": `test_x if input.destination.hots == "a.test"`,
 		"what is not Rego":     `test_x if {`,
 	} {
-		run, err := rego.Test(t.Context(), []rego.Source{
+		run, err := rego.Options{}.Test(t.Context(), []rego.Source{
 			{Name: "egress.rego", Text: []byte(tested)},
 			{Name: "egress_test.rego", Text: []byte("package egress_test\n" + text + "\n")},
 		})
@@ -108,7 +108,7 @@ func TestTestsAreSealed(t *testing.T) {
 func TestTestsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := rego.Test(ctx, []rego.Source{
+	_, err := rego.Options{}.Test(ctx, []rego.Source{
 		{Name: "egress.rego", Text: []byte(tested)},
 		{Name: "egress_test.rego", Text: []byte("package egress_test\ntest_x if true\n")},
 	})
@@ -139,7 +139,7 @@ func TestLooksAtRequests(t *testing.T) {
 // TestTestsReplaceBoundedBuiltIns has tests that replace what is called by another
 // name here, and that put it in the place of something else.
 func TestTestsReplaceBoundedBuiltIns(t *testing.T) {
-	run, err := rego.Test(context.Background(), []rego.Source{
+	run, err := rego.Options{}.Test(context.Background(), []rego.Source{
 		{Name: "egress.rego", Text: []byte("package egress\nallow contains {\"rule\": \"r\"} if concat(\",\", [input.via, \"b\"]) == \"x\"\njoin(a, b) := sprintf(\"%s%v\", [a, b])")},
 		{Name: "egress_test.rego", Text: []byte(`package egress_test
 import data.egress

@@ -70,6 +70,7 @@ lint() {
 	(cd bench/peers && go vet ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
+	scripts/deadcode.sh
 	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml .github/workflows/*.yml
 }
 export -f lint
@@ -100,7 +101,7 @@ for name in "${!lanes[@]}"; do
 done
 beside targets 15 scripts/fuzz.sh build "$logs/fuzzing"
 
-step "gofmt, vet, staticcheck, actionlint"
+step "gofmt, vet, staticcheck, dead code, actionlint"
 ended lint
 cat "$logs/lint"
 [ "$status" -eq 0 ]

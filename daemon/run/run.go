@@ -1,3 +1,6 @@
+// Package run is the engine of egressd run. It makes a jail with egressd's listeners in it, starts the program
+// there, and serves it as a daemon with one sandbox and a log of its own; beside a running egressd serve it
+// attaches the jail to that daemon instead. It prints what a person has to know to the writer that it is given.
 package run
 
 import (

@@ -213,7 +213,7 @@ func (c *peekedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Accept, Close and Addr make o the listener of its own HTTP server.
+// Accept returns the next connection that is plain HTTP. With Close and Addr it makes o the listener of its own HTTP server.
 func (o *Origin) Accept() (net.Conn, error) { return <-o.conns, nil }
 
 func (o *Origin) Close() error { return nil }

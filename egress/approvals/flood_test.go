@@ -12,10 +12,10 @@ import (
 )
 
 // asks brings one flow of a sandbox to the list.
-func (d *List) asks(sandbox, host string, n int) *Waiter {
+func (l *List) asks(sandbox, host string, n int) *Waiter {
 	k := Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Destination: policy.Destination{Host: host, Port: 443}}
-	return d.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", true)
+	return l.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
 // newList is for tests whose time is not the machine's.
@@ -126,9 +126,9 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 }
 
 // flowOf brings one flow of a network of a sandbox to the list.
-func (d *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
+func (l *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Attachment: attachment}, Destination: policy.Destination{Host: host, Port: 443}}
-	return d.Join(Subject{Sandbox: sandbox, Attachment: attachment, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+	return l.Join(Subject{Sandbox: sandbox, Attachment: attachment, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and

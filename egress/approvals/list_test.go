@@ -58,13 +58,13 @@ func TestAnAnswerIsToWhoeverAsksTheSame(t *testing.T) {
 	}
 }
 
-// answeredOnce has the flow of t pass by an approval for it alone.
-func (t *Waiter) answeredOnce(test *testing.T) {
-	test.Helper()
-	if err := t.list.answer(t.ID, true, time.Hour, true); err != nil {
-		test.Fatal(err)
+// answeredOnce has the flow of w pass by an approval for it alone.
+func (w *Waiter) answeredOnce(t *testing.T) {
+	t.Helper()
+	if err := w.list.answer(w.ID, true, time.Hour, true); err != nil {
+		t.Fatal(err)
 	}
-	t.Leave()
+	w.Leave()
 }
 
 // TestTheTimeOfAnAnswerIsOne: the clocks are not read at once, and time passes in between.

@@ -84,20 +84,6 @@ func ParseRequest(b []byte, lim Limits) (req Request, n int, err error) {
 	return req, n, nil
 }
 
-// ParseResponse does for a response what [ParseRequest] does for a request.
-func ParseResponse(b []byte, lim Limits) (resp Response, n int, err error) {
-	var s Scanner
-	n, err = s.Scan(b, lim)
-	if err != nil {
-		return Response{}, 0, err
-	}
-	resp, err = parseResponse(string(b[:n]), s.lines)
-	if err != nil {
-		return Response{}, 0, err
-	}
-	return resp, n, nil
-}
-
 // ReadRequest parses the next request's head from br and consumes it. The head
 // has to fit in br's buffer as well as in lim. On error nothing is consumed, so
 // br.Peek(br.Buffered()) still shows what was sent. The error is io.EOF if

@@ -285,7 +285,7 @@ func TestParseResponse(t *testing.T) {
 		{"HTTP/1.1 100 Continue", 100, "Continue"},
 	} {
 		head := crlf(row.line, "X: y", "")
-		resp, n, err := ParseResponse([]byte(head+"body"), Limits{})
+		resp, n, err := parseWholeResponse([]byte(head+"body"), Limits{})
 		if err != nil || n != len(head) || resp.Status != row.status || resp.Reason != row.reason || resp.Fields.Get("x") != "y" {
 			t.Errorf("%q: %+v, %v", row.line, resp, err)
 		}
@@ -320,12 +320,12 @@ func TestMalformedResponses(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
 		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
 	} {
-		if resp, _, err := ParseResponse([]byte(head), Limits{}); !isMalformed(err, 400) {
+		if resp, _, err := parseWholeResponse([]byte(head), Limits{}); !isMalformed(err, 400) {
 			t.Errorf("%q: %+v, %v", head, resp, err)
 		}
 	}
 	big := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 1<<20) + "\r\n\r\n"
-	if _, _, err := ParseResponse([]byte(big), Limits{}); !isMalformed(err, 431) {
+	if _, _, err := parseWholeResponse([]byte(big), Limits{}); !isMalformed(err, 431) {
 		t.Errorf("a head of 1 MiB: %v", err)
 	}
 }
@@ -369,4 +369,18 @@ func TestExpectsContinue(t *testing.T) {
 			t.Errorf("%+v: %t, %v", row, got, err)
 		}
 	}
+}
+
+// parseWholeResponse parses the head at the start of b, as [ParseRequest] does for a request.
+func parseWholeResponse(b []byte, lim Limits) (resp Response, n int, err error) {
+	var s Scanner
+	n, err = s.Scan(b, lim)
+	if err != nil {
+		return Response{}, 0, err
+	}
+	resp, err = parseResponse(string(b[:n]), s.lines)
+	if err != nil {
+		return Response{}, 0, err
+	}
+	return resp, n, nil
 }

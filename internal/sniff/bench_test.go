@@ -9,7 +9,7 @@ func BenchmarkParseHello(b *testing.B) {
 	stream := capture(b, &tls.Config{ServerName: "api.allowed.test", NextProtos: []string{"h2", "http/1.1"}})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseHello(stream); err != nil {
+		if _, err := parseHello(stream); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -19,7 +19,7 @@ func BenchmarkParseHelloAndJA4(b *testing.B) {
 	stream := capture(b, &tls.Config{ServerName: "api.allowed.test", NextProtos: []string{"h2", "http/1.1"}})
 	b.ReportAllocs()
 	for b.Loop() {
-		h, err := ParseHello(stream)
+		h, err := parseHello(stream)
 		if err != nil || h.JA4() == "" {
 			b.Fatal(err)
 		}

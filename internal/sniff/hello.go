@@ -43,18 +43,6 @@ type Hello struct {
 	ja4        string
 }
 
-// ParseHello parses the ClientHello at the start of b, which is everything
-// that a client sent so far. It returns ErrShort while more is needed and a
-// *MalformedError if more cannot help; as few bytes as show the error are
-// enough. Bytes after the record that ends the hello are not looked at.
-//
-// Each call walks the records from the start. Where a client may send many
-// segments, use an [Assembler], which walks each record once.
-func ParseHello(b []byte) (Hello, error) {
-	var a Assembler
-	return a.Parse(b)
-}
-
 // An Assembler parses one ClientHello out of a stream that arrives in pieces,
 // at a total cost that is linear in its length however it is cut into segments
 // and records. Its zero value is ready. It is not safe for concurrent use.
@@ -73,10 +61,13 @@ const (
 	tooLong = "longer than 64 KiB"
 )
 
-// Parse does what [ParseHello] does. b is everything that the client sent so
-// far, so each call passes what the last one passed and what came since; Parse
-// keeps no reference to it other than the one [Hello] describes. Once it has
-// returned anything but ErrShort, the Assembler is spent.
+// Parse parses the ClientHello at the start of b, which is everything that the
+// client sent so far: each call passes what the last one passed and what came
+// since. It returns ErrShort while more is needed and a *MalformedError if more
+// cannot help; as few bytes as show the error are enough. Bytes after the record
+// that ends the hello are not looked at. Parse keeps no reference to b other than
+// the one [Hello] describes. Once it has returned anything but ErrShort, the
+// Assembler is spent.
 func (a *Assembler) Parse(b []byte) (Hello, error) {
 	for {
 		record, problem := firstRecord(b[min(a.next, len(b)):])

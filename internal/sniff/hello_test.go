@@ -102,7 +102,7 @@ func TestFixtures(t *testing.T) {
 			if got := Detect(b); got != want.protocol {
 				t.Errorf("Detect = %s, want %s", got, want.protocol)
 			}
-			checkName(t, "in one piece", want.name)(ParseHello(b))
+			checkName(t, "in one piece", want.name)(parseHello(b))
 			checkName(t, "byte by byte", want.name)(byteByByte(t, b))
 			compareWithOracle(t, b)
 		})
@@ -127,15 +127,15 @@ func checkName(t *testing.T, how, want string) func(Hello, error) {
 }
 
 // byteByByte feeds an Assembler one byte more with each call, and checks on
-// the way that ParseHello says the same of every prefix.
+// the way that parseHello says the same of every prefix.
 func byteByByte(t *testing.T, b []byte) (h Hello, err error) {
 	t.Helper()
 	var a Assembler
 	for n := range len(b) + 1 {
 		h, err = a.Parse(b[:n])
-		_, again := ParseHello(b[:n])
+		_, again := parseHello(b[:n])
 		if (err == nil) != (again == nil) || errors.Is(err, ErrShort) != errors.Is(again, ErrShort) {
-			t.Fatalf("%d bytes: Assembler says %v, ParseHello %v", n, err, again)
+			t.Fatalf("%d bytes: Assembler says %v, parseHello %v", n, err, again)
 		}
 		if !errors.Is(err, ErrShort) {
 			return h, err
@@ -151,7 +151,7 @@ func TestFixtureFlags(t *testing.T) {
 	}{
 		{"base-allowed", false, false}, {"ech-outer", true, false}, {"early-data", false, true},
 	} {
-		h, err := ParseHello(fixture(t, row.id))
+		h, err := parseHello(fixture(t, row.id))
 		if err != nil || h.ECH != row.ech || h.EarlyData != row.early {
 			t.Errorf("%s: ECH %t, early data %t, %v", row.id, h.ECH, h.EarlyData, err)
 		}
@@ -183,7 +183,7 @@ func oracle(b []byte) (seen *tls.ClientHelloInfo) {
 // or reads it differently.
 func compareWithOracle(t *testing.T, b []byte) {
 	t.Helper()
-	h, err := ParseHello(b)
+	h, err := parseHello(b)
 	if err != nil {
 		return
 	}
@@ -242,7 +242,7 @@ func TestHelloOfCryptoTLS(t *testing.T) {
 
 func TestHelloOfOldCryptoTLS(t *testing.T) {
 	b := capture(t, &tls.Config{ServerName: "old.test", MaxVersion: tls.VersionTLS12})
-	h, err := ParseHello(b)
+	h, err := parseHello(b)
 	if err != nil || h.Version != tls.VersionTLS12 || h.ALPN != nil {
 		t.Errorf("got %+v, %v", h, err)
 	}
@@ -273,17 +273,17 @@ func TestManySegmentsOfManyRecords(t *testing.T) {
 
 func TestLengthLimit(t *testing.T) {
 	fits := hello{extensions: [][]byte{extension(0x1234, make([]byte, 60000))}}.message()
-	if _, err := ParseHello(inRecords(fits, maxRecord)); err != nil {
+	if _, err := parseHello(inRecords(fits, maxRecord)); err != nil {
 		t.Errorf("60000 bytes: %v", err)
 	}
 	long := inRecords(fits, 16)
 	for _, n := range []int{MaxHello, len(long)} {
 		var bad *MalformedError
-		if _, err := ParseHello(long[:n]); !errors.As(err, &bad) {
+		if _, err := parseHello(long[:n]); !errors.As(err, &bad) {
 			t.Errorf("%d bytes in small records: %v", n, err)
 		}
 	}
-	if _, err := ParseHello(long[:MaxHello-22]); !errors.Is(err, ErrShort) {
+	if _, err := parseHello(long[:MaxHello-22]); !errors.Is(err, ErrShort) {
 		t.Errorf("just before the limit: %v", err)
 	}
 }
@@ -291,7 +291,7 @@ func TestLengthLimit(t *testing.T) {
 func TestLastRecordIsNotReadOn(t *testing.T) {
 	b := fixture(t, "base-allowed")
 	early := append(bytes.Clone(b), 20, 3, 3, 0, 1, 1, 23, 3, 3)
-	h, err := ParseHello(early)
+	h, err := parseHello(early)
 	if err != nil || h.ServerName != "allowed.test" {
 		t.Errorf("got %+v, %v", h, err)
 	}
@@ -343,7 +343,13 @@ func TestWhatGnuTLSAndOpenSSLReadAsTLSIsTLS(t *testing.T) {
 		if p := Detect([]byte(first)); p != TLS {
 			t.Errorf("% x… was detected as %s", first[:6], p)
 		}
-		checkName(t, "in one piece", refused)(ParseHello([]byte(first)))
+		checkName(t, "in one piece", refused)(parseHello([]byte(first)))
 		checkName(t, "byte by byte", refused)(byteByByte(t, []byte(first)))
 	}
+}
+
+// parseHello parses the ClientHello at the start of b in one call.
+func parseHello(b []byte) (Hello, error) {
+	var a Assembler
+	return a.Parse(b)
 }

@@ -38,7 +38,7 @@ func browserExtensions(last ...[]byte) [][]byte {
 
 func ja4Of(t *testing.T, h hello) string {
 	t.Helper()
-	got, err := ParseHello(inRecords(h.message(), maxRecord))
+	got, err := parseHello(inRecords(h.message(), maxRecord))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestJA4IsStable(t *testing.T) {
 			continue
 		}
 		b := fixture(t, id)
-		h, err := ParseHello(b)
+		h, err := parseHello(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestJA4IsStable(t *testing.T) {
 // fingerprint, and nothing worse.
 func TestJA4OfOverwrittenBytes(t *testing.T) {
 	b := fixture(t, "base-allowed")
-	h, err := ParseHello(b)
+	h, err := parseHello(b)
 	if err != nil {
 		t.Fatal(err)
 	}

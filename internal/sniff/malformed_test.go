@@ -98,7 +98,7 @@ func TestMalformedHellos(t *testing.T) {
 		{"an empty list of point formats", one(extension(extPointFormats, []byte{0}))},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkName(t, "in one piece", refused)(ParseHello(row.stream))
+			checkName(t, "in one piece", refused)(parseHello(row.stream))
 			checkName(t, "byte by byte", refused)(byteByByte(t, row.stream))
 		})
 	}
@@ -123,10 +123,10 @@ func TestAcceptedOddHellos(t *testing.T) {
 		{"an empty key_share", one(extension(extKeyShare, vec16(nil))), false, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			checkName(t, "in one piece", row.sni)(ParseHello(row.stream))
+			checkName(t, "in one piece", row.sni)(parseHello(row.stream))
 			checkName(t, "byte by byte", row.sni)(byteByByte(t, row.stream))
 			compareWithOracle(t, row.stream)
-			if h, _ := ParseHello(row.stream); h.ECH != row.ech {
+			if h, _ := parseHello(row.stream); h.ECH != row.ech {
 				t.Errorf("ECH = %t", h.ECH)
 			}
 		})
@@ -138,10 +138,10 @@ func TestTooManyExtensions(t *testing.T) {
 	for i := range 33 {
 		extensions = append(extensions, extension(uint16(0x1000+i), nil))
 	}
-	if _, err := ParseHello(one(extensions[:32]...)); err != nil {
+	if _, err := parseHello(one(extensions[:32]...)); err != nil {
 		t.Errorf("32 unknown extensions: %v", err)
 	}
-	checkName(t, "33 unknown extensions", refused)(ParseHello(one(extensions...)))
+	checkName(t, "33 unknown extensions", refused)(parseHello(one(extensions...)))
 }
 
 // A fingerprint sorts and sums these lists: tens of thousands of entries would keep an event loop
@@ -161,16 +161,16 @@ func TestLongListsAreRefused(t *testing.T) {
 		{"protocols", func(n int) []byte { return one(alpn(slices.Repeat([]string{"h2"}, n)...)) }},
 		{"signature algorithms", func(n int) []byte { return one(extension(extSignatureAlgorithms, vec16(numbers(n)))) }},
 	} {
-		h, err := ParseHello(row.stream(512))
+		h, err := parseHello(row.stream(512))
 		if err != nil || len(h.JA4()) != 36 {
 			t.Errorf("512 %s: %v", row.name, err)
 		}
-		checkName(t, "513 "+row.name, refused)(ParseHello(row.stream(513)))
+		checkName(t, "513 "+row.name, refused)(parseHello(row.stream(513)))
 	}
 }
 
 func TestMalformedErrorHidesTheClient(t *testing.T) {
-	_, err := ParseHello(one(serverName("secret\x00.test")))
+	_, err := parseHello(one(serverName("secret\x00.test")))
 	var bad *MalformedError
 	if !errors.As(err, &bad) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), bad.Problem) {
 		t.Errorf("got %v", err)
@@ -209,7 +209,7 @@ func FuzzParseHello(f *testing.F) {
 	f.Add(one(serverName("a.test"), alpn("h2", "http/1.1"), extension(extECH, []byte{1})), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
 		compareWithOracle(t, b)
-		h, err := ParseHello(b)
+		h, err := parseHello(b)
 		var a Assembler
 		for n := 0; n < len(b); n += int(step) + 1 {
 			got, early := a.Parse(b[:n])

@@ -51,9 +51,9 @@ func TestRandomHellos(t *testing.T) {
 		}
 		b := inRecords(message, 1+r.IntN(len(message)))
 		compareWithOracle(t, b)
-		if _, err := ParseHello(b); err == nil {
+		if _, err := parseHello(b); err == nil {
 			accepted++
-		} else if _, short := ParseHello(b[:len(b)-1]); short == nil {
+		} else if _, short := parseHello(b[:len(b)-1]); short == nil {
 			t.Fatalf("a hello is complete without its last byte, and then %v", err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestStricterOnPurpose(t *testing.T) {
 			t.Errorf("%s: crypto/tls refuses it too", row.name)
 		}
 		var bad *MalformedError
-		if _, err := ParseHello(row.stream); !errors.As(err, &bad) {
+		if _, err := parseHello(row.stream); !errors.As(err, &bad) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 	}

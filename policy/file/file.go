@@ -1,3 +1,7 @@
+// Package file reads, checks and edits the YAML of egressd.yaml and of rule files. It refuses the whole file for a
+// key that it does not know, and for a rule that contradicts another.
+//
+//	f, err := file.Parse(name, text)
 package file
 
 import (

@@ -54,8 +54,8 @@ func ConfigFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "policy `FILE` (default: the first that exists of $XDG_CONFIG_HOME/egressd/egressd.yaml, ~/.config/egressd/egressd.yaml, /etc/egressd/egressd.yaml)")
 }
 
-// JsonFlag adds --json to a command.
-func JsonFlag(cmd *cobra.Command, on *bool) {
+// JSONFlag adds --json to a command.
+func JSONFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "json", false, "print JSON, one object a line")
 }
 

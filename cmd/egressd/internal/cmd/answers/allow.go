@@ -66,7 +66,7 @@ type options struct {
 
 func (o *options) addFlags(cmd *cobra.Command, what string) {
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox to change (default: all)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")

@@ -60,7 +60,7 @@ func (o *answerOptions) command() *cobra.Command {
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer lasts, from 1s to 24h")
 	return cmd
 }

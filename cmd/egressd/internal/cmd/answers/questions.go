@@ -39,7 +39,7 @@ Hosts, paths and programs are shown as the sandbox gave them.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	return cmd

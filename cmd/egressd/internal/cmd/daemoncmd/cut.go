@@ -31,7 +31,7 @@ Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &config)
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }

@@ -32,7 +32,7 @@ func newPs() *cobra.Command {
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	return cmd
 }

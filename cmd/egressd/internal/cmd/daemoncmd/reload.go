@@ -30,7 +30,7 @@ answer.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &config)
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

@@ -37,7 +37,7 @@ Exit codes: 0 ready; 1 not ready, no answer, a stale bundle, or a rejected reloa
 		},
 	}
 	cli.ConfigFlag(cmd, &config)
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

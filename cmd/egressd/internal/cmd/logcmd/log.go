@@ -48,7 +48,7 @@ values for one key, one must. ! or - before a filter negates it.
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print new records as they come")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records first")
 	cmd.Flags().IntVar(&o.top, "top", 100, "print at most `N` lines of each table; 0 for all")

@@ -51,7 +51,7 @@ key by which witnesses know the log.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	cmd.Flags().BoolVar(&forWitness, "witness", false, "print the key for witnesses instead")
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -94,6 +94,6 @@ elsewhere; it proves later that none of these records was changed or cut off.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }

@@ -43,7 +43,7 @@ are in UTC.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what to count: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines; 0 for all")
 	return cmd

@@ -39,7 +39,7 @@ records that they leave out are not compared with either.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest scores; 0 for all")
 	return cmd
 }

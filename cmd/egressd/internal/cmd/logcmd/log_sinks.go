@@ -33,7 +33,7 @@ no daemon.`,
 	}
 	cli.ConfigFlag(cmd, &o.Config)
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 

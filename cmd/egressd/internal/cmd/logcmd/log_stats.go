@@ -33,7 +33,7 @@ sandboxes, programs and reasons, and decisions by hour.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print at most `N` of each list; 0 for all")
 	return cmd
 }

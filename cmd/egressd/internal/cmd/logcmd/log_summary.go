@@ -33,7 +33,7 @@ summary; text from a sandbox appears there as code and never becomes markup.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines of each table; 0 for all")
 	cmd.MarkFlagsMutuallyExclusive("markdown", "json")

@@ -60,7 +60,7 @@ could not be read. The format is in docs/reference/audit-format.md.`,
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
 	o.witnesses.flags(cmd)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 

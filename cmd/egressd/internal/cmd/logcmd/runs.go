@@ -26,7 +26,7 @@ network an egressd serve had is listed too: its records are in the log of that d
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	cli.ConfigFlag(cmd, &o.Config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().IntVarP(&o.most, "tail", "n", 20, "list at most the newest `N` runs; 0 for all")
 	return cmd
 }

@@ -55,7 +55,7 @@ rule denied on purpose.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 

@@ -101,7 +101,7 @@ type caOptions struct {
 
 func (o *caOptions) flags(cmd *cobra.Command) {
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 }
 
 // suffix is what commands in hints need to mean the same authority.

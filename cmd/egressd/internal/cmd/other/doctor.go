@@ -42,7 +42,7 @@ not check.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.pod, "pod", false, "check this container of a pod: do the rules of pod-init hold? (sends one empty datagram to an unused address)")
 	cmd.Flags().StringVar(&o.container, "container", "", "check the running container `NAME` from outside, through Docker's API")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")

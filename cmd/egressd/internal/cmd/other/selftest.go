@@ -37,7 +37,7 @@ Exit codes: 0 no escape worked; 1 one did; 2 no sandbox could be made.`,
 			return sayAttempts(cmd.OutOrStdout(), tried, asJSON)
 		},
 	}
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")
 	return cmd
 }

@@ -22,6 +22,6 @@ func newVersion() *cobra.Command {
 			return err
 		},
 	}
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }

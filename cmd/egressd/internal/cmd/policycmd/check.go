@@ -44,7 +44,7 @@ strictest counts.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "`METHOD` of the request (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that asks; required if the policy lists sandboxes")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.config))

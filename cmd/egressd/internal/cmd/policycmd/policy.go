@@ -58,7 +58,7 @@ checked.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.check(cmd.OutOrStdout(), args) },
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	inputFlag(cmd, &o.input)
 	return cmd
 }

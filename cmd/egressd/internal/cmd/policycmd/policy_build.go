@@ -49,7 +49,7 @@ written; 2 it could not be checked.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.output, "output", "o", "bundle.tar.gz", "`FILE` to write or replace")
 	cmd.Flags().StringVar(&o.bundle.Revision, "revision", "", "name of this version (default: a hash of the contents)")
 	cmd.Flags().StringSliceVar(&o.bundle.Roots, "root", nil, "data `PATH` that the bundle owns, such as egress or acme/lists (default: egress and all that the files define)")

@@ -40,7 +40,7 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVarP(&o.method, "request", "X", "", "`METHOD` of the request (default GET)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that asks; required if the policy lists sandboxes")
 	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "assume that the name resolves to this `ADDRESS`")

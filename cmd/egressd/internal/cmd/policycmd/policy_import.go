@@ -43,7 +43,7 @@ An unknown setting about destinations is an error.`,
 	}
 	cmd.Flags().StringVar(&o.from, "from", "", "`KIND` of settings: "+strings.Join(importer.Kinds(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(importer.Kinds(), cobra.ShellCompDirectiveNoFileComp))
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 

@@ -49,7 +49,7 @@ it writes, and replaces no file.`,
 			return initPolicy(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
 		},
 	}
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

@@ -40,7 +40,7 @@ with egressd and the opa command, but not with an OPA server's configuration.`,
 	}
 	cmd.Flags().StringVarP(&name, "output", "o", "policy", "`NAME` at the start of both file names")
 	cmd.Flags().StringVar(&kind, "type", "p256", "p256 or ed25519")
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

@@ -45,7 +45,7 @@ the request cannot be counted.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.since, "since", "", "count decisions since this `TIME`: 24h, 30d, 09:30, 2026-11-20")
 	cmd.Flags().BoolVar(&o.unused, "unused", false, "list only rules that decided nothing")
 	return cmd

@@ -80,7 +80,7 @@ refuses a bundle that egressd could not read.`,
 	cmd.Flags().StringVar(&o.key, "key", "", "private `KEY`: PEM, not encrypted")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`FILE` to write (default: replace the bundle)")
 	o.flags(cmd)
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

@@ -32,7 +32,7 @@ last reload was rejected; 2 it cannot tell.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout()) },
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 

@@ -42,7 +42,7 @@ none.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	inputFlag(cmd, &o.input)
 	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list lines of Rego that no test evaluates")
 	return cmd

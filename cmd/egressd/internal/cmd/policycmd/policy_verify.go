@@ -37,7 +37,7 @@ Exit codes: 0 good; 1 not good; 2 it could not be read.`,
 	cmd.Flags().StringVar(&path, "key", "", "public `KEY` (PEM)")
 	cmd.Flags().StringVar(&key.Algorithm, "algorithm", "", "signature algorithm, such as PS256 for an RSA key (default: from the key)")
 	cmd.Flags().StringVar(&key.Scope, "scope", "", "required scope of the signature")
-	cli.JsonFlag(cmd, &asJSON)
+	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 

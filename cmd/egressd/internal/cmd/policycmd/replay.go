@@ -47,7 +47,7 @@ Exit codes: 0 nothing changes; 1 something changes; 2 it cannot tell.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to check against")
 	return cmd
 }

@@ -41,7 +41,7 @@ are those of egressd log.`,
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 
@@ -56,34 +56,34 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
-	var lessons logs.Learned
-	if err := log.Decisions(f, lessons.Add); err != nil {
+	var learned logs.Learned
+	if err := log.Decisions(f, learned.Add); err != nil {
 		return err
 	}
-	all, crowds := lessons.All()
-	if len(all)+len(crowds) == 0 {
+	all, floods := learned.All()
+	if len(all)+len(floods) == 0 {
 		return hint.Failed(fmt.Errorf("nothing was learned in %s", log.Dir), "egressd run --learn -- COMMAND, then egressd suggest --run last")
 	}
-	if lessons.Beyond > 0 {
-		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", quantity.Plural(int(lessons.Beyond), "request"))
+	if learned.Beyond > 0 {
+		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", quantity.Plural(int(learned.Beyond), "request"))
 	}
-	for _, c := range crowds {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", crowdText(c))
+	for _, c := range floods {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", floodText(c))
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
-		for _, lesson := range all {
-			if err := cli.PrintJSON(out, lessonOf(lesson)); err != nil {
+		for _, one := range all {
+			if err := cli.PrintJSON(out, viewOfLearned(one)); err != nil {
 				return err
 			}
 		}
 		return out.Flush()
 	}
-	return errors.Join(writeLessons(out, all, crowds), out.Flush())
+	return errors.Join(writeLearned(out, all, floods), out.Flush())
 }
 
-// A lessonView is what suggest tells a script.
-type lessonView struct {
+// A learnedView is what suggest tells a script.
+type learnedView struct {
 	Allow    string   `json:"allow"`
 	Count    int64    `json:"count"`
 	Reached  int64    `json:"reached"`
@@ -94,8 +94,8 @@ type lessonView struct {
 	Flow     string   `json:"flow"`
 }
 
-func lessonOf(l *logs.LearnedDestination) lessonView {
-	view := lessonView{
+func viewOfLearned(l *logs.LearnedDestination) learnedView {
+	view := learnedView{
 		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
 	}
 	view.Warning = strings.Join(warningsOf(l, view.Allow), "; ")
@@ -120,19 +120,19 @@ func warningsOf(l *logs.LearnedDestination, text string) (all []string) {
 	return all
 }
 
-func crowdText(c *logs.NameFlood) string {
+func floodText(c *logs.NameFlood) string {
 	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
 		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
-// writeLessons writes part of a policy file. A host that was never reached, or that was sent a canary, becomes a comment.
-func writeLessons(w io.Writer, all []*logs.LearnedDestination, crowds []*logs.NameFlood) error {
+// writeLearned writes part of a policy file. A host that was never reached, or that was sent a canary, becomes a comment.
+func writeLearned(w io.Writer, all []*logs.LearnedDestination, floods []*logs.NameFlood) error {
 	var rules, tests strings.Builder
-	for _, c := range crowds {
-		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(crowdText(c)))
+	for _, c := range floods {
+		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(floodText(c)))
 	}
 	for _, l := range all {
-		view, mark := lessonOf(l), "  "
+		view, mark := viewOfLearned(l), "  "
 		note := fmt.Sprintf("%s, %s up, %s down", quantity.Plural(int(l.Count), "request"), quantity.Bytes(l.Up), quantity.Bytes(l.Down))
 		if len(l.Programs) > 0 {
 			note += ", by " + printable.Text(strings.Join(l.Programs, ", "))

@@ -47,7 +47,7 @@ read.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "trust the current version")
 	cmd.Flags().StringVar(&o.digest, "digest", "", "with --yes: trust it only if its digest begins with `DIGEST`")
 	cmd.Flags().BoolVar(&o.list, "list", false, "list trusted repositories")

@@ -55,7 +55,7 @@ later, and attaches again after egressd serve restarts.`,
 		},
 	}
 	socketFlag(cmd, &o.socket)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.name, "name", "", "`NAME` of the sandbox, if the policy lists several that could match")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman (default: $DOCKER_HOST, else /run/docker.sock)")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "attach to every container with --label, running or started later, until interrupted")

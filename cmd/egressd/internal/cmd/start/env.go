@@ -38,7 +38,7 @@ that they trust.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.format, "for", "sh", "`FORMAT` to print: sh, docker or json")
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` at which the program reaches the proxy (default: the first proxy listener of the policy)")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox; its token goes into the variables")

@@ -37,7 +37,7 @@ subcommands set up other programs; each shows its changes first.`,
 	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace an existing file")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy, write nothing")
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	for _, i := range programs {
 		cmd.AddCommand(newIntegrationCommand(i))
 	}

@@ -49,7 +49,7 @@ terminal. Everything else in the file stays, comments too.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "name", "", "`NAME` of the sandbox (default: the name of the folder)")
 	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "`FOLDER` that holds .devcontainer")
 	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture all traffic; the container gets CAP_NET_ADMIN")

@@ -24,7 +24,7 @@ type planOptions struct {
 func (o *planOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.force, "force", false, "replace existing files")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the files, write nothing")
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 }
 
 // maxThere is more than any file has that init would replace, in bytes.

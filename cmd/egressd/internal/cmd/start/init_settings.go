@@ -74,7 +74,7 @@ value is an error.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JsonFlag(cmd, &o.json)
+	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy, on loopback (default: the first proxy listener of the policy)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the new file, write nothing")
