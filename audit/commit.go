@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// gatherFor is how long after the start of one sync the committer lets a crowd
-// gather for the next. A sync takes a fifth of that and 100 µs of CPU; with 16
+// gatherFor is how long after the start of one sync the committer lets
+// waiters gather for the next. A sync takes a fifth of that and 100 µs of CPU; with 16
 // goroutines that wait for every record, gathering takes the CPU time for one
 // from 21 to 14 µs, and no rate from them.
 const gatherFor = 2 * time.Millisecond
 
-// A round is everyone who waits for the same sync.
-type round struct {
+// A syncGroup is all callers that wait for the same sync.
+type syncGroup struct {
 	size      int
 	callbacks []func(error)
 	done      chan struct{} // closed in the end; nil where nobody waits for it
 	err       error         // set before
 }
 
-func (r *round) finish() {
+func (r *syncGroup) finish() {
 	for _, done := range r.callbacks {
 		done(r.err)
 	}
@@ -92,10 +92,10 @@ func (l *Log) settled(seq int64) (known bool, err error) {
 	}
 }
 
-// join returns the next round with one more in it. It is called with mu held.
-func (l *Log) join() *round {
+// join returns the next syncGroup with one more caller in it. It is called with mu held.
+func (l *Log) join() *syncGroup {
 	l.waiting.size++
-	if l.waiting.size == 1 || l.waiting.size == l.crowd {
+	if l.waiting.size == 1 || l.waiting.size == l.lastSize {
 		l.wakeCommitter()
 	}
 	return l.waiting
@@ -155,7 +155,7 @@ func (l *Log) gather(deadline time.Time) {
 func (l *Log) gathered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.waiting.size >= l.crowd || len(l.answered) > 0
+	return l.waiting.size >= l.lastSize || len(l.answered) > 0
 }
 
 // commit syncs what is not yet synced, and answers everyone for whom there is
@@ -181,7 +181,7 @@ func (l *Log) sync() error {
 	l.mu.Lock()
 	r, segment, written, err := l.waiting, l.segment, l.written, l.err
 	clean, mark := l.durable == written, l.writtenMark
-	l.waiting, l.crowd = new(round), r.size
+	l.waiting, l.lastSize = new(syncGroup), r.size
 	l.mu.Unlock()
 
 	if err == nil && !clean {
@@ -208,9 +208,9 @@ func (l *Log) lasts() error {
 	return l.founded()
 }
 
-// answer leaves a round to the committer, which the caller may have to wake.
+// answer leaves a syncGroup to the committer, which the caller may have to wake.
 // It is called with mu held.
-func (l *Log) answer(r *round, err error) {
+func (l *Log) answer(r *syncGroup, err error) {
 	r.err = err
 	l.answered = append(l.answered, r)
 }

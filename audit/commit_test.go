@@ -112,7 +112,7 @@ func TestACrowdGathersAndOneAloneDoesNot(t *testing.T) {
 			{before: 5, now: 4, waits: gatherFor},
 		} {
 			l.mu.Lock()
-			l.crowd = row.before
+			l.lastSize = row.before
 			l.mu.Unlock()
 			start := time.Now()
 			var all sync.WaitGroup

@@ -108,16 +108,16 @@ type Log struct {
 
 	interruption Interruption // since err was set, until it is recorded; the zero value before
 
-	closed   bool     // Close was called: err is final
-	queue    *batch   // records that wait for the next write
-	segment  *segment // the last one; replaced only with all three locks held
-	written  int64    // records before this seq are acknowledged
-	durable  int64    // records before this seq are durable, unless in lost
-	lost     span     // records that were acknowledged and could not be synced
-	waiting  *round   // who waits for the next sync
-	crowd    int      // how many waited for the last one
-	answered []*round // those whose answer is known, and that the committer has not yet told
-	torn     []Torn   // not yet reported by Recovered
+	closed   bool         // Close was called: err is final
+	queue    *batch       // records that wait for the next write
+	segment  *segment     // the last one; replaced only with all three locks held
+	written  int64        // records before this seq are acknowledged
+	durable  int64        // records before this seq are durable, unless in lost
+	lost     span         // records that were acknowledged and could not be synced
+	waiting  *syncGroup   // who waits for the next sync
+	lastSize int          // how many waited for the last one
+	answered []*syncGroup // those whose answer is known, and that the committer has not yet told
+	torn     []Torn       // not yet reported by Recovered
 
 	signArmed   bool   // signTimer is running
 	writtenMark mark   // of written
@@ -240,7 +240,7 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 		dir: dir, options: o, past: &remains{dir: dir},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
 		sign: make(chan struct{}, 1), signQuit: make(chan struct{}), signStopped: make(chan struct{}),
-		queue: new(batch), waiting: new(round),
+		queue: new(batch), waiting: new(syncGroup),
 	}
 	if o.Epoch <= 0 {
 		l.options.Epoch = defaultEpoch

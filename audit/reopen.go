@@ -41,7 +41,7 @@ func (l *Log) stopAdmitting(err error) (first bool, why error) {
 		l.interruption = Interruption{Cause: err, Began: time.Now(), Refused: -l.refused.Load()}
 	}
 	l.answer(l.waiting, l.err)
-	l.waiting = new(round)
+	l.waiting = new(syncGroup)
 	l.wakeCommitter()
 	return true, l.err
 }

@@ -187,7 +187,7 @@ func (a *attachments) serve(c *attach.Conn) {
 // recordStart records that a network was attached, and returns what to say at its end.
 func (a *attachments) recordStart(s *attached) (note string, err error) {
 	v, o := s.conn.Attacher, s.conn.Request
-	note = fmt.Sprintf("handed in (%s) by uid %d at %s", o.Mode, v.UID, v.Listener)
+	note = fmt.Sprintf("attached (%s) by uid %d at %s", o.Mode, v.UID, v.Listener)
 	process := &policy.Process{PID: s.conn.PID}
 	if known := sandbox.ProcessOf(s.conn.PID, v.UID); known != nil {
 		process = known

@@ -63,7 +63,7 @@ func (d *Daemon) FollowBundles(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case a := <-d.arrivals:
+		case a := <-d.fetches:
 			d.arrive(ctx, a)
 		case <-d.ageing():
 			d.age(ctx)
@@ -71,8 +71,8 @@ func (d *Daemon) FollowBundles(ctx context.Context) {
 	}
 }
 
-// An arrival is the end of one fetch.
-type arrival struct {
+// A fetched is the result of one fetch.
+type fetched struct {
 	*bundle.Update
 	feed  *config.Feed
 	err   error
@@ -116,14 +116,14 @@ func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration
 		case <-again.C:
 		case <-f.Hurry:
 		}
-		a := arrival{feed: f, taken: make(chan bool, 1)}
+		a := fetched{feed: f, taken: make(chan bool, 1)}
 		if a.Update, a.err = f.Fetch(ctx); ctx.Err() != nil {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case d.arrivals <- a:
+		case d.fetches <- a:
 		}
 		select {
 		case <-ctx.Done():
@@ -137,7 +137,7 @@ func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration
 }
 
 // arrive puts what was fetched in force, or says why it is not.
-func (d *Daemon) arrive(ctx context.Context, a arrival) {
+func (d *Daemon) arrive(ctx context.Context, a fetched) {
 	f := a.feed
 	if !slices.Contains(d.Config.Feeds, f) {
 		a.taken <- true // the policy has done without it since

@@ -62,7 +62,7 @@ rego:
 	}
 	s.set(answering(key.sign(t, packed(t, "two", "two.test"), 0)))
 	feed := d.Config.Feeds[0]
-	a := arrival{feed: feed, taken: make(chan bool, 1)}
+	a := fetched{feed: feed, taken: make(chan bool, 1)}
 	a.Update, a.err = feed.Fetch(t.Context())
 	d.arrive(t.Context(), a)
 	if !<-a.taken || d.policy.Digest() == p.Digest() {

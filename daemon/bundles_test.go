@@ -108,9 +108,9 @@ func fetchedLine(s *bundleServer) string {
 // look has the daemon fetch its bundle now.
 func (w *regoWorld) look(t *testing.T) {
 	t.Helper()
-	a := arrival{feed: w.Config.Feeds[0], taken: make(chan bool, 1)}
+	a := fetched{feed: w.Config.Feeds[0], taken: make(chan bool, 1)}
 	a.Update, a.err = a.feed.Fetch(t.Context())
-	w.arrivals <- a
+	w.fetches <- a
 	<-a.taken
 	if a.feed.Pending != nil {
 		t.Error("what was offered is neither taken nor refused")

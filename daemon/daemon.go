@@ -88,7 +88,7 @@ type Daemon struct {
 	bounded  bool           // kept is the default
 	policy   *policy.Policy // in force
 	made     change         // what is in force, as it was read last
-	arrivals chan arrival   // what was fetched of its bundles
+	fetches  chan fetched   // what was fetched of its bundles
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -124,7 +124,7 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 // New builds a daemon that does not listen yet, for the policy file at path; "" is the one
 // that config finds. It says to talk what the operator is to know. An error leaves nothing open.
 func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
-	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, arrivals: make(chan arrival), clock: make(chan string, clockNotes), outage: newOutage(), alarms: newAlarms(talk)}
+	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, fetches: make(chan fetched), clock: make(chan string, clockNotes), outage: newOutage(), alarms: newAlarms(talk)}
 	defer func() {
 		if err != nil {
 			d.Close()

@@ -129,7 +129,7 @@ func sandboxesOf(c *config.Config, name string) (all []policy.Sandbox) {
 }
 
 // checkSandbox says why a policy has no sandbox of that name, or nil. Where none are listed,
-// those who hand a network in have any.
+// those who attach a network have any.
 func checkSandbox(c *config.Config, name string) error {
 	if len(c.File.Sandboxes) == 0 && len(c.EnterNames()) > 0 {
 		return nil

@@ -41,7 +41,7 @@ func TestAGrantIsForItsSandboxAndGoesWithIt(t *testing.T) {
 func TestAGrantToWhoeverHandsANetworkIn(t *testing.T) {
 	for _, row := range []struct{ lines, why string }{
 		{"", "lists no sandboxes, so there is none called \"agent\""},
-		{"listen: {proxy: [\"127.0.0.1:0\"], enter: [\"unix:" + filepath.Join(t.TempDir(), "door", "enter.sock") + "\"]}\n", ""},
+		{"listen: {proxy: [\"127.0.0.1:0\"], enter: [\"unix:" + filepath.Join(t.TempDir(), "attach", "enter.sock") + "\"]}\n", ""},
 	} {
 		w := newGrantsWorld(t, row.lines)
 		ask := func(name string) (admin.Granted, error) {

@@ -84,7 +84,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 			d.pollNow()
 		case <-changes:
 			_ = d.reload(ctx, "the file changed", false)
-		case a := <-d.arrivals:
+		case a := <-d.fetches:
 			d.arrive(ctx, a)
 		case <-d.ageing():
 		case do := <-d.grants.turns:

@@ -38,13 +38,13 @@ type exchange struct {
 	name      string
 	began     time.Time
 
-	// These fields belong to the mail's goroutine as soon as the questions are sent.
+	// These fields belong to the poller's goroutine as soon as the questions are sent.
 	replies [2]reply
 	queries []*query
 	unfit   int
 	until   time.Time // for which answers are waited
 
-	// These fields are guarded by mail.mu.
+	// These fields are guarded by poller.mu.
 	one    *socket
 	failed error // of sending
 	given  bool  // nobody waits for it any more

@@ -33,7 +33,7 @@ type filterWorld struct {
 	udp, tcp string
 }
 
-// A setting is what tests of a door differ in.
+// A setting is what tests of a filter differ in.
 type setting struct {
 	policy    string
 	sandboxes []sandbox.Entry

@@ -76,7 +76,7 @@ type Forwarder struct {
 	closed   bool
 
 	flying sync.WaitGroup // the flights of inFlight; Add is called with mu held and closed not set
-	mail   mail
+	poller poller
 }
 
 // An entry is the outcome of a lookup: addresses, or the kind of failure.
@@ -196,16 +196,16 @@ func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fr
 	return entry{}, fl, fresh
 }
 
-// launch begins a lookup: by an exchange of the mail if possible, and otherwise on a goroutine.
+// launch begins a lookup: by an exchange of the poller if possible, and otherwise on a goroutine.
 func (f *Forwarder) launch(name string, fl *flight) {
 	x := f.newExchange(strings.Clone(name), fl)
 	f.mu.Lock()
 	fl.first = x
 	f.mu.Unlock()
-	if len(f.Upstreams) > 0 && len(x.queries) > 0 && f.mail.begin(x, f.Upstreams[0]) {
+	if len(f.Upstreams) > 0 && len(x.queries) > 0 && f.poller.begin(x, f.Upstreams[0]) {
 		return
 	}
-	if f.mail.never(x) { // else whoever left has landed it
+	if f.poller.never(x) { // else whoever left has landed it
 		go f.fly(x, false)
 	}
 }
@@ -282,9 +282,9 @@ func (f *Forwarder) Close() {
 		}
 	}
 	f.mu.Unlock()
-	f.mail.stop()
+	f.poller.stop()
 	f.flying.Wait()
-	f.mail.ended.Wait()
+	f.poller.ended.Wait()
 }
 
 // Idle reports whether no lookup is under way.
@@ -311,7 +311,7 @@ func (f *Forwarder) leave(name string, fl *flight) {
 	switch {
 	case cancel != nil:
 		cancel()
-	case f.mail.giveUp(fl.first):
+	case f.poller.giveUp(fl.first):
 		f.land(name, fl, entry{kind: Timeout})
 	}
 }

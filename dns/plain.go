@@ -56,18 +56,18 @@ func (p *packets) write(b []byte, to source) { _, _ = p.conn.WriteToUDPAddrPort(
 // ignore does nothing: egressd drops the datagrams itself.
 func (p *packets) ignore([]netip.Addr) {}
 
-// mail refuses every exchange, so that each lookup has a goroutine.
-type mail struct{ ended sync.WaitGroup }
+// poller refuses every exchange, so that each lookup has a goroutine.
+type poller struct{ ended sync.WaitGroup }
 
 type socket struct{}
 
-func (m *mail) begin(*exchange, netip.AddrPort) bool { return false }
+func (m *poller) begin(*exchange, netip.AddrPort) bool { return false }
 
-func (m *mail) never(*exchange) bool { return true }
+func (m *poller) never(*exchange) bool { return true }
 
-func (m *mail) giveUp(*exchange) bool { return false }
+func (m *poller) giveUp(*exchange) bool { return false }
 
-func (m *mail) stop() {}
+func (m *poller) stop() {}
 
 // askForDestinations returns an error: a [Server] is for captured sandboxes, which are on Linux only.
 func askForDestinations(syscall.RawConn, bool) error { return errors.ErrUnsupported }

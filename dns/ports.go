@@ -31,7 +31,7 @@ type socket struct {
 // and its answer; to have one for long would tell who can send packets in an
 // upstream's name where to send them. So an exchange gets one of several, nobody can
 // tell which; each serves for a second or portUses exchanges; and one at which anything
-// came that was not asked for serves for none. The mail closes all of them a little
+// came that was not asked for serves for none. The poller closes all of them a little
 // after the last exchange. The zero value is ready for use.
 type ports struct {
 	spare []*socket
@@ -117,22 +117,22 @@ func nameOf(to netip.AddrPort) (family int, name syscall.Sockaddr, err error) {
 	}
 }
 
-// A pouch is what one system call sends or takes at a socket of an upstream.
-type pouch struct {
-	heads [pouchMost]mmsghdr
-	parts [pouchMost]syscall.Iovec
+// messages are the buffers of one sendmmsg(2) or recvmmsg(2) at a socket of an upstream.
+type messages struct {
+	heads [messagesMost]mmsghdr
+	parts [messagesMost]syscall.Iovec
 }
 
-const pouchMost = 4
+const messagesMost = 4
 
-func (p *pouch) put(k int, b []byte) {
+func (p *messages) put(k int, b []byte) {
 	p.parts[k] = syscall.Iovec{Base: unsafe.SliceData(b)}
 	p.parts[k].SetLen(len(b))
 	p.heads[k] = mmsghdr{Msghdr: syscall.Msghdr{Iov: &p.parts[k], Iovlen: 1}}
 }
 
 // send sends the first k messages. Where fewer go out there is an error.
-func (p *pouch) send(fd, k int) error {
+func (p *messages) send(fd, k int) error {
 	n, _, errno := syscall.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&p.heads)), uintptr(k), syscall.MSG_DONTWAIT, 0, 0)
 	switch {
 	case errno != 0:
@@ -145,8 +145,8 @@ func (p *pouch) send(fd, k int) error {
 
 // receive takes as many messages as are there and have room. The error is nil or an
 // errno; EAGAIN where there are none.
-func (p *pouch) receive(fd int) (n int, err error) {
-	got, _, errno := syscall.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&p.heads)), pouchMost, syscall.MSG_DONTWAIT, 0, 0)
+func (p *messages) receive(fd int) (n int, err error) {
+	got, _, errno := syscall.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&p.heads)), messagesMost, syscall.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

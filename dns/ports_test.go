@@ -27,14 +27,14 @@ func (p *portsAsked) note(q *asked) {
 }
 
 // count is how many sockets wait for an exchange.
-func (m *mail) count() (n int) {
+func (m *poller) count() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.ports.spare)
 }
 
 // stays has the sockets of m kept until leaves is called, on a machine of any speed.
-func (m *mail) stays(t *testing.T) (leaves func()) {
+func (m *poller) stays(t *testing.T) (leaves func()) {
 	set := func(d time.Duration) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -54,7 +54,7 @@ func TestPortsAreUsedAgainButNotForLong(t *testing.T) {
 		q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa)
 	})
 	f := forwarder(up)
-	f.mail.stays(t)
+	f.poller.stays(t)
 	const lookups = portsFrom * portUses / 2
 	for n := range lookups {
 		wantAddrs(t, f, fmt.Sprintf("n%d.test", n), truth)
@@ -72,7 +72,7 @@ func TestPortsAreUsedAgainButNotForLong(t *testing.T) {
 	if len(seen.from) > lookups/2 {
 		t.Errorf("%d lookups came from %d ports: they do not serve again", lookups, len(seen.from))
 	}
-	if n := f.mail.count(); n > portsMost {
+	if n := f.poller.count(); n > portsMost {
 		t.Errorf("%d sockets are left", n)
 	}
 }
@@ -96,7 +96,7 @@ func TestAPortThatHeardAnythingElseServesNoMore(t *testing.T) {
 			f := forwarder(startUpstream(t, script))
 			f.Timeout = time.Second
 			wantAddrs(t, f, "a.test", truth)
-			if n := f.mail.count(); n != 0 {
+			if n := f.poller.count(); n != 0 {
 				t.Errorf("%d sockets are kept", n)
 			}
 		})
@@ -123,7 +123,7 @@ func TestAFloodOfForgeriesIsAnsweredWithTCP(t *testing.T) {
 	f := forwarder(up)
 	f.Timeout = 20 * time.Second // which nobody waits for
 	wantAddrs(t, f, "a.test", truth)
-	if n := f.mail.count(); n != 0 {
+	if n := f.poller.count(); n != 0 {
 		t.Errorf("%d sockets are kept", n)
 	}
 }
@@ -132,26 +132,26 @@ func TestAFloodOfForgeriesIsAnsweredWithTCP(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	f := forwarder(startUpstream(t, func(q *asked) { q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa) }))
 	for again := range 2 {
-		leave := f.mail.stays(t)
+		leave := f.poller.stays(t)
 		for n := range 3 {
 			wantAddrs(t, f, fmt.Sprintf("n%d-%d.test", again, n), truth)
 		}
-		if n := f.mail.count(); n != 3 {
+		if n := f.poller.count(); n != 3 {
 			t.Fatalf("%d sockets are kept, want 3", n)
 		}
 		leave()
 		running := func() bool {
-			f.mail.mu.Lock()
-			defer f.mail.mu.Unlock()
-			return f.mail.running
+			f.poller.mu.Lock()
+			defer f.poller.mu.Unlock()
+			return f.poller.running
 		}
 		for late := time.Now().Add(10 * time.Second); running(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(late) {
 				t.Fatal("it runs on")
 			}
 		}
-		if f.mail.count() != 0 || len(f.mail.sockets) != 0 {
-			t.Errorf("left are %d sockets and %d", f.mail.count(), len(f.mail.sockets))
+		if f.poller.count() != 0 || len(f.poller.sockets) != 0 {
+			t.Errorf("left are %d sockets and %d", f.poller.count(), len(f.poller.sockets))
 		}
 	}
 }
@@ -164,13 +164,13 @@ func TestWhatComesAtASpareSocketEndsIt(t *testing.T) {
 		q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa)
 		more <- func() { q.answer(q.msg.Question[0].Name+" 60 IN A 192.0.2.66", soa) }
 	}))
-	f.mail.stays(t)
+	f.poller.stays(t)
 	wantAddrs(t, f, "a.test", truth)
-	if n := f.mail.count(); n != 1 {
+	if n := f.poller.count(); n != 1 {
 		t.Fatalf("%d sockets are kept, want 1", n)
 	}
 	(<-more)()
-	for late := time.Now().Add(10 * time.Second); f.mail.count() != 0; time.Sleep(time.Millisecond) {
+	for late := time.Now().Add(10 * time.Second); f.poller.count() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatal("the socket is still kept")
 		}
@@ -193,7 +193,7 @@ func TestASocketIsNotClosedUnderWhoSends(t *testing.T) {
 		return errno == 0
 	}
 	one := &socket{fd: fds[0]}
-	m := &mail{epoll: -1, sockets: map[int32]*socket{int32(fds[0]): one}}
+	m := &poller{epoll: -1, sockets: map[int32]*socket{int32(fds[0]): one}}
 	var all [2]exchange
 	for i := range all {
 		m.have(&all[i], one)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestASocketThatIsShutIsServedNoMore has who handed a socket in make it one that blocks, and
+// TestASocketThatIsShutIsServedNoMore has the program that gave the socket make it one that blocks, and
 // shut it: then it is read from at once, and nothing is there.
 func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -38,7 +38,7 @@ func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 	s.Shutdown()
 }
 
-// TestAConnectionDoesNotLinger has who handed a listener in make close(2) wait for what
+// TestAConnectionDoesNotLinger has the program that gave the listener make close(2) wait for what
 // clients do not read.
 func TestAConnectionDoesNotLinger(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

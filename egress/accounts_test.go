@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// TestSandboxesThatAreGoneAreForgotten has a thousand networks handed in, each by another
+// TestSandboxesThatAreGoneAreForgotten attaches a thousand networks, each of another
 // name, and one that stays, with a flow, while its sandbox is counted.
 func TestSandboxesThatAreGoneAreForgotten(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))

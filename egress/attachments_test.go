@@ -55,11 +55,11 @@ func TestAStayIsCutWithItsFlows(t *testing.T) {
 
 func TestWhatHappensToASandboxIsRecorded(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
-	if err := w.Records.NoteSandbox(record.KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "handed in"); err != nil {
+	if err := w.Records.NoteSandbox(record.KindStart, policy.Sandbox{Name: "web"}, &policy.Process{PID: 7}, "attached"); err != nil {
 		t.Fatal(err)
 	}
 	all := w.records(t, record.KindStart)
-	if len(all) != 1 || all[0].Sandbox != "web" || all[0].Process == nil || all[0].Process.PID != 7 || all[0].Note != "handed in" {
+	if len(all) != 1 || all[0].Sandbox != "web" || all[0].Process == nil || all[0].Process.PID != 7 || all[0].Note != "attached" {
 		t.Errorf("recorded %+v", all)
 	}
 }

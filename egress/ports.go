@@ -19,12 +19,12 @@ import (
 type ports struct {
 	most int // towards one place in a minute, of all sandboxes; 0: any number
 
-	mu     sync.Mutex // guards what follows
-	tick   int64      // the newest
-	ticks  [portTicks]map[*portUse]int
-	uses   map[portKey]*portUse
-	toward map[netip.AddrPort]int
-	places map[string]int // how many there are in uses, by sandbox
+	mu         sync.Mutex // guards what follows
+	tick       int64      // the newest
+	ticks      [portTicks]map[*portUse]int
+	uses       map[portKey]*portUse
+	toward     map[netip.AddrPort]int
+	perSandbox map[string]int // how many there are in uses, by sandbox
 }
 
 type portKey struct {
@@ -38,9 +38,9 @@ type portUse struct {
 }
 
 const (
-	portTick   = 4 * time.Second
-	portTicks  = 17   // a port is missed for 64 to 68 seconds: TIME-WAIT takes 60
-	placesMost = 4096 // of one sandbox, that are told apart
+	portTick       = 4 * time.Second
+	portTicks      = 17   // a port is missed for 64 to 68 seconds: TIME-WAIT takes 60
+	perSandboxMost = 4096 // of one sandbox, that are told apart
 )
 
 // localPorts returns how many connections towards one place may begin in a minute, by the
@@ -91,17 +91,17 @@ func (p *ports) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
 // use returns the counter of key. A sandbox with too many counters shares one for its other destinations. p.mu is held.
 func (p *ports) use(key portKey) *portUse {
 	if p.uses == nil {
-		p.uses, p.toward, p.places = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}
+		p.uses, p.toward, p.perSandbox = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}
 	}
 	u := p.uses[key]
-	if u == nil && p.places[key.sandbox] >= placesMost {
+	if u == nil && p.perSandbox[key.sandbox] >= perSandboxMost {
 		key.to = netip.AddrPort{}
 		u = p.uses[key]
 	}
 	if u == nil {
 		u = &portUse{portKey: key}
 		p.uses[key] = u
-		p.places[key.sandbox]++
+		p.perSandbox[key.sandbox]++
 	}
 	return u
 }
@@ -130,8 +130,8 @@ func (p *ports) tidy(u *portUse) {
 		return
 	}
 	delete(p.uses, u.portKey)
-	if p.places[u.sandbox]--; p.places[u.sandbox] == 0 {
-		delete(p.places, u.sandbox)
+	if p.perSandbox[u.sandbox]--; p.perSandbox[u.sandbox] == 0 {
+		delete(p.perSandbox, u.sandbox)
 	}
 }
 

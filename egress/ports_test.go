@@ -59,34 +59,34 @@ func TestPortsComeBack(t *testing.T) {
 	}
 	p.take("b", portsOther, 80*time.Second) // at another time than the others
 	p.take("c", portsOther, time.Hour)
-	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.places) != 1 {
-		t.Errorf("%d counts of %d places and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.places))
+	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.perSandbox) != 1 {
+		t.Errorf("%d counts of %d perSandbox and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.perSandbox))
 	}
 }
 
-// TestManyPlacesAreCountedTogether has a sandbox begin connections to more places than
+// TestManyPlacesAreCountedTogether has a sandbox begin connections to more perSandbox than
 // are told apart.
 func TestManyPlacesAreCountedTogether(t *testing.T) {
 	p := ports{most: 12}
 	began := 0
-	for i := range 2 * placesMost {
+	for i := range 2 * perSandboxMost {
 		to := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("93.184.%d.%d", i>>8, i&255)), 443)
 		if p.take("a", to, 0) {
 			began++
 		}
 	}
-	if began != placesMost+6 {
-		t.Errorf("%d connections were begun, want %d and 6 to all others", began, placesMost)
+	if began != perSandboxMost+6 {
+		t.Errorf("%d connections were begun, want %d and 6 to all others", began, perSandboxMost)
 	}
-	if len(p.uses) != placesMost+1 {
+	if len(p.uses) != perSandboxMost+1 {
 		t.Errorf("%d counts are kept", len(p.uses))
 	}
 	if got := p.takeAll("b", portsAt, 0); got != 6 {
 		t.Errorf("another sandbox may begin %d, want 6", got)
 	}
 	p.take("b", portsAt, time.Hour)
-	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.places) != 1 {
-		t.Errorf("%d counts of %d places and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.places))
+	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.perSandbox) != 1 {
+		t.Errorf("%d counts of %d perSandbox and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.perSandbox))
 	}
 }
 

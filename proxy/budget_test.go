@@ -90,18 +90,18 @@ func overBudgetEnd(t *testing.T, w *world, most int64) record.Record {
 	return r
 }
 
-// TestATunnelSendsNoMoreThanItsBudget goes through each door, with an opaque
-// protocol and with TLS that nobody looks into.
+// TestATunnelSendsNoMoreThanItsBudget sends by CONNECT and by SOCKS5, in an opaque
+// protocol and in TLS that is not inspected.
 func TestATunnelSendsNoMoreThanItsBudget(t *testing.T) {
 	first := map[string]string{"opaque": "SSH-2.0-client\r\n", "TLS": hello(t, "base-allowed")}
 	for protocol, bytes := range first {
-		for _, door := range []string{"connect", "socks5"} {
+		for _, via := range []string{"connect", "socks5"} {
 			for _, most := range []int64{2000, 1<<20 + 77} {
-				t.Run(fmt.Sprintf("%s by %s up to %d", protocol, door, most), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s by %s up to %d", protocol, via, most), func(t *testing.T) {
 					w, o := newWorld(t, openPolicy, nil), newTill(t)
 					w.spend(t, openPolicy, most)
 					c := w.dial(t)
-					if door == "connect" {
+					if via == "connect" {
 						c.send(connectTo("allowed.test", o.port)).expect(established)
 					} else {
 						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(forward.SOCKSOK)))
@@ -109,7 +109,7 @@ func TestATunnelSendsNoMoreThanItsBudget(t *testing.T) {
 					c.send(bytes).flood()
 					<-o.gone
 					r := overBudgetEnd(t, w, most)
-					if o.got.Load() > most || r.Bytes.Up > most || r.Via != door {
+					if o.got.Load() > most || r.Bytes.Up > most || r.Via != via {
 						t.Errorf("%d bytes arrived, %d are recorded, of %d", o.got.Load(), r.Bytes.Up, most)
 					}
 					w.closed(t)

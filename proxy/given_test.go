@@ -76,7 +76,7 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 	up := newOrigin(t, func(c net.Conn) { io.Copy(c, c) })
 	to := w.named(t, "allowed.test", up.port)
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // which has fewer options, and no door takes
+	plain.SetMultipathTCP(false) // which has fewer options; listeners take only plain TCP
 	l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	return ErrClosed
 }
 
-// limitsMost bounds what is kept for sandboxes: those that hand their network in may have any
+// limitsMost bounds what is kept for sandboxes: those that attach their network may have any
 // name.
 const limitsMost = 1024
 

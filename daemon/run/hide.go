@@ -58,7 +58,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 	if err := r.hideNamed(); err != nil {
 		return err
 	}
-	return r.hideDoors(c)
+	return r.hideAttachSockets(c)
 }
 
 // hideNamed hides what --hide names, which has to be there: what is made later could be

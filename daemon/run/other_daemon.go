@@ -34,20 +34,19 @@ type otherDaemon struct {
 	done   chan struct{}
 }
 
-// findDaemon looks whether a daemon of this user takes networks in at a socket that the
-// configuration names for everybody.
+// findDaemon looks for a daemon of this user at the sockets of listen.enter, where any sandbox may attach.
 func (r *runner) findDaemon(c *config.Config) bool {
 	if r.options.Alone || r.Daemon != nil || r.beside != nil {
 		return false
 	}
 	for _, name := range c.File.Listen.Enter {
 		socket := strings.TrimPrefix(name, file.UnixListener)
-		door, err := attach.Dial(socket)
+		conn, err := attach.Dial(socket)
 		if err != nil {
 			continue
 		}
-		door.Close()
-		if door.UID == uint32(os.Geteuid()) { // another user's is none of this one's business
+		conn.Close()
+		if conn.UID == uint32(os.Geteuid()) { // another user's is none of this one's business
 			r.beside = &otherDaemon{config: c, socket: socket}
 			return true
 		}
@@ -55,7 +54,7 @@ func (r *runner) findDaemon(c *config.Config) bool {
 	return false
 }
 
-// prepareBeside hands the jail in to the daemon that was found.
+// prepareBeside attaches the jail to the daemon that findDaemon found.
 func (r *runner) prepareBeside() error {
 	c := r.beside.config
 	if len(r.given) > 0 {
@@ -81,11 +80,11 @@ func (r *runner) prepareBeside() error {
 	}
 	r.inside = nil
 	network.Request.Notes = r.ports.notes
-	door, err := attach.Dial(r.beside.socket)
+	conn, err := attach.Dial(r.beside.socket)
 	if err != nil {
 		return hint.Failed(err, "egressd run --alone -- COMMAND")
 	}
-	handed, err := network.Attach(door, r.name)
+	handed, err := network.Attach(conn, r.name)
 	if err != nil {
 		var refused *attach.RefusedError
 		next := "egressd run --alone -- COMMAND"
@@ -181,10 +180,9 @@ func (r *runner) exitCode(code int, c egress.Counts) int {
 	return code
 }
 
-// hideDoors hides the sockets at which networks are handed in: a program that reached one
-// could be another sandbox. It is their folders that are hidden, since a daemon that is
-// started anew makes its sockets anew.
-func (r *runner) hideDoors(c *config.Config) error {
+// hideAttachSockets hides the sockets of listen.enter: a program that reached one could attach a network in the
+// name of another sandbox. It hides their folders, because a restarted daemon makes new sockets.
+func (r *runner) hideAttachSockets(c *config.Config) error {
 	for _, folder := range c.EnterFolders() {
 		if holdsOthers(folder) {
 			return hint.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),

@@ -89,7 +89,7 @@ func allowHostPorts(file *file.File, name string, ports []uint16) error {
 	return nil
 }
 
-// ports are the doors between the sandbox's loopback and the host's.
+// ports are the TCP ports that lead from the host's loopback to the sandbox's (-p), and back (--host-port).
 type ports struct {
 	gate     *egress.Gate
 	programs *sandbox.Programs

@@ -17,7 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/lab/engine"
 )
 
-// devContainerPolicy has a door for the sandbox that a dev container is.
+// devContainerPolicy has a socket at which the dev container alone attaches.
 const devContainerPolicy = `version: 1
 listen: {open_to_network: true, proxy: ["` + lab.GatewayIPv4 + `:3128", "[` + lab.GatewayIPv6 + `]:3128"]}
 allow: ["*.allowed.test"]

@@ -255,9 +255,9 @@ func (w *dockerWorld) inNetwork(t *testing.T, pid, variable string, ways ...stri
 	return string(out)
 }
 
-// TestADoorKnowsContainers has containers hand their networks in at one socket, where they
-// are told apart by their engine.
-func TestADoorKnowsContainers(t *testing.T) {
+// TestOneSocketKnowsContainers has containers attach their networks at one socket, which
+// tells them apart by their engine.
+func TestOneSocketKnowsContainers(t *testing.T) {
 	w := theEngine(t)
 	if w == nil {
 		return

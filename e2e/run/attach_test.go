@@ -167,7 +167,7 @@ func TestAttachContainer(t *testing.T) {
 }
 
 // TestAKilledDaemonTakesTheNetworksWithIt, and one that is started anew has none until
-// they are handed in again.
+// they are attached again.
 func TestAKilledDaemonTakesTheNetworksWithIt(t *testing.T) {
 	d := world.NewDaemon(t, enterPolicy)
 	serve := func() {
@@ -203,7 +203,7 @@ func TestAKilledDaemonTakesTheNetworksWithIt(t *testing.T) {
 		t.Fatalf("exit %d, %q", e.Code, e.Talk)
 	}
 	if out := c.inside(t, `curl -sS -m9 http://a.allowed.test/`); !strings.Contains(out, "origin") {
-		t.Errorf("handed in again: %q", out)
+		t.Errorf("attached again: %q", out)
 	}
 }
 

@@ -152,7 +152,7 @@ func TestEnterExitCodes(t *testing.T) {
 	}
 }
 
-// TestEnterTwoSandboxesAtATime has two networks handed in that may reach different
+// TestEnterTwoSandboxesAtATime attaches two networks that may reach different
 // hosts.
 func TestEnterTwoSandboxesAtATime(t *testing.T) {
 	d := world.Start(t, enterPolicy)

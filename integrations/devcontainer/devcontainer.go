@@ -16,7 +16,7 @@ import (
 // Options say how a dev container hands its network to egressd.
 type Options struct {
 	Folder       string                  // of the workspace; a full path
-	SocketFolder string                  // folder of the socket at which its network is handed in
+	SocketFolder string                  // folder of the socket at which its network is attached
 	Socket       string                  // name of the socket
 	Program      string                  // egressd on this machine, which is mounted; empty where the Feature has it
 	Captured     bool                    // the container captures what is sent; else programs are told by Variables
@@ -44,7 +44,7 @@ const (
 )
 
 // Merge plans that the dev container of a workspace has no network but the one
-// that it hands in to egressd. Comments and layout stay. Its errors are
+// that it attaches to egressd. Comments and layout stay. Its errors are
 // [*BoundaryError], [*ConflictError], [*ShapeError], and those of reading.
 func Merge(d Options) (*integrations.Plan, error) {
 	at, old, err := d.find()

@@ -293,13 +293,13 @@ func TestDevContainerNeedsAPlaceThatNobodyInsideWrites(t *testing.T) {
 
 func TestDevContainerThatCaptures(t *testing.T) {
 	d := workspace(t, `{"image": "base"}`)
-	d.Captured, d.Program, d.Socket, d.Variables = true, "", "door.sock", nil
+	d.Captured, d.Program, d.Socket, d.Variables = true, "", "enter.sock", nil
 	plan, err := Merge(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(plan.File.New)
-	for _, want := range []string{`"--cap-add=NET_ADMIN"`, `"mode": "transparent"`, `"socket": "/run/egressd/door.sock"`} {
+	for _, want := range []string{`"--cap-add=NET_ADMIN"`, `"mode": "transparent"`, `"socket": "/run/egressd/enter.sock"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s:\n%s", want, text)
 		}

@@ -162,7 +162,7 @@ func TestOrdinaryOfficeScoresLow(t *testing.T) {
 }
 
 // TestWaysThatAreTriedOneAfterTheOther denies a program that falls back, and one that
-// looks for open doors.
+// looks for open ports.
 func TestWaysThatAreTriedOneAfterTheOther(t *testing.T) {
 	w := &workshop{Rand: rand.New(rand.NewPCG(1, 5))}
 	w.ordinary(30_000)

@@ -73,7 +73,7 @@ func TestContainersThatAreNone(t *testing.T) {
 		"three of Compose":    {`sandboxes: [{name: a, docker: {compose: a/b/c}}]`, "PROJECT/SERVICE"},
 		"the same twice":      {`sandboxes: [{name: a, docker: {name: x}}, {name: b, docker: {name: x}}]`, `name: x is said of the sandbox "a" already`},
 		"no way to come":      {"listen: {proxy: [\"unix:/run/p.sock\"]}\nsandboxes: [{name: a, docker: {name: x}}]", "needs a TCP listener or a socket to hand its network in"},
-		"a uid, and no door":  {"listen: {proxy: [\"unix:/run/p.sock\", \"127.0.0.1:1\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]", "no connection is both"},
+		"a uid without a socket":  {"listen: {proxy: [\"unix:/run/p.sock\", \"127.0.0.1:1\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]", "no connection is both"},
 		"an engine by TCP":    {"docker: {socket: \"127.0.0.1:2375\"}\nsandboxes: [{name: a, docker: {name: x}}]", "is not a Unix socket; write unix:/run/docker.sock"},
 		"an engine for none":  {"docker: {socket: \"unix:/run/docker.sock\"}", "docker.socket is asked for sandboxes with docker, and there is none"},
 		"a misspelt section":  {"dokcer: {socket: \"unix:/run/docker.sock\"}", "docker"},
@@ -88,6 +88,6 @@ func TestContainersThatAreNone(t *testing.T) {
 		})
 	}
 	if _, err := Parse("egressd.yaml", []byte("version: 1\nlisten: {proxy: [], enter: [\"unix:/run/e.sock\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]\n")); err != nil {
-		t.Errorf("a user and a container at a door: %v", err)
+		t.Errorf("a user and a container at one listener: %v", err)
 	}
 }

@@ -23,8 +23,8 @@ func learned(host string, port uint16) *record.Record {
 func suggested(t *testing.T, l *logs.Learned) string {
 	t.Helper()
 	var out strings.Builder
-	all, crowds := l.All()
-	if err := writeLessons(&out, all, crowds); err != nil {
+	all, floods := l.All()
+	if err := writeLearned(&out, all, floods); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -39,8 +39,8 @@ func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
 			l.Add(learned(fmt.Sprintf("h%d.example.com", i), port))
 		}
 	}
-	if all, crowds := l.All(); len(all) != 60 || len(crowds) != 0 {
-		t.Errorf("%d lessons and %d crowds", len(all), len(crowds))
+	if all, floods := l.All(); len(all) != 60 || len(floods) != 0 {
+		t.Errorf("%d learned and %d floods", len(all), len(floods))
 	}
 }
 

@@ -123,7 +123,7 @@ func (f *follower) ended(c *policy.Container) {
 	}
 }
 
-// hold has a container's network be handed in until it has ended, or ctx is done.
+// hold keeps a container's network attached until the container ends or ctx is done.
 func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 	name, last := printable.Text(k.Name), ""
 	for ctx.Err() == nil {

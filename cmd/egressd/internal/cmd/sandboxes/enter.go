@@ -27,7 +27,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Where networks are handed in, unless a flag says otherwise.
+// Where networks are attached, unless a flag says otherwise.
 const (
 	enterVariable = "EGRESSD_ENTER"
 	enterSocket   = "/run/egressd/enter.sock"
@@ -79,7 +79,7 @@ type enterOptions struct {
 	quiet        bool
 }
 
-// socketPath is where a network is handed in.
+// socketPath returns the socket at which the network is attached.
 func socketPath(flag string) string {
 	return strings.TrimPrefix(cmp.Or(flag, os.Getenv(enterVariable), enterSocket), file.UnixListener)
 }
@@ -123,10 +123,10 @@ func ownAddresses() attach.Addresses {
 	return attach.Addresses{IPv4: own4, IPv6: own6}
 }
 
-// notReady says why a network cannot be handed in, and how to come by one that can.
+// notReady says why a network cannot be attached, and how to make one that can.
 func notReady(err error, next string) error {
 	if errors.Is(err, attach.ErrAttached) {
-		next = "start the program in it without egressd enter, or end what it was handed in for"
+		next = "start the program in it without egressd enter, or end the program that it is attached for"
 	}
 	return hint.Failed(err, next)
 }

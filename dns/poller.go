@@ -12,10 +12,9 @@ import (
 	"unsafe"
 )
 
-// mail carries the exchanges of a forwarder: whoever has a question sends it, and one
-// goroutine, which runs while there are any and a little longer, takes what comes at
-// all sockets. Its zero value is ready for use.
-type mail struct {
+// A poller carries the exchanges of a forwarder. The goroutine that has a question sends it. One goroutine of the
+// poller reads the answers at all sockets; it ends shortly after the last exchange. The zero value is ready for use.
+type poller struct {
 	mu      sync.Mutex // guards what follows; never held over a system call
 	running bool
 	closing bool // no exchange begins any more
@@ -25,25 +24,25 @@ type mail struct {
 	busy    time.Time // when one began last
 	sockets map[int32]*socket
 	ports   ports
-	linger  time.Duration // for tests; 0: mailLinger
+	linger  time.Duration // for tests; 0: pollerLinger
 
 	ended sync.WaitGroup // the goroutine
 
-	in     pouch // from here on it belongs to the goroutine
-	room   [pouchMost][buffer]byte
+	in     messages // from here on it belongs to the goroutine
+	room   [messagesMost][buffer]byte
 	events [together]syscall.EpollEvent
 	came   int // of events
 	swept  time.Time
 }
 
 const (
-	mailLinger = 250 * time.Millisecond // after the last exchange
-	mailTick   = 20 * time.Millisecond  // how late it may be that an exchange's time is over
+	pollerLinger = 250 * time.Millisecond // after the last exchange
+	pollerTick   = 20 * time.Millisecond  // how late it may be that an exchange's time is over
 )
 
 // begin sends the questions of x to an upstream. It reports false where that cannot be
 // done here, and nothing was sent.
-func (m *mail) begin(x *exchange, to netip.AddrPort) bool {
+func (m *poller) begin(x *exchange, to netip.AddrPort) bool {
 	x.until = earlier(time.Now().Add(x.forwarder.timeout()), x.began.Add(x.forwarder.totalTimeout()))
 	one, ok := m.open(x)
 	if !ok {
@@ -61,7 +60,7 @@ func (m *mail) begin(x *exchange, to netip.AddrPort) bool {
 			return false
 		}
 	}
-	var out pouch
+	var out messages
 	for k, q := range x.queries {
 		out.put(k, q.wire)
 	}
@@ -71,7 +70,7 @@ func (m *mail) begin(x *exchange, to netip.AddrPort) bool {
 
 // open counts an exchange, has the goroutine run, and chooses a socket, if there is
 // one to choose.
-func (m *mail) open(x *exchange) (one *socket, ok bool) {
+func (m *poller) open(x *exchange) (one *socket, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing || !m.running && !m.start() {
@@ -86,7 +85,7 @@ func (m *mail) open(x *exchange) (one *socket, ok bool) {
 }
 
 // start has the goroutine run. m.mu is held.
-func (m *mail) start() bool {
+func (m *poller) start() bool {
 	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
 		return false
@@ -95,7 +94,7 @@ func (m *mail) start() bool {
 	file := os.NewFile(uintptr(epoll), "epoll")
 	raw, err := file.SyscallConn()
 	if err == nil {
-		err = file.SetReadDeadline(time.Now().Add(mailTick))
+		err = file.SetReadDeadline(time.Now().Add(pollerTick))
 	}
 	if err != nil {
 		_ = file.Close()
@@ -107,20 +106,20 @@ func (m *mail) start() bool {
 }
 
 // have gives an exchange a socket, for its questions to be sent from. m.mu is held.
-func (m *mail) have(x *exchange, one *socket) {
+func (m *poller) have(x *exchange, one *socket) {
 	x.one, one.x = one, x
 	one.sending++
 }
 
 // close counts an exchange out that came to nothing.
-func (m *mail) close() {
+func (m *poller) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.under--
 }
 
 // add has the goroutine look at a new socket.
-func (m *mail) add(one *socket, x *exchange) bool {
+func (m *poller) add(one *socket, x *exchange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	event := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(one.fd)}
@@ -134,7 +133,7 @@ func (m *mail) add(one *socket, x *exchange) bool {
 
 // sent notes that the questions of an exchange were sent, or the error. After an error it shuts the socket down for
 // reading, so that the goroutine finds it readable at once and ends the exchange.
-func (m *mail) sent(one *socket, x *exchange, err error) {
+func (m *poller) sent(one *socket, x *exchange, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	one.sending--
@@ -148,7 +147,7 @@ func (m *mail) sent(one *socket, x *exchange, err error) {
 }
 
 // stop has the goroutine end the exchanges under way as Timeout, and itself.
-func (m *mail) stop() {
+func (m *poller) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = true
@@ -159,7 +158,7 @@ func (m *mail) stop() {
 
 // never ends an exchange of which nothing was sent, and reports whether somebody still
 // waits for it.
-func (m *mail) never(x *exchange) bool {
+func (m *poller) never(x *exchange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x.over = true
@@ -167,7 +166,7 @@ func (m *mail) never(x *exchange) bool {
 }
 
 // giveUp ends an exchange that nobody waits for, and reports whether it was under way.
-func (m *mail) giveUp(x *exchange) bool {
+func (m *poller) giveUp(x *exchange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if x.over || x.given {
@@ -178,7 +177,7 @@ func (m *mail) giveUp(x *exchange) bool {
 }
 
 // run takes what comes, until nothing has been under way for a while.
-func (m *mail) run(raw syscall.RawConn) {
+func (m *poller) run(raw syscall.RawConn) {
 	for k := range m.room {
 		m.in.put(k, m.room[k][:])
 	}
@@ -192,17 +191,17 @@ func (m *mail) run(raw syscall.RawConn) {
 				m.hear(event.Fd)
 			}
 		}
-		if now := time.Now(); err != nil || now.Sub(m.swept) >= mailTick {
+		if now := time.Now(); err != nil || now.Sub(m.swept) >= pollerTick {
 			if !m.sweep(now) {
 				return
 			}
-			_ = m.file.SetReadDeadline(now.Add(mailTick))
+			_ = m.file.SetReadDeadline(now.Add(pollerTick))
 		}
 	}
 }
 
 // poll asks which sockets there is something at, and reports false for none.
-func (m *mail) poll(fd uintptr) bool {
+func (m *poller) poll(fd uintptr) bool {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, fd, uintptr(unsafe.Pointer(&m.events)), uintptr(len(m.events)), 0, 0, 0)
 	m.came = int(n)
 	if errno != 0 {
@@ -212,7 +211,7 @@ func (m *mail) poll(fd uintptr) bool {
 }
 
 // hear takes what came at a socket, which nobody else reads from or closes.
-func (m *mail) hear(fd int32) {
+func (m *poller) hear(fd int32) {
 	n, err := m.in.receive(int(fd))
 	m.mu.Lock()
 	one := m.sockets[fd]
@@ -265,7 +264,7 @@ func (x *exchange) fail(err error) {
 
 // finish ends an exchange. It is clean where all that came was the answers, in their
 // own case.
-func (m *mail) finish(x *exchange, clean bool) {
+func (m *poller) finish(x *exchange, clean bool) {
 	m.mu.Lock()
 	one := x.one
 	one.x, x.over = nil, true
@@ -282,7 +281,7 @@ func (m *mail) finish(x *exchange, clean bool) {
 
 // retire closes a socket, with the exchange that has it, if one does: at once, or when
 // the questions are sent that are about to be. It is called with m.mu held.
-func (m *mail) retire(one *socket) {
+func (m *poller) retire(one *socket) {
 	if one == nil {
 		return
 	}
@@ -295,7 +294,7 @@ func (m *mail) retire(one *socket) {
 }
 
 // shut is retire for a socket that nobody has.
-func (m *mail) shut(one *socket) {
+func (m *poller) shut(one *socket) {
 	delete(m.sockets, int32(one.fd))
 	if one.sending > 0 {
 		one.retired = true
@@ -307,7 +306,7 @@ func (m *mail) shut(one *socket) {
 
 // sweep ends the exchanges whose time is over and closes the sockets that are too old.
 // It reports false where there is nothing left to do, and nothing left.
-func (m *mail) sweep(now time.Time) bool {
+func (m *poller) sweep(now time.Time) bool {
 	m.swept = now
 	var late []*exchange
 	m.mu.Lock()
@@ -323,7 +322,7 @@ func (m *mail) sweep(now time.Time) bool {
 	for _, one := range m.ports.drop(func(one *socket) bool { return m.ports.old(one, now) }) {
 		m.shut(one)
 	}
-	if m.under == 0 && (m.closing || now.Sub(m.busy) >= cmp.Or(m.linger, mailLinger)) {
+	if m.under == 0 && (m.closing || now.Sub(m.busy) >= cmp.Or(m.linger, pollerLinger)) {
 		m.end()
 		m.mu.Unlock()
 		return false
@@ -337,7 +336,7 @@ func (m *mail) sweep(now time.Time) bool {
 }
 
 // end closes everything. m.mu is held.
-func (m *mail) end() {
+func (m *poller) end() {
 	for _, one := range m.sockets {
 		m.shut(one)
 	}
