@@ -136,7 +136,7 @@ deny contains {"rule": "not-b"} if input.destination.host == "b.test"
 	configtest.Expect(t, p, []configtest.Row{
 		{"web", "a.test", "allow by allow[0] (user)"},
 		{"web", "b.test", "deny by not-b (sandbox)"},
-		{"web", "c.test", "deny by default (sandbox)"},
+		{"web", "c.test", "deny by rego (sandbox)"},
 		{"web", "evil.test", "deny by default (builtin)"},
 		{"web", "d.test", "deny by org (organisation)"},
 		{"my-ci", "https://b.test/", "allow by allow[1] (user)"},

@@ -31,7 +31,7 @@ func (r *Refusal) Unwrap() error { return r.cause }
 // Fix returns the command that allows the destination of a request that no rule mentions. It returns ""
 // for every other refusal, and for a name that looks like data: people paste such commands unread.
 func (r *Refusal) Fix() string {
-	if r.Decision.Class != policy.DefaultDeny || r.Decision.Layer == policy.PerSandbox || policy.LooksLikeData(r.Destination.Host) {
+	if r.Decision.Class != policy.DefaultDeny || r.Decision.Layer == policy.PerSandbox && r.Decision.Rule != "default" || policy.LooksLikeData(r.Destination.Host) {
 		return ""
 	}
 	host := r.Destination.Host

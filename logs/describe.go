@@ -123,9 +123,9 @@ func RefusedHost(r *record.Record) string {
 }
 
 // Allowable returns the result of [RefusedHost] if a line in the policy would let r pass, else "". It
-// returns "" for a sandbox with its own list, which a global line cannot open.
+// returns "" for a sandbox whose own Rego allows too little: no line helps there.
 func Allowable(r *record.Record) string {
-	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) {
+	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) && r.Decision.Rule != "default" {
 		return ""
 	}
 	host := RefusedHost(r)

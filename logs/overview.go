@@ -64,7 +64,7 @@ type Group struct {
 	domainKnown   bool      // domain has been computed
 	many          bool      // the line covers several destinations
 	flow          []byte    // id of the last flow
-	refusal       [3]string // class, layer and address class of the last decision
+	refusal       [4]string // class, layer, rule and address class of the last decision
 }
 
 // Many reports whether the line covers more than one destination.
@@ -139,9 +139,9 @@ func (g *Group) add(r *record.Record) {
 // latest remembers r as the last decision.
 func (g *Group) latest(r *record.Record) {
 	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
-	refusal := [3]string{r.Decision.Class, r.Decision.Layer}
+	refusal := [4]string{r.Decision.Class, r.Decision.Layer, r.Decision.Rule}
 	if r.Dst != nil {
-		refusal[2] = r.Dst.Class
+		refusal[3] = r.Dst.Class
 	}
 	if g.refusal != refusal {
 		for i := range refusal {
@@ -158,8 +158,8 @@ func (g *Group) finish() {
 		return
 	}
 	g.Allow = Allowable(&record.Record{
-		Flow: g.Flow, Dst: &record.Destination{Host: g.host, Port: g.port, Class: g.refusal[2]},
-		Decision: &record.Decision{Class: g.refusal[0], Layer: g.refusal[1]},
+		Flow: g.Flow, Dst: &record.Destination{Host: g.host, Port: g.port, Class: g.refusal[3]},
+		Decision: &record.Decision{Class: g.refusal[0], Layer: g.refusal[1], Rule: g.refusal[2]},
 	})
 }
 

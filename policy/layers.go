@@ -88,7 +88,7 @@ func (n *Narrowing) narrow(ctx context.Context, r *Request) Decision {
 		return *d.Missed
 	case d.Verdict == Abstain && n.Exhaustive:
 		return Decision{
-			Class: DefaultDeny, Rule: "default", Layer: PerSandbox, AllowedIf: d.AllowedIf,
+			Class: DefaultDeny, Rule: "rego", Layer: PerSandbox, AllowedIf: d.AllowedIf, // a line of a list would not help
 			Reason: fmt.Sprintf("no rule of this sandbox allows %s", whatTo(r)),
 		}
 	case d.Verdict == Allow && n.Exhaustive && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade:

@@ -32,6 +32,8 @@ type Addition struct {
 	old, text     []byte // the file as it is, and with the new lines
 	before, after *policy.Policy
 	sandboxes     []string // for which the lines are judged
+	only          string   // the one sandbox that the lines are meant for, or empty
+	own           bool     // only has a list of its own, which gets the lines
 }
 
 // Digest returns the digest of the policy that the file has after [Addition.Write].
@@ -67,7 +69,7 @@ func New(path, verdict string) (*Addition, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
 	}
-	text, err := a.listed()
+	text, err := a.listedIn(a.old)
 	if err != nil {
 		return nil, hint.Misused(err, "correct "+path+", then egressd check URL")
 	}
@@ -97,12 +99,12 @@ func (a *Addition) warn(format string, arguments ...any) {
 	a.Warnings = append(a.Warnings, fmt.Sprintf(format, arguments...))
 }
 
-// listed returns the text of the file with patterns at the end of the list.
-func (a *Addition) listed(patterns ...policy.Pattern) ([]byte, error) {
+// listedIn returns text with patterns at the end of the list of the file.
+func (a *Addition) listedIn(text []byte, patterns ...policy.Pattern) ([]byte, error) {
 	if a.verdict == "deny" {
-		return file.DenyText(a.Path, a.old, patterns...)
+		return file.DenyText(a.Path, text, patterns...)
 	}
-	return file.AllowText(a.Path, a.old, patterns...)
+	return file.AllowText(a.Path, text, patterns...)
 }
 
 // reach returns how much of p a sandbox may reach by a policy.
@@ -123,12 +125,8 @@ func (a *Addition) Add(patterns []policy.Pattern) error {
 	if len(a.Added) == 0 {
 		return nil
 	}
-	var err error
-	if a.text, err = a.listed(a.Added...); err != nil {
-		return hint.Failed(err, "egressd check HOST, after the edit")
-	}
-	if _, a.after, err = compileText(a.Path, a.text); err != nil {
-		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
+	if err := a.put(); err != nil {
+		return err
 	}
 	for _, p := range a.Added {
 		judge := a.judge
@@ -140,6 +138,51 @@ func (a *Addition) Add(patterns []policy.Pattern) error {
 		}
 	}
 	return nil
+}
+
+// put makes the text with the new lines, and compiles it.
+func (a *Addition) put() (err error) {
+	text := a.old
+	if a.own {
+		if text, err = file.AllowOwnText(a.Path, text, a.only, a.missing()...); err != nil {
+			return hint.Failed(err, "write it under allow of sandbox "+a.only+" in "+a.Path)
+		}
+		if _, a.after, err = compileText(a.Path, text); err == nil && a.opened() {
+			a.text = text
+			return nil
+		}
+	}
+	if a.text, err = a.listedIn(text, a.Added...); err != nil {
+		return hint.Failed(err, "egressd check HOST, after the edit")
+	}
+	if _, a.after, err = compileText(a.Path, a.text); err != nil {
+		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
+	}
+	switch others := len(a.Config.File.Sandboxes) > 1; {
+	case others && a.own:
+		a.warn("the lists of %s did not have it either: the sandboxes without a list of their own may reach it, too", a.Path)
+	case others && a.only != "":
+		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, a.only)
+	}
+	return nil
+}
+
+// missing returns the new lines that the sandbox's own list does not have.
+func (a *Addition) missing() (all []policy.Pattern) {
+	i := slices.IndexFunc(a.Config.File.Sandboxes, func(s file.SandboxRules) bool { return s.Name == a.only })
+	for _, p := range a.Added {
+		if !slices.ContainsFunc(a.Config.File.Sandboxes[i].Allow, func(r policy.Rule) bool { return r.Pattern == p && len(r.Methods)+len(r.Paths) == 0 }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// opened reports whether the new policy opens all new lines to the sandbox that they are meant for.
+func (a *Addition) opened() bool {
+	return !slices.ContainsFunc(a.Added, func(p policy.Pattern) bool {
+		return !a.after.OpensAll(context.Background(), p, policy.Sandbox{Name: a.only})
+	})
 }
 
 // isSaid reports whether p needs no new line: every sandbox may reach it already, or a line denies exactly p.
@@ -221,14 +264,19 @@ func holds(p, q policy.Pattern) bool {
 	return false
 }
 
-// Answers has the lines judged for the sandbox who alone, because they answer a refusal of that sandbox.
-func (a *Addition) Answers(who string) {
-	if len(a.Config.File.Sandboxes) > 1 {
-		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, who)
-	}
+// For has the lines judged for the sandbox who alone, such as one whose refusal they answer. If who has a list of
+// its own, the lines go into that list, and into that of the file only if the file denies them as well.
+func (a *Addition) For(who string) {
+	a.only = who
 	if slices.Contains(a.sandboxes, who) { // the file may no longer list it
 		a.sandboxes = []string{who}
 	}
+	a.own = a.verdict == "allow" && a.HasOwn(who)
+}
+
+// HasOwn reports whether the file has a list allow for the sandbox who alone.
+func (a *Addition) HasOwn(who string) bool {
+	return slices.ContainsFunc(a.Config.File.Sandboxes, func(s file.SandboxRules) bool { return s.Name == who && s.Narrowed })
 }
 
 // to names the sandbox if the file lists any.
@@ -243,7 +291,7 @@ func (a *Addition) to(name string) string {
 func (a *Addition) wayOut(r *policy.Reach) string {
 	switch {
 	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
-		return "write it under allow of sandbox " + r.Sandbox + " in " + a.Path + ", if it is meant to pass"
+		return a.ownList(r)
 	case r.Why.Layer == policy.Organisation && a.Config.Organisation != nil:
 		return "ask who keeps " + a.Config.Organisation.Path + ", which decides this"
 	case r.Why.Rule == "ceiling":
@@ -253,6 +301,14 @@ func (a *Addition) wayOut(r *policy.Reach) string {
 	default:
 		return "change rule " + r.Why.Rule + " in " + a.Path + ", if it is meant to pass"
 	}
+}
+
+// ownList returns the command that adds the line to the list of a sandbox.
+func (a *Addition) ownList(r *policy.Reach) string {
+	if !a.HasOwn(r.Sandbox) {
+		return "change rego of sandbox " + r.Sandbox + " in " + a.Path + ", if it is meant to pass"
+	}
+	return "egressd allow " + shell.Pattern(r.Shut) + " --save --sandbox " + shell.Word(r.Sandbox)
 }
 
 // whyText returns the reason of d, with its rule if the reason does not name it.

@@ -158,13 +158,16 @@ func (e *Explanation) wayOut(flags string, asked *policy.Request, d *policy.Deci
 		return "", ""
 	}
 	if host := offered(asked, d); host != "" {
+		if d.Layer == policy.PerSandbox {
+			flags = " --sandbox " + shell.Word(asked.Sandbox.Name) + flags
+		}
 		return "egressd allow " + shell.Pattern(host) + " --save" + flags, ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:
 		return "", addressChange(asked, d)
 	case d.Layer == policy.PerSandbox && d.Class == policy.DefaultDeny:
-		return "", "a line under allow of the sandbox: what it may reach is what stands there"
+		return "", "a rule in rego of the sandbox, or of its list: what it may reach is what stands there"
 	case d.Class == policy.PolicyError:
 		return "", "a policy that can be evaluated: the opinions say what failed"
 	case d.Rule == "ceiling":
@@ -193,7 +196,7 @@ func (e *Explanation) fromFile(d *policy.Decision) bool {
 
 // offered returns the host that a command may allow, or "". [logs.RefusedHost] judges it as if it were in the log.
 func offered(asked *policy.Request, d *policy.Decision) string {
-	if d.Layer == policy.PerSandbox {
+	if d.Layer == policy.PerSandbox && d.Rule != "default" {
 		return ""
 	}
 	dst := &asked.Destination

@@ -24,21 +24,28 @@ import (
 // list. It is the error of [policy.CheckGrant] if a pattern may not be added. name is used
 // in messages only.
 func AllowText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
+	return AllowOwnText(name, text, "", patterns...)
+}
+
+// AllowOwnText is [AllowText] for the list "allow" of one sandbox, which the file must have. An empty name of a
+// sandbox stands for the list of the file.
+func AllowOwnText(name string, text []byte, sandbox string, patterns ...policy.Pattern) ([]byte, error) {
 	for _, p := range patterns {
 		if err := policy.CheckGrant(p); err != nil {
 			return nil, err
 		}
 	}
-	return addToList(name, text, "allow", patterns)
+	return addToList(name, text, sandbox, "allow", patterns)
 }
 
 // DenyText is [AllowText] for the list "deny", to which any pattern may be added.
 func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
-	return addToList(name, text, "deny", patterns)
+	return addToList(name, text, "", "deny", patterns)
 }
 
-func addToList(name string, text []byte, into string, patterns []policy.Pattern) ([]byte, error) {
-	e, err := newListEdit(name, text, into)
+// addToList adds to a list of the file, or of one sandbox of the file if sandbox is not empty.
+func addToList(name string, text []byte, sandbox, into string, patterns []policy.Pattern) ([]byte, error) {
+	e, err := newListEdit(name, text, sandbox, into)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +75,16 @@ const maxAttempts = 500
 type listEdit struct {
 	name      string
 	text      []byte
+	sandbox   string // whose list it is; empty for a list of the whole file
 	into      string // the key of the list
 	eol       string
-	root      *yaml.Node
-	key, list *yaml.Node // nil where the file has no such key
+	document  *yaml.Node
+	root      *yaml.Node // the mapping that has the list: the document, or a sandbox in it
+	key, list *yaml.Node // nil where root has no such key
 	values    []string
 }
 
-func newListEdit(name string, text []byte, into string) (*listEdit, error) {
+func newListEdit(name string, text []byte, sandbox, into string) (*listEdit, error) {
 	r := &reader{name: name}
 	root := r.document(text)
 	if root != nil && root.Kind != yaml.MappingNode {
@@ -84,12 +93,33 @@ func newListEdit(name string, text []byte, into string) (*listEdit, error) {
 	if len(r.problems) > 0 {
 		return nil, r.problems.Sorted()
 	}
-	e := &listEdit{name: name, text: bytes.Clone(text), into: into, eol: "\n", root: root}
+	e := &listEdit{name: name, text: bytes.Clone(text), sandbox: sandbox, into: into, eol: "\n", document: root}
+	if e.root = e.holder(root); e.root == nil {
+		r.fail(root, "there is no sandbox %s", sandbox)
+		return nil, r.problems.Sorted()
+	}
 	if bytes.Contains(text, []byte("\r\n")) {
 		e.eol = "\r\n"
 	}
-	e.key, e.list = listOf(root, into)
+	e.key, e.list = listOf(e.root, into)
 	return e, nil
+}
+
+// holder returns the mapping of a document that has the list, or nil.
+func (e *listEdit) holder(document *yaml.Node) *yaml.Node {
+	if e.sandbox == "" {
+		return document
+	}
+	_, all := listOf(document, "sandboxes")
+	if all == nil {
+		return nil
+	}
+	for _, one := range all.Content {
+		if _, name := listOf(one, "name"); one.Kind == yaml.MappingNode && name != nil && name.Value == e.sandbox {
+			return one
+		}
+	}
+	return nil
 }
 
 func listOf(root *yaml.Node, name string) (key, list *yaml.Node) {
@@ -116,37 +146,37 @@ func (e *listEdit) isMeant(candidate []byte) bool {
 	if root == nil || root.Kind != yaml.MappingNode {
 		return false
 	}
-	wantRest, want := e.meaning(e.root)
+	wantRest, want := e.meaning(e.document)
 	for _, v := range e.values {
 		want = append(want, outline(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}))
 	}
 	rest, items := e.meaning(root)
-	return slices.Equal(rest, wantRest) && slices.Equal(items, want)
+	return rest == wantRest && slices.Equal(items, want)
 }
 
-// meaning outlines the items of the list, and the keys and values of
-// the rest of the file.
-func (e *listEdit) meaning(root *yaml.Node) (rest, items []string) {
-	key, list := listOf(root, e.into)
-	for _, n := range root.Content {
-		if n != key && n != list {
-			rest = append(rest, outline(n))
-		}
+// meaning outlines the items of the list, and the rest of the file.
+func (e *listEdit) meaning(document *yaml.Node) (rest string, items []string) {
+	holder := e.holder(document)
+	if holder == nil {
+		return "", nil
 	}
+	key, list := listOf(holder, e.into)
 	if list != nil {
 		for _, n := range list.Content {
 			items = append(items, outline(n))
 		}
 	}
-	return rest, items
+	return outline(document, key, list), items
 }
 
-// outline is what a node says, without its place, comments and style.
-func outline(n *yaml.Node) string {
+// outline returns what a node says, without its place, comments and style. It leaves out the nodes of without.
+func outline(n *yaml.Node, without ...*yaml.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s %q (", n.Kind, n.Tag, n.Value)
 	for _, child := range n.Content {
-		b.WriteString(outline(child))
+		if !slices.Contains(without, child) {
+			b.WriteString(outline(child, without...))
+		}
 	}
 	return b.String() + ")"
 }

@@ -137,6 +137,32 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 	}
 }
 
+// TestAllowOwnTextKeepsTheLayout adds x.test to the list of the sandbox ci alone.
+func TestAllowOwnTextKeepsTheLayout(t *testing.T) {
+	for _, row := range []struct{ name, old, want string }{
+		{
+			"braces", "version: 1\nallow: [a.test]\nsandboxes:\n  - {name: web, listen: \"127.0.0.1:2\", allow: [a.test]} # w\n  - {name: ci, listen: \"127.0.0.1:1\", allow: [a.test]} # c\n",
+			"version: 1\nallow: [a.test]\nsandboxes:\n  - {name: web, listen: \"127.0.0.1:2\", allow: [a.test]} # w\n  - {name: ci, listen: \"127.0.0.1:1\", allow: [a.test, x.test]} # c\n",
+		},
+		{
+			"a block before another", "sandboxes:\n  - name: ci\n    allow:\n      - a.test\n    listen: \"127.0.0.1:1\"\n  - name: web\n    listen: \"127.0.0.1:2\"\n    allow:\n      - a.test\nversion: 1\n",
+			"sandboxes:\n  - name: ci\n    allow:\n      - a.test\n      - x.test\n    listen: \"127.0.0.1:1\"\n  - name: web\n    listen: \"127.0.0.1:2\"\n    allow:\n      - a.test\nversion: 1\n",
+		},
+		{
+			"an empty list", "version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\", allow: []}]\n",
+			"version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\", allow: [x.test]}]\n",
+		},
+	} {
+		got, err := AllowOwnText("f", []byte(row.old), "ci", mustPatterns(t, "x.test")...)
+		if err != nil || string(got) != row.want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", row.name, err, got, row.want)
+		}
+	}
+	if _, err := AllowOwnText("f", []byte("version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\"}]\n"), "web", mustPatterns(t, "x.test")...); err == nil {
+		t.Error("a line was added to the list of a sandbox that the file does not have")
+	}
+}
+
 func TestAllowTextQuotesWhatYAMLWouldMisread(t *testing.T) {
 	patterns := mustPatterns(t, "*.a.test", "a.test:*", "[2606:4700::1111]:443", "2606:4700::", "93.184.216.34:443", "1.e5", "a.test:8000-8999")
 	for _, row := range []struct{ old, want string }{

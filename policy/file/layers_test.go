@@ -234,7 +234,7 @@ func TestNarrowingOpensNothing(t *testing.T) {
 		{"an allow of what nobody else allows", narrow(false, voice{Verdict: policy.Allow}), "b.test for web: deny default-deny by default"},
 		{"an allow of what others allow", narrow(true, voice{Verdict: policy.Allow}), "a.test for web: allow by allow[0]"},
 		{"silence", narrow(false, voice{Verdict: policy.Abstain}), "a.test for web: allow by allow[0]"},
-		{"silence of what lists all", narrow(true, voice{Verdict: policy.Abstain}), "a.test for web: deny default-deny by default"},
+		{"silence of what lists all", narrow(true, voice{Verdict: policy.Abstain}), "a.test for web: deny default-deny by rego"},
 		{"a deny", narrow(false, voice{Verdict: policy.Deny, Class: policy.RuleDeny, Rule: "d"}), "a.test for web: deny rule-deny by d"},
 		{"what depends on the request", narrow(true, voice{Verdict: policy.Inspect, Needs: policy.NeedsMethod}), "a.test for web: inspect by allow[0]"},
 		{"a question about what others allow", narrow(false, asks), "a.test for web: ask ask-rejected by a"},

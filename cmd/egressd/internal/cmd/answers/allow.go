@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,7 +44,8 @@ several owners, such as *.com.
 
 With --from, HOST must be the destination of that denied request, and no rule may
 have denied it on purpose. Only the port of that request is allowed. The temporary rule is for that sandbox alone; a saved
-one is for all.`,
+one is for all, unless the sandbox has a list allow of its own in the file. With --save, that list gets the line
+(also with --sandbox), and the list of the file gets it too if that denies HOST as well.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
   egressd allow pkgs.corp.example --from 01KB6ZQ4 --save`,
@@ -85,10 +87,15 @@ func (o *options) contradiction(timed bool) error {
 	switch {
 	case o.save && timed:
 		return hint.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
-	case o.save && o.sandbox != "":
-		return hint.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+shell.Word(o.sandbox)+" by hand")
+	case o.save && o.sandbox != "" && o.verdict == "deny":
+		return o.everySandbox()
 	}
 	return nil
+}
+
+// everySandbox is the error for --save --sandbox where that sandbox has no list to write to.
+func (o *options) everySandbox() error {
+	return hint.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+shell.Word(o.sandbox)+" by hand")
 }
 
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
@@ -103,12 +110,18 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	if err != nil {
 		return err
 	}
+	if o.sandbox != "" {
+		if !a.HasOwn(o.sandbox) {
+			return o.everySandbox()
+		}
+		a.For(o.sandbox)
+	}
 	if o.from != "" {
 		who, err := o.answered(a.Config, patterns)
 		if err != nil {
 			return err
 		}
-		a.Answers(who.Decisive.Sandbox)
+		a.For(cmp.Or(o.sandbox, who.Decisive.Sandbox))
 		patterns = who.Exactly(patterns)
 	}
 	if err := a.Add(patterns); err != nil {
