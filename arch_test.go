@@ -56,7 +56,7 @@ var stairs = map[string]string{
 var owners = map[string]string{
 	"github.com/coreos/go-systemd/v22":        "daemon",
 	"github.com/fsnotify/fsnotify":            "daemon",
-	"github.com/rogpeppe/go-internal/diff":    "cmd/egressd",
+	"github.com/rogpeppe/go-internal/diff":    "config/edit",
 	"github.com/spf13/cobra":                  "cmd/egressd",
 	"github.com/spf13/pflag":                  "cmd/egressd",
 	"github.com/gaissmai/bart":                "policy",

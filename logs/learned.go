@@ -2,9 +2,11 @@ package logs
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -37,6 +39,7 @@ type NameFlood struct {
 
 // Learned collects the flows that [policy.LearnRule] let pass. Its zero value is empty.
 type Learned struct {
+	Denied bool  // collect the requests that were denied because no rule allows them, instead
 	Beyond int64 // decisions about destinations beyond maxLearned, and about destinations that no policy can allow
 
 	all    map[string]*LearnedDestination
@@ -58,20 +61,20 @@ func (l *Learned) noteCanary(r *record.Record) {
 // maxPrograms is the number of programs listed for a destination.
 const maxPrograms = 5
 
-// Add counts one decision of a [Tally].
+// Add counts one decision of a [Tally], or several that are alike and have [record.Record.Count].
 func (l *Learned) Add(r *record.Record) {
 	l.noteCanary(r)
-	if r.Decision == nil || r.Dst == nil || r.Decision.Rule != policy.LearnRule || r.Decision.Action != "allow" {
+	if r.Decision == nil || r.Dst == nil || !l.collects(r.Decision) {
 		return
 	}
 	learned := l.destination(Destination(r), Host(r))
 	if learned == nil {
 		return
 	}
-	learned.Count++
+	learned.Count += r.Times()
 	learned.Flow = strings.Clone(r.Flow)
 	if r.Dst.Addr != "" {
-		learned.Reached++
+		learned.Reached += r.Times()
 	}
 	if r.Bytes != nil {
 		learned.Up, learned.Down = learned.Up+r.Bytes.Up, learned.Down+r.Bytes.Down
@@ -81,6 +84,38 @@ func (l *Learned) Add(r *record.Record) {
 	if program != "" && !known && len(learned.Programs) < maxPrograms {
 		learned.Programs = slices.Insert(learned.Programs, at, strings.Clone(program))
 	}
+}
+
+func (l *Learned) collects(d *record.Decision) bool {
+	if l.Denied {
+		return d.Action == "deny" && d.Class == string(policy.DefaultDeny)
+	}
+	return d.Action == "allow" && d.Rule == policy.LearnRule
+}
+
+// Warnings is what a person should know before a rule allows the destination.
+func (l *LearnedDestination) Warnings() (all []string) {
+	text := l.Pattern.String()
+	if l.Alarm {
+		all = append(all, text+" was to get a canary, which was refused")
+	}
+	if sharing := l.Pattern.Sharing(); sharing != "" {
+		all = append(all, text+" "+sharing)
+	}
+	host, _, _ := strings.Cut(text, ":")
+	if policy.HandedOut(host) {
+		all = append(all, text+" is a name that anyone can get")
+	}
+	if unicode := policy.Unicode(host); unicode != "" {
+		all = append(all, text+" reads "+unicode+", whose letters may look like others")
+	}
+	return all
+}
+
+// Text describes the flood in one line.
+func (f *NameFlood) Text() string {
+	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
+		f.Names, f.Domain, quantity.Plural(int(f.Count), "request"), quantity.Bytes(f.Up), quantity.Bytes(f.Down), f.Flow)
 }
 
 // destination returns the entry for a destination. It returns nil if there are too many entries or if no

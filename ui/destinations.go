@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -17,6 +19,7 @@ import (
 type node struct {
 	Name           string
 	URL            string
+	Allow, Deny    string // URLs of the change that a rule about it would be, or ""
 	Count, Denied  int64
 	Up, Down       int64
 	First          time.Time
@@ -67,6 +70,13 @@ func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 	})
 	v.Distinct = len(top.below)
 	top.finish(q, domainsShown, v.By == "program", 0)
+	if s.options.HasPolicy {
+		for _, one := range top.Children {
+			for _, host := range one.Children {
+				host.offer()
+			}
+		}
+	}
 	v.Nodes, v.More = top.Children, top.More
 	s.write(w, r, http.StatusOK, "destinations", q, sum, v)
 }
@@ -142,6 +152,23 @@ func (n *node) finish(q *query, most int, byProgram bool, depth int) {
 			c.URL = q.with("/requests", hostTerms(c.Name)...)
 		}
 		c.finish(q, []int{hostsShown, pathsShown, 0}[min(depth, 2)], byProgram, depth+1)
+	}
+}
+
+// offer sets the addresses of the changes that a person may want: the other verdict.
+func (n *node) offer() {
+	p, err := policy.ParsePattern(n.Name)
+	if err != nil || !p.OneHost() {
+		return
+	}
+	to := func(verdict string) string {
+		return "/change?" + url.Values{"verdict": {verdict}, "pattern": {p.String()}}.Encode()
+	}
+	if n.Denied > 0 && policy.CheckGrant(p) == nil {
+		n.Allow = to("allow")
+	}
+	if n.Denied < n.Count {
+		n.Deny = to("deny")
 	}
 }
 

@@ -69,6 +69,7 @@ var views = []struct{ path, name, title string }{
 	{"/sent", "sent", "What left"},
 	{"/attempts", "attempts", "Attempts"},
 	{"/requests", "requests", "Requests"},
+	{"/review", "review", "Review"},
 	{"/questions", "questions", "Questions"},
 	{"/policy", "policy", "Policy"},
 	{"/health", "health", "Health"},

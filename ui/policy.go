@@ -48,7 +48,7 @@ type ruleRow struct {
 }
 
 func (s *Server) policy(w http.ResponseWriter, r *http.Request) {
-	s.showPolicy(w, r, http.StatusOK, nil)
+	s.showPolicy(w, r, http.StatusOK, s.saved.Swap(nil))
 }
 
 func (s *Server) showPolicy(w http.ResponseWriter, r *http.Request, status int, t *told) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
 )
@@ -112,13 +111,4 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.Redirect(w, r, "/questions", http.StatusSeeOther)
-}
-
-func toldOf(err error) *told {
-	t := &told{Err: err}
-	var wrong *hint.Error
-	if errors.As(err, &wrong) {
-		t.Next = wrong.Hint
-	}
-	return t
 }

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/internal/hint"
@@ -72,7 +73,8 @@ type Server struct {
 	live     live
 	verified verification
 	attempts attemptsJob
-	streams  chan struct{} // one element for each event stream
+	saved    atomic.Pointer[told] // for the next look at the policy
+	streams  chan struct{}        // one element for each event stream
 	context  context.Context
 	work     sync.WaitGroup // what goes on beside requests
 }
@@ -154,6 +156,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /{$}":                  s.now,
 		"GET /timeline":             s.timeline,
 		"GET /requests":             s.requests,
+		"GET /review":               s.review,
 		"GET /destinations":         s.destinations,
 		"GET /sent":                 s.sent,
 		"GET /attempts":             s.attemptsView,
@@ -174,6 +177,9 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 	}
 	if s.options.HasPolicy {
 		all["GET /policy"] = s.policy
+		all["GET /change"] = s.change
+		all["POST /change"] = s.change
+		all["POST /change/save"] = s.saveChange
 	}
 	if s.options.Dial != nil {
 		all["GET /questions"] = s.questions

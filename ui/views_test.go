@@ -17,7 +17,7 @@ import (
 )
 
 var targets = []string{
-	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
+	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/review", "/review?of=denied", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
 }
 
 var (

@@ -31,9 +31,10 @@ type Addition struct {
 	verdict       string // allow or deny, which is also the name of the list
 	old, text     []byte // the file as it is, and with the new lines
 	before, after *policy.Policy
-	sandboxes     []string // for which the lines are judged
-	only          string   // the one sandbox that the lines are meant for, or empty
-	own           bool     // only has a list of its own, which gets the lines
+	saved         *config.Config // of text
+	sandboxes     []string       // for which the lines are judged
+	only          string         // the one sandbox that the lines are meant for, or empty
+	own           bool           // only has a list of its own, which gets the lines
 }
 
 // Digest returns the digest of the policy that the file has after [Addition.Write].
@@ -46,6 +47,12 @@ func (a *Addition) Digest() string {
 
 // Texts returns the file as it is, and with the new lines.
 func (a *Addition) Texts() (before, after string) { return string(a.old), string(a.text) }
+
+// Diff returns the change of the file in the unified format.
+func (a *Addition) Diff() string { return UnifiedDiff(a.Path, a.Path, string(a.old), string(a.text)) }
+
+// After returns the configuration and the policy of the file with the new lines. It needs [Addition.Added].
+func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.after }
 
 // Fresh reports whether there is no policy file yet: [Addition.Write] makes one from the starter policy.
 func (a *Addition) Fresh() bool { return a.fresh }
@@ -116,7 +123,7 @@ func (a *Addition) reach(by *policy.Policy, p policy.Pattern, name string) polic
 // returns an error if the file would not compile, or if a line would change nothing.
 func (a *Addition) Add(patterns []policy.Pattern) error {
 	for _, p := range patterns {
-		if a.isSaid(p) {
+		if a.Says(p) {
 			a.Already = append(a.Already, p)
 		} else {
 			a.Added = append(a.Added, p)
@@ -147,7 +154,7 @@ func (a *Addition) put() (err error) {
 		if text, err = file.AllowOwnText(a.Path, text, a.only, a.missing()...); err != nil {
 			return hint.Failed(err, "write it under allow of sandbox "+a.only+" in "+a.Path)
 		}
-		if _, a.after, err = compileText(a.Path, text); err == nil && a.opened() {
+		if a.saved, a.after, err = compileText(a.Path, text); err == nil && a.opened() {
 			a.text = text
 			return nil
 		}
@@ -155,7 +162,7 @@ func (a *Addition) put() (err error) {
 	if a.text, err = a.listedIn(text, a.Added...); err != nil {
 		return hint.Failed(err, "egressd check HOST, after the edit")
 	}
-	if _, a.after, err = compileText(a.Path, a.text); err != nil {
+	if a.saved, a.after, err = compileText(a.Path, a.text); err != nil {
 		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
 	}
 	switch others := len(a.Config.File.Sandboxes) > 1; {
@@ -185,8 +192,8 @@ func (a *Addition) opened() bool {
 	})
 }
 
-// isSaid reports whether p needs no new line: every sandbox may reach it already, or a line denies exactly p.
-func (a *Addition) isSaid(p policy.Pattern) bool {
+// Says reports whether p needs no new line: every sandbox may reach it already, or a line denies exactly p.
+func (a *Addition) Says(p policy.Pattern) bool {
 	if a.verdict == "deny" {
 		return slices.ContainsFunc(a.Config.File.Deny, func(r policy.Rule) bool { return r.Pattern == p && len(r.Methods)+len(r.Paths) == 0 })
 	}

@@ -34,12 +34,25 @@ const shotsVariable = "EGRESSD_E2E_SHOTS"
 func startPage(t *testing.T, words ...string) string {
 	t.Helper()
 	cmd := exec.Command(world.Egressd.Path(), append([]string{"ui", "--no-open"}, words...)...)
+	return linkOf(t, cmd, cmd.Start)
+}
+
+// startPageOf starts egressd ui beside a daemon, and returns its link and its process.
+func startPageOf(t *testing.T, d *world.Daemon) (string, *exec.Cmd) {
+	t.Helper()
+	cmd := d.Command(t.Context(), nil, "ui", "--no-open", "--config", d.Config)
+	return linkOf(t, cmd, func() error { return d.World.Gateway.Start(cmd) }), cmd
+}
+
+// linkOf starts egressd ui, which ends with the test, and returns its link.
+func linkOf(t *testing.T, cmd *exec.Cmd, start func() error) string {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		cmd.Stderr = os.Stderr
+		err = start()
 	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -225,25 +238,9 @@ func pictures(t *testing.T, ctx context.Context, base, folder string) {
 func TestThePageOfADaemon(t *testing.T) {
 	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [{host: allowed.test, id: place}]\n"))
 	mark := d.LogMark(t)
-	cmd := d.Command(t.Context(), nil, "ui", "--no-open", "--config", d.Config)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		cmd.Stderr = os.Stderr
-		err = d.World.Gateway.Start(cmd)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	link, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	link, cmd := startPageOf(t, d)
 	ctx := browserIn(t, d.World.Gateway)
-	base := open(t, ctx, strings.TrimSpace(link))
+	base := open(t, ctx, link)
 
 	waits := beside(t, d, askCurl+"http://allowed.test/x")
 	waitFor(t, ctx, "the question in a view that is open", "", `document.querySelector("nav .badge")?.textContent == "1"`)

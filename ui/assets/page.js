@@ -12,6 +12,19 @@
     }
   });
 
+  // In a list to review, y and n decide the row that has the focus and go to the next; j and k only move.
+  document.addEventListener("keydown", e => {
+    const box = e.target.closest("[data-review] input[type=checkbox]");
+    if (!box || e.ctrlKey || e.metaKey || e.altKey) return;
+    const step = { y: 1, n: 1, j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[e.key];
+    if (!step) return;
+    if (e.key === "y" || e.key === "n") box.checked = e.key === "y";
+    const boxes = all("input[type=checkbox]", box.closest("[data-review]"));
+    const next = boxes[boxes.indexOf(box) + step] || one("[data-after]");
+    e.preventDefault();
+    next.focus();
+  });
+
   // Copying.
   const arm = root => all("[data-copy]", root).forEach(b => b.classList.add("on"));
   arm(document);
@@ -77,8 +90,10 @@
       if (held(node) || paused && node.matches("[data-hold]")) { pending = true; continue; }
       if (node.contains(document.activeElement) && node !== document.activeElement) { pending = true; continue; }
       const open = all("details[open]", node).map(d => one(".name", d)?.textContent);
+      const ticked = all("input:checked", node).map(i => i.value);
       const fresher = document.importNode(next, true);
       for (const d of all("details", fresher)) if (open.includes(one(".name", d)?.textContent)) d.open = true;
+      for (const i of all("input[type=checkbox]", fresher)) i.checked = ticked.includes(i.value);
       const left = node.scrollLeft;
       node.replaceWith(fresher);
       fresher.scrollLeft = left;

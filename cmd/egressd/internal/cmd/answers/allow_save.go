@@ -12,8 +12,7 @@ import (
 
 // write replaces the policy file, and shows what changed.
 func write(a *edit.Addition, stderr io.Writer) error {
-	before, after := a.Texts()
-	fmt.Fprint(stderr, cli.UnifiedDiff(a.Path, a.Path, before, after))
+	fmt.Fprint(stderr, a.Diff())
 	target, watched, err := a.Write()
 	if err != nil {
 		return err

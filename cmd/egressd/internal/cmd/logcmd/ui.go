@@ -32,8 +32,11 @@ with this command.
 
 If egressd serve answers at its admin listener, the page also shows what people are
 asked and answers it, shows the policy in force, and grants for a while. Each change
-is recorded like that of a command. With --dir or --run it shows a log alone and
-changes nothing.
+is recorded like that of a command. With --dir or --run it shows a log alone.
+
+Where the policy file is known, the view Review proposes rules for what a run --learn
+let pass, or for what was denied by default. The view shows the change of the file,
+and which recorded requests the changed file would decide otherwise. You can save it.
 
 The link works once, within ten minutes, in one browser. The host name of the link
 ends in .localhost, which browsers connect to this machine without DNS.`,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -291,7 +292,7 @@ func putFormatted(stdout io.Writer, s rego.Source, text []byte, write, diff bool
 		}
 		return nil
 	case diff:
-		_, err := io.WriteString(stdout, cli.UnifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
+		_, err := io.WriteString(stdout, edit.UnifiedDiff(s.Name, s.Name, string(s.Text), string(text)))
 		return err
 	}
 	_, err := stdout.Write(text)

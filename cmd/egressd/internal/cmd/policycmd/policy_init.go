@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -88,6 +89,6 @@ func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(stdout, cli.Written{Path: to, Written: true})
 	}
-	_, err = io.WriteString(stdout, cli.UnifiedDiff("/dev/null", to, "", string(text)))
+	_, err = io.WriteString(stdout, edit.UnifiedDiff("/dev/null", to, "", string(text)))
 	return err
 }

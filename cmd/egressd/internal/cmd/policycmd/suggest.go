@@ -15,7 +15,6 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
-	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
 
@@ -68,7 +67,7 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 		fmt.Fprintf(stderr, "egressd: warning: %s more, to destinations that are too many, not one host, or that no policy opens, are left out\n", quantity.Plural(int(learned.Beyond), "request"))
 	}
 	for _, c := range floods {
-		fmt.Fprintf(stderr, "egressd: warning: %s\n", floodText(c))
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", c.Text())
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
@@ -98,38 +97,15 @@ func viewOfLearned(l *logs.LearnedDestination) learnedView {
 	view := learnedView{
 		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
 	}
-	view.Warning = strings.Join(warningsOf(l, view.Allow), "; ")
+	view.Warning = strings.Join(l.Warnings(), "; ")
 	return view
-}
-
-// warningsOf is what somebody should know who is about to allow a destination.
-func warningsOf(l *logs.LearnedDestination, text string) (all []string) {
-	if l.Alarm {
-		all = append(all, text+" was to get a canary, which was refused")
-	}
-	if sharing := l.Pattern.Sharing(); sharing != "" {
-		all = append(all, text+" "+sharing)
-	}
-	host, _, _ := strings.Cut(text, ":")
-	if policy.HandedOut(host) {
-		all = append(all, text+" is a name that anyone can get")
-	}
-	if unicode := policy.Unicode(host); unicode != "" {
-		all = append(all, text+" reads "+unicode+", whose letters may look like others")
-	}
-	return all
-}
-
-func floodText(c *logs.NameFlood) string {
-	return fmt.Sprintf("%d names below %s are left out (%s, %s up, %s down): names that are made up can carry data; egressd log show %s",
-		c.Names, c.Domain, quantity.Plural(int(c.Count), "request"), quantity.Bytes(c.Up), quantity.Bytes(c.Down), c.Flow)
 }
 
 // writeLearned writes part of a policy file. A host that was never reached, or that was sent a canary, becomes a comment.
 func writeLearned(w io.Writer, all []*logs.LearnedDestination, floods []*logs.NameFlood) error {
 	var rules, tests strings.Builder
 	for _, c := range floods {
-		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(floodText(c)))
+		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(c.Text()))
 	}
 	for _, l := range all {
 		view, mark := viewOfLearned(l), "  "

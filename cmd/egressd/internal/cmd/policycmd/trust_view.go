@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 )
@@ -185,7 +186,7 @@ func (c *treeChange) diff() string {
 	case c.Was != nil && c.Text != nil && was == now:
 		return ""
 	case c.Was != nil && strings.Count(was, "\n")+strings.Count(now, "\n") > maxDiffLines:
-		return cli.UnifiedDiff("trusted/"+c.Name, c.Name, was, "") + cli.UnifiedDiff("trusted/"+c.Name, c.Name, "", now)
+		return edit.UnifiedDiff("trusted/"+c.Name, c.Name, was, "") + edit.UnifiedDiff("trusted/"+c.Name, c.Name, "", now)
 	}
-	return cli.UnifiedDiff("trusted/"+c.Name, c.Name, was, now)
+	return edit.UnifiedDiff("trusted/"+c.Name, c.Name, was, now)
 }

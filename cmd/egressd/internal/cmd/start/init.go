@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -106,7 +107,7 @@ func (o *initOptions) preview(w io.Writer, path, old, text string, exists bool) 
 	if !exists {
 		name = "/dev/null"
 	}
-	_, err := io.WriteString(w, cli.UnifiedDiff(name, path, old, text))
+	_, err := io.WriteString(w, edit.UnifiedDiff(name, path, old, text))
 	return err
 }
 

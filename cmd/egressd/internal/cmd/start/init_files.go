@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -81,7 +82,7 @@ func (o *planOptions) preview(w io.Writer, f integrations.Made, old string, exis
 	if !exists {
 		name = "/dev/null"
 	}
-	_, err := io.WriteString(w, cli.UnifiedDiff(name, f.Path, old, f.Text))
+	_, err := io.WriteString(w, edit.UnifiedDiff(name, f.Path, old, f.Text))
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/claude"
 	"github.com/egressd/egressd/integrations/codex"
@@ -167,7 +168,7 @@ func (o *integrationOptions) difference(file *integrations.File) string {
 	if file.Old == nil {
 		name = os.DevNull
 	}
-	return cli.UnifiedDiff(name, file.Path, string(file.Old), string(file.New))
+	return edit.UnifiedDiff(name, file.Path, string(file.Old), string(file.New))
 }
 
 // agreed asks, where somebody is there to answer.
