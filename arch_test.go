@@ -47,8 +47,10 @@ var floors = map[string]int{
 
 // stairs are imports within one floor, each for a reason.
 var stairs = map[string]string{
-	"daemon/confine proxy":             "how many connections fit into the descriptors of a process",
-	"internal/hint internal/printable": "what hint writes, a sandbox may have chosen",
+	"daemon/confine proxy":                  "how many connections fit into the descriptors of a process",
+	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
+	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
+	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
 }
 
 // owners says which one package imports each third-party module; what belongs to
@@ -100,6 +102,7 @@ var guests = map[string]string{
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
+	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",
 	"internal/pidfd golang.org/x/sys/unix":    "processes by descriptor",
 }
 

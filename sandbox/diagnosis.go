@@ -7,8 +7,11 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // A diagnosis asks the kernel about the sockets of a network (sock_diag(7)). The kernel answers at once.
@@ -80,24 +83,15 @@ type question struct {
 	all              bool
 }
 
-const (
-	netlinkHead  = 16
-	diagByFamily = 20
-)
+const diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 
-// message returns q as a netlink message with a struct inet_diag_req_v2.
+// message returns q as a message with a struct inet_diag_req_v2.
 func (q question) message() []byte {
-	const length = netlinkHead + 8 + 48
-	flags := uint16(unix.NLM_F_REQUEST)
+	flags := uint16(0)
 	if q.all {
-		flags |= unix.NLM_F_DUMP
+		flags = unix.NLM_F_DUMP
 	}
-	b := binary.NativeEndian.AppendUint32(nil, length)
-	b = binary.NativeEndian.AppendUint16(b, diagByFamily)
-	b = binary.NativeEndian.AppendUint16(b, flags)
-	b = append(b, make([]byte, 8)...) // sequence and port
-	b = append(b, q.family, q.protocol, 0, 0)
-	b = append(b, 0xff, 0xff, 0xff, 0xff) // in any state
+	b := []byte{q.family, q.protocol, 0, 0, 0xff, 0xff, 0xff, 0xff} // in any state
 	b = binary.BigEndian.AppendUint16(b, q.from.Port())
 	b = binary.BigEndian.AppendUint16(b, q.to.Port())
 	for _, a := range []netip.Addr{q.from.Addr(), q.to.Addr()} {
@@ -105,8 +99,11 @@ func (q question) message() []byte {
 		copy(field[:], a.AsSlice())
 		b = append(b, field[:]...)
 	}
-	b = append(b, 0, 0, 0, 0)                                                        // on any interface
-	return append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)[:length:length] // INET_DIAG_NOCOOKIE
+	b = append(b, 0, 0, 0, 0)                                     // on any interface
+	b = append(b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff) // INET_DIAG_NOCOOKIE
+	var message netlink.Batch
+	message.Add(diagByFamily, flags, b)
+	return message.Bytes()
 }
 
 // answersMost bounds the messages that are read for one question. A program can open as many sockets on one
@@ -160,20 +157,19 @@ func drain(fd int, b []byte) {
 
 // diagnoses reads the messages in b, and reports whether the last one ends the answer.
 func diagnoses(b []byte) (found []diagnosed, done bool) {
-	for len(b) >= netlinkHead {
-		length := int(binary.NativeEndian.Uint32(b))
-		if length < netlinkHead || length > len(b) {
-			return found, true
-		}
-		switch binary.NativeEndian.Uint16(b[4:]) {
+	messages, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return nil, true
+	}
+	for _, m := range messages {
+		switch m.Header.Type {
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 			return found, true
 		case diagByFamily:
-			if s, ok := diagnosedIn(b[netlinkHead:length]); ok {
+			if s, ok := diagnosedIn(m.Data); ok {
 				found = append(found, s)
 			}
 		}
-		b = b[min((length+3)&^3, len(b)):]
 	}
 	return found, false
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // A boundSocket takes connections, or datagrams.
@@ -45,44 +47,21 @@ const (
 
 // askForSockets asks the kernel for all Unix sockets (sock_diag(7)).
 func askForSockets() ([]boundSocket, error) {
-	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, netlinkSockDiag)
+	q := make([]byte, 24) // struct unix_diag_req
+	q[0] = syscall.AF_UNIX
+	binary.NativeEndian.PutUint32(q[4:], ^uint32(0)) // in every state
+	binary.NativeEndian.PutUint32(q[12:], showName|showVFS)
+	messages, err := netlink.Ask(netlinkSockDiag, sockDiagByFamily, syscall.NLM_F_DUMP, q)
 	if err != nil {
 		return nil, err
 	}
-	defer syscall.Close(fd)
-	q := make([]byte, syscall.NLMSG_HDRLEN+24) // struct unix_diag_req
-	binary.NativeEndian.PutUint32(q, uint32(len(q)))
-	binary.NativeEndian.PutUint16(q[4:], sockDiagByFamily)
-	binary.NativeEndian.PutUint16(q[6:], syscall.NLM_F_REQUEST|syscall.NLM_F_DUMP)
-	body := q[syscall.NLMSG_HDRLEN:]
-	body[0] = syscall.AF_UNIX
-	binary.NativeEndian.PutUint32(body[4:], ^uint32(0)) // in every state
-	binary.NativeEndian.PutUint32(body[12:], showName|showVFS)
-	if err := syscall.Sendto(fd, q, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
-		return nil, err
-	}
 	var all []boundSocket
-	for answer := make([]byte, 64<<10); ; {
-		n, _, err := syscall.Recvfrom(fd, answer, 0)
-		if err != nil {
-			return nil, err
-		}
-		messages, err := syscall.ParseNetlinkMessage(answer[:n])
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range messages {
-			switch m.Header.Type {
-			case syscall.NLMSG_DONE:
-				return all, nil
-			case syscall.NLMSG_ERROR:
-				return nil, syscall.EOPNOTSUPP
-			}
-			if s, ok := boundIs(m.Data); ok {
-				all = append(all, s)
-			}
+	for _, m := range messages {
+		if s, ok := boundIs(m); ok {
+			all = append(all, s)
 		}
 	}
+	return all, nil
 }
 
 // boundIs reads what the kernel says of one socket. It is false where that takes nothing
@@ -91,20 +70,10 @@ func boundIs(message []byte) (s boundSocket, ok bool) {
 	if len(message) < messageSize || message[1] != syscall.SOCK_DGRAM && message[2] != stateListens {
 		return s, false
 	}
-	for rest := message[messageSize:]; len(rest) >= syscall.SizeofRtAttr; {
-		size := int(binary.NativeEndian.Uint16(rest))
-		if size < syscall.SizeofRtAttr || size > len(rest) {
-			break
-		}
-		switch value := rest[syscall.SizeofRtAttr:size]; binary.NativeEndian.Uint16(rest[2:]) {
-		case attributeName:
-			s.path = strings.TrimRight(string(value), "\x00")
-		case attributeVFS:
-			if len(value) >= 4 {
-				s.inode = binary.NativeEndian.Uint32(value)
-			}
-		}
-		rest = rest[min(len(rest), (size+3)&^3):]
+	all := netlink.Attributes(message, messageSize)
+	s.path = strings.TrimRight(string(netlink.Find(all, attributeName)), "\x00")
+	if file := netlink.Find(all, attributeVFS); len(file) >= 4 {
+		s.inode = binary.NativeEndian.Uint32(file)
 	}
 	return s, s.inode != 0
 }

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // An Attempt is one kind of way out of a jail, as jail init tried it.
@@ -107,29 +109,27 @@ func firstSocket(kinds [][3]int) string {
 // tryNetlink would take the loopback interface down, which ends the jail's
 // network and nothing else.
 func tryNetlink(Program) string {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
+	head := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(head[4:], loopback)
+	binary.NativeEndian.PutUint32(head[12:], unix.IFF_RUNNING) // what is to change
+	var b netlink.Batch
+	b.Add(unix.RTM_NEWLINK, unix.NLM_F_ACK, head)
+	said, err := b.Send(unix.NETLINK_ROUTE)
+	var call *os.SyscallError
+	switch {
+	case errors.As(err, &call) && call.Syscall != "recvfrom":
 		return ""
+	case err == nil:
+		err = said.Of(1)
 	}
-	defer unix.Close(fd)
-	message := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
-	binary.NativeEndian.PutUint32(message, uint32(len(message)))
-	binary.NativeEndian.PutUint16(message[4:], unix.RTM_NEWLINK)
-	binary.NativeEndian.PutUint16(message[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	binary.NativeEndian.PutUint32(message[unix.SizeofNlMsghdr+4:], 1)                 // the interface
-	binary.NativeEndian.PutUint32(message[unix.SizeofNlMsghdr+12:], unix.IFF_RUNNING) // what is to change
-	if unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
-		return ""
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil || n < unix.SizeofNlMsghdr+4 {
-		return fmt.Sprintf("the kernel gave no answer: %v", err)
-	}
-	if binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR || binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:]) == 0 {
+	var refused unix.Errno
+	switch {
+	case err == nil:
 		return "an interface was changed"
+	case call == nil && errors.As(err, &refused):
+		return ""
 	}
-	return ""
+	return err.Error()
 }
 
 func tryCalls(Program) string {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // Capture loads the packet filter: with tproxy where the kernel has it, else, and
@@ -21,7 +23,7 @@ func Capture(plan Plan, ipv6 bool, redirected *bool) error {
 
 // A ruleset is rules of nftables to be loaded, all or none.
 type ruleset struct {
-	request
+	netlink.Batch
 	chain string
 }
 
@@ -49,52 +51,51 @@ const (
 // newRuleset begins rules that, where they are loaded again, replace those before.
 func newRuleset(again bool) *ruleset {
 	r := new(ruleset)
-	r.put(unix.NFNL_MSG_BATCH_BEGIN, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
+	r.Add(unix.NFNL_MSG_BATCH_BEGIN, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
 	r.object(unix.NFT_MSG_NEWTABLE, 0)
-	r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
-	r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
+	r.Attribute(unix.NFTA_TABLE_NAME, text(Table)...)
+	r.Attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
 	if again { // the table is there, since a line ago
 		r.remove()
 		r.object(unix.NFT_MSG_NEWTABLE, 0)
-		r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
-		r.attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
+		r.Attribute(unix.NFTA_TABLE_NAME, text(Table)...)
+		r.Attribute(unix.NFTA_TABLE_FLAGS, number(0)...)
 	}
 	return r
 }
 
 // object begins the message that makes a table, a chain or a rule.
 func (r *ruleset) object(kind, flags uint16) {
-	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|unix.NLM_F_CREATE, []byte{unix.NFPROTO_INET, 0, 0, 0})
+	r.Add(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|unix.NLM_F_CREATE, []byte{unix.NFPROTO_INET, 0, 0, 0})
 }
 
 // remove takes away the table with all that is in it.
 func (r *ruleset) remove() {
-	r.put(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, 0, []byte{unix.NFPROTO_INET, 0, 0, 0})
-	r.attribute(unix.NFTA_TABLE_NAME, text(Table)...)
+	r.Add(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE, 0, []byte{unix.NFPROTO_INET, 0, 0, 0})
+	r.Attribute(unix.NFTA_TABLE_NAME, text(Table)...)
 }
 
 // load has the kernel take the rules. It answers for the last one alone, and for
 // each that it does not take.
 func (r *ruleset) load() error {
-	flags := r.text[r.message+6:]
-	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
-	last := r.count
-	r.put(unix.NFNL_MSG_BATCH_END, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
-	said, err := r.exchange(unix.NETLINK_NETFILTER)
-	return cmp.Or(err, said.any(), said.of(last))
+	r.Acknowledge()
+	last := r.Last()
+	r.Add(unix.NFNL_MSG_BATCH_END, 0, []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES})
+	said, err := r.Send(unix.NETLINK_NETFILTER)
+	return cmp.Or(err, said.Any(), said.Of(last))
 }
 
 func (r *ruleset) begin(name, kind string, where hook, policy uint32) {
 	r.chain = name
 	r.object(unix.NFT_MSG_NEWCHAIN, 0)
-	r.attribute(unix.NFTA_CHAIN_TABLE, text(Table)...)
-	r.attribute(unix.NFTA_CHAIN_NAME, text(name)...)
-	r.nested(unix.NLA_F_NESTED|unix.NFTA_CHAIN_HOOK, func() {
-		r.attribute(unix.NFTA_HOOK_HOOKNUM, number(where.number)...)
-		r.attribute(unix.NFTA_HOOK_PRIORITY, number(uint32(where.priority))...)
+	r.Attribute(unix.NFTA_CHAIN_TABLE, text(Table)...)
+	r.Attribute(unix.NFTA_CHAIN_NAME, text(name)...)
+	r.Nested(unix.NLA_F_NESTED|unix.NFTA_CHAIN_HOOK, func() {
+		r.Attribute(unix.NFTA_HOOK_HOOKNUM, number(where.number)...)
+		r.Attribute(unix.NFTA_HOOK_PRIORITY, number(uint32(where.priority))...)
 	})
-	r.attribute(unix.NFTA_CHAIN_POLICY, number(policy)...)
-	r.attribute(unix.NFTA_CHAIN_TYPE, text(kind)...)
+	r.Attribute(unix.NFTA_CHAIN_POLICY, number(policy)...)
+	r.Attribute(unix.NFTA_CHAIN_TYPE, text(kind)...)
 }
 
 // An expression is one step of a rule: it is called to append what it consists of.
@@ -105,9 +106,9 @@ type expression struct {
 
 func (r *ruleset) rule(parts ...[]expression) {
 	r.object(unix.NFT_MSG_NEWRULE, unix.NLM_F_APPEND)
-	r.attribute(unix.NFTA_RULE_TABLE, text(Table)...)
-	r.attribute(unix.NFTA_RULE_CHAIN, text(r.chain)...)
-	r.nested(unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, func() {
+	r.Attribute(unix.NFTA_RULE_TABLE, text(Table)...)
+	r.Attribute(unix.NFTA_RULE_CHAIN, text(r.chain)...)
+	r.Nested(unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, func() {
 		for _, part := range parts {
 			for _, e := range part {
 				r.expression(e)
@@ -117,15 +118,15 @@ func (r *ruleset) rule(parts ...[]expression) {
 }
 
 func (r *ruleset) expression(e expression) {
-	r.nested(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, func() {
-		r.attribute(unix.NFTA_EXPR_NAME, text(e.name)...)
-		r.nested(unix.NLA_F_NESTED|unix.NFTA_EXPR_DATA, func() { e.fill(r) })
+	r.Nested(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, func() {
+		r.Attribute(unix.NFTA_EXPR_NAME, text(e.name)...)
+		r.Nested(unix.NLA_F_NESTED|unix.NFTA_EXPR_DATA, func() { e.fill(r) })
 	})
 }
 
 // value appends data as an attribute of an expression.
 func (r *ruleset) value(kind uint16, data []byte) {
-	r.nested(unix.NLA_F_NESTED|kind, func() { r.attribute(unix.NFTA_DATA_VALUE, data...) })
+	r.Nested(unix.NLA_F_NESTED|kind, func() { r.Attribute(unix.NFTA_DATA_VALUE, data...) })
 }
 
 func text(s string) []byte   { return append([]byte(s), 0) }
@@ -203,18 +204,18 @@ func ofProtocol(protocol byte) []expression { return fieldIs(unix.NFT_META_L4PRO
 // fieldIs compares what the kernel knows of a packet beside its bytes.
 func fieldIs(field uint32, value byte) []expression {
 	return []expression{{"meta", func(r *ruleset) {
-		r.attribute(unix.NFTA_META_DREG, number(register1)...)
-		r.attribute(unix.NFTA_META_KEY, number(field)...)
+		r.Attribute(unix.NFTA_META_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_META_KEY, number(field)...)
 	}}, equals([]byte{value})}
 }
 
 // payload loads bytes of a packet's header.
 func payload(base, offset, size uint32) expression {
 	return expression{"payload", func(r *ruleset) {
-		r.attribute(unix.NFTA_PAYLOAD_DREG, number(register1)...)
-		r.attribute(unix.NFTA_PAYLOAD_BASE, number(base)...)
-		r.attribute(unix.NFTA_PAYLOAD_OFFSET, number(offset)...)
-		r.attribute(unix.NFTA_PAYLOAD_LEN, number(size)...)
+		r.Attribute(unix.NFTA_PAYLOAD_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_PAYLOAD_BASE, number(base)...)
+		r.Attribute(unix.NFTA_PAYLOAD_OFFSET, number(offset)...)
+		r.Attribute(unix.NFTA_PAYLOAD_LEN, number(size)...)
 	}}
 }
 
@@ -234,9 +235,9 @@ func toPrefix(address []byte, bits int) []expression {
 		prefix[i/8] = address[i/8] & mask[i/8]
 	}
 	masked := expression{"bitwise", func(r *ruleset) {
-		r.attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_LEN, number(size)...)
+		r.Attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
+		r.Attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_BITWISE_LEN, number(size)...)
 		r.value(unix.NFTA_BITWISE_MASK, mask)
 		r.value(unix.NFTA_BITWISE_XOR, make([]byte, size))
 	}}
@@ -250,9 +251,9 @@ func toSocket(family byte) []expression {
 		to = loopback6[:]
 	}
 	return []expression{constant(register1, to), capturePort(register2), {"tproxy", func(r *ruleset) {
-		r.attribute(nftaTproxyFamily, number(uint32(family))...)
-		r.attribute(nftaTproxyAddress, number(register1)...)
-		r.attribute(nftaTproxyPort, number(register2)...)
+		r.Attribute(nftaTproxyFamily, number(uint32(family))...)
+		r.Attribute(nftaTproxyAddress, number(register1)...)
+		r.Attribute(nftaTproxyPort, number(register2)...)
 	}}}
 }
 
@@ -265,7 +266,7 @@ const (
 
 func redirect() []expression {
 	return []expression{capturePort(register1), {"redir", func(r *ruleset) {
-		r.attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
+		r.Attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
 	}}}
 }
 
@@ -275,24 +276,24 @@ func capturePort(register uint32) expression {
 
 func constant(register uint32, data []byte) expression {
 	return expression{"immediate", func(r *ruleset) {
-		r.attribute(unix.NFTA_IMMEDIATE_DREG, number(register)...)
+		r.Attribute(unix.NFTA_IMMEDIATE_DREG, number(register)...)
 		r.value(unix.NFTA_IMMEDIATE_DATA, data)
 	}}
 }
 
 func reject(code uint8) []expression {
 	return []expression{{"reject", func(r *ruleset) {
-		r.attribute(unix.NFTA_REJECT_TYPE, number(unix.NFT_REJECT_ICMPX_UNREACH)...)
-		r.attribute(unix.NFTA_REJECT_ICMP_CODE, code)
+		r.Attribute(unix.NFTA_REJECT_TYPE, number(unix.NFT_REJECT_ICMPX_UNREACH)...)
+		r.Attribute(unix.NFTA_REJECT_ICMP_CODE, code)
 	}}}
 }
 
 func accept() []expression {
 	return []expression{{"immediate", func(r *ruleset) {
-		r.attribute(unix.NFTA_IMMEDIATE_DREG, number(unix.NFT_REG_VERDICT)...)
-		r.nested(unix.NLA_F_NESTED|unix.NFTA_IMMEDIATE_DATA, func() {
-			r.nested(unix.NLA_F_NESTED|unix.NFTA_DATA_VERDICT, func() {
-				r.attribute(unix.NFTA_VERDICT_CODE, number(verdictAccept)...)
+		r.Attribute(unix.NFTA_IMMEDIATE_DREG, number(unix.NFT_REG_VERDICT)...)
+		r.Nested(unix.NLA_F_NESTED|unix.NFTA_IMMEDIATE_DATA, func() {
+			r.Nested(unix.NLA_F_NESTED|unix.NFTA_DATA_VERDICT, func() {
+				r.Attribute(unix.NFTA_VERDICT_CODE, number(verdictAccept)...)
 			})
 		})
 	}}}
@@ -300,8 +301,8 @@ func accept() []expression {
 
 func equals(value []byte) expression {
 	return expression{"cmp", func(r *ruleset) {
-		r.attribute(unix.NFTA_CMP_SREG, number(register1)...)
-		r.attribute(unix.NFTA_CMP_OP, number(unix.NFT_CMP_EQ)...)
+		r.Attribute(unix.NFTA_CMP_SREG, number(register1)...)
+		r.Attribute(unix.NFTA_CMP_OP, number(unix.NFT_CMP_EQ)...)
 		r.value(unix.NFTA_CMP_DATA, value)
 	}}
 }

@@ -19,8 +19,8 @@ func TestAPrefixIsComparedByItsOwnBits(t *testing.T) {
 	} {
 		r := new(ruleset)
 		r.rule(toPrefix(row.address, row.bits))
-		if at := bytes.Index(r.text, row.mask); at < 0 || !bytes.Contains(r.text[at+len(row.mask):], row.prefix) {
-			t.Errorf("%v/%d: no %v and %v in\n%x", row.address, row.bits, row.mask, row.prefix, r.text)
+		if at := bytes.Index(r.Bytes(), row.mask); at < 0 || !bytes.Contains(r.Bytes()[at+len(row.mask):], row.prefix) {
+			t.Errorf("%v/%d: no %v and %v in\n%x", row.address, row.bits, row.mask, row.prefix, r.Bytes())
 		}
 	}
 }

@@ -44,14 +44,14 @@ func (p Shared) rules() *ruleset {
 
 func redirectTo(port uint16) []expression {
 	return []expression{constant(register1, binary.BigEndian.AppendUint16(nil, port)), {"redir", func(r *ruleset) {
-		r.attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
+		r.Attribute(unix.NFTA_REDIR_REG_PROTO_MIN, number(register1)...)
 	}}}
 }
 
 func meta(key uint32) expression {
 	return expression{"meta", func(r *ruleset) {
-		r.attribute(unix.NFTA_META_DREG, number(register1)...)
-		r.attribute(unix.NFTA_META_KEY, number(key)...)
+		r.Attribute(unix.NFTA_META_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_META_KEY, number(key)...)
 	}}
 }
 
@@ -70,8 +70,8 @@ func icmpType(kind byte) []expression {
 // conntrack loads what the kernel remembers of a packet's connection.
 func conntrack(key uint32) expression {
 	return expression{"ct", func(r *ruleset) {
-		r.attribute(unix.NFTA_CT_DREG, number(register1)...)
-		r.attribute(unix.NFTA_CT_KEY, number(key)...)
+		r.Attribute(unix.NFTA_CT_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_CT_KEY, number(key)...)
 	}}
 }
 
@@ -84,9 +84,9 @@ func isReply() []expression {
 func translatedHere() []expression {
 	dnat := binary.NativeEndian.AppendUint32(nil, 1<<5) // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 	masked := expression{"bitwise", func(r *ruleset) {
-		r.attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
-		r.attribute(unix.NFTA_BITWISE_LEN, number(4)...)
+		r.Attribute(unix.NFTA_BITWISE_SREG, number(register1)...)
+		r.Attribute(unix.NFTA_BITWISE_DREG, number(register1)...)
+		r.Attribute(unix.NFTA_BITWISE_LEN, number(4)...)
 		r.value(unix.NFTA_BITWISE_MASK, dnat)
 		r.value(unix.NFTA_BITWISE_XOR, make([]byte, 4))
 	}}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // A Pod describes the rules of a network that egressd shares with other programs: egressd's user, and its ports
@@ -31,7 +32,7 @@ func (p Pod) Enforce() error {
 		return fmt.Errorf("list the tables of nftables: %w", err)
 	}
 	for _, message := range tables {
-		name := textOf(attribute(attributes(message, nfgenmsgSize), unix.NFTA_TABLE_NAME))
+		name := textOf(netlink.Find(netlink.Attributes(message, nfgenmsgSize), unix.NFTA_TABLE_NAME))
 		if name != jailinit.Table || message[0] != unix.NFPROTO_INET {
 			return fmt.Errorf("%w: table %s", ErrForeignRules, name)
 		}

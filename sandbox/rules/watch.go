@@ -9,9 +9,10 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/netlink"
 )
 
 // A Listener is an address to which packet filter rules should lead captured connections.
@@ -82,63 +83,7 @@ func (w *Watch) read() ([]bool, error) {
 // askFilter asks the kernel's packet filter.
 func askFilter(question uint16, flags uint16) ([][]byte, error) {
 	const subsystem = unix.NFNL_SUBSYS_NFTABLES << 8
-	return ask(unix.NETLINK_NETFILTER, subsystem|question, flags, make([]byte, nfgenmsgSize))
-}
-
-// ask asks the kernel one question and returns the payloads of the answer's messages. The error is [unix.EINTR]
-// if a list changed while it was read.
-func ask(protocol int, kind, flags uint16, head []byte) (all [][]byte, err error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	q := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(head)))
-	q = binary.NativeEndian.AppendUint16(q, kind)
-	q = binary.NativeEndian.AppendUint16(q, flags|unix.NLM_F_REQUEST)
-	q = append(append(q, make([]byte, 8)...), head...)
-	if err := unix.Sendto(fd, q, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, err
-	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:n])
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range messages {
-			switch {
-			case m.Header.Flags&unix.NLM_F_DUMP_INTR != 0:
-				return nil, unix.EINTR
-			case m.Header.Type == unix.NLMSG_ERROR:
-				return all, errorIn(m.Data)
-			case m.Header.Type == unix.NLMSG_DONE:
-				return all, nil
-			}
-			all = append(all, bytes.Clone(m.Data))
-		}
-		if flags&unix.NLM_F_DUMP == 0 {
-			return all, nil
-		}
-	}
-}
-
-// errorIn reads a struct nlmsgerr.
-func errorIn(b []byte) error {
-	if len(b) < 4 {
-		return errors.New("half an error")
-	}
-	if code := int32(binary.NativeEndian.Uint32(b)); code != 0 {
-		return unix.Errno(-code)
-	}
-	return nil
+	return netlink.Ask(unix.NETLINK_NETFILTER, subsystem|question, flags, make([]byte, nfgenmsgSize))
 }
 
 // ruleGeneration returns a number that changes with every change of the rules.
@@ -148,7 +93,7 @@ func ruleGeneration() (uint32, error) {
 		return 0, err
 	}
 	for _, m := range messages {
-		if id := attribute(attributes(m, nfgenmsgSize), unix.NFTA_GEN_ID); len(id) == 4 {
+		if id := netlink.Find(netlink.Attributes(m, nfgenmsgSize), unix.NFTA_GEN_ID); len(id) == 4 {
 			return binary.BigEndian.Uint32(id), nil
 		}
 	}
@@ -184,13 +129,13 @@ func leadsOf(message []byte) (all []lead) {
 		return nil
 	}
 	registers := map[string][]byte{}
-	for _, listed := range attributes(attribute(attributes(message, nfgenmsgSize), unix.NFTA_RULE_EXPRESSIONS), 0) {
-		statement := attributes(listed.value, 0)
-		data := attributes(attribute(statement, unix.NFTA_EXPR_DATA), 0)
-		name := textOf(attribute(statement, unix.NFTA_EXPR_NAME))
+	for _, listed := range netlink.Attributes(netlink.Find(netlink.Attributes(message, nfgenmsgSize), unix.NFTA_RULE_EXPRESSIONS), 0) {
+		statement := netlink.Attributes(listed.Value, 0)
+		data := netlink.Attributes(netlink.Find(statement, unix.NFTA_EXPR_DATA), 0)
+		name := textOf(netlink.Find(statement, unix.NFTA_EXPR_NAME))
 		if name == "immediate" {
-			value := attributes(attribute(data, unix.NFTA_IMMEDIATE_DATA), 0)
-			registers[string(attribute(data, unix.NFTA_IMMEDIATE_DREG))] = firstTwo(attribute(value, unix.NFTA_DATA_VALUE))
+			value := netlink.Attributes(netlink.Find(data, unix.NFTA_IMMEDIATE_DATA), 0)
+			registers[string(netlink.Find(data, unix.NFTA_IMMEDIATE_DREG))] = firstTwo(netlink.Find(value, unix.NFTA_DATA_VALUE))
 		}
 		if l, ok := leadOf(name, data, registers); ok {
 			if l.family == 0 {
@@ -203,25 +148,25 @@ func leadsOf(message []byte) (all []lead) {
 }
 
 // leadOf reads one statement. registers holds the constants that earlier statements loaded.
-func leadOf(name string, data []element, registers map[string][]byte) (l lead, ok bool) {
-	register := func(kind uint16) []byte { return registers[string(attribute(data, kind))] }
+func leadOf(name string, data []netlink.Attribute, registers map[string][]byte) (l lead, ok bool) {
+	register := func(kind uint16) []byte { return registers[string(netlink.Find(data, kind))] }
 	switch name {
 	case "redir":
 		return lead{port: register(unix.NFTA_REDIR_REG_PROTO_MIN)}, true
 	case "nat":
 		const destination = 1 // NFT_NAT_DNAT
-		kind := attribute(data, unix.NFTA_NAT_TYPE)
+		kind := netlink.Find(data, unix.NFTA_NAT_TYPE)
 		return lead{port: register(unix.NFTA_NAT_REG_PROTO_MIN)}, len(kind) == 4 && binary.BigEndian.Uint32(kind) == destination
 	case "tproxy":
 		const family, port = 1, 3 // NFTA_TPROXY_FAMILY, NFTA_TPROXY_REG_PORT
 		l = lead{tproxy: true, port: register(port)}
-		if f := attribute(data, family); len(f) == 4 {
+		if f := netlink.Find(data, family); len(f) == 4 {
 			l.family = f[3]
 		}
 		return l, true
 	case "target": // of iptables-nft
-		target := textOf(attribute(data, unix.NFTA_TARGET_NAME))
-		l = lead{tproxy: target == "TPROXY", legacy: attribute(data, unix.NFTA_TARGET_INFO)}
+		target := textOf(netlink.Find(data, unix.NFTA_TARGET_NAME))
+		l = lead{tproxy: target == "TPROXY", legacy: netlink.Find(data, unix.NFTA_TARGET_INFO)}
 		return l, l.tproxy || target == "REDIRECT" || target == "DNAT"
 	}
 	return lead{}, false
@@ -236,39 +181,6 @@ func firstTwo(b []byte) []byte {
 	return b[:2]
 }
 
-// An element is an attribute of netlink.
-type element struct {
-	kind  uint16
-	value []byte
-}
-
-// attributes returns the valid attributes in b, after the first bytes.
-func attributes(b []byte, behind int) []element {
-	if len(b) < behind {
-		return nil
-	}
-	var all []element
-	for b = b[behind:]; len(b) >= unix.SizeofNlAttr; {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < unix.SizeofNlAttr || size > len(b) {
-			break
-		}
-		const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
-		all = append(all, element{kind: binary.NativeEndian.Uint16(b[2:]) &^ flags, value: b[unix.SizeofNlAttr:size]})
-		b = b[min((size+3)&^3, len(b)):]
-	}
-	return all
-}
-
-func attribute(all []element, kind uint16) []byte {
-	for _, a := range all {
-		if a.kind == kind {
-			return a.value
-		}
-	}
-	return nil
-}
-
 // routeHeader is the size of struct fib_rule_hdr and of struct rtmsg.
 const routeHeader = 12
 
@@ -280,23 +192,23 @@ func staysHere(addr netip.Addr) (bool, error) {
 	if addr.Is4() {
 		head[0] = unix.AF_INET
 	}
-	rules, err := ask(unix.NETLINK_ROUTE, unix.RTM_GETRULE, unix.NLM_F_DUMP, head)
+	rules, err := netlink.Ask(unix.NETLINK_ROUTE, unix.RTM_GETRULE, unix.NLM_F_DUMP, head)
 	if err != nil {
 		return false, err
 	}
-	routes, err := ask(unix.NETLINK_ROUTE, unix.RTM_GETROUTE, unix.NLM_F_DUMP, head)
+	routes, err := netlink.Ask(unix.NETLINK_ROUTE, unix.RTM_GETROUTE, unix.NLM_F_DUMP, head)
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(rules, func(rule []byte) bool {
 		const mark, table = 10, 15 // FRA_FWMARK, FRA_TABLE
-		all := attributes(rule, routeHeader)
-		marked := attribute(all, mark)
+		all := netlink.Attributes(rule, routeHeader)
+		marked := netlink.Find(all, mark)
 		if len(marked) != 4 || binary.NativeEndian.Uint32(marked) == 0 {
 			return false
 		}
 		return slices.ContainsFunc(routes, func(route []byte) bool {
-			return isLocalDefault(route, head[0]) && bytes.Equal(attribute(attributes(route, routeHeader), unix.RTA_TABLE), attribute(all, table))
+			return isLocalDefault(route, head[0]) && bytes.Equal(netlink.Find(netlink.Attributes(route, routeHeader), unix.RTA_TABLE), netlink.Find(all, table))
 		})
 	}), nil
 }
