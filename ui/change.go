@@ -65,7 +65,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) {
 	}
 	v := s.changeOf(a, verdictOf(r))
 	if len(a.Added) > 0 {
-		v.Replay = s.replay(r.Context(), a)
+		v.Replay = s.replay(r.Context(), replay.New(a.After()))
 	}
 	s.showChange(w, r, http.StatusOK, v)
 }
@@ -156,8 +156,8 @@ func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
 	return v
 }
 
-// replay decides the newest records of the log again under the changed file.
-func (s *Server) replay(ctx context.Context, a *edit.Addition) *replayed {
+// replay decides the newest records of the log again.
+func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 	progress, _ := s.index.Progress()
 	v := &replayed{LeftOut: max(0, progress.Next-replayMost)}
 	log, err := source.At(s.options.Dir, v.LeftOut)
@@ -168,7 +168,6 @@ func (s *Server) replay(ctx context.Context, a *edit.Addition) *replayed {
 	defer log.Close()
 	ctx, cancel := context.WithTimeout(ctx, replayTime)
 	defer cancel()
-	again := replay.New(a.After())
 	v.Err = log.DecisionsUntil(ctx, &logs.Filter{}, func(r *record.Record) { again.Add(ctx, r) })
 	v.Partial = ctx.Err() != nil
 	v.Groups, v.Decided, v.Changed, v.Skipped = again.Groups(), again.Decided, again.Changed, again.Skipped

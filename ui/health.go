@@ -2,14 +2,18 @@ package ui
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/recovered"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // A verification is what came of reading the whole log and comparing it with its signatures.
@@ -78,6 +82,40 @@ type healthView struct {
 	Events     []event
 	Checkpoint string
 	Flags      string
+	Sinks      []sink.State
+	SinksErr   error
+	Daemon     *daemonHealth // nil for a log alone
+}
+
+// A daemonHealth is what the daemon says of itself.
+type daemonHealth struct {
+	admin.Readiness
+	Open   int // flows
+	Policy policystatus.Status
+	Err    error
+}
+
+// askHealth asks the daemon how it is.
+func (s *Server) askHealth(ctx context.Context) *daemonHealth {
+	if s.options.Dial == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
+	defer cancel()
+	h := &daemonHealth{}
+	var flows admin.Page
+	d, err := s.options.Dial()
+	if err == nil {
+		_, err = d.Send(ctx, http.MethodGet, "/readyz", nil, &h.Readiness, http.StatusServiceUnavailable)
+	}
+	if err == nil {
+		_, err = d.Send(ctx, http.MethodGet, "/v1/flows?limit=1", nil, &flows)
+	}
+	if err == nil {
+		_, err = d.Send(ctx, http.MethodGet, "/v1/policy", nil, &h.Policy)
+	}
+	h.Open, h.Err = flows.Open, err
+	return h
 }
 
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
@@ -85,6 +123,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if text, err := audit.NewestCheckpoint(s.options.Dir); err == nil {
 		v.Checkpoint = string(text)
 	}
+	v.Sinks, v.SinksErr = sink.States(s.options.Dir)
+	v.Daemon = s.askHealth(r.Context())
 	s.write(w, r, http.StatusOK, "health", nil, nil, v)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/index"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -32,6 +33,7 @@ type policyView struct {
 	Grants    []admin.Grant
 	Sandboxes []string
 	Asked     admin.ExplainRequest
+	Shadows   []*logs.ShadowGroup // what the shadow policy would have decided otherwise
 	Answer    *explain.Answer
 	AnswerErr error
 	Told      *told
@@ -53,7 +55,9 @@ func (s *Server) policy(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) showPolicy(w http.ResponseWriter, r *http.Request, status int, t *told) {
 	v := policyView{Daemon: s.options.Dial != nil, Told: t, Asked: admin.ExplainRequest{Request: r.FormValue("request"), Method: r.FormValue("method"), Sandbox: r.FormValue("sandbox")}}
-	s.listRules(r.Context(), &v)
+	sum := s.index.Sum(r.Context(), &logs.Filter{}, nil)
+	s.listRules(sum, &v)
+	v.Shadows = s.shadows(sum)
 	if v.Daemon {
 		ctx, cancel := context.WithTimeout(r.Context(), daemonTimeout)
 		defer cancel()
@@ -76,7 +80,7 @@ func (s *Server) showPolicy(w http.ResponseWriter, r *http.Request, status int, 
 }
 
 // listRules lists the rules of the policy file, with the decisions that name them.
-func (s *Server) listRules(ctx context.Context, v *policyView) {
+func (s *Server) listRules(sum *index.Sum, v *policyView) {
 	if !s.options.HasPolicy {
 		v.Err = errors.New("the policy of this log is not known here")
 		return
@@ -109,7 +113,6 @@ func (s *Server) listRules(ctx context.Context, v *policyView) {
 		last  int64
 	}
 	all := map[key]hits{}
-	sum := s.index.Sum(ctx, &logs.Filter{}, nil)
 	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
 		t, k := sum.Totals[id], key{r.Decision.Rule, policy.Layer(r.Decision.Layer), "", r.Decision.Policy == v.Digest}
 		if k.rule == "default" && k.layer == policy.PerSandbox {
@@ -143,6 +146,22 @@ func (s *Server) listRules(ctx context.Context, v *policyView) {
 		row.URL = address("/requests", []string{term("rule", rule.Rule), term("layer", string(rule.Layer))}, nil)
 		v.Rules = append(v.Rules, row)
 	}
+}
+
+const shadowsShown = 50
+
+// shadows groups the decisions that the shadow policy would have made otherwise, the most frequent first.
+func (s *Server) shadows(sum *index.Sum) []*logs.ShadowGroup {
+	var all logs.Overview
+	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+		if r.Shadow != nil {
+			t := sum.Totals[id]
+			r.Count, r.Time = t.Count, at(t.Last)
+			all.Add(r)
+		}
+	})
+	groups := all.Shadows()
+	return groups[:min(len(groups), shadowsShown)]
 }
 
 // grant asks for a grant.

@@ -34,6 +34,9 @@ type requestView struct {
 	Seq      int64
 	ProofURL string
 	Flags    string
+	Line     string // for the list tests of a policy file, or ""
+	Rego     string // the same as a test in Rego
+	Try      *tryView
 }
 
 type fact struct{ Name, Value string }
@@ -57,6 +60,8 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 		v.Allowed, v.Level = d.Action == "allow", levelOf(told)
 		v.Rule = s.ruleOf(d)
 		v.Around = s.around(r, told)
+		v.Line, v.Rego = testsOf(told)
+		v.Try = s.try(r, told)
 	}
 	v.ProofURL = "/v1/proofs/" + strconv.FormatInt(v.Seq, 10)
 	s.write(w, r, http.StatusOK, "request", nil, nil, v)

@@ -180,6 +180,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		all["GET /change"] = s.change
 		all["POST /change"] = s.change
 		all["POST /change/save"] = s.saveChange
+		all["POST /request/{id}"] = s.request
 	}
 	if s.options.Dial != nil {
 		all["GET /questions"] = s.questions

@@ -58,17 +58,28 @@ type Group struct {
 	Flow  string `json:"flow"` // of the last record
 }
 
-// Add decides one record again. It keeps no reference to it.
+// Decide decides the request of one record again. It returns false if the record does not hold enough of it.
+func (r *Replay) Decide(ctx context.Context, was *record.Record) (policy.Decision, bool) {
+	if was.Decision == nil || was.Kind == record.KindDNS {
+		return policy.Decision{}, false
+	}
+	request, ok := r.request(was)
+	if !ok {
+		return policy.Decision{}, false
+	}
+	return r.policy.Decide(ctx, &request), true
+}
+
+// Add decides one record again, and counts it. It keeps no reference to it.
 func (r *Replay) Add(ctx context.Context, was *record.Record) {
 	if was.Decision == nil || was.Kind == record.KindDNS {
 		return
 	}
-	request, ok := r.request(was)
+	d, ok := r.Decide(ctx, was)
 	if !ok {
 		r.Skipped++
 		return
 	}
-	d := r.policy.Decide(ctx, &request)
 	r.Decided++
 	if now := d.Verdict.Action(); now != was.Decision.Action {
 		r.Changed++
