@@ -77,6 +77,27 @@ func LoadUnder(path, organisation string) (*Config, error) {
 	return New(found, text, organisation)
 }
 
+// Places reads only where egressd listens and where its log is. It succeeds if another part of the policy file is wrong.
+// If it cannot read these either, it returns the error of [Load].
+func Places(path string) (*Config, error) {
+	c, err := Load(path)
+	if err == nil {
+		return c, nil
+	}
+	found, missing := Find(path)
+	if missing != nil {
+		return nil, err
+	}
+	text, unread := Read(found)
+	if unread != nil {
+		return nil, err
+	}
+	if c, wrong := parseConfig(found, text, file.ParsePlaces); wrong == nil {
+		return c, nil
+	}
+	return nil, err
+}
+
 // New parses text as the policy file at path, under the organisation's file.
 func New(path string, text []byte, organisation string) (*Config, error) {
 	c, err := parseConfig(path, text, file.Parse)

@@ -37,23 +37,6 @@ func (c *Config) OpenListeners() error {
 	return nil
 }
 
-// OperatorAt returns the TCP address of the operator's listener in the file, if any.
-func (c *Config) OperatorAt() (all []netip.AddrPort) {
-	if a, err := netip.ParseAddrPort(c.File.Listen.Admin); err == nil {
-		all = append(all, a)
-	}
-	return all
-}
-
-// OperatorSocket returns the path of the operator's Unix socket, or "".
-func (c *Config) OperatorSocket() string {
-	path, unix := strings.CutPrefix(c.File.Listen.Admin, file.UnixListener)
-	if !unix {
-		return ""
-	}
-	return path
-}
-
 // HostAddresses returns the current addresses of this host.
 func HostAddresses() ([]netip.Addr, error) {
 	w, err := hostaddr.Watch()
@@ -105,6 +88,9 @@ func (c *Config) AsksForUsers(socket string) bool {
 // SameListeners returns an error if the listeners changed, since they are opened only at start. A socket
 // of one sandbox must not become shared.
 func (c *Config) SameListeners(before *Config) error {
+	if unset := c.File.Unset(); len(unset) > 0 {
+		return unset
+	}
 	if !slices.Equal(c.owners(), before.owners()) {
 		return errors.New("the listeners changed; restart egressd to change them")
 	}

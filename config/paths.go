@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/egressd/egressd/internal/hint"
 )
@@ -115,55 +112,6 @@ func DefaultCADir() (string, error) {
 		return "", hint.Misused(err, "set tls.ca_dir in the policy, or HOME")
 	}
 	return filepath.Join(filepath.Dir(log), "ca"), nil
-}
-
-// OperatorToken returns the token file of the operator's TCP listener. Each address has its own file, so
-// that daemons do not overwrite each other's tokens.
-func (c *Config) OperatorToken() (string, error) {
-	at, err := netip.ParseAddrPort(c.File.Listen.Admin)
-	if err != nil {
-		return "", err
-	}
-	dir, err := OperatorTokens()
-	return filepath.Join(dir, fmt.Sprintf("%s-%d.token", at.Addr(), at.Port())), err
-}
-
-// OperatorTokens returns the folder that holds only token files. It is beside the default audit log, even
-// if the log is elsewhere, because a sandbox may be able to read there.
-func OperatorTokens() (string, error) {
-	log, err := DefaultAuditDir()
-	if err != nil {
-		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
-	}
-	return filepath.Join(filepath.Dir(log), "admin"), nil
-}
-
-// OperatorsNow returns the TCP addresses of the operator's listeners of all daemons of this user. A
-// listener has a token file while it exists.
-func OperatorsNow() (all []netip.AddrPort) {
-	dir, err := OperatorTokens()
-	if err != nil {
-		return nil
-	}
-	files, _ := os.ReadDir(dir) // the folder rarely exists
-	for _, f := range files {
-		if at, ok := operatorOf(f.Name()); ok {
-			all = append(all, at)
-		}
-	}
-	return all
-}
-
-// operatorOf returns the address in the name of a token file.
-func operatorOf(name string) (netip.AddrPort, bool) {
-	name, ok := strings.CutSuffix(name, ".token")
-	dash := strings.LastIndexByte(name, '-')
-	if !ok || dash < 0 {
-		return netip.AddrPort{}, false
-	}
-	addr, err := netip.ParseAddr(name[:dash])
-	port, bad := strconv.ParseUint(name[dash+1:], 10, 16)
-	return netip.AddrPortFrom(addr, uint16(port)), err == nil && bad == nil
 }
 
 // runtimeVariable names the folder of a user's sockets. [lookupVariable] knows it without the environment, too.

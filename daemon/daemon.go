@@ -188,7 +188,7 @@ func (d *Daemon) build(path string) error {
 // fixFlags returns the flags that the printed command for a denied host needs: --save if no running
 // daemon can take a temporary rule, and --config if the policy file at path was named.
 func (d *Daemon) fixFlags(path string) (flags string) {
-	if d.tailor.OneRun || d.Config.File.Listen.Admin == "" {
+	if d.tailor.OneRun || d.Config.OperatorName() == "" {
 		flags = " --save"
 	}
 	if path == "" {

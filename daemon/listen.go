@@ -19,6 +19,9 @@ import (
 
 // listen opens every listener that the file names, or none.
 func (d *Daemon) listen() error {
+	if unset := d.Config.File.Unset(); len(unset) > 0 && d.tailor.Change == nil {
+		return hint.Misused(unset, "set the variable, or write the value into "+d.Path)
+	}
 	names := append([]string(nil), d.Config.File.Listen.Proxy...)
 	for _, s := range d.Config.File.Sandboxes {
 		if s.Listen != "" {

@@ -60,9 +60,9 @@ func (o *operator) where() []netip.AddrPort {
 // closed returns all places that the policy keeps everybody away from: the listener over TCP, and pages.
 func (o *operator) closed() []netip.AddrPort { return append(o.pages.where(), o.where()...) }
 
-// listenForOperator opens the listener, where the file names one and this is no run.
+// listenForOperator opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.
 func (d *Daemon) listenForOperator() error {
-	name := d.Config.File.Listen.Admin
+	name := d.Config.OperatorName()
 	if name == "" || d.tailor.Change != nil {
 		return nil
 	}
@@ -78,6 +78,10 @@ func (d *Daemon) listenForOperator() error {
 		o.server.Admit = admitOperator
 	} else {
 		err = d.openOperatorPort(name)
+	}
+	if err != nil && d.Config.File.Listen.Admin == "" {
+		fmt.Fprintf(d.Talk, "egressd: warning: egressd status, allow, questions and cut cannot reach this egressd, since it has no socket for them: listen on %s: %v\n", name, err)
+		return nil
 	}
 	if err != nil {
 		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+d.Path)

@@ -19,6 +19,9 @@ import (
 // tellsNetworksApart is replaced by tests.
 var tellsNetworksApart = sandbox.TellsNetworksApart
 
+// socketPathMost is how long the path of a Unix socket may be, see unix(7).
+const socketPathMost = 107
+
 // openOperatorSocket opens the socket of the operator's listener, which only its owner may
 // connect to, in a folder in which nobody else can put another in its place.
 func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
@@ -27,6 +30,9 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	}
 	if err := tellsNetworksApart(); err != nil {
 		return nil, fmt.Errorf("this kernel does not tell networks apart, as Linux 5.14 does, so that sandboxes of this user could ask there (%w); 127.0.0.1:9464 has a token", err)
+	}
+	if len(path) > socketPathMost {
+		return nil, fmt.Errorf("the path has more than %d bytes; write a shorter one at listen.admin", socketPathMost)
 	}
 	path = filepath.Clean(path)
 	var l boundListener

@@ -36,28 +36,31 @@ type Client struct {
 	token string
 	http  *http.Client
 	path  string // of the policy file
+	wrong error  // with that file
 }
 
-// Dial finds the listener that the policy file at path names. It does not connect yet.
+// Dial finds the operator's listener of the egressd serve for the policy file at path, also if that file has an error by
+// now. It does not connect yet.
 func Dial(path string) (*Client, error) {
-	cfg, err := config.Load(path)
+	_, wrong := config.Load(path)
+	cfg, err := config.Places(path)
 	if err != nil {
 		return nil, hint.Unsure(err)
 	}
-	name := cfg.File.Listen.Admin
-	if name == "" {
-		return nil, hint.Misused(fmt.Errorf("%s has no listen.admin, at which egressd serve could be asked", cfg.Path),
-			`listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} in it, and restart egressd serve`)
+	if unset := cfg.File.Unset("listen.admin"); len(unset) > 0 {
+		return nil, hint.Misused(unset, "set the variable, or write the path into "+cfg.Path)
 	}
-	c := &Client{base: "http://" + name, At: name, path: cfg.Path}
+	name := cfg.OperatorName()
+	if name == "" {
+		return nil, hint.Misused(fmt.Errorf("%s switches off the operator's listener of egressd serve", cfg.Path), "take listen.admin out of the file and restart egressd serve")
+	}
+	c := &Client{base: "http://" + name, At: name, path: cfg.Path, wrong: wrong}
 	to := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", name)
 	}
-	if socket := cfg.OperatorSocket(); socket != "" {
+	if sockets := operatorSockets(cfg); len(sockets) > 0 {
 		c.base = "http://egressd"
-		to = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}
+		to = func(ctx context.Context, _, _ string) (net.Conn, error) { return firstOf(ctx, sockets) }
 	} else if err := c.readToken(cfg); err != nil {
 		return nil, err
 	}
@@ -66,6 +69,34 @@ func Dial(path string) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
+}
+
+// operatorSockets returns the paths at which the daemon may listen, the likeliest first.
+func operatorSockets(c *config.Config) []string {
+	socket := c.OperatorSocket()
+	switch {
+	case socket == "":
+		return nil
+	case c.File.Listen.Admin == "":
+		return c.DefaultOperators()
+	}
+	return []string{socket}
+}
+
+// firstOf connects to the first socket at which a daemon listens. If it fails, it returns the error of the first socket
+// that this user may not open, else that of the first socket.
+func firstOf(ctx context.Context, sockets []string) (net.Conn, error) {
+	var first error
+	for _, path := range sockets {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil || errors.Is(err, fs.ErrPermission) && !errors.Is(first, fs.ErrPermission) {
+			first = err
+		}
+	}
+	return nil, first
 }
 
 func (c *Client) readToken(cfg *config.Config) error {
@@ -155,6 +186,9 @@ func (c *Client) explain(err error) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		if c.wrong != nil {
+			return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s; and %w", c.At, c.wrong), "correct "+c.path+", then egressd serve --config "+shell.Word(c.path))
+		}
 		return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s", c.At), "egressd serve --config "+shell.Word(c.path))
 	}
 	err = fmt.Errorf("ask egressd serve at %s: %w", c.At, err)

@@ -17,7 +17,7 @@ func operatorFindings(c *config.Config) []Finding {
 	const check = "admin"
 	socket := c.OperatorSocket()
 	switch {
-	case c.File.Listen.Admin == "":
+	case c.OperatorName() == "":
 		return nil
 	case socket == "":
 		return []Finding{tokenFinding(check, c)}
@@ -28,7 +28,7 @@ func operatorFindings(c *config.Config) []Finding {
 	}
 	user := userOf(socket, folder)
 	if err := daemon.OwnFolder(folder, user); err != nil {
-		return []Finding{{check, "the socket of listen.admin could be replaced: " + err.Error(), "listen: {admin: \"unix:${XDG_RUNTIME_DIR}/egressd/admin.sock\"} in " + c.Path}}
+		return []Finding{{check, "the socket of listen.admin could be replaced: " + err.Error(), "chmod 700 " + folder + ", as the user of egressd serve"}}
 	}
 	info, err := os.Lstat(socket)
 	switch {

@@ -54,7 +54,7 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 			t.Errorf("%+v, want %q", all, step.says)
 		}
 	}
-	if all := operatorFindings(&config.Config{File: &file.File{}}); len(all) != 0 {
+	if all := operatorFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: file.NoOperator}}}); len(all) != 0 {
 		t.Errorf("without a listener: %+v", all)
 	}
 }

@@ -183,6 +183,9 @@ func (r *runner) exitCode(code int, c egress.Counts) int {
 // hideAttachSockets hides the sockets of listen.enter: a program that reached one could attach a network in the
 // name of another sandbox. It hides their folders, because a restarted daemon makes new sockets.
 func (r *runner) hideAttachSockets(c *config.Config) error {
+	if unset := slices.Concat(c.File.Unset("listen.enter"), c.File.Unset("sandboxes[")); len(unset) > 0 {
+		return hint.Misused(unset, "set the variable as for egressd serve, since its sockets are hidden from the program")
+	}
 	for _, folder := range c.EnterFolders() {
 		if holdsOthers(folder) {
 			return hint.Misused(fmt.Errorf("sockets of listen.enter lie in %s, which cannot be hidden from the program", folder),

@@ -19,6 +19,7 @@ import (
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/record"
 )
 
@@ -122,6 +123,48 @@ func TestOnlyItsOwnUserHasTheOperatorsSocket(t *testing.T) {
 			t.Errorf("the log does not say %q", why)
 		}
 	}
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+}
+
+// TestTheOperatorNeedsNoLine has a policy without listen.admin, a command without XDG_RUNTIME_DIR, and later an error in
+// the file. A sandbox that shares the files does not reach the socket.
+func TestTheOperatorNeedsNoLine(t *testing.T) {
+	world.Covers(t, "SP-05")
+	policy := fmt.Sprintf("version: 1\nlisten: {open_to_network: true, proxy: [\"%s:%d\", \"[%s]:%d\"]}\n", lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, world.ProxyPort)
+	d := world.Start(t, policy+"allow: [allowed.test]\n")
+	bare := []string{"env", "-u", "XDG_RUNTIME_DIR"}
+	if e := d.RunCommand(t, bare, "allow", "--config", d.Config, "other.allowed.test"); e.Code != 0 {
+		t.Fatalf("exit %d: %s", e.Code, e.Talk)
+	}
+	if status := d.ConnectStatus(t, "other.allowed.test:443"); status != http.StatusOK {
+		t.Errorf("what was allowed for a while gets %d", status)
+	}
+	sockets, err := filepath.Glob(filepath.Join(d.Dir, "egressd/admin/*.sock"))
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("%v, %v", sockets, err)
+	}
+	ask := []string{"--unix-socket", sockets[0], "http://egressd/healthz"}
+	if got := d.Curl(t, d.World.Gateway, nil, ask...); !strings.Contains(got, "ok") {
+		t.Fatalf("its user is answered %q", got)
+	}
+	if got := d.Curl(t, d.World.Sandbox, nil, ask...); strings.Contains(got, "ok") || !strings.Contains(got, "curl:") {
+		t.Errorf("another network is answered %q", got)
+	}
+	if e := d.RunCommand(t, nil, append([]string{"run", "--config", d.Config, "--", "curl", "-sS", "-m", "20"}, ask...)...); strings.Contains(e.Out, "ok") {
+		t.Errorf("a program under run is answered %s", e.Out)
+	}
+	d.WriteConfig(t, policy+"allow: [\n")
+	for _, words := range [][]string{{"status"}, {"ps"}, {"grants"}, {"questions"}, {"reload"}, {"why", "last"}} {
+		e := d.RunCommand(t, bare, append(words, "--config", d.Config)...)
+		if strings.Contains(e.Talk, "not running") || e.Code > 1 {
+			t.Errorf("%v with an error in the file: exit %d: %s%s", words, e.Code, e.Out, e.Talk)
+		}
+	}
+	d.Stop(t)
+	if _, err := os.Lstat(sockets[0]); err == nil {
+		t.Error("the socket is still there")
+	}
+	d.WriteConfig(t, policy)
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 }
 

@@ -103,7 +103,7 @@ func (s *Source) daemonLog() (string, error) {
 	if s.Daemon != "" {
 		return s.Daemon, nil
 	}
-	cfg, err := config.Load(s.Config)
+	cfg, err := config.Places(s.Config)
 	var missing *config.NotFoundError
 	switch {
 	case err == nil:
@@ -145,7 +145,7 @@ func configFlag(path string) string {
 
 // AllowFlags returns [Source.Flags] for egressd allow --from ID. Without a daemon to ask, it adds --save.
 func (s *Source) AllowFlags() string {
-	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.File.Listen.Admin != "" {
+	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.MayAskOperator() {
 		return s.Flags()
 	}
 	whole := *s

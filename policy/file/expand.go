@@ -12,15 +12,16 @@ import (
 // Expand returns a copy of f in which each ${NAME} in a path, or in the path of
 // a Unix socket, is what lookup returns for NAME. A variable that is not set,
 // or empty, is an error, never an empty text: what is written to would else lie
-// elsewhere. The error is a [FileError].
+// elsewhere. The error is a [FileError]. If the variable stands in a listener, Expand
+// leaves out the listener and succeeds; see [File.Unset].
 func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, error) {
 	e := expansion{file: f, lookup: lookup}
 	out := *f
-	out.Listen.Proxy = e.list("listen.proxy", f.Listen.Proxy)
+	out.Listen.Proxy = e.listeners("listen.proxy", f.Listen.Proxy)
 	out.Rego = e.regoSources("rego", f.Rego)
-	out.Listen.Enter = e.list("listen.enter", f.Listen.Enter)
+	out.Listen.Enter = e.listeners("listen.enter", f.Listen.Enter)
 	e.text("docker.socket", &out.Docker.Socket)
-	e.text("listen.admin", &out.Listen.Admin)
+	e.listener("listen.admin", &out.Listen.Admin)
 	e.text("listen.client_ca", &out.Listen.ClientCA)
 	e.text("tls.ca_dir", &out.TLS.CADir)
 	out.TLS.ExtraRoots = e.list("tls.extra_roots", f.TLS.ExtraRoots)
@@ -44,15 +45,27 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	for i := range out.Sandboxes {
 		at := fmt.Sprintf("sandboxes[%d]", i)
 		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
-		e.text(at+".listen", &out.Sandboxes[i].Listen)
-		e.text(at+".enter", &out.Sandboxes[i].Enter)
+		e.listener(at+".listen", &out.Sandboxes[i].Listen)
+		e.listener(at+".enter", &out.Sandboxes[i].Enter)
 		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
 		e.text(at+".project", &out.Sandboxes[i].Project)
 	}
 	if len(e.problems) > 0 {
 		return nil, e.problems.Sorted()
 	}
+	out.unset = e.unset.Sorted()
 	return &out, nil
+}
+
+// Unset returns the listeners that [File.Expand] left out because a variable in them is not set. The daemon
+// refuses such a file. If keys are given, such as "listen.admin", Unset returns only those of listeners that begin with one.
+func (f *File) Unset(keys ...string) (all policy.FileError) {
+	for _, p := range f.unset {
+		if len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool { return strings.HasPrefix(p.Message, key) }) {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // An expansion replaces variables in the values of one file.
@@ -60,6 +73,25 @@ type expansion struct {
 	file     *File
 	lookup   func(string) (string, bool)
 	problems policy.FileError
+	unset    policy.FileError // of listeners
+}
+
+// listener expands a listener. A listener with a variable that is not set becomes "".
+func (e *expansion) listener(what string, value *string) {
+	before := len(e.problems)
+	if e.text(what, value); len(e.problems) > before {
+		*value = ""
+		e.unset = append(e.unset, e.problems[before])
+		e.problems = e.problems[:before]
+	}
+}
+
+func (e *expansion) listeners(what string, texts []string) []string {
+	out := slices.Clone(texts)
+	for i := range out {
+		e.listener(fmt.Sprintf("%s[%d]", what, i), &out[i])
+	}
+	return slices.DeleteFunc(out, func(text string) bool { return text == "" })
 }
 
 func (e *expansion) list(what string, texts []string) []string {

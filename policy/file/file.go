@@ -82,6 +82,7 @@ type File struct {
 	kind   fileKind
 	text   []byte
 	places map[string]policy.Position
+	unset  policy.FileError // see [File.Unset]
 }
 
 // Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path", and
@@ -106,8 +107,9 @@ type Listen struct {
 	// identifies the sandbox by its user, or there is only one. Default: none.
 	Enter []string
 
-	// Admin is the operator's listener: a Unix socket, or TCP on a loopback
-	// address, where a token has to be shown. No rule opens it. Default: none.
+	// Admin is the operator's listener: a Unix socket, TCP on a loopback address,
+	// where a token has to be shown, or [NoOperator]. No rule opens it. Default: a
+	// Unix socket in the user's state folder.
 	Admin string
 
 	// ClientCA is a PEM file of the authorities of client certificates. Where it
@@ -233,6 +235,45 @@ func defaults() File {
 // never a value and an error.
 func Parse(name string, text []byte) (*File, error) { return parseAs(userFile, name, text) }
 
+// ParsePlaces reads only the sections "listen" and "audit" of an egressd.yaml. It succeeds if another part of the file is
+// wrong, so that commands find the daemon and its log while a person edits the file.
+func ParsePlaces(name string, text []byte) (*File, error) {
+	r := newReader(userFile, name)
+	f := defaults()
+	if root := r.document(text); root != nil {
+		r.placesOf(&f, root)
+	} else {
+		r = newReader(userFile, name)
+		for _, key := range []string{"listen", "audit"} {
+			if root := r.document(sectionOf(text, key)); root != nil {
+				r.placesOf(&f, root)
+			}
+		}
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems.Sorted()
+	}
+	f.name, f.text, f.places = name, bytes.Clone(text), r.places
+	return &f, nil
+}
+
+// sectionOf returns the lines of a section at the top of a file, with blank lines before them so that places stay right.
+func sectionOf(text []byte, key string) []byte {
+	out := []byte("{}")
+	begun := false
+	for i, line := range bytes.SplitAfter(text, []byte("\n")) {
+		switch {
+		case bytes.HasPrefix(line, []byte(key+":")):
+			out, begun = append(bytes.Repeat([]byte("\n"), i), line...), true
+		case begun && len(line) > 0 && !bytes.ContainsAny(line[:1], " #\r\n"):
+			return out
+		case begun:
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
 // ParseOrganisation reads an organisation.yaml, as [Parse] does: rules, Rego,
 // ceiling, tests and "tls.never". Its rules have the layer [Organisation], and it is
 // for [Layers].
@@ -247,7 +288,7 @@ func ParseProject(name string, text []byte) (*File, error) {
 }
 
 func parseAs(kind fileKind, name string, text []byte) (*File, error) {
-	r := &reader{name: name, kind: kind, places: make(map[string]policy.Position), ids: make(map[string]policy.Position)}
+	r := newReader(kind, name)
 	root := r.document(text)
 	f := defaults()
 	if root != nil {

@@ -320,12 +320,58 @@ func TestAVariableThatIsNotSetIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := f.Expand(func(name string) (string, bool) { return "", name == "HOME" })
-	want := "f:6:10: listen.admin: the variable XDG_RUNTIME_DIR is not set; set it, or write the path out"
+	want := "f:35:14: audit.dir: the variable HOME is not set; set it, or write the path out"
 	if out != nil || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if !strings.Contains(err.Error(), "the variable HOME is not set") {
-		t.Errorf("an empty variable passes: %v", err)
+}
+
+// TestAVariableThatIsNotSetFailsOnlyWhatListens leaves out listeners, and names their places.
+func TestAVariableThatIsNotSetFailsOnlyWhatListens(t *testing.T) {
+	f, err := Parse("f", []byte(`version: 1
+listen: {proxy: ["127.0.0.1:3128", "unix:${A}/proxy.sock"], enter: ["unix:${A}/enter.sock"], admin: "unix:${A}/admin.sock"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.Expand(func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Listen{Proxy: []string{"127.0.0.1:3128"}, Enter: []string{}}, out.Listen); diff != "" {
+		t.Error(diff)
+	}
+	want := "f:2:101: listen.admin: the variable A is not set; set it, or write the path out"
+	if got := out.Unset("listen.admin").Error(); got != want || len(out.Unset()) != 3 {
+		t.Errorf("%s, of %v", got, out.Unset())
+	}
+	if out, err = f.Expand(func(string) (string, bool) { return "/run", true }); err != nil || len(out.Unset()) > 0 {
+		t.Errorf("%v %v", out.Unset(), err)
+	}
+}
+
+// TestPlacesAreReadFromAFileWithAnError has errors that no other command would forgive.
+func TestPlacesAreReadFromAFileWithAnError(t *testing.T) {
+	const good = "version: 1\nlisten:\n  proxy: [\"127.0.0.1:1\"]\n\n# a comment\n  admin: \"unix:/a/b.sock\"\n"
+	for says, text := range map[string]string{
+		"an unknown key":   good + "audit: {dir: /log}\nalow: [a.test]\n",
+		"a bad host":       good + "audit: {dir: /log}\nallow: [\"a b\"]\n",
+		"no YAML":          good + "audit: {dir: /log}\nallow: [\n",
+		"no YAML before":   "allow: [a.test\n" + good + "audit:\n  dir: /log\n",
+		"a tab in a rule":  good + "audit: {dir: /log}\nallow:\n\t- a.test\n",
+		"nothing is wrong": good + "audit: {dir: /log}\n",
+	} {
+		f, err := ParsePlaces("f", []byte(text))
+		if err != nil || f.Listen.Admin != "unix:/a/b.sock" || f.Audit.Dir != "/log" || len(f.Allow) > 0 {
+			t.Errorf("%s: %+v, %v", says, f, err)
+		}
+	}
+	f, err := ParsePlaces("f", []byte("version: 1\nlisten: {admni: \"unix:/a\"}\naudit: {dir: /log}\n"))
+	if err != nil || f.Listen.Admin != "" || f.Audit.Dir != "/log" {
+		t.Errorf("a wrong section listen: %+v, %v", f, err)
+	}
+	if f, err := ParsePlaces("f", []byte("version: 1\naudit: {dri: /log}\n")); err == nil {
+		t.Errorf("a wrong section audit, and another log would be read: %+v", f)
 	}
 }
 

@@ -19,6 +19,9 @@ const (
 	TProxyListener = "tproxy:"
 )
 
+// NoOperator is a listen.admin without a listener.
+const NoOperator = "none"
+
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
@@ -55,6 +58,9 @@ func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 }
 
 func checkListener(text string, admin bool) error {
+	if admin && text == NoOperator {
+		return nil
+	}
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "${") {
 			return fmt.Errorf("%q is not an absolute path; write unix:/path", printable(path))

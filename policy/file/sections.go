@@ -47,6 +47,24 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkNever(f)
 }
 
+// placesOf reads the sections of [ParsePlaces] and ignores every other one. A wrong section "listen" counts as absent.
+func (r *reader) placesOf(f *File, root *yaml.Node) {
+	if root.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		switch root.Content[i].Value {
+		case "listen":
+			before := len(r.problems)
+			if r.listen(&f.Listen)(root.Content[i+1]); len(r.problems) > before {
+				f.Listen, r.problems = defaults().Listen, r.problems[:before]
+			}
+		case "audit":
+			r.audit(&f.Audit)(root.Content[i+1])
+		}
+	}
+}
+
 // only has every other key say where it belongs.
 func (k fileKind) only(r *reader, all fields) fields {
 	if k == userFile {

@@ -34,6 +34,10 @@ type reader struct {
 	ids      map[string]policy.Position
 }
 
+func newReader(kind fileKind, name string) *reader {
+	return &reader{name: name, kind: kind, places: make(map[string]policy.Position), ids: make(map[string]policy.Position)}
+}
+
 func (r *reader) failAt(at policy.Position, format string, arguments ...any) {
 	r.problems = append(r.problems, policy.Problem{File: r.name, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(format, arguments...)})
 }

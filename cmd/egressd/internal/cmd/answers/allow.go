@@ -29,10 +29,9 @@ func newAllow() *cobra.Command {
 		Short: "Allow a host, for a while or for good",
 		Long: `Allow adds a rule that allows HOST: for a while, or with --save for good.
 
-A temporary rule goes to the running egressd serve, through its admin listener
-(listen.admin). It counts like a line of the list allow, and ends after --for,
-with egressd grants revoke, or when egressd serve stops. Connections that only it
-allowed are cut then.
+A temporary rule goes to the running egressd serve, and counts like
+a line of the list allow. It ends after --for, with egressd grants revoke, or when
+egressd serve stops. Connections that only it allowed are cut then.
 
 With --save, allow adds a line to the policy file and shows the change. It needs
 no daemon. Without a file it writes the one of egressd init, with that line. The rest of the file stays as it is, comments too. The tests in the

@@ -61,9 +61,9 @@ func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
 	switch {
 	case o.Run != "":
 		return o.runIsFixed(patterns)
-	case cfg.File.Listen.Admin == "":
-		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s has no listen.admin", cfg.Path),
-			o.saving(patterns)+` changes the file instead; or add listen: {admin: "unix:${XDG_RUNTIME_DIR}/egressd/admin.sock"} and restart egressd serve`)
+	case cfg.OperatorName() == "":
+		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s switches off the operator's listener", cfg.Path),
+			o.saving(patterns)+" changes the file instead; or take listen.admin out of the file and restart egressd serve")
 	}
 	return nil
 }

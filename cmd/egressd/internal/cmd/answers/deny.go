@@ -12,9 +12,9 @@ func newDeny() *cobra.Command {
 		Long: `Deny adds a rule that denies HOST, and cuts its open connections: for a while, or
 with --save for good.
 
-A temporary rule goes to the running egressd serve, through its admin listener
-(listen.admin). It comes before every line of the file. It ends after --for, with
-egressd grants revoke, or when egressd serve stops.
+A temporary rule goes to the running egressd serve, and comes
+before every line of the file. It ends after --for, with egressd grants revoke, or
+when egressd serve stops.
 
 With --save, deny adds a line to the policy file; it needs no daemon. There the
 most specific line decides, and deny says which longer line still allows the

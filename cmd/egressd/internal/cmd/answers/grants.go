@@ -30,8 +30,7 @@ func newGrants() *cobra.Command {
 		Short: "List temporary rules",
 		Long: `Grants lists the temporary rules of egressd allow and egressd deny: their ids,
 sandboxes, time left, the request that each answers, and who added it. It asks
-the running egressd serve through listen.admin. For rules that ended, see
-egressd log kind:admin.`,
+the running egressd serve. For rules that ended, see egressd log kind:admin.`,
 		Example: "  egressd grants\n  egressd grants revoke GK3Q7XA",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

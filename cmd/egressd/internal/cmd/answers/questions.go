@@ -26,8 +26,7 @@ func newQuestions() *cobra.Command {
 		Use:   "questions",
 		Short: "List requests that wait for a person's approval",
 		Long: `Questions lists requests that a rule under "ask" holds for a person, oldest first,
-and the answers that still count. It asks the running egressd serve through
-listen.admin.
+and the answers that still count. It asks the running egressd serve.
 
 A question is about one sandbox, one host and port, and one rule. If the rule
 asks only about some requests, the question also names one method and path.

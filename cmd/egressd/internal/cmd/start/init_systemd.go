@@ -91,7 +91,7 @@ func nameSockets(c *config.Config, u *systemd.Units) error {
 			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, file.TLSListener))
 		}
 	}
-	if path := c.OperatorSocket(); path != "" {
+	if path := c.OperatorSocket(); path != "" && c.File.Listen.Admin != "" {
 		if strings.ContainsAny(path, " \t\n%") {
 			return fmt.Errorf("%s: a unit cannot name it", path)
 		}
