@@ -49,6 +49,7 @@ var floors = map[string]int{
 var stairs = map[string]string{
 	"daemon/confine proxy":                  "how many connections fit into the descriptors of a process",
 	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
+	"internal/hint internal/shell":          "a hint begins with what people type to run egressd",
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
 	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
 }

@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
@@ -41,7 +42,7 @@ func (r *Refusal) Fix() string {
 	if !r.Summed { // --from takes only the destination of the record, and its port
 		host += " --from " + r.ID.String()
 	}
-	return "egressd allow " + host + r.FixFlags
+	return shell.Program() + " allow " + host + r.FixFlags
 }
 
 func (r *Refusal) Error() string {

@@ -92,6 +92,7 @@ type Made struct {
 
 // A Set is new files that belong together. Notes are lines for the person who writes them.
 type Set struct {
-	Files []Made
-	Notes []string
+	Files    []Made
+	Notes    []string
+	Readable string // a folder of these files that the user of a container has to read, or empty
 }

@@ -97,6 +97,6 @@ type_ 0 '~/.config/egressd/docker/local/up.sh' 'egressd listens'
 type_ 0 '~/.config/egressd/docker/local/run-agent.sh --rm alpine wget -qO- http://example.com/' 'hello'
 type_ 1 '~/.config/egressd/docker/local/run-agent.sh --rm alpine wget -qO- http://evil.test/' '403 Blocked by egressd'
 took=$((($(date +%s%N) - began) / 1000000))
-docker exec egressd-local egressd log
+~/.config/egressd/docker/local/egressd log
 ~/.config/egressd/docker/local/up.sh down >/dev/null
 echo "newcomer: $typed commands, $letters characters, $((took / 1000)).$((took % 1000 / 100)) s"

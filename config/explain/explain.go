@@ -161,7 +161,7 @@ func (e *Explanation) wayOut(flags string, asked *policy.Request, d *policy.Deci
 		if d.Layer == policy.PerSandbox {
 			flags = " --sandbox " + shell.Word(asked.Sandbox.Name) + flags
 		}
-		return "egressd allow " + shell.Pattern(host) + " --save" + flags, ""
+		return shell.Program() + " allow " + shell.Pattern(host) + " --save" + flags, ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:

@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ func TestInitDocker(t *testing.T) {
 	}
 	w.loadImage(t)
 	dir := t.TempDir()
+	defer syscall.Umask(syscall.Umask(0o077)) // the user of the image has to read the policy all the same
 	w.init(t, dir, "docker", "--subnet", composePool, "--policy", "policy", "--allow", "a.allowed.test")
 	policy := filepath.Join(dir, "policy", "egressd.yaml")
 	text, err := os.ReadFile(policy)
@@ -62,4 +65,35 @@ func TestInitDocker(t *testing.T) {
 		}
 	}
 	w.nothingLeft(t)
+	// The loop of a denial, with the commands that are printed.
+	id := regexp.MustCompile(`"id":"([A-Z0-9]+)"`).FindStringSubmatch(said)
+	if id == nil {
+		t.Fatalf("no id in\n%s", said)
+	}
+	fix := filepath.Join(dir, "policy", "egressd") + " allow evil.test --from " + id[1]
+	for name, text := range map[string]string{"reply": said, "log": script("egressd", "log"), "why": script("egressd", "why", id[1])} {
+		if !strings.Contains(text, fix) {
+			t.Errorf("%s does not say %q:\n%s", name, fix, text)
+		}
+	}
+	fetch := func() string {
+		return script("run-agent.sh", "--rm", engine.Shell, engine.ProbePath, "get http://evil.test/")
+	}
+	script(strings.Fields(fix)...)
+	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
+		t.Errorf("after %s: %s", fix, said)
+	}
+	script("egressd", "grants", "revoke", "--all")
+	if said := fetch(); !strings.Contains(said, "default-deny") {
+		t.Errorf("with the grant taken back: %s", said)
+	}
+	script(append(strings.Fields(fix), "--save")...)
+	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
+		t.Errorf("after %s --save: %s", fix, said)
+	}
+	if text, err := os.ReadFile(policy); err != nil || !strings.Contains(string(text), "  - evil.test:80\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	script("egressd", "questions")
+	script("egressd", "status")
 }

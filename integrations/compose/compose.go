@@ -57,7 +57,12 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		c.network(&b, name, "")
 	}
 	b.WriteString("volumes:\n  " + state + ": {}\n")
-	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy()}, Notes: c.notes()}, nil
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.Command(c.up())}, Notes: c.notes(), Readable: c.Folder}, nil
+}
+
+// up is the command that starts both files.
+func (c *Compose) up() string {
+	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
 }
 
 func networkName(h sidecar.Held) string { return "egressd-" + h.Name }
@@ -73,6 +78,8 @@ func (c *Compose) self(b *strings.Builder) {
     restart: unless-stopped
     stop_grace_period: 15s
 `, selfService, c.Image)
+	command := c.Environment()
+	fmt.Fprintf(b, "    labels: {%s: %q}\n    environment: {%s: %q}\n", sidecar.Label, inCompose(c.Folder), command.Name, inCompose(command.Value))
 	b.WriteString("    sysctls:\n")
 	for _, s := range sidecar.Sysctls {
 		fmt.Fprintf(b, "      %s: %q\n", s.Name, s.Value)

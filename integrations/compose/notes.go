@@ -15,6 +15,9 @@ func (c *Compose) notes() (all []string) {
 	if names := c.neighbourly(); len(names) > 0 {
 		all = append(all, "these services still reach each other, by networks that are internal now: "+strings.Join(names, "; "))
 	}
+	if names := c.parted(); len(names) > 0 {
+		all = append(all, strings.Join(names, ", ")+" can no longer reach each other by name; with --together they can")
+	}
 	for i := range c.File.Services {
 		s := &c.File.Services[i]
 		held := slices.Contains(c.heldNames(), s.Name)
@@ -42,8 +45,8 @@ func (c *Compose) notes() (all []string) {
 	}
 	return append(all,
 		"make image && docker load -i build/egressd-image.tar, where the engine does not have "+c.Image+" yet",
-		fmt.Sprintf("docker compose -f %s -f %s up; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", base, file, base, file),
-		fmt.Sprintf("docker compose -f %s -f %s exec %s egressd log; for each running container, as root: egressd doctor --container NAME", base, file, selfService))
+		fmt.Sprintf("%s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.up(), base, file),
+		c.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
 }
 
 // neighbourly are the held services that share networks, each with whom.
@@ -54,6 +57,23 @@ func (c *Compose) neighbourly() (all []string) {
 		}
 	}
 	return all
+}
+
+// parted returns the services that the network default connected until now, if some of them leave it.
+func (c *Compose) parted() (names []string) {
+	leaves := false
+	for i := range c.File.Services {
+		s := &c.File.Services[i]
+		if s.Shares() || len(s.Networks) > 0 {
+			continue
+		}
+		names = append(names, s.Name)
+		leaves = leaves || slices.Contains(c.heldNames(), s.Name)
+	}
+	if c.Together || !leaves || len(names) < 2 {
+		return nil
+	}
+	return names
 }
 
 // wayOut is a network of a service that held ones are in, too, or "".

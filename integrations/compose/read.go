@@ -21,6 +21,7 @@ var FileNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "d
 // A File has the parts of a compose file that decide whether a network holds its services.
 type File struct {
 	Path     string
+	Name     string // of the project, where the file says it
 	Version  string
 	Services []Service // by name
 	Includes bool      // of other files, which are not looked at
@@ -48,6 +49,7 @@ type composeNetwork struct {
 
 // composeText is a compose file, with what has several forms left as it is.
 type composeText struct {
+	Name     string                          `yaml:"name"`
 	Version  yaml.Node                       `yaml:"version"`
 	Include  yaml.Node                       `yaml:"include"`
 	Services map[string]map[string]yaml.Node `yaml:"services"`
@@ -91,7 +93,7 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	c := &File{Path: path, Version: file.Version.Value, Includes: !isNothing(&file.Include), networks: file.Networks}
+	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, Includes: !isNothing(&file.Include), networks: file.Networks}
 	for name, keys := range file.Services {
 		j := composeJudge{file: file, service: Service{Name: name}, dir: filepath.Dir(path), home: os.Getenv("HOME")}
 		c.Services = append(c.Services, j.judge(keys))

@@ -19,7 +19,8 @@ type Docker struct {
 // Docker returns a script that makes the networks and starts egressd, for each sandbox one that
 // is docker run in its network, and the policy.
 func (d *Docker) Docker() (integrations.Set, error) {
-	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: path.Join(d.Folder, "up.sh"), Text: d.up(), Mode: 0o755}}}
+	up := path.Join(d.Folder, "up.sh")
+	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: up, Text: d.up(), Mode: 0o755}, d.Command(up)}}
 	for _, h := range d.Held {
 		vars, err := d.Variables(h.Proxy())
 		if err != nil {
@@ -27,11 +28,12 @@ func (d *Docker) Docker() (integrations.Set, error) {
 		}
 		set.Files = append(set.Files, integrations.Made{Path: d.runPath(h), Text: d.runScript(h, vars), Mode: 0o755})
 	}
+	set.Readable = d.Folder
 	set.Notes = []string{
 		"make image && docker load -i build/egressd-image.tar, where the engine does not have " + d.Image + " yet",
-		path.Join(d.Folder, "up.sh") + " starts egressd; with down as its argument it takes all of this away",
+		up + " starts egressd; with down as its argument it takes all of this away",
 		d.runPath(d.Held[0]) + " IMAGE COMMAND is docker run for a container that is held",
-		"docker exec " + d.container() + " egressd log; for a running container, as root: egressd doctor --container NAME",
+		d.CommandPath() + " log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME",
 	}
 	return set, nil
 }
@@ -76,8 +78,10 @@ if [ "${1:-}" = down ]; then
 	fmt.Fprintf(&b, `docker rm -f %[1]s >/dev/null 2>&1 || true
 docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only --user 65532:65532 \
 	--cap-drop ALL --security-opt no-new-privileges%[3]s \
+	--label %[6]s -e %[7]s \
 	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd %[5]s >/dev/null
-`, d.container(), d.outside(), options("--sysctl", set...), shellText(d.Folder), shellText(d.Image))
+`, d.container(), d.outside(), options("--sysctl", set...), shellText(d.Folder), shellText(d.Image),
+		shellText(sidecar.Label+"="+d.Folder), shellText(d.Environment().Name+"="+d.Environment().Value))
 	for _, h := range d.Held {
 		fmt.Fprintf(&b, "docker network connect --ip %s %s %s\n", h.Self(), d.network(h), d.container())
 	}

@@ -124,17 +124,17 @@ var Healthy = []string{"/usr/bin/egressd", "doctor", "--serving"}
 func (s *Sidecar) Policy() integrations.Made {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What the containers of %s may reach. What no line allows is denied and recorded.
-# An edit counts at once; egressd policy check --config %s
+# An edit counts at once. See what was denied, and allow it, with %s
 version: 1
 listen:
   # egressd's own address in the network of each sandbox.
-`, s.Project, s.PolicyPath())
+`, s.Project, s.CommandPath())
 	var proxies, names []string
 	for _, h := range s.Held {
 		proxies = append(proxies, h.Proxy())
 		names = append(names, fmt.Sprintf("%s:%d", h.Self(), namesPort))
 	}
-	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n", Inline(proxies), Inline(names))
+	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n  admin: %q   # for %s\n", Inline(proxies), Inline(names), "unix:"+adminSocket, s.CommandPath())
 	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/reference/policy-file.md\nallow:", Inline(s.Presets))
 	b.WriteString(lines("  - ", quoted(s.Allow)) + "sandboxes:\n")
 	b.WriteString("  # allow: all that this one may reach, out of what stands above; without it, all of that.\n")

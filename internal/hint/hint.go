@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // An Error is an error with a hint.
@@ -54,6 +55,9 @@ func Unsure(err error) error {
 func Write(w io.Writer, err error, next string) {
 	if next == "" {
 		next = "egressd help"
+	}
+	if command, is := strings.CutPrefix(next, "egressd "); is {
+		next = shell.Program() + " " + command
 	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))

@@ -1,7 +1,22 @@
 // Package shell quotes text as words of a POSIX shell.
 package shell
 
-import "strings"
+import (
+	"os"
+	"strings"
+)
+
+// ProgramVariable names the environment variable that [Program] reads.
+const ProgramVariable = "EGRESSD_COMMAND"
+
+// Program returns what people type to run this program. It is egressd, except in a container that only a script on the
+// host can reach: egressd init docker and egressd init compose give the path of that script by [ProgramVariable].
+func Program() string {
+	if path := os.Getenv(ProgramVariable); path != "" {
+		return Word(path)
+	}
+	return "egressd"
+}
 
 // Quote makes s one word for a POSIX shell, whatever it holds.
 func Quote(s string) string {

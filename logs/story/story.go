@@ -201,7 +201,7 @@ func Fix(r *record.Record) string {
 
 // FixFor returns the command that allows a host as the answer to the refusal of a flow.
 func FixFor(host, flow string) string {
-	return "egressd allow " + shell.Pattern(host) + " --from " + flow
+	return shell.Program() + " allow " + shell.Pattern(host) + " --from " + flow
 }
 
 // Exactly narrows patterns that answer the refusal to the port that was refused.

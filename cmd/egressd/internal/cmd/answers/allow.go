@@ -63,6 +63,7 @@ type options struct {
 	from, sandbox string
 	lasts         time.Duration
 	save, json    bool
+	print         bool
 }
 
 func (o *options) addFlags(cmd *cobra.Command, what string) {
@@ -71,6 +72,7 @@ func (o *options) addFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox to change (default: all)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
+	cmd.Flags().BoolVar(&o.print, "print", false, "with --save, print the new policy file instead of writing it")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.Config))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -86,6 +88,8 @@ func (o *options) contradiction(timed bool) error {
 	switch {
 	case o.save && timed:
 		return hint.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
+	case o.print && (!o.save || o.json):
+		return hint.Misused(errors.New("--print prints what --save would write"), "--save --print, without --json")
 	case o.save && o.sandbox != "" && o.verdict == "deny":
 		return o.everySandbox()
 	}

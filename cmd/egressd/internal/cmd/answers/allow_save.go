@@ -30,6 +30,18 @@ func write(a *edit.Addition, stderr io.Writer) error {
 	return nil
 }
 
+// printNew prints the policy file as it would be written.
+func printNew(a *edit.Addition, stdout, stderr io.Writer) error {
+	before, after := a.Texts()
+	if len(a.Added) == 0 {
+		_, err := io.WriteString(stdout, before)
+		return err
+	}
+	fmt.Fprint(stderr, a.Diff())
+	_, err := io.WriteString(stdout, after)
+	return err
+}
+
 // A saved is the JSON output of --save.
 type saved struct {
 	Path     string    `json:"path"`
@@ -50,7 +62,10 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	for _, w := range a.Warnings {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
 	}
-	if len(a.Added) > 0 {
+	switch {
+	case o.print:
+		return printNew(a, stdout, stderr)
+	case len(a.Added) > 0:
 		if err := write(a, stderr); err != nil {
 			return err
 		}

@@ -79,13 +79,21 @@ func (o *composeOptions) plan() (set integrations.Set, err error) {
 	if c.Path == "" {
 		c.Path = filepath.Join(dir, "compose.egressd.yaml")
 	}
-	if c.Sidecar, err = o.sidecar(filepath.Base(dir), dir, names); err != nil {
+	if c.Sidecar, err = o.sidecar(projectName(file, dir), dir, names); err != nil {
 		return set, err
 	}
 	if set, err = c.Compose(); err != nil {
 		return set, err
 	}
 	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// projectName returns the name that the file gives its project, or that of its folder.
+func projectName(file *compose.File, dir string) string {
+	if file.Name != "" && plainWord(file.Name) == file.Name {
+		return file.Name
+	}
+	return filepath.Base(dir)
 }
 
 // held are the services that get a network of egressd's.
@@ -281,7 +289,7 @@ func (o *sidecarOptions) keepPolicy(set integrations.Set, s *sidecar.Sidecar) (i
 	}
 	for _, h := range s.Held {
 		if missing := missingIn(file, h); missing != "" {
-			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), "add that (egressd init "+o.kind+" --print shows it in its place), or mv "+shell.Word(path)+" "+shell.Word(path+".old"))
+			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), o.command+" --policy "+shell.Word(filepath.Dir(path)+"-2")+", if the policy is that of another project; else add that (egressd init "+o.kind+" --print shows it in its place)")
 		}
 	}
 	set.Files = slices.DeleteFunc(set.Files, func(f integrations.Made) bool { return f.Path == path })

@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -69,6 +70,11 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrations.Set) 
 	for _, f := range changed {
 		if err := writePlanned(f); err != nil {
 			return hint.Failed(err, "the same as a user who may write "+f.Path+", or with --print")
+		}
+	}
+	if plan.Readable != "" && len(changed) > 0 { // whatever the umask
+		if err := os.Chmod(plan.Readable, 0o755); err != nil {
+			return hint.Failed(err, "chmod 755 "+shell.Word(plan.Readable))
 		}
 	}
 	return o.done(stdout, stderr, plan, changed)
