@@ -6,4 +6,6 @@ import (
 	"github.com/egressd/egressd/e2e/world"
 )
 
-func TestMain(m *testing.M) { world.Main(m, world.Suite{}) }
+func TestMain(m *testing.M) {
+	world.Main(m, world.Suite{Programs: []world.Program{world.Probe, world.Imager}})
+}
