@@ -1,16 +1,20 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
 // A GrantRequest asks to allow or deny destinations for a while.
 type GrantRequest struct {
-	Verdict  string   `json:"verdict"`  // "allow" or "deny"
-	Patterns []string `json:"patterns"` // patterns of the policy file
+	Verdict  string   `json:"verdict"`          // "allow" or "deny"
+	Patterns []string `json:"patterns"`         // patterns of the policy file
+	Method   string   `json:"method,omitempty"` // of an allow: only requests of this method
+	Path     string   `json:"path,omitempty"`   // of an allow: only requests below this path of the policy file
 	Seconds  int64    `json:"seconds"`
 	Sandbox  string   `json:"sandbox,omitempty"` // limits the grant to one sandbox
 	From     string   `json:"from,omitempty"`    // id of the denied flow that caused the request
@@ -21,6 +25,8 @@ type Grant struct {
 	ID      string    `json:"id"`
 	Verdict string    `json:"verdict"`
 	Pattern string    `json:"pattern"`
+	Method  string    `json:"method,omitempty"`
+	Path    string    `json:"path,omitempty"`
 	Sandbox string    `json:"sandbox,omitempty"` // empty for all sandboxes
 	From    string    `json:"from,omitempty"`
 	By      string    `json:"by"`            // the operator who asked for it
@@ -28,6 +34,14 @@ type Grant struct {
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until"`   // computed from the current clock
 	Seconds float64   `json:"seconds"` // time left
+}
+
+// Text returns what the grant is about: "example.com", or "GET /a of example.com:80".
+func (g *Grant) Text() string {
+	if g.Method == "" && g.Path == "" {
+		return g.Pattern
+	}
+	return strings.TrimSpace(cmp.Or(g.Method, "any method")+" "+g.Path) + " of " + g.Pattern
 }
 
 // Granted is the result of a [GrantRequest]. Its policy is in force.

@@ -32,7 +32,7 @@ type grant struct {
 
 // text is the line for a person: "allow example.com to sandbox ci".
 func (g *grant) text() string {
-	return g.Verdict + " " + g.Pattern + toSandbox(g.Sandbox)
+	return g.Verdict + " " + g.Text() + toSandbox(g.Sandbox)
 }
 
 func toSandbox(name string) string {
@@ -274,7 +274,7 @@ func (d *Daemon) shutTo(ctx context.Context, c *config.Config, p *policy.Policy,
 		return nil
 	}
 	for _, who := range sandboxesOf(c, g.Sandbox) {
-		opens, r := p.Opens(ctx, g.rule.Pattern, who)
+		opens, r := p.Opens(ctx, g.rule.Opening, who)
 		if opens {
 			return nil
 		}

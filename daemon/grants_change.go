@@ -52,7 +52,7 @@ type asking struct {
 	admin.GrantRequest
 	who      admin.Operator
 	effect   policy.Verdict
-	patterns []policy.Pattern
+	openings []policy.Opening
 	lasts    time.Duration
 }
 
@@ -84,33 +84,35 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 		return nil, refused("egressd ps, which has their names", "what it is for is no name of a sandbox")
 	}
 	for _, text := range q.Patterns {
-		p, err := policy.ParsePattern(text)
-		if err == nil && a.effect == policy.Allow {
-			err = checkAllow(p)
-		}
-		if err != nil && policy.InSpecialSpace(p) && policy.CheckGrant(p) == nil {
-			return nil, refused("egressd allow "+shell.Pattern(p.String())+" --save", "%v", err)
+		o, err := a.opening(text)
+		if err != nil && policy.InSpecialSpace(o.Pattern) && policy.CheckGrant(o.Pattern) == nil {
+			return nil, refused("egressd allow "+shell.Pattern(o.Pattern.String())+" --save", "%v", err)
 		}
 		if err != nil {
 			return nil, refused("egressd log verdict:deny, for the hosts that are needed", "%v", err)
 		}
-		if !slices.Contains(a.patterns, p) {
-			a.patterns = append(a.patterns, p)
+		if !slices.Contains(a.openings, o) {
+			a.openings = append(a.openings, o)
 		}
 	}
 	return a, nil
 }
 
-// checkAllow returns an error if no grant may allow p. A private address needs an exception to the baseline, which only
-// the policy file can make.
-func checkAllow(p policy.Pattern) error {
-	if err := policy.CheckGrant(p); err != nil {
-		return err
+// opening is what the request says of one pattern. It returns an error if no grant may allow that. A private address needs
+// an exception to the baseline, which only the policy file can make.
+func (a *asking) opening(text string) (o policy.Opening, err error) {
+	o.Pattern, err = policy.ParsePattern(text)
+	if err != nil || a.effect != policy.Allow {
+		return o, err
 	}
-	if policy.InSpecialSpace(p) {
-		return fmt.Errorf("%s is a private address; only the policy file can allow it", p)
+	o.Method, o.Path = a.Method, a.Path
+	if err := o.Check(); err != nil {
+		return o, err
 	}
-	return nil
+	if policy.InSpecialSpace(o.Pattern) {
+		return o, fmt.Errorf("%s is a private address; only the policy file can allow it", o.Pattern)
+	}
+	return o, nil
 }
 
 // sandboxesOf are those for whom a line is judged.
@@ -227,39 +229,39 @@ func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judg
 	if j.before, err = d.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
-	for _, p := range a.patterns {
-		if a.effect == policy.Allow && j.isAllowed(ctx, p) && ctx.Err() == nil {
-			j.already = append(j.already, p.String())
+	for _, o := range a.openings {
+		if a.effect == policy.Allow && j.isAllowed(ctx, o) && ctx.Err() == nil {
+			j.already = append(j.already, o.String())
 			continue
 		}
 		id := ""
 		j.others = slices.DeleteFunc(j.others, func(g *grant) bool {
-			same := g.rule.Effect == a.effect && g.rule.Pattern == p && g.Sandbox == a.Sandbox
+			same := g.rule.Effect == a.effect && g.rule.Opening == o && g.Sandbox == a.Sandbox
 			if same {
 				id = g.ID
 			}
 			return same
 		})
-		j.made = append(j.made, d.newGrant(a, p, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
+		j.made = append(j.made, d.newGrant(a, o, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
 	}
 	return j, nil
 }
 
-// isAllowed reports whether p is allowed without grants, to whomever it is for.
-func (j *judgement) isAllowed(ctx context.Context, p policy.Pattern) bool {
-	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, p, who) })
+// isAllowed reports whether o is allowed without grants, to whomever it is for.
+func (j *judgement) isAllowed(ctx context.Context, o policy.Opening) bool {
+	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, o, who) })
 }
 
-func (d *Daemon) newGrant(a *asking, p policy.Pattern, id string) *grant {
+func (d *Daemon) newGrant(a *asking, o policy.Opening, id string) *grant {
 	began, end := time.Now(), d.grants.now()+a.lasts
 	g := &grant{end: end, Grant: admin.Grant{
-		ID: id, Verdict: a.Verdict, Pattern: p.String(), Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
+		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
 		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
 	}}
 	if !a.who.Addr.IsValid() {
 		g.UID = &a.who.UID
 	}
-	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Pattern: p, Sandbox: a.Sandbox, Over: func() bool { return d.grants.now() >= end }}
+	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, Over: func() bool { return d.grants.now() >= end }}
 	return g
 }
 
@@ -303,8 +305,8 @@ func (j *judgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *
 	changes := false
 	var shut policy.Reach
 	for _, who := range j.who {
-		before, r := j.before.Reach(ctx, g.rule.Pattern, who), after.Reach(ctx, g.rule.Pattern, who)
-		changes = changes || r.Allowed > before.Allowed
+		before, r := j.before.Reach(ctx, g.rule.Opening, who), after.Reach(ctx, g.rule.Opening, who)
+		changes = changes || r.Allowed > before.Allowed || r.Partly < before.Partly
 		if before.Asked != "" && r.Asked != before.Asked {
 			j.warn("rule %s asks a person about %s%s, and does not until the grant ends", before.Asks.Rule, before.Asked, j.to(d, who))
 		}

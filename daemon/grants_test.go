@@ -275,7 +275,7 @@ func (w *grantsWorld) verdict(t *testing.T, host string) string {
 		t.Fatal(err)
 	}
 	for _, who := range sandboxesOf(w.Config, "") {
-		if opens, _ := w.policy.Opens(t.Context(), p, who); opens {
+		if opens, _ := w.policy.Opens(t.Context(), policy.Opening{Pattern: p}, who); opens {
 			return "allow"
 		}
 	}

@@ -17,6 +17,7 @@ type Refusal struct {
 	ID          record.ID
 	Destination policy.Destination // zero where none could be parsed
 	Method      string             // of an HTTP request that was seen
+	Unnamed     bool               // no rule can name that request alone
 	Hint        string             // a sentence for the client: what to do instead; constant text
 	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
@@ -29,10 +30,13 @@ type Refusal struct {
 // nil. It is not for the text of a reply.
 func (r *Refusal) Unwrap() error { return r.cause }
 
-// Fix returns the command that allows the destination of a request that no rule mentions. It returns ""
+// Fix returns the command that allows exactly a request that no rule mentions. It returns ""
 // for every other refusal, and for a name that looks like data: people paste such commands unread.
 func (r *Refusal) Fix() string {
 	if r.Decision.Class != policy.DefaultDeny || r.Decision.Layer == policy.PerSandbox && r.Decision.Rule != "default" || policy.LooksLikeData(r.Destination.Host) {
+		return ""
+	}
+	if r.Unnamed || r.Summed && r.Method != "" {
 		return ""
 	}
 	host := r.Destination.Host
@@ -72,8 +76,8 @@ var unavailable = policy.Decision{
 func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == inSum}
-	if f.request.HTTP != nil {
-		r.Method = f.request.HTTP.Method
+	if h := f.request.HTTP; h != nil {
+		r.Method, r.Unnamed = h.Method, h.Upgrade || !policy.NamesOne(h.Method, h.Path)
 	}
 	return r
 }

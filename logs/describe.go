@@ -122,14 +122,33 @@ func RefusedHost(r *record.Record) string {
 	return host
 }
 
-// Allowable returns the result of [RefusedHost] if a line in the policy would let r pass, else "". It
+// Opening returns what an allow has to open for what r denied: its destination, and its method and path if they are
+// known. It reports false if a rule cannot name just that, or if [RefusedHost] returns "".
+func Opening(r *record.Record) (policy.Opening, bool) {
+	if RefusedHost(r) == "" {
+		return policy.Opening{}, false
+	}
+	pattern, err := policy.ParsePattern(Destination(r))
+	o := policy.Opening{Pattern: pattern}
+	if r.HTTP != nil {
+		o.Method, o.Path = r.HTTP.Method, r.HTTP.Path
+	}
+	return o, err == nil && namesOne(r)
+}
+
+// namesOne reports whether a rule can name the request of r, if it was read, and no other.
+func namesOne(r *record.Record) bool {
+	return r.HTTP == nil || !r.HTTP.PathCut && policy.NamesOne(r.HTTP.Method, r.HTTP.Path)
+}
+
+// Allowable returns the result of [RefusedHost] if a line in the policy would let r pass and nothing else, else "". It
 // returns "" for a sandbox whose own Rego allows too little: no line helps there.
 func Allowable(r *record.Record) string {
 	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) && r.Decision.Rule != "default" {
 		return ""
 	}
 	host := RefusedHost(r)
-	if policy.LooksLikeData(host) {
+	if !namesOne(r) || policy.LooksLikeData(host) {
 		return ""
 	}
 	return host

@@ -63,6 +63,7 @@ type Group struct {
 	domain        string    // see domainKey
 	domainKnown   bool      // domain has been computed
 	many          bool      // the line covers several destinations
+	inexact       bool      // no rule can name the last request alone
 	flow          []byte    // id of the last flow
 	refusal       [4]string // class, layer, rule and address class of the last decision
 }
@@ -143,6 +144,7 @@ func (g *Group) latest(r *record.Record) {
 	if r.Dst != nil {
 		refusal[3] = r.Dst.Class
 	}
+	g.inexact = !namesOne(r)
 	if g.refusal != refusal {
 		for i := range refusal {
 			refusal[i] = strings.Clone(refusal[i])
@@ -154,7 +156,7 @@ func (g *Group) latest(r *record.Record) {
 // finish sets the exported fields that are computed only when somebody reads them.
 func (g *Group) finish() {
 	g.Flow, g.Allow = string(g.flow), ""
-	if g.many || g.Count == 0 {
+	if g.many || g.inexact || g.Count == 0 {
 		return
 	}
 	g.Allow = Allowable(&record.Record{

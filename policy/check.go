@@ -32,45 +32,48 @@ func (p *Policy) AsWritten() *Policy {
 	return &written
 }
 
-// A Reach is how much of what a pattern holds a sandbox may reach, by [Pattern.Samples].
+// A Reach is how much of an [Opening] a sandbox may reach, by [Pattern.Samples].
 type Reach struct {
 	Sandbox          string
 	Allowed, Refused int      // how many
+	Partly           int      // of Allowed, those of which only some requests are allowed
 	Open, Shut       string   // the first of each
 	By, Why          Decision // about that
 	Asked            string   // the first that a person would be asked about
 	Asks             Decision // about that; its zero value where there is none
 }
 
-// Reach asks for what pattern holds, as a tunnel of who, until ctx is done.
-func (p *Policy) Reach(ctx context.Context, pattern Pattern, who Sandbox) Reach {
-	return p.reach(ctx, pattern, who, func(*Reach) bool { return true })
+// Reach asks for o, as requests or tunnels of who, until ctx is done.
+func (p *Policy) Reach(ctx context.Context, o Opening, who Sandbox) Reach {
+	return p.reach(ctx, o, who, func(*Reach) bool { return true })
 }
 
-// Opens reports whether who may reach something of what pattern holds. If not, why is
-// about all of it.
-func (p *Policy) Opens(ctx context.Context, pattern Pattern, who Sandbox) (opens bool, why Reach) {
-	r := p.reach(ctx, pattern, who, func(r *Reach) bool { return r.Allowed == 0 })
+// Opens reports whether who may reach something of o. If not, why is about all of it.
+func (p *Policy) Opens(ctx context.Context, o Opening, who Sandbox) (opens bool, why Reach) {
+	r := p.reach(ctx, o, who, func(r *Reach) bool { return r.Allowed == 0 })
 	return r.Allowed > 0, r
 }
 
-// OpensAll reports whether who may reach all of what pattern holds.
-func (p *Policy) OpensAll(ctx context.Context, pattern Pattern, who Sandbox) bool {
-	r := p.reach(ctx, pattern, who, func(r *Reach) bool { return r.Refused == 0 })
-	return r.Refused == 0 && r.Allowed > 0
+// OpensAll reports whether who may reach all of o.
+func (p *Policy) OpensAll(ctx context.Context, o Opening, who Sandbox) bool {
+	r := p.reach(ctx, o, who, func(r *Reach) bool { return r.Refused+r.Partly == 0 })
+	return r.Refused+r.Partly == 0 && r.Allowed > 0
 }
 
 // reach goes on as long as more says so.
-func (p *Policy) reach(ctx context.Context, pattern Pattern, who Sandbox, more func(*Reach) bool) Reach {
+func (p *Policy) reach(ctx context.Context, o Opening, who Sandbox, more func(*Reach) bool) Reach {
 	r := Reach{Sandbox: who.Name}
-	for dst := range pattern.Samples() {
+	for dst := range o.Pattern.Samples() {
 		if ctx.Err() != nil {
 			break
 		}
-		d := p.Decide(ctx, &Request{Sandbox: who, Via: ViaConnect, Destination: dst, Usage: new(Usage)})
+		d, _ := p.Judge(ctx, o.sample(dst, who))
 		if d.Verdict.Action() == "allow" {
 			if r.Allowed++; r.Allowed == 1 {
 				r.Open, r.By = dst.String(), d
+			}
+			if d.Verdict == Inspect && len(d.AllowedIf) > 0 {
+				r.Partly++
 			}
 		} else if r.Refused++; r.Refused == 1 {
 			r.Shut, r.Why = dst.String(), d

@@ -13,9 +13,9 @@ import (
 // A Deny is asked before all lists of the file, so no line is more specific. The tests of the files do not apply to it;
 // otherwise nobody could deny a host that a test promises.
 type Grant struct {
-	ID      string  // of the rule in decisions; one with a colon is that of no line
-	Effect  Verdict // Allow or Deny
-	Pattern Pattern
+	ID     string  // of the rule in decisions; one with a colon is that of no line
+	Effect Verdict // Allow or Deny
+	Opening
 	Sandbox string // whom alone it is for; empty: everybody
 
 	// Over reports whether the time of an Allow has ended. An ended Allow opens nothing, even before a policy without it
@@ -24,7 +24,7 @@ type Grant struct {
 }
 
 func (g *Grant) compile(ech bool) rule {
-	line := Rule{ID: g.ID, Pattern: g.Pattern}
+	line := g.Line(g.ID)
 	compiled := line.compile(g.Effect, ech)
 	compiled.sandbox = g.Sandbox
 	if g.Effect == Allow {
@@ -35,5 +35,5 @@ func (g *Grant) compile(ech bool) rule {
 
 // Text is what the digest covers of the grant.
 func (g *Grant) Text() []byte {
-	return fmt.Appendf(nil, "grant %q %s %s %q", g.ID, g.Effect, g.Pattern, g.Sandbox)
+	return fmt.Appendf(nil, "grant %q %s %q %q", g.ID, g.Effect, g.String(), g.Sandbox)
 }

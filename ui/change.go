@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -124,7 +125,7 @@ func (s *Server) addition(r *http.Request) (*edit.Addition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, a.Add(wanted)
+	return a, a.Add(policy.OpeningsOf(wanted))
 }
 
 func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {

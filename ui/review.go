@@ -60,7 +60,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, one := range all {
 		p := proposal{LearnedDestination: one, Warnings: one.Warnings()}
-		p.Said = file != nil && v.Err == nil && file.Says(one.Pattern)
+		p.Said = file != nil && v.Err == nil && file.Says(policy.Opening{Pattern: one.Pattern})
 		p.URL = q.with("/requests", append(hostTerms(one.Pattern.String()), evidence)...)
 		v.Proposals = append(v.Proposals, p)
 	}

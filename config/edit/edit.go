@@ -22,8 +22,8 @@ import (
 // them into the file.
 type Addition struct {
 	Path     string // of the policy file
-	Added    []policy.Pattern
-	Already  []policy.Pattern // patterns that the policy allows or denies without a new line
+	Added    []policy.Opening
+	Already  []policy.Opening // what the policy allows or denies without a new line
 	Warnings []string
 	Config   *config.Config // of the file as it is
 
@@ -106,27 +106,31 @@ func (a *Addition) warn(format string, arguments ...any) {
 	a.Warnings = append(a.Warnings, fmt.Sprintf(format, arguments...))
 }
 
-// listedIn returns text with patterns at the end of the list of the file.
-func (a *Addition) listedIn(text []byte, patterns ...policy.Pattern) ([]byte, error) {
-	if a.verdict == "deny" {
-		return file.DenyText(a.Path, text, patterns...)
+// listedIn returns text with lines at the end of the list of the file.
+func (a *Addition) listedIn(text []byte, lines ...policy.Opening) ([]byte, error) {
+	if a.verdict != "deny" {
+		return file.AllowText(a.Path, text, lines...)
 	}
-	return file.AllowText(a.Path, text, patterns...)
+	var patterns []policy.Pattern
+	for _, o := range lines {
+		patterns = append(patterns, o.Pattern)
+	}
+	return file.DenyText(a.Path, text, patterns...)
 }
 
-// reach returns how much of p a sandbox may reach by a policy.
-func (a *Addition) reach(by *policy.Policy, p policy.Pattern, name string) policy.Reach {
-	return by.Reach(context.Background(), p, policy.Sandbox{Name: name})
+// reach returns how much of o a sandbox may reach by a policy.
+func (a *Addition) reach(by *policy.Policy, o policy.Opening, name string) policy.Reach {
+	return by.Reach(context.Background(), o, policy.Sandbox{Name: name})
 }
 
-// Add puts the patterns into the text, compiles the result with its tests, and judges each new line. It
-// returns an error if the file would not compile, or if a line would change nothing.
-func (a *Addition) Add(patterns []policy.Pattern) error {
-	for _, p := range patterns {
-		if a.Says(p) {
-			a.Already = append(a.Already, p)
+// Add puts the lines into the text, compiles the result with its tests, and judges each new line. It
+// returns an error if the file would not compile, or if a line would change nothing. Lines to deny are about all requests.
+func (a *Addition) Add(lines []policy.Opening) error {
+	for _, o := range lines {
+		if a.Says(o) {
+			a.Already = append(a.Already, o)
 		} else {
-			a.Added = append(a.Added, p)
+			a.Added = append(a.Added, o)
 		}
 	}
 	if len(a.Added) == 0 {
@@ -135,12 +139,12 @@ func (a *Addition) Add(patterns []policy.Pattern) error {
 	if err := a.put(); err != nil {
 		return err
 	}
-	for _, p := range a.Added {
+	for _, o := range a.Added {
 		judge := a.judge
 		if a.verdict == "deny" {
 			judge = a.judgeDeny
 		}
-		if err := judge(p); err != nil {
+		if err := judge(o); err != nil {
 			return err
 		}
 	}
@@ -175,11 +179,11 @@ func (a *Addition) put() (err error) {
 }
 
 // missing returns the new lines that the sandbox's own list does not have.
-func (a *Addition) missing() (all []policy.Pattern) {
+func (a *Addition) missing() (all []policy.Opening) {
 	i := slices.IndexFunc(a.Config.File.Sandboxes, func(s file.SandboxRules) bool { return s.Name == a.only })
-	for _, p := range a.Added {
-		if !slices.ContainsFunc(a.Config.File.Sandboxes[i].Allow, func(r policy.Rule) bool { return r.Pattern == p && len(r.Methods)+len(r.Paths) == 0 }) {
-			all = append(all, p)
+	for _, o := range a.Added {
+		if !slices.ContainsFunc(a.Config.File.Sandboxes[i].Allow, o.IsLine) {
+			all = append(all, o)
 		}
 	}
 	return all
@@ -187,52 +191,59 @@ func (a *Addition) missing() (all []policy.Pattern) {
 
 // opened reports whether the new policy opens all new lines to the sandbox that they are meant for.
 func (a *Addition) opened() bool {
-	return !slices.ContainsFunc(a.Added, func(p policy.Pattern) bool {
-		return !a.after.OpensAll(context.Background(), p, policy.Sandbox{Name: a.only})
+	return !slices.ContainsFunc(a.Added, func(o policy.Opening) bool {
+		return !a.after.OpensAll(context.Background(), o, policy.Sandbox{Name: a.only})
 	})
 }
 
-// Says reports whether p needs no new line: every sandbox may reach it already, or a line denies exactly p.
-func (a *Addition) Says(p policy.Pattern) bool {
+// Says reports whether o needs no new line: every sandbox may reach it already, or a line denies exactly that.
+func (a *Addition) Says(o policy.Opening) bool {
 	if a.verdict == "deny" {
-		return slices.ContainsFunc(a.Config.File.Deny, func(r policy.Rule) bool { return r.Pattern == p && len(r.Methods)+len(r.Paths) == 0 })
+		return slices.ContainsFunc(a.Config.File.Deny, o.IsLine)
 	}
 	return !slices.ContainsFunc(a.sandboxes, func(name string) bool {
-		return !a.before.OpensAll(context.Background(), p, policy.Sandbox{Name: name})
+		return !a.before.OpensAll(context.Background(), o, policy.Sandbox{Name: name})
 	})
 }
 
-// judge returns an error if an allow line opens nothing. It warns of parts of p that stay refused, and of a
+// judge returns an error if an allow line opens nothing. It warns of parts of o that stay refused, and of a
 // line that opens more than it seems to.
-func (a *Addition) judge(p policy.Pattern) error {
+func (a *Addition) judge(o policy.Opening) error {
 	changes := false
-	var shut policy.Reach
+	var shut, partly policy.Reach
 	for _, name := range a.sandboxes {
-		now := a.reach(a.after, p, name)
-		changes = changes || now.Allowed > a.reach(a.before, p, name).Allowed
+		now, before := a.reach(a.after, o, name), a.reach(a.before, o, name)
+		changes = changes || now.Allowed > before.Allowed || now.Partly < before.Partly
 		if now.Refused > 0 {
 			a.warn("%s stays refused%s: %s", now.Shut, a.to(name), whyText(&now.Why))
 			shut = now
 		}
+		if now.Partly > 0 {
+			partly = now
+		}
+	}
+	if !changes && shut.Shut == "" {
+		return hint.Failed(fmt.Errorf("of %s, some requests would stay refused%s, so nothing was written: %s", partly.Open, a.to(partly.Sandbox), whyText(&partly.By)), "change rule "+partly.By.Rule+", if more is meant to pass")
 	}
 	if !changes {
 		return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), whyText(&shut.Why)), a.wayOut(&shut))
 	}
-	if sharing := p.Sharing(); sharing != "" {
-		a.warn("%s %s", p, sharing)
+	if sharing := o.Pattern.Sharing(); sharing != "" {
+		a.warn("%s %s", o.Pattern, sharing)
 	}
-	if policy.InSpecialSpace(p) {
-		a.warn("%s is not public: the line is an exception to the baseline for just that", p)
+	if policy.InSpecialSpace(o.Pattern) {
+		a.warn("%s is not public: the line is an exception to the baseline for just that", o)
 	}
 	return nil
 }
 
-// judgeDeny returns an error if a deny line closes nothing. It warns of parts of p that stay allowed.
-func (a *Addition) judgeDeny(p policy.Pattern) error {
+// judgeDeny returns an error if a deny line closes nothing. It warns of parts of o that stay allowed.
+func (a *Addition) judgeDeny(o policy.Opening) error {
+	p := o.Pattern
 	denies := false
 	var open policy.Reach
 	for _, name := range a.sandboxes {
-		now := a.reach(a.after, p, name)
+		now := a.reach(a.after, o, name)
 		denies = denies || now.Refused > 0
 		if now.Allowed > 0 {
 			a.warn("%s stays allowed%s by rule %s, which is more specific", now.Open, a.to(name), now.By.Rule)
@@ -252,7 +263,7 @@ func (a *Addition) judgeDeny(p policy.Pattern) error {
 func (a *Addition) moreSpecific(p policy.Pattern) string {
 	for _, r := range a.Config.File.Allow {
 		if holds(p, r.Pattern) && slices.ContainsFunc(a.sandboxes, func(name string) bool {
-			opens, _ := a.after.Opens(context.Background(), r.Pattern, policy.Sandbox{Name: name})
+			opens, _ := a.after.Opens(context.Background(), policy.Opening{Pattern: r.Pattern}, policy.Sandbox{Name: name})
 			return opens
 		}) {
 			return r.ID

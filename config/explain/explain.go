@@ -72,7 +72,7 @@ func Explain(cfg *config.Config, p *policy.Policy, q Question) (*Explanation, er
 		e.Opinions = append(e.Opinions, opinionOf(cfg, &opinion, lines, &j.decision))
 	}
 	e.Written = e.writtenBy(&j.decision)
-	e.Fix, e.Change = e.wayOut(q.Flags, &j.asked, &j.decision)
+	e.Fix, e.Change = e.wayOut(q.Flags, &j.judged, &j.decision)
 	if !e.AddressesJudged {
 		e.Notes = append(e.Notes, "address rules were not checked, since names are not resolved here; add --address ADDR to check them")
 	}
@@ -157,11 +157,11 @@ func (e *Explanation) wayOut(flags string, asked *policy.Request, d *policy.Deci
 	if d.Verdict.Action() == "allow" {
 		return "", ""
 	}
-	if host := offered(asked, d); host != "" {
+	if words := offered(asked, d); words != "" {
 		if d.Layer == policy.PerSandbox {
 			flags = " --sandbox " + shell.Word(asked.Sandbox.Name) + flags
 		}
-		return shell.Program() + " allow " + shell.Pattern(host) + " --save" + flags, ""
+		return shell.Program() + " allow " + words + " --save" + flags, ""
 	}
 	switch {
 	case d.Class == policy.AddressDenied:
@@ -194,20 +194,28 @@ func (e *Explanation) fromFile(d *policy.Decision) bool {
 	return false
 }
 
-// offered returns the host that a command may allow, or "". [logs.RefusedHost] judges it as if it were in the log.
+// offered returns the words of a command that allows exactly what was asked, or "". [logs.Opening] judges it as if it were in the log.
 func offered(asked *policy.Request, d *policy.Decision) string {
 	if d.Layer == policy.PerSandbox && d.Rule != "default" {
 		return ""
 	}
 	dst := &asked.Destination
-	host := logs.RefusedHost(&record.Record{
+	r := &record.Record{
 		Dst:      &record.Destination{Host: dst.Host, Port: dst.Port, Class: d.AddressClass},
 		Decision: &record.Decision{Action: d.Verdict.Action(), Class: string(d.Class)},
-	})
-	if p, err := policy.ParsePattern(host); host == "" || err != nil || policy.CheckGrant(p) != nil {
+	}
+	if asked.HTTP != nil {
+		r.HTTP = &record.HTTP{Method: asked.HTTP.Method, Path: asked.HTTP.Path}
+	}
+	o, exact := logs.Opening(r)
+	if !exact || o.Check() != nil || policy.LooksLikeData(dst.Host) {
 		return ""
 	}
-	return host
+	words := shell.Pattern(o.Pattern.String())
+	if o.Conditional() {
+		words += " --method " + o.Method + " --path " + shell.Word(o.Path)
+	}
+	return words
 }
 
 func addressChange(asked *policy.Request, d *policy.Decision) string {

@@ -59,7 +59,7 @@ func (r *runner) add(c *config.Config) {
 // warnOfRefused names what --allow does not open, since another rule is stricter.
 func (r *runner) warnOfRefused(ctx context.Context, p *policy.Policy) {
 	for _, pattern := range r.allowed {
-		if reach := p.Reach(ctx, pattern, policy.Sandbox{Name: r.name}); reach.Refused > 0 {
+		if reach := p.Reach(ctx, policy.Opening{Pattern: pattern}, policy.Sandbox{Name: r.name}); reach.Refused > 0 {
 			fmt.Fprintf(r.talk, "egressd: warning: --allow %s: %s stays denied by rule %s: %s\n", shell.Pattern(pattern.String()), reach.Shut, reach.Why.Rule, printable.Text(reach.Why.Reason))
 		}
 	}

@@ -204,13 +204,13 @@ func FixFor(host, flow string) string {
 	return shell.Program() + " allow " + shell.Pattern(host) + " --from " + flow
 }
 
-// Exactly narrows patterns that answer the refusal to the port that was refused.
-func (s *Story) Exactly(patterns []policy.Pattern) []policy.Pattern {
-	exact, err := policy.ParsePattern(logs.Destination(s.Decisive))
-	if err != nil {
-		return patterns
+// Exactly returns what was refused: its port, and its method and path if they are known.
+func (s *Story) Exactly() (policy.Opening, error) {
+	o, exact := logs.Opening(s.Decisive)
+	if !exact {
+		return o, fmt.Errorf("%s was a request that no rule can name alone: %s", s.Flow, logs.What(s.Decisive)+" of "+logs.Destination(s.Decisive))
 	}
-	return []policy.Pattern{exact}
+	return o, nil
 }
 
 // AnsweredBy returns nil if allowing p is exactly what the refused request asked for, else why it is not.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -13,44 +14,44 @@ import (
 )
 
 // AllowText returns the text of a rule file with one more line for each
-// pattern at the end of its list "allow". All else stays as it is, comments
+// opening at the end of its list "allow". All else stays as it is, comments
 // and layout included, and reads as it did. AllowText does not check the new rules:
 // the caller parses and compiles the result like any other file.
 //
-// Without patterns, an "allow" that has no value becomes an empty list, and
+// Without openings, an "allow" that has no value becomes an empty list, and
 // any other text comes back as it was.
 //
 // The error is a [policy.FileError] if text is no valid rule file or has no place for the
-// list. It is the error of [policy.CheckGrant] if a pattern may not be added. name is used
+// list. It is the error of [policy.Opening.Check] if an opening may not be added. name is used
 // in messages only.
-func AllowText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
-	return AllowOwnText(name, text, "", patterns...)
+func AllowText(name string, text []byte, openings ...policy.Opening) ([]byte, error) {
+	return AllowOwnText(name, text, "", openings...)
 }
 
 // AllowOwnText is [AllowText] for the list "allow" of one sandbox, which the file must have. An empty name of a
 // sandbox stands for the list of the file.
-func AllowOwnText(name string, text []byte, sandbox string, patterns ...policy.Pattern) ([]byte, error) {
-	for _, p := range patterns {
-		if err := policy.CheckGrant(p); err != nil {
+func AllowOwnText(name string, text []byte, sandbox string, openings ...policy.Opening) ([]byte, error) {
+	for _, o := range openings {
+		if err := o.Check(); err != nil {
 			return nil, err
 		}
 	}
-	return addToList(name, text, sandbox, "allow", patterns)
+	return addToList(name, text, sandbox, "allow", openings)
 }
 
 // DenyText is [AllowText] for the list "deny", to which any pattern may be added.
 func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
-	return addToList(name, text, "", "deny", patterns)
+	return addToList(name, text, "", "deny", policy.OpeningsOf(patterns))
 }
 
 // addToList adds to a list of the file, or of one sandbox of the file if sandbox is not empty.
-func addToList(name string, text []byte, sandbox, into string, patterns []policy.Pattern) ([]byte, error) {
+func addToList(name string, text []byte, sandbox, into string, lines []policy.Opening) ([]byte, error) {
 	e, err := newListEdit(name, text, sandbox, into)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range patterns {
-		e.values = append(e.values, p.String())
+	for _, o := range lines {
+		e.values = append(e.values, valueOf(o))
 	}
 	attempts := 0
 	for candidate := range e.candidates() {
@@ -81,7 +82,44 @@ type listEdit struct {
 	document  *yaml.Node
 	root      *yaml.Node // the mapping that has the list: the document, or a sandbox in it
 	key, list *yaml.Node // nil where root has no such key
-	values    []string
+	values    []value
+}
+
+// A value is one item of a list: its text in the file, and its [outline].
+type value struct{ text, outline string }
+
+func valueOf(o policy.Opening) value {
+	host := scalarText(o.Pattern.String())
+	if !o.Conditional() {
+		return value{host, outline(stringNode(o.Pattern.String()))}
+	}
+	text, node := "{host: "+host, &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	node.Content = []*yaml.Node{stringNode("host"), stringNode(o.Pattern.String())}
+	for _, more := range []struct{ key, item string }{{"methods", o.Method}, {"paths", o.Path}} {
+		if more.item == "" {
+			continue
+		}
+		text += ", " + more.key + ": [" + scalarText(more.item) + "]"
+		list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: []*yaml.Node{stringNode(more.item)}}
+		node.Content = append(node.Content, stringNode(more.key), list)
+	}
+	return value{text + "}", outline(node)}
+}
+
+func stringNode(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+}
+
+// scalarText returns text as YAML, in quotes where a list needs them, with or without brackets.
+func scalarText(text string) string {
+	for _, list := range []string{"- " + text, "[{a: " + text + "}]"} {
+		var doc yaml.Node
+		err := yaml.Unmarshal([]byte(list), &doc)
+		if n := lastNode(&doc); err != nil || n.Tag != "!!str" || n.Value != text {
+			return strconv.Quote(text) // of ASCII without a backslash, which is YAML, too
+		}
+	}
+	return text
 }
 
 func newListEdit(name string, text []byte, sandbox, into string) (*listEdit, error) {
@@ -148,7 +186,7 @@ func (e *listEdit) isMeant(candidate []byte) bool {
 	}
 	wantRest, want := e.meaning(e.document)
 	for _, v := range e.values {
-		want = append(want, outline(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: v}))
+		want = append(want, v.outline)
 	}
 	rest, items := e.meaning(root)
 	return rest == wantRest && slices.Equal(items, want)
@@ -286,29 +324,24 @@ func (e *listEdit) flowLines(at, margin int) []byte {
 	if bytes.HasPrefix(bytes.TrimLeft(tail, " "), []byte(",")) {
 		before, after = "", ","
 	}
-	lines := e.eol + spaces(margin) + strings.Join(e.quoted(), ","+e.eol+spaces(margin)) + after
+	lines := e.eol + spaces(margin) + strings.Join(e.written(), ","+e.eol+spaces(margin)) + after
 	return slices.Concat(e.text[:at], []byte(before), tail, []byte(lines), e.text[at+len(tail):])
 }
 
-// quoted returns the values as YAML, in quotes where they need them.
-func (e *listEdit) quoted() []string {
+// written returns the values as YAML.
+func (e *listEdit) written() []string {
 	texts := make([]string, len(e.values))
 	for i, v := range e.values {
-		texts[i] = v
-		var doc yaml.Node
-		err := yaml.Unmarshal([]byte("- "+v), &doc)
-		if n := lastNode(&doc); err != nil || n.Tag != "!!str" || n.Value != v {
-			texts[i] = `"` + v + `"` // no pattern holds a quote or a backslash
-		}
+		texts[i] = v.text
 	}
 	return texts
 }
 
-func (e *listEdit) inline() string { return strings.Join(e.quoted(), ", ") }
+func (e *listEdit) inline() string { return strings.Join(e.written(), ", ") }
 
 // lines returns the values as items of a block.
 func (e *listEdit) lines(margin int) []string {
-	lines := e.quoted()
+	lines := e.written()
 	for i := range lines {
 		lines[i] = spaces(margin) + "- " + lines[i]
 	}

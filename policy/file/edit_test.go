@@ -127,7 +127,7 @@ func TestAllowTextKeepsTheLayout(t *testing.T) {
 		{"braces, and no list", "{version: 1}\n", "{allow: [x.test], version: 1}\n"},
 		{"a quoted key", "version: 1\n\"allow\":\n  - a.test\n", "version: 1\n\"allow\":\n  - a.test\n  - x.test\n"},
 	} {
-		got, err := AllowText("f", []byte(row.old), mustPatterns(t, "x.test")...)
+		got, err := AllowText("f", []byte(row.old), opened(t, "x.test")...)
 		if err != nil || string(got) != row.want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", row.name, err, got, row.want)
 		}
@@ -153,18 +153,18 @@ func TestAllowOwnTextKeepsTheLayout(t *testing.T) {
 			"version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\", allow: [x.test]}]\n",
 		},
 	} {
-		got, err := AllowOwnText("f", []byte(row.old), "ci", mustPatterns(t, "x.test")...)
+		got, err := AllowOwnText("f", []byte(row.old), "ci", opened(t, "x.test")...)
 		if err != nil || string(got) != row.want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", row.name, err, got, row.want)
 		}
 	}
-	if _, err := AllowOwnText("f", []byte("version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\"}]\n"), "web", mustPatterns(t, "x.test")...); err == nil {
+	if _, err := AllowOwnText("f", []byte("version: 1\nsandboxes: [{name: ci, listen: \"127.0.0.1:1\"}]\n"), "web", opened(t, "x.test")...); err == nil {
 		t.Error("a line was added to the list of a sandbox that the file does not have")
 	}
 }
 
 func TestAllowTextQuotesWhatYAMLWouldMisread(t *testing.T) {
-	patterns := mustPatterns(t, "*.a.test", "a.test:*", "[2606:4700::1111]:443", "2606:4700::", "93.184.216.34:443", "1.e5", "a.test:8000-8999")
+	patterns := opened(t, "*.a.test", "a.test:*", "[2606:4700::1111]:443", "2606:4700::", "93.184.216.34:443", "1.e5", "a.test:8000-8999")
 	for _, row := range []struct{ old, want string }{
 		{"version: 1\n", "version: 1\nallow:\n  - \"*.a.test\"\n  - a.test:*\n  - \"[2606:4700::1111]:443\"\n  - \"2606:4700::\"\n  - 93.184.216.34:443\n  - \"1.e5\"\n  - a.test:8000-8999\n"},
 		{"{version: 1, allow: [b.test]}", "{version: 1, allow: [b.test, \"*.a.test\", a.test:*, \"[2606:4700::1111]:443\", \"2606:4700::\", 93.184.216.34:443, \"1.e5\", a.test:8000-8999]}"},
@@ -201,7 +201,7 @@ func TestAllowTextRefusesWhatItCannotRead(t *testing.T) {
 		{"a word for a list", "version: 1\nallow: a.test\n", "f:2:1: nothing can be added"},
 		{"null in letters", "version: 1\nallow: null\n", "f:2:1: nothing can be added"},
 	} {
-		got, err := AllowText("f", []byte(row.old), mustPatterns(t, "x.test")...)
+		got, err := AllowText("f", []byte(row.old), opened(t, "x.test")...)
 		var all policy.FileError
 		if !errors.As(err, &all) || !strings.Contains(err.Error(), row.want) || got != nil {
 			t.Errorf("%s: %q, %v; want a FileError with %q", row.name, got, err, row.want)
@@ -238,7 +238,7 @@ func TestNoGrantIsWiderThanOneRegistrant(t *testing.T) {
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", row.pattern, err, row.want)
 		}
-		if _, errText := AllowText("f", []byte("version: 1\n"), p); (errText == nil) != (err == nil) {
+		if _, errText := AllowText("f", []byte("version: 1\n"), policy.Opening{Pattern: p}); (errText == nil) != (err == nil) {
 			t.Errorf("%s is judged otherwise where it is added: %v", row.pattern, errText)
 		}
 	}
@@ -260,11 +260,12 @@ func FuzzAllowText(f *testing.F) {
 	f.Add("? version\n: 1\n? allow\n: - a.test\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		grants := mustPatterns(t, "x.test", "*.x.test:8443")
+		lines := opened(t, "x.test", "*.x.test:8443")
 		old, err := Parse("f", []byte(text))
 		if err != nil {
 			return
 		}
-		got, err := AllowText("f", []byte(text), grants...)
+		got, err := AllowText("f", []byte(text), lines...)
 		if err != nil {
 			return // a layout that is left to people
 		}
@@ -303,4 +304,47 @@ func patterns(list []policy.Rule) []policy.Pattern {
 		all[i] = rule.Pattern
 	}
 	return all
+}
+
+// opened returns openings of all requests to patterns.
+func opened(t *testing.T, patterns ...string) []policy.Opening {
+	t.Helper()
+	return policy.OpeningsOf(mustPatterns(t, patterns...))
+}
+
+// TestAllowTextNarrows adds lines for one method and one path, which no later reading widens.
+func TestAllowTextNarrows(t *testing.T) {
+	at := mustPatterns(t, "a.test:80", "[2606:4700::1111]:80")
+	lines := []policy.Opening{
+		{Pattern: at[0], Method: "GET", Path: "/a/b"},
+		{Pattern: at[0], Method: "POST"},
+		{Pattern: at[1], Path: `/{x}:",[y]'`},
+	}
+	for _, row := range []struct{ old, want string }{
+		{"version: 1\n", "version: 1\nallow:\n  - {host: a.test:80, methods: [GET], paths: [/a/b]}\n  - {host: a.test:80, methods: [POST]}\n  - {host: \"[2606:4700::1111]:80\", paths: [\"/{x}:\\\",[y]'\"]}\n"},
+		{"{version: 1, allow: [b.test]}", "{version: 1, allow: [b.test, {host: a.test:80, methods: [GET], paths: [/a/b]}, {host: a.test:80, methods: [POST]}, {host: \"[2606:4700::1111]:80\", paths: [\"/{x}:\\\",[y]'\"]}]}"},
+	} {
+		got, err := AllowText("f", []byte(row.old), lines...)
+		if err != nil || string(got) != row.want {
+			t.Fatalf("%v\n%s\nwant\n%s", err, got, row.want)
+		}
+		f, err := Parse("f", got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := f.Allow[len(f.Allow)-3:]
+		for i, o := range lines {
+			want := o.Line("")
+			if r := read[i]; r.Pattern != want.Pattern || !slices.Equal(r.Methods, want.Methods) || len(r.Paths) != len(want.Paths) || len(r.Paths) > 0 && r.Paths[0].String() != o.Path {
+				t.Errorf("%s is read as %+v", o, r)
+			}
+		}
+	}
+	for _, o := range []policy.Opening{
+		{Pattern: at[0], Method: "get"}, {Pattern: at[0], Method: "GET, POST"}, {Pattern: at[0], Path: "a"}, {Pattern: at[0], Path: "/${HOME}"}, {Pattern: at[0], Path: "/a b"}, {Pattern: at[0], Path: "/a\n"},
+	} {
+		if got, err := AllowText("f", []byte("version: 1\n"), o); err == nil {
+			t.Errorf("%s was added:\n%s", o, got)
+		}
+	}
 }

@@ -21,7 +21,7 @@ func granted(t *testing.T, lines string, env Environment, grants ...string) (*po
 	for i, text := range grants {
 		verdict, rest, _ := strings.Cut(text, " ")
 		host, who, _ := strings.Cut(rest, "@")
-		g := policy.Grant{ID: "grant:" + string(rune('A'+i)), Effect: policy.Allow, Pattern: mustPatterns(t, host)[0], Sandbox: who}
+		g := policy.Grant{ID: "grant:" + string(rune('A'+i)), Effect: policy.Allow, Opening: policy.Opening{Pattern: mustPatterns(t, host)[0]}, Sandbox: who}
 		if verdict == "deny" {
 			g.Effect = policy.Deny
 		}
@@ -143,8 +143,8 @@ func TestAGrantThatIsOverOpensNothing(t *testing.T) {
 	over := false
 	is := func() bool { return over }
 	p, err := f.Compile(Environment{Grants: []policy.Grant{
-		{ID: "grant:A", Effect: policy.Allow, Pattern: mustPatterns(t, "new.test")[0], Sandbox: "default", Over: is},
-		{ID: "grant:B", Effect: policy.Deny, Pattern: mustPatterns(t, "a.test")[0], Over: is},
+		{ID: "grant:A", Effect: policy.Allow, Opening: policy.Opening{Pattern: mustPatterns(t, "new.test")[0]}, Sandbox: "default", Over: is},
+		{ID: "grant:B", Effect: policy.Deny, Opening: policy.Opening{Pattern: mustPatterns(t, "a.test")[0]}, Over: is},
 	}})
 	if err != nil {
 		t.Fatal(err)

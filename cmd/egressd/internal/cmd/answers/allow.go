@@ -42,15 +42,20 @@ refuses whatever needs unsafe_allow, and patterns that cover the domains of
 several owners, such as *.com.
 
 With --from, HOST must be the destination of that denied request, and no rule may
-have denied it on purpose. Only the port of that request is allowed. The temporary rule is for that sandbox alone; a saved
-one is for all, unless the sandbox has a list allow of its own in the file. With --save, that list gets the line
-(also with --sandbox), and the list of the file gets it too if that denies HOST as well.`,
+have denied it on purpose. Allow opens exactly that request: its port, and its
+method and path if egressd could read them. The temporary rule is for that
+sandbox alone; a saved one is for all, unless the sandbox has a list allow of its
+own in the file. With --save, that list gets the line (also with --sandbox), and
+the list of the file gets it too if that denies HOST as well.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
-  egressd allow pkgs.corp.example --from 01KB6ZQ4 --save`,
+  egressd allow pkgs.corp.example --from 01KB6ZQ4 --save
+  egressd allow pkgs.corp.example:80 --method GET --path '/v1/**' --save`,
 	}
 	o.addFlags(cmd, "allow")
 	cmd.Flags().StringVar(&o.from, "from", "", "`ID` of the denied request that this answers")
+	cmd.Flags().StringVar(&o.method, "method", "", "allow only requests of this `METHOD`; GET includes HEAD")
+	cmd.Flags().StringVar(&o.path, "path", "", "allow only requests of this `PATH`, as in paths of a rule")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return cli.CompleteIDs(&o.Source)(cmd, nil, word)
 	})
@@ -61,6 +66,7 @@ type options struct {
 	source.Source
 	verdict       string
 	from, sandbox string
+	method, path  string // of an allow: "" for all
 	lasts         time.Duration
 	save, json    bool
 	print         bool
@@ -90,6 +96,8 @@ func (o *options) contradiction(timed bool) error {
 		return hint.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
 	case o.print && (!o.save || o.json):
 		return hint.Misused(errors.New("--print prints what --save would write"), "--save --print, without --json")
+	case o.from != "" && (o.method != "" || o.path != ""):
+		return hint.Misused(errors.New("--from takes method and path from the denied request"), "--from alone; or --method and --path without it")
 	case o.save && o.sandbox != "" && o.verdict == "deny":
 		return o.everySandbox()
 	}
@@ -106,8 +114,16 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	if err != nil {
 		return err
 	}
+	var lines []policy.Opening
+	for _, p := range patterns {
+		line := policy.Opening{Pattern: p, Method: o.method, Path: o.path}
+		if err := line.Check(); err != nil && o.verdict == "allow" {
+			return hint.Misused(err, o.line(shell.Pattern(p.String()))+" --method GET --path '/v1/**'")
+		}
+		lines = append(lines, line)
+	}
 	if !o.save {
-		return o.ask(ctx, stdout, stderr, patterns)
+		return o.ask(ctx, stdout, stderr, lines)
 	}
 	a, err := edit.New(o.Config, o.verdict)
 	if err != nil {
@@ -120,14 +136,14 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 		a.For(o.sandbox)
 	}
 	if o.from != "" {
-		who, err := o.answered(a.Config, patterns)
+		who, exact, err := o.answered(a.Config, lines)
 		if err != nil {
 			return err
 		}
 		a.For(cmp.Or(o.sandbox, who.Decisive.Sandbox))
-		patterns = who.Exactly(patterns)
+		lines = []policy.Opening{exact}
 	}
-	if err := a.Add(patterns); err != nil {
+	if err := a.Add(lines); err != nil {
 		return err
 	}
 	return o.finish(a, stdout, stderr)
@@ -143,40 +159,45 @@ func (o *options) line(hosts string) string {
 }
 
 // saving is the command line that does what this one asks for, for good.
-func (o *options) saving(patterns []policy.Pattern) string {
+func (o *options) saving(lines []policy.Opening) string {
 	line := "egressd " + o.verdict
-	for _, p := range patterns {
-		line += " " + shell.Pattern(p.String())
+	for _, l := range lines {
+		line += " " + shell.Pattern(l.Pattern.String())
 	}
-	if o.from != "" {
-		line += " --from " + shell.Word(o.from)
+	for _, flag := range []struct{ name, value string }{{"from", o.from}, {"method", o.method}, {"path", o.path}} {
+		if flag.value != "" {
+			line += " --" + flag.name + " " + shell.Word(flag.value)
+		}
 	}
 	return line + " --save" + o.Flags()
 }
 
-// answered finds the refusal that a grant answers, and refuses the grant where it does not.
-func (o *options) answered(c *config.Config, patterns []policy.Pattern) (*story.Story, error) {
-	var err error
+// answered finds the refusal that a grant answers, and what exactly was refused. It refuses a grant that is about
+// something else.
+func (o *options) answered(c *config.Config, lines []policy.Opening) (s *story.Story, exact policy.Opening, err error) {
 	if o.Daemon, err = c.AuditDir(); err != nil {
-		return nil, err
+		return nil, exact, err
 	}
 	s, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(o.from))
 	if err != nil {
-		return nil, err
+		return nil, exact, err
 	}
 	defer log.Close()
-	for _, p := range patterns {
-		if err := s.AnsweredBy(p); err != nil {
-			return nil, hint.Failed(err, "egressd why "+s.Flow+o.Flags())
+	for _, l := range lines {
+		if err := s.AnsweredBy(l.Pattern); err != nil {
+			return nil, exact, hint.Failed(err, "egressd why "+s.Flow+o.Flags())
 		}
 	}
-	return s, nil
+	if exact, err = s.Exactly(); err != nil {
+		return nil, exact, hint.Failed(err, "a rule in "+c.Path+" that you write, with the methods and paths that are meant to pass")
+	}
+	return s, exact, nil
 }
 
-func patternTexts(patterns []policy.Pattern) []string {
-	texts := make([]string, len(patterns))
-	for i, p := range patterns {
-		texts[i] = p.String()
+func textsOf(lines []policy.Opening) []string {
+	texts := make([]string, len(lines))
+	for i, l := range lines {
+		texts[i] = l.String()
 	}
 	return texts
 }

@@ -20,27 +20,30 @@ import (
 )
 
 // ask has egressd serve allow or deny patterns for a while.
-func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []policy.Pattern) error {
+func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, lines []policy.Opening) error {
 	if o.lasts < time.Second || o.lasts > 24*time.Hour {
-		return hint.Misused(fmt.Errorf("--for %s is not from 1s to 24h", o.lasts), "--for 1h; what is to stay: "+o.saving(patterns))
+		return hint.Misused(fmt.Errorf("--for %s is not from 1s to 24h", o.lasts), "--for 1h; what is to stay: "+o.saving(lines))
 	}
 	cfg, err := config.Load(o.Config)
 	if err != nil {
 		return err
 	}
-	if err := o.canAsk(cfg, patterns); err != nil {
+	if err := o.canAsk(cfg, lines); err != nil {
 		return err
 	}
-	q := admin.GrantRequest{Verdict: o.verdict, Patterns: patternTexts(patterns), Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
+	q := admin.GrantRequest{Verdict: o.verdict, Method: o.method, Path: o.path, Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
+	for _, l := range lines {
+		q.Patterns = append(q.Patterns, l.Pattern.String())
+	}
 	if o.from != "" {
-		s, err := o.answered(cfg, patterns)
+		s, exact, err := o.answered(cfg, lines)
 		if err != nil {
 			return err
 		}
 		if o.Run != "" {
-			return o.runIsFixed(patterns)
+			return o.runIsFixed(lines)
 		}
-		q.Patterns = patternTexts(s.Exactly(patterns))
+		q.Patterns, q.Method, q.Path = []string{exact.Pattern.String()}, exact.Method, exact.Path
 		if q.From = s.Flow; q.Sandbox == "" {
 			q.Sandbox = s.Decisive.Sandbox
 		}
@@ -51,33 +54,33 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, patterns []
 	}
 	var done admin.Granted
 	if status, err := c.Send(ctx, http.MethodPost, "/v1/grants", q, &done); err != nil {
-		return o.orSave(status, err, patterns)
+		return o.orSave(status, err, lines)
 	}
 	return o.say(stdout, stderr, &done)
 }
 
 // canAsk says why nobody can be asked, and what to type next.
-func (o *options) canAsk(cfg *config.Config, patterns []policy.Pattern) error {
+func (o *options) canAsk(cfg *config.Config, lines []policy.Opening) error {
 	switch {
 	case o.Run != "":
-		return o.runIsFixed(patterns)
+		return o.runIsFixed(lines)
 	case cfg.OperatorName() == "":
 		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s switches off the operator's listener", cfg.Path),
-			o.saving(patterns)+" changes the file instead; or take listen.admin out of the file and restart egressd serve")
+			o.saving(lines)+" changes the file instead; or take listen.admin out of the file and restart egressd serve")
 	}
 	return nil
 }
 
 // runIsFixed is the error for a temporary rule in the policy of an egressd run.
-func (o *options) runIsFixed(patterns []policy.Pattern) error {
-	return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(patterns)+", then run it again")
+func (o *options) runIsFixed(lines []policy.Opening) error {
+	return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(lines)+", then run it again")
 }
 
 // orSave adds to what to type next where nobody has answered.
-func (o *options) orSave(status int, err error, patterns []policy.Pattern) error {
+func (o *options) orSave(status int, err error, lines []policy.Opening) error {
 	var f *hint.Error
 	if status == 0 && errors.As(err, &f) {
-		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(patterns)}
+		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(lines)}
 	}
 	return err
 }
@@ -109,7 +112,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 // sentence says what is granted to whom, and until when.
 func sentence(g *admin.Grant, now time.Time) string {
 	past := map[string]string{"allow": "allowed", "deny": "denied"}[g.Verdict]
-	return printable.Text(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Pattern, past, whom(g), left(g), quantity.Clock(g.Until, now), g.ID))
+	return printable.Text(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Text(), past, whom(g), left(g), quantity.Clock(g.Until, now), g.ID))
 }
 
 func whom(g *admin.Grant) string {

@@ -56,8 +56,8 @@ type saved struct {
 // finish writes the lines that were judged, and says so.
 func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	past := map[string]string{"allow": "allowed", "deny": "denied"}[o.verdict]
-	for _, p := range a.Already {
-		fmt.Fprintf(stderr, "egressd: %s is %s already\n", p, past)
+	for _, l := range a.Already {
+		fmt.Fprintf(stderr, "egressd: %s is %s already\n", printable.Text(l.String()), past)
 	}
 	for _, w := range a.Warnings {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
@@ -73,8 +73,8 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	if !o.json {
 		return nil
 	}
-	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: patternTexts(a.Added), Warnings: a.Warnings, Policy: a.Digest()}
-	already := patternTexts(a.Already)
+	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: textsOf(a.Added), Warnings: a.Warnings, Policy: a.Digest()}
+	already := textsOf(a.Already)
 	if o.verdict == "deny" {
 		done.Denied = &already
 	} else {

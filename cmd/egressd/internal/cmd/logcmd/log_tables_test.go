@@ -134,6 +134,16 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 			t.Errorf("fix for %s at port %d is %q, want %q", row.host, row.port, got, row.want)
 		}
 	}
+	for path, fixed := range map[string]bool{"/a": true, "/": true, "/a*": false, "/a//b": false, "/%2fa": false, "/${HOME}": false, "*": false} {
+		r := opened("A", "a.test", "deny")
+		r.HTTP = &record.HTTP{Method: "GET", Path: path}
+		if got := story.Fix(r); (got != "") != fixed {
+			t.Errorf("fix for GET %s is %q", path, got)
+		}
+		if r.HTTP.PathCut = true; story.Fix(r) != "" {
+			t.Errorf("there is a fix for a path that is cut")
+		}
+	}
 	own := opened("A", "a.test", "deny")
 	own.Decision.Layer = "sandbox"
 	if got := story.Fix(own); got != "" {
