@@ -145,9 +145,9 @@ func TestFixSaysThePortThatABareHostDoesNotMean(t *testing.T) {
 		}
 	}
 	own := opened("A", "a.test", "deny")
-	own.Decision.Layer = "sandbox"
+	own.Decision.Layer, own.Decision.Rule = "sandbox", "rego"
 	if got := story.Fix(own); got != "" {
-		t.Errorf("fix for a sandbox with a list of its own is %q", got)
+		t.Errorf("fix for a sandbox with Rego of its own is %q", got)
 	}
 	if got := story.Fix(opened("", "a.test", "deny")); got != "" {
 		t.Errorf("fix without an id is %q", got)
