@@ -23,6 +23,8 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
+	"github.com/egressd/egressd/sandbox/attach"
+	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
 )
@@ -55,8 +57,8 @@ running egressd serve. It works with every image and needs no more rights than
 docker. Terminal, signals and exit codes are docker's.
 
 If the program runs as root and the image has no health check, all traffic is
-captured; the container gets NET_ADMIN, and gives it up before the program
-starts. Otherwise egressd is a proxy on 127.0.0.1:3128, set by variables, and a
+captured; the container gets NET_ADMIN and NET_RAW, and gives them up before the
+program starts. Otherwise egressd is a proxy on 127.0.0.1:3128, set by variables, and a
 program that ignores it has no network.
 
 Flags that would give the container another way out are refused, and so are flags
@@ -126,9 +128,23 @@ func dockerArguments(c *dockerrun.Command, image *dockerImage, own, socket strin
 		"--entrypoint", containerCommand,
 	})
 	if image.captures(c) {
-		args = append(args, "--cap-add", "NET_ADMIN")
+		args = append(args, "--cap-add", "NET_ADMIN", "--cap-add", "NET_RAW") // egressd enter gives both up
+	} else {
+		args = append(args, proxyVariables()...) // docker exec starts programs without egressd enter
 	}
 	return slices.Concat(args, []string{"--", c.Image, "enter", "--socket", containerSocket, "--"}, argv)
+}
+
+// proxyVariables are flags that set the proxy variables of egressd enter in the whole container.
+func proxyVariables() (flags []string) {
+	vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort), nil)
+	if err != nil { // the address is good
+		return nil
+	}
+	for _, v := range vars {
+		flags = append(flags, "-e", v.Name+"="+v.Value)
+	}
+	return flags
 }
 
 // bindMount is a value of --mount, which is a line of CSV.
@@ -224,7 +240,7 @@ func cmpSlices(first, second []string) []string {
 	return second
 }
 
-// captures reports whether the container gets NET_ADMIN, which egressd enter gives up before the program starts.
+// captures reports whether the container gets NET_ADMIN and NET_RAW, which egressd enter gives up before the program starts.
 // It needs root, and an image without a health check: Docker would start the check with NET_ADMIN.
 func (i *dockerImage) captures(c *dockerrun.Command) bool {
 	user, _, _ := strings.Cut(cmp.Or(c.User, i.User, "0"), ":")

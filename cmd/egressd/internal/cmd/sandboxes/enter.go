@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -149,6 +150,9 @@ func notHandedIn(err error) error {
 	var refused *attach.RefusedError
 	if errors.As(err, &refused) {
 		return hint.Failed(err, refused.Hint)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return hint.Failed(fmt.Errorf("%w for user %d", err, os.Getuid()), fmt.Sprintf("in egressd's policy, name the user beside the socket of its sandbox: sandboxes: [{name: web, enter: \"unix:/run/egressd/web/enter.sock\", uid: [%d]}]", os.Getuid()))
 	}
 	return hint.Failed(err, "egressd serve outside, with listen: {enter: [\"unix:"+enterSocket+"\"]}; and mount the folder of the socket, or --socket PATH")
 }
