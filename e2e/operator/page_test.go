@@ -66,13 +66,13 @@ func linkOf(t *testing.T, cmd *exec.Cmd, start func() error) string {
 	return strings.TrimSpace(link)
 }
 
-// browser starts Chromium. Messages of its console that are errors fail the test.
-func browser(t *testing.T) context.Context {
+// browser starts Chromium.
+func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	loopback(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(options, more...)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
