@@ -57,18 +57,6 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
-// beginCaptured begins a connection that was captured on its way to another address.
-func (s *Server) beginCaptured(in *listener, o *setup) {
-	o.replies.replier = capturedReplier{}
-	c := newConn(in.loop, o)
-	o.captured = &capture{conn: c}
-	if !c.admit(s) {
-		c.replies.tooMany()
-		return
-	}
-	o.captured.begin(in)
-}
-
 // begin asks the kernel for the original destination and the program of c, then calls
 // direct.
 func (k *capture) begin(in *listener) {

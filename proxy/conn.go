@@ -367,10 +367,9 @@ func (c *conn) Ended(e relay.End) {
 	c.release()
 }
 
-// admit counts c with its holder, unless that has too many.
-func (c *conn) admit(s *Server) (ok bool) {
-	c.connHolder, ok = s.connections.acquire(&c.admission, s.Sandboxes.Holder(&c.peer), c)
-	return ok
+// admit counts c with h, unless that has too many.
+func (c *conn) admit(s *Server, h sandbox.Holder) bool {
+	return s.connections.acquire(&c.admission, h, c, &c.connHolder)
 }
 
 // release counts c out.

@@ -27,7 +27,7 @@ func TestAHeadInPiecesIsReadInTurns(t *testing.T) {
 	loop := w.loops[0]
 	loop.Post(func() {
 		c := newConn(loop, &setup{fd: pair[1], peer: sandbox.Peer{Listener: w.socket}})
-		if !c.admit(w.Server) {
+		if !c.admit(w.Server, w.Sandboxes.Holder(&c.peer)) {
 			t.Error("no place")
 		}
 		c.begin()

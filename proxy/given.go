@@ -38,6 +38,18 @@ func (s *Server) NewOwnLoop() (*OwnLoop, error) {
 		s.freeLoops = s.freeLoops[:n-1]
 		return &OwnLoop{s, loop}, nil
 	}
+	return s.newOwnLoopLocked(pipesOfOwn)
+}
+
+// newOwnLoop returns one more event loop, unless the server stops.
+func (s *Server) newOwnLoop(pipes int) (*OwnLoop, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newOwnLoopLocked(pipes)
+}
+
+// newOwnLoopLocked is newOwnLoop where s.mu is held.
+func (s *Server) newOwnLoopLocked(pipes int) (*OwnLoop, error) {
 	if s.stopping {
 		return nil, ErrClosed
 	}
@@ -45,7 +57,7 @@ func (s *Server) NewOwnLoop() (*OwnLoop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event loop: %w", err)
 	}
-	loop.Pipes = pipesOfOwn
+	loop.Pipes = pipes
 	s.ownLoops = append(s.ownLoops, loop)
 	s.running.Go(func() { loop.Run() })
 	return &OwnLoop{s, loop}, nil
@@ -136,9 +148,7 @@ func (s *Server) acceptGiven(in *listener, c net.Conn) {
 		return
 	}
 	boundUnsent(fd)
-	if !in.loop.Post(func() { s.accepted(in, fd, peer) }) {
-		syscall.Close(fd)
-	}
+	in.handOver(fd, peer, s.Sandboxes.Holder(&peer))
 }
 
 func (s *Server) forgetAccepting(l net.Listener) {

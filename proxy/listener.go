@@ -23,10 +23,14 @@ type listener struct {
 	at       netip.AddrPort
 	fd       int
 	loop     *relay.Loop
+	number   int // of loop, among the server's
 	open     *sync.WaitGroup
 	left     *atomic.Int32  // listeners of the same socket that have not ended
 	ended    bool           // on the loop
 	lookups  sync.WaitGroup // for programs of connections
+
+	elsewhere map[*relay.Loop]*listener // the same for connections on other loops; on the loop
+	waiting   atomic.Int32              // connections that no quota holds and that wait for the loop
 }
 
 func (in *listener) begin() {
@@ -100,7 +104,7 @@ func (in *listener) accept(most int) {
 		fd, from, err := accept(in.fd)
 		switch {
 		case err == nil:
-			in.server.accepted(in, fd, peerOf(in.name, fd, from))
+			in.take(fd, peerOf(in.name, fd, from))
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 			in.pause()
 			return

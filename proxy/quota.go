@@ -64,15 +64,16 @@ func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 }
 
 // acquire admits a connection of h, or reports that h has too many. Somebody
-// else of h may have to give way.
-func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *connHolder, ok bool) {
+// else of h may have to give way. It sets holder before of can be evicted.
+func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holder **connHolder) (ok bool) {
 	p.mu.Lock()
-	s = p.holderLocked(h)
+	s := p.holderLocked(h)
+	*holder = s
 	var evicted *admission
 	if s.held >= p.most-p.open {
 		if evicted = s.first; evicted == nil {
 			p.mu.Unlock()
-			return s, false
+			return false
 		}
 		p.releaseLocked(evicted)
 		evicted.evicted = true
@@ -87,7 +88,7 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (s *c
 	if evicted != nil {
 		evicted.owner.evict()
 	}
-	return s, true
+	return true
 }
 
 // reserve counts a connection that no other one displaces. leaveFor undoes it.

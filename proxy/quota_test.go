@@ -22,7 +22,7 @@ func newQuota(most int) *connQuota {
 func (p *connQuota) takeAll(name string) (all []*admission) {
 	for {
 		at := new(admission)
-		if _, ok := p.acquire(at, sandbox.Holder{Sandbox: name}, nil); !ok {
+		if !p.acquire(at, sandbox.Holder{Sandbox: name}, nil, new(*connHolder)) {
 			return all
 		}
 		all = append(all, at)
@@ -56,7 +56,7 @@ func TestSharesOfNobodyAreForgotten(t *testing.T) {
 	kept := p.takeAll("kept")
 	for i := range 1000 {
 		at := new(admission)
-		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil)
+		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil, new(*connHolder))
 		p.release(at)
 	}
 	if len(p.holders) > 2*sweptMost {
@@ -75,7 +75,7 @@ func TestAPlaceCostsNoMemory(t *testing.T) {
 	p, at := newQuota(12), new(admission)
 	for _, peer := range []sandbox.Peer{{Listener: "a"}, {Listener: "b"}} {
 		if got := testing.AllocsPerRun(100, func() {
-			p.acquire(at, d.Holder(&peer), nil)
+			p.acquire(at, d.Holder(&peer), nil, new(*connHolder))
 			p.release(at)
 		}); got != 0 {
 			t.Errorf("%s: %v allocations", peer.Listener, got)

@@ -57,6 +57,7 @@ type Server struct {
 	limitsCount    atomic.Int64 // in tunnels
 	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops          []*relay.Loop
+	own            ownLoops
 	connections    connQuota     // connections
 	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
 	refusals       refusals      // that wait for the log
@@ -70,8 +71,8 @@ type Server struct {
 	running        sync.WaitGroup // loops, and goroutines that serve a connection
 	clients        map[net.Conn]struct{}
 	accepting      []net.Listener // of TLS
-	ownLoops       []*relay.Loop  // of OwnLoops, those among freeLoops included
-	freeLoops      []*relay.Loop
+	ownLoops       []*relay.Loop  // beside loops, those among freeLoops included
+	freeLoops      []*relay.Loop  // of OwnLoops
 	tlsClients     map[*tlsClient]struct{}
 	tlsServing     sync.WaitGroup              // goroutines of tlsClients
 	handshakes     map[netip.Addr][]*tlsClient // TLS handshakes under way, by source, the oldest first
@@ -93,13 +94,13 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	var open sync.WaitGroup
 	var left atomic.Int32
 	all := make([]*listener, 0, len(s.loops))
-	for _, loop := range s.loops {
+	for i, loop := range s.loops {
 		fd, err := relay.Duplicate(l)
 		if err != nil {
 			closeAll(all)
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		all = append(all, &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
+		all = append(all, &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, number: i, open: &open, left: &left})
 	}
 	if !s.register(all) {
 		closeAll(all)
@@ -178,23 +179,28 @@ func (s *Server) prepare() {
 	}
 }
 
-func (s *Server) accepted(in *listener, fd int, from sandbox.Peer) {
-	o := &setup{fd: fd, peer: from}
+// newClient returns the connection of a client of in.
+func newClient(in *listener, fd int, from sandbox.Peer) *conn {
+	c := newConn(in.loop, &setup{fd: fd, peer: from})
 	if in.original != nil {
-		s.beginCaptured(in, o)
-		return
+		c.replies.replier = capturedReplier{}
+		c.captured = &capture{conn: c}
 	}
-	s.begin(in.loop, o)
+	return c
 }
 
-// begin begins to serve a connection. It runs on the loop.
-func (s *Server) begin(loop *relay.Loop, o *setup) {
-	c := newConn(loop, o)
-	if !c.admit(s) {
-		o.replies.tooMany()
-		return
+// serve begins to serve c, a client of in, or refuses it if it is not admitted. It may have been evicted meanwhile.
+// It runs on the loop.
+func (c *conn) serve(in *listener, admitted bool) {
+	switch {
+	case c.closed:
+	case !admitted:
+		c.replies.tooMany()
+	case c.captured != nil:
+		c.captured.begin(in)
+	default:
+		c.begin()
 	}
-	c.begin()
 }
 
 // Shutdown stops accepting, waits for tunnels to end by themselves until ctx

@@ -99,7 +99,8 @@ func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 			f.reset()
 			return
 		}
-		f.server.begin(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f})
+		c := newConn(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f})
+		c.serve(nil, c.admit(f.server, f.server.Sandboxes.Holder(&p)))
 	}
 	if !f.loop.Post(begin) {
 		syscall.Close(fds[1])

@@ -1,0 +1,159 @@
+package proxy
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// ownLoops are the event loops of clients from other hosts and network namespaces. A client's network namespace may
+// have a packet filter that the sandbox administers. For a virtual Ethernet device (veth) the kernel runs that filter
+// on the thread that sends, here an event loop, and thousands of rules take milliseconds. On its own loop a holder
+// pays for its filter alone.
+type ownLoops struct {
+	mu        sync.Mutex // guards what follows
+	sandboxes loopTable
+	sources   loopTable // of clients that only their credentials can name
+}
+
+// ownLoopsMost bounds how many holders have loops of their own, in each table. One more holder shares those of the
+// holder whose last connection is the longest ago.
+const ownLoopsMost = 32
+
+// pipesOfHolder is how many tunnels of one holder are carried through pipes at a time.
+const pipesOfHolder = 8
+
+// A loopTable holds the loops of some holders.
+type loopTable struct {
+	of   map[sandbox.Holder]*holderLoops
+	uses uint64
+}
+
+// holderLoops are loops of one holder, one for each event loop of the server.
+type holderLoops struct {
+	loops []*relay.Loop // nil where none was needed yet
+	used  uint64        // uses of the table when a connection came last
+}
+
+// find returns the loops of a holder, which are empty if it is new and the table has room.
+func (t *loopTable) find(h sandbox.Holder, each int) *holderLoops {
+	t.uses++
+	found := t.of[h]
+	if found == nil {
+		if found = t.evict(); found == nil {
+			found = &holderLoops{loops: make([]*relay.Loop, each)}
+		}
+		if t.of == nil {
+			t.of = map[sandbox.Holder]*holderLoops{}
+		}
+		t.of[h] = found
+	}
+	found.used = t.uses
+	return found
+}
+
+// evict takes the loops of the holder that used them the longest time ago, or none while the table has room.
+// Connections that are open stay on them.
+func (t *loopTable) evict() (oldest *holderLoops) {
+	if len(t.of) < ownLoopsMost {
+		return nil
+	}
+	var of sandbox.Holder
+	for h, l := range t.of {
+		if oldest == nil || l.used < oldest.used {
+			of, oldest = h, l
+		}
+	}
+	delete(t.of, of)
+	return oldest
+}
+
+// ownLoop returns the loop for a connection that loop number i of the server accepted, or nil if it may stay there:
+// the client is on this host, or egressd stops, or has no descriptors left for a loop.
+func (s *Server) ownLoop(p *sandbox.Peer, h sandbox.Holder, i int) *relay.Loop {
+	if addr := p.Addr.Addr(); !addr.IsValid() || addr.IsLoopback() {
+		return nil
+	}
+	o := &s.own
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	table := &o.sandboxes
+	if h.Sandbox == "" {
+		table = &o.sources
+	}
+	loops := table.find(h, len(s.loops)).loops
+	if loops[i] == nil {
+		if made, err := s.newOwnLoop(pipesOfHolder); err == nil {
+			loops[i] = made.loop
+		}
+	}
+	return loops[i]
+}
+
+// take serves a connection that was accepted, on its holder's own loop if it has one.
+func (in *listener) take(fd int, from sandbox.Peer) {
+	h := in.server.Sandboxes.Holder(&from)
+	if own := in.server.ownLoop(&from, h, in.number); own != nil {
+		in.on(own).handOver(fd, from, h)
+		return
+	}
+	c := newClient(in, fd, from)
+	c.serve(in, c.admit(in.server, h))
+}
+
+// on returns the listener for connections that another loop serves.
+func (in *listener) on(loop *relay.Loop) *listener {
+	other := in.elsewhere[loop]
+	if other == nil {
+		if in.elsewhere == nil {
+			in.elsewhere = map[*relay.Loop]*listener{}
+		}
+		other = &listener{server: in.server, name: in.name, original: in.original, at: in.at, fd: -1, loop: loop}
+		in.elsewhere[loop] = other
+	}
+	return other
+}
+
+// waitingLeast is how many connections that no quota holds may wait for one loop, at least.
+const waitingLeast = 256
+
+// handOver counts a connection with its holder and has in's loop serve it. A loop that is held up leaves descriptors
+// open: the quota bounds those of a sandbox. Connections that were refused or may be evicted have a bound of their own.
+// Only one goroutine may call handOver of a listener.
+func (in *listener) handOver(fd int, from sandbox.Peer, h sandbox.Holder) {
+	s := in.server
+	full := int(in.waiting.Load()) >= max(waitingLeast, s.connections.most/4)
+	if full && h.Sandbox == "" {
+		in.turnAway(fd, from)
+		return
+	}
+	c := newClient(in, fd, from)
+	admitted := c.admit(s, h)
+	if full && !admitted {
+		in.turnAway(fd, from)
+		return
+	}
+	counted := h.Sandbox == "" || !admitted
+	if counted {
+		in.waiting.Add(1)
+	}
+	served := in.loop.Post(func() {
+		if counted {
+			in.waiting.Add(-1)
+		}
+		c.serve(in, admitted)
+	})
+	if !served {
+		syscall.Close(fd)
+		s.connections.release(&c.admission)
+	}
+}
+
+// turnAway refuses a connection without a loop.
+func (in *listener) turnAway(fd int, from sandbox.Peer) {
+	in.server.recordRefusal(from, in.via(), func() { in.server.refuseOneMore(from) })
+	relay.Reset(fd)
+	syscall.Close(fd)
+}
