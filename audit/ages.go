@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -117,7 +118,7 @@ func (a *ages) seen(numbers []int, since time.Duration, first bool, sealedAt fun
 }
 
 func (a *ages) text() []byte {
-	b := fmt.Appendf(nil, "%s\n%s %d %s %d\n", agesFirst, a.last.boot, a.last.up, a.last.wall.UTC().Format(timeLayout), a.passed)
+	b := fmt.Appendf(nil, "%s\n%s %d %s %d\n", agesFirst, a.last.boot, a.last.up, a.last.wall.UTC().Format(format.TimeLayout), a.passed)
 	for _, number := range slices.Sorted(maps.Keys(a.sealed)) {
 		b = fmt.Appendf(b, "%d %d\n", number, a.sealed[number])
 	}
@@ -143,7 +144,7 @@ func readAges(dir string) (*ages, error) {
 	if string(first) != agesFirst || n != 4 || err != nil {
 		return nil, bad
 	}
-	if a.last.wall, err = time.Parse(timeLayout, wall); err != nil {
+	if a.last.wall, err = time.Parse(format.TimeLayout, wall); err != nil {
 		return nil, bad
 	}
 	for line := range bytes.Lines(rest) {
@@ -193,11 +194,11 @@ func (l *Log) ageAll(numbers []int) (_ *ages, set, err error) {
 		numbers = numbers[:len(numbers)-1]
 	}
 	err = a.seen(numbers, since, first, func(number int) (time.Time, error) {
-		c, err := l.past.sealOf(number)
+		c, err := l.past.SealOf(number)
 		if err != nil {
 			return time.Time{}, err
 		}
-		return time.Parse(timeLayout, c.time)
+		return time.Parse(format.TimeLayout, c.Time)
 	})
 	if err == nil || !first {
 		l.ages = a // whether it comes to the file or not, so that a jump is said once
@@ -235,7 +236,7 @@ func (l *Log) writeAges(a *ages) error {
 	if l.options.Ephemeral {
 		return nil
 	}
-	return durable.Replace(filepath.Join(l.dir, agesName), a.text(), fileRW)
+	return durable.Replace(filepath.Join(l.dir, agesName), a.text(), format.FileRW)
 }
 
 func (l *Log) clocks() reading {

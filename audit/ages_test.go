@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // A machine has clocks that a test sets.
@@ -71,7 +74,7 @@ func (m *machine) work(l *Log) {
 // first is the oldest segment that is there.
 func (m *machine) first() int {
 	m.t.Helper()
-	return firstNumber(numbersOf(m.t, m.dir))
+	return format.FirstNumber(numbersOf(m.t, m.dir))
 }
 
 // heard returns the one thing that was said of the clock since the last call.
@@ -123,7 +126,7 @@ func TestAClockThatIsSetMakesNothingOld(t *testing.T) {
 				if e := m.heard(); e.By != set || e.Off {
 					t.Errorf("said was %v, and the clock was set by %v", e, set)
 				}
-				young := lastNumber(numbersOf(t, m.dir))
+				young := format.LastNumber(numbersOf(t, m.dir))
 				m.pass(59*time.Minute, 0)
 				m.work(l)
 				if n := m.first(); n != 1 {
@@ -137,7 +140,7 @@ func TestAClockThatIsSetMakesNothingOld(t *testing.T) {
 				m.heard()
 				_, key := l.Origin()
 				closeLog(t, l)
-				if r, err := Verify(m.dir, key, nil); err != nil || r.Code != Good {
+				if r, err := verify.Log(m.dir, key, nil); err != nil || r.Code != verify.Good {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
@@ -289,7 +292,7 @@ func TestAnOldSegmentDoesNotWaitForTheNextOne(t *testing.T) {
 		appendTo(t, l, named("x"))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n, last := m.first(), lastNumber(numbersOf(t, m.dir)); n < 2 || last > segments {
+		if n, last := m.first(), format.LastNumber(numbersOf(t, m.dir)); n < 2 || last > segments {
 			t.Errorf("the log has segments %d to %d, and had %d", n, last, segments)
 		}
 		m.quiet()

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // everyVariable has both verifiers judge every bit and every truncation of logs of 200
@@ -47,7 +50,7 @@ func (c *change) madeOf(s *specimen) *mutation {
 	case kind == theKey:
 		m := s.changed(5, -1, "the key")
 		if m.key = string(c.bytes([]byte(s.key))); m.key == "" {
-			m.want = Unknown
+			m.want = verify.Unknown
 		}
 		return m
 	case kind == theGiven:
@@ -94,16 +97,16 @@ func (s *specimen) givenCode(before, now string) int {
 	if is == nil || !utf8.ValidString(now) {
 		return 5
 	}
-	_, badRoot := decode64(is[3])
-	signature, bad := decode64(is[5])
-	hash, _ := decode64(was[5])
+	_, badRoot := format.Decode64(is[3])
+	signature, bad := format.Decode64(is[5])
+	hash, _ := format.Decode64(was[5])
 	switch {
 	case badRoot != nil || bad != nil || len(signature) < 5:
 		return 5
 	case is[1] != was[1], is[4] != was[4], string(signature[:4]) != string(hash[:4]):
-		return Unknown
+		return verify.Unknown
 	}
-	return Tampered
+	return verify.Tampered
 }
 
 // everyChange returns all changes of one log, always in the same order. Logs of two runs can
@@ -189,7 +192,7 @@ func TestTwoLinesThatBecomeOne(t *testing.T) {
 			for _, bit := range []int{1, 5, 6} {
 				m := (&change{s, name, at, bit}).made()
 				j.judge(t, m)
-				if m.want == Truncated && bytes.HasSuffix(m.files[name], []byte("\n")) {
+				if m.want == verify.Truncated && bytes.HasSuffix(m.files[name], []byte("\n")) {
 					short++
 				}
 			}

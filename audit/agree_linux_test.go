@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // mutationsVariable says how many mutated logs both verifiers judge, instead of the
@@ -99,19 +102,19 @@ type judge struct {
 	laid   map[string][]byte
 	given  string
 	n      int
-	report *Report // the last one
+	report *verify.Report // the last one
 }
 
-func (m *mutation) verify(dir string) (*Report, error) {
-	asked := Witnessed{Within: m.within}
+func (m *mutation) verify(dir string) (*verify.Report, error) {
+	asked := verify.Witnessed{Within: m.within}
 	for _, text := range m.by {
-		k, err := ParseWitnessKey(text)
+		k, err := verify.ParseWitnessKey(text)
 		if err != nil {
 			return nil, err
 		}
 		asked.By = append(asked.By, k)
 	}
-	return VerifyWitnessed(dir, m.key, []byte(m.given), asked)
+	return verify.LogWith(dir, m.key, []byte(m.given), asked)
 }
 
 func newJudge(t *testing.T) *judge {
@@ -152,7 +155,7 @@ func (j *judge) judgeLaid(t *testing.T, m *mutation) {
 		checkpoints = []string{j.given}
 	}
 	j.python.ask(t, j.dir, m, checkpoints...)
-	code, said := Good, ""
+	code, said := verify.Good, ""
 	from, to := int64(-1), int64(-1)
 	switch r, err := m.verify(j.dir); {
 	case err != nil:
@@ -169,7 +172,7 @@ func (j *judge) judgeLaid(t *testing.T, m *mutation) {
 		t.Errorf("%s: want %d\n\tegressd:   %d %s\n\tverify.py: %d %s%s", m.name, m.want, code, said, o.Code, o.Text, kept(t, j.dir))
 		return
 	}
-	if m.want != Tampered || m.seq < 0 {
+	if m.want != verify.Tampered || m.seq < 0 {
 		return
 	}
 	seq := int64(m.seq)
@@ -248,21 +251,21 @@ func TestBothVerifiersAgreeAboutWhatIsNoFile(t *testing.T) {
 		put  func(path string) error
 		want int
 	}{
-		"a link":                           {first, func(p string) error { return moveAndLink(t, p) }, Good},
-		"a link to nothing":                {first, func(p string) error { return os.Symlink("nothing", p) }, Tampered},
-		"a link to nothing at the end":     {final, func(p string) error { return os.Symlink("nothing", p) }, Truncated},
-		"a link for checkpoints":           {fileName(1, ".ckpt"), func(p string) error { return moveAndLink(t, p) }, Good},
-		"a link to nothing, of them":       {fileName(1, ".ckpt"), func(p string) error { return os.Symlink("nothing", p) }, Tampered},
+		"a link":                           {first, func(p string) error { return moveAndLink(t, p) }, verify.Good},
+		"a link to nothing":                {first, func(p string) error { return os.Symlink("nothing", p) }, verify.Tampered},
+		"a link to nothing at the end":     {final, func(p string) error { return os.Symlink("nothing", p) }, verify.Truncated},
+		"a link for checkpoints":           {fileName(1, ".ckpt"), func(p string) error { return moveAndLink(t, p) }, verify.Good},
+		"a link to nothing, of them":       {fileName(1, ".ckpt"), func(p string) error { return os.Symlink("nothing", p) }, verify.Tampered},
 		"a folder":                         {final, func(p string) error { return os.Mkdir(p, 0o700) }, 5},
 		"a folder for checkpoints":         {fileName(1, ".ckpt"), func(p string) error { return os.Mkdir(p, 0o700) }, 5},
 		"a pipe":                           {final, func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
 		"a pipe for checkpoints":           {fileName(1, ".ckpt"), func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
 		"a pipe in the place of a tree":    {fileName(1, ".tree"), func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
-		"a pipe for what was removed":      {removedName, func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
-		"a folder for what was removed":    {removedName, func(p string) error { return os.Mkdir(p, 0o700) }, 5},
-		"a link to nothing for it":         {removedName, func(p string) error { return os.Symlink("nothing", p) }, Good},
-		"a folder of another name":         {"damaged-x", func(p string) error { return os.Mkdir(p, 0o700) }, Good},
-		"a link to nothing behind the end": {fileName(s.lastLog()+1, ".log"), func(p string) error { return os.Symlink("nothing", p) }, Good},
+		"a pipe for what was removed":      {format.RemovedName, func(p string) error { return syscall.Mkfifo(p, 0o600) }, 5},
+		"a folder for what was removed":    {format.RemovedName, func(p string) error { return os.Mkdir(p, 0o700) }, 5},
+		"a link to nothing for it":         {format.RemovedName, func(p string) error { return os.Symlink("nothing", p) }, verify.Good},
+		"a folder of another name":         {"damaged-x", func(p string) error { return os.Mkdir(p, 0o700) }, verify.Good},
+		"a link to nothing behind the end": {fileName(s.lastLog()+1, ".log"), func(p string) error { return os.Symlink("nothing", p) }, verify.Good},
 	} {
 		j.dir, j.laid = t.TempDir(), nil
 		j.lay(t, s.files)

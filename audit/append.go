@@ -2,25 +2,20 @@ package audit
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 const (
-	maxLine  = 8 << 10 // of a line without its newline
-	maxStamp = len(stampVersion) + len("9223372036854775807") + len(stampTime) + len(timeLayout) + len(stampEnd)
+	maxStamp = len(format.StampVersion) + len("9223372036854775807") + len(format.StampTime) + len(format.TimeLayout) + len(format.StampEnd)
 
 	// MaxRecord is the largest record that Append accepts, in bytes. The number and time that Append adds fill the
 	// line up to 8 KiB.
-	MaxRecord = maxLine - maxStamp + len("{")
-
-	stampVersion = `{"v":1,"seq":`
-	stampTime    = `,"time":"`
-	timeLayout   = "2006-01-02T15:04:05.000000Z"
-	stampEnd     = `",`
+	MaxRecord = format.MaxLine - maxStamp + len("{")
 )
 
 // A batch holds the lines of one write. The first caller that gets writing writes the batch for every caller that
@@ -41,7 +36,7 @@ type batch struct {
 // process, but not yet that of the machine.
 //
 // A record is one JSON object without the members v, seq and time, in
-// printable ASCII on one line, at most MaxRecord bytes; Append puts those
+// Printable ASCII on one line, at most MaxRecord bytes; Append puts those
 // three in front of the others. It checks the outer form only. An error that
 // wraps [ErrUnavailable] concerns the log, any other one this record alone;
 // either way it was not accepted.
@@ -88,32 +83,10 @@ func checkRecord(record []byte) error {
 		return fmt.Errorf("audit record has %d bytes, more than %d", len(record), MaxRecord)
 	case !bytes.HasPrefix(record, []byte(`{"`)) || record[len(record)-1] != '}':
 		return errors.New("audit record is not a JSON object with members")
-	case !printable(record):
+	case !format.Printable(record):
 		return errors.New("audit record is not one line of printable ASCII")
 	}
 	return nil
-}
-
-// printable reports whether text is printable ASCII, eight bytes at a time: the
-// sum and the difference have a high bit set where a byte is DEL or below
-// space, and from the first such byte on perhaps elsewhere.
-func printable(text []byte) bool {
-	const (
-		ones  = 0x0101010101010101
-		highs = ones << 7
-	)
-	for ; len(text) >= 8; text = text[8:] {
-		w := binary.LittleEndian.Uint64(text)
-		if (w|(w-ones*' ')|(w+ones))&highs != 0 {
-			return false
-		}
-	}
-	for _, b := range text {
-		if b < ' ' || b > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 func (l *Log) enqueue(records [][]byte) (b *batch, first int) {
@@ -160,7 +133,7 @@ func (l *Log) writeQueue() {
 		err = l.retry(err)
 	}
 	if err == nil {
-		b.first = l.end.seq
+		b.first = l.end.Seq
 		l.stamp(b.records, time.Now())
 		err = l.makeRoom(len(l.buffer))
 	}
@@ -178,13 +151,13 @@ func (l *Log) stamp(records [][]byte, now time.Time) {
 		l.buffer = nil
 	}
 	buf := l.buffer[:0]
-	l.date = now.UTC().AppendFormat(l.date[:0], timeLayout)
+	l.date = now.UTC().AppendFormat(l.date[:0], format.TimeLayout)
 	for i, record := range records {
-		buf = append(buf, stampVersion...)
-		buf = strconv.AppendInt(buf, l.end.seq+int64(i), 10)
-		buf = append(buf, stampTime...)
+		buf = append(buf, format.StampVersion...)
+		buf = strconv.AppendInt(buf, l.end.Seq+int64(i), 10)
+		buf = append(buf, format.StampTime...)
 		buf = append(buf, l.date...)
-		buf = append(buf, stampEnd...)
+		buf = append(buf, format.StampEnd...)
 		buf = append(buf, record[len("{"):]...)
 		buf = append(buf, '\n')
 	}
@@ -199,8 +172,8 @@ func (l *Log) write(n int) (admitted int, err error) {
 		n = bytes.Count(l.buffer[:size], []byte("\n"))
 		size = bytes.LastIndexByte(l.buffer[:size], '\n') + 1
 	}
-	l.end.offset += int64(size)
-	l.end.seq += int64(n)
+	l.end.Offset += int64(size)
+	l.end.Seq += int64(n)
 	l.grow(l.buffer[:size])
 	l.acknowledge()
 	if err != nil {
@@ -214,7 +187,7 @@ func (l *Log) write(n int) (admitted int, err error) {
 func (l *Log) acknowledge() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.written = l.end.seq
+	l.written = l.end.Seq
 	l.writtenMark = l.tree
 	if !l.armed {
 		l.armed = true

@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // failing are the system calls by which a log is locked, cut, and rid of files and keys.
@@ -70,14 +73,14 @@ func newCrashedLog(t *testing.T) *crashedLog {
 	s := signed(t, Options{SegmentBytes: 400})
 	c := &crashedLog{key: s.key, names: names(t, s.dir), keys: map[string][]byte{}}
 	for number := 1; number <= 3; number++ {
-		if err := removeSegment(&remains{dir: s.dir}, number); err != nil {
+		if err := removeSegment(&format.Pruned{Dir: s.dir}, number); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files := s.files(t)
 	c.files = foldFiles(files, 2, 1)
-	c.files[removedName] = c.files[removedName][:len(c.files[removedName])-7]
-	end := filepath.Base(segmentPath(s.dir, last(numbersOf(t, s.dir))))
+	c.files[format.RemovedName] = c.files[format.RemovedName][:len(c.files[format.RemovedName])-7]
+	end := filepath.Base(format.SegmentPath(s.dir, last(numbersOf(t, s.dir))))
 	c.files[end] = append(c.files[end], `{"v":1,"seq":30,"ti`...)
 	c.files[".new-123"] = []byte("left")
 	folder := keyFolder(s.dir, "")
@@ -174,8 +177,8 @@ func (c *crashedLog) check(t *testing.T, what, dir string, durable map[int64]str
 	if err := l.Close(); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
-	r, err := Verify(dir, c.key, nil)
-	if err != nil || r.Code != Good || r.Unsigned != 0 {
+	r, err := verify.Log(dir, c.key, nil)
+	if err != nil || r.Code != verify.Good || r.Unsigned != 0 {
 		t.Errorf("%s: %+v, %v", what, r, err)
 		return
 	}
@@ -215,7 +218,7 @@ func (c *crashedLog) read(t *testing.T, what, dir string) map[int64]string {
 			t.Errorf("%s: %v", what, err)
 			return there
 		}
-		seq, err := checkLine(line)
+		seq, err := format.CheckLine(line)
 		name := string(bytes.Split(line, []byte(`"`))[11])
 		if err != nil || before[name] && name != "afterwards" {
 			t.Errorf("%s: record %d is %s, %v", what, seq, line, err)

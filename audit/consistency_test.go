@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestProverBetweenAllCheckpoints: from each checkpoint to each later one the proof
@@ -24,10 +27,10 @@ func TestProverBetweenAllCheckpoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, notes := loggedWith(t, o, 70)
-			goesOn := &Prover{Dir: dir}
+			goesOn := &verify.Prover{Dir: dir}
 			for i, from := range notes {
 				for _, to := range notes[i:] {
-					checkProof(t, &Prover{Dir: dir}, from, to)
+					checkProof(t, &verify.Prover{Dir: dir}, from, to)
 				}
 				checkProof(t, goesOn, notes[max(i-1, 0)], from)
 			}
@@ -58,23 +61,23 @@ func loggedWith(t *testing.T, o Options, records int) (dir string, notes [][]byt
 	return dir, notes
 }
 
-func checkProof(t *testing.T, p *Prover, from, to []byte) {
+func checkProof(t *testing.T, p *verify.Prover, from, to []byte) {
 	t.Helper()
-	a, err := readNote(from)
+	a, err := format.ReadNote(from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := readNote(to)
+	b, err := format.ReadNote(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := p.Prove(a.size, to)
+	lines, err := p.Prove(a.Size, to)
 	if err != nil {
-		t.Fatalf("from %d to %d: %v", a.size, b.size, err)
+		t.Fatalf("from %d to %d: %v", a.Size, b.Size, err)
 	}
-	if a.size == 0 || a.size == b.size {
+	if a.Size == 0 || a.Size == b.Size {
 		if len(lines) > 0 {
-			t.Errorf("from %d to %d: %q", a.size, b.size, lines)
+			t.Errorf("from %d to %d: %q", a.Size, b.Size, lines)
 		}
 		return
 	}
@@ -86,8 +89,8 @@ func checkProof(t *testing.T, p *Prover, from, to []byte) {
 		}
 		proof = append(proof, h)
 	}
-	if err := tlog.CheckTree(proof, b.size, b.root, a.size, a.root); err != nil {
-		t.Errorf("from %d to %d: %v", a.size, b.size, err)
+	if err := tlog.CheckTree(proof, b.Size, b.Root, a.Size, a.Root); err != nil {
+		t.Errorf("from %d to %d: %v", a.Size, b.Size, err)
 	}
 }
 
@@ -96,20 +99,20 @@ func TestProverRefusesAnotherLog(t *testing.T) {
 	dir, notes := loggedWith(t, Options{}, 20)
 	newest := notes[len(notes)-1]
 	for name, from := range map[string]int64{"back": 21, "below": -1} {
-		if lines, err := (&Prover{Dir: dir}).Prove(from, newest); err == nil {
+		if lines, err := (&verify.Prover{Dir: dir}).Prove(from, newest); err == nil {
 			t.Errorf("%s: %q", name, lines)
 		}
 	}
 	path := filepath.Join(dir, "00000001.log")
 	text := strings.Replace(string(readFile(t, path)), "record3", "record4", 1)
 	writeFile(t, path, []byte(text))
-	if lines, err := (&Prover{Dir: dir}).Prove(2, newest); err == nil {
+	if lines, err := (&verify.Prover{Dir: dir}).Prove(2, newest); err == nil {
 		t.Errorf("a changed record: %q", lines)
 	}
 	if err := os.Truncate(path, int64(len(text)/2)); err != nil {
 		t.Fatal(err)
 	}
-	if lines, err := (&Prover{Dir: dir}).Prove(2, newest); err == nil {
+	if lines, err := (&verify.Prover{Dir: dir}).Prove(2, newest); err == nil {
 		t.Errorf("a log that was cut: %q", lines)
 	}
 }
@@ -117,7 +120,7 @@ func TestProverRefusesAnotherLog(t *testing.T) {
 // TestIdentityIsMadeOnce: whoever asks first makes the key, and all get the same.
 func TestIdentityIsMadeOnce(t *testing.T) {
 	dir, notes := loggedWith(t, Options{}, 3)
-	origin, _, err := CheckpointSize(notes[0])
+	origin, _, err := verify.CheckpointSize(notes[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,7 @@ func identityRefusals(t *testing.T, dir, origin, path string) {
 // TestIdentitySignsBeside: the log's own signature stays the first.
 func TestIdentitySignsBeside(t *testing.T) {
 	dir, notes := loggedWith(t, Options{}, 3)
-	origin, _, _ := CheckpointSize(notes[0])
+	origin, _, _ := verify.CheckpointSize(notes[0])
 	i, _, err := OpenIdentity(dir, "", origin)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +200,7 @@ func TestIdentitySignsBeside(t *testing.T) {
 		t.Fatalf("%q, %v", signed, err)
 	}
 	for _, key := range []string{root, i.Public()} {
-		if err := verifyNote(signed, key); err != nil {
+		if err := format.VerifyNote(signed, key); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

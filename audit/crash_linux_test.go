@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // inChild runs the calling test once more, in a process of its own, which may
@@ -42,7 +44,7 @@ func TestAShortWriteTearsOneLine(t *testing.T) {
 	l := create(t, dir, Options{unsigned: true})
 	first := appendTo(t, l, named("first"))
 	wait(t, l, first)
-	size := l.end.offset
+	size := l.end.Offset
 	limitFileSize(t, uint64(2*size+size/2)) // the second fits, the third does not
 	seqs, errs := together(l, named("other"), named("third"), named("extra"))
 	if errs[0] != nil || seqs[0] != 1 {
@@ -65,7 +67,7 @@ func TestAShortWriteTearsOneLine(t *testing.T) {
 		t.Errorf("recovered %+v, want %d bytes at %d", got, size/2, 2*size)
 	}
 	closeLog(t, l)
-	if info, err := os.Stat(segmentPath(dir, 1)); err != nil || info.Size() != 2*size+size/2 {
+	if info, err := os.Stat(format.SegmentPath(dir, 1)); err != nil || info.Size() != 2*size+size/2 {
 		t.Errorf("the torn part does not stay: %v, %v", info.Size(), err)
 	}
 	if got := fmt.Sprint(names(t, dir)); got != "[first other after]" {
@@ -129,7 +131,7 @@ func TestAFullDiskAndRoomAgain(t *testing.T) {
 			err = try()
 		}
 	}
-	if paths, err := Segments(dir); err != nil || len(paths) > 2 {
+	if paths, err := format.Segments(dir); err != nil || len(paths) > 2 {
 		t.Errorf("%d segments, %v: attempts leave some behind", len(paths), err)
 	}
 	if err := os.Remove(ballast); err != nil {

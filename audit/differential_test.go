@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestTheSecondVerifierAgrees damages small logs in many ways, and has the verifier
@@ -41,7 +43,7 @@ func TestTheSecondVerifierAgrees(t *testing.T) {
 			writeFile(t, path, []byte(given))
 		}
 		code := 5
-		if r, err := Verify(dir, s.key, []byte(given)); err == nil {
+		if r, err := verify.Log(dir, s.key, []byte(given)); err == nil {
 			code = r.Code
 			what += ": " + r.Problem
 		} else {

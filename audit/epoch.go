@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // proposeAhead makes the key of the next epoch on a goroutine of its own, for which
@@ -27,8 +29,8 @@ func (n *notary) propose() (string, error) {
 // over reports whether the epoch has to end, although there is nothing new to sign:
 // whoever takes a log over that is idle shall not find the key that signed its last
 // records.
-func (n *notary) over(m *mark) bool {
-	return m.segment == n.segment && n.used && m.size >= n.newest.size && time.Since(n.began) >= n.options.Epoch
+func (n *notary) over(m *format.Mark) bool {
+	return m.Segment == n.segment && n.used && m.Size >= n.newest.Size && time.Since(n.began) >= n.options.Epoch
 }
 
 // armEpoch sees to it that an epoch in which something was signed ends in time.
@@ -86,7 +88,7 @@ func (l *Log) signAhead() {
 		if err != nil {
 			return
 		}
-		c.next = next
+		c.Next = next
 	}
 	if s, err := n.signNote(c); err == nil {
 		n.ahead = s
@@ -105,7 +107,7 @@ func (l *Log) endEpoch() error {
 	switch {
 	case err != nil:
 		return err
-	case m.segment != n.segment:
+	case m.Segment != n.segment:
 		return errors.New("a segment waits for its seal")
 	case !n.used && !n.due(&m):
 		return n.ready()
@@ -121,8 +123,8 @@ func (l *Log) sweep() {
 	if !l.options.Brief {
 		return
 	}
-	if all, err := listFiles(l.dir); err == nil {
-		all.sweep(l.dir)
+	if all, err := format.ListFiles(l.dir); err == nil {
+		all.Sweep(l.dir)
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestNoKeyThatSignedARecordStays: who takes over a log in which nothing happens, or
@@ -35,9 +38,9 @@ func TestNoKeyThatSignedARecordStays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := readNotes(notePath(dir, 1), func(n []byte, c *checkpoint) error {
-					if signedBy(n, stays.now.public()) {
-						t.Errorf("the key that is left signed the checkpoint of %d records", c.size)
+				if _, err := format.ReadNotes(format.NotePath(dir, 1), func(n []byte, c *format.Checkpoint) error {
+					if format.SignedBy(n, stays.now.public()) {
+						t.Errorf("the key that is left signed the checkpoint of %d records", c.Size)
 					}
 					return nil
 				}); err != nil {
@@ -46,12 +49,12 @@ func TestNoKeyThatSignedARecordStays(t *testing.T) {
 				if what == "idle" {
 					closeLog(t, l)
 				}
-				r, err := Verify(dir, key, nil)
-				if err != nil || r.Code != Good || r.Epochs != 2 {
+				r, err := verify.Log(dir, key, nil)
+				if err != nil || r.Code != verify.Good || r.Epochs != 2 {
 					t.Errorf("%+v, %v; want two epochs", r, err)
 				}
 				closeLog(t, open(t, dir, Options{}))
-				if r, err = Verify(dir, key, nil); err != nil || r.Code != Good || r.Epochs != 2 {
+				if r, err = verify.Log(dir, key, nil); err != nil || r.Code != verify.Good || r.Epochs != 2 {
 					t.Errorf("opened again: %+v, %v; want two epochs", r, err)
 				}
 			})
@@ -71,9 +74,9 @@ func TestTheLastCheckpointEndsTheEpoch(t *testing.T) {
 		closeLog(t, l)
 	}
 	ends, notes := 0, 0
-	if _, err := readNotes(notePath(dir, 1), func(_ []byte, c *checkpoint) error {
+	if _, err := format.ReadNotes(format.NotePath(dir, 1), func(_ []byte, c *format.Checkpoint) error {
 		notes++
-		if c.next != "" {
+		if c.Next != "" {
 			ends++
 		}
 		return nil
@@ -95,20 +98,20 @@ func TestBriefLeavesSealedSegmentsToVerify(t *testing.T) {
 		appendTo(t, l, named("x"))
 	}
 	closeLog(t, l)
-	path := segmentPath(dir, 1)
+	path := format.SegmentPath(dir, 1)
 	text := readFile(t, path)
 	text[len(`{"v":1,"seq":`)] = '7'
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var damage *DamageError
+	var damage *format.DamageError
 	if _, err := Open(dir, Options{}); !errors.As(err, &damage) {
 		t.Errorf("it was opened: %v", err)
 	}
 	l = open(t, dir, Options{Brief: true})
 	appendTo(t, l, named("y"))
 	closeLog(t, l)
-	if r, err := Verify(dir, key, nil); err != nil || r.Code != Tampered {
+	if r, err := verify.Log(dir, key, nil); err != nil || r.Code != verify.Tampered {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -119,7 +122,7 @@ func TestBriefLooksAtWhatItGoesOnWith(t *testing.T) {
 	l := create(t, dir, Options{})
 	appendTo(t, l, named("x"))
 	closeLog(t, l)
-	if err := os.Truncate(segmentPath(dir, 1), 0); err != nil {
+	if err := os.Truncate(format.SegmentPath(dir, 1), 0); err != nil {
 		t.Fatal(err)
 	}
 	var refusal *Refusal
@@ -146,7 +149,7 @@ func TestTheLastCheckpointIsSaid(t *testing.T) {
 			if len(said) != 1 || !bytes.Equal(said[0], l.Newest()) {
 				t.Fatalf("it said %q, and the last one is %q", said, l.Newest())
 			}
-			if c, err := readNote(said[0]); err != nil || c.size != 2 {
+			if c, err := format.ReadNote(said[0]); err != nil || c.Size != 2 {
 				t.Errorf("it is of %+v, %v", c, err)
 			}
 		})

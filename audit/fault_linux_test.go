@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // breakDescriptor puts another file behind the descriptor of l's segment:
@@ -171,7 +173,7 @@ func TestReopenOfALogThatAdmitsRecordsDoesNothing(t *testing.T) {
 	if err := l.Reopen(); err != nil {
 		t.Fatal(err)
 	}
-	if paths, err := Segments(dir); err != nil || len(paths) != 1 {
+	if paths, err := format.Segments(dir); err != nil || len(paths) != 1 {
 		t.Errorf("%d segments, %v; want 1", len(paths), err)
 	}
 }
@@ -195,7 +197,7 @@ func TestAttemptsToGoOnAreASecondApart(t *testing.T) {
 		l := create(t, dir, Options{})
 		appendTo(t, l, named("first"))
 		breakDescriptor(t, l, full(t))
-		obstacle := segmentPath(dir, 2)
+		obstacle := format.SegmentPath(dir, 2)
 		if err := os.Mkdir(obstacle, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +234,7 @@ func TestFailuresInARowLeaveNoEmptySegments(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if paths, err := Segments(dir); err != nil || len(paths) != 1+first {
+		if paths, err := format.Segments(dir); err != nil || len(paths) != 1+first {
 			t.Errorf("%d segments, %v; want %d", len(paths), err, 1+first)
 		}
 		wait(t, l, appendTo(t, l, named("accepted"))) // so that no sync meets the next failure first
@@ -248,7 +250,7 @@ func TestGoingOnSurvivesItsOwnFailure(t *testing.T) {
 	l := create(t, dir, Options{})
 	breakDescriptor(t, l, full(t))
 	l.Append([]byte(named("refused")))
-	if err := os.Remove(segmentPath(dir, 1)); err != nil { // as far as the attempt before came
+	if err := os.Remove(format.SegmentPath(dir, 1)); err != nil { // as far as the attempt before came
 		t.Fatal(err)
 	}
 	if err := l.Reopen(); err != nil {
@@ -319,7 +321,7 @@ func TestLinesThatAFailedWriteLeftAreCounted(t *testing.T) {
 	appendTo(t, l, named("first"))
 	breakDescriptor(t, l, full(t))
 	l.Append([]byte(named("second")))
-	f, err := os.OpenFile(segmentPath(dir, 1), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(format.SegmentPath(dir, 1), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -23,27 +24,27 @@ const foldMost = 64 << 20
 // A block counts only if its segment has no files, and the files are removed after the block is durable. While both
 // exist, the block may be incomplete on disk, so fold writes it again.
 func (l *Log) fold() error {
-	files, err := listFiles(l.dir)
+	files, err := format.ListFiles(l.dir)
 	if err != nil {
 		return err
 	}
-	if err := l.past.read(); err != nil {
+	if err := l.past.Read(); err != nil {
 		return err
 	}
-	if torn, err := l.past.torn(); err != nil {
+	if torn, err := l.past.Torn(); err != nil {
 		return err
 	} else if torn {
-		return &DamageError{removedPath(l.dir), l.past.end(), "what stands there is no part of what was removed"}
+		return &format.DamageError{Segment: format.RemovedPath(l.dir), Offset: l.past.End(), Reason: "what stands there is no part of what was removed"}
 	}
-	kept := len(l.past.blocks)
-	for kept > 0 && files.whole(kept) {
+	kept := len(l.past.Blocks)
+	for kept > 0 && files.Whole(kept) {
 		kept--
 	}
 	if err := l.dropFolded(files, kept); err != nil {
 		return err
 	}
 	to := kept
-	for to+1 < l.notary.segment-1 && files.whole(to+1) && !slices.Contains(files.logs, to+1) {
+	for to+1 < l.notary.segment-1 && files.Whole(to+1) && !slices.Contains(files.Logs, to+1) {
 		to++
 	}
 	if to == kept {
@@ -63,13 +64,13 @@ func (l *Log) fold() error {
 
 // dropFolded removes what a crash has left of files whose blocks are durable, which is
 // those of the first segments, so many.
-func (l *Log) dropFolded(files *files, blocks int) error {
-	left := slices.Compact(slices.Sorted(slices.Values(slices.Concat(files.notes, files.trees))))
+func (l *Log) dropFolded(files *format.Files, blocks int) error {
+	left := slices.Compact(slices.Sorted(slices.Values(slices.Concat(files.Notes, files.Trees))))
 	for _, number := range left {
 		if number > blocks {
 			return nil
 		}
-		if slices.Contains(files.logs, number) {
+		if slices.Contains(files.Logs, number) {
 			continue
 		}
 		if err := l.sameAsBlock(number); err != nil {
@@ -84,17 +85,17 @@ func (l *Log) dropFolded(files *files, blocks int) error {
 
 // sameAsBlock compares the files of a segment with its block.
 func (l *Log) sameAsBlock(number int) error {
-	f, err := openFile(removedPath(l.dir))
+	f, err := format.OpenFile(format.RemovedPath(l.dir))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	b := l.past.blocks[number-1]
+	b := l.past.Blocks[number-1]
 	for path, in := range map[string]*io.SectionReader{
-		notePath(l.dir, number): io.NewSectionReader(f, b.at, b.notes),
-		treePath(l.dir, number): io.NewSectionReader(f, b.at+b.notes, b.tree),
+		format.NotePath(l.dir, number): io.NewSectionReader(f, b.At, b.Notes),
+		format.TreePath(l.dir, number): io.NewSectionReader(f, b.At+b.Notes, b.Tree),
 	} {
-		left, err := openFile(path)
+		left, err := format.OpenFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -106,7 +107,7 @@ func (l *Log) sameAsBlock(number int) error {
 			return err
 		}
 		if !same {
-			return &DamageError{path, 0, "it is not what " + removedName + " has of it"}
+			return &format.DamageError{Segment: path, Offset: 0, Reason: "it is not what " + format.RemovedName + " has of it"}
 		}
 	}
 	return nil
@@ -132,7 +133,7 @@ func sameText(a, b io.Reader) (bool, error) {
 }
 
 func (l *Log) dropFiles(number int) error {
-	for _, path := range []string{treePath(l.dir, number), notePath(l.dir, number)} {
+	for _, path := range []string{format.TreePath(l.dir, number), format.NotePath(l.dir, number)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -143,18 +144,18 @@ func (l *Log) dropFiles(number int) error {
 // writeBlocks makes the blocks of the segments behind the first kept durable, up to one
 // or as many as are moved at a time. It returns the number of the last one.
 func (l *Log) writeBlocks(kept, to int) (last int, err error) {
-	path := removedPath(l.dir)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileRW)
+	path := format.RemovedPath(l.dir)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, format.FileRW)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
 	var end int64
 	if kept > 0 {
-		end = l.past.blocks[kept-1].end()
+		end = l.past.Blocks[kept-1].End()
 	}
-	l.past.blocks = l.past.blocks[:kept]
-	if l.past.size > end {
+	l.past.Blocks = l.past.Blocks[:kept]
+	if l.past.Size > end {
 		if err := f.Truncate(end); err != nil {
 			return 0, err
 		}
@@ -172,12 +173,12 @@ func (l *Log) writeBlocks(kept, to int) (last int, err error) {
 
 // writeBlock writes the block of one segment.
 func (l *Log) writeBlock(to *os.File, number int) (size int64, err error) {
-	notes, err := openFile(notePath(l.dir, number))
+	notes, err := format.OpenFile(format.NotePath(l.dir, number))
 	if err != nil {
 		return 0, err
 	}
 	defer notes.Close()
-	tree, err := openFile(treePath(l.dir, number))
+	tree, err := format.OpenFile(format.TreePath(l.dir, number))
 	if err != nil {
 		return 0, err
 	}
@@ -190,7 +191,7 @@ func (l *Log) writeBlock(to *os.File, number int) (size int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	head := headOf(number, notesInfo.Size(), treeInfo.Size())
+	head := format.HeadOf(number, notesInfo.Size(), treeInfo.Size())
 	size = int64(len(head)) + notesInfo.Size() + treeInfo.Size()
 	all := io.MultiReader(bytes.NewReader(head), io.LimitReader(notes, notesInfo.Size()), io.LimitReader(tree, treeInfo.Size()))
 	n, err := io.Copy(to, all)

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestALogIsReadWhileItIsFolded has a log verified, and read from its first record on, again
@@ -41,14 +44,14 @@ func TestALogIsReadWhileItIsFolded(t *testing.T) {
 		for len(tokens) < cap(tokens) {
 			tokens <- struct{}{}
 		}
-		if r, err := Verify(dir, key, nil); err != nil || r.Code != Good {
+		if r, err := verify.Log(dir, key, nil); err != nil || r.Code != verify.Good {
 			t.Errorf("round %d: %+v, %v", rounds, r, err)
 		}
 		readOn(t, dir)
 	}
 	<-written
 	closeLog(t, l)
-	if r, err := Verify(dir, key, nil); err != nil || r.Code != Good || r.Records != 400 || r.Removed < 50 {
+	if r, err := verify.Log(dir, key, nil); err != nil || r.Code != verify.Good || r.Records != 400 || r.Removed < 50 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	t.Logf("verified and read %d times", rounds)
@@ -84,13 +87,13 @@ func TestAReaderIsOvertakenByFolding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seq, err := checkLine(first); err != nil || seq != 0 {
+	if seq, err := format.CheckLine(first); err != nil || seq != 0 {
 		t.Fatal(seq, err)
 	}
 	l := open(t, s.dir, Options{SegmentBytes: 300, Retain: Retain{Segments: 2}})
 	l.signing.Lock()
-	err = l.past.read()
-	n := len(l.past.blocks)
+	err = l.past.Read()
+	n := len(l.past.Blocks)
 	l.signing.Unlock()
 	if err != nil || n < 3 {
 		t.Fatalf("%d blocks, %v", n, err)
@@ -101,7 +104,7 @@ func TestAReaderIsOvertakenByFolding(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if last, err = checkLine(line); err != nil {
+		if last, err = format.CheckLine(line); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,17 +120,17 @@ func TestRetentionGoesOnAfterACrashBeforeTheFilesOfABlockWereRemoved(t *testing.
 	var troubles []error
 	o := Options{SegmentBytes: 300, Retain: Retain{Segments: 2}, Trouble: func(err error) { troubles = append(troubles, err) }}
 	closeLog(t, open(t, s.dir, o))
-	r := &remains{dir: s.dir}
-	if err := r.read(); err != nil || len(r.blocks) == 0 {
-		t.Fatalf("%d blocks, %v", len(r.blocks), err)
+	r := &format.Pruned{Dir: s.dir}
+	if err := r.Read(); err != nil || len(r.Blocks) == 0 {
+		t.Fatalf("%d blocks, %v", len(r.Blocks), err)
 	}
-	text, err := os.ReadFile(removedPath(s.dir))
+	text, err := os.ReadFile(format.RemovedPath(s.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := len(r.blocks)
-	b := r.blocks[last-1]
-	for path, part := range map[string][]byte{notePath(s.dir, last): text[b.at : b.at+b.notes], treePath(s.dir, last): text[b.at+b.notes : b.end()]} {
+	last := len(r.Blocks)
+	b := r.Blocks[last-1]
+	for path, part := range map[string][]byte{format.NotePath(s.dir, last): text[b.At : b.At+b.Notes], format.TreePath(s.dir, last): text[b.At+b.Notes : b.End()]} {
 		if err := os.WriteFile(path, part, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -39,9 +40,9 @@ type keys struct {
 }
 
 func newOrigin() string {
-	var b [originDigits / 2]byte
+	var b [format.OriginDigits / 2]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
-	return originPrefix + hex.EncodeToString(b[:])
+	return format.OriginPrefix + hex.EncodeToString(b[:])
 }
 
 func newSigner(origin string) *signer {
@@ -94,13 +95,13 @@ func ownedAlone(path string, info fs.FileInfo, kind fs.FileMode) error {
 
 // keyPath is where the keys of a log are.
 func keyPath(folder, origin, extension string) string {
-	return filepath.Join(folder, strings.TrimPrefix(origin, originPrefix)+extension)
+	return filepath.Join(folder, strings.TrimPrefix(origin, format.OriginPrefix)+extension)
 }
 
 // write writes a key file that was not there.
 func (k *keys) write(extension string) error {
 	path := keyPath(k.folder, k.origin, extension)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileRW)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, format.FileRW)
 	if err != nil {
 		return fmt.Errorf("write the log's key: %w", err)
 	}
@@ -139,8 +140,8 @@ func parseKeys(text []byte) (*keys, error) {
 	}
 	k := &keys{origin: values[0], root: values[1], previous: values[3]}
 	epoch, err := strconv.ParseInt(values[2], 10, 64)
-	seed, seedErr := decode64(values[4])
-	if err := errors.Join(err, seedErr, checkKey(k.root, k.origin)); err != nil || len(seed) != ed25519.SeedSize {
+	seed, seedErr := format.Decode64(values[4])
+	if err := errors.Join(err, seedErr, format.CheckKeyFor(k.root, k.origin)); err != nil || len(seed) != ed25519.SeedSize {
 		return nil, bad
 	}
 	k.epoch = epoch
@@ -301,7 +302,7 @@ func erase(path string) error {
 // folder of its keys: what vouches for the log where it is known from elsewhere.
 // An error wraps [fs.ErrNotExist] where there is no log, or no key of it.
 func RootKey(dir, folder string) (string, error) {
-	origin, err := originOf(dir)
+	origin, err := format.OriginOf(dir)
 	if err != nil {
 		return "", err
 	}

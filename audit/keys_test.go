@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 func keyFile(t *testing.T, s *signedLog) string {
@@ -72,8 +75,8 @@ func TestAKeyIsForItsOwnerAlone(t *testing.T) {
 func TestALogWithoutItsKeyOrItsCheckpoints(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 1 << 20})
 	path := keyFile(t, s)
-	key, notes := readFile(t, path), readFile(t, notePath(s.dir, 1))
-	lines := readFile(t, segmentPath(s.dir, 1))
+	key, notes := readFile(t, path), readFile(t, format.NotePath(s.dir, 1))
+	lines := readFile(t, format.SegmentPath(s.dir, 1))
 
 	move := func(from string) {
 		if err := os.Rename(from, from+".away"); err != nil {
@@ -85,28 +88,28 @@ func TestALogWithoutItsKeyOrItsCheckpoints(t *testing.T) {
 	writeFile(t, path, key[:len(key)-10])
 	refused(t, s.dir, "not a key file")
 	writeFile(t, path, key)
-	move(notePath(s.dir, 1))
+	move(format.NotePath(s.dir, 1))
 	refused(t, s.dir, "no checkpoint")
-	move(segmentPath(s.dir, 1))
-	writeFile(t, notePath(s.dir, 1), notes)
+	move(format.SegmentPath(s.dir, 1))
+	writeFile(t, format.NotePath(s.dir, 1), notes)
 	refused(t, s.dir, "its records are gone")
-	writeFile(t, segmentPath(s.dir, 1), lines[:bytes.LastIndexByte(lines[:len(lines)-1], '\n')+1])
+	writeFile(t, format.SegmentPath(s.dir, 1), lines[:bytes.LastIndexByte(lines[:len(lines)-1], '\n')+1])
 	refused(t, s.dir, "has 29 records, and a checkpoint says that there were 30")
 
 	// Of the epoch before: the log as it was when it was opened last.
 	handover := strings.LastIndex(string(notes), "\nnext ")
 	early := bytes.LastIndex(notes[:handover], []byte("\n\n")) + 2
-	writeFile(t, segmentPath(s.dir, 1), lines)
-	writeFile(t, notePath(s.dir, 1), notes[:early])
+	writeFile(t, format.SegmentPath(s.dir, 1), lines)
+	writeFile(t, format.NotePath(s.dir, 1), notes[:early])
 	refused(t, s.dir, "older than its key")
 
-	writeFile(t, notePath(s.dir, 1), notes)
+	writeFile(t, format.NotePath(s.dir, 1), notes)
 	l := open(t, s.dir, Options{})
 	if seq := appendTo(t, l, named("next")); seq != 30 {
 		t.Errorf("put back, it goes on with %d", seq)
 	}
 	closeLog(t, l)
-	if r := s.verify(t, s.anchors...); r.Code != Good {
+	if r := s.verify(t, s.anchors...); r.Code != verify.Good {
 		t.Errorf("put back: %+v", r)
 	}
 }
@@ -133,23 +136,23 @@ func TestACrashWithinAChangeOfEpochs(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop(k, func() {
-				c, err := readNote([]byte(s.verify(t).Newest))
+				c, err := format.ReadNote([]byte(s.verify(t).Newest))
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.next = next
+				c.Next = next
 				n, err := k.now.signNote(c)
 				if err != nil {
 					t.Fatal(err)
 				}
-				writeFile(t, notePath(s.dir, 1), append(append(readFile(t, notePath(s.dir, 1)), n...), '\n'))
+				writeFile(t, format.NotePath(s.dir, 1), append(append(readFile(t, format.NotePath(s.dir, 1)), n...), '\n'))
 			})
 			for range 2 {
 				l := open(t, s.dir, Options{})
 				appendTo(t, l, named("after"))
 				closeLog(t, l)
 			}
-			if r := s.verify(t, s.anchors...); r.Code != Good || r.Records != 32 {
+			if r := s.verify(t, s.anchors...); r.Code != verify.Good || r.Records != 32 {
 				t.Errorf("%+v", r)
 			}
 			if left, _ := filepath.Glob(filepath.Join(k.folder, "*.next")); left != nil {
@@ -174,8 +177,8 @@ func TestEpochsEndByTheClock(t *testing.T) {
 			synctest.Wait()
 		}
 		closeLog(t, l)
-		r, err := Verify(dir, root, nil)
-		if err != nil || r.Code != Good || r.Epochs != 4 {
+		r, err := verify.Log(dir, root, nil)
+		if err != nil || r.Code != verify.Good || r.Epochs != 4 {
 			t.Errorf("%+v, %v; want four epochs", r, err)
 		}
 	})
@@ -186,11 +189,11 @@ func TestCheckpointsComeBySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int64
 		l := create(t, filepath.Join(t.TempDir(), "audit"), Options{Anchor: func(n []byte) {
-			c, err := readNote(n)
+			c, err := format.ReadNote(n)
 			if err != nil {
 				t.Error(err)
 			}
-			sizes = append(sizes, c.size)
+			sizes = append(sizes, c.Size)
 		}})
 		time.Sleep(time.Hour)
 		for range 100 {
@@ -226,7 +229,7 @@ func TestKeysInMemoryEndWithTheLog(t *testing.T) {
 	}
 	appendTo(t, l, named("x"))
 	closeLog(t, l)
-	if r, err := Verify(dir, root, l.Newest()); err != nil || r.Code != Good || r.Origin != origin || r.Unvouched != 0 {
+	if r, err := verify.Log(dir, root, l.Newest()); err != nil || r.Code != verify.Good || r.Origin != origin || r.Unvouched != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(entries) != 1 {
@@ -244,7 +247,7 @@ func TestAShortLogInMemory(t *testing.T) {
 			var root string
 			l := create(t, dir, Options{Ephemeral: true, Vouch: func(_, r string) error {
 				root = r
-				if len(readFile(t, notePath(dir, 1))) > 0 {
+				if len(readFile(t, format.NotePath(dir, 1))) > 0 {
 					t.Error("there was a checkpoint before the key was vouched for")
 				}
 				return nil
@@ -258,7 +261,7 @@ func TestAShortLogInMemory(t *testing.T) {
 				t.Error("somebody had to vouch at once")
 			}
 			closeLog(t, l)
-			if r, err := Verify(dir, root, l.Newest()); err != nil || r.Code != Good || r.Records != int64(records) || r.Unsigned+r.Unvouched != 0 {
+			if r, err := verify.Log(dir, root, l.Newest()); err != nil || r.Code != verify.Good || r.Records != int64(records) || r.Unsigned+r.Unvouched != 0 {
 				t.Errorf("%d records: %+v, %v", records, r, err)
 			}
 		})
@@ -297,7 +300,7 @@ func TestSetAside(t *testing.T) {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	if r := aside.verify(t, s.anchors...); r.Code != Good || len(aside.files(t)) != len(before) {
+	if r := aside.verify(t, s.anchors...); r.Code != verify.Good || len(aside.files(t)) != len(before) {
 		t.Errorf("what was set aside: %+v", r)
 	}
 	if _, err := os.Lstat(key); !errors.Is(err, os.ErrNotExist) {

@@ -14,8 +14,8 @@
 // the log is the order of seq; times are for people.
 //
 // Concurrent appends share one write, and callers that wait for durability share one sync. After an error of either
-// kind the current segment is neither written nor synced again. Its torn end stays, and the log goes on in a
-// fresh segment as soon as the log can make one. A record whose append failed is in no segment, unless the file
+// kind the current segment is neither written nor synced again. The torn end of the segment stays. The log
+// continues in a fresh segment as soon as it can make one. A record whose append failed is in no segment, unless the file
 // system wrote it and reported an error.
 package audit
 
@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -47,13 +48,11 @@ const (
 	// [Options.SegmentBytes] says otherwise.
 	DefaultSegmentBytes = 64 << 20
 
-	flushAfter  = time.Second / 2  // unsynced records that nobody waits for are synced after this time
-	signAfter   = time.Second      // a record is in a checkpoint after this time and a little
-	vouchAfter  = time.Second / 10 // the first checkpoint of an ephemeral log
-	retryAfter  = time.Second      // between two attempts of Append to go on after an error
-	keepBuffer  = 1 << 20          // a write buffer that grew larger is given back
-	directoryRW = 0o700
-	fileRW      = 0o600
+	flushAfter = time.Second / 2  // unsynced records that nobody waits for are synced after this time
+	signAfter  = time.Second      // a record is in a checkpoint after this time and a little
+	vouchAfter = time.Second / 10 // the first checkpoint of an ephemeral log
+	retryAfter = time.Second      // between two attempts of Append to go on after an error
+	keepBuffer = 1 << 20          // a write buffer that grew larger is given back
 )
 
 // A Log is a log open for writing; it is safe for concurrent use. Close it.
@@ -78,20 +77,20 @@ type Log struct {
 	// acknowledgement agree. It is taken before syncing, that before signing, and
 	// that before mu.
 	writing  sync.Mutex
-	end      position  // after the last acknowledged record, in the current segment
-	tree     mark      // of the same records
-	buffer   []byte    // the lines of one write
-	date     []byte    // in them
-	retried  time.Time // when the log last tried to go on after an error
-	reserved *batch    // an empty batch for reuse
+	end      format.Position // after the last acknowledged record, in the current segment
+	tree     format.Mark     // of the same records
+	buffer   []byte          // the lines of one write
+	date     []byte          // in them
+	retried  time.Time       // when the log last tried to go on after an error
+	reserved *batch          // an empty batch for reuse
 
 	// syncing is held over a sync, and over replacing or closing the segment.
 	syncing sync.Mutex
 
 	// signing is held over making checkpoints and writing them.
 	signing sync.Mutex
-	notary  *notary  // nil where the log is not signed
-	past    *remains // of what retention has removed
+	notary  *notary        // nil where the log is not signed
+	past    *format.Pruned // of what retention has removed
 
 	refused  atomic.Int64 // records that could not be written
 	scarce   atomic.Bool  // see Scarce
@@ -108,21 +107,21 @@ type Log struct {
 
 	interruption Interruption // since err was set, until it is recorded; the zero value before
 
-	closed   bool         // Close was called: err is final
-	queue    *batch       // records that wait for the next write
-	segment  *segment     // the last one; replaced only with all three locks held
-	written  int64        // records before this seq are acknowledged
-	durable  int64        // records before this seq are durable, unless in lost
-	lost     span         // records that were acknowledged and could not be synced
-	waiting  *syncGroup   // who waits for the next sync
-	lastSize int          // how many waited for the last one
-	answered []*syncGroup // those whose answer is known, and that the committer has not yet told
-	torn     []Torn       // not yet reported by Recovered
+	closed   bool          // Close was called: err is final
+	queue    *batch        // records that wait for the next write
+	segment  *segment      // the last one; replaced only with all three locks held
+	written  int64         // records before this seq are acknowledged
+	durable  int64         // records before this seq are durable, unless in lost
+	lost     span          // records that were acknowledged and could not be synced
+	waiting  *syncGroup    // who waits for the next sync
+	lastSize int           // how many waited for the last one
+	answered []*syncGroup  // those whose answer is known, and that the committer has not yet told
+	torn     []format.Torn // not yet reported by Recovered
 
-	signArmed   bool   // signTimer is running
-	writtenMark mark   // of written
-	durableMark mark   // of what is synced
-	sealed      []seal // segments that ended and wait for their seal
+	signArmed   bool        // signTimer is running
+	writtenMark format.Mark // of written
+	durableMark format.Mark // of what is synced
+	sealed      []seal      // segments that ended and wait for their seal
 }
 
 // A span is the seqs from from up to but not including to.
@@ -146,11 +145,11 @@ func Create(dir string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("create audit log: %w", err)
 	}
 	return start(dir, o, func(l *Log) error {
-		found, err := listFiles(dir)
+		found, err := format.ListFiles(dir)
 		if err != nil {
 			return fmt.Errorf("create audit log: %w", err)
 		}
-		if !found.none() {
+		if !found.None() {
 			return fmt.Errorf("create audit log: there is one in %s: %w", dir, fs.ErrExist)
 		}
 		return l.begin()
@@ -168,7 +167,7 @@ func (l *Log) begin() (err error) {
 	if l.segment, err = createSegment(l.dir, 1); err != nil {
 		return err
 	}
-	l.tree = mark{segment: 1}
+	l.tree = format.Mark{Segment: 1}
 	if l.notary == nil {
 		return nil
 	}
@@ -181,7 +180,7 @@ func (l *Log) found() (err error) {
 	if l.segment, err = newSegment(l.dir, 1); err != nil {
 		return err
 	}
-	l.tree = mark{segment: 1}
+	l.tree = format.Mark{Segment: 1}
 	if l.notary != nil {
 		if err := l.notary.file.create(); err != nil {
 			return err
@@ -200,7 +199,7 @@ func (l *Log) found() (err error) {
 
 // makeDirectory makes dir. With lasts, the new folder survives a crash.
 func makeDirectory(dir string, lasts bool) error {
-	err := os.Mkdir(dir, directoryRW)
+	err := os.Mkdir(dir, format.DirectoryRW)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -217,14 +216,14 @@ func makeDirectory(dir string, lasts bool) error {
 // contradicts its newest checkpoint or has lost its key. Open reads every unsealed segment, usually the last one, and
 // both ends of the others; see also [Options.Brief]. It begins an epoch of the log's keys.
 func Open(dir string, o Options) (*Log, error) {
-	found, err := findFiles(dir, o.Brief)
+	found, err := format.FindFiles(dir, o.Brief)
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	switch {
-	case found.none():
+	case found.None():
 		return nil, fmt.Errorf("open audit log: no segment in %s: %w", dir, fs.ErrNotExist)
-	case len(found.logs) == 0:
+	case len(found.Logs) == 0:
 		return nil, &Refusal{"the audit log in " + dir + " has checkpoints, and its records are gone", "restore the newest state of the log, or " + setAside}
 	}
 	return start(dir, o, (*Log).resume)
@@ -237,7 +236,7 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 		o.SegmentBytes = DefaultSegmentBytes
 	}
 	l := &Log{
-		dir: dir, options: o, past: &remains{dir: dir},
+		dir: dir, options: o, past: &format.Pruned{Dir: dir},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
 		sign: make(chan struct{}, 1), signQuit: make(chan struct{}), signStopped: make(chan struct{}),
 		queue: new(batch), waiting: new(syncGroup),
@@ -256,7 +255,7 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 		l.leaveOffice()
 		return nil, errors.Join(err, l.lock.Close())
 	}
-	l.written, l.durable = l.end.seq, l.end.seq
+	l.written, l.durable = l.end.Seq, l.end.Seq
 	l.writtenMark, l.durableMark = l.tree, l.tree
 	l.measureSpace()
 	l.armed, l.signArmed = true, true
@@ -277,7 +276,7 @@ func (l *Log) firstSign() time.Duration {
 
 func lockDirectory(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileRW)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, format.FileRW)
 	if err != nil {
 		return nil, fmt.Errorf("lock audit log: %w", err)
 	}
@@ -298,7 +297,7 @@ func lockDirectory(dir string) (*os.File, error) {
 // Recovered returns the torn lines that were found since it was last called:
 // by Open, and by a Log that went on after an error. The caller owes the log a
 // record about each.
-func (l *Log) Recovered() []Torn {
+func (l *Log) Recovered() []format.Torn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	torn := l.torn

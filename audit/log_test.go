@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // An injector, which has a process of its own, lasts as long as that.
@@ -125,7 +127,7 @@ func TestALineIsTheStampAndTheRecord(t *testing.T) {
 	}
 	for i, line := range got {
 		stamp := fmt.Sprintf(`{"v":1,"seq":%d,"time":"`, i)
-		date := line[len(stamp):][:len(timeLayout)]
+		date := line[len(stamp):][:len(format.TimeLayout)]
 		if want := stamp + date + `","kind":"open","bytes":{"up":0}}`; line != want {
 			t.Errorf("line %s\nwant %s", line, want)
 		}
@@ -162,8 +164,8 @@ func TestAppendRefusesWhatIsNotARecord(t *testing.T) {
 	if seq := appendTo(t, l, long); seq != 0 {
 		t.Errorf("the longest record has number %d, want 0", seq)
 	}
-	if got := lines(t, dir); len(got) != 1 || len(got[0]) > maxLine {
-		t.Errorf("%d lines, want the longest record alone, in at most %d bytes", len(got), maxLine)
+	if got := lines(t, dir); len(got) != 1 || len(got[0]) > format.MaxLine {
+		t.Errorf("%d lines, want the longest record alone, in at most %d bytes", len(got), format.MaxLine)
 	}
 }
 
@@ -172,7 +174,7 @@ func TestPrintableAtEveryPlace(t *testing.T) {
 		for at := range 20 {
 			text := bytes.Repeat([]byte("~ "), 10)
 			text[at] = byte(b)
-			if got, want := printable(text), 0x20 <= b && b <= 0x7e; got != want {
+			if got, want := format.Printable(text), 0x20 <= b && b <= 0x7e; got != want {
 				t.Fatalf("byte %#x at %d: %v, want %v", b, at, got, want)
 			}
 		}
@@ -180,10 +182,10 @@ func TestPrintableAtEveryPlace(t *testing.T) {
 }
 
 func TestTheLongestStampFits(t *testing.T) {
-	l := &Log{end: position{seq: 1<<63 - 1}}
+	l := &Log{end: format.Position{Seq: 1<<63 - 1}}
 	l.stamp([][]byte{bytes.Repeat([]byte("x"), MaxRecord)}, time.Now())
-	if got := len(l.buffer) - len("\n"); got != maxLine {
-		t.Errorf("the longest line has %d bytes, want %d", got, maxLine)
+	if got := len(l.buffer) - len("\n"); got != format.MaxLine {
+		t.Errorf("the longest line has %d bytes, want %d", got, format.MaxLine)
 	}
 }
 
@@ -203,7 +205,7 @@ func TestCreateRefusesALogAndOpenRefusesNone(t *testing.T) {
 		t.Errorf("create over a log: %v", err)
 	}
 	closeLog(t, open(t, dir, Options{}))
-	if err := os.Rename(segmentPath(dir, 1), segmentPath(dir, 2)); err != nil {
+	if err := os.Rename(format.SegmentPath(dir, 1), format.SegmentPath(dir, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Create(dir, Options{}); !errors.Is(err, fs.ErrExist) {
@@ -325,7 +327,7 @@ func TestWhoComesDuringAWriteSharesTheNext(t *testing.T) {
 	}
 	times := make(map[string]bool)
 	for _, line := range lines(t, dir) {
-		times[line[len(`{"v":1,"seq":0,"time":"`):][:len(timeLayout)]] = true
+		times[line[len(`{"v":1,"seq":0,"time":"`):][:len(format.TimeLayout)]] = true
 	}
 	if len(times) != 1 {
 		t.Errorf("%d different times, want one write with one", len(times))
@@ -342,7 +344,7 @@ func TestASegmentStaysBelowItsSize(t *testing.T) {
 	}
 	appendTo(t, l, large)
 	appendTo(t, l, named("last"))
-	paths, err := Segments(dir)
+	paths, err := format.Segments(dir)
 	if err != nil || len(paths) < 5 {
 		t.Fatalf("%d segments, %v", len(paths), err)
 	}

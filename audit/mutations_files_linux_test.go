@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 func swapFiles(s *specimen, r *rand.Rand) *mutation {
@@ -27,9 +30,9 @@ func swapFiles(s *specimen, r *rand.Rand) *mutation {
 		}
 		s.files[fileName(i, e)], s.files[fileName(j, e)] = b, a
 	}
-	want := Tampered
+	want := verify.Tampered
 	if min(i, j) == 1 && last(swap) == ".ckpt" {
-		want = Unknown // each segment begins an epoch, with another key
+		want = verify.Unknown // each segment begins an epoch, with another key
 	}
 	return s.changed(want, -1, "%s of %d and %d", extension, i, j)
 }
@@ -42,12 +45,12 @@ func removeFile(s *specimen, r *rand.Rand) *mutation {
 	name := pick(r, s.names(extension))
 	logs, notes := s.lastLog(), s.lastNotes()
 	delete(s.files, name)
-	want := Tampered
+	want := verify.Tampered
 	switch {
 	case extension == ".log" && numberOf(name) == logs:
-		want = Truncated
+		want = verify.Truncated
 	case extension == ".ckpt" && len(s.names(".ckpt")) == 0:
-		want = Unknown
+		want = verify.Unknown
 	case extension == ".ckpt" && numberOf(name) == notes: // as if the crash had come earlier
 		want = s.tailCode()
 	}
@@ -67,7 +70,7 @@ func removeEnd(s *specimen, r *rand.Rand) *mutation {
 			delete(s.files, name)
 		}
 	}
-	return s.changed(Truncated, -1, "segment %d and later ones, with checkpoints: %v", from, with)
+	return s.changed(verify.Truncated, -1, "segment %d and later ones, with checkpoints: %v", from, with)
 }
 
 func repeatFile(s *specimen, r *rand.Rand) *mutation {
@@ -75,7 +78,7 @@ func repeatFile(s *specimen, r *rand.Rand) *mutation {
 	extension := name[8:]
 	to := fileName(s.lastLog()+1+r.IntN(2), extension)
 	s.files[to] = s.files[name]
-	return s.changed(Tampered, -1, "%s as %s", name, to)
+	return s.changed(verify.Tampered, -1, "%s as %s", name, to)
 }
 
 // without returns a file of notes without the i-th.
@@ -97,14 +100,14 @@ func removeNote(s *specimen, r *rand.Rand) *mutation {
 	n := notes[i]
 	final := numberOf(name) == s.lastNotes()
 	s.files[name] = without(notes, i)
-	want := Tampered
+	want := verify.Tampered
 	switch {
 	case final && i == len(notes)-1 && name == fileName(1, ".ckpt") && i == 0:
-		want = Unknown
+		want = verify.Unknown
 	case final && i == len(notes)-1:
 		want = s.tailCode()
 	case name == fileName(1, ".ckpt") && i == 0 && n.next:
-		want = Unknown
+		want = verify.Unknown
 	case n.next || name == fileName(1, ".ckpt") && i == 0:
 	case s.files[fileName(numberOf(name), ".log")] == nil && s.stepsChange(name, notes, i):
 	default: // it was one of several that say the same
@@ -132,7 +135,7 @@ func repeatNote(s *specimen, r *rand.Rand) *mutation {
 	i := r.IntN(len(notes))
 	want := s.code
 	if notes[i].next {
-		want = Tampered
+		want = verify.Tampered
 	}
 	s.files[name] = noteFileOf(slices.Insert(slices.Clone(notes), i, notes[i]))
 	return s.changed(want, -1, "note %d of %s", i, name)
@@ -146,12 +149,12 @@ func swapNotes(s *specimen, r *rand.Rand) *mutation {
 	}
 	i := r.IntN(len(notes) - 1)
 	a, b := notes[i], notes[i+1]
-	want := Tampered
+	want := verify.Tampered
 	switch {
 	case !a.next && !b.next && a.size == b.size:
 		want = s.code
 	case name == fileName(1, ".ckpt") && i == 0 && a.next:
-		want = Unknown
+		want = verify.Unknown
 	}
 	notes[i], notes[i+1] = b, a
 	s.files[name] = noteFileOf(notes)
@@ -200,13 +203,13 @@ func swapNoteLines(s *specimen, r *rand.Rand) *mutation {
 // resign signs the text of a note by another key.
 func resign(n cutNote, by *signer) []byte {
 	head, _, _ := bytes.Cut(n.text, []byte("\n\n"))
-	c, err := parseCheckpoint(string(head) + "\n")
+	c, err := format.ParseCheckpoint(string(head) + "\n")
 	if err != nil {
 		panic(err)
 	}
-	c.origin = by.name
-	if c.next != "" && !strings.HasPrefix(c.next, by.name) {
-		c.next = by.public()
+	c.Origin = by.name
+	if c.Next != "" && !strings.HasPrefix(c.Next, by.name) {
+		c.Next = by.public()
 	}
 	signed, err := by.signNote(c)
 	if err != nil {
@@ -236,9 +239,9 @@ func signByAnother(s *specimen, r *rand.Rand) *mutation {
 		}
 		s.files[name] = noteFileOf(notes)
 	}
-	want := Tampered
+	want := verify.Tampered
 	if !one || at == 0 && chosen == 0 {
-		want = Unknown
+		want = verify.Unknown
 	}
 	return s.changed(want, -1, "one: %v, file %d note %d, by %s", one, at, chosen, by.name)
 }
@@ -260,7 +263,7 @@ func signAgain(s *specimen, r *rand.Rand) *mutation {
 	}
 	lines[i] = bytes.Replace(lines[i], []byte(`"n":"r`), []byte(`"n":"x`), 1)
 	s.files[name] = joined(lines, torn)
-	var tree mark
+	var tree format.Mark
 	var all [][]byte
 	for _, file := range s.names(".log") {
 		each, _ := linesOf(s.files[file])
@@ -273,19 +276,19 @@ func signAgain(s *specimen, r *rand.Rand) *mutation {
 		notes := cutNotes(s.files[file])
 		for k := range notes {
 			head, _, _ := bytes.Cut(notes[k].text, []byte("\n\n"))
-			c, err := parseCheckpoint(string(head) + "\n")
+			c, err := format.ParseCheckpoint(string(head) + "\n")
 			if err != nil {
 				panic(err)
 			}
-			for tree.size < c.size {
-				tree.add(bytes.TrimSuffix(all[tree.size], []byte("\n")))
+			for tree.Size < c.Size {
+				tree.Add(bytes.TrimSuffix(all[tree.Size], []byte("\n")))
 			}
-			if c.size <= int64(seq) {
+			if c.Size <= int64(seq) {
 				continue
 			}
-			c.root = tree.root()
-			if c.sealed {
-				c.edge = tree.edge.bytes()
+			c.Root = tree.Root()
+			if c.Sealed {
+				c.Edge = tree.Edge.Bytes()
 			}
 			signed, err := s.stolen.now.signNote(c)
 			if err != nil {
@@ -295,7 +298,7 @@ func signAgain(s *specimen, r *rand.Rand) *mutation {
 		}
 		s.files[file] = noteFileOf(notes)
 	}
-	return s.changed(Tampered, seq, "from record %d on", seq)
+	return s.changed(verify.Tampered, seq, "from record %d on", seq)
 }
 
 func addFile(s *specimen, r *rand.Rand) *mutation {
@@ -311,16 +314,16 @@ func addFile(s *specimen, r *rand.Rand) *mutation {
 		{"00000099.tree", "x", s.code},
 		{fileName(s.lastLog(), ".tree"), "x", s.code},
 		{"00000099.ckpt", "", s.code},
-		{"00000099.ckpt", "egressd/\n1\n\n", TornTail},
-		{"00000099.ckpt", strings.Repeat("\x00", 40000), TornTail},
-		{"00000099.ckpt", "\n\n", TornTail},
-		{"00000099.ckpt", "\n\n\n\n", Tampered},
-		{"00000099.log", "", Tampered},
-		{fileName(s.lastLog()+1, ".log"), "", Good},
-		{fileName(s.lastLog()+1, ".log"), "torn", TornTail},
-		{fileName(s.lastLog()+1, ".log"), strings.Repeat("\x00", 40000), TornTail},
-		{fileName(s.lastLog()+1, ".log"), "a\nb\n\n\n", TornTail},
-		{fileName(s.lastLog()+1, ".log"), `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","n":1}` + "\n", Tampered},
+		{"00000099.ckpt", "egressd/\n1\n\n", verify.TornTail},
+		{"00000099.ckpt", strings.Repeat("\x00", 40000), verify.TornTail},
+		{"00000099.ckpt", "\n\n", verify.TornTail},
+		{"00000099.ckpt", "\n\n\n\n", verify.Tampered},
+		{"00000099.log", "", verify.Tampered},
+		{fileName(s.lastLog()+1, ".log"), "", verify.Good},
+		{fileName(s.lastLog()+1, ".log"), "torn", verify.TornTail},
+		{fileName(s.lastLog()+1, ".log"), strings.Repeat("\x00", 40000), verify.TornTail},
+		{fileName(s.lastLog()+1, ".log"), "a\nb\n\n\n", verify.TornTail},
+		{fileName(s.lastLog()+1, ".log"), `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","n":1}` + "\n", verify.Tampered},
 	}
 	row := pick(r, rows)
 	s.files[row.name] = []byte(row.content)
@@ -333,9 +336,9 @@ func followNotes(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(2) == 0 {
 		name = last(s.names(".ckpt"))
 	}
-	want := Tampered
+	want := verify.Tampered
 	if sealed := bytes.Contains(last(cutNotes(s.files[name])).text, []byte("\nseal")); numberOf(name) == s.lastNotes() && !sealed {
-		want = TornTail
+		want = verify.TornTail
 	}
 	behind := pick(r, []string{"x", "egressd/", "\n\n", "\n", strings.Repeat("\x00", 40000), s.anchors[0][:100]})
 	s.files[name] = append(s.files[name], behind...)
@@ -351,15 +354,15 @@ func emptyFile(s *specimen, r *rand.Rand) *mutation {
 	}
 	name := pick(r, slices.Concat(s.names(".log"), s.names(".ckpt"), s.names(".tree")))
 	s.files[name] = nil
-	want := Tampered
+	want := verify.Tampered
 	switch number := numberOf(name); {
 	case strings.HasSuffix(name, ".log") && number == s.lastLog():
-		want = Truncated
+		want = verify.Truncated
 		if s.signed() <= s.before(name) {
-			want = Good
+			want = verify.Good
 		}
 	case strings.HasSuffix(name, ".ckpt") && number == 1 && s.lastNotes() == 1:
-		want = Unknown
+		want = verify.Unknown
 	case strings.HasSuffix(name, ".ckpt") && number == s.lastNotes():
 		want = s.tailCode()
 	}

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 func otherKey(s *specimen, r *rand.Rand) *mutation {
@@ -15,10 +18,10 @@ func otherKey(s *specimen, r *rand.Rand) *mutation {
 		key  string
 		want int
 	}{
-		{"", Unknown},
-		{newSigner(origin).public(), Unknown},
-		{newSigner(newOrigin()).public(), Unknown},
-		{s.stolen.now.public(), Unknown},
+		{"", verify.Unknown},
+		{newSigner(origin).public(), verify.Unknown},
+		{newSigner(newOrigin()).public(), verify.Unknown},
+		{s.stolen.now.public(), verify.Unknown},
 		{"x", 5},
 		{s.key[1:], 5},
 		{s.key + "=", 5},
@@ -30,8 +33,8 @@ func otherKey(s *specimen, r *rand.Rand) *mutation {
 	row := pick(r, rows)
 	if r.IntN(4) == 0 { // a tampered log does not change that
 		delete(s.files, fileName(1, ".ckpt"))
-		if row.want == Unknown && row.key != "" && len(s.names(".ckpt")) > 0 {
-			row.want = Tampered // there is no first note that could show it
+		if row.want == verify.Unknown && row.key != "" && len(s.names(".ckpt")) > 0 {
+			row.want = verify.Tampered // there is no first note that could show it
 		}
 	}
 	m := s.changed(row.want, -1, "key %q", row.key)
@@ -87,7 +90,7 @@ func giveOwn(s *specimen, r *rand.Rand) *mutation {
 	for range 1 + r.IntN(3) {
 		a := pick(r, s.kept())
 		if a.epoch > s.epochs() {
-			want = Unknown
+			want = verify.Unknown
 		}
 		if r.IntN(2) == 0 {
 			a.text += foreignLine(r)
@@ -104,7 +107,7 @@ func giveOwn(s *specimen, r *rand.Rand) *mutation {
 
 // foreignLine is a signature by a key that nobody knows.
 func foreignLine(r *rand.Rand) string {
-	signed, err := newSigner(newOrigin()).signNote(&checkpoint{origin: newOrigin()})
+	signed, err := newSigner(newOrigin()).signNote(&format.Checkpoint{Origin: newOrigin()})
 	if err != nil {
 		panic(err)
 	}
@@ -136,12 +139,12 @@ func cutAndGive(s *specimen, r *rand.Rand) *mutation {
 	if r.IntN(2) == 0 {
 		a = last(s.kept())
 	}
-	want := Good
+	want := verify.Good
 	switch {
 	case a.size > notes[k].size: // the key that signed it may have been cut off too
-		want = Truncated
+		want = verify.Truncated
 	case a.epoch > s.epochs():
-		want = Unknown
+		want = verify.Unknown
 	}
 	made := s.changed(want, -1, "to %d records, with a checkpoint of %d", notes[k].size, a.size)
 	made.given = a.text
@@ -158,8 +161,8 @@ func giveOther(s *specimen, r *rand.Rand) *mutation {
 	origin, _, _ := strings.Cut(s.key, "+")
 	own := pick(r, s.kept())
 	sign := func(by *signer, size int, root [32]byte, extension string) string {
-		c := checkpoint{origin: by.name, size: int64(size), root: root}
-		text := fmt.Sprintf("%s\n%d\n%s\n%s", c.origin, c.size, c.root, extension)
+		c := format.Checkpoint{Origin: by.name, Size: int64(size), Root: root}
+		text := fmt.Sprintf("%s\n%d\n%s\n%s", c.Origin, c.Size, c.Root, extension)
 		signature, err := by.Sign([]byte(text))
 		if err != nil {
 			panic(err)
@@ -168,25 +171,25 @@ func giveOther(s *specimen, r *rand.Rand) *mutation {
 		line := n[bytes.Index(n, []byte("\n\n"))+2:]
 		return text + "\n" + string(replaceSignature(line, signature))
 	}
-	stolen := Unknown
+	stolen := verify.Unknown
 	if s.names4(s.stolen.now.public()) {
-		stolen = Truncated
+		stolen = verify.Truncated
 	}
 	tamper := r.IntN(3) == 0
 	rows := []struct {
 		name, given string
 		want, worse int // worse is what is due where the log was tampered with
 	}{
-		{"another origin", sign(newSigner(newOrigin()), 3, [32]byte{}, ""), Unknown, Tampered},
-		{"another key", sign(newSigner(origin), 3, [32]byte{}, ""), Unknown, Tampered},
-		{"another root", sign(s.stolen.now, 3, [32]byte{}, "x\n"), stolen, Tampered},
-		{"too many records", sign(s.stolen.now, 3000, [32]byte{}, ""), Truncated, Tampered},
-		{"another size", strings.Replace(own.text, fmt.Sprintf("\n%d\n", own.size), fmt.Sprintf("\n%d\n", own.size+1), 1), Tampered, Tampered},
-		{"another name of the signer", own.text[:strings.Index(own.text, "\n— ")] + strings.Replace(own.text[strings.Index(own.text, "\n— "):], "egressd/", "egressd/0", 1), Unknown, Tampered},
+		{"another origin", sign(newSigner(newOrigin()), 3, [32]byte{}, ""), verify.Unknown, verify.Tampered},
+		{"another key", sign(newSigner(origin), 3, [32]byte{}, ""), verify.Unknown, verify.Tampered},
+		{"another root", sign(s.stolen.now, 3, [32]byte{}, "x\n"), stolen, verify.Tampered},
+		{"too many records", sign(s.stolen.now, 3000, [32]byte{}, ""), verify.Truncated, verify.Tampered},
+		{"another size", strings.Replace(own.text, fmt.Sprintf("\n%d\n", own.size), fmt.Sprintf("\n%d\n", own.size+1), 1), verify.Tampered, verify.Tampered},
+		{"another name of the signer", own.text[:strings.Index(own.text, "\n— ")] + strings.Replace(own.text[strings.Index(own.text, "\n— "):], "egressd/", "egressd/0", 1), verify.Unknown, verify.Tampered},
 	}
 	row := pick(r, rows)
 	if row.name == "another size" && own.epoch > s.epochs() {
-		row.want = Unknown
+		row.want = verify.Unknown
 	}
 	if tamper {
 		s.tamper()
@@ -200,7 +203,7 @@ func giveOther(s *specimen, r *rand.Rand) *mutation {
 // replaceSignature puts another signature behind the name and key hash of a line.
 func replaceSignature(line, signature []byte) []byte {
 	i := bytes.LastIndexByte(line, ' ') + 1
-	b, err := decode64(string(bytes.TrimSuffix(line[i:], []byte("\n"))))
+	b, err := format.Decode64(string(bytes.TrimSuffix(line[i:], []byte("\n"))))
 	if err != nil {
 		panic(err)
 	}

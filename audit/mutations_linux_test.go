@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // The ways of changing a log. Each says which code is due from what it has changed,
@@ -60,9 +63,9 @@ func pick[E any](r *rand.Rand, from []E) E { return from[r.IntN(len(from))] }
 // tailCode is the code of a log that is good up to the unsigned lines, which end so.
 func (s *specimen) tailCode() int {
 	if log := s.files[fileName(s.lastLog(), ".log")]; len(log) > 0 && last(log) != '\n' {
-		return TornTail
+		return verify.TornTail
 	}
-	return Good
+	return verify.Good
 }
 
 // place returns the number of the line that byte at of a segment is in, the line's
@@ -119,50 +122,50 @@ func (s *specimen) flipLineAt(name string, at, bit int) *mutation {
 		// Two lines have become one of the right form and number, behind which is none.
 		switch signed := s.signed(); {
 		case seq+1 < signed:
-			return made(Truncated)
+			return made(verify.Truncated)
 		case seq+1 > signed:
 			return made(s.tailCode())
 		}
-		return made(Tampered)
+		return made(verify.Tampered)
 	}
 	if wasEnd && isLine(rest, seq) {
-		return made(Tampered) // the next one has another number
+		return made(verify.Tampered) // the next one has another number
 	}
 	switch {
 	case !line && !final:
-		m := made(Tampered)
+		m := made(verify.Tampered)
 		m.seq = -1
 		return m
 	case !line: // torn already, and with no line in it
-		return made(TornTail)
+		return made(verify.TornTail)
 	case seq < s.signed() && final && bytes.IndexByte(rest, '\n') < 0:
-		return made(Truncated)
+		return made(verify.Truncated)
 	case seq < s.signed():
-		return made(Tampered)
+		return made(verify.Tampered)
 	}
 	switch {
 	case isLine(rest, seq):
 		return made(s.tailCode())
 	case anyWellFormed(rest):
-		return made(Tampered)
+		return made(verify.Tampered)
 	}
-	return made(TornTail)
+	return made(verify.TornTail)
 }
 
 // noteCode is the code of a log in which bytes of a note were changed, given the file
 // that it was in as it is now. at is where the note begins.
 func (s *specimen) noteCode(name string, at, index int) int {
 	if numberOf(name) != s.lastNotes() {
-		return Tampered
+		return verify.Tampered
 	}
 	empty := bytes.Count(s.files[name][at:], []byte("\n\n"))
 	switch {
 	case empty >= 2:
-		return Tampered
+		return verify.Tampered
 	case index == 0 && s.lastNotes() == 1:
-		return Unknown
+		return verify.Unknown
 	}
-	return TornTail
+	return verify.TornTail
 }
 
 func flipNote(s *specimen, r *rand.Rand) *mutation {
@@ -184,8 +187,8 @@ func (s *specimen) flipNoteAt(name string, at, bit int) *mutation {
 	}
 	content[at] ^= 1 << bit
 	want := s.noteCode(name, notes[index].at, index)
-	if want == Tampered && name == fileName(1, ".ckpt") && index == 0 && otherKeyHash(notes[0].text, content[:len(notes[0].text)]) {
-		want = Unknown
+	if want == verify.Tampered && name == fileName(1, ".ckpt") && index == 0 && otherKeyHash(notes[0].text, content[:len(notes[0].text)]) {
+		want = verify.Unknown
 	}
 	return s.changed(want, -1, "%s at %d, bit %d, note %d", name, at, bit, index)
 }
@@ -199,7 +202,7 @@ func otherKeyHash(before, now []byte) bool {
 	}
 	nameWas, was, _ := strings.Cut(string(before[i:]), " ")
 	nameIs, is, _ := strings.Cut(string(now[i:]), " ")
-	b, err := decode64(strings.TrimSuffix(is, "\n\n"))
+	b, err := format.Decode64(strings.TrimSuffix(is, "\n\n"))
 	return err == nil && len(b) >= 5 && nameIs != "" && noteName.MatchString(nameIs) && (nameIs != nameWas || is[:6] != was[:6] && !sameHash(was, b))
 }
 
@@ -207,7 +210,7 @@ var noteName = regexp.MustCompile(`^[^\s+\x00-\x1f]+$`)
 
 // sameHash reports whether a signature in base64 begins with the key hash of another.
 func sameHash(was string, is []byte) bool {
-	b, err := decode64(strings.TrimSuffix(was, "\n\n"))
+	b, err := format.Decode64(strings.TrimSuffix(was, "\n\n"))
 	return err == nil && bytes.Equal(b[:4], is[:4])
 }
 
@@ -225,12 +228,12 @@ func flipTree(s *specimen, r *rand.Rand) *mutation {
 
 func (s *specimen) cutTreeAt(name string, at int) *mutation {
 	s.files[name] = s.files[name][:at]
-	return s.changed(Tampered, -1, "%s cut at %d", name, at)
+	return s.changed(verify.Tampered, -1, "%s cut at %d", name, at)
 }
 
 func (s *specimen) flipTreeAt(name string, at, bit int) *mutation {
 	s.files[name][at] ^= 1 << bit
-	return s.changed(Tampered, -1, "%s at %d, bit %d", name, at, bit)
+	return s.changed(verify.Tampered, -1, "%s at %d, bit %d", name, at, bit)
 }
 
 func cutLog(s *specimen, r *rand.Rand) *mutation {
@@ -247,11 +250,11 @@ func (s *specimen) cutLogAt(name string, at int) *mutation {
 	content := s.files[name]
 	seq, _, _ := place(content, at)
 	s.files[name] = content[:at]
-	want := Tampered
+	want := verify.Tampered
 	if numberOf(name) == s.lastLog() {
 		want = s.tailCode()
 		if seq < s.signed() {
-			want = Truncated
+			want = verify.Truncated
 		}
 	}
 	return s.changed(want, -1, "%s at %d, in record %d", name, at, seq)
@@ -273,12 +276,12 @@ func (s *specimen) cutNotesAt(name string, at int) *mutation {
 	notes := cutNotes(content)
 	s.files[name] = content[:at]
 	index := slices.IndexFunc(notes, func(n cutNote) bool { return n.at == at })
-	want := TornTail
+	want := verify.TornTail
 	switch {
 	case numberOf(name) != s.lastNotes():
-		want = Tampered
+		want = verify.Tampered
 	case s.lastNotes() == 1 && at < len(notes[0].text):
-		want = Unknown
+		want = verify.Unknown
 	case index >= 0:
 		want = s.tailCode()
 	}
@@ -335,10 +338,10 @@ func deleteLine(s *specimen, r *rand.Rand) *mutation {
 	name, lines, torn, i, seq := s.aLine(r)
 	end := i == len(lines)-1 && numberOf(name) == s.lastLog()
 	s.files[name] = joined(slices.Delete(lines, i, i+1), torn)
-	want := Tampered
+	want := verify.Tampered
 	switch {
 	case end && seq < s.signed():
-		want = Truncated
+		want = verify.Truncated
 	case end:
 		want = s.tailCode()
 	}
@@ -350,13 +353,13 @@ func deleteAndNumber(s *specimen, r *rand.Rand) *mutation {
 	name, lines, torn, i, seq := s.aLine(r)
 	s.files[name] = joined(slices.Delete(lines, i, i+1), torn)
 	s.renumber(first)
-	want := Tampered
+	want := verify.Tampered
 	switch {
 	case numberOf(name) != s.lastLog():
 	case seq >= s.signed():
 		want = s.tailCode()
 	case !slices.ContainsFunc(s.sizes(), func(size int) bool { return seq < size && size <= total-1 }):
-		want = Truncated
+		want = verify.Truncated
 	}
 	return s.changed(want, -1, "record %d of %s", seq, name)
 }
@@ -385,7 +388,7 @@ func swapLines(s *specimen, r *rand.Rand) *mutation {
 	}
 	lines[i], lines[i+1] = lines[i+1], lines[i]
 	s.files[name] = joined(lines, torn)
-	return s.changed(Tampered, seq, "records %d and the next of %s", seq, name)
+	return s.changed(verify.Tampered, seq, "records %d and the next of %s", seq, name)
 }
 
 func swapAndNumber(s *specimen, r *rand.Rand) *mutation {
@@ -398,7 +401,7 @@ func swapAndNumber(s *specimen, r *rand.Rand) *mutation {
 	lines[i], lines[other] = lines[other], lines[i]
 	s.files[name] = joined(lines, torn)
 	s.renumber(first)
-	want := Tampered
+	want := verify.Tampered
 	if low := seq + min(other-i, 0); low >= s.signed() {
 		want = s.tailCode()
 	}
@@ -408,7 +411,7 @@ func swapAndNumber(s *specimen, r *rand.Rand) *mutation {
 func repeatLine(s *specimen, r *rand.Rand) *mutation {
 	name, lines, torn, i, seq := s.aLine(r)
 	s.files[name] = joined(slices.Insert(lines, i, lines[i]), torn)
-	return s.changed(Tampered, seq+1, "record %d of %s", seq, name).unlessPast(s, seq+1)
+	return s.changed(verify.Tampered, seq+1, "record %d of %s", seq, name).unlessPast(s, seq+1)
 }
 
 // unlessPast names no record that was never there.
@@ -425,7 +428,7 @@ func insertAndNumber(s *specimen, r *rand.Rand) *mutation {
 	line := bytes.Replace(lines[i], []byte(`"n":"`), []byte(`"n":"x`), 1)
 	s.files[name] = joined(slices.Insert(lines, i+1, line), torn)
 	s.renumber(first)
-	want := Tampered
+	want := verify.Tampered
 	if seq+1 >= s.signed() && numberOf(name) == s.lastLog() {
 		want = s.tailCode()
 	}

@@ -7,29 +7,16 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 const defaultEpoch = time.Hour
 
-// A mark is the log up to a record: its tree, and where in which segment that
-// ends.
-type mark struct {
-	edge
-	segment int
-	first   int64 // seq of the first record of the segment
-	bytes   int64 // of the records of the segment
-}
-
-// add adds a line, which has no newline.
-func (m *mark) add(line []byte) {
-	m.appendLine(line)
-	m.bytes += int64(len(line) + 1)
-}
-
 // A seal is a segment that has ended, and how.
 type seal struct {
-	mark
-	torn Torn
+	format.Mark
+	torn format.Torn
 }
 
 // A notary writes the checkpoints of a log. It is used with signing held.
@@ -41,7 +28,7 @@ type notary struct {
 
 	segment  int                    // whose checkpoints it writes
 	file     noteFile               // of that segment
-	newest   *checkpoint            // that is durable, or nil
+	newest   *format.Checkpoint     // that is durable, or nil
 	note     []byte                 // of newest
 	signed   atomic.Int64           // the size of newest, for who does not wait for signing
 	began    time.Time              // the epoch
@@ -58,7 +45,7 @@ func (l *Log) openNotary() error {
 	if l.options.unsigned {
 		return nil
 	}
-	n := &notary{dir: l.dir, options: &l.options, segment: 1, file: noteFile{path: notePath(l.dir, 1)}, began: time.Now()}
+	n := &notary{dir: l.dir, options: &l.options, segment: 1, file: noteFile{path: format.NotePath(l.dir, 1)}, began: time.Now()}
 	if !l.options.Ephemeral { // else found makes them
 		var err error
 		if n.keys, err = createKeys(keyFolder(l.dir, l.options.Keys), newOrigin()); err != nil {
@@ -88,38 +75,38 @@ func (n *notary) ready() error {
 }
 
 // sign writes a checkpoint of m, and ends the epoch with it where handover says so.
-func (n *notary) sign(m *mark, handover bool) error {
+func (n *notary) sign(m *format.Mark, handover bool) error {
 	return n.write(n.checkpoint(m), handover)
 }
 
-func (n *notary) checkpoint(m *mark) *checkpoint {
-	return &checkpoint{
-		origin: n.keys.origin, size: m.size, root: m.root(), time: time.Now().UTC().Format(timeLayout),
-		segment: m.segment, first: m.first, bytes: m.bytes,
+func (n *notary) checkpoint(m *format.Mark) *format.Checkpoint {
+	return &format.Checkpoint{
+		Origin: n.keys.origin, Size: m.Size, Root: m.Root(), Time: time.Now().UTC().Format(format.TimeLayout),
+		Segment: m.Segment, First: m.First, Bytes: m.Bytes,
 	}
 }
 
 // seal writes the last checkpoint of a segment, and goes on with the next segment.
 func (n *notary) seal(s *seal) error {
-	c := n.checkpoint(&s.mark)
-	c.torn, c.tornSum = s.torn.Bytes, s.torn.SHA256
-	c.sealed, c.edge = true, s.edge.bytes()
+	c := n.checkpoint(&s.Mark)
+	c.Torn, c.TornSum = s.torn.Bytes, s.torn.SHA256
+	c.Sealed, c.Edge = true, s.Edge.Bytes()
 	if err := n.write(c, true); err != nil {
 		return err
 	}
 	n.file.close()
 	n.segment++
-	n.file = noteFile{path: notePath(n.dir, n.segment)}
+	n.file = noteFile{path: format.NotePath(n.dir, n.segment)}
 	return n.ready()
 }
 
 // write makes c durable. With an error, nobody has seen it.
-func (n *notary) write(c *checkpoint, handover bool) (err error) {
+func (n *notary) write(c *format.Checkpoint, handover bool) (err error) {
 	if err := n.ready(); err != nil {
 		return err
 	}
 	if handover {
-		if c.next, err = n.propose(); err != nil {
+		if c.Next, err = n.propose(); err != nil {
 			return err
 		}
 	}
@@ -130,15 +117,15 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 		}
 	}
 	written := func() {
-		if n.leaving && !c.sealed && n.options.Last != nil {
+		if n.leaving && !c.Sealed && n.options.Last != nil {
 			n.options.Last(s.note)
 		}
 	}
 	if err := n.file.append(append(s.before, s.note...), written); err != nil {
 		return err
 	}
-	n.newest, n.note, n.adopting, n.used = s.checkpoint, s.note, handover, !handover
-	n.signed.Store(c.size)
+	n.newest, n.note, n.adopting, n.used = s.Checkpoint, s.note, handover, !handover
+	n.signed.Store(c.Size)
 	if n.options.Anchor != nil {
 		n.options.Anchor(s.note)
 	}
@@ -147,12 +134,12 @@ func (n *notary) write(c *checkpoint, handover bool) (err error) {
 
 // A signedNote is a checkpoint that nobody has seen yet.
 type signedNote struct {
-	*checkpoint
+	*format.Checkpoint
 	note   []byte
 	before []byte // see beforeFirst
 }
 
-func (n *notary) signNote(c *checkpoint) (*signedNote, error) {
+func (n *notary) signNote(c *format.Checkpoint) (*signedNote, error) {
 	note, err := n.keys.now.signNote(c)
 	if err != nil {
 		return nil, err
@@ -162,30 +149,30 @@ func (n *notary) signNote(c *checkpoint) (*signedNote, error) {
 }
 
 // says reports whether s says what c does, but for the time.
-func (s *signedNote) says(c *checkpoint) bool {
+func (s *signedNote) says(c *format.Checkpoint) bool {
 	other := *c
-	other.time = s.time
-	return s.text() == other.text()
+	other.Time = s.Time
+	return s.Text() == other.Text()
 }
 
 // beforeFirst returns the note of no records, with its empty line, that the log has to
 // begin with where c would be its first one.
-func (n *notary) beforeFirst(c *checkpoint) ([]byte, error) {
-	if n.newest != nil || c.size == 0 {
+func (n *notary) beforeFirst(c *format.Checkpoint) ([]byte, error) {
+	if n.newest != nil || c.Size == 0 {
 		return nil, nil
 	}
-	note, err := n.keys.now.signNote(n.checkpoint(&mark{segment: 1}))
+	note, err := n.keys.now.signNote(n.checkpoint(&format.Mark{Segment: 1}))
 	return append(note, '\n'), err
 }
 
 // due reports whether the checkpoint of a segment's mark says something new.
-func (n *notary) due(m *mark) bool {
-	return m.segment == n.segment && (n.newest == nil || m.size > n.newest.size)
+func (n *notary) due(m *format.Mark) bool {
+	return m.Segment == n.segment && (n.newest == nil || m.Size > n.newest.Size)
 }
 
 // attestTo seals what waits for that, and writes a checkpoint of m where there is
 // something new. It is called with signing held.
-func (l *Log) attestTo(m *mark) error {
+func (l *Log) attestTo(m *format.Mark) error {
 	if err := l.lasts(); err != nil {
 		return err
 	}
@@ -308,7 +295,7 @@ func (l *Log) grow(text []byte) {
 	}
 	for len(text) > 0 {
 		i := bytes.IndexByte(text, '\n')
-		l.tree.add(text[:i])
+		l.tree.Add(text[:i])
 		text = text[i+1:]
 	}
 }
@@ -364,7 +351,7 @@ func (l *Log) rearm() {
 	l.signing.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed && l.err == nil && (newest == nil || newest.size < l.written) {
+	if !l.closed && l.err == nil && (newest == nil || newest.Size < l.written) {
 		l.armNotary()
 	}
 }

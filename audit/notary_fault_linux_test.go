@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // breakNotes puts another file behind the descriptor of l's checkpoints.
@@ -29,8 +32,8 @@ func verified(t *testing.T, dir string, records int64, given ...byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Verify(dir, key, given)
-	if err != nil || r.Code != Good || r.Records != records {
+	r, err := verify.Log(dir, key, given)
+	if err != nil || r.Code != verify.Good || r.Records != records {
 		t.Fatalf("%+v, %v; want %d records that are good", r, err, records)
 	}
 }
@@ -113,12 +116,12 @@ func TestKeysThatCannotBeWritten(t *testing.T) {
 // is admitted.
 func TestFilesThatAreRemovedWhileTheyAreWritten(t *testing.T) {
 	for name, remove := range map[string]func(dir string) error{
-		"the segment":         func(dir string) error { return os.Remove(segmentPath(dir, 1)) },
-		"the checkpoints":     func(dir string) error { return os.Remove(notePath(dir, 1)) },
+		"the segment":         func(dir string) error { return os.Remove(format.SegmentPath(dir, 1)) },
+		"the checkpoints":     func(dir string) error { return os.Remove(format.NotePath(dir, 1)) },
 		"the folder":          os.RemoveAll,
 		"the folder is moved": func(dir string) error { return os.Rename(dir, dir+"x") },
 		"the segment is another": func(dir string) error {
-			return errors.Join(os.Remove(segmentPath(dir, 1)), os.WriteFile(segmentPath(dir, 1), nil, 0o600))
+			return errors.Join(os.Remove(format.SegmentPath(dir, 1)), os.WriteFile(format.SegmentPath(dir, 1), nil, 0o600))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +191,7 @@ func TestRotationsAndKills(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Verify(dir, key, kept); err != nil || r.Code != Good && r.Code != TornTail {
+		if r, err := verify.Log(dir, key, kept); err != nil || r.Code != verify.Good && r.Code != verify.TornTail {
 			t.Fatalf("after kill %d: %+v, %v", kills, r, err)
 		}
 		l := open(t, dir, Options{SegmentBytes: 2 << 10})
@@ -200,7 +203,7 @@ func TestRotationsAndKills(t *testing.T) {
 				t.Fatalf("record %d was reported as %q, and is not in the log of %d", seq, name, len(got))
 			}
 		}
-		if r, err := Verify(dir, key, kept); err != nil || r.Code != Good || r.Unsigned != 0 {
+		if r, err := verify.Log(dir, key, kept); err != nil || r.Code != verify.Good || r.Unsigned != 0 {
 			t.Fatalf("recovered after kill %d: %+v, %v", kills, r, err)
 		}
 	}
@@ -218,7 +221,7 @@ func TestWhatATornSegmentEndsWith(t *testing.T) {
 	appendTo(t, l, named("first"))
 	breakDescriptor(t, l, full(t))
 	l.Append([]byte(named("refused")))
-	path := segmentPath(dir, 1)
+	path := format.SegmentPath(dir, 1)
 	whole := readFile(t, path)
 	torn := append(append([]byte(nil), whole...), "torn"...)
 	writeFile(t, path, torn)
@@ -232,7 +235,7 @@ func TestWhatATornSegmentEndsWith(t *testing.T) {
 	s.key, _ = RootKey(dir, "")
 	for _, content := range [][]byte{whole, torn[:len(torn)-1], append(torn[:len(torn)-1:len(torn)-1], 'x'), append(torn[:len(torn):len(torn)], 'x')} {
 		writeFile(t, path, content)
-		if r := s.verify(t); r.Code != Tampered {
+		if r := s.verify(t); r.Code != verify.Tampered {
 			t.Errorf("%d bytes instead of %d: %+v", len(content), len(torn), r)
 		}
 	}
@@ -259,7 +262,7 @@ func TestNothingIsSignedThatWasNotSynced(t *testing.T) {
 			if !bytes.Equal(l.Newest(), newest) {
 				t.Errorf("the newest is %q", l.Newest())
 			}
-			notes, err := os.ReadFile(notePath(dir, 1))
+			notes, err := os.ReadFile(format.NotePath(dir, 1))
 			if err != nil || !bytes.HasSuffix(notes, append(newest, '\n')) {
 				t.Errorf("there are %q, %v", notes, err)
 			}

@@ -6,20 +6,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
-
-func notePath(dir string, number int) string {
-	return strings.TrimSuffix(segmentPath(dir, number), ".log") + ".ckpt"
-}
-
-func treePath(dir string, number int) string {
-	return strings.TrimSuffix(segmentPath(dir, number), ".log") + ".tree"
-}
 
 // A noteFile is the file of the checkpoints of one segment, open for appending.
 // After an error it is never written or synced again: the next note goes into a
@@ -32,7 +23,7 @@ type noteFile struct {
 
 // create makes the file without a note. Its name may not survive a crash yet.
 func (n *noteFile) create() (err error) {
-	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileRW); err != nil {
+	if n.f, err = os.OpenFile(n.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, format.FileRW); err != nil {
 		return fmt.Errorf("create the file of checkpoints: %w", err)
 	}
 	return nil
@@ -98,7 +89,7 @@ func (n *noteFile) replace(whole []byte) error {
 			return fmt.Errorf("write a checkpoint: %w", err)
 		}
 	}
-	if err := durable.Replace(n.path, append(before, whole...), fileRW); err != nil {
+	if err := durable.Replace(n.path, append(before, whole...), format.FileRW); err != nil {
 		return fmt.Errorf("write a checkpoint: %w", err)
 	}
 	n.size += int64(len(whole))
@@ -132,106 +123,4 @@ func linked(f *os.File, path string) error {
 		return fmt.Errorf("%s was replaced by another file", path)
 	}
 	return nil
-}
-
-// readNotes reads the notes of a file, without their signatures being checked. It
-// returns how many bytes they take.
-func readNotes(path string, do seeNote) (size int64, err error) {
-	return readFileOf(path, readNotesOf, do)
-}
-
-// readNewest is readNotes for who needs the last note alone.
-func readNewest(path string, do seeNote) (size int64, err error) {
-	return readFileOf(path, readNewestOf, do)
-}
-
-type seeNote = func(n []byte, c *checkpoint) error
-
-func readFileOf(path string, read func(namedReader, seeNote) (int64, error), do seeNote) (size int64, err error) {
-	f, err := openFile(path)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	return read(f, do)
-}
-
-// A namedReader is a file, or a part of one.
-type namedReader interface {
-	io.Reader
-	Name() string
-}
-
-// readNotesOf is readNotes for a file that is open.
-func readNotesOf(f namedReader, do seeNote) (size int64, err error) {
-	r := newNoteReader(f)
-	for {
-		at := r.at
-		n, err := r.next()
-		if err == io.EOF || err == errTornNote {
-			return r.at, nil
-		}
-		if err == nil {
-			err = readInto(n, do)
-		}
-		if err != nil {
-			return 0, &DamageError{f.Name(), at, err.Error()}
-		}
-	}
-}
-
-// readNewestOf is readNotesOf for who needs the last note alone: those before it are
-// not looked into.
-func readNewestOf(f namedReader, do seeNote) (size int64, err error) {
-	r := newNoteReader(f)
-	var newest []byte
-	var at int64
-	for {
-		before := r.at
-		n, err := r.next()
-		if err == io.EOF || err == errTornNote {
-			break
-		}
-		if err != nil {
-			return 0, &DamageError{f.Name(), before, err.Error()}
-		}
-		newest, at = append(newest[:0], n...), before
-	}
-	if newest != nil {
-		if err := readInto(newest, do); err != nil {
-			return 0, &DamageError{f.Name(), at, err.Error()}
-		}
-	}
-	return r.at, nil
-}
-
-func readInto(n []byte, do seeNote) error {
-	c, err := readNote(n)
-	if err != nil {
-		return err
-	}
-	return do(n, c)
-}
-
-// originOf returns the origin of the log in dir.
-func originOf(dir string) (origin string, err error) {
-	all, err := listFiles(dir)
-	if err != nil {
-		return "", err
-	}
-	for _, number := range all.notes {
-		f, err := openFile(notePath(dir, number))
-		if err != nil {
-			return "", err
-		}
-		n, err := newNoteReader(f).next()
-		f.Close()
-		if err != nil {
-			continue
-		}
-		if c, err := readNote(n); err == nil {
-			return c.origin, nil
-		}
-	}
-	return "", fmt.Errorf("no checkpoint in %s: %w", filepath.Clean(dir), fs.ErrNotExist)
 }

@@ -61,8 +61,8 @@ type Options struct {
 	// and must not change or keep the bytes. It may be nil.
 	Anchor func(checkpoint []byte)
 	// Last is called with the checkpoint that Close makes, if any. At that moment the records are durable and the
-	// checkpoint is written but not yet synced. A log that is not Ephemeral may call Last twice; the second
-	// checkpoint counts. Last must not block, call the log, or change or keep the bytes. It may be nil.
+	// Checkpoint is written but not yet synced. A log that is not Ephemeral may call Last twice; the second
+	// Checkpoint counts. Last must not block, call the log, or change or keep the bytes. It may be nil.
 	Last func(checkpoint []byte)
 	// Trouble is told what goes wrong beside the writing of records, and does not
 	// stop it. It must be quick and must not call the log. It may be nil.

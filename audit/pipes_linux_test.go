@@ -8,6 +8,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestReadersWaitForNoPipe puts what is no file in the place of each file of a log: a pipe, which
@@ -25,15 +28,15 @@ func TestReadersWaitForNoPipe(t *testing.T) {
 		"the first segment": {fileName(1, ".log"), readAll},
 		"a later segment":   {fileName(2, ".log"), readAll},
 		"checkpoints": {fileName(1, ".ckpt"), func(dir string) error {
-			_, err := originOf(dir)
+			_, err := format.OriginOf(dir)
 			return err
 		}},
-		"what was cosigned": {filepath.Join(cosignedFolder, "a"+cosignedExtension), func(dir string) error {
-			_, err := Witnessed{By: make([]WitnessKey, 1)}.collect(dir, "", nil)
+		"what was cosigned": {filepath.Join("witnesses", "a.note"), func(dir string) error {
+			_, err := verify.LogWith(dir, "", nil, verify.Witnessed{By: make([]verify.WitnessKey, 1)})
 			return err
 		}},
 		"the lock": {"lock", func(dir string) error {
-			_, err := Writing(dir)
+			_, err := format.Writing(dir)
 			return err
 		}},
 	}

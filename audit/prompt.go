@@ -1,7 +1,9 @@
 package audit
 
+import "github.com/egressd/egressd/audit/internal/format"
+
 // roomMost is how much an event loop may append: a segment with less room is about to end.
-const roomMost = 16 * maxLine
+const roomMost = 16 * format.MaxLine
 
 // Prompt reports whether Append would most likely only write to the page cache. Otherwise another
 // append is under way, which may stand before a slow disk, or Append has to end the segment
@@ -11,6 +13,6 @@ func (l *Log) Prompt() bool {
 		return false
 	}
 	defer l.writing.Unlock()
-	room := l.end.offset == 0 || l.end.offset+roomMost <= l.options.SegmentBytes
+	room := l.end.Offset == 0 || l.end.Offset+roomMost <= l.options.SegmentBytes
 	return room && l.Err() == nil
 }

@@ -23,8 +23,8 @@ func TestALogSaysWhenAnAppendMayTakeItsTime(t *testing.T) {
 	l.writing.Unlock()
 	record := []byte(`{"a":"` + strings.Repeat("a", 4<<10) + `"}`)
 	for l.segment.number == 1 {
-		if ends := l.end.offset > 0 && l.end.offset+roomMost > l.options.SegmentBytes; l.Prompt() == ends {
-			t.Fatalf("at byte %d of %d it says %v", l.end.offset, l.options.SegmentBytes, !ends)
+		if ends := l.end.Offset > 0 && l.end.Offset+roomMost > l.options.SegmentBytes; l.Prompt() == ends {
+			t.Fatalf("at byte %d of %d it says %v", l.end.Offset, l.options.SegmentBytes, !ends)
 		}
 		if _, err := l.Append(record); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // pollInterval is how often Follow looks for more.
@@ -20,12 +22,12 @@ const pollInterval = 200 * time.Millisecond
 type Reader struct {
 	dir    string
 	from   int64
-	number int     // of the segment
-	seq    int64   // of the next line
-	cursor *cursor // nil while the segment is not open
-	final  bool    // the segment has a successor, and so does not grow
-	ahead  []byte  // what Follow found, and Next has not yet returned
-	past   *remains
+	number int            // of the segment
+	seq    int64          // of the next line
+	cursor *format.Cursor // nil while the segment is not open
+	final  bool           // the segment has a successor, and so does not grow
+	ahead  []byte         // what Follow found, and Next has not yet returned
+	past   *format.Pruned
 }
 
 // NewReader returns a Reader of the log in dir that begins with the record
@@ -33,27 +35,27 @@ type Reader struct {
 // retention has left. An error wraps
 // [fs.ErrNotExist] where there is no log.
 func NewReader(dir string, from int64) (*Reader, error) {
-	all, err := listFiles(dir)
+	all, err := format.ListFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	if len(all.logs) == 0 {
+	if len(all.Logs) == 0 {
 		return nil, &fs.PathError{Op: "read audit log", Path: dir, Err: fs.ErrNotExist}
 	}
-	past := &remains{dir: dir}
-	if err := all.consecutive(dir, past); err != nil {
+	past := &format.Pruned{Dir: dir}
+	if err := all.Consecutive(dir, past); err != nil {
 		return nil, err
 	}
-	r := &Reader{dir: dir, from: from, number: all.logs[0], past: past}
+	r := &Reader{dir: dir, from: from, number: all.Logs[0], past: past}
 	before := int64(-1)
-	for i, number := range all.logs {
-		path := segmentPath(dir, number)
+	for i, number := range all.Logs {
+		path := format.SegmentPath(dir, number)
 		seq, err := firstSeq(path)
 		if err != nil {
 			return nil, err
 		}
 		if seq >= 0 && seq <= before { // else what stands before it would be passed over
-			return nil, &DamageError{path, 0, fmt.Sprintf("it begins with number %d, and a segment before it with %d", seq, before)}
+			return nil, &format.DamageError{Segment: path, Offset: 0, Reason: fmt.Sprintf("it begins with number %d, and a segment before it with %d", seq, before)}
 		}
 		before = max(before, seq)
 		// Segments before the first one were pruned.
@@ -71,7 +73,7 @@ func NewReader(dir string, from int64) (*Reader, error) {
 // firstSeq returns the number of the first line of a segment, or -1 where it
 // has no whole line.
 func firstSeq(path string) (int64, error) {
-	f, err := openFile(path)
+	f, err := format.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, nil // it was empty, and is being replaced
 	}
@@ -79,7 +81,7 @@ func firstSeq(path string) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	head := make([]byte, maxLine+1)
+	head := make([]byte, format.MaxLine+1)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return 0, err
@@ -88,9 +90,9 @@ func firstSeq(path string) (int64, error) {
 	if !ok {
 		return -1, nil
 	}
-	seq, err := checkLine(line)
+	seq, err := format.CheckLine(line)
 	if err != nil {
-		return 0, &DamageError{path, 0, err.Error()}
+		return 0, &format.DamageError{Segment: path, Offset: 0, Reason: err.Error()}
 	}
 	return seq, nil
 }
@@ -146,8 +148,8 @@ func (r *Reader) next() ([]byte, error) {
 		if err := r.open(); err != nil {
 			return nil, err
 		}
-		line, err := r.cursor.next()
-		r.seq = r.cursor.seq
+		line, err := r.cursor.Next()
+		r.seq = r.cursor.Seq
 		if err != io.EOF {
 			return line, err
 		}
@@ -161,11 +163,11 @@ func (r *Reader) open() (err error) {
 	if r.cursor != nil {
 		return nil
 	}
-	r.cursor, err = openCursor(segmentPath(r.dir, r.number), position{seq: r.seq})
+	r.cursor, err = format.OpenCursor(format.SegmentPath(r.dir, r.number), format.Position{Seq: r.seq})
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	is, err := r.past.wasRemoved(r.number)
+	is, err := r.past.WasRemoved(r.number)
 	switch {
 	case err != nil:
 		return err
@@ -201,7 +203,7 @@ func (r *Reader) advance() error {
 		}
 	}
 	// A segment in which there is no line yet may be replaced by another file.
-	if complete || r.cursor.offset == 0 {
+	if complete || r.cursor.Offset == 0 {
 		if err := r.Close(); err != nil {
 			return err
 		}
@@ -220,10 +222,10 @@ func (r *Reader) advance() error {
 // be the file that was read: who follows a log that is gone waits for nothing.
 func (r *Reader) followed() (bool, error) {
 	is, err := r.successor()
-	if is || err != nil || r.cursor.offset == 0 {
+	if is || err != nil || r.cursor.Offset == 0 {
 		return is, err
 	}
-	lost := r.cursor.lost()
+	lost := r.cursor.Lost()
 	if lost == nil {
 		return false, nil
 	}
@@ -234,9 +236,9 @@ func (r *Reader) followed() (bool, error) {
 }
 
 func (r *Reader) successor() (bool, error) {
-	_, err := os.Stat(segmentPath(r.dir, r.number+1))
+	_, err := os.Stat(format.SegmentPath(r.dir, r.number+1))
 	if errors.Is(err, fs.ErrNotExist) {
-		return r.past.wasRemoved(r.number + 1) // since
+		return r.past.WasRemoved(r.number + 1) // since
 	}
 	return err == nil, err
 }

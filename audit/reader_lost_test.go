@@ -2,10 +2,12 @@ package audit
 
 import (
 	"errors"
-	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestFollowEndsWhereTheLogIsGone has what a reader waits at the end of disappear: it
@@ -28,10 +30,10 @@ func TestFollowEndsWhereTheLogIsGone(t *testing.T) {
 		r := reader(t, dir, 0)
 		follow(t, r, 3)
 		atEnd(t, r)
-		if err := row.do(dir, segmentPath(dir, 1)); err != nil {
+		if err := row.do(dir, format.SegmentPath(dir, 1)); err != nil {
 			t.Fatal(err)
 		}
-		var damage *DamageError
+		var damage *format.DamageError
 		if err := r.Follow(t.Context()); !errors.As(err, &damage) || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: following ends with %v, want %q", name, err, row.want)
 		}
@@ -55,9 +57,9 @@ func TestAReaderAtTheEndSeesASegmentRemoved(t *testing.T) {
 	n := strings.Count(string(segments[0]), "\n")
 	follow(t, r, n)
 	atEnd(t, r)
-	writeFile(t, segmentPath(dir, 2), segments[1])
-	writeFile(t, treePath(dir, 1), nil)
-	if err := os.Remove(segmentPath(dir, 1)); err != nil {
+	writeFile(t, format.SegmentPath(dir, 2), segments[1])
+	writeFile(t, format.TreePath(dir, 1), nil)
+	if err := os.Remove(format.SegmentPath(dir, 1)); err != nil {
 		t.Fatal(err)
 	}
 	follow(t, r, strings.Count(string(segments[1]), "\n"))
@@ -69,7 +71,7 @@ func TestAReaderAtTheEndSeesASegmentRemoved(t *testing.T) {
 func TestAReaderPassesOverNoSegment(t *testing.T) {
 	segments := filled(t, 10, Options{SegmentBytes: 300})
 	for name, all := range map[string][][]byte{"twice": {segments[0], segments[0]}, "backwards": {segments[1], segments[0]}} {
-		var damage *DamageError
+		var damage *format.DamageError
 		r, err := NewReader(laid(t, all...), 0)
 		for err == nil {
 			_, err = r.Next()
@@ -86,7 +88,7 @@ func TestHolesAreNotRead(t *testing.T) {
 	const end = 8 << 40
 	for _, behind := range []string{"", "x"} { // at the very end of the hole
 		s := signed(t, Options{SegmentBytes: 1 << 20})
-		f, err := os.OpenFile(segmentPath(s.dir, 1), os.O_WRONLY, 0)
+		f, err := os.OpenFile(format.SegmentPath(s.dir, 1), os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +98,7 @@ func TestHolesAreNotRead(t *testing.T) {
 		r := reader(t, s.dir, 0)
 		follow(t, r, int(s.records))
 		atEnd(t, r)
-		if got := s.verify(t); got.Code != TornTail && got.Code != Tampered || got.Records != s.records {
+		if got := s.verify(t); got.Code != verify.TornTail && got.Code != verify.Tampered || got.Records != s.records {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -105,22 +107,4 @@ func TestHolesAreNotRead(t *testing.T) {
 func writeAt(f *os.File, text string, at int64) error {
 	_, err := f.WriteAt([]byte(text), at)
 	return err
-}
-
-// TestAHoleKeepsLinesApart has the halves of a line stand on both sides of a hole.
-func TestAHoleKeepsLinesApart(t *testing.T) {
-	whole := filled(t, 1, Options{})[0]
-	f, err := os.Create(t.TempDir() + "/f")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	const far = 1 << 20
-	if err := errors.Join(writeAt(f, string(whole[:20]), 0), writeAt(f, string(whole[20:]), far)); err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(&dataReader{f, 0})
-	if got := string(text); err != nil || len(got) > 64<<10 || !strings.HasPrefix(got, string(whole[:20])+"\x00") || !strings.HasSuffix(got, "\x00"+string(whole[20:])) {
-		t.Errorf("%d bytes, %v: %.80q", len(got), err, got)
-	}
 }

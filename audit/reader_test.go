@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 func reader(t *testing.T, dir string, from int64) *Reader {
@@ -74,7 +76,7 @@ func TestReaderRefusesWhatOpenRefuses(t *testing.T) {
 		for err == nil {
 			_, err = r.Next()
 		}
-		var damage *DamageError
+		var damage *format.DamageError
 		if !errors.As(err, &damage) {
 			t.Errorf("%s: the reader ends with %v", name, err)
 		}
@@ -93,7 +95,7 @@ func TestReaderStopsAtATornLineUntilItIsWhole(t *testing.T) {
 		t.Errorf("first line %s", got)
 	}
 	atEnd(t, r)
-	writeFile(t, segmentPath(dir, 1), []byte(whole))
+	writeFile(t, format.SegmentPath(dir, 1), []byte(whole))
 	if got := follow(t, r, 1); !strings.Contains(got[0], "record1") {
 		t.Errorf("second line %s", got)
 	}
@@ -128,11 +130,11 @@ func TestReaderWaitsWhileASegmentIsReplaced(t *testing.T) {
 	r := reader(t, dir, 0)
 	follow(t, r, 1)
 	atEnd(t, r)
-	if err := os.Remove(segmentPath(dir, 2)); err != nil {
+	if err := os.Remove(format.SegmentPath(dir, 2)); err != nil {
 		t.Fatal(err)
 	}
 	atEnd(t, r)
-	if seq, err := firstSeq(segmentPath(dir, 2)); seq != -1 || err != nil {
+	if seq, err := firstSeq(format.SegmentPath(dir, 2)); seq != -1 || err != nil {
 		t.Errorf("a segment that is being replaced begins with %d, %v", seq, err)
 	}
 }

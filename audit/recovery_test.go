@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 func writeFile(t *testing.T, path string, content []byte) {
@@ -39,7 +41,7 @@ func filled(t *testing.T, n int, o Options) [][]byte {
 		appendTo(t, l, named(fmt.Sprint("record", i)))
 	}
 	closeLog(t, l)
-	paths, err := Segments(dir)
+	paths, err := format.Segments(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func laid(t *testing.T, segments ...[]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i, content := range segments {
-		writeFile(t, segmentPath(dir, i+1), content)
+		writeFile(t, format.SegmentPath(dir, i+1), content)
 	}
 	return dir
 }
@@ -72,7 +74,7 @@ func TestATornLastLineIsMovedWhereverItIsTorn(t *testing.T) {
 	for cut := last + 1; cut < len(whole); cut++ {
 		dir := laid(t, whole[:cut])
 		l := open(t, dir, Options{unsigned: true})
-		want := Torn{Segment: "00000001.log", Offset: int64(last), Bytes: int64(cut - last), SHA256: hexSum(whole[last:cut]), Moved: true}
+		want := format.Torn{Segment: "00000001.log", Offset: int64(last), Bytes: int64(cut - last), SHA256: hexSum(whole[last:cut]), Moved: true}
 		if got := l.Recovered(); len(got) != 1 || got[0] != want {
 			t.Fatalf("cut at %d: recovered %+v, want %+v", cut, got, want)
 		}
@@ -99,7 +101,7 @@ func TestTornLinesAreKeptOneAfterTheOther(t *testing.T) {
 	dir := laid(t, append(bytes.Clone(whole), "first"...))
 	for _, next := range []string{"second", ""} {
 		closeLog(t, open(t, dir, Options{unsigned: true}))
-		f, err := os.OpenFile(segmentPath(dir, 1), os.O_WRONLY|os.O_APPEND, 0)
+		f, err := os.OpenFile(format.SegmentPath(dir, 1), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,14 +118,14 @@ func TestTornEndsThatAreNotShort(t *testing.T) {
 	whole := filled(t, 2, Options{unsigned: true})[0]
 	for name, torn := range map[string][]byte{
 		"zeros that a file system left": make([]byte, 300<<10),
-		"exactly a buffer":              bytes.Repeat([]byte("x"), 8*(maxLine+1)),
+		"exactly a buffer":              bytes.Repeat([]byte("x"), 8*(format.MaxLine+1)),
 		"a line without its newline":    whole[:bytes.IndexByte(whole, '\n')],
 	} {
 		dir := laid(t, append(bytes.Clone(whole), torn...))
 		if got := open(t, dir, Options{unsigned: true}).Recovered(); len(got) != 1 || got[0].Bytes != int64(len(torn)) {
 			t.Errorf("%s: recovered %+v, want %d bytes", name, got, len(torn))
 		}
-		if got := readFile(t, segmentPath(dir, 1)); !bytes.Equal(got, whole) {
+		if got := readFile(t, format.SegmentPath(dir, 1)); !bytes.Equal(got, whole) {
 			t.Errorf("%s: %d bytes stay, want %d", name, len(got), len(whole))
 		}
 	}
@@ -183,7 +185,7 @@ func damages(t *testing.T) map[string]damage {
 		"an empty line":                  {lines(line[0], []byte("\n"), line[1]), 1, second},
 		"a line of zeros":                {lines(line[0], make([]byte, len(line[1])), line[2]), 1, second},
 		"a very long line":               {lines(line[0], make([]byte, 200<<10), line[1]), 1, second},
-		"a line a byte too long":         {lines(line[0], edit("record1", "record1"+strings.Repeat("x", maxLine+2-len(line[1]))), line[2]), 1, second},
+		"a line a byte too long":         {lines(line[0], edit("record1", "record1"+strings.Repeat("x", format.MaxLine+2-len(line[1]))), line[2]), 1, second},
 		"a carriage return":              {lines(line[0], edit("\n", "\r\n")), 1, second},
 		"a byte beyond ASCII":            {lines(line[0], edit("record1", "r\xe9cord1")), 1, second},
 		"another version":                {lines(line[0], edit(`"v":1`, `"v":2`)), 1, second},
@@ -206,7 +208,7 @@ func damages(t *testing.T) map[string]damage {
 		"two segments are swapped":       {append([][]byte{many[1], many[0]}, many[2:]...), 1, 0},
 		"a segment ends with no line":    {with(1, append(bytes.Clone(many[1]), '\n')), 2, len(many[1])},
 		"a segment ends before it began": {with(1, append(bytes.Clone(many[1]), line[0]...)), 2, len(many[1])},
-		"a segment has much behind it":   {with(1, append(bytes.Clone(many[1]), make([]byte, 20<<10)...)), 2, len(many[1]) + 20<<10 - 2*(maxLine+1)},
+		"a segment has much behind it":   {with(1, append(bytes.Clone(many[1]), make([]byte, 20<<10)...)), 2, len(many[1]) + 20<<10 - 2*(format.MaxLine+1)},
 	}
 }
 
@@ -215,11 +217,11 @@ func TestOpenRefusesDamageAndChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := laid(t, d.segments...)
 			_, err := Open(dir, Options{unsigned: true})
-			var damage *DamageError
+			var damage *format.DamageError
 			if !errors.As(err, &damage) {
 				t.Fatalf("open: %v, want a damage", err)
 			}
-			if damage.Segment != segmentPath(dir, d.segment) || damage.Offset != int64(d.offset) {
+			if damage.Segment != format.SegmentPath(dir, d.segment) || damage.Offset != int64(d.offset) {
 				t.Errorf("%v\nwant it in segment %d at byte %d", err, d.segment, d.offset)
 			}
 			for _, want := range []string{damage.Segment, fmt.Sprint("at byte ", d.offset), "restore", "new log"} {
@@ -228,7 +230,7 @@ func TestOpenRefusesDamageAndChangesNothing(t *testing.T) {
 				}
 			}
 			for i, content := range d.segments {
-				if got := readFile(t, segmentPath(dir, i+1)); !bytes.Equal(got, content) {
+				if got := readFile(t, format.SegmentPath(dir, i+1)); !bytes.Equal(got, content) {
 					t.Errorf("segment %d was changed", i+1)
 				}
 			}
@@ -239,11 +241,11 @@ func TestOpenRefusesDamageAndChangesNothing(t *testing.T) {
 func TestOpenMissesASegment(t *testing.T) {
 	for missing := 1; missing <= 2; missing++ {
 		dir := laid(t, filled(t, 12, Options{SegmentBytes: 300})...)
-		if err := os.Remove(segmentPath(dir, missing)); err != nil {
+		if err := os.Remove(format.SegmentPath(dir, missing)); err != nil {
 			t.Fatal(err)
 		}
-		var damage *DamageError
-		if _, err := Open(dir, Options{unsigned: true}); !errors.As(err, &damage) || damage.Segment != segmentPath(dir, missing) {
+		var damage *format.DamageError
+		if _, err := Open(dir, Options{unsigned: true}); !errors.As(err, &damage) || damage.Segment != format.SegmentPath(dir, missing) {
 			t.Errorf("open without segment %d: %v", missing, err)
 		}
 		if _, err := NewReader(dir, 0); !errors.As(err, &damage) {
@@ -257,7 +259,7 @@ func TestOtherFilesAreNotSegments(t *testing.T) {
 	for _, name := range []string{"00000000.log", "2.log", "000000002.log", "-0000002.log", "00000002.torn", "00000002.log~", "x.log"} {
 		writeFile(t, filepath.Join(dir, name), []byte("x"))
 	}
-	if paths, err := Segments(dir); err != nil || len(paths) != 1 {
+	if paths, err := format.Segments(dir); err != nil || len(paths) != 1 {
 		t.Errorf("segments %v, %v; want the first alone", paths, err)
 	}
 }
@@ -265,10 +267,10 @@ func TestOtherFilesAreNotSegments(t *testing.T) {
 func TestSegmentsAreInTheOrderOfTheirNumbers(t *testing.T) {
 	dir := t.TempDir()
 	for _, number := range []int{100000000, 99999999, 1} {
-		writeFile(t, segmentPath(dir, number), nil)
+		writeFile(t, format.SegmentPath(dir, number), nil)
 	}
-	paths, err := Segments(dir)
-	if err != nil || len(paths) != 3 || paths[0] != segmentPath(dir, 1) || paths[2] != segmentPath(dir, 100000000) {
+	paths, err := format.Segments(dir)
+	if err != nil || len(paths) != 3 || paths[0] != format.SegmentPath(dir, 1) || paths[2] != format.SegmentPath(dir, 100000000) {
 		t.Errorf("segments %v, %v", paths, err)
 	}
 }
@@ -317,7 +319,7 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("goes on with %d, want %d", seq, lines)
 		}
 		closeLog(t, l)
-		if got := readFile(t, segmentPath(dir, 1)); !bytes.HasPrefix(got, content[:torn]) {
+		if got := readFile(t, format.SegmentPath(dir, 1)); !bytes.HasPrefix(got, content[:torn]) {
 			t.Error("whole lines were changed")
 		}
 		if torn < len(content) && !bytes.Equal(readFile(t, filepath.Join(dir, "00000001.torn")), content[torn:]) {

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // A removedBlock is a block of the file of what was removed, found by its head alone.
@@ -55,7 +58,7 @@ func foldFiles(files map[string][]byte, n, keep int) map[string][]byte {
 		}
 	}
 	if n > 0 {
-		folded[removedName] = content
+		folded[format.RemovedName] = content
 	}
 	return folded
 }
@@ -63,12 +66,12 @@ func foldFiles(files map[string][]byte, n, keep int) map[string][]byte {
 // unfoldFiles is the other way round.
 func unfoldFiles(files map[string][]byte) map[string][]byte {
 	unfolded := maps.Clone(files)
-	content := files[removedName]
+	content := files[format.RemovedName]
 	for i, b := range removedBlocks(content) {
 		unfolded[fileName(i+1, ".ckpt")] = content[b.notes:b.tree]
 		unfolded[fileName(i+1, ".tree")] = content[b.tree:b.end]
 	}
-	delete(unfolded, removedName)
+	delete(unfolded, format.RemovedName)
 	return unfolded
 }
 
@@ -79,7 +82,7 @@ func unfold(t *testing.T, dir string) {
 	for name, content := range unfoldFiles(files) {
 		writeFile(t, filepath.Join(dir, name), content)
 	}
-	if err := os.Remove(removedPath(dir)); files[removedName] != nil && err != nil {
+	if err := os.Remove(format.RemovedPath(dir)); files[format.RemovedName] != nil && err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,10 +94,10 @@ func TestWhatIsRemovedIsInOneFile(t *testing.T) {
 	if n := removed(t, s.dir); n < 8 {
 		t.Fatalf("%d segments were removed", n)
 	}
-	if files := s.files(t); len(files) > 5 || files[removedName] == nil {
+	if files := s.files(t); len(files) > 5 || files[format.RemovedName] == nil {
 		t.Errorf("the folder holds %q", slices.Sorted(maps.Keys(files)))
 	}
-	if r := s.verify(t, s.anchors...); r.Code != Good || r.Records != 30 || r.Unvouched != 0 {
+	if r := s.verify(t, s.anchors...); r.Code != verify.Good || r.Records != 30 || r.Unvouched != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -113,7 +116,7 @@ func TestALogOfManyFilesIsFolded(t *testing.T) {
 	if files := s.files(t); len(files) > 7 || removed(t, s.dir) != before {
 		t.Errorf("the folder holds %q", slices.Sorted(maps.Keys(files)))
 	}
-	if r := s.verify(t, s.anchors...); r.Code != Good {
+	if r := s.verify(t, s.anchors...); r.Code != verify.Good {
 		t.Errorf("%+v", r)
 	}
 }
@@ -126,14 +129,14 @@ func TestFoldingGoesOnAfterACrash(t *testing.T) {
 	all := unfoldFiles(s.files(t))
 	n := removedSegments(all)
 	whole := foldFiles(all, n, 1)
-	blocks := removedBlocks(whole[removedName])
+	blocks := removedBlocks(whole[format.RemovedName])
 	var states []map[string][]byte
 	for _, at := range []int{0, 1, blocks[n-1].at + 3, blocks[n-1].notes, blocks[n-1].tree, blocks[n-1].end - 1, blocks[n-1].end} {
 		state := maps.Clone(foldFiles(all, n, n)) // no block counts yet
 		if at >= blocks[n-1].at {
 			state = maps.Clone(whole)
 		}
-		state[removedName] = state[removedName][:at]
+		state[format.RemovedName] = state[format.RemovedName][:at]
 		states = append(states, state)
 	}
 	for _, left := range []string{fileName(n, ".ckpt"), fileName(n, ".tree"), fileName(n-1, ".ckpt")} {
@@ -143,19 +146,19 @@ func TestFoldingGoesOnAfterACrash(t *testing.T) {
 	}
 	for i, state := range states {
 		lay(t, s.dir, state)
-		if r := s.verify(t, s.anchors...); r.Code != Good {
+		if r := s.verify(t, s.anchors...); r.Code != verify.Good {
 			t.Errorf("state %d: %+v", i, r)
 		}
 		l := open(t, s.dir, Options{Retain: Retain{Segments: 2}, Trouble: func(err error) { t.Errorf("state %d: %v", i, err) }})
 		l.signing.Lock()
-		files, err := listFiles(s.dir)
-		err = errors.Join(err, l.past.read())
+		files, err := format.ListFiles(s.dir)
+		err = errors.Join(err, l.past.Read())
 		l.signing.Unlock()
-		if err != nil || len(files.trees) > 1 || len(l.past.blocks) < n-1 {
-			t.Errorf("state %d: %v is left, %d blocks: %v", i, files, len(l.past.blocks), err)
+		if err != nil || len(files.Trees) > 1 || len(l.past.Blocks) < n-1 {
+			t.Errorf("state %d: %v is left, %d blocks: %v", i, files, len(l.past.Blocks), err)
 		}
 		closeLog(t, l)
-		if r := s.verify(t, s.anchors...); r.Code != Good {
+		if r := s.verify(t, s.anchors...); r.Code != verify.Good {
 			t.Errorf("state %d, folded: %+v", i, r)
 		}
 	}
@@ -183,21 +186,21 @@ func TestWhatIsDamagedIsNotFolded(t *testing.T) {
 	other := foldFiles(all, n, 0)
 	other[fileName(1, ".ckpt")] = append(bytes.Clone(all[fileName(1, ".ckpt")]), 'x')
 	behind := foldFiles(all, n, 0)
-	behind[removedName] = append(behind[removedName], 'x')
+	behind[format.RemovedName] = append(behind[format.RemovedName], 'x')
 	for name, files := range map[string]map[string][]byte{"a file that differs": other, "bytes behind the blocks": behind} {
 		lay(t, s.dir, files)
 		var trouble error
 		l := open(t, s.dir, Options{Retain: Retain{Segments: 2}, Trouble: func(err error) { trouble = errors.Join(trouble, err) }})
-		var damage *DamageError
+		var damage *format.DamageError
 		if !errors.As(trouble, &damage) {
 			t.Errorf("%s: %v", name, trouble)
 		}
 		closeLog(t, l)
 		now := s.files(t)
-		if !bytes.Equal(now[removedName], files[removedName]) || !bytes.Equal(now[fileName(1, ".ckpt")], files[fileName(1, ".ckpt")]) {
+		if !bytes.Equal(now[format.RemovedName], files[format.RemovedName]) || !bytes.Equal(now[fileName(1, ".ckpt")], files[fileName(1, ".ckpt")]) {
 			t.Errorf("%s: it was changed", name)
 		}
-		if r := s.verify(t); r.Code != Tampered {
+		if r := s.verify(t); r.Code != verify.Tampered {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -213,33 +216,33 @@ var removedKinds = []struct {
 	}},
 	{"a bit", flipRemoved},
 	{"cut", func(s *specimen, r *rand.Rand, _ []removedBlock) *mutation {
-		at := r.IntN(len(s.files[removedName]))
-		s.files[removedName] = s.files[removedName][:at]
-		return s.changed(Tampered, -1, "at %d", at)
+		at := r.IntN(len(s.files[format.RemovedName]))
+		s.files[format.RemovedName] = s.files[format.RemovedName][:at]
+		return s.changed(verify.Tampered, -1, "at %d", at)
 	}},
 	{"cut, with the files of the last block", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
 		all, b := unfoldFiles(s.files), last(blocks)
 		at := b.at + r.IntN(b.end-b.at)
 		s.files = foldFiles(all, len(blocks), 1)
-		s.files[removedName] = s.files[removedName][:at]
+		s.files[format.RemovedName] = s.files[format.RemovedName][:at]
 		return s.changed(s.code, -1, "at %d", at)
 	}},
 	{"gone", func(s *specimen, _ *rand.Rand, _ []removedBlock) *mutation {
-		delete(s.files, removedName)
-		return s.changed(Tampered, -1, "")
+		delete(s.files, format.RemovedName)
+		return s.changed(verify.Tampered, -1, "")
 	}},
 	{"empty", func(s *specimen, _ *rand.Rand, _ []removedBlock) *mutation {
-		s.files[removedName] = nil
-		return s.changed(Tampered, -1, "")
+		s.files[format.RemovedName] = nil
+		return s.changed(verify.Tampered, -1, "")
 	}},
 	{"bytes behind", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
-		content := s.files[removedName]
+		content := s.files[format.RemovedName]
 		behind := pick(r, []string{"x", "\n", fmt.Sprintf("%d 0 9\n", len(blocks)+1), string(content[:blocks[0].end])})
-		s.files[removedName] = append(content, behind...)
-		return s.changed(Tampered, -1, "%q", behind[:1])
+		s.files[format.RemovedName] = append(content, behind...)
+		return s.changed(verify.Tampered, -1, "%q", behind[:1])
 	}},
 	{"an empty block more", func(s *specimen, _ *rand.Rand, blocks []removedBlock) *mutation {
-		s.files[removedName] = fmt.Appendf(s.files[removedName], "%d 0 0\n", len(blocks)+1)
+		s.files[format.RemovedName] = fmt.Appendf(s.files[format.RemovedName], "%d 0 0\n", len(blocks)+1)
 		return s.changed(s.code, -1, "its segment has its files")
 	}},
 	{"two blocks swapped", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
@@ -247,10 +250,10 @@ var removedKinds = []struct {
 			return nil
 		}
 		i := r.IntN(len(blocks) - 1)
-		a, b, content := blocks[i], blocks[i+1], s.files[removedName]
+		a, b, content := blocks[i], blocks[i+1], s.files[format.RemovedName]
 		swapped := slices.Concat(content[:a.at], content[b.at:b.end], content[a.at:a.end], content[b.end:])
-		s.files[removedName] = swapped
-		return s.changed(Tampered, -1, "%d", i+1)
+		s.files[format.RemovedName] = swapped
+		return s.changed(verify.Tampered, -1, "%d", i+1)
 	}},
 	{"the contents of two blocks swapped", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
 		if len(blocks) < 2 {
@@ -260,31 +263,31 @@ var removedKinds = []struct {
 		kind := pick(r, []string{".ckpt", ".tree"})
 		all[fileName(i, kind)], all[fileName(i+1, kind)] = all[fileName(i+1, kind)], all[fileName(i, kind)]
 		s.files = foldFiles(all, len(blocks), 0)
-		want := Tampered
+		want := verify.Tampered
 		if i == 1 && kind == ".ckpt" {
-			want = Unknown
+			want = verify.Unknown
 		}
 		return s.changed(want, -1, "%s of %d", kind, i)
 	}},
 	{"a block removed", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
 		b := pick(r, blocks)
-		s.files[removedName] = slices.Delete(s.files[removedName], b.at, b.end)
-		return s.changed(Tampered, -1, "at %d", b.at)
+		s.files[format.RemovedName] = slices.Delete(s.files[format.RemovedName], b.at, b.end)
+		return s.changed(verify.Tampered, -1, "at %d", b.at)
 	}},
 	{"a block twice", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
-		b, content := pick(r, blocks), s.files[removedName]
-		s.files[removedName] = slices.Insert(content, b.end, bytes.Clone(content[b.at:b.end])...)
-		return s.changed(Tampered, -1, "at %d", b.at)
+		b, content := pick(r, blocks), s.files[format.RemovedName]
+		s.files[format.RemovedName] = slices.Insert(content, b.end, bytes.Clone(content[b.at:b.end])...)
+		return s.changed(verify.Tampered, -1, "at %d", b.at)
 	}},
 	{"all the rest gone", func(s *specimen, _ *rand.Rand, _ []removedBlock) *mutation {
-		s.files = map[string][]byte{removedName: s.files[removedName]}
-		return s.changed(Truncated, -1, "")
+		s.files = map[string][]byte{format.RemovedName: s.files[format.RemovedName]}
+		return s.changed(verify.Truncated, -1, "")
 	}},
 }
 
 // flipRemoved flips a bit: what is due is what would be due in a file.
 func flipRemoved(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
-	at, bit := r.IntN(len(s.files[removedName])), r.IntN(8)
+	at, bit := r.IntN(len(s.files[format.RemovedName])), r.IntN(8)
 	if r.IntN(3) == 0 { // in a head
 		b := pick(r, blocks)
 		at = b.at + r.IntN(b.notes-b.at)
@@ -304,8 +307,8 @@ func flipRemoved(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
 		m.files = foldFiles(m.files, len(blocks), 0)
 		return m
 	}
-	s.files[removedName][at] ^= 1 << bit
-	return s.changed(Tampered, -1, "bit %d of byte %d", bit, at)
+	s.files[format.RemovedName][at] ^= 1 << bit
+	return s.changed(verify.Tampered, -1, "bit %d of byte %d", bit, at)
 }
 
 // foldSome folds a part of what is left of removed segments, which changes nothing.
@@ -329,7 +332,7 @@ func TestBothVerifiersAgreeAboutWhatWasRemoved(t *testing.T) {
 		for i := range n {
 			s := retained.copy("")
 			s.files = foldFiles(s.files, removedSegments(s.files), 0)
-			m := kind.make(s, random, removedBlocks(s.files[removedName]))
+			m := kind.make(s, random, removedBlocks(s.files[format.RemovedName]))
 			if m == nil {
 				continue
 			}
@@ -353,13 +356,13 @@ func TestTheVectorOfTheDocumentIsFolded(t *testing.T) {
 	}
 	delete(files, fileName(1, ".log"))
 	files = foldFiles(files, 1, 0)
-	head, _, _ := bytes.Cut(files[removedName], []byte("\n"))
+	head, _, _ := bytes.Cut(files[format.RemovedName], []byte("\n"))
 	if !strings.Contains(page, fmt.Sprintf("begins with `%s`", head)) {
 		t.Errorf("the page does not have the head %s", head)
 	}
 	s := &signedLog{dir: t.TempDir(), key: regexp.MustCompile(`egressd/00112233445566778899aabbccddeeff\+ba249c37\+\S+`).FindString(page)}
 	lay(t, s.dir, files)
-	if r := s.verify(t); r.Code != Good || r.Removed != 1 || r.Records != 4 {
+	if r := s.verify(t); r.Code != verify.Good || r.Removed != 1 || r.Records != 4 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // An Interruption is a time in which a log admitted no records.
@@ -14,8 +16,8 @@ type Interruption struct {
 	Cause    error
 	Began    time.Time
 	Refused  int64 // records that could not be written
-	From, To int64 // records from From to before To were written, and a crash of the machine may lose them
-	Torn     []Torn
+	From, To int64 // the records [From, To) were written; a crash of the machine may lose them
+	Torn     []format.Torn
 }
 
 // fail makes the log admit nothing more, lets the committer tell everyone who
@@ -49,7 +51,7 @@ func (l *Log) stopAdmitting(err error) (first bool, why error) {
 // makeRoom lets n bytes be written without making the segment larger than it
 // should be. It is called with writing held.
 func (l *Log) makeRoom(n int) error {
-	if l.end.offset == 0 || l.end.offset+int64(n) <= l.options.SegmentBytes {
+	if l.end.Offset == 0 || l.end.Offset+int64(n) <= l.options.SegmentBytes {
 		return nil
 	}
 	if err := l.rotate(); err != nil {
@@ -70,14 +72,14 @@ func (l *Log) rotate() error {
 	if err != nil {
 		return err
 	}
-	l.replace(next, Torn{})
+	l.replace(next, format.Torn{})
 	l.wakeNotary()
 	return nil
 }
 
 // replace makes next the current segment. The previous one ends with torn and waits for its seal. The caller holds
 // writing and syncing. The previous segment was synced or given up, so an error of closing it adds nothing.
-func (l *Log) replace(next *segment, torn Torn) {
+func (l *Log) replace(next *segment, torn format.Torn) {
 	l.mu.Lock()
 	last := l.segment
 	l.segment = next
@@ -88,8 +90,8 @@ func (l *Log) replace(next *segment, torn Torn) {
 		l.torn = append(l.torn, torn)
 	}
 	l.mu.Unlock()
-	l.end.offset = 0
-	l.tree.segment, l.tree.first, l.tree.bytes = next.number, l.end.seq, 0
+	l.end.Offset = 0
+	l.tree.Segment, l.tree.First, l.tree.Bytes = next.number, l.end.Seq, 0
 	_ = last.Close()
 }
 
@@ -182,23 +184,23 @@ func (l *Log) state() (closed bool, err error) {
 //
 // The file decides, not the result of the write. If lines are in the file although their write failed, readers see
 // these lines, and the next line must follow them.
-func (l *Log) leave() (number int, torn Torn, err error) {
+func (l *Log) leave() (number int, torn format.Torn, err error) {
 	path := l.segment.Name()
-	if info, err := os.Stat(path); err == nil && info.Size() < l.end.offset {
-		return 0, Torn{}, &DamageError{path, info.Size(), "it is shorter than what was written to it"}
+	if info, err := os.Stat(path); err == nil && info.Size() < l.end.Offset {
+		return 0, format.Torn{}, &format.DamageError{Segment: path, Offset: info.Size(), Reason: "it is shorter than what was written to it"}
 	}
 	tree := l.tree
-	end, err := scan(path, l.end, tree.add)
+	end, err := scan(path, l.end, tree.Add)
 	switch {
-	case l.end.offset == 0 && errors.Is(err, fs.ErrNotExist):
-		return l.segment.number, Torn{}, nil // an earlier attempt came as far as removing it
+	case l.end.Offset == 0 && errors.Is(err, fs.ErrNotExist):
+		return l.segment.number, format.Torn{}, nil // an earlier attempt came as far as removing it
 	case err != nil:
-		return 0, Torn{}, err
-	case end.offset == 0:
-		return l.segment.number, Torn{}, os.Remove(path)
+		return 0, format.Torn{}, err
+	case end.Offset == 0:
+		return l.segment.number, format.Torn{}, os.Remove(path)
 	}
 	l.end, l.tree = end, tree
-	torn, err = describeTorn(path, end.offset, io.Discard)
+	torn, err = format.DescribeTorn(path, end.Offset, io.Discard)
 	return l.segment.number + 1, torn, err
 }
 
@@ -207,11 +209,11 @@ func (l *Log) admit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = nil
-	if l.durable < l.end.seq {
-		l.lost = l.lost.cover(l.durable, l.end.seq)
-		lost := span{l.interruption.From, l.interruption.To}.cover(l.durable, l.end.seq)
+	if l.durable < l.end.Seq {
+		l.lost = l.lost.cover(l.durable, l.end.Seq)
+		lost := span{l.interruption.From, l.interruption.To}.cover(l.durable, l.end.Seq)
 		l.interruption.From, l.interruption.To = lost.from, lost.to
 	}
-	l.written, l.durable = l.end.seq, l.end.seq
+	l.written, l.durable = l.end.Seq, l.end.Seq
 	l.writtenMark, l.durableMark = l.tree, l.tree
 }

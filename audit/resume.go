@@ -10,19 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
 // resume checks that the log holds together and makes it ready for more.
 func (l *Log) resume() error {
-	found, err := findFiles(l.dir, l.options.Brief)
+	found, err := format.FindFiles(l.dir, l.options.Brief)
 	if err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
-	if len(found.logs) == 0 {
+	if len(found.Logs) == 0 {
 		return fmt.Errorf("open audit log: the segments in %s were removed just now: %w", l.dir, fs.ErrNotExist)
 	}
-	r := &resumption{Log: l, files: found, first: found.logs[0], last: lastNumber(found.logs)}
+	r := &resumption{Log: l, files: found, first: found.Logs[0], last: format.LastNumber(found.Logs)}
 	if err := r.checkNumbers(); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (l *Log) resume() error {
 		return err
 	}
 	// The records of a checkpoint were durable before the checkpoint was signed.
-	synced := l.options.Brief && r.end.seq == r.signed && len(r.torn) == 0
+	synced := l.options.Brief && r.end.Seq == r.signed && len(r.torn) == 0
 	if l.segment, err = openSegment(l.dir, r.last, synced); err != nil || l.options.unsigned {
 		return err
 	}
@@ -48,13 +49,13 @@ func (l *Log) resume() error {
 // A resumption is a log that is being opened.
 type resumption struct {
 	*Log
-	files *files
+	files *format.Files
 	first int // the number of the first segment that is there
 	last  int // of the last one
 
-	from   int         // the number of the first one that has no seal
-	signed int64       // lines are in a checkpoint
-	newest *checkpoint // or nil where the log was not begun
+	from   int                // the number of the first one that has no seal
+	signed int64              // lines are in a checkpoint
+	newest *format.Checkpoint // or nil where the log was not begun
 	note   []byte
 	notes  noteFile // of from
 	due    string   // the key that signs next
@@ -66,13 +67,13 @@ func (r *resumption) checkNumbers() error {
 	if r.options.Brief && r.first == 1 {
 		return nil
 	}
-	if err := r.files.consecutive(r.dir, r.past); err != nil {
+	if err := r.files.Consecutive(r.dir, r.past); err != nil {
 		return err
 	}
 	before := 0
-	for _, number := range r.files.notes {
+	for _, number := range r.files.Notes {
 		if number > before+1 { // else there is a block of each in between
-			if is, err := r.past.has(number - 1); err != nil || !is {
+			if is, err := r.past.Has(number - 1); err != nil || !is {
 				return errors.Join(err, missingNotes(r.dir, before+1))
 			}
 		}
@@ -82,19 +83,19 @@ func (r *resumption) checkNumbers() error {
 }
 
 func missingNotes(dir string, number int) error {
-	return &DamageError{notePath(dir, number), 0, "the checkpoints of the segment are missing, and later ones are there"}
+	return &format.DamageError{Segment: format.NotePath(dir, number), Offset: 0, Reason: "the checkpoints of the segment are missing, and later ones are there"}
 }
 
 const setAside = "egressd serve --accept-damage, which sets the log aside as it is and begins a new one"
 
-// readNotes finds the newest checkpoint and the key that is due. A log that a crash
+// ReadNotes finds the newest checkpoint and the key that is due. A log that a crash
 // has left without anything in it is begun anew.
 func (r *resumption) readNotes() (begun bool, err error) {
 	first := 1 // of those in files of their own
-	if len(r.files.notes) > 0 {
-		first = r.files.notes[0]
+	if len(r.files.Notes) > 0 {
+		first = r.files.Notes[0]
 	}
-	for r.from = lastNumber(r.files.notes); r.from >= first; r.from-- {
+	for r.from = format.LastNumber(r.files.Notes); r.from >= first; r.from-- {
 		if err := r.readNoteFile(r.from); err != nil {
 			return false, err
 		}
@@ -107,51 +108,41 @@ func (r *resumption) readNotes() (begun bool, err error) {
 		return false, missingNotes(r.dir, first-1)
 	case r.newest == nil:
 		return r.beginAnew()
-	case r.newest.sealed:
-		r.notes = noteFile{path: notePath(r.dir, r.from+1)}
-		if err := newMark(&r.tree, r.newest); err != nil {
-			return false, &DamageError{notePath(r.dir, r.from), 0, err.Error()}
+	case r.newest.Sealed:
+		r.notes = noteFile{path: format.NotePath(r.dir, r.from+1)}
+		if err := format.NewMark(&r.tree, r.newest); err != nil {
+			return false, &format.DamageError{Segment: format.NotePath(r.dir, r.from), Offset: 0, Reason: err.Error()}
 		}
 		r.from++
 	case r.from > 1:
-		before, err := r.past.sealOf(r.from - 1)
+		before, err := r.past.SealOf(r.from - 1)
 		if err != nil {
 			return false, err
 		}
 		if r.due == "" {
-			r.due = before.next
+			r.due = before.Next
 		}
-		if err := newMark(&r.tree, before); err != nil {
-			return false, &DamageError{notePath(r.dir, r.from-1), 0, err.Error()}
+		if err := format.NewMark(&r.tree, before); err != nil {
+			return false, &format.DamageError{Segment: format.NotePath(r.dir, r.from-1), Offset: 0, Reason: err.Error()}
 		}
 	default:
-		r.tree = mark{segment: 1}
+		r.tree = format.Mark{Segment: 1}
 	}
-	r.signed = r.newest.size
+	r.signed = r.newest.Size
 	if r.from > r.last {
-		return false, r.short(r.end.seq)
+		return false, r.short(r.end.Seq)
 	}
 	return false, nil
 }
 
-// newMark makes of a seal the mark at the beginning of the segment after it.
-func newMark(m *mark, sealed *checkpoint) (err error) {
-	*m = mark{segment: sealed.segment + 1, first: sealed.size}
-	m.edge, err = newEdge(sealed.size, sealed.edge)
-	if err == nil && m.root() != sealed.root {
-		err = errEdge
-	}
-	return err
-}
-
 // beginAnew begins a log in which there is nothing.
 func (r *resumption) beginAnew() (begun bool, err error) {
-	path := segmentPath(r.dir, r.first)
+	path := format.SegmentPath(r.dir, r.first)
 	info, err := os.Stat(path)
 	if err != nil {
 		return false, fmt.Errorf("open audit log: %w", err)
 	}
-	if r.last > 1 || info.Size() > 0 || r.files.removed {
+	if r.last > 1 || info.Size() > 0 || r.files.Removed {
 		return false, &Refusal{"the audit log in " + r.dir + " has no checkpoint: it was not signed, or its checkpoints were removed", "restore the checkpoints from a copy, or " + setAside}
 	}
 	if err := os.Remove(path); err != nil {
@@ -163,24 +154,24 @@ func (r *resumption) beginAnew() (begun bool, err error) {
 // readNoteFile reads the checkpoints of a segment as far as they matter here. Only
 // the audit reads all of them.
 func (r *resumption) readNoteFile(number int) (err error) {
-	path := notePath(r.dir, number)
-	see := func(n []byte, c *checkpoint) error {
-		if before := r.newest; c.segment != number || before != nil && (c.size < before.size || before.sealed || c.origin != before.origin) {
+	path := format.NotePath(r.dir, number)
+	see := func(n []byte, c *format.Checkpoint) error {
+		if before := r.newest; c.Segment != number || before != nil && (c.Size < before.Size || before.Sealed || c.Origin != before.Origin) {
 			return errors.New("the checkpoints are not in order")
 		}
 		r.newest, r.note = c, append(r.note[:0], n...)
-		if c.next != "" {
-			r.due = c.next
+		if c.Next != "" {
+			r.due = c.Next
 		}
 		return nil
 	}
 	var size int64
 	if r.options.Brief {
-		size, err = readNewest(path, see)
+		size, err = format.ReadNewest(path, see)
 	}
 	if err == nil && r.due == "" { // nor does the last one name it
 		r.newest = nil
-		size, err = readNotes(path, see)
+		size, err = format.ReadNotes(path, see)
 	}
 	r.notes = noteFile{path: path, size: size}
 	return err
@@ -197,18 +188,18 @@ func (r *resumption) checkSealed() error {
 		r.from = r.last
 	}
 	if r.first > r.from {
-		return missing(r.dir, r.from)
+		return format.Missing(r.dir, r.from)
 	}
 	if r.options.Brief {
-		r.end.seq = r.tree.size
+		r.end.Seq = r.tree.Size
 	} else if err := r.checkEnds(); err != nil {
 		return err
 	}
 	if r.notary == nil && r.options.unsigned {
 		return nil
 	}
-	if r.end.seq != r.tree.size {
-		return &DamageError{segmentPath(r.dir, r.from-1), 0, fmt.Sprintf("it ends with record %d, and its seal says that %d came before", r.end.seq-1, r.tree.size)}
+	if r.end.Seq != r.tree.Size {
+		return &format.DamageError{Segment: format.SegmentPath(r.dir, r.from-1), Offset: 0, Reason: fmt.Sprintf("it ends with record %d, and its seal says that %d came before", r.end.Seq-1, r.tree.Size)}
 	}
 	return nil
 }
@@ -216,14 +207,14 @@ func (r *resumption) checkSealed() error {
 // checkEnds looks at both ends of all segments that are sealed.
 func (r *resumption) checkEnds() (err error) {
 	if r.first > 1 {
-		before, err := r.past.sealOf(r.first - 1)
+		before, err := r.past.SealOf(r.first - 1)
 		if err != nil {
 			return err
 		}
-		r.end.seq = before.size
+		r.end.Seq = before.Size
 	}
 	for number := r.first; number < r.from; number++ {
-		if r.end.seq, err = endsOf(segmentPath(r.dir, number), r.end.seq); err != nil {
+		if r.end.Seq, err = endsOf(format.SegmentPath(r.dir, number), r.end.Seq); err != nil {
 			return err
 		}
 	}
@@ -234,25 +225,25 @@ func (r *resumption) checkEnds() (err error) {
 // checkpoint.
 func (r *resumption) readLines() error {
 	for number := r.from; ; number++ {
-		path := segmentPath(r.dir, number)
-		r.end.offset = 0
-		r.tree.segment, r.tree.first, r.tree.bytes = number, r.end.seq, 0
+		path := format.SegmentPath(r.dir, number)
+		r.end.Offset = 0
+		r.tree.Segment, r.tree.First, r.tree.Bytes = number, r.end.Seq, 0
 		if err := r.readSegment(path, number == r.last); err != nil {
 			return err
 		}
 		if number == r.last {
 			break
 		}
-		torn, err := describeTorn(path, r.end.offset, io.Discard)
+		torn, err := format.DescribeTorn(path, r.end.Offset, io.Discard)
 		if err != nil {
 			return fmt.Errorf("open audit log: %w", err)
 		}
 		r.sealed = append(r.sealed, seal{r.tree, torn})
 	}
-	if r.signed > r.end.seq && !r.options.unsigned {
-		return r.short(r.end.seq)
+	if r.signed > r.end.Seq && !r.options.unsigned {
+		return r.short(r.end.Seq)
 	}
-	torn, err := moveTorn(segmentPath(r.dir, r.last), r.end.offset)
+	torn, err := moveTorn(format.SegmentPath(r.dir, r.last), r.end.Offset)
 	if err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
@@ -264,7 +255,7 @@ func (r *resumption) readLines() error {
 
 // readSegment reads the lines of one segment. Bytes behind the newest checkpoint of the last segment may be torn.
 func (r *resumption) readSegment(path string, last bool) error {
-	c, err := openCursor(path, r.end)
+	c, err := format.OpenCursor(path, r.end)
 	if err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
@@ -273,26 +264,26 @@ func (r *resumption) readSegment(path string, last bool) error {
 		return err
 	}
 	for {
-		line, err := c.next()
-		var damage *DamageError
-		if errors.As(err, &damage) && last && c.seq >= r.signed {
-			if more, readErr := c.lineFollows(); readErr != nil || more {
+		line, err := c.Next()
+		var damage *format.DamageError
+		if errors.As(err, &damage) && last && c.Seq >= r.signed {
+			if more, readErr := c.LineFollows(); readErr != nil || more {
 				return errors.Join(err, readErr)
 			}
 			return nil
 		}
 		if err == io.EOF {
-			if c.offset == 0 && !last {
-				return &DamageError{path, 0, "the segment holds no whole line, and a later one is there"}
+			if c.Offset == 0 && !last {
+				return &format.DamageError{Segment: path, Offset: 0, Reason: "the segment holds no whole line, and a later one is there"}
 			}
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		r.end = c.position
+		r.end = c.Position
 		if !r.options.unsigned {
-			r.tree.add(line)
+			r.tree.Add(line)
 		}
 		if err := r.agree(path); err != nil {
 			return err
@@ -303,11 +294,11 @@ func (r *resumption) readSegment(path string, last bool) error {
 // agree compares the tree with the newest checkpoint once it is as large.
 func (r *resumption) agree(path string) error {
 	c := r.newest
-	if c == nil || r.end.seq != c.size || r.tree.segment != c.segment {
+	if c == nil || r.end.Seq != c.Size || r.tree.Segment != c.Segment {
 		return nil
 	}
-	if r.tree.root() != c.root || r.tree.bytes != c.bytes || r.tree.first != c.first {
-		return &DamageError{path, 0, fmt.Sprintf("its records up to %d are not those that were signed", c.size-1)}
+	if r.tree.Root() != c.Root || r.tree.Bytes != c.Bytes || r.tree.First != c.First {
+		return &format.DamageError{Segment: path, Offset: 0, Reason: fmt.Sprintf("its records up to %d are not those that were signed", c.Size-1)}
 	}
 	return nil
 }
@@ -315,21 +306,21 @@ func (r *resumption) agree(path string) error {
 // appoint makes the notary, seals what has ended, and begins an epoch.
 func (r *resumption) appoint() error {
 	folder := keyFolder(r.dir, r.options.Keys)
-	_, missing := os.Lstat(keyPath(folder, r.newest.origin, ".next"))
+	_, missing := os.Lstat(keyPath(folder, r.newest.Origin, ".next"))
 	// A key takes its place only after the checkpoint that hands over to it was synced.
-	synced := r.options.Brief && r.newest.next != "" && errors.Is(missing, fs.ErrNotExist)
-	k, err := loadKeys(folder, r.newest.origin, r.due)
+	synced := r.options.Brief && r.newest.Next != "" && errors.Is(missing, fs.ErrNotExist)
+	k, err := loadKeys(folder, r.newest.Origin, r.due)
 	if err != nil {
 		return err
 	}
 	signedBy := k.now.public()
-	if r.newest.next != "" {
+	if r.newest.Next != "" {
 		signedBy = k.previous
 	}
-	if err := verifyNote(r.note, signedBy); err != nil || !r.newest.isOf(signedBy) {
-		return &DamageError{notePath(r.dir, r.newest.segment), 0, "its newest checkpoint is not signed by the key of this log"}
+	if err := format.VerifyNote(r.note, signedBy); err != nil || !r.newest.IsOf(signedBy) {
+		return &format.DamageError{Segment: format.NotePath(r.dir, r.newest.Segment), Offset: 0, Reason: "its newest checkpoint is not signed by the key of this log"}
 	}
-	r.files.sweep(r.dir)
+	r.files.Sweep(r.dir)
 	if err := r.notes.reopen(synced); err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
@@ -337,13 +328,13 @@ func (r *resumption) appoint() error {
 		dir: r.dir, options: &r.options, keys: k, vouched: true,
 		segment: r.from, file: r.notes, newest: r.newest, note: r.note, began: time.Now(),
 	}
-	r.notary.signed.Store(r.newest.size)
+	r.notary.signed.Store(r.newest.Size)
 	l := r.Log
 	if r.options.Brief {
 		r.notary.proposeAhead()
 	}
 	err = l.sealWaiting()
-	if err == nil && (r.newest.next == "" || l.notary.due(&l.tree)) { // else the key has signed nothing
+	if err == nil && (r.newest.Next == "" || l.notary.due(&l.tree)) { // else the key has signed nothing
 		err = l.notary.sign(&l.tree, true)
 	}
 	if err == nil {
@@ -370,7 +361,7 @@ func SetAside(dir, folder string) (where string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("set the audit log aside: %w", err)
 	}
-	origin, originErr := originOf(dir)
+	origin, originErr := format.OriginOf(dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", fmt.Errorf("set the audit log aside: %w", err)

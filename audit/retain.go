@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -30,7 +31,7 @@ type Retain struct {
 	OwedAge   time.Duration
 }
 
-// An OwedError reports that the records from From to before To were removed before every receiver had them.
+// An OwedError reports that retention removed the records [From, To) before every receiver had them.
 type OwedError struct{ From, To int64 }
 
 func (e *OwedError) Error() string {
@@ -73,15 +74,15 @@ func (l *Log) removeOldest(owed int64) (err error) {
 			err = errors.Join(err, early)
 		}
 	}()
-	files, err := listFiles(l.dir)
+	files, err := format.ListFiles(l.dir)
 	if err != nil {
 		return err
 	}
-	numbers := files.logs
+	numbers := files.Logs
 	var total int64
 	sizes := make([]int64, len(numbers))
 	for i, number := range numbers {
-		info, err := os.Stat(segmentPath(l.dir, number))
+		info, err := os.Stat(format.SegmentPath(l.dir, number))
 		if err != nil {
 			return err
 		}
@@ -97,14 +98,14 @@ func (l *Log) removeOldest(owed int64) (err error) {
 		if ages != nil {
 			age = ages.of(number)
 		}
-		last, err := l.past.sealOf(number)
+		last, err := l.past.SealOf(number)
 		if err != nil {
 			return err
 		}
 		if !l.options.Retain.exceeded(len(numbers)-i, total, age) {
 			return nil
 		}
-		isOwed := last.size > owed && last.first < last.size
+		isOwed := last.Size > owed && last.First < last.Size
 		if isOwed && !l.options.Retain.owedExceeded(total, age) {
 			return nil
 		}
@@ -112,10 +113,10 @@ func (l *Log) removeOldest(owed int64) (err error) {
 			return err
 		}
 		if isOwed && early == nil {
-			early = &OwedError{From: max(owed, last.first)}
+			early = &OwedError{From: max(owed, last.First)}
 		}
 		if isOwed {
-			early.To = last.size
+			early.To = last.Size
 		}
 		total -= sizes[i]
 	}
@@ -133,13 +134,13 @@ func (r Retain) owedExceeded(total int64, age time.Duration) bool {
 
 // removeSegment puts the tree of a sealed segment in the place of its lines, once it
 // was seen that it leads to the same roots.
-func removeSegment(past *remains, number int) error {
-	dir := past.dir
-	err := durable.Rewrite(treePath(dir, number), fileRW, func(to io.Writer) error { return writeSpans(to, past, number) })
+func removeSegment(past *format.Pruned, number int) error {
+	dir := past.Dir
+	err := durable.Rewrite(format.TreePath(dir, number), format.FileRW, func(to io.Writer) error { return writeSpans(to, past, number) })
 	if err != nil {
 		return err
 	}
-	path := segmentPath(dir, number)
+	path := format.SegmentPath(dir, number)
 	if err := os.Remove(path); err != nil {
 		return err
 	}
@@ -151,44 +152,44 @@ func removeSegment(past *remains, number int) error {
 
 // writeSpans writes the tree file of a segment, as it goes along: where each second had
 // a record, that is a line for each.
-func writeSpans(to io.Writer, past *remains, number int) error {
-	var e edge
+func writeSpans(to io.Writer, past *format.Pruned, number int) error {
+	var e format.Edge
 	if number > 1 {
-		before, err := past.sealOf(number - 1)
+		before, err := past.SealOf(number - 1)
 		if err != nil {
 			return err
 		}
-		if e, err = newEdge(before.size, before.edge); err != nil {
+		if e, err = format.NewEdge(before.Size, before.Edge); err != nil {
 			return err
 		}
 	}
-	lines, err := openCursor(segmentPath(past.dir, number), position{seq: e.size})
+	lines, err := format.OpenCursor(format.SegmentPath(past.Dir, number), format.Position{Seq: e.Size})
 	if err != nil {
 		return err
 	}
 	defer lines.Close()
 	text := bufio.NewWriter(to)
-	span := spanTree{from: e.size, to: e.size}
-	notes, err := past.notes(number)
+	span := format.SpanTree{From: e.Size, To: e.Size}
+	notes, err := past.Notes(number)
 	if err != nil {
 		return err
 	}
 	defer notes.Close()
-	_, err = readNotesOf(notes, func(_ []byte, c *checkpoint) error {
-		for span.to < c.size {
-			line, err := lines.next()
+	_, err = format.ReadNotesOf(notes, func(_ []byte, c *format.Checkpoint) error {
+		for span.To < c.Size {
+			line, err := lines.Next()
 			if err == io.EOF {
 				err = errors.New("the segment is shorter")
 			}
 			if err != nil {
 				return err
 			}
-			span.appendLine(line)
+			span.AppendLine(line)
 		}
-		if span.from < span.to {
+		if span.From < span.To {
 			writeSpan(text, &e, &span)
 		}
-		if e.root() != c.root || c.size != e.size {
+		if e.Root() != c.Root || c.Size != e.Size {
 			return errors.New("the lines of the segment are not those that were signed")
 		}
 		return nil
@@ -197,11 +198,11 @@ func writeSpans(to io.Writer, past *remains, number int) error {
 }
 
 // writeSpan ends a span: it becomes a line of text, which keeps an error, and a part of e.
-func writeSpan(text *bufio.Writer, e *edge, span *spanTree) {
-	fmt.Fprintf(text, "%d %d", span.from, span.to)
-	for _, n := range span.next() {
-		text.WriteString(" " + base64.StdEncoding.EncodeToString(n.hash[:]))
-		e.append(n.level, n.hash, nil)
+func writeSpan(text *bufio.Writer, e *format.Edge, span *format.SpanTree) {
+	fmt.Fprintf(text, "%d %d", span.From, span.To)
+	for _, n := range span.Next() {
+		text.WriteString(" " + base64.StdEncoding.EncodeToString(n.Hash[:]))
+		e.Append(n.Level, n.Hash, nil)
 	}
 	text.WriteByte('\n')
 }

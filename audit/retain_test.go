@@ -12,18 +12,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // removed is how many segments retention has removed.
 func removed(t *testing.T, dir string) int {
 	t.Helper()
-	all, err := listFiles(dir)
-	past := &remains{dir: dir}
-	if err := errors.Join(err, past.read()); err != nil {
+	all, err := format.ListFiles(dir)
+	past := &format.Pruned{Dir: dir}
+	if err := errors.Join(err, past.Read()); err != nil {
 		t.Fatal(err)
 	}
-	n := len(past.blocks)
-	for _, number := range all.trees {
+	n := len(past.Blocks)
+	for _, number := range all.Trees {
 		if number > n {
 			n++
 		}
@@ -37,7 +40,7 @@ func TestWhatIsLeftIsProvable(t *testing.T) {
 		t.Fatalf("%d segments were removed, %v are left", n, numbersOf(t, s.dir))
 	}
 	r := s.verify(t, s.anchors...)
-	if r.Code != Good || r.Records != 30 || r.Unvouched != 0 || r.Removed != removed(t, s.dir) {
+	if r.Code != verify.Good || r.Records != 30 || r.Unvouched != 0 || r.Removed != removed(t, s.dir) {
 		t.Errorf("%+v", r)
 	}
 	first := reader(t, s.dir, 0)
@@ -45,20 +48,20 @@ func TestWhatIsLeftIsProvable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seq, err := checkLine(line)
+	seq, err := format.CheckLine(line)
 	if err != nil || seq == 0 {
 		t.Errorf("the reader begins with %d, %v", seq, err)
 	}
 	for at := seq; at < 30; at++ {
-		p, err := Prove(s.dir, s.key, at)
+		p, err := verify.Prove(s.dir, s.key, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, err := p.Check(s.key); code != Good {
+		if code, err := p.Check(s.key); code != verify.Good {
 			t.Errorf("record %d: %v", at, err)
 		}
 	}
-	if _, err := Prove(s.dir, s.key, seq-1); err == nil {
+	if _, err := verify.Prove(s.dir, s.key, seq-1); err == nil {
 		t.Error("a record that was removed is proved")
 	}
 	l := open(t, s.dir, Options{Retain: Retain{Segments: 2}})
@@ -66,7 +69,7 @@ func TestWhatIsLeftIsProvable(t *testing.T) {
 		t.Errorf("goes on with %d", seq)
 	}
 	closeLog(t, l)
-	if r := s.verify(t, s.anchors...); r.Code != Good {
+	if r := s.verify(t, s.anchors...); r.Code != verify.Good {
 		t.Errorf("opened again: %+v", r)
 	}
 }
@@ -92,7 +95,7 @@ func TestATreeIsWrittenAsItIsMade(t *testing.T) {
 	}
 	closeLog(t, l)
 	var written pieces
-	if err := writeSpans(&written, &remains{dir: dir}, 1); err != nil {
+	if err := writeSpans(&written, &format.Pruned{Dir: dir}, 1); err != nil {
 		t.Fatal(err)
 	}
 	all := 0
@@ -109,10 +112,10 @@ func TestARemovalThatFailsLeavesTheSegment(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 400})
 	before := s.files(t)
 	cut := before["00000002.log"]
-	if err := os.WriteFile(segmentPath(s.dir, 2), cut[:len(cut)/2], fileRW); err != nil {
+	if err := os.WriteFile(format.SegmentPath(s.dir, 2), cut[:len(cut)/2], format.FileRW); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeSegment(&remains{dir: s.dir}, 2); err == nil {
+	if err := removeSegment(&format.Pruned{Dir: s.dir}, 2); err == nil {
 		t.Fatal("a segment was removed that is cut")
 	}
 	before["00000002.log"] = cut[:len(cut)/2]
@@ -125,18 +128,18 @@ func TestARemovalThatFailsLeavesTheSegment(t *testing.T) {
 func TestEveryBitOfWhatIsLeft(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 1 << 10, Retain: Retain{Segments: 2}})
 	unfold(t, s.dir)
-	path := treePath(s.dir, 1)
+	path := format.TreePath(s.dir, 1)
 	content := readFile(t, path)
 	for bit := range 8 * len(content) {
 		poke(t, path, bit/8, content[bit/8]^1<<(bit%8))
-		if r := s.verify(t); r.Code != Tampered {
+		if r := s.verify(t); r.Code != verify.Tampered {
 			t.Fatalf("bit %d flipped: %+v", bit, r)
 		}
 		poke(t, path, bit/8, content[bit/8])
 	}
 	for size := range content {
 		writeFile(t, path, content[:size])
-		if r := s.verify(t); r.Code != Tampered {
+		if r := s.verify(t); r.Code != verify.Tampered {
 			t.Fatalf("cut at %d: %+v", size, r)
 		}
 	}
@@ -172,7 +175,7 @@ func TestRetainBySizeAndByAge(t *testing.T) {
 				if n := removed(t, dir); n < row.least || n > row.most {
 					t.Errorf("%d segments were removed, want %d to %d", n, row.least, row.most)
 				}
-				if r, err := Verify(dir, key, nil); err != nil || r.Code != Good || r.Records != 40 {
+				if r, err := verify.Log(dir, key, nil); err != nil || r.Code != verify.Good || r.Records != 40 {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
@@ -183,14 +186,14 @@ func TestRetainBySizeAndByAge(t *testing.T) {
 // TestWhatIsDamagedIsNotRemoved: it is evidence.
 func TestWhatIsDamagedIsNotRemoved(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 400})
-	path := segmentPath(s.dir, 1)
+	path := format.SegmentPath(s.dir, 1)
 	changed := bytes.Replace(readFile(t, path), []byte("record1"), []byte("record9"), 1)
 	writeFile(t, path, changed)
 	var trouble error
 	l := open(t, s.dir, Options{SegmentBytes: 400, Retain: Retain{Segments: 2}, Trouble: func(err error) { trouble = err }})
 	appendTo(t, l, named("x"))
 	closeLog(t, l)
-	var damage *DamageError
+	var damage *format.DamageError
 	if !errors.As(trouble, &damage) || !bytes.Equal(readFile(t, path), changed) || removed(t, s.dir) != 0 {
 		t.Errorf("trouble %v, %d segments removed", trouble, removed(t, s.dir))
 	}
@@ -204,7 +207,7 @@ func TestAReaderIsOvertakenByRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	for number := range 3 {
-		if err := removeSegment(&remains{dir: s.dir}, number+1); err != nil {
+		if err := removeSegment(&format.Pruned{Dir: s.dir}, number+1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,17 +217,17 @@ func TestAReaderIsOvertakenByRetention(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if last, err = checkLine(line); err != nil {
+		if last, err = format.CheckLine(line); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if last != 29 {
 		t.Errorf("the reader ends with record %d", last)
 	}
-	if err := os.Remove(treePath(s.dir, 2)); err != nil {
+	if err := os.Remove(format.TreePath(s.dir, 2)); err != nil {
 		t.Fatal(err)
 	}
-	var damage *DamageError
+	var damage *format.DamageError
 	if _, err := NewReader(s.dir, 0); !errors.As(err, &damage) {
 		t.Errorf("a reader of a log that misses a part: %v", err)
 	}

@@ -2,8 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,56 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
-
-// A DamageError says where a log does not hold together.
-type DamageError struct {
-	Segment string // the path of the file
-	Offset  int64  // of the line in it, in bytes
-	Reason  string
-}
-
-func (e *DamageError) Error() string {
-	return fmt.Sprintf("the audit log is damaged: %s at byte %d: %s; restore the file from a copy, or move the whole directory away as evidence and begin a new log",
-		e.Segment, e.Offset, e.Reason)
-}
-
-// Torn describes bytes at the end of a segment that are no whole line. An interrupted write left them, and no caller
-// was told that this write had succeeded.
-type Torn struct {
-	Segment string // the file's name, without its directory
-	Offset  int64  // where in it the torn bytes began
-	Bytes   int64
-	SHA256  string // of these bytes, in hexadecimal digits
-
-	// Moved reports that the bytes were moved from the segment to the end of the file with the same number
-	// and the extension .torn.
-	Moved bool
-}
 
 // A segment is one file of the log, open for appending.
 type segment struct {
 	*os.File
 	number int
-}
-
-func segmentPath(dir string, number int) string {
-	return filepath.Join(dir, fmt.Sprintf("%08d.log", number))
-}
-
-// Segments returns the paths of the segments in dir, the oldest first. It
-// needs no lock.
-func Segments(dir string) ([]string, error) {
-	all, err := listFiles(dir)
-	if err != nil {
-		return nil, err
-	}
-	var paths []string
-	for _, number := range all.logs {
-		paths = append(paths, segmentPath(dir, number))
-	}
-	return paths, nil
 }
 
 // createSegment makes a segment that is still there after a crash, and refuses
@@ -78,7 +34,7 @@ func createSegment(dir string, number int) (*segment, error) {
 
 // newSegment makes a segment whose name may not survive a crash yet.
 func newSegment(dir string, number int) (*segment, error) {
-	f, err := os.OpenFile(segmentPath(dir, number), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileRW)
+	f, err := os.OpenFile(format.SegmentPath(dir, number), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, format.FileRW)
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -88,7 +44,7 @@ func newSegment(dir string, number int) (*segment, error) {
 // openSegment opens a segment to go on in it, and makes durable what it holds, unless
 // that is synced.
 func openSegment(dir string, number int, synced bool) (*segment, error) {
-	f, err := os.OpenFile(segmentPath(dir, number), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(format.SegmentPath(dir, number), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w", err)
 	}
@@ -103,16 +59,16 @@ func openSegment(dir string, number int, synced bool) (*segment, error) {
 
 // scan checks every line of a segment from a position on, hands it to each, and
 // returns the position after the last whole one.
-func scan(path string, from position, each func(line []byte)) (position, error) {
-	c, err := openCursor(path, from)
+func scan(path string, from format.Position, each func(line []byte)) (format.Position, error) {
+	c, err := format.OpenCursor(path, from)
 	if err != nil {
 		return from, err
 	}
 	defer c.Close()
 	for {
-		line, err := c.next()
+		line, err := c.Next()
 		if err == io.EOF {
-			return c.position, nil
+			return c.Position, nil
 		}
 		if err != nil {
 			return from, err
@@ -125,81 +81,62 @@ func scan(path string, from position, each func(line []byte)) (position, error) 
 // followed by another. The first must be numbered seq; it returns the number
 // that the next segment has to begin with.
 func endsOf(path string, seq int64) (next int64, err error) {
-	c, err := openCursor(path, position{seq: seq})
+	c, err := format.OpenCursor(path, format.Position{Seq: seq})
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	if _, err := c.next(); err == io.EOF {
-		return 0, &DamageError{path, 0, "the segment holds no whole line, and a later one is there"}
+	if _, err := c.Next(); err == io.EOF {
+		return 0, &format.DamageError{Segment: path, Offset: 0, Reason: "the segment holds no whole line, and a later one is there"}
 	} else if err != nil {
 		return 0, err
 	}
-	if c.position, err = lastLine(c.File); err != nil {
+	if c.Position, err = lastLine(c.File); err != nil {
 		return 0, err
 	}
-	if c.seq < seq {
-		return 0, &DamageError{path, c.offset, fmt.Sprintf("the last line has number %d, the first one %d", c.seq, seq)}
+	if c.Seq < seq {
+		return 0, &format.DamageError{Segment: path, Offset: c.Offset, Reason: fmt.Sprintf("the last line has number %d, the first one %d", c.Seq, seq)}
 	}
-	c.rest = nil
-	if _, err := c.next(); err != nil {
+	c.Rest = nil
+	if _, err := c.Next(); err != nil {
 		return 0, err
 	}
-	return c.seq, nil
+	return c.Seq, nil
 }
 
 // lastLine returns the position of the last whole line of f. The torn bytes behind it belong to one line, which bounds
 // their length.
-func lastLine(f *os.File) (position, error) {
+func lastLine(f *os.File) (format.Position, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return position{}, err
+		return format.Position{}, err
 	}
-	from := max(0, info.Size()-2*(maxLine+1))
+	from := max(0, info.Size()-2*(format.MaxLine+1))
 	end := make([]byte, info.Size()-from)
 	if _, err := f.ReadAt(end, from); err != nil {
-		return position{}, err
+		return format.Position{}, err
 	}
 	stop := max(0, bytes.LastIndexByte(end, '\n'))
 	start := bytes.LastIndexByte(end[:stop], '\n') + 1
-	seq, err := checkLine(end[start:stop])
+	seq, err := format.CheckLine(end[start:stop])
 	if err != nil {
-		return position{}, &DamageError{f.Name(), from + int64(start), err.Error()}
+		return format.Position{}, &format.DamageError{Segment: f.Name(), Offset: from + int64(start), Reason: err.Error()}
 	}
-	return position{offset: from + int64(start), seq: seq}, nil
-}
-
-// describeTorn reads what stands behind offset in a segment, and copies it to
-// copyTo.
-func describeTorn(path string, offset int64, copyTo io.Writer) (Torn, error) {
-	f, err := openFile(path)
-	if err != nil {
-		return Torn{}, err
-	}
-	defer f.Close()
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		return Torn{}, err
-	}
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(sum, copyTo), f)
-	if err != nil {
-		return Torn{}, err
-	}
-	return Torn{Segment: filepath.Base(path), Offset: offset, Bytes: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+	return format.Position{Offset: from + int64(start), Seq: seq}, nil
 }
 
 // moveTorn moves what stands behind offset in a segment to the end of its
 // .torn file. A crash on the way can leave it in both, never in none.
-func moveTorn(path string, offset int64) (torn Torn, err error) {
-	if torn, err = describeTorn(path, offset, io.Discard); err != nil || torn.Bytes == 0 {
+func moveTorn(path string, offset int64) (torn format.Torn, err error) {
+	if torn, err = format.DescribeTorn(path, offset, io.Discard); err != nil || torn.Bytes == 0 {
 		return torn, err
 	}
 	beside := strings.TrimSuffix(path, ".log") + ".torn"
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_APPEND|os.O_CREATE, fileRW)
+	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_APPEND|os.O_CREATE, format.FileRW)
 	if err != nil {
 		return torn, err
 	}
-	torn, err = describeTorn(path, offset, f)
+	torn, err = format.DescribeTorn(path, offset, f)
 	if err := errors.Join(err, f.Sync(), f.Close(), durable.SyncFolder(filepath.Dir(path))); err != nil {
 		return torn, err
 	}

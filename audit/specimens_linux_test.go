@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // A specimen is a log as its files, and what has to be known to judge a copy of it
@@ -35,7 +37,7 @@ func specimens(t *testing.T) []*specimen {
 		crashed.files[last] = fmt.Appendf(crashed.files[last], `{"v":1,"seq":%d,"time":"2026-11-20T09:51:38.362114Z","n":"unsigned%d"}`+"\n", 200+i, i)
 	}
 	crashed.files[last] = append(crashed.files[last], `{"v":1,"seq":205,"time":"2026`...)
-	crashed.code = TornTail
+	crashed.code = verify.TornTail
 	retained := makeSpecimen(t, "retained", 200, Options{SegmentBytes: 4000, Retain: Retain{Segments: 2}})
 	unbegun := clean.copy("a crash between a seal and the next note")
 	delete(unbegun.files, fileName(clean.lastNotes(), ".ckpt"))

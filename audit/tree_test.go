@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // A hashStore keeps all hashes of a tree, for the library to check ours by.
@@ -42,37 +44,37 @@ func TestTheEdgeIsTheTree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Int64Range(0, most).Draw(t, "from")
 		to := rapid.Int64Range(from, most).Draw(t, "to")
-		var e edge
+		var e format.Edge
 		for _, line := range lines[:from] {
-			e.appendLine(line)
+			e.AppendLine(line)
 		}
-		if e.root() != rootOf(from) {
+		if e.Root() != rootOf(from) {
 			t.Fatalf("the root of %d", from)
 		}
-		again, err := newEdge(from, e.bytes())
-		if err != nil || again.root() != e.root() {
+		again, err := format.NewEdge(from, e.Bytes())
+		if err != nil || again.Root() != e.Root() {
 			t.Fatalf("the edge of %d, read again: %v", from, err)
 		}
-		if _, err := newEdge(from, append(e.bytes(), make([]byte, tlog.HashSize)...)); err == nil {
+		if _, err := format.NewEdge(from, append(e.Bytes(), make([]byte, tlog.HashSize)...)); err == nil {
 			t.Fatal("an edge with a hash too many")
 		}
-		s := spanTree{from: from, to: from}
+		s := format.SpanTree{From: from, To: from}
 		for _, line := range lines[from:to] {
-			s.appendLine(line)
+			s.AppendLine(line)
 		}
 		var hashes []tlog.Hash
-		for _, n := range s.next() {
-			hashes = append(hashes, n.hash)
+		for _, n := range s.Next() {
+			hashes = append(hashes, n.Hash)
 		}
 		seen := func(level int, index int64, h tlog.Hash) {
 			if h != store[tlog.StoredHashIndex(level, index)] {
 				t.Fatalf("node %d of level %d", index, level)
 			}
 		}
-		if err := again.appendSpan(to, hashes, seen); err != nil || again.root() != rootOf(to) || again.size != to {
+		if err := again.AppendSpan(to, hashes, seen); err != nil || again.Root() != rootOf(to) || again.Size != to {
 			t.Fatalf("from %d to %d: %v", from, to, err)
 		}
-		if again.appendSpan(to+1, nil, nil) == nil {
+		if again.AppendSpan(to+1, nil, nil) == nil {
 			t.Fatal("a span without its hashes")
 		}
 	})

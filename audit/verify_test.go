@@ -11,6 +11,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // covers says which black-box cases a test covers; the e2e tests list them.
@@ -50,9 +53,9 @@ func signed(t *testing.T, o Options) *signedLog {
 	return s
 }
 
-func (s *signedLog) verify(t *testing.T, given ...string) *Report {
+func (s *signedLog) verify(t *testing.T, given ...string) *verify.Report {
 	t.Helper()
-	r, err := Verify(s.dir, s.key, []byte(strings.Join(given, "\n")))
+	r, err := verify.Log(s.dir, s.key, []byte(strings.Join(given, "\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,19 +80,19 @@ func (s *signedLog) files(t *testing.T) map[string][]byte {
 func TestALogThatIsGood(t *testing.T) {
 	s := signed(t, Options{})
 	r := s.verify(t)
-	if r.Code != Good || r.Records != 30 || r.Unsigned != 0 || r.Unvouched != 30 || r.Segments < 2 || r.Epochs < 4 || r.Newest != s.anchors[len(s.anchors)-1] {
+	if r.Code != verify.Good || r.Records != 30 || r.Unsigned != 0 || r.Unvouched != 30 || r.Segments < 2 || r.Epochs < 4 || r.Newest != s.anchors[len(s.anchors)-1] {
 		t.Errorf("report %+v", r)
 	}
-	if r := s.verify(t, s.anchors...); r.Code != Good || r.Unvouched != 0 {
+	if r := s.verify(t, s.anchors...); r.Code != verify.Good || r.Unvouched != 0 {
 		t.Errorf("with all checkpoints from outside: %+v", r)
 	}
 	for _, a := range s.anchors {
-		c, err := readNote([]byte(a))
+		c, err := format.ReadNote([]byte(a))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := s.verify(t, a); r.Code != Good || r.Unvouched != 30-c.size {
-			t.Errorf("with the checkpoint of %d records: %+v", c.size, r)
+		if r := s.verify(t, a); r.Code != verify.Good || r.Unvouched != 30-c.Size {
+			t.Errorf("with the checkpoint of %d records: %+v", c.Size, r)
 		}
 	}
 }
@@ -122,18 +125,18 @@ func TestEveryBit(t *testing.T) {
 			poke(t, path, bit/8, content[bit/8]^1<<(bit%8))
 			r := s.verify(t)
 			poke(t, path, bit/8, content[bit/8])
-			if r.Code == Good {
+			if r.Code == verify.Good {
 				t.Fatalf("%s: bit %d flipped, and the log is good", name, bit)
 			}
 			if strings.HasSuffix(name, ".log") {
 				seq := seqAt(content, bit/8)
-				if r.Code == Tampered && (seq < *r.From || seq >= *r.To) || r.Code == TornTail {
+				if r.Code == verify.Tampered && (seq < *r.From || seq >= *r.To) || r.Code == verify.TornTail {
 					t.Fatalf("%s: bit %d, of record %d: %+v from %d to %d", name, bit, seq, r, *r.From, *r.To)
 				}
 			}
 		}
 	}
-	if r := s.verify(t); r.Code != Good {
+	if r := s.verify(t); r.Code != verify.Good {
 		t.Fatalf("put back, the log is %+v", r)
 	}
 }
@@ -184,11 +187,11 @@ func TestEveryTruncation(t *testing.T) {
 			// What cuts off checkpoints at their end makes them fewer; only what was kept
 			// outside tells, where that has more records than are left.
 			whole := name == last && (size == 0 || bytes.HasSuffix(content[:size], []byte("\n\n")) && bytes.Count(content[:size], []byte("\n\n"))%2 == 0)
-			if r.Code == Good && !whole {
+			if r.Code == verify.Good && !whole {
 				t.Fatalf("%s cut at %d: %+v", name, size, r)
 			}
 			if whole {
-				if r := s.verify(t, newest); r.Code != Good && r.Code != Unknown {
+				if r := s.verify(t, newest); r.Code != verify.Good && r.Code != verify.Unknown {
 					t.Fatalf("%s cut at %d, with the newest checkpoint: %+v", name, size, r)
 				}
 			}
@@ -201,28 +204,28 @@ func TestEveryTruncation(t *testing.T) {
 func TestCutAtARecord(t *testing.T) {
 	covers(t, "AU-07")
 	s := signed(t, Options{SegmentBytes: 1 << 20})
-	log := bytes.SplitAfter(readFile(t, segmentPath(s.dir, 1)), []byte("\n"))
-	notes := readFile(t, notePath(s.dir, 1))
+	log := bytes.SplitAfter(readFile(t, format.SegmentPath(s.dir, 1)), []byte("\n"))
+	notes := readFile(t, format.NotePath(s.dir, 1))
 	for kept := range s.records {
 		var left []byte
 		for _, a := range s.anchors {
-			c, err := readNote([]byte(a))
+			c, err := format.ReadNote([]byte(a))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.size <= kept {
+			if c.Size <= kept {
 				left = append(left, a+"\n"...)
 			}
 		}
 		if !bytes.HasPrefix(notes, left) {
 			t.Fatal("the anchors are not the notes")
 		}
-		writeFile(t, segmentPath(s.dir, 1), bytes.Join(log[:kept], nil))
-		writeFile(t, notePath(s.dir, 1), left)
-		if r := s.verify(t); r.Code != Good || r.Unvouched != kept || r.Records != kept {
+		writeFile(t, format.SegmentPath(s.dir, 1), bytes.Join(log[:kept], nil))
+		writeFile(t, format.NotePath(s.dir, 1), left)
+		if r := s.verify(t); r.Code != verify.Good || r.Unvouched != kept || r.Records != kept {
 			t.Errorf("cut to %d records: %+v", kept, r)
 		}
-		if r := s.verify(t, s.anchors[len(s.anchors)-1]); r.Code != Truncated && r.Code != Unknown {
+		if r := s.verify(t, s.anchors[len(s.anchors)-1]); r.Code != verify.Truncated && r.Code != verify.Unknown {
 			t.Errorf("cut to %d records, with a checkpoint of 30: %+v", kept, r)
 		}
 	}
@@ -259,24 +262,24 @@ func TestWhatIsDoneToFiles(t *testing.T) {
 		do   func(*testing.T, *signedLog)
 		want int
 	}{
-		"nothing":                            {func(*testing.T, *signedLog) {}, Good},
-		"a segment is gone":                  {move("00000002.log", "x"), Tampered},
-		"the first segment is gone":          {move("00000001.log", "x"), Tampered},
-		"the last segment is gone":           {move(last+".log", "x"), Truncated},
-		"the last segment is gone, with its": {both(move(last+".log", "x"), move(last+".ckpt", "y")), Truncated},
-		"the checkpoints of one are gone":    {move("00000002.ckpt", "x"), Tampered},
-		"the first checkpoints are gone":     {move("00000001.ckpt", "x"), Tampered},
-		"two segments are swapped":           {both(move("00000001.log", "x"), move("00000002.log", "00000001.log"), move("x", "00000002.log")), Tampered},
-		"a segment is there twice":           {copied("00000001.log", "00000002.log"), Tampered},
-		"a segment behind the end":           {copied(last+".log", "00000099.log"), Tampered},
-		"checkpoints are swapped":            {both(move("00000001.ckpt", "x"), move("00000002.ckpt", "00000001.ckpt"), move("x", "00000002.ckpt")), Unknown},
-		"a line is there twice":              {edit("00000002.log", func(b []byte) []byte { return append(bytes.SplitAfter(b, []byte("\n"))[0], b...) }), Tampered},
-		"a line is missing":                  {edit("00000002.log", func(b []byte) []byte { return b[bytes.IndexByte(b, '\n')+1:] }), Tampered},
-		"bytes behind a seal":                {edit("00000002.log", func(b []byte) []byte { return append(b, 'x') }), Tampered},
-		"bytes behind the end":               {edit(last+".log", func(b []byte) []byte { return append(b, "{\"v\":1,\"se"...) }), TornTail},
-		"bytes and newlines behind the end":  {edit(last+".log", func(b []byte) []byte { return append(b, "a\nb\nc\n\x00"...) }), TornTail},
-		"a part of a checkpoint":             {edit(last+".ckpt", func(b []byte) []byte { return append(b, "egressd/"...) }), TornTail},
-		"something behind a seal":            {edit("00000001.ckpt", func(b []byte) []byte { return append(b, b...) }), Tampered},
+		"nothing":                            {func(*testing.T, *signedLog) {}, verify.Good},
+		"a segment is gone":                  {move("00000002.log", "x"), verify.Tampered},
+		"the first segment is gone":          {move("00000001.log", "x"), verify.Tampered},
+		"the last segment is gone":           {move(last+".log", "x"), verify.Truncated},
+		"the last segment is gone, with its": {both(move(last+".log", "x"), move(last+".ckpt", "y")), verify.Truncated},
+		"the checkpoints of one are gone":    {move("00000002.ckpt", "x"), verify.Tampered},
+		"the first checkpoints are gone":     {move("00000001.ckpt", "x"), verify.Tampered},
+		"two segments are swapped":           {both(move("00000001.log", "x"), move("00000002.log", "00000001.log"), move("x", "00000002.log")), verify.Tampered},
+		"a segment is there twice":           {copied("00000001.log", "00000002.log"), verify.Tampered},
+		"a segment behind the end":           {copied(last+".log", "00000099.log"), verify.Tampered},
+		"checkpoints are swapped":            {both(move("00000001.ckpt", "x"), move("00000002.ckpt", "00000001.ckpt"), move("x", "00000002.ckpt")), verify.Unknown},
+		"a line is there twice":              {edit("00000002.log", func(b []byte) []byte { return append(bytes.SplitAfter(b, []byte("\n"))[0], b...) }), verify.Tampered},
+		"a line is missing":                  {edit("00000002.log", func(b []byte) []byte { return b[bytes.IndexByte(b, '\n')+1:] }), verify.Tampered},
+		"bytes behind a seal":                {edit("00000002.log", func(b []byte) []byte { return append(b, 'x') }), verify.Tampered},
+		"bytes behind the end":               {edit(last+".log", func(b []byte) []byte { return append(b, "{\"v\":1,\"se"...) }), verify.TornTail},
+		"bytes and newlines behind the end":  {edit(last+".log", func(b []byte) []byte { return append(b, "a\nb\nc\n\x00"...) }), verify.TornTail},
+		"a part of a checkpoint":             {edit(last+".ckpt", func(b []byte) []byte { return append(b, "egressd/"...) }), verify.TornTail},
+		"something behind a seal":            {edit("00000001.ckpt", func(b []byte) []byte { return append(b, b...) }), verify.Tampered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := signed(t, Options{})
@@ -290,35 +293,35 @@ func TestWhatIsDoneToFiles(t *testing.T) {
 
 func numbersOf(t *testing.T, dir string) []int {
 	t.Helper()
-	all, err := listFiles(dir)
+	all, err := format.ListFiles(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all.logs
+	return all.Logs
 }
 
 func TestOtherKeysAndOtherLogs(t *testing.T) {
 	covers(t, "AU-11")
 	s, other := signed(t, Options{}), signed(t, Options{})
 	key, anchor := other.key, other.anchors[3]
-	if r := s.verify(t, anchor); r.Code != Unknown {
+	if r := s.verify(t, anchor); r.Code != verify.Unknown {
 		t.Errorf("a checkpoint of another log: %+v", r)
 	}
 	for _, row := range []struct{ key, anchor string }{{key, ""}, {"", ""}, {newSigner(s.verify(t).Origin).public(), ""}} {
 		s.key = row.key
-		if r := s.verify(t); r.Code != Unknown {
+		if r := s.verify(t); r.Code != verify.Unknown {
 			t.Errorf("key %q: %+v", row.key, r)
 		}
 	}
 	for _, bad := range []string{"x", s.dir, key[1:], key + "=", key[:len(key)-4] + "AAAA"} {
-		if _, err := Verify(other.dir, bad, nil); err == nil {
+		if _, err := verify.Log(other.dir, bad, nil); err == nil {
 			t.Errorf("key %q is accepted", bad)
 		}
 	}
-	if _, err := Verify(t.TempDir(), key, nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := verify.Log(t.TempDir(), key, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no log: %v", err)
 	}
-	if _, err := Verify(other.dir, key, []byte("x")); err == nil {
+	if _, err := verify.Log(other.dir, key, []byte("x")); err == nil {
 		t.Error("what is no checkpoint is accepted")
 	}
 }
@@ -330,12 +333,12 @@ func TestATailSignedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := bytes.Replace(readFile(t, segmentPath(s.dir, 1)), []byte("record3"), []byte("record9"), 1)
-	writeFile(t, segmentPath(s.dir, 1), changed)
-	var m mark
-	m.segment = 1
+	changed := bytes.Replace(readFile(t, format.SegmentPath(s.dir, 1)), []byte("record3"), []byte("record9"), 1)
+	writeFile(t, format.SegmentPath(s.dir, 1), changed)
+	var m format.Mark
+	m.Segment = 1
 	for line := range bytes.Lines(changed) {
-		m.add(line[:len(line)-1])
+		m.Add(line[:len(line)-1])
 	}
 	n := &notary{keys: stolen, options: &Options{}}
 	c := n.checkpoint(&m)
@@ -343,19 +346,19 @@ func TestATailSignedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes := readFile(t, notePath(s.dir, 1))
-	writeFile(t, notePath(s.dir, 1), append(append(bytes.Clone(notes), forged...), '\n'))
-	if r := s.verify(t); r.Code != Tampered || *r.From > 3 || *r.To <= 3 {
+	notes := readFile(t, format.NotePath(s.dir, 1))
+	writeFile(t, format.NotePath(s.dir, 1), append(append(bytes.Clone(notes), forged...), '\n'))
+	if r := s.verify(t); r.Code != verify.Tampered || *r.From > 3 || *r.To <= 3 {
 		t.Errorf("a record of an earlier epoch was changed: %+v", r)
 	}
 	// Nor can they sign all of it again: the root key is gone.
-	c.size, m = 0, mark{segment: 1}
+	c.Size, m = 0, format.Mark{Segment: 1}
 	first, err := stolen.now.signNote(n.checkpoint(&m))
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, notePath(s.dir, 1), append(append(append(first, '\n'), forged...), '\n'))
-	if r := s.verify(t); r.Code != Unknown {
+	writeFile(t, format.NotePath(s.dir, 1), append(append(append(first, '\n'), forged...), '\n'))
+	if r := s.verify(t); r.Code != verify.Unknown {
 		t.Errorf("all checkpoints were made again: %+v", r)
 	}
 }
@@ -374,21 +377,21 @@ func TestTheVectorOfTheDocument(t *testing.T) {
 	key := regexp.MustCompile(`egressd/00112233445566778899aabbccddeeff\+ba249c37\+\S+`).FindString(page)
 	s := &signedLog{dir: dir, key: key}
 	r := s.verify(t)
-	if r.Code != Good || r.Records != 4 || r.Epochs != 2 {
+	if r.Code != verify.Good || r.Records != 4 || r.Epochs != 2 {
 		t.Fatalf("%+v", r)
 	}
-	c, err := readNote([]byte(r.Newest))
-	if err != nil || !strings.Contains(page, fmt.Sprintf("    %x\n", c.root[:])) {
-		t.Errorf("the page does not have the root %x: %v", c.root[:], err)
+	c, err := format.ReadNote([]byte(r.Newest))
+	if err != nil || !strings.Contains(page, fmt.Sprintf("    %x\n", c.Root[:])) {
+		t.Errorf("the page does not have the root %x: %v", c.Root[:], err)
 	}
 	var text strings.Builder
-	if err := writeSpans(&text, &remains{dir: dir}, 1); err != nil || !strings.Contains(page, "```\n"+text.String()+"```\n") {
+	if err := writeSpans(&text, &format.Pruned{Dir: dir}, 1); err != nil || !strings.Contains(page, "```\n"+text.String()+"```\n") {
 		t.Errorf("the page does not have the tree file\n%s%v", text.String(), err)
 	}
-	if err := removeSegment(&remains{dir: dir}, 1); err != nil {
+	if err := removeSegment(&format.Pruned{Dir: dir}, 1); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.verify(t); r.Code != Good || r.Removed != 1 {
+	if r := s.verify(t); r.Code != verify.Good || r.Removed != 1 {
 		t.Errorf("without segment 1: %+v", r)
 	}
 }

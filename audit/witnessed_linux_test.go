@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // A testWitness cosigns whatever it is told to.
@@ -48,7 +51,7 @@ func (w *testWitness) line(note string, at time.Time) string {
 func TestBothVerifiersKnowCosignatures(t *testing.T) {
 	s := makeSpecimen(t, "clean", 100, Options{SegmentBytes: 4000})
 	j := newJudge(t)
-	if err := os.Mkdir(filepath.Join(j.dir, cosignedFolder), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(j.dir, "witnesses"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	w, other := newTestWitness("witness.test/ä"), newTestWitness("other.test")
@@ -64,7 +67,7 @@ func TestBothVerifiersKnowCosignatures(t *testing.T) {
 	with := func(files map[string][]byte, notes ...string) map[string][]byte {
 		files = maps.Clone(files)
 		for i, n := range notes {
-			files[fmt.Sprintf("%s/%d%s", cosignedFolder, i, cosignedExtension)] = []byte(n)
+			files[fmt.Sprintf("witnesses/%d.note", i)] = []byte(n)
 		}
 		return files
 	}
@@ -80,37 +83,37 @@ func TestBothVerifiersKnowCosignatures(t *testing.T) {
 	forged := resigned(newest, newSigner(strings.SplitN(s.key, "+", 2)[0]))
 	ws := []string{w.public()}
 	rows := []*mutation{
-		{name: "the newest is cosigned", files: with(s.files, cosigned), by: ws, want: Good},
-		{name: "lately", files: with(s.files, cosigned), by: ws, within: time.Hour, want: Good},
-		{name: "by a clock that is ahead", files: with(s.files, newest+w.line(newest, now.Add(time.Hour))), by: ws, within: time.Hour, want: Good},
-		{name: "it was given", files: s.files, given: cosigned, by: ws, want: Good},
-		{name: "it was given and is there", files: with(s.files, earlier), given: cosigned, by: ws, within: time.Hour, want: Good},
-		{name: "nobody asks", files: with(s.files, "x"), want: Good},
-		{name: "nothing is cosigned", files: s.files, by: ws, want: Unknown},
-		{name: "another has", files: with(s.files, cosigned), by: []string{other.public()}, want: Unknown},
-		{name: "one of two has", files: with(s.files, cosigned), by: []string{w.public(), other.public()}, want: Unknown},
-		{name: "two of two have", files: with(s.files, cosigned, earlier+other.line(early, now)), by: []string{w.public(), other.public()}, want: Good},
-		{name: "the same name with another key", files: with(s.files, cosigned), by: []string{newTestWitness(w.name).public()}, want: Unknown},
-		{name: "the cosignature is changed", files: with(s.files, string(flipped)), by: ws, want: Tampered},
-		{name: "it is of another note", files: with(s.files, newest+w.line(early, now)), by: ws, want: Tampered},
-		{name: "the first of two is wrong", files: with(s.files, newest+w.line(early, now)+w.line(newest, now)), by: ws, want: Tampered},
-		{name: "it has no time", files: with(s.files, newest+w.line(newest, time.Unix(0, 0))), by: ws, want: Tampered},
-		{name: "it is too short", files: with(s.files, newest+"— "+w.name+" "+base64.StdEncoding.EncodeToString(append(w.id(), 1))+"\n"), by: ws, want: Tampered},
-		{name: "the log has not signed it", files: with(s.files, forged+w.line(forged, now)), by: ws, want: Unknown},
-		{name: "it is of another log", files: with(s.files, foreign+w.line(foreign, now)), by: ws, want: Unknown},
-		{name: "it is old", files: with(s.files, earlier), by: ws, within: time.Hour, want: Truncated},
-		{name: "it is old and nobody minds", files: with(s.files, earlier), by: ws, want: Good},
-		{name: "the log is cut", files: with(cut, cosigned), by: ws, want: Truncated},
-		{name: "the log is cut, and what was cosigned", files: with(cut, earlier), by: ws, want: Good},
-		{name: "the log is cut, and what was cosigned, lately", files: with(cut, earlier), by: ws, within: time.Hour, want: Truncated},
-		{name: "a time without a witness", files: s.files, within: -1, want: Good},
+		{name: "the newest is cosigned", files: with(s.files, cosigned), by: ws, want: verify.Good},
+		{name: "lately", files: with(s.files, cosigned), by: ws, within: time.Hour, want: verify.Good},
+		{name: "by a clock that is ahead", files: with(s.files, newest+w.line(newest, now.Add(time.Hour))), by: ws, within: time.Hour, want: verify.Good},
+		{name: "it was given", files: s.files, given: cosigned, by: ws, want: verify.Good},
+		{name: "it was given and is there", files: with(s.files, earlier), given: cosigned, by: ws, within: time.Hour, want: verify.Good},
+		{name: "nobody asks", files: with(s.files, "x"), want: verify.Good},
+		{name: "nothing is cosigned", files: s.files, by: ws, want: verify.Unknown},
+		{name: "another has", files: with(s.files, cosigned), by: []string{other.public()}, want: verify.Unknown},
+		{name: "one of two has", files: with(s.files, cosigned), by: []string{w.public(), other.public()}, want: verify.Unknown},
+		{name: "two of two have", files: with(s.files, cosigned, earlier+other.line(early, now)), by: []string{w.public(), other.public()}, want: verify.Good},
+		{name: "the same name with another key", files: with(s.files, cosigned), by: []string{newTestWitness(w.name).public()}, want: verify.Unknown},
+		{name: "the cosignature is changed", files: with(s.files, string(flipped)), by: ws, want: verify.Tampered},
+		{name: "it is of another note", files: with(s.files, newest+w.line(early, now)), by: ws, want: verify.Tampered},
+		{name: "the first of two is wrong", files: with(s.files, newest+w.line(early, now)+w.line(newest, now)), by: ws, want: verify.Tampered},
+		{name: "it has no time", files: with(s.files, newest+w.line(newest, time.Unix(0, 0))), by: ws, want: verify.Tampered},
+		{name: "it is too short", files: with(s.files, newest+"— "+w.name+" "+base64.StdEncoding.EncodeToString(append(w.id(), 1))+"\n"), by: ws, want: verify.Tampered},
+		{name: "the log has not signed it", files: with(s.files, forged+w.line(forged, now)), by: ws, want: verify.Unknown},
+		{name: "it is of another log", files: with(s.files, foreign+w.line(foreign, now)), by: ws, want: verify.Unknown},
+		{name: "it is old", files: with(s.files, earlier), by: ws, within: time.Hour, want: verify.Truncated},
+		{name: "it is old and nobody minds", files: with(s.files, earlier), by: ws, want: verify.Good},
+		{name: "the log is cut", files: with(cut, cosigned), by: ws, want: verify.Truncated},
+		{name: "the log is cut, and what was cosigned", files: with(cut, earlier), by: ws, want: verify.Good},
+		{name: "the log is cut, and what was cosigned, lately", files: with(cut, earlier), by: ws, within: time.Hour, want: verify.Truncated},
+		{name: "a time without a witness", files: s.files, within: -1, want: verify.Good},
 		{name: "a file that holds no note", files: with(s.files, "x"), by: ws, want: 5},
 		{name: "a file that holds nothing", files: with(s.files, cosigned, ""), by: ws, want: 5},
 		{name: "no key", files: s.files, by: []string{"x"}, want: 5},
 		{name: "a key for signatures", files: s.files, by: []string{newSigner("a.test").public()}, want: 5},
 		{name: "a key with another hash", files: s.files, by: []string{strings.Replace(w.public(), "+", "+0", 1)}, want: 5},
 		{name: "a key with a wrong letter", files: s.files, by: []string{w.public()[:len(w.public())-3] + "AA="}, want: 5},
-		{name: "a record is changed", files: with(replaced(s, "record7", "record8"), cosigned), by: ws, want: Tampered},
+		{name: "a record is changed", files: with(replaced(s, "record7", "record8"), cosigned), by: ws, want: verify.Tampered},
 	}
 	for _, m := range rows {
 		m.key, m.seq, j.report = s.key, -1, nil
@@ -131,7 +134,7 @@ func TestBothVerifiersKnowCosignatures(t *testing.T) {
 }
 
 func sizeOfNote(text string) (int64, error) {
-	_, size, err := CheckpointSize([]byte(text))
+	_, size, err := verify.CheckpointSize([]byte(text))
 	return size, err
 }
 
@@ -139,8 +142,8 @@ func sizeOfNote(text string) (int64, error) {
 func cutToNote(s *specimen, text string) map[string][]byte {
 	name, notes := fileName(1, ".ckpt"), s.files[fileName(1, ".ckpt")]
 	end := bytes.Index(notes, []byte(text)) + len(text) + 1
-	c, _ := readNote([]byte(text))
-	return map[string][]byte{name: notes[:end], fileName(1, ".log"): s.files[fileName(1, ".log")][:c.bytes]}
+	c, _ := format.ReadNote([]byte(text))
+	return map[string][]byte{name: notes[:end], fileName(1, ".log"): s.files[fileName(1, ".log")][:c.Bytes]}
 }
 
 func replaced(s *specimen, old, with string) map[string][]byte {
@@ -152,7 +155,7 @@ func replaced(s *specimen, old, with string) map[string][]byte {
 
 // resigned is a note with the signature of another key.
 func resigned(text string, s *signer) string {
-	c, err := readNote([]byte(text))
+	c, err := format.ReadNote([]byte(text))
 	if err != nil {
 		panic(err)
 	}
@@ -167,7 +170,7 @@ func resigned(text string, s *signer) string {
 func TestCosigned(t *testing.T) {
 	s := makeSpecimen(t, "clean", 8, Options{})
 	w, other := newTestWitness("a.test"), newTestWitness("b.test")
-	k, err := ParseWitnessKey(w.public())
+	k, err := verify.ParseWitnessKey(w.public())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/egressd/egressd/internal/durable"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/egressd/egressd/audit/internal/format"
+	"github.com/egressd/egressd/internal/durable"
 )
 
 const (
@@ -28,7 +30,7 @@ func (i *Identity) Public() string { return i.public() }
 
 // Sign returns a checkpoint with one more signature.
 func (i *Identity) Sign(checkpoint []byte) ([]byte, error) {
-	text, _, err := splitNote(checkpoint)
+	text, _, err := format.SplitNote(checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func OpenIdentity(dir, folder, origin string) (i *Identity, made bool, err error
 	if i, err = readIdentity(path, origin); !errors.Is(err, fs.ErrNotExist) {
 		return i, false, err
 	}
-	if !isOrigin(origin) {
+	if !format.IsOrigin(origin) {
 		return nil, false, errors.New("it is not the origin of a log")
 	}
 	if err := makeKeyFolder(folder); err != nil {
@@ -69,7 +71,7 @@ func OpenIdentity(dir, folder, origin string) (i *Identity, made bool, err error
 // IdentityOf returns the public half of the key by which witnesses know the log in
 // dir. An error wraps [fs.ErrNotExist] where there is no log, or no such key.
 func IdentityOf(dir, folder string) (string, error) {
-	origin, err := originOf(dir)
+	origin, err := format.OriginOf(dir)
 	if err != nil {
 		return "", err
 	}
@@ -112,9 +114,9 @@ func readIdentity(path, origin string) (*Identity, error) {
 	defer clear(text)
 	encoded, ok := strings.CutPrefix(string(text), identityHeader+"\norigin "+origin+"\nprivate ")
 	encoded, ends := strings.CutSuffix(encoded, "\n")
-	seed, err := decode64(encoded)
+	seed, err := format.Decode64(encoded)
 	defer clear(seed)
-	if !ok || !ends || err != nil || len(seed) != ed25519.SeedSize || !isOrigin(origin) {
+	if !ok || !ends || err != nil || len(seed) != ed25519.SeedSize || !format.IsOrigin(origin) {
 		return nil, &Refusal{path + ": it is not the key of this log for witnesses", "restore the file from a copy, or remove it and give the witness the new key"}
 	}
 	return &Identity{&signer{origin, ed25519.NewKeyFromSeed(seed)}}, nil

@@ -3,13 +3,15 @@ package audit
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 func TestWritingTellsWhoHasTheLogOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
 	says := func(want bool, when string) {
 		t.Helper()
-		if got, err := Writing(dir); got != want || err != nil {
+		if got, err := format.Writing(dir); got != want || err != nil {
 			t.Errorf("%s: %v, %v", when, got, err)
 		}
 	}

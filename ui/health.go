@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/admin"
-	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/recovered"
@@ -23,7 +23,7 @@ type verification struct {
 }
 
 type verified struct {
-	Report *audit.Report
+	Report *verify.Report
 	Err    string
 	Next   string // what to type after Err
 	Busy   bool
@@ -33,7 +33,7 @@ type verified struct {
 
 // Good reports whether the log is what its key signed.
 func (v verified) Good() bool {
-	return v.Report != nil && (v.Report.Code == audit.Good || v.Report.Code == audit.TornTail)
+	return v.Report != nil && (v.Report.Code == verify.Good || v.Report.Code == verify.TornTail)
 }
 
 // verify begins to verify the log, unless that goes on already, and returns what is known.
@@ -62,9 +62,9 @@ func (s *Server) verifyNow() {
 	if s.options.Key != nil {
 		key, err = s.options.Key()
 	}
-	var report *audit.Report
+	var report *verify.Report
 	if err == nil {
-		report, err = audit.Verify(s.options.Dir, key, nil)
+		report, err = verify.Log(s.options.Dir, key, nil)
 	}
 	next.Report, next.Err = report, ""
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Server) askHealth(ctx context.Context) *daemonHealth {
 
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	v := healthView{verified: s.verify(false), Events: s.events(40), Flags: s.options.Flags}
-	if text, err := audit.NewestCheckpoint(s.options.Dir); err == nil {
+	if text, err := verify.NewestCheckpoint(s.options.Dir); err == nil {
 		v.Checkpoint = string(text)
 	}
 	v.Sinks, v.SinksErr = sink.States(s.options.Dir)

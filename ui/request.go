@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
@@ -197,7 +197,7 @@ func (s *Server) proof(seq int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := audit.Prove(s.options.Dir, key, seq)
+	p, err := verify.Prove(s.options.Dir, key, seq)
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log verify"+s.options.Flags)
 	}

@@ -18,11 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
-	"golang.org/x/sys/unix"
 )
 
 // faultsVariable has calls of all kinds fail, each at six moments.
@@ -166,11 +168,11 @@ func (f *faulty) check(t *testing.T, wantCode int) {
 		if slices.Contains(f.refused, host) {
 			unsynced[host] = true
 		}
-		if wantCode == audit.Good && !slices.Contains(recorded, host) {
+		if wantCode == verify.Good && !slices.Contains(recorded, host) {
 			t.Errorf("a packet went to %s, and no record says so", host)
 		}
 	}
-	if wantCode != audit.Good && len(unsynced) > 1 { // the sync that failed is the only one
+	if wantCode != verify.Good && len(unsynced) > 1 { // the sync that failed is the only one
 		t.Errorf("%v were refused, and packets went there", slices.Sorted(maps.Keys(unsynced)))
 	}
 }
@@ -219,7 +221,7 @@ func TestSystemCallsOnTheLogFail(t *testing.T) {
 			f.recovers(t)
 			f.saysOutage(t)
 			f.Stop(t)
-			f.check(t, audit.Good)
+			f.check(t, verify.Good)
 		})
 	}
 }
@@ -325,7 +327,7 @@ func (f *faulty) startWith(t *testing.T, fault logFault, moment string) {
 	}
 	f.recovers(t)
 	f.Stop(t)
-	f.check(t, audit.Good)
+	f.check(t, verify.Good)
 }
 
 // TestFaultsOfTheFolder takes from egressd where its log is, while it runs.
@@ -337,25 +339,25 @@ func TestFaultsOfTheFolder(t *testing.T) {
 	}{
 		"a full disk": {
 			func(t *testing.T, f *faulty) { fillDisk(t, f.Log.Dir) },
-			func(t *testing.T, f *faulty) { remove(t, filepath.Join(f.Log.Dir, "ballast")) }, audit.Good,
+			func(t *testing.T, f *faulty) { remove(t, filepath.Join(f.Log.Dir, "ballast")) }, verify.Good,
 		},
 		"RLIMIT_FSIZE": {
 			func(t *testing.T, f *faulty) { f.limitFiles(t, 10) },
-			func(t *testing.T, f *faulty) { f.limitFiles(t, unix.RLIM_INFINITY) }, audit.Good,
+			func(t *testing.T, f *faulty) { f.limitFiles(t, unix.RLIM_INFINITY) }, verify.Good,
 		},
 		"the folder is elsewhere": {
 			func(t *testing.T, f *faulty) { rename(t, f.Log.Dir, f.Log.Dir+"2") },
-			func(t *testing.T, f *faulty) { rename(t, f.Log.Dir+"2", f.Log.Dir) }, audit.Good,
+			func(t *testing.T, f *faulty) { rename(t, f.Log.Dir+"2", f.Log.Dir) }, verify.Good,
 		},
 		"read-only": {
 			func(t *testing.T, f *faulty) {
 				mount(t, f.Log.Dir, f.Log.Dir, syscall.MS_BIND, syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY)
 			},
-			func(t *testing.T, f *faulty) { unmount(t, f.Log.Dir) }, audit.Good,
+			func(t *testing.T, f *faulty) { unmount(t, f.Log.Dir) }, verify.Good,
 		},
 		"the segment is gone": {
 			func(t *testing.T, f *faulty) { remove(t, filepath.Join(f.Log.Dir, "00000001.log")) },
-			nil, audit.Truncated,
+			nil, verify.Truncated,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/record"
-	"github.com/miekg/dns"
 )
 
 // killsVariable says how many times TestKillNine kills, instead of ten.
@@ -52,16 +53,16 @@ func TestKillNine(t *testing.T) {
 	for round := 0; round < rounds || round < 100 && serial.Load() < 200; round++ {
 		d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 		loadUntil(d, workers, &serial, time.Duration(rand.Int64N(int64(50*time.Millisecond))))
-		if code, said := verifies(t, d); code != audit.Good && code != audit.TornTail {
+		if code, said := verifies(t, d); code != verify.Good && code != verify.TornTail {
 			t.Fatalf("killed, the log is %d: %s", code, said)
 		}
 	}
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
-	if code, said := verifies(t, d); code != audit.Good {
+	if code, said := verifies(t, d); code != verify.Good {
 		t.Errorf("started again, the log is %d: %s", code, said)
 	}
 	d.Stop(t)
-	if code, said := verifies(t, d); code != audit.Good {
+	if code, said := verifies(t, d); code != verify.Good {
 		t.Errorf("stopped, the log is %d: %s", code, said)
 	}
 	for _, p := range d.Log.Flawed() {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab/witness"
@@ -140,7 +140,7 @@ func TestLogIsCosigned(t *testing.T) {
 }
 
 // bothJudge runs both verifiers with a witness; both have to end with the code.
-func bothJudge(t *testing.T, d *world.Daemon, code int, dir, key, witness string) audit.Report {
+func bothJudge(t *testing.T, d *world.Daemon, code int, dir, key, witness string) verify.Report {
 	t.Helper()
 	r := d.VerifyLog(t, code, "log", "verify", "--json", dir, "--key", key, "--witness", witness, "--cosigned-within", "1h")
 	out, err := exec.Command("python3", world.Source("docs", "verify", "verify.py"), "--key", key, "--witness", witness, "--within", "3600", dir).CombinedOutput()

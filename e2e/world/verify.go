@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/daemon/doctor"
 )
 
@@ -42,7 +42,7 @@ func BothVerify(t *testing.T, d *Daemon, code int, dir, key, kept string) {
 }
 
 // VerifyLog runs egressd log verify --json, which has to end with the code, and returns its report.
-func (d *Daemon) VerifyLog(t *testing.T, code int, arguments ...string) (r audit.Report) {
+func (d *Daemon) VerifyLog(t *testing.T, code int, arguments ...string) (r verify.Report) {
 	t.Helper()
 	if out := d.ExpectExit(t, code, arguments...); json.Unmarshal([]byte(out), &r) != nil {
 		t.Errorf("egressd %s printed no report: %s", strings.Join(arguments, " "), out)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/logs/export"
 	policyfile "github.com/egressd/egressd/policy/file"
 )
@@ -47,7 +47,7 @@ type runningAnchor struct {
 
 // put passes a checkpoint to the anchor. A witness gets no checkpoint of an empty log.
 func (r *runningAnchor) put(note []byte) {
-	if _, size, err := audit.CheckpointSize(note); r.witness != nil && err == nil && size == 0 {
+	if _, size, err := verify.CheckpointSize(note); r.witness != nil && err == nil && size == 0 {
 		return
 	}
 	r.anchor.put(note)

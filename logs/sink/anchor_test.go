@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 )
 
 // An anchored is a log whose checkpoints are sent on.
@@ -80,8 +81,8 @@ func (a *anchored) write(n int) {
 // file for --checkpoint.
 func (a *anchored) vouched(given []byte) int64 {
 	a.Helper()
-	r, err := audit.Verify(a.dir, a.key, given)
-	if err != nil || r.Code != audit.Good || len(given) == 0 {
+	r, err := verify.Log(a.dir, a.key, given)
+	if err != nil || r.Code != verify.Good || len(given) == 0 {
 		return -1
 	}
 	return r.Records - r.Unvouched

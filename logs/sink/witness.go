@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/logs/export"
 )
 
@@ -57,13 +58,13 @@ func CheckWitnesses(witnesses []Witness) error {
 // A witnessTarget sends checkpoints to one witness.
 type witnessTarget struct {
 	url      string
-	key      audit.WitnessKey
+	key      verify.WitnessKey
 	dir      string // of the log
 	keys     string // folder of the log's keys
 	agent    string
 	client   *http.Client
 	onNotice func(string)
-	prover   audit.Prover
+	prover   verify.Prover
 	signer   *audit.Identity // nil until first used
 	known    int64           // last known size of the witness's checkpoint
 }
@@ -76,13 +77,13 @@ func newWitnessTarget(w *Witness, dir, keys string, from export.Origin, onNotice
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("the url holds more than a host and a path")
 	}
-	key, err := audit.ParseWitnessKey(w.Key)
+	key, err := verify.ParseWitnessKey(w.Key)
 	if err != nil {
 		return nil, fmt.Errorf("its key: %w", err)
 	}
 	return &witnessTarget{
 		url: strings.TrimSuffix(w.URL, "/") + "/add-checkpoint", key: key, dir: dir, keys: keys,
-		agent: "egressd/" + from.Version, client: newClient(w.Roots), onNotice: onNotice, prover: audit.Prover{Dir: dir},
+		agent: "egressd/" + from.Version, client: newClient(w.Roots), onNotice: onNotice, prover: verify.Prover{Dir: dir},
 	}, nil
 }
 
@@ -93,7 +94,7 @@ const maxAsks = 4
 // send has a checkpoint cosigned. If the witness knows a newer one of this log, send submits the newest.
 func (w *witnessTarget) send(ctx context.Context, b *batch) error {
 	note := b.entries[0].Text
-	origin, size, err := audit.CheckpointSize(note)
+	origin, size, err := verify.CheckpointSize(note)
 	if err != nil {
 		return err
 	}
@@ -141,11 +142,11 @@ func (w *witnessTarget) identify(origin string) error {
 // newer returns the newest checkpoint of the log. It returns an error if that covers fewer records than
 // the witness has cosigned.
 func (w *witnessTarget) newer(has int64) ([]byte, int64, error) {
-	note, err := audit.NewestCheckpoint(w.dir)
+	note, err := verify.NewestCheckpoint(w.dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	_, size, err := audit.CheckpointSize(note)
+	_, size, err := verify.CheckpointSize(note)
 	if err == nil && size < has {
 		err = fmt.Errorf("the witness has cosigned %d records of this log, and it has %d: it was cut off, or put back to an earlier state", has, size)
 	}
@@ -199,7 +200,7 @@ func (w *witnessTarget) keep(note, answer []byte) error {
 		return fmt.Errorf("the witness's answer: %w", err)
 	}
 	w.known = c.Size
-	if err := audit.SaveCosigned(w.dir, w.key, cosigned); err != nil {
+	if err := verify.SaveCosigned(w.dir, w.key, cosigned); err != nil {
 		return fmt.Errorf("keep what the witness has cosigned: %w", err)
 	}
 	return nil

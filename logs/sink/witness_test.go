@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/lab/witness"
 )
 
@@ -54,12 +55,12 @@ func (a *anchored) ask(w *witnessed, every time.Duration) {
 // log is not good or not cosigned.
 func (a *anchored) cosigned(w *witnessed) int64 {
 	a.Helper()
-	k, err := audit.ParseWitnessKey(w.Public())
+	k, err := verify.ParseWitnessKey(w.Public())
 	if err != nil {
 		a.Fatal(err)
 	}
-	r, err := audit.VerifyWitnessed(a.dir, a.key, nil, audit.Witnessed{By: []audit.WitnessKey{k}, Within: time.Minute})
-	if err != nil || r.Code != audit.Good {
+	r, err := verify.LogWith(a.dir, a.key, nil, verify.Witnessed{By: []verify.WitnessKey{k}, Within: time.Minute})
+	if err != nil || r.Code != verify.Good {
 		return -1
 	}
 	return r.Records - r.Unvouched
@@ -109,7 +110,7 @@ func TestWitnessOfAReopenedLog(t *testing.T) {
 		a.until("a cosignature", func() bool { return a.cosigned(w) == 4*(n+1) })
 	}
 	a.write(4)
-	a.end() // the goroutine of the anchors writes into their folder until then
+	a.end()                                                               // the goroutine of the anchors writes into their folder until then
 	if err := os.RemoveAll(filepath.Join(a.dir, "anchors")); err != nil { // where it was is not known any more
 		t.Fatal(err)
 	}

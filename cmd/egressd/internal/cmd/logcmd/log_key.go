@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/spf13/cobra"
 )
 
 func newLogKeyCommand() *cobra.Command {
@@ -82,7 +84,7 @@ elsewhere; it proves later that none of these records was changed or cut off.`,
 			if err != nil {
 				return err
 			}
-			if report.Code != audit.Good && report.Code != audit.TornTail {
+			if report.Code != verify.Good && report.Code != verify.TornTail {
 				return hint.Failed(fmt.Errorf("the log is not good: %s", report.Problem), "egressd log verify "+shell.Word(dir))
 			}
 			if o.json {

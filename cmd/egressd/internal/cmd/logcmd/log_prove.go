@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/audit"
+	"github.com/spf13/cobra"
+
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/record"
-	"github.com/spf13/cobra"
 )
 
 func newLogProveCommand() *cobra.Command {
@@ -67,12 +68,12 @@ func (o *proveOptions) prove(stdout io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := audit.Prove(dir, key, seq)
-	var notGood *audit.NotGoodError
+	p, err := verify.Prove(dir, key, seq)
+	var notGood *verify.NotGoodError
 	switch {
 	case errors.As(err, &notGood):
 		return hint.Failed(err, "egressd log verify "+shell.Word(dir))
-	case errors.Is(err, audit.ErrNotSigned):
+	case errors.Is(err, verify.ErrNotSigned):
 		return hint.Failed(err, "the same in a second, while egressd serve runs")
 	case err != nil:
 		return hint.Failed(err, "egressd log --json, for the numbers of the records that are there")
@@ -123,12 +124,12 @@ func (o *proveOptions) checkFile(stdout io.Writer, args []string) error {
 		defer f.Close()
 		in = f
 	}
-	p, err := audit.ParseProof(in)
+	p, err := verify.ParseProof(in)
 	if err != nil {
 		return hint.Misused(fmt.Errorf("%s is not a proof: %w", o.check, err), "egressd log prove ID > FILE")
 	}
 	code, err := p.Check(key)
-	if code != audit.Good {
+	if code != verify.Good {
 		fmt.Fprintf(stdout, "not proved: %s\n", printable.Text(err.Error()))
 		return cli.Status(code)
 	}

@@ -10,7 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/quantity"
+
+	"github.com/spf13/cobra"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -20,7 +23,6 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
-	"github.com/spf13/cobra"
 )
 
 // exitUnread is for log verify and log prove --check where there is nothing to judge.
@@ -82,7 +84,7 @@ func asUnread(err error) error {
 type signedSource struct {
 	source.Source
 	key   string
-	asked audit.Witnessed // of a run: of the index
+	asked verify.Witnessed // of a run: of the index
 }
 
 func (o *signedSource) keyFlag(cmd *cobra.Command) {
@@ -119,7 +121,7 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 	} else {
 		err = o.print(stdout, stderr, report, dir)
 	}
-	if err == nil && report.Code != audit.Good {
+	if err == nil && report.Code != verify.Good {
 		err = cli.Status(report.Code)
 	}
 	return err
@@ -141,7 +143,7 @@ func (o *verifyOptions) given() ([]byte, error) {
 }
 
 // verify finds the log, its key and, for a run, what the index of runs has of it.
-func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
+func (o *verifyOptions) verify(given []byte) (*verify.Report, string, error) {
 	if o.signedSourceIsRun() && o.OfDaemon() {
 		return nil, "", hint.Misused(errors.New("the records of this run are in the log of egressd serve"), "egressd log verify")
 	}
@@ -150,7 +152,7 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 		return nil, "", err
 	}
 	key, ended, given, err := o.find(dir, given)
-	var notGood *audit.NotGoodError
+	var notGood *verify.NotGoodError
 	switch {
 	case errors.As(err, &notGood): // the index is not good: so is what it vouches for
 		return notGood.Report, config.RunsIndexBeside(filepath.Dir(dir)), nil
@@ -162,9 +164,9 @@ func (o *verifyOptions) verify(given []byte) (*audit.Report, string, error) {
 	}
 	asked := o.asked
 	if o.signedSourceIsRun() {
-		asked = audit.Witnessed{}
+		asked = verify.Witnessed{}
 	}
-	report, err := audit.VerifyWitnessed(dir, key, given, asked)
+	report, err := verify.LogWith(dir, key, given, asked)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", hint.Failed(fmt.Errorf("there is no log in %s", dir), "egressd log verify DIR")
 	}
@@ -192,14 +194,14 @@ func (o *signedSource) keyOf(dir string) (string, error) {
 		return o.known(dir)
 	}
 	key := o.key
-	if audit.CheckKey(key) != nil {
+	if verify.CheckKey(key) != nil {
 		text, err := durable.Read(o.key, 4<<10)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", hint.Failed(err, "egressd log verify --key KEY")
 		}
 		key = strings.TrimSpace(string(text))
 	}
-	if err := audit.CheckKey(key); err != nil {
+	if err := verify.CheckKey(key); err != nil {
 		return "", hint.Misused(fmt.Errorf("--key is neither the key of a log nor a file that holds one: %w", err), "egressd log key, on the machine that writes the log")
 	}
 	return key, nil
@@ -248,20 +250,20 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	if err != nil {
 		return "", "", nil, err
 	}
-	mine, left, err := audit.CheckpointsOf(given, root)
+	mine, left, err := verify.CheckpointsOf(given, root)
 	if err != nil {
 		return "", "", nil, hint.Failed(err, "egressd log verify --run ID --checkpoint FILE")
 	}
-	report, err := audit.VerifyWitnessed(index, root, mine, o.asked)
+	report, err := verify.LogWith(index, root, mine, o.asked)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil, hint.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
 	if err != nil {
 		return "", "", nil, hint.Failed(err, "egressd log verify "+index)
 	}
-	if report.Code != audit.Good && report.Code != audit.TornTail {
+	if report.Code != verify.Good && report.Code != verify.TornTail {
 		report.Problem = "the index of runs: " + report.Problem
-		return "", "", nil, &audit.NotGoodError{Report: report}
+		return "", "", nil, &verify.NotGoodError{Report: report}
 	}
 	key, ended, err = runRecord(index, filepath.Base(dir))
 	return key, ended, left, err
@@ -295,15 +297,15 @@ func runRecord(index, run string) (key, ended string, err error) {
 	}
 }
 
-func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir string) error {
+func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir string) error {
 	var b strings.Builder
 	switch r.Code {
-	case audit.Good, audit.TornTail:
+	case verify.Good, verify.TornTail:
 		fmt.Fprintf(&b, "%s: %s in %s, %s\n", r.Verdict, quantity.Plural(int(r.Records), "record"), quantity.Plural(int(r.Segments), "segment"), quantity.Plural(int(r.Epochs), "signing key"))
 		if r.Removed > 0 {
 			fmt.Fprintf(&b, "audit.retain removed %d segments; their hashes are still here\n", r.Removed)
 		}
-		if r.Code == audit.TornTail {
+		if r.Code == verify.TornTail {
 			fmt.Fprintf(&b, "%s: the last %d bytes are an incomplete record; the next start moves them aside\n", r.Problem, r.TornBytes)
 		}
 		if r.Unsigned > 0 {
@@ -328,7 +330,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *audit.Report, dir str
 }
 
 func verifyHint(code int, dir string) string {
-	if code == audit.Unknown {
+	if code == verify.Unknown {
 		return "egressd log verify " + shell.Word(dir) + " --key KEY, with the key that egressd log key printed on the machine of the log"
 	}
 	return "keep a copy of " + shell.Word(dir) + " as it is"

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/spf13/cobra"
 )
 
 // A witnessDemand is what log verify asks of witnesses.
@@ -25,14 +27,14 @@ func (o *witnessDemand) flags(cmd *cobra.Command) {
 }
 
 // read makes keys of what was given.
-func (o *witnessDemand) read() (asked audit.Witnessed, err error) {
+func (o *witnessDemand) read() (asked verify.Witnessed, err error) {
 	if o.within < 0 || o.within > 0 && len(o.keys) == 0 {
 		return asked, hint.Misused(errors.New("--cosigned-within is a time that a witness is given"), "egressd log verify --witness KEY --cosigned-within 2h")
 	}
 	asked.Within = o.within
 	for _, text := range o.keys {
 		lines := []string{text}
-		if _, err := audit.ParseWitnessKey(text); err != nil {
+		if _, err := verify.ParseWitnessKey(text); err != nil {
 			file, readErr := durable.Read(text, 64<<10)
 			if readErr == nil {
 				lines = strings.Fields(string(file))
@@ -49,9 +51,9 @@ func (o *witnessDemand) read() (asked audit.Witnessed, err error) {
 	return asked, nil
 }
 
-func witnessKeys(lines []string) (all []audit.WitnessKey, err error) {
+func witnessKeys(lines []string) (all []verify.WitnessKey, err error) {
 	for _, line := range lines {
-		k, err := audit.ParseWitnessKey(line)
+		k, err := verify.ParseWitnessKey(line)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package audit
+package verify
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // A Proof shows without the log that a record is in it: see docs/reference/audit-format.md.
@@ -36,10 +38,10 @@ var errProved = errors.New("all that was wanted was read")
 
 // Prove returns the proof of the record numbered seq, by the newest checkpoint of the
 // log in dir. It verifies the log first: an error is a [*NotGoodError] where that is
-// not good; one that cannot be read, or has no such record, is as for [Verify].
+// not good; one that cannot be read, or has no such record, is as for [Log].
 // It reads the log twice.
 func Prove(dir, key string, seq int64) (*Proof, error) {
-	report, err := Verify(dir, key, nil)
+	report, err := Log(dir, key, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -86,12 +88,12 @@ func (p *Proof) collect(w *walker) error {
 			p.Record = string(line)
 		}
 	}
-	w.noted = func(n []byte, c *checkpoint) error {
-		if c.size == p.Size {
+	w.noted = func(n []byte, c *format.Checkpoint) error {
+		if c.Size == p.Size {
 			p.Checkpoint = string(n)
 			return errProved
 		}
-		if c.next != "" {
+		if c.Next != "" {
 			p.Chain = append(p.Chain, string(n))
 		}
 		return nil
@@ -181,7 +183,7 @@ func membersOnce(text []byte, names ...string) error {
 // does not prove its record, and Unknown where another key begins it; with the
 // latter two an error that says why.
 func (p *Proof) Check(key string) (code int, err error) {
-	if err := CheckKey(key); err != nil {
+	if err := format.CheckKey(key); err != nil {
 		return Unknown, err
 	}
 	due := key
@@ -190,10 +192,10 @@ func (p *Proof) Check(key string) (code int, err error) {
 		if err != nil {
 			return p.notSigned(i, err)
 		}
-		if c.next == "" {
+		if c.Next == "" {
 			return Tampered, fmt.Errorf("link %d of the chain names no next key", i)
 		}
-		due = c.next
+		due = c.Next
 	}
 	c, err := p.link(p.Checkpoint, due)
 	if err != nil {
@@ -206,37 +208,37 @@ func (p *Proof) Check(key string) (code int, err error) {
 }
 
 // link checks one note of the chain.
-func (p *Proof) link(text, key string) (*checkpoint, error) {
+func (p *Proof) link(text, key string) (*format.Checkpoint, error) {
 	n := []byte(text)
-	c, err := readNote(n)
+	c, err := format.ReadNote(n)
 	if err != nil {
 		return nil, err
 	}
-	if !signedBy(n, key) {
-		return nil, errUnknownKey
+	if !format.SignedBy(n, key) {
+		return nil, format.ErrUnknownKey
 	}
-	if !c.isOf(key) {
-		return nil, errNote
+	if !c.IsOf(key) {
+		return nil, format.ErrNote
 	}
-	return c, verifyNote(n, key)
+	return c, format.VerifyNote(n, key)
 }
 
 func (p *Proof) notSigned(i int, err error) (int, error) {
-	if i == 0 && err == errUnknownKey {
+	if i == 0 && err == format.ErrUnknownKey {
 		return Unknown, errors.New("the proof begins with another key")
 	}
 	return Tampered, fmt.Errorf("checkpoint %d of the chain: %w", i, err)
 }
 
 // lead checks that the record's path leads to the root of the checkpoint.
-func (p *Proof) lead(c *checkpoint) error {
+func (p *Proof) lead(c *format.Checkpoint) error {
 	if err := checkProofNumbers(p); err != nil {
 		return err
 	}
-	if c.size != p.Size {
-		return fmt.Errorf("the checkpoint is of %d records, not %d", c.size, p.Size)
+	if c.Size != p.Size {
+		return fmt.Errorf("the checkpoint is of %d records, not %d", c.Size, p.Size)
 	}
-	seq, err := checkLine([]byte(p.Record))
+	seq, err := format.CheckLine([]byte(p.Record))
 	if err != nil {
 		return err
 	}
@@ -245,13 +247,13 @@ func (p *Proof) lead(c *checkpoint) error {
 	}
 	var path tlog.RecordProof
 	for _, text := range p.Hashes {
-		h, err := decode64(text)
+		h, err := format.Decode64(text)
 		if err != nil || len(h) != tlog.HashSize {
 			return errors.New("a hash is malformed")
 		}
 		path = append(path, tlog.Hash(h))
 	}
-	if err := tlog.CheckRecord(path, p.Size, c.root, p.Index, tlog.RecordHash([]byte(p.Record))); err != nil {
+	if err := tlog.CheckRecord(path, p.Size, c.Root, p.Index, tlog.RecordHash([]byte(p.Record))); err != nil {
 		return errors.New("the record is not in the tree of the checkpoint")
 	}
 	return nil

@@ -1,4 +1,4 @@
-package audit
+package verify
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // keyCosignature is the algorithm of a witness's key: timestamped Ed25519 (C2SP
@@ -36,11 +38,11 @@ func (k WitnessKey) String() string { return k.text }
 func ParseWitnessKey(text string) (k WitnessKey, err error) {
 	name, rest, _ := strings.Cut(text, "+")
 	digits, encoded, _ := strings.Cut(rest, "+")
-	key, err := decode64(encoded)
+	key, err := format.Decode64(encoded)
 	switch {
 	case err != nil || len(digits) != 8 || len(key) < 2 || !isSignerName(name):
 		return k, errors.New("it is not the public key of a witness, which is written NAME+HASH+KEY")
-	case key[0] == keyAlgorithm:
+	case key[0] == format.KeyAlgorithm:
 		return k, errors.New("it is a key for signatures, not for cosignatures: its algorithm is 1, and that of a witness is 4")
 	case key[0] != keyCosignature || len(key) != 1+ed25519.PublicKeySize:
 		return k, fmt.Errorf("its algorithm is %d, and only cosignature/v1, which is 4, is known", key[0])
@@ -76,7 +78,7 @@ func (k WitnessKey) line(signatures []string) (signature []byte, there bool) {
 		if !mine || k.Name == "" {
 			continue
 		}
-		if b, err := decode64(encoded); err == nil && len(b) >= 4 && [4]byte(b) == k.id {
+		if b, err := format.Decode64(encoded); err == nil && len(b) >= 4 && [4]byte(b) == k.id {
 			return b[4:], true
 		}
 	}
@@ -91,12 +93,12 @@ func (k WitnessKey) check(text string, signatures []string) (at time.Time, err e
 		return at, errNoCosignature
 	}
 	if len(b) != 8+ed25519.SignatureSize {
-		return at, errSignature
+		return at, format.ErrSignature
 	}
 	seconds := binary.BigEndian.Uint64(b)
 	message := []byte("cosignature/v1\ntime " + strconv.FormatUint(seconds, 10) + "\n" + text)
 	if seconds == 0 || seconds > math.MaxInt64 || !ed25519.Verify(k.key, message, b[8:]) {
-		return at, errSignature
+		return at, format.ErrSignature
 	}
 	return time.Unix(int64(seconds), 0).UTC(), nil
 }
@@ -106,11 +108,11 @@ func (k WitnessKey) check(text string, signatures []string) (at time.Time, err e
 // or wrong.
 func (k WitnessKey) Cosigned(checkpoint, answer []byte) ([]byte, Cosignature, error) {
 	var c Cosignature
-	text, _, err := splitNote(checkpoint)
+	text, _, err := format.SplitNote(checkpoint)
 	if err != nil {
 		return nil, c, err
 	}
-	head, _, err := parseHead(text)
+	head, _, err := format.ParseHead(text)
 	if err != nil {
 		return nil, c, err
 	}
@@ -119,10 +121,10 @@ func (k WitnessKey) Cosigned(checkpoint, answer []byte) ([]byte, Cosignature, er
 		if err == errNoCosignature {
 			continue
 		}
-		c = Cosignature{head.size, at}
+		c = Cosignature{head.Size, at}
 		whole := append(append(bytes.Clone(checkpoint), line...), '\n')
-		if err == nil && len(whole) > maxNote {
-			err = errNote
+		if err == nil && len(whole) > format.MaxNote {
+			err = format.ErrNote
 		}
 		return whole, c, err
 	}
@@ -132,9 +134,9 @@ func (k WitnessKey) Cosigned(checkpoint, answer []byte) ([]byte, Cosignature, er
 // CheckpointSize returns how many records a checkpoint of a log is for, and which
 // log that is.
 func CheckpointSize(checkpoint []byte) (origin string, size int64, err error) {
-	c, err := readNote(checkpoint)
+	c, err := format.ReadNote(checkpoint)
 	if err != nil {
 		return "", 0, err
 	}
-	return c.origin, c.size, nil
+	return c.Origin, c.Size, nil
 }

@@ -1,4 +1,4 @@
-package audit
+package verify
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // A lineSource is what there is of a segment.
@@ -23,19 +25,19 @@ type lineSource interface {
 }
 
 // segmentLines are the lines of a segment that is there.
-type segmentLines struct{ cursor *cursor }
+type segmentLines struct{ cursor *format.Cursor }
 
 func (s *segmentLines) step(w *walker) error {
-	line, err := s.cursor.next()
+	line, err := s.cursor.Next()
 	if err != nil {
 		return err
 	}
 	h := tlog.RecordHash(line)
 	if w.found != nil {
-		w.found(w.tree.size, line)
+		w.found(w.tree.Size, line)
 	}
-	w.tree.append(0, h, w.seen)
-	w.tree.bytes += int64(len(line) + 1)
+	w.tree.Append(0, h, w.seen)
+	w.tree.Bytes += int64(len(line) + 1)
 	w.compare(false)
 	return nil
 }
@@ -49,7 +51,7 @@ func (s *segmentLines) rest(offset int64) (int64, error) {
 }
 
 func (s *segmentLines) sum(offset int64) (string, error) {
-	torn, err := describeTorn(s.cursor.Name(), offset, io.Discard)
+	torn, err := format.DescribeTorn(s.cursor.Name(), offset, io.Discard)
 	return torn.SHA256, err
 }
 
@@ -58,11 +60,11 @@ func (s *segmentLines) Close() error  { return s.cursor.Close() }
 
 // A spanFile is the tree of a segment that was removed.
 type spanFile struct {
-	*part
+	*format.Part
 	lines *bufio.Reader
 }
 
-func newSpanFile(f *part) *spanFile {
+func newSpanFile(f *format.Part) *spanFile {
 	return &spanFile{f, bufio.NewReaderSize(f, 16<<10)} // 126 hashes in a line at most
 }
 
@@ -73,9 +75,9 @@ func (s *spanFile) step(w *walker) error {
 	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
 		return err
 	}
-	to, hashes, ok := parseSpan(string(text), w.tree.size)
-	if err != nil || !ok || w.tree.appendSpan(to, hashes, w.seen) != nil {
-		return &DamageError{s.Name(), 0, errSpan.Error()}
+	to, hashes, ok := parseSpan(string(text), w.tree.Size)
+	if err != nil || !ok || w.tree.AppendSpan(to, hashes, w.seen) != nil {
+		return &format.DamageError{Segment: s.Name(), Offset: 0, Reason: errSpan.Error()}
 	}
 	w.compare(false)
 	return nil
@@ -88,13 +90,13 @@ func parseSpan(line string, from int64) (to int64, hashes []tlog.Hash, ok bool) 
 	if !ok || len(fields) < 3 {
 		return 0, nil, false
 	}
-	at, fromOK := parseNumber(fields[0])
-	to, toOK := parseNumber(fields[1])
+	at, fromOK := format.ParseNumber(fields[0])
+	to, toOK := format.ParseNumber(fields[1])
 	if !fromOK || !toOK || at != from || to <= from {
 		return 0, nil, false
 	}
 	for _, field := range fields[2:] {
-		b, err := decode64(field)
+		b, err := format.Decode64(field)
 		if err != nil || len(b) != tlog.HashSize {
 			return 0, nil, false
 		}

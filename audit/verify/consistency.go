@@ -1,14 +1,15 @@
-package audit
+package verify
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math/bits"
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
 // A Prover proves that the log in Dir has only grown between two checkpoints. It reads the log's files and takes no
@@ -16,23 +17,23 @@ import (
 type Prover struct {
 	Dir string
 
-	at mark // a place in a segment that was reached; zero where there is none
+	at format.Mark // a place in a segment that was reached; zero where there is none
 }
 
 // Prove returns the consistency proof of RFC 6962 §2.1.2 between the tree of the first from records and the tree of
 // checkpoint, as hashes in base64. The proof is empty if from is 0 or both trees are equal. If these records were
 // pruned, from must be the size of a published checkpoint. Prove also fails if the checkpoint is of another log.
 func (p *Prover) Prove(from int64, checkpoint []byte) ([]string, error) {
-	to, err := readNote(checkpoint)
+	to, err := format.ReadNote(checkpoint)
 	switch {
 	case err != nil:
 		return nil, err
-	case from < 0 || from > to.size:
-		return nil, fmt.Errorf("there is no proof from %d records to %d", from, to.size)
-	case from == 0 || from == to.size:
+	case from < 0 || from > to.Size:
+		return nil, fmt.Errorf("there is no proof from %d records to %d", from, to.Size)
+	case from == 0 || from == to.Size:
 		return nil, nil
 	}
-	needed, err := neededFor(from, to.size)
+	needed, err := neededFor(from, to.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -43,51 +44,51 @@ func (p *Prover) Prove(from int64, checkpoint []byte) ([]string, error) {
 	if err := w.advance(from); err != nil {
 		return nil, err
 	}
-	w.tree.nodes(needed.see)
+	w.tree.Nodes(needed.see)
 	w.seen = needed.see
-	if err := w.advance(to.size); err != nil {
+	if err := w.advance(to.Size); err != nil {
 		return nil, err
 	}
-	if w.tree.root() != to.root {
-		return nil, fmt.Errorf("the first %d records are not those that were signed", to.size)
+	if w.tree.Root() != to.Root {
+		return nil, fmt.Errorf("the first %d records are not those that were signed", to.Size)
 	}
 	p.at = w.tree
-	return needed.prove(from, to.size)
+	return needed.prove(from, to.Size)
 }
 
 // before returns a mark that is not behind so many records: the one that was reached
 // last, or that of the beginning of a segment.
-func (p *Prover) before(size int64) (m mark, err error) {
-	if p.at.size > 0 && p.at.size <= size {
-		if is, err := isFile(segmentPath(p.Dir, p.at.segment)); err == nil && is {
+func (p *Prover) before(size int64) (m format.Mark, err error) {
+	if p.at.Size > 0 && p.at.Size <= size {
+		if is, err := format.IsFile(format.SegmentPath(p.Dir, p.at.Segment)); err == nil && is {
 			return p.at, nil
 		}
 	}
-	all, err := listFiles(p.Dir)
+	all, err := format.ListFiles(p.Dir)
 	if err != nil {
 		return m, err
 	}
-	past := &remains{dir: p.Dir}
-	for number := lastNumber(all.notes); number > 1; number-- {
-		sealed, err := past.sealOf(number - 1)
+	past := &format.Pruned{Dir: p.Dir}
+	for number := format.LastNumber(all.Notes); number > 1; number-- {
+		sealed, err := past.SealOf(number - 1)
 		if err != nil {
 			return m, err
 		}
-		if sealed.size <= size {
-			return m, newMark(&m, sealed)
+		if sealed.Size <= size {
+			return m, format.NewMark(&m, sealed)
 		}
 	}
-	return mark{segment: 1}, nil
+	return format.Mark{Segment: 1}, nil
 }
 
 // advance reads lines until the tree has so many.
 func (w *walker) advance(size int64) error {
-	for w.tree.size < size {
+	for w.tree.Size < size {
 		lines, err := w.from()
 		if err != nil {
 			return err
 		}
-		for err == nil && w.tree.size < size {
+		for err == nil && w.tree.Size < size {
 			err = lines.step(w)
 		}
 		lines.Close()
@@ -98,7 +99,7 @@ func (w *walker) advance(size int64) error {
 			return err
 		}
 	}
-	if w.tree.size > size {
+	if w.tree.Size > size {
 		return fmt.Errorf("records were removed, and what is left of them does not tell the first %d", size)
 	}
 	return nil
@@ -106,14 +107,14 @@ func (w *walker) advance(size int64) error {
 
 // from opens the segment at hand where the tree ends.
 func (w *walker) from() (lineSource, error) {
-	c, err := openCursor(segmentPath(w.dir, w.tree.segment), position{offset: w.tree.bytes, seq: w.tree.size})
+	c, err := format.OpenCursor(format.SegmentPath(w.dir, w.tree.Segment), format.Position{Offset: w.tree.Bytes, Seq: w.tree.Size})
 	if err == nil {
 		return &segmentLines{cursor: c}, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) || w.tree.bytes > 0 {
+	if !errors.Is(err, fs.ErrNotExist) || w.tree.Bytes > 0 {
 		return nil, err
 	}
-	p, err := w.past.tree(w.tree.segment)
+	p, err := w.past.Tree(w.tree.Segment)
 	if err != nil {
 		return nil, err
 	}
@@ -130,37 +131,29 @@ func (s *sealedSpans) step(w *walker) error {
 			return err
 		}
 		fields := strings.SplitN(string(head), " ", 3)
-		to, ok := parseNumber(fields[min(1, len(fields)-1)])
-		if !ok || to > w.tree.size {
+		to, ok := format.ParseNumber(fields[min(1, len(fields)-1)])
+		if !ok || to > w.tree.Size {
 			return s.spanFile.step(w)
 		}
 		if _, err := s.lines.ReadSlice('\n'); err != nil {
-			return &DamageError{s.Name(), 0, errSpan.Error()}
+			return &format.DamageError{Segment: s.Name(), Offset: 0, Reason: errSpan.Error()}
 		}
 	}
 }
 
 // nextSegment goes on behind a segment that has ended.
 func (w *walker) nextSegment() error {
-	sealed, err := w.past.sealOf(w.tree.segment)
+	sealed, err := w.past.SealOf(w.tree.Segment)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the log ends behind %d records", w.tree.size)
+		return fmt.Errorf("the log ends behind %d records", w.tree.Size)
 	case err != nil:
 		return err
-	case sealed.size != w.tree.size:
-		return fmt.Errorf("segment %d ends behind %d records, and its seal says %d", w.tree.segment, w.tree.size, sealed.size)
+	case sealed.Size != w.tree.Size:
+		return fmt.Errorf("segment %d ends behind %d records, and its seal says %d", w.tree.Segment, w.tree.Size, sealed.Size)
 	}
-	w.tree.segment, w.tree.first, w.tree.bytes = w.tree.segment+1, w.tree.size, 0
+	w.tree.Segment, w.tree.First, w.tree.Bytes = w.tree.Segment+1, w.tree.Size, 0
 	return nil
-}
-
-// nodes calls seen with the complete subtrees of an edge.
-func (e *edge) nodes(seen func(level int, index int64, h tlog.Hash)) {
-	for left := uint64(e.size); left != 0; left &= left - 1 {
-		level := bits.TrailingZeros64(left)
-		seen(level, e.size>>level-1, e.hashes[level])
-	}
 }
 
 // neededNodes are the nodes of a tree of which a proof is made.
@@ -209,12 +202,12 @@ func (n neededNodes) prove(from, to int64) ([]string, error) {
 // somebody else may be writing, without verifying it. An error wraps [fs.ErrNotExist]
 // where there is none.
 func NewestCheckpoint(dir string) (newest []byte, err error) {
-	all, err := listFiles(dir)
+	all, err := format.ListFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	for i := len(all.notes) - 1; i >= 0 && newest == nil; i-- {
-		_, err := readNotes(notePath(dir, all.notes[i]), func(n []byte, _ *checkpoint) error {
+	for i := len(all.Notes) - 1; i >= 0 && newest == nil; i-- {
+		_, err := format.ReadNotes(format.NotePath(dir, all.Notes[i]), func(n []byte, _ *format.Checkpoint) error {
 			newest = append(newest[:0], n...)
 			return nil
 		})

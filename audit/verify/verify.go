@@ -1,4 +1,9 @@
-package audit
+// Package verify checks logs and proves records, with the root key alone: neither a daemon nor a key that signs is
+// needed. It shares no code with the writer but the formats. Its tests are those of package audit, which verify what
+// the writer wrote.
+//
+//	report, err := verify.Log(dir, key, nil)
+package verify
 
 import (
 	"bytes"
@@ -9,10 +14,12 @@ import (
 	"slices"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/egressd/egressd/audit/internal/format"
 )
 
-// The results of Verify are the exit codes of egressd log verify. docs/reference/audit-format.md says which one is reported if
-// several apply.
+// The codes of a Report are the exit codes of egressd log verify. docs/reference/audit-format.md says which one is
+// reported if several apply.
 const (
 	Good      = 0
 	Tampered  = 1 // a record, a checkpoint or a file is not what was written
@@ -23,7 +30,7 @@ const (
 
 var verdicts = [...]string{"good", "tampered", "truncated", "torn", "unknown"}
 
-// A Report is what Verify has found.
+// A Report is what Log has found.
 type Report struct {
 	Code    int    `json:"code"`
 	Verdict string `json:"verdict"` // the code in a word
@@ -56,22 +63,22 @@ type finding struct {
 
 func (f *finding) Error() string { return f.problem }
 
-// Verify reads the log in dir from its first record to its last, also while it is
+// Log reads the log in dir from its first record to its last, also while it is
 // being written, and says whether it is what the owner of the root key has signed.
 // Given are checkpoints that were kept elsewhere, one signed note after the
 // other, with those of other logs among them; they may be empty. The records behind the newest of them are those that nothing
 // outside vouches for. An error says that the log could not be read, that key or
 // given are malformed, or that there is no log, with [fs.ErrNotExist]. It holds no
 // more of the log in memory than a line.
-func Verify(dir, key string, given []byte) (*Report, error) {
-	return VerifyWitnessed(dir, key, given, Witnessed{})
+func Log(dir, key string, given []byte) (*Report, error) {
+	return LogWith(dir, key, given, Witnessed{})
 }
 
-// VerifyWitnessed is [Verify], and requires that the named witnesses have cosigned the log. It finds the cosigned
+// LogWith is [Log], and requires that the named witnesses have cosigned the log. It finds the cosigned
 // checkpoints in the log's folder and in given.
-func VerifyWitnessed(dir, key string, given []byte, asked Witnessed) (*Report, error) {
+func LogWith(dir, key string, given []byte, asked Witnessed) (*Report, error) {
 	if key != "" {
-		if err := CheckKey(key); err != nil {
+		if err := format.CheckKey(key); err != nil {
 			return nil, err
 		}
 	}
@@ -100,8 +107,8 @@ const verifyTries = 4
 
 // overtaken reports whether the log begins with another segment than when it was listed.
 func (w *walker) overtaken() bool {
-	now, err := listFiles(w.dir)
-	return err == nil && firstNumber(now.logs) != w.first
+	now, err := format.ListFiles(w.dir)
+	return err == nil && format.FirstNumber(now.Logs) != w.first
 }
 
 // verify reads the log once.
@@ -128,9 +135,9 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	r := newNoteReader(bytes.NewReader(append(bytes.Clone(text), "\n\n"...)))
+	r := format.NewNoteReader(bytes.NewReader(append(bytes.Clone(text), "\n\n"...)))
 	for {
-		n, err := r.next()
+		n, err := r.Next()
 		if err == io.EOF {
 			break
 		}
@@ -148,13 +155,13 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 }
 
 func sortGiven(all []givenNote) {
-	slices.SortStableFunc(all, func(a, b givenNote) int { return cmp.Compare(a.size, b.size) })
+	slices.SortStableFunc(all, func(a, b givenNote) int { return cmp.Compare(a.Size, b.Size) })
 }
 
 // ofLog returns the checkpoints that are of the log that a key is for: a receiver may
 // have those of several logs. Where none is, all are as they were, and so of another log.
 func ofLog(all []givenNote, key string) []givenNote {
-	mine := slices.DeleteFunc(slices.Clone(all), func(g givenNote) bool { return !g.isOf(key) })
+	mine := slices.DeleteFunc(slices.Clone(all), func(g givenNote) bool { return !g.IsOf(key) })
 	if len(mine) == 0 {
 		return all
 	}
@@ -166,7 +173,7 @@ func ofLog(all []givenNote, key string) []givenNote {
 func CheckpointsOf(given []byte, key string) (mine, others []byte, err error) {
 	all, err := parseGiven(given)
 	for _, g := range all {
-		if g.isOf(key) {
+		if g.IsOf(key) {
 			mine = append(append(mine, g.note...), '\n')
 		} else {
 			others = append(append(others, g.note...), '\n')
@@ -176,25 +183,25 @@ func CheckpointsOf(given []byte, key string) (mine, others []byte, err error) {
 }
 
 // readGiven reads a note of any log.
-func readGiven(n []byte) (*checkpoint, error) {
-	text, signatures, err := splitNote(n)
+func readGiven(n []byte) (*format.Checkpoint, error) {
+	text, signatures, err := format.SplitNote(n)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSignatures(signatures); err != nil {
+	if err := format.CheckSignatures(signatures); err != nil {
 		return nil, err
 	}
 	var unverified *note.UnverifiedNoteError
 	if _, err := note.Open(n, nil); !errors.As(err, &unverified) {
-		return nil, errNote
+		return nil, format.ErrNote
 	}
-	c, _, err := parseHead(text)
+	c, _, err := format.ParseHead(text)
 	return c, err
 }
 
 type givenNote struct {
 	note []byte
-	*checkpoint
+	*format.Checkpoint
 }
 
 // compare compares the tree with what was given from elsewhere, once it is as large.
@@ -203,13 +210,13 @@ func (w *walker) compare(end bool) {
 	for ; w.passed < len(w.outside); w.passed++ {
 		g := w.outside[w.passed]
 		switch {
-		case g.size > w.tree.size && !end:
+		case g.Size > w.tree.Size && !end:
 			return
-		case w.differ != nil || g.size == w.tree.size && g.root == w.tree.root():
-		case g.size > w.tree.size:
-			w.differ = &finding{code: Truncated, problem: fmt.Sprintf("there are %d records, and a checkpoint that was given says that there were %d", w.tree.size, g.size)}
+		case w.differ != nil || g.Size == w.tree.Size && g.Root == w.tree.Root():
+		case g.Size > w.tree.Size:
+			w.differ = &finding{code: Truncated, problem: fmt.Sprintf("there are %d records, and a checkpoint that was given says that there were %d", w.tree.Size, g.Size)}
 		default:
-			w.differ = &finding{code: Truncated, problem: fmt.Sprintf("the first %d records are not those of a checkpoint that was given", g.size)}
+			w.differ = &finding{code: Truncated, problem: fmt.Sprintf("the first %d records are not those of a checkpoint that was given", g.Size)}
 		}
 	}
 }
@@ -222,18 +229,18 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 	for _, g := range w.outside {
 		switch w.vouches(g) {
 		case nil:
-		case errUnknownKey:
-			if g.isOf(w.keys[0]) && g.size > w.tree.size {
+		case format.ErrUnknownKey:
+			if g.IsOf(w.keys[0]) && g.Size > w.tree.Size {
 				continue // the notes that name its key may have been cut off with the records
 			}
 			unknown = &finding{code: Unknown, problem: "a checkpoint that was given is of another log, or signed by no key of this one"}
 		default:
-			return &finding{Tampered, w.tree.size, w.tree.size, "the signature of a checkpoint that was given is wrong"}, nil
+			return &finding{Tampered, w.tree.Size, w.tree.Size, "the signature of a checkpoint that was given is wrong"}, nil
 		}
 	}
 	wrong, unsigned, stale := w.witnessed.judge()
 	if wrong != "" {
-		return &finding{Tampered, w.tree.size, w.tree.size, wrong}, nil
+		return &finding{Tampered, w.tree.Size, w.tree.Size, wrong}, nil
 	}
 	switch {
 	case unknown != nil:
@@ -247,7 +254,7 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 	case stale != "":
 		return &finding{code: Truncated, problem: stale}, nil
 	case w.torn > 0:
-		writing, err := Writing(w.dir)
+		writing, err := format.Writing(w.dir)
 		if err != nil || writing {
 			return nil, err
 		}
@@ -259,20 +266,20 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 // vouches finds the key of the log that has signed a note.
 func (w *walker) vouches(g givenNote) error {
 	for _, key := range w.keys {
-		if g.isOf(key) && signedBy(g.note, key) {
-			return verifyNote(g.note, key)
+		if g.IsOf(key) && format.SignedBy(g.note, key) {
+			return format.VerifyNote(g.note, key)
 		}
 	}
-	return errUnknownKey
+	return format.ErrUnknownKey
 }
 
 func (w *walker) summary(f *finding) *Report {
 	r := &Report{
 		Epochs: len(w.keys), Segments: len(w.logs), Removed: w.removed,
-		Records: w.tree.size, Unsigned: w.tree.size - w.good(), Unvouched: w.tree.size, Newest: string(w.note),
+		Records: w.tree.Size, Unsigned: w.tree.Size - w.good(), Unvouched: w.tree.Size, Newest: string(w.note),
 	}
 	if w.newest != nil {
-		r.Origin = w.newest.origin
+		r.Origin = w.newest.Origin
 	}
 	if f != nil {
 		r.Code, r.Problem = f.code, f.problem
@@ -290,3 +297,6 @@ func (w *walker) summary(f *finding) *Report {
 	r.Verdict = verdicts[r.Code]
 	return r
 }
+
+// CheckKey reports whether text has the form of a public key of a log.
+func CheckKey(text string) error { return format.CheckKey(text) }

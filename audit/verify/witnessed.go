@@ -1,4 +1,4 @@
-package audit
+package verify
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/internal/durable"
 )
 
@@ -45,11 +46,11 @@ const (
 // SaveCosigned keeps what a witness has cosigned last in the folder of the log.
 func SaveCosigned(dir string, k WitnessKey, cosigned []byte) error {
 	folder := filepath.Join(dir, cosignedFolder)
-	if err := os.Mkdir(folder, directoryRW); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(folder, format.DirectoryRW); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	sum := sha256.Sum256([]byte(k.text))
-	return durable.Replace(filepath.Join(folder, fmt.Sprintf("%x%s", sum[:8], cosignedExtension)), cosigned, fileRW)
+	return durable.Replace(filepath.Join(folder, fmt.Sprintf("%x%s", sum[:8], cosignedExtension)), cosigned, format.FileRW)
 }
 
 // A witnessing is what vouches for a log from outside.
@@ -63,7 +64,7 @@ type witnessing struct {
 
 // readCosigned reads a file of the folder, which whoever has the log can have replaced.
 func readCosigned(path string) ([]givenNote, error) {
-	f, err := openFile(path)
+	f, err := format.OpenFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func readCosigned(path string) ([]givenNote, error) {
 func (a Witnessed) collect(dir, key string, given []givenNote) (*witnessing, error) {
 	v := &witnessing{asked: a, all: slices.Clone(given), now: time.Now()}
 	if n := len(given); n > 0 {
-		v.given = given[n-1].size
+		v.given = given[n-1].Size
 	}
 	if len(a.By) == 0 {
 		return v, nil
@@ -104,7 +105,7 @@ func (a Witnessed) collect(dir, key string, given []givenNote) (*witnessing, err
 			return nil, err
 		}
 		for _, g := range notes {
-			if g.isOf(key) && slices.ContainsFunc(a.By, g.cosignedBy) {
+			if g.IsOf(key) && slices.ContainsFunc(a.By, g.cosignedBy) {
 				v.all = append(v.all, g)
 			}
 		}
@@ -120,7 +121,7 @@ func escapeGlob(path string) string {
 
 // cosignedBy reports whether a note has a signature that says it is the witness's.
 func (g givenNote) cosignedBy(k WitnessKey) bool {
-	_, signatures, err := splitNote(g.note)
+	_, signatures, err := format.SplitNote(g.note)
 	_, there := k.line(signatures)
 	return err == nil && there
 }
@@ -148,7 +149,7 @@ func (v *witnessing) judge() (wrong, unsigned, stale string) {
 func (v *witnessing) report(k WitnessKey) (WitnessReport, error) {
 	r := WitnessReport{Name: k.Name}
 	for _, g := range v.all {
-		text, signatures, err := splitNote(g.note)
+		text, signatures, err := format.SplitNote(g.note)
 		if err != nil {
 			return r, err
 		}
@@ -157,8 +158,8 @@ func (v *witnessing) report(k WitnessKey) (WitnessReport, error) {
 		case err == errNoCosignature:
 		case err != nil:
 			return r, err
-		case g.size > r.Size || at.After(r.Time):
-			r.Size, r.Time = max(g.size, r.Size), maxTime(at, r.Time)
+		case g.Size > r.Size || at.After(r.Time):
+			r.Size, r.Time = max(g.Size, r.Size), maxTime(at, r.Time)
 		}
 	}
 	return r, nil
