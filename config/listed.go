@@ -52,7 +52,7 @@ func (c *Config) ListedRules() ([]ListedRule, error) {
 	if c.Ceiled() {
 		all = append(all, ListedRule{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
 	}
-	left := ListedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "what no rule speaks of"}
+	left := ListedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "everything that no rule mentions"}
 	if c.File.Default == policy.Allow {
 		left.Layer, left.Effect = policy.User, "allow"
 	}

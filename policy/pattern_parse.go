@@ -183,7 +183,7 @@ func explainURL(e *PatternError) bool {
 		rest, found, e.Problem = after, true, "it has a scheme"
 	}
 	if host, _, path := cutAny(rest, "/?#"); path && (found || !isPrefixText(rest)) {
-		rest, found, e.Problem = host, true, "it is a URL; a pattern ends with the host and its port, and paths stand under paths"
+		rest, found, e.Problem = host, true, "it is a URL; paths stand under the key paths"
 	}
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest, found, e.Problem = rest[at+1:], true, "it has a user name"

@@ -381,24 +381,24 @@ func (r *runner) exec() error {
 	if err := errors.Join(exits.Escaped(tried), r.privileges()); err != nil {
 		return err
 	}
-	how := "transparent"
+	how := "all traffic captured"
 	if r.apart != nil {
-		how += " · files apart"
+		how += ", files apart"
 	}
 	if r.sockets.Redirected {
-		how += " (NAT: datagrams are refused without a record)"
+		how += " by NAT: datagrams are refused without a record"
 	}
 	if !r.jail.OwnProcesses() {
-		how += " · processes not apart (egressd doctor says why)"
+		how += ", processes not apart: see egressd doctor"
 	}
 	if r.beside != nil {
-		how += " · by the egressd at " + r.beside.socket
+		how += ", decided by the egressd at " + r.beside.socket
 	}
 	path := r.Path
 	if r.Config.BuiltIn {
 		path = "of egressd init"
 	}
-	fmt.Fprintf(r.talk, "egressd: sandbox %s · %s · policy %s (%.8s…) · self-test %d/%d\n", r.name, how, path, strings.TrimPrefix(r.digest, "sha256:"), len(tried), len(tried))
+	fmt.Fprintf(r.talk, "egressd: sandbox %s (%s), policy %s (%.8s…), %d escape checks passed\n", r.name, how, path, strings.TrimPrefix(r.digest, "sha256:"), len(tried))
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}

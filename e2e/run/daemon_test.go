@@ -36,7 +36,7 @@ func TestRunThroughADaemon(t *testing.T) {
 		if e.Code != 86 || !strings.Contains(e.Out, `"class":"default-deny"`) || strings.Contains(e.Out, "enter.sock") {
 			t.Errorf("%q: exit %d, %q, %q", flags, e.Code, e.Out, e.Talk)
 		}
-		if !strings.Contains(e.Talk, "transparent") || !strings.Contains(e.Talk, d.Dir) {
+		if !strings.Contains(e.Talk, "all traffic captured") || !strings.Contains(e.Talk, d.Dir) {
 			t.Errorf("%q: said %q", flags, e.Talk)
 		}
 		if world.CountDenials(e.Records, "one", "evil.test") != 1 || world.CountDenials(e.Records, "one", "169.254.169.254") != 1 {
@@ -83,7 +83,7 @@ func TestRunThroughADaemonRefusals(t *testing.T) {
 		talk  string
 	}{
 		{"a port of the host", []string{"--host-port", "5432"}, 125, "--alone --host-port 5432"},
-		{"alone", []string{"--alone"}, 0, "self-test"},
+		{"alone", []string{"--alone"}, 0, "escape checks passed"},
 		{"a port of the sandbox", []string{"-p", "0:3000"}, 0, "leads to port 3000"},
 		{"a file system of its own", []string{"--fs"}, 125, "--fs"},
 	} {

@@ -242,7 +242,7 @@ func TestRunSaysWhatItCameTo(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
 	r := runAs(t, d, "user", `curl -sS http://a.allowed.test/ >/dev/null; curl -s http://evil.test/ http://evil.test/ >/dev/null`, "--name", "fix-login")
 	first, last, _ := strings.Cut(r.talk, "\n")
-	if !strings.HasPrefix(first, "egressd: sandbox fix-login · transparent · policy "+d.Config+" (") {
+	if !strings.HasPrefix(first, "egressd: sandbox fix-login (all traffic captured), policy "+d.Config+" (") {
 		t.Errorf("said %q", first)
 	}
 	if !strings.Contains(last, "1 request to 1 host in ") || !strings.Contains(last, "; 2 denied\n") || !strings.Contains(last, "egressd: denied: evil.test:80 ×2 (default-deny: ") || !strings.Contains(last, "egressd allow evil.test --from ") || !strings.Contains(last, "egressd log --run 2") {

@@ -101,11 +101,14 @@ func (o *answerOptions) terms() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer) string {
 	q := &a.Question
-	what := "what rule " + printable.Word(q.Rule) + " asks about"
-	if q.Method != "" {
-		what = printable.Word(requestOf(q))
+	may, undo := "may reach", "; undo: egressd reject "+q.ID
+	if q.State == "rejected" {
+		may, undo = "may not reach", ""
 	}
-	return fmt.Sprintf("%s: %s at %s, for sandbox %s, by %s", stateText(q), what, printable.Word(placeOf(q)), printable.Word(q.Sandbox), printable.Word(programOf(q)))
+	if q.Method != "" {
+		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
+	}
+	return fmt.Sprintf("%s: sandbox %s %s %s (rule %s)%s", stateText(q), printable.Word(q.Sandbox), may, printable.Word(placeOf(q)), printable.Word(q.Rule), undo)
 }
 
 // complete lists the questions that can be answered.

@@ -32,9 +32,9 @@ func newLogShowCommand() *cobra.Command {
 	cmd.Use = "show ID"
 	cmd.Short = "Show one request, and what the program did before and after it"
 	cmd.Long = `Show tells what egressd why tells: what was asked, by which program, what each rule
-decided, what egressd dialled, how much passed and how it ended. It also lists what
-the same program did within a minute before and after that may be another try: the
-same host on another port, an address instead of a name, another name or way in.`
+decided, what egressd dialled, how much passed and how it ended. It also lists other
+tries of the same program within a minute before and after: the same host on another
+port, an address instead of a name, another name or way in.`
 	cmd.Example = `  egressd log show 01KB6ZQ4SZ`
 	return cmd
 }

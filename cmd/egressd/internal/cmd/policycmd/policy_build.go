@@ -175,7 +175,7 @@ func refuseRed(ctx context.Context, stderr io.Writer, sources []rego.Source) err
 		return err
 	}
 	if red {
-		return hint.Failed(errors.New("a test is red, and nothing was packed"), "correct that, then egressd policy build")
+		return hint.Failed(errors.New("a test failed, and nothing was packed"), "correct that, then egressd policy build")
 	}
 	return nil
 }

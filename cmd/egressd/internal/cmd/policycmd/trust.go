@@ -33,8 +33,8 @@ Trust shows the file, or what changed since you last trusted it, and which of it
 rules open something. With --yes it stores a copy, which counts as long as the
 repository has the same version. --digest makes sure that you trust what you saw.
 
-After a change, the allow rules of the repository are off until you trust it
-again; its deny rules stay on. A revoked one has no effect.
+When the file changes, its allow rules stop counting until you trust the new version.
+Its deny rules still count. A revoked file has no effect.
 
 Exit codes: 0 done, or trusted already; 1 shown and not trusted; 2 it could not be
 read.`,

@@ -32,8 +32,8 @@ func newInitComposeCommand() *cobra.Command {
 		Short: "Put egressd in front of the services of a Compose file",
 		Long: `Init compose reads the compose file of the working directory and writes
 compose.egressd.yaml beside it. That file adds egressd in a container of its own and
-gives each service an internal network that leads to egressd alone. Each service can
-have its own list in the policy, which is written where no service can change it.
+gives each service an internal network that leads to egressd alone. The policy can
+list hosts for each service. No service can change the policy file.
 
 It replaces an existing file only with --force, and an existing policy never. A
 service that no network could confine (privileged, network_mode: host, Docker's
