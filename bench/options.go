@@ -25,6 +25,7 @@ type options struct {
 	rounds    int
 	tunnels   int    // held open in the idle scenario
 	starts    int    // rounds of the starts scenario
+	records   int    // in the log of the page scenario
 	srt       string // the version to install for that; empty: as it is on the machine
 	json      bool
 }
@@ -59,6 +60,10 @@ Scenarios:
   starts      "true" alone, under egressd run, bwrap and srt, where they are installed: how
               much longer it takes (the number in parentheses). With -srt VERSION npm
               installs srt for it before anything is timed
+  page        egressd ui with a log of -records records: time until the first view and
+              until all is read, the median time of a view with another filter, memory.
+              Then the median time of a connection through egressd, as in sequential,
+              without a page and with five open ones that show its log as it grows
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
@@ -114,6 +119,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
 	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
+	fs.IntVar(&o.records, "records", 1_000_000, "records in the log of the page scenario")
 	fs.StringVar(&o.srt, "srt", "", "`version` of srt that npm installs for the starts scenario; empty: the one in PATH, if any")
 	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
 	fs.StringVar(&o.source, "source", ".", "`directory` of egressd's source, for the one without a log")
@@ -131,8 +137,8 @@ func (o *options) fill(scenarioNames, peers, variantNames, rest []string) error 
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
-	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 || o.starts < 1 {
-		return errors.New("-seconds, -rounds, -tunnels and -starts must be positive")
+	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 || o.starts < 1 || o.records < 1 {
+		return errors.New("-seconds, -rounds, -tunnels, -starts and -records must be positive")
 	}
 	var err error
 	if o.scenarios, err = scenariosNamed(scenarioNames); err != nil {

@@ -36,7 +36,7 @@ func TestAllMeansAll(t *testing.T) {
 
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for _, line := range []string{
-		"-peers nonesuch", "-scenarios nonesuch", "-variants nonesuch", "-seconds 0", "-seconds -1", "-rounds 0", "-tunnels 0", "more", "-nonesuch",
+		"-peers nonesuch", "-scenarios nonesuch", "-variants nonesuch", "-seconds 0", "-seconds -1", "-rounds 0", "-tunnels 0", "-records 0", "more", "-nonesuch",
 	} {
 		if o, err := parseOptions(strings.Fields(line), io.Discard); err == nil {
 			t.Errorf("%s: %+v", line, o)

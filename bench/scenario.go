@@ -47,6 +47,7 @@ func scenarios() []scenario {
 		{name: "inspected-names", kind: inspectedNamesJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "names", alone: (*bench).measureNames},
 		{name: "starts", alone: (*bench).measureStarts},
+		{name: "page", alone: (*bench).measurePage},
 		{name: "idle", kind: holdJob, workers: 1, unit: "KiB", value: func(c cell) float64 { return c.own }},
 	}
 }
