@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -47,6 +48,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 	for _, f := range floods {
 		v.Floods = append(v.Floods, f.Text())
 	}
+	slices.SortStableFunc(all, func(a, b *logs.LearnedDestination) int { return cmp.Compare(b.Count, a.Count) })
 	if len(all) > proposalsShown {
 		v.More, all = len(all)-proposalsShown, all[:proposalsShown]
 	}

@@ -104,7 +104,7 @@ func open(t *testing.T, ctx context.Context, link string) (base string) {
 	return base
 }
 
-var pageViews = []string{"/", "/timeline", "/destinations", "/sent", "/attempts", "/requests", "/health", "/help"}
+var pageViews = []string{"/", "/timeline", "/destinations", "/sent", "/attempts", "/requests", "/review?of=denied", "/health", "/help"}
 
 func TestThePageOfALog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -225,7 +225,7 @@ func pictures(t *testing.T, ctx context.Context, base, folder string) {
 		for _, view := range pageViews {
 			var picture []byte
 			do(t, ctx, window(look.width, look.height, look.scheme), chromedp.Navigate(base+view), chromedp.Sleep(300*time.Millisecond), chromedp.CaptureScreenshot(&picture))
-			name := fmt.Sprintf("%s-%s.png", look.name, strings.Trim(strings.ReplaceAll(view, "/", "-"), "-"))
+			name := fmt.Sprintf("%s-%s.png", look.name, strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(view), "-"))
 			if err := os.WriteFile(filepath.Join(folder, name), picture, 0o600); err != nil {
 				t.Fatal(err)
 			}

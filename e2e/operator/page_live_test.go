@@ -1,0 +1,50 @@
+package operator
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/egressd/egressd/e2e/world"
+)
+
+// TestThePageOutlivesTheDaemon keeps two tabs open while the daemon ends and starts again, and reloads a view with a
+// filter in its address.
+func TestThePageOutlivesTheDaemon(t *testing.T) {
+	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [{host: asked.allowed.test, id: place}]\nallow: [allowed.test]\n"))
+	link, _ := startPageOf(t, d)
+	ctx := browserIn(t, d.World.Gateway)
+	base := open(t, ctx, link)
+	other, cancel := chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if got := <-beside(t, d, askCurl+"http://allowed.test/first"); !strings.Contains(got, "GET /first") {
+		t.Fatalf("curl printed %q", got)
+	}
+	waitFor(t, other, "the request in a second tab", base+"/requests?q=host%3Aallowed.test+verdict%3Aallow", `[...document.querySelectorAll("td.dest")].some(e => e.textContent == "allowed.test:80")`)
+	do(t, other, chromedp.Reload())
+	waitFor(t, other, "the same after a reload", "", `document.querySelector("#q").value == "host:allowed.test verdict:allow" && document.querySelectorAll("table.rows tbody tr").length == 1`)
+
+	do(t, ctx, page.BringToFront()) // a tab in the background keeps no connection
+	d.Stop(t)
+	waitFor(t, ctx, "the word that the daemon does not answer", "", `document.querySelector(".state .notice.bad")?.textContent.includes("does not answer")`)
+	waitFor(t, other, "the log without a daemon", base+"/requests?q=host%3Aallowed.test", `[...document.querySelectorAll("td.dest")].some(e => e.textContent == "allowed.test:80")`)
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	waitFor(t, ctx, "the daemon again", "", `!document.querySelector(".state .notice.bad")`)
+	if got := <-beside(t, d, askCurl+"http://allowed.test/second"); !strings.Contains(got, "GET /second") {
+		t.Fatalf("curl printed %q", got)
+	}
+	waitFor(t, other, "what came after the restart", base+"/requests?q=path%3A%2Fsecond", `[...document.querySelectorAll(".path")].some(e => e.textContent == "/second")`)
+
+	do(t, ctx, page.BringToFront())
+	waits := beside(t, d, askCurl+"http://asked.allowed.test/x")
+	waitFor(t, ctx, "the question in the first tab", "", `document.querySelector("nav .badge")?.textContent == "1"`)
+	waitFor(t, other, "the question in the second tab", base+"/questions", `document.querySelector(".question")`)
+	do(t, other, chromedp.Click(".question button.primary", chromedp.ByQuery))
+	if got := <-waits; !strings.Contains(got, "GET /x") {
+		t.Errorf("approved in the second tab, curl printed %q", got)
+	}
+	do(t, ctx, page.BringToFront())
+	waitFor(t, ctx, "no question in the first tab", "", `!document.querySelector("nav .badge")`)
+}
