@@ -247,7 +247,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.serveCaptured()
 	d.serveNames()
 	d.serveAttachments()
-	d.serveOperator()
+	d.serveOperator(ctx)
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.sayBound()
 	d.guardRules(ctx)

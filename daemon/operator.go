@@ -140,8 +140,8 @@ func admitOperator(c net.Conn) (admin.Operator, error) {
 	return who, nil
 }
 
-// serveOperator answers from now on.
-func (d *Daemon) serveOperator() {
+// serveOperator answers from now on, and announces questions until ctx is done.
+func (d *Daemon) serveOperator(ctx context.Context) {
 	o := &d.operator
 	if o.listener == nil {
 		return
@@ -158,6 +158,7 @@ func (d *Daemon) serveOperator() {
 		at = o.server.Host
 	}
 	fmt.Fprintf(d.Talk, "egressd: listening on %s (admin)\n", at)
+	d.Serving.Go(func() { d.announceQuestions(ctx) })
 }
 
 // operatorDrain is how long answers may take that have begun when egressd ends.

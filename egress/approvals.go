@@ -2,6 +2,9 @@ package egress
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/egressd/egressd/egress/approvals"
@@ -40,6 +43,18 @@ type Question struct {
 	Last    time.Time `json:"last"` // when the last flow came
 	Until   time.Time `json:"until"`
 }
+
+// Ask returns one line for the person: who asks for what, and the command that approves it. It is not escaped.
+func (q *Question) Ask() string {
+	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
+	if q.Method != "" {
+		what = q.Method + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
+	}
+	return fmt.Sprintf("sandbox %s asks for %s (rule %s): egressd approve %s, or egressd reject %s", q.Sandbox, what, q.Rule, q.ID, q.ID)
+}
+
+// askedPath is how many bytes of a path [Question.Ask] has at most.
+const askedPath = 120
 
 // Questions are all questions, and counts of the flows whose questions found no space.
 type Questions struct {

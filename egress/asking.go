@@ -148,7 +148,7 @@ func (a *asking) list(ctx context.Context, r *policy.Request) *policy.Decision {
 // regardless of the request.
 func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subject {
 	s := approvals.Subject{
-		Sandbox: r.Sandbox.Name, Attachment: r.Sandbox.Attachment, Layer: a.decision.Layer, Source: a.decision.Source, Rule: a.decision.Rule,
+		Sandbox: r.Sandbox.Name, Layer: a.decision.Layer, Source: a.decision.Source, Rule: a.decision.Rule,
 		Host: r.Destination.Host, Port: r.Destination.Port,
 	}
 	if r.HTTP == nil {
@@ -178,7 +178,7 @@ func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
 // Reasons for refusals of questions without an answer.
 const (
 	clientLeft    = "; the client left before anybody had answered" // an approval after that changes nothing
-	nobodyAnswers = "; nobody can answer: people are asked by egressd serve with a listen.admin"
+	nobodyAnswers = "; nobody can answer: a running egressd serve asks people (egressd questions), also for egressd run by listen.enter"
 )
 
 // unanswered returns d as the refusal of a question without an approval.

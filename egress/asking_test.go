@@ -147,8 +147,8 @@ func TestAnApprovalIsForNothingElse(t *testing.T) {
 		t.Error("it counts for another sandbox")
 	}
 	r.Sandbox = policy.Sandbox{Name: "default", Attachment: 7}
-	if w.Approvals.Of(0, &r) != nil {
-		t.Error("it counts for another network of that name")
+	if len(w.Approvals.Of(0, &r)) != 1 {
+		t.Error("the next network of that name does not have it")
 	}
 }
 
@@ -169,6 +169,25 @@ func TestWhatIsRejectedIsNotAskedAgain(t *testing.T) {
 	}
 	w.approves(t, q, time.Hour, false) // after all
 	passed(t, <-w.opens(t.Context(), ask(t, "a.test:443")))
+}
+
+// TestAnApprovedRequestIsNoDenial counts a run's denials: those of a question that was approved in the end, and another one.
+func TestAnApprovedRequestIsNoDenial(t *testing.T) {
+	w := newAsking(t, "ask: [a.test, b.test]\n", 0) // none is held, so that each try is refused
+	tally := new(Tally)
+	w.config.Tally = tally
+	refusalOf(t, (<-w.opens(t.Context(), ask(t, "a.test:443"))).err, policy.AskPending)
+	refusalOf(t, (<-w.opens(t.Context(), ask(t, "a.test:443"))).err, policy.AskPending)
+	refusalOf(t, (<-w.opens(t.Context(), ask(t, "b.test:443"))).err, policy.AskPending)
+	for _, q := range w.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
+		if q.Host == "a.test" {
+			w.approves(t, q, time.Hour, false)
+		}
+	}
+	passed(t, <-w.opens(t.Context(), ask(t, "a.test:443")))
+	if c := tally.Counts(); len(c.Denied) != 1 || c.Denied[0].Host != "b.test" || c.Denied[0].Times != 1 {
+		t.Errorf("%+v", c.Denied)
+	}
 }
 
 // TestALateAnswerCounts: who was refused meanwhile comes again.
@@ -196,7 +215,7 @@ func TestWhereNobodyAnswersAllIsRefusedAtOnce(t *testing.T) {
 	refusalOf(t, (<-one).err, policy.AskRejected)
 	_, wait, err := w.OpenNow(peer, ask(t, "a.test:443"))
 	r := refusalOf(t, err, policy.AskRejected)
-	if wait || !strings.Contains(r.Decision.Reason, "listen.admin") {
+	if wait || !strings.Contains(r.Decision.Reason, "egressd serve") {
 		t.Errorf("%t, %q", wait, r.Decision.Reason)
 	}
 }

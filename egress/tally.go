@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/egressd/egressd/policy"
@@ -17,7 +18,15 @@ type Tally struct {
 	mu     sync.Mutex // guards what follows
 	counts Counts
 	hosts  map[string]struct{}
-	denied map[string]*DeniedHost // by host
+	denied map[string]*DeniedHost     // by host
+	asked  map[string]*unansweredHost // by question
+}
+
+// An unansweredHost counts the denials of a host by a question that nobody has approved yet. An approval takes them back.
+type unansweredHost struct {
+	host  string
+	times int
+	first bool // the record of the question was counted, and not yet the denial of its flow
 }
 
 // Counts is what a [Tally] says.
@@ -83,11 +92,16 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	denies := f.decision.Class != "" && !passes(f.decision.Verdict)
 	host := f.gate.withoutCanary(f.request.Destination.Host)
 	switch {
-	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies:
+	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies && f.decision.Class != policy.AskRejected: // whose connection is asked about
 		t.deny(deniedHost(f, host, 0))
 	case r.kind == record.KindDNS:
 	case denies:
-		t.deny(deniedHost(f, cmp.Or(host, "malformed requests"), 1))
+		if d := deniedHost(f, cmp.Or(host, "malformed requests"), 1); !t.isCounted(f.decision.Question) {
+			t.deny(d)
+			t.ask(f.decision.Question, d.Host, f.decision.Question == f.id.String())
+		}
+	case f.decision.Question != "" && r.kind != record.KindClose:
+		t.approved(f.decision.Question)
 	case r.kind == record.KindClose:
 		t.ended(f, r.end)
 	}
@@ -121,6 +135,46 @@ func (t *Tally) deny(d DeniedHost) {
 	case d.Times > 0 || known.Times == 0:
 		d.Times += known.Times
 		*known = d
+	}
+}
+
+// isCounted reports whether the record of a question has counted the denial of its flow already.
+func (t *Tally) isCounted(question string) bool {
+	a := t.asked[question]
+	counted := a != nil && a.first
+	if counted {
+		a.first = false
+	}
+	return counted
+}
+
+// ask notes that a question has denied a host. first says that the record is that of the question itself.
+func (t *Tally) ask(question, host string, first bool) {
+	if question == "" || t.denied[host] == nil || len(t.asked) >= talliedMost {
+		return
+	}
+	if t.asked == nil {
+		t.asked = map[string]*unansweredHost{}
+	}
+	if t.asked[question] == nil {
+		t.asked[question] = &unansweredHost{host: host, first: first}
+	}
+	t.asked[question].times++
+}
+
+// approved takes back the denials of questions that a person has approved since. The IDs have spaces between them.
+func (t *Tally) approved(questions string) {
+	for _, id := range strings.Fields(questions) {
+		a := t.asked[id]
+		if a == nil {
+			continue
+		}
+		delete(t.asked, id)
+		if d := t.denied[a.host]; d != nil {
+			if d.Times -= a.times; d.Times <= 0 {
+				delete(t.denied, a.host)
+			}
+		}
 	}
 }
 

@@ -153,9 +153,14 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 		r.serving.Go(func() { r.tidy(following) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
+	var asking sync.WaitGroup
+	if r.beside != nil {
+		asking.Go(func() { r.tellQuestions(following) })
+	}
 	code, err = r.wait(signals)
 	takeTerminals(terminals)
 	unfollow()
+	asking.Wait()
 	switch {
 	case err == nil && r.beside != nil:
 		return r.endBeside(code, time.Since(began))

@@ -169,7 +169,7 @@ func TestNobodyAnswersInTime(t *testing.T) {
 
 // TestNobodyIsAskedWithoutAListener: then all is as it was, at once.
 func TestNobodyIsAskedWithoutAListener(t *testing.T) {
-	d := world.Start(t, "version: 1\nask: [allowed.test]\nlimits: {ask_wait: 10m}\n")
+	d := world.Start(t, world.WithAdmin("none", "ask: [allowed.test]\nlimits: {ask_wait: 10m}\n"))
 	out := <-beside(t, d, askCurl+"http://allowed.test/")
 	if !strings.Contains(out, " 403") || !strings.Contains(out, `"class":"ask-rejected"`) || strings.Contains(out, "Retry-After") {
 		t.Errorf("it printed %q", out)

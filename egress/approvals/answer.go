@@ -103,6 +103,18 @@ func (l *List) Remove(id record.ID) {
 	}
 }
 
+// AttachmentEnded removes the pending questions that nobody but this attachment asked. Answers stay, for the next run of the
+// sandbox.
+func (l *List) AttachmentEnded(attachment uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range l.byID {
+		if delete(q.from, attachment); len(q.from) == 0 && q.State == Pending {
+			l.remove(q)
+		}
+	}
+}
+
 // Wake has all waiting flows check their question again, and notifies the followers of the list.
 func (l *List) Wake() {
 	l.mu.Lock()

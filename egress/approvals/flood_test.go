@@ -128,7 +128,7 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 // flowOf brings one flow of a network of a sandbox to the list.
 func (l *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Attachment: attachment}, Destination: policy.Destination{Host: host, Port: 443}}
-	return l.Join(Subject{Sandbox: sandbox, Attachment: attachment, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+	return l.Join(Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and
@@ -137,12 +137,12 @@ func TestWhoEntersAnewIsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newList(time.Minute)
 		for i := range 2 * maxPending {
-			if c := d.flowOf("bad", uint32(1+i), "a.test", 1+i); (c != nil) != (i < maxPendingPerSandbox) {
+			if c := d.flowOf("bad", uint32(1+i), fmt.Sprintf("a%d.test", i), 1+i); (c != nil) != (i < maxPendingPerSandbox) {
 				t.Fatalf("question %d finds room: %t", i, c != nil)
 			}
 		}
 		for i := range 2 * maxHeld {
-			d.flowOf("bad", 1, "a.test", 10_000+i)
+			d.flowOf("bad", 1, "a0.test", 10_000+i)
 		}
 		if d.held != maxHeldPerSandbox {
 			t.Errorf("%d of its flows are held", d.held)

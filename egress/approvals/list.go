@@ -33,17 +33,17 @@ const (
 	maxClockSkew = time.Second      // between the two clocks, while the machine does not sleep
 )
 
-// A Subject is what one question is about. All flows with the same subject wait for one answer.
+// A Subject is what one question is about. All flows with the same subject wait for one answer. The answer is for the name
+// of the sandbox, so that the next run of the sandbox has it, too.
 type Subject struct {
-	Sandbox    string
-	Attachment uint32
-	Layer      policy.Layer
-	Source     string // as in [policy.Decision]
-	Rule       string
-	Host       string
-	Port       uint16
-	Method     string // Method and Path are "" if the rule asks regardless of the request
-	Path       string
+	Sandbox string
+	Layer   policy.Layer
+	Source  string // as in [policy.Decision]
+	Rule    string
+	Host    string
+	Port    uint16
+	Method  string // Method and Path are "" if the rule asks regardless of the request
+	Path    string
 }
 
 // covers reports whether an answer about s applies to r.
@@ -61,18 +61,17 @@ func (s Subject) clone() Subject {
 
 // A destination is one host and port for one sandbox.
 type destination struct {
-	sandbox    string
-	attachment uint32
-	host       string
-	port       uint16
+	sandbox string
+	host    string
+	port    uint16
 }
 
 func (s *Subject) destination() destination {
-	return destination{s.Sandbox, s.Attachment, s.Host, s.Port}
+	return destination{s.Sandbox, s.Host, s.Port}
 }
 
 func destinationOf(r *policy.Request) destination {
-	return destination{r.Sandbox.Name, r.Sandbox.Attachment, r.Destination.Host, r.Destination.Port}
+	return destination{r.Sandbox.Name, r.Destination.Host, r.Destination.Port}
 }
 
 // A State is the state of a question.
@@ -105,6 +104,7 @@ type Question struct {
 	shown   time.Time          // Until as it was last shown
 	once    map[record.ID]bool // flows that an approval is limited to; nil: no limit
 	waiting map[record.ID]bool // flows
+	from    map[uint32]bool    // attachments that asked and have not ended; 0 stands for the listeners
 	changed chan struct{}      // closed when State changes, or waiting flows have to check again
 	timer   *time.Timer
 }
@@ -188,7 +188,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 		s = s.clone()
 		q = &Question{
 			ID: id, Subject: s, Request: recorded(r), Reason: reason, Began: now, State: Pending,
-			waiting: map[record.ID]bool{}, changed: make(chan struct{}),
+			waiting: map[record.ID]bool{}, from: map[uint32]bool{}, changed: make(chan struct{}),
 		}
 		l.byID[id], l.bySubject[s] = q, q
 		of.pending++
@@ -196,6 +196,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 	}
 	q.Asked++
 	q.Last = now
+	q.from[r.Sandbox.Attachment] = true
 	if q.State == Pending {
 		l.setEnd(q, now.Add(listedFor))
 	}

@@ -1,10 +1,13 @@
 package approvals
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/egressd/egressd/policy"
 )
 
 // TestTheTimeOfAnAnswerIsItsTime, also where a flow that waited has not looked yet.
@@ -126,4 +129,46 @@ func TestTheTimeOfAnAnswerIsToldByTheClock(t *testing.T) {
 	if got := d.endOf(q); got.Round(0).Sub(want.Round(0)).Abs() > time.Second {
 		t.Errorf("it is told to end at %s, want %s", got, want)
 	}
+}
+
+// TestTheQuestionsOfAnEndedRunDisappear has two runs of one sandbox, a listener, and an answer for the next run.
+func TestTheQuestionsOfAnEndedRunDisappear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		own := d.flowOf("ci", 1, "own.test", 1)
+		d.flowOf("ci", 1, "shared.test", 2)
+		d.flowOf("ci", 2, "shared.test", 3)
+		d.flowOf("ci", 1, "listener.test", 4)
+		d.flowOf("ci", 0, "listener.test", 5)
+		answered := d.flowOf("ci", 1, "answered.test", 6)
+		if err := d.Approve(answered.ID, time.Hour, false); err != nil {
+			t.Fatal(err)
+		}
+		left := func() (hosts []string) {
+			all, _, _, _ := d.All()
+			for _, q := range all {
+				hosts = append(hosts, q.Subject.Host)
+			}
+			return hosts
+		}
+		d.AttachmentEnded(1)
+		if got := left(); !slices.Equal(got, []string{"shared.test", "listener.test", "answered.test"}) {
+			t.Errorf("after the first run: %v", got)
+		}
+		if state, _, _, _ := own.Look(); state != Gone {
+			t.Errorf("its own question is %s", state)
+		}
+		d.AttachmentEnded(2)
+		if got := left(); !slices.Equal(got, []string{"listener.test", "answered.test"}) {
+			t.Errorf("after the second: %v", got)
+		}
+		next := policy.Request{Sandbox: policy.Sandbox{Name: "ci", Attachment: 3}, Destination: policy.Destination{Host: "answered.test", Port: 443}}
+		if len(d.Of(1, &next)) != 1 {
+			t.Error("the next run does not have the answer")
+		}
+		next.Sandbox.Name = "other"
+		if len(d.Of(1, &next)) != 0 {
+			t.Error("another sandbox has it")
+		}
+	})
 }

@@ -2,10 +2,13 @@ package answers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +18,7 @@ import (
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/spf13/cobra"
@@ -41,18 +45,23 @@ Hosts, paths and programs are shown as the sandbox gave them.`,
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
+	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
 	return cmd
 }
 
 type questionsOptions struct {
 	config, sandbox string
 	json, follow    bool
+	notify          bool
 
 	told   map[string]string // the state in which each question was shown, by id
 	turned map[string]int64  // by sandbox
 }
 
 func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
+	if err := o.canNotify(); err != nil {
+		return err
+	}
 	c, err := client.Dial(o.config)
 	if err != nil {
 		return err
@@ -100,12 +109,40 @@ func (o *questionsOptions) show(w, talk io.Writer, all *egress.Questions, head b
 		if err := o.line(w, table, q); err != nil {
 			return err
 		}
+		if o.notify && q.State == "pending" {
+			o.tell(talk, q)
+		}
 	}
 	o.told = there
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	return o.away(w, talk, all.Turned)
+}
+
+// notifier is the program that shows notifications of the desktop.
+const notifier = "notify-send"
+
+// canNotify returns an error if --notify can show nothing.
+func (o *questionsOptions) canNotify() error {
+	if !o.notify {
+		return nil
+	}
+	if !o.follow {
+		return hint.Misused(errors.New("--notify is for questions to come"), "egressd questions -f --notify")
+	}
+	if _, err := exec.LookPath(notifier); err != nil {
+		return hint.Failed(fmt.Errorf("--notify: %w", err), "install "+notifier+" (package libnotify-bin), or egressd questions -f, or egressd ui")
+	}
+	return nil
+}
+
+// tell shows a question as a notification. The words of the sandbox are escaped, also for servers that read markup.
+func (o *questionsOptions) tell(talk io.Writer, q *egress.Question) {
+	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask())))
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintf(talk, "egressd: warning: --notify: %s: %v\n", notifier, err)
+	}
 }
 
 func (o *questionsOptions) line(w, table io.Writer, q *egress.Question) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -44,7 +45,8 @@ Exit codes: 0 ready; 1 not ready, no answer, a stale bundle, or a rejected reloa
 // A statusView is what is said of a daemon.
 type statusView struct {
 	admin.Readiness
-	Open   int             `json:"open"` // flows
+	Open   int             `json:"open"`      // flows
+	Asked  int             `json:"questions"` // that wait for an answer
 	Policy json.RawMessage `json:"policy"`
 }
 
@@ -81,6 +83,15 @@ func status(ctx context.Context, w io.Writer, config string, asJSON bool) error 
 		return err
 	}
 	s.Open = page.Open
+	var asked egress.Questions
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &asked); err != nil {
+		return err
+	}
+	for i := range asked.Questions {
+		if asked.Questions[i].State == "pending" {
+			s.Asked++
+		}
+	}
 	if _, err := c.Ask(ctx, http.MethodGet, "/v1/policy", &s.Policy); err != nil {
 		return err
 	}
@@ -107,6 +118,9 @@ func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) str
 		fmt.Fprintf(&b, "%s not ready: %s\n", colours.Mark("deny"), printable.Text(strings.Join(s.Why, "; ")))
 	}
 	fmt.Fprintf(&b, "%s policy %s in force since %s\n    %s\n", colours.Mark("allow"), printable.Text(p.Policy), quantity.Clock(p.Since, now), printable.Text(p.Source))
+	if s.Asked > 0 {
+		fmt.Fprintf(&b, "%s %s: egressd questions\n", colours.Mark("ask"), quantity.Plural(s.Asked, "question"))
+	}
 	if r := p.Rejected; r != nil && r.Current {
 		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), quantity.Clock(r.Time, now), printable.Text(r.Reason))
 	}
