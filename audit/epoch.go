@@ -67,34 +67,6 @@ func (l *Log) resign() {
 	}
 }
 
-// signAhead signs the checkpoint that resign is going to write, if all that is written
-// becomes durable. Else nobody sees it.
-func (l *Log) signAhead() {
-	if l.notary == nil || l.lasts() != nil {
-		return
-	}
-	n := l.notary
-	l.signing.Lock()
-	defer l.signing.Unlock()
-	l.mu.Lock()
-	failed, waiting, m := l.err, len(l.sealed), l.writtenMark
-	l.mu.Unlock()
-	if failed != nil || waiting > 0 || n.adopting || !n.due(&m) {
-		return
-	}
-	c := n.checkpoint(&m)
-	if !l.options.Ephemeral {
-		next, err := n.propose()
-		if err != nil {
-			return
-		}
-		c.Next = next
-	}
-	if s, err := n.signNote(c); err == nil {
-		n.ahead = s
-	}
-}
-
 // endEpoch ends the epoch with a checkpoint of every durable record. It does nothing if the key has signed nothing
 // and has nothing to sign.
 func (l *Log) endEpoch() error {
@@ -116,16 +88,6 @@ func (l *Log) endEpoch() error {
 		return err
 	}
 	return n.ready()
-}
-
-// sweep does what Open did not, where it did not list the folder.
-func (l *Log) sweep() {
-	if !l.options.Brief {
-		return
-	}
-	if all, err := format.ListFiles(l.dir); err == nil {
-		all.Sweep(l.dir)
-	}
 }
 
 // leaveOffice closes the file of checkpoints, and wipes the keys from memory.

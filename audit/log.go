@@ -216,7 +216,7 @@ func makeDirectory(dir string, lasts bool) error {
 // contradicts its newest checkpoint or has lost its key. Open reads every unsealed segment, usually the last one, and
 // both ends of the others; see also [Options.Brief]. It begins an epoch of the log's keys.
 func Open(dir string, o Options) (*Log, error) {
-	found, err := format.FindFiles(dir, o.Brief)
+	found, err := format.ListFiles(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
@@ -330,7 +330,6 @@ func (l *Log) Close() error {
 	l.signTimer.Stop()
 	l.epochTimer.Stop()
 	close(l.quit)
-	l.signAhead() // while the last records are being synced
 	<-l.stopped
 	close(l.signQuit)
 	<-l.signStopped

@@ -35,7 +35,6 @@ type notary struct {
 	adopting bool                   // the next epoch's key is due
 	proposed func() (string, error) // waits for the key of the next epoch; nil where nobody makes it
 	used     bool                   // the key of this epoch has signed something that is not its end
-	ahead    *signedNote            // what is likely to be written next, or nil
 	leaving  bool                   // the next checkpoint that is no seal is the last one
 	gone     bool                   // the log is closed, and the keys are wiped
 }
@@ -110,49 +109,28 @@ func (n *notary) write(c *format.Checkpoint, handover bool) (err error) {
 			return err
 		}
 	}
-	s := n.ahead
-	if n.ahead = nil; s == nil || !s.says(c) {
-		if s, err = n.signNote(c); err != nil {
-			return fmt.Errorf("sign a checkpoint: %w", err)
-		}
+	note, err := n.keys.now.signNote(c)
+	if err != nil {
+		return fmt.Errorf("sign a checkpoint: %w", err)
+	}
+	before, err := n.beforeFirst(c)
+	if err != nil {
+		return fmt.Errorf("sign a checkpoint: %w", err)
 	}
 	written := func() {
 		if n.leaving && !c.Sealed && n.options.Last != nil {
-			n.options.Last(s.note)
+			n.options.Last(note)
 		}
 	}
-	if err := n.file.append(append(s.before, s.note...), written); err != nil {
+	if err := n.file.append(append(before, note...), written); err != nil {
 		return err
 	}
-	n.newest, n.note, n.adopting, n.used = s.Checkpoint, s.note, handover, !handover
+	n.newest, n.note, n.adopting, n.used = c, note, handover, !handover
 	n.signed.Store(c.Size)
 	if n.options.Anchor != nil {
-		n.options.Anchor(s.note)
+		n.options.Anchor(note)
 	}
 	return nil
-}
-
-// A signedNote is a checkpoint that nobody has seen yet.
-type signedNote struct {
-	*format.Checkpoint
-	note   []byte
-	before []byte // see beforeFirst
-}
-
-func (n *notary) signNote(c *format.Checkpoint) (*signedNote, error) {
-	note, err := n.keys.now.signNote(c)
-	if err != nil {
-		return nil, err
-	}
-	before, err := n.beforeFirst(c)
-	return &signedNote{c, note, before}, err
-}
-
-// says reports whether s says what c does, but for the time.
-func (s *signedNote) says(c *format.Checkpoint) bool {
-	other := *c
-	other.Time = s.Time
-	return s.Text() == other.Text()
 }
 
 // beforeFirst returns the note of no records, with its empty line, that the log has to
@@ -242,9 +220,6 @@ func (l *Log) notarize() error {
 	segment := l.notary.segment
 	if err := l.attestTo(&m); err != nil {
 		return l.fail(err)
-	}
-	if l.notary.segment > segment {
-		l.sweep()
 	}
 	if l.notary.segment > segment || l.unretained || l.agesDue() {
 		l.retain()

@@ -40,9 +40,8 @@ type Options struct {
 	// later call succeeds. It may be nil.
 	Vouch func(origin, root string) error
 
-	// Brief is for a log that is opened often for a record or two. The cost of Open then does not grow with
-	// the log: it probes for the last files instead of listing the folder, and reads only the last seal and the last
-	// checkpoint. Damage elsewhere is for Verify to find. Open makes the key that takes over at
+	// Brief is for a log that is opened often for a record or two. Open then reads only the last seal and the last
+	// checkpoint; damage elsewhere is for the verifier to find. Open makes the key that takes over at
 	// Close in the background, and syncs no line that was synced before it was signed.
 	Brief bool
 

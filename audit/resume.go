@@ -16,7 +16,7 @@ import (
 
 // resume checks that the log holds together and makes it ready for more.
 func (l *Log) resume() error {
-	found, err := format.FindFiles(l.dir, l.options.Brief)
+	found, err := format.ListFiles(l.dir)
 	if err != nil {
 		return fmt.Errorf("open audit log: %w", err)
 	}
@@ -61,12 +61,8 @@ type resumption struct {
 	due    string   // the key that signs next
 }
 
-// checkNumbers checks that no file is missing where later ones are there, as far as
-// the folder was listed.
+// checkNumbers checks that no file is missing where later ones are there.
 func (r *resumption) checkNumbers() error {
-	if r.options.Brief && r.first == 1 {
-		return nil
-	}
 	if err := r.files.Consecutive(r.dir, r.past); err != nil {
 		return err
 	}

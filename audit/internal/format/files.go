@@ -3,7 +3,6 @@ package format
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,74 +114,6 @@ func (f *Files) Consecutive(dir string, past *Pruned) error {
 
 func Missing(dir string, number int) error {
 	return &DamageError{SegmentPath(dir, number), 0, "the segment is missing, and a later one is there"}
-}
-
-// FindFiles finds the files of a log, which is to be opened briefly or not: without
-// listing its folder, or by that.
-func FindFiles(dir string, brief bool) (*Files, error) {
-	if brief {
-		if all, err := EndsOfFiles(dir); err != nil || all != nil {
-			return all, err
-		}
-	}
-	return ListFiles(dir)
-}
-
-// EndsOfFiles finds the first and the last number of the files of a log without listing its
-// folder, for a log that is opened all the time: what is missing in between is not
-// seen, and is for Verify. It returns nil where the first segment is not there.
-func EndsOfFiles(dir string) (*Files, error) {
-	last, err := lastOf(dir, SegmentPath, 1)
-	if err != nil || last == 0 {
-		return nil, err
-	}
-	all := &Files{Logs: []int{1, last}}
-	for _, from := range []int{last, max(last-1, 1), 1} { // with which they usually end
-		if last, err = lastOf(dir, NotePath, from); err != nil {
-			return nil, err
-		}
-		if last > 0 {
-			all.Notes = []int{1, last}
-			break
-		}
-	}
-	return all, nil
-}
-
-// lastOf returns the number of the last file of a sequence that begins at from, or 0 if the first file is missing.
-// It probes a few numbers instead of listing the folder, so it may miss a gap.
-func lastOf(dir string, path func(dir string, number int) string, from int) (int, error) {
-	there := func(number int) (bool, error) {
-		_, err := os.Lstat(path(dir, number))
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	if is, err := there(from); err != nil || !is {
-		return 0, err
-	}
-	step := 1
-	for ; ; step *= 2 {
-		is, err := there(from + step)
-		if err != nil {
-			return 0, err
-		}
-		if !is {
-			break
-		}
-		from += step
-	}
-	for step /= 2; step > 0; step /= 2 {
-		is, err := there(from + step)
-		if err != nil {
-			return 0, err
-		}
-		if is {
-			from += step
-		}
-	}
-	return from, nil
 }
 
 // Sweep removes what a crash has left of files that were being replaced.
