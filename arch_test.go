@@ -26,7 +26,7 @@ var floors = map[string]int{
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/importer": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
-	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2,
+	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2, "egress/upstream": 2,
 	"egress": 3, "rego/bundle": 3, "egress/egresstest": 4,
 	"proxy/forward": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,

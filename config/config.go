@@ -38,6 +38,9 @@ type Config struct {
 	// Operator returns the addresses of the operator's listener. If it is nil, those of the file apply.
 	Operator func() []netip.AddrPort
 
+	// UpstreamAt is as in [policy.BaselineOptions].
+	UpstreamAt func() []netip.AddrPort
+
 	Organisation *Config    // the organisation's file, or nil
 	Projects     []*Project // projects of the sandboxes; nil until they are read
 

@@ -192,7 +192,7 @@ type assembly struct {
 // Environment returns the environment in which the file is compiled. It loads all Rego and sets c.Rules
 // and c.Parts.
 func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (file.Environment, error) {
-	env := file.Environment{Self: self, Listeners: listeners, Operator: c.Operator, Inspection: true, Learn: c.Learn}
+	env := file.Environment{Self: self, Listeners: listeners, Operator: c.Operator, UpstreamAt: c.UpstreamAt, Inspection: true, Learn: c.Learn}
 	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
 		env.Operator = func() []netip.AddrPort { return at }
 	}

@@ -281,6 +281,11 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	through, err := d.upstreamProxy(ctx, d.Config)
+	if err != nil {
+		return nil, err
+	}
+	d.useUpstream(ctx, through)
 	d.Gate.SetCanaries(canaries)
 	sinks, err := sinksOf(d.Config)
 	if err != nil {
@@ -290,7 +295,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.made = change{entries: d.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses}
+	d.made = change{entries: d.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
 	d.With = with
 	d.attachments.trust(with)
 	d.Server.Inspect(with)
@@ -354,6 +359,7 @@ func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
 			return nil, err
 		}
 	}
+	c.UpstreamAt = d.Gate.UpstreamAt
 	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
 

@@ -37,7 +37,26 @@ type policyState struct {
 	Since    time.Time         `json:"since,omitzero"`
 	Source   string            `json:"source,omitempty"`
 	Rejected *config.Rejection `json:"rejected,omitempty"`
+	Upstream *upstreamState    `json:"upstream,omitempty"`
 	Bundles  []bundleState     `json:"bundles"`
+}
+
+// An upstreamState is the proxy that egressd connects through.
+type upstreamState struct {
+	Proxy   string `json:"proxy"`
+	ByName  bool   `json:"by_name"`
+	GivesUp string `json:"gives_up,omitempty"`
+}
+
+func upstreamOf(p *file.UpstreamProxy) *upstreamState {
+	if p == nil {
+		return nil
+	}
+	s := &upstreamState{Proxy: p.URL(), ByName: p.ByName}
+	if p.ByName {
+		s.GivesUp = p.GivesUp()
+	}
+	return s
 }
 
 type bundleState struct {
@@ -90,6 +109,7 @@ func (n *inForce) show() policyState {
 		return s
 	}
 	s.Policy, s.Since, s.Source, s.Rejected = n.policy.Digest(), n.since, n.source, n.rejected
+	s.Upstream = upstreamOf(n.config.File.Upstream.Proxy)
 	s.OK = n.rejected == nil || !n.rejected.Current
 	for _, f := range n.config.Feeds {
 		b := stateOfFeed(f.Feed)

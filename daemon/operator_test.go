@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // TestTheOperatorsTokenIsAnotherAtEachStart: whoever had the port in between may have been
@@ -77,13 +78,13 @@ func TestWhatIsMissingForReadinessIsNamed(t *testing.T) {
 
 func TestAReloadThatFailedIsShownUntilOneIsInForce(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
-	d.putInForce(policy.New(), &config.Config{}, "loaded")
+	d.putInForce(policy.New(), &config.Config{File: new(file.File)}, "loaded")
 	d.reloaded(errors.New("line 3 " + strings.Repeat("x", 5000)))
 	s := d.operator.now.Load().show()
 	if s.OK || s.Rejected == nil || !s.Rejected.Current || len(s.Rejected.Reason) > 1000 || s.Source != "loaded" {
 		t.Errorf("after a failure: %+v", s)
 	}
-	d.putInForce(policy.New(), &config.Config{}, "reloaded")
+	d.putInForce(policy.New(), &config.Config{File: new(file.File)}, "reloaded")
 	d.reloaded(nil)
 	now := d.operator.now.Load()
 	if s = now.show(); !s.OK || s.Rejected == nil || s.Rejected.Current || s.Source != "reloaded" || time.Since(s.Since) > time.Minute || now.reloads != 2 || now.failed != 1 {

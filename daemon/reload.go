@@ -6,6 +6,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/dns"
+	upstreams "github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/logs/sink"
@@ -43,6 +44,7 @@ type change struct {
 	forwarder *dns.Forwarder
 	with      *inspect.Inspection
 	overTLS   *proxy.TLSListener
+	upstream  *upstreams.Proxy
 	keys      *credentials
 	canaries  *secret.Canaries
 	sinks     []sink.Config
@@ -91,6 +93,9 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 	if next.forwarder, err = newForwarder(c); err != nil {
 		return nil, err
 	}
+	if next.upstream, err = d.upstreamProxy(ctx, c); err != nil {
+		return nil, err
+	}
 	if next.with, err = d.inspection(c); err != nil {
 		return nil, err
 	}
@@ -129,6 +134,9 @@ func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) er
 	before := d.Config.File
 	d.policy, d.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	d.putInForce(next.policy, next.config, done+": "+why)
+	if next.upstream != d.made.upstream {
+		d.useUpstream(ctx, next.upstream)
+	}
 	d.made = *next
 	d.settle(next)
 	d.attest()

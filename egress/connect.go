@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"syscall"
 
@@ -13,10 +12,11 @@ import (
 // caller then owns or with a [*Refusal]. cancel is never nil, and ends the attempt without a call of done. Call it on the
 // loop.
 //
-// The loop itself connects to a single address. Several addresses are left to the race of Dial.
+// The loop itself connects to a single address. Several addresses are left to the race of Dial, and so is an upstream
+// proxy.
 func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
 	to := f.decided()
-	if len(to) != 1 {
+	if len(to) != 1 || f.gate.upstream.Load() != nil {
 		return f.dialBeside(loop, done)
 	}
 	c := &connecting{flow: f, loop: loop, done: done, to: to[0], fd: -1}
@@ -32,19 +32,19 @@ func (f *Flow) dialBeside(loop *relay.Loop, done func(fd int, err error)) (cance
 	f.gate.tasks.start(func() {
 		defer giveUp()
 		fd := -1
-		conn, err := f.dial(ctx)
+		l, err := f.dial(ctx)
 		if err == nil {
-			if fd, err = relay.Duplicate(conn); err != nil {
+			if fd, err = relay.Duplicate(l.conn); err != nil {
 				err = f.dialError(err)
 			}
-			conn.Close() // the descriptor stays
+			l.conn.Close() // the descriptor stays
 		}
 		landed := loop.Post(func() {
 			switch {
 			case over && fd >= 0:
 				loop.CloseFD(fd)
 			case !over && err == nil:
-				f.arrived(endpointOf(conn.RemoteAddr().(*net.TCPAddr).AddrPort()))
+				f.arrived(endpointOf(l.to))
 				fallthrough
 			case !over:
 				done(fd, err)

@@ -32,34 +32,60 @@ var (
 // The error is always a [*Refusal]. The flow closes the connection when it is
 // closed or cut.
 func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
-	conn, err := f.dial(ctx)
+	l, err := f.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !f.hold(conn) {
-		conn.Close()
+	return f.holding(l)
+}
+
+// holding returns the connection of l once the flow has it.
+func (f *Flow) holding(l line) (net.Conn, error) {
+	if !f.hold(l) {
+		l.conn.Close()
 		return nil, f.dialError(errRefused)
 	}
 	f.connected()
-	return conn, nil
+	return l.conn, nil
+}
+
+// A line is a connection and the address that it leads to: none, where an upstream proxy found the address.
+type line struct {
+	conn net.Conn
+	to   netip.AddrPort
 }
 
 // dial is Dial for a caller who holds the connection.
-func (f *Flow) dial(ctx context.Context) (net.Conn, error) {
+func (f *Flow) dial(ctx context.Context) (line, error) {
 	if refusal := f.current(ctx); refusal != nil {
-		return nil, refusal
+		return line{}, refusal
 	}
 	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
-	conn, err := f.race(ctx, f.decided(), f.dialOne)
+	l, err := f.reach(ctx)
 	if err != nil {
-		return nil, f.dialError(err)
+		return line{}, f.dialError(err)
 	}
-	return conn, nil
+	return l, nil
 }
 
-// hold keeps conn as the flow's own, and reports false where it has ended.
-func (f *Flow) hold(conn net.Conn) bool {
+// reach connects to a decided address: directly, or through the upstream proxy.
+func (f *Flow) reach(ctx context.Context) (line, error) {
+	up, to, asked := f.gate.upstream.Load(), f.decided(), f.Destination()
+	switch {
+	case up == nil:
+		return f.race(ctx, to, f.dialOne)
+	case len(to) == 0 && up.resolves(&asked):
+		conn, err := up.tunnel(ctx, f, netip.AddrPort{})
+		return line{conn: conn}, err
+	}
+	return f.race(ctx, to, func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+		return up.dial(ctx, f, to)
+	})
+}
+
+// hold keeps the connection of l as the flow's own, and reports false where it has ended.
+func (f *Flow) hold(l line) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed || f.wasCut {
@@ -68,8 +94,8 @@ func (f *Flow) hold(conn net.Conn) bool {
 	if f.conn != nil {
 		f.conn.Close()
 	}
-	f.conn = conn
-	f.dialled = endpointOf(conn.RemoteAddr().(*net.TCPAddr).AddrPort())
+	f.conn = l.conn
+	f.dialled = endpointOf(l.to)
 	return true
 }
 
@@ -99,16 +125,21 @@ func (f *Flow) judged(to netip.AddrPort) error {
 	return nil
 }
 
-// leadsTo reports whether the address is one of those that were decided.
+// leadsTo reports whether the address is one of those that were decided. No address stands for the name itself, which
+// an upstream proxy resolves.
 func (f *Flow) leadsTo(to netip.AddrPort) bool {
+	if !to.IsValid() {
+		return len(f.decided()) == 0
+	}
 	return slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 }
 
 // race tries the addresses one after the other, each with a head start, and
 // returns the first connection.
-func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
+func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (line, error) {
 	if len(to) == 1 {
-		return dial(ctx, to[0])
+		conn, err := dial(ctx, to[0])
+		return line{conn, to[0]}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -124,7 +155,7 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.
 			next := to[started]
 			f.gate.tasks.start(func() {
 				conn, err := dial(its, next)
-				results <- dialled{conn, err}
+				results <- dialled{line{conn, next}, err}
 			})
 			if started >= attemptsMost {
 				giveUp[started-attemptsMost]()
@@ -138,18 +169,23 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.
 				cancel()
 				late := started - ended
 				f.gate.tasks.start(func() { closeLater(results, late) })
-				return r.conn, nil
+				return r.line, nil
 			}
-			last = r.err
+			if last = r.err; isFinal(last) {
+				cancel()
+				late := started - ended
+				f.gate.tasks.start(func() { closeLater(results, late) })
+				return line{}, last
+			}
 		case <-headStart(started < len(to)):
 		}
 	}
-	return nil, last
+	return line{}, last
 }
 
 type dialled struct {
-	conn net.Conn
-	err  error
+	line
+	err error
 }
 
 // closeLater closes the connections of attempts that came second.
@@ -223,7 +259,7 @@ func (f *Flow) Reuse(k *Kept) bool {
 	if k == nil {
 		return false
 	}
-	return f.sameAs(k) && k.quiet() && f.judged(k.dialled) == nil && f.hold(k.conn)
+	return f.sameAs(k) && k.quiet() && f.judged(k.dialled) == nil && f.hold(line{k.conn, k.dialled})
 }
 
 // quiet reports whether the upstream has sent nothing since, not even an end:
@@ -266,6 +302,10 @@ func (f *Flow) dialError(err error) *Refusal {
 		d := tooManyPorts
 		d.Policy = f.decision.Policy
 		return f.refusal(d)
+	}
+	var at *upstreamError
+	if errors.As(err, &at) {
+		return at.refusal(f)
 	}
 	return f.networkRefusal(networkClass(err))
 }

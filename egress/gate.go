@@ -81,6 +81,7 @@ type Gate struct {
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
+	upstream atomic.Pointer[upstreamProxy] // nil: destinations are reached directly
 	ids      idSource
 	began    time.Time
 	shared   decisions

@@ -21,7 +21,8 @@ type Refusal struct {
 	Hint        string             // a sentence for the client: what to do instead; constant text
 	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
-	Summed      bool // the record with ID may name another destination: this one is in a sum
+	Note        string // of the close record, of a flow that could not be connected
+	Summed      bool   // the record with ID may name another destination: this one is in a sum
 
 	cause error
 }
@@ -88,6 +89,8 @@ var networkReasons = map[policy.Class]string{
 	policy.NetworkUnreachable: "the destination cannot be reached",
 	policy.NetworkTimeout:     "the destination did not answer in time",
 	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
+
+	policy.UpstreamRefused: "the upstream proxy refused it",
 
 	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credentials of this host",
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",

@@ -15,6 +15,10 @@ type Parts struct {
 	Listeners func() []netip.AddrPort
 	Operator  func() []netip.AddrPort
 
+	// Upstream and UpstreamAt are as in [BaselineOptions].
+	Upstream   *Destination
+	UpstreamAt func() []netip.AddrPort
+
 	// Lists are the rules of the file that egressd was given. Organisation are those of the organisation above it, or nil.
 	Lists        Lists
 	Organisation *Lists
@@ -146,7 +150,7 @@ func Assemble(parts Parts) *Policy {
 func (b *Parts) baseline() *Baseline {
 	above := b.Organisation.exceptions()
 	return NewBaseline(BaselineOptions{
-		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator,
+		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
 		Exceptions: slices.Concat(b.Lists.Allow, above[0]),
 		Unsafe:     slices.Concat(b.Lists.UnsafeAllow, above[1]),
 	})
@@ -255,7 +259,7 @@ func (b *Parts) guards() (all []Evaluator) {
 func (b *Parts) guard(named []Rule) guard {
 	above := b.Organisation.exceptions()
 	return guard{NewBaseline(BaselineOptions{
-		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator,
+		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
 		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
 	})}
 }

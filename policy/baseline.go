@@ -24,6 +24,11 @@ type BaselineOptions struct {
 	// may look into a folder. Nil: nowhere.
 	Operator func() []netip.AddrPort
 
+	// Upstream is the upstream proxy of egressd, and UpstreamAt returns the addresses that its name is known
+	// to have. Nothing opens it: behind it no rule holds. Nil: there is none, or none are known.
+	Upstream   *Destination
+	UpstreamAt func() []netip.AddrPort
+
 	// Exceptions are allow rules that open special-purpose space, each for
 	// its pattern, methods and paths alone. Those for which [InSpecialSpace] is false
 	// open nothing. None opens loopback, link-local, metadata, or the host's
@@ -49,6 +54,8 @@ type Baseline struct {
 	self       func() []netip.Addr
 	listeners  func() []netip.AddrPort
 	operator   func() []netip.AddrPort
+	upstream   *Destination
+	upstreamAt func() []netip.AddrPort
 	exceptions []exception
 	unsafe     []exception
 }
@@ -79,7 +86,11 @@ func NewBaseline(b BaselineOptions) *Baseline {
 	if b.Operator == nil {
 		b.Operator = func() []netip.AddrPort { return nil }
 	}
+	if b.UpstreamAt == nil {
+		b.UpstreamAt = func() []netip.AddrPort { return nil }
+	}
 	return &Baseline{
+		upstream: b.Upstream, upstreamAt: b.UpstreamAt,
 		self:       b.Self,
 		listeners:  b.Listeners,
 		operator:   b.Operator,
@@ -118,6 +129,9 @@ type obstacle struct {
 
 func (l *look) whole() Decision {
 	d := &l.r.Destination
+	if l.upstream != nil && l.leadsToUpstream() {
+		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: d.Host + " is or leads to the upstream proxy, which egressd alone may use"}
+	}
 	asked := obstacle{}
 	if d.Addr.IsValid() {
 		asked = l.addr(d.Addr)
@@ -138,6 +152,23 @@ func (l *look) whole() Decision {
 		}
 	}
 	return Decision{Verdict: Abstain, Needs: l.needs, AllowedIf: l.allowedIf}
+}
+
+// leadsToUpstream reports whether a connection would reach the upstream proxy, by its name or by an address.
+func (l *look) leadsToUpstream() bool {
+	d := &l.r.Destination
+	if d.Port != l.upstream.Port {
+		return false
+	}
+	if d.Host == l.upstream.Host || slices.Contains(d.Aliases, l.upstream.Host) {
+		return true
+	}
+	known := l.upstreamAt()
+	if l.upstream.Addr.IsValid() {
+		known = append([]netip.AddrPort{netip.AddrPortFrom(l.upstream.Addr, l.upstream.Port)}, known...)
+	}
+	is := func(addr netip.Addr) bool { return isListener(known, addr, false, d.Port) }
+	return d.Addr.IsValid() && is(d.Addr) || slices.ContainsFunc(d.Addrs, is)
 }
 
 func (l *look) refuse(c obstacle, says, class string) Decision {
@@ -222,6 +253,9 @@ func (b *Baseline) special(addr netip.Addr) bool { return ClassOf(addr) != "" ||
 
 // Probe implements [prober].
 func (b *Baseline) Probe(_ context.Context, _ *Request, p *Probes) {
+	if b.upstream != nil {
+		p.addPorts(portSet{b.upstream.Port, b.upstream.Port})
+	}
 	if len(b.exceptions)+len(b.unsafe) == 0 {
 		return // whatever is closed is so at every port
 	}

@@ -83,6 +83,8 @@ const (
 	NetworkUnreachable Class = "network-unreachable"
 	NetworkTLS         Class = "network-tls"
 	NetworkTimeout     Class = "network-timeout"
+
+	UpstreamRefused Class = "upstream-refused" // the upstream proxy refused a request that the policy allows
 )
 
 // A Layer says who wrote a rule. Across layers the strictest verdict wins.

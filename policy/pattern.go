@@ -101,6 +101,14 @@ func (p Pattern) At(port uint16) Pattern {
 	return p
 }
 
+// AnyPort returns the same hosts at every port, if p was written without a port.
+func (p Pattern) AnyPort() Pattern {
+	if p.ports == (portSet{}) {
+		p.ports = everyPort()
+	}
+	return p
+}
+
 // bracketed is the host as it stands before a port.
 func (p Pattern) bracketed() string {
 	if p.kind == addresses && p.prefix.Addr().Is6() {

@@ -367,7 +367,7 @@ func (k *capture) serveHTTP() {
 // refuse answers a refusal, once it is known what the client speaks.
 func (k *capture) refuse(r *egress.Refusal) {
 	c := k.conn
-	c.closeFlow(string(r.Decision.Class))
+	c.closeRefused(r)
 	k.refused = r
 	c.headTaken = false
 	switch port := k.to.Port(); {

@@ -402,14 +402,21 @@ func (c *conn) clientGone() {
 	c.drop()
 }
 
+// closeRefused is closeFlow for a flow that was refused.
+func (c *conn) closeRefused(r *egress.Refusal) {
+	c.endFlow(egress.End{Outcome: string(r.Decision.Class), Note: r.Note})
+}
+
 // closeFlow ends the flow, where there is one, and what it is connecting.
-func (c *conn) closeFlow(outcome string) {
+func (c *conn) closeFlow(outcome string) { c.endFlow(egress.End{Outcome: outcome}) }
+
+func (c *conn) endFlow(end egress.End) {
 	if c.setup != nil && c.cancel != nil {
 		c.cancel()
 		c.cancel = nil
 	}
 	if c.flow != nil {
-		c.flow.CloseNow(egress.End{Outcome: outcome})
+		c.flow.CloseNow(end)
 		c.flow = nil
 	}
 }

@@ -131,7 +131,7 @@ func (r *replies) farewell(answer []byte, refusal *egress.Refusal) {
 		return
 	}
 	c.loop.Stop(c.timer)
-	c.closeFlow(string(refusal.Decision.Class))
+	c.closeRefused(refusal)
 	if len(answer) > 0 {
 		relay.WriteLast(c.fd, answer)
 	}

@@ -4,28 +4,44 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 )
 
+// A secretCommand is a program of the policy that brings egressd a secret.
+type secretCommand struct {
+	where, key string // of the policy, for messages
+	command    []string
+	refreshed  bool // it is started again and again
+}
+
+func secretCommands(c *config.Config) (all []secretCommand) {
+	for _, i := range c.File.Injections() {
+		all = append(all, secretCommand{"rule " + i.Rule, "the command of inject", i.Inject.Command, i.Inject.Refresh > 0})
+	}
+	if p := c.File.Upstream.Proxy; p != nil {
+		all = append(all, secretCommand{"upstream.proxy", "password_command", p.PasswordCommand, false})
+	}
+	return slices.DeleteFunc(all, func(s secretCommand) bool { return len(s.command) == 0 })
+}
+
 // checkCommands refuses commands of credentials that would be started while the program runs,
 // outside of the sandbox: the program could have replaced the command, or changed what it reads.
 // beside is set where an egressd serve starts them.
 func (r *runner) checkCommands(c *config.Config, beside bool) error {
-	for _, i := range c.File.Injections() {
-		command := i.Inject.Command
+	for _, s := range secretCommands(c) {
 		switch {
-		case len(command) == 0:
 		case beside && r.apart == nil:
-			return hint.Misused(fmt.Errorf("rule %s: the egressd at %s starts the command of inject again while the program runs, and the program could change what that command reads", i.Rule, r.beside.socket),
-				"egressd run --fs -- COMMAND, or file in the place of command in "+c.Path)
-		case !beside && i.Inject.Refresh > 0:
-			return hint.Misused(fmt.Errorf("rule %s: refresh would start the command of inject while the program runs, and the program could change that command or what it reads", i.Rule),
+			return hint.Misused(fmt.Errorf("%s: the egressd at %s starts %s again while the program runs, and the program could change what that command reads", s.where, r.beside.socket, s.key),
+				"egressd run --fs -- COMMAND, or a file in the place of the command in "+c.Path)
+		case !beside && s.refreshed:
+			return hint.Misused(fmt.Errorf("%s: refresh would start %s while the program runs, and the program could change that command or what it reads", s.where, s.key),
 				"leave refresh out of "+c.Path+", with a credential that lasts as long as the run; or start egressd serve with listen.enter, then egressd run --fs -- COMMAND")
-		case !filepath.IsAbs(command[0]):
-			return hint.Misused(fmt.Errorf("rule %s: the command of inject, %q, is looked up in PATH, where the program could put another one", i.Rule, command[0]),
-				fmt.Sprintf("command: [%s, …] in %s", absolute(command[0]), c.Path))
+		case !filepath.IsAbs(s.command[0]):
+			return hint.Misused(fmt.Errorf("%s: %s, %q, is looked up in PATH, where the program could put another one", s.where, s.key, s.command[0]),
+				fmt.Sprintf("%s in place of %s in %s", absolute(s.command[0]), s.command[0], c.Path))
 		}
 	}
 	return nil

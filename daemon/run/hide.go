@@ -118,8 +118,8 @@ func fixed(c *config.Config) []string {
 			all = append(all, f.path)
 		}
 	}
-	for _, i := range c.File.Injections() {
-		all = append(all, filesOf(i.Inject.Command)...)
+	for _, s := range secretCommands(c) {
+		all = append(all, filesOf(s.command)...)
 	}
 	sources, _ := c.Sources()
 	for _, source := range sources {

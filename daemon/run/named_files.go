@@ -47,6 +47,9 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	for i, w := range c.File.Audit.Witnesses {
 		add(fmt.Sprintf("audit.witnesses[%d].ca_file", i), w.CAFile, !secret, false)
 	}
+	if p := c.File.Upstream.Proxy; p != nil {
+		add("upstream.proxy.password_file", p.PasswordFile, secret, false)
+	}
 	for _, i := range c.File.Injections() {
 		add("inject.file of rule "+i.Rule, i.Inject.File, secret, i.Inject.Refresh > 0)
 	}

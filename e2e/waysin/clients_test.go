@@ -25,7 +25,11 @@ http.request({host: name, port, method: "CONNECT", path: host + ":443"}).on("con
 // certificate of the lab's own authority. What is allowed works, and what is
 // denied fails with words that say who denied it.
 func TestClients(t *testing.T) {
-	d := world.Start(t, world.PolicyText(t, "P0"))
+	runClients(t, world.Start(t, world.PolicyText(t, "P0")))
+}
+
+func runClients(t *testing.T, d *world.Daemon) {
+	t.Helper()
 	dir := t.TempDir()
 	ca := d.World.Origin.Ca.File(t)
 	d.World.Origin.Publish(t, dir)

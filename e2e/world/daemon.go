@@ -80,9 +80,13 @@ func (t *Output) String() string {
 const ProxyPort = 3128
 
 // CommonConfig is what every configuration has beside its policy.
-const CommonConfig = `
-audit: {dir: audit, durability: process}
+const CommonConfig = auditConfig + `
 upstream: {dns: ["%s"]}
+`
+
+// auditConfig is CommonConfig without the name server, for a policy with an upstream section.
+const auditConfig = `
+audit: {dir: audit, durability: process}
 `
 
 // ListenConfig are those of a configuration whose policy names none. One that names
@@ -111,7 +115,10 @@ func PolicyText(t *testing.T, name string) string {
 // WriteConfig writes a policy file and what else the configuration needs.
 func (d *Daemon) WriteConfig(t *testing.T, policy string) {
 	t.Helper()
-	text := policy + fmt.Sprintf(CommonConfig, Resolver)
+	text := policy + auditConfig
+	if !strings.Contains(policy, "upstream:") {
+		text = policy + fmt.Sprintf(CommonConfig, Resolver)
+	}
 	if !strings.Contains(policy, "listen:") {
 		text += fmt.Sprintf(ListenConfig, lab.GatewayIPv4, d.Port, lab.GatewayIPv6, d.Port)
 	}

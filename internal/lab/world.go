@@ -16,6 +16,7 @@ type World struct {
 	Sink *Sink // every TCP connection that arrives in the internet
 
 	neighbour *Net // or nil
+	office    *Net // or nil
 }
 
 // Addresses of the gateway towards the sandbox.
@@ -162,7 +163,7 @@ func (w *World) Close() error {
 	if w.Wire != nil {
 		errs = append(errs, w.Wire.Close())
 	}
-	for _, n := range []*Net{w.Sandbox, w.Gateway, w.Internet, w.neighbour} {
+	for _, n := range []*Net{w.Sandbox, w.Gateway, w.Internet, w.neighbour, w.office} {
 		if n != nil {
 			n.close()
 		}

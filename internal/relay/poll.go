@@ -36,3 +36,12 @@ func poll(fd int) (e Events) {
 
 // Left reports whether the other side of fd sends no more, whatever it sent before.
 func Left(fd int) bool { return poll(fd).Hangup() }
+
+// Ended reports whether both ways of the stream socket fd have ended, or it has failed.
+func Ended(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd)}}
+	if _, err := unix.Poll(fds, 0); err != nil {
+		return true
+	}
+	return fds[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+}

@@ -47,7 +47,7 @@ func factsOf(r *record.Record) facts {
 		f.denied = d.Action != "allow"
 	}
 	f.cut = f.ended && r.Outcome == outcomeCut
-	f.failed = f.ended && strings.HasPrefix(r.Outcome, "network-")
+	f.failed = f.ended && (strings.HasPrefix(r.Outcome, "network-") || r.Outcome == string(policy.UpstreamRefused))
 	if src, err := netip.ParseAddrPort(r.Src); err == nil {
 		f.srcIP, f.srcPort = src.Addr().Unmap().String(), src.Port()
 	}

@@ -17,6 +17,9 @@ type Environment struct {
 	Listeners func() []netip.AddrPort
 	Operator  func() []netip.AddrPort
 
+	// UpstreamAt is as in [policy.BaselineOptions]. The proxy itself stands in the file.
+	UpstreamAt func() []netip.AddrPort
+
 	// Evaluators are further opinions, of the organisation's layer. They can only
 	// make the policy stricter than the file, except where the file is silent. With
 	// any, and with any in Layers, the policy is not [policy.Policy.Prompt].
@@ -154,6 +157,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 	l := &env.Layers
 	parts := policy.Parts{
 		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
+		Upstream: f.Upstream.Proxy.destination(), UpstreamAt: env.UpstreamAt,
 		Lists:      own.rules,
 		Projects:   make(map[string]policy.ProjectLists, len(l.Projects)),
 		Evaluators: env.Evaluators,

@@ -35,6 +35,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
 		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
 	}
+	out.Upstream.Proxy = e.upstreamProxy(f.Upstream.Proxy)
 	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
 	out.Audit.Witnesses = slices.Clone(f.Audit.Witnesses)
 	for i := range out.Audit.Witnesses {

@@ -152,6 +152,9 @@ type Upstream struct {
 	// DNS lists resolvers in the order in which they are asked: "system" for
 	// those of the host, or an address with an optional port. Default: system.
 	DNS []string
+
+	// Proxy is what egressd connects through. Default: nil, and egressd connects directly.
+	Proxy *UpstreamProxy
 }
 
 // Limits is the section "limits".

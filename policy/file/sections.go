@@ -109,7 +109,7 @@ func (r *reader) tls(t *TLS) func(*yaml.Node) {
 func (r *reader) upstream(u *Upstream) func(*yaml.Node) {
 	return r.section("upstream", fields{
 		"dns":   r.list("upstream.dns", &u.DNS, r.resolver),
-		"proxy": r.notYet("upstream.proxy", "write null; egressd connects directly"),
+		"proxy": r.upstreamProxy(&u.Proxy),
 	})
 }
 

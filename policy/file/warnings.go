@@ -55,6 +55,7 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 		}
 	}
 	w.nobodyAsks()
+	w.upstream()
 	return w.said
 }
 

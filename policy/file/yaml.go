@@ -377,17 +377,6 @@ func (r *reader) askWait(what string, into *time.Duration) func(*yaml.Node) {
 	}
 }
 
-// notYet refuses a value that this version would have to ignore. An empty list
-// and null ask for nothing, so they pass.
-func (r *reader) notYet(what, instead string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		empty := n.Kind == yaml.SequenceNode && len(n.Content) == 0 || n.Tag == "!!null"
-		if !empty {
-			r.fail(n, "%s is not supported by this version; %s", what, instead)
-		}
-	}
-}
-
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

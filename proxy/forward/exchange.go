@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
@@ -55,17 +57,26 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 	}
 	kept := v.up.kept
 	v.up.kept = nil
-	if x.reused = reuse && x.flow.Reuse(kept); x.reused {
+	tunnels := x.upgrade && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
+	if x.reused = reuse && !tunnels && x.flow.Reuse(kept); x.reused {
 		return nil
 	}
 	kept.Close()
 	v.closeUpstream()
-	conn, err := x.flow.Dial(context.Background())
+	conn, by, err := dial(x)
 	if err != nil {
 		return err
 	}
-	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	v.up = h1Upstream{conn: conn, by: by, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
 	return nil
+}
+
+func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
+	if x.upgrade {
+		conn, err := x.flow.Dial(context.Background())
+		return conn, nil, err
+	}
+	return x.flow.DialHTTP(context.Background())
 }
 
 // reachInside keeps to the connection of the tunnel while it stands.
@@ -164,13 +175,41 @@ func Idempotent(method string) bool {
 
 // sendHead writes the request anew, for the destination that was decided.
 func (v *h1Conn) sendHead(x *exchange) error {
-	out := x.appendFields(http1.Fields{{Name: "Host", Value: HostField(x.dst, v.defaultPort())}})
-	v.out = http1.AppendRequest(v.out[:0], x.req.Method, x.target.RequestURI(), out)
+	host := HostField(x.dst, v.defaultPort())
+	out := x.appendFields(http1.Fields{{Name: "Host", Value: host}})
+	target := x.target.RequestURI()
+	if by := v.up.by; by != nil {
+		target = absolute(host, target)
+		out = append(out.Delete("Max-Forwards"), by.Fields()...) // with 0, a TRACE would bring back what the proxy was sent
+	}
+	v.out = http1.AppendRequest(v.out[:0], x.req.Method, target, out)
 	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
 	n, err := v.up.conn.Write(v.out)
 	x.end.Up += int64(n)
 	x.meter.Up.Add(int64(n))
 	return err
+}
+
+// absolute is the target of a request for a proxy (RFC 9112 sections 3.2.2 and 3.2.4).
+func absolute(host, target string) string {
+	if target == "*" {
+		target = ""
+	}
+	return "http://" + host + target
+}
+
+// refusedUpstream returns the refusal to show if an upstream proxy itself answered a request that it was to pass
+// on, or nil. A server that claims to be one only refuses its own response.
+func (v *h1Conn) refusedUpstream(x *exchange, resp *http1.Response) error {
+	if v.up.by == nil {
+		return nil
+	}
+	own := resp.Status == http.StatusProxyAuthRequired || resp.Fields.Get("X-Squid-Error") != "" ||
+		resp.Status >= 400 && strings.Contains(resp.Fields.Get("Proxy-Status"), "error=")
+	if !own {
+		return nil
+	}
+	return x.flow.RefusedUpstream(resp.Status, resp.Reason)
 }
 
 // appendFields appends the request's fields as they go up, which are those that a
@@ -217,6 +256,9 @@ func HostField(d policy.Destination, defaultPort uint16) string {
 func (v *h1Conn) receive(x *exchange) error {
 	resp, err := v.readResponse(x)
 	if err != nil {
+		return err
+	}
+	if err := v.refusedUpstream(x, &resp); err != nil {
 		return err
 	}
 	framing, err := resp.Body(x.req.Method)

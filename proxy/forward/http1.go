@@ -65,7 +65,8 @@ type Tunnel interface {
 type h1Upstream struct {
 	conn net.Conn
 	in   *bufio.Reader
-	kept *egress.Kept // while no request uses it
+	by   *egress.Forwarding // of requests that an upstream proxy takes whole, or nil
+	kept *egress.Kept       // while no request uses it
 }
 
 // ServeH1 serves requests in clear until the client or a refusal ends the connection.
@@ -408,7 +409,7 @@ func (v *h1Conn) failed(x *exchange, err error) {
 		}
 		refusal = x.flow.Failed(policy.NetworkTLS, why)
 	}
-	x.end.Outcome = string(refusal.Decision.Class)
+	x.end.Outcome, x.end.Note = string(refusal.Decision.Class), refusal.Note
 	x.flow.Close(x.end)
 	v.answerRefusal(refusal, AnswerTo(refusal.Decision.Class), x)
 }

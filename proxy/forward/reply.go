@@ -71,6 +71,8 @@ var answers = map[policy.Class]Answer{
 	policy.NetworkUnreachable: {502, true, SOCKSNetwork},
 	policy.NetworkTLS:         {502, true, SOCKSFailure},
 	policy.NetworkTimeout:     {504, true, SOCKSHost},
+
+	policy.UpstreamRefused: {502, false, SOCKSFailure},
 }
 
 func AnswerTo(class policy.Class) Answer {
@@ -87,6 +89,7 @@ const (
 	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
 	whoMessage     = "The proxy needs the user name and password of a sandbox."
 	networkMessage = "The policy allows this request, but the connection failed."
+	otherMessage   = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
 )
 
 func (a Answer) Message() string {
@@ -108,10 +111,14 @@ func (a Answer) Message() string {
 
 // messageOf is what the answer says, and the hint of the refusal.
 func messageOf(r *egress.Refusal, a Answer) string {
-	if r.Hint == "" {
-		return a.Message()
+	message := a.Message()
+	if r.Decision.Class == policy.UpstreamRefused {
+		message = otherMessage
 	}
-	return a.Message() + " " + r.Hint
+	if r.Hint == "" {
+		return message
+	}
+	return message + " " + r.Hint
 }
 
 // hintFor says what to do instead of what err is about, or nothing.
@@ -211,6 +218,8 @@ func proxyError(a Answer, class policy.Class) string {
 		return "destination_ip_unroutable"
 	case class == policy.NetworkTLS:
 		return "http_protocol_error"
+	case class == policy.UpstreamRefused:
+		return "proxy_internal_response"
 	case class == policy.AddressDenied:
 		return "destination_ip_prohibited"
 	case class == policy.ByteBudget:

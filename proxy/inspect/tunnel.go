@@ -284,7 +284,7 @@ func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction 
 // request.
 func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
 	r := request.Failed(tunnel.Decision.Class, "")
-	r.Decision = tunnel.Decision
+	r.Decision, r.Note = tunnel.Decision, tunnel.Note
 	return r
 }
 

@@ -61,6 +61,10 @@ type policyView struct {
 		Reason  string    `json:"reason"`
 		Current bool      `json:"current"`
 	} `json:"rejected"`
+	Upstream *struct {
+		Proxy   string `json:"proxy"`
+		GivesUp string `json:"gives_up"`
+	} `json:"upstream"`
 	Bundles []struct {
 		Source   string `json:"source"`
 		Revision string `json:"revision"`
@@ -123,6 +127,12 @@ func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) str
 	}
 	if r := p.Rejected; r != nil && r.Current {
 		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), quantity.Clock(r.Time, now), printable.Text(r.Reason))
+	}
+	if up := p.Upstream; up != nil {
+		fmt.Fprintf(&b, "%s connects through %s\n", colours.Mark("allow"), printable.Text(up.Proxy))
+		if up.GivesUp != "" {
+			fmt.Fprintf(&b, "    %s\n", printable.Text(up.GivesUp))
+		}
 	}
 	for _, one := range p.Bundles {
 		mark, more := colours.Mark("allow"), ""
