@@ -18,13 +18,19 @@ type Tally struct {
 	mu     sync.Mutex // guards what follows
 	counts Counts
 	hosts  map[string]struct{}
-	denied map[string]*DeniedHost     // by host
-	asked  map[string]*unansweredHost // by question
+	denied map[place]*DeniedHost
+	asked  map[string]*unansweredPlace // by question
 }
 
-// An unansweredHost counts the denials of a host by a question that nobody has approved yet. An approval takes them back.
-type unansweredHost struct {
-	host  string
+// A place is a destination that was denied: port is 0 after a DNS question.
+type place struct {
+	host string
+	port uint16
+}
+
+// An unansweredPlace counts the denials of a place by a question that nobody has approved yet. An approval takes them back.
+type unansweredPlace struct {
+	place
 	times int
 	first bool // the record of the question was counted, and not yet the denial of its flow
 }
@@ -49,7 +55,7 @@ type FailedHost struct {
 	Reason string
 }
 
-// A DeniedHost is a host and how often it was denied. A DNS question counts only if no
+// A DeniedHost is a host with one port, and how often it was denied. A DNS question counts only if no
 // connection followed it, and then once.
 type DeniedHost struct {
 	Host  string
@@ -73,13 +79,24 @@ func (t *Tally) Counts() Counts {
 	defer t.mu.Unlock()
 	c := t.counts
 	c.Hosts = len(t.hosts)
-	for _, host := range slices.Sorted(maps.Keys(t.denied)) {
-		d := *t.denied[host]
+	followed := map[string]bool{} // hosts of denied connections
+	for at, d := range t.denied {
+		followed[at.host] = followed[at.host] || d.Times > 0
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(t.denied), comparePlaces) {
+		d := *t.denied[at]
+		if d.Times == 0 && followed[at.host] {
+			continue
+		}
 		d.Times = max(1, d.Times)
 		c.Denied = append(c.Denied, d)
 	}
 	slices.SortStableFunc(c.Denied, func(a, b DeniedHost) int { return cmp.Compare(b.Times, a.Times) })
 	return c
+}
+
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
 }
 
 // note counts what a record says. t may be nil.
@@ -98,7 +115,7 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	case denies:
 		if d := deniedHost(f, cmp.Or(host, "malformed requests"), 1); !t.isCounted(f.decision.Question) {
 			t.deny(d)
-			t.ask(f.decision.Question, d.Host, f.decision.Question == f.id.String())
+			t.ask(f.decision.Question, place{d.Host, d.Port}, f.decision.Question == f.id.String())
 		}
 	case f.decision.Question != "" && r.kind != record.KindClose:
 		t.approved(f.decision.Question)
@@ -122,20 +139,20 @@ func deniedHost(f *Flow, host string, times int) DeniedHost {
 // deny counts a denial.
 func (t *Tally) deny(d DeniedHost) {
 	if t.denied == nil {
-		t.denied = map[string]*DeniedHost{}
+		t.denied = map[place]*DeniedHost{}
 	}
-	known := t.denied[d.Host]
+	at := place{d.Host, d.Port}
+	known := t.denied[at]
 	if known == nil && len(t.denied) >= talliedMost {
-		d = DeniedHost{Host: otherHosts, Times: d.Times}
-		known = t.denied[otherHosts]
+		d, at = DeniedHost{Host: otherHosts, Times: d.Times}, place{host: otherHosts}
+		known = t.denied[at]
 	}
-	switch {
-	case known == nil:
-		t.denied[d.Host] = &d
-	case d.Times > 0 || known.Times == 0:
-		d.Times += known.Times
-		*known = d
+	if known == nil {
+		t.denied[at] = &d
+		return
 	}
+	d.Times += known.Times
+	*known = d
 }
 
 // isCounted reports whether the record of a question has counted the denial of its flow already.
@@ -148,16 +165,16 @@ func (t *Tally) isCounted(question string) bool {
 	return counted
 }
 
-// ask notes that a question has denied a host. first says that the record is that of the question itself.
-func (t *Tally) ask(question, host string, first bool) {
-	if question == "" || t.denied[host] == nil || len(t.asked) >= talliedMost {
+// ask notes that a question has denied a place. first says that the record is that of the question itself.
+func (t *Tally) ask(question string, at place, first bool) {
+	if question == "" || t.denied[at] == nil || len(t.asked) >= talliedMost {
 		return
 	}
 	if t.asked == nil {
-		t.asked = map[string]*unansweredHost{}
+		t.asked = map[string]*unansweredPlace{}
 	}
 	if t.asked[question] == nil {
-		t.asked[question] = &unansweredHost{host: host, first: first}
+		t.asked[question] = &unansweredPlace{place: at, first: first}
 	}
 	t.asked[question].times++
 }
@@ -170,9 +187,9 @@ func (t *Tally) approved(questions string) {
 			continue
 		}
 		delete(t.asked, id)
-		if d := t.denied[a.host]; d != nil {
+		if d := t.denied[a.place]; d != nil {
 			if d.Times -= a.times; d.Times <= 0 {
-				delete(t.denied, a.host)
+				delete(t.denied, a.place)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
@@ -29,5 +30,20 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	c := tally.Counts()
 	if c.Requests != 2 || c.Failed != 1 || c.LastFailure == nil || c.LastFailure.Host != "a.test" || c.LastFailure.Class != policy.NetworkRefused || c.LastFailure.Reason == "" {
 		t.Errorf("%+v, last failure %+v", c, c.LastFailure)
+	}
+}
+
+// TestDeniedPlacesAreCountedByPort counts two ports of a host apart, and a question only if no connection followed.
+func TestDeniedPlacesAreCountedByPort(t *testing.T) {
+	var tally Tally
+	for _, d := range []DeniedHost{
+		{Host: "a.test"}, {Host: "a.test"}, {Host: "a.test", Port: 443, Times: 1, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "a.test", Port: 443, Times: 1, Fix: "tls"},
+		{Host: "b.test"}, {Host: "b.test"},
+	} {
+		tally.deny(d)
+	}
+	want := []DeniedHost{{Host: "a.test", Port: 443, Times: 2, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "b.test", Times: 1}}
+	if got := tally.Counts().Denied; !slices.Equal(got, want) {
+		t.Errorf("denied %+v, want %+v", got, want)
 	}
 }

@@ -59,25 +59,28 @@ type deniedPlace struct {
 
 // deniedPlaces puts names below one registered domain together if they are many.
 func deniedPlaces(denied []egress.DeniedHost) (all []deniedPlace) {
-	below := map[string]int{}
+	below := map[string]map[string]bool{} // the names below a domain
 	for i := range denied {
-		below[policy.Registrable(denied[i].Host)]++
+		domain := policy.Registrable(denied[i].Host)
+		if below[domain] == nil {
+			below[domain] = map[string]bool{}
+		}
+		below[domain][denied[i].Host] = true
 	}
 	at := map[string]int{}
 	for _, d := range denied {
 		domain := policy.Registrable(d.Host)
-		if domain == "" || below[domain] < manyNames {
+		if domain == "" || len(below[domain]) < manyNames {
 			all = append(all, deniedPlace{DeniedHost: d})
 			continue
 		}
 		if i, known := at[domain]; known {
-			all[i].names++
 			all[i].Times += d.Times
 			continue
 		}
 		at[domain] = len(all)
 		d.Host, d.Port, d.Fix = domain, 0, ""
-		all = append(all, deniedPlace{d, 1})
+		all = append(all, deniedPlace{d, len(below[domain])})
 	}
 	return all
 }

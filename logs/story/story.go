@@ -29,6 +29,7 @@ type Story struct {
 	Decision *record.Decision  `json:"decision"`
 	Shadow   *record.Shadow    `json:"shadow,omitempty"` // the decision of the shadow policy, if it differs
 	Fix      string            `json:"fix,omitempty"`    // the command that would allow the request, without the flags of [source.Source.AllowFlags]
+	Change   string            `json:"change,omitempty"` // what would have to change if no command allows the request
 	Times    int64             `json:"times,omitempty"`  // number of equal refusals, if there were several
 	Signal   *record.Signal    `json:"signal,omitempty"` // an alarm beside the decision
 	LeftOut  int               `json:"left_out,omitempty"`
@@ -156,7 +157,7 @@ func From(log *source.Reader, flow string, most int) (*Story, error) {
 func (s *Story) add(text string, r *record.Record) {
 	if r.Decision != nil && (s.Decision == nil || r.Names == nil && strictness(r.Decision.Action) >= strictness(s.Decision.Action)) {
 		s.Decision, s.Decisive = r.Decision, r
-		s.Fix = Fix(r)
+		s.Fix, s.Change = Fix(r), Change(r)
 	}
 	if r.Shadow != nil {
 		s.Shadow = r.Shadow
@@ -197,6 +198,27 @@ func Fix(r *record.Record) string {
 		return ""
 	}
 	return FixFor(host, r.Flow)
+}
+
+// Change says who or what would have to change for r to pass, where neither [Fix] nor an answer to a question lets it.
+func Change(r *record.Record) string {
+	d := r.Decision
+	switch {
+	case d == nil || d.Action == "allow" || len(d.Question) > 0 || Fix(r) != "":
+		return ""
+	case policy.LooksLikeData(logs.Host(r)):
+		return "nothing, unless you know this name: it may carry data; then write a line for it into the policy"
+	case d.Class == string(policy.AddressDenied):
+		if p, err := policy.ParsePattern(logs.Destination(r)); err != nil || policy.CheckGrant(p) != nil {
+			return "nothing: that is open to no sandbox"
+		}
+		return "a line under allow that names just this address, by whoever writes the policy"
+	case d.Class == string(policy.DefaultDeny) && r.HTTP != nil:
+		return "a rule that you write: none can name this request alone"
+	case slices.Contains([]policy.Layer{policy.Organisation, policy.User, policy.Project, policy.PerSandbox}, policy.Layer(d.Layer)):
+		return "rule " + d.Rule + ", by whoever writes the policy of its layer: " + d.Layer
+	}
+	return ""
 }
 
 // FixFor returns the command that allows a host as the answer to the refusal of a flow.

@@ -337,7 +337,7 @@ func problem(r *egress.Refusal, a Answer) []byte {
 // against a written rule. A pending question is answered by a command, too.
 func fix(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
-		return "egressd approve " + r.Decision.Question
+		return "egressd approve " + r.Decision.Question + strings.TrimPrefix(r.FixFlags, " --save")
 	}
 	return r.Fix()
 }

@@ -201,7 +201,7 @@ func TestADistrustedCertificateIsSaid(t *testing.T) {
 	if !strings.Contains(table.String(), "0 B up, 1 did not trust our certificate") {
 		t.Errorf("the overview is\n%s", table.String())
 	}
-	s := storyView{&story.Story{Flow: "A", Records: []*record.Record{open, end}, Decisive: open, Decision: open.Decision, End: end}, ""}
+	s := storyView{&story.Story{Flow: "A", Records: []*record.Record{open, end}, Decisive: open, Decision: open.Decision, End: end}, "", ""}
 	if err := s.print(&told, "", cli.Palette{}); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestWhoIsTheProgramAloneInOneSandbox(t *testing.T) {
 func TestAStoryNamesTheOthersThatItsSumHolds(t *testing.T) {
 	first, sum := opened("X", "a.evil.test", "deny"), opened("X", "*.evil.test", "deny")
 	sum.Count, sum.Names = 40, &record.Names{First: "b.evil.test:443", Last: "z.evil.test:443"}
-	s := storyView{&story.Story{Flow: "X", Records: []*record.Record{first, sum, sum}, Decisive: first, Decision: first.Decision, Times: 81}, ""}
+	s := storyView{&story.Story{Flow: "X", Records: []*record.Record{first, sum, sum}, Decisive: first, Decision: first.Decision, Times: 81}, "", ""}
 	var said strings.Builder
 	if err := s.print(&said, "egressd.yaml", cli.Palette{}); err != nil || !strings.Contains(said.String(), "81, with those of other names, since the sandbox was refused too much: first b.evil.test:443, last z.evil.test:443") {
 		t.Errorf("%v: %s", err, said.String())

@@ -85,13 +85,14 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 	if o.json {
 		return cli.PrintJSON(stdout, found)
 	}
-	return storyView{found, o.Run}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
+	return storyView{found, o.Run, o.Flags()}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
 }
 
 // A storyView prints a story for a person.
 type storyView struct {
 	*story.Story
-	run string // id of the run whose log it is; empty for the daemon's log
+	run   string // id of the run whose log it is; empty for the daemon's log
+	flags string // with which another command reads the same log and policy
 }
 
 func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) error {
@@ -119,7 +120,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	cli.Field(&b, "class", d.Class)
 	cli.Field(&b, "reason", d.Reason)
 	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
-	cli.Field(&b, "question", questionText(d))
+	cli.Field(&b, "question", questionText(d, s.flags))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
 		cli.Field(&b, "shadow", cli.ShadowText(s.Shadow))
@@ -163,6 +164,7 @@ func (s storyView) printRecords(b *strings.Builder, colours cli.Palette) {
 
 func (s storyView) printFix(b *strings.Builder, policyPath string) {
 	if s.Fix == "" {
+		cli.Field(b, "change", s.Change)
 		return
 	}
 	cli.Field(b, "fix", s.Fix)
@@ -250,13 +252,13 @@ func (s storyView) endText() string {
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.
-func questionText(d *record.Decision) string {
+func questionText(d *record.Decision, flags string) string {
 	text := strings.Join(d.Question, " ")
 	switch {
 	case text != "" && d.Action == "allow":
 		return text + ", approved; egressd log kind:admin says by whom"
 	case text != "" && d.Class != string(policy.AskRejected):
-		return text + "; egressd approve " + text
+		return text + "; egressd approve " + text + flags
 	}
 	return text
 }
