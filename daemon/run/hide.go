@@ -16,6 +16,7 @@ import (
 // hideFiles notes what a program that shares the user must not see: the logs of
 // egressd, the keys of its authority, what its rules add to requests, and what --hide names.
 func (r *runner) hideFiles(c *config.Config, runs string) error {
+	_ = os.MkdirAll(runs, 0o700) // what another run makes later would not be hidden
 	r.hidden, r.cut = []string{runs}, nil
 	if dir, err := c.AuditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)

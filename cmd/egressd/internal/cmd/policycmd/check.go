@@ -24,7 +24,7 @@ const (
 func newCheck() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check [-X METHOD] URL|HOST[:PORT]…",
+		Use:   "check [-X METHOD] [POLICY] URL|HOST[:PORT]…",
 		Short: "Show what the policy says about a request, without sending it",
 		Long: `Check decides as egressd serve would with the current files. It sends nothing, not
 even a DNS query. Temporary rules and approvals of a running egressd serve do not
@@ -33,6 +33,7 @@ count here.
 An https URL is judged as a tunnel and, if a rule has that tunnel decrypted, also by
 its method and path. HOST:PORT is judged as a tunnel. A host without a port means
 port 443. Names are not resolved: an address rule may still deny the connection.
+POLICY is a YAML file, or a folder with an egressd.yaml, like --config.
 
 Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell. Of several arguments the
 strictest counts.`,
@@ -58,7 +59,7 @@ type checkOptions struct {
 }
 
 func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
-	if len(args) == 0 {
+	if args = takePolicy(args, &o.config); len(args) == 0 {
 		return hint.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
 	}
 	cfg, err := config.Load(o.config)
@@ -75,6 +76,9 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	for _, w := range cfg.WarningsFor(who.Name) {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
+	}
+	if !o.json {
+		sayJudged(stderr, cfg, o.config != "")
 	}
 	code := cli.ExitOK
 	for _, arg := range args {

@@ -25,9 +25,9 @@ func newPolicy() *cobra.Command {
 		Use:   "policy",
 		Short: "Test, check, explain, import and sign policies",
 		Long: `These commands work on the policy file, the organisation's file, trusted projects
-and the Rego that they name. With a PATH they work on Rego files and folders
-alone, or on the policy file in the folder at PATH. They send nothing and need no
-daemon.`,
+and the Rego that they name. With a PATH they work on that policy file, on the
+policy file in that folder, or on Rego files and folders alone. They name the file
+that they judge, send nothing and need no daemon.`,
 		Example: `  egressd policy test
   egressd policy check policy/
   egressd policy fmt -w policy/`,
@@ -48,15 +48,18 @@ func newPolicyCheckCommand() *cobra.Command {
 		Short: "Find errors and likely mistakes in a policy",
 		Long: `Check reads the policy file and its Rego as egressd serve would, and runs the tests
 in the file. It prints errors, warnings (allowed, but seldom meant) and lints
-(conditions that also hold for hosts of other people). With a PATH it checks Rego
-files and folders alone.
+(conditions that also hold for hosts of other people). With a PATH it checks that
+policy file, the policy file in that folder, or Rego files and folders alone.
 
 Exit codes: 0 nothing, or only warnings; 1 an error or a lint; 2 it could not be
 checked.`,
 		Example: `  egressd policy check
   egressd policy check --config ./egressd.yaml --json
   egressd policy check policy/`,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.check(cmd.OutOrStdout(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.stderr = cmd.ErrOrStderr()
+			return o.check(cmd.OutOrStdout(), args)
+		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
@@ -69,6 +72,7 @@ type policyOptions struct {
 	above  string // the organisation's file, where a test has another
 	input  string
 	json   bool
+	stderr io.Writer // where the file that is judged is named; nil: nowhere
 }
 
 func inputFlag(cmd *cobra.Command, input *string) {
@@ -85,7 +89,11 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 }
 
 func (o *policyOptions) load() (*config.Config, error) {
-	return config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
+	c, err := config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
+	if err == nil && o.stderr != nil && !o.json {
+		sayJudged(o.stderr, c, o.config != "")
+	}
+	return c, err
 }
 
 // A finding is one thing that policy check has to say.
@@ -117,7 +125,7 @@ func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	if err := o.inputNeedsPaths(paths); err != nil {
 		return err
 	}
-	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
+	if paths = o.policyFile(paths); len(paths) > 0 {
 		find = func() ([]finding, error) {
 			return checkRego(rego.Options{Layer: policy.Organisation, Input: o.input}, paths)
 		}
@@ -163,14 +171,14 @@ func checkSources(asked rego.Options, sources []rego.Source, where string) ([]fi
 	return append(all, findingsOf("lint", rego.Lint(sources))...), err
 }
 
-// folderOfPolicy has a folder with a policy file stand for that file. It returns the
+// policyFile takes a policy file, or a folder with one, as --config does. It returns the
 // paths that are left, which are of Rego alone.
-func (o *policyOptions) folderOfPolicy(paths []string) []string {
+func (o *policyOptions) policyFile(paths []string) []string {
 	if len(paths) != 1 {
 		return paths
 	}
-	file := filepath.Join(paths[0], config.FileName)
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+	file, ok := policyAt(paths[0])
+	if !ok {
 		return paths
 	}
 	o.config = file
@@ -204,6 +212,7 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	}
 	all, err := asFindings(err, cfg.Path)
 	all = append(all, findingsOf("error", cfg.File.OpenListeners())...)
+	all = append(all, findingsOf("warning", cfg.File.Unset())...)
 	all = append(all, findingsOf("warning", cfg.Doubts())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {

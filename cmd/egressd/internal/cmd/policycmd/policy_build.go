@@ -71,7 +71,7 @@ func (o *policyBuildOptions) run(ctx context.Context, stdout, stderr io.Writer, 
 	if o.sign.key == "" && o.sign.given() {
 		return hint.Misused(errors.New("--valid, --key-id, --scope and --algorithm are about a signature"), "egressd policy build --sign KEY, too")
 	}
-	paths = o.folderOfPolicy(paths)
+	paths = o.policyFile(paths)
 	sources, err := o.sources(stderr, paths)
 	if err != nil {
 		return hint.Unsure(err)

@@ -20,23 +20,27 @@ import (
 func newPolicyExplainCommand() *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
-		Use:   "explain [-X METHOD] URL|HOST[:PORT]",
+		Use:   "explain [-X METHOD] [POLICY] URL|HOST[:PORT]",
 		Short: "Show which rule decides a request, and what would change it",
 		Long: `Explain decides as check does, and sends nothing. It shows what each part of the policy
 says: the baseline, the lines of the file, presets, Rego, and the sandbox's own
 rules. It names the rule that decides with its file and line, and lists the other
 rules about the same destination in their order.
 
-Names are not resolved. Add --address to check address rules too.
+Names are not resolved. Add --address to check address rules too. POLICY is a YAML
+file, or a folder with an egressd.yaml, like --config.
 
 Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 		Example: `  egressd policy explain https://api.github.com/repos/acme/x
   egressd policy explain -X POST --sandbox ci https://example.com/upload
   egressd policy explain --address 93.184.216.34 example.com:443`,
-		Args:              cli.OneArgument("a URL or a host", "egressd policy explain https://example.com/"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			path := o.config
+			return cli.OneArgument("a URL or a host", "egressd policy explain https://example.com/")(cmd, takePolicy(args, &path))
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.OutOrStdout(), args[0])
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), takePolicy(args, &o.config)[0])
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
@@ -53,7 +57,7 @@ type explainOptions struct {
 	addresses []string
 }
 
-func (o *explainOptions) run(stdout io.Writer, arg string) error {
+func (o *explainOptions) run(stdout, stderr io.Writer, arg string) error {
 	cfg, err := config.Load(o.config)
 	if err != nil {
 		return hint.Unsure(err)
@@ -76,6 +80,9 @@ func (o *explainOptions) run(stdout io.Writer, arg string) error {
 	})
 	if err != nil {
 		return hint.Unsure(hint.Misused(fmt.Errorf("%s: %w", arg, err), "egressd policy explain https://example.com/, or example.com:443"))
+	}
+	if !o.json {
+		sayJudged(stderr, cfg, o.config != "")
 	}
 	if err := printExplanation(stdout, e, o.json, cli.PaletteFor(stdout)); err != nil {
 		return err

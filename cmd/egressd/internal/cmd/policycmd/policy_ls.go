@@ -28,10 +28,11 @@ import (
 func newPolicyListCommand() *cobra.Command {
 	var o listOptions
 	cmd := &cobra.Command{
-		Use:   "ls",
+		Use:   "ls [PATH]",
 		Short: "List all rules, and how often each decided",
 		Long: `Ls lists every rule of the policy with its place and the number of decisions in the
-audit log that name it: baseline, lines of the file, presets, Rego, default.
+audit log that name it: baseline, lines of the file, presets, Rego, default. PATH
+is a YAML file, or a folder with an egressd.yaml, like --config.
 
 A line without an id is known by its position, such as allow[3]. For those lines
 only decisions under the current text count. A Rego rule whose name depends on
@@ -39,8 +40,10 @@ the request cannot be counted.`,
 		Example: `  egressd policy ls
   egressd policy ls --unused --since 30d
   egressd policy ls --json --since 24h`,
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cli.NoArguments(cmd, takePolicy(args, &o.Config)); err != nil {
+				return err
+			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -97,6 +100,9 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 	}
 	if o.unused {
 		all = slices.DeleteFunc(all, func(r listedRule) bool { return r.Hits == nil || *r.Hits > 0 })
+	}
+	if !o.json {
+		sayJudged(stderr, cfg, o.Config != "")
 	}
 	return printListed(stdout, all, o.json, now)
 }

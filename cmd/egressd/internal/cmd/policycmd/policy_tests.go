@@ -26,7 +26,8 @@ func newPolicyTestCommand() *cobra.Command {
 		Short: "Run the tests of a policy",
 		Long: `Test runs the tests of the policy file and of its Rego: each rule named test_… in
 files named …_test.rego, with the same restrictions as in production. With a PATH
-it runs the tests of Rego files and folders alone.
+it runs the tests of that policy file, of the policy file in that folder, or of
+Rego files and folders alone.
 
 Exit codes: 0 all passed; 1 a test failed; 2 they could not be run, or there are
 none.`,
@@ -38,6 +39,7 @@ none.`,
 			if ctx == nil {
 				ctx = context.Background()
 			}
+			o.stderr = cmd.ErrOrStderr()
 			return o.run(ctx, cmd.OutOrStdout(), args)
 		},
 	}
@@ -75,7 +77,7 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 	if err := o.inputNeedsPaths(paths); err != nil {
 		return err
 	}
-	if paths = o.folderOfPolicy(paths); len(paths) > 0 {
+	if paths = o.policyFile(paths); len(paths) > 0 {
 		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) {
 			return testRego(ctx, rego.Options{Input: o.input}, paths)
 		}
