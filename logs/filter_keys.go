@@ -303,7 +303,7 @@ func untilKey(value string, now time.Time) (condition, bool, error) {
 	return func(r *record.Record) bool { return r.Time.Before(limit) }, true, err
 }
 
-// ParseMoment parses a time: an age ("90s", "1h30m", "2d"), a time of today ("09:30"), a day, or RFC 3339.
+// ParseMoment parses a time: an age ("90s", "1h30m", "2d"), a time of today ("09:30"), a day ("yesterday"), or RFC 3339.
 // Times and days are in the zone of now.
 func ParseMoment(s string, now time.Time) (time.Time, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -316,6 +316,9 @@ func ParseMoment(s string, now time.Time) (time.Time, error) {
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
+	}
+	if back, ok := map[string]int{"today": 0, "yesterday": 1}[s]; ok {
+		return time.Date(now.Year(), now.Month(), now.Day()-back, 0, 0, 0, 0, now.Location()), nil
 	}
 	if t, err := time.ParseInLocation(time.DateOnly, s, now.Location()); err == nil {
 		return t, nil

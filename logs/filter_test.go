@@ -77,6 +77,9 @@ func TestFilter(t *testing.T) {
 		{[]string{"since:11:00"}, true},
 		{[]string{"since:11:45"}, false},
 		{[]string{"since:2026-11-20"}, true},
+		{[]string{"since:today"}, true},
+		{[]string{"since:yesterday", "until:today"}, false},
+		{[]string{"since:yesterday", "until:1m"}, true},
 		{[]string{"until:2026-11-20"}, false},
 		{[]string{"since:2026-11-20T11:30:00Z"}, true},
 		{[]string{"-host:evil.test"}, false},
@@ -166,7 +169,7 @@ func TestFilterRefuses(t *testing.T) {
 		"up:-1":            "try " + filterKeys["up"].example,
 		"down:NaN":         "try " + filterKeys["down"].example,
 		"down:1e300G":      "try " + filterKeys["down"].example,
-		"since:yesterday":  "try " + filterKeys["since"].example,
+		"since:tomorrow":   "try " + filterKeys["since"].example,
 		"since:-1h":        "try " + filterKeys["since"].example,
 		"until:2026-13-01": "try " + filterKeys["until"].example,
 	} {

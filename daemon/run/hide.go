@@ -71,7 +71,7 @@ func (r *runner) hideNamed() error {
 			_, err = os.Stat(path)
 		}
 		if err != nil {
-			return hint.Misused(fmt.Errorf("--hide %s: %w", name, err), "egressd run --hide PATH, with a file or folder that is there")
+			return hint.Misused(fmt.Errorf("--hide %s: %w", name, err), "leave out --hide if there is nothing to hide, or give a path that exists")
 		}
 		if holdsOthers(path) {
 			return hint.Misused(fmt.Errorf("--hide %s: programs need that folder", name), "egressd run --fs, and --hide for what lies in it")

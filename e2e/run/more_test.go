@@ -62,12 +62,14 @@ func TestRunsBesideEachOther(t *testing.T) {
 			t.Errorf("exit %d, %q %q", r.code, r.out, r.talk)
 		}
 	}
-	log := exec.Command(world.Egressd.Path(), "log", "--config", d.Config, "--run", "last")
-	log.Dir = d.Dir
-	log.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
-	out, err := log.Output()
-	if err != nil || !strings.Contains(string(out), "a.allowed.test:80") {
-		t.Errorf("%v, the log of the last run: %q", err, out)
+	for of, want := range map[string]string{"last": "1 ", "all": "2 "} {
+		log := exec.Command(world.Egressd.Path(), "log", "--config", d.Config, "--run", of, "via:transparent", "-kind:dns")
+		log.Dir = d.Dir
+		log.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
+		out, err := log.Output()
+		if err != nil || !strings.Contains(string(out), "  "+want) || !strings.Contains(string(out), "a.allowed.test:80") {
+			t.Errorf("%v, egressd log --run %s: %q", err, of, out)
+		}
 	}
 }
 

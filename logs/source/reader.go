@@ -13,7 +13,20 @@ import (
 // A Reader reads the records of an audit log in order.
 type Reader struct {
 	Dir   string
-	lines *audit.Reader
+	lines lines
+	again func() (lines, error) // lines from the first record on
+}
+
+// lines are those of one log, or of several.
+type lines interface {
+	logs.Lines
+	Follow(ctx context.Context) error
+	Close() error
+}
+
+// readerOf returns a reader of one log.
+func readerOf(dir string, log *audit.Reader) *Reader {
+	return &Reader{Dir: dir, lines: log, again: func() (lines, error) { return audit.NewReader(dir, 0) }}
 }
 
 // At returns a reader of the log in dir that begins with the record numbered from.
@@ -22,7 +35,7 @@ func At(dir string, from int64) (*Reader, error) {
 	if err != nil {
 		return nil, hint.Failed(err, "keep a copy of "+dir+" as it is")
 	}
-	return &Reader{Dir: dir, lines: lines}, nil
+	return readerOf(dir, lines), nil
 }
 
 // Close closes the files of the log.
@@ -94,7 +107,7 @@ func (l *Reader) damage(err error) error {
 // Rewind starts again at the first record.
 func (l *Reader) Rewind() error {
 	l.lines.Close()
-	lines, err := audit.NewReader(l.Dir, 0)
+	lines, err := l.again()
 	if err != nil {
 		return l.damage(err)
 	}

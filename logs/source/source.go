@@ -19,7 +19,7 @@ import (
 	"github.com/egressd/egressd/logs"
 )
 
-// A Source says where the audit log is: in the folder Dir, else in the log of the run Run, else in the
+// A Source says where the audit log is: in the folder Dir, else in the log of the run Run (or of [AllRuns]), else in the
 // daemon's log. That is in the folder Daemon if it is known, else where the policy file Config has it.
 type Source struct{ Config, Dir, Run, Daemon string }
 
@@ -32,6 +32,9 @@ func (e *NoLogError) Error() string {
 
 // Open opens the log for reading. It takes no lock, so the daemon may go on writing.
 func (s *Source) Open() (*Reader, error) {
+	if s.Dir == "" && s.Run == AllRuns {
+		return s.openRuns()
+	}
 	dir, err := s.Directory()
 	if err != nil {
 		return nil, err
@@ -43,7 +46,7 @@ func (s *Source) Open() (*Reader, error) {
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log --dir DIR, as a user who may read it")
 	}
-	return &Reader{Dir: dir, lines: r}, nil
+	return readerOf(dir, r), nil
 }
 
 // Ask parses the words of a filter and opens the log that the filter is about.
@@ -58,7 +61,7 @@ func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 		}
 		s.Run = f.Run
 	}
-	if s.Run != "" {
+	if s.Run != "" && s.Run != AllRuns {
 		run, err := s.run()
 		if err != nil {
 			return nil, nil, err

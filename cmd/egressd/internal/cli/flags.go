@@ -73,7 +73,7 @@ func OneArgument(what, example string) cobra.PositionalArgs {
 func LogFlags(cmd *cobra.Command, s *source.Source) {
 	ConfigFlag(cmd, &s.Config)
 	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of one run: last, or a run `ID`")
+	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, a run `ID`, or all")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 	_ = cmd.RegisterFlagCompletionFunc("run", completeRuns(s))
 }

@@ -76,7 +76,7 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 	if o.noDaemonLog(err) {
 		o.Run = "last"
 		if log, f, err = o.Ask(words); err == nil {
-			fmt.Fprintf(stderr, "egressd: the log of the last run: %s\n", log.Dir)
+			fmt.Fprintf(stderr, "egressd: the log of the last run (--run all reads those of all runs): %s\n", log.Dir)
 		}
 	}
 	if err != nil {

@@ -299,6 +299,7 @@ func runRecord(index, run string) (key, ended string, err error) {
 
 func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir string) error {
 	var b strings.Builder
+	next := ""
 	switch r.Code {
 	case verify.Good, verify.TornTail:
 		fmt.Fprintf(&b, "%s: %s in %s, %s\n", r.Verdict, quantity.Plural(int(r.Records), "record"), quantity.Plural(int(r.Segments), "segment"), quantity.Plural(int(r.Epochs), "signing key"))
@@ -316,16 +317,21 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir st
 		}
 		if r.Unvouched > 0 {
 			fmt.Fprintf(&b, "no checkpoint from elsewhere covers the last %d records: somebody with this machine's key could replace them or cut off the end\n", r.Unvouched)
-			fmt.Fprintln(stderr, "egressd: hint: keep checkpoints on another machine (egressd log checkpoint), and verify with --checkpoint FILE")
+			if o.checkpoint == "" {
+				next = "keep checkpoints on another machine (egressd log checkpoint), and verify with --checkpoint FILE"
+			}
 		}
 	default:
 		fmt.Fprintf(&b, "%s: %s\n", r.Verdict, r.Problem)
 		if r.From != nil {
 			fmt.Fprintf(&b, "the first wrong record is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
 		}
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(verifyHint(r.Code, dir)))
+		next = verifyHint(r.Code, dir)
 	}
 	_, err := io.WriteString(stdout, printableLines(b.String()))
+	if next != "" {
+		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(next))
+	}
 	return err
 }
 

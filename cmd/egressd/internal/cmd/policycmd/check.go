@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -11,6 +13,7 @@ import (
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
@@ -20,6 +23,9 @@ const (
 	exitDeny = 1
 	exitAsk  = 3
 )
+
+// methods are those that somebody may type where -X was meant.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 func newCheck() *cobra.Command {
 	var o checkOptions
@@ -81,6 +87,9 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 		sayJudged(stderr, cfg, o.config != "")
 	}
 	code := cli.ExitOK
+	if len(args) == 2 && slices.Contains(methods, args[0]) {
+		return hint.Misused(fmt.Errorf("%s is no host", args[0]), "egressd check -X "+args[0]+" "+shell.Word(args[1]))
+	}
 	for _, arg := range args {
 		a, err := explain.Check(p, config.EntryOf(who).Sandbox(), o.method, arg)
 		if err != nil {
