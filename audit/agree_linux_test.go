@@ -224,7 +224,7 @@ func TestBothVerifiersAgree(t *testing.T) {
 			continue
 		}
 		m.name = fmt.Sprintf("%d: %s, %s: %s", i, s.name, kind.name, m.name)
-		m.foldSome(random)
+		m.packSome(random)
 		j.judge(t, m)
 		codes[m.want]++
 		made[kind.name]++

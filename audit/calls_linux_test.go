@@ -78,7 +78,7 @@ func newCrashedLog(t *testing.T) *crashedLog {
 		}
 	}
 	files := s.files(t)
-	c.files = foldFiles(files, 2, 1)
+	c.files = packFiles(files, 2, 1)
 	c.files[format.RemovedName] = c.files[format.RemovedName][:len(c.files[format.RemovedName])-7]
 	end := filepath.Base(format.SegmentPath(s.dir, last(numbersOf(t, s.dir))))
 	c.files[end] = append(c.files[end], `{"v":1,"seq":30,"ti`...)

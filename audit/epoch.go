@@ -53,7 +53,7 @@ func (l *Log) resign() {
 		return
 	}
 	l.signing.Lock()
-	l.notary.leaving = true
+	l.notary.closing = true
 	l.signing.Unlock()
 	if l.options.Ephemeral {
 		_ = l.notarize() // an error is the log's

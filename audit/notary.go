@@ -35,7 +35,7 @@ type notary struct {
 	adopting bool                   // the next epoch's key is due
 	proposed func() (string, error) // waits for the key of the next epoch; nil where nobody makes it
 	used     bool                   // the key of this epoch has signed something that is not its end
-	leaving  bool                   // the next checkpoint that is no seal is the last one
+	closing  bool                   // the next checkpoint that is no seal is the last one
 	gone     bool                   // the log is closed, and the keys are wiped
 }
 
@@ -118,7 +118,7 @@ func (n *notary) write(c *format.Checkpoint, handover bool) (err error) {
 		return fmt.Errorf("sign a checkpoint: %w", err)
 	}
 	written := func() {
-		if n.leaving && !c.Sealed && n.options.Last != nil {
+		if n.closing && !c.Sealed && n.options.Last != nil {
 			n.options.Last(note)
 		}
 	}

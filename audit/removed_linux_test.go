@@ -44,42 +44,42 @@ func removedSegments(files map[string][]byte) (n int) {
 	return n
 }
 
-// foldFiles puts the files of the first segments, so many, into one, and keeps those
+// packFiles puts the files of the first segments, so many, into one, and keeps those
 // of the last ones of them, so many.
-func foldFiles(files map[string][]byte, n, keep int) map[string][]byte {
-	folded := maps.Clone(files)
+func packFiles(files map[string][]byte, n, keep int) map[string][]byte {
+	packed := maps.Clone(files)
 	var content []byte
 	for number := 1; number <= n; number++ {
 		notes, tree := files[fileName(number, ".ckpt")], files[fileName(number, ".tree")]
 		content = fmt.Appendf(content, "%d %d %d\n%s%s", number, len(notes), len(tree), notes, tree)
 		if number <= n-keep {
-			delete(folded, fileName(number, ".ckpt"))
-			delete(folded, fileName(number, ".tree"))
+			delete(packed, fileName(number, ".ckpt"))
+			delete(packed, fileName(number, ".tree"))
 		}
 	}
 	if n > 0 {
-		folded[format.RemovedName] = content
+		packed[format.RemovedName] = content
 	}
-	return folded
+	return packed
 }
 
-// unfoldFiles is the other way round.
-func unfoldFiles(files map[string][]byte) map[string][]byte {
-	unfolded := maps.Clone(files)
+// unpackFiles is the other way round.
+func unpackFiles(files map[string][]byte) map[string][]byte {
+	unpacked := maps.Clone(files)
 	content := files[format.RemovedName]
 	for i, b := range removedBlocks(content) {
-		unfolded[fileName(i+1, ".ckpt")] = content[b.notes:b.tree]
-		unfolded[fileName(i+1, ".tree")] = content[b.tree:b.end]
+		unpacked[fileName(i+1, ".ckpt")] = content[b.notes:b.tree]
+		unpacked[fileName(i+1, ".tree")] = content[b.tree:b.end]
 	}
-	delete(unfolded, format.RemovedName)
-	return unfolded
+	delete(unpacked, format.RemovedName)
+	return unpacked
 }
 
-// unfold has every segment that was removed have files of its own.
-func unfold(t *testing.T, dir string) {
+// unpack has every segment that was removed have files of its own.
+func unpack(t *testing.T, dir string) {
 	t.Helper()
 	files := (&signedLog{dir: dir}).files(t)
-	for name, content := range unfoldFiles(files) {
+	for name, content := range unpackFiles(files) {
 		writeFile(t, filepath.Join(dir, name), content)
 	}
 	if err := os.Remove(format.RemovedPath(dir)); files[format.RemovedName] != nil && err != nil {
@@ -102,13 +102,13 @@ func TestWhatIsRemovedIsInOneFile(t *testing.T) {
 	}
 }
 
-// TestALogOfManyFilesIsFolded has what earlier versions have left, and retention that
+// TestALogOfManyFilesIsPacked has what earlier versions have left, and retention that
 // removes nothing more.
-func TestALogOfManyFilesIsFolded(t *testing.T) {
+func TestALogOfManyFilesIsPacked(t *testing.T) {
 	o := Options{SegmentBytes: 200, Retain: Retain{Segments: 2}, Trouble: func(err error) { t.Error(err) }}
 	s := signed(t, o)
 	before := removed(t, s.dir)
-	unfold(t, s.dir)
+	unpack(t, s.dir)
 	if n := len(s.files(t)); n < 2*before {
 		t.Fatalf("%d files", n)
 	}
@@ -121,18 +121,18 @@ func TestALogOfManyFilesIsFolded(t *testing.T) {
 	}
 }
 
-// TestFoldingGoesOnAfterACrash begins with all that a crash can leave: a block that is
+// TestPackingGoesOnAfterACrash begins with all that a crash can leave: a block that is
 // cut anywhere or whole, with the files that it is made of, and only some of them
 // removed.
-func TestFoldingGoesOnAfterACrash(t *testing.T) {
+func TestPackingGoesOnAfterACrash(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 400, Retain: Retain{Segments: 2}})
-	all := unfoldFiles(s.files(t))
+	all := unpackFiles(s.files(t))
 	n := removedSegments(all)
-	whole := foldFiles(all, n, 1)
+	whole := packFiles(all, n, 1)
 	blocks := removedBlocks(whole[format.RemovedName])
 	var states []map[string][]byte
 	for _, at := range []int{0, 1, blocks[n-1].at + 3, blocks[n-1].notes, blocks[n-1].tree, blocks[n-1].end - 1, blocks[n-1].end} {
-		state := maps.Clone(foldFiles(all, n, n)) // no block counts yet
+		state := maps.Clone(packFiles(all, n, n)) // no block counts yet
 		if at >= blocks[n-1].at {
 			state = maps.Clone(whole)
 		}
@@ -140,7 +140,7 @@ func TestFoldingGoesOnAfterACrash(t *testing.T) {
 		states = append(states, state)
 	}
 	for _, left := range []string{fileName(n, ".ckpt"), fileName(n, ".tree"), fileName(n-1, ".ckpt")} {
-		state := foldFiles(all, n, 0)
+		state := packFiles(all, n, 0)
 		state[left] = all[left]
 		states = append(states, state)
 	}
@@ -159,7 +159,7 @@ func TestFoldingGoesOnAfterACrash(t *testing.T) {
 		}
 		closeLog(t, l)
 		if r := s.verify(t, s.anchors...); r.Code != verify.Good {
-			t.Errorf("state %d, folded: %+v", i, r)
+			t.Errorf("state %d, packed: %+v", i, r)
 		}
 	}
 }
@@ -177,15 +177,15 @@ func lay(t *testing.T, dir string, files map[string][]byte) {
 	}
 }
 
-// TestWhatIsDamagedIsNotFolded: files that differ from their block, and bytes that no
+// TestWhatIsDamagedIsNotPacked: files that differ from their block, and bytes that no
 // crash leaves, stay as evidence.
-func TestWhatIsDamagedIsNotFolded(t *testing.T) {
+func TestWhatIsDamagedIsNotPacked(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 400, Retain: Retain{Segments: 2}})
-	all := unfoldFiles(s.files(t))
+	all := unpackFiles(s.files(t))
 	n := removedSegments(all)
-	other := foldFiles(all, n, 0)
+	other := packFiles(all, n, 0)
 	other[fileName(1, ".ckpt")] = append(bytes.Clone(all[fileName(1, ".ckpt")]), 'x')
-	behind := foldFiles(all, n, 0)
+	behind := packFiles(all, n, 0)
 	behind[format.RemovedName] = append(behind[format.RemovedName], 'x')
 	for name, files := range map[string]map[string][]byte{"a file that differs": other, "bytes behind the blocks": behind} {
 		lay(t, s.dir, files)
@@ -212,7 +212,7 @@ var removedKinds = []struct {
 	make func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation
 }{
 	{"nothing", func(s *specimen, r *rand.Rand, _ []removedBlock) *mutation {
-		return s.changed(s.code, -1, "folded")
+		return s.changed(s.code, -1, "packed")
 	}},
 	{"a bit", flipRemoved},
 	{"cut", func(s *specimen, r *rand.Rand, _ []removedBlock) *mutation {
@@ -221,9 +221,9 @@ var removedKinds = []struct {
 		return s.changed(verify.Tampered, -1, "at %d", at)
 	}},
 	{"cut, with the files of the last block", func(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
-		all, b := unfoldFiles(s.files), last(blocks)
+		all, b := unpackFiles(s.files), last(blocks)
 		at := b.at + r.IntN(b.end-b.at)
-		s.files = foldFiles(all, len(blocks), 1)
+		s.files = packFiles(all, len(blocks), 1)
 		s.files[format.RemovedName] = s.files[format.RemovedName][:at]
 		return s.changed(s.code, -1, "at %d", at)
 	}},
@@ -259,10 +259,10 @@ var removedKinds = []struct {
 		if len(blocks) < 2 {
 			return nil
 		}
-		all, i := unfoldFiles(s.files), 1+r.IntN(len(blocks)-1)
+		all, i := unpackFiles(s.files), 1+r.IntN(len(blocks)-1)
 		kind := pick(r, []string{".ckpt", ".tree"})
 		all[fileName(i, kind)], all[fileName(i+1, kind)] = all[fileName(i+1, kind)], all[fileName(i, kind)]
-		s.files = foldFiles(all, len(blocks), 0)
+		s.files = packFiles(all, len(blocks), 0)
 		want := verify.Tampered
 		if i == 1 && kind == ".ckpt" {
 			want = verify.Unknown
@@ -297,26 +297,26 @@ func flipRemoved(s *specimen, r *rand.Rand, blocks []removedBlock) *mutation {
 			continue
 		}
 		files := s.copy("")
-		files.files = unfoldFiles(s.files)
+		files.files = unpackFiles(s.files)
 		var m *mutation
 		if at < b.tree {
 			m = files.flipNoteAt(fileName(i+1, ".ckpt"), at-b.notes, bit)
 		} else {
 			m = files.flipTreeAt(fileName(i+1, ".tree"), at-b.tree, bit)
 		}
-		m.files = foldFiles(m.files, len(blocks), 0)
+		m.files = packFiles(m.files, len(blocks), 0)
 		return m
 	}
 	s.files[format.RemovedName][at] ^= 1 << bit
 	return s.changed(verify.Tampered, -1, "bit %d of byte %d", bit, at)
 }
 
-// foldSome folds a part of what is left of removed segments, which changes nothing.
-func (m *mutation) foldSome(r *rand.Rand) {
+// packSome packs a part of what is left of removed segments, which changes nothing.
+func (m *mutation) packSome(r *rand.Rand) {
 	if n := removedSegments(m.files); n > 0 {
 		n = r.IntN(n + 1)
-		m.files = foldFiles(m.files, n, r.IntN(n+1))
-		m.name += fmt.Sprintf(", %d folded", n)
+		m.files = packFiles(m.files, n, r.IntN(n+1))
+		m.name += fmt.Sprintf(", %d packed", n)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestBothVerifiersAgreeAboutWhatWasRemoved(t *testing.T) {
 	for _, kind := range removedKinds {
 		for i := range n {
 			s := retained.copy("")
-			s.files = foldFiles(s.files, removedSegments(s.files), 0)
+			s.files = packFiles(s.files, removedSegments(s.files), 0)
 			m := kind.make(s, random, removedBlocks(s.files[format.RemovedName]))
 			if m == nil {
 				continue
@@ -346,16 +346,16 @@ func TestBothVerifiersAgreeAboutWhatWasRemoved(t *testing.T) {
 	t.Logf("%d logs", j.n)
 }
 
-// TestTheVectorOfTheDocumentIsFolded has the log of docs/reference/audit-format.md without its
+// TestTheVectorOfTheDocumentIsPacked has the log of docs/reference/audit-format.md without its
 // first segment, in the form that the page names.
-func TestTheVectorOfTheDocumentIsFolded(t *testing.T) {
+func TestTheVectorOfTheDocumentIsPacked(t *testing.T) {
 	page := string(readFile(t, filepath.Join("..", "docs", "reference", "audit-format.md")))
 	files := map[string][]byte{}
 	for _, b := range regexp.MustCompile("(?s)`(0000000[12]\\.(?:log|ckpt|tree))`(?: is)?\n\n```\n(.*?\n)```\n").FindAllStringSubmatch(page, -1) {
 		files[b[1]] = []byte(b[2])
 	}
 	delete(files, fileName(1, ".log"))
-	files = foldFiles(files, 1, 0)
+	files = packFiles(files, 1, 0)
 	head, _, _ := bytes.Cut(files[format.RemovedName], []byte("\n"))
 	if !strings.Contains(page, fmt.Sprintf("begins with `%s`", head)) {
 		t.Errorf("the page does not have the head %s", head)

@@ -52,7 +52,7 @@ func (l *Log) retain() {
 	if err := l.removeOldest(owed); err != nil && l.options.Trouble != nil {
 		l.options.Trouble(fmt.Errorf("remove the oldest part of the audit log: %w", err))
 	}
-	if err := l.fold(); err != nil && l.options.Trouble != nil {
+	if err := l.pack(); err != nil && l.options.Trouble != nil {
 		l.options.Trouble(fmt.Errorf("put together what is left of removed parts of the audit log: %w", err))
 	}
 }

@@ -127,7 +127,7 @@ func TestARemovalThatFailsLeavesTheSegment(t *testing.T) {
 // TestEveryBitOfWhatIsLeft flips each bit of the trees.
 func TestEveryBitOfWhatIsLeft(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 1 << 10, Retain: Retain{Segments: 2}})
-	unfold(t, s.dir)
+	unpack(t, s.dir)
 	path := format.TreePath(s.dir, 1)
 	content := readFile(t, path)
 	for bit := range 8 * len(content) {

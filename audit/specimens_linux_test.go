@@ -75,7 +75,7 @@ func makeSpecimen(t *testing.T, name string, records int, o Options) *specimen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &specimen{name: name, files: unfoldFiles(s.files(t)), key: s.key, anchors: s.anchors, stolen: stolen}
+	return &specimen{name: name, files: unpackFiles(s.files(t)), key: s.key, anchors: s.anchors, stolen: stolen}
 }
 
 // tearOff makes l go on in a new segment, with a part of a line at the end of the

@@ -29,16 +29,16 @@ func (d *diagnosis) close() error {
 
 // A diagnosed socket is the kernel's description of a socket.
 type diagnosed struct {
-	state      byte
-	local, far netip.AddrPort
-	inode      uint32
+	state         byte
+	local, remote netip.AddrPort
+	inode         uint32
 }
 
 // connected returns the inode of the TCP connection with these local and remote addresses, or 0.
 func (d *diagnosis) connected(from, to netip.AddrPort) uint32 {
 	for _, s := range d.ask(question{protocol: unix.IPPROTO_TCP, family: familyOf(from), from: from, to: to}) {
 		// Where there is no such connection the kernel goes on to listeners.
-		if s.state != tcpListen && s.local == from && s.far == to {
+		if s.state != tcpListen && s.local == from && s.remote == to {
 			return s.inode
 		}
 	}
@@ -181,7 +181,7 @@ func diagnosedIn(b []byte) (diagnosed, bool) {
 	}
 	s := diagnosed{state: b[1], inode: binary.NativeEndian.Uint32(b[68:])}
 	s.local = endIn(b[0], b[4:], b[8:])
-	s.far = endIn(b[0], b[6:], b[24:])
+	s.remote = endIn(b[0], b[6:], b[24:])
 	return s, true
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/egressd/egressd/audit/verify"
 )
 
-// TestALogIsReadWhileItIsFolded has a log verified, and read from its first record on, again
+// TestALogIsReadWhileItIsPacked has a log verified, and read from its first record on, again
 // and again while segments are removed and what is left of them is put together: it is good
 // at each moment, and no reader finds a gap but at its own beginning. Of all segments but two
 // at most three go in each round, which is one less than Verify begins anew for.
-func TestALogIsReadWhileItIsFolded(t *testing.T) {
+func TestALogIsReadWhileItIsPacked(t *testing.T) {
 	dir := filepath.Join(inMemory(t), "audit")
 	l := create(t, dir, Options{SegmentBytes: 300, Retain: Retain{Segments: 2}, Trouble: func(err error) { t.Error(err) }})
 	_, key := l.Origin()
@@ -78,9 +78,9 @@ func readOn(t *testing.T, dir string) {
 	}
 }
 
-// TestAReaderIsOvertakenByFolding begins before its segment and those after it were removed,
+// TestAReaderIsOvertakenByPacking begins before its segment and those after it were removed,
 // and nothing but a block is left of them.
-func TestAReaderIsOvertakenByFolding(t *testing.T) {
+func TestAReaderIsOvertakenByPacking(t *testing.T) {
 	s := signed(t, Options{SegmentBytes: 300})
 	r := reader(t, s.dir, 0)
 	first, err := r.Next()

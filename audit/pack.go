@@ -14,16 +14,16 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 )
 
-// foldMost bounds what is moved at a time, since no checkpoint is signed meanwhile.
-const foldMost = 64 << 20
+// packMost bounds what is moved at a time, since no checkpoint is signed meanwhile.
+const packMost = 64 << 20
 
-// fold appends the remaining files of pruned segments to one file, as blocks. The segment before the current one
+// pack appends the remaining files of pruned segments to one file, as blocks. The segment before the current one
 // keeps its files, since Open reads them. The caller holds signing. After an error each file is in its old
 // place or in both places, and the next call continues.
 //
 // A block counts only if its segment has no files, and the files are removed after the block is durable. While both
-// exist, the block may be incomplete on disk, so fold writes it again.
-func (l *Log) fold() error {
+// exist, the block may be incomplete on disk, so pack writes it again.
+func (l *Log) pack() error {
 	files, err := format.ListFiles(l.dir)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (l *Log) fold() error {
 	for kept > 0 && files.Whole(kept) {
 		kept--
 	}
-	if err := l.dropFolded(files, kept); err != nil {
+	if err := l.dropPacked(files, kept); err != nil {
 		return err
 	}
 	to := kept
@@ -62,9 +62,9 @@ func (l *Log) fold() error {
 	return nil
 }
 
-// dropFolded removes what a crash has left of files whose blocks are durable, which is
+// dropPacked removes what a crash has left of files whose blocks are durable, which is
 // those of the first segments, so many.
-func (l *Log) dropFolded(files *format.Files, blocks int) error {
+func (l *Log) dropPacked(files *format.Files, blocks int) error {
 	left := slices.Compact(slices.Sorted(slices.Values(slices.Concat(files.Notes, files.Trees))))
 	for _, number := range left {
 		if number > blocks {
@@ -161,7 +161,7 @@ func (l *Log) writeBlocks(kept, to int) (last int, err error) {
 		}
 	}
 	var written int64
-	for last = kept; last < to && written < foldMost; last++ {
+	for last = kept; last < to && written < packMost; last++ {
 		n, err := l.writeBlock(f, last+1)
 		if err != nil {
 			return 0, errors.Join(fmt.Errorf("write %s: %w", path, err), f.Truncate(end)) // or it stays in both places
