@@ -2,11 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +17,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/policystatus"
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
@@ -31,22 +27,8 @@ type bundleSigner struct{ private, public []byte }
 
 func newBundleSigner(t *testing.T) bundleSigner {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bundleSigner{
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
-	}
+	private, public := testpki.KeyPair(t)
+	return bundleSigner{private, public}
 }
 
 // packed returns a bundle that allows host.

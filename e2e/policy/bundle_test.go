@@ -1,11 +1,6 @@
 package policy
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -21,6 +16,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/rego"
 )
@@ -36,22 +32,8 @@ type publisher struct {
 
 func publish(t *testing.T) *publisher {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &publisher{
-		private: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-		public:  pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
-	}
+	p := new(publisher)
+	p.private, p.public = testpki.KeyPair(t)
 	p.listen(t, "127.0.0.1:0")
 	return p
 }

@@ -1,10 +1,6 @@
 package bundle
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/rego"
 )
 
@@ -21,22 +18,8 @@ type signer struct{ private, public []byte }
 
 func newSigner(t *testing.T) signer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signer{
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
-	}
+	private, public := testpki.KeyPair(t)
+	return signer{private, public}
 }
 
 // unsigned returns a bundle of that revision.
