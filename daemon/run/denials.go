@@ -2,10 +2,12 @@ package run
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/daemon/authority"
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -30,11 +32,25 @@ func (r *runner) trustDenials(p *jail.Program) {
 	r.denials = &inspect.Denials{Authority: ca, Never: r.neverInspected(r.Config.File.TLS.Never)}
 	p.Covered = map[string][]byte{path: authority.Bundle(system, ca.PEM())}
 	for _, v := range environ.ForOneRun(path) {
-		if _, set := os.LookupEnv(v.Name); !set { // who set it trusts other authorities
+		if _, set := os.LookupEnv(v.Name); !set {
 			p.Env = environ.With(p.Env, []environ.Variable{v})
 		}
 	}
+	// The user's own authorities, such as those of a company, stay: the program sees that file with one more.
+	for _, v := range environ.ForTrust(path) {
+		own := os.Getenv(v.Name)
+		if !filepath.IsAbs(own) || p.Covered[own] != nil {
+			continue
+		}
+		if text, err := durable.Plain(own, maxOwnBundle); err == nil {
+			p.Covered[own] = authority.Bundle(text, ca.PEM())
+		}
+	}
 }
+
+// maxOwnBundle bounds a file of authorities that the user's environment names, in bytes. All of them stand in one message
+// to jail init.
+const maxOwnBundle = 512 << 10
 
 // neverInspected reports which destinations the lists tls.never hold.
 func (r *runner) neverInspected(never []policy.Pattern) func(host string, port uint16) bool {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
@@ -47,6 +48,21 @@ func (r *runner) mayNest(kept []string) bool {
 		return r.options.Nested
 	}
 	return !slices.ContainsFunc(kept, func(path string) bool { return hostpaths.Within(hostpaths.Real(path), r.apart.Work) })
+}
+
+// nesting are programs that start sandboxes with mounts of their own, each with what it is that needs them.
+var nesting = map[string]string{
+	"codex": "the sandbox that codex runs commands in", "bwrap": "bubblewrap", "srt": "srt", "podman": "podman", "flatpak": "flatpak",
+}
+
+// sayNesting says ahead what to type for a program whose own sandbox the filter of system calls would refuse.
+func (r *runner) sayNesting(nested bool) {
+	what := nesting[filepath.Base(r.argv[0])]
+	if nested || what == "" || slices.ContainsFunc(r.argv, func(arg string) bool { return strings.Contains(arg, "danger") }) {
+		return // as with --sandbox danger-full-access
+	}
+	fmt.Fprintf(r.talk, "egressd: warning: %s needs mounts, which egressd run refuses\n", what)
+	fmt.Fprintln(r.talk, "egressd: hint: egressd run --fs, where only the working directory can be changed; or egressd run --nested, with which the program can replace the policy of later runs")
 }
 
 const sshAgent = "SSH_AUTH_SOCK"

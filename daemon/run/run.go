@@ -408,6 +408,7 @@ func (r *runner) exec() error {
 		return err
 	}
 	r.sayProxies()
+	r.sayNesting(r.program.Nested)
 	r.register()
 	if r.options.Learn {
 		fmt.Fprintln(r.talk, "egressd: warning: --learn allows every public host that no rule mentions")

@@ -1,6 +1,9 @@
 package run
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,6 +37,35 @@ func TestRunAnswersDeniedTLS(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", "/own/roots.pem")
 	if r = runAs(t, d, "user", `echo "$SSL_CERT_FILE"`); r.out != "/own/roots.pem\n" {
 		t.Errorf("a variable that was set: %q", r.out)
+	}
+	own := filepath.Join(d.Dir, "own.pem") // as those of a company
+	text, err := os.ReadFile(filepath.Join(d.Dir, "lab.pem"))
+	if err == nil {
+		err = os.WriteFile(own, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CURL_CA_BUNDLE", own)
+	if r = runAs(t, d, "user", `curl -sS -m9 https://a.allowed.test/ok 2>&1; `+ask); !strings.Contains(r.out, "origin") || !strings.Contains(r.out, " 403 C") {
+		t.Errorf("with authorities of the user's own: %q", r.out)
+	}
+}
+
+// TestRunSaysWhatNestedSandboxesNeed starts a program whose sandbox the filter of system calls refuses.
+func TestRunSaysWhatNestedSandboxesNeed(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\n")
+	for _, row := range []struct {
+		flags []string
+		said  bool
+	}{{nil, true}, {[]string{"--nested"}, false}} {
+		var talk bytes.Buffer
+		cmd := jailed(t.Context(), d, "user", row.flags, "bwrap", "--ro-bind", "/", "/", "true")
+		cmd.Stderr = &talk
+		err := d.World.Gateway.Run(cmd)
+		if said := strings.Contains(talk.String(), "egressd: hint: egressd run --fs"); said != row.said || (err != nil) != row.said {
+			t.Errorf("with %q: %v\n%s", row.flags, err, talk.String())
+		}
 	}
 }
 

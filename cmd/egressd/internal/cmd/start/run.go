@@ -40,7 +40,8 @@ keeps one of them reachable. With --fs everything except the working directory
 is read-only, /tmp and /run are empty, and changes to HOME are dropped at the
 end. Use --hide for keys and other files that the program must not read.
 
-Bubblewrap, srt and Podman need mounts of their own: add --fs or --nested.
+Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
+--fs or --nested.
 
 Exit codes: those of the program; 128+N signal N ended the program; 125 no
 sandbox could be made; 126 the program cannot be executed; 127 there is no such
