@@ -8,8 +8,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -236,6 +238,33 @@ func TestASumIsWrittenWhenItsSecondIsOver(t *testing.T) {
 	if total != 50 || records[len(records)-1].Flow != last.ID.String() && len(records) < 50 {
 		t.Errorf("%d records stand for %d denials", len(records), total)
 	}
+}
+
+// TestSumsAreWrittenTogether holds who is denied meanwhile up for one write, however many sums there are. The log begins
+// a segment with each write.
+func TestSumsAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // in which no second passes
+		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{SegmentBytes: 1}, nil)
+		for range repeatsFrom + 2 {
+			for _, host := range []string{"one.test:443", "two.test:443", "three.test:443"} {
+				if _, err := w.Open(t.Context(), peer, ask(t, host)); err == nil {
+					t.Fatal("was not denied")
+				}
+			}
+		}
+		segments := func() int {
+			all, err := audit.Segments(w.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		written, before := w.config.Log.State().Written, segments()
+		w.Records.Settle()
+		if sums, writes := w.config.Log.State().Written-written, segments()-before; sums != 3 || writes != 1 {
+			t.Errorf("%d sums came in %d writes", sums, writes)
+		}
+	})
 }
 
 // TestWhatCannotBeWrittenIsSaidLater loses the log between a denial and the sum.

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ func soon(t *testing.T, what string, do func()) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("%s waited for the policy", what)
+		t.Fatalf("%s waited", what)
 	}
 }
 
@@ -217,6 +218,37 @@ func TestALoopDoesNotWaitForTheLog(t *testing.T) {
 	if n := log.State().Written; n != before+1 {
 		t.Errorf("%d records, want one more than %d", n, before)
 	}
+}
+
+// TestALoopDoesNotWaitToRecordWhatANewerPolicyRefuses has the policy change while a flow is opened, and the log held up
+// when it records that the flow has ended for that.
+func TestALoopDoesNotWaitToRecordWhatANewerPolicyRefuses(t *testing.T) {
+	w := newWorld(t, nil)
+	held, goOn := make(chan struct{}), make(chan struct{})
+	dir := filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Create(dir, audit.Options{SegmentBytes: 1, Changed: func(err error) { close(held); <-goOn }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	if err := os.WriteFile(filepath.Join(dir, "00000002.log"), nil, 0o600); err != nil { // so that the next segment fails
+		t.Fatal(err)
+	}
+	w.config.Log = log
+	newer := policy.New(opinion(deny))
+	w.policy.Store(policy.New(opinion(func(r *policy.Request) policy.Decision {
+		w.policy.Store(newer)
+		return allow(r)
+	})))
+	defer close(goOn)
+	soon(t, "OpenNow", func() {
+		_, wait, err := w.OpenNow(peer, ask(t, "127.0.0.1:443"))
+		if wait {
+			t.Error("it would wait")
+		}
+		refusalOf(t, err, policy.RuleDeny)
+	})
+	<-held // beside the loop
 }
 
 // canaryInName is a canary that is a name as well.
