@@ -182,6 +182,9 @@ func TestTheKernelIgnoresTheAddressesThatItIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
 		p.ignore(c.ignored)
 		write(c.first, "first")
 		if c.first == c.second {
