@@ -234,7 +234,8 @@ func (o *Overview) Len() int { return len(o.groups) + len(o.byDomain) + len(o.re
 func (o *Overview) OneSandbox() bool { return len(o.sandboxes) == 1 }
 
 // Section returns the lines of one action, highest count first. Lines with equal counts are ordered newest
-// first.
+// first. A question for a name and the connection that follows are one matter: the connection stands for both, and the
+// questions for the addresses of one name share a line.
 func (o *Overview) Section(action string) []*Group {
 	var groups []*Group
 	for _, all := range []map[string]*Group{o.groups, o.byDomain, o.rest} {
@@ -245,6 +246,7 @@ func (o *Overview) Section(action string) []*Group {
 			}
 		}
 	}
+	groups = o.foldQuestions(groups)
 	slices.SortFunc(groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.What, b.What), cmp.Compare(a.Who, b.Who), cmp.Compare(a.Why, b.Why))
