@@ -137,6 +137,16 @@ func parseOne(text []byte) (*x509.Certificate, error) {
 	return all[0], nil
 }
 
+// OnlyCertificates returns PEM that consists of certificates alone, with nothing between them. The error says what is
+// wrong with text.
+func OnlyCertificates(text []byte) (all []byte, err error) {
+	certificates, err := parseCertificates(text)
+	for _, c := range certificates {
+		all = append(all, encodeCertificate(c.Raw)...)
+	}
+	return all, err
+}
+
 // parseCertificates parses PEM with at least one certificate and no other blocks.
 func parseCertificates(text []byte) (all []*x509.Certificate, err error) {
 	for {

@@ -43,7 +43,7 @@ func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots, err := extraRoots(c)
+	roots, err := c.ExtraRoots()
 	if err != nil {
 		return nil, err
 	}
@@ -52,19 +52,6 @@ func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
 	return &inspect.Inspection{Authority: authority, Roots: pool, Credential: d.keys.find, Redaction: d.keys.redaction}, nil
-}
-
-// extraRoots reads the authorities that upstreams may have beside the
-// system's.
-func extraRoots(c *config.Config) (all [][]byte, err error) {
-	for _, path := range c.File.TLS.ExtraRoots {
-		text, err := os.ReadFile(c.Relative(path))
-		if err != nil {
-			return nil, hint.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.Path)
-		}
-		all = append(all, text)
-	}
-	return all, nil
 }
 
 // unusedRoots returns a warning where the environment names authorities for TLS that

@@ -35,7 +35,7 @@ func (d *Daemon) upstreamProxy(ctx context.Context, c *config.Config) (*upstream
 		p.Password = password
 	}
 	if from.TLS {
-		roots, err := extraRoots(c)
+		roots, err := c.ExtraRoots()
 		if err != nil {
 			return nil, err
 		}

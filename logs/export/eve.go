@@ -59,10 +59,13 @@ func (w *writer) eveEvent(kind string, f *facts, from Origin, members func()) {
 		w.time("timestamp", f.Time, eveTime)
 		w.some("flow_id", flowNumber(f.Flow))
 		w.str("event_type", kind)
-		w.str("src_ip", f.srcIP)
-		w.some("src_port", int64(f.srcPort))
-		w.str("dest_ip", f.dstIP)
-		w.some("dest_port", int64(f.dstPort))
+		if f.kind != aboutSignal {
+			src, dst := f.endpoints()
+			w.str("src_ip", src)
+			w.num("src_port", int64(f.srcPort))
+			w.str("dest_ip", dst)
+			w.num("dest_port", int64(f.dstPort))
+		}
 		w.str("proto", strings.ToUpper(f.transport()))
 		w.str("app_proto", f.application())
 		w.str("community_id", communityID(f))

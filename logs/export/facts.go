@@ -93,6 +93,16 @@ func (f *facts) destination() {
 	}
 }
 
+// endpoints returns both addresses for formats whose events always have them. The unspecified address stands for an
+// address that the record does not hold: a denied name was never resolved, and a client at a Unix socket has none.
+func (f *facts) endpoints() (src, dst string) {
+	unknown := "0.0.0.0"
+	if strings.Contains(f.srcIP+f.dstIP, ":") {
+		unknown = "::"
+	}
+	return firstOf(f.srcIP, unknown), firstOf(f.dstIP, unknown)
+}
+
 // name returns the requested host or address, or the name of a DNS question.
 func (f *facts) name() string {
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,9 +64,9 @@ func newCABundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write the CA bundle that a sandbox has to trust",
-		Long: `Bundle prints the system's certificate authorities and egressd's own, in PEM. Put the
-file where programs in the sandbox look for theirs; standard error says which
-variable or command each kind of program needs.`,
+		Long: `Bundle prints the system's certificate authorities, egressd's own, and those of
+tls.extra_roots, in PEM. Put the file where programs in the sandbox look for theirs;
+standard error says which variable or command each kind of program needs.`,
 		Example: `  egressd ca bundle -o bundle.pem
   docker run -v "$PWD/bundle.pem:/etc/ssl/certs/ca-certificates.crt:ro" IMAGE`,
 		Args: cli.NoArguments,
@@ -206,8 +207,36 @@ type bundleView struct {
 	PEM         string            `json:"pem,omitempty"`
 }
 
+// extraRoots returns the certificates of tls.extra_roots: programs whose tunnels are not inspected verify such
+// upstreams themselves.
+func (o *caOptions) extraRoots() (all []byte, err error) {
+	cfg, err := config.Load(o.config)
+	if missing := new(config.NotFoundError); errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	texts, err := cfg.ExtraRoots()
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range texts {
+		certificates, err := certs.OnlyCertificates(text)
+		if err != nil {
+			return nil, hint.Misused(fmt.Errorf("%s: %w", cfg.File.TLS.ExtraRoots[i], err), "correct tls.extra_roots in "+cfg.Path)
+		}
+		all = append(all, certificates...)
+	}
+	return all, nil
+}
+
 func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	dir, err := o.dir()
+	if err != nil {
+		return err
+	}
+	extra, err := o.extraRoots()
 	if err != nil {
 		return err
 	}
@@ -219,7 +248,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	text := authority.Bundle(system, a.PEM())
+	text := slices.Concat(authority.Bundle(system, a.PEM()), extra)
 	if path == "" {
 		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
 	}
