@@ -230,7 +230,7 @@ class Row:
         if self.mode == "serve":
             serve = self.start(["egressd", "serve"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(2)
-            self.start(["sh", "-c", f"egressd init {self.agent} >init.log 2>&1"]).wait() if self.agent in ("claude", "codex") else None
+            self.start(["sh", "-c", f"egressd init {self.agent} --yes >init.log 2>&1"]).wait() if self.agent in ("claude", "codex") else None
             command = ["sh", "-c", 'eval "$(egressd env 2>/dev/null)"; exec "$@"', "sh"] + command
             if self.agent in OWN:
                 command[4:] = OWN[self.agent] if self.agent == "codex" else ["claude", "-p", PROMPT, "--allowedTools", "Bash"]

@@ -75,6 +75,8 @@ type runner struct {
 	signals     func() *signals // that are caught; prepare begins to catch them
 	beside      *otherDaemon    // the daemon that has the network; nil: this process is one
 	serving     sync.WaitGroup
+
+	answersProxy bool // the policy has its proxy at proxyPort
 }
 
 // jailListener is what the jail's sockets are called: whoever comes by them is
@@ -179,7 +181,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	placeholders := names.DefaultRange()
 	own4, own6 := placeholders.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.given, Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
+	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -306,6 +308,7 @@ func (r *runner) change(c *config.Config) error {
 	if len(c.File.Sandboxes) == 0 {
 		c.File.Sandboxes = []file.SandboxRules{{Name: name}}
 	}
+	r.answersProxy = listensLocally(c.File.Listen.Proxy)
 	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
 	c.Learn = r.options.Learn
 	r.add(c)
@@ -404,6 +407,7 @@ func (r *runner) exec() error {
 		path = "of egressd init"
 	}
 	fmt.Fprintf(r.talk, "egressd: sandbox %s (%s), policy %s (%.8s…), %d escape checks passed\n", r.name, how, path, strings.TrimPrefix(r.digest, "sha256:"), len(tried))
+	r.serveProxy()
 	if err := errors.Join(r.ports.publish(r.inside, r.talk), r.ports.give(r.sockets.HostPorts, r.talk)); err != nil {
 		return err
 	}

@@ -126,8 +126,8 @@ func onlyVariables(before map[string]any, text []byte, variables []integrations.
 
 func codexNotes(config map[string]any) []string {
 	notes := []string{
-		"this is a request: a command may drop the variables; the boundary is egressd run -- codex",
-		"Codex gives its commands no network, and this opens none: egressd run -- codex -c sandbox_workspace_write.network_access=true lets them reach egressd, and nothing else; without egressd run that setting opens the network",
+		"this is a request: a command may drop the variables; the boundary is egressd run --fs -- codex",
+		"Codex gives its commands no network, and this opens none: egressd run --fs -- codex -c sandbox_workspace_write.network_access=true lets them reach egressd, and nothing else; without egressd run that setting opens the network",
 		"Codex's own proxy may stay on under egressd run; beside egressd serve it goes to egressd only with its allow_upstream_proxy, and sets these variables itself",
 	}
 	policy, _ := config[policyTable].(map[string]any)

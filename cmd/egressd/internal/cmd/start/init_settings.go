@@ -53,7 +53,7 @@ To put all of Claude Code behind egressd, use: egressd run -- claude`,
 		long: `Init codex makes Codex start its commands with the variables of egressd env:
 [shell_environment_policy.set] in config.toml ($CODEX_HOME or ~/.codex). Codex
 gives its commands no network, and this does not change that.
-To put all of Codex behind egressd, use: egressd run -- codex`,
+To put all of Codex behind egressd, use: egressd run --fs -- codex`,
 		path: codexPath, plan: planCodex,
 	},
 }
