@@ -48,8 +48,7 @@ func ReadRego(paths []string) ([]rego.Source, error) {
 	return r.sources, err
 }
 
-// all reads each path after resolve. A path without a policy file is an error, since somebody meant one to
-// be there.
+// all reads each path after resolve. A path without a policy file is an error.
 func (r *regoReader) all(paths []string, resolve func(string) string) error {
 	for _, p := range paths {
 		before := len(r.sources)

@@ -90,7 +90,7 @@ func TestARefusalOfAnUpstreamProxyIsNotOurs(t *testing.T) {
 
 // TestAnUpstreamProxyRefusesATunnel of each way in.
 func TestAnUpstreamProxyRefusesATunnel(t *testing.T) {
-	p := upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 403) })
+	p := upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 	w := newWorld(t, openPolicy, nil)
 	w.Gate.SetUpstream(&p)
 	c := w.dial(t)

@@ -283,7 +283,7 @@ func holds(p, q policy.Pattern) bool {
 }
 
 // For has the lines judged for the sandbox who alone, such as one whose refusal they answer. If who has a list of
-// its own, the lines go into that list, and into that of the file only if the file denies them as well.
+// its own, the lines go into that list. They also go into the list of the file if the file denies them as well.
 func (a *Addition) For(who string) {
 	a.only = who
 	if slices.Contains(a.sandboxes, who) { // the file may no longer list it

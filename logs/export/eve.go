@@ -214,8 +214,8 @@ func flowNumber(id string) int64 {
 }
 
 // communityID returns the Community ID (version 1, seed 0) of a captured connection, which a sensor
-// between sandbox and egressd computes from the same addresses. No record holds all addresses of the
-// connections to and from a proxy, so those have no ID.
+// between sandbox and egressd computes from the same addresses. Connections
+// to and from a proxy have no ID, because no record holds all of their addresses.
 func communityID(f *facts) string {
 	src, err := netip.ParseAddr(f.srcIP)
 	dst, err2 := netip.ParseAddr(f.dstIP)

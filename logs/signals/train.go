@@ -238,8 +238,8 @@ func (f *Finder) unlikeOthers(key siteKey, host string, l *lane) (best train) {
 	return best
 }
 
-// against compares the frequency of such flows with similar traffic: the same program in other sandboxes,
-// else other programs at the host, else other flows of the program at the host.
+// against compares the frequency of such flows with similar traffic. It takes the first of these that has any: the
+// same program in other sandboxes, other programs at the host, other flows of the program at the host.
 func (f *Finder) against(key siteKey, host string, l *lane, from, till int) (nats float64, words string) {
 	u, pair, there := l.uploads, f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
 	k := u.of.between(from, till)

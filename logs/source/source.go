@@ -20,7 +20,7 @@ import (
 )
 
 // A Source says where the audit log is: in the folder Dir, else in the log of the run Run (or of [AllRuns]), else in the
-// daemon's log. That is in the folder Daemon if it is known, else where the policy file Config has it.
+// daemon's log. The daemon's log is in the folder Daemon if it is known. Otherwise the policy file Config names its folder.
 type Source struct{ Config, Dir, Run, Daemon string }
 
 // A NoLogError says that there is no log in a folder.

@@ -200,7 +200,8 @@ func Fix(r *record.Record) string {
 	return FixFor(host, r.Flow)
 }
 
-// Change says who or what would have to change for r to pass, where neither [Fix] nor an answer to a question lets it.
+// Change names the person or the setting that would have to change for r to pass. It is for denials that neither [Fix]
+// nor an answer to a question opens.
 func Change(r *record.Record) string {
 	d := r.Decision
 	switch {
