@@ -91,7 +91,7 @@ func Rotate(dir string) (a *Authority, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rotate authority: %w", err)
+		return nil, fmt.Errorf("replace the certificate authority: %w", err)
 	}
 	return a, nil
 }

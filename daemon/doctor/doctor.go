@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,10 +38,16 @@ func (f Finding) String() string {
 	return "✗ " + f.Check + ": " + printable.Text(f.Says) + "\n  fix: " + printable.Text(f.Fix)
 }
 
-// Machine looks at this machine without a policy: the sandbox that egressd run makes, and host sockets.
-func Machine() []Finding {
+// Machine looks at this machine without a policy: the sandbox that egressd run makes, and host sockets. It leaves out the
+// socket own, which is the operator's and has a check of its own.
+func Machine(own string) []Finding {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
-	return append(append(sandboxFindings(), processFinding(jailinit.OwnProcesses(), string(mounts)), descriptorFinding()), socketFindings(hostpaths.HostSockets(nil))...)
+	return append(append(sandboxFindings(), processFinding(jailinit.OwnProcesses(), string(mounts)), descriptorFinding()), socketFindings(others(hostpaths.HostSockets(nil), own))...)
+}
+
+// others returns the paths other than own.
+func others(paths []string, own string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return hostpaths.Real(path) == hostpaths.Real(own) })
 }
 
 // processFinding is about what /proc hides. mounts is /proc/self/mounts.

@@ -84,6 +84,9 @@ func TestDoctorFindsSockets(t *testing.T) {
 	if all := socketFindings([]string{path, "/nowhere"}); len(all) != 1 || !strings.Contains(all[0].Says, path) || all[0].Fix == "" {
 		t.Errorf("%+v", all)
 	}
+	if all := socketFindings(others([]string{path}, path)); all[0].Fix != "" {
+		t.Errorf("egressd's own socket is found: %+v", all)
+	}
 	if all := socketFindings([]string{os.DevNull}); all[0].Fix != "" {
 		t.Errorf("%+v", all)
 	}

@@ -81,8 +81,12 @@ func (o *doctorOptions) run(w io.Writer) error {
 		}
 		return printFindings(w, doctor.Serving(cfg), o.json)
 	}
-	all := doctor.Machine()
 	cfg, err := config.Load(o.config)
+	own := ""
+	if err == nil {
+		own = cfg.OperatorSocket()
+	}
+	all := doctor.Machine(own)
 	var none *config.NotFoundError
 	switch {
 	case errors.As(err, &none):
