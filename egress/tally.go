@@ -15,6 +15,10 @@ import (
 // A Tally counts what passed a gate and what did not, for who started it. Its
 // zero value is ready; it is safe for concurrent use.
 type Tally struct {
+	// First is called for each connection or request that is the first one denied to its place; nil for nobody. It must not
+	// block, nor call the tally. It is set before the first use.
+	First func(DeniedHost)
+
 	mu     sync.Mutex // guards what follows
 	counts Counts
 	hosts  map[string]struct{}
@@ -149,6 +153,9 @@ func (t *Tally) deny(d DeniedHost) {
 	}
 	if known == nil {
 		t.denied[at] = &d
+		if t.First != nil && d.Times > 0 && at.host != otherHosts {
+			t.First(d)
+		}
 		return
 	}
 	d.Times += known.Times

@@ -59,6 +59,7 @@ type runner struct {
 	ready       bool  // the last two say what came of it
 	names       *dns.Server
 	tally       egress.Tally
+	denied      chan denial // places that the tally counts for the first time
 	hidden      []string
 	ports       ports
 	inside      []publishedPort
@@ -134,6 +135,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
+	r.noteDenials()
 	if err := r.prepare(ctx); err != nil {
 		return 0, err
 	}
@@ -158,6 +160,8 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	var asking sync.WaitGroup
 	if r.beside != nil {
 		asking.Go(func() { r.tellQuestions(following) })
+	} else if !r.options.Quiet {
+		asking.Go(func() { r.tellDenials(following) })
 	}
 	code, err = r.wait(signals)
 	takeTerminals(terminals)

@@ -85,7 +85,8 @@ func deniedPlaces(denied []egress.DeniedHost) (all []deniedPlace) {
 	return all
 }
 
-func (d *deniedPlace) print(w io.Writer) {
+// text is the place, how often it was denied, and why.
+func (d *deniedPlace) text() string {
 	text := printable.Text(d.Host)
 	switch {
 	case d.names > 0:
@@ -103,7 +104,11 @@ func (d *deniedPlace) print(w io.Writer) {
 	case d.Class != "":
 		why = fmt.Sprintf(" (%s: %s)", d.Class, printable.Text(d.Reason))
 	}
-	fmt.Fprintf(w, "egressd: denied: %s%s\n", text, why)
+	return text + why
+}
+
+func (d *deniedPlace) print(w io.Writer) {
+	fmt.Fprintf(w, "egressd: denied: %s\n", d.text())
 	if d.Fix != "" {
 		fmt.Fprintf(w, "egressd: hint: to allow it: %s\n", printable.Text(d.Fix))
 	}

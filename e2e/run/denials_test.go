@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,5 +76,26 @@ func TestRunInspectsNothingForDenials(t *testing.T) {
 	r := runAs(t, d, "user", `curl -sS -m9 --cacert lab.pem https://b.allowed.test/; curl -sS -m9 https://b.allowed.test/ >said 2>&1; echo $?`)
 	if !strings.Contains(r.out, "origin") || !strings.HasSuffix(r.out, "60\n") {
 		t.Errorf("%q %q", r.out, r.talk)
+	}
+}
+
+// TestRunTellsOfADenialAsItHappens has a program go on until egressd has said on standard error what was denied to it.
+func TestRunTellsOfADenialAsItHappens(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\n")
+	said, err := os.Create(filepath.Join(d.Dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), world.Patience)
+	defer cancel()
+	cmd := jailed(ctx, d, "root", nil, "sh", "-c", `for i in 1 2 3; do curl -s -m9 http://evil.test/; done; until grep -q 'denied: evil.test:80 (default-deny' said; do sleep 0.1; done; grep -c . said`)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, said
+	if err := d.World.Gateway.Run(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(out.String(), "}\n2\n") { // the first line of egressd, and that one
+		t.Errorf("%q", out.String())
 	}
 }

@@ -31,7 +31,9 @@ egressd init would write, with these rules added. Proxy variables are not passed
 since the program needs no proxy.
 
 Denied HTTPS is answered with the reason: the program trusts an authority made for the
-run. Only denials are answered with it; --no-ca leaves it out.
+run. Only denials are answered with it; --no-ca leaves it out. If the program still runs
+two seconds after a destination is denied for the first time, run says so on standard
+error. The last lines name each denied place, with the command that allows it.
 
 The program keeps your terminal, files and job control. It sees your files, but
 egressd's policy, log and keys are hidden or read-only, and so are sockets and
