@@ -60,6 +60,7 @@ var owners = map[string]string{
 	"github.com/coreos/go-systemd/v22":        "daemon",
 	"github.com/fsnotify/fsnotify":            "daemon",
 	"github.com/rogpeppe/go-internal/diff":    "config/edit",
+	"charm.land/bubbletea/v2":                 "cmd/egressd",
 	"github.com/spf13/cobra":                  "cmd/egressd",
 	"github.com/spf13/pflag":                  "cmd/egressd",
 	"github.com/gaissmai/bart":                "policy",

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/internal/printable"
@@ -23,10 +24,13 @@ var assets embed.FS
 var (
 	style  = asset("page.css")
 	script = asset("page.js")
-	pages  = template.Must(template.New("").Funcs(template.FuncMap{
-		"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-		"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left,
-	}).ParseFS(assets, "assets/*.html"))
+	// pages are parsed when they are needed: every command of egressd would wait for it.
+	pages = sync.OnceValue(func() *template.Template {
+		return template.Must(template.New("").Funcs(template.FuncMap{
+			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left,
+		}).ParseFS(assets, "assets/*.html"))
+	})
 )
 
 func asset(name string) string {
@@ -119,7 +123,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 		f.Strip = bars(sum, q, 100)
 	}
 	var out bytes.Buffer
-	if err := pages.ExecuteTemplate(&out, name+".html", f); err != nil {
+	if err := pages().ExecuteTemplate(&out, name+".html", f); err != nil {
 		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -159,7 +163,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	}
 	var out bytes.Buffer
 	f := map[string]any{"Style": template.CSS(style), "Why": why.why, "Next": why.next}
-	if err := pages.ExecuteTemplate(&out, "refused.html", f); err != nil {
+	if err := pages().ExecuteTemplate(&out, "refused.html", f); err != nil {
 		http.Error(w, why.why, why.status)
 		return
 	}
