@@ -84,7 +84,7 @@ func (s *Server) story(text string) (*story.Story, error) {
 	defer log.Close()
 	found, err := story.From(log, id.String(), readMost)
 	if err == nil && found.Fix != "" {
-		found.Fix += s.options.Flags
+		found.Fix += s.options.Allow
 	}
 	return found, err
 }

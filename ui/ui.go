@@ -49,6 +49,7 @@ type Options struct {
 	Dir   string // of the audit log
 	Title string // what the log is, for a person: "run 3f2a", or the folder
 	Flags string // with which commands read the same log, each with a space before it
+	Allow string // the same for egressd allow --from ID
 
 	// Config is the policy file, "" for the usual one. HasPolicy is false for the log of an unknown policy.
 	Config    string

@@ -54,7 +54,7 @@ func (o *watchOptions) run(ctx context.Context, words []string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &watch{ctx: ctx, dir: log.Dir, flags: o.Flags(), index: index.New(), colours: cli.PaletteFor(os.Stdout), filter: f, words: words}
+	w := &watch{ctx: ctx, dir: log.Dir, flags: o.Flags(), allow: o.AllowFlags(), index: index.New(), colours: cli.PaletteFor(os.Stdout), filter: f, words: words}
 	if o.Dir == "" && o.Source.Run == "" {
 		w.dial = func() (daemon, error) { return client.Dial(o.Config) }
 		if err := w.send("GET", "/readyz", nil, new(struct{})); err != nil {

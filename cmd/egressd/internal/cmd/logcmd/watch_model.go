@@ -31,7 +31,8 @@ type daemon interface {
 type watch struct {
 	ctx     context.Context
 	dir     string
-	flags   string
+	flags   string // with which other commands read the same log
+	allow   string // with which egressd allow changes its policy
 	index   *index.Index
 	dial    func() (daemon, error) // nil for a log alone
 	colours cli.Palette
@@ -290,9 +291,9 @@ func (w *watch) why() tea.Cmd {
 	if row == nil || row.group == nil {
 		return nil
 	}
-	id, dir, flags, colours, x := row.group.Flow, w.dir, w.flags, w.colours, w.index
+	id := row.group.Flow
 	return func() tea.Msg {
-		text, err := storyText(x, dir, id, flags, colours)
+		text, err := w.story(id)
 		if err != nil {
 			return saidMsg{err.Error()}
 		}
@@ -300,13 +301,14 @@ func (w *watch) why() tea.Cmd {
 	}
 }
 
-func storyText(x *index.Index, dir, id, flags string, colours cli.Palette) (string, error) {
+// story explains a flow. It runs beside Update and View.
+func (w *watch) story(id string) (string, error) {
 	flow, _ := record.ParseID(id)
-	row, known := x.ByFlow(flow)
+	row, known := w.index.ByFlow(flow)
 	if !known {
-		return "", fmt.Errorf("%s is not in memory any more: egressd why %s%s", id, id, flags)
+		return "", fmt.Errorf("%s is not in memory any more: egressd why %s%s", id, id, w.flags)
 	}
-	log, err := source.At(dir, row.Seq)
+	log, err := source.At(w.dir, row.Seq)
 	if err != nil {
 		return "", err
 	}
@@ -316,10 +318,10 @@ func storyText(x *index.Index, dir, id, flags string, colours cli.Palette) (stri
 		return "", err
 	}
 	if s.Fix != "" {
-		s.Fix += flags
+		s.Fix += w.allow
 	}
 	var b strings.Builder
-	err = storyView{s, ""}.print(&b, "the policy file", colours)
+	err = storyView{s, "", w.flags}.print(&b, "the policy file", w.colours)
 	return b.String(), err
 }
 
