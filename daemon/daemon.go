@@ -177,6 +177,9 @@ func (d *Daemon) build(path string) error {
 	if !foreign.KernelRefuses() {
 		descriptors = descriptors / 5 * 3 // the socket pairs of a Screen take the rest
 	}
+	if p := d.Config.File.Upstream.Proxy; p != nil && p.TLS {
+		descriptors = descriptors / 5 * 3 // a tunnel has a socket pair more, see upstream.Socket
+	}
 	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,

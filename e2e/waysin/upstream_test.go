@@ -234,3 +234,49 @@ func TestNoSandboxReachesTheUpstreamProxy(t *testing.T) {
 		t.Errorf("printed %q", out)
 	}
 }
+
+// TestInspectedAndCapturedThroughAnUpstreamProxy: requests inside TLS are decided and recorded as without one, and a
+// program under egressd run, which knows of no proxy, comes through, too.
+func TestInspectedAndCapturedThroughAnUpstreamProxy(t *testing.T) {
+	o := newOffice(t)
+	o.squid(t, "443")
+	roots := o.Origin.Ca.File(t)
+	text := fmt.Sprintf(`version: 1
+allow: [a.allowed.test, {host: api.allowed.test, methods: [GET]}]
+tls: {ca_dir: ca, extra_roots: [%q]}
+upstream: {proxy: {url: "http://10.96.0.1:3128", by_name: true}}
+`, roots)
+	d := world.NewDaemonIn(t, o.World, text)
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	mark, arrivals := o.Mark(t), o.Sink.Mark()
+	own := filepath.Join(d.Dir, "ca", "ca.pem")
+	out, _ := d.Shell(t.TempDir(), own, "curl -sS --cacert $LAB_CA https://api.allowed.test/in; curl -sS --cacert $LAB_CA -X DELETE https://api.allowed.test/in")
+	if !strings.Contains(out, "GET /in") || !strings.Contains(out, `"class":"method-denied"`) {
+		t.Errorf("printed %q", out)
+	}
+	records, err := d.Log.Since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := 0
+	for _, r := range records {
+		if r.Kind == record.KindRequest && r.HTTP != nil && r.HTTP.Path == "/in" && r.Dst != nil && r.Dst.Host == "api.allowed.test" && r.Dst.Addr == "" {
+			inside++
+		}
+	}
+	if inside != 2 {
+		t.Errorf("%d of 2 requests are recorded", inside)
+	}
+	ran := d.RunCommand(t, nil, "run", "--alone", "--config", d.Config, "--", "sh", "-c",
+		"curl -sS --cacert "+roots+" https://a.allowed.test/run; curl -sS http://a.allowed.test/clear; curl -sS -o /dev/null -w '%{http_code}' http://evil.test/")
+	for _, want := range []string{"GET /run", "GET /clear", "403"} {
+		if !strings.Contains(ran.Out, want) {
+			t.Errorf("under run, printed %q and said %q, without %q", ran.Out, ran.Talk, want)
+		}
+	}
+	o.direct(t, mark, arrivals, []string{"10.99.0.1", "10.99.0.2"})
+	if got := len(o.Sink.Since(arrivals)); got < 3 {
+		t.Errorf("%d connections reached the internet", got)
+	}
+}
