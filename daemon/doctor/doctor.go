@@ -38,8 +38,8 @@ func (f Finding) String() string {
 	return "✗ " + f.Check + ": " + printable.Text(f.Says) + "\n  fix: " + printable.Text(f.Fix)
 }
 
-// Machine looks at this machine without a policy: the sandbox that egressd run makes, and host sockets. It leaves out the
-// socket own, which is the operator's and has a check of its own.
+// Machine looks at this machine without a policy: the sandbox that egressd run makes, and host sockets except own,
+// the operator's socket of egressd.
 func Machine(own string) []Finding {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	return append(append(sandboxFindings(), processFinding(jailinit.OwnProcesses(), string(mounts)), descriptorFinding()), socketFindings(others(hostpaths.HostSockets(nil), own))...)

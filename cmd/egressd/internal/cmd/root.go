@@ -68,6 +68,10 @@ func Tree() *cobra.Command {
 	root.SetHelpCommandGroupID(otherGroup)
 	root.SetCompletionCommandGroupID(otherGroup)
 	addCompletion(root)
+	root.InitDefaultHelpCmd()
+	if c, _, err := root.Find([]string{"help"}); err == nil {
+		c.Short = "Show the help of a command"
+	}
 	return root
 }
 
@@ -100,6 +104,7 @@ reach, dials only what it decided, and keeps a log of what left and what was den
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Short = "Print a completion script for your shell"
 		c.Args = cli.OneArgument("a shell", "egressd completion bash")
 		c.RunE = func(_ *cobra.Command, args []string) error {
 			return hint.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
