@@ -36,6 +36,7 @@ type operator struct {
 	stopping atomic.Bool
 
 	nobodyAnswers func() // is called once the listener is not served any more
+	endQuestions  func() // ends announceQuestions; nil: it was never begun
 
 	pages pages
 
@@ -158,6 +159,7 @@ func (d *Daemon) serveOperator(ctx context.Context) {
 		at = o.server.Host
 	}
 	fmt.Fprintf(d.Talk, "egressd: listening on %s (admin)\n", at)
+	ctx, o.endQuestions = context.WithCancel(ctx)
 	d.Serving.Go(func() { d.announceQuestions(ctx) })
 }
 
@@ -217,6 +219,9 @@ func (d *Daemon) missing() (why []string) {
 func (o *operator) isEnding() {
 	if !o.stopping.Swap(true) {
 		close(o.ended)
+		if o.endQuestions != nil {
+			o.endQuestions()
+		}
 	}
 }
 
