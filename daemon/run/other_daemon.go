@@ -167,6 +167,7 @@ func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 		hint.Write(r.talk, err, next)
 	} else {
 		summarize(r.talk, c, took, r.logCommand())
+		r.offers(c)
 	}
 	r.registerEnd(code, c)
 	return r.exitCode(code, c), nil

@@ -86,22 +86,23 @@ const jailListener = "run"
 
 // Options say how [Run] runs a program.
 type Options struct {
-	Config      string   // path of the policy file; empty for the usual one
-	Allow       []string // patterns that the run allows beside the policy file
-	Presets     []string // presets that the run has beside those of the policy file
-	Name        string   // of the sandbox; empty for the name of the working directory
-	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
-	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
-	HostSockets []string // host sockets that the program may use
-	Hide        []string // files and folders that the program must not see
-	Apart       bool     // the program gets a file system of its own, but for the working directory
-	Nested      bool     // the program may make mount namespaces
-	Alone       bool     // use no egressd serve, even if one answers
-	Learn       bool     // let pass what no rule speaks of
-	Redirect    bool     // capture by NAT even if the kernel has tproxy
-	FailOnDeny  bool     // return [exits.Denied] if the program succeeds and something was denied
-	NoCA        bool     // answer no denial inside TLS
-	Quiet       bool     // write only errors to stderr
+	Config      string    // path of the policy file; empty for the usual one
+	Allow       []string  // patterns that the run allows beside the policy file
+	Presets     []string  // presets that the run has beside those of the policy file
+	Name        string    // of the sandbox; empty for the name of the working directory
+	Publish     []string  // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
+	HostPorts   []string  // ports of the host's loopback that the sandbox reaches on its own
+	HostSockets []string  // host sockets that the program may use
+	Hide        []string  // files and folders that the program must not see
+	Apart       bool      // the program gets a file system of its own, but for the working directory
+	Nested      bool      // the program may make mount namespaces
+	Alone       bool      // use no egressd serve, even if one answers
+	Learn       bool      // let pass what no rule speaks of
+	Redirect    bool      // capture by NAT even if the kernel has tproxy
+	Fixes       *[]string // gets the commands that allow what was denied, see offered; may be nil
+	FailOnDeny  bool      // return [exits.Denied] if the program succeeds and something was denied
+	NoCA        bool      // answer no denial inside TLS
+	Quiet       bool      // write only errors to stderr
 }
 
 // Run runs a program in a jail, and returns its exit code when the program has ended. With an error it returns no

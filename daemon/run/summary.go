@@ -51,6 +51,19 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 	}
 }
 
+// offered returns the commands that a person may be offered at the end of a run: those of the summary, for requests that
+// only lack a rule, so nothing that a rule, the baseline or a canary denies.
+func offered(c egress.Counts) (fixes []string) {
+	places := deniedPlaces(c.Denied)
+	for _, d := range places[:min(len(places), deniedLines)] {
+		lacksRule := d.Class == policy.DefaultDeny || d.Class == policy.MethodDenied || d.Class == policy.PathDenied
+		if lacksRule && d.Fix != "" {
+			fixes = append(fixes, d.Fix)
+		}
+	}
+	return fixes
+}
+
 // A deniedPlace is one line of the summary: a destination, or many names below one registered domain.
 type deniedPlace struct {
 	egress.DeniedHost

@@ -1,10 +1,12 @@
 package run
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
 )
 
 func TestTheSummarySaysWhatFailed(t *testing.T) {
@@ -35,5 +37,17 @@ func TestTheSummaryNamesEachDeniedPlaceAndItsFix(t *testing.T) {
 	}
 	if strings.Contains(text, "data.evil.com") || strings.Count(text, "egressd allow") != 1 {
 		t.Errorf("names below one domain are not one line, or have a fix:\n%s", text)
+	}
+}
+
+// TestOnlyWhatLacksARuleIsOffered has a command for each denial, and offers it for the classes that a line answers.
+func TestOnlyWhatLacksARuleIsOffered(t *testing.T) {
+	var c egress.Counts
+	for _, class := range []policy.Class{policy.DefaultDeny, policy.MethodDenied, policy.PathDenied, policy.AddressDenied, policy.RuleDeny, policy.AskRejected, ""} {
+		c.Denied = append(c.Denied, egress.DeniedHost{Host: string(class) + ".test", Times: 1, Class: class, Fix: "egressd allow " + string(class)})
+	}
+	want := []string{"egressd allow default-deny", "egressd allow method-denied", "egressd allow path-denied"}
+	if got := offered(c); !slices.Equal(got, want) {
+		t.Errorf("offered %q", got)
 	}
 }

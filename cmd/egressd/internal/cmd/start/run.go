@@ -3,6 +3,8 @@
 package start
 
 import (
+	"os"
+
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/run"
 	"github.com/egressd/egressd/policy/file"
@@ -45,6 +47,9 @@ end. Use --hide for keys and other files that the program must not read.
 Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
 --fs or --nested.
 
+On a terminal, run offers at its end to allow what it denied, one key each. It
+never offers private addresses, or a request with a canary.
+
 Exit codes: those of the program; 128+N signal N ended the program; 125 no
 sandbox could be made; 126 the program cannot be executed; 127 there is no such
 program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
@@ -59,7 +64,12 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 			if policy != "" {
 				o.Config = policy
 			}
+			var fixes []string
+			if !o.Quiet {
+				o.Fixes = &fixes
+			}
 			code, err := run.Run(cmd.Context(), cmd.ErrOrStderr(), args, o)
+			offer(os.Stdin, cmd.ErrOrStderr(), fixes)
 			if err == nil && code != 0 {
 				return cli.Status(code)
 			}
