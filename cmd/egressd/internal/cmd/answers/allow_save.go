@@ -26,7 +26,7 @@ func write(a *edit.Addition, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.Path)))
 		return nil
 	}
-	fmt.Fprintln(stderr, "egressd: hint: egressd serve reads the file again by itself")
+	fmt.Fprintln(stderr, "egressd: hint: run the program again; a running egressd serve reads the file by itself")
 	return nil
 }
 
