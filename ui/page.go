@@ -87,7 +87,9 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, name string, body 
 // write writes the page of a view. q and sum may be nil.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name string, q *query, sum *index.Sum, body any) {
 	f := frame{View: name, Log: s.options.Title, Dir: s.options.Dir, CSRF: s.guard.csrf, Script: template.JS(script), Style: template.CSS(style), Body: body, Query: q}
-	f.Progress, _ = s.index.Progress()
+	if f.Progress, _ = s.index.Progress(); sum != nil {
+		f.Progress = sum.Progress // the browser is told of records that came since
+	}
 	if q == nil {
 		f.Query = &query{View: r.URL.Path}
 	}

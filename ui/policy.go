@@ -76,7 +76,7 @@ func (s *Server) showPolicy(w http.ResponseWriter, r *http.Request, status int, 
 			}
 		}
 	}
-	s.write(w, r, status, "policy", nil, nil, v)
+	s.write(w, r, status, "policy", nil, sum, v)
 }
 
 // listRules lists the rules of the policy file, with the decisions that name them.

@@ -132,7 +132,7 @@ func (s *Server) sent(w http.ResponseWriter, r *http.Request) {
 		return cmp.Or(cmp.Compare(b.Up, a.Up), cmp.Compare(b.Level, a.Level), cmp.Compare(a.Destination, b.Destination))
 	})
 	v.finish()
-	s.write(w, r, http.StatusOK, "sent", q, nil, v)
+	s.write(w, r, http.StatusOK, "sent", q, sum, v)
 }
 
 // finish lays out the charts and cuts the table.

@@ -36,7 +36,7 @@ const linesShown = 100
 func (s *Server) timeline(w http.ResponseWriter, r *http.Request) {
 	q := readQuery(r, "/timeline")
 	sum := s.index.Sum(r.Context(), q.filter, nil)
-	s.write(w, r, http.StatusOK, "timeline", q, nil, timelineView{bars(sum, q, 160)})
+	s.write(w, r, http.StatusOK, "timeline", q, sum, timelineView{bars(sum, q, 160)})
 }
 
 func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
@@ -45,11 +45,12 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 	if n, err := strconv.ParseInt(q.options.Get("before"), 10, 64); err == nil {
 		before = n
 	}
+	sum := s.index.Sum(r.Context(), q.filter, nil)
 	v := requestsView{Lines: s.lines(s.index.Newest(r.Context(), q.filter, before, linesShown))}
 	if len(v.Lines) == linesShown {
 		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Seq, 10))
 	}
-	s.write(w, r, http.StatusOK, "requests", q, s.index.Sum(r.Context(), q.filter, nil), v)
+	s.write(w, r, http.StatusOK, "requests", q, sum, v)
 }
 
 // lines describes rows.

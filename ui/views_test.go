@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"html"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -92,6 +94,19 @@ func TestAFilterIsInTheURL(t *testing.T) {
 	}
 	if got := q.without("since"); got != "/x?q="+url.QueryEscape("host:a up:>1k") {
 		t.Errorf("without: %s", got)
+	}
+}
+
+// TestAViewSaysHowFarItReaches: a record that comes after the sum of a view and before its page is no part of the view, so
+// the browser must be told of it.
+func TestAViewSaysHowFarItReaches(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	sum := p.index.Sum(t.Context(), &logs.Filter{}, nil)
+	sum.Progress.Next = 7
+	w := httptest.NewRecorder()
+	p.write(w, httptest.NewRequest("GET", "/review", nil), 200, "review", nil, sum, reviewView{})
+	if !strings.Contains(w.Body.String(), `data-next="7"`) {
+		t.Error("the page claims records that the view does not have")
 	}
 }
 
