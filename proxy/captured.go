@@ -57,6 +57,10 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
+// nameLooks is how long a client that connects to an address, on a port that is not the web's, has to show a name in its
+// first bytes. A client that waits for its server shows none, and is decided by the address then.
+const nameLooks = 3 * time.Second
+
 // begin asks the kernel for the original destination and the program of c, then calls
 // direct.
 func (k *capture) begin(in *listener) {
@@ -180,7 +184,7 @@ func (k *capture) byAnswer() {
 		k.ask()
 		return
 	}
-	k.look(c.server.shared.Limits.Hello)
+	k.look(min(nameLooks, c.server.shared.Limits.Hello))
 }
 
 // serverFirst reports whether clients of a port wait for its server, or ask it in

@@ -132,6 +132,20 @@ func TestACapturedAddressIsForTheNameThatItsBytesClaim(t *testing.T) {
 	}
 }
 
+// TestADeniedClientThatWaitsForItsServerIsAnsweredSoon has a client of a database, at an address that no rule names, say
+// nothing.
+func TestADeniedClientThatWaitsForItsServerIsAnsweredSoon(t *testing.T) {
+	w := newWorld(t, openPolicy, func(s *Server) { s.Limits.Hello = time.Minute })
+	began := time.Now()
+	got := w.captured(t, netip.MustParseAddrPort("192.0.2.1:3306")).rest()
+	if took := time.Since(began); took > 30*time.Second || got != "" {
+		t.Errorf("it waited %s and read %q", took, got)
+	}
+	if r := w.opened(t, "192.0.2.1"); r.Decision.Class != string(policy.AddressDenied) {
+		t.Errorf("recorded %+v", r.Decision)
+	}
+}
+
 // addressPolicy allows addresses by themselves.
 const addressPolicy = `version: 1
 allow: [{host: "192.0.2.1:*", tls: any}]
