@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/containers"
 )
 
@@ -45,6 +46,30 @@ type dockerNetwork struct {
 	Options              map[string]string
 }
 
+// PolicyOf returns the folder of the policy that holds a container of egressd init docker or egressd init compose, or
+// "". egressd's own container in its network names it.
+func PolicyOf(socket, name string) string {
+	var held dockerContainer
+	if !sandbox.PlainName(name) || containers.Ask(socket, "/containers/"+name+"/json", &held) != nil {
+		return ""
+	}
+	for _, in := range held.NetworkSettings.Networks {
+		var network struct{ Containers map[string]struct{} }
+		if in.NetworkID == "" || containers.Ask(socket, "/networks/"+in.NetworkID, &network) != nil {
+			continue
+		}
+		for id := range network.Containers {
+			var other struct {
+				Config struct{ Labels map[string]string }
+			}
+			if containers.Ask(socket, "/containers/"+id+"/json", &other) == nil && other.Config.Labels[sidecar.Label] != "" {
+				return other.Config.Labels[sidecar.Label]
+			}
+		}
+	}
+	return ""
+}
+
 // Container are about a running container, as it is seen from outside.
 func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	if !sandbox.PlainName(name) {
@@ -62,7 +87,7 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	for _, n := range look.Container.NetworkSettings.Networks {
 		var network dockerNetwork
 		if n.NetworkID == "" {
-			continue // not started yet
+			continue // not started yet, or taken away
 		}
 		if err := containers.Ask(socket, "/networks/"+n.NetworkID, &network); err != nil {
 			return nil, err
@@ -116,6 +141,8 @@ func (l *containerLook) hostNetwork() Finding {
 		return Finding{"network", "it has the network of another container", "egressd doctor --container " + strings.TrimPrefix(mode, "container:")}
 	case l.alone():
 		return Finding{Check: "network", Says: "none of Docker's"}
+	case len(l.Networks) == 0:
+		return Finding{"network", "it has lost its network " + mode + ": nothing can be reached", "start egressd's container again (up.sh, or docker compose up), then this one"}
 	}
 	return Finding{Check: "network", Says: "its own"}
 }
@@ -279,12 +306,18 @@ func (l *containerLook) exceptions() Finding {
 }
 
 // listener is about proxy variables that name another port, or another host.
+// insideProxy is where egressd enter answers in a container without a network of Docker's.
+var insideProxy = fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort)
+
 func (l *containerLook) listener(cfg *config.Config) Finding {
 	const check = "variables"
 	listeners := strings.Join(cfg.File.Listen.Proxy, " ")
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
 		value := l.variable(name)
 		address := strings.TrimSuffix(value[strings.LastIndexAny(strings.TrimSuffix(value, "/"), "/@")+1:], "/")
+		if l.alone() && address == insideProxy {
+			continue
+		}
 		if value != "" && (address == "" || !slices.Contains(strings.Fields(listeners), address)) {
 			return Finding{check, name + " is " + address + ", where the policy has no listener", "one of " + listeners}
 		}

@@ -45,6 +45,7 @@ func TestDoctorFindsTrapsOfDocker(t *testing.T) {
 	}
 	for says, change := range map[string]func(*containerLook){
 		"it has the network of the host":              func(l *containerLook) { l.Container.HostConfig.NetworkMode = "host" },
+		"it has lost its network app_egressd-web":     func(l *containerLook) { l.Networks = nil },
 		"the network of another container":            func(l *containerLook) { l.Container.HostConfig.NetworkMode = "container:other" },
 		"docker.sock is mounted at /d":                func(l *containerLook) { l.mount("/var/run/docker.sock", "/d") },
 		"✗ sockets: /run is mounted at /host":         func(l *containerLook) { l.mount("/run", "/host") },

@@ -91,7 +91,7 @@ func TestInitDocker(t *testing.T) {
 	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
 		t.Errorf("after %s --save: %s", fix, said)
 	}
-	if text, err := os.ReadFile(policy); err != nil || !strings.Contains(string(text), "  - evil.test:80\n") {
+	if text, err := os.ReadFile(policy); err != nil || !strings.Contains(string(text), "evil.test:80") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	script("egressd", "questions")

@@ -381,12 +381,13 @@ func (c *composed) doctored(t *testing.T) {
 	t.Helper()
 	doctor := func(container string) (string, error) {
 		var out bytes.Buffer
-		cmd := exec.Command(world.Egressd.Path(), "doctor", "--container", container, "--docker", c.Socket, "--config", filepath.Join(c.dir, "policy", "egressd.yaml"))
+		cmd := exec.Command(world.Egressd.Path(), "doctor", "--container", container, "--docker", c.Socket) // it finds the policy that holds web
+		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir())
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err := c.Gateway.Run(cmd)
 		return out.String(), err
 	}
-	if out, err := doctor(c.web); err != nil {
+	if out, err := doctor(c.web); err != nil || !strings.Contains(out, "✓ variables") {
 		t.Errorf("doctor, of web: %v\n%s", err, out)
 	}
 	out, err := doctor(c.contain(t, engine.Shell))

@@ -66,9 +66,9 @@ if [ "${1:-}" = down ]; then
 	}
 	fmt.Fprintf(&b, "\texec docker network rm %s\nfi\n", d.outside())
 	b.WriteString("made() { docker network inspect \"$1\" >/dev/null 2>&1; }\n")
-	fmt.Fprintf(&b, "made %s || docker network create %s\n", d.outside(), d.outside())
+	fmt.Fprintf(&b, "made %s || docker network create %s >/dev/null\n", d.outside(), d.outside())
 	for _, h := range d.Held {
-		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s\n", d.network(h), h.Subnet, h.Free(),
+		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s >/dev/null\n", d.network(h), h.Subnet, h.Free(),
 			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h))
 	}
 	var set []string

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -100,15 +101,19 @@ func (o *doctorOptions) run(w io.Writer) error {
 }
 
 func (o *doctorOptions) lookAtContainer(w io.Writer) error {
-	cfg, err := config.Load(o.config)
+	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), file.UnixListener)
+	path := o.config
+	if folder := doctor.PolicyOf(socket, o.container); path == "" && folder != "" {
+		path = filepath.Join(folder, "egressd.yaml")
+	}
+	cfg, err := config.Load(path)
 	if err != nil {
 		var none *config.NotFoundError
-		if o.config != "" || !errors.As(err, &none) {
+		if path != "" || !errors.As(err, &none) {
 			return err
 		}
 		cfg = nil
 	}
-	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), file.UnixListener)
 	all, err := doctor.Container(socket, o.container, cfg)
 	if err != nil {
 		return hint.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
