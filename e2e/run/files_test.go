@@ -115,7 +115,7 @@ func TestRunStartsNoCommandBesideTheProgram(t *testing.T) {
 		talk         string
 	}{
 		{"a command that is started again", own + ", refresh: 1s", 125, "refresh"},
-		{"a command that is looked up", bare, 125, "hint: command: [" + d.Dir + "/token, …] in "},
+		{"a command that is looked up", bare, 125, "hint: " + d.Dir + "/token in place of token in "},
 		{"a command by its path", own, 0, ""},
 		{"a file that is read again, in HOME", "file: api.secret, refresh: 1s", 125, "api.secret"},
 		{"a file that is read again", "file: " + folder + ", refresh: 1s", 0, ""},
