@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,22 @@ type Client struct {
 	http  *http.Client
 	path  string // of the policy file
 	wrong error  // with that file
+
+	silent atomic.Bool // the last connection stood, and brought no byte
+}
+
+// A listening connection notes that it brought something.
+type listening struct {
+	net.Conn
+	client *Client
+}
+
+func (l listening) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if n > 0 {
+		l.client.silent.Store(false)
+	}
+	return n, err
 }
 
 // Dial finds the operator's listener of the egressd serve for the policy file at path, also if that file has an error by
@@ -64,8 +81,15 @@ func Dial(path string) (*Client, error) {
 	} else if err := c.readToken(cfg); err != nil {
 		return nil, err
 	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := to(ctx, network, address)
+		if c.silent.Store(err == nil); err != nil {
+			return nil, err
+		}
+		return listening{conn, c}, nil
+	}
 	c.http = &http.Client{
-		Transport:     &http.Transport{DialContext: to, DisableKeepAlives: true}, // and no proxy
+		Transport:     &http.Transport{DialContext: dial, DisableKeepAlives: true}, // and no proxy
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
@@ -191,12 +215,13 @@ func (c *Client) explain(err error) error {
 		}
 		return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s", c.At), "egressd serve --config "+shell.Word(c.path))
 	}
+	if late := net.Error(nil); c.silent.Load() && (!errors.As(err, &late) || !late.Timeout()) && !errors.Is(err, context.Canceled) {
+		return hint.Failed(fmt.Errorf("egressd serve closed the connection at %s without an answer: it answers root and its own user alone, and nobody in another network namespace, such as a container's (%w)", c.At, err),
+			"the same command as root or as the user of egressd serve, outside of containers and of egressd run; egressd log kind:admin says who was turned away")
+	}
 	err = fmt.Errorf("ask egressd serve at %s: %w", c.At, err)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
+	if errors.Is(err, fs.ErrPermission) {
 		return hint.Failed(err, "the same command as root, or as the user of egressd serve")
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF):
-		return hint.Failed(err, "the same command as root or as the user of egressd serve, in its network; egressd log kind:admin says who was turned away")
 	}
 	return hint.Failed(err, "egressd doctor")
 }
