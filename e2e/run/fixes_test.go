@@ -149,6 +149,14 @@ func (p *fixPlace) try(t *testing.T, c *fixCase) {
 	}
 	why, _ := p.typed(t, "egressd why "+flow+" --config "+p.d.Config)
 	fixes := p.fixes(t, flow, reply, talk, why)
+	if asked := strings.Fields(c.request); p.name == "alone" && asked[0] == "http" { // elsewhere a daemon has to notice the new file first
+		explained, _ := p.typed(t, "egressd policy explain --config "+p.d.Config+" -X "+asked[1]+" "+asked[2])
+		if fix := fixLine.FindString(explained); fix != "" {
+			fixes = append(fixes, fix)
+		} else if c.never == "" {
+			t.Errorf("policy explain has no fix:\n%s", explained)
+		}
+	}
 	if c.never != "" {
 		if len(fixes) > 0 || !strings.Contains(why, c.never) {
 			t.Errorf("no command may open that, and %s can: %q in\n%s", c.never, fixes, why)
