@@ -151,6 +151,11 @@ func (c *Config) CompileWith(self func() []netip.Addr, listeners func() []netip.
 		env.Texts = append(env.Texts, []byte(rule))
 	}
 	p, err := c.File.Compile(env)
+	if err == nil {
+		if problems := c.File.Unasked(p); len(problems) > 0 {
+			err = problems
+		}
+	}
 	if err != nil {
 		return nil, hint.Misused(err, "correct "+fileOf(err, c.Path)+", then egressd check URL")
 	}

@@ -54,3 +54,31 @@ func TestAnApprovalLiftsOneRule(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAskAboutSomeRequestsNeedsAnAllowForTheOthers compiles files in which a person would never be asked over TLS.
+func TestAnAskAboutSomeRequestsNeedsAnAllowForTheOthers(t *testing.T) {
+	for lines, refused := range map[string]bool{
+		"ask: [{host: a.test, methods: [POST]}]":                                          true,
+		"ask: [{host: \"*.a.test\", paths: [\"/up/**\"]}]":                                true,
+		"ask: [{host: a.test, methods: [POST]}]\nallow: [a.test]":                         false,
+		"ask: [{host: a.test, methods: [POST]}]\nallow: [{host: a.test, methods: [GET]}]": false,
+		"ask: [{host: a.test, methods: [POST]}]\npresets: [npm]":                          true,
+		"ask: [{host: registry.npmjs.org, methods: [PUT]}]\npresets: [npm]":               false,
+		"ask: [{host: a.test, methods: [POST]}]\ndefault: allow":                          false,
+		"ask: [a.test]": false,
+		"ask: [{host: \"a.test:80\", methods: [POST]}]":                                        false,
+		"ask: [{host: a.test, methods: [POST]}, {host: a.test, methods: [PUT]}, \"*.a.test\"]": true,
+	} {
+		f, err := Parse("f", []byte("version: 1\n"+lines+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", lines, err)
+		}
+		p, err := f.Compile(inspecting)
+		if err != nil {
+			t.Fatalf("%s: %v", lines, err)
+		}
+		if problems := f.Unasked(p); (len(problems) > 0) != refused {
+			t.Errorf("%s: %v", lines, problems)
+		}
+	}
+}
