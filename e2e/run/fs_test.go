@@ -151,7 +151,7 @@ func TestRunHidesWhatIsNamed(t *testing.T) {
 				}
 			}
 			for _, path := range []string{filepath.Join(home, "missing"), home} {
-				if r, _ := inProject(t, d, user, "echo began", append(flags, "--hide", path)...); r.code != 125 || r.out != "" || !strings.Contains(r.talk, "egressd: hint: egressd run --") {
+				if r, _ := inProject(t, d, user, "echo began", append(flags, "--hide", path)...); r.code != 125 || r.out != "" || !strings.Contains(r.talk, "egressd: hint: ") {
 					t.Errorf("%s, %q, --hide %s: exit %d, %q, %q", user, flags, path, r.code, r.out, r.talk)
 				}
 			}
