@@ -29,8 +29,9 @@ func offer(stdin *os.File, stderr io.Writer, fixes []string) {
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(stderr, "egressd: run %s? y: yes, n: no, q: quit ", printable.Text(fix))
-		key := readKey(stdin, offerFor)
+		key := readKey(stdin, offerFor, func() {
+			fmt.Fprintf(stderr, "egressd: run %s? y: yes, n: no, q: quit ", printable.Text(fix))
+		})
 		fmt.Fprintf(stderr, "%s\n", map[byte]string{'y': "yes", 'n': "no"}[key])
 		switch key {
 		case 'y':
@@ -58,9 +59,9 @@ func control(terminal *os.File, request uintptr, with unsafe.Pointer) bool {
 
 const tcsetsf = syscall.TCSETS + 2 // TCSETSF of ioctl_tty(2), which also drops what was typed
 
-// readKey returns the next key as a lower-case letter. It drops all that was typed before, which was for the program.
-// It returns 0 at the end of the time.
-func readKey(terminal *os.File, within time.Duration) byte {
+// readKey calls ask and returns the next key as a lower-case letter. It drops all that was typed before ask, which was
+// for the program. It returns 0 at the end of the time.
+func readKey(terminal *os.File, within time.Duration, ask func()) byte {
 	var before syscall.Termios
 	if !control(terminal, syscall.TCGETS, unsafe.Pointer(&before)) {
 		return 0
@@ -72,6 +73,7 @@ func readKey(terminal *os.File, within time.Duration) byte {
 		return 0
 	}
 	defer control(terminal, syscall.TCSETS, unsafe.Pointer(&before))
+	ask()
 	for end := time.Now().Add(within); time.Now().Before(end); {
 		var key [1]byte
 		n, err := syscall.Read(int(terminal.Fd()), key[:])
