@@ -69,7 +69,6 @@ func openPage(egressd, dir string) (*pageClient, error) {
 }
 
 func (p *pageClient) close() {
-	// What a page that is stopped says is of no interest.
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }

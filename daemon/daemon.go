@@ -46,6 +46,7 @@ import (
 type Daemon struct {
 	Talk   io.Writer      // for the operator
 	Path   string         // of the policy file
+	flag   string         // [ConfigFlag] of what was asked for
 	Config *config.Config // that is in force, or is to be
 	Log    *audit.Log
 	Gate   *egress.Gate
@@ -135,7 +136,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
 	}
-	d.Path = d.Config.Path
+	d.Path, d.flag = d.Config.Path, ConfigFlag(path)
 	at := d.Config.OperatorAt()
 	d.operator.at.Store(&at)
 	if !t.Unread {
@@ -168,7 +169,7 @@ func (d *Daemon) build(path string) error {
 		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
-		FixFlags:    d.fixFlags(path),
+		FixFlags:    d.fixFlags(),
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
@@ -189,18 +190,24 @@ func (d *Daemon) build(path string) error {
 }
 
 // fixFlags returns the flags that the printed command for a denied host needs: --save if no running
-// daemon can take a temporary rule, and --config if the policy file at path was named.
-func (d *Daemon) fixFlags(path string) (flags string) {
+// daemon can take a temporary rule, and --config if the policy file was named.
+func (d *Daemon) fixFlags() (flags string) {
 	if d.tailor.OneRun || d.Config.OperatorName() == "" {
 		flags = " --save"
 	}
+	return flags + d.flag
+}
+
+// ConfigFlag returns the flag --config, after a space, that names the policy file at path from any folder. It is empty if
+// path is.
+func ConfigFlag(path string) string {
 	if path == "" {
-		return flags
+		return ""
 	}
 	if whole, err := filepath.Abs(path); err == nil {
 		path = whole
 	}
-	return flags + " --config " + shell.Word(path)
+	return " --config " + shell.Word(path)
 }
 
 // openLog opens the log, or makes it where there is none.

@@ -29,7 +29,7 @@ func (d *Daemon) announceQuestions(ctx context.Context) {
 		for i := range all.Questions {
 			q := &all.Questions[i]
 			if now[q.ID] = true; q.State == "pending" && !told[q.ID] {
-				fmt.Fprintf(d.Talk, "egressd: question: %s\n", printable.Text(q.Ask()))
+				fmt.Fprintf(d.Talk, "egressd: question: %s\n", printable.Text(q.Ask(d.flag)))
 				news = true
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/record"
 )
 
@@ -44,13 +45,14 @@ type Question struct {
 	Until   time.Time `json:"until"`
 }
 
-// Ask returns one line for the person: who asks for what, and the command that approves it. It is not escaped.
-func (q *Question) Ask() string {
+// Ask returns one line for the person: who asks for what, and the commands that answer, with flags after a space. It is not
+// escaped.
+func (q *Question) Ask(flags string) string {
 	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
 	if q.Method != "" {
 		what = q.Method + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
 	}
-	return fmt.Sprintf("sandbox %s asks for %s (rule %s): egressd approve %s, or egressd reject %s", q.Sandbox, what, q.Rule, q.ID, q.ID)
+	return fmt.Sprintf("sandbox %s asks for %s (rule %s): %[4]s approve %[5]s%[6]s, or %[4]s reject %[5]s%[6]s", q.Sandbox, what, q.Rule, shell.Program(), q.ID, flags)
 }
 
 // askedPath is how many bytes of a path [Question.Ask] has at most.

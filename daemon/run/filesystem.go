@@ -50,7 +50,7 @@ func (r *runner) mayNest(kept []string) bool {
 	return !slices.ContainsFunc(kept, func(path string) bool { return hostpaths.Within(hostpaths.Real(path), r.apart.Work) })
 }
 
-// nesting are programs that start sandboxes with mounts of their own, each with what it is that needs them.
+// nesting holds programs that start sandboxes of their own, by name, and what such a sandbox is called. These need mounts.
 var nesting = map[string]string{
 	"codex": "the sandbox that codex runs commands in", "bwrap": "bubblewrap", "srt": "srt", "podman": "podman", "flatpak": "flatpak",
 }

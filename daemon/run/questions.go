@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/printable"
@@ -37,7 +38,7 @@ func (r *runner) tellQuestions(ctx context.Context) {
 		for i := range all.Questions {
 			q := &all.Questions[i]
 			if now[q.ID] = true; q.Sandbox == name && q.State == "pending" && !told[q.ID] {
-				r.talk.Say("egressd: question: " + printable.Text(q.Ask()) + "\n")
+				r.talk.Say("egressd: question: " + printable.Text(q.Ask(daemon.ConfigFlag(r.options.Config))) + "\n")
 			}
 		}
 		told = now

@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
 )
 
@@ -64,13 +64,5 @@ func (r *runner) registerEnd(code int, c egress.Counts) {
 
 // logCommand is the command that shows what the run did.
 func (r *runner) logCommand() string {
-	text := "egressd log --run " + r.index.Run
-	if r.options.Config != "" {
-		path := r.options.Config
-		if whole, err := filepath.Abs(path); err == nil {
-			path = whole
-		}
-		text += " --config " + shell.Word(path)
-	}
-	return text
+	return "egressd log --run " + r.index.Run + daemon.ConfigFlag(r.options.Config)
 }

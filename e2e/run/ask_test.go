@@ -61,10 +61,10 @@ func TestTheNextRunHasTheAnswer(t *testing.T) {
 		t.Fatal(e.Talk)
 	}
 	e := <-first
-	if e.Code != 0 || !strings.Contains(e.Out, "GET /x") || !strings.Contains(e.Talk, "egressd approve "+q.ID) {
+	if e.Code != 0 || !strings.Contains(e.Out, "GET /x") || !strings.Contains(e.Talk, "egressd approve "+q.ID+" --config "+d.Config+",") {
 		t.Errorf("the run that asked: exit %d, %s%s", e.Code, e.Out, e.Talk)
 	}
-	if said := d.Output.String(); !strings.Contains(said, "egressd: question: sandbox one asks for a.allowed.test:80 (rule asks): egressd approve "+q.ID) {
+	if said := d.Output.String(); !strings.Contains(said, "egressd: question: sandbox one asks for a.allowed.test:80 (rule asks): egressd approve "+q.ID+" --config "+d.Config+",") {
 		t.Errorf("serve said %s", said)
 	}
 	if e := runBeside(t, d, []string{"--name", "one", "--fail-on-deny"}, fetch); e.Code != 0 || !strings.Contains(e.Out, "GET /x") {

@@ -33,8 +33,8 @@ const (
 	maxClockSkew = time.Second      // between the two clocks, while the machine does not sleep
 )
 
-// A Subject is what one question is about. All flows with the same subject wait for one answer. The answer is for the name
-// of the sandbox, so that the next run of the sandbox has it, too.
+// A Subject is what one question is about. All flows with the same subject wait for one answer. An answer
+// holds for the sandbox's name, so also for its next run.
 type Subject struct {
 	Sandbox string
 	Layer   policy.Layer

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -337,7 +338,7 @@ func problem(r *egress.Refusal, a Answer) []byte {
 // against a written rule. A pending question is answered by a command, too.
 func fix(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
-		return "egressd approve " + r.Decision.Question + strings.TrimPrefix(r.FixFlags, " --save")
+		return shell.Program() + " approve " + r.Decision.Question + strings.TrimPrefix(r.FixFlags, " --save")
 	}
 	return r.Fix()
 }

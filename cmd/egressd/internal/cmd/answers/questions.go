@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/approvals"
@@ -139,7 +140,7 @@ func (o *questionsOptions) canNotify() error {
 
 // tell shows a question as a notification. The words of the sandbox are escaped, also for servers that read markup.
 func (o *questionsOptions) tell(talk io.Writer, q *egress.Question) {
-	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask())))
+	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask(daemon.ConfigFlag(o.config)))))
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintf(talk, "egressd: warning: --notify: %s: %v\n", notifier, err)
 	}

@@ -58,7 +58,7 @@ type watchRow struct {
 	sandbox  string
 }
 
-// What comes to Update, beside keys.
+// Messages to Update.
 type (
 	rowsMsg struct {
 		filter   *logs.Filter
