@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/record"
 )
 
@@ -210,7 +211,11 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		fail(w, http.StatusUnprocessableEntity, err.Error(), "correct it, and reload again; what was in force still is")
+		next := "correct it, and reload again"
+		if known := (*hint.Error)(nil); errors.As(err, &known) && known.Hint != "" {
+			next = known.Hint
+		}
+		fail(w, http.StatusUnprocessableEntity, err.Error(), next+"; what was in force still is")
 		return
 	}
 	write(w, http.StatusOK, told)

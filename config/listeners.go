@@ -92,10 +92,10 @@ func (c *Config) SameListeners(before *Config) error {
 		return unset
 	}
 	if !slices.Equal(c.owners(), before.owners()) {
-		return errors.New("the listeners changed; restart egressd to change them")
+		return hint.Failed(errors.New("the listeners changed; restart egressd to change them"), "restart egressd serve")
 	}
 	if before.File.AsksDocker() && c.File.AsksDocker() && c.EngineSocket() != before.EngineSocket() {
-		return errors.New("docker.socket changed; restart egressd to change it")
+		return hint.Failed(errors.New("docker.socket changed; restart egressd to change it"), "restart egressd serve")
 	}
 	return nil
 }

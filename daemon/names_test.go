@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy/file"
 )
 
@@ -63,8 +65,9 @@ func TestOnePortForBothProtocols(t *testing.T) {
 // TestNameListenersAreOpenedAtTheStartOnly compares configurations as a reload does.
 func TestNameListenersAreOpenedAtTheStartOnly(t *testing.T) {
 	before, after := namesConfig(t, "127.0.0.1:53"), namesConfig(t, "127.0.0.2:53")
-	if err := after.SameListeners(before); err == nil || !strings.Contains(err.Error(), "restart") {
-		t.Errorf("another address: %v", err)
+	var err *hint.Error
+	if !errors.As(after.SameListeners(before), &err) || !strings.Contains(err.Error(), "restart") || err.Hint != "restart egressd serve" {
+		t.Errorf("another address: %+v", err)
 	}
 	if err := namesConfig(t, "127.0.0.1:53").SameListeners(before); err != nil {
 		t.Error(err)

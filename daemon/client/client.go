@@ -107,20 +107,30 @@ func operatorSockets(c *config.Config) []string {
 	return []string{socket}
 }
 
-// firstOf connects to the first socket at which a daemon listens. If it fails, it returns the error of the first socket
-// that this user may not open, else that of the first socket.
+// firstOf connects to the first socket at which a daemon listens. If it fails, it returns the error of the first socket.
+// If only a later socket is closed to this user, firstOf joins that error to it.
 func firstOf(ctx context.Context, sockets []string) (net.Conn, error) {
-	var first error
+	var failed []error
 	for _, path := range sockets {
 		c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 		if err == nil {
 			return c, nil
 		}
-		if first == nil || errors.Is(err, fs.ErrPermission) && !errors.Is(first, fs.ErrPermission) {
-			first = err
+		failed = append(failed, err)
+	}
+	return nil, whyNone(failed)
+}
+
+func whyNone(failed []error) error {
+	if errors.Is(failed[0], fs.ErrPermission) {
+		return failed[0]
+	}
+	for _, err := range failed[1:] {
+		if errors.Is(err, fs.ErrPermission) {
+			return errors.Join(failed[0], err)
 		}
 	}
-	return nil, first
+	return failed[0]
 }
 
 func (c *Client) readToken(cfg *config.Config) error {
@@ -213,7 +223,11 @@ func (c *Client) explain(err error) error {
 		if c.wrong != nil {
 			return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s; and %w", c.At, c.wrong), "correct "+c.path+", then egressd serve --config "+shell.Word(c.path))
 		}
-		return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s", c.At), "egressd serve --config "+shell.Word(c.path))
+		next := "egressd serve --config " + shell.Word(c.path)
+		if errors.Is(err, fs.ErrPermission) { // of the system's socket
+			next += "; if root runs egressd serve for this file: the same command as root"
+		}
+		return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s", c.At), next)
 	}
 	if late := net.Error(nil); c.silent.Load() && (!errors.As(err, &late) || !late.Timeout()) && !errors.Is(err, context.Canceled) {
 		return hint.Failed(fmt.Errorf("egressd serve closed the connection at %s without an answer: it answers root and its own user alone, and nobody in another network namespace, such as a container's (%w)", c.At, err),

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // TestWhoIsTurnedAwayLearnsWhy: the operator's listener closes the connection of somebody in another network without a
@@ -40,5 +44,25 @@ func TestWhoIsTurnedAwayLearnsWhy(t *testing.T) {
 	_, err = c.Ask(t.Context(), http.MethodGet, "/readyz", &struct{}{})
 	if err == nil || !strings.Contains(err.Error(), "without an answer") || !strings.Contains(err.Error(), "another network namespace") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAClosedFolderOfTheSystemIsNotTheFault: nothing listens at the user's own socket. The system's folder, which the user
+// may not open, is named only beside that.
+func TestAClosedFolderOfTheSystemIsNotTheFault(t *testing.T) {
+	c := &Client{At: "unix:/home/u/admin.sock", path: "/home/u/egressd.yaml"}
+	for _, row := range []struct {
+		failed      []error
+		says, hints string
+	}{
+		{[]error{fs.ErrNotExist, fs.ErrNotExist}, "is not running", "egressd serve --config /home/u/egressd.yaml"},
+		{[]error{fs.ErrNotExist, fs.ErrPermission}, "is not running: nothing listens at unix:/home/u/admin.sock", "egressd serve --config /home/u/egressd.yaml; if root runs egressd serve for this file: the same command as root"},
+		{[]error{fs.ErrPermission, fs.ErrNotExist}, "ask egressd serve at unix:/home/u/admin.sock: permission denied", "the same command as root, or as the user of egressd serve"},
+		{[]error{fs.ErrPermission, fs.ErrPermission}, "ask egressd serve at unix:/home/u/admin.sock: permission denied", "the same command as root, or as the user of egressd serve"},
+	} {
+		var got *hint.Error
+		if err := c.explain(whyNone(row.failed)); !errors.As(err, &got) || !strings.Contains(got.Error(), row.says) || got.Hint != row.hints {
+			t.Errorf("%v: %v, hint %+v", row.failed, err, got)
+		}
 	}
 }

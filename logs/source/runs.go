@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // A Run is one egressd run. Its folder below [config.RunsBeside] holds it as [RunFile].
@@ -74,6 +76,12 @@ func (s *Source) runsFolder() (string, error) {
 	return config.RunsBeside(dir), err
 }
 
+// RunsIndex returns the folder of the index of all runs.
+func (s *Source) RunsIndex() (string, error) {
+	folder, err := s.runsFolder()
+	return config.RunsIndexBeside(folder), err
+}
+
 // ListRuns returns the newest runs, the newest first; most is 0 for all.
 func (s *Source) ListRuns(most int) (all []Run, err error) {
 	folder, err := s.runsFolder()
@@ -113,6 +121,9 @@ func (s *Source) OfDaemon() bool {
 
 // run returns the run that s names.
 func (s *Source) run() (Run, error) {
+	if s.Run == AllRuns {
+		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd runs lists")
+	}
 	folder, err := s.runsFolder()
 	if err != nil {
 		return Run{}, err

@@ -41,7 +41,7 @@ func (s *Source) Open() (*Reader, error) {
 	}
 	r, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, hint.Failed(&NoLogError{dir}, "for the last egressd run: egressd log --run last; for a log elsewhere: egressd log --dir DIR")
+		return nil, hint.Failed(&NoLogError{dir}, "for the last egressd run: egressd log --run last; for all runs: egressd log --run all; for a log elsewhere: egressd log --dir DIR")
 	}
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log --dir DIR, as a user who may read it")

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
@@ -37,6 +38,7 @@ type Story struct {
 	Further  int               `json:"further,omitempty"` // number of linked decisions that Linked leaves out
 	Lines    []json.RawMessage `json:"records"`           // Records as the log has them
 
+	Answer   *Answer          `json:"-"` // to the question of Decision
 	Records  []*record.Record `json:"-"`
 	Decisive *record.Record   `json:"-"` // the record of Decision; nil if the flow has no decision
 	End      *record.Record   `json:"-"` // nil if the flow is open
@@ -96,6 +98,12 @@ func isElsewhere(err error) bool {
 func Find(log *source.Reader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
 	err := log.Each(func(text string, r *record.Record) error {
+		if r.Kind == record.KindAdmin {
+			for _, s := range found {
+				s.hearAnswer(r)
+			}
+			return nil
+		}
 		if r.Flow == "" || !strings.HasPrefix(r.Flow, prefix) {
 			return nil
 		}
@@ -176,6 +184,29 @@ func (s *Story) add(text string, r *record.Record) {
 	}
 	s.Records = append(s.Records, r)
 	s.Lines = append(s.Lines, json.RawMessage(text))
+}
+
+// An Answer is a person's answer to a question. Seq is the number of its record.
+type Answer struct {
+	Approved bool
+	Time     time.Time
+	Seq      int64
+}
+
+// hearAnswer sets s.Answer if r records an answer to the question of s. If a second record says that the answer did not
+// count, hearAnswer removes it.
+func (s *Story) hearAnswer(r *record.Record) {
+	what, rest, _ := strings.Cut(r.Note, " question ")
+	if s.Decision == nil || what != "approve" && what != "reject" {
+		return
+	}
+	for _, id := range s.Decision.Question {
+		if strings.HasPrefix(rest, id+" did not count") {
+			s.Answer = nil
+		} else if strings.HasPrefix(rest, id+", for ") {
+			s.Answer = &Answer{what == "approve", r.Time, r.Seq}
+		}
+	}
 }
 
 func strictness(action string) int {

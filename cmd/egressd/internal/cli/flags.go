@@ -71,9 +71,15 @@ func OneArgument(what, example string) cobra.PositionalArgs {
 
 // LogFlags adds --config, --dir and --run to a command that reads the audit log.
 func LogFlags(cmd *cobra.Command, s *source.Source) {
+	OneLogFlags(cmd, s)
+	cmd.Flags().Lookup("run").Usage = "read the log of a run: last, a run `ID`, or all"
+}
+
+// OneLogFlags is [LogFlags] for a command that does not take all runs at once.
+func OneLogFlags(cmd *cobra.Command, s *source.Source) {
 	ConfigFlag(cmd, &s.Config)
 	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, a run `ID`, or all")
+	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, or a run `ID`")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 	_ = cmd.RegisterFlagCompletionFunc("run", completeRuns(s))
 }

@@ -113,10 +113,14 @@ func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stder
 		return err
 	}
 	if err == nil && view.Len() == 0 {
-		fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
+		sayNoMatch(stderr, log)
 	}
 	o.sayNewer(stderr, view.Last)
 	return err
+}
+
+func sayNoMatch(stderr io.Writer, log *source.Reader) {
+	fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
 }
 
 // overviewOf counts the decisions that pass a filter. It reads the log a second

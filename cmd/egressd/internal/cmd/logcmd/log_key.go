@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -34,7 +32,9 @@ key by which witnesses know the log.`,
 				return err
 			}
 			if o.signedSourceIsRun() {
-				dir = config.RunsIndexBeside(filepath.Dir(dir))
+				if dir, err = o.RunsIndex(); err != nil {
+					return err
+				}
 			}
 			keys, err := o.keyDir(dir)
 			if err != nil {
@@ -51,7 +51,7 @@ key by which witnesses know the log.`,
 			return err
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.OneLogFlags(cmd, &o.Source)
 	cmd.Flags().BoolVar(&forWitness, "witness", false, "print the key for witnesses instead")
 	cli.JSONFlag(cmd, &asJSON)
 	return cmd
@@ -94,7 +94,7 @@ elsewhere; it proves later that none of these records was changed or cut off.`,
 			return err
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.OneLogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cli.JSONFlag(cmd, &o.json)
 	return cmd

@@ -39,7 +39,7 @@ are in UTC.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: o.completeFields,
 		RunE: func(cmd *cobra.Command, words []string) error {
-			return o.run(cmd.OutOrStdout(), words)
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
@@ -57,7 +57,7 @@ type pivotOptions struct {
 	fields []string
 }
 
-func (o *pivotOptions) run(stdout io.Writer, words []string) error {
+func (o *pivotOptions) run(stdout, stderr io.Writer, words []string) error {
 	words, err := o.takeFields(words)
 	if err != nil {
 		return err
@@ -70,6 +70,10 @@ func (o *pivotOptions) run(stdout io.Writer, words []string) error {
 	t, err := o.count(log, f)
 	if err != nil {
 		return err
+	}
+	if len(t.Rows) == 0 && t.Beyond == nil && !o.json {
+		sayNoMatch(stderr, log)
+		return nil
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {

@@ -41,7 +41,7 @@ key; 5 usage, or the file is not a proof.`,
 			return o.prove(cmd.OutOrStdout(), args)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.OneLogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.check, "check", "", "check the proof in `FILE` instead (- for standard input)")
 	return cmd

@@ -29,7 +29,7 @@ sandboxes, programs and reasons, and decisions by hour.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			return o.run(cmd.OutOrStdout(), words)
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
 	cli.LogFlags(cmd, &o.Source)
@@ -49,6 +49,7 @@ type stats struct {
 	first, last time.Time
 	verdicts    map[string]int64
 	up, down    int64
+	lookups     int64           // decisions of DNS questions
 	hours       map[int64]*hour // by hours since 1970
 	rankings    []*logs.Ranking
 }
@@ -60,7 +61,7 @@ var statsLists = []struct{ field, title string }{
 	{"host", "HOST"}, {"sandbox", "SANDBOX"}, {"proc", "PROGRAM"}, {"class", "CLASS"},
 }
 
-func (o *statsOptions) run(stdout io.Writer, words []string) error {
+func (o *statsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if err := checkTop(o.top, "egressd log stats"); err != nil {
 		return err
 	}
@@ -81,6 +82,10 @@ func (o *statsOptions) run(stdout io.Writer, words []string) error {
 		if err := log.Decisions(f, s.add); err != nil {
 			return err
 		}
+	}
+	if s.decisions() == 0 && !o.json {
+		sayNoMatch(stderr, log)
+		return nil
 	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
@@ -124,6 +129,9 @@ func (s *stats) add(r *record.Record) {
 	}
 	if r.Bytes != nil {
 		s.up, s.down = s.up+r.Bytes.Up, s.down+r.Bytes.Down
+	}
+	if r.Kind == record.KindDNS {
+		s.lookups += n
 	}
 	at := r.Time.Unix() / 3600
 	if s.hours[at] == nil {
@@ -205,11 +213,11 @@ func (s *stats) perMinute() float64 {
 }
 
 func (s *stats) print(w io.Writer, top int, colours cli.Palette) error {
-	if s.decisions() == 0 {
-		_, err := fmt.Fprintln(w, "nothing was asked for")
-		return err
+	total := quantity.Plural(int(s.decisions()), "decision")
+	if s.lookups > 0 {
+		total += fmt.Sprintf(" (%d of them DNS questions)", s.lookups)
 	}
-	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", quantity.Plural(int(s.decisions()), "decision"),
+	fmt.Fprintf(w, "%s from %s to %s, %.1f a minute\n", total,
 		s.first.Local().Format(time.DateTime), s.last.Local().Format(time.DateTime), s.perMinute())
 	fmt.Fprintf(w, "%d allowed, %d denied, %d asked; %s down, %s up\n", s.verdicts["allow"], s.verdicts["deny"], s.verdicts["ask"],
 		quantity.Bytes(s.down), quantity.Bytes(s.up))

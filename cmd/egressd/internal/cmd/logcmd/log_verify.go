@@ -58,7 +58,7 @@ could not be read. The format is in docs/reference/audit-format.md.`,
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
-	cli.LogFlags(cmd, &o.Source)
+	cli.OneLogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
 	o.witnesses.flags(cmd)

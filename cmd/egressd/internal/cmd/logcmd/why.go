@@ -120,7 +120,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	cli.Field(&b, "class", d.Class)
 	cli.Field(&b, "reason", d.Reason)
 	cli.Field(&b, "allowed if", strings.Join(d.AllowedIf, ", or "))
-	cli.Field(&b, "question", questionText(d, s.flags))
+	cli.Field(&b, "question", questionText(d, s.Answer, s.flags))
 	cli.Field(&b, "policy", d.Policy)
 	if s.Shadow != nil {
 		cli.Field(&b, "shadow", cli.ShadowText(s.Shadow))
@@ -252,11 +252,17 @@ func (s storyView) endText() string {
 }
 
 // questionText says which questions to a person the decision stands on, or which has to be answered.
-func questionText(d *record.Decision, flags string) string {
+func questionText(d *record.Decision, answer *story.Answer, flags string) string {
 	text := strings.Join(d.Question, " ")
 	switch {
 	case text != "" && d.Action == "allow":
 		return text + ", approved; egressd log kind:admin says by whom"
+	case text != "" && answer != nil:
+		what := "rejected"
+		if answer.Approved {
+			what = "approved"
+		}
+		return fmt.Sprintf("%s, %s at %s by record %d", text, what, answer.Time.Local().Format(time.DateTime), answer.Seq)
 	case text != "" && d.Class != string(policy.AskRejected):
 		return text + "; egressd approve " + text + flags
 	}
