@@ -164,6 +164,7 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("GET /healthz", s.healthz)
 	m.HandleFunc("GET /readyz", s.readyz)
 	m.HandleFunc("GET /metrics", s.metrics)
+	m.HandleFunc("GET /v1/latency", s.latency)
 	m.HandleFunc("GET /v1/flows", s.flows)
 	m.HandleFunc("DELETE /v1/flows/{id}", s.cut)
 	m.HandleFunc("GET /v1/policy", s.policy)

@@ -72,6 +72,21 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	write(w, status, all)
 }
 
+// A Latency says how long flows took from their start until their upstream was connected. Milliseconds are bounds of a
+// histogram, and 0 if there is none that so many flows kept.
+type Latency struct {
+	Count  int64   `json:"count"` // of the flows that were connected
+	Half   float64 `json:"half_ms"`
+	Most95 float64 `json:"most_95_ms"`
+	Most99 float64 `json:"most_99_ms"`
+}
+
+func (s *Server) latency(w http.ResponseWriter, _ *http.Request) {
+	h := s.Gate.Records.Figures().Connected
+	within := func(part float64) float64 { return h.Within(part).Seconds() * 1000 }
+	write(w, http.StatusOK, Latency{h.Count, within(0.5), within(0.95), within(0.99)})
+}
+
 // A Page is a part of the open flows.
 type Page struct {
 	Open  int               `json:"open"` // number of all open flows

@@ -37,6 +37,14 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestTheLatencyOfNoFlow(t *testing.T) {
+	w := newWorld(t)
+	w.listen(t)
+	if status, text := w.ask(t, "GET", "/v1/latency", "", nil); status != 200 || text != `{"count":0,"half_ms":0,"most_95_ms":0,"most_99_ms":0}`+"\n" {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
 func TestFlowsAreListedByPage(t *testing.T) {
 	w := newWorld(t)
 	w.listen(t)

@@ -142,6 +142,16 @@ type Histogram struct {
 	Sum    time.Duration
 }
 
+// Within returns the bound that a part of all took no longer than, or 0 if they are none or took longer than each bound.
+func (h Histogram) Within(part float64) time.Duration {
+	for i, below := range h.Below {
+		if below > 0 && float64(below) >= part*float64(h.Count) {
+			return h.Bounds[i]
+		}
+	}
+	return 0
+}
+
 // Figures returns what was counted so far. It holds up nothing.
 func (w *Records) Figures() Figures {
 	c := &w.counts

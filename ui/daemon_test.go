@@ -51,6 +51,8 @@ func (f *daemonFake) Send(ctx context.Context, method, path string, body, v any,
 		answer = `{"policy":"sha256:1","since":"2026-11-20T09:00:00Z","rejected":{"time":"2026-11-20T09:30:00Z","reason":"the file is <broken>"},"failed":{"count":2},"bundles":[{"source":"https://bundles.example/a","stale":"too old","error":"the server <says> no"}]}`
 	case path == "/readyz":
 		answer = `{"ready":false,"why":["the disk is <full>"]}`
+	case path == "/v1/latency":
+		answer = `{"count":4321,"half_ms":2.5,"most_95_ms":25,"most_99_ms":50}`
 	case strings.HasPrefix(path, "/v1/flows"):
 		answer = `{"open":3,"flows":[]}`
 	case path == "/v1/explain":

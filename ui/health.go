@@ -90,9 +90,10 @@ type healthView struct {
 // A daemonHealth is what the daemon says of itself.
 type daemonHealth struct {
 	admin.Readiness
-	Open   int // flows
-	Policy policystatus.Status
-	Err    error
+	Open    int // flows
+	Policy  policystatus.Status
+	Latency admin.Latency
+	Err     error
 }
 
 // askHealth asks the daemon how it is.
@@ -113,6 +114,9 @@ func (s *Server) askHealth(ctx context.Context) *daemonHealth {
 	}
 	if err == nil {
 		_, err = d.Send(ctx, http.MethodGet, "/v1/policy", nil, &h.Policy)
+	}
+	if err == nil {
+		_, _ = d.Send(ctx, http.MethodGet, "/v1/latency", nil, &h.Latency) // an older daemon does not know it
 	}
 	h.Open, h.Err = flows.Open, err
 	return h
