@@ -72,8 +72,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	write(w, status, all)
 }
 
-// A Latency says how long flows took from their start until their upstream was connected. Milliseconds are bounds of a
-// histogram, and 0 if there is none that so many flows kept.
+// A Latency says how long flows took from their start until their upstream was connected. The milliseconds are bounds of
+// buckets of a histogram. A value is 0 if the flows took longer than each bound.
 type Latency struct {
 	Count  int64   `json:"count"` // of the flows that were connected
 	Half   float64 `json:"half_ms"`

@@ -142,7 +142,8 @@ type Histogram struct {
 	Sum    time.Duration
 }
 
-// Within returns the bound that a part of all took no longer than, or 0 if they are none or took longer than each bound.
+// Within returns the lowest bound that covers part of all values, from 0 to 1. It returns 0 without a value, and if no bound
+// covers so many.
 func (h Histogram) Within(part float64) time.Duration {
 	for i, below := range h.Below {
 		if below > 0 && float64(below) >= part*float64(h.Count) {

@@ -48,6 +48,20 @@ func (s *Server) verify(again bool) verified {
 	return v.last
 }
 
+// logChanged reports whether the last verification found a changed or shortened log. A log without a daemon is verified
+// when a view of it is asked for first.
+func (s *Server) logChanged() bool {
+	var v verified
+	if s.options.Dial == nil {
+		v = s.verify(false)
+	} else {
+		s.verified.mu.Lock()
+		v = s.verified.last
+		s.verified.mu.Unlock()
+	}
+	return v.Report != nil && !v.Good()
+}
+
 func (s *Server) verifyNow() {
 	begin := time.Now()
 	next := verified{Err: "the verification failed; standard error of egressd ui says why"}

@@ -57,6 +57,7 @@ type frame struct {
 	Strip       *barChart
 	Questions   int    // that wait for an answer
 	DaemonErr   string // why the daemon does not answer
+	Changed     bool   // the log is not what its key signed
 }
 
 type navLink struct {
@@ -98,6 +99,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 	if s.options.Dial != nil && daemonErr != nil {
 		f.DaemonErr = daemonErr.Error()
 	}
+	f.Changed = s.logChanged()
 	routes := s.routes()
 	for _, v := range views {
 		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}

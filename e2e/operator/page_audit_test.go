@@ -99,6 +99,7 @@ func TestAnAuditorFindsWhatLeft(t *testing.T) {
 	changeAByte(t, dir)
 	do(t, ctx, chromedp.Navigate(base+"/health"), chromedp.Click(`form[action="/health/verify"] button`, chromedp.ByQuery))
 	waitFor(t, ctx, "the log is not whole", "", `document.querySelector(".result.bad") && !document.querySelector(".result.good")`)
+	waitFor(t, ctx, "each view says so", base+"/sent", `document.querySelector('.notice.bad a[href="/health"]') !== null`)
 }
 
 // sentRowHolds is the condition that the first row of What left holds the texts.
