@@ -369,7 +369,7 @@ func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
 			return nil, err
 		}
 	}
-	c.UpstreamAt = d.Gate.UpstreamAt
+	c.UpstreamAt = d.Gate.Route.At
 	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
 }
 

@@ -93,10 +93,10 @@ const upstreamPatience = 5 * time.Second
 
 // useUpstream has the gate connect through p from now on, and finds its addresses, which sandboxes must not reach.
 func (d *Daemon) useUpstream(ctx context.Context, p *upstreams.Proxy) {
-	d.Gate.SetUpstream(p)
+	d.Gate.Route.Through(p)
 	ctx, cancel := context.WithTimeout(ctx, upstreamPatience)
 	defer cancel()
-	if err := d.Gate.FindUpstream(ctx); err != nil {
+	if err := d.Gate.Route.Find(ctx); err != nil {
 		fmt.Fprintf(d.Talk, "egressd: warning: the name of upstream.proxy, %s, is not known: %v; nothing is connected until it is\n", p.At.Host, err)
 	}
 }

@@ -28,7 +28,7 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 		return f.denied(calm, refusal)
 	}
-	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.upstream.Load().resolves(dst) {
+	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}

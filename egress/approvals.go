@@ -100,9 +100,9 @@ func (a *Approvals) Question(id record.ID) (Question, bool) {
 func (a *Approvals) show(q *approvals.Question) Question {
 	of := &q.Subject
 	path := []byte(of.Path)
-	a.gate.mask(path)
+	a.gate.canaries.mask(path)
 	s := Question{
-		ID: q.ID.String(), State: string(q.State), Sandbox: of.Sandbox, Host: a.gate.withoutCanary(of.Host), Port: of.Port,
+		ID: q.ID.String(), State: string(q.State), Sandbox: of.Sandbox, Host: a.gate.canaries.without(of.Host), Port: of.Port,
 		Method: of.Method, Path: string(path), Rule: of.Rule, Layer: string(of.Layer), Reason: q.Reason, Via: string(q.Request.Via),
 		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
 	}

@@ -54,7 +54,7 @@ func (b *Batch) add(i *Inquiry) {
 	}
 	e := encoder{Encoder: record.Encoder{Line: b.text[:start]}}
 	e.flow(f, is)
-	f.gate.mask(e.Line[start:])
+	f.gate.canaries.mask(e.Line[start:])
 	b.text = e.Line
 	b.ends = append(b.ends, len(e.Line))
 	i.position = len(b.ends)

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -99,7 +100,7 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 // record of its own. It may wait for the log, so f.mu must not be held: event loops take that lock.
 func (f *Flow) sight(s sighting) {
 	line, alarm := f.signalOf(s)
-	f.gate.signal(line, alarm)
+	f.gate.Records.signal(line, alarm)
 }
 
 // signalOf encodes what was found. It does not wait.
@@ -117,14 +118,14 @@ func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
 	e.Key("signal")
 	e.canary(s)
 	e.Close()
-	f.gate.mask(e.Line)
+	f.gate.canaries.mask(e.Line)
 	return e.Line, f.alarmOf(s)
 }
 
 // signal records what signalOf has encoded, and raises the alarm.
-func (g *Gate) signal(line []byte, a Alarm) {
-	_, _ = g.config.Log.Append(line) // where that fails, so does whatever comes next
-	if tell := g.config.Alarm; tell != nil {
+func (w *Records) signal(line []byte, a Alarm) {
+	_, _ = w.gate.config.Log.Append(line) // where that fails, so does whatever comes next
+	if tell := w.gate.config.Alarm; tell != nil {
 		tell(a)
 	}
 }
@@ -141,7 +142,7 @@ func (e *encoder) canary(s sighting) {
 
 func (f *Flow) alarmOf(s sighting) Alarm {
 	a := Alarm{ID: f.id, Sandbox: f.request.Sandbox.Name, Canary: s.Name, Where: s.where, Encoding: s.Encoding}
-	a.Destination = f.gate.withoutCanary(f.request.Destination.Host)
+	a.Destination = f.gate.canaries.without(f.request.Destination.Host)
 	if p := f.request.Process; p != nil {
 		a.Program = p.Exe
 	}
@@ -158,9 +159,14 @@ func (f *Flow) sighted() *sighting {
 	return nil
 }
 
-// withoutCanary returns a name for records: without the labels that hold a canary.
-func (g *Gate) withoutCanary(name string) string {
-	c := g.canaries.Load()
+// canaries are those that a gate looks for; nil: none.
+type canaries struct {
+	atomic.Pointer[secret.Canaries]
+}
+
+// without returns a name for records: without the labels that hold a canary.
+func (all *canaries) without(name string) string {
+	c := all.Load()
 	if c == nil {
 		return name
 	}
@@ -175,8 +181,8 @@ func (g *Gate) withoutCanary(name string) string {
 }
 
 // mask overwrites the canaries in a record. A canary may be in any member, such as the arguments of a program.
-func (g *Gate) mask(record []byte) {
-	if c := g.canaries.Load(); c != nil {
+func (all *canaries) mask(record []byte) {
+	if c := all.Load(); c != nil {
 		c.Mask(record)
 	}
 }
@@ -267,7 +273,7 @@ func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
 	var alarm Alarm
 	refusal, first := f.endWith(holdsCanary, func() { line, alarm = f.signalOf(sighting{found, where}) })
 	if first {
-		f.gate.signal(line, alarm)
+		f.gate.Records.signal(line, alarm)
 	}
 	return refusal
 }

@@ -16,7 +16,7 @@ import (
 // proxy.
 func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
 	to := f.decided()
-	if len(to) != 1 || f.gate.upstream.Load() != nil {
+	if len(to) != 1 || f.gate.Route.proxy.Load() != nil {
 		return f.dialBeside(loop, done)
 	}
 	c := &connecting{flow: f, loop: loop, done: done, to: to[0], fd: -1}

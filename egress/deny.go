@@ -17,10 +17,6 @@ func (g *Gate) Deny(peer sandbox.Peer, r policy.Request, class policy.Class, why
 	return f.refuse(policy.Decision{Class: class, Rule: "baseline", Layer: policy.Builtin, Reason: why})
 }
 
-// Prompt reports whether Refuse, Deny and RefuseUnseen would most likely not wait for the log. An event loop
-// calls them only then.
-func (g *Gate) Prompt() bool { return g.config.Log.Prompt() }
-
 // Foresees reports whether the policy in force would let r be, as far as r is
 // known: for a way in that can go about it in two ways. It permits nothing,
 // resolves nothing and records nothing.

@@ -71,7 +71,7 @@ func (f *Flow) dial(ctx context.Context) (line, error) {
 
 // reach connects to a decided address: directly, or through the upstream proxy.
 func (f *Flow) reach(ctx context.Context) (line, error) {
-	up, to, asked := f.gate.upstream.Load(), f.decided(), f.Destination()
+	up, to, asked := f.gate.Route.proxy.Load(), f.decided(), f.Destination()
 	switch {
 	case up == nil:
 		return f.race(ctx, to, f.dialOne)

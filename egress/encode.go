@@ -86,14 +86,14 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 func (e *encoder) domain(f *Flow) {
 	if q := f.request.DNS; q != nil {
 		e.Open("dns")
-		e.Text("name", domainOf(f.gate.withoutCanary(q.Name)))
+		e.Text("name", domainOf(f.gate.canaries.without(q.Name)))
 		e.Text("type", q.Type)
 		e.Close()
 		return
 	}
 	if dst := &f.request.Destination; dst.Host != "" {
 		e.Open("dst")
-		e.Text("host", domainOf(f.gate.withoutCanary(dst.Host)))
+		e.Text("host", domainOf(f.gate.canaries.without(dst.Host)))
 		e.Number("port", int64(dst.Port))
 		e.Text("class", f.decision.AddressClass)
 		e.Close()
@@ -134,7 +134,7 @@ func (e *encoder) question(f *Flow) {
 		name, kind = q.Name, q.Type
 	}
 	e.Open("dns")
-	e.Text("name", f.gate.withoutCanary(name))
+	e.Text("name", f.gate.canaries.without(name))
 	e.Text("type", kind)
 	e.Close()
 }
@@ -146,7 +146,7 @@ func (e *encoder) destination(f *Flow) {
 		return
 	}
 	e.Open("dst")
-	e.Text("host", f.gate.withoutCanary(dst.Host))
+	e.Text("host", f.gate.canaries.without(dst.Host))
 	if !asked { // which is about no port
 		e.Number("port", int64(dst.Port))
 	}
@@ -166,7 +166,7 @@ func (e *encoder) tls(f *Flow) {
 	if name == "" {
 		name = h.NoName
 	}
-	e.TextWithin("sni", f.gate.withoutCanary(name), record.MaxRaw)
+	e.TextWithin("sni", f.gate.canaries.without(name), record.MaxRaw)
 	e.List("alpn", h.ALPN)
 	e.Flag("ech", h.ECH)
 	e.Text("ja4", h.JA4)
@@ -183,7 +183,7 @@ func (e *encoder) http(f *Flow, status int) {
 	e.TextWithin("method", h.Method, record.MaxMethod)
 	e.Flag("path_cut", e.TextWithin("path", h.Path, record.MaxPath))
 	if h.Authority != f.request.Destination.String() {
-		e.TextWithin("authority", f.gate.withoutCanary(h.Authority), record.MaxRaw)
+		e.TextWithin("authority", f.gate.canaries.without(h.Authority), record.MaxRaw)
 	}
 	if status != 0 {
 		e.Number("status", int64(status))

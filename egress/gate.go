@@ -19,7 +19,6 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress/names"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 
@@ -78,15 +77,15 @@ type Gate struct {
 	Flows       Flows       // that are open
 	Attachments Attachments // networks of sandboxes, for as long as egressd has them
 	Records     Records     // what the log says, and counts of it
+	Route       Route       // to destinations
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
-	upstream atomic.Pointer[upstreamProxy] // nil: destinations are reached directly
 	ids      idSource
 	began    time.Time
 	shared   decisions
 	requests requests
-	canaries atomic.Pointer[secret.Canaries]
+	canaries canaries
 	accounts accounts
 	tasks    tasks
 	ports    ports
@@ -108,7 +107,7 @@ func New(c Config) *Gate {
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.Names.asker = asker
 	}
-	g.Records.gate = g
+	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows
 	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget
 	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders

@@ -145,7 +145,7 @@ func (f *Flow) describe() OpenFlow {
 	defer f.mu.Unlock()
 	r := f.request
 	o := OpenFlow{
-		ID: f.id.String(), Sandbox: r.Sandbox.Name, Via: string(r.Via), Host: f.gate.withoutCanary(r.Destination.Host), Port: r.Destination.Port,
+		ID: f.id.String(), Sandbox: r.Sandbox.Name, Via: string(r.Via), Host: f.gate.canaries.without(r.Destination.Host), Port: r.Destination.Port,
 		Rule: f.decision.Rule, Layer: string(f.decision.Layer),
 		Inspected: r.TLS != nil && r.TLS.Inspected,
 		Began:     f.id.Time().UTC(), Seconds: (time.Since(f.gate.began) - f.began).Seconds(),

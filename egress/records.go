@@ -32,6 +32,10 @@ type recordOf struct {
 	canary *sighting // that is why it is refused, or nil
 }
 
+// Prompt reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. An
+// event loop calls them only then.
+func (w *Records) Prompt() bool { return w.gate.config.Log.Prompt() }
+
 // append writes one record of f to the log.
 func (w *Records) append(f *Flow, r recordOf) (int64, error) {
 	return w.gate.config.Log.Append(w.encode(f, r))
@@ -42,7 +46,7 @@ func (w *Records) encode(f *Flow, r recordOf) []byte {
 	w.count(f, r)
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
 	e.flow(f, r)
-	w.gate.mask(e.Line)
+	w.gate.canaries.mask(e.Line)
 	return e.Line
 }
 

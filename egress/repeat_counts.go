@@ -140,7 +140,7 @@ func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (k
 	size := len(e.Line)
 	e.Line = appendSighting(e.Line, by, r.canary)
 	e.Line = append(e.Line, byte(by))
-	f.gate.mask(e.Line)
+	f.gate.canaries.mask(e.Line)
 	s.key = e.Line
 	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.Line)]
@@ -199,13 +199,13 @@ func (n *summedNames) add(name string, count int64) {
 // named is what f is about, as [RecordNames] has it.
 func (f *Flow) named() string {
 	if q := f.request.DNS; q != nil {
-		return f.gate.withoutCanary(q.Name)
+		return f.gate.canaries.without(q.Name)
 	}
 	dst := &f.request.Destination
 	if dst.Host == "" {
 		return ""
 	}
-	return net.JoinHostPort(f.gate.withoutCanary(dst.Host), strconv.Itoa(int(dst.Port)))
+	return net.JoinHostPort(f.gate.canaries.without(dst.Host), strconv.Itoa(int(dst.Port)))
 }
 
 // domainOf is what stands in a sum for a name: "*." and its registered domain, or "*".
@@ -328,7 +328,7 @@ func (k *repeatCount) sum(g *Gate, key string) []byte {
 		names = &k.names
 	}
 	record := summed(key[:k.size], k.at, k.id, k.more, names)
-	g.mask(record)
+	g.canaries.mask(record)
 	return record
 }
 

@@ -111,7 +111,7 @@ func (t *Tally) note(f *Flow, r recordOf) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	denies := f.decision.Class != "" && !passes(f.decision.Verdict)
-	host := f.gate.withoutCanary(f.request.Destination.Host)
+	host := f.gate.canaries.without(f.request.Destination.Host)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via == policy.ViaDNS && denies && f.decision.Class != policy.AskRejected: // whose connection is asked about
 		t.deny(deniedHost(f, host, 0))
@@ -214,7 +214,7 @@ func (t *Tally) ended(f *Flow, end End) {
 	if reason := networkReasons[policy.Class(end.Outcome)]; reason != "" {
 		d := &f.request.Destination
 		t.counts.Failed++
-		t.counts.LastFailure = &FailedHost{f.gate.withoutCanary(d.Host), d.Port, policy.Class(end.Outcome), reason}
+		t.counts.LastFailure = &FailedHost{f.gate.canaries.without(d.Host), d.Port, policy.Class(end.Outcome), reason}
 	}
 	if f.decision.Rule == policy.LearnRule {
 		t.counts.Learned++

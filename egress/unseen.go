@@ -20,7 +20,7 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Clas
 	r := recordOf{kind: record.KindRefused}
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}, common: true}
 	e.flow(f, r)
-	g.mask(e.Line)
+	g.canaries.mask(e.Line)
 	for range max(1, n) {
 		f.gate.Records.count(f, r)
 	}

@@ -17,31 +17,33 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// SetUpstream has the gate reach destinations through a proxy from now on; nil: directly. Connections that stand
-// stay. Nothing is reached directly because the proxy fails.
-func (g *Gate) SetUpstream(p *upstream.Proxy) {
+// A Route is how a gate reaches destinations: directly, or through an upstream proxy. The zero value reaches them
+// directly. It is safe for concurrent use.
+type Route struct {
+	gate  *Gate
+	proxy atomic.Pointer[upstreamProxy] // nil: directly
+}
+
+// Through has destinations reached through a proxy from now on; nil: directly. Open connections stay. If the proxy
+// fails, nothing is reached directly instead.
+func (r *Route) Through(p *upstream.Proxy) {
 	if p == nil {
-		g.upstream.Store(nil)
+		r.proxy.Store(nil)
 		return
 	}
-	up := &upstreamProxy{proxy: p, gate: g}
-	if before := g.upstream.Load(); before != nil && before.proxy.At.Host == p.At.Host && before.proxy.At.Port == p.At.Port {
+	up := &upstreamProxy{proxy: p, gate: r.gate}
+	if before := r.proxy.Load(); before != nil && before.proxy.At.Host == p.At.Host && before.proxy.At.Port == p.At.Port {
 		up.known.Store(before.known.Load())
 	}
-	g.upstream.Store(up)
+	r.proxy.Store(up)
 }
 
-// UpstreamAt returns the addresses that the name of the upstream proxy is known to have. It answers from memory.
-func (g *Gate) UpstreamAt() []netip.AddrPort {
-	if g == nil {
-		return nil
-	}
-	return g.upstream.Load().at()
-}
+// At returns the addresses that the name of the upstream proxy is known to have. It answers from memory.
+func (r *Route) At() []netip.AddrPort { return r.proxy.Load().at() }
 
-// FindUpstream looks up the name of the upstream proxy, for [Gate.UpstreamAt].
-func (g *Gate) FindUpstream(ctx context.Context) error {
-	if up := g.upstream.Load(); up != nil {
+// Find looks up the name of the upstream proxy, for [Route.At].
+func (r *Route) Find(ctx context.Context) error {
+	if up := r.proxy.Load(); up != nil {
 		_, err := up.addresses(ctx)
 		return err
 	}
@@ -261,7 +263,7 @@ func (w *Forwarding) Fields() http1.Fields {
 // DialHTTP is Dial for requests of plain HTTP that are no upgrade. If an upstream proxy takes them whole, the
 // connection leads to that proxy and the Forwarding says how to write them. It is nil otherwise.
 func (f *Flow) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
-	up := f.gate.upstream.Load()
+	up := f.gate.Route.proxy.Load()
 	d := f.Destination()
 	if up == nil || !up.proxy.TakesRequests(&d) {
 		conn, err := f.Dial(ctx)

@@ -151,7 +151,7 @@ func throughUpstream(t *testing.T, p *upstream.Proxy) (*world, *Flow) {
 	t.Helper()
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.zone.addrs["two.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.9")}
-	w.SetUpstream(p)
+	w.Route.Through(p)
 	f, err := w.Open(t.Context(), peer, ask(t, "two.test:443"))
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestAKilledUpstreamProxyIsNotGoneAround(t *testing.T) {
 	l.Close()
 	_, port, _ := net.SplitHostPort(originSaying(t, "hello"))
 	w := newWorld(t, policy.New(opinion(allow)))
-	w.SetUpstream(&upstream.Proxy{At: policy.Destination{Host: at.Addr().String(), Addr: at.Addr(), Port: at.Port()}})
+	w.Route.Through(&upstream.Proxy{At: policy.Destination{Host: at.Addr().String(), Addr: at.Addr(), Port: at.Port()}})
 	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+port)) // something answers there
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +372,7 @@ func TestExceptionsGoDirectly(t *testing.T) {
 		}
 		p := l.proxy
 		p.Except, p.ByName = row.except, row.byName
-		w.SetUpstream(&p)
+		w.Route.Through(&p)
 		f, err := w.Open(t.Context(), peer, ask(t, row.to))
 		if err != nil {
 			t.Fatal(err)
@@ -399,7 +399,7 @@ func TestTheNameOfAnUpstreamProxyIsKnownBeforeAnythingIsDialled(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	p := l.proxy
 	p.At = policy.Destination{Host: "proxy.test", Port: p.At.Port}
-	w.SetUpstream(&p)
+	w.Route.Through(&p)
 	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.9:443"))
 	if err != nil {
 		t.Fatal(err)
@@ -408,8 +408,8 @@ func TestTheNameOfAnUpstreamProxyIsKnownBeforeAnythingIsDialled(t *testing.T) {
 	_, err = f.Dial(t.Context())
 	refusalOf(t, err, policy.NetworkUnreachable) // its name is not known
 	w.zone.addrs["proxy.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	if err := w.FindUpstream(t.Context()); err != nil || fmt.Sprint(w.UpstreamAt()) != fmt.Sprintf("[127.0.0.1:%d]", p.At.Port) {
-		t.Errorf("%v, %v", w.UpstreamAt(), err)
+	if err := w.Route.Find(t.Context()); err != nil || fmt.Sprint(w.Route.At()) != fmt.Sprintf("[127.0.0.1:%d]", p.At.Port) {
+		t.Errorf("%v, %v", w.Route.At(), err)
 	}
 	conn, err := f.Dial(t.Context())
 	if err != nil {

@@ -74,7 +74,7 @@ func (r *refusals) take() (all []func(), unseen map[refusedAt]int64) {
 // recordRefusal has record, which refuses p, called on a loop: at once if the log is prompt, else by a goroutine. It
 // returns false if the refusal is only counted.
 func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) bool {
-	if s.Gate.Prompt() {
+	if s.Gate.Records.Prompt() {
 		record()
 		return true
 	}

@@ -50,7 +50,7 @@ func (r *replies) refuse(err error) {
 // admitted. If the refusal is only counted, or the client gives way to another one, it is reset.
 func (r *replies) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
 	c := r.conn
-	if c.server.Gate.Prompt() {
+	if c.server.Gate.Records.Prompt() {
 		answer(record())
 		return
 	}
@@ -85,7 +85,7 @@ func (r *replies) malformed(via policy.Via, raw []byte, err error) {
 func (r *replies) tooMany() {
 	c := r.conn
 	server, peer := c.server, c.peer
-	if !server.Gate.Prompt() {
+	if !server.Gate.Records.Prompt() {
 		server.recordRefusal(peer, policy.ViaUnknown, func() { server.refuseOneMore(peer) })
 		c.reset()
 		return

@@ -34,7 +34,7 @@ func TestPlainHTTPGoesWholeToAnUpstreamProxy(t *testing.T) {
 		fmt.Fprint(w, "far")
 	})
 	w := newWorld(t, openPolicy, nil)
-	w.Gate.SetUpstream(&p)
+	w.Gate.Route.Through(&p)
 	c := w.dial(t)
 	for _, path := range []string{"/a?b=c", "/d"} {
 		c.send(get("allowed.test", "8080", path, "Proxy-Authorization: Basic Zm9vOmJhcg==", "Max-Forwards: 0"))
@@ -68,7 +68,7 @@ func TestARefusalOfAnUpstreamProxyIsNotOurs(t *testing.T) {
 				w.WriteHeader(row.status)
 			})
 			w := newWorld(t, openPolicy, nil)
-			w.Gate.SetUpstream(&p)
+			w.Gate.Route.Through(&p)
 			c := w.dial(t)
 			c.send(get("allowed.test", "8080", "/"))
 			resp, body := c.response("GET")
@@ -92,7 +92,7 @@ func TestARefusalOfAnUpstreamProxyIsNotOurs(t *testing.T) {
 func TestAnUpstreamProxyRefusesATunnel(t *testing.T) {
 	p := upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 	w := newWorld(t, openPolicy, nil)
-	w.Gate.SetUpstream(&p)
+	w.Gate.Route.Through(&p)
 	c := w.dial(t)
 	c.send("CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n")
 	resp, body := c.response("CONNECT")
