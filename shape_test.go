@@ -2,6 +2,9 @@ package egressd_test
 
 import (
 	"go/ast"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -55,4 +58,25 @@ func receiver(f *ast.FuncDecl) string {
 		return name.Name
 	}
 	return ""
+}
+
+// connectFiles is how many files a reader opens to follow one CONNECT from accept to close.
+const connectFiles = 16
+
+// TestAConnectIsReadInFewFiles counts the files that the steps of "A CONNECT" in ARCHITECTURE.md name.
+func TestAConnectIsReadInFewFiles(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## A CONNECT\n")
+	_, steps, _ := strings.Cut(section, "\n1. ")
+	steps, _, _ = strings.Cut(steps, "\n\n")
+	files := map[string]bool{}
+	for _, name := range regexp.MustCompile(`[a-z0-9_]+\.go\b`).FindAllString(steps, -1) {
+		files[name] = true
+	}
+	if len(files) != connectFiles {
+		t.Errorf("the steps name %d files, not %d: %v", len(files), connectFiles, files)
+	}
 }

@@ -14,33 +14,6 @@ const (
 	maxRulesPerRequest  = 64 // that ask about one request
 )
 
-// asking decides a flow for a caller that can wait, and holds the flow while a person is asked. All waits
-// together end at late, which the first wait sets.
-type asking struct {
-	*Flow
-	late time.Time
-}
-
-// decideOrAsk is decide, and asks a person if the policy does. ctx ends the wait for the person, and nothing
-// else.
-func (a *asking) decideOrAsk(ctx context.Context, r *policy.Request) *Refusal {
-	refusal := a.decide(context.WithoutCancel(ctx), r)
-	switch {
-	case refusal == wouldWait || !a.mayAsk():
-		return refusal
-	case a.hurried:
-		return wouldWait
-	case a.late.IsZero():
-		a.late = time.Now().Add(a.gate.Approvals.Wait())
-	}
-	return a.askAll(ctx, r, refusal)
-}
-
-// mayAsk reports whether a person can make the decision of the flow.
-func (a *asking) mayAsk() bool {
-	return a.decision.Verdict == policy.Ask && a.gate.Approvals.IsOpen()
-}
-
 // askAll asks one question after another until the policy has none left. A policy change does not count against the number
 // of questions of a flow.
 func (a *asking) askAll(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {

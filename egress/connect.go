@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/relay"
@@ -23,6 +24,41 @@ func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel f
 	c.timeout = loop.After(f.gate.config.DialTimeout, func() { c.fail(f.dialError(syscall.ETIMEDOUT)) })
 	c.begin()
 	return c.cancel
+}
+
+// decided returns what may be dialled, in the order to try.
+func (f *Flow) decided() []netip.AddrPort {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dst := &f.request.Destination
+	if dst.Addr.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(dst.Addr, dst.Port)}
+	}
+	decided := make([]netip.AddrPort, len(dst.Addrs))
+	for i, a := range dst.Addrs {
+		decided[i] = netip.AddrPortFrom(a, dst.Port)
+	}
+	return decided
+}
+
+// leadsTo reports whether the address is one of those that were decided. No address stands for the name itself, which
+// an upstream proxy resolves.
+func (f *Flow) leadsTo(to netip.AddrPort) bool {
+	if !to.IsValid() {
+		return len(f.decided()) == 0
+	}
+	return slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+}
+
+// judged checks the address once more right before connect(2): it must be a decided one.
+func (f *Flow) judged(to netip.AddrPort) error {
+	if !f.leadsTo(to) {
+		return errNotJudged
+	}
+	if f.current(context.Background()) != nil {
+		return errRefused
+	}
+	return nil
 }
 
 // dialBeside is Connect by a goroutine.

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
-
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
@@ -42,15 +41,6 @@ type Flow struct {
 // A flow without any record yet has -1.
 const inSum = -2
 
-// contents says who reads what a tunnel carries. Narrow decides it once; a later policy can only cut the flow.
-type contents uint8
-
-const (
-	undecidedContents contents = iota // nothing has passed
-	opaque                            // nobody: the bytes pass unread
-	inspected                         // the policy, request by request
-)
-
 // An End is how a flow ended.
 type End struct {
 	Up, Down int64  // payload bytes
@@ -79,12 +69,203 @@ func (g *Gate) begin(f *Flow, peer sandbox.Peer, r *policy.Request) {
 // which denies.
 var undecided = new(policy.Decision)
 
-// asked returns the request for the policy to decide once more, with its time,
-// in which requests that are shared differ.
-func (f *Flow) asked() *policy.Request {
-	r := *f.request
-	r.Time = f.id.Time()
-	return &r
+// OpenNow is Open for an event loop: it answers at once or reports wait,
+// having recorded nothing. A slow policy or log, a name server or a person make it wait. Then
+// Open has to be called where one can wait.
+func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
+	if !g.policy.Load().Prompt() || !g.config.Log.Prompt() {
+		return nil, true, nil
+	}
+	f = g.newFlow(peer, r)
+	f.hurried = true
+	refusal := f.open(context.Background(), peer)
+	switch {
+	case refusal == wouldWait:
+		return nil, true, nil
+	case refusal != nil:
+		return nil, false, refusal
+	}
+	return f, false, nil
+}
+
+// Open decides whether peer may do what r asks, up to the addresses that its
+// destination resolves to, and records the decision before it returns. The
+// error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
+// any case.
+func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
+	f := g.newFlow(peer, r)
+	if refusal := f.open(ctx, peer); refusal != nil {
+		return nil, refusal
+	}
+	return f, nil
+}
+
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
+	if f.gate.shut.Load() {
+		return f.refuse(stopping)
+	}
+	who, err := f.gate.config.Sandboxes.Identify(peer)
+	if err != nil && f.gate.config.Sandboxes.Awaits(peer) {
+		if f.hurried {
+			return wouldWait
+		}
+		f.gate.config.Sandboxes.Await(ctx, peer)
+		who, err = f.gate.config.Sandboxes.Identify(peer)
+	}
+	if err != nil {
+		f.request.Sandbox.Container = who.Container
+		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+	}
+	f.request.Sandbox = who
+	held, ok := f.charge()
+	if !ok {
+		return f.refuse(tooManyFlows)
+	}
+	id := f.id
+	if refusal := f.admit(ctx); refusal != nil {
+		f.gate.Approvals.FlowEnded(id)
+		f.account().refund(held)
+		return refusal
+	}
+	f.request = f.gate.requests.of(f.request)
+	return f.found(ctx)
+}
+
+// charge counts the flow, if its sandbox may have one more.
+func (f *Flow) charge() (c charge, ok bool) {
+	var before policy.Usage
+	for gone := true; gone; {
+		c, before, ok, gone = f.account().charge(f.began, f.request.HTTP != nil, int64(f.gate.config.FlowsPerSandbox))
+	}
+	if f.gate.policy.Load().ReadsUsage() {
+		seen := before // a copy: each flow would pay for before
+		f.request.Usage = &seen
+	}
+	return c, ok
+}
+
+func (f *Flow) account() *account {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gate.accounts.of(f.request.Sandbox.Name)
+}
+
+// admit decides the name, resolves it, decides its addresses, and records.
+func (f *Flow) admit(ctx context.Context) *Refusal {
+	calm := context.WithoutCancel(ctx)
+	a := asking{Flow: f}
+	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
+		return f.denied(calm, refusal)
+	}
+	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
+		if refusal := f.resolve(calm); refusal != nil {
+			return refusal
+		}
+		if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
+			return f.denied(calm, refusal)
+		}
+	}
+	f.compare(calm, f.request)
+	return f.recordDecision()
+}
+
+// resolve fills in the addresses. A query that leaves the machine is recorded
+// before it is sent.
+func (f *Flow) resolve(ctx context.Context) *Refusal {
+	if f.gate.config.Resolver == nil {
+		return f.failed(ctx, policy.NetworkDNS)
+	}
+	dst := &f.request.Destination
+	var ok bool
+	if dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
+		return nil
+	}
+	if f.hurried {
+		return wouldWait
+	}
+	used := f.account()
+	defer used.endLookup(dst.Host)
+	if !used.startLookup(dst.Host) {
+		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
+	}
+	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
+		return f.refusal(unavailable)
+	}
+	ctx, cancel := f.gate.patience(ctx)
+	defer cancel()
+	var err error
+	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
+	switch {
+	case f.gate.shut.Load():
+		return f.refuse(stopping)
+	case err != nil || len(dst.Addrs) == 0:
+		return f.failed(ctx, policy.NetworkDNS)
+	}
+	return nil
+}
+
+// refuse records a refusal that happens before anything passed.
+func (f *Flow) refuse(d policy.Decision) *Refusal {
+	if d.Policy == "" {
+		d.Policy = f.gate.Digest()
+	}
+	f.noteDenial()
+	f.decision = &d
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	return f.refusal(d)
+}
+
+// failed records that what was allowed did not come about.
+func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
+	f.compare(ctx, f.request)
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	f.recordEnd(End{Outcome: string(class)})
+	return f.networkRefusal(class)
+}
+
+func (f *Flow) recordDecision() *Refusal {
+	kind := record.KindOpen
+	switch {
+	case f.request.DNS != nil:
+		kind = record.KindDNS
+	case f.request.HTTP != nil:
+		kind = record.KindRequest
+	}
+	if !passes(f.decision.Verdict) {
+		return f.refused(recordOf{kind: kind})
+	}
+	seq, err := f.gate.Records.append(f, recordOf{kind: kind})
+	if err != nil {
+		return f.refusal(unavailable)
+	}
+	f.seq = seq
+	return nil
+}
+
+// recordEnd writes the close record of a flow that was never open.
+func (f *Flow) recordEnd(end End) {
+	_, _ = f.gate.Records.append(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
+}
+
+// found has the flow be found by whoever cuts flows, and looks whether the policy has changed
+// before. Where that must not be waited for, it is looked at before anything is dialled.
+func (f *Flow) found(ctx context.Context) *Refusal {
+	hurried := f.hurried
+	f.hurried = false
+	f.gate.Flows.add(f)
+	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
+	switch {
+	case refusal == nil:
+	case hurried:
+		f.CloseNow(End{Outcome: string(refusal.Decision.Class)})
+	default:
+		f.Close(End{Outcome: string(refusal.Decision.Class)})
+	}
+	return refusal
 }
 
 // ID names the flow in replies and records.
@@ -95,6 +276,13 @@ func (f *Flow) Destination() policy.Destination {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Destination
+}
+
+// Sandbox names who opened the flow.
+func (f *Flow) Sandbox() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.request.Sandbox.Name
 }
 
 // AnyProtocol reports whether a rule lets the flow carry what is neither TLS
@@ -172,181 +360,6 @@ func (f *Flow) cut() {
 	}
 	f.changed()
 }
-
-func (f *Flow) account() *account {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.gate.accounts.of(f.request.Sandbox.Name)
-}
-
-// Narrow adds what has become known of the request and decides again, by the
-// policy in force now. After an error, which is always a [*Refusal], the flow
-// can only be closed, and its close record holds the refusal. It is called by one
-// goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
-func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
-	_, err := f.narrow(ctx, edit, false)
-	return err
-}
-
-// NarrowNow is Narrow for an event loop: it answers at once or reports wait. Then
-// Narrow has to be called with the same edit where one can wait. A record that is written
-// until then says what edit adds.
-func (f *Flow) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
-	return f.narrow(context.Background(), edit, true)
-}
-
-func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
-	r, tunnel := f.learn(edit)
-	for {
-		v, wait := f.verdict(ctx, r, tunnel, now)
-		switch {
-		case wait || now && noted(v.decision):
-			return true, nil
-		case !now: // a canary may be found at once, beside any policy
-			v.decision = f.comparedTo(ctx, v, r)
-		}
-		over, stale := f.adopt(r, v)
-		switch {
-		case stale:
-			continue
-		case over != nil:
-			return false, over
-		case !passes(v.decision.Verdict):
-			return false, f.noteRefusal(ctx, r)
-		}
-		return false, nil
-	}
-}
-
-// learn adds to the request what edit knows of it.
-func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before, r := f.request, f.asked()
-	at := r.Time
-	edit(r)
-	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
-	if !f.closed {
-		f.request = r
-	}
-	return r, f.tunnel
-}
-
-// adopt has the flow stand on a verdict about r, which learn has returned. It is stale
-// where another policy is in force by now. A flow that is over stays as it was.
-func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed || f.wasCut:
-		return f.refusal(*f.decision), false
-	case v.policy != f.gate.policy.Load():
-		return nil, true
-	}
-	f.policy, f.decision = v.policy, v.decision
-	if !passes(v.decision.Verdict) {
-		return nil, false
-	}
-	settled := *r
-	settled.Usage = nil
-	switch {
-	case f.tunnel != undecidedContents:
-	case v.decision.Verdict == policy.Inspect:
-		f.tunnel = inspected
-	default:
-		f.tunnel = opaque
-	}
-	if f.tunnel == inspected && r.TLS != nil {
-		hello := *r.TLS
-		hello.Inspected = true
-		settled.TLS = &hello
-	}
-	f.request = f.gate.requests.of(&settled)
-	return nil, false
-}
-
-// noted reports whether noteRefusal has something to record of a decision, which may wait for the log.
-func noted(d *policy.Decision) bool { return d.Class == policy.Canary || d.Verdict == policy.Ask }
-
-// noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
-// else writes to the flow: what is refused is not decided again.
-func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
-	asked := (&asking{Flow: f}).list(ctx, r)
-	f.noteDenial()
-	if s := f.sighted(); s != nil {
-		f.sight(*s)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if asked != nil && !f.closed {
-		f.decision = asked
-	}
-	return f.refusal(*f.decision)
-}
-
-// current returns nil while the flow may go on. It decides again where the
-// policy in force is no longer the one that decided; a flow that was refused,
-// cut or closed stays so.
-func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
-
-// currentNow is current for an event loop: it answers at once or reports wait.
-func (f *Flow) currentNow() (refusal *Refusal, wait bool) {
-	return f.decideAgain(context.Background(), false, true)
-}
-
-// recheck is current, and with anew decides again whichever policy decided.
-func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
-	refusal, _ := f.decideAgain(ctx, anew, false)
-	return refusal
-}
-
-// decideAgain is recheck, and with now it reports wait where the policy takes its time.
-func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
-	for {
-		f.mu.Lock()
-		due, refusal := f.due(anew)
-		request, decision, tunnel := f.request, f.decision, f.tunnel
-		r := f.asked()
-		f.mu.Unlock()
-		if !due {
-			return refusal, false
-		}
-		r.Usage = nil
-		v, wait := f.verdict(ctx, r, tunnel, now)
-		if wait {
-			return nil, true
-		}
-		f.mu.Lock()
-		same := !f.closed && f.request == request && f.decision == decision
-		if same {
-			f.policy, f.decision = v.policy, v.decision
-			if !passes(v.decision.Verdict) {
-				refusal = f.refusal(*v.decision)
-			}
-		}
-		f.mu.Unlock()
-		if same {
-			return refusal, false
-		}
-	}
-}
-
-// due reports whether the policy has to decide the flow again. A refusal says that the flow
-// may not go on, whatever the policy says. f.mu is held.
-func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
-	switch {
-	case f.gate.shut.Load():
-		return false, f.refusal(stopping)
-	case f.gate.Attachments.left(&f.request.Sandbox):
-		return false, f.refusal(gone)
-	case f.closed || f.wasCut || !passes(f.decision.Verdict):
-		return false, f.refusal(*f.decision)
-	}
-	return anew || f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
-}
-
-// passes reports whether a verdict lets a flow be.
-func passes(v policy.Verdict) bool { return v == policy.Allow || v == policy.Inspect }
 
 // Wait returns when the flow's record is durable, so that its first byte may
 // pass. The error is a [*Refusal].

@@ -21,8 +21,6 @@ import (
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
-
-	"github.com/egressd/egressd/record"
 )
 
 // A Resolver turns a canonical name into addresses. It has to be safe for
@@ -128,109 +126,6 @@ func (g *Gate) untilShut(ctx context.Context) (context.Context, context.CancelFu
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.life, cancel)
 	return ctx, func() { stop(); cancel() }
-}
-
-// OpenNow is Open for an event loop: it answers at once or reports wait,
-// having recorded nothing. A slow policy or log, a name server or a person make it wait. Then
-// Open has to be called where one can wait.
-func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
-	if !g.policy.Load().Prompt() || !g.config.Log.Prompt() {
-		return nil, true, nil
-	}
-	f = g.newFlow(peer, r)
-	f.hurried = true
-	refusal := f.open(context.Background(), peer)
-	switch {
-	case refusal == wouldWait:
-		return nil, true, nil
-	case refusal != nil:
-		return nil, false, refusal
-	}
-	return f, false, nil
-}
-
-// Open decides whether peer may do what r asks, up to the addresses that its
-// destination resolves to, and records the decision before it returns. The
-// error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
-// any case.
-func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
-	f := g.newFlow(peer, r)
-	if refusal := f.open(ctx, peer); refusal != nil {
-		return nil, refusal
-	}
-	return f, nil
-}
-
-func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
-	if f.gate.shut.Load() {
-		return f.refuse(stopping)
-	}
-	who, err := f.gate.config.Sandboxes.Identify(peer)
-	if err != nil && f.gate.config.Sandboxes.Awaits(peer) {
-		if f.hurried {
-			return wouldWait
-		}
-		f.gate.config.Sandboxes.Await(ctx, peer)
-		who, err = f.gate.config.Sandboxes.Identify(peer)
-	}
-	if err != nil {
-		f.request.Sandbox.Container = who.Container
-		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
-	}
-	f.request.Sandbox = who
-	held, ok := f.charge()
-	if !ok {
-		return f.refuse(tooManyFlows)
-	}
-	id := f.id
-	if refusal := f.admit(ctx); refusal != nil {
-		f.gate.Approvals.FlowEnded(id)
-		f.account().refund(held)
-		return refusal
-	}
-	f.request = f.gate.requests.of(f.request)
-	return f.found(ctx)
-}
-
-// found has the flow be found by whoever cuts flows, and looks whether the policy has changed
-// before. Where that must not be waited for, it is looked at before anything is dialled.
-func (f *Flow) found(ctx context.Context) *Refusal {
-	hurried := f.hurried
-	f.hurried = false
-	f.gate.Flows.add(f)
-	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
-	switch {
-	case refusal == nil:
-	case hurried:
-		f.CloseNow(End{Outcome: string(refusal.Decision.Class)})
-	default:
-		f.Close(End{Outcome: string(refusal.Decision.Class)})
-	}
-	return refusal
-}
-
-// Refuse records what could not even be put to the policy and returns the
-// refusal to render. raw is what was sent, as far as it was read: its first
-// 256 bytes are recorded.
-func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class policy.Class, why string) *Refusal {
-	f := g.newFlow(peer, policy.Request{Via: via})
-	who, err := g.config.Sandboxes.Identify(peer)
-	if err == nil {
-		f.request.Sandbox = who
-	}
-	f.noteDenial()
-	r := recordOf{kind: record.KindRefused, raw: raw}
-	if c := g.canaries.Load(); c != nil {
-		if found, ok := c.Find(string(raw)); ok {
-			r.canary = &sighting{found, "what cannot be read"}
-		}
-	}
-	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
-	f.decision = &d
-	if refusal := f.refused(r); refusal != nil {
-		return refusal
-	}
-	return f.refusal(d)
 }
 
 // SetPolicy puts p in force for everything that is decided from now on,

@@ -102,10 +102,3 @@ func tooLateToLook(d policy.Decision) policy.Decision {
 		Reason: "the policy now looks at the requests of this destination, and the tunnel was opened before; connect again",
 	}
 }
-
-// Sandbox names who opened the flow.
-func (f *Flow) Sandbox() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.request.Sandbox.Name
-}

@@ -334,3 +334,24 @@ func (k *repeatCount) sum(g *Gate, key string) []byte {
 
 // withoutPort is an address with the port that stands for any.
 func withoutPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), 0) }
+
+// summed inserts an id, a number and names into common, which encodes what n denials have in common.
+// It leaves out n if it is 0, and names if they are nil.
+func summed[T []byte | string](common T, at int, id record.ID, n int64, names *summedNames) []byte {
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, len(common)+64)}}
+	e.Line = append(e.Line, common[:at]...)
+	e.Text("flow", id.String())
+	if n > 0 {
+		e.Number("count", n)
+	}
+	if names != nil {
+		e.Open("names")
+		e.Key("first")
+		e.Quote(names.first, record.MaxRaw)
+		e.Key("last")
+		e.Quote(string(names.last), record.MaxRaw)
+		e.Close()
+	}
+	e.Line = append(e.Line, common[at:]...)
+	return e.Line
+}

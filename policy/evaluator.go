@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"context"
-)
+import "context"
 
 // An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
 // goroutines at once and must not keep or change r. An error counts as Deny.
@@ -52,26 +50,4 @@ type usageReader interface{ ReadsUsage() bool }
 func readsUsage(e Evaluator) bool {
 	r, ok := e.(usageReader)
 	return ok && r.ReadsUsage()
-}
-
-// hear combines what evaluators say about a request. looks says that one of them
-// has to see what is in a tunnel.
-func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, looks bool) {
-	d = Decision{Verdict: Abstain}
-	for _, e := range evaluators {
-		opinion := heard(ctx, e, r)
-		looks = looks || opinion.Verdict == Inspect
-		d = combine(d, opinion)
-	}
-	return d, looks
-}
-
-// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a complete
-// request, because no later stage would decide the request.
-func heard(ctx context.Context, e Evaluator, r *Request) Decision {
-	d, err := e.Evaluate(ctx, r)
-	if err != nil || d.Verdict > Abstain || d.Verdict == Inspect && r.HTTP != nil {
-		return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
-	}
-	return d
 }

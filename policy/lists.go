@@ -1,8 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 )
 
 // rules is the [Evaluator] of lists of rules. The most specific rule that is
@@ -125,4 +129,277 @@ func (rs *rules) longest() (n int) {
 		n += ix.longest()
 	}
 	return n
+}
+
+// A search goes through the rules for one host, the most specific first.
+type search struct {
+	rules    *rules
+	who      string     // the sandbox
+	buckets  [3]*bucket // where to begin: in what comes first, in the file's own rules and in the presets
+	silence  silence
+	resolved bool // the host was not asked for, but is what was asked for resolved to
+	turn     *turn
+}
+
+// each calls yield with every rule at port until it returns false.
+func (s *search) each(port uint16, yield func(*rule) bool) {
+	for _, b := range s.buckets {
+		for ; b != nil; b = b.next {
+			if s.resolved && b.pattern.kind == anyHost {
+				break
+			}
+			for i := range b.rules {
+				if b.rules[i].ports.has(port) && b.rules[i].stands(s.who) && !yield(&b.rules[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// at decides at one port.
+func (s *search) at(r *Request, port uint16) Decision {
+	if r.HTTP == nil {
+		return s.unseen(r, port)
+	}
+	found, missed := s.seen(r, port)
+	switch {
+	case found != nil:
+		return s.decide(r, port, found)
+	case missed != nil && s.silence != permissive:
+		return s.misses(r, port, missed)
+	}
+	return s.nothing(r)
+}
+
+// seen returns the first rule that is about the request, or nil and the allow
+// that came nearest. A WebSocket passes over allows without "upgrade" to the first
+// allow with it, or to an approved ask. A deny or ask in between stops the search.
+func (s *search) seen(r *Request, port uint16) (found, missed *rule) {
+	h := r.HTTP
+	var plain *rule // would allow the request if it were no WebSocket
+	s.each(port, func(candidate *rule) bool {
+		switch {
+		case !s.turn.spend(min(len(h.Path), pathMost) * len(candidate.paths)):
+			return false
+		case !candidate.holds(h):
+			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
+				missed = candidate
+			}
+			return true
+		case h.Upgrade && candidate.effect == Allow && !s.upgrades(candidate):
+			plain = cmp.Or(plain, candidate)
+			return true
+		}
+		found = candidate
+		return false
+	})
+	if plain != nil && (found == nil || s.effect(r, found) != Allow) {
+		found = plain
+	}
+	return found, missed
+}
+
+// upgrades reports whether an allow lets a request become a WebSocket. An allow without
+// conditions does, because it judges no request. So does every allow of a list of
+// exceptions ("default: allow"), because it changes no verdict.
+func (s *search) upgrades(allow *rule) bool {
+	return allow.options.upgrade || !allow.conditional() || s.silence == permissive
+}
+
+// effect is what a rule comes to for a request: where a person has approved what it asks,
+// it allows that.
+func (s *search) effect(r *Request, by *rule) Verdict {
+	if by.effect == Ask && r.ApprovedBy(s.rules.layer, "", by.id) != "" {
+		return Allow
+	}
+	return by.effect
+}
+
+// An outlook is what the rules at a port come to without the request: those
+// with a condition, and the first without one.
+type outlook struct {
+	possible verdicts
+	first    *rule // the one to name: the loosest, of those the first
+	ends     bool  // the last rule has no condition
+	needs    Needs
+	question string // those whose answers it rests on
+	missed   *rule  // an allow of other methods than the one that is tried, or nil
+}
+
+// verdicts is a set of verdicts.
+type verdicts uint8
+
+func (v verdicts) has(verdict Verdict) bool { return v&(1<<verdict) != 0 }
+
+func (s *search) outlook(r *Request, port uint16) (o outlook) {
+	tried := r.triedMethod()
+	s.each(port, func(candidate *rule) bool {
+		effect := s.effect(r, candidate)
+		if tried != "" && !candidate.holdsMethod(tried) {
+			if effect == Allow {
+				o.missed = cmp.Or(o.missed, candidate)
+			}
+			return true
+		}
+		if o.first == nil || effect > s.effect(r, o.first) {
+			o.first = candidate
+		}
+		o.possible |= 1 << effect
+		if effect != candidate.effect {
+			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, "", candidate.id))
+			if candidate.conditional() {
+				o.possible |= 1 << candidate.effect // an approval of some requests lets no tunnel pass unread
+			}
+		}
+		o.needs |= candidate.needs()
+		o.ends = len(candidate.paths) == 0 && (len(candidate.methods) == 0 || tried != "")
+		return !o.ends
+	})
+	return o
+}
+
+// unseen decides before the request is known. The first rule without a condition decides
+// if all rules before it have the same effect; otherwise the decision needs the request.
+func (s *search) unseen(r *Request, port uint16) Decision {
+	o := s.outlook(r, port)
+	switch {
+	case o.ends:
+	case o.possible == 0 && o.missed != nil && s.silence != permissive:
+		return Decision{Class: MethodDenied, Rule: o.missed.id, Layer: s.rules.layer, Reason: "rule " + o.missed.id + " allows no such request to " + whereTo(r)}
+	case (o.possible.has(Allow) || o.missed != nil) && s.silence == silent, s.silence == exhaustive && o.possible != 0:
+		o.possible |= 1 << Deny
+	case o.possible.has(Deny) || o.possible.has(Ask):
+		return Decision{Verdict: Abstain, Needs: o.needs, AllowedIf: s.allowedIf(port)}
+	case o.needs&NeedsCredential != 0:
+		return Decision{Verdict: Abstain, Needs: o.needs}
+	default:
+		return s.nothing(r)
+	}
+	switch {
+	case !o.possible.has(Allow), o.possible == 1<<Allow && o.needs&NeedsCredential == 0:
+		d := s.decide(r, port, o.first)
+		d.Question = bothQuestions(d.Question, o.question)
+		return d
+	case o.possible == 1<<Allow:
+		return s.inspect(o, "a rule adds a credential to requests to "+whereTo(r))
+	}
+	d := s.inspect(o, "rule "+o.first.id+" allows some requests")
+	d.AllowedIf = s.allowedIf(port)
+	return d
+}
+
+func (s *search) inspect(o outlook, why string) Decision {
+	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why, Question: o.question}
+}
+
+// decide is the decision of a rule.
+func (s *search) decide(r *Request, port uint16, by *rule) Decision {
+	d := Decision{Verdict: s.effect(r, by), Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
+	switch d.Verdict {
+	case Allow:
+		if by.effect == Ask {
+			d.Question = r.ApprovedBy(d.Layer, "", d.Rule)
+		}
+		d.AnyProtocol, d.ECH, d.Upgrade = by.options.anyProtocol, by.options.ech, s.upgrades(by)
+		if by.injects && !r.inClear() {
+			d.Inject = by.id
+		}
+		return d
+	case Ask:
+		d.Class = AskRejected
+	case Deny:
+		d.Class = RuleDeny
+	}
+	if by.conditional() {
+		d.AllowedIf = s.allowedIf(port)
+	}
+	if d.Reason == "" {
+		d.Reason = "rule " + by.id + " " + s.refuses(r, by)
+	}
+	return d
+}
+
+// refuses describes the effect of a rule for a reply. It leaves out addresses and aliases
+// that the sandbox did not ask for.
+func (s *search) refuses(r *Request, by *rule) string {
+	verb := "denies"
+	if by.effect == Ask {
+		verb = "asks about"
+	}
+	switch {
+	case s.resolved:
+		return verb + " what " + whereTo(r) + " resolves to"
+	case by.conditional() && r.HTTP != nil:
+		return verb + " this request to " + whereTo(r)
+	}
+	return verb + " " + whereTo(r)
+}
+
+// misses denies a request to a host of which other requests are allowed.
+func (s *search) misses(r *Request, port uint16, by *rule) Decision {
+	d := Decision{Class: PathDenied, Rule: by.id, Layer: s.rules.layer, AllowedIf: s.allowedIf(port)}
+	what := "this path"
+	if !by.holdsMethod(r.HTTP.Method) {
+		d.Class, what = MethodDenied, r.HTTP.Method
+		if !PlainMethod(what) {
+			what = "this method"
+		}
+	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
+	if words := by.words(); len(words) <= maxWords {
+		d.Reason += "; it allows: " + words
+	}
+	return d
+}
+
+// nothing is what a list without a fitting rule says.
+func (s *search) nothing(r *Request) Decision {
+	if s.silence != exhaustive {
+		return Decision{Verdict: Abstain}
+	}
+	return Decision{
+		Class: DefaultDeny, Rule: "default", Layer: s.rules.layer,
+		Reason: fmt.Sprintf("no rule of this sandbox allows %s", whereTo(r)),
+	}
+}
+
+// allowedIf says which requests at port would be allowed, the most specific
+// rule first, or nil.
+func (s *search) allowedIf(port uint16) []string {
+	var ways, unless []string
+	ended := false
+	s.each(port, func(candidate *rule) bool {
+		words := candidate.words()
+		switch {
+		case candidate.effect != Allow && candidate.conditional():
+			unless = append(unless, "not ("+words+")")
+		case candidate.effect == Allow && candidate.conditional():
+			ways = append(ways, strings.Join(append([]string{words}, unless...), " and "))
+		case candidate.effect == Allow && len(unless) > 0:
+			ways = append(ways, strings.Join(unless, " and "))
+		}
+		ended = !candidate.conditional() || len(ways) == maxWays
+		return !ended
+	})
+	if !ended && s.silence == permissive && len(unless) > 0 {
+		ways = append(ways, strings.Join(unless, " and "))
+	}
+	return slices.Compact(ways)
+}
+
+// Limits of what a reply lists.
+const (
+	maxWays  = 8
+	maxWords = 120 // bytes of the conditions of a rule
+)
+
+func (s *search) probe(p *Probes) {
+	for _, b := range s.buckets {
+		for ; b != nil; b = b.next {
+			for i := range b.rules {
+				p.add(&b.rules[i])
+			}
+		}
+	}
 }

@@ -52,6 +52,30 @@ func newConn(loop *relay.Loop, o *setup) *conn {
 	return c
 }
 
+// newClient returns the connection of a client of in.
+func newClient(in *listener, fd int, from sandbox.Peer) *conn {
+	c := newConn(in.loop, &setup{fd: fd, peer: from})
+	if in.original != nil {
+		c.replies.replier = capturedReplier{}
+		c.captured = &capture{conn: c}
+	}
+	return c
+}
+
+// serve begins to serve c, a client of in, or refuses it if it is not admitted. It may have been evicted meanwhile.
+// It runs on the loop.
+func (c *conn) serve(in *listener, admitted bool) {
+	switch {
+	case c.closed:
+	case !admitted:
+		c.replies.tooMany()
+	case c.captured != nil:
+		c.captured.begin(in)
+	default:
+		c.begin()
+	}
+}
+
 func (c *conn) begin() {
 	c.timer = c.loop.After(c.server.shared.Limits.Head, c.tooLate)
 	if err := c.loop.Watch(c.fd, c); err != nil {

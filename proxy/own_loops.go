@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"sync"
-	"syscall"
 
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/sandbox"
@@ -90,70 +89,4 @@ func (s *Server) ownLoop(p *sandbox.Peer, h sandbox.Holder, i int) *relay.Loop {
 		}
 	}
 	return loops[i]
-}
-
-// take serves a connection that was accepted, on its holder's own loop if it has one.
-func (in *listener) take(fd int, from sandbox.Peer) {
-	h := in.server.Sandboxes.Holder(&from)
-	if own := in.server.ownLoop(&from, h, in.number); own != nil {
-		in.on(own).handOver(fd, from, h)
-		return
-	}
-	c := newClient(in, fd, from)
-	c.serve(in, c.admit(in.server, h))
-}
-
-// on returns the listener for connections that another loop serves.
-func (in *listener) on(loop *relay.Loop) *listener {
-	other := in.elsewhere[loop]
-	if other == nil {
-		if in.elsewhere == nil {
-			in.elsewhere = map[*relay.Loop]*listener{}
-		}
-		other = &listener{server: in.server, name: in.name, original: in.original, at: in.at, fd: -1, loop: loop}
-		in.elsewhere[loop] = other
-	}
-	return other
-}
-
-// waitingLeast is how many connections that no quota holds may wait for one loop, at least.
-const waitingLeast = 256
-
-// handOver counts a connection with its holder and has in's loop serve it. A loop that is held up leaves descriptors
-// open: the quota bounds those of a sandbox. Connections that were refused or may be evicted have a bound of their own.
-// Only one goroutine may call handOver of a listener.
-func (in *listener) handOver(fd int, from sandbox.Peer, h sandbox.Holder) {
-	s := in.server
-	full := int(in.waiting.Load()) >= max(waitingLeast, s.connections.most/4)
-	if full && h.Sandbox == "" {
-		in.turnAway(fd, from)
-		return
-	}
-	c := newClient(in, fd, from)
-	admitted := c.admit(s, h)
-	if full && !admitted {
-		in.turnAway(fd, from)
-		return
-	}
-	counted := h.Sandbox == "" || !admitted
-	if counted {
-		in.waiting.Add(1)
-	}
-	served := in.loop.Post(func() {
-		if counted {
-			in.waiting.Add(-1)
-		}
-		c.serve(in, admitted)
-	})
-	if !served {
-		syscall.Close(fd)
-		s.connections.release(&c.admission)
-	}
-}
-
-// turnAway refuses a connection without a loop.
-func (in *listener) turnAway(fd int, from sandbox.Peer) {
-	in.server.recordRefusal(from, in.via(), func() { in.server.refuseOneMore(from) })
-	relay.Reset(fd)
-	syscall.Close(fd)
 }

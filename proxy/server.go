@@ -179,30 +179,6 @@ func (s *Server) prepare() {
 	}
 }
 
-// newClient returns the connection of a client of in.
-func newClient(in *listener, fd int, from sandbox.Peer) *conn {
-	c := newConn(in.loop, &setup{fd: fd, peer: from})
-	if in.original != nil {
-		c.replies.replier = capturedReplier{}
-		c.captured = &capture{conn: c}
-	}
-	return c
-}
-
-// serve begins to serve c, a client of in, or refuses it if it is not admitted. It may have been evicted meanwhile.
-// It runs on the loop.
-func (c *conn) serve(in *listener, admitted bool) {
-	switch {
-	case c.closed:
-	case !admitted:
-		c.replies.tooMany()
-	case c.captured != nil:
-		c.captured.begin(in)
-	default:
-		c.begin()
-	}
-}
-
 // Shutdown stops accepting, waits for tunnels to end by themselves until ctx
 // is done, then cuts those that are left, so that their records say so.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -22,6 +23,40 @@ type register struct {
 	lengths       []int // of the prefixes in bySource, longest first
 	docker        []*entry
 	absent        *entry // compared with where there is none, so that both take the same time
+}
+
+// Identify returns the sandbox of a peer, or [ErrUnknown]. On ErrUnknown the result still names the peer's
+// container, if the container is known.
+//
+// If the listener, user, address, container or certificate of a peer belongs to a sandbox, the peer is that
+// sandbox, and a claim of another name makes it unknown. A peer is unknown, too, if two of these belong to
+// different sandboxes, or if the peer lacks one that its sandbox requires. A token alone identifies only a peer
+// that nothing else identifies.
+func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
+	r := d.known.Load()
+	if strings.HasPrefix(p.Listener, attachmentPrefix) {
+		return d.attachments.identify(r, &p)
+	}
+	if len(r.byName) == 0 {
+		return policy.Sandbox{Name: Default}, nil
+	}
+	k, expected := d.container(r, &p)
+	var who policy.Sandbox
+	if k != nil {
+		who.Container = k.Container
+	}
+	e := r.absent
+	if k != nil || !expected {
+		e = r.evident(&p, k)
+	}
+	if e == nil {
+		e = r.named(p.User)
+	}
+	if !e.proved(&p) {
+		return who, ErrUnknown
+	}
+	who.Name, who.Kind, who.Labels = e.sandbox.Name, e.sandbox.Kind, e.sandbox.Labels
+	return who, nil
 }
 
 type entry struct {

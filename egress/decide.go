@@ -1,0 +1,340 @@
+package egress
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// decide asks the policy in force about r and keeps its answer, for a flow that nobody else
+// has yet. Where it must not wait it may return wouldWait.
+func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
+	v, wait := f.verdict(ctx, r, f.tunnel, f.hurried)
+	if wait {
+		return wouldWait
+	}
+	f.policy, f.decision = v.policy, v.decision
+	if passes(v.decision.Verdict) {
+		return nil
+	}
+	return f.refusal(*v.decision)
+}
+
+// asking decides a flow for a caller that can wait, and holds the flow while a person is asked. All waits
+// together end at late, which the first wait sets.
+type asking struct {
+	*Flow
+	late time.Time
+}
+
+// decideOrAsk is decide, and asks a person if the policy does. ctx ends the wait for the person, and nothing
+// else.
+func (a *asking) decideOrAsk(ctx context.Context, r *policy.Request) *Refusal {
+	refusal := a.decide(context.WithoutCancel(ctx), r)
+	switch {
+	case refusal == wouldWait || !a.mayAsk():
+		return refusal
+	case a.hurried:
+		return wouldWait
+	case a.late.IsZero():
+		a.late = time.Now().Add(a.gate.Approvals.Wait())
+	}
+	return a.askAll(ctx, r, refusal)
+}
+
+// mayAsk reports whether a person can make the decision of the flow.
+func (a *asking) mayAsk() bool {
+	return a.decision.Verdict == policy.Ask && a.gate.Approvals.IsOpen()
+}
+
+// A verdict is a policy's decision about a request, which the flow has not adopted yet.
+type verdict struct {
+	policy   *policy.Policy
+	decision *policy.Decision // not changed: others may share it
+}
+
+// verdict asks the policy in force about r, and changes nothing of the flow. With now, it
+// reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
+func (f *Flow) verdict(ctx context.Context, r *policy.Request, tunnel contents, now bool) (v verdict, wait bool) {
+	v.policy = f.gate.policy.Load()
+	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
+		return v, wait
+	}
+	if !v.policy.Prompt() {
+		if now {
+			return v, true
+		}
+		var done context.CancelFunc
+		ctx, done = f.gate.untilShut(ctx)
+		defer done()
+	}
+	r = f.counted(v.policy, r)
+	d := f.gate.Approvals.classify(v.policy.Decide(ctx, f.gate.Approvals.apply(f.id, r)), r)
+	if f.gate.shut.Load() && !v.policy.Prompt() {
+		d = stopping // or it would be an error of the policy
+	}
+	if tunnel == opaque && d.Verdict == policy.Inspect {
+		d = tooLateToLook(d)
+	}
+	v.decision = f.gate.shared.of(d)
+	return v, false
+}
+
+// asked returns the request for the policy to decide once more, with its time,
+// in which requests that are shared differ.
+func (f *Flow) asked() *policy.Request {
+	r := *f.request
+	r.Time = f.id.Time()
+	return &r
+}
+
+// passes reports whether a verdict lets a flow be.
+func passes(v policy.Verdict) bool { return v == policy.Allow || v == policy.Inspect }
+
+// contents says who reads what a tunnel carries. Narrow decides it once; a later policy can only cut the flow.
+type contents uint8
+
+const (
+	undecidedContents contents = iota // nothing has passed
+	opaque                            // nobody: the bytes pass unread
+	inspected                         // the policy, request by request
+)
+
+// Narrow adds what has become known of the request and decides again, by the
+// policy in force now. After an error, which is always a [*Refusal], the flow
+// can only be closed, and its close record holds the refusal. It is called by one
+// goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
+func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
+	_, err := f.narrow(ctx, edit, false)
+	return err
+}
+
+// NarrowNow is Narrow for an event loop: it answers at once or reports wait. Then
+// Narrow has to be called with the same edit where one can wait. A record that is written
+// until then says what edit adds.
+func (f *Flow) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
+	return f.narrow(context.Background(), edit, true)
+}
+
+func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
+	r, tunnel := f.learn(edit)
+	for {
+		v, wait := f.verdict(ctx, r, tunnel, now)
+		switch {
+		case wait || now && noted(v.decision):
+			return true, nil
+		case !now: // a canary may be found at once, beside any policy
+			v.decision = f.comparedTo(ctx, v, r)
+		}
+		over, stale := f.adopt(r, v)
+		switch {
+		case stale:
+			continue
+		case over != nil:
+			return false, over
+		case !passes(v.decision.Verdict):
+			return false, f.noteRefusal(ctx, r)
+		}
+		return false, nil
+	}
+}
+
+// learn adds to the request what edit knows of it.
+func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, r := f.request, f.asked()
+	at := r.Time
+	edit(r)
+	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
+	if !f.closed {
+		f.request = r
+	}
+	return r, f.tunnel
+}
+
+// adopt has the flow stand on a verdict about r, which learn has returned. It is stale
+// where another policy is in force by now. A flow that is over stays as it was.
+func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed || f.wasCut:
+		return f.refusal(*f.decision), false
+	case v.policy != f.gate.policy.Load():
+		return nil, true
+	}
+	f.policy, f.decision = v.policy, v.decision
+	if !passes(v.decision.Verdict) {
+		return nil, false
+	}
+	settled := *r
+	settled.Usage = nil
+	switch {
+	case f.tunnel != undecidedContents:
+	case v.decision.Verdict == policy.Inspect:
+		f.tunnel = inspected
+	default:
+		f.tunnel = opaque
+	}
+	if f.tunnel == inspected && r.TLS != nil {
+		hello := *r.TLS
+		hello.Inspected = true
+		settled.TLS = &hello
+	}
+	f.request = f.gate.requests.of(&settled)
+	return nil, false
+}
+
+// noted reports whether noteRefusal has something to record of a decision, which may wait for the log.
+func noted(d *policy.Decision) bool { return d.Class == policy.Canary || d.Verdict == policy.Ask }
+
+// noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
+// else writes to the flow: what is refused is not decided again.
+func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
+	asked := (&asking{Flow: f}).list(ctx, r)
+	f.noteDenial()
+	if s := f.sighted(); s != nil {
+		f.sight(*s)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked != nil && !f.closed {
+		f.decision = asked
+	}
+	return f.refusal(*f.decision)
+}
+
+// current returns nil while the flow may go on. It decides again where the
+// policy in force is no longer the one that decided; a flow that was refused,
+// cut or closed stays so.
+func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
+
+// currentNow is current for an event loop: it answers at once or reports wait.
+func (f *Flow) currentNow() (refusal *Refusal, wait bool) {
+	return f.decideAgain(context.Background(), false, true)
+}
+
+// recheck is current, and with anew decides again whichever policy decided.
+func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
+	refusal, _ := f.decideAgain(ctx, anew, false)
+	return refusal
+}
+
+// decideAgain is recheck, and with now it reports wait where the policy takes its time.
+func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
+	for {
+		f.mu.Lock()
+		due, refusal := f.due(anew)
+		request, decision, tunnel := f.request, f.decision, f.tunnel
+		r := f.asked()
+		f.mu.Unlock()
+		if !due {
+			return refusal, false
+		}
+		r.Usage = nil
+		v, wait := f.verdict(ctx, r, tunnel, now)
+		if wait {
+			return nil, true
+		}
+		f.mu.Lock()
+		same := !f.closed && f.request == request && f.decision == decision
+		if same {
+			f.policy, f.decision = v.policy, v.decision
+			if !passes(v.decision.Verdict) {
+				refusal = f.refusal(*v.decision)
+			}
+		}
+		f.mu.Unlock()
+		if same {
+			return refusal, false
+		}
+	}
+}
+
+// due reports whether the policy has to decide the flow again. A refusal says that the flow
+// may not go on, whatever the policy says. f.mu is held.
+func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
+	switch {
+	case f.gate.shut.Load():
+		return false, f.refusal(stopping)
+	case f.gate.Attachments.left(&f.request.Sandbox):
+		return false, f.refusal(gone)
+	case f.closed || f.wasCut || !passes(f.decision.Verdict):
+		return false, f.refusal(*f.decision)
+	}
+	return anew || f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
+}
+
+// compare asks the shadow policy about r before the record is written. It may block, and the caller must be the only user
+// of the flow.
+func (f *Flow) compare(ctx context.Context, r *policy.Request) {
+	f.decision = f.comparedTo(ctx, verdict{f.policy, f.decision}, r)
+}
+
+// comparedTo is the decision of v, with what the shadow of its policy says of r where that differs.
+func (f *Flow) comparedTo(ctx context.Context, v verdict, r *policy.Request) *policy.Decision {
+	if v.policy.Shadow() == nil {
+		return v.decision
+	}
+	return f.gate.shared.of(v.policy.Compare(ctx, f.gate.Approvals.apply(f.id, r), *v.decision, f.gate.tasks.start))
+}
+
+// denied compares what the policy refuses, and records it. Nothing is to be recorded of what
+// has to be decided once more.
+func (f *Flow) denied(ctx context.Context, refusal *Refusal) *Refusal {
+	if refusal == wouldWait {
+		return wouldWait
+	}
+	f.compare(ctx, f.request)
+	return f.refuse(*f.decision)
+}
+
+// decisions keeps one copy of each decision that allows: thousands of tunnels
+// stand on the same few rules. It is safe for concurrent use.
+type decisions struct {
+	mu    sync.Mutex
+	known map[decisionKey]*policy.Decision
+}
+
+// A decisionKey has every field of a decision that allows. Two decisions with the same key are
+// one: a field that is missing here, such as Inject, would be another decision's.
+type decisionKey struct {
+	rule, reason, policy string
+	question, source     string
+	layer                policy.Layer
+	verdict              policy.Verdict
+	needs                policy.Needs
+	anyProtocol, ech     bool
+	upgrade              bool
+	inject               string
+	maxBytesUp           int64
+	budgetRule           string
+	budgetLayer          policy.Layer
+	log                  bool
+}
+
+const decisionsMost = 1024
+
+// of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
+// with them.
+func (s *decisions) of(d policy.Decision) *policy.Decision {
+	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+		own := d
+		return &own
+	}
+	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if same := s.known[key]; same != nil {
+		return same
+	}
+	if s.known == nil || len(s.known) >= decisionsMost {
+		s.known = map[decisionKey]*policy.Decision{}
+	}
+	own := d
+	s.known[key] = &own
+	return &own
+}
