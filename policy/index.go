@@ -15,6 +15,8 @@ import (
 type index struct {
 	exact     map[string]*bucket
 	below     map[string]*bucket // by what follows "*."
+	labels    map[string]*bucket // of one label: by the name of the pattern
+	parents   map[string]bool    // below which labels has any
 	addresses bart.Table[*bucket]
 	any       *bucket // the pattern "*"; nil where no rule has it
 }
@@ -29,7 +31,10 @@ type bucket struct {
 }
 
 func newIndex() *index {
-	return &index{exact: make(map[string]*bucket), below: make(map[string]*bucket)}
+	return &index{
+		exact: make(map[string]*bucket), below: make(map[string]*bucket),
+		labels: make(map[string]*bucket), parents: make(map[string]bool),
+	}
 }
 
 func (ix *index) add(p Pattern, r rule) {
@@ -43,6 +48,10 @@ func (ix *index) bucketOf(p Pattern) *bucket {
 		return bucketIn(ix.exact, p)
 	case hostsBelow:
 		return bucketIn(ix.below, p)
+	case oneLabel:
+		_, _, parent := p.aroundStar()
+		ix.parents[parent] = true
+		return bucketIn(ix.labels, p)
 	case addresses:
 		b, found := ix.addresses.Get(p.prefix)
 		if !found {
@@ -69,11 +78,10 @@ func bucketIn(buckets map[string]*bucket, p Pattern) *bucket {
 // finish sorts the buckets and links each to the next less specific one. It is
 // called once, after the last add.
 func (ix *index) finish() {
-	for name, b := range ix.exact {
-		b.finish(ix.wildcard(name))
-	}
-	for name, b := range ix.below {
-		b.finish(ix.wildcard(name))
+	for _, names := range []map[string]*bucket{ix.exact, ix.labels, ix.below} {
+		for name, b := range names {
+			b.finish(ix.suffix(name))
+		}
 	}
 	for prefix, b := range ix.addresses.All() {
 		b.finish(ix.wider(prefix))
@@ -122,7 +130,7 @@ func (ix *index) covers(d *Destination) bool {
 	if ix == nil {
 		return false
 	}
-	for b := ix.find(d.Host, d.Addr); b != nil; b = b.next {
+	for b := ix.find(d.Host, d.Addr, d.Port); b != nil; b = b.next {
 		for i := range b.rules {
 			if b.rules[i].ports.has(d.Port) {
 				return true
@@ -132,23 +140,121 @@ func (ix *index) covers(d *Destination) bool {
 	return false
 }
 
-// find returns the most specific bucket for a canonical host, or nil.
-func (ix *index) find(name string, addr netip.Addr) *bucket {
+// find returns the most specific bucket for a canonical host, or nil. The chain leaves out rules of one
+// label that are not for port, unless port is 0.
+func (ix *index) find(name string, addr netip.Addr, port uint16) *bucket {
 	if addr.IsValid() {
 		if b, found := ix.addresses.Lookup(addr); found {
 			return b
 		}
 		return ix.any
 	}
-	if b, found := ix.exact[name]; found {
-		return b
+	b, found := ix.exact[name]
+	if !found {
+		return ix.wildcard(name, port)
 	}
-	return ix.wildcard(name)
+	if _, parent, _ := strings.Cut(name, "."); ix.parents[parent] {
+		return &bucket{pattern: b.pattern, rules: b.rules, next: ix.wildcard(name, port)}
+	}
+	return b
 }
 
-// wildcard returns the bucket of the longest "*.suffix" that covers name, else
+// wildcard returns the most specific bucket for name at port without its own.
+func (ix *index) wildcard(name string, port uint16) *bucket {
+	label, parent, _ := strings.Cut(name, ".")
+	if !ix.parents[parent] {
+		return ix.suffix(name)
+	}
+	next := ix.directlyBelow(name, parent)
+	begins, ends := atPort(ix.beginning(label, parent), port), atPort(ix.ending(label, parent), port)
+	ties := mergeTies(begins, ends)
+	for i := len(ties) - 1; i >= 0; i-- {
+		ties[i].next = next
+		next = ties[i]
+	}
+	return next
+}
+
+// directlyBelow returns the bucket of "*{1}.parent", else that of suffix.
+func (ix *index) directlyBelow(name, parent string) *bucket {
+	if b, found := ix.labels["*."+parent]; found {
+		return b
+	}
+	return ix.suffix(name)
+}
+
+// beginning returns the buckets of "LABEL*.parent" for each beginning of label, the longest first.
+func (ix *index) beginning(label, parent string) (all []*bucket) {
+	var space [maxNameLength + 2]byte
+	for n := len(label); n > 0; n-- {
+		key := append(append(append(space[:0], label[:n]...), "*."...), parent...)
+		if b, found := ix.labels[string(key)]; found {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// ending returns the buckets of "*LABEL.parent" for each end of label, the longest first.
+func (ix *index) ending(label, parent string) (all []*bucket) {
+	var space [maxNameLength + 2]byte
+	for n := range len(label) {
+		key := append(append(append(append(space[:0], '*'), label[n:]...), '.'), parent...)
+		if b, found := ix.labels[string(key)]; found {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// atPort returns the rules for port, each in a bucket of its own, up to the first that always decides.
+func atPort(buckets []*bucket, port uint16) (all []*bucket) {
+	for _, b := range buckets {
+		for i := range b.rules {
+			r := &b.rules[i]
+			if port != 0 && !r.ports.has(port) {
+				continue
+			}
+			all = append(all, &bucket{pattern: b.pattern, rules: b.rules[i : i+1 : i+1]})
+			if port != 0 && !r.conditional() && r.sandbox == "" && r.over == nil {
+				return all
+			}
+		}
+	}
+	return all
+}
+
+// mergeTies merges the rules for the beginning of a label with the rules for its end. Neither list is more specific,
+// so the stricter verdict counts: a rule comes before the rules of the other list unless one of them is stricter. If
+// each list has a rule that is stricter than the first of the other list, the remaining rules are sorted by strictness.
+func mergeTies(a, b []*bucket) (all []*bucket) {
+	for len(a) > 0 && len(b) > 0 {
+		aFits, bFits := a[0].rules[0].effect <= strictest(b), b[0].rules[0].effect <= strictest(a)
+		switch {
+		case !aFits && !bFits:
+			rest := slices.Concat(a, b)
+			slices.SortStableFunc(rest, func(p, q *bucket) int { return cmp.Compare(p.rules[0].effect, q.rules[0].effect) })
+			return append(all, rest...)
+		case aFits:
+			all, a = append(all, a[0]), a[1:]
+		default:
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return slices.Concat(all, a, b)
+}
+
+func strictest(all []*bucket) Verdict {
+	effect := Allow
+	for _, b := range all {
+		effect = min(effect, b.rules[0].effect)
+	}
+	return effect
+}
+
+// suffix returns the bucket of the longest "*.suffix" that covers name, else
 // that of "*", which may be nil.
-func (ix *index) wildcard(name string) *bucket {
+func (ix *index) suffix(name string) *bucket {
 	if len(ix.below) == 0 {
 		return ix.any
 	}
@@ -197,22 +303,40 @@ func (ix *index) longest() (most int) {
 	if ix == nil {
 		return 0
 	}
-	count := func(b *bucket) {
-		n := 0
-		for ; b != nil; b = b.next {
-			n += len(b.rules)
-		}
-		most = max(most, n)
+	begins, ends := make(map[string]int), make(map[string]int)
+	for _, b := range ix.labels {
+		before, after, parent := b.pattern.aroundStar()
+		begins[parent] = max(begins[parent], lengthOf(ix.beginning(before, parent)))
+		ends[parent] = max(ends[parent], lengthOf(ix.ending(after, parent)))
 	}
-	for _, b := range ix.exact {
-		count(b)
+	for parent := range ix.parents {
+		most = max(most, begins[parent]+ends[parent]+ix.directlyBelow("*."+parent, parent).length())
+	}
+	for name, b := range ix.exact {
+		_, parent, _ := strings.Cut(name, ".")
+		most = max(most, len(b.rules)+begins[parent]+ends[parent]+ix.directlyBelow(name, parent).length())
 	}
 	for _, b := range ix.below {
-		count(b)
+		most = max(most, b.length())
 	}
 	for _, b := range ix.addresses.All() {
-		count(b)
+		most = max(most, b.length())
 	}
-	count(ix.any)
-	return most
+	return max(most, ix.any.length())
+}
+
+// length counts the rules of b and of those that follow it.
+func (b *bucket) length() (n int) {
+	for ; b != nil; b = b.next {
+		n += len(b.rules)
+	}
+	return n
+}
+
+// lengthOf counts the rules of buckets.
+func lengthOf(buckets []*bucket) (n int) {
+	for _, b := range buckets {
+		n += len(b.rules)
+	}
+	return n
 }

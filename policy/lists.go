@@ -89,7 +89,7 @@ func (rs *rules) Probe(_ context.Context, r *Request, p *Probes) {
 func (rs *rules) resolvedTo(r *Request, yield func(search)) {
 	dst := &r.Destination
 	about := func(alias string, addr netip.Addr) {
-		yield(search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(alias, addr), silence: permissive, resolved: true})
+		yield(search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(alias, addr, dst.Port), silence: permissive, resolved: true})
 	}
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
@@ -109,16 +109,16 @@ func (rs *rules) resolvedTo(r *Request, yield func(search)) {
 
 // searchFor finds the rules about the host that was asked for.
 func (rs *rules) searchFor(r *Request) search {
-	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr), silence: rs.silence}
+	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr, r.Destination.Port), silence: rs.silence}
 }
 
-func (rs *rules) find(name string, addr netip.Addr) (b [3]*bucket) {
+func (rs *rules) find(name string, addr netip.Addr, port uint16) (b [3]*bucket) {
 	if rs.first != nil {
-		b[0] = rs.first.find(name, addr)
+		b[0] = rs.first.find(name, addr, port)
 	}
-	b[1] = rs.own.find(name, addr)
+	b[1] = rs.own.find(name, addr, port)
 	if rs.presets != nil {
-		b[2] = rs.presets.find(name, addr)
+		b[2] = rs.presets.find(name, addr, port)
 	}
 	return b
 }

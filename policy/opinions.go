@@ -136,23 +136,24 @@ func (rs *rules) opinions(ctx context.Context, r *Request) (all []Opinion) {
 func (rs *rules) standings(r *Request) (all []Standing) {
 	dst := &r.Destination
 	if rs.first != nil {
-		all = rs.first.find(dst.Host, dst.Addr).standings(r, netip.Addr{})
+		all = rs.first.find(dst.Host, dst.Addr, dst.Port).standings(r, netip.Addr{})
 	}
-	all = append(all, rs.own.find(dst.Host, dst.Addr).standings(r, netip.Addr{})...)
+	all = append(all, rs.own.find(dst.Host, dst.Addr, dst.Port).standings(r, netip.Addr{})...)
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
-			all = append(all, rs.own.find("", addr).standings(r, addr)...)
+			all = append(all, rs.own.find("", addr, dst.Port).standings(r, addr)...)
 		}
 	}
 	return all
 }
 
 func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
+	var before *rule
+	var beforeOf Pattern
 	for ; b != nil; b = b.next {
 		if resolved.IsValid() && b.pattern.kind == anyHost {
 			break
 		}
-		var before *rule
 		for i := range b.rules {
 			c := &b.rules[i]
 			if !c.ports.has(r.Destination.Port) || !c.stands(r.Sandbox.Name) || resolved.IsValid() && c.effect == Allow {
@@ -164,9 +165,9 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.Line, Column: c.at.Column, Address: resolved,
 				Holds:   r.HTTP == nil && !c.conditional() || r.HTTP != nil && c.holds(r.HTTP),
 				Depends: r.HTTP == nil && c.conditional(),
-				Ties:    before != nil && before.ties(c),
+				Ties:    before != nil && (beforeOf == b.pattern && before.ties(c) || beforeOf.ties(b.pattern)),
 			})
-			before = c
+			before, beforeOf = c, b.pattern
 		}
 	}
 	return all

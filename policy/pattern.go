@@ -6,13 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A Pattern is a set of hosts, at a set of ports. It is made by
 // [ParsePattern]; its zero value matches nothing. Patterns compare with ==.
 type Pattern struct {
 	kind   patternKind
-	name   string       // exactHost: the name; hostsBelow: the suffix, without its dot
+	name   string       // exactHost: the name; hostsBelow: the suffix, without its dot; oneLabel: see there
 	prefix netip.Prefix // addresses: of full length where it is one address
 	ports  portSet
 }
@@ -26,6 +27,7 @@ const (
 	anyHost
 	addresses
 	hostsBelow
+	oneLabel // hosts directly below a name, which has the form "prod-*.example.com", "*-prod.example.com" or "*.example.com"
 	exactHost
 )
 
@@ -61,8 +63,20 @@ func (p Pattern) CoversName(name string) bool {
 	case hostsBelow:
 		dot := len(name) - len(p.name) - 1
 		return dot > 0 && name[dot] == '.' && name[dot+1:] == p.name
+	case oneLabel:
+		label, parent, _ := strings.Cut(name, ".")
+		before, after, own := p.aroundStar()
+		return label != "" && parent == own && strings.HasPrefix(label, before) && strings.HasSuffix(label, after)
 	}
 	return p.kind == anyHost
+}
+
+// aroundStar splits the name of a pattern of the kind oneLabel: the label has the star between before and after, one
+// of which is empty, and parent follows the label.
+func (p Pattern) aroundStar() (before, after, parent string) {
+	label, parent, _ := strings.Cut(p.name, ".")
+	before, after, _ = strings.Cut(label, "*")
+	return before, after, parent
 }
 
 // CoversAddr is MatchesAddr at some port, for a DNS answer.
@@ -123,6 +137,11 @@ func (p Pattern) Host() string {
 		return p.name
 	case hostsBelow:
 		return "*." + p.name
+	case oneLabel:
+		if rest, whole := strings.CutPrefix(p.name, "*."); whole {
+			return anyLabel + rest
+		}
+		return p.name
 	case addresses:
 		if p.prefix.IsSingleIP() {
 			return p.prefix.Addr().String()
@@ -146,9 +165,9 @@ func (s portSet) String() string {
 
 // Compare returns a negative number where p is more specific than q, a
 // positive one where q is, and 0 only if they are equal: a host comes before
-// a wildcard, an address, and "*"; then longer before shorter; then one port
-// before a range, the default ports, and any port. Equally specific patterns are
-// ordered by their text.
+// a wildcard of one label, one of any depth, an address, and "*"; then longer
+// before shorter; then one port before a range, the default ports, and any port.
+// Equally specific patterns are ordered by their text.
 func (p Pattern) Compare(q Pattern) int {
 	return cmp.Or(
 		-cmp.Compare(p.kind, q.kind),
@@ -224,10 +243,39 @@ func hostsMeet(a, b Pattern) bool {
 		return a.prefix.Overlaps(b.prefix)
 	case a.kind == exactHost:
 		return b.CoversName(a.name)
+	case a.kind == oneLabel:
+		return labelsMeet(a, b)
 	case b.kind == hostsBelow:
 		return a.name == b.name || a.CoversName(b.name) || b.CoversName(a.name)
 	}
 	return false
+}
+
+// labelsMeet is hostsMeet where a is of the kind oneLabel and b is of the same kind or hostsBelow. A beginning and an
+// end always meet, even if both together are too long for a label.
+func labelsMeet(a, b Pattern) bool {
+	before, after, parent := a.aroundStar()
+	switch b.kind {
+	case hostsBelow:
+		return parent == b.name || b.CoversName(parent)
+	case oneLabel:
+		otherBefore, otherAfter, otherParent := b.aroundStar()
+		return parent == otherParent &&
+			(strings.HasPrefix(before, otherBefore) || strings.HasPrefix(otherBefore, before)) &&
+			(strings.HasSuffix(after, otherAfter) || strings.HasSuffix(otherAfter, after))
+	}
+	return false
+}
+
+// ties reports whether p and q name the beginning and the end of a label below one parent. Both may hold the same
+// host, and neither is more specific.
+func (p Pattern) ties(q Pattern) bool {
+	if p.kind != oneLabel || q.kind != oneLabel {
+		return false
+	}
+	before, after, parent := p.aroundStar()
+	otherBefore, otherAfter, otherParent := q.aroundStar()
+	return parent == otherParent && (before != "" && otherAfter != "" || after != "" && otherBefore != "")
 }
 
 // Samples yields typical destinations of p, at each of its ports: the host, an unlisted host below a wildcard, the first
@@ -250,6 +298,11 @@ func (p Pattern) sampleHosts() []Destination {
 		return []Destination{{Host: p.name}}
 	case hostsBelow:
 		return []Destination{{Host: "any-host-below." + p.name}}
+	case oneLabel:
+		before, after, parent := p.aroundStar()
+		const any = "anyhost"
+		some := any[:min(len(any), maxLabelLength-len(before+after))]
+		return []Destination{{Host: before + some + after + "." + parent}}
 	case addresses:
 		first, last := p.prefix.Addr(), lastAddr(p.prefix)
 		hosts := []Destination{{Host: first.String(), Addr: first}}
@@ -293,6 +346,9 @@ func InSpecialSpace(p Pattern) bool {
 		return classOfName(p.name) != ""
 	case hostsBelow:
 		return classBelow(p.name) != ""
+	case oneLabel:
+		_, _, parent := p.aroundStar()
+		return classBelow(parent) != ""
 	case addresses:
 		return prefixClass(p.prefix) != ""
 	}
@@ -312,6 +368,9 @@ func (p Pattern) Guarded() AddressClass {
 		class = classOfName(p.name)
 	case hostsBelow:
 		class = classBelow(p.name)
+	case oneLabel:
+		_, _, parent := p.aroundStar()
+		class = classBelow(parent)
 	}
 	if !class.guarded() {
 		return ""

@@ -29,10 +29,31 @@ func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
 		"a.*.b.test":                         "",
 		"a.*.b.test:22":                      "",
 		"*.*.b.test":                         "",
-		"foo*.b.test":                        "",
-		"prod-*.example.com":                 "",
+		"fo*o.b.test":                        "",
+		"*foo*.b.test":                       "",
+		"foo*":                               "",
+		"foo*.test":                          "",
+		"prod-*.*.example.com":               "",
+		"api.prod-*.example.com":             "",
+		"prod-*.example.com:0":               "",
+		"prod-*.b\u00fccher.test":            "prod-*.xn--bcher-kva.test",
+		"*{1}.b\u00fccher.test:22":           "*{1}.xn--bcher-kva.test:22",
+		"b\u00fc*.example.com":               "",
+		"a.*.b\u00fccher.test":               "",
+		"xn--b*.example.com":                 "",
+		"xn--*.example.com":                  "",
+		"*{1}":                               "",
+		"*{1}.":                              "",
+		"*{1}.*.test":                        "",
+		"*{2}.example.com":                   "",
+		"a{1}.example.com":                   "",
+		"*{1}.10.0.0.1":                      "",
+		"a*.10.0.0.1":                        "",
+		"-a*.example.com":                    "",
+		"*a-.example.com":                    "",
+		".*a":                                "",
+		"https://prod-*.example.com/x":       "prod-*.example.com",
 		"api.*.net":                          "",
-		"*-prod.example.com":                 "",
 		"10.0.0.5*":                          "",
 		"10.1*":                              "",
 		"1.2.3.4.*":                          "",
@@ -107,7 +128,7 @@ func TestAWrongPatternIsToldWhatToTypeInstead(t *testing.T) {
 // TestAHintHoldsNoHostThatWasNotWritten writes patterns of pieces that people write, and
 // compares hosts that the hint holds with the text as a glob.
 func TestAHintHoldsNoHostThatWasNotWritten(t *testing.T) {
-	pieces := rapid.SampledFrom([]string{"*", "**", "prod-*", "*-prod", "*prod", "a*b", "api", "example", "com", "10", "0", "255", "1*", "", "*.", "-", "B\u00fccher"})
+	pieces := rapid.SampledFrom([]string{"*", "**", "*{1}", "prod-*", "*-prod", "*prod", "a*b", "api", "example", "com", "10", "0", "255", "1*", "", "*.", "-", "B\u00fccher"})
 	around := rapid.SampledFrom([][2]string{{"", ""}, {" ", ""}, {"", ":443"}, {"", ":*"}, {"https://", "/x"}, {"http://u@", ""}})
 	rapid.Check(t, func(t *rapid.T) {
 		host, more := strings.Join(rapid.SliceOfN(pieces, 0, 5).Draw(t, "host"), "."), around.Draw(t, "around")
@@ -140,6 +161,9 @@ func heldBy(p Pattern) []string {
 		return []string{p.name}
 	case hostsBelow:
 		return []string{"zz." + p.name, "x.zz." + p.name}
+	case oneLabel:
+		before, after, parent := p.aroundStar()
+		return []string{before + "zz" + after + "." + parent}
 	case addresses:
 		return []string{p.prefix.Addr().String(), last(p.prefix).String()}
 	}
@@ -152,7 +176,7 @@ func globOf(text string) *regexp.Regexp {
 		text = ascii
 	}
 	text = strings.TrimSuffix(strings.ReplaceAll(text, "B\u00fccher", "xn--bcher-kva"), ".")
-	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*") + "$")
+	return regexp.MustCompile("^" + strings.NewReplacer(`\*\{1\}`, `[^.]*`, `\*`, ".*").Replace(regexp.QuoteMeta(text)) + "$")
 }
 
 func TestAPatternErrorIsASentence(t *testing.T) {

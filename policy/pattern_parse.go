@@ -29,12 +29,18 @@ func (e *PatternError) Error() string {
 //
 //	example.com             the host itself
 //	*.example.com           every host below it, at any depth, not itself
+//	*{1}.example.com        every host directly below it
+//	prod-*.example.com      every host directly below it whose label begins with prod-
+//	*-prod.example.com      the same, by the end of the label
 //	*                       any host
 //	93.184.216.34           one address
 //	2606:2800::/32          a prefix, without host bits
 //	example.com:8443        at one port; an IPv6 address then needs brackets
 //	example.com:8000-8999   at a range of ports
 //	example.com:*           at any port
+//
+// A star within a label stands for any text without a dot, none included, and needs a name of two labels behind it.
+// Names are compared in their ASCII form, so the label cannot be part of an A-label (xn--).
 //
 // Without a port it means 80 and 443. Hosts are read as by [ParseHost]. Every
 // error is a [*PatternError].
@@ -102,6 +108,9 @@ func parsePatternHost(host string) (Pattern, string) {
 		}
 		return Pattern{kind: hostsBelow, name: name}, problem
 	}
+	if strings.Contains(host, "*") {
+		return parseOneLabel(host)
+	}
 	if strings.Contains(host, "/") {
 		return parsePrefix(host)
 	}
@@ -114,6 +123,40 @@ func parsePatternHost(host string) (Pattern, string) {
 	}
 	return Pattern{kind: addresses, prefix: netip.PrefixFrom(addr, addr.BitLen())}, problem
 }
+
+// anyLabel is how a pattern of hosts directly below a name begins.
+const anyLabel = "*{1}."
+
+// parseOneLabel reads a host with one star within its first label.
+func parseOneLabel(host string) (Pattern, string) {
+	if parent, whole := strings.CutPrefix(host, anyLabel); whole {
+		name, problem := parseName(parent)
+		if problem == "" && endsInNumber(name) {
+			problem = "addresses have no names below them"
+		}
+		return Pattern{kind: oneLabel, name: "*." + name}, problem
+	}
+	label, parent, _ := strings.Cut(host, ".")
+	if strings.Count(host, "*") != 1 || !strings.HasPrefix(label, "*") && !strings.HasSuffix(label, "*") {
+		return Pattern{}, "* stands alone, in front for everything below a name, or at one end of the first label"
+	}
+	name, problem := parseName(strings.Replace(label, "*", starStands, 1) + "." + parent)
+	switch {
+	case strings.HasPrefix(strings.ToLower(label), "xn--"):
+		return Pattern{}, "the beginning of an A-label says nothing about its name"
+	case problem != "":
+		return Pattern{}, problem
+	case endsInNumber(name):
+		return Pattern{}, "addresses have no names below them"
+	case strings.Count(name, ".") < 2:
+		return Pattern{}, "a star within a label needs a name of two labels behind it"
+	}
+	_, parent, _ = strings.Cut(name, ".")
+	return Pattern{kind: oneLabel, name: strings.ToLower(label) + "." + parent}, ""
+}
+
+// starStands takes the place of a star where the rest of a label is checked.
+const starStands = "a"
 
 func parsePrefix(text string) (Pattern, string) {
 	prefix, err := netip.ParsePrefix(text)
@@ -217,17 +260,25 @@ func explainWildcard(e *PatternError) bool {
 	switch {
 	case strings.HasPrefix(host, "."):
 		e.Problem, e.Hint = "a name does not begin with a dot", "*"+e.Text
-	case !strings.Contains(host, "*") || strings.HasPrefix(host, "*.") && !strings.Contains(below, "*"):
+	case !strings.Contains(host, "*") || e.Problem != problemOfHost(host) || !isASCII(host):
 		return false
 	case octetsBefore(host) > 0:
 		e.Problem, e.Hint = "a set of addresses is written as a prefix, such as 10.0.0.0/8", prefixOf(host, port)
 	case below != host && !strings.Contains(below, "*"):
-		e.Problem = "* stands only alone, or in front for everything below a name"
 		e.Hint = "*." + strings.TrimPrefix(below, ".") + port
 	default:
-		e.Problem = "* stands only alone, or in front for everything below a name, so name each host"
+		e.Problem += ", so name each host"
 	}
 	return true
+}
+
+func problemOfHost(host string) string {
+	_, problem := parsePatternHost(host)
+	return problem
+}
+
+func isASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c >= 0x80 })
 }
 
 // octetsBefore counts the leading labels of host that are octets.
@@ -258,17 +309,18 @@ func explainUnicode(e *PatternError) bool {
 	if colon := strings.LastIndexByte(host, ':'); colon >= 0 {
 		host, rest = host[:colon], host[colon:]
 	}
-	for i := range len(host) {
-		if host[i] >= 0x80 {
-			host, wildcard := strings.CutPrefix(host, "*.")
-			if e.Hint = toALabels(host) + rest; wildcard {
-				e.Hint = "*." + e.Hint
-			}
-			e.Problem = "a name has only ASCII"
-			return true
-		}
+	if isASCII(host) {
+		return false
 	}
-	return false
+	label := ""
+	if first, parent, _ := strings.Cut(host, "."); strings.Contains(first, "*") {
+		label, host = first+".", parent
+	}
+	e.Problem = "a name has only ASCII"
+	if ascii := toALabels(host); ascii != "" {
+		e.Hint = label + ascii + rest
+	}
+	return true
 }
 
 // explainColons finds an IPv6 address or prefix that has a port and no

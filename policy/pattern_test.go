@@ -46,6 +46,12 @@ func TestAPatternMatchesNames(t *testing.T) {
 		{"example.com", "example.com:80 example.com:443", "example.com:8443 example.com:22 a.example.com:443 xexample.com:443 example.com.evil.test:443"},
 		{"Example.COM.", "example.com:443", "example.com:81"},
 		{"*.example.com", "a.example.com:443 a.b.example.com:80", "example.com:443 notexample.com:443 a.example.com:8443 a.example.com.evil.test:443"},
+		{"*{1}.example.com", "a.example.com:443 xn--bcher-kva.example.com:80", "example.com:443 a.b.example.com:443 a.example.com:8443 a.example.com.evil.test:443"},
+		{"*{1}.test:22", "a.test:22", "test:22 a.b.test:22"},
+		{"prod-*.example.com", "prod-1.example.com:443 prod-a-b.example.com:80", "prod.example.com:443 xprod-1.example.com:443 prod-1.a.example.com:443 prod-1.example.com:22 example.com:443 prod-1.xexample.com:443"},
+		{"Prod*.Example.com.:*", "prod.example.com:1 PROD1.example.com:443", "pro.example.com:443"},
+		{"*-prod.example.com", "a-prod.example.com:443 xn--a-prod.example.com:443", "prod.example.com:443 a-prod1.example.com:443 a.b-prod.example.com:443"},
+		{"x*.example.com", "x.example.com:443 xn--bcher-kva.example.com:443", "a.example.com:443"},
 		{"*", "example.com:443 localhost:80", "example.com:8443"},
 		{"*:*", "example.com:1 example.com:65535", ""},
 		{"*:8443", "example.com:8443", "example.com:443"},
@@ -138,6 +144,10 @@ func TestAPatternPrintsItsCanonicalText(t *testing.T) {
 		"2606:2800::1:8443":    "2606:2800::1:8443", // an address: a port needs brackets
 		"_x.*.test":            "",
 		"*.example.com:80-443": "*.example.com:80-443",
+		"*{1}.Example.com.":    "*{1}.example.com",
+		"*{1}.com:22":          "*{1}.com:22",
+		"PROD-*.example.com.":  "prod-*.example.com",
+		"*-A.example.com:*":    "*-a.example.com:*",
 	} {
 		p, err := ParsePattern(text)
 		if want == "" {
@@ -156,6 +166,7 @@ func TestTheMoreSpecificPatternComesFirst(t *testing.T) {
 	ordered := []string{
 		"api.example.com:443", "api.example.com:80-90", "api.example.com:1-65535", "api.example.com", "api.example.com:*",
 		"example.com:443", "example.com:*",
+		"prod-eu-*.example.com", "prod-*.example.com:22", "*-prod.example.com", "p*.example.com", "*{1}.example.com:22", "*{1}.example.com", "*{1}.com",
 		"*.api.example.com:*", "*.example.com:22", "*.example.com:22-23", "*.example.com", "*.example.com:*", "*.com:443", "*.com",
 		"[fd00::1]:443", "fd00::1", "fd00::/64", "10.0.0.5", "10.0.0.0/24:443", "10.0.0.0/24:*", "10.0.0.0/8:1", "0.0.0.0/0", "::/0",
 		"*:443", "*:80-443", "*", "*:*",
@@ -179,7 +190,8 @@ func TestTheMoreSpecificPatternComesFirst(t *testing.T) {
 
 func drawPattern(t *rapid.T, name string) Pattern {
 	host := rapid.OneOf(
-		rapid.StringMatching(`(\*\.)?([a-c]{1,2}\.){0,2}(com|test)`),
+		rapid.StringMatching(`(\*\.|\*\{1\}\.)?([a-c]{1,2}\.){0,2}(com|test)`),
+		rapid.StringMatching(`([a-c-]{0,2}[a-c]-?\*|\*-?[a-c]{1,2})\.[a-c]{1,2}\.(com|test)`).Filter(func(s string) bool { return s[0] != '-' }),
 		rapid.SampledFrom([]string{"*"}),
 		rapid.Custom(func(t *rapid.T) string { return drawPrefix(t).String() }),
 	).Draw(t, name)
@@ -220,7 +232,7 @@ func TestParsingUndoesPrinting(t *testing.T) {
 
 // drawAlike draws from few patterns, so that two often differ in one part only.
 func drawAlike(t *rapid.T, name string) Pattern {
-	host := rapid.SampledFrom([]string{"a.com", "b.com", "*.a.com", "*.b.com", "10.0.0.1", "10.0.0.2", "10.0.0.0/8", "11.0.0.0/8", "*"}).Draw(t, name)
+	host := rapid.SampledFrom([]string{"a.com", "b.com", "*.a.com", "*.b.com", "*{1}.a.com", "a*.a.com", "b*.a.com", "*a.a.com", "10.0.0.1", "10.0.0.2", "10.0.0.0/8", "11.0.0.0/8", "*"}).Draw(t, name)
 	p, err := ParsePattern(host + rapid.SampledFrom([]string{"", ":*", ":80", ":81", ":80-81", ":81-82"}).Draw(t, name+" ports"))
 	if err != nil {
 		t.Fatal(err)
@@ -263,6 +275,7 @@ func TestAnAddressIsInAPatternAsNetipSays(t *testing.T) {
 func FuzzParsePattern(f *testing.F) {
 	for _, text := range []string{
 		"example.com", "*.example.com", "*", "a.test:8443", "a.test:*", "93.184.216.0/24:443", "[2606:2800::/32]:443", "fd00::1",
+		"prod-*.a.test:8443", "*-prod.a.test", "*{1}.a.test:*", "xn--b*.a.test", "a*.b\u00fccher.test", ".*", "*{1}", "a*",
 		"a.test:8000-8999", "10.0.0.5/8", "http://a.test/x", "a.*.b", "10.*", "::ffff:10.0.0.0/104", "b\u00fccher.test:80", "fe80::1%x/64",
 	} {
 		f.Add(text)
@@ -293,6 +306,10 @@ func TestSamplesStandForThePattern(t *testing.T) {
 		{"a.test:8443", "a.test:8443"},
 		{"a.test:8000-8002", "a.test:8000 a.test:8001 a.test:8002"},
 		{"*.a.test:22", "any-host-below.a.test:22"},
+		{"*{1}.a.test:22", "anyhost.a.test:22"},
+		{"prod-*.a.test:22", "prod-anyhost.a.test:22"},
+		{"*-prod.a.test:22", "anyhost-prod.a.test:22"},
+		{strings.Repeat("a", 60) + "*.a.test:22", strings.Repeat("a", 60) + "any.a.test:22"},
 		{"93.184.216.34:1", "93.184.216.34:1"},
 		{"93.184.216.0/22:1", "93.184.216.0:1 93.184.219.255:1"},
 		{"[2606::/31]:1", "[2606::]:1 [2606:1:ffff:ffff:ffff:ffff:ffff:ffff]:1"},
@@ -331,7 +348,7 @@ func TestSamplesStandForThePattern(t *testing.T) {
 func TestPatternsMeetWhereBothHoldATunnel(t *testing.T) {
 	var all []Pattern
 	for _, host := range []string{
-		"a.test", "b.a.test", "*.test", "*.a.test", "*.b.a.test", "*", "93.184.0.0/16", "93.184.216.34", "[2606:2800::/32]", "[2606:2800::1]",
+		"a.test", "b.a.test", "*.test", "*.a.test", "*.b.a.test", "*{1}.test", "*{1}.a.test", "b*.a.test", "bc*.a.test", "*d.a.test", "*{1}.b.a.test", "*", "93.184.0.0/16", "93.184.216.34", "[2606:2800::/32]", "[2606:2800::1]",
 	} {
 		for _, port := range []string{"", ":80", ":443", ":*", ":80-500", ":22", ":79-80"} {
 			all = append(all, mustPattern(t, host+port))
@@ -348,7 +365,7 @@ func TestPatternsMeetWhereBothHoldATunnel(t *testing.T) {
 }
 
 func haveATunnelInCommon(a, b Pattern) bool {
-	for _, host := range []string{"a.test", "b.a.test", "c.b.a.test", "93.184.216.34", "93.184.1.1", "2606:2800::1", "2606:2800::2"} {
+	for _, host := range []string{"a.test", "b.a.test", "bc.a.test", "bd.a.test", "bcd.a.test", "c.b.a.test", "93.184.216.34", "93.184.1.1", "2606:2800::1", "2606:2800::2"} {
 		addr, _ := netip.ParseAddr(host) // not valid for a name
 		for _, port := range []uint16{22, 79, 81, 443, 65535} {
 			d := Destination{Host: host, Addr: addr, Port: port}

@@ -119,8 +119,9 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 func (p *Policy) decideName(ctx context.Context, r *Request) Decision {
 	at := *r
 	var refused Decision
-	told := false // refused says what the name leads to, not that it is shut
-	probes := p.probes(ctx, r)
+	told := false           // refused says what the name leads to, not that it is shut
+	at.Destination.Port = 0 // the rules of every port
+	probes := p.probes(ctx, &at)
 	for i, port := range probes.Ports {
 		at.Destination.Port = port
 		d := p.tryMethods(ctx, &at, probes.Methods)

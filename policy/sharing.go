@@ -25,6 +25,10 @@ func CheckGrant(p Pattern) error {
 	case hostsBelow:
 		suffix, _ := publicsuffix.PublicSuffix(p.name)
 		wide = suffix == p.name
+	case oneLabel:
+		_, _, parent := p.aroundStar()
+		suffix, _ := publicsuffix.PublicSuffix(parent)
+		wide = suffix == parent
 	case addresses:
 		wide = p.prefix.Bits() < widePrefix(p) && !InSpecialSpace(p)
 	}
@@ -50,6 +54,9 @@ func sharing(p Pattern) string {
 		return ""
 	case hostsBelow:
 		return sharingBelow(p.name)
+	case oneLabel:
+		_, _, parent := p.aroundStar()
+		return sharingBelow(parent)
 	case exactHost:
 		if suffix, icann := publicsuffix.PublicSuffix(p.name); suffix == p.name && !icann && strings.Contains(p.name, ".") || isShared(p.name) {
 			return "holds data of everyone who has an account there, so data can be sent to any of them; keep credentials for it out of the sandbox"

@@ -106,6 +106,12 @@ func TestBothFormsOfTheLibraryAgree(t *testing.T) {
 		`data.egressd.host.matches("example.com", "https://example.com")`,
 		`data.egressd.host.matches("example.com", "exa*ple.com")`,
 		`data.egressd.host.matches("example.com", "**.example.com")`,
+		`data.egressd.host.matches("a.example.com", "*foo.com")`,
+		`data.egressd.host.matches("a.example.com", "a*b.example.com")`,
+		`data.egressd.host.matches("a.example.com", "*{2}.example.com")`,
+		`data.egressd.host.matches("a.example.com", "*{1}")`,
+		`data.egressd.host.matches("a.example.com", "a.*.com")`,
+		`data.egressd.host.matches("a.example.com", "xn--a*.example.com")`,
 		`data.egressd.host.matches("example.com", "")`,
 		`data.egressd.host.matches("10.0.0.1", "10.0.0.0/33")`,
 		`data.egressd.host.matches("10.0.0.1", "[::1]")`,
@@ -180,6 +186,18 @@ func TestHostsAgreeOnAnyText(t *testing.T) {
 		}
 		if plain, native := both(t, fmt.Sprintf("data.egressd.host.matches(%q, %q)", host, "*")); plain != native {
 			t.Fatalf("%q is %s in Rego and %s by the built-ins", host, plain, native)
+		}
+	})
+}
+
+func TestPatternsAgreeOnAnyText(t *testing.T) {
+	label := rapid.SampledFrom([]string{"a", "ab", "*", "a*", "*b", "*{1}", "*{2}", "a*b", "A-*", "-*", "*-b", "*-", "1*", "7", "test", "", "xn--*", "*x/8"})
+	text := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(label, 1, 4).Draw(t, "labels"), ".") })
+	host := rapid.SampledFrom([]string{"a.test", "ab.test", "a.ab.test", "ab.ab.test", "a-b.a.test", "a-.a.test", "b.a.b.test", "1.2.3.4", "test"})
+	rapid.Check(t, func(t *rapid.T) {
+		asked := fmt.Sprintf("data.egressd.host.matches(%q, %q)", host.Draw(t, "host"), text.Draw(t, "pattern"))
+		if plain, native := both(t, asked); plain != native {
+			t.Fatalf("%s is %s in Rego and %s by the built-ins", asked, plain, native)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package rego
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,12 +16,17 @@ type hostList struct {
 	everything bool
 	exact      map[string]struct{}
 	below      map[string]struct{}
+	labels     map[string]struct{} // patterns with a star within the first label
+	parents    map[string]struct{} // below which labels has any
 	prefixes   map[netip.Prefix]struct{}
 	lengths    [129]bool // prefix lengths in use
 }
 
 func compileList(values ast.Value) (*hostList, error) {
-	l := &hostList{exact: map[string]struct{}{}, below: map[string]struct{}{}, prefixes: map[netip.Prefix]struct{}{}}
+	l := &hostList{
+		exact: map[string]struct{}{}, below: map[string]struct{}{}, labels: map[string]struct{}{}, parents: map[string]struct{}{},
+		prefixes: map[netip.Prefix]struct{}{},
+	}
 	var problem error
 	add := func(t *ast.Term) bool {
 		s, err := text(t)
@@ -55,6 +61,9 @@ func (l *hostList) add(text string) error {
 		l.below[suffix] = struct{}{}
 	case p.IsAddress():
 		return l.addPrefix(canonical)
+	case !p.OneHost():
+		_, parent, _ := strings.Cut(canonical, ".")
+		l.labels[canonical], l.parents[parent] = struct{}{}, struct{}{}
 	default:
 		l.exact[canonical] = struct{}{}
 	}
@@ -85,12 +94,30 @@ func (l *hostList) has(host string) bool {
 	if _, ok := l.exact[name]; ok {
 		return true
 	}
+	if label, parent, _ := strings.Cut(name, "."); l.hasLabel(label, parent) {
+		return true
+	}
 	for _, rest, more := strings.Cut(name, "."); more; _, rest, more = strings.Cut(rest, ".") {
 		if _, ok := l.below[rest]; ok {
 			return true
 		}
 	}
 	return false
+}
+
+// hasLabel reports whether a pattern with a star within its first label covers label.parent.
+func (l *hostList) hasLabel(label, parent string) bool {
+	if _, ok := l.parents[parent]; !ok {
+		return false
+	}
+	texts := []string{"*{1}." + parent}
+	for n := range len(label) {
+		texts = append(texts, label[:n+1]+"*."+parent, "*"+label[n:]+"."+parent)
+	}
+	return slices.ContainsFunc(texts, func(text string) bool {
+		_, ok := l.labels[text]
+		return ok
+	})
 }
 
 func (l *hostList) hasAddr(addr netip.Addr) bool {

@@ -117,7 +117,7 @@ type Expectation struct {
 
 // Policies are the names of the policies in the order in which they are run.
 func Policies() []string {
-	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside", "P-layers", "P-exception"}
+	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P-labels", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside", "P-layers", "P-exception"}
 }
 
 // Vectors reads every vector, of all files.

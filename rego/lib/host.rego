@@ -2,7 +2,8 @@
 # own, and checks A-labels too.
 package egressd.host
 
-# matches holds where pattern is the host itself, "*.SUFFIX" above it, "*", or an
+# matches holds where pattern is the host itself, "*.SUFFIX" above it, "*{1}.NAME"
+# directly above it, "BEGINNING*.NAME" or "*END.NAME" of its first label, "*", or an
 # address or prefix that holds it. Neither has a port. What is no host is in no
 # pattern; what is no pattern is an error.
 default matches(_, _) := false
@@ -62,6 +63,26 @@ covers(host, pattern) if {
 }
 
 covers(host, pattern) if {
+	startswith(pattern, "*{1}.")
+	is_name(host)
+	dot := indexof(host, ".")
+	dot > 0
+	substring(host, dot, -1) == substring(pattern, 4, -1)
+}
+
+covers(host, pattern) if {
+	regex.match(one_label, pattern)
+	[before, after] := split(split(pattern, ".")[0], "*")
+	is_name(host)
+	dot := indexof(host, ".")
+	dot > 0
+	label := substring(host, 0, dot)
+	startswith(label, before)
+	endswith(label, after)
+	substring(host, dot, -1) == substring(pattern, indexof(pattern, "."), -1)
+}
+
+covers(host, pattern) if {
 	contains(pattern, "/")
 	host != ""
 	not is_name(host)
@@ -76,6 +97,23 @@ checked(pattern) := sprintf("*.%s", [trim_suffix(lower(suffix), ".")]) if {
 	is_name(suffix)
 }
 
+checked(pattern) := trim_suffix(lower(pattern), ".") if starred(pattern)
+
+# starred holds for a pattern with one star within its first label.
+starred(pattern) if {
+	startswith(pattern, "*{1}.")
+	is_name(substring(pattern, 5, -1))
+}
+
+starred(pattern) if {
+	regex.match(one_label, pattern)
+	not startswith(lower(pattern), "xn--")
+	is_name(replace(pattern, "*", "a"))
+}
+
+# one_label is a beginning or an end of a label, and two labels behind it.
+one_label := `^([^.*]+\*|\*[^.*{]+)\.[^.*]+\.[^*]*[^.*]\.?$`
+
 checked(pattern) := pattern if {
 	contains(pattern, "/")
 	net.cidr_is_valid(pattern)
@@ -83,7 +121,7 @@ checked(pattern) := pattern if {
 
 checked(pattern) := canonical(pattern) if {
 	not contains(pattern, "/")
-	not startswith(pattern, "*")
+	not contains(pattern, "*")
 	not startswith(pattern, "[")
 }
 
@@ -95,9 +133,11 @@ checked(pattern) := to_number(sprintf("%q is no pattern", [pattern])) if {
 checked(pattern) := to_number(sprintf("%q is no pattern", [pattern])) if startswith(pattern, "[")
 
 checked(pattern) := to_number(sprintf("%q is no pattern", [pattern])) if {
-	startswith(pattern, "*")
+	contains(pattern, "*")
 	pattern != "*"
 	not startswith(pattern, "*.")
+	not contains(pattern, "/")
+	not starred(pattern)
 }
 
 checked(pattern) := to_number(sprintf("%q is no pattern", [pattern])) if {

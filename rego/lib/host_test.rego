@@ -35,6 +35,26 @@ test_what_is_no_host_is_in_no_pattern if {
 	}
 }
 
+test_one_label if {
+	host.matches("a.example.com", "*{1}.example.com")
+	host.matches("A.Example.com.", "*{1}.Example.com.")
+	not host.matches("a.b.example.com", "*{1}.example.com")
+	not host.matches("example.com", "*{1}.example.com")
+	not host.matches("a.xexample.com", "*{1}.example.com")
+	not host.matches("10.0.0.1", "*{1}.0.0.1x")
+}
+
+test_a_star_within_a_label if {
+	host.matches("prod-1.example.com", "prod-*.example.com")
+	host.matches("prod.example.com", "prod*.example.com")
+	host.matches("eu-prod.example.com", "*-PROD.example.com")
+	not host.matches("prod-1.a.example.com", "prod-*.example.com")
+	not host.matches("a.prod-1.example.com", "prod-*.example.com")
+	not host.matches("xprod-1.example.com", "prod-*.example.com")
+	not host.matches("eu-prod1.example.com", "*-prod.example.com")
+	host.any("prod-1.example.com", ["a.test", "prod-*.example.com"])
+}
+
 test_any_host if {
 	host.matches("example.com", "*")
 	host.matches("10.0.0.1", "*")

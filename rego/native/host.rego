@@ -1,7 +1,8 @@
 # Hosts, compared as the rule file compares them.
 package egressd.host
 
-# matches holds where pattern is the host itself, "*.SUFFIX" above it, "*", or an
+# matches holds where pattern is the host itself, "*.SUFFIX" above it, "*{1}.NAME"
+# directly above it, "BEGINNING*.NAME" or "*END.NAME" of its first label, "*", or an
 # address or prefix that holds it. Neither has a port.
 matches(host, pattern) := egressd.host_matches(host, pattern)
 
