@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
-	"github.com/egressd/egressd/integrations/importer"
+	"github.com/egressd/egressd/integrations/peers"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -20,17 +19,16 @@ func newPolicyImportCommand() *cobra.Command {
 	var o policyImportOptions
 	cmd := &cobra.Command{
 		Use:   "import --from KIND FILE",
-		Short: "Convert another sandbox's settings to a policy file",
-		Long: `Import prints a policy file that decides as the settings in FILE do. Where the result is
-stricter, it says so on standard error; it is never wider. KIND is
+		Short: "Convert another tool's settings to a policy file",
+		Long: `Import prints a policy file that decides as the settings in FILE do. On standard error it says
+where the result is stricter and where it is wider. It is wider only with
+--allow-wider: without it, what has no equal is left out. An unknown setting about
+destinations is an error. Files that FILE names are not read. KIND is
 
-  claude  Claude Code's settings.json: sandbox.network, and WebFetch(domain:HOST)
-          under permissions. Other settings files are not read.
-  srt     the settings of Anthropic's sandbox runtime
-  e2b     the object of E2B's network option
-
-An unknown setting about destinations is an error.`,
-		Example: "  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml",
+` + kindsOf(peers.Kinds()),
+		Example: `  egressd policy import --from claude ~/.claude/settings.json > egressd.yaml
+  sbx policy ls --json > sbx.json && egressd policy import --from docker sbx.json
+  egressd policy import --from smokescreen --name ci-agent acl.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return hint.Misused(fmt.Errorf("%s takes one file, and was given %d", cmd.CommandPath(), len(args)), "egressd policy import --from claude ~/.claude/settings.json")
@@ -41,73 +39,75 @@ An unknown setting about destinations is an error.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "`KIND` of settings: "+strings.Join(importer.Kinds(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(importer.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.from, "from", "", "`KIND` of settings, as listed above")
+	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the service of smokescreen or the profile of Codex, if FILE has several")
+	cmd.Flags().BoolVar(&o.Widen, "allow-wider", false, "take what has no equal by rules that allow more")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(peers.Names(peers.Kinds()), cobra.ShellCompDirectiveNoFileComp))
 	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
 
+// kindsOf lists kinds with what their files are.
+func kindsOf(kinds []peers.Kind) string {
+	var b strings.Builder
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "  %-13s  %s\n", k.Name, k.File)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 type policyImportOptions struct {
+	peers.Options
 	from string
 	json bool
 }
 
-// imported is what policy import tells a script.
-type imported struct {
+// converted is what policy import and export tell a script.
+type converted struct {
 	Policy   string   `json:"policy"`
 	Stricter []string `json:"stricter"`
+	Wider    []string `json:"wider"`
 	Left     []string `json:"left"`
 }
 
 func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
-	if !slices.Contains(importer.Kinds(), o.from) {
-		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(importer.Kinds(), ", ")), "egressd policy import --from claude FILE")
+	if names := peers.Names(peers.Kinds()); !slices.Contains(names, o.from) {
+		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(names, ", ")), "egressd policy import --from claude FILE")
 	}
 	text, err := durable.Plain(path, 1<<20)
 	if err != nil {
 		return hint.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
-	in, err := importer.Read(o.from, text)
+	c, err := peers.Import(o.from, text, o.Options)
 	if err != nil {
 		return hint.Failed(fmt.Errorf("%s: %w", path, err), "docs/how-to/move-to-egressd.md says how to write it by hand")
 	}
-	yaml := importedPolicy(o.from, in)
-	if err := compiles(yaml); err != nil {
+	if err := compiles(c.Text); err != nil {
 		return hint.Failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
 	}
-	if o.json {
-		return cli.PrintJSON(stdout, imported{yaml, in.Stricter, append([]string{}, in.Left...)})
-	}
-	if _, err := io.WriteString(stdout, yaml); err != nil {
-		return err
-	}
-	for _, s := range in.Stricter {
-		fmt.Fprintf(stderr, "egressd: stricter: %s\n", s)
-	}
-	if len(in.Left) > 0 {
-		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable.Text(strings.Join(in.Left, ", ")))
-	}
-	return nil
+	return printConverted(stdout, stderr, c, o.json)
 }
 
-func importedPolicy(from string, in *importer.Import) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# From the settings of %s, by egressd policy import.\nversion: 1\n", from)
-	if in.AllowDefault {
-		b.WriteString("default: allow\n")
+// printConverted writes the policy to stdout, and the lists to stderr.
+func printConverted(stdout, stderr io.Writer, c *peers.Conversion, asJSON bool) error {
+	if asJSON {
+		return cli.PrintJSON(stdout, converted{c.Text, append([]string{}, c.Stricter...), append([]string{}, c.Wider...), append([]string{}, c.Left...)})
+	}
+	if _, err := io.WriteString(stdout, c.Text); err != nil {
+		return err
 	}
 	for _, list := range []struct {
-		key      string
-		patterns []string
-	}{{"allow", in.Allow}, {"deny", in.Deny}} {
-		if len(list.patterns) > 0 {
-			fmt.Fprintf(&b, "%s:\n", list.key)
-		}
-		for _, p := range list.patterns {
-			fmt.Fprintf(&b, "  - %s\n", strconv.QuoteToASCII(p))
+		word  string
+		lines []string
+	}{{"stricter", c.Stricter}, {"wider", c.Wider}} {
+		for _, s := range list.lines {
+			fmt.Fprintf(stderr, "egressd: %s: %s\n", list.word, printable.Text(s))
 		}
 	}
-	return b.String()
+	if len(c.Left) > 0 {
+		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable.Text(strings.Join(c.Left, ", ")))
+	}
+	return nil
 }
 
 func compiles(yaml string) error {

@@ -17,6 +17,9 @@ func TestImportsDecideLikeTheExamples(t *testing.T) {
 		"srt":         {"srt", "srt-settings.json"},
 		"e2b":         {"e2b", "network.json"},
 		"e2b-open":    {"e2b", "network.json"},
+		"daytona":     {"daytona", "sandbox.json"},
+		"modal":       {"modal", "sandbox.py"},
+		"vercel":      {"vercel", "network-policy.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := testfiles.Path(t, "examples", "from", name)

@@ -1,0 +1,179 @@
+package peers
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A hostSet is a set of hosts that one pattern of egressd names: everything, the names below
+// a name, one name, or the addresses of a prefix. Two of them are disjoint, or one holds the
+// other. The zero value holds nothing.
+type hostSet struct {
+	kind   hostKind
+	name   string // of oneName, and what belowName is below
+	prefix netip.Prefix
+}
+
+type hostKind uint8
+
+const (
+	noHost hostKind = iota
+	everyHost
+	somePrefix
+	belowName
+	oneName
+)
+
+var everything = hostSet{kind: everyHost}
+
+func one(name string) hostSet         { return hostSet{kind: oneName, name: name} }
+func below(name string) hostSet       { return hostSet{kind: belowName, name: name} }
+func within(p netip.Prefix) hostSet   { return hostSet{kind: somePrefix, prefix: p} }
+func withinText(text string) hostSet  { return within(netip.MustParsePrefix(text)) }
+func nameAndBelow(n string) []hostSet { return []hostSet{one(n), below(n)} }
+
+// holds reports whether all hosts of other are in h.
+func (h hostSet) holds(other hostSet) bool {
+	switch h.kind {
+	case everyHost:
+		return true
+	case somePrefix:
+		return other.kind == somePrefix && h.prefix.Bits() <= other.prefix.Bits() && h.prefix.Contains(other.prefix.Addr())
+	case belowName:
+		return other == h || (other.kind == oneName || other.kind == belowName) && strings.HasSuffix(other.name, "."+h.name)
+	case oneName:
+		return other == h
+	}
+	return false
+}
+
+// specific orders sets so that none comes before one that it holds.
+func (h hostSet) specific(other hostSet) int {
+	return cmp.Or(
+		-cmp.Compare(h.kind, other.kind),
+		-cmp.Compare(len(h.name), len(other.name)),
+		-cmp.Compare(h.prefix.Bits(), other.prefix.Bits()),
+	)
+}
+
+// String is the pattern of egressd, without a port.
+func (h hostSet) String() string {
+	switch h.kind {
+	case everyHost:
+		return "*"
+	case belowName:
+		return "*." + h.name
+	case somePrefix:
+		if h.prefix.IsSingleIP() {
+			return h.prefix.Addr().String()
+		}
+		return h.prefix.String()
+	}
+	return h.name
+}
+
+// beforePort is the pattern as it stands before a port.
+func (h hostSet) beforePort() string {
+	if h.kind == somePrefix && h.prefix.Addr().Is6() {
+		return "[" + h.String() + "]"
+	}
+	return h.String()
+}
+
+// special reports whether an allow of h is an exception to egressd's baseline.
+func (h hostSet) special() bool {
+	p, err := policy.ParsePattern(h.String())
+	return err == nil && policy.InSpecialSpace(p)
+}
+
+// A scope is what a pattern of a peer stands for: the hosts of sets, or, where part is set, only
+// some of these.
+type scope struct {
+	sets []hostSet
+	part string // why egressd cannot name just these: "it stands for one label"; empty: it can
+}
+
+func just(sets ...hostSet) scope { return scope{sets: sets} }
+
+// A star says what "*." in front of a name stands for.
+type star func(name string) scope
+
+func anyDepth(name string) scope { return just(below(name)) }
+func anyDepthAndName(name string) scope {
+	return just(nameAndBelow(name)...)
+}
+
+func oneLabel(name string) scope {
+	return scope{[]hostSet{below(name)}, "its * stands for exactly one label"}
+}
+
+// anyScope reads a prefix, or what [hostScope] reads.
+func anyScope(text string, wild star) (scope, error) {
+	if p, ok := prefixOf(text); ok {
+		return just(within(p)), nil
+	}
+	return scopeOf(text, wild)
+}
+
+// hostScope reads an address, or what [scopeOf] reads.
+func hostScope(text string, wild star) (scope, error) {
+	if p, ok := prefixOf(text); ok && !strings.Contains(text, "/") {
+		return just(within(p)), nil
+	}
+	return scopeOf(text, wild)
+}
+
+// scopeOf reads a name, or a pattern with stars.
+func scopeOf(text string, wild star) (scope, error) {
+	text = strings.ToLower(text)
+	if rest, ok := strings.CutPrefix(text, "*."); ok && !strings.Contains(rest, "*") {
+		name, err := policy.ParseName(rest)
+		if err != nil {
+			return scope{}, err
+		}
+		return wild(name), nil
+	}
+	if strings.Contains(text, "*") {
+		return globScope(text)
+	}
+	name, err := policy.ParseName(text)
+	return just(one(name)), err
+}
+
+// globScope is the smallest set that egressd can name and that holds all hosts of a glob.
+func globScope(text string) (scope, error) {
+	const why = "its * is part of a label, or not the first label"
+	labels := strings.Split(text, ".")
+	n := len(labels)
+	for n > 0 && !strings.Contains(labels[n-1], "*") {
+		n--
+	}
+	for _, c := range text {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-_.*", c) {
+			return scope{}, fmt.Errorf("%q is no pattern of hosts", text)
+		}
+	}
+	name, err := policy.ParseName(strings.Join(labels[n:], "."))
+	if err != nil {
+		return scope{[]hostSet{everything}, why}, nil
+	}
+	return scope{[]hostSet{below(name)}, why}, nil
+}
+
+// prefixOf reads an address or a prefix, an IPv6 address with or without brackets.
+func prefixOf(text string) (netip.Prefix, bool) {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, false
+	}
+	return p.Masked(), true
+}

@@ -1,0 +1,125 @@
+package peers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/egressd/egressd/integrations/jsonc"
+	"github.com/pelletier/go-toml/v2"
+	"go.yaml.in/yaml/v3"
+)
+
+// An object is a mapping of settings, from which readers take what they know.
+type object map[string]json.RawMessage
+
+// parseJSON reads an object of JSON with comments.
+func parseJSON(text []byte) (object, error) {
+	if _, err := jsonc.Parse(bytes.Clone(text)); err != nil {
+		return nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	return objectOf(jsonc.Standard(text), "it is no JSON object")
+}
+
+func objectOf(text []byte, problem string) (object, error) {
+	var o object
+	if err := json.Unmarshal(text, &o); err != nil || o == nil {
+		return nil, errors.New(problem)
+	}
+	return o, nil
+}
+
+// parseYAML reads one document of YAML, which JSON is, too.
+func parseYAML(text []byte) (object, error) {
+	all, err := parseDocuments(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		return nil, fmt.Errorf("it has %d documents of YAML, not one", len(all))
+	}
+	return all[0], nil
+}
+
+func parseDocuments(text []byte) (all []object, err error) {
+	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var tree any
+		switch err := d.Decode(&tree); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("it is not YAML: %w", err)
+		case tree == nil:
+			continue
+		}
+		o, err := objectFrom(tree, "it is no mapping of YAML with text as keys")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+}
+
+func parseTOML(text []byte) (object, error) {
+	tree := map[string]any{}
+	if err := toml.Unmarshal(text, &tree); err != nil {
+		return nil, fmt.Errorf("it is not TOML: %w", err)
+	}
+	return objectFrom(tree, "it holds numbers that JSON has not")
+}
+
+func objectFrom(tree any, problem string) (object, error) {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return nil, errors.New(problem)
+	}
+	return objectOf(text, problem)
+}
+
+// take decodes the value at key into v and deletes the key. A missing key leaves v as it is.
+func (o object) take(key string, v any) error {
+	text, ok := o[key]
+	delete(o, key)
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+// takeAll decodes several keys, each into its value.
+func (o object) takeAll(into map[string]any) error {
+	for _, key := range slices.Sorted(maps.Keys(into)) {
+		if err := o.take(key, into[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys are those that nobody took.
+func (o object) keys(prefix string) []string {
+	all := slices.Sorted(maps.Keys(o))
+	for i := range all {
+		all[i] = prefix + all[i]
+	}
+	return all
+}
+
+// only returns an error if a key is left that is none of aside, which it returns.
+func (o object) only(prefix string, aside ...string) ([]string, error) {
+	for _, key := range o.keys("") {
+		if !slices.Contains(aside, key) {
+			return nil, fmt.Errorf("%s%s is not known here; take it out if it is not about destinations", prefix, key)
+		}
+	}
+	return o.keys(prefix), nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
