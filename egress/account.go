@@ -189,7 +189,7 @@ func (a *account) sum(now time.Duration) policy.Usage {
 // counted returns r with the sandbox's usage, for a policy that reads it. A flow that is
 // being opened keeps the usage of the moment when it was counted; an open flow that a later
 // policy decides gets the present one.
-func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
+func (f *ruling) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 	if r.Usage != nil || r.Sandbox.Name == "" || !p.ReadsUsage() {
 		return r
 	}
@@ -200,33 +200,11 @@ func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 }
 
 // noteDenial counts a refusal for the sandbox that it is of, if that is known.
-func (f *Flow) noteDenial() {
+func (f *attempt) noteDenial() {
 	if name := f.request.Sandbox.Name; name != "" {
 		f.gate.accounts.of(name).denied(time.Since(f.gate.began))
 	}
 }
 
 // Meter counts the bytes of all flows of the sandbox, up and down. The carrier of the flow adds bytes as they pass.
-func (f *Flow) Meter() *relay.Meter { return &f.account().meter }
-
-// Budget is how many bytes of payload may go to the upstream, as the policy in
-// force has it: see [policy.Decision].MaxBytesUp. 0 means any number.
-func (f *Flow) Budget() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.decision.MaxBytesUp
-}
-
-// Exceeded returns the refusal to show where more than the flow's budget was to go
-// up. From then on the flow is refused: it can only be closed, and its close record
-// says so.
-func (f *Flow) Exceeded() *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if passes(f.decision.Verdict) && !f.closed {
-		d := f.decision.OverBudget()
-		f.decision = &d
-		f.noteDenial()
-	}
-	return f.refusal(*f.decision)
-}
+func (f *attempt) Meter() *relay.Meter { return &f.account().meter }

@@ -139,7 +139,7 @@ func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subje
 func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
 	d := *a.decision
 	d.Question = id.String()
-	asked := &Flow{gate: a.gate, id: id, began: a.began, src: a.src, request: r, decision: &d}
+	asked := &attempt{gate: a.gate, id: id, began: a.began, src: a.src, request: r, decision: &d}
 	kind := record.KindOpen
 	if r.HTTP != nil {
 		kind = record.KindRequest

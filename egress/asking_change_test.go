@@ -57,7 +57,7 @@ func TestWhatComesAfterTheReviewIsReviewed(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
 	r := ask(t, "a.test:443")
 	r.Sandbox.Name = "default"
-	f := &asking{Flow: w.newFlow(peer, r), late: time.Now().Add(time.Minute)}
+	f := &asking{ruling: &w.newFlow(peer, r).ruling, late: time.Now().Add(time.Minute)}
 	if f.decide(t.Context(), f.request) == nil || !f.mayAsk() {
 		t.Fatalf("it is decided %+v", f.decision)
 	}

@@ -47,13 +47,13 @@ func (b *Batch) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) 
 // add encodes the record of an inquiry that is allowed.
 func (b *Batch) add(i *Inquiry) {
 	f, is := i.flow, recordOf{kind: record.KindDNS}
-	f.gate.Records.count(f, is)
+	f.gate.Records.count(&f.attempt, is)
 	start := 0
 	if n := len(b.ends); n > 0 {
 		start = b.ends[n-1]
 	}
 	e := encoder{Encoder: record.Encoder{Line: b.text[:start]}}
-	e.flow(f, is)
+	e.flow(&f.attempt, is)
 	f.gate.canaries.mask(e.Line[start:])
 	b.text = e.Line
 	b.ends = append(b.ends, len(e.Line))

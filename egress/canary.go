@@ -45,7 +45,7 @@ type sighting struct {
 // searched is the refusal of what holds a canary, or nil. p is the policy in force. With now, it reports
 // wait in place of searching a long head. Without now, the search takes a turn: a sandbox can send any number of
 // short heads at once.
-func (f *Flow) searched(ctx context.Context, p *policy.Policy, r *policy.Request, now bool) (d *policy.Decision, wait bool) {
+func (f *ruling) searched(ctx context.Context, p *policy.Policy, r *policy.Request, now bool) (d *policy.Decision, wait bool) {
 	c := f.gate.canaries.Load()
 	if c == nil {
 		return nil, false
@@ -77,7 +77,7 @@ var searching = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 const longHead = 4 << 10
 
 // searchTurn waits for the turn of a search. It returns a denial if egressd stops before. The caller calls end after the search.
-func (f *Flow) searchTurn(ctx context.Context, r *policy.Request) (end func(), d *policy.Decision) {
+func (f *ruling) searchTurn(ctx context.Context, r *policy.Request) (end func(), d *policy.Decision) {
 	if searching.TakeNow() {
 		return searching.Give, nil
 	}
@@ -139,13 +139,13 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 
 // sight records what was found and raises the alarm. The refusal itself is in a
 // record of its own. It may wait for the log, so f.mu must not be held: event loops take that lock.
-func (f *Flow) sight(s sighting) {
+func (f *recorded) sight(s sighting) {
 	line, alarm := f.signalOf(s)
 	f.gate.Records.signal(line, alarm)
 }
 
 // signalOf encodes what was found. It does not wait.
-func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
+func (f *recorded) signalOf(s sighting) (line []byte, a Alarm) {
 	var e encoder
 	e.Line = make([]byte, 0, 512)
 	e.Open("")
@@ -154,7 +154,7 @@ func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
 	e.Text("sandbox", f.request.Sandbox.Name)
 	e.Text("via", string(f.request.Via))
 	e.AddrPort("src", f.src.addrPort())
-	e.destination(f)
+	e.destination(&f.attempt)
 	e.process(f.request.Process)
 	e.Key("signal")
 	e.canary(s)
@@ -181,7 +181,7 @@ func (e *encoder) canary(s sighting) {
 	e.Close()
 }
 
-func (f *Flow) alarmOf(s sighting) Alarm {
+func (f *recorded) alarmOf(s sighting) Alarm {
 	a := Alarm{ID: f.id, Sandbox: f.request.Sandbox.Name, Canary: s.Name, Where: s.where, Encoding: s.Encoding}
 	a.Destination = f.gate.canaries.without(f.request.Destination.Host)
 	if p := f.request.Process; p != nil {
@@ -191,7 +191,7 @@ func (f *Flow) alarmOf(s sighting) Alarm {
 }
 
 // sighted is what was found where searched has refused, or nil.
-func (f *Flow) sighted() *sighting {
+func (f *recorded) sighted() *sighting {
 	if c := f.gate.canaries.Load(); c != nil && f.decision.Class == policy.Canary {
 		if s, found := sightingIn(c, f.request); found {
 			return &s
@@ -231,21 +231,11 @@ func (all *canaries) mask(record []byte) {
 // A Guard looks for canaries in what a flow carries to its upstream. It is for one
 // goroutine at a time.
 type Guard struct {
-	flow  *Flow
+	flow  *carried
 	where string
 	watch *secret.Watch
 	seen  int64
 	held  []byte // what was seen and not let go
-}
-
-// Guard returns what looks at the bytes that the flow sends in some place, such as
-// "body", or nil where there are no canaries.
-func (f *Flow) Guard(where string) *Guard {
-	c := f.gate.canaries.Load()
-	if c == nil {
-		return nil
-	}
-	return &Guard{flow: f, where: where, watch: c.NewWatch()}
 }
 
 // HeldMost bounds what waits for a canary to be complete: any number of bytes that
@@ -306,55 +296,3 @@ func (u *Guard) Rest() []byte {
 	u.held = nil
 	return rest
 }
-
-// Caught refuses a flow that was about to carry a canary. From then on it can only be
-// closed, and its close record says so.
-func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
-	var line []byte
-	var alarm Alarm
-	refusal, first := f.endWith(holdsCanary, func() { line, alarm = f.signalOf(sighting{found, where}) })
-	if first {
-		f.gate.Records.signal(line, alarm)
-	}
-	return refusal
-}
-
-// endWith refuses a flow that was let pass. It reports whether that is new, and calls then in that case, with f.mu held.
-func (f *Flow) endWith(d policy.Decision, then func()) (refusal *Refusal, first bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if first = passes(f.decision.Verdict) && !f.closed; first {
-		d.Policy = f.decision.Policy
-		f.decision = &d
-		f.noteDenial()
-		then()
-	}
-	return f.refusal(*f.decision), first
-}
-
-var heldBack = policy.Decision{
-	Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin,
-	Reason: "too much of what the sandbox sends is held back to be searched for canaries",
-}
-
-// Overfull refuses a flow whose body would exceed the memory quota of its sandbox. Afterwards the flow can only be
-// closed, and its close record has the refusal.
-func (f *Flow) Overfull() *Refusal {
-	refusal, _ := f.endWith(heldBack, func() {})
-	return refusal
-}
-
-var overdue = policy.Decision{
-	Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin,
-	Reason: "what the sandbox sends waited too long to be searched for canaries",
-}
-
-// Overdue refuses a flow whose bytes have waited too long for their search. From then on
-// it can only be closed, and its close record says so.
-func (f *Flow) Overdue() *Refusal {
-	refusal, _ := f.endWith(overdue, func() {})
-	return refusal
-}
-
-// Guarded reports whether there are canaries.
-func (f *Flow) Guarded() bool { return f.gate.canaries.Load() != nil }

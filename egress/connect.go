@@ -15,7 +15,7 @@ import (
 //
 // The loop itself connects to a single address. Several addresses are left to the race of Dial, and so is an upstream
 // proxy.
-func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
+func (f *dialling) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
 	to := f.decided()
 	if len(to) != 1 || f.gate.Route.proxy.Load() != nil {
 		return f.dialBeside(loop, done)
@@ -27,7 +27,7 @@ func (f *Flow) Connect(loop *relay.Loop, done func(fd int, err error)) (cancel f
 }
 
 // decided returns what may be dialled, in the order to try.
-func (f *Flow) decided() []netip.AddrPort {
+func (f *attempt) decided() []netip.AddrPort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	dst := &f.request.Destination
@@ -43,7 +43,7 @@ func (f *Flow) decided() []netip.AddrPort {
 
 // leadsTo reports whether the address is one of those that were decided. No address stands for the name itself, which
 // an upstream proxy resolves.
-func (f *Flow) leadsTo(to netip.AddrPort) bool {
+func (f *attempt) leadsTo(to netip.AddrPort) bool {
 	if !to.IsValid() {
 		return len(f.decided()) == 0
 	}
@@ -51,7 +51,7 @@ func (f *Flow) leadsTo(to netip.AddrPort) bool {
 }
 
 // judged checks the address once more right before connect(2): it must be a decided one.
-func (f *Flow) judged(to netip.AddrPort) error {
+func (f *dialling) judged(to netip.AddrPort) error {
 	if !f.leadsTo(to) {
 		return errNotJudged
 	}
@@ -62,7 +62,7 @@ func (f *Flow) judged(to netip.AddrPort) error {
 }
 
 // dialBeside is Connect by a goroutine.
-func (f *Flow) dialBeside(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
+func (f *dialling) dialBeside(loop *relay.Loop, done func(fd int, err error)) (cancel func()) {
 	ctx, giveUp := context.WithCancel(context.Background())
 	over := false // on the loop
 	f.gate.tasks.start(func() {
@@ -97,16 +97,16 @@ func (f *Flow) dialBeside(loop *relay.Loop, done func(fd int, err error)) (cance
 }
 
 // arrived notes where a connection leads that the flow does not hold.
-func (f *Flow) arrived(at endpoint) {
+func (f *dialling) arrived(at endpoint) {
 	f.mu.Lock()
 	f.dialled = at
 	f.mu.Unlock()
-	f.connected()
+	f.gate.Records.connected(f.took())
 }
 
 // connecting is one attempt to connect, on an event loop.
 type connecting struct {
-	flow    *Flow
+	flow    *dialling
 	loop    *relay.Loop
 	done    func(int, error)
 	to      netip.AddrPort

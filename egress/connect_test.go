@@ -26,7 +26,7 @@ func TestFewAddressesAreTriedAtATime(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := f.race(ctx, all, func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		_, err := race(ctx, &f.gate.tasks, all, func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 			tried.Add(1)
 			most.Store(max(most.Load(), open.Add(1)))
 			defer open.Add(-1)

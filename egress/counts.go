@@ -90,7 +90,7 @@ func (t *timings) read(bounds []time.Duration) Histogram {
 }
 
 // note counts what a record says.
-func (c *counters) note(f *Flow, r recordOf) {
+func (c *counters) note(f *attempt, r recordOf) {
 	d, denied := f.decision, !passes(f.decision.Verdict)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via != policy.ViaDNS:
@@ -178,7 +178,5 @@ func (w *Records) Figures() Figures {
 	return all
 }
 
-// connected counts how long the flow took to reach its upstream.
-func (f *Flow) connected() {
-	f.gate.Records.counts.connected.observe(time.Since(f.gate.began)-f.began, connectBounds)
-}
+// connected counts how long a flow took to reach its upstream.
+func (w *Records) connected(took time.Duration) { w.counts.connected.observe(took, connectBounds) }

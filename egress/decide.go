@@ -10,7 +10,7 @@ import (
 
 // decide asks the policy in force about r and keeps its answer, for a flow that nobody else
 // has yet. Where it must not wait it may return wouldWait.
-func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
+func (f *ruling) decide(ctx context.Context, r *policy.Request) *Refusal {
 	v, wait := f.verdict(ctx, r, f.tunnel, f.hurried)
 	if wait {
 		return wouldWait
@@ -25,7 +25,7 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 // asking decides a flow for a caller that can wait, and holds the flow while a person is asked. All waits
 // together end at late, which the first wait sets.
 type asking struct {
-	*Flow
+	*ruling
 	late time.Time
 }
 
@@ -57,7 +57,7 @@ type verdict struct {
 
 // verdict asks the policy in force about r, and changes nothing of the flow. With now, it
 // reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
-func (f *Flow) verdict(ctx context.Context, r *policy.Request, tunnel contents, now bool) (v verdict, wait bool) {
+func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents, now bool) (v verdict, wait bool) {
 	v.policy = f.gate.policy.Load()
 	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
 		return v, wait
@@ -82,9 +82,18 @@ func (f *Flow) verdict(ctx context.Context, r *policy.Request, tunnel contents, 
 	return v, false
 }
 
+// tooLateToLook refuses a tunnel whose bytes passed unread so far, by a policy
+// that has come to depend on what is in them.
+func tooLateToLook(d policy.Decision) policy.Decision {
+	return policy.Decision{
+		Class: policy.RuleDeny, Rule: d.Rule, Layer: d.Layer, Policy: d.Policy,
+		Reason: "the policy now looks at the requests of this destination, and the tunnel was opened before; connect again",
+	}
+}
+
 // asked returns the request for the policy to decide once more, with its time,
 // in which requests that are shared differ.
-func (f *Flow) asked() *policy.Request {
+func (f *attempt) asked() *policy.Request {
 	r := *f.request
 	r.Time = f.id.Time()
 	return &r
@@ -106,7 +115,7 @@ const (
 // policy in force now. After an error, which is always a [*Refusal], the flow
 // can only be closed, and its close record holds the refusal. It is called by one
 // goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
-func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
+func (f *permission) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	_, err := f.narrow(ctx, edit, false)
 	return err
 }
@@ -114,11 +123,11 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 // NarrowNow is Narrow for an event loop: it answers at once or reports wait. Then
 // Narrow has to be called with the same edit where one can wait. A record that is written
 // until then says what edit adds.
-func (f *Flow) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
+func (f *permission) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
 	return f.narrow(context.Background(), edit, true)
 }
 
-func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
+func (f *permission) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
 	r, tunnel := f.learn(edit)
 	for {
 		v, wait := f.verdict(ctx, r, tunnel, now)
@@ -142,7 +151,7 @@ func (f *Flow) narrow(ctx context.Context, edit func(*policy.Request), now bool)
 }
 
 // learn adds to the request what edit knows of it.
-func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
+func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, r := f.request, f.asked()
@@ -157,7 +166,7 @@ func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, tunnel cont
 
 // adopt has the flow stand on a verdict about r, which learn has returned. It is stale
 // where another policy is in force by now. A flow that is over stays as it was.
-func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
+func (f *permission) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -193,8 +202,8 @@ func noted(d *policy.Decision) bool { return d.Class == policy.Canary || d.Verdi
 
 // noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
 // else writes to the flow: what is refused is not decided again.
-func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
-	asked := (&asking{Flow: f}).list(ctx, r)
+func (f *permission) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
+	asked := (&asking{ruling: &f.ruling}).list(ctx, r)
 	f.noteDenial()
 	if s := f.sighted(); s != nil {
 		f.sight(*s)
@@ -210,21 +219,21 @@ func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
 // current returns nil while the flow may go on. It decides again where the
 // policy in force is no longer the one that decided; a flow that was refused,
 // cut or closed stays so.
-func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
+func (f *permission) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
 
 // currentNow is current for an event loop: it answers at once or reports wait.
-func (f *Flow) currentNow() (refusal *Refusal, wait bool) {
+func (f *permission) currentNow() (refusal *Refusal, wait bool) {
 	return f.decideAgain(context.Background(), false, true)
 }
 
 // recheck is current, and with anew decides again whichever policy decided.
-func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
+func (f *permission) recheck(ctx context.Context, anew bool) *Refusal {
 	refusal, _ := f.decideAgain(ctx, anew, false)
 	return refusal
 }
 
 // decideAgain is recheck, and with now it reports wait where the policy takes its time.
-func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
+func (f *permission) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
 	for {
 		f.mu.Lock()
 		due, refusal := f.due(anew)
@@ -256,7 +265,7 @@ func (f *Flow) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusa
 
 // due reports whether the policy has to decide the flow again. A refusal says that the flow
 // may not go on, whatever the policy says. f.mu is held.
-func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
+func (f *permission) due(anew bool) (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():
 		return false, f.refusal(stopping)
@@ -268,14 +277,51 @@ func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	return anew || f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
 }
 
+// AnyProtocol reports whether a rule lets the flow carry what is neither TLS
+// nor HTTP on the web's ports.
+func (f *permission) AnyProtocol() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.AnyProtocol
+}
+
+// Budget is how many bytes of payload may go to the upstream, as the policy in
+// force has it: see [policy.Decision].MaxBytesUp. 0 means any number.
+func (f *permission) Budget() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.MaxBytesUp
+}
+
+// Credential names the rule whose credential is to be added to the flow's
+// request, and the digest of the policy that says so. rule is empty where none
+// is.
+func (f *permission) Credential() (rule, digest string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.decision.Inject, f.decision.Policy
+}
+
+// Inspected reports whether the policy lets the flow's tunnel be only if every
+// request in it is decided: its TLS has to end in egressd. The answer counts
+// once Narrow has put the ClientHello to the policy, and does not change after that.
+func (f *permission) Inspected() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tunnel != undecidedContents {
+		return f.tunnel == inspected
+	}
+	return f.decision.Verdict == policy.Inspect
+}
+
 // compare asks the shadow policy about r before the record is written. It may block, and the caller must be the only user
 // of the flow.
-func (f *Flow) compare(ctx context.Context, r *policy.Request) {
+func (f *ruling) compare(ctx context.Context, r *policy.Request) {
 	f.decision = f.comparedTo(ctx, verdict{f.policy, f.decision}, r)
 }
 
 // comparedTo is the decision of v, with what the shadow of its policy says of r where that differs.
-func (f *Flow) comparedTo(ctx context.Context, v verdict, r *policy.Request) *policy.Decision {
+func (f *ruling) comparedTo(ctx context.Context, v verdict, r *policy.Request) *policy.Decision {
 	if v.policy.Shadow() == nil {
 		return v.decision
 	}
@@ -284,12 +330,22 @@ func (f *Flow) comparedTo(ctx context.Context, v verdict, r *policy.Request) *po
 
 // denied compares what the policy refuses, and records it. Nothing is to be recorded of what
 // has to be decided once more.
-func (f *Flow) denied(ctx context.Context, refusal *Refusal) *Refusal {
+func (f *ruling) denied(ctx context.Context, refusal *Refusal) *Refusal {
 	if refusal == wouldWait {
 		return wouldWait
 	}
 	f.compare(ctx, f.request)
 	return f.refuse(*f.decision)
+}
+
+// failed records that what was allowed did not come about.
+func (f *ruling) failed(ctx context.Context, class policy.Class) *Refusal {
+	f.compare(ctx, f.request)
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	f.recordEnd(End{Outcome: string(class)})
+	return f.networkRefusal(class)
 }
 
 // decisions keeps one copy of each decision that allows: thousands of tunnels

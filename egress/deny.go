@@ -79,10 +79,10 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Clas
 	f.decision = &d
 	r := recordOf{kind: record.KindRefused}
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}, common: true}
-	e.flow(f, r)
+	e.flow(&f.attempt, r)
 	g.canaries.mask(e.Line)
 	for range max(1, n) {
-		f.gate.Records.count(f, r)
+		f.gate.Records.count(&f.attempt, r)
 	}
 	_, err := g.config.Log.Append(summed(e.Line, e.idAt, f.id, n, nil))
 	return err

@@ -30,7 +30,7 @@ var (
 // Dial connects to one of the flow's decided addresses and to nothing else.
 // The error is always a [*Refusal]. The flow closes the connection when it is
 // closed or cut.
-func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
+func (f *dialling) Dial(ctx context.Context) (net.Conn, error) {
 	l, err := f.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -39,12 +39,12 @@ func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // holding returns the connection of l once the flow has it.
-func (f *Flow) holding(l line) (net.Conn, error) {
+func (f *dialling) holding(l line) (net.Conn, error) {
 	if !f.hold(l) {
 		l.conn.Close()
 		return nil, f.dialError(errRefused)
 	}
-	f.connected()
+	f.gate.Records.connected(f.took())
 	return l.conn, nil
 }
 
@@ -55,7 +55,7 @@ type line struct {
 }
 
 // dial is Dial for a caller who holds the connection.
-func (f *Flow) dial(ctx context.Context) (line, error) {
+func (f *dialling) dial(ctx context.Context) (line, error) {
 	if refusal := f.current(ctx); refusal != nil {
 		return line{}, refusal
 	}
@@ -69,22 +69,22 @@ func (f *Flow) dial(ctx context.Context) (line, error) {
 }
 
 // reach connects to a decided address: directly, or through the upstream proxy.
-func (f *Flow) reach(ctx context.Context) (line, error) {
+func (f *dialling) reach(ctx context.Context) (line, error) {
 	up, to, asked := f.gate.Route.proxy.Load(), f.decided(), f.Destination()
 	switch {
 	case up == nil:
-		return f.race(ctx, to, f.dialOne)
+		return race(ctx, &f.gate.tasks, to, f.dialOne)
 	case len(to) == 0 && up.resolves(&asked):
 		conn, err := up.tunnel(ctx, f, netip.AddrPort{})
 		return line{conn: conn}, err
 	}
-	return f.race(ctx, to, func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	return race(ctx, &f.gate.tasks, to, func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		return up.dial(ctx, f, to)
 	})
 }
 
 // hold keeps the connection of l as the flow's own, and reports false where it has ended.
-func (f *Flow) hold(l line) bool {
+func (f *dialling) hold(l line) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed || f.wasCut {
@@ -100,7 +100,7 @@ func (f *Flow) hold(l line) bool {
 
 // race tries the addresses one after the other, each with a head start, and
 // returns the first connection.
-func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (line, error) {
+func race(ctx context.Context, tasks *tasks, to []netip.AddrPort, dial func(context.Context, netip.AddrPort) (net.Conn, error)) (line, error) {
 	if len(to) == 1 {
 		conn, err := dial(ctx, to[0])
 		return line{conn, to[0]}, err
@@ -117,7 +117,7 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.
 			defer cancel()
 			giveUp = append(giveUp, cancel)
 			next := to[started]
-			f.gate.tasks.start(func() {
+			tasks.start(func() {
 				conn, err := dial(its, next)
 				results <- dialled{line{conn, next}, err}
 			})
@@ -132,13 +132,13 @@ func (f *Flow) race(ctx context.Context, to []netip.AddrPort, dial func(context.
 			if r.err == nil {
 				cancel()
 				late := started - ended
-				f.gate.tasks.start(func() { closeLater(results, late) })
+				tasks.start(func() { closeLater(results, late) })
 				return r.line, nil
 			}
 			if last = r.err; isFinal(last) {
 				cancel()
 				late := started - ended
-				f.gate.tasks.start(func() { closeLater(results, late) })
+				tasks.start(func() { closeLater(results, late) })
 				return line{}, last
 			}
 		case <-headStart(started < len(to)):
@@ -169,7 +169,7 @@ func headStart(next bool) <-chan time.Time {
 	return time.After(attemptDelay)
 }
 
-func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (f *dialling) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAlive: -1,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -199,7 +199,7 @@ type Kept struct {
 
 // Keep takes the connection out of the flow, which no longer closes it. It
 // returns nil where there is none or the flow was cut.
-func (f *Flow) Keep() *Kept {
+func (f *dialling) Keep() *Kept {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.conn == nil || f.wasCut || f.closed {
@@ -219,11 +219,11 @@ func (k *Kept) Close() {
 
 // Reuse gives the flow a kept connection instead of a Dial. Sandbox, host, port and policy must be the same, and the
 // connection must lead to an address that was decided for this flow.
-func (f *Flow) Reuse(k *Kept) bool {
+func (f *dialling) Reuse(k *Kept) bool {
 	if k == nil {
 		return false
 	}
-	return f.sameAs(k) && k.quiet() && f.judged(k.dialled) == nil && f.hold(line{k.conn, k.dialled})
+	return k.isFor(&f.attempt) && k.quiet() && f.judged(k.dialled) == nil && f.hold(line{k.conn, k.dialled})
 }
 
 // quiet reports whether the upstream has sent nothing since, not even an end:
@@ -245,7 +245,8 @@ func (k *Kept) quiet() bool {
 	return err == nil && again
 }
 
-func (f *Flow) sameAs(k *Kept) bool {
+// isFor reports whether a flow may have the connection, as far as sandbox, host, port and policy go.
+func (k *Kept) isFor(f *attempt) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to := f.request.Destination
@@ -253,7 +254,7 @@ func (f *Flow) sameAs(k *Kept) bool {
 }
 
 // dialError turns what went wrong into the refusal to show.
-func (f *Flow) dialError(err error) *Refusal {
+func (f *dialling) dialError(err error) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if errors.Is(err, errRefused) || errors.Is(err, errNotJudged) {
@@ -269,7 +270,7 @@ func (f *Flow) dialError(err error) *Refusal {
 	}
 	var at *upstreamError
 	if errors.As(err, &at) {
-		return at.refusal(f)
+		return at.refusal(&f.attempt)
 	}
 	return f.networkRefusal(networkClass(err))
 }

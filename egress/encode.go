@@ -17,7 +17,7 @@ type encoder struct {
 	idAt   int  // where the id was left out
 }
 
-func (e *encoder) flow(f *Flow, r recordOf) {
+func (e *encoder) flow(f *attempt, r recordOf) {
 	e.Open("")
 	e.Text("kind", string(r.kind))
 	src := f.src.addrPort()
@@ -46,7 +46,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 }
 
 // summed writes what is recorded of the denials of one sum.
-func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
+func (e *encoder) summed(by summedBy, f *attempt, r recordOf) {
 	if by == byKind {
 		e.flow(f, r)
 		return
@@ -83,7 +83,7 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 }
 
 // domain writes what the names of one registered domain have in common.
-func (e *encoder) domain(f *Flow) {
+func (e *encoder) domain(f *attempt) {
 	if q := f.request.DNS; q != nil {
 		e.Open("dns")
 		e.Text("name", domainOf(f.gate.canaries.without(q.Name)))
@@ -117,7 +117,7 @@ func (e *encoder) sumOf(by summedBy, d *policy.Decision) {
 }
 
 // asked writes what was to be reached or known.
-func (e *encoder) asked(f *Flow, r recordOf) {
+func (e *encoder) asked(f *attempt, r recordOf) {
 	e.destination(f)
 	e.tls(f)
 	e.http(f, r.end.Status)
@@ -128,7 +128,7 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 
 // question writes what a sandbox asked a name server, or what the gate asks one
 // for a flow.
-func (e *encoder) question(f *Flow) {
+func (e *encoder) question(f *attempt) {
 	name, kind := f.request.Destination.Host, "A AAAA"
 	if q := f.request.DNS; q != nil {
 		name, kind = q.Name, q.Type
@@ -139,7 +139,7 @@ func (e *encoder) question(f *Flow) {
 	e.Close()
 }
 
-func (e *encoder) destination(f *Flow) {
+func (e *encoder) destination(f *attempt) {
 	dst := &f.request.Destination
 	asked := f.request.DNS != nil
 	if dst.Host == "" || asked && f.decision.AddressClass == "" {
@@ -156,7 +156,7 @@ func (e *encoder) destination(f *Flow) {
 	e.Close()
 }
 
-func (e *encoder) tls(f *Flow) {
+func (e *encoder) tls(f *attempt) {
 	h := f.request.TLS
 	if h == nil {
 		return
@@ -174,7 +174,7 @@ func (e *encoder) tls(f *Flow) {
 	e.Close()
 }
 
-func (e *encoder) http(f *Flow, status int) {
+func (e *encoder) http(f *attempt, status int) {
 	h := f.request.HTTP
 	if h == nil {
 		return

@@ -14,28 +14,54 @@ import (
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
 //
+// A flow is built in layers, each inside the next one: attempt, recorded, ruling, permission, carried, dialling, Flow. The
+// methods of a layer use the layers below. Flow itself opens and closes.
+//
 // Thousands of flows are idle tunnels: what they have in common is shared, and
 // what is left stands close.
 type Flow struct {
-	gate       *Gate
-	id         record.ID
-	began      time.Duration // since gate.began
-	next, prev *Flow         // guarded by gate.Flows.mu
+	dialling
+	next, prev *Flow // guarded by gate.Flows.mu
+}
 
-	mu       sync.Mutex       // guards what follows; held for moments, never while a policy decides
+// An attempt is what a sandbox asks for and what was decided about it, as records, refusals and operators see it. It holds
+// the lock and nearly all fields of a flow, so that these take little memory.
+type attempt struct {
+	gate  *Gate
+	id    record.ID
+	began time.Duration // since gate.began
+
+	mu       sync.Mutex       // guards what follows, and the fields of the other layers; held for moments, never while a policy decides
 	request  *policy.Request  // not changed once the flow is open: others may share it
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
 	seq      int64            // of the record that has to be durable before the first byte
-	conn     net.Conn
-	onChange func()   // told when the flow was cut, or has another budget
-	src      endpoint // not guarded: it does not change
+	src      endpoint         // not guarded: it does not change
 	dialled  endpoint
 	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
 	tunnel   contents
 }
+
+// recorded is an attempt that can be written to the log.
+type recorded struct{ attempt }
+
+// ruling is an attempt that the policy decides, for the first time or again.
+type ruling struct{ recorded }
+
+// permission is a ruling that can change: more of the request becomes known, or another policy is in force.
+type permission struct{ ruling }
+
+// carried is a permission in use. It ends if it is cut, exceeds its budget, or would carry a canary.
+type carried struct {
+	permission
+	conn     net.Conn
+	onChange func() // told when the flow was cut, or has another budget
+}
+
+// dialling is a flow's capability to connect to what was decided.
+type dialling struct{ carried }
 
 // inSum is the seq of a denial that has no record of its own: its id is that of a record that may name something else.
 // A flow without any record yet has -1.
@@ -62,7 +88,9 @@ func (g *Gate) begin(f *Flow, peer sandbox.Peer, r *policy.Request) {
 	if r.Process == nil {
 		r.Process = peer.Process
 	}
-	*f = Flow{gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr), request: r, decision: undecided, seq: -1}
+	*f = Flow{}
+	f.gate, f.id, f.began, f.src = g, g.ids.next(now), now.Sub(g.began), endpointOf(peer.Addr)
+	f.request, f.decision, f.seq = r, undecided, -1
 }
 
 // undecided is the decision of a flow before there is one: the zero value,
@@ -144,7 +172,7 @@ func (f *Flow) charge() (c charge, ok bool) {
 	return c, ok
 }
 
-func (f *Flow) account() *account {
+func (f *attempt) account() *account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gate.accounts.of(f.request.Sandbox.Name)
@@ -153,7 +181,7 @@ func (f *Flow) account() *account {
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	a := asking{Flow: f}
+	a := asking{ruling: &f.ruling}
 	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 		return f.denied(calm, refusal)
 	}
@@ -188,7 +216,7 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if !used.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
+	if _, err := f.gate.Records.append(&f.attempt, recordOf{kind: record.KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
@@ -202,53 +230,6 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 		return f.failed(ctx, policy.NetworkDNS)
 	}
 	return nil
-}
-
-// refuse records a refusal that happens before anything passed.
-func (f *Flow) refuse(d policy.Decision) *Refusal {
-	if d.Policy == "" {
-		d.Policy = f.gate.Digest()
-	}
-	f.noteDenial()
-	f.decision = &d
-	if refusal := f.recordDecision(); refusal != nil {
-		return refusal
-	}
-	return f.refusal(d)
-}
-
-// failed records that what was allowed did not come about.
-func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
-	f.compare(ctx, f.request)
-	if refusal := f.recordDecision(); refusal != nil {
-		return refusal
-	}
-	f.recordEnd(End{Outcome: string(class)})
-	return f.networkRefusal(class)
-}
-
-func (f *Flow) recordDecision() *Refusal {
-	kind := record.KindOpen
-	switch {
-	case f.request.DNS != nil:
-		kind = record.KindDNS
-	case f.request.HTTP != nil:
-		kind = record.KindRequest
-	}
-	if !passes(f.decision.Verdict) {
-		return f.refused(recordOf{kind: kind})
-	}
-	seq, err := f.gate.Records.append(f, recordOf{kind: kind})
-	if err != nil {
-		return f.refusal(unavailable)
-	}
-	f.seq = seq
-	return nil
-}
-
-// recordEnd writes the close record of a flow that was never open.
-func (f *Flow) recordEnd(end End) {
-	_, _ = f.gate.Records.append(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 }
 
 // found has the flow be found by whoever cuts flows, and looks whether the policy has changed
@@ -269,120 +250,21 @@ func (f *Flow) found(ctx context.Context) *Refusal {
 }
 
 // ID names the flow in replies and records.
-func (f *Flow) ID() record.ID { return f.id }
+func (f *attempt) ID() record.ID { return f.id }
 
 // Destination is what was asked for, with the addresses that were decided.
-func (f *Flow) Destination() policy.Destination {
+func (f *attempt) Destination() policy.Destination {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Destination
 }
 
 // Sandbox names who opened the flow.
-func (f *Flow) Sandbox() string {
+func (f *attempt) Sandbox() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Sandbox.Name
 }
-
-// AnyProtocol reports whether a rule lets the flow carry what is neither TLS
-// nor HTTP on the web's ports.
-func (f *Flow) AnyProtocol() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.decision.AnyProtocol
-}
-
-// OnCut has stop called, soon, when a later policy refuses the flow. It is called
-// at once when that has happened already.
-func (f *Flow) OnCut(stop func()) {
-	f.OnChange(func() {
-		if f.WasCut() {
-			stop()
-		}
-	})
-}
-
-// OnChange has look called, soon, when a later policy refuses the flow, which
-// WasCut tells, or gives it another budget. It is called at once when the flow was
-// cut already. Only the last of what is given to OnChange and OnCut counts.
-func (f *Flow) OnChange(look func()) {
-	f.mu.Lock()
-	f.onChange = look
-	late := f.wasCut
-	f.mu.Unlock()
-	if late {
-		look()
-	}
-}
-
-// WasCut reports whether a later policy has refused the flow.
-func (f *Flow) WasCut() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.wasCut
-}
-
-// Refusal returns why a flow that was cut may not go on. It returns nil if an operator cut it.
-func (f *Flow) Refusal() *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.gate.shut.Load() {
-		return f.refusal(stopping)
-	}
-	if passes(f.decision.Verdict) {
-		return nil
-	}
-	return f.refusal(*f.decision)
-}
-
-// changed has whoever carries the flow look at it again.
-func (f *Flow) changed() {
-	f.mu.Lock()
-	look := f.onChange
-	f.mu.Unlock()
-	if look != nil {
-		look()
-	}
-}
-
-func (f *Flow) cut() {
-	f.mu.Lock()
-	if f.closed { // since it was found open; its connection may serve another by now
-		f.mu.Unlock()
-		return
-	}
-	f.wasCut = true
-	conn := f.conn
-	f.mu.Unlock()
-	if conn != nil {
-		conn.Close()
-	}
-	f.changed()
-}
-
-// Wait returns when the flow's record is durable, so that its first byte may
-// pass. The error is a [*Refusal].
-func (f *Flow) Wait(ctx context.Context) error {
-	if err := f.gate.config.Log.Wait(ctx, f.seq); err != nil {
-		return f.Unrecorded()
-	}
-	return nil
-}
-
-// Unrecorded returns the refusal to show where the flow's record cannot become durable.
-func (f *Flow) Unrecorded() *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.refusal(unavailable)
-}
-
-// Durable calls done once the flow's record is durable, or cannot become so;
-// done may run on any goroutine and must not wait.
-func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
-
-// Settled reports whether Durable would call done before it returns, and with what.
-func (f *Flow) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
 
 // Close ends the flow and records how. Only the first call counts.
 func (f *Flow) Close(end End) { f.close(end, func(record func()) { record() }) }
@@ -410,7 +292,7 @@ func (f *Flow) close(end End, by func(record func())) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	line := f.gate.Records.encode(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
+	line := f.gate.Records.encode(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
 	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
 	f.gate.Flows.remove(f)
@@ -422,4 +304,4 @@ func (f *Flow) close(end End, by func(record func())) {
 }
 
 // took is how long the flow has lasted.
-func (f *Flow) took() time.Duration { return time.Since(f.gate.began) - f.began }
+func (f *attempt) took() time.Duration { return time.Since(f.gate.began) - f.began }

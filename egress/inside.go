@@ -7,18 +7,6 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Inspected reports whether the policy lets the flow's tunnel be only if every
-// request in it is decided: its TLS has to end in egressd. The answer counts
-// once Narrow has put the ClientHello to the policy, and does not change after that.
-func (f *Flow) Inspected() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.tunnel != undecidedContents {
-		return f.tunnel == inspected
-	}
-	return f.decision.Verdict == policy.Inspect
-}
-
 // Request opens a flow for one HTTP request inside the inspected tunnel f. The policy in force decides it for f's sandbox,
 // destination and addresses, and the decision is recorded before Request returns. The error is always a
 // [*Refusal].
@@ -77,28 +65,10 @@ func (f *Flow) Over(tunnel *Flow) {
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	a := asking{Flow: f}
+	a := asking{ruling: &f.ruling}
 	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
 		return f.denied(calm, refusal)
 	}
 	f.compare(calm, f.request)
 	return f.recordDecision()
-}
-
-// Credential names the rule whose credential is to be added to the flow's
-// request, and the digest of the policy that says so. rule is empty where none
-// is.
-func (f *Flow) Credential() (rule, digest string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.decision.Inject, f.decision.Policy
-}
-
-// tooLateToLook refuses a tunnel whose bytes passed unread so far, by a policy
-// that has come to depend on what is in them.
-func tooLateToLook(d policy.Decision) policy.Decision {
-	return policy.Decision{
-		Class: policy.RuleDeny, Rule: d.Rule, Layer: d.Layer, Policy: d.Policy,
-		Reason: "the policy now looks at the requests of this destination, and the tunnel was opened before; connect again",
-	}
 }

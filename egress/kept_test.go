@@ -103,7 +103,7 @@ func TestTheLastLookIsRightBeforeTheKernel(t *testing.T) {
 	to := netip.MustParseAddrPort(nowhere)
 	begin := map[string]func() error{
 		"a loop": func() error {
-			return (&connecting{flow: f, loop: loop, to: to}).connect()
+			return (&connecting{flow: &f.dialling, loop: loop, to: to}).connect()
 		},
 		"a dial": func() error {
 			_, err := f.dialOne(t.Context(), to)

@@ -140,7 +140,7 @@ type OpenFlow struct {
 	Seconds   float64   `json:"seconds"` // since then
 }
 
-func (f *Flow) describe() OpenFlow {
+func (f *attempt) describe() OpenFlow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.request

@@ -136,7 +136,7 @@ func (p *ports) tidy(u *portUse) {
 }
 
 // mayConnect counts one more connection of the flow's sandbox.
-func (f *Flow) mayConnect(to netip.AddrPort) error {
+func (f *dialling) mayConnect(to netip.AddrPort) error {
 	if !f.gate.ports.take(f.Sandbox(), to, time.Since(f.gate.began)) {
 		return errPorts
 	}

@@ -1,11 +1,11 @@
 package egress
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
 	"github.com/egressd/egressd/policy"
-
 	"github.com/egressd/egressd/record"
 )
 
@@ -37,12 +37,12 @@ type recordOf struct {
 func (w *Records) Prompt() bool { return w.gate.config.Log.Prompt() }
 
 // append writes one record of f to the log.
-func (w *Records) append(f *Flow, r recordOf) (int64, error) {
+func (w *Records) append(f *attempt, r recordOf) (int64, error) {
 	return w.gate.config.Log.Append(w.encode(f, r))
 }
 
 // encode counts and makes a record of f.
-func (w *Records) encode(f *Flow, r recordOf) []byte {
+func (w *Records) encode(f *attempt, r recordOf) []byte {
 	w.count(f, r)
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
 	e.flow(f, r)
@@ -51,14 +51,74 @@ func (w *Records) encode(f *Flow, r recordOf) []byte {
 }
 
 // count counts a record for the metrics, for the program and for the attachment.
-func (w *Records) count(f *Flow, r recordOf) {
+func (w *Records) count(f *attempt, r recordOf) {
 	w.counts.note(f, r)
 	w.gate.config.Tally.note(f, r)
 	w.gate.Attachments.find(f.request.Sandbox.Attachment).note(f, r)
 }
 
+func (f *recorded) recordDecision() *Refusal {
+	kind := record.KindOpen
+	switch {
+	case f.request.DNS != nil:
+		kind = record.KindDNS
+	case f.request.HTTP != nil:
+		kind = record.KindRequest
+	}
+	if !passes(f.decision.Verdict) {
+		return f.refused(recordOf{kind: kind})
+	}
+	seq, err := f.gate.Records.append(&f.attempt, recordOf{kind: kind})
+	if err != nil {
+		return f.refusal(unavailable)
+	}
+	f.seq = seq
+	return nil
+}
+
+// recordEnd writes the close record of a flow that was never open.
+func (f *recorded) recordEnd(end End) {
+	_, _ = f.gate.Records.append(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
+}
+
+// refuse records a refusal that happens before anything passed.
+func (f *recorded) refuse(d policy.Decision) *Refusal {
+	if d.Policy == "" {
+		d.Policy = f.gate.Digest()
+	}
+	f.noteDenial()
+	f.decision = &d
+	if refusal := f.recordDecision(); refusal != nil {
+		return refusal
+	}
+	return f.refusal(d)
+}
+
+// Wait returns when the flow's record is durable, so that its first byte may
+// pass. The error is a [*Refusal].
+func (f *recorded) Wait(ctx context.Context) error {
+	if err := f.gate.config.Log.Wait(ctx, f.seq); err != nil {
+		return f.Unrecorded()
+	}
+	return nil
+}
+
+// Unrecorded returns the refusal to show where the flow's record cannot become durable.
+func (f *recorded) Unrecorded() *Refusal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refusal(unavailable)
+}
+
+// Durable calls done once the flow's record is durable, or cannot become so;
+// done may run on any goroutine and must not wait.
+func (f *recorded) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
+
+// Settled reports whether Durable would call done before it returns, and with what.
+func (f *recorded) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
+
 // repeatsOf returns the repeat counts of f's sandbox.
-func (w *Records) repeatsOf(f *Flow) *repeatCounts {
+func (w *Records) repeatsOf(f *attempt) *repeatCounts {
 	if name := f.request.Sandbox.Name; name != "" {
 		return &w.gate.accounts.of(name).repeats
 	}

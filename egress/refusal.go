@@ -5,7 +5,6 @@ import (
 
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
-
 	"github.com/egressd/egressd/record"
 )
 
@@ -74,7 +73,7 @@ var unavailable = policy.Decision{
 	Reason: "what cannot be recorded may not pass",
 }
 
-func (f *Flow) refusal(d policy.Decision) *Refusal {
+func (f *attempt) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == inSum}
 	if h := f.request.HTTP; h != nil {
@@ -96,19 +95,6 @@ var networkReasons = map[policy.Class]string{
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }
 
-func (f *Flow) networkRefusal(class policy.Class) *Refusal {
+func (f *attempt) networkRefusal(class policy.Class) *Refusal {
 	return f.refusal(policy.Decision{Class: class, Rule: f.decision.Rule, Layer: f.decision.Layer, Reason: networkReasons[class], Policy: f.decision.Policy})
-}
-
-// Failed returns the refusal to show after the flow's upstream failed. It records nothing: Close does, with the class as the
-// outcome. A why that is not empty replaces the sentence of the class. It must not hold text that a sandbox or an
-// upstream chose.
-func (f *Flow) Failed(class policy.Class, why string) *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.networkRefusal(class)
-	if why != "" {
-		r.Decision.Reason = why
-	}
-	return r
 }

@@ -87,18 +87,18 @@ func (s *repeatCounts) empty() bool {
 
 // refused records a refusal, or counts it where it is one of many. Then the flow
 // has the id of the record that it is counted with. A log that fails refuses too.
-func (f *Flow) refused(r recordOf) *Refusal {
+func (f *recorded) refused(r recordOf) *Refusal {
 	if r.canary == nil {
 		r.canary = f.sighted()
 	}
-	s := f.gate.Records.repeatsOf(f)
-	key, id, one := s.count(f, r)
+	s := f.gate.Records.repeatsOf(&f.attempt)
+	key, id, one := s.count(&f.attempt, r)
 	if !one {
 		f.id = id
-		f.gate.Records.count(f, r)
+		f.gate.Records.count(&f.attempt, r)
 		return nil
 	}
-	seq, err := f.gate.Records.append(f, r)
+	seq, err := f.gate.Records.append(&f.attempt, r)
 	if err != nil {
 		return f.refusal(unavailable)
 	}
@@ -113,7 +113,7 @@ func (f *Flow) refused(r recordOf) *Refusal {
 // count counts a refusal with those before it and returns the id of their record,
 // or one: it is to have a record of its own. Then wrote has to be told, with key,
 // when it is written.
-func (s *repeatCounts) count(f *Flow, r recordOf) (key string, id record.ID, one bool) {
+func (s *repeatCounts) count(f *attempt, r recordOf) (key string, id record.ID, one bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
@@ -134,7 +134,7 @@ func (s *repeatCounts) count(f *Flow, r recordOf) (key string, id record.ID, one
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
+func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
 	e := encoder{Encoder: record.Encoder{Line: s.key[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
@@ -197,7 +197,7 @@ func (n *summedNames) add(name string, count int64) {
 }
 
 // named is what f is about, as [RecordNames] has it.
-func (f *Flow) named() string {
+func (f *attempt) named() string {
 	if q := f.request.DNS; q != nil {
 		return f.gate.canaries.without(q.Name)
 	}
@@ -233,7 +233,7 @@ func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 }
 
 // begin keeps a new kind and returns its key, which is empty if there are too many kinds. s.mu is held.
-func (s *repeatCounts) begin(f *Flow, k repeatCount, text []byte) (key string) {
+func (s *repeatCounts) begin(f *attempt, k repeatCount, text []byte) (key string) {
 	if k.by == byKind && len(s.kinds) >= repeatsMost {
 		return ""
 	}

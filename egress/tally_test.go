@@ -10,7 +10,7 @@ import (
 // TestADeniedHostShowsNoCanary gives a tally the host without its canary: neither the reason nor the fix may hold it.
 func TestADeniedHostShowsNoCanary(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "s3cret.evil.test", Port: 443}}, decision: &policy.Decision{Class: policy.DefaultDeny, Reason: "no rule allows s3cret.evil.test"}}
+	f := &attempt{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "s3cret.evil.test", Port: 443}}, decision: &policy.Decision{Class: policy.DefaultDeny, Reason: "no rule allows s3cret.evil.test"}}
 	if d := deniedHost(f, f.request.Destination.Host, 1); d.Fix == "" || d.Reason == "" {
 		t.Errorf("without a canary: %+v", d)
 	}
@@ -24,7 +24,7 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	var tally Tally
 	for _, outcome := range []string{"closed", string(policy.NetworkRefused)} {
-		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
+		f := &attempt{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
 		tally.ended(f, End{Outcome: outcome})
 	}
 	c := tally.Counts()

@@ -103,7 +103,7 @@ func (u *upstreamProxy) know(addrs []netip.Addr) []netip.AddrPort {
 }
 
 // dial connects to a decided address, or asks the proxy to.
-func (u *upstreamProxy) dial(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) dial(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
 	if asked := f.Destination(); !u.proxy.Excepts(&asked, to) {
 		return u.tunnel(ctx, f, to)
 	}
@@ -119,7 +119,7 @@ func (u *upstreamProxy) dial(ctx context.Context, f *Flow, to netip.AddrPort) (n
 }
 
 // tunnel asks the proxy for a tunnel to a decided address, or without one to the name that was decided.
-func (u *upstreamProxy) tunnel(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) tunnel(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
 	asked := f.Destination()
 	d := policy.Destination{Host: asked.Host, Port: asked.Port}
 	if to.IsValid() {
@@ -129,7 +129,7 @@ func (u *upstreamProxy) tunnel(ctx context.Context, f *Flow, to netip.AddrPort) 
 }
 
 // connect connects to the proxy and has open begin with it.
-func (u *upstreamProxy) connect(ctx context.Context, f *Flow, to netip.AddrPort, open func(net.Conn) error) (net.Conn, error) {
+func (u *upstreamProxy) connect(ctx context.Context, f *dialling, to netip.AddrPort, open func(net.Conn) error) (net.Conn, error) {
 	conn, err := u.reach(ctx, f, to)
 	if err != nil {
 		return nil, err
@@ -151,12 +151,12 @@ func cmpError(over, failed error) error {
 }
 
 // reach connects to the proxy.
-func (u *upstreamProxy) reach(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) reach(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
 	at, err := u.addresses(ctx)
 	if err != nil {
 		return nil, &upstreamError{err}
 	}
-	l, err := f.race(ctx, at, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
+	l, err := race(ctx, &f.gate.tasks, at, func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
 		return u.dialProxy(ctx, f, at, to)
 	})
 	switch {
@@ -169,7 +169,7 @@ func (u *upstreamProxy) reach(ctx context.Context, f *Flow, to netip.AddrPort) (
 }
 
 // dialProxy connects to the proxy at an address of it, to ask it for a decided one.
-func (u *upstreamProxy) dialProxy(ctx context.Context, f *Flow, at, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) dialProxy(ctx context.Context, f *dialling, at, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAlive: -1,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -224,7 +224,7 @@ func isFinal(err error) bool {
 }
 
 // refusal is what to show of e. f.mu is held.
-func (e *upstreamError) refusal(f *Flow) *Refusal {
+func (e *upstreamError) refusal(f *attempt) *Refusal {
 	class, why := networkClass(e.error), ""
 	var refused *upstream.RefusedError
 	var certificate *tls.CertificateVerificationError
@@ -262,7 +262,7 @@ func (w *Forwarding) Fields() http1.Fields {
 
 // DialHTTP is Dial for requests of plain HTTP that are no upgrade. If an upstream proxy takes them whole, the
 // connection leads to that proxy and the Forwarding says how to write them. It is nil otherwise.
-func (f *Flow) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
+func (f *dialling) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
 	up := f.gate.Route.proxy.Load()
 	d := f.Destination()
 	if up == nil || !up.proxy.TakesRequests(&d) {
@@ -284,12 +284,4 @@ func (f *Flow) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
 	}
 	conn, err = f.holding(line{conn, to})
 	return conn, &Forwarding{up.proxy.Authorization()}, err
-}
-
-// RefusedUpstream is the refusal to show where the upstream proxy answered a whole request with a status
-// of its own.
-func (f *Flow) RefusedUpstream(status int, reason string) *Refusal {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return (&upstreamError{upstream.Refused(status, reason)}).refusal(f)
 }
