@@ -11,16 +11,22 @@ import (
 // mostMethods bounds the methods of the types that everything meets in, so that they can only become fewer. A type with
 // more than fifteen methods has a second type inside: give a new method to that one.
 var mostMethods = map[string]struct{ exported, all int }{
-	"egress.Gate":       {14, 20},
-	"egress.Flow":       {4, 12},
-	"egress.attempt":    {4, 14},
-	"egress.recorded":   {4, 12},
-	"egress.ruling":     {0, 9},
-	"egress.permission": {6, 15},
-	"egress.carried":    {12, 15},
-	"egress.dialling":   {5, 15},
-	"daemon.Daemon":     {5, 123},
-	"proxy.conn":        {4, 31},
+	"egress.Gate":           {14, 20},
+	"egress.Flow":           {4, 12},
+	"egress.attempt":        {4, 14},
+	"egress.recorded":       {4, 12},
+	"egress.ruling":         {0, 9},
+	"egress.permission":     {6, 15},
+	"egress.carried":        {12, 15},
+	"egress.dialling":       {5, 15},
+	"daemon.Daemon":         {5, 33},
+	"proxy.conn":            {4, 31},
+	"daemon.granting":       {3, 21},
+	"daemon.operator":       {0, 16},
+	"daemon.auditing":       {0, 12},
+	"daemon.bundleFollower": {0, 13},
+	"daemon.listeners":      {0, 9},
+	"daemon.reloading":      {0, 9},
 }
 
 func TestTypesInTheMiddleStaySmall(t *testing.T) {

@@ -150,13 +150,13 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 // checkHandedMode refuses a socket file to which more users may connect than to one
 // that egressd makes: who connects to it is the sandbox.
-func (d *Daemon) checkHandedMode(name, path string) error {
+func (ls *listeners) checkHandedMode(name, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
 	allowed := ofGroup
-	if d.Config.AsksForUsers(name) {
+	if ls.daemon.Config.AsksForUsers(name) {
 		allowed = ofEveryone
 	}
 	if info.Mode()&os.ModeSocket == 0 || info.Mode().Perm()&^allowed != 0 {

@@ -11,52 +11,66 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/record"
 )
 
+// auditing opens the log, and says how it is.
+type auditing struct {
+	daemon   *Daemon
+	sinks    *sink.Set // nil where the log is not open
+	anchors  *sink.Anchors
+	accepted string      // damage of the log that the operator has accepted
+	messages messages    // that nobody waits for
+	clock    chan string // what the log is to have of the machine's clock
+	outage   *outage     // of the log
+	kept     int64       // bytes of the log
+	bounded  bool        // kept is the default
+}
+
 // logOptions are how the log of this daemon is written.
-func (d *Daemon) logOptions() (audit.Options, error) {
-	file := d.Config.File.Audit
+func (au *auditing) logOptions() (audit.Options, error) {
+	file := au.daemon.Config.File.Audit
 	kept := file.Retain
-	if d.tailor.Log == nil { // a run has a log of its own
+	if au.daemon.tailor.Log == nil { // a run has a log of its own
 		var err error
-		if kept, d.bounded, err = d.Config.Retained(); err != nil {
+		if kept, au.bounded, err = au.daemon.Config.Retained(); err != nil {
 			return audit.Options{}, err
 		}
 	}
-	d.kept = kept.Bytes
+	au.kept = kept.Bytes
 	o := audit.Options{
 		SegmentBytes: file.SegmentBytes,
 		Retain: audit.Retain{
 			Bytes: kept.Bytes, Age: kept.Age, Segments: kept.Segments,
 			OwedBytes: kept.Sinks.Bytes, OwedAge: kept.Sinks.Age,
 		},
-		Trouble:  d.troubled,
-		Changed:  d.outage.changed,
+		Trouble:  au.troubled,
+		Changed:  au.outage.changed,
 		Recovery: func(i audit.Interruption) []byte { return record.Note(record.KindRecovery, recoveryNote(i)) },
 	}
 	if file.Durability == "process" {
 		o.Durability = audit.Process
 	}
 	var err error
-	if o.Keys, err = d.Config.KeyDir(); err != nil {
+	if o.Keys, err = au.daemon.Config.KeyDir(); err != nil {
 		return o, err
 	}
-	if d.tailor.Log != nil {
-		d.tailor.Log(&o)
+	if au.daemon.tailor.Log != nil {
+		au.daemon.tailor.Log(&o)
 	}
 	return o, nil
 }
 
 // sayBound tells the operator how much of the log is kept where the policy does not say.
-func (d *Daemon) sayBound() {
-	if d.bounded {
-		fmt.Fprintf(d.Talk, "egressd: the audit log takes at most %s; then its oldest records are removed (audit.retain)\n", quantity.Bytes(d.kept))
+func (au *auditing) sayBound() {
+	if au.bounded {
+		fmt.Fprintf(au.daemon.Talk, "egressd: the audit log takes at most %s; then its oldest records are removed (audit.retain)\n", quantity.Bytes(au.kept))
 	}
 }
 
 // createLog makes the log, and says once what has to be kept to verify it.
-func (d *Daemon) createLog(dir string, o audit.Options) (*audit.Log, error) {
+func (au *auditing) createLog(dir string, o audit.Options) (*audit.Log, error) {
 	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(o.Keys)} {
 		if err := os.MkdirAll(parent, 0o700); err != nil {
 			return nil, err
@@ -67,7 +81,7 @@ func (d *Daemon) createLog(dir string, o audit.Options) (*audit.Log, error) {
 		return l, err
 	}
 	_, root := l.Origin()
-	fmt.Fprintf(d.Talk, "egressd: new log in %s; store its public key on another machine, to verify the log with it:\n%s\n", printable.Text(dir), root)
+	fmt.Fprintf(au.daemon.Talk, "egressd: new log in %s; store its public key on another machine, to verify the log with it:\n%s\n", printable.Text(dir), root)
 	return l, nil
 }
 
@@ -80,54 +94,54 @@ func isDamage(err error) bool {
 
 // acceptAndBegin sets a log aside that does not hold together and makes a new one,
 // which begins with a record that says so.
-func (d *Daemon) acceptAndBegin(dir string, o audit.Options, why error) (*audit.Log, error) {
+func (au *auditing) acceptAndBegin(dir string, o audit.Options, why error) (*audit.Log, error) {
 	where, err := audit.SetAside(dir, o.Keys)
 	if err != nil {
 		return nil, err
 	}
-	d.accepted = fmt.Sprintf("accepted damage; the log before is in %s: %v", filepath.Base(where), why)
-	fmt.Fprintf(d.Talk, "egressd: warning: %v\n", why)
-	fmt.Fprintf(d.Talk, "egressd: warning: that log is now in %s, and a new one begins\n", printable.Text(where))
-	return d.createLog(dir, o)
+	au.accepted = fmt.Sprintf("accepted damage; the log before is in %s: %v", filepath.Base(where), why)
+	fmt.Fprintf(au.daemon.Talk, "egressd: warning: %v\n", why)
+	fmt.Fprintf(au.daemon.Talk, "egressd: warning: that log is now in %s, and a new one begins\n", printable.Text(where))
+	return au.createLog(dir, o)
 }
 
 // explainLog gives an error of opening the log the line that says what to do.
-func (d *Daemon) explainLog(dir string, err error) error {
+func (au *auditing) explainLog(dir string, err error) error {
 	var refusal *audit.Refusal
 	var damage *audit.DamageError
 	switch {
 	case errors.Is(err, audit.ErrLocked):
-		return d.explainWriter(dir, err)
+		return au.explainWriter(dir, err)
 	case errors.As(err, &refusal):
 		return hint.Failed(err, refusal.Fix)
 	case errors.As(err, &damage):
 		return hint.Failed(err, "egressd log verify "+shell.Word(dir)+"; then restore it, or egressd serve --accept-damage, which sets it aside and begins a new one")
 	case errors.Is(err, os.ErrPermission):
-		return hint.Failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+d.Path+" to folders that egressd may write")
+		return hint.Failed(fmt.Errorf("audit log: %w", err), "set audit.dir and audit.key_dir in "+au.daemon.Path+" to folders that egressd may write")
 	default:
-		return hint.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+d.Path)
+		return hint.Failed(fmt.Errorf("audit log: %w", err), "egressd log --dir "+dir+", and set audit.dir in "+au.daemon.Path)
 	}
 }
 
 // explainWriter says who writes the log, and how two can write at the same time.
-func (d *Daemon) explainWriter(dir string, err error) error {
+func (au *auditing) explainWriter(dir string, err error) error {
 	stop := "stop the other egressd"
 	if pid := audit.Writer(dir); pid > 0 {
 		err = fmt.Errorf("%w: process %d", err, pid)
 		stop = fmt.Sprintf("kill %d, to stop it", pid)
 	}
-	return hint.Failed(err, stop+", or write \"audit: {dir: ANOTHER-FOLDER}\" into "+d.Path+" to run both")
+	return hint.Failed(err, stop+", or write \"audit: {dir: ANOTHER-FOLDER}\" into "+au.daemon.Path+" to run both")
 }
 
 // attest has the policy that is in force from now on stand in a checkpoint. Where
 // that fails the log admits nothing more, and says why.
-func (d *Daemon) attest() {
-	if d.tailor.Log != nil { // a run, which does not change its policy, and waits for nothing
+func (au *auditing) attest() {
+	if au.daemon.tailor.Log != nil { // a run, which does not change its policy, and waits for nothing
 		return
 	}
-	d.Serving.Go(func() {
-		if _, err := d.Log.Checkpoint(); err != nil && !errors.Is(err, os.ErrClosed) {
-			d.Complain(err)
+	au.daemon.Serving.Go(func() {
+		if _, err := au.daemon.Log.Checkpoint(); err != nil && !errors.Is(err, os.ErrClosed) {
+			au.daemon.Complain(err)
 		}
 	})
 }

@@ -12,12 +12,18 @@ import (
 	"github.com/egressd/egressd/rego/bundle"
 )
 
+// A bundleFollower fetches the bundles of the policy, and puts what they hold in force.
+type bundleFollower struct {
+	daemon  *Daemon
+	fetches chan fetched // what was fetched
+}
+
 // openBundles opens what the configuration has fetched, and fetches what there is
 // no good one of: without it, there is no policy.
-func (d *Daemon) openBundles(ctx context.Context, c *config.Config) error {
+func (bs *bundleFollower) openBundles(ctx context.Context, c *config.Config) error {
 	var open config.Feeds
-	if d.Config != c {
-		open = d.Config.Feeds
+	if bs.daemon.Config != c {
+		open = bs.daemon.Config.Feeds
 	}
 	if err := c.OpenFeeds(open); err != nil {
 		return err
@@ -41,15 +47,15 @@ func (d *Daemon) compileAtStart(ctx context.Context) (*policy.Policy, error) {
 }
 
 // adopt notes that the policy in force is made of the bundles of c.
-func (d *Daemon) adopt(c *config.Config) {
-	for _, f := range d.Config.Feeds {
+func (bs *bundleFollower) adopt(c *config.Config) {
+	for _, f := range bs.daemon.Config.Feeds {
 		if !slices.Contains(c.Feeds, f) && f.Stop != nil {
 			f.Stop()
 		}
 	}
 	for _, f := range c.Feeds {
 		if err := f.Take(); err != nil {
-			d.Complain(err)
+			bs.daemon.Complain(err)
 		}
 	}
 }
@@ -57,16 +63,16 @@ func (d *Daemon) adopt(c *config.Config) {
 // FollowBundles takes in what is fetched for the policy, until ctx is done. Files are
 // not read again, as Serve does: whom this serves may be able to write them.
 func (d *Daemon) FollowBundles(ctx context.Context) {
-	d.age(ctx)
+	d.bundles.age(ctx)
 	for {
-		d.poll(ctx)
+		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case a := <-d.fetches:
-			d.arrive(ctx, a)
-		case <-d.ageing():
-			d.age(ctx)
+		case a := <-d.bundles.fetches:
+			d.bundles.arrive(ctx, a)
+		case <-d.bundles.ageing():
+			d.bundles.age(ctx)
 		}
 	}
 }
@@ -80,8 +86,8 @@ type fetched struct {
 }
 
 // poll begins to ask for the bundles that nobody asks for yet, until ctx is done.
-func (d *Daemon) poll(ctx context.Context) {
-	for _, f := range d.Config.Feeds {
+func (bs *bundleFollower) poll(ctx context.Context) {
+	for _, f := range bs.daemon.Config.Feeds {
 		if f.Stop != nil {
 			continue
 		}
@@ -91,13 +97,13 @@ func (d *Daemon) poll(ctx context.Context) {
 		if !f.State().Heard.IsZero() && time.Since(f.State().Heard) < time.Second {
 			wait = f.Wait(0) // it came at the start
 		}
-		d.Serving.Go(func() { d.follows(polling, f, wait) })
+		bs.daemon.Serving.Go(func() { bs.follows(polling, f, wait) })
 	}
 }
 
 // pollNow has all bundles asked for at once.
-func (d *Daemon) pollNow() {
-	for _, f := range d.Config.Feeds {
+func (bs *bundleFollower) pollNow() {
+	for _, f := range bs.daemon.Config.Feeds {
 		select {
 		case f.Hurry <- struct{}{}:
 		default:
@@ -106,7 +112,7 @@ func (d *Daemon) pollNow() {
 }
 
 // follows asks for a bundle again and again, until ctx is done.
-func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration) {
+func (bs *bundleFollower) follows(ctx context.Context, f *config.Feed, wait time.Duration) {
 	for failures := 0; ; wait = f.Wait(failures) {
 		again := time.NewTimer(wait)
 		select {
@@ -123,7 +129,7 @@ func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration
 		select {
 		case <-ctx.Done():
 			return
-		case d.fetches <- a:
+		case bs.fetches <- a:
 		}
 		select {
 		case <-ctx.Done():
@@ -137,9 +143,9 @@ func (d *Daemon) follows(ctx context.Context, f *config.Feed, wait time.Duration
 }
 
 // arrive puts what was fetched in force, or says why it is not.
-func (d *Daemon) arrive(ctx context.Context, a fetched) {
+func (bs *bundleFollower) arrive(ctx context.Context, a fetched) {
 	f := a.feed
-	if !slices.Contains(d.Config.Feeds, f) {
+	if !slices.Contains(bs.daemon.Config.Feeds, f) {
 		a.taken <- true // the policy has done without it since
 		return
 	}
@@ -147,67 +153,67 @@ func (d *Daemon) arrive(ctx context.Context, a fetched) {
 	if err == nil {
 		f.Pending = a.Update
 		if a.Newer {
-			err = d.renew(ctx, f)
+			err = bs.renew(ctx, f)
 		} else if err := f.Take(); err != nil {
-			d.Complain(err)
+			bs.daemon.Complain(err)
 		}
 	}
 	if f.Pending = nil; err != nil {
-		d.refused(f, err)
+		bs.refused(f, err)
 	} else {
-		d.heard(f)
+		bs.heard(f)
 	}
-	d.age(ctx)
+	bs.age(ctx)
 	a.taken <- err == nil
 }
 
 // renew puts in force what a feed offers, beside all else as it was read last. It reads no file
 // and starts no command of a credential, since a sandbox may have changed them. The exception is
 // a bundle that is the first to look into TLS: then tls.extra_roots are read.
-func (d *Daemon) renew(ctx context.Context, f *config.Feed) (err error) {
-	next := d.made
-	next.config = d.Config.Renewed()
-	if next.policy, err = d.compile(next.config); err != nil {
+func (bs *bundleFollower) renew(ctx context.Context, f *config.Feed) (err error) {
+	next := bs.daemon.reloads.made
+	next.config = bs.daemon.Config.Renewed()
+	if next.policy, err = bs.daemon.compile(next.config); err != nil {
 		return err
 	}
-	next.policy, next.grants, next.dropped = d.beside(ctx, next.config, next.policy)
+	next.policy, next.grants, next.dropped = bs.daemon.grants.beside(ctx, next.config, next.policy)
 	if next.with == nil || !next.config.Inspects() {
-		if next.with, err = d.inspection(next.config); err != nil {
+		if next.with, err = bs.daemon.inspection(next.config); err != nil {
 			return err
 		}
 	}
-	next.keys = d.keys.forPolicy(d.policy.Digest(), next.policy.Digest())
+	next.keys = bs.daemon.keys.forPolicy(bs.daemon.policy.Digest(), next.policy.Digest())
 	why := fmt.Sprintf("bundle %s, revision %q", f.Source().Label(), f.Pending.Bundle.Revision)
-	return d.enforce(ctx, &next, "renewed "+d.Path, why)
+	return bs.daemon.reloads.enforce(ctx, &next, "renewed "+bs.daemon.Path, why)
 }
 
 // refused says once why a feed brought nothing good.
-func (d *Daemon) refused(f *config.Feed, why error) {
+func (bs *bundleFollower) refused(f *config.Feed, why error) {
 	if err := f.Fail(why); err != nil {
-		d.Complain(err)
+		bs.daemon.Complain(err)
 	}
 	note := fmt.Sprintf("bundle %s refused, the last good one stays: %v", f.Source().Label(), why)
 	if note == f.Reported {
 		return
 	}
 	f.Reported = note
-	d.note(note)
-	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable.Text(note))
+	bs.note(note)
+	fmt.Fprintf(bs.daemon.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable.Text(note))
 }
 
 // heard says that a feed which failed does no longer.
-func (d *Daemon) heard(f *config.Feed) {
+func (bs *bundleFollower) heard(f *config.Feed) {
 	if f.Reported == "" {
 		return
 	}
 	f.Reported = ""
 	note := fmt.Sprintf("bundle %s is fetched again", f.Source().Label())
-	d.note(note)
-	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))
+	bs.note(note)
+	fmt.Fprintf(bs.daemon.Talk, "egressd: %s\n", printable.Text(note))
 }
 
-func (d *Daemon) note(text string) {
-	if err := d.Gate.RejectPolicy(clipped(text)); err != nil {
-		d.Complain(fmt.Errorf("record what became of a bundle: %w", err))
+func (bs *bundleFollower) note(text string) {
+	if err := bs.daemon.Gate.RejectPolicy(clipped(text)); err != nil {
+		bs.daemon.Complain(fmt.Errorf("record what became of a bundle: %w", err))
 	}
 }

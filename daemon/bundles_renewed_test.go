@@ -64,7 +64,7 @@ rego:
 	feed := d.Config.Feeds[0]
 	a := fetched{feed: feed, taken: make(chan bool, 1)}
 	a.Update, a.err = feed.Fetch(t.Context())
-	d.arrive(t.Context(), a)
+	d.bundles.arrive(t.Context(), a)
 	if !<-a.taken || d.policy.Digest() == p.Digest() {
 		t.Fatalf("the bundle was not renewed: %s", feed.Reported)
 	}

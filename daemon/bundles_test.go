@@ -92,7 +92,7 @@ func (w *regoWorld) look(t *testing.T) {
 	t.Helper()
 	a := fetched{feed: w.Config.Feeds[0], taken: make(chan bool, 1)}
 	a.Update, a.err = a.feed.Fetch(t.Context())
-	w.fetches <- a
+	w.bundles.fetches <- a
 	<-a.taken
 	if a.feed.Pending != nil {
 		t.Error("what was offered is neither taken nor refused")

@@ -74,7 +74,7 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 		"readable by others": func() { writeFile(t, file, text); os.Chmod(file, 0o644) },
 	} {
 		broken()
-		if err := d.apply(context.Background(), "test"); err == nil || strings.Contains(err.Error(), text) {
+		if err := d.reloads.apply(context.Background(), "test"); err == nil || strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", says, err)
 		}
 		os.Remove(file)
@@ -83,7 +83,7 @@ func TestACanaryIsAnAlarm(t *testing.T) {
 		t.Errorf("after a change that was refused: %s", got)
 	}
 	writeFile(t, path, head)
-	if err := d.apply(context.Background(), "test"); err != nil {
+	if err := d.reloads.apply(context.Background(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(); strings.Contains(got, `"class":"canary"`) {

@@ -15,33 +15,33 @@ import (
 // changes tells of changes of the policy file, and of what it names under rego.
 // Their folders are watched, since editors replace files; a burst of events counts
 // once. It tells once at the start too, when there may have been one already.
-func (d *Daemon) changes(ctx context.Context) <-chan struct{} {
+func (re *reloading) changes(ctx context.Context) <-chan struct{} {
 	told := make(chan struct{}, 1)
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
-		err = w.Add(filepath.Dir(d.Path))
+		err = w.Add(filepath.Dir(re.daemon.Path))
 	}
 	if err != nil {
-		fmt.Fprintf(d.Talk, "egressd: warning: changes of %s are not seen (%v); send SIGHUP after an edit\n", d.Path, err)
+		fmt.Fprintf(re.daemon.Talk, "egressd: warning: changes of %s are not seen (%v); send SIGHUP after an edit\n", re.daemon.Path, err)
 		return told
 	}
-	d.files = w
-	config.StateOf(d.Path, d.above, d.watch)
-	d.Serving.Go(func() {
+	re.files = w
+	config.StateOf(re.daemon.Path, re.above, re.watch)
+	re.daemon.Serving.Go(func() {
 		defer w.Close()
-		tellChanges(ctx, w, filepath.Base(d.Path), told)
+		tellChanges(ctx, w, filepath.Base(re.daemon.Path), told)
 	})
 	return told
 }
 
 // watch has the changes in a folder told, too. It comes before the folder is listed,
 // so that nothing is missed that comes after.
-func (d *Daemon) watch(folder string) {
-	if d.files == nil {
+func (re *reloading) watch(folder string) {
+	if re.files == nil {
 		return
 	}
-	if err := d.files.Add(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(d.Talk, "egressd: warning: changes in %s are not seen (%v); send SIGHUP after an edit\n", folder, err)
+	if err := re.files.Add(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(re.daemon.Talk, "egressd: warning: changes in %s are not seen (%v); send SIGHUP after an edit\n", folder, err)
 	}
 }
 

@@ -13,30 +13,30 @@ import (
 const clockNotes = 8
 
 // troubled is told what goes wrong beside the writing of records. It does not wait: the log holds its locks meanwhile.
-func (d *Daemon) troubled(err error) {
-	d.messages.write(d.Talk, complaint(err))
+func (au *auditing) troubled(err error) {
+	au.messages.write(au.daemon.Talk, complaint(err))
 	var set *audit.ClockError
 	if !errors.As(err, &set) {
 		return
 	}
 	select {
-	case d.clock <- set.Error():
+	case au.clock <- set.Error():
 	default: // it was said
 	}
 }
 
 // recordClock records what is said of the clock until ctx is done or the daemon stops.
-func (d *Daemon) recordClock(ctx context.Context) {
-	d.Serving.Go(func() {
+func (au *auditing) recordClock(ctx context.Context) {
+	au.daemon.Serving.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-d.operator.ended:
+			case <-au.daemon.operator.ended:
 				return
-			case note := <-d.clock:
-				if err := d.Gate.Records.Note(record.KindRecovery, note); err != nil {
-					d.Complain(err)
+			case note := <-au.clock:
+				if err := au.daemon.Gate.Records.Note(record.KindRecovery, note); err != nil {
+					au.daemon.Complain(err)
 				}
 			}
 		}

@@ -24,12 +24,12 @@ func TestAClockThatWasSetIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	d.troubled(errors.New("of another kind"))
-	d.troubled(&audit.ClockError{By: 100 * time.Hour}) // as when the log is opened
+	d.audit.troubled(errors.New("of another kind"))
+	d.audit.troubled(&audit.ClockError{By: 100 * time.Hour}) // as when the log is opened
 	for range 2 * clockNotes {
-		d.troubled(&audit.ClockError{By: -time.Hour}) // nobody waits
+		d.audit.troubled(&audit.ClockError{By: -time.Hour}) // nobody waits
 	}
-	d.messages.writing.Wait()
+	d.audit.messages.writing.Wait()
 	for _, want := range []string{"error: of another kind\n", "set forward by 100h0m0s"} {
 		if !strings.Contains(talk.String(), want) {
 			t.Errorf("said was %s", talk.String())

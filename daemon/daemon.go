@@ -6,7 +6,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
@@ -38,7 +35,6 @@ import (
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
-	"github.com/fsnotify/fsnotify"
 )
 
 // A Daemon wires everything for serve, and for run with one program. Close a Daemon that New returned. A Daemon
@@ -55,41 +51,33 @@ type Daemon struct {
 
 	Serving sync.WaitGroup // what goes on until the context of Begin and FollowBundles is done
 
-	tailor Tailoring
-	above  string            // path of the organisation's file
-	seen   [sha256.Size]byte // the state of the files when they were last read, good or bad
-	files  *fsnotify.Watcher // of the folders of the policy, or nil
-	trees  time.Duration     // how often working trees are looked at
-
+	tailor    Tailoring
 	host      *hostaddr.Watcher
-	sinks     *sink.Set // nil where the log is not open
-	anchors   *sink.Anchors
 	sandboxes *sandbox.Directory
 	resolver  *resolver
 	filter    *dns.Filter
 	keys      keyring
-	accepted  string // damage of the log that the operator has accepted
-	room      []byte // see giveRoom
-	listening []boundListener
-	dnsAt     []dnsListener
-	captures  []captureListener
-	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
-	overTLS   atomic.Pointer[proxy.TLSListener]
+	room      []byte         // see giveRoom
+	alarms    *alarms        // that the operator is told of
+	policy    *policy.Policy // in force
 
 	containers  *engineWatch // nil where no sandbox is told by its container
 	attachments attachments
+	audit       auditing
+	listeners   listeners
+	names       nameListeners
+	captures    capturing
 	operator    operator
 	grants      granting
+	bundles     bundleFollower
+	reloads     reloading
+	manager     notifier
+}
 
-	alarms   *alarms        // that the operator is told of
-	messages messages       // that nobody waits for
-	clock    chan string    // what the log is to have of the machine's clock
-	outage   *outage        // of the log
-	kept     int64          // bytes of the log
-	bounded  bool           // kept is the default
-	policy   *policy.Policy // in force
-	made     change         // what is in force, as it was read last
-	fetches  chan fetched   // what was fetched of its bundles
+// connect gives each part of the daemon the daemon.
+func (d *Daemon) connect() {
+	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
+	d.operator.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon = d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -111,10 +99,10 @@ type Tailoring struct {
 
 // load reads the configuration as this daemon takes it.
 func (d *Daemon) load(path string) (*config.Config, error) {
-	c, err := config.LoadUnder(path, d.above)
+	c, err := config.LoadUnder(path, d.reloads.above)
 	var none *config.NotFoundError
 	if d.tailor.Starter && errors.As(err, &none) {
-		c, err = config.Starting(d.above)
+		c, err = config.Starting(d.reloads.above)
 	}
 	if err == nil && d.tailor.Change != nil {
 		err = d.tailor.Change(c)
@@ -125,13 +113,16 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 // New builds a daemon that does not listen yet, for the policy file at path; "" is the one
 // that config finds. It says to talk what the operator is to know. An error leaves nothing open.
 func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
-	d := &Daemon{Talk: talk, tailor: t, above: cmp.Or(t.above, config.OrganisationPath), trees: config.ProjectsEvery, fetches: make(chan fetched), clock: make(chan string, clockNotes), outage: newOutage(), alarms: newAlarms(talk)}
+	d := &Daemon{Talk: talk, tailor: t, alarms: newAlarms(talk)}
+	d.connect()
+	d.reloads.above, d.reloads.trees = cmp.Or(t.above, config.OrganisationPath), config.ProjectsEvery
+	d.audit.clock, d.audit.outage, d.bundles.fetches = make(chan string, clockNotes), newOutage(), make(chan fetched)
 	defer func() {
 		if err != nil {
 			d.Close()
 		}
 	}()
-	d.own.Store(&[]netip.AddrPort{})
+	d.listeners.own.Store(&[]netip.AddrPort{})
 	d.operator.orders, d.operator.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
@@ -140,7 +131,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	at := d.Config.OperatorAt()
 	d.operator.at.Store(&at)
 	if !t.Unread {
-		d.seen = config.StateOf(d.Path, d.above, nil)
+		d.reloads.seen = config.StateOf(d.Path, d.reloads.above, nil)
 	}
 	if d.host, err = hostaddr.Watch(); err != nil {
 		return nil, hint.Failed(err, "egressd serve, where netlink sockets are allowed")
@@ -152,7 +143,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.sandboxes, err = sandbox.NewDirectory(entries); err != nil {
 		return nil, hint.Misused(err, "correct sandboxes in "+d.Path)
 	}
-	d.made.entries = entries
+	d.reloads.made.entries = entries
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
@@ -161,7 +152,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 
 // build opens the log and puts the gate and the server together.
 func (d *Daemon) build(path string) error {
-	if err := d.openLog(); err != nil {
+	if err := d.audit.openLog(); err != nil {
 		return err
 	}
 	l := d.Config.File.Limits
@@ -211,31 +202,31 @@ func ConfigFlag(path string) string {
 }
 
 // openLog opens the log, or makes it where there is none.
-func (d *Daemon) openLog() error {
-	dir, err := d.Config.AuditDir()
+func (au *auditing) openLog() error {
+	dir, err := au.daemon.Config.AuditDir()
 	if err != nil {
 		return err
 	}
-	options, err := d.logOptions()
+	options, err := au.logOptions()
 	if err != nil {
 		return err
 	}
-	d.anchors = sink.NewAnchors(dir, export.Here(), d.Complain, d.Tell)
-	options.Anchor, d.anchors.Keys = d.anchors.Send, options.Keys
-	d.sinks = sink.NewSet(dir, export.Here(), d.Complain)
-	options.Owed = d.sinks.Oldest
-	d.Log, err = audit.Open(dir, options)
-	if d.tailor.AcceptDamage && isDamage(err) {
-		d.Log, err = d.acceptAndBegin(dir, options, err)
+	au.anchors = sink.NewAnchors(dir, export.Here(), au.daemon.Complain, au.daemon.Tell)
+	options.Anchor, au.anchors.Keys = au.anchors.Send, options.Keys
+	au.sinks = sink.NewSet(dir, export.Here(), au.daemon.Complain)
+	options.Owed = au.sinks.Oldest
+	au.daemon.Log, err = audit.Open(dir, options)
+	if au.daemon.tailor.AcceptDamage && isDamage(err) {
+		au.daemon.Log, err = au.acceptAndBegin(dir, options, err)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		d.Log, err = d.createLog(dir, options)
+		au.daemon.Log, err = au.createLog(dir, options)
 	}
 	if err != nil {
-		return d.explainLog(dir, err)
+		return au.explainLog(dir, err)
 	}
-	d.outage.follow(d.Talk, dir, d.Log)
-	d.anchors.Send(d.Log.Newest()) // which a crash may have kept from being sent
+	au.outage.follow(au.daemon.Talk, dir, au.daemon.Log)
+	au.anchors.Send(au.daemon.Log.Newest()) // which a crash may have kept from being sent
 	return nil
 }
 
@@ -246,29 +237,29 @@ func (d *Daemon) start(ctx context.Context) error {
 		return err
 	}
 	d.watchContainers(d.Config)
-	for _, l := range d.listening {
+	for _, l := range d.listeners.listening {
 		d.Serving.Go(func() {
-			if err := d.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
-				d.isLost(l.name, err)
+			if err := d.listeners.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
+				d.operator.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
-	d.serveCaptured()
-	d.serveNames()
+	d.captures.serveCaptured()
+	d.names.serveNames()
 	d.serveAttachments()
-	d.serveOperator(ctx)
+	d.operator.serveOperator(ctx)
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
-	d.sayBound()
+	d.audit.sayBound()
 	d.guardRules(ctx)
-	d.recordClock(ctx)
-	d.notify(sd.SdNotifyReady)
+	d.audit.recordClock(ctx)
+	d.manager.notify(sd.SdNotifyReady)
 	return nil
 }
 
 // Begin puts the policy in force, once all that it needs is there.
 func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
-	if err := d.openBundles(ctx, d.Config); err != nil {
+	if err := d.bundles.openBundles(ctx, d.Config); err != nil {
 		return nil, err
 	}
 	p, err := d.compileAtStart(ctx)
@@ -287,7 +278,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	overTLS, err := d.tlsListener(d.Config, with)
+	overTLS, err := d.listeners.tlsListener(d.Config, with)
 	if err != nil {
 		return nil, err
 	}
@@ -305,30 +296,30 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.made = change{entries: d.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
+	d.reloads.made = change{entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
 	d.With = with
 	d.attachments.trust(with)
 	d.Server.Inspect(with)
-	d.overTLS.Store(overTLS)
+	d.listeners.overTLS.Store(overTLS)
 	d.keys.add(keys)
 	d.keys.keep(keys, d.Config, d.Complain)
-	if err := d.listen(); err != nil {
+	if err := d.listeners.listen(); err != nil {
 		return nil, err
 	}
-	if err := d.recordStart(); err != nil {
+	if err := d.audit.recordStart(); err != nil {
 		return nil, err
 	}
 	if err := d.Gate.SetPolicy(ctx, p, "loaded "+d.Path); err != nil {
 		return nil, hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
-	d.putInForce(p, d.Config, "loaded "+d.Path)
-	d.attest()
-	d.adopt(d.Config)
-	if err := d.sinks.Apply(sinks); err != nil {
+	d.operator.putInForce(p, d.Config, "loaded "+d.Path)
+	d.audit.attest()
+	d.bundles.adopt(d.Config)
+	if err := d.audit.sinks.Apply(sinks); err != nil {
 		return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
 	}
-	if err := d.anchors.Apply(d.Config.File.Audit.Anchors, witnesses); err != nil {
+	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors, witnesses); err != nil {
 		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)
 	}
 	warnings := d.Config.Warnings()
@@ -338,25 +329,25 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	for _, w := range warnings {
 		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
 	}
-	return p, d.noteProjects()
+	return p, d.reloads.noteProjects()
 }
 
-func (d *Daemon) recordStart() error {
-	for _, torn := range d.Log.Recovered() {
-		if err := d.Gate.Records.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
+func (au *auditing) recordStart() error {
+	for _, torn := range au.daemon.Log.Recovered() {
+		if err := au.daemon.Gate.Records.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
-	if d.accepted != "" {
-		if err := d.Gate.Records.Note(record.KindRecovery, clipped(d.accepted)); err != nil {
+	if au.accepted != "" {
+		if err := au.daemon.Gate.Records.Note(record.KindRecovery, clipped(au.accepted)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
 		}
 	}
 	note := "started " + version.This().String()
-	if w := d.Config.Warnings(); len(w) > 0 {
+	if w := au.daemon.Config.Warnings(); len(w) > 0 {
 		note += "; warning: " + strings.Join(w, "; warning: ")
 	}
-	if err := d.Gate.Records.Note(record.KindStart, clipped(note)); err != nil {
+	if err := au.daemon.Gate.Records.Note(record.KindStart, clipped(note)); err != nil {
 		return hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	return nil
@@ -370,26 +361,26 @@ func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
 		}
 	}
 	c.UpstreamAt = d.Gate.Route.At
-	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.own.Load() })
+	return c.CompileWith(d.host.Addrs, func() []netip.AddrPort { return *d.listeners.own.Load() })
 }
 
 // parts names the files of the policy.
-func (d *Daemon) parts() string {
-	text := d.Path
-	if d.Config.Organisation != nil {
-		text += ", " + d.Config.Organisation.Path
+func (re *reloading) parts() string {
+	text := re.daemon.Path
+	if re.daemon.Config.Organisation != nil {
+		text += ", " + re.daemon.Config.Organisation.Path
 	}
-	if len(d.Config.Rules) > 0 {
+	if len(re.daemon.Config.Rules) > 0 {
 		text += " or its rego"
 	}
 	return text
 }
 
 // noteProjects tells the operator and the log of the projects that do not count.
-func (d *Daemon) noteProjects() error {
-	for _, w := range d.Config.ProjectWarnings() {
-		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
-		if err := d.Gate.Records.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
+func (re *reloading) noteProjects() error {
+	for _, w := range re.daemon.Config.ProjectWarnings() {
+		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w))
+		if err := re.daemon.Gate.Records.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
 			return hint.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}
@@ -409,14 +400,14 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 
 // Close releases what New, Begin and the start of Serve have opened.
 func (d *Daemon) Close() {
-	d.endOperator()
+	d.operator.endOperator()
 	d.keys.close()
-	for _, l := range d.listening {
+	for _, l := range d.listeners.listening {
 		l.Close()
 	}
 	d.tailor.handed.close()
-	d.closeNames()
-	d.closeCaptured()
+	d.names.closeNames()
+	d.captures.closeCaptured()
 	d.attachments.close()
 	d.containers.close()
 	if d.resolver != nil {
@@ -426,14 +417,14 @@ func (d *Daemon) Close() {
 		d.Gate.Records.Settle()
 		d.alarms.end()
 	}
-	if d.sinks != nil {
-		d.sinks.Stop(0)
+	if d.audit.sinks != nil {
+		d.audit.sinks.Stop(0)
 	}
 	if d.Log != nil {
-		d.outage.end()
+		d.audit.outage.end()
 		d.Log.Close()
-		d.messages.writing.Wait()
-		d.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now
+		d.audit.messages.writing.Wait()
+		d.audit.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now
 	}
 	if d.host != nil {
 		d.host.Close()

@@ -32,7 +32,7 @@ func TestAReloadChangesAllOrNothing(t *testing.T) {
 		"a key that does not exist": {"127.0.0.1:0", "alow: [a.example]\n"},
 	} {
 		write(edit[0], edit[1])
-		if err := d.apply(context.Background(), "test"); err == nil {
+		if err := d.reloads.apply(context.Background(), "test"); err == nil {
 			t.Errorf("%s: taken", says)
 		}
 		if d.Gate.Digest() != before || d.sandboxes.Credentials(sandbox.Peer{Listener: edit[0]}) {
@@ -40,7 +40,7 @@ func TestAReloadChangesAllOrNothing(t *testing.T) {
 		}
 	}
 	write("127.0.0.1:0", "allow: [b.example]\n")
-	if err := d.apply(context.Background(), "test"); err != nil || d.Gate.Digest() == before || !strings.HasPrefix(d.Gate.Digest(), "sha256:") {
+	if err := d.reloads.apply(context.Background(), "test"); err != nil || d.Gate.Digest() == before || !strings.HasPrefix(d.Gate.Digest(), "sha256:") {
 		t.Errorf("a good edit: %v, %s", err, d.Gate.Digest())
 	}
 }

@@ -16,7 +16,7 @@ var refuseDescriptors = foreign.RefuseDescriptors
 const closePatience = 2 * time.Second
 
 // screen has connections of a Unix listener bring no descriptors, by the kernel or by a [foreign.Screen].
-func (d *Daemon) screen(l *boundListener) error {
+func (ls *listeners) screen(l *boundListener) error {
 	socket, ok := l.Listener.(*net.UnixListener)
 	if !ok {
 		return nil
@@ -32,7 +32,7 @@ func (d *Daemon) screen(l *boundListener) error {
 		return fmt.Errorf("refuse descriptors: %w", err)
 	}
 	if !all {
-		l.Listener = foreign.NewScreen(socket, d.Server.Limits.Connections)
+		l.Listener = foreign.NewScreen(socket, ls.daemon.Server.Limits.Connections)
 	}
 	return nil
 }

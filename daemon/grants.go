@@ -45,10 +45,11 @@ func toSandbox(name string) string {
 // granting adds and removes grants. The list of grants belongs to the configuration in force, which the reloading
 // goroutine replaces.
 type granting struct {
-	clock func() time.Duration       // nil for the kernel's
-	turns chan func(context.Context) // what that goroutine is to do
-	again time.Duration              // when to retry an end that could not be put in force; of that goroutine
-	ends  endings
+	daemon *Daemon
+	clock  func() time.Duration       // nil for the kernel's
+	turns  chan func(context.Context) // what that goroutine is to do
+	again  time.Duration              // when to retry an end that could not be put in force; of that goroutine
+	ends   endings
 }
 
 // now is the time by which grants end: it goes on while the machine sleeps, and nobody sets it.
@@ -60,12 +61,12 @@ func (g *granting) now() time.Duration {
 }
 
 // live are the grants that have not ended.
-func (d *Daemon) live() []*grant {
-	now := d.operator.now.Load()
+func (gs *granting) live() []*grant {
+	now := gs.daemon.operator.now.Load()
 	if now == nil {
 		return nil
 	}
-	at := d.grants.now()
+	at := gs.now()
 	return slices.DeleteFunc(slices.Clone(now.grants), func(g *grant) bool { return g.end <= at })
 }
 
@@ -81,11 +82,11 @@ func rulesOf(grants []*grant) []policy.Grant {
 }
 
 // inTurn has the goroutine that reloads do something, and waits for that.
-func (d *Daemon) inTurn(ctx context.Context, do func(context.Context) error) error {
+func (gs *granting) inTurn(ctx context.Context, do func(context.Context) error) error {
 	told := make(chan error, 1)
 	select {
-	case d.grants.turns <- func(ctx context.Context) { told <- do(ctx) }:
-	case <-d.operator.ended:
+	case gs.turns <- func(ctx context.Context) { told <- do(ctx) }:
+	case <-gs.daemon.operator.ended:
 		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping", Hint: "egressd serve, which begins without grants"}
 	case <-ctx.Done():
 		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with a reload", Hint: "the same command, once more"}
@@ -100,27 +101,27 @@ func (d *Daemon) inTurn(ctx context.Context, do func(context.Context) error) err
 
 // regrant puts the policy in force once more, with grants in the place of those before. Open
 // flows that it does not allow are cut by the time it returns. With an error, all is as before.
-func (d *Daemon) regrant(ctx context.Context, grants []*grant, note string) error {
-	p, err := d.Config.Granting(rulesOf(grants))
+func (gs *granting) regrant(ctx context.Context, grants []*grant, note string) error {
+	p, err := gs.daemon.Config.Granting(rulesOf(grants))
 	if err != nil {
 		return err
 	}
-	keys := d.keys.forPolicy(d.policy.Digest(), p.Digest())
-	d.keys.add(keys)
-	if err := d.Gate.SetPolicy(ctx, p, clipped("grants: "+note)); err != nil {
-		d.keys.drop(keys)
+	keys := gs.daemon.keys.forPolicy(gs.daemon.policy.Digest(), p.Digest())
+	gs.daemon.keys.add(keys)
+	if err := gs.daemon.Gate.SetPolicy(ctx, p, clipped("grants: "+note)); err != nil {
+		gs.daemon.keys.drop(keys)
 		return unrecorded(err)
 	}
-	d.policy = p
-	d.keys.replace(keys)
-	before := d.operator.now.Load()
+	gs.daemon.policy = p
+	gs.daemon.keys.replace(keys)
+	before := gs.daemon.operator.now.Load()
 	next := *before
 	next.policy, next.since, next.source, next.grants = p, time.Now().UTC(), clipped("grants: "+note), grants
-	d.operator.now.Store(&next)
-	d.grants.again = 0
-	d.watchEnds()
-	d.attest()
-	d.sayEnded(before.grants, grants)
+	gs.daemon.operator.now.Store(&next)
+	gs.again = 0
+	gs.watchEnds()
+	gs.daemon.audit.attest()
+	gs.sayEnded(before.grants, grants)
 	return nil
 }
 
@@ -133,12 +134,12 @@ const retryEnd = time.Second
 
 // expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever
 // this is called, and what it has let pass is cut (watchEnds).
-func (d *Daemon) expire(ctx context.Context) {
-	now, at := d.operator.now.Load(), d.grants.now()
-	if now == nil || len(now.grants) == 0 || at < d.grants.again {
+func (gs *granting) expire(ctx context.Context) {
+	now, at := gs.daemon.operator.now.Load(), gs.now()
+	if now == nil || len(now.grants) == 0 || at < gs.again {
 		return
 	}
-	live := d.live()
+	live := gs.live()
 	if len(live) == len(now.grants) {
 		return
 	}
@@ -148,32 +149,32 @@ func (d *Daemon) expire(ctx context.Context) {
 			over = append(over, g)
 		}
 	}
-	err := d.regrant(ctx, live, "ended "+idsOf(over))
-	if err != nil && d.grants.again == 0 {
-		d.Complain(fmt.Errorf("put the end of a grant in force: %w", err))
+	err := gs.regrant(ctx, live, "ended "+idsOf(over))
+	if err != nil && gs.again == 0 {
+		gs.daemon.Complain(fmt.Errorf("put the end of a grant in force: %w", err))
 	}
 	if err != nil {
-		d.grants.again = at + retryEnd
+		gs.again = at + retryEnd
 	}
 }
 
 // sayEnded says which grants have ended of those that there were before.
-func (d *Daemon) sayEnded(before, after []*grant) {
-	at := d.grants.now()
+func (gs *granting) sayEnded(before, after []*grant) {
+	at := gs.now()
 	for _, g := range before {
 		if g.end <= at && !slices.ContainsFunc(after, func(other *grant) bool { return other.ID == g.ID }) {
-			d.ended(g, "has ended")
+			gs.ended(g, "has ended")
 		}
 	}
 }
 
 // ended says that there is a grant no longer.
-func (d *Daemon) ended(g *grant, how string) {
+func (gs *granting) ended(g *grant, how string) {
 	note := "grant " + g.ID + " " + how + ": " + g.text()
-	if err := d.Gate.Records.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
-		d.Complain(fmt.Errorf("record the end of a grant: %w", err))
+	if err := gs.daemon.Gate.Records.NoteOperator(egress.OperatorNote{Note: clipped(note)}); err != nil {
+		gs.daemon.Complain(fmt.Errorf("record the end of a grant: %w", err))
 	}
-	fmt.Fprintf(d.Talk, "egressd: %s\n", printable.Text(note))
+	fmt.Fprintf(gs.daemon.Talk, "egressd: %s\n", printable.Text(note))
 }
 
 func idsOf(grants []*grant) string {
@@ -185,22 +186,22 @@ func idsOf(grants []*grant) string {
 }
 
 // nextEnd tells when a grant ends; never where there is none.
-func (d *Daemon) nextEnd() <-chan time.Time {
-	now := d.operator.now.Load()
+func (gs *granting) nextEnd() <-chan time.Time {
+	now := gs.daemon.operator.now.Load()
 	if now == nil || len(now.grants) == 0 {
 		return nil
 	}
-	at, wait := d.grants.now(), lookEvery // timers stand still while the machine sleeps
+	at, wait := gs.now(), lookEvery // timers stand still while the machine sleeps
 	for _, g := range now.grants {
-		wait = min(wait, max(g.end, d.grants.again)-at)
+		wait = min(wait, max(g.end, gs.again)-at)
 	}
 	return time.After(max(wait, 10*time.Millisecond))
 }
 
 // beside adds the grants to p, which a configuration has just been compiled to. Those that it
 // has no place for any more are dropped.
-func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy) (_ *policy.Policy, kept []*grant, dropped []droppedGrant) {
-	kept = slices.DeleteFunc(d.live(), func(g *grant) bool {
+func (gs *granting) beside(ctx context.Context, c *config.Config, p *policy.Policy) (_ *policy.Policy, kept []*grant, dropped []droppedGrant) {
+	kept = slices.DeleteFunc(gs.live(), func(g *grant) bool {
 		why := ""
 		if name := g.Sandbox; name != "" && checkSandbox(c, name) != nil {
 			why = "there is no such sandbox any more"
@@ -215,7 +216,7 @@ func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy)
 	if err != nil {
 		with, kept, dropped = oneByOne(c, p, kept, dropped)
 	}
-	effective, shut := d.opening(ctx, c, kept)
+	effective, shut := opening(ctx, c, kept)
 	if len(shut) == 0 {
 		return with, kept, dropped
 	}
@@ -228,13 +229,13 @@ func (d *Daemon) beside(ctx context.Context, c *config.Config, p *policy.Policy)
 
 // opening separates grants that open something under a configuration from those that open nothing. Grants that deny are left
 // out of the test: they may end before the grants that they override.
-func (d *Daemon) opening(ctx context.Context, c *config.Config, grants []*grant) (effective []*grant, shut []droppedGrant) {
+func opening(ctx context.Context, c *config.Config, grants []*grant) (effective []*grant, shut []droppedGrant) {
 	undenied, err := c.Granting(rulesOf(only(policy.Allow, grants)))
 	if err != nil {
 		return grants, nil
 	}
 	for _, g := range grants {
-		if why := d.shutTo(ctx, c, undenied, g); why != nil {
+		if why := shutTo(ctx, c, undenied, g); why != nil {
 			shut = append(shut, droppedGrant{g, whyText(why)})
 			continue
 		}
@@ -269,7 +270,7 @@ func oneByOne(c *config.Config, p *policy.Policy, grants []*grant, dropped []dro
 }
 
 // shutTo returns why an allow opens nothing to anybody by p, or nil.
-func (d *Daemon) shutTo(ctx context.Context, c *config.Config, p *policy.Policy, g *grant) (why *policy.Reach) {
+func shutTo(ctx context.Context, c *config.Config, p *policy.Policy, g *grant) (why *policy.Reach) {
 	if g.rule.Effect != policy.Allow {
 		return nil
 	}
@@ -284,53 +285,53 @@ func (d *Daemon) shutTo(ctx context.Context, c *config.Config, p *policy.Policy,
 }
 
 // settle notes the grants that a reload has kept, and says which it has not.
-func (d *Daemon) settle(next *change) {
-	now := *d.operator.now.Load()
+func (gs *granting) settle(next *change) {
+	now := *gs.daemon.operator.now.Load()
 	if len(now.grants) == 0 {
 		return
 	}
 	before := now.grants
 	now.grants = next.grants
-	d.operator.now.Store(&now)
-	d.watchEnds()
-	d.sayEnded(before, next.grants)
+	gs.daemon.operator.now.Store(&now)
+	gs.watchEnds()
+	gs.sayEnded(before, next.grants)
 	for _, g := range next.dropped {
-		d.ended(g.grant, "counts no longer with the new policy ("+g.why+")")
+		gs.ended(g.grant, "counts no longer with the new policy ("+g.why+")")
 	}
 }
 
 // endGrants says at the end that the grants end with the daemon.
-func (d *Daemon) endGrants() {
-	d.grants.ends.stop()
-	for _, g := range d.live() {
-		d.ended(g, "ends with egressd")
+func (gs *granting) endGrants() {
+	gs.ends.stop()
+	for _, g := range gs.live() {
+		gs.ended(g, "ends with egressd")
 	}
 }
 
-// listGrants is all that counts for a while.
-func (d *Daemon) listGrants() admin.GrantList {
+// List implements [admin.Granting]: all that counts for a while.
+func (gs *granting) List() admin.GrantList {
 	all := admin.GrantList{Grants: []admin.Grant{}}
-	if now := d.operator.now.Load(); now != nil {
+	if now := gs.daemon.operator.now.Load(); now != nil {
 		all.Policy = now.policy.Digest()
 	}
-	for _, g := range d.live() {
-		all.Grants = append(all.Grants, d.shown(g))
+	for _, g := range gs.live() {
+		all.Grants = append(all.Grants, gs.shown(g))
 	}
 	return all
 }
 
 // shown is a grant with the time that it has left.
-func (d *Daemon) shown(g *grant) admin.Grant {
-	left := max(0, g.end-d.grants.now())
+func (gs *granting) shown(g *grant) admin.Grant {
+	left := max(0, g.end-gs.now())
 	v := g.Grant
 	v.Until, v.Seconds = time.Now().Add(left).UTC().Truncate(time.Second), left.Seconds()
 	return v
 }
 
 // collectGrants counts what is granted.
-func (d *Daemon) collectGrants(m *admin.Metrics, now *inForce) {
+func (gs *granting) collectGrants(m *admin.Metrics, now *inForce) {
 	by := map[string]int{}
-	for _, g := range d.live() {
+	for _, g := range gs.live() {
 		by[g.Verdict]++
 	}
 	m.Family("egressd_grants", admin.Gauge, "Lines that count for a while.")

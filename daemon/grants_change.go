@@ -19,29 +19,23 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// operatorsGrants is what the operator's listener has to do with grants.
-type operatorsGrants struct{ *Daemon }
-
-// List implements [admin.Granting].
-func (o operatorsGrants) List() admin.GrantList { return o.listGrants() }
-
 // Grant implements [admin.Granting].
-func (o operatorsGrants) Grant(ctx context.Context, who admin.Operator, q admin.GrantRequest) (done admin.Granted, err error) {
+func (gs *granting) Grant(ctx context.Context, who admin.Operator, q admin.GrantRequest) (done admin.Granted, err error) {
 	a, err := newAsking(who, q)
 	if err != nil {
 		return done, err
 	}
-	err = o.inTurn(ctx, func(ctx context.Context) (err error) {
-		done, err = o.grant(ctx, a)
+	err = gs.inTurn(ctx, func(ctx context.Context) (err error) {
+		done, err = gs.grant(ctx, a)
 		return err
 	})
 	return done, err
 }
 
 // Revoke implements [admin.Granting].
-func (o operatorsGrants) Revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
-	err = o.inTurn(ctx, func(ctx context.Context) (err error) {
-		done, err = o.revoke(ctx, who, id)
+func (gs *granting) Revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+	err = gs.inTurn(ctx, func(ctx context.Context) (err error) {
+		done, err = gs.revoke(ctx, who, id)
 		return err
 	})
 	return done, err
@@ -150,51 +144,51 @@ func whyText(r *policy.Reach) string {
 }
 
 // grant judges what is asked for beside the configuration in force, and puts it in force.
-func (d *Daemon) grant(ctx context.Context, a *asking) (done admin.Granted, err error) {
-	now := d.operator.now.Load()
+func (gs *granting) grant(ctx context.Context, a *asking) (done admin.Granted, err error) {
+	now := gs.daemon.operator.now.Load()
 	if now == nil {
 		return done, refused("egressd status", "no policy is in force")
 	}
 	if a.Sandbox != "" {
-		if err := checkSandbox(d.Config, a.Sandbox); err != nil {
+		if err := checkSandbox(gs.daemon.Config, a.Sandbox); err != nil {
 			return done, refused("egressd "+a.Verdict+" HOST --sandbox NAME, with one of those", "%v", err)
 		}
 	}
-	d.expire(ctx)
-	live := d.live()
+	gs.expire(ctx)
+	live := gs.live()
 	judging, cancel := context.WithTimeout(ctx, judgeWithin)
 	defer cancel()
-	j, err := d.judging(judging, a, live)
+	j, err := gs.judging(judging, a, live)
 	if err != nil {
 		return done, err
 	}
 	next := append(j.others, j.made...)
 	switch {
 	case len(j.made) == 0:
-		return j.told(d, now.policy), nil
+		return j.told(gs.daemon, now.policy), nil
 	case len(next) > grantsMost:
 		return done, refused("egressd grants revoke ID, or egressd allow HOST --save", "there are %d grants, and no more than %d", len(live), grantsMost)
 	}
-	after, err := d.Config.Granting(rulesOf(next))
+	after, err := gs.daemon.Config.Granting(rulesOf(next))
 	if err != nil {
-		return done, refused("where it is a test that no longer holds, change it in "+d.Path+" first", "with that, the policy would be refused, so nothing was granted\n%v", err)
+		return done, refused("where it is a test that no longer holds, change it in "+gs.daemon.Path+" first", "with that, the policy would be refused, so nothing was granted\n%v", err)
 	}
-	if err := j.judge(judging, d, after); err != nil {
+	if err := j.judge(judging, gs.daemon, after); err != nil {
 		return done, err
 	}
 	for _, g := range j.made {
-		if err := d.Gate.Records.NoteOperator(a.who.Note(a.note(g))); err != nil {
+		if err := gs.daemon.Gate.Records.NoteOperator(a.who.Note(a.note(g))); err != nil {
 			return done, unrecorded(err)
 		}
 	}
-	if err := d.regrant(ctx, next, idsOf(j.made)+", asked for by "+a.who.String()); err != nil {
+	if err := gs.regrant(ctx, next, idsOf(j.made)+", asked for by "+a.who.String()); err != nil {
 		return done, err
 	}
-	d.countGranted(len(j.made))
+	gs.daemon.operator.countGranted(len(j.made))
 	for _, g := range j.made {
-		fmt.Fprintf(d.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
+		fmt.Fprintf(gs.daemon.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
 	}
-	return j.told(d, d.policy), nil
+	return j.told(gs.daemon, gs.daemon.policy), nil
 }
 
 // note is what the log says of a grant.
@@ -206,10 +200,10 @@ func (a *asking) note(g *grant) string {
 	return text
 }
 
-func (d *Daemon) countGranted(n int) {
-	now := *d.operator.now.Load()
+func (o *operator) countGranted(n int) {
+	now := *o.now.Load()
 	now.granted += n
-	d.operator.now.Store(&now)
+	o.now.Store(&now)
 }
 
 // A judgement is what comes of a request for grants.
@@ -224,9 +218,9 @@ type judgement struct {
 }
 
 // judging decides which parts of a request are granted. An equal grant that exists already gets the new duration.
-func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
-	j = &judgement{asking: a, who: sandboxesOf(d.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
-	if j.before, err = d.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
+func (gs *granting) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
+	j = &judgement{asking: a, who: sandboxesOf(gs.daemon.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
+	if j.before, err = gs.daemon.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
 	for _, o := range a.openings {
@@ -242,7 +236,7 @@ func (d *Daemon) judging(ctx context.Context, a *asking, live []*grant) (j *judg
 			}
 			return same
 		})
-		j.made = append(j.made, d.newGrant(a, o, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
+		j.made = append(j.made, gs.newGrant(a, o, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
 	}
 	return j, nil
 }
@@ -252,8 +246,8 @@ func (j *judgement) isAllowed(ctx context.Context, o policy.Opening) bool {
 	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, o, who) })
 }
 
-func (d *Daemon) newGrant(a *asking, o policy.Opening, id string) *grant {
-	began, end := time.Now(), d.grants.now()+a.lasts
+func (gs *granting) newGrant(a *asking, o policy.Opening, id string) *grant {
+	began, end := time.Now(), gs.now()+a.lasts
 	g := &grant{end: end, Grant: admin.Grant{
 		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
 		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
@@ -261,7 +255,7 @@ func (d *Daemon) newGrant(a *asking, o policy.Opening, id string) *grant {
 	if !a.who.Addr.IsValid() {
 		g.UID = &a.who.UID
 	}
-	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, Over: func() bool { return d.grants.now() >= end }}
+	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, Over: func() bool { return gs.now() >= end }}
 	return g
 }
 
@@ -358,26 +352,26 @@ func wayOut(d *Daemon, r *policy.Reach) string {
 func (j *judgement) told(d *Daemon, p *policy.Policy) admin.Granted {
 	done := admin.Granted{Grants: []admin.Grant{}, Already: j.already, Warnings: j.warnings, Policy: p.Digest()}
 	for _, g := range j.made {
-		done.Grants = append(done.Grants, d.shown(g))
+		done.Grants = append(done.Grants, d.grants.shown(g))
 	}
 	return done
 }
 
 // revoke takes a grant back.
-func (d *Daemon) revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
-	d.expire(ctx)
-	live := d.live()
+func (gs *granting) revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+	gs.expire(ctx)
+	live := gs.live()
 	i := slices.IndexFunc(live, func(g *grant) bool { return g.ID == id })
 	if i < 0 {
 		return done, &admin.Unavailable{Status: http.StatusNotFound, Why: "there is no grant with that id", Hint: "egressd grants"}
 	}
 	g := live[i]
-	if err := d.Gate.Records.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {
+	if err := gs.daemon.Gate.Records.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {
 		return done, unrecorded(err)
 	}
-	if err := d.regrant(ctx, slices.Delete(live, i, i+1), "revoked "+g.ID+", asked for by "+who.String()); err != nil {
+	if err := gs.regrant(ctx, slices.Delete(live, i, i+1), "revoked "+g.ID+", asked for by "+who.String()); err != nil {
 		return done, err
 	}
-	fmt.Fprintf(d.Talk, "egressd: grant %s was revoked: %s\n", g.ID, g.text())
-	return admin.Revoked{Revoked: d.shown(g), Policy: d.policy.Digest()}, nil
+	fmt.Fprintf(gs.daemon.Talk, "egressd: grant %s was revoked: %s\n", g.ID, g.text())
+	return admin.Revoked{Revoked: gs.shown(g), Policy: gs.daemon.policy.Digest()}, nil
 }

@@ -22,17 +22,17 @@ func TestAGrantIsForItsSandboxAndGoesWithIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.grant(t.Context(), a); err != nil {
+	if _, err := w.grants.grant(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if status, _ := w.connect(t, "a.test:443"); status != 403 {
 		t.Errorf("another sandbox is answered %d", status)
 	}
 	w.rewrite(t, "sandboxes: [{name: ci, source: [\"127.0.0.0/30\"]}]\n")
-	if err := w.reload(t.Context(), "test", true); err != nil || len(w.live()) != 0 {
+	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.grants.live()) != 0 {
 		t.Errorf("a grant to nobody stays: %v", err)
 	}
-	if _, err := w.grant(t.Context(), a); err == nil || !strings.Contains(err.Error(), "there is no sandbox \"web\"") {
+	if _, err := w.grants.grant(t.Context(), a); err == nil || !strings.Contains(err.Error(), "there is no sandbox \"web\"") {
 		t.Errorf("granted to nobody: %v", err)
 	}
 }
@@ -49,7 +49,7 @@ func TestAGrantToWhoeverHandsANetworkIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return w.grant(t.Context(), a)
+			return w.grants.grant(t.Context(), a)
 		}
 		done, err := ask("agent")
 		if row.why != "" && (err == nil || !strings.Contains(err.Error(), row.why)) || row.why == "" && (err != nil || len(done.Warnings) != 1) {
@@ -66,7 +66,7 @@ func TestGrantedAgainIsGrantedForTheTimeThatIsSaid(t *testing.T) {
 	first := w.gets(t, "allow", time.Hour, "new.test").Grants[0]
 	for _, lasts := range []time.Duration{3 * time.Hour, time.Minute} {
 		again := w.gets(t, "allow", lasts, "new.test").Grants
-		if len(again) != 1 || again[0].ID != first.ID || again[0].Seconds != lasts.Seconds() || len(w.live()) != 1 {
+		if len(again) != 1 || again[0].ID != first.ID || again[0].Seconds != lasts.Seconds() || len(w.grants.live()) != 1 {
 			t.Errorf("for %s: %+v", lasts, again)
 		}
 	}
@@ -107,13 +107,13 @@ func TestWhatIsAskedForIsReadStrictly(t *testing.T) {
 		digest := w.Gate.Digest()
 		a, err := newAsking(someone, q)
 		if err == nil {
-			_, err = w.grant(t.Context(), a)
+			_, err = w.grants.grant(t.Context(), a)
 		}
 		var why *admin.Unavailable
 		if !errors.As(err, &why) || !strings.Contains(why.Why, says) || why.Status != http.StatusUnprocessableEntity || why.Hint == "" {
 			t.Errorf("%+.80v: %v, want %q", q, err, says)
 		}
-		if w.Gate.Digest() != digest || len(w.live()) != 0 {
+		if w.Gate.Digest() != digest || len(w.grants.live()) != 0 {
 			t.Fatalf("%s: something was granted", says)
 		}
 	}
@@ -148,7 +148,7 @@ func TestWhatTakesTooLongToJudgeIsNotGranted(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if done, err := w.grant(over, a); err == nil || !strings.Contains(err.Error(), "it takes longer than 5s") || len(w.live()) != 0 {
+	if done, err := w.grants.grant(over, a); err == nil || !strings.Contains(err.Error(), "it takes longer than 5s") || len(w.grants.live()) != 0 {
 		t.Errorf("granted %+v, %v", done, err)
 	}
 }
@@ -173,13 +173,13 @@ func TestGrantsAreBounded(t *testing.T) {
 		}
 	}
 	w.gets(t, "allow", time.Hour, "h0.test") // is none more
-	if digest != w.Gate.Digest() || len(w.live()) != grantsMost {
-		t.Errorf("there are %d", len(w.live()))
+	if digest != w.Gate.Digest() || len(w.grants.live()) != grantsMost {
+		t.Errorf("there are %d", len(w.grants.live()))
 	}
-	if err := w.reload(t.Context(), "test", true); err != nil || len(w.live()) != grantsMost {
-		t.Errorf("after a reload there are %d: %v", len(w.live()), err)
+	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.grants.live()) != grantsMost {
+		t.Errorf("after a reload there are %d: %v", len(w.grants.live()), err)
 	}
 	w.pass(time.Hour)
-	w.expire(t.Context())
+	w.grants.expire(t.Context())
 	w.gets(t, "deny", time.Hour, some(1)...)
 }

@@ -23,14 +23,14 @@ type endings struct {
 
 // watchEnds cuts what is open only because of grants that have ended by now, and is called again
 // when the next one ends. It is to be called when other grants are in force; any goroutine may.
-func (d *Daemon) watchEnds() {
-	e := &d.grants.ends
+func (gs *granting) watchEnds() {
+	e := &gs.ends
 	e.mu.Lock()
-	due, wait := e.look(d.operator.now.Load().grants, d.grants.now()) // with the lock: the last look is at what is in force
-	e.wake(wait, d.watchEnds)
+	due, wait := e.look(gs.daemon.operator.now.Load().grants, gs.now()) // with the lock: the last look is at what is in force
+	e.wake(wait, gs.watchEnds)
 	e.mu.Unlock()
 	if due {
-		d.Gate.Recheck(context.Background())
+		gs.daemon.Gate.Recheck(context.Background())
 	}
 }
 

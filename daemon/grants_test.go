@@ -60,7 +60,7 @@ func newGrantsWorld(t *testing.T, lines string) *grantsWorld {
 	w.Daemon = started(t, &w.talk, path)
 	t.Cleanup(func() { w.stop(0) })
 	w.grants.clock = func() time.Duration { return time.Duration(w.clock.Load()) }
-	w.proxy = w.listening[0].Addr().String()
+	w.proxy = w.listeners.listening[0].Addr().String()
 	return w
 }
 
@@ -87,7 +87,7 @@ func (w *grantsWorld) asks(t *testing.T, verdict string, lasts time.Duration, pa
 	if err != nil {
 		return admin.Granted{}, err
 	}
-	return w.grant(t.Context(), a)
+	return w.grants.grant(t.Context(), a)
 }
 
 // gets is asks that has to go well.
@@ -139,18 +139,18 @@ func TestAGrantPassesUntilItsEnd(t *testing.T) {
 	}
 	defer c.Close()
 	w.pass(time.Hour - 1)
-	w.expire(t.Context())
-	if left := w.listGrants(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows.Count() != 1 {
+	w.grants.expire(t.Context())
+	if left := w.grants.List(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows.Count() != 1 {
 		t.Errorf("right before the end: %+v, %d flows", left, w.Gate.Flows.Count())
 	}
 	w.pass(1) // and nobody has had the time to take it out
 	if status, _ := w.connect(t, host); status != 403 {
 		t.Errorf("at the end: %d", status)
 	}
-	if left := w.listGrants(); len(left.Grants) != 0 {
+	if left := w.grants.List(); len(left.Grants) != 0 {
 		t.Errorf("it is listed: %+v", left)
 	}
-	w.expire(t.Context())
+	w.grants.expire(t.Context())
 	if !isCut(t, c) {
 		t.Error("its tunnel is open")
 	}
@@ -175,13 +175,13 @@ func TestWhatIsRevokedIsCut(t *testing.T) {
 		t.Fatal(refused)
 	}
 	defer c.Close()
-	if done, err := w.revoke(t.Context(), someone, id); err != nil || done.Revoked.ID != id || done.Policy != w.Gate.Digest() {
+	if done, err := w.grants.revoke(t.Context(), someone, id); err != nil || done.Revoked.ID != id || done.Policy != w.Gate.Digest() {
 		t.Errorf("revoked: %+v, %v", done, err)
 	}
 	if !isCut(t, c) {
 		t.Error("a tunnel is open that only the grant allowed")
 	}
-	if _, err := w.revoke(t.Context(), someone, id); err == nil {
+	if _, err := w.grants.revoke(t.Context(), someone, id); err == nil {
 		t.Error("revoked twice")
 	}
 	if !w.noted(t, "revoke grant "+id+": allow "+host+", asked by uid 1000, pid 77") {
@@ -207,7 +207,7 @@ func TestWhatIsDeniedIsCutUntilThatIsRevoked(t *testing.T) {
 	if _, err := w.asks(t, "allow", time.Hour, "b.test"); err == nil || !strings.Contains(err.Error(), "would stay refused") {
 		t.Errorf("allowed all the same: %v", err)
 	}
-	if _, err := w.revoke(t.Context(), someone, id); err != nil {
+	if _, err := w.grants.revoke(t.Context(), someone, id); err != nil {
 		t.Fatal(err)
 	}
 	if c, refused = w.tunnel(t, host); c == nil {
@@ -223,8 +223,8 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 	digest := w.Gate.Digest()
 
 	w.rewrite(t, "allow: [a.test]\ntests: [\"deny a.test\"]\n")
-	if w.reload(t.Context(), "test", true) == nil || w.Gate.Digest() != digest || len(w.live()) != 5 {
-		t.Errorf("a file that is wrong: %d grants", len(w.live()))
+	if w.reloads.reload(t.Context(), "test", true) == nil || w.Gate.Digest() != digest || len(w.grants.live()) != 5 {
+		t.Errorf("a file that is wrong: %d grants", len(w.grants.live()))
 	}
 	meanwhile := w.gets(t, "allow", time.Minute, "late.test")
 	if len(meanwhile.Warnings) != 1 || !strings.Contains(meanwhile.Warnings[0], "is not in force as it is now") {
@@ -238,11 +238,11 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 	}
 
 	w.rewrite(t, "deny: [shut.test]\ntests: [\"deny tested.test\", \"allow a.test\"]\nallow: [a.test, x.both.test]\n")
-	if err := w.reload(t.Context(), "test", true); err != nil {
+	if err := w.reloads.reload(t.Context(), "test", true); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
-	for _, g := range w.listGrants().Grants {
+	for _, g := range w.grants.List().Grants {
 		left = append(left, g.Pattern)
 	}
 	if want := []string{"kept.test", "*.both.test", "a.test", "late.test"}; !slices.Equal(left, want) {
@@ -259,7 +259,7 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 		}
 	}
 	w.pass(2 * time.Hour)
-	if err := w.reload(t.Context(), "test", true); err != nil || len(w.operator.now.Load().grants) != 0 {
+	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.operator.now.Load().grants) != 0 {
 		t.Errorf("what has ended by the reload is there: %v", err)
 	}
 	if !strings.Contains(w.talk.String(), "has ended: allow kept.test") {
@@ -293,16 +293,16 @@ func TestWhatCannotBeRecordedIsNotGranted(t *testing.T) {
 			t.Errorf("%s: %v", verdict, err)
 		}
 	}
-	if _, err := w.revoke(t.Context(), someone, w.live()[0].ID); err == nil {
+	if _, err := w.grants.revoke(t.Context(), someone, w.grants.live()[0].ID); err == nil {
 		t.Error("revoked")
 	}
-	if w.Gate.Digest() != digest || len(w.live()) != 1 || w.verdict(t, "new.test") != "deny" || w.verdict(t, "old.test") != "allow" {
-		t.Errorf("something changed: %d grants", len(w.live()))
+	if w.Gate.Digest() != digest || len(w.grants.live()) != 1 || w.verdict(t, "new.test") != "deny" || w.verdict(t, "old.test") != "allow" {
+		t.Errorf("something changed: %d grants", len(w.grants.live()))
 	}
 	w.pass(time.Minute)
-	w.expire(t.Context())
+	w.grants.expire(t.Context())
 	w.pass(retryEnd)
-	w.expire(t.Context())
+	w.grants.expire(t.Context())
 	if w.verdict(t, "old.test") != "deny" {
 		t.Error("a grant goes on where its end cannot be recorded")
 	}
@@ -327,7 +327,7 @@ func TestCredentialsAreThereWhateverIsGranted(t *testing.T) {
 	if !has() || (*w.keys.held.Load())[0].all[0] != one {
 		t.Error("with a grant it is gone, or another")
 	}
-	if _, err := w.revoke(t.Context(), someone, id); err != nil || !has() {
+	if _, err := w.grants.revoke(t.Context(), someone, id); err != nil || !has() {
 		t.Errorf("without it, it is gone: %v", err)
 	}
 	held := len(*w.keys.held.Load())
@@ -351,7 +351,7 @@ func TestGrantsRaceWithReloadsAndTheirEnds(t *testing.T) {
 		d.follow(ctx, nil)
 		close(followed)
 	}()
-	o := operatorsGrants{d}
+	o := &d.grants
 	var asking sync.WaitGroup
 	for i := range 4 {
 		asking.Go(func() {
@@ -370,11 +370,11 @@ func TestGrantsRaceWithReloadsAndTheirEnds(t *testing.T) {
 	}
 	asking.Go(func() {
 		for range 15 {
-			if _, err := d.reloadFor(t.Context(), "test"); err != nil {
+			if _, err := d.operator.reloadFor(t.Context(), "test"); err != nil {
 				t.Error(err)
 			}
 			o.List()
-			d.collect(new(admin.Metrics))
+			d.operator.collect(new(admin.Metrics))
 		}
 	})
 	asking.Wait()

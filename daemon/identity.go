@@ -22,19 +22,19 @@ import (
 )
 
 // serveOn serves one listener until the server is shut down.
-func (d *Daemon) serveOn(l boundListener) error {
+func (ls *listeners) serveOn(l boundListener) error {
 	if strings.HasPrefix(l.name, file.TLSListener) {
-		return d.Server.ServeTLS(l.Listener, l.name, d.overTLS.Load)
+		return ls.daemon.Server.ServeTLS(l.Listener, l.name, ls.overTLS.Load)
 	}
 	if _, ok := l.Listener.(*foreign.Screen); ok {
-		return d.Server.ServeGiven(l.Listener, l.name, nil)
+		return ls.daemon.Server.ServeGiven(l.Listener, l.name, nil)
 	}
-	return d.Server.Serve(l.Listener, l.name)
+	return ls.daemon.Server.Serve(l.Listener, l.name)
 }
 
 // tlsListener makes what the TLS listeners show and ask for, or nil where
 // there is none. with, where it is given, has the authority already.
-func (d *Daemon) tlsListener(c *config.Config, with *inspect.Inspection) (*proxy.TLSListener, error) {
+func (ls *listeners) tlsListener(c *config.Config, with *inspect.Inspection) (*proxy.TLSListener, error) {
 	if !slices.ContainsFunc(c.AllListeners(), func(l string) bool { return strings.HasPrefix(l, file.TLSListener) }) {
 		return nil, nil
 	}
@@ -46,7 +46,7 @@ func (d *Daemon) tlsListener(c *config.Config, with *inspect.Inspection) (*proxy
 		if err != nil {
 			return nil, err
 		}
-		if l.Authority, err = authority.Open(dir, d.Talk); err != nil {
+		if l.Authority, err = authority.Open(dir, ls.daemon.Talk); err != nil {
 			return nil, err
 		}
 	}
@@ -107,8 +107,8 @@ const (
 
 // admitUsers lets everybody connect to the sockets at which the kernel says who
 // they are, and is asked.
-func (d *Daemon) admitUsers(c *config.Config) error {
-	for _, l := range d.listening {
+func (ls *listeners) admitUsers(c *config.Config) error {
+	for _, l := range ls.listening {
 		if l.file == nil {
 			continue
 		}
@@ -120,5 +120,5 @@ func (d *Daemon) admitUsers(c *config.Config) error {
 			return hint.Failed(err, "let egressd own "+l.file.held.Name())
 		}
 	}
-	return d.attachments.setModes(c)
+	return ls.daemon.attachments.setModes(c)
 }

@@ -69,7 +69,7 @@ func TestSocketsAreOpenToUsersWhereUsersCount(t *testing.T) {
 		{"no users", "", "", 0o660, 0o660},
 	} {
 		write(step.own, step.others)
-		if err := d.apply(context.Background(), "test"); err != nil {
+		if err := d.reloads.apply(context.Background(), "test"); err != nil {
 			t.Fatalf("%s: %v", step.says, err)
 		}
 		expect(step.says, step.shared, step.theirs)
@@ -96,18 +96,18 @@ func TestClientAuthoritiesAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.stop(0)
-	before := d.overTLS.Load()
-	if before == nil || before.Clients == nil || before.Names[len(before.Names)-1] != "egressd.internal" || len(*d.own.Load()) != 1 {
+	before := d.listeners.overTLS.Load()
+	if before == nil || before.Clients == nil || before.Names[len(before.Names)-1] != "egressd.internal" || len(*d.listeners.own.Load()) != 1 {
 		t.Fatalf("listening with %+v", before)
 	}
 	for _, bad := range []string{"", "rubbish", certificatePEM(t, false)} {
 		write("clients.pem", bad)
-		if err := d.apply(context.Background(), "test"); err == nil || !strings.Contains(err.Error(), "listen.client_ca") || d.overTLS.Load() != before {
+		if err := d.reloads.apply(context.Background(), "test"); err == nil || !strings.Contains(err.Error(), "listen.client_ca") || d.listeners.overTLS.Load() != before {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
 	write("clients.pem", certificatePEM(t, true))
-	if err := d.apply(context.Background(), "test"); err != nil || d.overTLS.Load().Clients.Equal(before.Clients) {
+	if err := d.reloads.apply(context.Background(), "test"); err != nil || d.listeners.overTLS.Load().Clients.Equal(before.Clients) {
 		t.Errorf("other authorities: %v", err)
 	}
 }
@@ -130,7 +130,7 @@ func TestAModeIsForTheSocketThatWasOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, path, policy+"sandboxes: [{name: u, uid: [7]}]\n")
-	if err := d.apply(context.Background(), "test"); err != nil {
+	if err := d.reloads.apply(context.Background(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]fs.FileMode{secret: 0o600, moved: 0o666} {

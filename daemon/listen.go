@@ -10,69 +10,85 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy/file"
+	"github.com/egressd/egressd/proxy"
 )
 
+// capturing takes the connections that were going elsewhere.
+type capturing struct {
+	daemon   *Daemon
+	captures []captureListener
+}
+
+// listeners are where sandboxes reach the proxy.
+type listeners struct {
+	daemon    *Daemon
+	listening []boundListener
+	own       atomic.Pointer[[]netip.AddrPort] // addresses it listens on
+	overTLS   atomic.Pointer[proxy.TLSListener]
+}
+
 // listen opens every listener that the file names, or none.
-func (d *Daemon) listen() error {
-	if unset := d.Config.File.Unset(); len(unset) > 0 && d.tailor.Change == nil {
-		return hint.Misused(unset, "set the variable, or write the value into "+d.Path)
+func (ls *listeners) listen() error {
+	if unset := ls.daemon.Config.File.Unset(); len(unset) > 0 && ls.daemon.tailor.Change == nil {
+		return hint.Misused(unset, "set the variable, or write the value into "+ls.daemon.Path)
 	}
-	names := append([]string(nil), d.Config.File.Listen.Proxy...)
-	for _, s := range d.Config.File.Sandboxes {
+	names := append([]string(nil), ls.daemon.Config.File.Listen.Proxy...)
+	for _, s := range ls.daemon.Config.File.Sandboxes {
 		if s.Listen != "" {
 			names = append(names, s.Listen)
 		}
 	}
 	var own []netip.AddrPort
 	for _, name := range names {
-		l, err := d.openListener(name)
+		l, err := ls.openListener(name)
 		if err != nil {
-			return hint.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+d.Path)
+			return hint.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+ls.daemon.Path)
 		}
-		d.listening = append(d.listening, l)
+		ls.listening = append(ls.listening, l)
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {
 			own = append(own, tcp.AddrPort())
 		}
 	}
-	if err := d.listenForNames(&own); err != nil {
+	if err := ls.daemon.names.listenForNames(&own); err != nil {
 		return err
 	}
-	if err := d.listenForCaptured(&own); err != nil {
+	if err := ls.daemon.captures.listenForCaptured(&own); err != nil {
 		return err
 	}
-	if err := d.listenForNetworks(); err != nil {
+	if err := ls.daemon.listenForNetworks(); err != nil {
 		return err
 	}
-	if err := d.listenForOperator(); err != nil {
+	if err := ls.daemon.operator.listenForOperator(); err != nil {
 		return err
 	}
-	if err := d.tailor.handed.allTaken(d.Path); err != nil {
+	if err := ls.daemon.tailor.handed.allTaken(ls.daemon.Path); err != nil {
 		return err
 	}
-	if len(names)+len(d.dnsAt)+len(d.captures)+len(d.attachments.listeners) == 0 && d.tailor.Change == nil {
-		return hint.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+d.Path)
+	if len(names)+len(ls.daemon.names.dnsAt)+len(ls.daemon.captures.captures)+len(ls.daemon.attachments.listeners) == 0 && ls.daemon.tailor.Change == nil {
+		return hint.Misused(errors.New("the policy file names no listener"), `listen: {proxy: ["127.0.0.1:3128"]} in `+ls.daemon.Path)
 	}
-	d.own.Store(&own)
-	return d.admitUsers(d.Config)
+	ls.own.Store(&own)
+	return ls.admitUsers(ls.daemon.Config)
 }
 
 // openListener opens a listener, or takes it from the service manager.
-func (d *Daemon) openListener(name string) (l boundListener, err error) {
-	if taken := d.tailor.handed.stream(atProxy(name)); taken == nil {
+func (ls *listeners) openListener(name string) (l boundListener, err error) {
+	if taken := ls.daemon.tailor.handed.stream(atProxy(name)); taken == nil {
 		l, err = openListener(name)
 	} else {
 		l = boundListener{Listener: taken, name: name}
 		if path, unix := strings.CutPrefix(name, file.UnixListener); unix {
-			err = d.checkHandedMode(name, path)
+			err = ls.checkHandedMode(name, path)
 		}
 	}
 	if err == nil {
-		err = d.screen(&l)
+		err = ls.screen(&l)
 	}
 	if err != nil && l.Listener != nil {
 		err = errors.Join(err, l.Close())

@@ -92,7 +92,7 @@ func (d *Daemon) serveAttachments() {
 		}
 		d.Serving.Go(func() {
 			if err := l.server.Serve(unix); !errors.Is(err, net.ErrClosed) {
-				d.isLost(l.name, err)
+				d.operator.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (enter)\n", l.name)

@@ -37,32 +37,32 @@ func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
 }
 
 // listenForCaptured opens what listen.transparent names, and adds it to own.
-func (d *Daemon) listenForCaptured(own *[]netip.AddrPort) error {
-	for _, name := range d.Config.File.Listen.Transparent {
-		l, err := d.openCapture(name)
+func (cs *capturing) listenForCaptured(own *[]netip.AddrPort) error {
+	for _, name := range cs.daemon.Config.File.Listen.Transparent {
+		l, err := cs.openCapture(name)
 		switch {
 		case errors.Is(err, syscall.EPERM):
 			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "give egressd CAP_NET_ADMIN (AmbientCapabilities=CAP_NET_ADMIN in its unit), which tproxy needs, or redirect connections by NAT and leave out tproxy:")
 		case err != nil:
-			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+d.Path)
+			return hint.Failed(fmt.Errorf("listen on %s for captured connections: %w", name, err), "free it, or change listen.transparent in "+cs.daemon.Path)
 		}
-		d.captures = append(d.captures, captureListener{l, name})
+		cs.captures = append(cs.captures, captureListener{l, name})
 		*own = append(*own, l.Addr().(*net.TCPAddr).AddrPort())
 	}
-	if len(d.captures) > 0 {
-		d.Server.Host = d.host.Addrs
+	if len(cs.captures) > 0 {
+		cs.daemon.Server.Host = cs.daemon.host.Addrs
 	}
 	return nil
 }
 
 // openCapture opens a listener for captured connections, or takes it from the service
 // manager.
-func (d *Daemon) openCapture(name string) (net.Listener, error) {
+func (cs *capturing) openCapture(name string) (net.Listener, error) {
 	at, kind, err := captureAt(name)
 	if err != nil {
 		return nil, err
 	}
-	l := d.tailor.handed.stream(atExactly(at))
+	l := cs.daemon.tailor.handed.stream(atExactly(at))
 	if l == nil {
 		return openCapture(name)
 	}
@@ -119,20 +119,20 @@ func openCapture(name string) (net.Listener, error) {
 const ipv6Transparent = 75
 
 // serveCaptured serves what listenForCaptured opened.
-func (d *Daemon) serveCaptured() {
-	for _, l := range d.captures {
+func (cs *capturing) serveCaptured() {
+	for _, l := range cs.captures {
 		_, kind, _ := captureAt(l.name) // it has been read before
-		d.Serving.Go(func() {
-			if err := d.Server.ServeTransparent(l.Listener, l.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
-				d.isLost(l.name, err)
+		cs.daemon.Serving.Go(func() {
+			if err := cs.daemon.Server.ServeTransparent(l.Listener, l.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
+				cs.daemon.operator.isLost(l.name, err)
 			}
 		})
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (transparent, %s)\n", l.Addr(), kind.name)
+		fmt.Fprintf(cs.daemon.Talk, "egressd: listening on %s (transparent, %s)\n", l.Addr(), kind.name)
 	}
 }
 
-func (d *Daemon) closeCaptured() {
-	for _, l := range d.captures {
+func (cs *capturing) closeCaptured() {
+	for _, l := range cs.captures {
 		l.Close()
 	}
 }

@@ -14,10 +14,11 @@ func TestTheLogDoesNotWaitForStandardError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		d := &Daemon{Talk: w}
+		d.connect()
 		var telling sync.WaitGroup
 		returned := 0
 		for n := range messagesMost + 2 { // one is being written, and one is dropped
-			telling.Go(func() { d.troubled(errors.New("a segment cannot be removed")); returned++ })
+			telling.Go(func() { d.audit.troubled(errors.New("a segment cannot be removed")); returned++ })
 			if synctest.Wait(); returned <= n {
 				t.Error("it waits, and holds what checkpoints are signed with")
 				break
@@ -25,7 +26,7 @@ func TestTheLogDoesNotWaitForStandardError(t *testing.T) {
 		}
 		go func() {
 			telling.Wait()
-			d.messages.writing.Wait()
+			d.audit.messages.writing.Wait()
 			w.Close()
 		}()
 		n := 0

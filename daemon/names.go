@@ -19,16 +19,22 @@ type dnsListener struct {
 	name string // that the file gives it
 }
 
+// nameListeners are where sandboxes ask for names.
+type nameListeners struct {
+	daemon *Daemon
+	dnsAt  []dnsListener
+}
+
 // listenForNames opens what listen.dns names, and adds to own what can be
 // connected to.
-func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
-	for _, name := range d.Config.File.Listen.DNS {
-		l, err := d.openNames(name)
+func (ns *nameListeners) listenForNames(own *[]netip.AddrPort) error {
+	for _, name := range ns.daemon.Config.File.Listen.DNS {
+		l, err := ns.openNames(name)
 		if err != nil {
-			return hint.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+d.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
+			return hint.Failed(fmt.Errorf("listen on %s for names: %w", name, err), "free it, or change listen.dns in "+ns.daemon.Path+"; ports below 1024 need CAP_NET_BIND_SERVICE")
 		}
-		d.giveRoom()
-		d.dnsAt = append(d.dnsAt, l)
+		ns.daemon.giveRoom()
+		ns.dnsAt = append(ns.dnsAt, l)
 		*own = append(*own, l.tcp.Addr().(*net.TCPAddr).AddrPort())
 	}
 	return nil
@@ -36,12 +42,12 @@ func (d *Daemon) listenForNames(own *[]netip.AddrPort) error {
 
 // openNames opens an address for both protocols, or takes what the service manager
 // has opened of it.
-func (d *Daemon) openNames(name string) (l dnsListener, err error) {
+func (ns *nameListeners) openNames(name string) (l dnsListener, err error) {
 	at, err := netip.ParseAddrPort(name)
 	if err != nil {
 		return dnsListener{}, err
 	}
-	tcp, udp := d.tailor.handed.stream(atExactly(at)), d.tailor.handed.packet(atExactly(at))
+	tcp, udp := ns.daemon.tailor.handed.stream(atExactly(at)), ns.daemon.tailor.handed.packet(atExactly(at))
 	switch conn, isUDP := udp.(*net.UDPConn); {
 	case tcp == nil && udp == nil:
 		return openNames(name)
@@ -84,23 +90,23 @@ func openNames(name string) (l dnsListener, err error) {
 }
 
 // serveNames answers on what listenForNames opened.
-func (d *Daemon) serveNames() {
-	for _, l := range d.dnsAt {
-		d.Serving.Go(func() { d.lost(l.name, d.filter.ServeUDP(l.udp, l.name)) })
-		d.Serving.Go(func() { d.lost(l.name, d.filter.ServeTCP(l.tcp, l.name)) })
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (dns)\n", l.tcp.Addr())
+func (ns *nameListeners) serveNames() {
+	for _, l := range ns.dnsAt {
+		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.filter.ServeUDP(l.udp, l.name)) })
+		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.filter.ServeTCP(l.tcp, l.name)) })
+		fmt.Fprintf(ns.daemon.Talk, "egressd: listening on %s (dns)\n", l.tcp.Addr())
 	}
 }
 
 // lost tells the operator that a listener is no longer served.
-func (d *Daemon) lost(name string, err error) {
+func (ns *nameListeners) lost(name string, err error) {
 	if !errors.Is(err, dns.ErrServerClosed) {
-		d.isLost(name, err)
+		ns.daemon.operator.isLost(name, err)
 	}
 }
 
-func (d *Daemon) closeNames() {
-	for _, l := range d.dnsAt {
+func (ns *nameListeners) closeNames() {
+	for _, l := range ns.dnsAt {
 		l.udp.Close()
 		l.tcp.Close()
 	}

@@ -7,26 +7,29 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
+// A notifier tells the service manager how the daemon is.
+type notifier struct{ daemon *Daemon }
+
 // notify tells the service manager how the daemon is (sd_notify(3)), where one asked.
-func (d *Daemon) notify(state string) {
+func (nm *notifier) notify(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
-		d.Complain(fmt.Errorf("tell the service manager: %w", err))
+		nm.daemon.Complain(fmt.Errorf("tell the service manager: %w", err))
 	}
 }
 
 // telling has the service manager know that what f does is a reload.
-func (d *Daemon) telling(f func()) {
-	d.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
+func (nm *notifier) telling(f func()) {
+	nm.notify(sd.SdNotifyReloading + "\n" + sd.SdNotifyMonotonicUsec())
 	f()
-	d.notify(sd.SdNotifyReady)
+	nm.notify(sd.SdNotifyReady)
 }
 
 // watchdog ticks at half of the service manager's watchdog interval, or never without one. The goroutine that puts
 // policies in force answers the ticks.
-func (d *Daemon) watchdog() (tick <-chan time.Time, stop func()) {
+func (nm *notifier) watchdog() (tick <-chan time.Time, stop func()) {
 	every, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
-		d.Complain(fmt.Errorf("watchdog of the service manager: %w", err))
+		nm.daemon.Complain(fmt.Errorf("watchdog of the service manager: %w", err))
 	}
 	if err != nil || every <= 0 {
 		return nil, func() {}

@@ -23,6 +23,7 @@ import (
 // An operator is the listener at which egressd is watched and told to reload. The zero
 // value is none.
 type operator struct {
+	daemon   *Daemon
 	listener net.Listener
 	name     string // in the file
 	server   *admin.Server
@@ -62,46 +63,45 @@ func (o *operator) where() []netip.AddrPort {
 func (o *operator) closed() []netip.AddrPort { return append(o.pages.where(), o.where()...) }
 
 // listenForOperator opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.
-func (d *Daemon) listenForOperator() error {
-	name := d.Config.OperatorName()
-	if name == "" || d.tailor.Change != nil {
+func (o *operator) listenForOperator() error {
+	name := o.daemon.Config.OperatorName()
+	if name == "" || o.daemon.tailor.Change != nil {
 		return nil
 	}
-	o := &d.operator
 	o.name = name
 	o.server = &admin.Server{
-		Gate: d.Gate, Log: d.Log, OnError: d.Complain,
-		Missing: d.missing, Policy: func() any { return o.now.Load().show() }, Reload: d.reloadFor, Collect: d.collect, Grants: operatorsGrants{d}, Explain: d.explain, Page: o.pages.keep,
+		Gate: o.daemon.Gate, Log: o.daemon.Log, OnError: o.daemon.Complain,
+		Missing: o.missing, Policy: func() any { return o.now.Load().show() }, Reload: o.reloadFor, Collect: o.collect, Grants: &o.daemon.grants, Explain: o.explain, Page: o.pages.keep,
 	}
 	var err error
-	if path := d.Config.OperatorSocket(); path != "" {
-		o.listener, err = d.openOperatorSocket(path)
+	if path := o.daemon.Config.OperatorSocket(); path != "" {
+		o.listener, err = o.daemon.listeners.openOperatorSocket(path)
 		o.server.Admit = admitOperator
 	} else {
-		err = d.openOperatorPort(name)
+		err = o.daemon.listeners.openOperatorPort(name)
 	}
-	if err != nil && d.Config.File.Listen.Admin == "" {
-		fmt.Fprintf(d.Talk, "egressd: warning: egressd status, allow, questions and cut cannot reach this egressd, since it has no socket for them: listen on %s: %v\n", name, err)
+	if err != nil && o.daemon.Config.File.Listen.Admin == "" {
+		fmt.Fprintf(o.daemon.Talk, "egressd: warning: egressd status, allow, questions and cut cannot reach this egressd, since it has no socket for them: listen on %s: %v\n", name, err)
 		return nil
 	}
 	if err != nil {
-		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+d.Path)
+		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+o.daemon.Path)
 	}
 	return nil
 }
 
 // openOperatorPort listens on a loopback address. The file has no other.
-func (d *Daemon) openOperatorPort(name string) error {
+func (ls *listeners) openOperatorPort(name string) error {
 	at, err := netip.ParseAddrPort(name)
 	if err != nil || !at.Addr().IsLoopback() {
 		return errors.New("it is no address and port of loopback")
 	}
-	path, err := d.Config.OperatorToken()
+	path, err := ls.daemon.Config.OperatorToken()
 	if err != nil {
 		return err
 	}
-	o := &d.operator
-	if o.listener = d.tailor.handed.stream(atExactly(at)); o.listener == nil {
+	o := &ls.daemon.operator
+	if o.listener = ls.daemon.tailor.handed.stream(atExactly(at)); o.listener == nil {
 		if o.listener, err = net.Listen("tcp", name); err != nil {
 			return err
 		}
@@ -142,25 +142,24 @@ func admitOperator(c net.Conn) (admin.Operator, error) {
 }
 
 // serveOperator answers from now on, and announces questions until ctx is done.
-func (d *Daemon) serveOperator(ctx context.Context) {
-	o := &d.operator
+func (o *operator) serveOperator(ctx context.Context) {
 	if o.listener == nil {
 		return
 	}
-	o.nobodyAnswers = d.answering()
+	o.nobodyAnswers = o.answering()
 	o.serving.Go(func() {
 		defer o.nobodyAnswers()
 		if err := o.server.Serve(o.listener); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", o.name, err)
+			fmt.Fprintf(o.daemon.Talk, "egressd: error: %s is not served: %v\n", o.name, err)
 		}
 	})
 	at := o.name
 	if len(o.where()) > 0 {
 		at = o.server.Host
 	}
-	fmt.Fprintf(d.Talk, "egressd: listening on %s (admin)\n", at)
+	fmt.Fprintf(o.daemon.Talk, "egressd: listening on %s (admin)\n", at)
 	ctx, o.endQuestions = context.WithCancel(ctx)
-	d.Serving.Go(func() { d.announceQuestions(ctx) })
+	o.daemon.Serving.Go(func() { o.announceQuestions(ctx) })
 }
 
 // operatorDrain is how long answers may take that have begun when egressd ends.
@@ -168,8 +167,7 @@ const operatorDrain = time.Second
 
 // endOperator closes the listener, and removes its socket, or before that the token, which
 // then nobody shows to whoever has the port next.
-func (d *Daemon) endOperator() {
-	o := &d.operator
+func (o *operator) endOperator() {
 	if o.listener == nil {
 		return
 	}
@@ -183,7 +181,7 @@ func (d *Daemon) endOperator() {
 	ctx, cancel := context.WithTimeout(context.Background(), operatorDrain)
 	defer cancel()
 	if err := o.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		d.Complain(err)
+		o.daemon.Complain(err)
 	}
 	o.listener.Close() // where it was never served
 	o.serving.Wait()
@@ -191,16 +189,15 @@ func (d *Daemon) endOperator() {
 }
 
 // isLost notes that a listener is no longer served, and says so.
-func (d *Daemon) isLost(name string, err error) {
-	fmt.Fprintf(d.Talk, "egressd: error: %s is not served: %v\n", name, err)
-	d.operator.mu.Lock()
-	defer d.operator.mu.Unlock()
-	d.operator.lost = append(d.operator.lost, name)
+func (o *operator) isLost(name string, err error) {
+	fmt.Fprintf(o.daemon.Talk, "egressd: error: %s is not served: %v\n", name, err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lost = append(o.lost, name)
 }
 
 // missing says what keeps egressd from serving.
-func (d *Daemon) missing() (why []string) {
-	o := &d.operator
+func (o *operator) missing() (why []string) {
 	if o.stopping.Load() {
 		why = append(why, "egressd is stopping")
 	}
@@ -226,11 +223,11 @@ func (o *operator) isEnding() {
 }
 
 // reloadFor has the policy read again, as SIGHUP does, and waits for what came of it.
-func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
+func (o *operator) reloadFor(ctx context.Context, why string) (any, error) {
 	a := order{why, make(chan error, 1)}
 	select {
-	case d.operator.orders <- a:
-	case <-d.operator.ended:
+	case o.orders <- a:
+	case <-o.ended:
 		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping, and reads no policy any more", Hint: "egressd serve, which reads it at its start"}
 	case <-ctx.Done():
 		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with another reload", Hint: "egressd reload, once more"}
@@ -240,15 +237,15 @@ func (d *Daemon) reloadFor(ctx context.Context, why string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"reloaded": true, "policy": d.Gate.Digest()}, nil
+		return map[string]any{"reloaded": true, "policy": o.daemon.Gate.Digest()}, nil
 	case <-ctx.Done():
 		return nil, &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "the reload goes on; what comes of it is in the log", Hint: "egressd status"}
 	}
 }
 
 // explain answers as egressd check does, by the policy in force.
-func (d *Daemon) explain(q admin.ExplainRequest) (any, error) {
-	now := d.operator.now.Load()
+func (o *operator) explain(q admin.ExplainRequest) (any, error) {
+	now := o.now.Load()
 	if now == nil {
 		return nil, errors.New("no policy is in force")
 	}

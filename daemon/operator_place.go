@@ -24,7 +24,7 @@ const socketPathMost = 107
 
 // openOperatorSocket opens the socket of the operator's listener, which only its owner may
 // connect to, in a folder in which nobody else can put another in its place.
-func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
+func (ls *listeners) openOperatorSocket(path string) (net.Listener, error) {
 	if !filepath.IsAbs(path) { // a name without a file, as @NAME is, has no owner
 		return nil, fmt.Errorf("%q is no absolute path", path)
 	}
@@ -37,7 +37,7 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 	path = filepath.Clean(path)
 	var l boundListener
 	var err error
-	if taken := d.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {
+	if taken := ls.daemon.tailor.handed.stream(func(a net.Addr) bool { u, ok := a.(*net.UnixAddr); return ok && u.Name == path }); taken != nil {
 		l = boundListener{Listener: taken, name: path}
 		if err = OwnFolder(filepath.Dir(path), os.Geteuid()); err == nil {
 			err = onlyOwners(path)
@@ -51,7 +51,7 @@ func (d *Daemon) openOperatorSocket(path string) (net.Listener, error) {
 		}
 	}
 	if err == nil {
-		err = d.screen(&l)
+		err = ls.screen(&l)
 	}
 	if err != nil { // and no listener that is nil inside
 		if l.Listener != nil {

@@ -73,9 +73,9 @@ type bundleState struct {
 }
 
 // putInForce notes a policy that counts from now on.
-func (d *Daemon) putInForce(p *policy.Policy, c *config.Config, source string) {
+func (o *operator) putInForce(p *policy.Policy, c *config.Config, source string) {
 	next := inForce{}
-	if before := d.operator.now.Load(); before != nil {
+	if before := o.now.Load(); before != nil {
 		next = *before
 	}
 	next.policy, next.config, next.since, next.source = p, c, time.Now().UTC(), clipped(source)
@@ -84,12 +84,12 @@ func (d *Daemon) putInForce(p *policy.Policy, c *config.Config, source string) {
 		was.Current = false
 		next.rejected = &was
 	}
-	d.operator.now.Store(&next)
+	o.now.Store(&next)
 }
 
 // reloaded notes that the files were read again, and what came of it.
-func (d *Daemon) reloaded(err error) {
-	before := d.operator.now.Load()
+func (o *operator) reloaded(err error) {
+	before := o.now.Load()
 	if before == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (d *Daemon) reloaded(err error) {
 		next.failed++
 		next.rejected = &config.Rejection{Time: time.Now().UTC(), Reason: clipped(err.Error()), Current: true}
 	}
-	d.operator.now.Store(&next)
+	o.now.Store(&next)
 }
 
 // show is the state for an operator.
@@ -140,16 +140,16 @@ func stateOfFeed(f *bundle.Feed) bundleState {
 }
 
 // collect counts what is none of the gate's.
-func (d *Daemon) collect(m *admin.Metrics) {
-	now := d.operator.now.Load()
+func (o *operator) collect(m *admin.Metrics) {
+	now := o.now.Load()
 	if now == nil {
 		return
 	}
-	m.Only("egressd_ready", admin.Gauge, "1 while egressd serves by what it knows; the log has its own.", truth(len(d.missing()) == 0))
+	m.Only("egressd_ready", admin.Gauge, "1 while egressd serves by what it knows; the log has its own.", truth(len(o.missing()) == 0))
 	m.Only("egressd_policy_in_force_seconds", admin.Gauge, "How long the policy has been in force.", time.Since(now.since).Seconds())
 	m.Only("egressd_policy_reloads_total", admin.Counter, "How often the policy was read again.", float64(now.reloads))
 	m.Only("egressd_policy_reloads_failed_total", admin.Counter, "How often it could not be put in force.", float64(now.failed))
-	d.collectGrants(m, now)
+	o.daemon.grants.collectGrants(m, now)
 	bundles := byLabel(now.show().Bundles)
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
 	for _, b := range bundles {
@@ -162,7 +162,7 @@ func (d *Daemon) collect(m *admin.Metrics) {
 		}
 	}
 	m.Family("egressd_sink_behind_records", admin.Gauge, "Records that a sink has yet to send, to the second.")
-	for _, s := range d.sinksBehind(now.config) {
+	for _, s := range o.daemon.audit.sinksBehind(now.config) {
 		m.Sample(float64(s.behind), "sink", s.name)
 	}
 }
@@ -197,7 +197,7 @@ type sinkBehind struct {
 }
 
 // sinksBehind reads how far the sinks of the policy are, from the files that they keep.
-func (d *Daemon) sinksBehind(c *config.Config) (all []sinkBehind) {
+func (au *auditing) sinksBehind(c *config.Config) (all []sinkBehind) {
 	if len(c.File.Audit.Sinks) == 0 {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (d *Daemon) sinksBehind(c *config.Config) (all []sinkBehind) {
 	if err != nil {
 		return nil
 	}
-	written := d.Log.State().Written
+	written := au.daemon.Log.State().Written
 	for _, s := range states {
 		if slices.ContainsFunc(c.File.Audit.Sinks, func(one file.Sink) bool { return one.Name == s.Name }) {
 			all = append(all, sinkBehind{s.Name, max(0, written-s.Next)})

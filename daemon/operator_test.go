@@ -62,30 +62,32 @@ func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
 
 func TestWhatIsMissingForReadinessIsNamed(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
-	if why := d.missing(); !slices.Equal(why, []string{"no policy is in force"}) {
+	d.connect()
+	if why := d.operator.missing(); !slices.Equal(why, []string{"no policy is in force"}) {
 		t.Errorf("before the start: %q", why)
 	}
-	d.putInForce(policy.New(), &config.Config{}, "loaded")
-	if why := d.missing(); len(why) != 0 {
+	d.operator.putInForce(policy.New(), &config.Config{}, "loaded")
+	if why := d.operator.missing(); len(why) != 0 {
 		t.Errorf("in force: %q", why)
 	}
-	d.isLost("127.0.0.1:3128", io.EOF)
+	d.operator.isLost("127.0.0.1:3128", io.EOF)
 	d.operator.stopping.Store(true)
-	if why := d.missing(); !slices.Equal(why, []string{"egressd is stopping", "127.0.0.1:3128 is not served"}) {
+	if why := d.operator.missing(); !slices.Equal(why, []string{"egressd is stopping", "127.0.0.1:3128 is not served"}) {
 		t.Errorf("later: %q", why)
 	}
 }
 
 func TestAReloadThatFailedIsShownUntilOneIsInForce(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
-	d.putInForce(policy.New(), &config.Config{File: new(file.File)}, "loaded")
-	d.reloaded(errors.New("line 3 " + strings.Repeat("x", 5000)))
+	d.connect()
+	d.operator.putInForce(policy.New(), &config.Config{File: new(file.File)}, "loaded")
+	d.operator.reloaded(errors.New("line 3 " + strings.Repeat("x", 5000)))
 	s := d.operator.now.Load().show()
 	if s.OK || s.Rejected == nil || !s.Rejected.Current || len(s.Rejected.Reason) > 1000 || s.Source != "loaded" {
 		t.Errorf("after a failure: %+v", s)
 	}
-	d.putInForce(policy.New(), &config.Config{File: new(file.File)}, "reloaded")
-	d.reloaded(nil)
+	d.operator.putInForce(policy.New(), &config.Config{File: new(file.File)}, "reloaded")
+	d.operator.reloaded(nil)
 	now := d.operator.now.Load()
 	if s = now.show(); !s.OK || s.Rejected == nil || s.Rejected.Current || s.Source != "reloaded" || time.Since(s.Since) > time.Minute || now.reloads != 2 || now.failed != 1 {
 		t.Errorf("after another: %+v", s)
@@ -96,7 +98,9 @@ func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
 	defer func(before func() error) { tellsNetworksApart = before }(tellsNetworksApart)
 	tellsNetworksApart = func() error { return errors.ErrUnsupported }
 	path := filepath.Join(t.TempDir(), "operator", "admin.sock")
-	l, err := new(Daemon).openOperatorSocket(path)
+	d := new(Daemon)
+	d.connect()
+	l, err := d.listeners.openOperatorSocket(path)
 	if err == nil || !strings.Contains(err.Error(), "Linux 5.14") {
 		t.Errorf("it listens at %v, %v", l, err)
 	}
@@ -107,15 +111,16 @@ func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
 
 func TestAReloadIsRefusedOnceNobodyTakesOrders(t *testing.T) {
 	d := &Daemon{}
+	d.connect()
 	d.operator.orders, d.operator.ended = make(chan order), make(chan struct{})
 	busy, cancel := context.WithCancel(t.Context())
 	cancel()
 	var why *admin.Unavailable
-	if _, err := d.reloadFor(busy, "test"); !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "busy") {
+	if _, err := d.operator.reloadFor(busy, "test"); !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "busy") {
 		t.Errorf("while another goes on: %v", err)
 	}
 	waits := make(chan error, 1)
-	go func() { _, err := d.reloadFor(t.Context(), "test"); waits <- err }()
+	go func() { _, err := d.operator.reloadFor(t.Context(), "test"); waits <- err }()
 	d.operator.isEnding()
 	d.operator.isEnding()
 	if err := <-waits; !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "stopping") {
@@ -124,7 +129,7 @@ func TestAReloadIsRefusedOnceNobodyTakesOrders(t *testing.T) {
 	d.operator.ended = nil
 	late, cancel := context.WithCancel(t.Context())
 	go func() { <-d.operator.orders; cancel() }()
-	if _, err := d.reloadFor(late, "test"); !errors.As(err, &why) || why.Status != 504 {
+	if _, err := d.operator.reloadFor(late, "test"); !errors.As(err, &why) || why.Status != 504 {
 		t.Errorf("one that goes on: %v", err)
 	}
 }

@@ -116,11 +116,11 @@ func TestTheBoundOfTheLogIsSaid(t *testing.T) {
 	if text := strings.Join(said.lines, ""); !strings.Contains(text, "egressd: the audit log takes at most ") {
 		t.Errorf("said was %s", text)
 	}
-	if o, err := d.logOptions(); err != nil || o.Retain.Bytes < 4*audit.DefaultSegmentBytes {
+	if o, err := d.audit.logOptions(); err != nil || o.Retain.Bytes < 4*audit.DefaultSegmentBytes {
 		t.Errorf("kept are %d bytes: %v", o.Retain.Bytes, err)
 	}
 	d.tailor.Log = func(*audit.Options) {}
-	if o, err := d.logOptions(); err != nil || o.Retain.Bytes != 0 {
+	if o, err := d.audit.logOptions(); err != nil || o.Retain.Bytes != 0 {
 		t.Errorf("of a run %d bytes are kept: %v", o.Retain.Bytes, err)
 	}
 	if err := d.stop(0); err != nil {
@@ -138,7 +138,7 @@ func TestALogThatFailsSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	o, err := d.logOptions()
+	o, err := d.audit.logOptions()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,16 +49,16 @@ func (*attachments) program(string, netip.AddrPort, netip.AddrPort) *policy.Proc
 
 type captureListener struct{}
 
-func (d *Daemon) listenForCaptured(*[]netip.AddrPort) error {
-	if len(d.Config.File.Listen.Transparent) == 0 {
+func (cs *capturing) listenForCaptured(*[]netip.AddrPort) error {
+	if len(cs.daemon.Config.File.Listen.Transparent) == 0 {
 		return nil
 	}
-	return hint.Failed(errors.New("connections can be captured on Linux only"), "leave listen.transparent out of "+d.Path)
+	return hint.Failed(errors.New("connections can be captured on Linux only"), "leave listen.transparent out of "+cs.daemon.Path)
 }
 
-func (d *Daemon) serveCaptured() {}
+func (cs *capturing) serveCaptured() {}
 
-func (d *Daemon) closeCaptured() {}
+func (cs *capturing) closeCaptured() {}
 
 type engineWatch struct{}
 

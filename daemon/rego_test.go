@@ -58,7 +58,7 @@ func serveRego(t *testing.T, lines string, files map[string]string) *regoWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Daemon.Close)
-	w.trees = 20 * time.Millisecond
+	w.reloads.trees = 20 * time.Millisecond
 	if err := w.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func serveRego(t *testing.T, lines string, files map[string]string) *regoWorld {
 		<-followed
 		w.stop(0)
 	})
-	w.proxy = w.listening[0].Addr().String()
+	w.proxy = w.listeners.listening[0].Addr().String()
 	return w
 }
 

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"time"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/dns"
@@ -14,24 +16,35 @@ import (
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/fsnotify/fsnotify"
 )
+
+// reloading puts another policy in force where the files have changed.
+type reloading struct {
+	daemon *Daemon
+	above  string            // path of the organisation's file
+	seen   [sha256.Size]byte // the state of the files when they were last read, good or bad
+	files  *fsnotify.Watcher // of the folders of the policy, or nil
+	trees  time.Duration     // how often working trees are looked at
+	made   change            // what is in force, as it was read last
+}
 
 // reload reads the policy file and its Rego again. A file with an error leaves the policy in force unchanged, and reload
 // reports the error to the log and to the operator.
-func (d *Daemon) reload(ctx context.Context, why string, always bool) error {
-	now := config.StateOf(d.Path, d.above, d.watch)
-	if !always && now == d.seen {
+func (re *reloading) reload(ctx context.Context, why string, always bool) error {
+	now := config.StateOf(re.daemon.Path, re.above, re.watch)
+	if !always && now == re.seen {
 		return nil
 	}
-	d.seen = now
-	err := d.apply(ctx, why)
-	d.reloaded(err)
+	re.seen = now
+	err := re.apply(ctx, why)
+	re.daemon.operator.reloaded(err)
 	if err != nil {
-		if err := d.Gate.RejectPolicy("rejected " + d.Path + ": " + err.Error()); err != nil {
-			fmt.Fprintf(d.Talk, "egressd: error: record the rejected policy: %v\n", err)
+		if err := re.daemon.Gate.RejectPolicy("rejected " + re.daemon.Path + ": " + err.Error()); err != nil {
+			fmt.Fprintf(re.daemon.Talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
-		fmt.Fprintf(d.Talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
-		fmt.Fprintf(d.Talk, "egressd: hint: correct %s; it is read again when it changes\n", d.parts())
+		fmt.Fprintf(re.daemon.Talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
+		fmt.Fprintf(re.daemon.Talk, "egressd: hint: correct %s; it is read again when it changes\n", re.parts())
 	}
 	return err
 }
@@ -55,35 +68,35 @@ type change struct {
 
 // apply makes everything that can fail before it puts any of it in force. In
 // between, a policy denies the sandboxes that it does not list.
-func (d *Daemon) apply(ctx context.Context, why string) error {
-	next, err := d.prepare(ctx)
+func (re *reloading) apply(ctx context.Context, why string) error {
+	next, err := re.prepare(ctx)
 	if err != nil {
 		return err
 	}
-	return d.enforce(ctx, next, "reloaded "+d.Path, why)
+	return re.enforce(ctx, next, "reloaded "+re.daemon.Path, why)
 }
 
-func (d *Daemon) prepare(ctx context.Context) (*change, error) {
-	c, err := d.load(d.Path)
+func (re *reloading) prepare(ctx context.Context) (*change, error) {
+	c, err := re.daemon.load(re.daemon.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.SameListeners(d.Config); err != nil {
+	if err := c.SameListeners(re.daemon.Config); err != nil {
 		return nil, err
 	}
-	if err := d.openBundles(ctx, c); err != nil {
+	if err := re.daemon.bundles.openBundles(ctx, c); err != nil {
 		return nil, err
 	}
-	return d.make(ctx, c)
+	return re.make(ctx, c)
 }
 
 // make makes what a configuration says, and puts none of it in force.
-func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err error) {
+func (re *reloading) make(ctx context.Context, c *config.Config) (next *change, err error) {
 	next = &change{config: c}
-	if next.policy, err = d.compile(c); err != nil {
+	if next.policy, err = re.daemon.compile(c); err != nil {
 		return nil, err
 	}
-	next.policy, next.grants, next.dropped = d.beside(ctx, c, next.policy)
+	next.policy, next.grants, next.dropped = re.daemon.grants.beside(ctx, c, next.policy)
 	if next.entries, err = c.Entries(); err != nil {
 		return nil, err
 	}
@@ -93,13 +106,13 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 	if next.forwarder, err = newForwarder(c); err != nil {
 		return nil, err
 	}
-	if next.upstream, err = d.upstreamProxy(ctx, c); err != nil {
+	if next.upstream, err = re.daemon.upstreamProxy(ctx, c); err != nil {
 		return nil, err
 	}
-	if next.with, err = d.inspection(c); err != nil {
+	if next.with, err = re.daemon.inspection(c); err != nil {
 		return nil, err
 	}
-	if next.overTLS, err = d.tlsListener(c, next.with); err != nil {
+	if next.overTLS, err = re.daemon.listeners.tlsListener(c, next.with); err != nil {
 		return nil, err
 	}
 	if next.canaries, err = readCanaries(c); err != nil {
@@ -120,53 +133,53 @@ func (d *Daemon) make(ctx context.Context, c *config.Config) (next *change, err 
 
 // enforce puts a change in force. Everything that the new policy needs is ready before. If the change cannot be recorded,
 // nothing changes. done and why stand in the record.
-func (d *Daemon) enforce(ctx context.Context, next *change, done, why string) error {
+func (re *reloading) enforce(ctx context.Context, next *change, done, why string) error {
 	if next.with != nil {
-		d.Server.Inspect(next.with)
+		re.daemon.Server.Inspect(next.with)
 	}
-	d.keys.add(next.keys)
-	if err := d.Gate.SetPolicy(ctx, next.policy, done+": "+why); err != nil {
-		d.keys.drop(next.keys)
-		d.Server.Inspect(d.With)
+	re.daemon.keys.add(next.keys)
+	if err := re.daemon.Gate.SetPolicy(ctx, next.policy, done+": "+why); err != nil {
+		re.daemon.keys.drop(next.keys)
+		re.daemon.Server.Inspect(re.daemon.With)
 		return err
 	}
-	d.Gate.SetCanaries(next.canaries)
-	before := d.Config.File
-	d.policy, d.Config = next.policy, next.config // together: grants are compiled beside the file in force
-	d.putInForce(next.policy, next.config, done+": "+why)
-	if next.upstream != d.made.upstream {
-		d.useUpstream(ctx, next.upstream)
+	re.daemon.Gate.SetCanaries(next.canaries)
+	before := re.daemon.Config.File
+	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
+	re.daemon.operator.putInForce(next.policy, next.config, done+": "+why)
+	if next.upstream != re.made.upstream {
+		re.daemon.useUpstream(ctx, next.upstream)
 	}
-	d.made = *next
-	d.settle(next)
-	d.attest()
-	d.adopt(next.config)
-	d.attachments.trust(next.with)
-	if d.With = next.with; d.With == nil {
-		d.Server.Inspect(nil)
+	re.made = *next
+	re.daemon.grants.settle(next)
+	re.daemon.audit.attest()
+	re.daemon.bundles.adopt(next.config)
+	re.daemon.attachments.trust(next.with)
+	if re.daemon.With = next.with; re.daemon.With == nil {
+		re.daemon.Server.Inspect(nil)
 	}
-	d.keys.keep(next.keys, next.config, d.Complain)
-	if err := d.sandboxes.Set(next.entries); err != nil {
+	re.daemon.keys.keep(next.keys, next.config, re.daemon.Complain)
+	if err := re.daemon.sandboxes.Set(next.entries); err != nil {
 		return err
 	}
-	d.watchContainers(next.config)
-	d.overTLS.Store(next.overTLS)
-	if err := d.admitUsers(next.config); err != nil {
-		d.Complain(err)
+	re.daemon.watchContainers(next.config)
+	re.daemon.listeners.overTLS.Store(next.overTLS)
+	if err := re.daemon.listeners.admitUsers(next.config); err != nil {
+		re.daemon.Complain(err)
 	}
-	d.resolver.replace(next.forwarder)
+	re.daemon.resolver.replace(next.forwarder)
 	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
-		fmt.Fprintln(d.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
+		fmt.Fprintln(re.daemon.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}
-	if err := d.sinks.Apply(next.sinks); err != nil {
-		d.Complain(err)
+	if err := re.daemon.audit.sinks.Apply(next.sinks); err != nil {
+		re.daemon.Complain(err)
 	}
-	if err := d.anchors.Apply(next.config.File.Audit.Anchors, next.witnesses); err != nil {
-		d.Complain(err)
+	if err := re.daemon.audit.anchors.Apply(next.config.File.Audit.Anchors, next.witnesses); err != nil {
+		re.daemon.Complain(err)
 	}
-	fmt.Fprintf(d.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
-	if err := d.noteProjects(); err != nil {
-		d.Complain(err) // what the change itself is, is recorded
+	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
+	if err := re.noteProjects(); err != nil {
+		re.daemon.Complain(err) // what the change itself is, is recorded
 	}
 	return nil
 }

@@ -64,37 +64,37 @@ func Serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 // follow reloads on SIGHUP and on changes of the file and of what is fetched, until
 // ctx is done.
 func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
-	changes := d.changes(ctx)
-	trees := time.NewTicker(d.trees)
+	changes := d.reloads.changes(ctx)
+	trees := time.NewTicker(d.reloads.trees)
 	defer trees.Stop()
-	alive, rest := d.watchdog()
+	alive, rest := d.manager.watchdog()
 	defer rest()
 	for {
-		d.age(ctx)
-		d.expire(ctx)
-		d.poll(ctx)
+		d.bundles.age(ctx)
+		d.grants.expire(ctx)
+		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			d.telling(func() { _ = d.reload(ctx, "SIGHUP", true) }) // it has said what was wrong
-			d.pollNow()
+			d.manager.telling(func() { _ = d.reloads.reload(ctx, "SIGHUP", true) }) // it has said what was wrong
+			d.bundles.pollNow()
 		case a := <-d.operator.orders:
-			d.telling(func() { a.told <- d.reload(ctx, a.why, true) })
-			d.pollNow()
+			d.manager.telling(func() { a.told <- d.reloads.reload(ctx, a.why, true) })
+			d.bundles.pollNow()
 		case <-changes:
-			_ = d.reload(ctx, "the file changed", false)
-		case a := <-d.fetches:
-			d.arrive(ctx, a)
-		case <-d.ageing():
+			_ = d.reloads.reload(ctx, "the file changed", false)
+		case a := <-d.bundles.fetches:
+			d.bundles.arrive(ctx, a)
+		case <-d.bundles.ageing():
 		case do := <-d.grants.turns:
 			do(ctx)
-		case <-d.nextEnd():
+		case <-d.grants.nextEnd():
 		case <-alive:
-			d.notify(sd.SdNotifyWatchdog)
+			d.manager.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:
 			if d.Config.ProjectsMoved() {
-				_ = d.reload(ctx, "a project changed", false)
+				_ = d.reloads.reload(ctx, "a project changed", false)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // stop ends the daemon: first its listeners, then, when they had their time,
 // its tunnels, and last the log.
 func (d *Daemon) stop(drain time.Duration) error {
-	d.notify(sd.SdNotifyStopping)
+	d.manager.notify(sd.SdNotifyStopping)
 	d.operator.isEnding()
 	fmt.Fprintf(d.Talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
@@ -117,9 +117,9 @@ func (d *Daemon) stop(drain time.Duration) error {
 	left()
 	d.filter.Shutdown()
 	d.Serving.Wait()
-	d.endOperator()
-	d.endGrants()
+	d.operator.endOperator()
+	d.grants.endGrants()
 	err := d.Gate.Records.Note("stop", note)
-	d.sinks.Stop(sinksDrain)
+	d.audit.sinks.Stop(sinksDrain)
 	return err
 }

@@ -36,16 +36,16 @@ func TestSinksFollowThePolicy(t *testing.T) {
 		began = bytes.Contains(text, []byte(`"action":"start"`))
 	}
 	write("{name: a, type: otlp, url: \"http://127.0.0.1:9/\", headers_file: absent}")
-	if err := d.apply(t.Context(), "test"); err == nil {
+	if err := d.reloads.apply(t.Context(), "test"); err == nil {
 		t.Error("headers that are not there are taken")
 	}
 	writeFile(t, filepath.Join(dir, "wrong"), "Authorization Bearer hidden\n")
 	write("{name: a, type: otlp, url: \"http://127.0.0.1:9/\", headers_file: wrong}")
-	if err := d.apply(t.Context(), "test"); err == nil || strings.Contains(err.Error(), "hidden") || !strings.Contains(err.Error(), "line 1") {
+	if err := d.reloads.apply(t.Context(), "test"); err == nil || strings.Contains(err.Error(), "hidden") || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("headers that are none: %v", err)
 	}
 	write("{name: b, type: file, path: b.json, format: ocsf}")
-	if err := d.apply(t.Context(), "test"); err != nil {
+	if err := d.reloads.apply(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.stop(0); err != nil {
@@ -88,7 +88,7 @@ func TestRetentionOfADaemonWaitsForItsSinks(t *testing.T) {
 		t.Errorf("the log begins with %s, and nothing was sent", oldest)
 	}
 	write("")
-	if err := d.apply(t.Context(), "test"); err != nil {
+	if err := d.reloads.apply(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	if oldest := fill(); oldest == "00000001.log" {

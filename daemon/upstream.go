@@ -79,7 +79,7 @@ func (d *Daemon) asksItselfToConnect(c *config.Config, at policy.Destination) er
 		return nil
 	}
 	local := at.Addr.IsLoopback() || at.Addr.IsUnspecified() || slices.Contains(d.host.Addrs(), at.Addr)
-	own := slices.Concat(c.Listeners(), *d.own.Load())
+	own := slices.Concat(c.Listeners(), *d.listeners.own.Load())
 	if slices.ContainsFunc(own, func(l netip.AddrPort) bool {
 		return l.Port() == at.Port && (l.Addr() == at.Addr || local && l.Addr().IsUnspecified())
 	}) {

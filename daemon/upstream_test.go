@@ -34,7 +34,8 @@ func TestTheUpstreamProxyOfAFile(t *testing.T) {
 	}
 	defer host.Close()
 	d := &Daemon{Talk: io.Discard, host: host}
-	d.own.Store(&[]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:3199")})
+	d.connect()
+	d.listeners.own.Store(&[]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:3199")})
 	for text, wants := range map[string]string{ // "": an error
 		`upstream: {proxy: {url: "http://10.0.0.1:3128", user: me, password_file: password}}`:                      "geheim",
 		`upstream: {proxy: {url: "http://10.0.0.1:3128", user: me, password_command: [/bin/echo, other]}}`:         "other",
@@ -61,7 +62,8 @@ func TestTheUpstreamProxyOfAFile(t *testing.T) {
 // TestStatusNamesTheUpstreamProxy and what it gives up.
 func TestStatusNamesTheUpstreamProxy(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
-	d.putInForce(policy.New(), upstreamConfig(t, `upstream: {proxy: {url: "socks5://p.test:1080", by_name: true}}`), "loaded")
+	d.connect()
+	d.operator.putInForce(policy.New(), upstreamConfig(t, `upstream: {proxy: {url: "socks5://p.test:1080", by_name: true}}`), "loaded")
 	if up := d.operator.now.Load().show().Upstream; up == nil || up.Proxy != "socks5://p.test:1080" || up.GivesUp == "" {
 		t.Errorf("status has %+v", up)
 	}
