@@ -10,11 +10,11 @@ import (
 )
 
 // A hostSet is a set of hosts that one pattern of egressd names: everything, the names below
-// a name, one name, or the addresses of a prefix. Two of them are disjoint, or one holds the
-// other. The zero value holds nothing.
+// a name, those of one label more, one name, or the addresses of a prefix. Two sets in one table are disjoint,
+// or one holds the other. The zero value holds nothing.
 type hostSet struct {
 	kind   hostKind
-	name   string // of oneName, and what belowName is below
+	name   string // of oneName; what belowName is below; "prod-*.example.com", "*-prod.example.com" or "*.example.com" of labelName
 	prefix netip.Prefix
 }
 
@@ -25,11 +25,13 @@ const (
 	everyHost
 	somePrefix
 	belowName
+	labelName
 	oneName
 )
 
 var everything = hostSet{kind: everyHost}
 
+func label(text string) hostSet       { return hostSet{kind: labelName, name: text} }
 func one(name string) hostSet         { return hostSet{kind: oneName, name: name} }
 func below(name string) hostSet       { return hostSet{kind: belowName, name: name} }
 func within(p netip.Prefix) hostSet   { return hostSet{kind: somePrefix, prefix: p} }
@@ -44,11 +46,26 @@ func (h hostSet) holds(other hostSet) bool {
 	case somePrefix:
 		return other.kind == somePrefix && h.prefix.Bits() <= other.prefix.Bits() && h.prefix.Contains(other.prefix.Addr())
 	case belowName:
-		return other == h || (other.kind == oneName || other.kind == belowName) && strings.HasSuffix(other.name, "."+h.name)
+		return other == h || other.kind >= belowName && strings.HasSuffix(other.name, "."+h.name)
+	case labelName:
+		before, after, parent := h.aroundStar()
+		if other.kind == labelName {
+			otherBefore, otherAfter, otherParent := other.aroundStar()
+			return parent == otherParent && strings.HasPrefix(otherBefore, before) && strings.HasSuffix(otherAfter, after)
+		}
+		first, rest, _ := strings.Cut(other.name, ".")
+		return other.kind == oneName && rest == parent && len(first) >= len(before)+len(after) && strings.HasPrefix(first, before) && strings.HasSuffix(first, after)
 	case oneName:
 		return other == h
 	}
 	return false
+}
+
+// aroundStar splits the name of a labelName.
+func (h hostSet) aroundStar() (before, after, parent string) {
+	first, parent, _ := strings.Cut(h.name, ".")
+	before, after, _ = strings.Cut(first, "*")
+	return before, after, parent
 }
 
 // specific orders sets so that none comes before one that it holds.
@@ -67,6 +84,10 @@ func (h hostSet) String() string {
 		return "*"
 	case belowName:
 		return "*." + h.name
+	case labelName:
+		if rest, whole := strings.CutPrefix(h.name, "*."); whole {
+			return "*{1}." + rest
+		}
 	case somePrefix:
 		if h.prefix.IsSingleIP() {
 			return h.prefix.Addr().String()
@@ -93,22 +114,41 @@ func (h hostSet) special() bool {
 // A scope is what a pattern of a peer stands for: the hosts of sets, or, where part is set, only
 // some of these.
 type scope struct {
-	sets []hostSet
-	part string // why egressd cannot name just these: "it stands for one label"; empty: it can
+	sets  []hostSet
+	part  string    // why egressd cannot name just these: "it stands for one label"; empty: it can
+	inner []hostSet // if part is set: some sets of hosts that the pattern does stand for
 }
 
 func just(sets ...hostSet) scope { return scope{sets: sets} }
 
-// A star says what "*." in front of a name stands for.
-type star func(name string) scope
+// A star says what "*." in front of a name stands for. Within a label, a star of oneLabel stands for text without
+// dots, and one of the others for any text.
+type star int
 
-func anyDepth(name string) scope { return just(below(name)) }
-func anyDepthAndName(name string) scope {
-	return just(nameAndBelow(name)...)
+const (
+	anyDepth star = iota
+	anyDepthAndName
+	oneLabel
+)
+
+func (s star) scope(name string) scope {
+	switch s {
+	case anyDepthAndName:
+		return just(nameAndBelow(name)...)
+	case oneLabel:
+		return labelScope("*." + name)
+	}
+	return just(below(name))
 }
 
-func oneLabel(name string) scope {
-	return scope{[]hostSet{below(name)}, "its * stands for exactly one label"}
+// labelScope is a pattern of which only the first label has a star. The star stands for text without dots.
+func labelScope(text string) scope {
+	first, parent, _ := strings.Cut(text, ".")
+	h := label(text)
+	if _, err := policy.ParsePattern(h.String()); err != nil || strings.Count(first, "*") != 1 || strings.Trim(first, "*") != "" && first[0] != '*' && first[len(first)-1] != '*' {
+		return scope{sets: []hostSet{below(parent)}, part: "egressd has no pattern for its label"}
+	}
+	return just(h)
 }
 
 // anyScope reads a prefix, or what [hostScope] reads.
@@ -135,18 +175,17 @@ func scopeOf(text string, wild star) (scope, error) {
 		if err != nil {
 			return scope{}, err
 		}
-		return wild(name), nil
+		return wild.scope(name), nil
 	}
 	if strings.Contains(text, "*") {
-		return globScope(text)
+		return globScope(text, wild)
 	}
 	name, err := policy.ParseName(text)
 	return just(one(name)), err
 }
 
 // globScope is the smallest set that egressd can name and that holds all hosts of a glob.
-func globScope(text string) (scope, error) {
-	const why = "its * is part of a label, or not the first label"
+func globScope(text string, wild star) (scope, error) {
 	labels := strings.Split(text, ".")
 	n := len(labels)
 	for n > 0 && !strings.Contains(labels[n-1], "*") {
@@ -157,11 +196,18 @@ func globScope(text string) (scope, error) {
 			return scope{}, fmt.Errorf("%q is no pattern of hosts", text)
 		}
 	}
-	name, err := policy.ParseName(strings.Join(labels[n:], "."))
+	parent, err := policy.ParseName(strings.Join(labels[n:], "."))
 	if err != nil {
-		return scope{[]hostSet{everything}, why}, nil
+		return scope{sets: []hostSet{everything}, part: "its * is not in the first label"}, nil
 	}
-	return scope{[]hostSet{below(name)}, why}, nil
+	if n > 1 {
+		return scope{sets: []hostSet{below(parent)}, part: "its * is not in the first label"}, nil
+	}
+	s := labelScope(text)
+	if wild == oneLabel || s.part != "" {
+		return s, nil
+	}
+	return scope{sets: []hostSet{below(parent)}, part: "its * stands for dots, too", inner: s.sets}, nil
 }
 
 // prefixOf reads an address or a prefix, an IPv6 address with or without brackets.

@@ -36,7 +36,9 @@ type Kind struct {
 	File string // what is read: "settings.json of Claude Code"
 
 	read     func(*reading, []byte) error
-	stricter []string // what holds for every import
+	write    func(*writing) (string, error)
+	stricter []string // what holds for every conversion
+	labels   bool     // of what is written: there are patterns of one label
 }
 
 // Kinds are the peers whose policies can be read, by name.
@@ -62,26 +64,26 @@ const (
 
 // kinds are in the order of their names.
 var kinds = []Kind{
-	{"cilium", "CiliumNetworkPolicy for one set of pods", readCilium, []string{rangeNames, privateNames, clusterOnly}},
-	{"claude", "settings.json of Claude Code: sandbox.network and WebFetch(domain:HOST)", readClaude, []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
-	{"cloudflare", "fields of a Container or Sandbox class, as JSON or in its source", readCloudflare, []string{privateNames, deniedNames}},
-	{"codex", "config.toml of Codex: permissions.NAME.network", readCodex, []string{privateNames}},
-	{"daytona", "networkAllowList and domainAllowList of a sandbox", readDaytona, []string{rangeNames, privateNames}},
-	{"docker", "sbx policy ls --json, an organisation's allow list, or proxy-config.json", readDocker, []string{privateNames, deniedNames}},
-	{"e2b", "the object of E2B's network option", readE2B, []string{privateNames, deniedNames, rangeNames, "8.8.8.8 is not opened for DNS: egressd resolves"}},
-	{"gh-aw", "the configuration or the rules of gh-aw-firewall", readGhAw, []string{privateNames}},
-	{"harden-runner", "a workflow with step-security/harden-runner, or the step's inputs", readHardenRunner, []string{privateNames, "the endpoints of GitHub that harden-runner always allows are not listed"}},
-	{"init-firewall", "init-firewall.sh of a dev container", readInitFirewall, []string{privateNames, rangeNames}},
-	{"microsandbox", "a network policy of microsandbox", readMicrosandbox, []string{privateNames, deniedNames, rangeNames, privateDefault}},
-	{"modal", "arguments of modal.Sandbox.create, as JSON or in Python", readModal, []string{rangeNames, privateNames}},
-	{"openshell", "network_policies of an OpenShell policy", readOpenShell, []string{privateNames}},
-	{"opensandbox", "a network policy of OpenSandbox", readOpenSandbox, []string{privateNames, deniedNames, rangeNames}},
-	{"pipelock", "a portable policy, or pipelock's configuration", readPipelock, []string{privateNames, deniedNames, rangeNames}},
-	{"smokescreen", "an ACL of smokescreen", readSmokescreen, []string{privateNames}},
-	{"sprites", "the network policy of a Sprite", readSprites, []string{privateNames}},
-	{"squid", "squid.conf: acl and http_access", readSquid, []string{privateNames, deniedNames, rangeNames}},
-	{"srt", "the settings of Anthropic's sandbox runtime", readSRT, []string{privateNames}},
-	{"vercel", "networkPolicy of a Vercel Sandbox", readVercel, []string{privateNames, rangeNames, "a name is for port 443 alone; add NAME:PORT for TLS at another port"}},
+	{Name: "cilium", File: "CiliumNetworkPolicy for one set of pods", read: readCilium, stricter: []string{rangeNames, privateNames, clusterOnly}},
+	{Name: "claude", File: "settings.json of Claude Code: sandbox.network and WebFetch(domain:HOST)", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
+	{Name: "cloudflare", File: "fields of a Container or Sandbox class, as JSON or in its source", read: readCloudflare, stricter: []string{privateNames, deniedNames}},
+	{Name: "codex", File: "config.toml of Codex: permissions.NAME.network", read: readCodex, stricter: []string{privateNames}},
+	{Name: "daytona", File: "networkAllowList and domainAllowList of a sandbox", read: readDaytona, stricter: []string{rangeNames, privateNames}},
+	{Name: "docker", File: "sbx policy ls --json, an organisation's allow list, or proxy-config.json", read: readDocker, stricter: []string{privateNames, deniedNames}},
+	{Name: "e2b", File: "the object of E2B's network option", read: readE2B, stricter: []string{privateNames, deniedNames, rangeNames, "8.8.8.8 is not opened for DNS: egressd resolves"}},
+	{Name: "gh-aw", File: "the configuration or the rules of gh-aw-firewall", read: readGhAw, stricter: []string{privateNames}},
+	{Name: "harden-runner", File: "a workflow with step-security/harden-runner, or the step's inputs", read: readHardenRunner, stricter: []string{privateNames, "the endpoints of GitHub that harden-runner always allows are not listed"}},
+	{Name: "init-firewall", File: "init-firewall.sh of a dev container", read: readInitFirewall, stricter: []string{privateNames, rangeNames}},
+	{Name: "microsandbox", File: "a network policy of microsandbox", read: readMicrosandbox, stricter: []string{privateNames, deniedNames, rangeNames, privateDefault}},
+	{Name: "modal", File: "arguments of modal.Sandbox.create, as JSON or in Python", read: readModal, stricter: []string{rangeNames, privateNames}},
+	{Name: "openshell", File: "network_policies of an OpenShell policy", read: readOpenShell, stricter: []string{privateNames}},
+	{Name: "opensandbox", File: "a network policy of OpenSandbox", read: readOpenSandbox, stricter: []string{privateNames, deniedNames, rangeNames}},
+	{Name: "pipelock", File: "a portable policy, or pipelock's configuration", read: readPipelock, stricter: []string{privateNames, deniedNames, rangeNames}},
+	{Name: "smokescreen", File: "an ACL of smokescreen", read: readSmokescreen, stricter: []string{privateNames}},
+	{Name: "sprites", File: "the network policy of a Sprite", read: readSprites, stricter: []string{privateNames}},
+	{Name: "squid", File: "squid.conf: acl and http_access", read: readSquid, stricter: []string{privateNames, deniedNames, rangeNames}},
+	{Name: "srt", File: "the settings of Anthropic's sandbox runtime", read: readSRT, stricter: []string{privateNames}},
+	{Name: "vercel", File: "networkPolicy of a Vercel Sandbox", read: readVercel, stricter: []string{privateNames, rangeNames, "a name is for port 443 alone; add NAME:PORT for TLS at another port"}},
 }
 
 // Import reads the policy of a peer. A setting about destinations that it does not know is an error.
@@ -112,6 +114,8 @@ type reading struct {
 	open    bool // what no clause is about is allowed
 	apart   bool // a denied address stays reachable by an allowed name
 
+	families map[string]bool // by the name below which labels have patterns: whether these are of their ends
+
 	strict, wide, aside []string
 }
 
@@ -138,7 +142,11 @@ func (r *reading) widens(said, why string) bool {
 
 // allow adds a clause for each set of a scope. said is the line as the peer has it.
 func (r *reading) allow(said string, s scope, like clause) {
-	if s.part != "" && !r.widens(said, s.part) {
+	if s.part != "" && !r.Widen && len(s.inner) > 0 {
+		r.stricterf("%s allows less: %s, and is taken for one label", said, s.part)
+		s = just(s.inner...)
+	}
+	if s = r.oneFamily(s); s.part != "" && !r.widens(said, s.part) {
 		return
 	}
 	r.add(true, s, like)
@@ -151,10 +159,30 @@ func (r *reading) deny(said string, s scope, like clause) {
 		r.stricterf("%s denies all requests to its addresses", said)
 		like.methods, like.paths = nil, nil
 	}
-	if s.part != "" {
+	if s = r.oneFamily(s); s.part != "" {
 		r.stricterf("%s denies more: %s", said, s.part)
 	}
 	r.add(false, s, like)
+}
+
+// oneFamily lets the labels below a name have patterns of their beginnings or of their ends, whichever came first. A table
+// cannot hold both: "a-*.example.com" and "*-b.example.com" overlap.
+func (r *reading) oneFamily(s scope) scope {
+	if len(s.sets) != 1 || s.sets[0].kind != labelName {
+		return s
+	}
+	before, after, parent := s.sets[0].aroundStar()
+	if before+after == "" {
+		return s
+	}
+	if ends, seen := r.families[parent]; seen && ends != (after != "") {
+		return scope{sets: []hostSet{label("*." + parent)}, part: "patterns of other ends of that label are there, too"}
+	}
+	if r.families == nil {
+		r.families = map[string]bool{}
+	}
+	r.families[parent] = after != ""
+	return s
 }
 
 func (r *reading) add(allow bool, s scope, like clause) {

@@ -15,9 +15,9 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-var policies = flag.Int("policies", 400, "how many random policies each peer's property test converts")
+var policies = flag.Int("policies", 250, "how many random policies each peer's property test converts")
 
-const questionsEach = 25
+const questionsEach = 40
 
 // A question is one request of a sandbox: a tunnel, or, with a method, an HTTP request. Except on
 // port 80, that is inside TLS.

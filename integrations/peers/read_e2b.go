@@ -75,7 +75,7 @@ func ipv4Of(text string) (netip.Prefix, bool) {
 // namesOr reads "*" as every name and no address, which egressd cannot say.
 func namesOr(text string, wild star) (scope, error) {
 	if text == "*" {
-		return scope{[]hostSet{everything}, "here * stands for addresses, too"}, nil
+		return scope{sets: []hostSet{everything}, part: "here * stands for addresses, too"}, nil
 	}
 	return scopeOf(text, wild)
 }

@@ -353,7 +353,7 @@ func (r *reading) microsandboxGroup(said string, allow bool, group string, like 
 		return nil
 	}
 	if group == "public" {
-		r.deny(said, scope{[]hostSet{everything}, "egressd has no word for all public addresses"}, like)
+		r.deny(said, scope{sets: []hostSet{everything}, part: "egressd has no word for all public addresses"}, like)
 		return nil
 	}
 	if group == "host" {

@@ -127,7 +127,7 @@ func addSquidList(lists map[string]*squidList, words []string) error {
 func squidDomain(text string) (scope, error) {
 	if rest, ok := strings.CutPrefix(text, "."); ok {
 		name, err := policy.ParseName(rest)
-		return anyDepthAndName(name), err
+		return anyDepthAndName.scope(name), err
 	}
 	if strings.Contains(text, "*") || strings.HasPrefix(text, "-") {
 		return scope{}, fmt.Errorf("%q is no domain of squid", text)

@@ -117,13 +117,16 @@ func ciliumReaches(rule map[string]any, q question) bool {
 		if exact, ok := name["matchName"]; ok {
 			return exact == q.host
 		}
-		pattern := name["matchPattern"].(string)
-		glob := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `[^.]*`)
-		if rest, ok := strings.CutPrefix(pattern, "**."); ok {
-			glob = `.+\.` + regexp.QuoteMeta(rest)
-		}
-		return !q.addr.IsValid() && regexp.MustCompile("^"+glob+"$").MatchString(q.host)
+		return !q.addr.IsValid() && ciliumPattern(name["matchPattern"].(string)).MatchString(q.host)
 	})
+}
+
+func ciliumPattern(pattern string) *regexp.Regexp {
+	glob := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `[^.]*`)
+	if rest, ok := strings.CutPrefix(pattern, "**."); ok {
+		glob = `.+\.` + regexp.QuoteMeta(rest)
+	}
+	return regexp.MustCompile("^" + glob + "$")
 }
 
 func ciliumServes(rule map[string]any, q question) bool {

@@ -33,7 +33,7 @@ func sampleDocker(r *rand.Rand) sample {
 		return sampleDockerDesktop(r)
 	}
 	resource := func() string {
-		name := pick(r, slices.Concat(nameTexts[:6], []string{"**.x.test", "*.x.test", "**.a.x.test", "*.test", "prod-*.x.test", "**"})...)
+		name := pick(r, slices.Concat(nameTexts[:6], []string{"**.x.test", "*.x.test", "**.a.x.test", "*.test", "prod-*.x.test", "*-1.x.test", "**"})...)
 		return pick(r, name, name, name+":443", name+":22", pick(r, "93.184.216.34", "10.1.2.3", "93.184.0.0/16", "10.0.0.0/8"))
 	}
 	type rule struct {
