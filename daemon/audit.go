@@ -20,12 +20,12 @@ type auditing struct {
 	daemon   *Daemon
 	sinks    *sink.Set // nil where the log is not open
 	anchors  *sink.Anchors
-	accepted string      // damage of the log that the operator has accepted
-	messages messages    // that nobody waits for
-	clock    chan string // what the log is to have of the machine's clock
-	outage   *outage     // of the log
-	kept     int64       // bytes of the log
-	bounded  bool        // kept is the default
+	accepted string           // damage of the log that the operator has accepted
+	messages operatorMessages // that nobody waits for
+	clock    chan string      // what the log is to have of the machine's clock
+	outage   *outage          // of the log
+	kept     int64            // bytes of the log
+	bounded  bool             // kept is the default
 }
 
 // logOptions are how the log of this daemon is written.

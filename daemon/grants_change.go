@@ -206,8 +206,8 @@ func (o *operator) countGranted(n int) {
 	o.now.Store(&now)
 }
 
-// A judgement is what comes of a request for grants.
-type judgement struct {
+// A grantJudgement is what comes of a request for grants.
+type grantJudgement struct {
 	*asking
 	before   *policy.Policy // with what is denied for a while, and nothing that is allowed
 	who      []policy.Sandbox
@@ -218,8 +218,8 @@ type judgement struct {
 }
 
 // judging decides which parts of a request are granted. An equal grant that exists already gets the new duration.
-func (gs *granting) judging(ctx context.Context, a *asking, live []*grant) (j *judgement, err error) {
-	j = &judgement{asking: a, who: sandboxesOf(gs.daemon.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
+func (gs *granting) judging(ctx context.Context, a *asking, live []*grant) (j *grantJudgement, err error) {
+	j = &grantJudgement{asking: a, who: sandboxesOf(gs.daemon.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
 	if j.before, err = gs.daemon.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
@@ -242,7 +242,7 @@ func (gs *granting) judging(ctx context.Context, a *asking, live []*grant) (j *j
 }
 
 // isAllowed reports whether o is allowed without grants, to whomever it is for.
-func (j *judgement) isAllowed(ctx context.Context, o policy.Opening) bool {
+func (j *grantJudgement) isAllowed(ctx context.Context, o policy.Opening) bool {
 	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, o, who) })
 }
 
@@ -274,7 +274,7 @@ func newGrantID(others []*grant) string {
 const judgeWithin = 5 * time.Second
 
 // judge refuses a line that changes nothing, and warns of what it does not change.
-func (j *judgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) error {
+func (j *grantJudgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) error {
 	if j.effect == policy.Allow { // what denies comes before everything
 		for _, g := range j.made {
 			if err := j.judgeAllow(ctx, d, g, after); err != nil {
@@ -291,11 +291,11 @@ func (j *judgement) judge(ctx context.Context, d *Daemon, after *policy.Policy) 
 	return nil
 }
 
-func (j *judgement) warn(format string, arguments ...any) {
+func (j *grantJudgement) warn(format string, arguments ...any) {
 	j.warnings = append(j.warnings, fmt.Sprintf(format, arguments...))
 }
 
-func (j *judgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *policy.Policy) error {
+func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *policy.Policy) error {
 	changes := false
 	var shut policy.Reach
 	for _, who := range j.who {
@@ -322,7 +322,7 @@ func (j *judgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, after *
 }
 
 // to names a sandbox where there are several.
-func (j *judgement) to(d *Daemon, who policy.Sandbox) string {
+func (j *grantJudgement) to(d *Daemon, who policy.Sandbox) string {
 	if len(d.Config.File.Sandboxes) == 0 && j.Sandbox == "" {
 		return ""
 	}
@@ -349,7 +349,7 @@ func wayOut(d *Daemon, r *policy.Reach) string {
 	return "change rule " + r.Why.Rule + " in " + d.Path + ", if it is meant to pass"
 }
 
-func (j *judgement) told(d *Daemon, p *policy.Policy) admin.Granted {
+func (j *grantJudgement) told(d *Daemon, p *policy.Policy) admin.Granted {
 	done := admin.Granted{Grants: []admin.Grant{}, Already: j.already, Warnings: j.warnings, Policy: p.Digest()}
 	for _, g := range j.made {
 		done.Grants = append(done.Grants, d.grants.shown(g))

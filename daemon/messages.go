@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// messages are for the operator, from callers that must not wait: standard error may be a pipe that nobody
+// operatorMessages are for the operator, from callers that must not wait: standard error may be a pipe that nobody
 // empties. A goroutine writes them. The zero value is ready.
-type messages struct {
+type operatorMessages struct {
 	writing sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -20,7 +20,7 @@ type messages struct {
 const messagesMost = 64
 
 // write has text written to talk soon.
-func (m *messages) write(talk io.Writer, text string) {
+func (m *operatorMessages) write(talk io.Writer, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.waiting) == messagesMost {
@@ -39,7 +39,7 @@ func (m *messages) write(talk io.Writer, text string) {
 }
 
 // next takes the oldest message. If there is none, no goroutine writes any more.
-func (m *messages) next() (text string, ok bool) {
+func (m *operatorMessages) next() (text string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.busy = len(m.waiting) > 0; !m.busy {

@@ -18,7 +18,7 @@ type account struct {
 
 	mu      sync.Mutex // guards what follows
 	open    int64
-	recent  window
+	recent  lastMinute
 	lookups map[string]int // names that are being looked up, and by how many flows
 	gone    bool           // there may be another one of the sandbox by now
 }
@@ -57,7 +57,7 @@ func (a *account) endLookup(name string) {
 	}
 }
 
-// The counters of a window.
+// The counters of a lastMinute.
 const (
 	flowsBegun = iota
 	requestsBegun
@@ -65,9 +65,9 @@ const (
 	countedKinds
 )
 
-// A window counts events of the last minute by the second: an event leaves it 60
+// A lastMinute counts events of the last minute by the second: an event leaves it 60
 // to 61 seconds after it came. It is the same size whatever happens.
-type window struct {
+type lastMinute struct {
 	second int64 // the newest
 	by     [windowSeconds][countedKinds]int32
 	sum    [countedKinds]int64
@@ -77,10 +77,10 @@ const windowSeconds = 61
 
 // advance drops what is too old at second, and returns the second that counts
 // now: time does not go back.
-func (w *window) advance(second int64) int64 {
+func (w *lastMinute) advance(second int64) int64 {
 	for ; w.second < second; w.second++ {
 		if second-w.second > windowSeconds { // all of it is too old
-			*w = window{second: second}
+			*w = lastMinute{second: second}
 			break
 		}
 		oldest := &w.by[(w.second+1)%windowSeconds]
@@ -92,7 +92,7 @@ func (w *window) advance(second int64) int64 {
 	return w.second
 }
 
-func (w *window) add(second int64, kind int, n int32) {
+func (w *lastMinute) add(second int64, kind int, n int32) {
 	if w.second-second < windowSeconds {
 		w.by[second%windowSeconds][kind] += n
 		w.sum[kind] += int64(n)

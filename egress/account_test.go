@@ -33,7 +33,7 @@ func (frugal) ReadsUsage() bool { return true }
 // TestAWindowCountsTheLastMinute compares it with a list of everything that happened.
 func TestAWindowCountsTheLastMinute(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var w window
+	var w lastMinute
 	var at []int64
 	now := int64(0)
 	for range 20_000 {

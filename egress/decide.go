@@ -348,9 +348,9 @@ func (f *ruling) failed(ctx context.Context, class policy.Class) *Refusal {
 	return f.networkRefusal(class)
 }
 
-// decisions keeps one copy of each decision that allows: thousands of tunnels
+// sharedDecisions keeps one copy of each decision that allows: thousands of tunnels
 // stand on the same few rules. It is safe for concurrent use.
-type decisions struct {
+type sharedDecisions struct {
 	mu    sync.Mutex
 	known map[decisionKey]*policy.Decision
 }
@@ -376,7 +376,7 @@ const decisionsMost = 1024
 
 // of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
 // with them.
-func (s *decisions) of(d policy.Decision) *policy.Decision {
+func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
 	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d
 		return &own

@@ -81,12 +81,12 @@ type Gate struct {
 	policy   atomic.Pointer[policy.Policy]
 	ids      idSource
 	began    time.Time
-	shared   decisions
+	shared   sharedDecisions
 	requests requests
 	canaries canaries
 	accounts accounts
 	tasks    tasks
-	ports    ports
+	ports    recentPorts
 	shut     atomic.Bool
 	life     context.Context // until Shut
 	die      context.CancelFunc
@@ -101,7 +101,7 @@ func New(c Config) *Gate {
 		c.DialTimeout = 15 * time.Second
 	}
 	c.Questions = c.Questions.WithDefaults()
-	g := &Gate{config: c, began: time.Now(), ports: ports{most: localPorts()}}
+	g := &Gate{config: c, began: time.Now(), ports: recentPorts{most: localPorts()}}
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.Names.asker = asker
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// ports counts the recent connections to each address and port. A connection that egressd closes first keeps its local port
+// recentPorts counts the recent connections to each address and port. A connection that egressd closes first keeps its local port
 // for a minute (TIME-WAIT, RFC 9293 section 3.6.1). A sandbox that only connects and leaves could use up the local
 // ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left.
 //
 // Its zero value counts nothing. It is safe for concurrent use.
-type ports struct {
+type recentPorts struct {
 	most int // towards one place in a minute, of all sandboxes; 0: any number
 
 	mu         sync.Mutex // guards what follows
@@ -66,7 +66,7 @@ func localPorts() int {
 // take counts a connection that is about to begin at a time of the gate's clock, and
 // reports whether its sandbox may have one more. Loopback is not counted: the kernel uses
 // its ports again.
-func (p *ports) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
+func (p *recentPorts) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
 	if p.most == 0 || to.Addr().IsLoopback() {
 		return true
 	}
@@ -89,7 +89,7 @@ func (p *ports) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
 }
 
 // use returns the counter of key. A sandbox with too many counters shares one for its other destinations. p.mu is held.
-func (p *ports) use(key portKey) *portUse {
+func (p *recentPorts) use(key portKey) *portUse {
 	if p.uses == nil {
 		p.uses, p.toward, p.perSandbox = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}
 	}
@@ -107,7 +107,7 @@ func (p *ports) use(key portKey) *portUse {
 }
 
 // advance forgets what was begun more than a minute before. p.mu is held.
-func (p *ports) advance(tick int64) {
+func (p *recentPorts) advance(tick int64) {
 	for ; p.tick < tick; p.tick++ {
 		if tick-p.tick > portTicks { // all of it is too old
 			p.tick = tick - portTicks
@@ -125,7 +125,7 @@ func (p *ports) advance(tick int64) {
 }
 
 // tidy forgets a count of nothing. p.mu is held.
-func (p *ports) tidy(u *portUse) {
+func (p *recentPorts) tidy(u *portUse) {
 	if u.n > 0 {
 		return
 	}

@@ -13,7 +13,7 @@ var (
 )
 
 // takeAll begins as many connections as a sandbox may.
-func (p *ports) takeAll(sandbox string, to netip.AddrPort, at time.Duration) (n int) {
+func (p *recentPorts) takeAll(sandbox string, to netip.AddrPort, at time.Duration) (n int) {
 	for p.take(sandbox, to, at) {
 		n++
 	}
@@ -21,7 +21,7 @@ func (p *ports) takeAll(sandbox string, to netip.AddrPort, at time.Duration) (n 
 }
 
 func TestNobodyTakesThePortsTowardsOnePlace(t *testing.T) {
-	p := ports{most: 12}
+	p := recentPorts{most: 12}
 	for _, row := range []struct {
 		sandbox string
 		to      netip.AddrPort
@@ -47,7 +47,7 @@ func TestNobodyTakesThePortsTowardsOnePlace(t *testing.T) {
 // TestPortsComeBack has them come back when no TIME-WAIT has them any more, and nothing be
 // left of who had them.
 func TestPortsComeBack(t *testing.T) {
-	p := ports{most: 12}
+	p := recentPorts{most: 12}
 	p.takeAll("a", portsAt, 0)
 	for at := time.Duration(0); at <= time.Minute; at += time.Second {
 		if p.take("a", portsAt, at) {
@@ -67,7 +67,7 @@ func TestPortsComeBack(t *testing.T) {
 // TestManyPlacesAreCountedTogether has a sandbox begin connections to more perSandbox than
 // are told apart.
 func TestManyPlacesAreCountedTogether(t *testing.T) {
-	p := ports{most: 12}
+	p := recentPorts{most: 12}
 	began := 0
 	for i := range 2 * perSandboxMost {
 		to := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("93.184.%d.%d", i>>8, i&255)), 443)

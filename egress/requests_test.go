@@ -63,13 +63,13 @@ func TestRequestsThatDifferAreNotShared(t *testing.T) {
 func TestDecisionsThatDifferAreNotShared(t *testing.T) {
 	allows := func() *policy.Decision { return &policy.Decision{Verdict: policy.Allow, Rule: "r"} }
 	for name, d := range fieldtest.Each(allows) {
-		var s decisions
+		var s sharedDecisions
 		s.of(*allows())
 		if got := s.of(*d); !reflect.DeepEqual(got, d) {
 			t.Errorf("a decision with another %s became %+v", name, got)
 		}
 	}
-	var s decisions
+	var s sharedDecisions
 	if first, again := s.of(*allows()), s.of(*allows()); first != again {
 		t.Error("the same decision is kept twice")
 	}

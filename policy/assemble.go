@@ -256,9 +256,9 @@ func (b *Parts) guards() (all []Evaluator) {
 	return all
 }
 
-func (b *Parts) guard(named []Rule) guard {
+func (b *Parts) guard(named []Rule) namedBaseline {
 	above := b.Organisation.exceptions()
-	return guard{NewBaseline(BaselineOptions{
+	return namedBaseline{NewBaseline(BaselineOptions{
 		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
 		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
 	})}

@@ -305,11 +305,11 @@ func (b *Baseline) namesListener(addr netip.Addr, port uint16) bool {
 	})
 }
 
-// A guard is a baseline that says what it is there for.
-type guard struct{ *Baseline }
+// A namedBaseline is a baseline that says what it is there for.
+type namedBaseline struct{ *Baseline }
 
 // Evaluate denies what the baseline would without the exceptions.
-func (g guard) Evaluate(ctx context.Context, r *Request) (Decision, error) {
+func (g namedBaseline) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	d, err := g.Baseline.Evaluate(ctx, r)
 	if d.AddressClass == "" {
 		return d, err

@@ -65,7 +65,7 @@ func (rs *rules) addOwnGrants(grants []Grant, name string) {
 // addresses and aliases that it resolved to by those that deny or ask: an
 // allowed address allows no name.
 func (rs *rules) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	t := turn{ctx: ctx, sandbox: r.Sandbox.Name}
+	t := evaluationTurn{ctx: ctx, sandbox: r.Sandbox.Name}
 	defer t.end()
 	s := rs.searchFor(r)
 	s.turn = &t
@@ -138,7 +138,7 @@ type search struct {
 	buckets  [3]*bucket // where to begin: in what comes first, in the file's own rules and in the presets
 	silence  silence
 	resolved bool // the host was not asked for, but is what was asked for resolved to
-	turn     *turn
+	turn     *evaluationTurn
 }
 
 // each calls yield with every rule at port until it returns false.

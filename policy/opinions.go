@@ -98,7 +98,7 @@ func opinionsOf(ctx context.Context, e Evaluator, r *Request, layer Layer) (list
 		o, layer = opinionOf(ctx, PartSandbox, e, r), PerSandbox
 	case projectLayer:
 		o, layer = opinionOf(ctx, PartProject, e, r), Project
-	case guard:
+	case namedBaseline:
 		o, layer = opinionOf(ctx, PartCeiling, e, r), Organisation
 	default:
 		o = opinionOf(ctx, PartFurther, e, r)

@@ -117,7 +117,7 @@ type rule struct {
 	ports   portSet
 	methods []string // with HEAD where GET is
 	paths   []PathPattern
-	options options
+	options loosened
 	injects bool // an allow that adds a credential
 	id      string
 	reason  string // never empty for an allow
@@ -127,8 +127,8 @@ type rule struct {
 	over    func() bool // reports that it is none any more; nil for never
 }
 
-// options are what an allow loosens beside the destination.
-type options struct{ anyProtocol, ech, upgrade bool }
+// loosened is what an allow loosens beside the destination.
+type loosened struct{ anyProtocol, ech, upgrade bool }
 
 // Conditions says what the rule asks of a request: "method is GET or HEAD". It is empty for a rule without conditions.
 func (r *Rule) Conditions() string {
@@ -145,7 +145,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 		compiled.methods = append(slices.Clone(r.Methods), "HEAD")
 	}
 	if effect == Allow {
-		compiled.options = options{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
+		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
 		compiled.injects = r.Inject != nil
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"

@@ -17,10 +17,10 @@ const workPerTurn = 64 << 10
 // of a body would wait for 100 ms each.
 var comparing = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 
-// A turn is one evaluation of a list. Hundreds of path patterns take milliseconds for one long path, and
+// An evaluationTurn is one evaluation of a list. Hundreds of path patterns take milliseconds for one long path, and
 // a sandbox can send hundreds of such requests at once. Such an evaluation therefore takes turns by
 // sandbox. A short evaluation never waits.
-type turn struct {
+type evaluationTurn struct {
 	ctx     context.Context
 	sandbox string
 	work    int // since it last looked whether others wait
@@ -30,7 +30,7 @@ type turn struct {
 
 // spend is called before work is done, in bytes of paths times patterns. It reports false if ctx has
 // ended; the evaluation ends then. A nil turn never waits.
-func (t *turn) spend(work int) bool {
+func (t *evaluationTurn) spend(work int) bool {
 	if t == nil {
 		return true
 	}
@@ -47,7 +47,7 @@ func (t *turn) spend(work int) bool {
 	return t.held
 }
 
-func (t *turn) end() {
+func (t *evaluationTurn) end() {
 	if t.held {
 		t.held = false
 		comparing.Give()

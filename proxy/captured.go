@@ -63,7 +63,7 @@ const nameLooks = 3 * time.Second
 
 // begin asks the kernel for the original destination and the program of c, then calls
 // direct.
-func (k *capture) begin(in *listener) {
+func (k *capture) begin(in *loopListener) {
 	c := k.conn
 	to, err := in.original(c.fd)
 	k.to = to
@@ -93,7 +93,7 @@ func (k *capture) begin(in *listener) {
 }
 
 // direct goes on by where c was going, unless that was lost.
-func (k *capture) direct(in *listener, lost error) {
+func (k *capture) direct(in *loopListener, lost error) {
 	c := k.conn
 	to := k.to
 	gate := c.server.Gate
@@ -137,7 +137,7 @@ func (k *capture) deny(at policy.Destination, why string, answer func(*egress.Re
 }
 
 // is reports whether who connects to at comes to this listener.
-func (in *listener) is(at netip.AddrPort) bool {
+func (in *loopListener) is(at netip.AddrPort) bool {
 	return at == in.at || in.at.Addr().IsUnspecified() && at.Port() == in.at.Port() && in.server.isHost(at.Addr())
 }
 

@@ -53,7 +53,7 @@ func newConn(loop *relay.Loop, o *setup) *conn {
 }
 
 // newClient returns the connection of a client of in.
-func newClient(in *listener, fd int, from sandbox.Peer) *conn {
+func newClient(in *loopListener, fd int, from sandbox.Peer) *conn {
 	c := newConn(in.loop, &setup{fd: fd, peer: from})
 	if in.original != nil {
 		c.replies.replier = capturedReplier{}
@@ -64,7 +64,7 @@ func newClient(in *listener, fd int, from sandbox.Peer) *conn {
 
 // serve begins to serve c, a client of in, or refuses it if it is not admitted. It may have been evicted meanwhile.
 // It runs on the loop.
-func (c *conn) serve(in *listener, admitted bool) {
+func (c *conn) serve(in *loopListener, admitted bool) {
 	switch {
 	case c.closed:
 	case !admitted:

@@ -95,9 +95,9 @@ func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, name string, ho
 		return ErrClosed
 	}
 	defer s.forgetAccepting(l)
-	given := make([]*listener, len(loops))
+	given := make([]*loopListener, len(loops))
 	for i, loop := range loops {
-		given[i] = &listener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
+		given[i] = &loopListener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
 	}
 	defer settleGiven(loops, given)
 	waits := false // something, for a descriptor
@@ -125,7 +125,7 @@ func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, name string, ho
 
 // acceptGiven hands a connection to its loop as a fresh descriptor, without the options that the owner of the
 // listener has set.
-func (s *Server) acceptGiven(in *listener, c net.Conn) {
+func (s *Server) acceptGiven(in *loopListener, c net.Conn) {
 	defer c.Close()
 	peer := sandbox.Peer{Listener: in.name}
 	switch c := c.(type) {
@@ -158,7 +158,7 @@ func (s *Server) forgetAccepting(l net.Listener) {
 }
 
 // settleGiven waits until it is known which programs have what was accepted.
-func settleGiven(loops []*relay.Loop, given []*listener) {
+func settleGiven(loops []*relay.Loop, given []*loopListener) {
 	settle(loops)
 	for _, in := range given {
 		in.lookups.Wait()

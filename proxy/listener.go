@@ -14,9 +14,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A listener accepts for one loop, on a descriptor of its own. Every loop has
+// A loopListener accepts for one loop, on a descriptor of its own. Every loop has
 // one for each socket that Serve was given, and the kernel wakes one of them.
-type listener struct {
+type loopListener struct {
 	server   *Server
 	name     string
 	original Original // nil where clients mean to come here
@@ -29,11 +29,11 @@ type listener struct {
 	ended    bool           // on the loop
 	lookups  sync.WaitGroup // for programs of connections
 
-	elsewhere map[*relay.Loop]*listener // the same for connections on other loops; on the loop
-	waiting   atomic.Int32              // connections that no quota holds and that wait for the loop
+	elsewhere map[*relay.Loop]*loopListener // the same for connections on other loops; on the loop
+	waiting   atomic.Int32                  // connections that no quota holds and that wait for the loop
 }
 
-func (in *listener) begin() {
+func (in *loopListener) begin() {
 	if in.ended {
 		return
 	}
@@ -42,7 +42,7 @@ func (in *listener) begin() {
 	}
 }
 
-func (in *listener) end() {
+func (in *loopListener) end() {
 	if in.ended {
 		return
 	}
@@ -65,7 +65,7 @@ func (in *listener) end() {
 // refuseUnseen records what has come to a listener that has ended and was not accepted:
 // how many, which may be 0, or -1 where that is not known. A log that fails is not reported:
 // nobody waits for it, and nothing has passed.
-func (in *listener) refuseUnseen(n int64) {
+func (in *loopListener) refuseUnseen(n int64) {
 	const why = "the listener ended before these connections were looked at: they were too many, or egressd had no descriptors left"
 	who, via := sandbox.Peer{Listener: in.name}, in.via()
 	switch {
@@ -77,12 +77,12 @@ func (in *listener) refuseUnseen(n int64) {
 }
 
 // refuseOne records that a connection was refused before it was served.
-func (in *listener) refuseOne(from sandbox.Peer, why string) {
+func (in *loopListener) refuseOne(from sandbox.Peer, why string) {
 	in.server.Gate.Refuse(from, in.via(), nil, policy.TooManyFlows, why)
 }
 
 // via is the way in as far as the listener tells it.
-func (in *listener) via() policy.Via {
+func (in *loopListener) via() policy.Via {
 	if in.original == nil {
 		return policy.ViaUnknown
 	}
@@ -96,10 +96,10 @@ const acceptAtOnce = 64
 const backlogMost = 16 << 10
 
 // Ready accepts what waits.
-func (in *listener) Ready(relay.Events) { in.accept(acceptAtOnce) }
+func (in *loopListener) Ready(relay.Events) { in.accept(acceptAtOnce) }
 
 // accept accepts what waits, up to a number of connections.
-func (in *listener) accept(most int) {
+func (in *loopListener) accept(most int) {
 	for range most {
 		fd, from, err := accept(in.fd)
 		switch {
@@ -116,7 +116,7 @@ func (in *listener) accept(most int) {
 }
 
 // take serves a connection that was accepted, on its holder's own loop if it has one.
-func (in *listener) take(fd int, from sandbox.Peer) {
+func (in *loopListener) take(fd int, from sandbox.Peer) {
 	h := in.server.Sandboxes.Holder(&from)
 	if own := in.server.ownLoop(&from, h, in.number); own != nil {
 		in.on(own).handOver(fd, from, h)
@@ -127,13 +127,13 @@ func (in *listener) take(fd int, from sandbox.Peer) {
 }
 
 // on returns the listener for connections that another loop serves.
-func (in *listener) on(loop *relay.Loop) *listener {
+func (in *loopListener) on(loop *relay.Loop) *loopListener {
 	other := in.elsewhere[loop]
 	if other == nil {
 		if in.elsewhere == nil {
-			in.elsewhere = map[*relay.Loop]*listener{}
+			in.elsewhere = map[*relay.Loop]*loopListener{}
 		}
-		other = &listener{server: in.server, name: in.name, original: in.original, at: in.at, fd: -1, loop: loop}
+		other = &loopListener{server: in.server, name: in.name, original: in.original, at: in.at, fd: -1, loop: loop}
 		in.elsewhere[loop] = other
 	}
 	return other
@@ -145,7 +145,7 @@ const waitingLeast = 256
 // handOver counts a connection with its holder and has in's loop serve it. A loop that is held up leaves descriptors
 // open: the quota bounds those of a sandbox. Connections that were refused or may be evicted have a bound of their own.
 // Only one goroutine may call handOver of a listener.
-func (in *listener) handOver(fd int, from sandbox.Peer, h sandbox.Holder) {
+func (in *loopListener) handOver(fd int, from sandbox.Peer, h sandbox.Holder) {
 	s := in.server
 	full := int(in.waiting.Load()) >= max(waitingLeast, s.connections.most/4)
 	if full && h.Sandbox == "" {
@@ -175,19 +175,19 @@ func (in *listener) handOver(fd int, from sandbox.Peer, h sandbox.Holder) {
 }
 
 // turnAway refuses a connection without a loop.
-func (in *listener) turnAway(fd int, from sandbox.Peer) {
+func (in *loopListener) turnAway(fd int, from sandbox.Peer) {
 	in.server.recordRefusal(from, in.via(), func() { in.server.refuseOneMore(from) })
 	relay.Reset(fd)
 	syscall.Close(fd)
 }
 
 // pause leaves connections waiting in the kernel until descriptors are free.
-func (in *listener) pause() {
+func (in *loopListener) pause() {
 	in.loop.Forget(in.fd)
 	in.loop.After(100*time.Millisecond, in.begin)
 }
 
-func closeAll(all []*listener) {
+func closeAll(all []*loopListener) {
 	for _, in := range all {
 		syscall.Close(in.fd)
 	}

@@ -65,7 +65,7 @@ type Server struct {
 	backlogLimit   int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
 	mu             sync.Mutex // guards what follows
-	listeners      []*listener
+	listeners      []*loopListener
 	stopping       bool
 	programLookups sync.WaitGroup // searches for the programs of captured connections
 	running        sync.WaitGroup // loops, and goroutines that serve a connection
@@ -93,14 +93,14 @@ func (s *Server) serve(l net.Listener, name string, how Original) error {
 	}
 	var open sync.WaitGroup
 	var left atomic.Int32
-	all := make([]*listener, 0, len(s.loops))
+	all := make([]*loopListener, 0, len(s.loops))
 	for i, loop := range s.loops {
 		fd, err := relay.Duplicate(l)
 		if err != nil {
 			closeAll(all)
 			return fmt.Errorf("listener %s: %w", name, err)
 		}
-		all = append(all, &listener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, number: i, open: &open, left: &left})
+		all = append(all, &loopListener{server: s, name: name, original: how, at: boundTo(l), fd: fd, loop: loop, number: i, open: &open, left: &left})
 	}
 	if !s.register(all) {
 		closeAll(all)
@@ -143,7 +143,7 @@ func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 
 // register has the listeners of one socket begin, unless the server stops. All of them count
 // before one can end: who ends last says what still waits.
-func (s *Server) register(all []*listener) bool {
+func (s *Server) register(all []*loopListener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {

@@ -10,7 +10,7 @@ import (
 
 // authBridgeShape is the input of the OPA plugin of AuthBridge, Kagenti's proxy for the outbound requests
 // of agents. It lacks the data that AuthBridge reads from bodies and tokens.
-var authBridgeShape = shape{
+var authBridgeShape = foreignShape{
 	schema:    "schema/authbridge.json",
 	decisions: []string{"authbridge.outbound.request"},
 	parts: []shapePart{
@@ -27,7 +27,7 @@ var authBridgeShape = shape{
 }
 
 func authBridgeInput(r *policy.Request, _ netip.Addr) (*ast.Term, error) {
-	return object{
+	return inputObject{
 		{ast.StringTerm("direction"), ast.StringTerm("outbound")},
 		{keyMethod, ast.StringTerm(r.HTTP.Method)},
 		{keyPath, ast.StringTerm(r.HTTP.Path)},

@@ -18,8 +18,8 @@ import (
 
 const maxSignaturesBytes = 8 << 20
 
-// A token is the signature of a bundle: a JWT over the hashes of its files.
-type token struct {
+// A bundleSignature is the signature of a bundle: a JWT over the hashes of its files.
+type bundleSignature struct {
 	text  string
 	alg   string // from the header
 	kid   string
@@ -72,7 +72,7 @@ func (b *Bundle) verify(files bundleFiles, key *BundleKey, now time.Time) error 
 }
 
 // holds checks scope and times of a verified signature.
-func (t *token) holds(scope string, now time.Time) error {
+func (t *bundleSignature) holds(scope string, now time.Time) error {
 	switch {
 	case t.scope != scope:
 		return fmt.Errorf("the signature is for the scope %q, and %q is wanted", t.scope, scope)
@@ -101,7 +101,7 @@ func checkHashes(files bundleFiles, hashes map[string]bundle.FileInfo) error {
 }
 
 // readSignatures parses the file with the single signature.
-func readSignatures(text []byte) (*token, error) {
+func readSignatures(text []byte) (*bundleSignature, error) {
 	if len(text) > maxSignaturesBytes {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxSignaturesBytes>>20)
 	}
@@ -132,12 +132,12 @@ func readSignatures(text []byte) (*token, error) {
 
 // readToken parses an unverified JWT (RFC 7519). It refuses keys and values that parsers interpret
 // differently.
-func readToken(text string) (*token, error) {
+func readToken(text string) (*bundleSignature, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
 		return nil, errors.New("the signature is not in three parts")
 	}
-	t := &token{text: text}
+	t := &bundleSignature{text: text}
 	var err error
 	for i, read := range []func([]byte) error{t.readHeader, t.readPayload, func([]byte) error { return nil }} {
 		part, wrong := base64.RawURLEncoding.Strict().DecodeString(parts[i])
@@ -159,7 +159,7 @@ func readToken(text string) (*token, error) {
 
 // readHeader parses the header. Only alg, typ and kid are allowed, so the header cannot carry a key or
 // critical extensions.
-func (t *token) readHeader(text []byte) error {
+func (t *bundleSignature) readHeader(text []byte) error {
 	keys, err := readObject(text, "alg", "typ", "kid")
 	if err == nil {
 		err = onlyKnown(keys, "alg", "typ", "kid")
@@ -170,7 +170,7 @@ func (t *token) readHeader(text []byte) error {
 	return errors.Join(textAt(keys, "alg", &t.alg), textAt(keys, "kid", &t.kid))
 }
 
-func (t *token) readPayload(text []byte) error {
+func (t *bundleSignature) readPayload(text []byte) error {
 	keys, err := readObject(text, "files", "keyid", "scope", "iat", "exp", "nbf")
 	if err != nil {
 		return fmt.Errorf("its payload: %w", err)
@@ -186,7 +186,7 @@ func (t *token) readPayload(text []byte) error {
 }
 
 // readFiles parses the hashes, one for each file.
-func (t *token) readFiles(text json.RawMessage) error {
+func (t *bundleSignature) readFiles(text json.RawMessage) error {
 	var entries []json.RawMessage
 	if err := json.Unmarshal(text, &entries); err != nil || len(entries) == 0 {
 		return errors.New("it covers no file")

@@ -15,7 +15,7 @@ const maxKeyBytes = 1024
 // appendKey appends all parts of a request that a decision can depend on: the known fields that the policy
 // reads, the set of unknown fields, and the parts that are present. If ok is false, the decision must not
 // be cached: it depends on the time or usage, or the key is too large.
-func appendKey(key []byte, r *policy.Request, known, unknown fields) (_ []byte, ok bool) {
+func appendKey(key []byte, r *policy.Request, known, unknown inputFields) (_ []byte, ok bool) {
 	if known&(readsTime|readsUsage|readsHeaders|readsQuery) != 0 {
 		return nil, false
 	}
@@ -54,7 +54,7 @@ func appendTexts(key []byte, all []string) []byte {
 	return key
 }
 
-func appendWho(key []byte, r *policy.Request, known fields) []byte {
+func appendWho(key []byte, r *policy.Request, known inputFields) []byte {
 	if known&readsSandboxName != 0 {
 		key = appendText(key, r.Sandbox.Name)
 	}
@@ -77,7 +77,7 @@ func appendWho(key []byte, r *policy.Request, known fields) []byte {
 	return key
 }
 
-func appendWhere(key []byte, d *policy.Destination, known fields) []byte {
+func appendWhere(key []byte, d *policy.Destination, known inputFields) []byte {
 	if known&readsDestination != 0 {
 		key = appendText(key, d.Host)
 	}
@@ -94,7 +94,7 @@ func appendWhere(key []byte, d *policy.Destination, known fields) []byte {
 	return key
 }
 
-func appendWhat(key []byte, r *policy.Request, known fields) []byte {
+func appendWhat(key []byte, r *policy.Request, known inputFields) []byte {
 	if t := r.TLS; t != nil && known&readsTLS != 0 {
 		key = appendTexts(appendText(appendText(key, t.ServerName), t.JA4), t.ALPN)
 		key = binary.AppendUvarint(key, map[bool]uint64{true: 1}[t.ECH])

@@ -15,7 +15,7 @@ import (
 
 // envoyShape is the input of OPA's plugin for Envoy's external authorization: a version 3 CheckRequest as
 // JSON, with the parsed path and query.
-var envoyShape = shape{
+var envoyShape = foreignShape{
 	schema: "schema/envoy.json",
 	lacks: []string{
 		"parsed_body", "truncated_body", "raw_body", "rawBody", "context_extensions", "contextExtensions",
@@ -52,11 +52,11 @@ func envoyInput(r *policy.Request, addr netip.Addr) (*ast.Term, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the path: %w", err)
 	}
-	var parameters object
+	var parameters inputObject
 	for name, values := range query {
 		parameters.add(ast.StringTerm(name), texts(values))
 	}
-	return object{
+	return inputObject{
 		{ast.StringTerm("version"), textsOf("ext_authz", "v3", "encoding", "protojson")},
 		{ast.StringTerm("attributes"), envoyAttributes(r, addr)},
 		{ast.StringTerm("parsed_path"), texts(strings.Split(strings.TrimLeft(path, "/"), "/"))},
@@ -66,7 +66,7 @@ func envoyInput(r *policy.Request, addr netip.Addr) (*ast.Term, error) {
 
 // textsOf returns an object of strings from alternating keys and values.
 func textsOf(pairs ...string) *ast.Term {
-	var o object
+	var o inputObject
 	for i := 0; i+1 < len(pairs); i += 2 {
 		o.add(ast.StringTerm(pairs[i]), ast.StringTerm(pairs[i+1]))
 	}
@@ -74,16 +74,16 @@ func textsOf(pairs ...string) *ast.Term {
 }
 
 func envoyAttributes(r *policy.Request, addr netip.Addr) *ast.Term {
-	socket := object{{ast.StringTerm("portValue"), number(int64(r.Destination.Port))}}
+	socket := inputObject{{ast.StringTerm("portValue"), number(int64(r.Destination.Port))}}
 	if addr.IsValid() {
 		socket.add(ast.StringTerm("address"), ast.StringTerm(addr.Unmap().String()))
 	}
-	within := func(key string, value *ast.Term) *ast.Term { return object{{ast.StringTerm(key), value}}.term() }
-	request := object{{keyHTTP, envoyHTTP(r)}}
+	within := func(key string, value *ast.Term) *ast.Term { return inputObject{{ast.StringTerm(key), value}}.term() }
+	request := inputObject{{keyHTTP, envoyHTTP(r)}}
 	if !r.Time.IsZero() {
 		request.add(keyTime, ast.StringTerm(r.Time.UTC().Format(time.RFC3339Nano)))
 	}
-	return object{
+	return inputObject{
 		{ast.StringTerm("source"), textsOf("principal", r.Sandbox.Name)},
 		{keyDestination, within("address", within("socketAddress", socket.term()))},
 		{ast.StringTerm("request"), request.term()},
@@ -101,7 +101,7 @@ func envoyHTTP(r *policy.Request) *ast.Term {
 	for name, value := range map[string]string{":method": r.HTTP.Method, ":path": path, ":authority": authority(r), ":scheme": scheme(r)} {
 		headers.add(ast.StringTerm(name), ast.StringTerm(value))
 	}
-	o := object{{keyHeaders, headers.term()}}
+	o := inputObject{{keyHeaders, headers.term()}}
 	for key, value := range map[string]string{
 		"method": r.HTTP.Method, "path": path, "host": authority(r), "scheme": scheme(r), "size": strconv.FormatInt(r.HTTP.BodySize, 10),
 	} {

@@ -141,7 +141,7 @@ func (e *Evaluator) ambiguousMethod() policy.Decision {
 
 // ask evaluates when it is the sandbox's turn. The deadline excludes the wait for the turn, since every
 // earlier evaluation has a deadline, too.
-func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown fields) (policy.Decision, error) {
+func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFields) (policy.Decision, error) {
 	ask := e.now
 	switch {
 	case unknown != 0:

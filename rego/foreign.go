@@ -14,9 +14,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// A shape is the input of policies written for another gate, and the form of their answers. Such policies
+// A foreignShape is the input of policies written for another gate, and the form of their answers. Such policies
 // decide only about HTTP requests.
-type shape struct {
+type foreignShape struct {
 	schema    string      // file name
 	lacks     []string    // names of the other gate's input that egressd lacks
 	decisions []string    // paths of the decision; the first one that the policy defines is evaluated
@@ -34,7 +34,7 @@ type shape struct {
 
 type shapePart struct {
 	path   string
-	fields fields
+	fields inputFields
 }
 
 type answer struct {
@@ -43,10 +43,10 @@ type answer struct {
 }
 
 // shapes are the inputs that [Options.Input] can name besides egressd's own. The map is never written.
-var shapes = map[string]*shape{"envoy": &envoyShape, "authbridge": &authBridgeShape}
+var shapes = map[string]*foreignShape{"envoy": &envoyShape, "authbridge": &authBridgeShape}
 
 // shapeFor returns the named shape, or nil for egressd's own input.
-func shapeFor(name string) (*shape, error) {
+func shapeFor(name string) (*foreignShape, error) {
 	if name == "" || name == "egressd" {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func shapeFor(name string) (*shape, error) {
 const verdictVar = "verdict"
 
 // loadForeign compiles a policy written for another gate.
-func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
+func loadForeign(sources []Source, o Options, s *foreignShape) (*Evaluator, error) {
 	set, err := parseFor(s, sources, false)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func loadForeign(sources []Source, o Options, s *shape) (*Evaluator, error) {
 }
 
 // find returns the first path of s.decisions that the policy defines.
-func (s *shape) find(c *compiled) (asked string, err error) {
+func (s *foreignShape) find(c *compiled) (asked string, err error) {
 	for _, asked := range s.decisions {
 		ref := ast.MustParseRef("data." + asked)
 		rules := c.compiler.GetRulesWithPrefix(ref)
@@ -108,7 +108,7 @@ func (s *shape) find(c *compiled) (asked string, err error) {
 
 // unseen refuses names of credential headers in a policy that reads headers. Policies do not see these
 // headers, so "not" would hold.
-func unseen(c *ast.Compiler, reads fields) (problems policy.FileError) {
+func unseen(c *ast.Compiler, reads inputFields) (problems policy.FileError) {
 	if reads&readsHeaders == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func unseen(c *ast.Compiler, reads fields) (problems policy.FileError) {
 }
 
 // fieldsIn is like the function [fieldsIn] for this input.
-func (s *shape) fieldsIn(x any) (reads fields) {
+func (s *foreignShape) fieldsIn(x any) (reads inputFields) {
 	ast.WalkRefs(x, func(ref ast.Ref) bool {
 		switch {
 		case ref.HasPrefix(ast.InputRootRef):
@@ -241,7 +241,7 @@ func sentenceAt(object ast.Object, key string) string {
 }
 
 // flatHeaders returns the headers without credentials. The values of a header are joined with commas.
-func flatHeaders(h map[string][]string) (flat object) {
+func flatHeaders(h map[string][]string) (flat inputObject) {
 	for name, values := range h {
 		if name = strings.ToLower(name); !isCredential(name) && len(values) > 0 {
 			flat.add(ast.StringTerm(name), ast.StringTerm(strings.Join(values, ",")))
@@ -269,7 +269,7 @@ func authority(r *policy.Request) string {
 // object.get. Such a name would count as absent, so "not" would hold.
 
 // absent refuses names that the input lacks.
-func (s *shape) absent(c *ast.Compiler) (problems policy.FileError, err error) {
+func (s *foreignShape) absent(c *ast.Compiler) (problems policy.FileError, err error) {
 	text, err := foreignSchemas.ReadFile(s.schema)
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema of the input: %w", err)

@@ -8,21 +8,21 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// An object collects the members of an input object. Unknown parts are left out, so they are undefined and
+// An inputObject collects the members of an input object. Unknown parts are left out, so they are undefined and
 // not empty.
-type object [][2]*ast.Term
+type inputObject [][2]*ast.Term
 
-func (o *object) add(key *ast.Term, value *ast.Term) {
+func (o *inputObject) add(key *ast.Term, value *ast.Term) {
 	*o = append(*o, [2]*ast.Term{key, value})
 }
 
-func (o *object) addText(want bool, key *ast.Term, value string) {
+func (o *inputObject) addText(want bool, key *ast.Term, value string) {
 	if want && value != "" {
 		o.add(key, ast.StringTerm(value))
 	}
 }
 
-func (o *object) addNumber(want bool, key *ast.Term, value int64) {
+func (o *inputObject) addNumber(want bool, key *ast.Term, value int64) {
 	if want {
 		o.add(key, number(value))
 	}
@@ -36,13 +36,13 @@ func number(n int64) *ast.Term {
 	return ast.NewTerm(ast.Number(strconv.FormatInt(n, 10)))
 }
 
-func (o *object) addTexts(want bool, key *ast.Term, values []string) {
+func (o *inputObject) addTexts(want bool, key *ast.Term, values []string) {
 	if want && len(values) > 0 {
 		o.add(key, texts(values))
 	}
 }
 
-func (o object) term() *ast.Term { return ast.NewTerm(ast.NewObject(o...)) }
+func (o inputObject) term() *ast.Term { return ast.NewTerm(ast.NewObject(o...)) }
 
 func texts(values []string) *ast.Term {
 	terms := make([]*ast.Term, len(values))
@@ -89,11 +89,11 @@ var (
 )
 
 // input builds the wanted fields of the input as Rego values.
-func input(r *policy.Request, want fields) *ast.Term { return inputAt(r, r.Stage(), want) }
+func input(r *policy.Request, want inputFields) *ast.Term { return inputAt(r, r.Stage(), want) }
 
 // inputAt builds the input as of another stage.
-func inputAt(r *policy.Request, stage policy.Stage, want fields) *ast.Term {
-	root := make(object, 0, 8)
+func inputAt(r *policy.Request, stage policy.Stage, want inputFields) *ast.Term {
+	root := make(inputObject, 0, 8)
 	root.addNumber(want&readsVersion != 0, keyVersion, inputVersion)
 	root.addText(want&readsStage != 0, keyStage, string(stage))
 	root.addText(want&readsVia != 0, keyVia, string(r.Via))
@@ -122,12 +122,12 @@ func inputAt(r *policy.Request, stage policy.Stage, want fields) *ast.Term {
 	return root.term()
 }
 
-func sandboxPart(s *policy.Sandbox, want fields) *ast.Term {
-	var o object
+func sandboxPart(s *policy.Sandbox, want inputFields) *ast.Term {
+	var o inputObject
 	o.addText(want&readsSandboxName != 0, keyName, s.Name)
 	o.addText(want&readsSandboxKind != 0, keyKind, s.Kind)
 	if want&readsSandboxLabels != 0 && len(s.Labels) > 0 {
-		var labels object
+		var labels inputObject
 		for key, value := range s.Labels {
 			labels.add(ast.StringTerm(key), ast.StringTerm(value))
 		}
@@ -136,8 +136,8 @@ func sandboxPart(s *policy.Sandbox, want fields) *ast.Term {
 	return o.term()
 }
 
-func destinationPart(d *policy.Destination, want fields) *ast.Term {
-	o := make(object, 0, 5)
+func destinationPart(d *policy.Destination, want inputFields) *ast.Term {
+	o := make(inputObject, 0, 5)
 	o.addText(want&readsHost != 0, keyHost, d.Host)
 	o.addNumber(want&readsPort != 0 && d.Port != 0, keyPort, int64(d.Port))
 	if want&readsRegistrable != 0 && !d.Addr.IsValid() {
@@ -166,8 +166,8 @@ func destinationPart(d *policy.Destination, want fields) *ast.Term {
 	return o.term()
 }
 
-func tlsPart(hello *policy.ClientHello, want fields) *ast.Term {
-	var o object
+func tlsPart(hello *policy.ClientHello, want inputFields) *ast.Term {
+	var o inputObject
 	o.addText(want&readsSNI != 0, keySNI, hello.ServerName)
 	o.addTexts(want&readsALPN != 0, keyALPN, hello.ALPN)
 	o.addText(want&readsJA4 != 0, keyJA4, hello.JA4)
@@ -177,14 +177,14 @@ func tlsPart(hello *policy.ClientHello, want fields) *ast.Term {
 	return o.term()
 }
 
-func httpPart(h *policy.HTTPRequest, want fields) *ast.Term {
-	o := make(object, 0, 5)
+func httpPart(h *policy.HTTPRequest, want inputFields) *ast.Term {
+	o := make(inputObject, 0, 5)
 	o.addText(want&readsMethod != 0, keyMethod, h.Method)
 	o.addText(want&readsPath != 0, keyPath, h.Path)
 	o.addText(want&readsQuery != 0, keyQuery, h.Query)
 	o.addNumber(want&readsBodySize != 0 && h.BodySize >= 0, keyBodySize, h.BodySize)
 	if want&readsHeaders != 0 {
-		var headers object
+		var headers inputObject
 		for name, values := range h.Header {
 			if name = strings.ToLower(name); !isCredential(name) && len(values) > 0 {
 				headers.add(ast.StringTerm(name), texts(values))
@@ -205,15 +205,15 @@ func isCredential(name string) bool {
 	return false
 }
 
-func dnsPart(q *policy.Question, want fields) *ast.Term {
-	var o object
+func dnsPart(q *policy.Question, want inputFields) *ast.Term {
+	var o inputObject
 	o.addText(want&readsQuestionName != 0, keyName, q.Name)
 	o.addText(want&readsQuestionType != 0, keyType, q.Type)
 	return o.term()
 }
 
-func processPart(p *policy.Process, want fields) *ast.Term {
-	var o object
+func processPart(p *policy.Process, want inputFields) *ast.Term {
+	var o inputObject
 	o.addNumber(want&readsPID != 0 && p.PID != 0, keyPID, int64(p.PID))
 	o.addText(want&readsExe != 0, keyExe, p.Exe)
 	o.addTexts(want&readsArgv != 0, keyArgv, p.Argv)
@@ -222,7 +222,7 @@ func processPart(p *policy.Process, want fields) *ast.Term {
 
 // usagePart builds input.usage, which is complete at every stage.
 func usagePart(u *policy.Usage) *ast.Term {
-	o := make(object, 0, 6)
+	o := make(inputObject, 0, 6)
 	for _, field := range [...]struct {
 		name  string
 		value int64

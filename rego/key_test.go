@@ -39,7 +39,7 @@ var hiddenFields = map[string]string{
 
 // TestEachFieldOfARequestIsInTheInputOrHidden changes each field of a request.
 func TestEachFieldOfARequestIsInTheInputOrHidden(t *testing.T) {
-	const all = ^fields(0)
+	const all = ^inputFields(0)
 	typical := input(typicalRequest(), all)
 	for name, r := range fieldtest.Each(typicalRequest) {
 		seen := input(r, all).Value.Compare(typical.Value) != 0
@@ -53,7 +53,7 @@ func TestEachFieldOfARequestIsInTheInputOrHidden(t *testing.T) {
 // policies that read one field of the input and of one that reads all that may be cached.
 func TestRequestsThatDifferHaveTwoKeys(t *testing.T) {
 	const uncached = readsTime | readsUsage | readsHeaders | readsQuery
-	reads := []fields{^uncached & (1<<len(fieldPaths) - 1)}
+	reads := []inputFields{^uncached & (1<<len(fieldPaths) - 1)}
 	for i := range fieldPaths {
 		reads = append(reads, 1<<i)
 	}

@@ -295,7 +295,7 @@ func (l *linter) answers(m *ast.Module) {
 }
 
 // answer checks the literal object that a rule returns.
-func (l *linter) answer(s *shape, r *ast.Rule) {
+func (l *linter) answer(s *foreignShape, r *ast.Rule) {
 	t := r.Head.Value
 	if v, ok := t.Value.(ast.Var); ok {
 		ast.WalkExprs(r.Body, func(x *ast.Expr) bool {

@@ -90,8 +90,8 @@ type Evaluator struct {
 	growth     uint64             // maximum heap growth during an evaluation
 	injections []policy.Injection // nil if unknown
 
-	whole   *compiled // for requests without unknown fields
-	reads   fields    // input fields that the sets may read
+	whole   *compiled   // for requests without unknown fields
+	reads   inputFields // input fields that the sets may read
 	natives map[string]*topdown.Builtin
 	cache   *verdictCache
 	others  map[string]*Evaluator // evaluators of the other queries to the same files
@@ -100,10 +100,10 @@ type Evaluator struct {
 	looks     bool     // see LooksAtRequests
 	ports     []uint16 // see Probe
 
-	foreign *shape // form of the input; nil for egressd's own
+	foreign *foreignShape // form of the input; nil for egressd's own
 
-	turns *turns.Turns // limits the evaluations of all policies
-	pool  *pool        // for partial evaluation; nil if the policy never needs it
+	turns *turns.Turns  // limits the evaluations of all policies
+	pool  *policyCopies // for partial evaluation; nil if the policy never needs it
 }
 
 // A compiled holds the modules and data of a policy, and the queries to them.
@@ -114,8 +114,8 @@ type compiled struct {
 	queries  map[string]*compiledQuery // queries with at least one rule
 }
 
-// An entry is a deciding set.
-type entry struct {
+// A decidingSet is one set of a policy that decides.
+type decidingSet struct {
 	verdict policy.Verdict
 	name    ast.Var
 	members ast.Body // query for the members, in the variable "member"
@@ -229,16 +229,16 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 type sourceSet struct {
 	modules map[string]*ast.Module
 	data    map[string]any
-	size    int    // of the files in bytes
-	tests   bool   // include test modules
-	shape   *shape // form of the input; nil for egressd's own
+	size    int           // of the files in bytes
+	tests   bool          // include test modules
+	shape   *foreignShape // form of the input; nil for egressd's own
 }
 
 func parse(sources []Source, tests bool) (sourceSet, error) { return parseFor(nil, sources, tests) }
 
 // parseFor parses a policy for the input form s, or for egressd's own if s is nil. Only the latter may
 // call the library without an import.
-func parseFor(s *shape, sources []Source, tests bool) (sourceSet, error) {
+func parseFor(s *foreignShape, sources []Source, tests bool) (sourceSet, error) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests, shape: s}
 	var problems policy.FileError
 	for _, s := range sources {

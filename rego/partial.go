@@ -14,7 +14,7 @@ import (
 // partial decides while part of the input is unknown. It partially evaluates each set; the remaining
 // conditions of a rule tell which unknown parts it depends on. The caller must own the copy c of the
 // policy.
-func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel) (policy.Decision, error) {
+func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request, unknown inputFields, cancel topdown.Cancel) (policy.Decision, error) {
 	var found opinions
 	if err := e.partialAt(ctx, c, r, r.Stage(), unknown, cancel, &found); err != nil {
 		return policy.Decision{}, err
@@ -68,7 +68,7 @@ func withLater(now, later []opinion) []opinion {
 }
 
 // partialAt adds the remaining members of each set at a stage.
-func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown fields, cancel topdown.Cancel, found *opinions) error {
+func (e *Evaluator) partialAt(ctx context.Context, c *compiled, r *policy.Request, stage policy.Stage, unknown inputFields, cancel topdown.Cancel, found *opinions) error {
 	for _, s := range c.queries[e.query].sets {
 		unknown := unknown
 		if r.DNS != nil && s.verdict != policy.Allow {
@@ -120,7 +120,7 @@ func without(all []opinion, drop func(opinion) bool) (kept []opinion) {
 }
 
 // unknownTerms names the unknown parts. Parts with an unknown field are unknown as a whole.
-func unknownTerms(unknown fields) (terms []*ast.Term) {
+func unknownTerms(unknown inputFields) (terms []*ast.Term) {
 	add := func(path ...string) {
 		ref := ast.InputRootRef
 		for _, key := range path {
@@ -129,7 +129,7 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 		terms = append(terms, ast.NewTerm(ref))
 	}
 	for _, part := range [...]struct {
-		fields fields
+		fields inputFields
 		path   []string
 	}{
 		{readsHTTP, []string{"http"}},
@@ -156,9 +156,9 @@ func unknownTerms(unknown fields) (terms []*ast.Term) {
 var clock = ast.NewTerm(ast.MustParseRef(boundedPrefix + "time.now_ns"))
 
 // residual parses the result of partial evaluation for one member of a set.
-func residual(body ast.Body, pkg string, extra, unknown fields) (o opinion, err error) {
+func residual(body ast.Body, pkg string, extra, unknown inputFields) (o opinion, err error) {
 	var conditions []*ast.Expr
-	var reads fields
+	var reads inputFields
 	o.maxBytesUp = someBudget // the member may have a budget until its keys are known
 	for _, expr := range body {
 		value, isMember := memberOf(expr)
@@ -286,7 +286,7 @@ func leftAlone(left []ast.Body, support []*ast.Module) (alone bool) {
 	return alone
 }
 
-func fieldsInModules(modules []*ast.Module) (reads fields) {
+func fieldsInModules(modules []*ast.Module) (reads inputFields) {
 	for _, m := range modules {
 		reads |= fieldsIn(m)
 	}
@@ -294,7 +294,7 @@ func fieldsInModules(modules []*ast.Module) (reads fields) {
 }
 
 // needsFor converts fields to parts of a request.
-func needsFor(reads fields) (n policy.Needs) {
+func needsFor(reads inputFields) (n policy.Needs) {
 	if reads&readsMethod != 0 {
 		n |= policy.NeedsMethod
 	}
@@ -309,7 +309,7 @@ func needsFor(reads fields) (n policy.Needs) {
 
 // partialChanging adds the opinions that may restrict later requests in a tunnel, after the sandbox has used
 // more or at another time. A tunnel without inspection would bypass them.
-func (e *Evaluator) partialChanging(ctx context.Context, c *compiled, r *policy.Request, unknown fields, cancel topdown.Cancel, found *opinions) error {
+func (e *Evaluator) partialChanging(ctx context.Context, c *compiled, r *policy.Request, unknown inputFields, cancel topdown.Cancel, found *opinions) error {
 	if unknown&readsHTTP == 0 {
 		return nil
 	}

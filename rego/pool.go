@@ -23,10 +23,10 @@ var evaluations = turns.New(parallel())
 // sixteen times as much memory.
 const maxCopied = 1 << 20
 
-// A pool holds copies of a policy for partial evaluation. OPA modifies the terms of modules, data and
+// policyCopies holds copies of a policy for partial evaluation. OPA modifies the terms of modules, data and
 // input during partial evaluation (ast.Transform), so a copy serves one evaluation at a time and shares no
 // terms.
-type pool struct {
+type policyCopies struct {
 	turns *turns.Turns // one for each possible copy
 	more  func() (*compiled, error)
 
@@ -35,7 +35,7 @@ type pool struct {
 }
 
 // newPool creates the first copy. Further copies are created on demand.
-func newPool(n int, more func() (*compiled, error)) (*pool, error) {
+func newPool(n int, more func() (*compiled, error)) (*policyCopies, error) {
 	first, err := more()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func newPool(n int, more func() (*compiled, error)) (*pool, error) {
 	if n == 1 {
 		more = nil // the sources are no longer needed
 	}
-	return &pool{turns: turns.New(n), more: more, free: []*compiled{first}}, nil
+	return &policyCopies{turns: turns.New(n), more: more, free: []*compiled{first}}, nil
 }
 
 // copies returns the maximum number of copies of a policy with files of size bytes.
@@ -55,7 +55,7 @@ func copies(size int) int {
 }
 
 // take waits for a copy until ctx ends. The caller returns it with give.
-func (p *pool) take(ctx context.Context, sandbox string) (c *compiled, err error) {
+func (p *policyCopies) take(ctx context.Context, sandbox string) (c *compiled, err error) {
 	if err := p.turns.Take(ctx, sandbox); err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func (p *pool) take(ctx context.Context, sandbox string) (c *compiled, err error
 }
 
 // one returns a free copy or creates one. The caller must hold a turn.
-func (p *pool) one() (*compiled, error) {
+func (p *policyCopies) one() (*compiled, error) {
 	if c := p.pop(); c != nil {
 		return c, nil
 	}
 	return p.more()
 }
 
-func (p *pool) pop() *compiled {
+func (p *policyCopies) pop() *compiled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := len(p.free) - 1
@@ -85,7 +85,7 @@ func (p *pool) pop() *compiled {
 	return c
 }
 
-func (p *pool) give(c *compiled) {
+func (p *policyCopies) give(c *compiled) {
 	p.mu.Lock()
 	p.free = append(p.free, c)
 	p.mu.Unlock()

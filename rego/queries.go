@@ -55,7 +55,7 @@ func (o *Options) queries() ([]querySpec, error) {
 
 // A compiledQuery is a query for the sets that exist.
 type compiledQuery struct {
-	sets  []entry
+	sets  []decidingSet
 	query ast.Body    // all sets at once
 	rules []*ast.Rule // of the sets
 }
@@ -95,7 +95,7 @@ func (c *compiled) find(a querySpec) (_ *compiledQuery, err error) {
 			return nil, err
 		}
 		q.rules = append(q.rules, found...)
-		q.sets = append(q.sets, entry{s.verdict, ast.Var(s.name), members})
+		q.sets = append(q.sets, decidingSet{s.verdict, ast.Var(s.name), members})
 		all = append(all, ast.Equality.Expr(ast.VarTerm(s.name), ast.NewTerm(ref)))
 	}
 	if len(all) == 0 {
@@ -154,7 +154,7 @@ func (e *Evaluator) Sandbox(name string) *Evaluator { return e.others["egress."+
 // Allows reports whether the set "allow" is defined.
 func (e *Evaluator) Allows() bool {
 	q := e.whole.queries[e.query]
-	return q != nil && slices.ContainsFunc(q.sets, func(s entry) bool { return s.verdict == policy.Allow })
+	return q != nil && slices.ContainsFunc(q.sets, func(s decidingSet) bool { return s.verdict == policy.Allow })
 }
 
 // Decides reports whether a deciding set is defined. The sets of [Evaluator.Ceiling] and

@@ -12,11 +12,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
-// A fields is a set of input fields.
-type fields uint32
+// inputFields is a set of input fields.
+type inputFields uint32
 
 const (
-	readsVersion fields = 1 << iota
+	readsVersion inputFields = 1 << iota
 	readsStage
 	readsSandboxName
 	readsSandboxKind
@@ -83,7 +83,7 @@ func (set *sourceSet) mayInject() (found bool) {
 }
 
 // allReads returns the fields that all queries may read.
-func (c *compiled) allReads() (reads fields) {
+func (c *compiled) allReads() (reads inputFields) {
 	for name := range c.queries {
 		reads |= c.reads(name)
 	}
@@ -91,7 +91,7 @@ func (c *compiled) allReads() (reads fields) {
 }
 
 // reads returns the fields that the sets of a query and their dependencies may read.
-func (c *compiled) reads(name string) fields {
+func (c *compiled) reads(name string) inputFields {
 	reads := c.readsBy(name, fieldsIn)
 	if reads&readsStage != 0 {
 		reads |= readsMethod // a rule about the stage "http" concerns requests
@@ -100,7 +100,7 @@ func (c *compiled) reads(name string) fields {
 }
 
 // readsBy is like reads; the function in returns the fields of a rule.
-func (c *compiled) readsBy(name string, in func(any) fields) (reads fields) {
+func (c *compiled) readsBy(name string, in func(any) inputFields) (reads inputFields) {
 	seen := map[util.T]bool{}
 	var visit func(rule util.T)
 	visit = func(rule util.T) {
@@ -120,7 +120,7 @@ func (c *compiled) readsBy(name string, in func(any) fields) (reads fields) {
 }
 
 // fieldsIn returns the fields that x names. The clock counts as the field time.
-func fieldsIn(x any) (reads fields) {
+func fieldsIn(x any) (reads inputFields) {
 	ast.WalkRefs(x, func(ref ast.Ref) bool {
 		switch {
 		case ref.HasPrefix(ast.InputRootRef):
@@ -134,7 +134,7 @@ func fieldsIn(x any) (reads fields) {
 }
 
 // fieldsAt returns the fields at, below and above a path. A variable part can be any field.
-func fieldsAt(ref ast.Ref) (reads fields) {
+func fieldsAt(ref ast.Ref) (reads inputFields) {
 	var path strings.Builder
 	for _, t := range ref {
 		key, ok := t.Value.(ast.String)
@@ -157,7 +157,7 @@ const mayBePending = readsVia | readsPort | readsResolved | readsTLS | readsHTTP
 
 // pending returns the fields that the policy reads and a later stage may still set. A policy for another
 // gate is evaluated only with complete input.
-func (e *Evaluator) pending(r *policy.Request) fields {
+func (e *Evaluator) pending(r *policy.Request) inputFields {
 	if e.foreign != nil {
 		return 0
 	}
@@ -166,7 +166,7 @@ func (e *Evaluator) pending(r *policy.Request) fields {
 
 // pending returns the fields that a later stage of the request may still set. A policy that reads them is
 // evaluated partially, see [Evaluator.partial].
-func pending(r *policy.Request) (p fields) {
+func pending(r *policy.Request) (p inputFields) {
 	if len(r.Destination.Addrs) == 0 && !r.Destination.Addr.IsValid() {
 		p |= readsResolved
 	}

@@ -24,7 +24,7 @@ func InputSchema() []byte { return append([]byte(nil), inputSchemaText...) }
 var foreignSchemas embed.FS
 
 // inputSchema returns the schema of a shape, or of egressd's own input if s is nil.
-func inputSchema(s *shape) (_ *ast.SchemaSet, err error) {
+func inputSchema(s *foreignShape) (_ *ast.SchemaSet, err error) {
 	text := inputSchemaText
 	if s != nil {
 		if text, err = foreignSchemas.ReadFile(s.schema); err != nil {

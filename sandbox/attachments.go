@@ -22,8 +22,8 @@ func (s *Attachment) Listener() string {
 	return attachmentPrefix + strconv.FormatUint(uint64(s.ID), 10)
 }
 
-// attachments are the attachments of a directory. The zero value has none.
-type attachments struct {
+// attachedNetworks are the attachments of a directory. The zero value has none.
+type attachedNetworks struct {
 	mu   sync.RWMutex // guards what follows
 	last uint32
 	open map[string]*Attachment
@@ -63,7 +63,7 @@ func (d *Directory) Expects(name string) bool {
 	return name == Default || d.Listed(name) || d.attachments.has(name)
 }
 
-func (s *attachments) has(name string) bool {
+func (s *attachedNetworks) has(name string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, attached := range s.open {
@@ -76,7 +76,7 @@ func (s *attachments) has(name string) bool {
 
 // identify returns the sandbox whose attachment a peer comes from. A claim of another name makes the peer
 // unknown.
-func (s *attachments) identify(r *register, p *Peer) (policy.Sandbox, error) {
+func (s *attachedNetworks) identify(r *register, p *Peer) (policy.Sandbox, error) {
 	s.mu.RLock()
 	attached := s.open[p.Listener]
 	s.mu.RUnlock()

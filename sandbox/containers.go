@@ -78,7 +78,7 @@ func (d *Directory) Claims(k *Container) (names []string) {
 }
 
 // fits reports whether a client has the user and the container that the entry requires.
-func (e *entry) fits(v Attacher) bool {
+func (e *registered) fits(v Attacher) bool {
 	if e.docker.Given() && (v.Container == nil || !e.docker.Holds(v.Container.Name, v.Container.Labels)) {
 		return false
 	}

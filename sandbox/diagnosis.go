@@ -36,7 +36,7 @@ type diagnosed struct {
 
 // connected returns the inode of the TCP connection with these local and remote addresses, or 0.
 func (d *diagnosis) connected(from, to netip.AddrPort) uint32 {
-	for _, s := range d.ask(question{protocol: unix.IPPROTO_TCP, family: familyOf(from), from: from, to: to}) {
+	for _, s := range d.ask(socketQuestion{protocol: unix.IPPROTO_TCP, family: familyOf(from), from: from, to: to}) {
 		// Where there is no such connection the kernel goes on to listeners.
 		if s.state != tcpListen && s.local == from && s.remote == to {
 			return s.inode
@@ -55,7 +55,7 @@ func (d *diagnosis) bound(from netip.AddrPort) (inode uint32) {
 			continue
 		}
 		port := netip.AddrPortFrom(netip.Addr{}, from.Port())
-		for _, s := range d.ask(question{protocol: unix.IPPROTO_UDP, family: family, from: port, all: true}) {
+		for _, s := range d.ask(socketQuestion{protocol: unix.IPPROTO_UDP, family: family, from: port, all: true}) {
 			switch {
 			case s.local.Port() != from.Port(), s.inode == 0:
 			case s.local.Addr() != from.Addr() && !s.local.Addr().IsUnspecified():
@@ -76,8 +76,8 @@ func familyOf(a netip.AddrPort) byte {
 	return unix.AF_INET6
 }
 
-// A question is about the socket with two addresses, or, with all set, about all sockets with two ports.
-type question struct {
+// A socketQuestion is about the socket with two addresses, or, with all set, about all sockets with two ports.
+type socketQuestion struct {
 	protocol, family byte
 	from, to         netip.AddrPort
 	all              bool
@@ -86,7 +86,7 @@ type question struct {
 const diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 
 // message returns q as a message with a struct inet_diag_req_v2.
-func (q question) message() []byte {
+func (q socketQuestion) message() []byte {
 	flags := uint16(0)
 	if q.all {
 		flags = unix.NLM_F_DUMP
@@ -114,7 +114,7 @@ const answersMost = 16
 // without end.
 const answersDropped = 1024
 
-func (d *diagnosis) ask(q question) (found []diagnosed) {
+func (d *diagnosis) ask(q socketQuestion) (found []diagnosed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	raw, err := d.socket.SyscallConn()
@@ -127,7 +127,7 @@ func (d *diagnosis) ask(q question) (found []diagnosed) {
 
 // exchange sends q and reads the answers. If the kernel has more answers than answersMost, exchange returns
 // none.
-func exchange(fd int, q question) (found []diagnosed) {
+func exchange(fd int, q socketQuestion) (found []diagnosed) {
 	if unix.Sendto(fd, q.message(), unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) != nil {
 		return nil
 	}

@@ -380,7 +380,7 @@ func TestArgumentsThatDoNotComeAreNotWaitedFor(t *testing.T) {
 
 // TestAnswersOfTheKernelAreReadWithCare gives it what it does not say.
 func TestAnswersOfTheKernelAreReadWithCare(t *testing.T) {
-	whole := question{protocol: syscall.IPPROTO_TCP, family: unix.AF_INET}.message()
+	whole := socketQuestion{protocol: syscall.IPPROTO_TCP, family: unix.AF_INET}.message()
 	for n := range len(whole) {
 		if found, _ := diagnoses(whole[:n]); len(found) != 0 {
 			t.Errorf("%d bytes: %+v", n, found)

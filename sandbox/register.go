@@ -14,15 +14,15 @@ import (
 
 // A register is one list of sandboxes. It is never changed.
 type register struct {
-	byName        map[string]*entry
-	byListener    map[string]*entry
-	byEnter       map[string]*entry
-	byUID         map[uint32]*entry
-	bySource      map[netip.Prefix]*entry
-	byCertificate map[string]*entry
+	byName        map[string]*registered
+	byListener    map[string]*registered
+	byEnter       map[string]*registered
+	byUID         map[uint32]*registered
+	bySource      map[netip.Prefix]*registered
+	byCertificate map[string]*registered
 	lengths       []int // of the prefixes in bySource, longest first
-	docker        []*entry
-	absent        *entry // compared with where there is none, so that both take the same time
+	docker        []*registered
+	absent        *registered // compared with where there is none, so that both take the same time
 }
 
 // Identify returns the sandbox of a peer, or [ErrUnknown]. On ErrUnknown the result still names the peer's
@@ -59,19 +59,19 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	return who, nil
 }
 
-type entry struct {
+type registered struct {
 	sandbox policy.Sandbox
-	keys    keys
+	keys    evidenceKinds
 	token   [sha256.Size]byte
 	uids    []uint32
 	docker  policy.Containers
 }
 
-// keys are the kinds of evidence: those that an entry requires, or those by which a peer matches an entry.
-type keys uint8
+// evidenceKinds are the kinds of evidence: those that an entry requires, or those by which a peer matches an entry.
+type evidenceKinds uint8
 
 const (
-	byToken keys = 1 << iota
+	byToken evidenceKinds = 1 << iota
 	byListener
 	byUID
 	bySource
@@ -83,7 +83,7 @@ const (
 )
 
 // kind names the strongest evidence of an entry.
-func (k keys) kind() string {
+func (k evidenceKinds) kind() string {
 	switch {
 	case k&byCertificate != 0:
 		return "certificate"
@@ -110,8 +110,8 @@ func (given *Entry) Sandbox() policy.Sandbox {
 
 func newRegister(entries []Entry) (*register, error) {
 	r := &register{
-		byName: map[string]*entry{}, byListener: map[string]*entry{}, byEnter: map[string]*entry{}, byUID: map[uint32]*entry{},
-		bySource: map[netip.Prefix]*entry{}, byCertificate: map[string]*entry{}, absent: new(entry),
+		byName: map[string]*registered{}, byListener: map[string]*registered{}, byEnter: map[string]*registered{}, byUID: map[uint32]*registered{},
+		bySource: map[netip.Prefix]*registered{}, byCertificate: map[string]*registered{}, absent: new(registered),
 	}
 	if _, err := rand.Read(r.absent.token[:]); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &entry{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
+	e := &registered{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:
@@ -145,8 +145,8 @@ func (r *register) add(given *Entry) error {
 	return r.claim(e, given)
 }
 
-func (given *Entry) keys() (k keys) {
-	for key, has := range map[keys]bool{
+func (given *Entry) keys() (k evidenceKinds) {
+	for key, has := range map[evidenceKinds]bool{
 		byToken: given.Token != "", byListener: given.Listener != "", byUID: len(given.UIDs) > 0,
 		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "", byEnter: given.Enter != "",
 		byContainer: given.Docker.Given(),
@@ -160,7 +160,7 @@ func (given *Entry) keys() (k keys) {
 
 // claim makes e the owner of its listener, users, addresses, containers and certificate. Each has one owner
 // only.
-func (r *register) claim(e *entry, given *Entry) error {
+func (r *register) claim(e *registered, given *Entry) error {
 	if given.Listener != "" {
 		if err := assign(r.byListener, given.Listener, e, "listener"); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (r *register) claim(e *entry, given *Entry) error {
 		}
 	}
 	if given.Docker.Given() {
-		if slices.ContainsFunc(r.docker, func(other *entry) bool { return other.docker == given.Docker }) {
+		if slices.ContainsFunc(r.docker, func(other *registered) bool { return other.docker == given.Docker }) {
 			return fmt.Errorf("sandbox %q shares the containers with %s with another", given.Name, given.Docker.String())
 		}
 		r.docker = append(r.docker, e)
@@ -196,7 +196,7 @@ func (r *register) claim(e *entry, given *Entry) error {
 	return nil
 }
 
-func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) error {
+func assign[K comparable](owners map[K]*registered, key K, e *registered, what string) error {
 	if other, twice := owners[key]; twice {
 		return fmt.Errorf("sandboxes %q and %q share the %s %v", other.sandbox.Name, e.sandbox.Name, what, key)
 	}
@@ -207,7 +207,7 @@ func assign[K comparable](owners map[K]*entry, key K, e *entry, what string) err
 // evident returns the entry that owns the peer's listener, user, address, container and certificate, or nil if
 // none has an owner. It returns absent if two of them have different owners, or if the entry requires one that
 // the peer lacks.
-func (r *register) evident(p *Peer, in *Container) *entry {
+func (r *register) evident(p *Peer, in *Container) *registered {
 	at := matching{absent: r.absent}
 	r.owners(p, in, at.add)
 	if at.found != nil && at.found.keys&evidence != at.fits {
@@ -217,8 +217,8 @@ func (r *register) evident(p *Peer, in *Container) *entry {
 }
 
 // owners calls say with the owner of each piece of evidence.
-func (r *register) owners(p *Peer, in *Container, say func(keys, *entry)) {
-	note := func(key keys, e *entry) {
+func (r *register) owners(p *Peer, in *Container, say func(evidenceKinds, *registered)) {
+	note := func(key evidenceKinds, e *registered) {
 		if e != nil {
 			say(key, e)
 		}
@@ -238,11 +238,11 @@ func (r *register) owners(p *Peer, in *Container, say func(keys, *entry)) {
 
 // A matching is the one owner that owners names, or absent if it names several.
 type matching struct {
-	found, absent *entry
-	fits          keys
+	found, absent *registered
+	fits          evidenceKinds
 }
 
-func (at *matching) add(key keys, e *entry) {
+func (at *matching) add(key evidenceKinds, e *registered) {
 	if at.found != nil && at.found != e {
 		at.found = at.absent
 		return
@@ -252,7 +252,7 @@ func (at *matching) add(key keys, e *entry) {
 
 // atSource returns the owner of the longest prefix that contains addr. A link-local IPv6 address names a
 // different host on each link, so no prefix contains it.
-func (r *register) atSource(addr netip.Addr) *entry {
+func (r *register) atSource(addr netip.Addr) *registered {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() || addr.Is6() && addr.IsLinkLocalUnicast() {
 		return nil
@@ -270,7 +270,7 @@ func (r *register) atSource(addr netip.Addr) *entry {
 }
 
 // holding returns the entries that a container belongs to. The container may be nil.
-func (r *register) holding(k *Container) (all []*entry) {
+func (r *register) holding(k *Container) (all []*registered) {
 	if k == nil {
 		return nil
 	}
@@ -283,7 +283,7 @@ func (r *register) holding(k *Container) (all []*entry) {
 }
 
 // named returns the entry that a token alone identifies, or absent.
-func (r *register) named(user string) *entry {
+func (r *register) named(user string) *registered {
 	if e := r.byName[user]; e != nil && e.keys&^byEnter == byToken {
 		return e
 	}
@@ -292,7 +292,7 @@ func (r *register) named(user string) *entry {
 
 // proved reports whether the peer's claim names e, with the token that e requires. It takes the same time for
 // each entry, absent included.
-func (e *entry) proved(p *Peer) bool {
+func (e *registered) proved(p *Peer) bool {
 	given := sha256.Sum256([]byte(p.Password))
 	same := subtle.ConstantTimeCompare(given[:], e.token[:]) == 1
 	switch {

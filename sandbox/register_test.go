@@ -146,7 +146,7 @@ func TestNobodyIsTwo(t *testing.T) {
 						if err == nil && who.Name != user {
 							t.Errorf("%+v is %q", p, who.Name)
 						}
-						known.owners(&p, nil, func(key keys, owner *entry) {
+						known.owners(&p, nil, func(key evidenceKinds, owner *registered) {
 							if err == nil && (owner != e || e.keys&key == 0) {
 								t.Errorf("%+v is %q, and has what is another's", p, who.Name)
 							}

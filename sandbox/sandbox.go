@@ -84,7 +84,7 @@ var ErrUnknown = errors.New("unknown sandbox, or wrong token")
 type Directory struct {
 	known       atomic.Pointer[register]
 	failures    failures
-	attachments attachments
+	attachments attachedNetworks
 	engine      atomic.Pointer[Engine]
 }
 
@@ -121,10 +121,10 @@ const (
 // failures counts wrong credentials by source.
 type failures struct {
 	mu      sync.Mutex
-	sources map[string]failure
+	sources map[string]wrongCredentials
 }
 
-type failure struct {
+type wrongCredentials struct {
 	delay time.Duration
 	last  time.Time
 }
@@ -136,7 +136,7 @@ func (d *Directory) Failed(p Peer, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sources == nil || len(f.sources) >= sourcesMost {
-		f.sources = map[string]failure{}
+		f.sources = map[string]wrongCredentials{}
 	}
 	seen := f.sources[p.Source()]
 	if now.Sub(seen.last) > forgetAfter {

@@ -52,14 +52,14 @@ func Check(p *policy.Policy, who policy.Sandbox, method, request string) (*Answe
 	return j.answer(p, method != ""), nil
 }
 
-// A judgement is a request and the decision about it.
-type judgement struct {
+// A judgedRequest is a request and the decision about it.
+type judgedRequest struct {
 	asked, judged policy.Request // judged has only the parts that egressd would see
 	decision      policy.Decision
 }
 
 // judge decides a request. addrs are the addresses that its name resolves to, if the caller knows them.
-func judge(p *policy.Policy, who policy.Sandbox, method, request string, addrs []netip.Addr) (j judgement, err error) {
+func judge(p *policy.Policy, who policy.Sandbox, method, request string, addrs []netip.Addr) (j judgedRequest, err error) {
 	if j.asked, err = Parse(request, method); err != nil {
 		return j, err
 	}
@@ -68,7 +68,7 @@ func judge(p *policy.Policy, who policy.Sandbox, method, request string, addrs [
 	return j, nil
 }
 
-func (j *judgement) answer(p *policy.Policy, saidMore bool) *Answer {
+func (j *judgedRequest) answer(p *policy.Policy, saidMore bool) *Answer {
 	d, dst := j.decision, &j.judged.Destination
 	a := &Answer{
 		Request: requestText(&j.judged), Sandbox: j.asked.Sandbox.Name, Verdict: d.Verdict.Action(),

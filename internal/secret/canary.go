@@ -38,10 +38,10 @@ type Canary struct {
 type Canaries struct {
 	hidden
 	forms   []Finding
-	matcher *matcher
-	lower   *matcher // of the same in lower case
+	matcher *textMatcher
+	lower   *textMatcher // of the same in lower case
 	hexes   []Finding
-	hex     *matcher // of hexes alone, in lower case
+	hex     *textMatcher // of hexes alone, in lower case
 }
 
 // A Finding is a canary that was found, and how it was written.
@@ -91,9 +91,9 @@ func checkCanary(text string) error {
 	return nil
 }
 
-func (c *Canaries) finding(n node) Finding { return c.forms[n.pattern] }
+func (c *Canaries) finding(n patternNode) Finding { return c.forms[n.pattern] }
 
-func (c *Canaries) hexFinding(n node) Finding { return c.hexes[n.pattern] }
+func (c *Canaries) hexFinding(n patternNode) Finding { return c.hexes[n.pattern] }
 
 // Find looks for the canaries in a whole text.
 func (c *Canaries) Find(text string) (f Finding, found bool) {

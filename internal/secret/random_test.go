@@ -314,7 +314,7 @@ func TestFailureLinks(t *testing.T) {
 }
 
 // beginnings returns what each node stands for.
-func beginnings(m *matcher) []string {
+func beginnings(m *textMatcher) []string {
 	all := make([]string, len(m.nodes))
 	for n := range m.nodes { // a child comes after its parent
 		for c := m.nodes[n].child; c != 0; c = m.nodes[c].sibling {

@@ -2,11 +2,11 @@ package secret
 
 import "bytes"
 
-// A reading looks for secrets in what a stream says behind one kind of escapes. Line breaks
+// An escapedReading looks for secrets in what a stream says behind one kind of escapes. Line breaks
 // may stand between any two characters: escaped ones, and with percent-encoding plain
 // ones too, which no string in JSON has. A reading finds what crosses an escape or a line
 // break; the matcher of a [Redactor] finds all else in the stream as it is.
-type reading struct {
+type escapedReading struct {
 	trail
 	begins  byte   // an escape: % or \
 	pending []byte // of an escape that has begun
@@ -25,13 +25,13 @@ const breaksMost = 4
 // beginnings would make ordinary lines wait for the next line, which may come much later.
 const brokenLeast = 4
 
-func newReading(m *matcher, begins byte) reading {
-	return reading{trail: trail{matcher: m}, begins: begins}
+func newReading(m *textMatcher, begins byte) escapedReading {
+	return escapedReading{trail: trail{matcher: m}, begins: begins}
 }
 
 // read reads the next bytes of the stream, the first of which is at a place of it. It
 // appends what it finds.
-func (r *reading) read(p []byte, at int64, found []Span) []Span {
+func (r *escapedReading) read(p []byte, at int64, found []Span) []Span {
 	r.found = found
 	breaks := [...]next{{of: r.begins}, {of: '\n'}, {of: '\r'}}
 	ends := breaks[:]
@@ -61,7 +61,7 @@ func (r *reading) read(p []byte, at int64, found []Span) []Span {
 
 // skip returns the first index from i on at which an occurrence may begin that is not
 // within p, or the length of p.
-func (r *reading) skip(p []byte, i int) int {
+func (r *escapedReading) skip(p []byte, i int) int {
 	m := r.matcher
 	i = max(i, len(p)-m.longest+1)
 	if i >= len(p) {
@@ -96,7 +96,7 @@ func (n *next) index(p []byte, i int) int {
 }
 
 // take reads a byte of the stream.
-func (r *reading) take(c byte, at int64) {
+func (r *escapedReading) take(c byte, at int64) {
 	switch {
 	case len(r.pending) > 0:
 		r.goOn(c, at)
@@ -110,7 +110,7 @@ func (r *reading) take(c byte, at int64) {
 }
 
 // goOn reads the next byte of an escape.
-func (r *reading) goOn(c byte, at int64) {
+func (r *escapedReading) goOn(c byte, at int64) {
 	r.pending = append(r.pending, c)
 	value, state := escapeOf(r.pending)
 	switch state {
@@ -134,7 +134,7 @@ func (r *reading) goOn(c byte, at int64) {
 }
 
 // character reads what the bytes from at up to but not including end stand for.
-func (r *reading) character(c byte, at, end int64) {
+func (r *escapedReading) character(c byte, at, end int64) {
 	r.breaks = 0
 	if r.from == nil {
 		r.trail = newTrail(r.matcher)
@@ -145,7 +145,7 @@ func (r *reading) character(c byte, at, end int64) {
 }
 
 // lineBreak reads a line break that ends at a place of the stream.
-func (r *reading) lineBreak(end int64) {
+func (r *escapedReading) lineBreak(end int64) {
 	r.crossed = end
 	if r.breaks++; r.breaks > breaksMost {
 		r.node = 0
@@ -153,7 +153,7 @@ func (r *reading) lineBreak(end int64) {
 }
 
 // free is up to where the stream may go on, of which seen bytes were read.
-func (r *reading) free(seen int64) int64 {
+func (r *escapedReading) free(seen int64) int64 {
 	if len(r.pending) > 0 {
 		seen = r.escaped
 	}
@@ -168,6 +168,6 @@ func (r *reading) free(seen int64) int64 {
 }
 
 // reset has the stream begin anew.
-func (r *reading) reset() {
+func (r *escapedReading) reset() {
 	r.node, r.pending, r.breaks = 0, r.pending[:0], 0
 }

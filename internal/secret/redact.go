@@ -31,13 +31,13 @@ import (
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {
 	hidden
-	matcher *matcher
+	matcher *textMatcher
 	mark    byte
 	node    int32 // of matcher
 	hits    int
 
 	seen  int64 // bytes of the stream
-	views [2]reading
+	views [2]escapedReading
 	found []Span // by the views, in what was given last
 
 	held []byte // held[sent:] is held back; what is before it was returned

@@ -11,8 +11,8 @@ type Redaction struct {
 	hidden
 	forms   []string
 	mark    byte
-	matcher *matcher
-	names   *matcher // of the same in lower case
+	matcher *textMatcher
+	names   *textMatcher // of the same in lower case
 }
 
 func newRedaction(forms []string) *Redaction {
@@ -54,7 +54,7 @@ func (n *Redaction) With(s *Secret) *Redaction {
 func (n *Redaction) NewRedactor() *Redactor {
 	return &Redactor{
 		matcher: n.matcher, mark: n.mark,
-		views: [2]reading{newReading(n.matcher, '%'), newReading(n.matcher, '\\')},
+		views: [2]escapedReading{newReading(n.matcher, '%'), newReading(n.matcher, '\\')},
 	}
 }
 

@@ -5,13 +5,13 @@ import "math/bits"
 // A trail runs a matcher over the characters that a stream stands for, and remembers
 // where in the stream the last of them begin.
 type trail struct {
-	matcher *matcher
+	matcher *textMatcher
 	node    int32
 	read    int     // characters
 	from    []int64 // of the last ones, at their number modulo its length, a power of two
 }
 
-func newTrail(m *matcher) trail {
+func newTrail(m *textMatcher) trail {
 	return trail{matcher: m, from: make([]int64, 1<<bits.Len(uint(m.longest)))}
 }
 
@@ -25,7 +25,7 @@ func (t *trail) step(c byte, at int64) int {
 }
 
 // at is the node that the trail is at.
-func (t *trail) at() *node { return &t.matcher.nodes[t.node] }
+func (t *trail) at() *patternNode { return &t.matcher.nodes[t.node] }
 
 // depth is how many of the last characters begin a pattern.
 func (t *trail) depth() int { return int(t.at().depth) }

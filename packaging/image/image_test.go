@@ -34,9 +34,9 @@ func buildBinary(t *testing.T) []byte {
 }
 
 // unpack reads an archive into memory.
-func unpack(t *testing.T, text []byte) map[string]entry {
+func unpack(t *testing.T, text []byte) map[string]archiveFile {
 	t.Helper()
-	all := map[string]entry{}
+	all := map[string]archiveFile{}
 	for r := tar.NewReader(bytes.NewReader(text)); ; {
 		h, err := r.Next()
 		if err == io.EOF {
@@ -52,12 +52,12 @@ func unpack(t *testing.T, text []byte) map[string]entry {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[h.Name] = entry{h.Name, h.Mode, h.Uid, content}
+		all[h.Name] = archiveFile{h.Name, h.Mode, h.Uid, content}
 	}
 }
 
 // blob is what a descriptor of an image points to.
-func blob(t *testing.T, files map[string]entry, digest string) []byte {
+func blob(t *testing.T, files map[string]archiveFile, digest string) []byte {
 	t.Helper()
 	name, ok := strings.CutPrefix(digest, "sha256:")
 	e, there := files[pathOf(name)]
@@ -106,7 +106,7 @@ func TestImage(t *testing.T) {
 
 // load reads an image by the way of docker load and by that of the OCI, which have to
 // come to the same, and returns its configuration and its files.
-func load(t *testing.T, files map[string]entry) (config image, fs map[string]entry) {
+func load(t *testing.T, files map[string]archiveFile) (config image, fs map[string]archiveFile) {
 	t.Helper()
 	var docker []dockerManifest
 	decode(t, files["manifest.json"].text, &docker)
@@ -125,7 +125,7 @@ func load(t *testing.T, files map[string]entry) (config image, fs map[string]ent
 
 // serveFrom starts egressd where there is nothing but the files of the image, as
 // the image's user.
-func serveFrom(t *testing.T, files map[string]entry) {
+func serveFrom(t *testing.T, files map[string]archiveFile) {
 	t.Helper()
 	root := t.TempDir()
 	for _, e := range layer(files["usr/bin/egressd"].text) { // folders come first

@@ -16,8 +16,8 @@ import (
 // user is who egressd is in the image. There is no /etc/passwd to name it.
 const user = 65532
 
-// An entry is a file of an archive, or a folder where the name ends in a slash.
-type entry struct {
+// An archiveFile is a file of an archive, or a folder where the name ends in a slash.
+type archiveFile struct {
 	name  string
 	mode  int64
 	owner int
@@ -28,8 +28,8 @@ type entry struct {
 var epoch = time.Unix(0, 0)
 
 // layer is the file system of the image.
-func layer(binary []byte) []entry {
-	return []entry{
+func layer(binary []byte) []archiveFile {
+	return []archiveFile{
 		{"etc/", 0o755, 0, nil},
 		{"etc/egressd/", 0o755, 0, nil},
 		{"etc/ssl/", 0o755, 0, nil},
@@ -61,7 +61,7 @@ func roots() []byte {
 }
 
 // archive writes entries as a tar archive, in their order.
-func archive(entries []entry) ([]byte, error) {
+func archive(entries []archiveFile) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, e := range entries {

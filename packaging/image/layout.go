@@ -76,12 +76,12 @@ type dockerManifest struct {
 }
 
 // blobs are the parts of an image, each under its digest.
-type blobs struct{ entries []entry }
+type blobs struct{ entries []archiveFile }
 
 func (b *blobs) add(kind string, text []byte) descriptor {
 	sum := sha256.Sum256(text)
 	digest := hex.EncodeToString(sum[:])
-	b.entries = append(b.entries, entry{pathOf(digest), 0o644, 0, text})
+	b.entries = append(b.entries, archiveFile{pathOf(digest), 0o644, 0, text})
 	return descriptor{MediaType: kind, Digest: "sha256:" + digest, Size: len(text)}
 }
 
@@ -118,11 +118,11 @@ func build(binary []byte, arch, tag string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	folders := []entry{{"blobs/", 0o755, 0, nil}, {"blobs/sha256/", 0o755, 0, nil}}
+	folders := []archiveFile{{"blobs/", 0o755, 0, nil}, {"blobs/sha256/", 0o755, 0, nil}}
 	return archive(append(append(folders, b.entries...),
-		entry{"index.json", 0o644, 0, index},
-		entry{"manifest.json", 0o644, 0, docker},
-		entry{"oci-layout", 0o644, 0, []byte(`{"imageLayoutVersion":"1.0.0"}`)}))
+		archiveFile{"index.json", 0o644, 0, index},
+		archiveFile{"manifest.json", 0o644, 0, docker},
+		archiveFile{"oci-layout", 0o644, 0, []byte(`{"imageLayoutVersion":"1.0.0"}`)}))
 }
 
 // configOf has egressd serve the policy that is mounted at
