@@ -44,8 +44,12 @@ func rulesIn(t *testing.T, text string) Rules {
 // drawRules draws a policy file. conditions says whether rules may look at requests.
 func drawRules(r *rand.Rand, conditions bool) string {
 	bare := r.IntN(3) == 0
+	var hosts []string // few, so that rules meet
+	for range 4 {
+		hosts = append(hosts, pick(r, slices.Concat(nameWildcards, nameWildcards, []string{"93.184.216.34", "93.184.216.0/24", "93.184.0.0/16", "10.0.0.0/8", "10.1.2.3", "192.168.0.0/16", "*", "*{1}.x.test", "prod-*.x.test", "*-1.x.test"})...))
+	}
 	pattern := func() string {
-		host := pick(r, slices.Concat(nameWildcards, nameWildcards, []string{"93.184.216.34", "93.184.216.0/24", "93.184.0.0/16", "10.0.0.0/8", "10.1.2.3", "192.168.0.0/16", "*{1}.x.test", "prod-*.x.test", "*-1.x.test"})...)
+		host := pick(r, hosts...)
 		if bare {
 			return host
 		}
@@ -105,7 +109,7 @@ var readers = map[string]reader{
 	"sprites":    {allows: evaluateSprites, differs: func(q question) bool { return q.addr.IsValid() }, wider: resolves},
 	"vercel":     {allows: evaluateVercel, differs: func(q question) bool { return q.port == 80 }},
 	"cilium":     {allows: evaluateCilium},
-	"opa-envoy":  {allows: evaluateOPA, wider: resolves, conditions: true, policies: 40},
+	"opa-envoy":  {allows: evaluateOPA, wider: resolves, conditions: true, policies: 100},
 }
 
 // TestNoExportAllowsWhatEgressdDenies writes random rules for each peer, and asks egressd and a

@@ -145,7 +145,7 @@ func sampleOpenShell(r *rand.Rand) sample {
 		IPs      []string                 `json:"allowed_ips,omitempty"`
 	}
 	match := func() shellMatch {
-		m := shellMatch{Method: pick(r, "", "*", "GET", "POST", "HEAD"), Path: pick(r, "", "/**", "/**", "/a/**", "/a/*", "/a", "/a/*/c", pick(r, "/a/**", "/**/c", "/[ab]"))}
+		m := shellMatch{Method: pick(r, "", "*", "GET", "POST", "HEAD"), Path: pick(r, "", "/**", "/a/**", "/a/**", "/a/*", "/a", "/a/*/c", pick(r, "/a/**", "/**/c", "/[ab]"))}
 		if r.IntN(8) == 0 {
 			m.Query = map[string]any{"k": "v"}
 		}
@@ -153,7 +153,7 @@ func sampleOpenShell(r *rand.Rand) sample {
 	}
 	anyProgram := r.IntN(4) > 0
 	endpoints := some(r, 8, func() endpoint {
-		e := endpoint{Host: pick(r, slices.Concat(nameTexts[:5], []string{"**.x.test", "**.x.test", "**.test", "93.184.216.34", pick(r, "*.x.test", "x.test")})...), Enforce: "enforce"}
+		e := endpoint{Host: pick(r, "x.test", "x.test", "a.x.test", "b.a.x.test", "**.x.test", "**.test", "93.184.216.34", "*.x.test"), Enforce: "enforce"}
 		e.Ports = some(r, 4, func() int { return pick(r, 443, 80, 22, 8080) })
 		if r.IntN(2) == 0 {
 			e.Protocol = "rest"

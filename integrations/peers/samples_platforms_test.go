@@ -34,7 +34,7 @@ func sampleDocker(r *rand.Rand) sample {
 	}
 	resource := func() string {
 		name := pick(r, slices.Concat(nameTexts[:6], []string{"**.x.test", "*.x.test", "**.a.x.test", "*.test", "prod-*.x.test", "*-1.x.test", "**"})...)
-		return pick(r, name, name, name+":443", name+":22", pick(r, "93.184.216.34", "10.1.2.3", "93.184.0.0/16", "10.0.0.0/8"))
+		return pick(r, name, name, name+":443", pick(r, name+":22", "93.184.216.34", "10.1.2.3"), "93.184.0.0/16")
 	}
 	type rule struct {
 		Name         string   `json:"name"`
@@ -47,7 +47,7 @@ func sampleDocker(r *rand.Rand) sample {
 	}
 	rules := some(r, 5, func() rule {
 		one := rule{"r", pick(r, "network", "network", "network", "filesystem"), pick(r, "allow", "allow", "deny"), pick(r, "active", "active", "inactive"), some(r, 2, resource), nil, nil}
-		if r.IntN(4) == 0 {
+		if r.IntN(3) == 0 {
 			one.Methods = some(r, 2, func() string { return pick(r, methodTexts...) })
 		}
 		if r.IntN(4) == 0 {

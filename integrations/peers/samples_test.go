@@ -55,13 +55,16 @@ func sampleSRT(r *rand.Rand) sample {
 
 func sampleClaude(r *rand.Rand) sample {
 	allowed, denied, addresses, allows := drawSRT(r)
-	var rules []string
+	var rules, refusals []string
 	for len(allowed) > 0 && r.IntN(2) == 0 {
 		rules, allowed = append(rules, "WebFetch(domain:"+allowed[0]+")"), allowed[1:]
 	}
+	for len(denied) > 0 && r.IntN(2) == 0 {
+		refusals, denied = append(refusals, "WebFetch(domain:"+denied[0]+")"), denied[1:]
+	}
 	network := map[string]any{"allowedDomains": allowed, "deniedDomains": denied, "deniedResolvedAddresses": addresses}
 	return sample{text: asJSON(map[string]any{
-		"permissions": map[string]any{"allow": append(rules, "Bash(ls)")}, "sandbox": map[string]any{"network": network},
+		"permissions": map[string]any{"allow": append(rules, "Bash(ls)"), "deny": refusals}, "sandbox": map[string]any{"network": network},
 	}), allows: allows}
 }
 

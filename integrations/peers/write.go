@@ -97,7 +97,8 @@ var specialPrefixes = []string{
 }
 
 // take spells the rules out, in the order in which egressd asks them: the most specific host first, then the
-// narrowest ports, then rules with conditions, then denies. Presets come after the rest, and the baseline last.
+// narrowest ports, then rules with conditions, then denies. The baseline comes after rules for the same addresses or
+// fewer, and presets come last.
 func (w *writing) take(rules Rules) error {
 	var own, presets []ranked
 	for _, list := range []struct {
@@ -117,14 +118,14 @@ func (w *writing) take(rules Rules) error {
 	for i := range rules.Ask {
 		w.stricterf("%s is denied, where egressd asks", rules.Ask[i].Pattern)
 	}
+	for _, p := range specialPrefixes {
+		own = append(own, ranked{clause: clause{hosts: withinText(p)}, kind: somePrefix, width: 1 << 20})
+	}
 	for _, list := range [][]ranked{own, presets} {
 		slices.SortStableFunc(list, ranked.compare)
 		for _, r := range list {
 			w.clauses = append(w.clauses, r.clause)
 		}
-	}
-	for _, p := range specialPrefixes {
-		w.clauses = append(w.clauses, clause{hosts: withinText(p)})
 	}
 	w.table = tabulate(w.clauses, rules.Open)
 	return nil
@@ -133,11 +134,14 @@ func (w *writing) take(rules Rules) error {
 // A ranked is a clause with its place among the clauses for the same host: narrower ports come first, then the stricter effect.
 type ranked struct {
 	clause
+	kind         hostKind // of the pattern that the rule has
+	more         bool     // a deny of more than that pattern, which has to count before others of its kind
 	width, order int
 }
 
 func (r ranked) compare(other ranked) int {
 	return cmp.Or(
+		-cmp.Compare(r.kind, other.kind), boolFirst(r.more, other.more),
 		r.hosts.specific(other.hosts), cmp.Compare(r.width, other.width),
 		boolFirst(r.conditional(), other.conditional()), cmp.Compare(r.order, other.order),
 	)
@@ -147,6 +151,10 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	s, err := patternScope(rule.Pattern)
 	if err != nil {
 		return nil, err
+	}
+	kind := s.sets[0].kind
+	if kind != everyHost && strings.Contains(strings.TrimPrefix(rule.Pattern.Host(), "*."), "*") {
+		kind = labelName
 	}
 	s = w.oneFamily(s)
 	if h := s.sets[0]; h.kind == labelName && !w.labels {
@@ -175,7 +183,7 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	}
 	for _, h := range s.sets {
 		c.hosts = h
-		all = append(all, ranked{c, width, order})
+		all = append(all, ranked{c, kind, s.part != "" && !allow, width, order})
 	}
 	return all, nil
 }
