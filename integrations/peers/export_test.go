@@ -45,6 +45,9 @@ func rulesIn(t *testing.T, text string) Rules {
 func drawRules(r *rand.Rand, conditions bool) string {
 	bare := r.IntN(3) == 0
 	var hosts []string // few, so that rules meet
+	if r.IntN(4) == 0 {
+		hosts = []string{"prod-*.x.test", "*-1.x.test", "*{1}.x.test", "prod-1.x.test"}
+	}
 	for range 4 {
 		hosts = append(hosts, pick(r, slices.Concat(nameWildcards, nameWildcards, []string{"93.184.216.34", "93.184.216.0/24", "93.184.0.0/16", "10.0.0.0/8", "10.1.2.3", "192.168.0.0/16", "*", "*{1}.x.test", "prod-*.x.test", "*-1.x.test"})...))
 	}

@@ -2,10 +2,13 @@ package peers
 
 import (
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/policy"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -155,6 +158,19 @@ func TestWhatIsNotKnownIsNotImported(t *testing.T) {
 		if c, err := Import(from, []byte(text), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.200s: %v %v, want %s", text, c, err, want)
 		}
+	}
+}
+
+// TestADeniedRangeHoldsAgainstNamesWhateverItsMethods asks for a name that leads to a range of which sbx denies some requests.
+func TestADeniedRangeHoldsAgainstNamesWhateverItsMethods(t *testing.T) {
+	c, err := Import("docker", []byte(`{"rules": [
+		{"decision": "allow", "resources": ["x.test"]}, {"decision": "deny", "resources": ["93.184.0.0/16"], "methods": ["POST"]}]}`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := question{host: "x.test", port: 443, method: "POST", path: "/", resolved: []netip.Addr{netip.MustParseAddr("93.184.216.34")}}
+	if lets(compiled(t, c.Text), q) != policy.Deny {
+		t.Errorf("%v is allowed by\n%s", q, c.Text)
 	}
 }
 

@@ -189,6 +189,9 @@ func (r *reading) squidAccess(allow bool, words []string, lists map[string]*squi
 			return nil
 		}
 	}
+	if allow && len(c.except) > 0 {
+		r.stricterf("%s: addresses are left out, as excepted names may lead there", said)
+	}
 	if !allow && len(c.methods) > 0 {
 		r.stricterf("%s: its methods are denied inside TLS, too, which squid does not look into", said)
 	}

@@ -169,8 +169,8 @@ func sampleVercel(r *rand.Rand) sample {
 				rule[pick(r, "transform", "response")] = map[string]any{}
 				return rule
 			})
-			if rules[name] == nil {
-				rules[name] = []vercelRule{}
+			if rules[name] = append([]vercelRule{}, rules[name]...); r.IntN(2) == 0 {
+				rules[name] = append(rules[name], vercelRule{"response": map[string]any{}}) // which denies the rest
 			}
 		}
 		allow = rules

@@ -12,7 +12,7 @@ import (
 type clause struct {
 	allow   bool
 	hosts   hostSet
-	except  []hostSet // hosts that the clause is not about
+	except  []hostSet // names that the clause is not about
 	ports   []span    // none: all
 	methods []string  // none: all. GET is without HEAD
 	paths   []string  // none: all. Patterns of egressd
@@ -36,6 +36,9 @@ func (c *clause) conditional() bool { return len(c.methods)+len(c.paths) > 0 }
 func (c *clause) about(h hostSet, special bool, s span) bool {
 	if !c.hosts.holds(h) || special && c.allow && c.hosts.kind == everyHost {
 		return false
+	}
+	if c.allow && len(c.except) > 0 && h.kind == somePrefix {
+		return false // an excepted name may lead there
 	}
 	if slices.ContainsFunc(c.except, func(e hostSet) bool { return e.holds(h) }) {
 		return false

@@ -174,6 +174,10 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	for _, p := range rule.Paths {
 		c.paths = append(c.paths, p.String())
 	}
+	if !allow && s.sets[0].kind == somePrefix && rule.Conditional() {
+		w.stricterf("%s denies all requests to its addresses", rule.Pattern)
+		c.methods, c.paths = nil, nil
+	}
 	width := 0
 	if c.ports, width, err = patternPorts(rule.Pattern); err != nil {
 		return nil, err
