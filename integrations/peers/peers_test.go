@@ -161,16 +161,25 @@ func TestWhatIsNotKnownIsNotImported(t *testing.T) {
 	}
 }
 
-// TestADeniedRangeHoldsAgainstNamesWhateverItsMethods asks for a name that leads to a range of which sbx denies some requests.
-func TestADeniedRangeHoldsAgainstNamesWhateverItsMethods(t *testing.T) {
-	c, err := Import("docker", []byte(`{"rules": [
-		{"decision": "allow", "resources": ["x.test"]}, {"decision": "deny", "resources": ["93.184.0.0/16"], "methods": ["POST"]}]}`), Options{})
-	if err != nil {
-		t.Fatal(err)
+// TestADeniedRangeHoldsAgainstNames asks for a name that leads to a denied range, where a line before that opens the range, or only
+// some requests are denied. Random policies are rarely like that.
+func TestADeniedRangeHoldsAgainstNames(t *testing.T) {
+	for kind, text := range map[string]string{
+		"docker": `{"rules": [{"decision": "allow", "resources": ["x.test"]}, {"decision": "deny", "resources": ["93.184.0.0/16"], "methods": ["POST"]}]}`,
+		"squid":  "acl x dstdomain x.test\nacl nets dst 93.184.0.0/16\nhttp_access allow !x\nhttp_access deny nets\nhttp_access allow all\n",
+	} {
+		c, err := Import(kind, []byte(text), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := question{host: "x.test", port: 443, method: "POST", path: "/", resolved: []netip.Addr{netip.MustParseAddr("93.184.216.34")}}
+		if lets(compiled(t, c.Text), q) != policy.Deny {
+			t.Errorf("%s: %v is allowed by\n%s", kind, q, c.Text)
+		}
 	}
-	q := question{host: "x.test", port: 443, method: "POST", path: "/", resolved: []netip.Addr{netip.MustParseAddr("93.184.216.34")}}
-	if lets(compiled(t, c.Text), q) != policy.Deny {
-		t.Errorf("%v is allowed by\n%s", q, c.Text)
+	c, err := Export("srt", rulesIn(t, "version: 1\nallow: ['x.test:*']\ndeny: [{host: 93.184.0.0/16, methods: [POST]}]\n"), Options{})
+	if err != nil || !strings.Contains(c.Text, `"93.184.0.0/16"`) {
+		t.Errorf("srt: %+v, %v", c, err)
 	}
 }
 

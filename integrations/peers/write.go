@@ -134,14 +134,13 @@ func (w *writing) take(rules Rules) error {
 // A ranked is a clause with its place among the clauses for the same host: narrower ports come first, then the stricter effect.
 type ranked struct {
 	clause
-	kind         hostKind // of the pattern that the rule has
-	more         bool     // a deny of more than that pattern, which has to count before others of its kind
+	kind         hostKind // of the pattern that the rule has: a deny that is taken wider keeps its place
 	width, order int
 }
 
 func (r ranked) compare(other ranked) int {
 	return cmp.Or(
-		-cmp.Compare(r.kind, other.kind), boolFirst(r.more, other.more),
+		-cmp.Compare(r.kind, other.kind),
 		r.hosts.specific(other.hosts), cmp.Compare(r.width, other.width),
 		boolFirst(r.conditional(), other.conditional()), cmp.Compare(r.order, other.order),
 	)
@@ -187,7 +186,7 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	}
 	for _, h := range s.sets {
 		c.hosts = h
-		all = append(all, ranked{c, kind, s.part != "" && !allow, width, order})
+		all = append(all, ranked{c, kind, width, order})
 	}
 	return all, nil
 }
