@@ -51,6 +51,8 @@ type Config struct {
 	Rules []*rego.Evaluator // Rego in force; set by compilation
 	Parts []RegoPart        // sources of Rules, index by index
 
+	Listed []policy.ListedHosts // the files of allow_file and deny_file; set by compilation
+
 	env  *file.Environment // compiled environment; nil before
 	read []RegoPart        // compiled parts, including shadow
 	kept []RegoPart        // compile these parts and read only fetched bundles; nil to read all

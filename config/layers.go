@@ -113,7 +113,7 @@ func (c *Config) Doubts() (all []policy.Problem) {
 			all = append(all, f.Doubts()...)
 		}
 	}
-	return all
+	return append(all, c.listDoubts()...)
 }
 
 // Warnings returns the warnings for each start. The configuration must be compiled.
@@ -146,6 +146,7 @@ func StateOf(path, organisation string, enter func(folder string)) [sha256.Size]
 	}
 	if c, err := LoadUnder(path, organisation); err == nil {
 		c.enterTrust(enter)
+		c.listStates(h, enter)
 		c.unfetched = true // fetched bundles change independently
 		parts, err := c.RegoParts(enter)
 		part(fmt.Append(nil, err))

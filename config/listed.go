@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
@@ -31,6 +32,12 @@ func (c *Config) ListedRules() ([]ListedRule, error) {
 	}
 	for i := range lines {
 		all = addLine(all, &lines[i])
+	}
+	for i := range c.Listed {
+		l := &c.Listed[i]
+		all = append(all, ListedRule{
+			Rule: l.ID, Layer: policy.User, Effect: l.Effect.String(), What: quantity.Plural(l.Hosts.Len(), "pattern"), File: l.File, Line: 1, Positional: true,
+		})
 	}
 	for i := range c.Parts {
 		for _, r := range rego.Rules(c.Parts[i].Deciding()) {

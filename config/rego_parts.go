@@ -196,6 +196,14 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
 		env.Operator = func() []netip.AddrPort { return at }
 	}
+	if c.kept == nil {
+		listed, err := c.readLists()
+		if err != nil {
+			return env, err
+		}
+		c.Listed = listed
+	}
+	env.Listed = c.Listed
 	parts, err := c.parts()
 	if err != nil {
 		return env, err

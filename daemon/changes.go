@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/egressd/egressd/config"
 	"github.com/fsnotify/fsnotify"
 )
 
-// changes tells of changes of the policy file, and of what it names under rego.
+// changes tells of changes of the policy file, and of what it names under rego, allow_file and deny_file.
 // Their folders are watched, since editors replace files; a burst of events counts
 // once. It tells once at the start too, when there may have been one already.
 func (re *reloading) changes(ctx context.Context) <-chan struct{} {
@@ -34,7 +35,7 @@ func (re *reloading) changes(ctx context.Context) <-chan struct{} {
 	return told
 }
 
-// watch has the changes in a folder told, too. It comes before the folder is listed,
+// watch has the changes in a folder told, too, or those of a single file. It comes before the folder is listed,
 // so that nothing is missed that comes after.
 func (re *reloading) watch(folder string) {
 	if re.files == nil {
@@ -73,7 +74,7 @@ func tellChanges(ctx context.Context, w *fsnotify.Watcher, name string, told cha
 			if !open {
 				return
 			}
-			if matters(e, name) {
+			if matters(e, name) || slices.Contains(w.WatchList(), e.Name) {
 				changed()
 			}
 		case <-w.Errors: // an overflow is a change too

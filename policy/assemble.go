@@ -68,6 +68,9 @@ type Lists struct {
 	// The most specific pattern of all lists decides. At a tie deny beats ask, and ask beats allow.
 	Allow, Deny, Ask []Rule
 
+	// Listed are further rules, allows and denies, in files that have one pattern a line.
+	Listed []ListedHosts
+
 	// UnsafeAllow are allow rules that open what the baseline keeps shut for Allow.
 	UnsafeAllow []Rule
 
@@ -121,7 +124,7 @@ func Assemble(parts Parts) *Policy {
 		ech:        b.Lists.ECH,
 		inspection: b.Inspection,
 		never:      indexOf(b.Never),
-		digest:     digestOf(b.Texts),
+		digest:     digestOf(b.texts()),
 	}
 	projects := b.projects(len(ceilings) > 0)
 	own := b.Lists.evaluator(b.Grants)
@@ -147,6 +150,15 @@ func Assemble(parts Parts) *Policy {
 	return p
 }
 
+// texts returns everything that the digest covers.
+func (b *Parts) texts() [][]byte {
+	all := slices.Clone(b.Texts)
+	for i := range b.Lists.Listed {
+		all = append(all, []byte(b.Lists.Listed[i].ID), b.Lists.Listed[i].Hosts.text)
+	}
+	return all
+}
+
 func (b *Parts) baseline() *Baseline {
 	above := b.Organisation.exceptions()
 	return NewBaseline(BaselineOptions{
@@ -170,6 +182,7 @@ func (l *Lists) evaluator(grants []Grant) *rules {
 	if l.Default == Allow {
 		rs.silence = permissive
 	}
+	rs.own.files, rs.own.ech = l.Listed, l.ECH
 	rs.own.addAll(l.Allow, Allow, l.ECH)
 	rs.own.addAll(l.UnsafeAllow, Allow, l.ECH)
 	rs.own.addAll(l.Deny, Deny, false)
@@ -279,10 +292,10 @@ const compilerVersion = "egressd policy 3"
 // digestOf covers the compiler's version and all texts. Each part stands behind
 // its length, so no two different lists of parts have the same digest.
 func digestOf(texts [][]byte) string {
-	var all []byte
+	all := sha256.New()
 	for _, part := range append([][]byte{[]byte(compilerVersion)}, texts...) {
-		all = append(fmt.Appendf(all, "%d\n", len(part)), part...)
+		fmt.Fprintf(all, "%d\n", len(part))
+		all.Write(part)
 	}
-	sum := sha256.Sum256(all)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return "sha256:" + hex.EncodeToString(all.Sum(nil))
 }

@@ -19,6 +19,9 @@ type index struct {
 	parents   map[string]bool    // below which labels has any
 	addresses bart.Table[*bucket]
 	any       *bucket // the pattern "*"; nil where no rule has it
+
+	files []ListedHosts // in which further rules stand
+	ech   bool          // the allows among them let an encrypted ClientHello pass
 }
 
 // A bucket holds the rules whose patterns name the same host, the most
@@ -143,6 +146,9 @@ func (ix *index) covers(d *Destination) bool {
 // find returns the most specific bucket for a canonical host, or nil. The chain leaves out rules of one
 // label that are not for port, unless port is 0.
 func (ix *index) find(name string, addr netip.Addr, port uint16) *bucket {
+	if len(ix.files) > 0 {
+		return ix.listed(name, addr, port)
+	}
 	if addr.IsValid() {
 		if b, found := ix.addresses.Lookup(addr); found {
 			return b
@@ -188,9 +194,7 @@ func (ix *index) beginning(label, parent string) (all []*bucket) {
 	var space [maxNameLength + 2]byte
 	for n := len(label); n > 0; n-- {
 		key := append(append(append(space[:0], label[:n]...), "*."...), parent...)
-		if b, found := ix.labels[string(key)]; found {
-			all = append(all, b)
-		}
+		all = ix.appendLabel(all, key)
 	}
 	return all
 }
@@ -200,11 +204,22 @@ func (ix *index) ending(label, parent string) (all []*bucket) {
 	var space [maxNameLength + 2]byte
 	for n := range len(label) {
 		key := append(append(append(append(space[:0], '*'), label[n:]...), '.'), parent...)
-		if b, found := ix.labels[string(key)]; found {
-			all = append(all, b)
-		}
+		all = ix.appendLabel(all, key)
 	}
 	return all
+}
+
+// appendLabel appends the bucket of a pattern of one label, if there is one.
+func (ix *index) appendLabel(all []*bucket, name []byte) []*bucket {
+	b, found := ix.labels[string(name)]
+	if len(ix.files) > 0 {
+		b = ix.with(b, string(name))
+		found = b != nil
+	}
+	if !found {
+		return all
+	}
+	return append(all, b)
 }
 
 // atPort returns the rules for port, each in a bucket of its own, up to the first that always decides.
@@ -322,7 +337,7 @@ func (ix *index) longest() (most int) {
 	for _, b := range ix.addresses.All() {
 		most = max(most, b.length())
 	}
-	return max(most, ix.any.length())
+	return max(most, ix.any.length()) + ix.longestListed()
 }
 
 // length counts the rules of b and of those that follow it.

@@ -97,6 +97,9 @@ func opinionOf(c *config.Config, o *policy.Opinion, lines []file.Line, decision 
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l file.Line) bool { return l.Layer != o.Layer })
 	for i := range o.Rules {
 		at := lineAt(lines, &o.Rules[i])
+		if l := c.ListedAt(at.Rule); l != nil {
+			at = writtenAt(at.Rule, policy.Problem{File: l.File, Line: at.Line, Column: at.Column, Message: o.Rules[i].Pattern.String()})
+		}
 		if d.Rule == at.Rule && v.Written == nil {
 			v.Written = []Written{at}
 		}

@@ -34,6 +34,12 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	for i, path := range c.File.TLS.ExtraRoots {
 		add(fmt.Sprintf("tls.extra_roots[%d]", i), path, !secret, false)
 	}
+	for i, path := range c.File.AllowFiles {
+		add(fmt.Sprintf("allow_file[%d]", i), path, !secret, false)
+	}
+	for i, path := range c.File.DenyFiles {
+		add(fmt.Sprintf("deny_file[%d]", i), path, !secret, false)
+	}
 	for i, one := range c.File.Canaries {
 		add(fmt.Sprintf("canaries[%d].file", i), one.File, secret, false)
 	}

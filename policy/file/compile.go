@@ -48,6 +48,9 @@ type Environment struct {
 	// leaves out, what has no room in a ceiling, and the baseline.
 	Learn bool
 
+	// Listed are the rules of the files under allow_file and deny_file, which [File.Compile] does not read itself.
+	Listed []policy.ListedHosts
+
 	// Grants are lines that count beside those of the file for a while.
 	Grants []policy.Grant
 }
@@ -154,6 +157,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	own.rules.Listed = env.Listed
 	l := &env.Layers
 	parts := policy.Parts{
 		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
@@ -231,6 +235,9 @@ func (f *File) lists() (fileLists, error) {
 // allMade reports Rego that a file names and of which nothing was made: what it would
 // deny must not be forgotten.
 func (f *File) allMade(env *Environment) error {
+	if len(env.Listed) != len(f.AllowFiles)+len(f.DenyFiles) {
+		return errors.New("the file names allow_file or deny_file, and they were not read")
+	}
 	o := env.Layers.Organisation
 	own, ownShadow := env.Evaluators, env.Shadow
 	if o != nil {

@@ -29,6 +29,10 @@ type File struct {
 	// listen.admin, and refused where nobody can answer.
 	Allow, Deny, Ask []policy.Rule
 
+	// AllowFiles and DenyFiles are files with one pattern a line, as for Allow and Deny. A relative path is relative
+	// to the folder of the configuration. Default: none.
+	AllowFiles, DenyFiles []string
+
 	// Ceiling, where Ceiled is set, is what the layers below the organisation may
 	// open at most: what lines, presets and Rego of theirs, and "default: allow",
 	// allow beyond it is denied. It opens nothing by itself.

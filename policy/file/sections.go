@@ -21,6 +21,8 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"allow":        r.rules("allow", &f.Allow, policy.Allow),
 		"deny":         r.rules("deny", &f.Deny, policy.Deny),
 		"ask":          r.rules("ask", &f.Ask, policy.Ask),
+		"allow_file":   r.list("allow_file", &f.AllowFiles, r.path),
+		"deny_file":    r.list("deny_file", &f.DenyFiles, r.path),
 		"ceiling":      r.ceiling(f),
 		"presets":      r.presets(&f.Presets),
 		"rego":         r.rego("rego", &f.Rego),

@@ -61,7 +61,7 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 
 // Opens reports whether anything in the file may allow something.
 func (f *File) Opens() bool {
-	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets) > 0 || f.names(false)
+	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets)+len(f.AllowFiles) > 0 || f.names(false)
 }
 
 type warnings struct {

@@ -164,7 +164,7 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 }
 
 func hitKeyOf(r *record.Record) hitKey {
-	key := hitKey{r.Decision.Rule, policy.Layer(r.Decision.Layer), ""}
+	key := hitKey{policy.FileOfRule(r.Decision.Rule), policy.Layer(r.Decision.Layer), ""}
 	if key.rule == "default" && key.layer == policy.PerSandbox {
 		key.sandbox = r.Sandbox
 	}
