@@ -222,13 +222,18 @@ func restricting(d Decision) Decision {
 	return left
 }
 
+// unmentioned reports whether d denies only because no list of hosts mentions the destination. A line in a list opens it.
+func (d *Decision) unmentioned() bool {
+	return d.Verdict == Deny && d.Class == DefaultDeny && d.Rule == "default"
+}
+
 // combine returns the stricter of two opinions; at the same verdict the
-// reason and rule of the first stand. An option holds only where both opinions give it.
+// reason and rule of the first stand, unless it is [Decision.unmentioned] and the second denies whatever a list says. An option holds only where both opinions give it.
 // The needs of an Abstain are kept, since the request may yet be refused. The stricter
 // opinion names the credential; if it names none, the other does. The smaller budget
 // counts. Log marks and approved questions of both stand.
 func combine(a, b Decision) Decision {
-	if a.Verdict == Abstain || b.Verdict < a.Verdict {
+	if a.Verdict == Abstain || b.Verdict < a.Verdict || b.Verdict == Deny && !b.unmentioned() && a.unmentioned() {
 		a, b = b, a
 	}
 	if b.Verdict != Abstain {

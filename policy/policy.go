@@ -265,7 +265,7 @@ func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d D
 	if below.Verdict == Abstain {
 		below = combine(p.byDefault(r, cmp.Or(above.Missed, below.Missed)), below)
 	}
-	if below.Verdict != Deny {
+	if below.Verdict != Deny || below.unmentioned() {
 		for _, c := range p.ceilings {
 			under := c.hold(ctx, r, below)
 			looks = looks || under.Verdict == Inspect

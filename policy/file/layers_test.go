@@ -55,7 +55,7 @@ ceiling: [in.test, opens-nothing.test, b.wide.test, asked-in.test, {host: some.t
 	judge(t, p, []judgement{
 		{"in.test", "allow by allow[0]"},
 		{"out.test", "deny rule-deny by ceiling"},
-		{"in.test:8443", "deny default-deny by default"},
+		{"in.test:8443", "deny rule-deny by ceiling"}, // a line under allow would not open it
 		{"opens-nothing.test", "deny default-deny by default"},
 		{"b.wide.test", "allow by allow[2]"},
 		{"a.wide.test", "deny rule-deny by ceiling"},
@@ -114,7 +114,7 @@ func TestTheLayerOfADecisionIsThatOfItsFile(t *testing.T) {
 	p := compiled(t, "allow: [user.test, out.test]\nsandboxes: [{name: default, token_file: t, deny: [shut.test]}]", env)
 	for ask, want := range map[string]policy.Layer{
 		"org.test": policy.Organisation, "never.test": policy.Organisation, "user.test": policy.User, "tree.test": policy.Project, "out.test": policy.Organisation,
-		"untouched.test": policy.Project, "shut.test": policy.PerSandbox, "nobody.test": policy.Builtin, "10.0.0.1": policy.Builtin,
+		"untouched.test": policy.Project, "shut.test": policy.PerSandbox, "nobody.test": policy.Organisation, "10.0.0.1": policy.Builtin,
 	} {
 		r := asking(t, ask)
 		r.Sandbox.Name = "default"
@@ -235,6 +235,7 @@ func TestNarrowingOpensNothing(t *testing.T) {
 		{"an allow of what others allow", narrow(true, voice{Verdict: policy.Allow}), "a.test for web: allow by allow[0]"},
 		{"silence", narrow(false, voice{Verdict: policy.Abstain}), "a.test for web: allow by allow[0]"},
 		{"silence of what lists all", narrow(true, voice{Verdict: policy.Abstain}), "a.test for web: deny default-deny by rego"},
+		{"silence of what lists all, and of all others", narrow(true, voice{Verdict: policy.Abstain}), "b.test for web: deny default-deny by rego"},
 		{"a deny", narrow(false, voice{Verdict: policy.Deny, Class: policy.RuleDeny, Rule: "d"}), "a.test for web: deny rule-deny by d"},
 		{"what depends on the request", narrow(true, voice{Verdict: policy.Inspect, Needs: policy.NeedsMethod}), "a.test for web: inspect by allow[0]"},
 		{"a question about what others allow", narrow(false, asks), "a.test for web: ask ask-rejected by a"},
@@ -265,9 +266,9 @@ func TestWhatOpensNothingAsksAboutNothingElse(t *testing.T) {
 	in := func(l Layers) Environment { return Environment{Layers: l} }
 	question, shut, outside := "ask ask-rejected by ask[0]", "deny default-deny by default", "deny rule-deny by ceiling"
 	judge(t, compiled(t, user, in(Layers{Projects: tree})), asked(question, "ask ask-rejected by ask[1]", shut))
-	judge(t, compiled(t, user+ceiling, in(Layers{Projects: closed})), asked(question, outside, shut))
+	judge(t, compiled(t, user+ceiling, in(Layers{Projects: closed})), asked(question, outside, outside))
 	judge(t, compiled(t, user+"ceiling: [mine.test, nobody.test]", in(Layers{Projects: tree})), asked(question, outside, "ask ask-rejected by ask[2]"))
-	judge(t, compiled(t, user+ceiling, in(Layers{Narrowing: narrow})), asked("ask ask-rejected by a", outside, shut))
+	judge(t, compiled(t, user+ceiling, in(Layers{Narrowing: narrow})), asked("ask ask-rejected by a", outside, outside))
 	judge(t, compiled(t, "default: allow\n"+ceiling, in(Layers{Narrowing: narrow})), asked("ask ask-rejected by a", outside, outside))
 }
 
