@@ -50,6 +50,9 @@ func unitsFor(configFile, dir, program string) (u systemd.Units, err error) {
 	if err != nil {
 		return u, err
 	}
+	if err := c.OpenListeners(); err != nil { // the service would refuse to start
+		return u, err
+	}
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
 			return u, hint.Failed(err, "egressd init systemd --program PATH")
