@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,70 +81,119 @@ func TestTheNextRunHasTheAnswer(t *testing.T) {
 	}
 }
 
-// TestADayOfQuestions has two sandboxes whose runs come and go. Each run asks about a host of its own. A person approves
-// for one sandbox and rejects for the other. EGRESSD_E2E_DAY is how long it lasts, else each sandbox has four runs.
+// TestADayOfQuestions has two sandboxes whose runs come and go. Both ask about the same hosts. A person approves what one
+// of them asks and rejects what the other asks. Each fourth run ends while its question waits, and nobody answers that.
+// EGRESSD_E2E_DAY is how long it lasts, else each sandbox has four runs.
 func TestADayOfQuestions(t *testing.T) {
-	d := world.Start(t, askingPolicy)
 	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("EGRESSD_E2E_DAY"), "0s"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	day := questionDay{d: world.Start(t, askingPolicy+"limits: {ask_wait: 2m, dial_timeout: 2s}\n"), answers: map[string]int{}}
 	began := time.Now()
-	more := func(n int) bool { return n < 4 || time.Since(began) < lasts }
 	var runs, people sync.WaitGroup
-	var mu sync.Mutex
-	answered := map[string]string{} // the sandbox and host of each question that was answered
-	over := make(chan struct{})
-	count := map[string]int{}
-	for _, sandbox := range []string{"yes", "no"} {
+	for sandbox := range dayWords {
 		runs.Go(func() {
-			for n := 0; more(n); n++ {
-				host := fmt.Sprintf("%s%d.allowed.test", sandbox, n)
-				e := runBeside(t, d, []string{"--name", sandbox, "--fail-on-deny"}, "curl -sS --max-time 45 http://"+host+"/x")
-				passed := strings.Contains(e.Out, "GET /x")
-				if want := sandbox == "yes"; passed != want || passed != (e.Code == 0) || !passed && !strings.Contains(e.Out, "ask-rejected") {
-					t.Errorf("%s: exit %d, %s%s", host, e.Code, e.Out, e.Talk)
+			for n := 0; n < 4 || time.Since(began) < lasts; n++ {
+				if n%4 == 3 {
+					day.leave(t, sandbox, n)
+				} else {
+					day.ask(t, sandbox, n)
 				}
-				mu.Lock()
-				if answered[host] != sandbox {
-					t.Errorf("%s was answered for sandbox %q", host, answered[host])
-				}
-				count[sandbox]++
-				mu.Unlock()
 				if lasts > 0 {
 					time.Sleep(time.Second) // which leaves the machine to others
 				}
 			}
 		})
 	}
-	people.Go(func() {
-		for {
-			for _, q := range asked(t, d) {
-				if q.State != "pending" {
-					continue
-				}
-				word := map[string]string{"yes": "approve", "no": "reject"}[q.Sandbox]
-				mu.Lock()
-				answered[q.Host] = q.Sandbox
-				mu.Unlock()
-				if e := d.RunCommand(t, nil, word, q.ID, "--config", d.Config); e.Code != 0 {
-					t.Errorf("%s %s: %s", word, q.ID, e.Talk)
-				}
-			}
-			select {
-			case <-over:
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
+	over := make(chan struct{})
+	people.Go(func() { day.answer(t, over) })
 	runs.Wait()
 	close(over)
 	people.Wait()
-	for _, q := range asked(t, d) {
-		if q.State == "pending" {
-			t.Errorf("a question is left of an ended run: %+v", q)
+	t.Logf("in %s: %d runs were approved, %d rejected, %d ended while they asked", time.Since(began).Round(time.Second), day.approved, day.rejected, day.left)
+}
+
+// dayWords has the sandboxes of TestADayOfQuestions, and the command that answers their questions.
+var dayWords = map[string]string{"yes": "approve", "no": "reject"}
+
+// A questionDay is what TestADayOfQuestions counts.
+type questionDay struct {
+	d                        *world.Daemon
+	mu                       sync.Mutex
+	answers                  map[string]int // of a sandbox and host
+	approved, rejected, left int
+}
+
+// seen is a file that tells a run that a person has seen its question.
+func (day *questionDay) seen(sandbox, host string) string {
+	return filepath.Join(day.d.Dir, "seen-"+sandbox+"-"+host)
+}
+
+// ask has a run ask about a host, and expects the answer that its sandbox gets, once.
+func (day *questionDay) ask(t *testing.T, sandbox string, n int) {
+	host := fmt.Sprintf("n%d.allowed.test", n)
+	e := runBeside(t, day.d, []string{"--name", sandbox, "--fail-on-deny"}, "curl -sS --max-time 120 http://"+host+"/x")
+	passed := strings.Contains(e.Out, "GET /x")
+	if want := sandbox == "yes"; passed != want || passed != (e.Code == 0) || !passed && !strings.Contains(e.Out, "ask-rejected") {
+		t.Errorf("%s in %s: exit %d, %s%s", host, sandbox, e.Code, e.Out, e.Talk)
+	}
+	day.mu.Lock()
+	defer day.mu.Unlock()
+	if got := day.answers[sandbox+" "+host]; got != 1 {
+		t.Errorf("%s in %s was answered %d times", host, sandbox, got)
+	}
+	if passed {
+		day.approved++
+	} else {
+		day.rejected++
+	}
+}
+
+// leave has a run end while it asks, and expects that its question ends with it.
+func (day *questionDay) leave(t *testing.T, sandbox string, n int) {
+	host := fmt.Sprintf("left%d.allowed.test", n)
+	e := runBeside(t, day.d, []string{"--name", sandbox}, "curl -sS --max-time 120 http://"+host+"/x & until test -e "+day.seen(sandbox, host)+"; do sleep 0.1; done")
+	if strings.Contains(e.Out, "GET /x") || e.Code != 0 {
+		t.Errorf("%s in %s, which nobody answers: exit %d, %s%s", host, sandbox, e.Code, e.Out, e.Talk)
+	}
+	waits := func() bool {
+		return slices.ContainsFunc(asked(t, day.d), func(q egress.Question) bool {
+			return q.Host == host && q.Sandbox == sandbox && q.State == "pending"
+		})
+	}
+	if !world.Eventually(world.Settling, func() bool { return !waits() }) {
+		t.Errorf("the question of %s about %s is left of an ended run", sandbox, host)
+	}
+	day.mu.Lock()
+	defer day.mu.Unlock()
+	day.left++
+}
+
+// answer answers each question of a run that stays, and tells the others that theirs was seen, until over is closed.
+func (day *questionDay) answer(t *testing.T, over chan struct{}) {
+	for {
+		for _, q := range asked(t, day.d) {
+			if q.State != "pending" {
+				continue
+			}
+			if strings.HasPrefix(q.Host, "left") {
+				if err := os.WriteFile(day.seen(q.Sandbox, q.Host), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			day.mu.Lock()
+			day.answers[q.Sandbox+" "+q.Host]++
+			day.mu.Unlock()
+			if e := day.d.RunCommand(t, nil, dayWords[q.Sandbox], q.ID, "--config", day.d.Config); e.Code != 0 {
+				t.Errorf("%s %s: %s", dayWords[q.Sandbox], q.ID, e.Talk)
+			}
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(300 * time.Millisecond):
 		}
 	}
-	t.Logf("%v runs in %s", count, time.Since(began).Round(time.Second))
 }

@@ -39,7 +39,7 @@ func (d *Daemon) Command(ctx context.Context, before []string, argv ...string) *
 // RunCommand runs a command in the gateway to its end.
 func (d *Daemon) RunCommand(t *testing.T, before []string, argv ...string) *Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // busy machines, too
 	defer cancel()
 	mark, err := d.Log.Mark()
 	if err != nil {
