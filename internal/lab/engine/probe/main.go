@@ -2,6 +2,7 @@
 // no other file of its image.
 //
 //	get URL               a GET through the proxy that the environment names, if any
+//	post URL              a POST without a body, the same way
 //	direct URL            a GET past it
 //	tcp HOST:PORT         a connection
 //	udp HOST:PORT         a datagram, and what comes back
@@ -61,15 +62,17 @@ func try(f []string) (string, error) {
 	defer cancel()
 	switch {
 	case len(f) == 2 && f[0] == "get":
-		return get(ctx, http.ProxyFromEnvironment, f[1])
+		return send(ctx, http.MethodGet, http.ProxyFromEnvironment, f[1])
+	case len(f) == 2 && f[0] == "post":
+		return send(ctx, http.MethodPost, http.ProxyFromEnvironment, f[1])
 	case len(f) == 2 && f[0] == "direct":
-		return get(ctx, nil, f[1])
+		return send(ctx, http.MethodGet, nil, f[1])
 	case len(f) == 3 && f[0] == "via":
 		proxy, err := url.Parse(f[1])
 		if err != nil {
 			return "", err
 		}
-		return get(ctx, http.ProxyURL(proxy), f[2])
+		return send(ctx, http.MethodGet, http.ProxyURL(proxy), f[2])
 	case len(f) == 2 && (f[0] == "tcp" || f[0] == "udp"):
 		return converse(ctx, f[0], f[1])
 	case len(f) == 3 && f[0] == "dns":
@@ -80,9 +83,9 @@ func try(f []string) (string, error) {
 	return "", fmt.Errorf("%q is no way out that this program knows", f)
 }
 
-// get prints the status and the first of the body.
-func get(ctx context.Context, proxy func(*http.Request) (*url.URL, error), address string) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+// send prints the status and the first of the body.
+func send(ctx context.Context, method string, proxy func(*http.Request) (*url.URL, error), address string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return "", err
 	}

@@ -151,7 +151,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 
 // line is the command for other hosts.
 func (o *options) line(hosts string) string {
-	line := "egressd " + o.verdict + " " + hosts
+	line := shell.Program() + " " + o.verdict + " " + hosts
 	if o.save {
 		line += " --save"
 	}
@@ -160,7 +160,7 @@ func (o *options) line(hosts string) string {
 
 // saving is the command line that does what this one asks for, for good.
 func (o *options) saving(lines []policy.Opening) string {
-	line := "egressd " + o.verdict
+	line := shell.Program() + " " + o.verdict
 	for _, l := range lines {
 		line += " " + shell.Pattern(l.Pattern.String())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/logs/story"
@@ -256,7 +257,7 @@ func questionText(d *record.Decision, answer *story.Answer, flags string) string
 	text := strings.Join(d.Question, " ")
 	switch {
 	case text != "" && d.Action == "allow":
-		return text + ", approved; egressd log kind:admin says by whom"
+		return text + ", approved; " + shell.Program() + " log kind:admin says by whom"
 	case text != "" && answer != nil:
 		what := "rejected"
 		if answer.Approved {
@@ -264,7 +265,7 @@ func questionText(d *record.Decision, answer *story.Answer, flags string) string
 		}
 		return fmt.Sprintf("%s, %s at %s by record %d", text, what, answer.Time.Local().Format(time.DateTime), answer.Seq)
 	case text != "" && d.Class != string(policy.AskRejected):
-		return text + "; egressd approve " + text + flags
+		return text + "; " + shell.Program() + " approve " + text + flags
 	}
 	return text
 }
