@@ -50,7 +50,7 @@ func NewReader(dir string, from int64) (*Reader, error) {
 	before := int64(-1)
 	for i, number := range all.Logs {
 		path := format.SegmentPath(dir, number)
-		seq, err := firstSeq(path)
+		seq, _, err := firstLine(path)
 		if err != nil {
 			return nil, err
 		}
@@ -70,31 +70,51 @@ func NewReader(dir string, from int64) (*Reader, error) {
 	return r, nil
 }
 
-// firstSeq returns the number of the first line of a segment, or -1 where it
-// has no whole line.
-func firstSeq(path string) (int64, error) {
+// firstLine returns the number and the time of the first line of a segment. The number is -1 where there is no whole line.
+func firstLine(path string) (seq int64, time string, err error) {
 	f, err := format.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return -1, nil // it was empty, and is being replaced
+		return -1, "", nil // it was empty, and is being replaced
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer f.Close()
 	head := make([]byte, format.MaxLine+1)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
-		return 0, err
+		return 0, "", err
 	}
 	line, _, ok := bytes.Cut(head[:n], []byte("\n"))
 	if !ok {
-		return -1, nil
+		return -1, "", nil
 	}
-	seq, err := format.CheckLine(line)
+	seq, err = format.CheckLine(line)
 	if err != nil {
-		return 0, &format.DamageError{Segment: path, Offset: 0, Reason: err.Error()}
+		return 0, "", &format.DamageError{Segment: path, Offset: 0, Reason: err.Error()}
 	}
-	return seq, nil
+	return seq, format.TimeOf(line), nil
+}
+
+// FromTime returns where to begin to read for the records since t: the number of the first record of a segment, from which
+// on all are that were written since t, unless the clock was set back.
+func FromTime(dir string, t time.Time) (from int64, err error) {
+	segments, err := format.Segments(dir)
+	if err != nil {
+		return 0, err
+	}
+	since := t.UTC().Format(format.TimeLayout)
+	for _, path := range segments {
+		seq, began, err := firstLine(path)
+		if err != nil {
+			return 0, err
+		}
+		if seq < 0 || began >= since {
+			break
+		}
+		from = seq
+	}
+	return from, nil
 }
 
 // Next returns the next line without its newline; it is valid until the next
@@ -110,6 +130,31 @@ func (r *Reader) Next() ([]byte, error) {
 		line, err := r.next()
 		if err != nil || r.seq > r.from {
 			return line, err
+		}
+	}
+}
+
+// A Block is a part of a segment that [Reader.Take] has read. Its method Next returns the lines, and checks each.
+type Block = format.Block
+
+// Take is Next for as many lines as fit into buffer, which it reads them into. It checks none of them: [Block.Next] does,
+// which another goroutine may call.
+func (r *Reader) Take(buffer []byte) (b Block, err error) {
+	if line := r.ahead; line != nil {
+		r.ahead = nil
+		b.Seq, b.Rest = r.seq-1, append(append(buffer[:0], line...), '\n')
+		return b, nil
+	}
+	for {
+		err := r.read(func(c *format.Cursor) (err error) {
+			b, err = c.Take(buffer)
+			return err
+		})
+		for err == nil && b.Seq < r.from && len(b.Rest) > 0 {
+			_, err = b.Next()
+		}
+		if err != nil || len(b.Rest) > 0 {
+			return b, err
 		}
 	}
 }
@@ -143,18 +188,27 @@ func (r *Reader) Close() error {
 	return err
 }
 
-func (r *Reader) next() ([]byte, error) {
+func (r *Reader) next() (line []byte, err error) {
+	err = r.read(func(c *format.Cursor) (err error) {
+		line, err = c.Next()
+		return err
+	})
+	return line, err
+}
+
+// read has take read from the segment that has something to read.
+func (r *Reader) read(take func(*format.Cursor) error) error {
 	for {
 		if err := r.open(); err != nil {
-			return nil, err
+			return err
 		}
-		line, err := r.cursor.Next()
+		err := take(r.cursor)
 		r.seq = r.cursor.Seq
 		if err != io.EOF {
-			return line, err
+			return err
 		}
 		if err := r.advance(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }

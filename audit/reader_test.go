@@ -134,7 +134,7 @@ func TestReaderWaitsWhileASegmentIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	atEnd(t, r)
-	if seq, err := firstSeq(format.SegmentPath(dir, 2)); seq != -1 || err != nil {
+	if seq, _, err := firstLine(format.SegmentPath(dir, 2)); seq != -1 || err != nil {
 		t.Errorf("a segment that is being replaced begins with %d, %v", seq, err)
 	}
 }

@@ -21,10 +21,18 @@ type clause struct {
 	not bool
 	own bool // reads only ownKeys
 	any []condition
+
+	literals []string // one is in a line of each flow for which the clause holds; nil: that is not known
 }
 
 // ownKeys are the keys that read what each flow has for itself: its id, its time, and its end.
 var ownKeys = map[string]bool{"flow": true, "since": true, "until": true, "up": true, "down": true, "took": true}
+
+// verbatim are the keys whose values stand in a line, or a part of them. The others are computed, as an outcome of "open" is.
+var verbatim = map[string]bool{
+	"host": true, "sandbox": true, "container": true, "via": true, "method": true, "path": true, "sni": true, "proc": true, "kind": true,
+	"verdict": true, "class": true, "rule": true, "layer": true, "policy": true, "flow": true, "id": true,
+}
 
 func (c *clause) holds(r *record.Record) bool {
 	for _, condition := range c.any {
@@ -58,7 +66,7 @@ func (f *Filter) Match(r *record.Record) bool {
 
 // During has the filter pass only records of a sandbox from one time until another, which may be nil.
 func (f *Filter) During(sandbox string, from time.Time, until *time.Time) {
-	f.clauses = append(f.clauses, clause{any: []condition{func(r *record.Record) bool {
+	f.clauses = append(f.clauses, clause{literals: []string{sandbox}, any: []condition{func(r *record.Record) bool {
 		return r.Sandbox == sandbox && !r.Time.Before(from) && (until == nil || !r.Time.After(*until))
 	}}})
 }
@@ -230,10 +238,15 @@ func (f *Filter) add(t term, now time.Time) error {
 	if t.key == "kind" && !t.not {
 		f.kinds = append(f.kinds, t.value)
 	}
+	var literals []string
+	if verbatim[t.key] && !t.not {
+		literals = []string{literalOf(t.value)}
+	}
 	if !every && !t.not {
 		for i := range f.clauses {
 			if earlier := &f.clauses[i]; earlier.key == t.key && !earlier.not {
 				earlier.any = append(earlier.any, c)
+				earlier.literals = append(earlier.literals, literals...)
 				return nil
 			}
 		}
@@ -242,7 +255,7 @@ func (f *Filter) add(t term, now time.Time) error {
 	if every {
 		name = ""
 	}
-	f.clauses = append(f.clauses, clause{name, t.not, ownKeys[t.key], []condition{c}})
+	f.clauses = append(f.clauses, clause{name, t.not, ownKeys[t.key], []condition{c}, literals})
 	return nil
 }
 

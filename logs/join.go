@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -35,6 +36,12 @@ type Joiner struct {
 	borrows  bool
 	borrowed []string // flows whose records are not cloned yet
 	joined   record.Record
+
+	// passed holds the lines of open flows that a [Filter.sieve] passed over: the end of such a flow may match the
+	// filter. passedBytes is their sum.
+	passed      map[flowText][]byte
+	passedBytes int
+	lent        []flowText // flows of passed whose lines are not cloned yet
 }
 
 // Complete returns the close record r with the fields of the record that opened its flow. A close record
@@ -97,7 +104,57 @@ func (j *Joiner) Follow(r *record.Record) {
 func (j *Joiner) clear() {
 	clear(j.open)
 	clear(j.size)
-	j.total = 0
+	clear(j.passed)
+	j.total, j.passedBytes = 0, 0
+}
+
+// pass takes the place of Follow for a line that was passed over, which it borrows. It returns the record if the flow has
+// one that was not passed over.
+func (j *Joiner) pass(line []byte, l skimmed) (*record.Record, error) {
+	if j.open[string(l.flow[:])] != nil {
+		return record.Decode(line)
+	}
+	j.unpass(l.flow)
+	if l.ends {
+		return nil, nil
+	}
+	if j.passedBytes > cmp.Or(j.max, maxOpenBytes) {
+		clear(j.passed)
+		j.passedBytes = 0
+	}
+	if j.passed == nil {
+		j.passed = map[flowText][]byte{}
+	}
+	j.passed[l.flow] = line
+	j.passedBytes += len(line)
+	j.lent = append(j.lent, l.flow)
+	return nil, nil
+}
+
+// unpass forgets the line of a flow, and returns it.
+func (j *Joiner) unpass(flow flowText) []byte {
+	line := j.passed[flow]
+	if line != nil {
+		delete(j.passed, flow)
+		j.passedBytes -= len(line)
+	}
+	return line
+}
+
+// wake follows the record that opened a flow and was passed over, since a further one was not.
+func (j *Joiner) wake(flow string) error {
+	if len(j.passed) == 0 || len(flow) != len(flowText{}) {
+		return nil
+	}
+	line := j.unpass(flowText([]byte(flow)))
+	if line == nil {
+		return nil
+	}
+	r, err := record.Decode(line)
+	if err == nil {
+		j.Follow(r)
+	}
+	return err
 }
 
 func (j *Joiner) forget(flow string) {
@@ -140,6 +197,12 @@ func (j *Joiner) retain() {
 		}
 	}
 	j.borrowed = j.borrowed[:0]
+	for _, flow := range j.lent {
+		if line := j.passed[flow]; line != nil {
+			j.passed[flow] = bytes.Clone(line)
+		}
+	}
+	j.lent = j.lent[:0]
 }
 
 func opensFlow(r *record.Record) bool {

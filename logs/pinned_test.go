@@ -7,19 +7,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/record"
 )
 
 // madeLines are n lines of about two kilobytes, each hundredth with texts of its own.
 type madeLines struct{ at, n int }
 
-func (m *madeLines) Next() ([]byte, error) {
-	if m.at++; m.at > m.n {
-		return nil, io.EOF
+func (m *madeLines) Take([]byte) (b audit.Block, err error) {
+	if m.at == m.n {
+		return b, io.EOF
 	}
-	return fmt.Appendf(nil, `{"v":1,"seq":%d,"time":"2026-11-20T09:50:00.000000Z","kind":"open","flow":"F%d","sandbox":"s%d","via":"connect","dst":{"host":"h%d.test","port":443},`+
-		`"process":{"pid":1,"exe":"/bin/p%d"},"decision":{"action":"%s","rule":"learn","layer":"user"},"shadow":{"action":"deny","rule":"r%d","class":"c%d","policy":"p"},"note":%q}`,
-		m.at-1, m.at, m.at/100, m.at/100, m.at/100, []string{"allow", "deny", "ask"}[m.at%3], m.at/100, m.at/100, strings.Repeat("n", 1600)), nil
+	b.Seq = int64(m.at)
+	for range 100 {
+		b.Rest = m.appendNext(b.Rest)
+	}
+	return b, nil
+}
+
+func (m *madeLines) appendNext(b []byte) []byte {
+	m.at++
+	return fmt.Appendf(b, `{"v":1,"seq":%d,"time":"2026-11-20T09:50:00.000000Z","kind":"open","flow":"F%d","sandbox":"s%d","via":"connect","dst":{"host":"h%d.test","port":443},`+
+		`"process":{"pid":1,"exe":"/bin/p%d"},"decision":{"action":"%s","rule":"learn","layer":"user"},"shadow":{"action":"deny","rule":"r%d","class":"c%d","policy":"p"},"note":%q}`+"\n",
+		m.at-1, m.at, m.at/100, m.at/100, m.at/100, []string{"allow", "deny", "ask"}[m.at%3], m.at/100, m.at/100, strings.Repeat("n", 1600))
 }
 
 // TestWhatIsCountedKeepsNothingOfTheLog has counters of all kinds take in 14 MB of
@@ -40,7 +50,7 @@ func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 	} {
 		before := heap()
 		add, kept := counter()
-		if err := ScanDecisions(&madeLines{n: lines}, func(r *record.Record) {
+		if err := ScanDecisions(&madeLines{n: lines}, &Filter{}, func(r *record.Record) {
 			if r.Decision.Action == "allow" {
 				r.Outcome = "closed"
 			}

@@ -19,79 +19,105 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/record"
 )
 
-// Lines reads the lines of a log in order, see [audit.Reader]. Next returns a line without its newline,
-// valid until the next call. It returns [io.EOF] after the last line; a later call may return new lines.
-type Lines interface{ Next() ([]byte, error) }
+// Lines reads the lines of a log in order, see [audit.Reader.Take]. The error is [io.EOF] after the last line; a later call
+// may return new lines.
+type Lines interface {
+	Take(buffer []byte) (audit.Block, error)
+}
 
 const (
 	chunkBytes  = 256 << 10 // maximum text of a chunk
-	chunkLines  = 2048      // maximum lines of a chunk
 	maxDecoders = 4         // one reader cannot supply more decoders
 )
 
 // A chunk is a run of consecutive lines and their records.
 type chunk struct {
-	text    []byte
-	ends    []int  // end offset of each line in text
-	lines   string // text as a string; all records share it
-	buffers []record.Buffer
-	valid   int   // number of filled buffers
-	err     error // from the line after those, or from the reader
+	buffer  []byte // for block
+	block   audit.Block
+	lines   []scanned
+	memory  []record.Buffer // of the lines that were decoded
+	decoded int             // so many of memory are in use
+	err     error           // from the line after those, or from the reader; io.EOF if there is none
+	last    bool            // there are no lines after these now
 	ready   chan struct{}
+}
+
+// A scanned line was decoded, or only skimmed.
+type scanned struct {
+	text    string // "" if it was only skimmed
+	raw     []byte
+	record  int // in memory
+	skimmed skimmed
 }
 
 // Scan calls do with every line of the log and its record, one at a time and in order. Both are valid only
 // until do returns; a caller that keeps a record clones it with [Clone]. Several goroutines decode lines
 // in bounded memory. Scan stops at the first error of do or lines and at a line that is not a record.
 func Scan(lines Lines, do func(line string, r *record.Record) error) error {
-	return scanWith(lines, do, func() {})
+	return ScanSome(lines, nil, do)
 }
 
-// ScanJoined is like [Scan], but passes records completed by j. It may be called again for lines that were
-// appended meanwhile.
-func ScanJoined(lines Lines, j *Joiner, do func(line string, whole *record.Record) error) error {
+// ScanSome is like [Scan], but decodes only lines for which may returns true, or all if may is nil. Goroutines call it at
+// the same time.
+func ScanSome(lines Lines, may func(line []byte) bool, do func(line string, r *record.Record) error) error {
+	s := scan{lines: lines, may: may, do: do, retain: func() {}}
+	return s.run()
+}
+
+// ScanJoined is like [Scan], but passes records completed by j, and only those that f matches. It may be called again for
+// lines that were appended meanwhile, with the same filter.
+func ScanJoined(lines Lines, j *Joiner, f *Filter, do func(line string, whole *record.Record) error) error {
 	j.borrows = true
 	defer func() { j.borrows = false }()
-	return scanWith(lines, func(line string, r *record.Record) error {
+	join := func(line string, r *record.Record) error {
+		if err := j.wake(r.Flow); err != nil {
+			return err
+		}
 		whole := j.Complete(r)
 		j.Follow(r)
+		if !f.Match(whole) {
+			return nil
+		}
 		return do(line, whole)
-	}, j.retain)
+	}
+	s := scan{lines: lines, may: f.sieve(), do: join, retain: j.retain, pass: func(line []byte, h skimmed) error {
+		r, err := j.pass(line, h)
+		if r == nil || err != nil {
+			return err
+		}
+		return join(string(line), r)
+	}}
+	return s.run()
 }
 
-// ScanDecisions calls emit once with each decision and the outcome of its flow, as a [Tally] does. The
+// ScanDecisions calls emit once with each decision that f matches and the outcome of its flow, as a [Tally] does. The
 // record is valid only until emit returns.
-func ScanDecisions(lines Lines, emit func(*record.Record)) error {
-	t := Tally{Emit: emit}
-	t.joiner.borrows = true
-	err := scanWith(lines, func(_ string, r *record.Record) error {
+func ScanDecisions(lines Lines, f *Filter, emit func(*record.Record)) error {
+	t := Tally{Emit: func(r *record.Record) {
+		if f.Match(r) {
+			emit(r)
+		}
+	}}
+	j := &t.joiner
+	j.borrows = true
+	add := func(_ string, r *record.Record) error {
+		err := j.wake(r.Flow)
 		t.Add(r)
-		return nil
-	}, t.joiner.retain)
+		return err
+	}
+	s := scan{lines: lines, may: f.sieve(), do: add, retain: j.retain, pass: func(line []byte, h skimmed) error {
+		r, err := j.pass(line, h)
+		if r != nil {
+			t.Add(r)
+		}
+		return err
+	}}
+	err := s.run()
 	t.Flush(OutcomeOpen)
-	return err
-}
-
-// scanWith calls retain before it reuses the memory of delivered records.
-func scanWith(lines Lines, do func(string, *record.Record) error, retain func()) error {
-	s := scan{
-		lines: lines, retain: retain, free: make(chan *chunk, 64), full: make(chan *chunk, 64), order: make(chan *chunk, 64), stop: make(chan struct{}),
-	}
-	decoders := min(runtime.GOMAXPROCS(0), maxDecoders)
-	for range 2*decoders + 1 {
-		s.free <- &chunk{ready: make(chan struct{}, 1)}
-	}
-	var working sync.WaitGroup
-	working.Go(s.read)
-	for range decoders {
-		working.Go(s.decode)
-	}
-	err := s.deliver(do)
-	close(s.stop)
-	working.Wait()
 	return err
 }
 
@@ -99,80 +125,118 @@ func scanWith(lines Lines, do func(string, *record.Record) error, retain func())
 // full. A record.Decoder takes it from full; the caller takes it from order and returns it to free. Each channel
 // has capacity for all chunks.
 type scan struct {
-	lines             Lines
-	retain            func()
+	lines  Lines
+	may    func(line []byte) bool                    // reports whether to decode a line; nil: always
+	do     func(line string, r *record.Record) error // gets each decoded line
+	pass   func(line []byte, h skimmed) error        // gets each line that is skimmed; nil: none is
+	retain func()                                    // is called before the memory of delivered lines is used again
+
 	free, full, order chan *chunk
 	stop              chan struct{} // closed when the caller is done
+}
+
+func (s *scan) run() error {
+	s.free, s.full, s.order, s.stop = make(chan *chunk, 64), make(chan *chunk, 64), make(chan *chunk, 64), make(chan struct{})
+	decoders := min(runtime.GOMAXPROCS(0), maxDecoders)
+	for range 2*decoders + 1 {
+		s.free <- &chunk{buffer: make([]byte, chunkBytes), ready: make(chan struct{}, 1)}
+	}
+	var working sync.WaitGroup
+	working.Go(s.read)
+	for range decoders {
+		working.Go(s.decode)
+	}
+	err := s.deliver()
+	close(s.stop)
+	working.Wait()
+	return err
 }
 
 func (s *scan) read() {
 	defer close(s.full)
 	defer close(s.order)
-	for more := true; more; {
+	for {
 		var c *chunk
 		select {
 		case c = <-s.free:
 		case <-s.stop:
 			return
 		}
-		more = c.fill(s.lines)
+		c.block, c.err = s.lines.Take(c.buffer)
+		c.last = c.err == io.EOF
+		done := c.err != nil // c is not to be read once it is sent
 		s.order <- c
 		s.full <- c
-	}
-}
-
-// fill reads lines into c. It reports whether more lines may follow.
-func (c *chunk) fill(lines Lines) bool {
-	c.text, c.ends, c.err = c.text[:0], c.ends[:0], nil
-	for len(c.text) < chunkBytes && len(c.ends) < chunkLines {
-		line, err := lines.Next()
-		if err != nil {
-			c.err = err
-			return false
+		if done {
+			return
 		}
-		c.text = append(c.text, line...)
-		c.ends = append(c.ends, len(c.text))
 	}
-	return true
 }
 
 func (s *scan) decode() {
 	var form record.Decoder
 	for c := range s.full {
-		c.decode(&form)
+		c.lines, c.decoded = c.lines[:0], 0
+		shared := ""
+		if s.may == nil {
+			shared = string(c.block.Rest) // one string for all records is made faster than one for each
+		}
+		for c.err == nil {
+			c.err = s.decodeLine(c, &form, shared)
+		}
 		c.ready <- struct{}{}
 	}
 }
 
-// decode fills the buffers. The strings of all records share one string.
-func (c *chunk) decode(form *record.Decoder) {
-	if len(c.buffers) < len(c.ends) {
-		c.buffers = append(c.buffers, make([]record.Buffer, len(c.ends)-len(c.buffers))...)
+// decodeLine takes the next line of c's block. The error is io.EOF if there is none.
+func (s *scan) decodeLine(c *chunk, form *record.Decoder, shared string) error {
+	rest := len(c.block.Rest)
+	line, err := c.block.Next()
+	if err != nil {
+		return err
 	}
-	start := 0
-	c.lines = string(c.text)
-	for i, end := range c.ends {
-		if err := form.Decode(&c.buffers[i], c.lines[start:end]); err != nil {
-			c.valid, c.err = i, err
-			return
+	l := scanned{raw: line, record: c.decoded}
+	if s.may != nil && !s.may(line) {
+		use := unused
+		if s.pass != nil {
+			l.skimmed, use = skim(line)
 		}
-		start = end
+		if use == ofFlow {
+			c.lines = append(c.lines, l)
+		}
+		if use != unknown {
+			return nil
+		}
 	}
-	c.valid = len(c.ends)
+	if s.may == nil {
+		at := len(shared) - rest
+		l.text = shared[at : at+len(line)]
+	} else {
+		l.text = string(line)
+	}
+	if c.decoded == len(c.memory) {
+		c.memory = append(c.memory, record.Buffer{})
+	}
+	if err := form.Decode(&c.memory[c.decoded], l.text); err != nil {
+		return err
+	}
+	c.decoded++
+	c.lines = append(c.lines, l)
+	return nil
 }
 
 // deliver passes the records to do in order.
-func (s *scan) deliver(do func(string, *record.Record) error) error {
+func (s *scan) deliver() error {
 	for c := range s.order {
 		<-c.ready
-		err := c.deliver(do)
+		err := s.deliverChunk(c)
 		s.retain()
 		switch {
 		case err != nil:
 			return err
-		case c.err == io.EOF:
+		case c.last:
 			return nil
-		case c.err != nil:
+		case c.err != io.EOF:
 			return c.err
 		}
 		s.free <- c
@@ -180,13 +244,18 @@ func (s *scan) deliver(do func(string, *record.Record) error) error {
 	return nil
 }
 
-func (c *chunk) deliver(do func(string, *record.Record) error) error {
-	start := 0
-	for i := range c.valid {
-		if err := do(c.lines[start:c.ends[i]], &c.buffers[i].Record); err != nil {
+func (s *scan) deliverChunk(c *chunk) error {
+	for i := range c.lines {
+		l := &c.lines[i]
+		var err error
+		if l.text == "" {
+			err = s.pass(l.raw, l.skimmed)
+		} else {
+			err = s.do(l.text, &c.memory[l.record].Record)
+		}
+		if err != nil {
 			return err
 		}
-		start = c.ends[i]
 	}
 	return nil
 }

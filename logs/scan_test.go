@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,19 +15,21 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// given are lines that are there already.
+// given are lines that are there already. They come in blocks of a thousand.
 type given struct {
 	lines []string
 	err   error
+	seq   int64
 }
 
-func (g *given) Next() ([]byte, error) {
+func (g *given) Take(buffer []byte) (b audit.Block, err error) {
 	if len(g.lines) == 0 {
-		return nil, g.err
+		return b, g.err
 	}
-	line := g.lines[0]
-	g.lines = g.lines[1:]
-	return []byte(line), nil
+	n := min(len(g.lines), 1000)
+	b.Seq, b.Rest = g.seq, append(buffer[:0], strings.Join(g.lines[:n], "\n")+"\n"...)
+	g.seq, g.lines = g.seq+int64(n), g.lines[n:]
+	return b, nil
 }
 
 // readAll reads a log line by line with encoding/json, and keeps all of it.
@@ -82,7 +85,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 		slow.Add(r)
 	}
 	slow.Flush(OutcomeOpen)
-	if err := ScanDecisions(opening(t, dir), func(r *record.Record) { got = append(got, r.Clone()) }); err != nil {
+	if err := ScanDecisions(opening(t, dir), &Filter{}, func(r *record.Record) { got = append(got, r.Clone()) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != len(want) {
@@ -95,7 +98,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 	}
 	var joiner, keeping Joiner
 	n = 0
-	if err := ScanJoined(opening(t, dir), &joiner, func(_ string, whole *record.Record) error {
+	if err := ScanJoined(opening(t, dir), &joiner, &Filter{}, func(_ string, whole *record.Record) error {
 		if !reflect.DeepEqual(whole, keeping.Complete(all[n])) {
 			return fmt.Errorf("record %d joined is %+v", n, whole)
 		}
@@ -108,7 +111,10 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 }
 
 func TestScanEndsAtTheFirstError(t *testing.T) {
-	line := `{"v":1,"seq":0,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"n"}`
+	many := make([]string, 50_000)
+	for i := range many {
+		many[i] = fmt.Sprintf(`{"v":1,"seq":%d,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"n"}`, i)
+	}
 	damaged := errors.New("damaged")
 	for _, row := range []struct {
 		name  string
@@ -117,24 +123,22 @@ func TestScanEndsAtTheFirstError(t *testing.T) {
 		seen  int
 	}{
 		{"nothing", nil, io.EOF, 0},
-		{"a line that is no record", []string{line, line, "{", line}, io.EOF, 2},
-		{"an error of the log", []string{line, line, line}, damaged, 3},
+		{"a line of another form", []string{many[0], many[1], "{", many[3]}, io.EOF, 2},
+		{"a line that is no record", []string{many[0], strings.Replace(many[1], `"n"`, `n`, 1), many[2]}, io.EOF, 1},
+		{"a line that is missing", []string{many[0], many[1], many[3]}, io.EOF, 2},
+		{"an error of the log", many[:3], damaged, 3},
 	} {
 		n := 0
-		err := Scan(&given{row.lines, row.err}, func(string, *record.Record) error { n++; return nil })
+		err := Scan(&given{lines: row.lines, err: row.err}, func(string, *record.Record) error { n++; return nil })
 		if n != row.seen || (err == nil) != (row.name == "nothing") || row.err == damaged && !errors.Is(err, damaged) {
 			t.Errorf("%s: %d lines, %v", row.name, n, err)
 		}
 	}
 	enough := errors.New("enough")
-	many := make([]string, 50_000)
-	for i := range many {
-		many[i] = line
-	}
 	before := runtime.NumGoroutine()
 	for range 10 {
 		n := 0
-		err := Scan(&given{many, io.EOF}, func(string, *record.Record) error {
+		err := Scan(&given{lines: many, err: io.EOF}, func(string, *record.Record) error {
 			if n++; n == 20_000 {
 				return enough
 			}

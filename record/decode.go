@@ -59,7 +59,7 @@ type Decoder struct {
 // Decode decodes a line into s. The record in s is valid until s is used again; clone it to keep it.
 func (d *Decoder) Decode(s *Buffer, line string) error {
 	if !d.canonical(s, line) {
-		*s = Buffer{lists: s.lists}
+		s.reset()
 		if err := json.Unmarshal([]byte(line), &s.Record); err != nil {
 			return fmt.Errorf("a line of the audit log is not a record: %w", err)
 		}
@@ -70,13 +70,20 @@ func (d *Decoder) Decode(s *Buffer, line string) error {
 	return nil
 }
 
+// reset empties s, and keeps the memory of its lists.
+func (s *Buffer) reset() {
+	lists := s.lists
+	*s = Buffer{} // cleared in place: a composite literal with lists would be made elsewhere and copied
+	s.lists = lists
+}
+
 // canonical decodes line into s and reports whether the line is canonical. If not, s is incomplete.
 func (d *Decoder) canonical(s *Buffer, line string) bool {
 	plain, escapes := plainText(line)
 	if !plain {
 		return false
 	}
-	*s = Buffer{lists: s.lists}
+	s.reset()
 	d.buf, d.line, d.at, d.lists, d.escapes, d.bad = s, line, 0, 0, escapes, false
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},

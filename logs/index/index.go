@@ -173,11 +173,11 @@ type stopping struct {
 	lines logs.Lines
 }
 
-func (s stopping) Next() ([]byte, error) {
+func (s stopping) Take(buffer []byte) (audit.Block, error) {
 	if s.ctx.Err() != nil {
-		return nil, io.EOF
+		return audit.Block{}, io.EOF
 	}
-	return s.lines.Next()
+	return s.lines.Take(buffer)
 }
 
 // announceEvery is the number of records after which readers are told, while there are many.

@@ -148,8 +148,8 @@ func TestAnswersAreThoseOfAScan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = logs.ScanDecisions(lines, func(r *record.Record) {
-			if logs.Decides(r) && f.Match(r) {
+		err = logs.ScanDecisions(lines, f, func(r *record.Record) {
+			if logs.Decides(r) {
 				want.add(r, r.Times(), r.Bytes)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/hint"
@@ -29,7 +30,7 @@ func (s *Source) openRuns() (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Dir: folder, lines: c, again: func() (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
+	return &Reader{Dir: folder, lines: c, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
 }
 
 // A chain reads several logs. It opens one at a time.
@@ -39,17 +40,17 @@ type chain struct {
 	log  *audit.Reader
 }
 
-func (c *chain) Next() ([]byte, error) {
+func (c *chain) Take(buffer []byte) (audit.Block, error) {
 	for {
 		if c.log == nil {
 			if err := c.open(); err != nil {
-				return nil, err
+				return audit.Block{}, err
 			}
 			continue
 		}
-		line, err := c.log.Next()
+		block, err := c.log.Take(buffer)
 		if err != io.EOF {
-			return line, err
+			return block, err
 		}
 		c.Close()
 	}

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/hint"
@@ -14,7 +15,7 @@ import (
 type Reader struct {
 	Dir   string
 	lines lines
-	again func() (lines, error) // lines from the first record on
+	again func(since time.Time) (lines, error) // lines from the first record on, or since that time at least
 }
 
 // lines are those of one log, or of several.
@@ -26,7 +27,13 @@ type lines interface {
 
 // readerOf returns a reader of one log.
 func readerOf(dir string, log *audit.Reader) *Reader {
-	return &Reader{Dir: dir, lines: log, again: func() (lines, error) { return audit.NewReader(dir, 0) }}
+	return &Reader{Dir: dir, lines: log, again: func(since time.Time) (lines, error) {
+		from, err := audit.FromTime(dir, since)
+		if err != nil {
+			return nil, err
+		}
+		return audit.NewReader(dir, from)
+	}}
 }
 
 // At returns a reader of the log in dir that begins with the record numbered from.
@@ -47,28 +54,25 @@ func (l *Reader) Each(do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Joined is [Reader.Each] with records that j has completed.
-func (l *Reader) Joined(j *logs.Joiner, do func(string, *record.Record) error) error {
-	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanJoined(l.lines, j, do) })
+// Some is [Reader.Each] for the lines for which may returns true. Goroutines call it at the same time.
+func (l *Reader) Some(may func(line []byte) bool, do func(string, *record.Record) error) error {
+	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanSome(l.lines, may, do) })
+}
+
+// Joined is [Reader.Each] with records that j has completed, and that f matches.
+func (l *Reader) Joined(j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
+	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanJoined(l.lines, j, f, do) })
 }
 
 // Decisions calls do with each decision in the log that matches f, joined with the end of its flow. The
 // record is valid only until do returns.
 func (l *Reader) Decisions(f *logs.Filter, do func(*record.Record)) error {
-	return l.damage(logs.ScanDecisions(l.lines, func(r *record.Record) {
-		if f.Match(r) {
-			do(r)
-		}
-	}))
+	return l.damage(logs.ScanDecisions(l.lines, f, do))
 }
 
 // DecisionsUntil is [Reader.Decisions], and ends early with ctx.
 func (l *Reader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
-	return l.damage(logs.ScanDecisions(untilDone{ctx, l.lines}, func(r *record.Record) {
-		if f.Match(r) {
-			do(r)
-		}
-	}))
+	return l.damage(logs.ScanDecisions(untilDone{ctx, l.lines}, f, do))
 }
 
 // untilDone ends with its context.
@@ -77,11 +81,11 @@ type untilDone struct {
 	lines logs.Lines
 }
 
-func (u untilDone) Next() ([]byte, error) {
+func (u untilDone) Take(buffer []byte) (audit.Block, error) {
 	if u.ctx.Err() != nil {
-		return nil, io.EOF
+		return audit.Block{}, io.EOF
 	}
-	return u.lines.Next()
+	return u.lines.Take(buffer)
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.
@@ -105,9 +109,18 @@ func (l *Reader) damage(err error) error {
 }
 
 // Rewind starts again at the first record.
-func (l *Reader) Rewind() error {
+func (l *Reader) Rewind() error { return l.rewind(time.Time{}) }
+
+// mostSetBack is by how much a clock may have been set back between two records.
+const mostSetBack = time.Hour
+
+// RewindTo starts again so that all records since t follow, and perhaps earlier ones. It may miss some if the clock was set
+// back by more than an hour.
+func (l *Reader) RewindTo(t time.Time) error { return l.rewind(t.Add(-mostSetBack)) }
+
+func (l *Reader) rewind(since time.Time) error {
 	l.lines.Close()
-	lines, err := l.again()
+	lines, err := l.again(since)
 	if err != nil {
 		return l.damage(err)
 	}
@@ -115,8 +128,8 @@ func (l *Reader) Rewind() error {
 	return nil
 }
 
-// Follow calls do with each new record, completed by j, until ctx ends.
-func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *record.Record) error) error {
+// Follow calls do with each new record, completed by j, that f matches, until ctx ends.
+func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
 	for {
 		err := l.lines.Follow(ctx)
 		if ctx.Err() != nil {
@@ -125,7 +138,7 @@ func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, do func(string, *re
 		if err != nil {
 			return hint.Failed(err, "egressd log -f")
 		}
-		if err := l.Joined(j, do); err != nil {
+		if err := l.Joined(j, f, do); err != nil {
 			return err
 		}
 	}

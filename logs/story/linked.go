@@ -36,11 +36,13 @@ func (s *Story) Link(log *source.Reader) error {
 	if s.Decisive == nil || len(s.Records) == 0 {
 		return nil
 	}
-	if err := log.Rewind(); err != nil {
+	from, to := s.Records[0].Time.Add(-near), s.Records[len(s.Records)-1].Time.Add(near)
+	if err := log.RewindTo(from); err != nil {
 		return err
 	}
-	from, to := s.Records[0].Time.Add(-near), s.Records[len(s.Records)-1].Time.Add(near)
-	return log.Each(func(_ string, r *record.Record) error {
+	inSandbox, ofProgram := logs.Mention(s.Decisive.Sandbox), logs.Mention(logs.Process(s.Decisive))
+	may := func(line []byte) bool { return inSandbox(line) && ofProgram(line) }
+	return log.Some(may, func(_ string, r *record.Record) error {
 		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !logs.Decides(r) || logs.IsLookup(r) || !s.sameProgram(r) {
 			return nil
 		}

@@ -94,10 +94,37 @@ func isElsewhere(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &missing)
 }
 
-// Find collects the records of the one flow whose id begins with prefix.
+// Find collects the records of the one flow whose id begins with prefix. An id says when it was given, so Find leaves out
+// the segments from before, unless there is nothing in those after.
 func Find(log *source.Reader, prefix string) (*Story, error) {
+	if err := log.RewindTo(givenAt(prefix)); err != nil {
+		return nil, err
+	}
+	s, err := find(log, prefix)
+	var unknown *unknownError
+	if !errors.As(err, &unknown) {
+		return s, err
+	}
+	if err := log.Rewind(); err != nil {
+		return nil, err
+	}
+	return find(log, prefix)
+}
+
+// givenAt returns the earliest time at which an id with this prefix was given, or the zero time.
+func givenAt(prefix string) time.Time {
+	first := record.ID(0).String() // the digits that follow are at least zeros
+	id, ok := record.ParseID(prefix + first[min(len(prefix), len(first)):])
+	if !ok {
+		return time.Time{}
+	}
+	return id.Time()
+}
+
+// find is Find in the rest of the log.
+func find(log *source.Reader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
-	err := log.Each(func(text string, r *record.Record) error {
+	err := log.Some(logs.Mention(prefix, `"kind":"admin"`), func(text string, r *record.Record) error {
 		if r.Kind == record.KindAdmin {
 			for _, s := range found {
 				s.hearAnswer(r)

@@ -138,3 +138,56 @@ func closed(of *record.Record, up, down int64, outcome string) *record.Record {
 	r.Kind, r.Bytes, r.Outcome = record.KindClose, &record.Bytes{Up: up, Down: down}, outcome
 	return &r
 }
+
+// TestFindBeginsWhereTheIDWasGiven has a log of three segments, a day each. Damage in a segment from before the id was given
+// is not seen; a record that stands before the time of its id, since the clock was set back, is found.
+func TestFindBeginsWhereTheIDWasGiven(t *testing.T) {
+	dir := t.TempDir()
+	id := func(day, minute int) string {
+		return record.ID(time.Date(2026, 11, day, 12, minute, 0, 0, time.UTC).UnixNano() / int64(record.IDTick)).String()
+	}
+	line := func(seq, day int, flow string) string {
+		return fmt.Sprintf(`{"v":1,"seq":%d,"time":"2026-11-%dT12:00:00.000000Z","kind":"open","flow":"%s","dst":{"host":"h%d.test","port":443},"decision":{"action":"deny","class":"default-deny"}}`+"\n", seq, day, flow, seq)
+	}
+	early := line(2, 20, id(20, 1))
+	for number, text := range []string{
+		line(0, 20, id(20, 0)) + line(1, 20, id(23, 30)) + early,
+		line(3, 21, id(21, 0)) + line(4, 21, id(20, 1)), // a count, written late
+		line(5, 22, id(22, 0)) + line(6, 22, id(22, 1)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%08d.log", number+1)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func(prefix string) (*Story, error) {
+		log, err := (&source.Source{Dir: dir}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		return Find(log, prefix)
+	}
+	for flow, want := range map[string]int{id(20, 0): 1, id(20, 1): 2, id(21, 0): 1, id(22, 1): 1, id(23, 30): 1} {
+		if s, err := find(flow); err != nil || len(s.Records) != want {
+			t.Errorf("%s: %+v, %v; want %d records", flow, s, err, want)
+		}
+	}
+	if _, err := find(id(22, 0)[:3]); err == nil || !strings.Contains(err.Error(), "several ids begin with") {
+		t.Errorf("a prefix of two: %v", err)
+	}
+	first, err := os.OpenFile(filepath.Join(dir, "00000001.log"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := first.WriteAt([]byte{'x'}, int64(len(line(0, 20, id(20, 0))))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := find(id(22, 1)); err != nil || len(s.Records) != 1 {
+		t.Errorf("behind the damage: %+v, %v", s, err)
+	}
+	var damage *audit.DamageError
+	if _, err := find(id(20, 1)); !errors.As(err, &damage) {
+		t.Errorf("within the damage: %v", err)
+	}
+}

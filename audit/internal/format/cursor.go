@@ -16,14 +16,41 @@ type Position struct {
 	Seq    int64 // of the line that begins there, or has to
 }
 
+// A Block is a part of a segment that was read.
+type Block struct {
+	Position
+	Rest []byte // what was read from there on
+	path string
+}
+
+// Next returns the next line of the block without its newline, and checks it. The error is io.EOF where no whole line
+// is left, or a *DamageError.
+func (b *Block) Next() ([]byte, error) {
+	i := bytes.IndexByte(b.Rest, '\n')
+	if i < 0 {
+		return nil, io.EOF
+	}
+	line := b.Rest[:i]
+	seq, err := CheckLine(line)
+	if err == nil && seq != b.Seq {
+		err = fmt.Errorf("the line has number %d where %d is due", seq, b.Seq)
+	}
+	if err != nil {
+		return nil, &DamageError{b.path, b.Offset, err.Error()}
+	}
+	b.Rest = b.Rest[i+1:]
+	b.Offset += int64(i + 1)
+	b.Seq++
+	return line, nil
+}
+
 // A Cursor goes over the whole lines of one segment, and checks each. It holds
 // no bytes over that are not a whole line: what it sees next is what is in the
 // file then.
 type Cursor struct {
 	*os.File
-	Position
+	Block
 	buffer []byte
-	Rest   []byte // read from offset on
 }
 
 func OpenCursor(path string, from Position) (*Cursor, error) {
@@ -31,34 +58,45 @@ func OpenCursor(path string, from Position) (*Cursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cursor{File: f, Position: from, buffer: make([]byte, 8*(MaxLine+1))}, nil
+	return &Cursor{File: f, Block: Block{Position: from, path: path}, buffer: make([]byte, 8*(MaxLine+1))}, nil
 }
 
 // Next returns the next line without its newline, valid until the next call;
 // io.EOF where there is no whole line, which may change; or a *DamageError.
 func (c *Cursor) Next() ([]byte, error) {
-	i := bytes.IndexByte(c.Rest, '\n')
-	if i < 0 {
-		if err := c.fill(); err != nil {
-			return nil, err
-		}
-		i = bytes.IndexByte(c.Rest, '\n')
+	line, err := c.Block.Next()
+	if err != io.EOF {
+		return line, err
 	}
-	if i < 0 {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if line, err = c.Block.Next(); err == io.EOF {
 		return nil, c.unterminated()
 	}
-	line := c.Rest[:i]
-	seq, err := CheckLine(line)
-	if err == nil && seq != c.Seq {
-		err = fmt.Errorf("the line has number %d where %d is due", seq, c.Seq)
+	return line, err
+}
+
+// Take returns the next lines, as many as fit into buffer, which they are read into. Only [Block.Next] checks them. The
+// error is one of Next.
+func (c *Cursor) Take(buffer []byte) (Block, error) {
+	n, err := c.ReadAt(buffer, c.Offset)
+	if err != nil && err != io.EOF {
+		return Block{}, err
 	}
-	if err != nil {
-		return nil, &DamageError{c.Name(), c.Offset, err.Error()}
+	n = bytes.LastIndexByte(buffer[:n], '\n') + 1
+	b := Block{c.Position, buffer[:n], c.path}
+	c.Rest = nil
+	if n == 0 {
+		line, err := c.Next()
+		if err == nil {
+			b.Rest = append(append(buffer[:0], line...), '\n')
+		}
+		return b, err
 	}
-	c.Rest = c.Rest[i+1:]
-	c.Offset += int64(i + 1)
-	c.Seq++
-	return line, nil
+	c.Offset += int64(n)
+	c.Seq += int64(bytes.Count(b.Rest, []byte("\n")))
+	return b, nil
 }
 
 func (c *Cursor) fill() error {

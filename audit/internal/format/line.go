@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"strconv"
+	"math"
 )
 
 const (
@@ -49,14 +49,34 @@ func CheckLine(line []byte) (seq int64, err error) {
 	if !ok {
 		return 0, errors.New("the line does not begin with version, number and time")
 	}
-	seq, err = strconv.ParseInt(string(digits), 10, 64)
-	if err != nil || strconv.FormatInt(seq, 10) != string(digits) || seq < 0 {
+	if seq, ok = parseSeq(digits); !ok {
 		return 0, errors.New("the line is not numbered")
 	}
 	if len(rest) < len(`"}`) || rest[0] != '"' || rest[len(rest)-1] != '}' || !Printable(rest) {
 		return 0, errors.New("the line is not a JSON object in printable ASCII")
 	}
 	return seq, nil
+}
+
+// TimeOf returns the time of a well-formed line, in TimeLayout.
+func TimeOf(line []byte) string {
+	_, rest, _ := bytes.Cut(line, []byte(StampTime))
+	return string(rest[:len(TimeLayout)])
+}
+
+// parseSeq parses a number in its only form: without leading zeros or sign, and below 2^63.
+func parseSeq(digits []byte) (seq int64, ok bool) {
+	if len(digits) == 0 || digits[0] == '0' && len(digits) > 1 {
+		return 0, false
+	}
+	for _, b := range digits {
+		d := int64(b) - '0'
+		if d < 0 || d > 9 || seq > (math.MaxInt64-d)/10 {
+			return 0, false
+		}
+		seq = seq*10 + d
+	}
+	return seq, true
 }
 
 // cutStamp cuts a line into the digits of its number and what stands behind

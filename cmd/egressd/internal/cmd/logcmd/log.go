@@ -146,14 +146,14 @@ func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Fil
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
 	}
-	err := log.Joined(&s.joiner, s.add)
+	err := log.Joined(&s.joiner, s.filter, s.add)
 	if !o.follow || err != nil {
 		return errors.Join(err, s.out.Flush())
 	}
 	if err := s.release(); err != nil {
 		return err
 	}
-	return log.Follow(ctx, &s.joiner, s.add)
+	return log.Follow(ctx, &s.joiner, s.filter, s.add)
 }
 
 // A streamer prints the records that pass a filter.
@@ -169,9 +169,6 @@ type streamer struct {
 }
 
 func (s *streamer) add(text string, whole *record.Record) error {
-	if !s.filter.Match(whole) {
-		return nil
-	}
 	shown := ""
 	if s.json {
 		shown = strings.Clone(strings.ReplaceAll(text, "##", `#\u0023`)) // as cli.ASCIIJSON has it
