@@ -25,7 +25,7 @@ type options struct {
 	rounds    int
 	tunnels   int    // held open in the idle scenario
 	starts    int    // rounds of the starts scenario
-	records   int    // in the log of the page scenario
+	records   int    // in the log of the page and log scenarios
 	srt       string // the version to install for that; empty: as it is on the machine
 	json      bool
 }
@@ -64,6 +64,8 @@ Scenarios:
               until all is read, the median time of a view with another filter, memory.
               Then the median time of a connection through egressd, as in sequential,
               without a page and with five open ones that show its log as it grows
+  log         commands about a log of -records records, which a gate wrote: time and CPU, and
+              the ratio to cat
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
@@ -119,7 +121,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
 	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
-	fs.IntVar(&o.records, "records", 1_000_000, "records in the log of the page scenario")
+	fs.IntVar(&o.records, "records", 1_000_000, "records in the log of the page and log scenarios")
 	fs.StringVar(&o.srt, "srt", "", "`version` of srt that npm installs for the starts scenario; empty: the one in PATH, if any")
 	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
 	fs.StringVar(&o.source, "source", ".", "`directory` of egressd's source, for the one without a log")

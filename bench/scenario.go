@@ -48,6 +48,7 @@ func scenarios() []scenario {
 		{name: "names", alone: (*bench).measureNames},
 		{name: "starts", alone: (*bench).measureStarts},
 		{name: "page", alone: (*bench).measurePage},
+		{name: "log", alone: (*bench).measureLog},
 		{name: "idle", kind: holdJob, workers: 1, unit: "KiB", value: func(c cell) float64 { return c.own }},
 	}
 }
