@@ -118,6 +118,9 @@ func (f *ruleFile) rule(pattern string, a action) {
 		}
 		if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w) {
 			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
+			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
+				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
+			}
 		}
 	}
 	if a.allow {
