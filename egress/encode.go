@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -152,6 +153,9 @@ func (e *encoder) destination(f *attempt) {
 	}
 	e.Addrs("addrs", dst.Addrs)
 	e.Addr("addr", f.dialled.addrPort().Addr())
+	if !slices.Contains(dst.Addrs, dst.Asked) {
+		e.Addr("asked", dst.Asked)
+	}
 	e.Text("class", f.decision.AddressClass)
 	e.Close()
 }

@@ -76,6 +76,7 @@ type Gate struct {
 	Attachments Attachments // networks of sandboxes, for as long as egressd has them
 	Records     Records     // what the log says, and counts of it
 	Route       Route       // to destinations
+	Outlook     Outlook     // at what the policy would decide
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
@@ -108,6 +109,7 @@ func New(c Config) *Gate {
 	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows
 	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget
+	g.Outlook.gate = g
 	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders
 	g.Approvals.gate, g.Approvals.OnApproval = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())

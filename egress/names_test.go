@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 
 	"github.com/egressd/egressd/record"
@@ -130,7 +131,7 @@ func TestForeseeingPermitsAndRecordsNothing(t *testing.T) {
 		}
 		return deny(r)
 	})))
-	if !w.Foresees(t.Context(), peer, ask(t, "good.test:443")) || w.Foresees(t.Context(), peer, ask(t, "good.test:80")) {
+	if !w.Outlook.Allows(t.Context(), peer, ask(t, "good.test:443")) || w.Outlook.Allows(t.Context(), peer, ask(t, "good.test:80")) {
 		t.Error("it is not foreseen what is decided")
 	}
 	if n := len(w.records(t, record.KindOpen)); n != 0 || w.Flows.Count() != 0 || w.zone.asked.Load() != 0 {
@@ -187,5 +188,45 @@ func TestAnAnswerCountsUntilItCanBeUsed(t *testing.T) {
 	i.Bind(somewhere, 0)
 	if got := w.Names.OfAnswer(peer, somewhere[0]); got != "a.test" {
 		t.Errorf("right after its answer the address stands for %q", got)
+	}
+}
+
+// TestAPolicyMentionsWhatItsRulesAreAbout, and lets the name decide that a client claims at an address that they do not
+// mention.
+func TestAPolicyMentionsWhatItsRulesAreAbout(t *testing.T) {
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [good.test, \"*.any.test:8443\", \"93.184.216.34:443\"]\ndeny: [\"evil.test:*\", 93.184.216.35]\nask: [maybe.test]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parsed.Compile(file.Environment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, p)
+	for text, want := range map[string]struct{ mentions, awaits bool }{
+		"good.test:443":      {true, false},
+		"good.test:22":       {false, false},
+		"evil.test:22":       {true, false},
+		"maybe.test:443":     {true, false},
+		"other.test:443":     {false, false},
+		"93.184.216.34:443":  {true, false},
+		"93.184.216.34:80":   {false, true},
+		"93.184.216.34:8443": {false, true},
+		"93.184.216.34:22":   {false, false}, // where no name could pass
+		"93.184.216.35:443":  {true, false},
+		"10.0.0.5:443":       {true, false},
+		"[fd12::5]:443":      {true, false},
+		"127.0.0.1:80":       {true, false},
+	} {
+		r := ask(t, text)
+		if got := w.Outlook.Mentions(t.Context(), peer, r); got != want.mentions {
+			t.Errorf("%s: Mentions is %v", text, got)
+		}
+		if got := w.Outlook.AwaitsName(t.Context(), peer, r); got != want.awaits {
+			t.Errorf("%s: AwaitsName is %v", text, got)
+		}
+	}
+	if n := len(w.records(t, record.KindOpen)); n != 0 || w.Flows.Count() != 0 || w.zone.asked.Load() != 0 {
+		t.Errorf("%d records, %d flows", n, w.Flows.Count())
 	}
 }

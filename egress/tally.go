@@ -207,7 +207,7 @@ func (t *Tally) approved(questions string) {
 func (t *Tally) ended(f *attempt, end End) {
 	hello := f.request.TLS
 	inside := f.request.HTTP == nil && hello != nil && hello.Inspected
-	if inside || end.Outcome == "http" {
+	if inside || end.Outcome == "http" || end.Outcome == "named" {
 		return
 	}
 	t.counts.Requests++

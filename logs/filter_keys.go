@@ -362,12 +362,12 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// destinationAddrs returns the decided addresses, and the host, which may be an address.
+// destinationAddrs returns the decided addresses, the one that was asked for, and the host, which may be an address.
 func destinationAddrs(r *record.Record) []string {
 	if r.Dst == nil {
 		return nil
 	}
-	return append([]string{r.Dst.Host, r.Dst.Addr}, r.Dst.Addrs...)
+	return append([]string{r.Dst.Host, r.Dst.Addr, r.Dst.Asked}, r.Dst.Addrs...)
 }
 
 func sourceAddrs(r *record.Record) []string {

@@ -21,6 +21,10 @@ type Destination struct {
 	Addr netip.Addr
 	Port uint16
 
+	// Asked is the address that the client asked for, where Host is a name that only its first bytes, or the Host
+	// field of its request, claim. Nothing is decided by it, and nothing dialled: it is for the record.
+	Asked netip.Addr
+
 	// Addrs are the addresses Host resolved to, Aliases the CNAMEs on the
 	// way. Both are empty until the gate has resolved the name.
 	Addrs   []netip.Addr

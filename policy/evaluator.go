@@ -1,6 +1,9 @@
 package policy
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // An Evaluator is one opinion inside a [Policy]. Evaluate is called from many
 // goroutines at once and must not keep or change r. An error counts as Deny.
@@ -51,3 +54,28 @@ func readsUsage(e Evaluator) bool {
 	r, ok := e.(usageReader)
 	return ok && r.ReadsUsage()
 }
+
+// A namer is an [Evaluator] that knows at which ports it lets any name pass.
+type namer interface{ namesAt(port uint16) bool }
+
+// MayName reports whether the policy could let some name pass at a port. It answers at once, so it also says so of a
+// policy in Rego that lets none pass. A policy that lets everything pass that no rule mentions may name every port.
+func (p *Policy) MayName(port uint16) bool {
+	if p == nil {
+		return false
+	}
+	may := func(e Evaluator) bool {
+		n, ok := e.(namer)
+		return !ok || n.namesAt(port)
+	}
+	return p.fallback == Allow || p.learning || slices.ContainsFunc(p.evaluators, may) || slices.ContainsFunc(p.below, may)
+}
+
+// namesAt implements [namer].
+func (rs *rules) namesAt(port uint16) bool { return rs.own.namesAt(port) || rs.presets.namesAt(port) }
+
+// namesAt implements [namer]: a baseline lets nothing pass by itself.
+func (*Baseline) namesAt(uint16) bool { return false }
+
+// namesAt implements [namer]: the list of a sandbox lets nothing pass by itself.
+func (sandboxLayer) namesAt(uint16) bool { return false }

@@ -18,7 +18,8 @@ type index struct {
 	labels    map[string]*bucket // of one label: by the name of the pattern
 	parents   map[string]bool    // below which labels has any
 	addresses bart.Table[*bucket]
-	any       *bucket // the pattern "*"; nil where no rule has it
+	any       *bucket   // the pattern "*"; nil where no rule has it
+	named     []portSet // of the rules that let names pass or ask about them, each once
 
 	files []ListedHosts // in which further rules stand
 	ech   bool          // the allows among them let an encrypted ClientHello pass
@@ -43,6 +44,15 @@ func newIndex() *index {
 func (ix *index) add(p Pattern, r rule) {
 	b := ix.bucketOf(p)
 	b.rules = append(b.rules, r)
+	if p.kind != addresses && r.effect != Deny && !slices.Contains(ix.named, r.ports) {
+		ix.named = append(ix.named, r.ports)
+	}
+}
+
+// namesAt reports whether a rule may let a name pass at a port, or asks about it. A nil index has no rules. The rules of
+// files are not looked at one by one: they may.
+func (ix *index) namesAt(port uint16) bool {
+	return ix != nil && (len(ix.files) > 0 || slices.ContainsFunc(ix.named, func(s portSet) bool { return s.has(port) }))
 }
 
 func (ix *index) bucketOf(p Pattern) *bucket {

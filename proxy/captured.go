@@ -35,11 +35,13 @@ func (s *Server) ServeTransparent(l net.Listener, name string, how Original) err
 	return s.serve(l, name, how)
 }
 
-// A capture is what is known of a captured connection until it is a tunnel.
+// A capture is a connection whose host is not known yet. It is a captured connection, or a tunnel that a client of the
+// proxy has asked for to an address.
 type capture struct {
 	conn     *conn
 	to       netip.AddrPort
 	name     string              // that to stands for, or that was claimed
+	claimed  bool                // name was claimed
 	claim    *policy.ClientHello // of a hello whose server name is no name, or nil
 	hello    *sniff.Assembler    // of its first bytes, while they are an incomplete ClientHello
 	seen     sniff.Protocol      // of its first bytes
@@ -163,13 +165,13 @@ func (k *capture) foresee() {
 			k.byAnswer()
 		}
 	}
-	if allowed, wait := gate.ForeseesNow(peer, r); !wait {
+	if allowed, wait := gate.Outlook.AllowsNow(peer, r); !wait {
 		then(allowed)
 		return
 	}
 	c.headTaken = true
 	c.server.running.Go(func() {
-		allowed := gate.Foresees(context.Background(), peer, r)
+		allowed := gate.Outlook.Allows(context.Background(), peer, r)
 		loop.Post(func() { then(allowed) })
 	})
 }
@@ -197,9 +199,24 @@ func serverFirst(port uint16) bool {
 	return false
 }
 
-// look waits for the client's first bytes, without taking them.
+// unnamed finds the host of a SOCKS5 client that has asked for an address, as it is found for a captured connection.
+func (k *capture) unnamed() {
+	if web(k.to.Port()) {
+		k.look(k.conn.server.shared.Limits.Hello)
+		return
+	}
+	k.byAnswer()
+}
+
+// look waits for the client's first bytes, without taking them. A client of the proxy sends none before an answer, so it
+// gets the good one. A later refusal is sent in the protocol of the first bytes.
 func (k *capture) look(patience time.Duration) {
 	c := k.conn
+	if _, silent := c.replies.replier.(capturedReplier); !silent {
+		relay.Write(c.fd, c.replies.replier.established()) // a client that is gone shows nothing, and is decided by the address
+		c.replies.replier = capturedReplier{c.replies.replier.via()}
+	}
+	c.headTaken = false
 	k.looks = 0
 	c.timer = c.loop.After(patience, func() {
 		k.timedOut = true
@@ -218,7 +235,7 @@ const (
 // postpones reports whether a look at a few bytes more is to wait, and has it come later.
 func (k *capture) postpones() bool {
 	c := k.conn
-	if k.looks < looksAtOnce || relay.Waiting(c.fd) >= k.looked+k.looked/8 {
+	if k.looks < looksAtOnce || len(c.rest)+relay.Waiting(c.fd) >= k.looked+k.looked/8 {
 		return false
 	}
 	if k.again == nil {
@@ -240,14 +257,15 @@ func (k *capture) lookAt(e relay.Events, final bool) {
 		return
 	}
 	b := c.loop.Scratch()
-	n, _, err := syscall.Recvfrom(c.fd, b, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	rest := copy(b, c.rest)
+	n, _, err := syscall.Recvfrom(c.fd, b[rest:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	k.looks++
-	k.looked = max(n, 0)
+	k.looked = rest + max(n, 0)
 	final = final || err == nil && n == 0
 	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
 		final = true
 	}
-	if k.understand(b[:max(n, 0)], final) {
+	if k.understand(b[:k.looked], final) {
 		c.loop.Stop(c.timer)
 		c.loop.Stop(k.again)
 		c.timer, k.again = nil, nil
@@ -291,7 +309,8 @@ func (k *capture) understandTLS(b []byte, final bool) bool {
 	default:
 		claim = claimOf(&hello)
 	}
-	if k.name = claim.ServerName; claim.NoName != "" {
+	k.name, k.claimed = claim.ServerName, claim.ServerName != ""
+	if claim.NoName != "" {
 		k.claim = claim
 	}
 	return true
@@ -331,10 +350,15 @@ func (k *capture) lookedAt() {
 }
 
 func (k *capture) destination() policy.Destination {
-	if k.name != "" {
-		return policy.Destination{Host: k.name, Port: k.to.Port()}
+	d := literal(k.to)
+	if k.name == "" {
+		return d
 	}
-	return literal(k.to)
+	named := policy.Destination{Host: k.name, Port: d.Port}
+	if k.claimed {
+		named.Asked = d.Addr
+	}
+	return named
 }
 
 // literal is the destination that an address stands for by itself.
@@ -346,7 +370,7 @@ func literal(a netip.AddrPort) policy.Destination {
 func (k *capture) ask() {
 	c := k.conn
 	c.headTaken = true
-	r := policy.Request{Via: policy.ViaTransparent, Destination: k.destination()}
+	r := policy.Request{Via: c.replies.replier.via(), Destination: k.destination()}
 	if claim := k.claim; claim != nil { // which no destination agrees with
 		r.Protocol, r.TLS = policy.ProtocolTLS, claim
 	}
@@ -357,8 +381,8 @@ func (k *capture) ask() {
 func (k *capture) serveHTTP() {
 	c := k.conn
 	to := k.destination()
-	c.onGoroutine(nil, func(h *hosted) {
-		h.Via = policy.ViaTransparent
+	c.onGoroutine(c.rest, func(h *hosted) {
+		h.Via = c.replies.replier.via()
 		if k.name != "" {
 			h.TunnelTo = &to
 		} else {
@@ -393,7 +417,7 @@ func (k *capture) answer() {
 	page := c.server.inspector.Page(k.refused, programOf(c.peer))
 	switch {
 	case k.seen == sniff.TLS && page != nil:
-		c.onGoroutine(nil, func(h *hosted) { page(&h.Client) })
+		c.onGoroutine(c.rest, func(h *hosted) { page(&h.Client) })
 	case k.seen == sniff.TLS && byPolicy:
 		c.replies.farewell(accessDenied, k.refused)
 	case k.seen == sniff.HTTP1:
@@ -413,10 +437,10 @@ func programOf(peer sandbox.Peer) string {
 	return peer.Process.Exe
 }
 
-// capturedReplier answers captured connections, which wait for no answer.
-type capturedReplier struct{}
+// capturedReplier answers connections that wait for no answer: captured ones, and those that have it.
+type capturedReplier struct{ way policy.Via }
 
-func (capturedReplier) via() policy.Via { return policy.ViaTransparent }
+func (d capturedReplier) via() policy.Via { return d.way }
 
 func (capturedReplier) established() []byte { return nil }
 

@@ -56,7 +56,7 @@ func newConn(loop *relay.Loop, o *setup) *conn {
 func newClient(in *loopListener, fd int, from sandbox.Peer) *conn {
 	c := newConn(in.loop, &setup{fd: fd, peer: from})
 	if in.original != nil {
-		c.replies.replier = capturedReplier{}
+		c.replies.replier = capturedReplier{policy.ViaTransparent}
 		c.captured = &capture{conn: c}
 	}
 	return c
@@ -258,7 +258,13 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	if known, err := flow.Settled(); known {
 		c.recorded(err)
 	} else {
-		flow.Durable(func(err error) { loop.Post(func() { c.recorded(err) }) })
+		flow.Durable(func(err error) {
+			loop.Post(func() {
+				if c.flow == flow { // and not one that has come in its place
+					c.recorded(err)
+				}
+			})
+		})
 	}
 	if c.closed || c.flow == nil {
 		return

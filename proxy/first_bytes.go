@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 	"time"
@@ -124,7 +125,19 @@ func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
 		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
 	}
 	f.hello = nil
-	claim, retries := claimOf(&hello), hello.AllowsRetry()
+	claim, behind := claimOf(&hello), 0
+	if hello.AllowsRetry() {
+		behind = hello.Size
+	}
+	if name, ok := f.claimedHost(claim); ok {
+		return f.goByName(first, name, func(first []byte) (relay.Judgement, []byte) { return f.decideTLS(first, claim, behind) })
+	}
+	return f.decideTLS(first, claim, behind)
+}
+
+// decideTLS judges first bytes that are a hello. behind is how many of them it has if a second one may follow, or 0.
+func (f *firstBytes) decideTLS(first []byte, claim *policy.ClientHello, behind int) (relay.Judgement, []byte) {
+	c := f.conn
 	return f.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
 		spoken := c.tunnel.Down() > 0
 		switch {
@@ -134,10 +147,68 @@ func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
 		case c.flow.Inspected():
 			f.takeTLS(first, claim.ALPN)
 			return relay.Take, nil
-		case retries:
-			return f.passWatchingHello(claim, first[hello.Size:])
+		case behind > 0:
+			return f.passWatchingHello(claim, first[behind:])
 		}
 		return f.pass()
+	})
+}
+
+// claimedHost returns the host that a hello names in a tunnel that was opened to an address. Once something has passed,
+// the tunnel stays where it leads.
+func (f *firstBytes) claimedHost(claim *policy.ClientHello) (policy.Destination, bool) {
+	c := f.conn
+	to := c.flow.Destination()
+	if !to.Addr.IsValid() || claim.ServerName == "" || c.tunnel.Down() > 0 || f.preamble.passed() {
+		return policy.Destination{}, false
+	}
+	return policy.Destination{Host: claim.ServerName, Port: to.Port, Asked: to.Addr}, true
+}
+
+// goByName has a tunnel to an address go to the host that its client claims, if the policy mentions that host.
+// Otherwise the claim is judged in the tunnel to the address.
+func (f *firstBytes) goByName(first []byte, host policy.Destination, otherwise func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+	c := f.conn
+	gate, peer, r := c.server.Gate, c.peer, policy.Request{Via: c.replies.replier.via(), Destination: host}
+	after := func(first []byte, mentioned bool) (relay.Judgement, []byte) {
+		if !mentioned {
+			return otherwise(first)
+		}
+		f.redirect(first, host)
+		return relay.Take, nil
+	}
+	mentioned, wait := gate.Outlook.MentionsNow(peer, r)
+	if !wait {
+		return after(first, mentioned)
+	}
+	return f.hold(func(ctx context.Context) error {
+		mentioned = gate.Outlook.Mentions(ctx, peer, r)
+		return nil
+	}, func(first []byte, _ error) (relay.Judgement, []byte) { return after(first, mentioned) })
+}
+
+// redirect ends the tunnel to an address, on whose connection nothing was said, and opens another one to the host that the
+// client's first bytes claim.
+func (f *firstBytes) redirect(first []byte, host policy.Destination) {
+	c := f.conn
+	relay.Reset(f.upstream)
+	c.loop.CloseFD(f.upstream)
+	f.preamble.stop(c.loop)
+	c.closeFlow("named")
+	c.rest = bytes.Clone(first)
+	c.replies.replier = capturedReplier{c.replies.replier.via()}
+	c.captured = &capture{conn: c, to: netip.AddrPortFrom(host.Asked, host.Port), name: host.Host, claimed: true}
+	c.firstBytes = firstBytes{conn: c}
+	c.loop.Post(func() { // the loop still has the tunnel
+		if c.closed {
+			return
+		}
+		c.tunnel, c.carried, c.durable = relay.Tunnel{}, false, false
+		if err := c.loop.Watch(c.fd, c); err != nil {
+			c.drop()
+			return
+		}
+		c.captured.ask()
 	})
 }
 

@@ -31,7 +31,7 @@ type replies struct {
 func (r *replies) refuse(err error) {
 	c := r.conn
 	refusal := forward.AsRefusal(err)
-	if c.captured != nil {
+	if _, silent := r.replier.(capturedReplier); silent {
 		c.captured.refuse(refusal)
 		return
 	}

@@ -144,7 +144,15 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 	}
 	ctx := v.Context()
 	defer ctx.Release()
-	flow, err := v.server.Gate.Open(ctx, v.Peer, policy.Request{Via: policy.ViaSOCKS5, Destination: dst})
+	r := policy.Request{Via: policy.ViaSOCKS5, Destination: dst}
+	if v.server.Gate.Outlook.AwaitsName(ctx, v.Peer, r) {
+		to := netip.AddrPortFrom(dst.Addr, dst.Port)
+		return v.toLoop(buffered(req.Reader), func(c *conn) {
+			c.captured = &capture{conn: c, to: to}
+			c.captured.unnamed()
+		}, func(string) {})
+	}
+	flow, err := v.server.Gate.Open(ctx, v.Peer, r)
 	v.Deadline(v.server.shared.Limits.Head) // a person may have been waited for
 	if err != nil {
 		_, err = w.Write(socksReplier{}.refusal(forward.AsRefusal(err)))
@@ -155,7 +163,7 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.Peer)))
 		return err
 	}
-	return v.toLoop(flow, buffered(req.Reader))
+	return v.toLoop(buffered(req.Reader), func(c *conn) { c.decided(flow, nil) }, func(why string) { flow.CloseNow(egress.End{Outcome: why}) })
 }
 
 // socksDestination goes through the same parser as every other way in.
@@ -184,30 +192,30 @@ func buffered(r io.Reader) []byte {
 	return append([]byte(nil), b...)
 }
 
-// toLoop makes the client a connection of its event loop. The library closes
-// its own descriptor when it returns; the loop has another.
-func (v *socksHandshake) toLoop(flow *egress.Flow, rest []byte) error {
+// toLoop makes the client a connection of its event loop, and has it begin there, or calls lost with the outcome. The
+// library closes its own descriptor when it returns; the loop has another.
+func (v *socksHandshake) toLoop(rest []byte, begin func(*conn), lost func(outcome string)) error {
 	rest = append(rest, v.First...)
 	v.First = nil
 	fd, err := relay.Duplicate(v.Conn)
 	if err != nil {
-		flow.Close(egress.End{Outcome: "reset"})
+		lost(string(relay.Broken))
 		return err
 	}
 	c := newConn(v.loop, &setup{fd: fd, peer: v.Peer, tlsClient: v.tlsClient, replies: replies{replier: socksReplier{}}, rest: rest})
 	c.headTaken = true
 	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
-	begin := func() {
+	watched := func() {
 		if v.loop.Watch(fd, c) != nil {
-			flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
+			lost(string(relay.Broken))
 			c.drop()
 			return
 		}
-		c.decided(flow, nil)
+		begin(c)
 	}
-	if !v.loop.Post(begin) {
+	if !v.loop.Post(watched) {
 		syscall.Close(fd)
-		flow.Close(egress.End{Outcome: "cut"})
+		lost("cut")
 		c.release()
 	}
 	return nil

@@ -307,12 +307,12 @@ func TestAnAddressThatARuleNamesMayBeSpokenToFirst(t *testing.T) {
 	up := newOrigin(t, func(c net.Conn) { io.WriteString(c, "hello\n"); io.Copy(io.Discard, c) })
 	w := newWorld(t, "version: 1\nallow: [\"192.0.2.1:"+up.port+"\"]\n", nil)
 	to := netip.MustParseAddrPort("192.0.2.1:" + up.port)
-	if !w.Gate.Foresees(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}) {
+	if !w.Gate.Outlook.Allows(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}) {
 		t.Error("the address is not foreseen")
 	}
 	for _, port := range []uint16{1, 443} {
 		other := policy.Request{Via: policy.ViaTransparent, Destination: literal(netip.AddrPortFrom(to.Addr(), port))}
-		if w.Gate.Foresees(t.Context(), sandbox.Peer{}, other) {
+		if w.Gate.Outlook.Allows(t.Context(), sandbox.Peer{}, other) {
 			t.Errorf("port %d is foreseen", port)
 		}
 	}

@@ -79,6 +79,7 @@ type Destination struct {
 	Port  uint16   `json:"port"`
 	Addrs []string `json:"addrs,omitempty"` // judged addresses
 	Addr  string   `json:"addr,omitempty"`  // dialled address
+	Asked string   `json:"asked,omitempty"` // the address that the client asked for, if it is none of the addresses of the host that it named
 	Class string   `json:"class,omitempty"` // special-purpose address space of a refused address
 }
 

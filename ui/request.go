@@ -120,6 +120,7 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 		add("TLS fingerprint", r.TLS.JA4)
 	}
 	if r.Dst != nil {
+		add("asked for", r.Dst.Asked)
 		add("addresses", strings.Join(r.Dst.Addrs, " "))
 		add("address is", r.Dst.Class)
 		add("dialled", r.Dst.Addr)

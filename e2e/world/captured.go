@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"hash/fnv"
@@ -219,7 +220,7 @@ func (c *client) captured(t *testing.T, v *Vector, to string) error {
 	c.Opened = true
 	host := name
 	if host == "" {
-		host = at.Addr().Unmap().String()
+		host = cmp.Or(v.Claims, at.Addr().Unmap().String())
 	}
 	switch {
 	case v.First != "" || v.Hello != "":

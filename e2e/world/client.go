@@ -3,6 +3,7 @@ package world
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/binary"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +33,9 @@ const (
 	WaySOCKSIP = "socks5-address"
 	WayRaw     = "raw"
 )
+
+// WayCaptured stands for both ways of captured connections among the ways of a vector.
+const WayCaptured = "captured"
 
 // The ways in within an inspected tunnel, one for each version of HTTP.
 const (
@@ -81,7 +86,10 @@ func (a *Answer) Problem() (p problem) {
 // WaysFor returns the ways in that can express a destination.
 func WaysFor(v *Vector, to string) []string {
 	if v.Ways != nil {
-		return v.Ways
+		return slices.DeleteFunc(slices.Clone(v.Ways), func(way string) bool {
+			_, expressible := SocksRequest(way, to)
+			return way == WayCaptured || way == WaySOCKSIP && !expressible
+		})
 	}
 	ways := []string{WayConnect, WayHTTP}
 	if v.First != "" || v.Hello != "" {
@@ -160,7 +168,7 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 	case WayConnect:
 		c.Err = c.connect(t, v, to)
 	case WayHTTP:
-		c.Err = c.get(to)
+		c.Err = c.get(v, to)
 	case WaySOCKS, WaySOCKSIP:
 		c.Err = c.socks(t, v, to)
 	case WayRedirect, WayTProxy:
@@ -199,8 +207,8 @@ func (c *client) connect(t *testing.T, v *Vector, to string) error {
 	return c.prove(t, v, to)
 }
 
-func (c *client) get(to string) error {
-	host := strings.TrimSuffix(to, ":80")
+func (c *client) get(v *Vector, to string) error {
+	host := cmp.Or(v.Claims, strings.TrimSuffix(to, ":80"))
 	if err := c.send([]byte("GET http://" + to + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n")); err != nil {
 		return err
 	}
@@ -255,7 +263,7 @@ func (c *client) prove(t *testing.T, v *Vector, to string) error {
 		return err
 	}
 	if port == "80" {
-		return c.proveOver(c, strings.TrimSuffix(to, ":80"))
+		return c.proveOver(c, cmp.Or(v.Claims, strings.TrimSuffix(to, ":80")))
 	}
 	roots, err := openWorld()
 	if err != nil {
@@ -263,7 +271,7 @@ func (c *client) prove(t *testing.T, v *Vector, to string) error {
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if ip, err := netip.ParseAddr(host); err == nil {
-		name = ip.Unmap().String()
+		name = cmp.Or(v.Claims, ip.Unmap().String())
 	}
 	return c.proveOver(tls.Client(c, &tls.Config{ServerName: name, RootCAs: roots.Origin.Ca.pool()}), to)
 }

@@ -134,7 +134,7 @@ func (a *Answer) take(f *http2.MetaHeadersFrame) {
 
 // insideH2 puts a vector through a tunnel, as HTTP/2.
 func (c *client) insideH2(t *testing.T, d *Daemon, v *Vector) error {
-	inner, err := c.enter(t, d, v.Inside, "h2")
+	inner, err := c.enter(t, d, v, "h2")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package world
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
@@ -45,8 +46,9 @@ func (d *Daemon) AuthorityFile() string { return filepath.Join(d.Dir, "ca", "ca.
 
 // enter opens a tunnel and TLS in it, of which the certificate has to be
 // egressd's.
-func (c *client) enter(t *testing.T, d *Daemon, to string, protos ...string) (*tls.Conn, error) {
+func (c *client) enter(t *testing.T, d *Daemon, v *Vector, protos ...string) (*tls.Conn, error) {
 	t.Helper()
+	to := v.Inside
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", to, to)
 	a, err := ReadAnswer(c.r, http.MethodConnect)
 	if err != nil || a.Status != http.StatusOK {
@@ -56,13 +58,13 @@ func (c *client) enter(t *testing.T, d *Daemon, to string, protos ...string) (*t
 	if err != nil {
 		return nil, err
 	}
-	inner := tls.Client(c, &tls.Config{ServerName: host, RootCAs: d.Trusts(t), NextProtos: protos})
+	inner := tls.Client(c, &tls.Config{ServerName: cmp.Or(v.Claims, host), RootCAs: d.Trusts(t), NextProtos: protos})
 	return inner, inner.Handshake()
 }
 
 // inside puts a raw vector through a tunnel, as HTTP/1.
 func (c *client) inside(t *testing.T, d *Daemon, v *Vector) error {
-	inner, err := c.enter(t, d, v.Inside, "http/1.1")
+	inner, err := c.enter(t, d, v, "http/1.1")
 	if err != nil {
 		return err
 	}

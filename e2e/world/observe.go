@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -60,7 +61,12 @@ func (d *Daemon) Observe(t *testing.T, v *Vector, way, to string) *Observation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Observation{to: to, Sandbox: "default", Digest: d.Digest(t)}
+	s := &Observation{to: to, claims: v.Claims != "" || isCaptured(way), Sandbox: "default", Digest: d.Digest(t)}
+	if at, err := netip.ParseAddrPort(cmp.Or(to, v.Inside)); err == nil {
+		s.asked = at.Addr().Unmap().String()
+	} else if at, _, ok := v.CapturedTo(to); ok && isCaptured(way) {
+		s.asked = at.Addr().String()
+	}
 	var src string
 	open := d.Descriptors()
 	s.Exchange, src = d.Send(t, v, way, to)

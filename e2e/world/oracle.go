@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -22,6 +23,8 @@ const Promptly = 8 * time.Second
 type Observation struct {
 	*Exchange
 	to      string // the destination, empty for raw bytes
+	asked   string // the address that was asked for, or ""
+	claims  bool   // a host may have been named beside it
 	Sandbox string // who asked, as records should name it
 
 	Packets []lab.Packet // that opened a conversation, from anywhere in the gateway
@@ -49,6 +52,7 @@ type Arrival struct {
 // data from the far host; both by exactly one record.
 func Judge(e *Expectation, s *Observation) []string {
 	j := &judgement{Observation: s, Expectation: e}
+	j.leave()
 	j.health()
 	switch {
 	case isCaptured(s.Way):
@@ -75,6 +79,43 @@ type judgement struct {
 	*Observation
 	*Expectation
 	problems []string
+}
+
+// leave removes a tunnel to an address from what was seen, if egressd left that tunnel for the host that the client
+// claimed: its records, its packet and its silent connection.
+func (j *judgement) leave() {
+	flow := ""
+	if !j.claims {
+		return
+	}
+	for _, r := range j.Records {
+		if r.Kind == record.KindClose && (r.Outcome == "named" || r.Outcome == "http") && r.Dst != nil && r.Dst.Host == j.asked && r.Bytes != nil && r.Bytes.Up+r.Bytes.Down == 0 {
+			flow = r.Flow
+		}
+	}
+	if flow == "" {
+		return
+	}
+	j.Records = slices.DeleteFunc(slices.Clone(j.Records), func(r record.Record) bool { return r.Flow == flow })
+	at := func(a netip.Addr) bool { return a.Unmap().String() == j.asked }
+	if i := slices.IndexFunc(j.Packets, func(p lab.Packet) bool { return at(p.To.Addr()) }); i >= 0 {
+		j.Packets = slices.Delete(slices.Clone(j.Packets), i, i+1)
+	}
+	if i := slices.IndexFunc(j.Arrived, func(a Arrival) bool { return at(a.to.Addr()) && a.Received == "" }); i >= 0 {
+		j.Arrived = slices.Delete(slices.Clone(j.Arrived), i, i+1)
+	}
+}
+
+// askedFor checks the address that was asked for. Only the record of a host that the client claimed has it, and only if
+// it is no address of that host.
+func (j *judgement) askedFor(r *record.Record) {
+	want := ""
+	if j.claims && r.Dst.Host != j.asked && !slices.Contains(r.Dst.Addrs, j.asked) {
+		want = j.asked
+	}
+	if r.Dst.Asked != want {
+		j.wrong("dst.asked is %q, want %q", r.Dst.Asked, want)
+	}
 }
 
 func (j *judgement) wrong(format string, args ...any) {
@@ -297,6 +338,8 @@ func (j *judgement) destination(r *record.Record) {
 		j.wrong("dst.class is %q, want %q", r.Dst.Class, j.DstClass)
 	case r.Decision.Class == string(policy.AddressDenied) && r.Dst.Class == "":
 		j.wrong("dst.class is missing")
+	default:
+		j.askedFor(r)
 	}
 }
 
@@ -350,7 +393,7 @@ func (j *judgement) reached(addrs []string) {
 		}
 	}
 	for _, q := range j.Queries {
-		if host != "" && q != host {
+		if host != "" && q != cmp.Or(j.Host, host) {
 			j.wrong("the name server was asked for %q", q)
 		}
 	}
@@ -361,7 +404,7 @@ func (j *judgement) reached(addrs []string) {
 func (j *judgement) allowRecords() {
 	d := j.decisions()
 	want := 1
-	if j.Opened && len(d) > 0 && d[len(d)-1].Kind == record.KindRequest {
+	if (!j.claims || isCaptured(j.Way)) && j.Opened && len(d) > 0 && d[len(d)-1].Kind == record.KindRequest {
 		want = 2 // plain HTTP in a tunnel: the tunnel, and the request in it
 	}
 	if len(d) != want {
@@ -390,7 +433,7 @@ func (j *judgement) dialled() {
 	if !slices.Contains(j.Allow, at) || !slices.ContainsFunc(j.Packets, seen) {
 		j.wrong("the records say %q was dialled, the wire saw %v, want %v", at, j.Packets, j.Allow)
 	}
-	if host, _ := canonical(j.to); net.ParseIP(host) != nil && host != at {
+	if host, _ := canonical(j.to); j.Host == "" && net.ParseIP(host) != nil && host != at {
 		j.wrong("%s was asked for, %s dialled", host, at)
 	}
 	if j.first != "" && (len(j.Arrived) != 1 || j.Arrived[0].Received != j.first) {
@@ -419,7 +462,7 @@ func (j *judgement) cut() {
 	if j.Data != "" && !RefusedBy(j.Data) {
 		j.wrong("data came: %q", j.Data)
 	}
-	j.reached([]string{AllowedIPv4, AllowedIPv6})
+	j.reached(append([]string{AllowedIPv4, AllowedIPv6}, j.Dials...))
 	for _, a := range j.Arrived {
 		if a.Received != "" {
 			j.wrong("%s received %q", a.to, a.Received)
@@ -444,6 +487,9 @@ func (j *judgement) cutRecords() {
 	if len(refusals) != 1 {
 		j.wrong("%d records refuse the tunnel, want 1: %+v", len(refusals), j.Records)
 		return
+	}
+	if j.claims && !isCaptured(j.Way) {
+		j.destination(&refusals[0])
 	}
 	if r := refusals[0]; !j.Ended && !slices.Contains(j.Cut, policy.Class(r.Decision.Class)) {
 		j.wrong("the record's class is %q, want one of %q", r.Decision.Class, j.Cut)

@@ -34,6 +34,9 @@ type Vector struct {
 	To   []string `json:"to"`
 	Ways []string `json:"ways"`
 
+	// Claims is the host that the client names in its first bytes, or in its Host field, if To has an address.
+	Claims string `json:"claims"`
+
 	// Once the tunnel is open, First or the bytes of the file Hello are sent,
 	// cut at the offsets in Cuts, or after each Every bytes, with a pause, or
 	// in one piece with the request if Eager.
@@ -117,7 +120,7 @@ type Expectation struct {
 
 // Policies are the names of the policies in the order in which they are run.
 func Policies() []string {
-	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P-labels", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside", "P-layers", "P-exception"}
+	return []string{"P0", "P-any", "P-denylist", "P-ip", "P-wild", "P-labels", "P2", "P-self", "P-ech", "P-auth", "P-none", "P1", "P0-inside", "P-layers", "P-exception", "P-claims"}
 }
 
 // Vectors reads every vector, of all files.

@@ -177,6 +177,7 @@ func (w *writer) rest(f *facts) {
 	}
 	if d := f.Dst; d != nil {
 		w.str("host", d.Host)
+		w.str("asked", d.Asked)
 		w.str("dst_class", d.Class)
 		w.strs("addrs", d.Addrs...)
 	}

@@ -257,6 +257,7 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 			return err
 		}
 	}
+	x.dst = v.byHost(x)
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
@@ -294,11 +295,52 @@ func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 		return policy.Destination{}, err
 	}
 	to := cmp.Or(v.TunnelTo, v.CapturedTo)
-	if to == nil || v.leadsTo(named, whole) {
+	switch {
+	case to == nil:
 		return named, nil
+	case v.leadsTo(named, whole), v.goesByName(named, whole):
+		return claimed(named, to), nil
 	}
 	x.named = named.String()
 	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
+}
+
+// claimed is the server that a request names, on a connection to an address or to that server itself.
+func claimed(named policy.Destination, to *policy.Destination) policy.Destination {
+	if to.Addr.IsValid() && !named.Addr.IsValid() {
+		named.Port, named.Asked = to.Port, to.Addr
+	}
+	return named
+}
+
+// goesByName reports whether a request in a tunnel that was opened to an address goes to the host that it names: the
+// policy has to mention that host.
+func (v *h1Conn) goesByName(named policy.Destination, whole bool) bool {
+	to := v.TunnelTo
+	if to == nil || !to.Addr.IsValid() || named.Addr.IsValid() || whole && named.Port != to.Port {
+		return false
+	}
+	return v.Forwarder.Gate.Outlook.Mentions(v.ctx, v.Peer, policy.Request{Via: v.Via, Destination: claimed(named, to)})
+}
+
+// byHost is the destination of a request to a proxy. If its target is an address that no part of the policy is about, that
+// is the host of its Host field: RFC 9112 §3.2.2 has a proxy pass over the field, which would leave a refusal.
+func (v *h1Conn) byHost(x *exchange) policy.Destination {
+	host := x.req.Fields.Get("Host")
+	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil || !x.dst.Addr.IsValid() || host == "" {
+		return x.dst
+	}
+	named, err := parseAuthority(host)
+	if _, _, bare := policy.ParseHost(host); bare == nil {
+		named.Port = x.dst.Port
+	}
+	if err != nil || named.Addr.IsValid() || named.Port != x.dst.Port {
+		return x.dst
+	}
+	if !v.Forwarder.Gate.Outlook.AwaitsName(v.ctx, v.Peer, policy.Request{Via: v.Via, Destination: x.dst}) {
+		return x.dst
+	}
+	return claimed(named, &x.dst)
 }
 
 // named is the server that a request names, in its target or in its Host field. Such a field

@@ -113,6 +113,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	cli.Field(&b, "who", whoText(r))
 	cli.Field(&b, "server name", serverName(r))
 	if r.Dst != nil {
+		cli.Field(&b, "asked for", r.Dst.Asked)
 		cli.Field(&b, "addresses", strings.Join(r.Dst.Addrs, " "))
 		cli.Field(&b, "address is", r.Dst.Class)
 		cli.Field(&b, "dialled", r.Dst.Addr)

@@ -1,0 +1,60 @@
+package egress
+
+import (
+	"context"
+
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// An Outlook says what the policy in force would decide, for a way in that can go about a request in two ways. It permits
+// nothing, resolves nothing and records nothing. It is safe for concurrent use.
+type Outlook struct{ gate *Gate }
+
+// Allows reports whether the policy would let r be, as far as r is known.
+func (o *Outlook) Allows(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
+	refusal, _, err := o.decide(ctx, peer, r, false)
+	return err == nil && refusal == nil
+}
+
+// AllowsNow is Allows for an event loop: it answers at once or reports wait.
+func (o *Outlook) AllowsNow(peer sandbox.Peer, r policy.Request) (allowed, wait bool) {
+	refusal, wait, err := o.decide(context.Background(), peer, r, true)
+	return err == nil && refusal == nil, wait
+}
+
+// Mentions reports whether some part of the policy is about r: it lets r be, asks about it, or refuses it for another
+// reason than that no rule mentions it. A peer of no sandbox is refused whatever r is, so Mentions reports true.
+func (o *Outlook) Mentions(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
+	refusal, _, err := o.decide(ctx, peer, r, false)
+	return err != nil || mentions(refusal)
+}
+
+// MentionsNow is Mentions for an event loop: it answers at once or reports wait.
+func (o *Outlook) MentionsNow(peer sandbox.Peer, r policy.Request) (mentioned, wait bool) {
+	refusal, wait, err := o.decide(context.Background(), peer, r, true)
+	return err != nil || mentions(refusal), wait
+}
+
+// AwaitsName reports whether the host that a client claims decides where it goes, and not the address that it asks for: no
+// part of the policy is about that address, and some name could pass at its port.
+func (o *Outlook) AwaitsName(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
+	return r.Destination.Addr.IsValid() && o.gate.policy.Load().MayName(r.Destination.Port) && !o.Mentions(ctx, peer, r)
+}
+
+func mentions(refusal *Refusal) bool {
+	return refusal == nil || refusal.Decision.Class != policy.DefaultDeny
+}
+
+// decide returns the refusal of r, or nil. The error says that peer is of no sandbox.
+func (o *Outlook) decide(ctx context.Context, peer sandbox.Peer, r policy.Request, now bool) (refusal *Refusal, wait bool, err error) {
+	who, err := o.gate.config.Sandboxes.Identify(peer)
+	if err != nil {
+		return nil, false, err
+	}
+	f := o.gate.newFlow(peer, r)
+	f.request.Sandbox = who
+	f.hurried = now
+	refusal = f.decide(ctx, f.request)
+	return refusal, refusal == wouldWait, nil
+}
