@@ -12,7 +12,7 @@ declare -A package=(
 	[systemd-analyze]=systemd
 	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
-	[openssl]=openssl [squid]=squid [chromium]=chromium [certutil]=libnss3-tools
+	[openssl]=openssl [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
 missing=()
 for command in "${!package[@]}"; do
