@@ -12,7 +12,6 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
-	"github.com/egressd/egressd/record"
 )
 
 // TestFollowWhileTheLogIsWritten has a log that is open for writing followed:
@@ -94,21 +93,31 @@ func TestStreamFindsTheEndOfAFlowByItsBeginning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	s := streamer{filter: f, out: bufio.NewWriter(&out), json: true, live: true}
-	for _, r := range []*record.Record{
-		opened("A", "a.test", "allow"), opened("B", "b.test", "allow"),
-		{Kind: record.KindClose, Flow: "B", Bytes: &record.Bytes{Up: 5000}},
-		{Kind: record.KindClose, Flow: "A", Bytes: &record.Bytes{Up: 5000}},
-		{Kind: record.KindClose, Flow: "A", Bytes: &record.Bytes{Up: 5000}},
-	} {
-		whole := s.joiner.Complete(r)
-		s.joiner.Follow(r)
-		if err := s.add(string(r.Kind)+" "+r.Flow, whole); err != nil {
+	dir := t.TempDir() + "/audit"
+	log, err := audit.Create(dir, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	const opens = `{"kind":"open","flow":"%s","dst":{"host":"%s","port":443},"decision":{"action":"allow"}}`
+	const closes = `{"kind":"close","flow":"%s","bytes":{"up":5000,"down":0}}`
+	a, b := "01KB6ZQ4SA", "01KB6ZQ4SB"
+	for _, text := range []string{fmt.Sprintf(opens, a, "a.test"), fmt.Sprintf(opens, b, "b.test"), fmt.Sprintf(closes, b), fmt.Sprintf(closes, a), fmt.Sprintf(closes, a)} {
+		if _, err := log.Append([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out.String() != "close A\n" {
+	reader, err := (&source.Source{Dir: dir}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var out bytes.Buffer
+	s := streamer{filter: f, out: bufio.NewWriter(&out), json: true, live: true}
+	if err := reader.Joined(&s.joiner, s.filter, s.add); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), `"seq":3,`) || !strings.Contains(out.String(), a) {
 		t.Errorf("printed %q, want the first end of A alone", out.String())
 	}
 }
