@@ -66,6 +66,9 @@ func (o *policyExportOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(cfg.File.AllowFiles) > 0 {
+		fmt.Fprintln(stderr, "egressd: stricter: allow_file is not exported")
+	}
 	c, err := peers.Export(o.to, rules, o.Options)
 	var wider *peers.WiderError
 	switch {
@@ -101,6 +104,7 @@ func exportable(c *config.Config) (peers.Rules, error) {
 		what  string
 	}{
 		{len(f.Rego) > 0, "Rego"},
+		{len(f.DenyFiles) > 0, "deny_file"},
 		{c.Organisation != nil, "the organisation's policy"},
 		{len(c.Projects) > 0, "a project's policy"},
 		{slices.ContainsFunc(f.Sandboxes, lists), "what sandboxes list for themselves"},
