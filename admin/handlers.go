@@ -72,19 +72,29 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	write(w, status, all)
 }
 
-// A Latency says how long flows took from their start until their upstream was connected. The milliseconds are bounds of
-// buckets of a histogram. A value is 0 if the flows took longer than each bound.
+// A Latency says how long the policy took to decide, and how long flows took from their start until their upstream was
+// connected.
 type Latency struct {
-	Count  int64   `json:"count"` // of the flows that were connected
+	Decided   Durations `json:"decided"`
+	Connected Durations `json:"connected"`
+}
+
+// Durations are bounds of buckets of a histogram, in milliseconds. A bound is 0 if so many took longer than each bucket.
+type Durations struct {
+	Count  int64   `json:"count"`
 	Half   float64 `json:"half_ms"`
 	Most95 float64 `json:"most_95_ms"`
 	Most99 float64 `json:"most_99_ms"`
 }
 
+func durationsOf(h egress.Histogram) Durations {
+	within := func(part float64) float64 { return float64(h.Within(part)) / float64(time.Millisecond) }
+	return Durations{h.Count, within(0.5), within(0.95), within(0.99)}
+}
+
 func (s *Server) latency(w http.ResponseWriter, _ *http.Request) {
-	h := s.Gate.Records.Figures().Connected
-	within := func(part float64) float64 { return h.Within(part).Seconds() * 1000 }
-	write(w, http.StatusOK, Latency{h.Count, within(0.5), within(0.95), within(0.99)})
+	f := s.Gate.Records.Figures()
+	write(w, http.StatusOK, Latency{durationsOf(f.Decided), durationsOf(f.Connected)})
 }
 
 // A Page is a part of the open flows.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,11 +38,20 @@ func TestReadyNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestTheLatencyOfNoFlow(t *testing.T) {
+func TestTheLatencyOfDecisions(t *testing.T) {
 	w := newWorld(t)
 	w.listen(t)
-	if status, text := w.ask(t, "GET", "/v1/latency", "", nil); status != 200 || text != `{"count":0,"half_ms":0,"most_95_ms":0,"most_99_ms":0}`+"\n" {
+	const none = `{"count":0,"half_ms":0,"most_95_ms":0,"most_99_ms":0}`
+	if status, text := w.ask(t, "GET", "/v1/latency", "", nil); status != 200 || text != `{"decided":`+none+`,"connected":`+none+"}\n" {
 		t.Errorf("%d %s", status, text)
+	}
+	w.open(t, "93.184.216.34:443").Close(egress.End{})
+	var l Latency
+	if _, text := w.ask(t, "GET", "/v1/latency", "", nil); json.Unmarshal([]byte(text), &l) != nil || l.Decided.Count == 0 || l.Decided.Half <= 0 || l.Connected.Count > 0 {
+		t.Errorf("after a flow that was not connected: %s", text)
+	}
+	if _, text := w.ask(t, "GET", "/metrics", "", nil); !strings.Contains(text, "egressd_decide_seconds_count "+strconv.FormatInt(l.Decided.Count, 10)+"\n") {
+		t.Errorf("metrics do not agree with %+v", l)
 	}
 }
 

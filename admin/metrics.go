@@ -97,6 +97,7 @@ func (s *Server) gate(m *Metrics) {
 	m.Sample(float64(f.Up), "direction", "up")
 	m.Sample(float64(f.Down), "direction", "down")
 	m.Only("egressd_lookups_total", Counter, "Names that were not cached and had to be asked for, for flows.", float64(f.Lookups))
+	m.Histogram("egressd_decide_seconds", "Time that the policy took for each decision: about a name, its addresses, the first bytes, a request.", f.Decided)
 	m.Histogram("egressd_connect_seconds", "Time from the start of a flow until its upstream is connected: decisions, name, record and TCP.", f.Connected)
 	m.Histogram("egressd_flow_seconds", "Time from the start of a flow to its end.", f.Lasted)
 }

@@ -40,6 +40,10 @@ func placeIn(list []string, name string) int {
 
 // Bounds of the buckets of what is timed.
 var (
+	decideBounds = []time.Duration{
+		5 * time.Microsecond, 10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, time.Second,
+	}
 	connectBounds = []time.Duration{
 		500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 15 * time.Second,
@@ -60,6 +64,7 @@ type counters struct {
 	ended     atomic.Int64 // flows
 	failed    [len(countedClasses)]atomic.Int64
 	lookups   atomic.Int64
+	decided   timings
 	connected timings
 	lasted    timings
 }
@@ -118,6 +123,7 @@ type Figures struct {
 	Ended     int64            // flows
 	Lookups   int64            // names that were not cached, for flows and their addresses
 	Up, Down  int64            // payload bytes, also of flows that are open
+	Decided   Histogram        // what the policy took for each decision: about a name, its addresses, the first bytes
 	Connected Histogram        // from the start of a flow until its upstream is connected
 	Lasted    Histogram        // from the start of a flow to its end
 }
@@ -158,7 +164,7 @@ func (w *Records) Figures() Figures {
 	c := &w.counts
 	all := Figures{
 		Open: w.gate.Flows.Count(), Ended: c.ended.Load(), Lookups: c.lookups.Load(),
-		Connected: c.connected.read(connectBounds), Lasted: c.lasted.read(lastBounds),
+		Decided: c.decided.read(decideBounds), Connected: c.connected.read(connectBounds), Lasted: c.lasted.read(lastBounds),
 	}
 	for v := range countedVias {
 		for a := range countedActions {

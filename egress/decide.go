@@ -71,7 +71,11 @@ func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents
 		defer done()
 	}
 	r = f.counted(v.policy, r)
-	d := f.gate.Approvals.classify(v.policy.Decide(ctx, f.gate.Approvals.apply(f.id, r)), r)
+	approved := f.gate.Approvals.apply(f.id, r)
+	begin := time.Since(f.gate.began)
+	d := v.policy.Decide(ctx, approved)
+	f.gate.Records.counts.decided.observe(time.Since(f.gate.began)-begin, decideBounds)
+	d = f.gate.Approvals.classify(d, r)
 	if f.gate.shut.Load() && !v.policy.Prompt() {
 		d = stopping // or it would be an error of the policy
 	}

@@ -52,7 +52,7 @@ func (f *daemonFake) Send(ctx context.Context, method, path string, body, v any,
 	case path == "/readyz":
 		answer = `{"ready":false,"why":["the disk is <full>"]}`
 	case path == "/v1/latency":
-		answer = `{"count":4321,"half_ms":2.5,"most_95_ms":25,"most_99_ms":50}`
+		answer = `{"decided":{"count":9876,"half_ms":0.01,"most_95_ms":0.025,"most_99_ms":0.05},"connected":{"count":4321,"half_ms":2.5,"most_95_ms":25,"most_99_ms":50}}`
 	case strings.HasPrefix(path, "/v1/flows"):
 		answer = `{"open":3,"flows":[]}`
 	case path == "/v1/explain":
