@@ -43,8 +43,8 @@ func (s *Server) apiEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, before, _ := s.live.state() // of the daemon's questions
-	if r.Header.Get("Last-Event-ID") != "" {
-		before = nil // an answer may have been missed
+	if r.Header.Get("Last-Event-ID") != "" && s.options.Dial != nil {
+		before = nil // a question or an answer may have been missed
 	}
 	for {
 		p, changed := s.index.Progress()

@@ -48,18 +48,27 @@ func (s *Server) verify(again bool) verified {
 	return v.last
 }
 
-// logChanged reports whether the last verification found a changed or shortened log. A log without a daemon is verified
-// when a view of it is asked for first.
-func (s *Server) logChanged() bool {
-	var v verified
-	if s.options.Dial == nil {
-		v = s.verify(false)
-	} else {
-		s.verified.mu.Lock()
-		v = s.verified.last
-		s.verified.mu.Unlock()
+// Changed reports whether somebody changed or shortened the log.
+func (v verified) Changed() bool {
+	return v.Report != nil && (v.Report.Code == verify.Tampered || v.Report.Code == verify.Truncated)
+}
+
+// Unknown says why it cannot be told whether somebody changed the log. It returns "" if that can be told.
+func (v verified) Unknown() string {
+	if v.Report != nil && v.Report.Code == verify.Unknown {
+		return v.Report.Problem
 	}
-	return v.Report != nil && !v.Good()
+	return v.Err
+}
+
+// lastVerified returns the last verification. A log without a daemon is verified when a view of it is asked for first.
+func (s *Server) lastVerified() verified {
+	if s.options.Dial == nil {
+		return s.verify(false)
+	}
+	s.verified.mu.Lock()
+	defer s.verified.mu.Unlock()
+	return s.verified.last
 }
 
 func (s *Server) verifyNow() {
@@ -98,6 +107,7 @@ type healthView struct {
 	Flags      string
 	Sinks      []sink.State
 	SinksErr   error
+	Selftest   *selftested   // nil for the log of another machine
 	Daemon     *daemonHealth // nil for a log alone
 }
 
@@ -142,6 +152,10 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 		v.Checkpoint = string(text)
 	}
 	v.Sinks, v.SinksErr = sink.States(s.options.Dir)
+	if s.options.Selftest != nil {
+		t := s.tested.state()
+		v.Selftest = &t
+	}
 	v.Daemon = s.askHealth(r.Context())
 	s.write(w, r, http.StatusOK, "health", nil, nil, v)
 }

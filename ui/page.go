@@ -57,7 +57,7 @@ type frame struct {
 	Strip       *barChart
 	Questions   int    // that wait for an answer
 	DaemonErr   string // why the daemon does not answer
-	Changed     bool   // the log is not what its key signed
+	Verified    verified
 }
 
 type navLink struct {
@@ -99,7 +99,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 	if s.options.Dial != nil && daemonErr != nil {
 		f.DaemonErr = daemonErr.Error()
 	}
-	f.Changed = s.logChanged()
+	f.Verified = s.lastVerified()
 	routes := s.routes()
 	for _, v := range views {
 		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}
@@ -195,6 +195,8 @@ func percent(part, whole int64) string {
 		return "0 %"
 	case part > 0 && part*100 < whole:
 		return "under 1 %"
+	case part < whole && part*100+whole/2 >= whole*100:
+		return "over 99 %"
 	default:
 		return strconv.FormatInt((part*100+whole/2)/whole, 10) + " %"
 	}

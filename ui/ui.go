@@ -60,6 +60,9 @@ type Options struct {
 
 	// Key returns the root key of the log, "" if it is unknown.
 	Key func() (string, error)
+
+	// Selftest makes a sandbox on this machine and tries to get out of it. Nil: the log is of another machine.
+	Selftest func(context.Context) ([]Escape, error)
 }
 
 // A Server serves the page to one browser. Use New.
@@ -73,6 +76,7 @@ type Server struct {
 
 	live     live
 	verified verification
+	tested   selftest
 	attempts attemptsJob
 	saved    atomic.Pointer[told] // for the next look at the policy
 	streams  chan struct{}        // one element for each event stream
@@ -182,6 +186,9 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		all["POST /change"] = s.change
 		all["POST /change/save"] = s.saveChange
 		all["POST /request/{id}"] = s.request
+	}
+	if s.options.Selftest != nil {
+		all["POST /health/selftest"] = s.selftest
 	}
 	if s.options.Dial != nil {
 		all["GET /questions"] = s.questions

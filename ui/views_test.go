@@ -129,6 +129,18 @@ func TestTilesCoverTheMap(t *testing.T) {
 	}
 }
 
+// TestASmallPartIsNotNothing: a part that is not all is never said to be all.
+func TestASmallPartIsNotNothing(t *testing.T) {
+	for _, row := range []struct {
+		part, whole int64
+		want        string
+	}{{0, 0, "0 %"}, {0, 7, "0 %"}, {1, 1000, "under 1 %"}, {1, 3, "33 %"}, {994, 1000, "99 %"}, {995, 1000, "over 99 %"}, {999, 1000, "over 99 %"}, {7, 7, "100 %"}} {
+		if got := percent(row.part, row.whole); got != row.want {
+			t.Errorf("%d of %d: %s, want %s", row.part, row.whole, got, row.want)
+		}
+	}
+}
+
 // TestOpenAPI compares docs/openapi.json with the handlers: their addresses, their parameters, and answers of each.
 func TestOpenAPI(t *testing.T) {
 	p := opened(t, Options{Dir: logOf(t)})

@@ -10,6 +10,22 @@ import (
 	"github.com/egressd/egressd/e2e/world"
 )
 
+// TestThePageOfTheLastRun looks at a run that has ended: its log alone, which is whole, and no view of a daemon.
+func TestThePageOfTheLastRun(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	if e := d.RunCommand(t, nil, "run", "--config", d.Config, "--", "curl", "-sS", "--max-time", "20", "http://denied.test/"); !strings.Contains(e.Out, "default-deny") {
+		t.Fatalf("curl printed %q, and %s", e.Out, e.Talk)
+	}
+	cmd := d.Command(t.Context(), nil, "ui", "--no-open", "--run", "last", "--config", d.Config)
+	link := linkOf(t, cmd, func() error { return d.World.Gateway.Start(cmd) })
+	ctx := browserIn(t, d.World.Gateway)
+	base := open(t, ctx, link)
+	waitFor(t, ctx, "the denial, and the name of the run", "", `[...document.querySelectorAll("td.dest")].some(e => e.textContent == "denied.test:80") && document.querySelector(".log").textContent.startsWith("run ")`)
+	waitFor(t, ctx, "a whole log", base+"/health", `document.querySelector(".result.good")?.textContent.includes("No record was changed or removed")`)
+	waitFor(t, ctx, "the rules of its policy", base+"/policy", `[...document.querySelectorAll("table.rows td")].some(e => e.textContent.includes("ssh.allowed.test"))`)
+	waitFor(t, ctx, "no view of a daemon", base+"/", `!document.querySelector('nav a[href="/questions"]')`)
+}
+
 // TestThePageOutlivesTheDaemon keeps two tabs open while the daemon ends and starts again, and reloads a view with a
 // filter in its address.
 func TestThePageOutlivesTheDaemon(t *testing.T) {

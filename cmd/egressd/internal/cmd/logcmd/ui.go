@@ -1,7 +1,9 @@
 package logcmd
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +13,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/ui"
 	"github.com/spf13/cobra"
@@ -68,7 +72,8 @@ func (o *uiOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	s := ui.New(ui.Options{
 		Dial: o.daemon(ctx, stderr),
 		Dir:  log.Dir, Title: o.title(log.Dir), Flags: o.Flags(), Allow: o.AllowFlags(), Config: o.Config, HasPolicy: o.Dir == "" || o.Config != "",
-		Key: func() (string, error) { key, _, _, err := o.find(log.Dir, nil); return key, err },
+		Key:      func() (string, error) { key, _, _, err := o.find(log.Dir, nil); return key, err },
+		Selftest: o.selftest(),
 	})
 	l, err := s.Listen()
 	if err != nil {
@@ -100,6 +105,31 @@ func (o *uiOptions) daemon(ctx context.Context, stderr io.Writer) func() (ui.Dae
 		return nil
 	}
 	return dial
+}
+
+// selftest returns how to run egressd selftest, or nil if the log may be of another machine. It runs in a
+// process of its own, whose memory and descriptors it may limit.
+func (o *uiOptions) selftest() func(context.Context) ([]ui.Escape, error) {
+	if o.Dir != "" || runtime.GOOS != "linux" {
+		return nil
+	}
+	return func(ctx context.Context) ([]ui.Escape, error) {
+		text, err := exec.CommandContext(ctx, "/proc/self/exe", "selftest", "--json").Output()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == cli.ExitFailed {
+			err = nil // an escape worked
+		}
+		var tried []ui.Escape
+		for d := json.NewDecoder(bytes.NewReader(text)); err == nil; {
+			var one ui.Escape
+			if err = d.Decode(&one); err == nil {
+				tried = append(tried, one)
+			}
+		}
+		if err != io.EOF || len(tried) == 0 {
+			return nil, hint.Failed(fmt.Errorf("run the self-test: %w", err), "egressd selftest, which says why")
+		}
+		return tried, nil
+	}
 }
 
 // title names the log for a person.
