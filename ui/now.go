@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -30,6 +31,7 @@ type group struct {
 type sandboxCard struct {
 	Name, Container string
 	Programs        []string
+	Learns          bool // something passed only because no rule mentions it
 	Count, Denied   int64
 	Up, Down        int64
 	Last            time.Time
@@ -167,6 +169,7 @@ func (s *Server) sandboxes(q *query, sum *index.Sum) []*sandboxCard {
 		if r.Decision.Action == "deny" {
 			c.Denied += t.Count
 		}
+		c.Learns = c.Learns || r.Decision.Rule == policy.LearnRule
 		if r.Container != nil && c.Container == "" {
 			c.Container = strings.Clone(cmp.Or(r.Container.Name, r.Container.ID))
 		}

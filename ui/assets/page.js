@@ -87,7 +87,7 @@
     for (const node of all("[data-live]")) {
       const next = one(`[data-live="${node.dataset.live}"]`, fresh);
       if (!next) { if (!held(node)) node.replaceChildren(); continue; }
-      if (held(node) || paused && node.matches("[data-hold]")) { pending = true; continue; }
+      if (held(node) || paused && node.matches("[data-hold]")) { pending = pending || !node.isEqualNode(next); continue; }
       if (node.contains(document.activeElement) && node !== document.activeElement) { pending = true; continue; }
       const open = all("details[open]", node).map(d => one(".name", d)?.textContent);
       const ticked = all("input:checked", node).map(i => i.value);
@@ -101,6 +101,8 @@
     }
     const badges = one("nav", fresh), nav = one("nav");
     if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
+    const newer = one("[data-newer]");
+    if (newer) newer.hidden = !pending;
     known = fresh.body.dataset.next;
     tell(waiting(fresh));
   };
