@@ -33,7 +33,14 @@ const shotsVariable = "EGRESSD_E2E_SHOTS"
 // startPage starts egressd ui, and returns its link.
 func startPage(t *testing.T, words ...string) string {
 	t.Helper()
+	return startPageIn(t, "", words...)
+}
+
+// startPageIn is startPage in a folder.
+func startPageIn(t *testing.T, folder string, words ...string) string {
+	t.Helper()
 	cmd := exec.Command(world.Egressd.Path(), append([]string{"ui", "--no-open"}, words...)...)
+	cmd.Dir = folder
 	return linkOf(t, cmd, cmd.Start)
 }
 
@@ -152,9 +159,6 @@ func TestThePageOfALog(t *testing.T) {
 	if all := complaints(); len(all) > 0 {
 		t.Errorf("the browser complains: %s", all)
 	}
-	if shots := os.Getenv(shotsVariable); shots != "" {
-		pictures(t, ctx, base, shots)
-	}
 }
 
 // listen collects what the console says: violations of the Content-Security-Policy and errors of scripts.
@@ -263,6 +267,10 @@ func TestThePageOfADaemon(t *testing.T) {
 	if got := <-beside(t, d, askCurl+"http://granted.allowed.test/z"); !strings.Contains(got, "default-deny") {
 		t.Errorf("taken back, curl printed %q", got)
 	}
+	waitFor(t, ctx, "how long a decision takes", base+"/health", `[...document.querySelectorAll(".facts > div")].some(e => /^a decision.*half of \d+ within [\d.]+ ms/.test(e.textContent))`)
+	do(t, ctx, chromedp.Click(`form[action="/health/selftest"] button`, chromedp.ByQuery))
+	waitFor(t, ctx, "the self-test", "", `[...document.querySelectorAll(".result.good")].some(e => /No escape of \d\d worked/.test(e.textContent))`)
+	seriousFindings(t, ctx, "/health")
 	waitFor(t, ctx, "an answer of the explain box", base+"/policy?request=https://nobody.test/", `document.querySelector(".result .verdict.deny")`)
 
 	_, port, _ := strings.Cut(strings.TrimPrefix(base, "http://"), ":")
