@@ -336,9 +336,15 @@ func (s *search) refuses(r *Request, by *rule) string {
 	return verb + " " + whereTo(r)
 }
 
-// misses denies a request to a host of which other requests are allowed.
+// misses denies a request to a host of which other requests are allowed. Lines that name single requests say nothing
+// about others, so beside them a request lacks a line of its own.
 func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 	d := Decision{Class: PathDenied, Rule: by.id, Layer: s.rules.layer, AllowedIf: s.allowedIf(port)}
+	if s.singles(port) {
+		d.Class, d.Rule = DefaultDeny, "default"
+		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
+		return d
+	}
 	what := "this path"
 	if !by.holdsMethod(r.HTTP.Method) {
 		d.Class, what = MethodDenied, r.HTTP.Method
@@ -351,6 +357,20 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason += "; it allows: " + words
 	}
 	return d
+}
+
+// singles reports whether all rules at port are lines for one request each, as egressd allow --from writes them. The lists of
+// an organisation or a project are never that: no command adds to them.
+func (s *search) singles(port uint16) bool {
+	if s.rules.layer != User && s.rules.layer != PerSandbox {
+		return false
+	}
+	all := true
+	s.each(port, func(candidate *rule) bool {
+		all = candidate.effect == Allow && candidate.single()
+		return all
+	})
+	return all
 }
 
 // nothing is what a list without a fitting rule says.

@@ -203,6 +203,13 @@ func (r *rule) holdsPath(path string) bool {
 	return matches || canonicalPath(path) != nil
 }
 
+// single reports whether the rule is a line for one request without more, as [Opening.Line] has it. A rule with an ID of its
+// own says that this request alone is meant.
+func (r *rule) single() bool {
+	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
+	return one && strings.HasSuffix(r.id, "]") && len(r.paths) == 1 && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
+}
+
 // words says what the rule asks of a request: "method is GET or HEAD".
 func (r *rule) words() string {
 	var parts []string
