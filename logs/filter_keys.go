@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/record"
 )
@@ -260,7 +261,7 @@ func tookKey(value string, _ time.Time) (condition, bool, error) {
 		value = ">=" + value
 	}
 	s, err := parseSpan(value, func(s string) (int64, error) {
-		d, err := parseDuration(s)
+		d, err := quantity.ParseDuration(s)
 		return d.Milliseconds(), err
 	})
 	return func(r *record.Record) bool {
@@ -277,20 +278,6 @@ func parseBytes(s string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a number of bytes", s)
 	}
 	return int64(n * unit), nil
-}
-
-// parseDuration parses "90s", "1h30m", "250ms" or "2d".
-func parseDuration(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a length of time", s)
-	}
-	return d, nil
 }
 
 func sinceKey(value string, now time.Time) (condition, bool, error) {

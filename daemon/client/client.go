@@ -22,6 +22,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy/file"
 )
 
 const (
@@ -56,11 +57,26 @@ func (l listening) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Dial finds the operator's listener of the egressd serve for the policy file at path, also if that file has an error by
-// now. It does not connect yet.
-func Dial(path string) (*Client, error) {
-	_, wrong := config.Load(path)
-	cfg, err := config.Places(path)
+// A Place names an egressd serve. If Admin is set, it is the address of the operator's listener. Else Config is the path of
+// the policy file, or "" for the usual one.
+type Place struct{ Config, Admin string }
+
+// listener returns where the daemon listens, and what is wrong with its policy file by now.
+func (p *Place) listener() (c *config.Config, wrong, err error) {
+	if p.Admin != "" {
+		if err := file.CheckOperator(p.Admin); err != nil {
+			return nil, nil, hint.Misused(fmt.Errorf("--admin: %w", err), "--admin unix:/path/of/admin.sock, or --admin 127.0.0.1:9464")
+		}
+		return &config.Config{File: &file.File{Listen: file.Listen{Admin: p.Admin}}}, nil, nil
+	}
+	_, wrong = config.Load(p.Config)
+	c, err = config.Places(p.Config)
+	return c, wrong, err
+}
+
+// Dial finds the operator's listener of a place, also if its policy file has an error by now. It does not connect yet.
+func Dial(at Place) (*Client, error) {
+	cfg, wrong, err := at.listener()
 	if err != nil {
 		return nil, hint.Unsure(err)
 	}
@@ -222,6 +238,9 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		if c.wrong != nil {
 			return hint.Failed(fmt.Errorf("egressd serve is not running: nothing listens at %s; and %w", c.At, c.wrong), "correct "+c.path+", then egressd serve --config "+shell.Word(c.path))
+		}
+		if c.path == "" {
+			return hint.Failed(fmt.Errorf("nothing listens at %s", c.At), "egressd serve says at its start where its operator's listener is (admin); --admin takes that")
 		}
 		next := "egressd serve --config " + shell.Word(c.path)
 		if errors.Is(err, fs.ErrPermission) { // of the system's socket

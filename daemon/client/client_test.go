@@ -37,7 +37,7 @@ func TestWhoIsTurnedAwayLearnsWhy(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-closed })
-	c, err := Dial(path)
+	c, err := Dial(Place{Config: path})
 	if err != nil {
 		t.Fatal(err)
 	}

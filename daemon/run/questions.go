@@ -22,7 +22,7 @@ func (r *runner) tellQuestions(ctx context.Context) {
 	told, name := map[string]bool{}, cmp.Or(r.beside.handed.Answer.Sandbox, r.name)
 	for path := "/v1/questions"; ctx.Err() == nil; {
 		var all egress.Questions
-		c, err := client.Dial(r.options.Config)
+		c, err := client.Dial(client.Place{Config: r.options.Config})
 		if err == nil {
 			_, err = c.Ask(ctx, http.MethodGet, path, &all)
 		}

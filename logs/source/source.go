@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/egressd/egressd/audit"
@@ -21,7 +23,14 @@ import (
 
 // A Source says where the audit log is: in the folder Dir, else in the log of the run Run (or of [AllRuns]), else in the
 // daemon's log. The daemon's log is in the folder Daemon if it is known. Otherwise the policy file Config names its folder.
-type Source struct{ Config, Dir, Run, Daemon string }
+//
+// [Source.Ask] adds Since and Until to the filter as since: and until:, unless they are "".
+type Source struct {
+	Config, Dir, Run, Daemon string
+	Since, Until             string
+
+	followed string // the folder of the run that Ask has found, or ""
+}
 
 // A NoLogError says that there is no log in a folder.
 type NoLogError struct{ Dir string }
@@ -51,6 +60,13 @@ func (s *Source) Open() (*Reader, error) {
 
 // Ask parses the words of a filter and opens the log that the filter is about.
 func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
+	words = slices.Clone(words)
+	if s.Since != "" {
+		words = append(words, "since:"+s.Since)
+	}
+	if s.Until != "" {
+		words = append(words, "until:"+s.Until)
+	}
 	f, err := ParseFilter(words, time.Now())
 	if err != nil {
 		return nil, nil, err
@@ -66,6 +82,11 @@ func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		folder, err := s.runsFolder()
+		if err != nil {
+			return nil, nil, err
+		}
+		s.followed = filepath.Join(folder, run.ID)
 		if run.Daemon {
 			f.During(run.Sandbox, run.Began, run.Ended)
 			s.Run, s.Daemon = "", run.Log
@@ -73,6 +94,16 @@ func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
 	}
 	log, err := s.Open()
 	return log, f, err
+}
+
+// Ended reports whether the run that [Source.Ask] found has ended, so that its log gets no more records. It returns false if
+// Ask found no single run.
+func (s *Source) Ended() bool {
+	if s.followed == "" {
+		return false
+	}
+	r := ReadRun(s.followed)
+	return !r.Running
 }
 
 // ParseFilter is [logs.ParseFilter] with a hint for words that are wrong.

@@ -57,6 +57,9 @@ func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 	}
 }
 
+// CheckOperator returns what is wrong with text as listen.admin, or nil.
+func CheckOperator(text string) error { return checkListener(text, true) }
+
 func checkListener(text string, admin bool) error {
 	if admin && text == NoOperator {
 		return nil

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
@@ -54,9 +57,45 @@ func ConfigFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "config", "", "policy `FILE` (default: the first that exists of $XDG_CONFIG_HOME/egressd/egressd.yaml, ~/.config/egressd/egressd.yaml, /etc/egressd/egressd.yaml)")
 }
 
+// AdminUsage is the help of --admin.
+const AdminUsage = "`ADDRESS` of the operator's listener, as in listen.admin, whatever the policy file says"
+
+// DaemonFlags adds --config and --admin to a command that asks the running egressd serve.
+func DaemonFlags(cmd *cobra.Command, at *client.Place) {
+	ConfigFlag(cmd, &at.Config)
+	cmd.Flags().StringVar(&at.Admin, "admin", "", AdminUsage)
+}
+
 // JSONFlag adds --json to a command.
 func JSONFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "json", false, "print JSON, one object a line")
+}
+
+// DurationFlag adds a flag for a length of time, as [quantity.ParseDuration] takes it.
+func DurationFlag(cmd *cobra.Command, d *time.Duration, name string, usual time.Duration, usage string) {
+	*d = usual
+	cmd.Flags().Var((*duration)(d), name, usage)
+}
+
+// A duration is a length of time as the value of a flag.
+type duration time.Duration
+
+func (d *duration) String() string { return quantity.Span(time.Duration(*d)) }
+func (d *duration) Type() string   { return "duration" }
+
+func (d *duration) Set(text string) error {
+	parsed, err := quantity.ParseDuration(text)
+	*d = duration(parsed)
+	return err
+}
+
+// FilterFlags adds [LogFlags], and --since and --until, to a command that takes a filter of [source.Source.Ask].
+func FilterFlags(cmd *cobra.Command, s *source.Source) {
+	LogFlags(cmd, s)
+	cmd.Flags().StringVar(&s.Since, "since", "", "only records since `TIME`, such as 1h, 2d, 09:30, yesterday or 2026-11-20; the same as since:TIME")
+	cmd.Flags().StringVar(&s.Until, "until", "", "only records before `TIME`; the same as until:TIME")
+	_ = cmd.RegisterFlagCompletionFunc("since", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("until", cobra.NoFileCompletions)
 }
 
 // OneArgument refuses any number of arguments but one.

@@ -75,7 +75,7 @@ type options struct {
 func (o *options) addFlags(cmd *cobra.Command, what string) {
 	cli.LogFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
-	cmd.Flags().DurationVar(&o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
+	cli.DurationFlag(cmd, &o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox to change (default: all)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
 	cmd.Flags().BoolVar(&o.print, "print", false, "with --save, print the new policy file instead of writing it")

@@ -48,7 +48,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, lines []pol
 			q.Sandbox = s.Decisive.Sandbox
 		}
 	}
-	c, err := client.Dial(o.Config)
+	c, err := client.Dial(client.Place{Config: o.Config})
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ does not answer.`
 
 type answerOptions struct {
 	what   string
-	config string
+	at     client.Place
 	counts time.Duration
 	once   bool
 	json   bool
@@ -59,9 +59,9 @@ func (o *answerOptions) command() *cobra.Command {
 			return o.complete(cmd.Context(), args, prefix), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cli.ConfigFlag(cmd, &o.config)
+	cli.DaemonFlags(cmd, &o.at)
 	cli.JSONFlag(cmd, &o.json)
-	cmd.Flags().DurationVar(&o.counts, "for", o.counts, "how long the answer lasts, from 1s to 24h")
+	cli.DurationFlag(cmd, &o.counts, "for", o.counts, "how long the answer lasts, from 1s to 24h")
 	return cmd
 }
 
@@ -78,7 +78,7 @@ func (o *answerOptions) run(ctx context.Context, w, talk io.Writer, ids []string
 			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd questions, which lists them")
 		}
 	}
-	c, err := client.Dial(o.config)
+	c, err := client.Dial(o.at)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func said(a *admin.Answer) string {
 
 // complete lists the questions that can be answered.
 func (o *answerOptions) complete(ctx context.Context, args []string, prefix string) (found []string) {
-	c, err := client.Dial(o.config)
+	c, err := client.Dial(o.at)
 	if err != nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 func newGrants() *cobra.Command {
-	var config string
+	var at client.Place
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "grants",
@@ -36,16 +36,17 @@ the running egressd serve. For rules that ended, see egressd log kind:admin.`,
 			if len(args) > 0 {
 				return cli.RunGroup(cmd, args)
 			}
-			return list(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
+			return list(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), at, asJSON)
 		},
 	}
-	cmd.PersistentFlags().StringVar(&config, "config", "", "policy `FILE` that egressd serve has (default: the first that exists, as everywhere)")
+	cmd.PersistentFlags().StringVar(&at.Config, "config", "", "policy `FILE` that egressd serve has (default: the first that exists, as everywhere)")
+	cmd.PersistentFlags().StringVar(&at.Admin, "admin", "", cli.AdminUsage)
 	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
-	cmd.AddCommand(newRevoke(&config, &asJSON))
+	cmd.AddCommand(newRevoke(&at, &asJSON))
 	return cmd
 }
 
-func newRevoke(config *string, asJSON *bool) *cobra.Command {
+func newRevoke(at *client.Place, asJSON *bool) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "revoke ID…",
@@ -57,10 +58,10 @@ Exit codes: 0 all are removed; 1 there was no such rule, or egressd serve does
 not answer.`,
 		Example: "  egressd grants revoke GK3Q7XA\n  egressd grants revoke --all",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return revoke(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *config, *asJSON, all, args)
+			return revoke(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), *at, *asJSON, all, args)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-			return completeGrants(cmd.Context(), *config, args, word), cobra.ShellCompDirectiveNoFileComp
+			return completeGrants(cmd.Context(), *at, args, word), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove all of them")
@@ -68,8 +69,8 @@ not answer.`,
 }
 
 // ask reads what is granted.
-func ask(ctx context.Context, config string) (*client.Client, []admin.Grant, error) {
-	c, err := client.Dial(config)
+func ask(ctx context.Context, at client.Place) (*client.Client, []admin.Grant, error) {
+	c, err := client.Dial(at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,8 +79,8 @@ func ask(ctx context.Context, config string) (*client.Client, []admin.Grant, err
 	return c, found.Grants, err
 }
 
-func list(ctx context.Context, w io.Writer, config string, asJSON bool) error {
-	_, grants, err := ask(ctx, config)
+func list(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool) error {
+	_, grants, err := ask(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -89,6 +90,10 @@ func list(ctx context.Context, w io.Writer, config string, asJSON bool) error {
 				return err
 			}
 		}
+		return nil
+	}
+	if len(grants) == 0 {
+		fmt.Fprintln(talk, "egressd: no temporary rule is in force")
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -101,7 +106,7 @@ func list(ctx context.Context, w io.Writer, config string, asJSON bool) error {
 	return table.Flush()
 }
 
-func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all bool, ids []string) error {
+func revoke(ctx context.Context, w, talk io.Writer, at client.Place, asJSON, all bool, ids []string) error {
 	if len(ids) == 0 == !all {
 		return hint.Misused(errors.New("revoke takes ids, or --all"), "egressd grants, then egressd grants revoke ID")
 	}
@@ -110,7 +115,7 @@ func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all b
 			return hint.Misused(fmt.Errorf("%q is not the id of a grant", id), "egressd grants, which lists them")
 		}
 	}
-	c, grants, err := ask(ctx, config)
+	c, grants, err := ask(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -134,13 +139,13 @@ func revoke(ctx context.Context, w, talk io.Writer, config string, asJSON, all b
 const completeWithin = time.Second
 
 // completeGrants offers what is granted, and has nobody to tell of errors.
-func completeGrants(ctx context.Context, config string, given []string, word string) (all []string) {
+func completeGrants(ctx context.Context, at client.Place, given []string, word string) (all []string) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
-	_, grants, err := ask(ctx, config)
+	_, grants, err := ask(ctx, at)
 	if err != nil {
 		return nil
 	}

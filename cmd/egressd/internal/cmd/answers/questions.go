@@ -22,6 +22,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +43,7 @@ Hosts, paths and programs are shown as the sandbox gave them.`,
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cli.ConfigFlag(cmd, &o.config)
+	cli.DaemonFlags(cmd, &o.at)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
@@ -51,9 +52,10 @@ Hosts, paths and programs are shown as the sandbox gave them.`,
 }
 
 type questionsOptions struct {
-	config, sandbox string
-	json, follow    bool
-	notify          bool
+	at           client.Place
+	sandbox      string
+	json, follow bool
+	notify       bool
 
 	told   map[string]string // the state in which each question was shown, by id
 	turned map[string]int64  // by sandbox
@@ -63,7 +65,7 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 	if err := o.canNotify(); err != nil {
 		return err
 	}
-	c, err := client.Dial(o.config)
+	c, err := client.Dial(o.at)
 	if err != nil {
 		return err
 	}
@@ -94,7 +96,9 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 // show writes what was not shown yet.
 func (o *questionsOptions) show(w, talk io.Writer, all *egress.Questions, head bool) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if head && !o.json {
+	if head && !o.json && len(all.Questions) == 0 {
+		fmt.Fprintln(talk, "egressd: nothing is asked, and no answer is in force")
+	} else if head && !o.json {
 		fmt.Fprintln(table, "ID\tSTATE\tDESTINATION\tREQUEST\tSANDBOX\tRULE\tWAITING\tPROGRAM")
 	}
 	there := map[string]string{}
@@ -140,10 +144,18 @@ func (o *questionsOptions) canNotify() error {
 
 // tell shows a question as a notification. The words of the sandbox are escaped, also for servers that read markup.
 func (o *questionsOptions) tell(talk io.Writer, q *egress.Question) {
-	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask(daemon.ConfigFlag(o.config)))))
+	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask(o.flags()))))
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintf(talk, "egressd: warning: --notify: %s: %v\n", notifier, err)
 	}
+}
+
+// flags name the daemon in a command, each with a space before it.
+func (o *questionsOptions) flags() string {
+	if o.at.Admin != "" {
+		return " --admin " + shell.Word(o.at.Admin)
+	}
+	return daemon.ConfigFlag(o.at.Config)
 }
 
 func (o *questionsOptions) line(w, table io.Writer, q *egress.Question) error {

@@ -15,7 +15,7 @@ import (
 )
 
 func newCut() *cobra.Command {
-	var config string
+	var at client.Place
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "cut ID…",
@@ -27,16 +27,16 @@ prevent that.
 Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
 		Example: "  egressd ps\n  egressd cut 01KB6ZQ4SZ",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, asJSON, args)
+			return cut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), at, asJSON, args)
 		},
 	}
-	cli.ConfigFlag(cmd, &config)
+	cli.DaemonFlags(cmd, &at)
 	cli.JSONFlag(cmd, &asJSON)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
-func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids []string) error {
+func cut(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool, ids []string) error {
 	if len(ids) == 0 {
 		return hint.Misused(errors.New("there is nothing to cut"), "egressd ps, then egressd cut ID")
 	}
@@ -45,7 +45,7 @@ func cut(ctx context.Context, w, talk io.Writer, config string, asJSON bool, ids
 			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd ps, which lists them")
 		}
 	}
-	c, err := client.Dial(config)
+	c, err := client.Dial(at)
 	if err != nil {
 		return err
 	}

@@ -28,29 +28,28 @@ func newPs() *cobra.Command {
 		Example: "  egressd ps\n  egressd ps --sandbox ci --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd.Context(), cmd.OutOrStdout())
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cli.ConfigFlag(cmd, &o.config)
+	cli.DaemonFlags(cmd, &o.at)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "only those of the sandbox `NAME`")
 	return cmd
 }
 
 type psOptions struct {
-	config, sandbox string
-	json            bool
+	at      client.Place
+	sandbox string
+	json    bool
 }
 
-func (o *psOptions) run(ctx context.Context, w io.Writer) error {
-	c, err := client.Dial(o.config)
+func (o *psOptions) run(ctx context.Context, w, talk io.Writer) error {
+	c, err := client.Dial(o.at)
 	if err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if !o.json {
-		fmt.Fprintln(table, "ID\tDESTINATION\tVIA\tSANDBOX\tRULE\tAGE")
-	}
+	shown := 0
 	for after := ""; ; {
 		var page admin.Page
 		if _, err := c.Ask(ctx, http.MethodGet, "/v1/flows?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
@@ -60,6 +59,9 @@ func (o *psOptions) run(ctx context.Context, w io.Writer) error {
 			f := &page.Flows[i]
 			if o.sandbox != "" && f.Sandbox != o.sandbox {
 				continue
+			}
+			if shown++; shown == 1 && !o.json {
+				fmt.Fprintln(table, "ID\tDESTINATION\tVIA\tSANDBOX\tRULE\tAGE")
 			}
 			if o.json {
 				err = cli.PrintJSON(w, f)
@@ -71,9 +73,13 @@ func (o *psOptions) run(ctx context.Context, w io.Writer) error {
 			}
 		}
 		if after = page.Next; after == "" {
-			return table.Flush()
+			break
 		}
 	}
+	if shown == 0 && !o.json {
+		fmt.Fprintln(talk, "egressd: no connection is open")
+	}
+	return table.Flush()
 }
 
 func row(w io.Writer, f *egress.OpenFlow) error {

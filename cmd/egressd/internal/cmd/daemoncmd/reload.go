@@ -13,7 +13,7 @@ import (
 )
 
 func newReload() *cobra.Command {
-	var config string
+	var at client.Place
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "reload",
@@ -26,16 +26,16 @@ answer.`,
 		Example: "  egressd policy check && egressd reload",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return reload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config, asJSON)
+			return reload(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), at, asJSON)
 		},
 	}
-	cli.ConfigFlag(cmd, &config)
+	cli.DaemonFlags(cmd, &at)
 	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-func reload(ctx context.Context, w, talk io.Writer, config string, asJSON bool) error {
-	c, err := client.Dial(config)
+func reload(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool) error {
+	c, err := client.Dial(at)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 func newStatus() *cobra.Command {
-	var config string
+	var at client.Place
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -34,10 +34,10 @@ Exit codes: 0 ready; 1 not ready, no answer, a stale bundle, or a rejected reloa
 		Example: "  egressd status\n  egressd status --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return status(cmd.Context(), cmd.OutOrStdout(), config, asJSON)
+			return status(cmd.Context(), cmd.OutOrStdout(), at, asJSON)
 		},
 	}
-	cli.ConfigFlag(cmd, &config)
+	cli.DaemonFlags(cmd, &at)
 	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
@@ -73,8 +73,8 @@ type policyView struct {
 	} `json:"bundles"`
 }
 
-func status(ctx context.Context, w io.Writer, config string, asJSON bool) error {
-	c, err := client.Dial(config)
+func status(ctx context.Context, w io.Writer, at client.Place, asJSON bool) error {
+	c, err := client.Dial(at)
 	if err != nil {
 		return err
 	}

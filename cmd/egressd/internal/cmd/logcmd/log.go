@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -47,9 +48,9 @@ values for one key, one must. ! or - before a filter negates it.
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print new records as they come")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print new records as they come; of a run, until it ends")
 	cmd.Flags().IntVarP(&o.tail, "tail", "n", 10, "with -f: print the last `N` records first")
 	cmd.Flags().IntVar(&o.top, "top", 100, "print at most `N` lines of each table; 0 for all")
 	cmd.AddCommand(
@@ -153,7 +154,33 @@ func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Fil
 	if err := s.release(); err != nil {
 		return err
 	}
-	return log.Follow(ctx, &s.joiner, s.filter, s.add)
+	return o.followRun(ctx, log, &s)
+}
+
+// endedEvery is how often a followed run is looked at.
+const endedEvery = 300 * time.Millisecond
+
+// followRun prints records as they come until ctx ends. The log of a run is over with the run.
+func (o *logOptions) followRun(ctx context.Context, log *source.Reader, s *streamer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for !o.Ended() {
+			select {
+			case <-time.After(endedEvery):
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	})
+	err := log.Follow(ctx, &s.joiner, s.filter, s.add)
+	cancel()
+	looking.Wait()
+	if err != nil || !o.Ended() {
+		return err
+	}
+	return log.Joined(&s.joiner, s.filter, s.add) // what the run wrote last
 }
 
 // A streamer prints the records that pass a filter.

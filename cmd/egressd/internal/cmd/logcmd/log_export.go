@@ -43,7 +43,7 @@ egressd's own format use egressd log --json.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
 	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`; it appears when it is complete")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))

@@ -42,7 +42,7 @@ are in UTC.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.by, "by", "count", "what to count: count, up, down")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines; 0 for all")

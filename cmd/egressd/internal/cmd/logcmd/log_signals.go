@@ -38,7 +38,7 @@ records that they leave out are not compared with either.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest scores; 0 for all")
 	return cmd

@@ -32,7 +32,7 @@ sandboxes, programs and reasons, and decisions by hour.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().IntVar(&o.top, "top", 10, "print at most `N` of each list; 0 for all")
 	return cmd

@@ -32,7 +32,7 @@ summary; text from a sandbox appears there as code and never becomes markup.`,
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print Markdown")
 	cmd.Flags().IntVar(&o.top, "top", 20, "print at most `N` lines of each table; 0 for all")

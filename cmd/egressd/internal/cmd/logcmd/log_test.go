@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,6 +55,51 @@ func TestFollowWhileTheLogIsWritten(t *testing.T) {
 		}
 	}
 	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("following ended with %v", err)
+	}
+}
+
+// TestFollowEndsWithTheRun follows the log of a run that is under way until that has ended.
+func TestFollowEndsWithTheRun(t *testing.T) {
+	folder := t.TempDir()
+	dir := filepath.Join(folder, "runs", "20260101-000000.000-aaaaaa")
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.Create(dir, audit.Options{Keys: filepath.Join(folder, "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(host string) {
+		t.Helper()
+		if _, err := log.Append([]byte(fmt.Sprintf(`{"kind":"open","flow":"F","via":"connect","dst":{"host":%q,"port":443},"decision":{"action":"deny","class":"default-deny"}}`, host))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first.test")
+	read, written := io.Pipe()
+	ended := make(chan error, 1)
+	o := logOptions{Source: source.Source{Daemon: filepath.Join(folder, "audit"), Run: "last"}, follow: true, tail: 10}
+	go func() {
+		ended <- o.run(t.Context(), written, io.Discard, nil)
+		written.Close()
+	}()
+	lines := bufio.NewScanner(read)
+	for _, want := range []string{"first.test:443", "last.test:443"} {
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("got %q, want a line about %s (%v)", lines.Text(), want, <-ended)
+		}
+		if want == "first.test:443" {
+			write("last.test")
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if lines.Scan() {
+		t.Errorf("more: %q", lines.Text())
+	}
 	if err := <-ended; err != nil {
 		t.Errorf("following ended with %v", err)
 	}

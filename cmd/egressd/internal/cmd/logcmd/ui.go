@@ -94,7 +94,7 @@ func (o *uiOptions) daemon(ctx context.Context, stderr io.Writer) func() (ui.Dae
 	if o.Dir != "" || o.Source.Run != "" {
 		return nil
 	}
-	dial := func() (ui.Daemon, error) { return client.Dial(o.Config) }
+	dial := func() (ui.Daemon, error) { return client.Dial(client.Place{Config: o.Config}) }
 	d, err := dial()
 	if err == nil {
 		var ready struct{}

@@ -37,7 +37,7 @@ Filters are those of egressd log.`,
 			return o.run(cmd.Context(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	return cmd
 }
 
@@ -56,7 +56,7 @@ func (o *watchOptions) run(ctx context.Context, words []string) error {
 	defer cancel()
 	w := &watch{ctx: ctx, dir: log.Dir, flags: o.Flags(), allow: o.AllowFlags(), index: index.New(), colours: cli.PaletteFor(os.Stdout), filter: f, words: words}
 	if o.Dir == "" && o.Source.Run == "" {
-		w.dial = func() (daemon, error) { return client.Dial(o.Config) }
+		w.dial = func() (daemon, error) { return client.Dial(client.Place{Config: o.Config}) }
 		if err := w.send("GET", "/readyz", nil, new(struct{})); err != nil {
 			w.dial, w.said = nil, "the log alone: "+err.Error()
 		}

@@ -46,7 +46,7 @@ Exit codes: 0 nothing changes; 1 something changes; 2 it cannot tell.`,
 			return hint.Unsure(err)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.policy, "policy", "", "policy `FILE` to check against")
 	return cmd

@@ -39,7 +39,7 @@ are those of egressd log.`,
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
-	cli.LogFlags(cmd, &o.Source)
+	cli.FilterFlags(cmd, &o.Source)
 	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
