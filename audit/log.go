@@ -287,6 +287,7 @@ func lockDirectory(dir string) (*os.File, error) {
 	}
 	switch {
 	case err == nil:
+		nameWriter(f)
 		return f, nil
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		err = ErrLocked

@@ -381,6 +381,40 @@ func SetAside(dir, folder string) (where string, err error) {
 		}
 		return where, originErr
 	}
+	return where, eraseKeys(dir, folder, origin)
+}
+
+func eraseKeys(dir, folder, origin string) error {
 	folder = keyFolder(dir, folder)
-	return where, errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")), erase(keyPath(folder, origin, identityExtension)))
+	return errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")), erase(keyPath(folder, origin, identityExtension)))
+}
+
+// Discard removes a log that [Create] has just made, with its keys: it has no record, and is closed.
+func Discard(dir, folder string) error {
+	lock, err := lockDirectory(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	found, err := format.ListFiles(dir)
+	if err != nil {
+		return fmt.Errorf("discard the audit log: %w", err)
+	}
+	for _, number := range found.Logs {
+		if info, err := os.Stat(format.SegmentPath(dir, number)); err != nil || info.Size() > 0 {
+			return errors.Join(fmt.Errorf("discard the audit log: %s is in use", dir), err)
+		}
+	}
+	origin, err := format.OriginOf(dir)
+	if err != nil {
+		return fmt.Errorf("discard the audit log: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("discard the audit log: %w", err)
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(err, os.Remove(dir), eraseKeys(dir, folder, origin))
 }

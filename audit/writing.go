@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/egressd/egressd/internal/durable"
 )
 
 // Writer returns the pid of the process that has the log in dir open for writing, or 0
@@ -34,6 +36,34 @@ func Writer(dir string) (pid int) {
 	}
 	return 0
 }
+
+// nameWriter writes into the lock who holds it. [WriterElsewhere] reads that; a lock without it locks as well.
+func nameWriter(lock *os.File) {
+	host, err := os.Hostname()
+	if err != nil {
+		return
+	}
+	text := fmt.Sprintf("%d %s\n", os.Getpid(), host)
+	if _, err := lock.WriteAt([]byte(text), 0); err == nil {
+		_ = lock.Truncate(int64(len(text)))
+	}
+}
+
+// WriterElsewhere returns the process that has the log in dir open for writing by its own words: its pid and its host. In a
+// container both are the container's; Docker names the host after the container's id. Both are zero if it left no words.
+func WriterElsewhere(dir string) (pid int, host string) {
+	text, err := durable.Plain(filepath.Join(dir, "lock"), writerMost)
+	if err != nil {
+		return 0, ""
+	}
+	number, host, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
+	if pid, err = strconv.Atoi(number); err != nil || !ok || pid <= 0 {
+		return 0, ""
+	}
+	return pid, host
+}
+
+const writerMost = 512 // bytes of a lock that are read
 
 // major and minor are as in makedev(3).
 func major(dev uint64) uint64 { return dev>>8&0xfff | dev>>32&^0xfff }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -20,6 +21,7 @@ type auditing struct {
 	daemon   *Daemon
 	sinks    *sink.Set // nil where the log is not open
 	anchors  *sink.Anchors
+	fresh    *freshLog        // nil once a record is written, and for a log that was there
 	accepted string           // damage of the log that the operator has accepted
 	messages operatorMessages // that nobody waits for
 	clock    chan string      // what the log is to have of the machine's clock
@@ -69,7 +71,7 @@ func (au *auditing) sayBound() {
 	}
 }
 
-// createLog makes the log, and says once what has to be kept to verify it.
+// createLog makes the log. If the daemon does not start, Close removes it again.
 func (au *auditing) createLog(dir string, o audit.Options) (*audit.Log, error) {
 	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(o.Keys)} {
 		if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -80,9 +82,20 @@ func (au *auditing) createLog(dir string, o audit.Options) (*audit.Log, error) {
 	if err != nil || o.Ephemeral {
 		return l, err
 	}
-	_, root := l.Origin()
-	fmt.Fprintf(au.daemon.Talk, "egressd: new log in %s; store its public key on another machine, to verify the log with it:\n%s\n", printable.Text(dir), root)
+	au.fresh = &freshLog{dir, o.Keys}
 	return l, nil
+}
+
+// A freshLog is a log without a record.
+type freshLog struct{ dir, keys string }
+
+// announce says once what has to be kept to verify the log. f may be nil.
+func (f *freshLog) announce(talk io.Writer, log *audit.Log) {
+	if f == nil {
+		return
+	}
+	_, root := log.Origin()
+	fmt.Fprintf(talk, "egressd: new log in %s; store its public key on another machine, to verify the log with it:\n%s\n", printable.Text(f.dir), root)
 }
 
 // isDamage reports whether a log is there and does not hold together.
@@ -129,6 +142,9 @@ func (au *auditing) explainWriter(dir string, err error) error {
 	if pid := audit.Writer(dir); pid > 0 {
 		err = fmt.Errorf("%w: process %d", err, pid)
 		stop = fmt.Sprintf("kill %d, to stop it", pid)
+	} else if pid, host := audit.WriterElsewhere(dir); pid > 0 {
+		err = fmt.Errorf("%w: process %d of the container or host %s", err, pid, printable.Text(host))
+		stop = "docker stop " + shell.Word(host) + ", if that is a container"
 	}
 	return hint.Failed(err, stop+", or write \"audit: {dir: ANOTHER-FOLDER}\" into "+au.daemon.Path+" to run both")
 }

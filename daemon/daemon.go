@@ -333,6 +333,8 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 }
 
 func (au *auditing) recordStart() error {
+	au.fresh.announce(au.daemon.Talk, au.daemon.Log)
+	au.fresh = nil
 	for _, torn := range au.daemon.Log.Recovered() {
 		if err := au.daemon.Gate.Records.Note(record.KindRecovery, fmt.Sprintf("%+v", torn)); err != nil {
 			return hint.Failed(err, "free space for the audit log")
@@ -425,6 +427,11 @@ func (d *Daemon) Close() {
 		d.Log.Close()
 		d.audit.messages.writing.Wait()
 		d.audit.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now
+		if fresh := d.audit.fresh; fresh != nil {
+			if err := audit.Discard(fresh.dir, fresh.keys); err != nil {
+				d.Complain(err)
+			}
+		}
 	}
 	if d.host != nil {
 		d.host.Close()

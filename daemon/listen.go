@@ -48,7 +48,7 @@ func (ls *listeners) listen() error {
 	for _, name := range names {
 		l, err := ls.openListener(name)
 		if err != nil {
-			return hint.Failed(fmt.Errorf("listen on %s: %w", name, err), "free it, or change listen in "+ls.daemon.Path)
+			return hint.Failed(fmt.Errorf("listen on %s: %w%s", name, err, holderOf(name, err)), "free it, or change listen in "+ls.daemon.Path)
 		}
 		ls.listening = append(ls.listening, l)
 		if tcp, ok := l.Addr().(*net.TCPAddr); ok {

@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -24,5 +29,40 @@ func TestOthersReachASocketWhateverTheUmask(t *testing.T) {
 		if info, err := os.Stat(made); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, %v; want %v", made, info.Mode().Perm(), err, want)
 		}
+	}
+}
+
+// TestABusyPortNamesItsHolderAndLeavesNoLog has this process listen where the daemon is to.
+func TestABusyPortNamesItsHolderAndLeavesNoLog(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, audit := filepath.Join(dir, "egressd.yaml"), filepath.Join(dir, "audit")
+	writeFile(t, path, fmt.Sprintf("version: 1\nlisten: {proxy: [%q]}\naudit: {dir: %q, key_dir: %q}\nupstream: {dns: [\"127.0.0.1:9\"]}\n", l.Addr(), audit, filepath.Join(dir, "keys")))
+	var said strings.Builder
+	d, err := New(&said, path, Tailoring{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Begin(t.Context())
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d has it", os.Getpid())) {
+		t.Errorf("the error is %v", err)
+	}
+	d.Close()
+	if _, err := os.Stat(audit); !errors.Is(err, fs.ErrNotExist) || strings.Contains(said.String(), "new log") {
+		t.Errorf("a log is left (%v), and was announced: %s", err, said.String())
+	}
+	l.Close()
+	if d, err = New(&said, path, Tailoring{}); err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "egressd: new log in "+audit) {
+		t.Errorf("said %s", said.String())
 	}
 }

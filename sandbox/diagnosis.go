@@ -69,6 +69,19 @@ func (d *diagnosis) bound(from netip.AddrPort) (inode uint32) {
 	return inode
 }
 
+// listening returns the inode of a TCP listener at an address, or at its port of all addresses, or 0.
+func (d *diagnosis) listening(at netip.AddrPort) uint32 {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		port := netip.AddrPortFrom(netip.Addr{}, at.Port())
+		for _, s := range d.ask(socketQuestion{protocol: unix.IPPROTO_TCP, family: family, from: port, all: true}) {
+			if s.state == tcpListen && s.local.Port() == at.Port() && (s.local.Addr() == at.Addr() || s.local.Addr().IsUnspecified() || at.Addr().IsUnspecified()) {
+				return s.inode
+			}
+		}
+	}
+	return 0
+}
+
 func familyOf(a netip.AddrPort) byte {
 	if a.Addr().Is4() {
 		return unix.AF_INET

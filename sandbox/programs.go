@@ -107,6 +107,14 @@ func (p *Programs) Sent(from netip.AddrPort) *policy.Process {
 	return p.behind(p.diag.bound(from))
 }
 
+// Listening returns the program with a TCP listener that takes connections to an address, or nil.
+func (p *Programs) Listening(at netip.AddrPort) *policy.Process {
+	if p == nil {
+		return nil
+	}
+	return p.behind(p.diag.listening(at))
+}
+
 // behind returns the program that holds the socket with an inode, or nil for inode 0.
 func (p *Programs) behind(inode uint32) *policy.Process {
 	if inode == 0 {
