@@ -21,6 +21,7 @@ type Refusal struct {
 	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
 	Note        string // of the close record, of a flow that could not be connected
+	Final       bool   // the same request fails each time, though others of its class may pass later
 	Summed      bool   // the record with ID may name another destination: this one is in a sum
 
 	cause error

@@ -36,6 +36,10 @@ func refusesUpstream(t *testing.T, d *world.Daemon, host, way string) {
 	if len(s.Answers) != 1 || s.Answers[0].Status != 502 || s.Answers[0].Problem().Class != string(policy.NetworkTLS) {
 		t.Fatalf("answered %+v, %v", s.Answers, s.Err)
 	}
+	untrusted := slices.Contains([]string{"expired", "other-host", "self-signed", "stranger", "rsa1024", "constrained"}, strings.Split(host, ".")[0])
+	if p := s.Answers[0].Problem(); untrusted && (p.Retryable || p.Reason == "") {
+		t.Errorf("the client is told to try again, or not why: %+v", p)
+	}
 	if s.Heard != "" {
 		t.Errorf("upstream received %q", s.Heard)
 	}

@@ -72,9 +72,9 @@ type Answer struct {
 
 // problem is the body of a refusal.
 type problem struct {
-	Error, Class, ID, Destination, Method, Rule, Message, Fix string
-	Retryable                                                 bool
-	AllowedIf                                                 []string `json:"allowed_if"`
+	Error, Class, ID, Destination, Method, Rule, Message, Reason, Fix string
+	Retryable                                                         bool
+	AllowedIf                                                         []string `json:"allowed_if"`
 }
 
 // Problem decodes the JSON body of a refusal.

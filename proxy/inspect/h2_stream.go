@@ -331,7 +331,7 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 // that who is told of it finds the request in the log.
 func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
 	own := st.flow.Failed(refusal.Decision.Class, "")
-	own.Decision = refusal.Decision
+	own.Decision, own.Final = refusal.Decision, refusal.Final
 	return own
 }
 

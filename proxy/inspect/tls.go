@@ -73,11 +73,21 @@ var (
 // tlsFailed is the refusal to show where the upstream's TLS failed, in its
 // handshake or, with TLS 1.3 and a certificate that it missed, after it.
 func (i *tunnel) tlsFailed(err error) *egress.Refusal {
-	why := reasonOf(err)
+	why, final := reasonOf(err), isFinal(err)
 	if i.certificateAsked.Load() {
-		why = wantsCertificate
+		why, final = wantsCertificate, true
 	}
-	return i.flow.Failed(policy.NetworkTLS, why)
+	r := i.flow.Failed(policy.NetworkTLS, why)
+	r.Final = final
+	return r
+}
+
+// isFinal reports whether the upstream's TLS fails until somebody changes its certificates, or which ones are trusted.
+func isFinal(err error) bool {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	return errors.Is(err, errShortKey) || errors.As(err, &name) || errors.As(err, &invalid) || errors.As(err, &unknown)
 }
 
 const wantsCertificate = "the destination broke off after it asked for a client certificate, which inspection cannot pass on; write the host under tls.never and allow it whole"
