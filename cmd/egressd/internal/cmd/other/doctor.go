@@ -130,7 +130,10 @@ func printFindings(w io.Writer, all []doctor.Finding, asJSON bool) error {
 			fmt.Fprintln(w, f)
 			continue
 		}
-		if err := cli.PrintJSON(w, f); err != nil {
+		if err := cli.PrintJSON(w, struct {
+			doctor.Finding
+			OK bool `json:"ok"`
+		}{f, f.Fix == ""}); err != nil {
 			return err
 		}
 	}

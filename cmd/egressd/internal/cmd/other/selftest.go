@@ -50,7 +50,10 @@ func sayAttempts(w io.Writer, tried []jail.Attempt, asJSON bool) error {
 			out++
 		}
 		if asJSON {
-			if err := cli.PrintJSON(w, a); err != nil {
+			if err := cli.PrintJSON(w, struct {
+				jail.Attempt
+				OK bool `json:"ok"`
+			}{a, a.Escaped == ""}); err != nil {
 				return err
 			}
 			continue
