@@ -61,7 +61,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, approvals.ErrNoQuestion.Error(), list)
 		return
 	}
-	if err := s.Gate.Records.NoteOperator(answerNote(r, answerText(what, counts, once, &q), &q)); err != nil {
+	if err := s.Gate.Records.NoteOperator(operatorOf(r).AnswerNote(what, counts, once, &q)); err != nil {
 		unrecorded(w, err)
 		return
 	}
@@ -119,19 +119,15 @@ func terms(r *http.Request, what string) (counts time.Duration, once bool, err e
 	return counts, once, nil
 }
 
-// answerText describes the answer and the question.
-func answerText(what string, counts time.Duration, once bool, q *egress.Question) string {
+// AnswerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
+// shortened, so that it cannot imitate another operator.
+func (o Operator) AnswerNote(what string, counts time.Duration, once bool, q *egress.Question) egress.OperatorNote {
 	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
 	if once {
 		text += ", for the flows that wait now"
 	}
-	return text + fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
-}
-
-// answerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
-// shortened, so that it cannot imitate another operator.
-func answerNote(r *http.Request, what string, q *egress.Question) egress.OperatorNote {
-	note := operatorOf(r).Note(what)
+	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
+	note := o.Note(text)
 	if q.Method != "" {
 		note.Note += fmt.Sprintf(", to %q %q", q.Method, q.Path[:min(len(q.Path), 256)])
 	}

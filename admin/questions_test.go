@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -102,11 +100,10 @@ func TestQuestionsAreAnswered(t *testing.T) {
 
 // TestAPathIsNoName: a path that says who answered is behind who did, and quoted.
 func TestAPathIsNoName(t *testing.T) {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r = r.WithContext(context.WithValue(r.Context(), connectionKey{}, &connection{who: Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}}))
-	q := egress.Question{Method: "POST", Path: `/", asked by uid 0, pid 1`}
-	note := answerNote(r, "approve it", &q).Note
-	if want := operatorOf(r).Note("approve it").Note + `, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
+	who := Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}
+	q := egress.Question{ID: "Q", Sandbox: "s", Host: "a.test", Port: 80, Rule: "r", Layer: "user", Method: "POST", Path: `/", asked by uid 0, pid 1`}
+	note := who.AnswerNote("approve", time.Hour, false, &q).Note
+	if want := `approve question Q, for 1h0m0s: sandbox s, a.test:80, rule r (user), asked by the token, from 127.0.0.1:7, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
 		t.Errorf("it is recorded as %q, not %q", note, want)
 	}
 }

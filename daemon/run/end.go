@@ -89,5 +89,6 @@ func (r *runner) conclude(code int, took time.Duration) int {
 	summarize(r.talk, c, took, r.logCommand())
 	r.offers(c)
 	r.registerEnd(code, c)
+	r.writeSummary(code, c, took)
 	return r.exitCode(code, c)
 }

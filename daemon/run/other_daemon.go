@@ -170,6 +170,7 @@ func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 		r.offers(c)
 	}
 	r.registerEnd(code, c)
+	r.writeSummary(code, c, took)
 	return r.exitCode(code, c), nil
 }
 

@@ -32,6 +32,7 @@ func (r *runner) register() {
 	r.entry = source.Run{ID: r.index.Run, Began: now, Sandbox: r.name, Program: filepath.Base(r.argv[0]), Daemon: r.beside != nil, Log: r.folder}
 	if r.beside != nil {
 		r.entry.Log, _ = r.Config.AuditDir()
+		r.records, _ = source.Ending(r.entry.Log)
 	}
 	r.writeEntry()
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -77,6 +78,11 @@ type runner struct {
 	beside      *otherDaemon    // the daemon that has the network; nil: this process is one
 	serving     sync.WaitGroup
 
+	terminal *os.File       // where the policy's questions are asked, see openTerminal; or nil
+	asking   atomic.Bool    // the program is stopped while a person is asked
+	records  *source.Reader // what the daemon beside this run records from now on; nil if this user cannot read its log
+	summary  *os.File       // for Options.Summary, or nil
+
 	answersProxy bool // the policy has its proxy at proxyPort
 }
 
@@ -103,6 +109,7 @@ type Options struct {
 	FailOnDeny  bool      // return [exits.Denied] if the program succeeds and something was denied
 	NoCA        bool      // answer no denial inside TLS
 	Quiet       bool      // write only errors to stderr
+	Summary     string    // path of a file for what the run came to, as JSON; empty for none
 }
 
 // Run runs a program in a jail, and returns its exit code when the program has ended. With an error it returns no
@@ -131,16 +138,25 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	if err != nil {
 		return 0, err
 	}
+	for _, path := range o.HostSockets {
+		if _, err := os.Stat(path); err != nil {
+			return 0, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
+		}
+	}
 	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
 	r.noteDenials()
+	if err := r.openSummary(); err != nil {
+		return 0, err
+	}
 	if err := r.prepare(ctx); err != nil {
 		return 0, err
 	}
 	defer r.close()
+	r.openTerminal()
 	signals := r.signals()                                  // of which none ends this process from now on
 	began, terminals := time.Now(), terminalsInForeground() // which the program may take
 	if err := r.exec(); err != nil {
@@ -159,9 +175,16 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	var asking sync.WaitGroup
-	if r.beside != nil {
+	switch {
+	case r.beside != nil:
 		asking.Go(func() { r.tellQuestions(following) })
-	} else if !r.options.Quiet {
+		if !r.options.Quiet {
+			asking.Go(func() { r.followDenials(following) })
+		}
+	case r.terminal != nil:
+		asking.Go(func() { r.askAll(following) })
+	}
+	if !r.options.Quiet {
 		asking.Go(func() { r.tellDenials(following) })
 	}
 	code, err = r.wait(signals)

@@ -1,11 +1,16 @@
 package run
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
@@ -48,6 +53,70 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 		fmt.Fprintf(w, "egressd: hint: %d more: %s\n", more, log)
 	} else if all > 0 {
 		fmt.Fprintf(w, "egressd: hint: details: %s\n", log)
+	}
+}
+
+// A Result is what a run came to, as Options.Summary has it.
+type Result struct {
+	Run      string        `json:"run"` // id
+	Sandbox  string        `json:"sandbox"`
+	Policy   string        `json:"policy"` // digest
+	Log      string        `json:"log"`    // folder
+	ExitCode int           `json:"exit_code"`
+	Seconds  float64       `json:"seconds"`
+	Requests int           `json:"requests"`
+	Hosts    int           `json:"hosts"`
+	Up       int64         `json:"up"` // bytes
+	Down     int64         `json:"down"`
+	Learned  int           `json:"learned"`
+	Failed   int           `json:"failed"`
+	Denials  int           `json:"denials"`
+	Denied   []DeniedPlace `json:"denied"`
+}
+
+// A DeniedPlace is one destination of [Result].
+type DeniedPlace struct {
+	Host   string       `json:"host"`
+	Port   uint16       `json:"port,omitempty"` // absent after a DNS question
+	Times  int          `json:"times"`
+	Class  policy.Class `json:"class"`
+	Reason string       `json:"reason,omitempty"`
+	Fix    string       `json:"fix,omitempty"`
+}
+
+// openSummary makes the file of Options.Summary before the program starts: later the program could have put a link in its place.
+func (r *runner) openSummary() (err error) {
+	if r.options.Summary == "" {
+		return nil
+	}
+	if r.summary, err = os.OpenFile(r.options.Summary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600); err != nil {
+		return hint.Misused(fmt.Errorf("--summary: %w", err), "--summary FILE, in a folder that you may write")
+	}
+	return nil
+}
+
+// writeSummary writes what the run came to.
+func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
+	if r.summary == nil {
+		return
+	}
+	all := Result{
+		Run: r.entry.ID, Sandbox: r.name, Policy: r.digest, Log: r.entry.Log, ExitCode: r.exitCode(code, c), Seconds: took.Seconds(),
+		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied,
+		Denied: make([]DeniedPlace, 0, len(c.Denied)),
+	}
+	for _, d := range c.Denied {
+		all.Denied = append(all.Denied, DeniedPlace{d.Host, d.Port, d.Times, d.Class, d.Reason, d.Fix})
+	}
+	text, err := json.Marshal(all)
+	if err == nil {
+		err = r.summary.Truncate(0) // the program could write there
+	}
+	if err == nil {
+		_, err = r.summary.WriteAt(append(text, '\n'), 0)
+	}
+	if err := errors.Join(err, r.summary.Close()); err != nil {
+		r.Complain(fmt.Errorf("--summary: %w", err))
 	}
 }
 

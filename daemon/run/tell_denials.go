@@ -3,10 +3,13 @@ package run
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -30,6 +33,28 @@ func (r *runner) noteDenials() {
 		default:
 		}
 	}
+}
+
+// followDenials reads the log of the daemon beside this run, and reports denied places of the sandbox to
+// [runner.tellDenials], until ctx is done. Another run of the same sandbox counts as this one.
+func (r *runner) followDenials(ctx context.Context) {
+	log := r.records
+	if log == nil {
+		return
+	}
+	defer log.Close()
+	name, known := cmp.Or(r.beside.handed.Answer.Sandbox, r.name), map[string]bool{}
+	var joiner logs.Joiner
+	_ = log.Follow(ctx, &joiner, new(logs.Filter), func(_ string, d *record.Record) error {
+		if d.Sandbox != name || d.Kind == record.KindDNS || d.Decision == nil || d.Decision.Action != "deny" || d.Dst == nil {
+			return nil
+		}
+		if at := logs.Destination(d); !known[at] && len(known) < tellWaiting {
+			known[at] = true
+			r.tally.First(egress.DeniedHost{Host: logs.Host(d), Times: 1, Port: d.Dst.Port, Class: policy.Class(d.Decision.Class), Reason: strings.Clone(d.Decision.Reason)})
+		}
+		return nil
+	})
 }
 
 // tellDenials writes a line for each denied destination while the program still runs, until ctx is done. Names below one

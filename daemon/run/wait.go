@@ -73,7 +73,7 @@ func (r *runner) forward(s syscall.Signal) {
 // itself only if the program stays stopped.
 func (r *runner) stopped() {
 	for range stoppedLooks {
-		if !r.jail.Stopped() {
+		if r.asking.Load() || !r.jail.Stopped() {
 			return
 		}
 		time.Sleep(stoppedPause)

@@ -99,3 +99,53 @@ func TestRunTellsOfADenialAsItHappens(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 }
+
+// TestRunTellsOfADenialAsItHappensBesideADaemon is the same where egressd serve decides.
+func TestRunTellsOfADenialAsItHappensBesideADaemon(t *testing.T) {
+	d := world.Start(t, sharedPolicy)
+	runBeside(t, d, nil, "curl -s -m9 http://before.test/") // which is no denial of the next run
+	said, err := os.Create(filepath.Join(d.Dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), world.Patience)
+	defer cancel()
+	cmd := d.Command(ctx, nil, "run", "--config", d.Config, "--", "sh", "-c", `for i in 1 2 3; do curl -s -m9 http://evil.test/; done; until grep -q 'denied: evil.test:80 (default-deny' said; do sleep 0.1; done; grep -c . said`)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, said
+	if err := d.World.Gateway.Run(cmd); err != nil {
+		text, _ := os.ReadFile(filepath.Join(d.Dir, "said"))
+		t.Fatal(err, string(text))
+	}
+	if !strings.HasSuffix(out.String(), "}\n2\n") { // the first line of egressd, and that one
+		t.Errorf("%q", out.String())
+	}
+}
+
+// TestTheNextPathHasAFixOfItsOwn types the fix of one request, then that of the next to the same host.
+func TestTheNextPathHasAFixOfItsOwn(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\n")
+	passes := map[string]bool{}
+	requests := []string{"GET /a", "GET /b", "POST /b", "GET /c"}
+	for _, r := range requests {
+		method, path, _ := strings.Cut(r, " ")
+		try := func() string { return runAs(t, d, "root", "curl -sS -m9 -X "+method+" http://plain.test"+path).out }
+		_, fix, found := strings.Cut(try(), `"fix":"egressd `)
+		fix, _, _ = strings.Cut(fix, `"`)
+		if !found {
+			t.Fatalf("%s: no fix in %s\n%s", r, try(), policyText(t, d))
+		}
+		if e := d.RunCommand(t, nil, strings.Fields(fix)...); e.Code != 0 {
+			t.Fatalf("%s: %s: %s", r, fix, e.Talk)
+		}
+		passes[r] = true
+		for _, other := range requests {
+			method, path, _ := strings.Cut(other, " ")
+			out := runAs(t, d, "root", "curl -sS -m9 -X "+method+" http://plain.test"+path).out
+			if strings.Contains(out, "origin") != passes[other] {
+				t.Errorf("after the fix of %s, %s: %s\n%s", r, other, out, policyText(t, d))
+			}
+		}
+	}
+}

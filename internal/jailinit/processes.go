@@ -15,7 +15,7 @@ import (
 
 // divide makes the PID namespace of a jail and starts two processes in it: the reaper, and the
 // jail init, which becomes the program. Jail init is a child of egressd's own process, so the kernel
-// tells egressd how the program stopped and ended. divide sends egressd its pid.
+// tells egressd how the program stopped and ended. divide sends egressd its pid and that of the reaper.
 //
 // If the kernel would refuse a second /proc, there is no such namespace, and this process goes
 // on as jail init.
@@ -26,55 +26,55 @@ func divide(control, life int) {
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			os.Exit(exitSetup)
 		}
-		say(control, 0)
+		say(control, 0, 0)
 		unix.Close(life)
 		setUp(control, noReaper)
 	}
-	pid, err := startJailInit(control, life)
+	pid, reaper, err := startJailInit(control, life)
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		pid = -int(errno)
 	}
-	say(control, pid)
+	say(control, pid, reaper)
 	os.Exit(0)
 }
 
-func say(control, pid int) {
-	if err := Send(control, []byte(strconv.Itoa(pid))); err != nil {
+func say(control, pid, reaper int) {
+	if err := Send(control, []byte(strconv.Itoa(pid)+" "+strconv.Itoa(reaper))); err != nil {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
 	}
 }
 
-// startJailInit starts the reaper and then jail init, and returns the pid of jail init outside of the
-// namespace.
-func startJailInit(control, life int) (pid int, err error) {
+// startJailInit starts the reaper and then jail init, and returns the pids of both outside of the namespace.
+func startJailInit(control, life int) (pid, reaper int, err error) {
 	var ready [2]int
 	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	namespace, err := startReaper(life, ready[1])
+	reaper, namespace, err := startReaper(life, ready[1])
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	unix.Close(ready[1])
 	if err := unix.Setns(namespace, unix.CLONE_NEWPID); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, fd := range []int{control, ready[0]} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	argv := []string{os.Args[0], Argument, jailInit, strconv.Itoa(control), strconv.Itoa(ready[0])}
-	return syscall.ForkExec(self, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}})
+	pid, err = syscall.ForkExec(self, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}})
+	return pid, reaper, err
 }
 
 const self = "/proc/self/exe"
 
-// startReaper makes a PID namespace, starts the reaper in it, and returns a descriptor of the
+// startReaper makes a PID namespace, starts the reaper in it, and returns its pid and a descriptor of the
 // namespace. A thread of its own first gives up all that the program gives up, so the reaper
 // never has any privilege. The thread ends with its goroutine.
-func startReaper(life, ready int) (namespace int, err error) {
+func startReaper(life, ready int) (pid, namespace int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -90,12 +90,12 @@ func startReaper(life, ready int) (namespace int, err error) {
 			}
 		}
 		attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(life), uintptr(ready)}, Sys: &syscall.SysProcAttr{Setsid: true}} // so that the terminal sends it no signals
-		if _, err = syscall.ForkExec(self, []string{os.Args[0], Argument, reaper}, attr); err == nil {
+		if pid, err = syscall.ForkExec(self, []string{os.Args[0], Argument, reaper}, attr); err == nil {
 			namespace, err = unix.Open("/proc/thread-self/ns/pid_for_children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
 	}()
 	<-done
-	return namespace, err
+	return pid, namespace, err
 }
 
 // reap is the first process of the PID namespace. The kernel makes it the parent of processes

@@ -75,6 +75,24 @@ func (s *Source) recent(do func(*record.Record)) {
 	}
 }
 
+// endingBytes bounds what Ending reads; a record is shorter.
+const endingBytes = 256 << 10
+
+// Ending returns a reader of the log in dir that begins after the records that are there now.
+func Ending(dir string) (*Reader, error) {
+	paths, err := audit.Segments(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range slices.Backward(paths) {
+		text := bytes.TrimSuffix(tailOf(path, endingBytes), []byte("\n"))
+		if r, err := record.Decode(text[bytes.LastIndexByte(text, '\n')+1:]); err == nil {
+			return At(dir, r.Seq+1)
+		}
+	}
+	return At(dir, 0)
+}
+
 // tailOf returns the whole lines in the last most bytes of a file.
 func tailOf(path string, most int64) []byte {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until somebody writes

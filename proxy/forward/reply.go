@@ -161,6 +161,7 @@ func HTTPReplyAs(r *egress.Refusal, a Answer, to Reader) []byte {
 
 // ReplyParts renders a refusal for any version of HTTP.
 func ReplyParts(r *egress.Refusal, a Answer, to Reader) (fields http1.Fields, body []byte) {
+	a.retry = a.retry && !r.Final
 	kind, body := replyBody(r, a, to)
 	class := r.Decision.Class
 	fields = make(http1.Fields, 0, 10)
@@ -338,7 +339,10 @@ func problem(r *egress.Refusal, a Answer) []byte {
 // against a written rule. A pending question is answered by a command, too.
 func fix(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
-		return shell.Program() + " approve " + r.Decision.Question + strings.TrimPrefix(r.FixFlags, " --save")
+		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
+			return ""
+		}
+		return shell.Program() + " approve " + r.Decision.Question + r.FixFlags
 	}
 	return r.Fix()
 }

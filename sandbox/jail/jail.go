@@ -42,8 +42,9 @@ type Jail struct {
 	begun   bool   // the program was sent
 	release func() // lets the thread end that started the jail
 
-	planned   chan struct{} // closed when pid, apart and unplanned are set
+	planned   chan struct{} // closed when pid, apart, reaper and unplanned are set
 	apart     bool          // it has a PID namespace
+	reaper    int           // the parent of processes that have lost theirs; 0 without a PID namespace
 	unplanned error         // a *SetupError: jail init has no plan
 
 	life   sync.Mutex // guards what follows

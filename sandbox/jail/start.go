@@ -2,6 +2,7 @@ package jail
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -108,9 +109,9 @@ func halveSignals() (done func()) {
 // the divider itself becomes jail init.
 func (j *Jail) findInit(divider int) error {
 	text, _, err := jailinit.Receive(int(j.control.Fd()))
-	pid := 0
+	pid, reaper := 0, 0
 	if err == nil {
-		pid, err = strconv.Atoi(string(text))
+		_, err = fmt.Sscanf(string(text), "%d %d", &pid, &reaper)
 	}
 	if err == nil && pid == 0 {
 		j.setPID(divider)
@@ -124,7 +125,7 @@ func (j *Jail) findInit(divider int) error {
 	case pid < 0:
 		err = os.NewSyscallError("PID namespace", syscall.Errno(-pid))
 	default:
-		j.apart = true
+		j.apart, j.reaper = true, reaper
 		j.setPID(pid)
 		return nil
 	}

@@ -47,6 +47,10 @@ end. Use --hide for keys and other files that the program must not read.
 Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
 --fs or --nested.
 
+If a rule asks a person, run stops the program and asks on the terminal: o allows once, h
+for an hour, s while this sandbox runs, n denies. Without a terminal it denies at once;
+egressd serve can ask for it (listen.enter).
+
 On a terminal, run offers at its end to allow what it denied, one key each. It
 never offers private addresses, or a request with a canary.
 
@@ -55,7 +59,7 @@ sandbox could be made; 126 the program cannot be executed; 127 there is no such
 program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 		Example: `  egressd run -- npm test
   egressd run --allow docs.example.com --preset npm -- npm test
-  egressd run --fail-on-deny -- make check
+  egressd run --fail-on-deny --summary run.json -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
   egressd run --learn -- npm ci && egressd suggest --run last
   egressd run -- bash`,
@@ -90,6 +94,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().BoolVar(&o.Apart, "fs", false, "make the file system read-only, except the working directory")
 	cmd.Flags().BoolVar(&o.Nested, "nested", false, "allow nested sandboxes such as bubblewrap; the program can then replace the policy of later runs")
 	cmd.Flags().BoolVar(&o.NoCA, "no-ca", false, "add no authority to the CA bundle; denied HTTPS then ends with a TLS alert")
+	cmd.Flags().StringVar(&o.Summary, "summary", "", "write what the run came to into `FILE`, as one JSON object")
 	cmd.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "print errors only")
 	cmd.Flags().BoolVar(&o.Alone, "alone", false, "ignore a running egressd serve; use a policy and a log for this run alone")
 	cmd.Flags().BoolVar(&o.Redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")

@@ -1,0 +1,202 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/tty"
+	"github.com/egressd/egressd/record"
+)
+
+const (
+	askAgain   = 300 * time.Millisecond // between two looks at questions that nobody waits for
+	askQuiet   = 700 * time.Millisecond // without a key, until a key counts as an answer
+	onceLasts  = 5 * time.Minute        // of an approval for the requests that wait
+	wordsShown = 200                    // bytes of what the program chose
+)
+
+// openTerminal has questions of the policy asked on the terminal of this process. Without one, or beside an egressd serve,
+// which asks, it does nothing: a run without a terminal denies at once what a rule would ask about.
+func (r *runner) openTerminal() {
+	out, ok := r.talk.To.(*os.File)
+	if r.beside != nil || !ok || !tty.Is(out) {
+		return
+	}
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return
+	}
+	r.terminal = f
+	r.Gate.Approvals.Open(true, r.Config.File.Limits.AskWait)
+}
+
+// askAll asks one question after another until ctx is done, or until the person wants no more. Then it denies all that is
+// asked.
+func (r *runner) askAll(ctx context.Context) {
+	defer r.terminal.Close()
+	defer r.Gate.Approvals.Open(false, 0)
+	signal.Ignore(syscall.SIGTTOU) // which the kernel sends who takes the terminal from the background
+	told := ""
+	for version := ^uint64(0); ctx.Err() == nil; {
+		all := r.Gate.Approvals.Questions(ctx, version)
+		q := firstPending(all.Questions)
+		switch {
+		case q == nil:
+			version = all.Version
+			continue
+		case q.Waiting == 0 && r.Gate.Approvals.Wait() > 0, !r.hasTerminal():
+			if q.Waiting > 0 && told != q.ID {
+				told = q.ID
+				r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": it is asked when this run has the terminal (fg)\n")
+			}
+			select {
+			case <-time.After(askAgain):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !r.askOne(ctx, q) {
+			return
+		}
+	}
+}
+
+// firstPending returns the oldest question without an answer for which a request waits, else the oldest without an answer.
+func firstPending(all []egress.Question) (first *egress.Question) {
+	for i := range all {
+		if all[i].State != string(approvals.Pending) {
+			continue
+		}
+		if all[i].Waiting > 0 {
+			return &all[i]
+		}
+		if first == nil {
+			first = &all[i]
+		}
+	}
+	return first
+}
+
+// hasTerminal reports whether egressd or the program may read from the terminal.
+func (r *runner) hasTerminal() bool {
+	group := tty.Foreground(r.terminal)
+	return group != 0 && (group == syscall.Getpgrp() || r.jail.Holds(group))
+}
+
+// askOne asks a question and records the answer. The processes of the jail are stopped meanwhile: they can neither read the
+// keys nor change what is shown. It reports false if the person wants no more questions.
+func (r *runner) askOne(ctx context.Context, q *egress.Question) (more bool) {
+	r.asking.Store(true)
+	resume := r.jail.Pause()
+	before := tty.Foreground(r.terminal)
+	if before != syscall.Getpgrp() {
+		tty.SetForeground(r.terminal, syscall.Getpgrp())
+	}
+	key := tty.ReadKey(r.terminal, askQuiet, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) })
+	said, more := r.take(key, q)
+	fmt.Fprintf(r.terminal, "%s\r\n", said)
+	if before != syscall.Getpgrp() {
+		tty.SetForeground(r.terminal, before)
+	}
+	resume()
+	r.asking.Store(false)
+	if key == interrupt {
+		_ = syscall.Kill(-before, syscall.SIGINT)
+	}
+	return more
+}
+
+const interrupt = 3 // Ctrl-C
+
+// isOver reports whether an answer to q would come too late.
+func (r *runner) isOver(q *egress.Question) bool {
+	id, _ := record.ParseID(q.ID)
+	now, found := r.Gate.Approvals.Question(id)
+	return !found || now.State != string(approvals.Pending) || q.Waiting > 0 && now.Waiting == 0
+}
+
+// questionText returns what is shown. The words of the program stand on lines of their own, escaped and quoted.
+func (r *runner) questionText(q *egress.Question) string {
+	lead := "\r\n"
+	if term := os.Getenv("TERM"); term != "" && term != "dumb" {
+		lead = "\x1b[m" + lead // whatever colours the program has set
+	}
+	lines := []string{"egressd: question: " + whatIsAsked(q)}
+	if q.Reason != "" {
+		lines = append(lines, "egressd:   rule: "+q.Reason)
+	}
+	if q.Method != "" {
+		lines = append(lines, "egressd:   the program's request: "+quoted(q.Method+" "+q.Path))
+	}
+	if p := q.Process; p != nil {
+		lines = append(lines, fmt.Sprintf("egressd:   the program, pid %d: %s", p.PID, quoted(strings.Join(append([]string{p.Exe}, p.Argv[min(1, len(p.Argv)):]...), " "))))
+	}
+	for i := range lines {
+		lines[i] = printable.Text(lines[i])
+	}
+	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? o: once, h: for an hour, s: while this sandbox runs, n: no, q: no, and ask no more "
+}
+
+func quoted(words string) string {
+	if len(words) > wordsShown {
+		words = words[:wordsShown] + "…"
+	}
+	return strconv.Quote(words)
+}
+
+// whatIsAsked names who asks for what, and the rule, in words of egressd and the policy alone.
+func whatIsAsked(q *egress.Question) string {
+	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
+	if q.Method != "" {
+		what = "one request to " + what
+	}
+	return fmt.Sprintf("sandbox %s asks for %s (rule %s)", q.Sandbox, what, q.Rule)
+}
+
+// take records and gives the answer that a key stands for, and returns it in words.
+func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
+	lasts := map[byte]time.Duration{'o': onceLasts, 'h': approvals.ApprovedFor, 's': approvals.MaxAnswer}
+	switch key |= 0x20; key {
+	case 'o', 'h', 's':
+		if err := r.answer("approve", lasts[key], key == 'o', q); err != nil {
+			return "denied: " + err.Error(), true
+		}
+		return map[byte]string{'o': "once", 'h': "for an hour", 's': "while this sandbox runs"}[key], true
+	case 0x20:
+		return "no answer", true
+	case 'n', 'q', interrupt | 0x20:
+	default:
+		return "press o, h, s, n or q", true
+	}
+	if err := r.answer("reject", approvals.RejectedFor, false, q); err != nil {
+		return "denied: " + err.Error(), true
+	}
+	if key == 'q' {
+		return "no, and nothing more is asked: further questions are denied", false
+	}
+	return "no, for ten minutes", true
+}
+
+// answer records an answer before it counts.
+func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) error {
+	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
+	if err := r.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
+		return err
+	}
+	id, _ := record.ParseID(q.ID)
+	if what == "reject" {
+		return r.Gate.Approvals.Reject(id, counts)
+	}
+	return r.Gate.Approvals.Approve(id, counts, once)
+}
