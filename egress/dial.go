@@ -266,7 +266,9 @@ func (f *dialling) dialError(err error) *Refusal {
 	if errors.Is(err, errPorts) {
 		d := tooManyPorts
 		d.Policy = f.decision.Policy
-		return f.refusal(d)
+		r := f.refusal(d)
+		r.Note = d.Reason // which egressd why shows
+		return r
 	}
 	var at *upstreamError
 	if errors.As(err, &at) {

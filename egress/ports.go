@@ -143,4 +143,4 @@ func (f *dialling) mayConnect(to netip.AddrPort) error {
 	return nil
 }
 
-var tooManyPorts = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has begun too many connections to this address within a minute; net.ipv4.ip_local_port_range and net.ipv4.tcp_tw_reuse say how many are possible"}
+var tooManyPorts = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has begun as many connections to this address within a minute as local ports are left; a wider net.ipv4.ip_local_port_range raises the limit, and net.ipv4.tcp_tw_reuse=1 lifts it"}

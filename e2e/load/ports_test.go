@@ -3,9 +3,12 @@ package load
 import (
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/record"
 )
 
 // TestTheLocalPortsAreShared has one sandbox connect and leave until it may not any more,
@@ -39,6 +42,16 @@ func TestTheLocalPortsAreShared(t *testing.T) {
 	}
 	if status != http.StatusTooManyRequests || began < 22 {
 		t.Errorf("%d connections were begun, and then came status %d", began, status)
+	}
+	records, err := d.Log.Since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noted := slices.ContainsFunc(records, func(r record.Record) bool {
+		return r.Kind == record.KindClose && r.Outcome == "too-many-flows" && strings.Contains(r.Note, "net.ipv4.ip_local_port_range")
+	})
+	if !noted {
+		t.Error("no record names the setting that is the limit")
 	}
 	if _, status, err := d.OpenTunnel("allowed.test:443", web); err != nil || status != http.StatusOK {
 		t.Errorf("another sandbox: status %d, %v", status, err)

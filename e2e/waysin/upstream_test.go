@@ -2,6 +2,8 @@ package waysin
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
@@ -156,6 +159,8 @@ func TestClientsThroughAnUpstreamProxy(t *testing.T) {
 		{"egressd over HTTP", `{url: "http://10.96.0.1:3128", user: gate, password_file: %q, by_name: true}`, "", nil},
 		{"egressd over SOCKS5", `{url: "socks5://10.96.0.1:3128", user: gate, password_command: [/bin/cat, %q], by_name: true}`, "", nil},
 		{"egressd over SOCKS5 inside TLS", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil},
+		{"egressd over SOCKS5, by address", `{url: "socks5://10.96.0.1:3128", user: gate, password_file: %q}`, "", []string{resolver}},
+		{"egressd over SOCKS5 inside TLS, by address", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q}`, "", []string{resolver}},
 		{"egressd over HTTP inside TLS", `{url: "https://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil},
 	}
 	token := filepath.Join(t.TempDir(), "token")
@@ -218,6 +223,93 @@ func TestAnUpstreamProxyThatFails(t *testing.T) {
 	o.direct(t, mark, arrivals, []string{lab.GatewayIPv4, "10.99.0.1"})
 	if got := len(o.Sink.Since(arrivals)); got != 0 {
 		t.Errorf("%d connections reached the internet", got)
+	}
+}
+
+// TestAnUpstreamProxyThatIsSlowOrLies has an upstream proxy misbehave in the ways that a network sees. The client is told
+// the class in time, the record has it, and not one packet goes around the proxy.
+func TestAnUpstreamProxyThatIsSlowOrLies(t *testing.T) {
+	o := newOffice(t)
+	const head = "HTTP/1.1 200 OK\r\n"
+	says := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			c.Read(make([]byte, 4096))
+			io.WriteString(c, text)
+			io.Copy(io.Discard, c)
+		}
+	}
+	drip := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			c.Read(make([]byte, 4096))
+			for i := range text {
+				if _, err := io.WriteString(c, text[i:i+1]); err != nil {
+					return
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+	}
+	breaks := func(c net.Conn) {
+		c.Read(make([]byte, 4096))
+		c.(*net.TCPConn).SetLinger(0)
+	}
+	type row struct {
+		says   string
+		answer func(net.Conn)
+		class  policy.Class
+	}
+	for scheme, rows := range map[string][]row{
+		"http": {
+			{"says nothing", says(""), policy.NetworkTimeout},
+			{"takes its time for each byte", drip(head + strings.Repeat("X-A: b\r\n", 100)), policy.NetworkTimeout},
+			{"breaks off", breaks, policy.NetworkRefused},
+			{"closes", func(c net.Conn) { c.Read(make([]byte, 4096)) }, policy.NetworkTLS},
+			{"speaks another protocol", says("SSH-2.0-x\r\n\r\n"), policy.NetworkTLS},
+			{"has no end of its head", says(head + strings.Repeat("X-A: b\r\n", 4000)), policy.NetworkTLS},
+			{"refuses", says("HTTP/1.1 403 Forbidden by the office\r\nContent-Length: 0\r\n\r\n"), policy.UpstreamRefused},
+			{"wants a password", says("HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n"), policy.UpstreamRefused},
+			{"sends elsewhere", says("HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\n\r\n"), policy.UpstreamRefused},
+		},
+		"socks5": {
+			{"says nothing", says(""), policy.NetworkTimeout},
+			{"speaks another protocol", says("HTTP/1.1 400 Bad Request\r\n\r\n"), policy.NetworkTLS},
+			{"takes no method", says("\x05\xff"), policy.UpstreamRefused},
+			{"refuses", says("\x05\x00\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00"), policy.UpstreamRefused},
+			{"answers half", says("\x05\x00\x05\x00\x00\x01"), policy.NetworkTimeout},
+			{"answers with an address of an unknown kind", says("\x05\x00\x05\x00\x00\x09\x00\x00"), policy.NetworkTLS},
+		},
+	} {
+		d := o.start(t, fmt.Sprintf(`{url: "%s://10.96.0.1:3128", by_name: true}`, scheme), "limits: {dial_timeout: 2s}\n")
+		mark, arrivals := o.Mark(t), o.Sink.Mark()
+		for _, row := range rows {
+			t.Run(scheme+" "+row.says, func(t *testing.T) {
+				l, err := o.net.Listen("tcp", lab.OfficeIPv4+":3128")
+				if err != nil {
+					t.Fatal(err)
+				}
+				world.Serve(t, l, row.answer)
+				began := time.Now()
+				out, _ := d.Shell(t.TempDir(), "none", "curl -sS -v --max-time 20 https://a.allowed.test/ 2>&1")
+				if want := " Failed in egressd: a.allowed.test:443 " + string(row.class); !strings.Contains(out, want) {
+					t.Errorf("printed %q, want %q", out, want)
+				}
+				if took := time.Since(began); took > 15*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				records, err := d.Log.Since(0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last := records[len(records)-1]; last.Kind != record.KindClose || last.Outcome != string(row.class) || last.Note == "" {
+					t.Errorf("the last record is %+v", last)
+				}
+			})
+		}
+		o.direct(t, mark, arrivals, []string{lab.GatewayIPv4, "10.99.0.1"})
+		if got := len(o.Sink.Since(arrivals)); got != 0 {
+			t.Errorf("%d connections reached the internet", got)
+		}
+		d.Stop(t)
 	}
 }
 

@@ -215,7 +215,7 @@ func checkCEF(t *testing.T, line string, r *record.Record) {
 	}
 }
 
-var syslogHeader = regexp.MustCompile(`^<(\d{1,3})>1 \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ([!-~]{1,255}) egressd 1 ([!-~]{1,32}) (\[meta sequenceId="8"\]\[egressd@32473(?: [a-z]+="(?:[^"\\\]]|\\["\\\]])*")*\]) \{"v":1\}$`)
+var syslogHeader = regexp.MustCompile(`^<(\d{1,3})>1 \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ([!-~]{1,255}) egressd 1 ([!-~]{1,32}) (\[meta sequenceId="8"\]\[egressd(?: [a-z]+="(?:[^"\\\]]|\\["\\\]])*")*\]) \{"v":1\}$`)
 
 func checkSyslog(t *testing.T, message string, r *record.Record) {
 	t.Helper()

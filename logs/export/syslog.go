@@ -10,9 +10,9 @@ const (
 	// facilityAudit is "log audit" of RFC 5424 section 6.2.1.
 	facilityAudit = 13
 
-	// syslogID names egressd's structured data. egressd has no enterprise number, so it uses the one
-	// reserved for examples (RFC 5612).
-	syslogID = "egressd@32473"
+	// syslogID names egressd's structured data. It has no enterprise number, since egressd has none: the
+	// only numbers that nobody owns are those of examples (RFC 5612), which receivers may drop.
+	syslogID = "egressd"
 
 	syslogTime = "2006-01-02T15:04:05.000000Z"
 )

@@ -245,7 +245,7 @@ func TestAnchorSyslog(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(msg.Checkpoint, "\n")
-		want := fmt.Sprintf(`[egressd@32473 origin="%s" size="%s" root="%s"]`, lines[0], lines[1], lines[2])
+		want := fmt.Sprintf(`[egressd origin="%s" size="%s" root="%s"]`, lines[0], lines[1], lines[2])
 		if !strings.HasPrefix(message, "<110>1 ") || !strings.Contains(message, " checkpoint [meta ") || !strings.Contains(message, want) {
 			t.Errorf("%q", message)
 		}
