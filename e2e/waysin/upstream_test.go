@@ -279,37 +279,38 @@ func TestAnUpstreamProxyThatIsSlowOrLies(t *testing.T) {
 			{"answers with an address of an unknown kind", says("\x05\x00\x05\x00\x00\x09\x00\x00"), policy.NetworkTLS},
 		},
 	} {
-		d := o.start(t, fmt.Sprintf(`{url: "%s://10.96.0.1:3128", by_name: true}`, scheme), "limits: {dial_timeout: 2s}\n")
-		mark, arrivals := o.Mark(t), o.Sink.Mark()
-		for _, row := range rows {
-			t.Run(scheme+" "+row.says, func(t *testing.T) {
-				l, err := o.net.Listen("tcp", lab.OfficeIPv4+":3128")
-				if err != nil {
-					t.Fatal(err)
-				}
-				world.Serve(t, l, row.answer)
-				began := time.Now()
-				out, _ := d.Shell(t.TempDir(), "none", "curl -sS -v --max-time 20 https://a.allowed.test/ 2>&1")
-				if want := " Failed in egressd: a.allowed.test:443 " + string(row.class); !strings.Contains(out, want) {
-					t.Errorf("printed %q, want %q", out, want)
-				}
-				if took := time.Since(began); took > 15*time.Second {
-					t.Errorf("it took %s", took)
-				}
-				records, err := d.Log.Since(0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if last := records[len(records)-1]; last.Kind != record.KindClose || last.Outcome != string(row.class) || last.Note == "" {
-					t.Errorf("the last record is %+v", last)
-				}
-			})
-		}
-		o.direct(t, mark, arrivals, []string{lab.GatewayIPv4, "10.99.0.1"})
-		if got := len(o.Sink.Since(arrivals)); got != 0 {
-			t.Errorf("%d connections reached the internet", got)
-		}
-		d.Stop(t)
+		t.Run(scheme, func(t *testing.T) {
+			d := o.start(t, fmt.Sprintf(`{url: "%s://10.96.0.1:3128", by_name: true}`, scheme), "limits: {dial_timeout: 2s}\n")
+			mark, arrivals := o.Mark(t), o.Sink.Mark()
+			for _, row := range rows {
+				t.Run(row.says, func(t *testing.T) {
+					l, err := o.net.Listen("tcp", lab.OfficeIPv4+":3128")
+					if err != nil {
+						t.Fatal(err)
+					}
+					world.Serve(t, l, row.answer)
+					began := time.Now()
+					out, _ := d.Shell(t.TempDir(), "none", "curl -sS -v --max-time 20 https://a.allowed.test/ 2>&1")
+					if want := " Failed in egressd: a.allowed.test:443 " + string(row.class); !strings.Contains(out, want) {
+						t.Errorf("printed %q, want %q", out, want)
+					}
+					if took := time.Since(began); took > 15*time.Second {
+						t.Errorf("it took %s", took)
+					}
+					records, err := d.Log.Since(0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if last := records[len(records)-1]; last.Kind != record.KindClose || last.Outcome != string(row.class) || last.Note == "" {
+						t.Errorf("the last record is %+v", last)
+					}
+				})
+			}
+			o.direct(t, mark, arrivals, []string{lab.GatewayIPv4, "10.99.0.1"})
+			if got := len(o.Sink.Since(arrivals)); got != 0 {
+				t.Errorf("%d connections reached the internet", got)
+			}
+		})
 	}
 }
 
