@@ -22,8 +22,8 @@ func (f *ruling) decide(ctx context.Context, r *policy.Request) *Refusal {
 	return f.refusal(*v.decision)
 }
 
-// asking decides a flow for a caller that can wait, and holds the flow while a person is asked. All waits
-// together end at late, which the first wait sets.
+// asking decides a flow, and holds it while a person is asked (asking.go); a hurried caller gets an error in
+// place of a wait. All waits together end at late, which the first wait sets.
 type asking struct {
 	*ruling
 	late time.Time

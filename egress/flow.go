@@ -232,8 +232,8 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	return nil
 }
 
-// found has the flow be found by whoever cuts flows, and looks whether the policy has changed
-// before. Where that must not be waited for, it is looked at before anything is dialled.
+// found adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
+// changed before. A hurried caller must not wait for that, so the dial decides again instead.
 func (f *Flow) found(ctx context.Context) *Refusal {
 	hurried := f.hurried
 	f.hurried = false

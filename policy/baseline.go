@@ -305,7 +305,8 @@ func (b *Baseline) namesListener(addr netip.Addr, port uint16) bool {
 	})
 }
 
-// A namedBaseline is a baseline that says what it is there for.
+// A namedBaseline is the baseline under a ceiling: it denies special addresses that the ceiling does not name, and reports
+// the ceiling as the rule.
 type namedBaseline struct{ *Baseline }
 
 // Evaluate denies what the baseline would without the exceptions.

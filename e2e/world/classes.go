@@ -6,7 +6,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// statusFor and repliesFor are the table of USERS.md.
+// statusFor and repliesFor are the table of docs/reference/refusals.md.
 func statusFor(c policy.Class) []int {
 	switch c {
 	case policy.MalformedRequest:
@@ -17,7 +17,7 @@ func statusFor(c policy.Class) []int {
 		return []int{403, 421} // the latter of a request inside a tunnel
 	case policy.UnknownSandbox:
 		return []int{407}
-	case policy.TooManyFlows:
+	case policy.TooManyFlows, policy.ByteBudget, policy.DNSBudget:
 		return []int{429}
 	case policy.AuditUnavailable, policy.CredentialUnavailable:
 		return []int{503}
@@ -34,7 +34,7 @@ func repliesFor(classes []policy.Class) (replies []int) {
 		switch c {
 		case policy.MalformedRequest, policy.MalformedHost:
 			replies = append(replies, 1, 8)
-		case policy.TooManyFlows, policy.AuditUnavailable, policy.NetworkTLS, policy.UpstreamRefused:
+		case policy.TooManyFlows, policy.ByteBudget, policy.DNSBudget, policy.AuditUnavailable, policy.NetworkTLS, policy.UpstreamRefused:
 			replies = append(replies, 1)
 		case policy.NetworkDNS, policy.NetworkTimeout:
 			replies = append(replies, 4)
