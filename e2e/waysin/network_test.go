@@ -149,20 +149,20 @@ func TestAListenerOnAllInterfacesServesNobodyInWhatInitWrites(t *testing.T) {
 	}
 }
 
-// sentTo sends text to a port of the gateway from the sandbox's network, and returns all that is answered.
+// sentTo sends text to a port of the gateway from the sandbox's network, and returns all that is answered: nothing if the
+// connection is reset, at whichever step the reset arrives.
 func sentTo(t *testing.T, d *world.Daemon, port, text string) string {
 	t.Helper()
 	c, err := d.World.Sandbox.Dial("tcp", lab.GatewayIPv4+port)
-	if err != nil {
-		t.Fatal(err)
+	var answer []byte
+	if err == nil {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err = io.WriteString(c, text); err == nil {
+			answer, err = io.ReadAll(c)
+		}
 	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := io.ReadAll(c)
-	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("port %s: %v after %q", port, err, answer)
 	}
 	return string(answer)
