@@ -77,7 +77,7 @@ func linkOf(t *testing.T, cmd *exec.Cmd, start func() error) string {
 func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	loopback(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(profile(t)),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(options, more...)...)
 	t.Cleanup(cancel)
@@ -86,6 +86,21 @@ func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context
 	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// profile is a new folder for Chromium, whose processes write into it for a moment after Chromium has ended.
+func profile(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !world.Eventually(world.Patience, func() bool { err = os.RemoveAll(dir); return err == nil }) {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func do(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
@@ -302,7 +317,7 @@ func browserIn(t *testing.T, n *lab.Net) context.Context {
 	loopback(t)
 	const port = "127.0.0.1:9333"
 	cmd := exec.Command("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--user-data-dir="+t.TempDir(), "--remote-debugging-port=9333", "--remote-allow-origins=*", "about:blank")
+		"--disable-component-update", "--user-data-dir="+profile(t), "--remote-debugging-port=9333", "--remote-allow-origins=*", "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	if err := n.Start(cmd); err != nil {
 		t.Fatal(err)
