@@ -107,6 +107,6 @@ func TestTheLockedOrganisation(t *testing.T) {
 		{"shop", "https://api.github.com/graphql", "deny by no-graphql (project)"},
 		{"shop", "https://pypi.org/simple/", "deny by deny[0] (project)"},
 		{"", "https://pypi.org/simple/", "allow by preset:pypi (user)"},
-		{"shop", "https://evil.example/", "deny by default (builtin)"},
+		{"shop", "https://evil.example/", "deny by ceiling (organisation)"},
 	})
 }
