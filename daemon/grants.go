@@ -53,9 +53,9 @@ type granting struct {
 }
 
 // now is the time by which grants end: it goes on while the machine sleeps, and nobody sets it.
-func (g *granting) now() time.Duration {
-	if g.clock != nil {
-		return g.clock()
+func (gs *granting) now() time.Duration {
+	if gs.clock != nil {
+		return gs.clock()
 	}
 	return boottime.Now()
 }
