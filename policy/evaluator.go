@@ -58,8 +58,8 @@ func readsUsage(e Evaluator) bool {
 // A namer is an [Evaluator] that knows at which ports it lets any name pass.
 type namer interface{ namesAt(port uint16) bool }
 
-// MayName reports whether the policy could let some name pass at a port. It answers at once, so it also says so of a
-// policy in Rego that lets none pass. A policy that lets everything pass that no rule mentions may name every port.
+// MayName reports whether the policy could let some name pass at a port. It runs no Rego, and reports true
+// for every policy in Rego. A policy that lets everything pass that no rule mentions may name every port.
 func (p *Policy) MayName(port uint16) bool {
 	if p == nil {
 		return false

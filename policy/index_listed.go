@@ -75,8 +75,8 @@ func (ix *index) listedPrefix(prefix netip.Prefix) string {
 	return ""
 }
 
-// with returns a copy of a bucket with the rules for the same host that stand in files, or nil where there are none.
-// The bucket may be nil.
+// with returns a copy of a bucket, which may be nil, and adds the rules of list files for the same host. It returns
+// nil if there are no rules.
 func (ix *index) with(static *bucket, host string) *bucket {
 	b := &bucket{}
 	if static != nil {

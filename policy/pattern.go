@@ -71,8 +71,8 @@ func (p Pattern) CoversName(name string) bool {
 	return p.kind == anyHost
 }
 
-// aroundStar splits the name of a pattern of the kind oneLabel: the label has the star between before and after, one
-// of which is empty, and parent follows the label.
+// aroundStar splits the name of a pattern of the kind oneLabel. The first label is before, a star, after; before or
+// after is empty. The other labels are parent.
 func (p Pattern) aroundStar() (before, after, parent string) {
 	label, parent, _ := strings.Cut(p.name, ".")
 	before, after, _ = strings.Cut(label, "*")

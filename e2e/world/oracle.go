@@ -106,8 +106,8 @@ func (j *judgement) leave() {
 	}
 }
 
-// askedFor checks the address that was asked for. Only the record of a host that the client claimed has it, and only if
-// it is no address of that host.
+// askedFor checks dst.asked. A record has the address that was asked for if egressd took a host from the client's
+// claim, and the host has other addresses.
 func (j *judgement) askedFor(r *record.Record) {
 	want := ""
 	if j.claims && r.Dst.Host != j.asked && !slices.Contains(r.Dst.Addrs, j.asked) {

@@ -94,8 +94,8 @@ func isElsewhere(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &missing)
 }
 
-// Find collects the records of the one flow whose id begins with prefix. An id says when it was given, so Find reads from
-// an hour before that time to the end of the log. If nothing is there, it reads the whole log.
+// Find collects the records of the one flow whose id begins with prefix. An id holds the time
+// of its making. Find reads from an hour before that time to the end of the log, and then the whole log if nothing is there.
 func Find(log *source.Reader, prefix string) (*Story, error) {
 	if err := log.RewindTo(givenAt(prefix)); err != nil {
 		return nil, err

@@ -323,8 +323,8 @@ func (v *h1Conn) goesByName(named policy.Destination, whole bool) bool {
 	return v.Forwarder.Gate.Outlook.Mentions(v.ctx, v.Peer, policy.Request{Via: v.Via, Destination: claimed(named, to)})
 }
 
-// byHost is the destination of a request to a proxy. If its target is an address that no part of the policy is about, that
-// is the host of its Host field: RFC 9112 §3.2.2 has a proxy pass over the field, which would leave a refusal.
+// byHost is the destination of a request to a proxy. For an address that no part of the policy mentions,
+// the Host field names the destination. RFC 9112 §3.2.2 has a proxy ignore the field, but then the request would be refused.
 func (v *h1Conn) byHost(x *exchange) policy.Destination {
 	host := x.req.Fields.Get("Host")
 	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil || !x.dst.Addr.IsValid() || host == "" {
