@@ -83,6 +83,9 @@ func (s *Server) keep(stop func()) (release func(), ok bool) {
 	if s.stopped {
 		return nil, false
 	}
+	if s.running == nil {
+		s.running = map[*func()]struct{}{}
+	}
 	s.running[&stop] = struct{}{}
 	s.serving.Add(1)
 	return func() {
@@ -93,10 +96,7 @@ func (s *Server) keep(stop func()) (release func(), ok bool) {
 	}, true
 }
 
-func (s *Server) prepare() {
-	s.limits = s.Limits.filled()
-	s.running = map[*func()]struct{}{}
-}
+func (s *Server) prepare() { s.limits = s.Limits.filled() }
 
 func (s *Server) isStopped() bool {
 	s.mu.Lock()
