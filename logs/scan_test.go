@@ -67,7 +67,7 @@ func opening(t *testing.T, dir string) *audit.Reader {
 // counted in borrowed memory with what comes of records that are kept.
 func TestScanIsReadingLineByLine(t *testing.T) {
 	dir := t.TempDir()
-	newLogWriter(t, dir).ordinary(30_000, 50)
+	newLogWriter(t, dir).ordinary(6_000, 50)
 	lines, all := readAll(t, dir)
 	n := 0
 	if err := Scan(opening(t, dir), func(line string, r *record.Record) error {
@@ -111,7 +111,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 }
 
 func TestScanEndsAtTheFirstError(t *testing.T) {
-	many := make([]string, 50_000)
+	many := make([]string, 20_000)
 	for i := range many {
 		many[i] = fmt.Sprintf(`{"v":1,"seq":%d,"time":"2026-11-20T09:51:38.362114Z","kind":"start","note":"n"}`, i)
 	}
@@ -136,15 +136,15 @@ func TestScanEndsAtTheFirstError(t *testing.T) {
 	}
 	enough := errors.New("enough")
 	before := runtime.NumGoroutine()
-	for range 10 {
+	for range 5 {
 		n := 0
 		err := Scan(&given{lines: many, err: io.EOF}, func(string, *record.Record) error {
-			if n++; n == 20_000 {
+			if n++; n == 8_000 {
 				return enough
 			}
 			return nil
 		})
-		if !errors.Is(err, enough) || n != 20_000 {
+		if !errors.Is(err, enough) || n != 8_000 {
 			t.Errorf("%d lines, %v", n, err)
 		}
 	}

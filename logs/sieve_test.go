@@ -100,7 +100,7 @@ var sieved = []string{
 // TestAFilterReadsWhatItWouldIfEveryLineWereDecoded compares filters that skip lines by their bytes with filters of records
 // that were all decoded and joined before.
 func TestAFilterReadsWhatItWouldIfEveryLineWereDecoded(t *testing.T) {
-	dir := mixedLog(t, 3000)
+	dir := mixedLog(t, 1200)
 	lines, all := readAll(t, dir)
 	for _, words := range sieved {
 		f, err := ParseFilter(SplitFilter(words), time.Now())

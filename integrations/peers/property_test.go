@@ -15,7 +15,7 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-var policies = flag.Int("policies", 600, "how many random policies each peer's property test converts")
+var policies = flag.Int("policies", 200, "how many random policies each peer's property test converts")
 
 const questionsEach = 25
 

@@ -136,7 +136,7 @@ var filters = []string{
 
 // TestAnswersAreThoseOfAScan compares the index with the filter of egressd log, for each key.
 func TestAnswersAreThoseOfAScan(t *testing.T) {
-	dir := randomLog(t, 6000)
+	dir := randomLog(t, 2000)
 	x := read(t, dir)
 	for _, text := range filters {
 		f, err := logs.ParseFilter(logs.SplitFilter(text), began)
@@ -224,7 +224,8 @@ func TestNewestGoesBackInPages(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	x := New()
 	r := record.Record{Kind: record.KindRequest, Sandbox: "a", Dst: &record.Destination{Host: "x.test", Port: 443}, HTTP: &record.HTTP{Method: "GET"}, Decision: &record.Decision{Action: "deny"}}
-	for i := range int64(mostChunks*chunkRows + 3*mostShapes) {
+	const differ = 3 * mostShapes
+	for i := range int64(differ) {
 		r.Seq, r.Time, r.HTTP.Path = i, began, fmt.Sprintf("/%d", i)
 		if i > 2*mostShapes {
 			r.Dst.Host = fmt.Sprintf("h%d.test", i)
@@ -232,6 +233,9 @@ func TestMemoryIsBounded(t *testing.T) {
 		if err := x.add("", &r); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for i := range int64(mostChunks * chunkRows) {
+		x.append(*x.at(differ - 1 + i), differ+i)
 	}
 	p, _ := x.Progress()
 	if p.Rows > mostChunks*chunkRows || p.Dropped == 0 || p.Shapes > 3*mostShapes || !p.Summed {
