@@ -45,7 +45,7 @@ func (w *world) timesOf(t *testing.T) map[string]int64 {
 func TestAFloodIsCountedExactly(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	w.config.Questions = names.Limits{PerSecond: 1e6}
-	const workers, each = 20, 5_000
+	const workers, each = 20, 1_000
 	ways := []func(i int) error{
 		func(i int) error {
 			_, err := w.Open(context.Background(), peerAt(i), ask(t, "evil.test:443"))
