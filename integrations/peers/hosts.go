@@ -61,6 +61,17 @@ func (h hostSet) holds(other hostSet) bool {
 	return false
 }
 
+// crosses reports whether one set names the beginning of a label and the other one its end. Neither holds the other,
+// and both have hosts in common.
+func (h hostSet) crosses(other hostSet) bool {
+	if h.kind != labelName || other.kind != labelName {
+		return false
+	}
+	before, after, parent := h.aroundStar()
+	otherBefore, otherAfter, otherParent := other.aroundStar()
+	return parent == otherParent && (before != "" && otherAfter != "" || after != "" && otherBefore != "")
+}
+
 // aroundStar splits the name of a labelName.
 func (h hostSet) aroundStar() (before, after, parent string) {
 	first, parent, _ := strings.Cut(h.name, ".")

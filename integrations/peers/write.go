@@ -83,6 +83,8 @@ type writing struct {
 	reading
 	table  *table
 	labels bool // the peer has patterns of one label
+
+	refusing []policy.Rule // that deny or ask
 }
 
 func (w *writing) widerf(format string, args ...any) {
@@ -101,6 +103,7 @@ var specialPrefixes = []string{
 // fewer, and presets come last.
 func (w *writing) take(rules Rules) error {
 	var own, presets []ranked
+	w.refusing = slices.Concat(rules.Deny, rules.Ask)
 	for _, list := range []struct {
 		into  *[]ranked
 		rules []policy.Rule
@@ -166,6 +169,9 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	if s.part != "" && allow && !w.widens(rule.Pattern.String(), s.part) {
 		return nil, nil
 	}
+	if tie := w.tie(rule.Pattern, s.sets[0]); tie != "" && allow && !w.widens(rule.Pattern.String(), "egressd denies the hosts in it that "+tie+" names") {
+		return nil, nil
+	}
 	c := clause{allow: allow, methods: slices.Clone(rule.Methods)}
 	if slices.Contains(c.methods, "GET") && !slices.Contains(c.methods, "HEAD") {
 		c.methods = append(c.methods, "HEAD")
@@ -189,6 +195,19 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 		all = append(all, ranked{c, kind, width, order})
 	}
 	return all, nil
+}
+
+// tie returns a pattern of a rule that refuses some hosts of h at ports of p, though neither pattern is more specific. No
+// set has just the hosts of both.
+func (w *writing) tie(p policy.Pattern, h hostSet) string {
+	for i := range w.refusing {
+		other := w.refusing[i].Pattern
+		s, err := patternScope(other)
+		if err == nil && s.sets[0].crosses(h) && other.SharesPort(p) {
+			return other.String()
+		}
+	}
+	return ""
 }
 
 // patternScope is the hosts of a pattern of egressd.
