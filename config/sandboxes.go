@@ -10,12 +10,13 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// Sandbox returns the sandbox with that name. If the file lists none, it returns the default sandbox for
-// "".
+// Sandbox returns the sandbox with that name, which may be one of a template. If the file lists none, it returns
+// the default sandbox for "".
 func (c *Config) Sandbox(name string) (*file.SandboxRules, error) {
 	listed := c.File.Sandboxes
 	if len(listed) == 0 && (name == "" || name == sandbox.Default) {
@@ -24,11 +25,12 @@ func (c *Config) Sandbox(name string) (*file.SandboxRules, error) {
 	if len(listed) == 0 {
 		return nil, hint.Misused(fmt.Errorf("%s lists no sandboxes, so there is none called %q", c.Path, name), "leave out --sandbox")
 	}
+	if s := c.EntryFor(name); s != nil {
+		return oneOf(s, name), nil
+	}
 	names := make([]string, len(listed))
 	for i := range listed {
-		if names[i] = listed[i].Name; names[i] == name {
-			return &listed[i], nil
-		}
+		names[i] = listed[i].Name
 	}
 	if name == "" {
 		return nil, hint.Misused(fmt.Errorf("%s lists sandboxes, and who asks matters", c.Path), "--sandbox "+names[0])
@@ -38,6 +40,32 @@ func (c *Config) Sandbox(name string) (*file.SandboxRules, error) {
 		near = names[0]
 	}
 	return nil, hint.Misused(fmt.Errorf("there is no sandbox %q in %s; there is %s", name, c.Path, strings.Join(names, ", ")), "--sandbox "+near)
+}
+
+// EntryFor returns the entry for a sandbox: its own, or that of its template. It returns nil if there is none.
+func (c *Config) EntryFor(name string) *file.SandboxRules {
+	i := slices.IndexFunc(c.File.Sandboxes, func(s file.SandboxRules) bool {
+		t, _ := policy.ParseTemplate(s.Name)
+		_, fits := t.ID(name)
+		return fits || s.Name == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &c.File.Sandboxes[i]
+}
+
+// oneOf returns the entry of a template as that of one of its sandboxes. Every other entry is returned as it is.
+func oneOf(s *file.SandboxRules, name string) *file.SandboxRules {
+	t, _ := policy.ParseTemplate(s.Name)
+	id, ok := t.ID(name)
+	if !ok {
+		return s
+	}
+	one := *s
+	user, _ := policy.ParseTemplate(s.ProxyUser())
+	one.Name, one.User = name, user.Name(id)
+	return &one
 }
 
 // ProxyAt is like [Config.ProxyOf] for the configuration at path. A listen address overrides the result.
@@ -66,6 +94,9 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	if err != nil {
 		return "", nil, err
 	}
+	if policy.IsTemplate(s.Name) {
+		return "", nil, hint.Misused(fmt.Errorf("%s is a template, which names many sandboxes", s.Name), "--sandbox "+strings.Replace(s.Name, "{id}", "ID", 1)+", with an id")
+	}
 	listener := c.listenerOf(s)
 	if listener == "" {
 		return "", nil, hint.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
@@ -77,7 +108,7 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return listener, url.UserPassword(s.Name, token), nil
+	return listener, url.UserPassword(s.ProxyUser(), token), nil
 }
 
 // MaxTokenBytes is the maximum size of a token file.
@@ -101,7 +132,7 @@ func (c *Config) token(s *file.SandboxRules) (string, error) {
 // reads the file.
 func EntryOf(s *file.SandboxRules) *sandbox.Entry {
 	return &sandbox.Entry{
-		Name: s.Name, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
+		Name: s.Name, User: s.User, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
 		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
 	}
 }

@@ -16,6 +16,8 @@ type account struct {
 	names   names.Budget
 	repeats repeatCounts
 
+	lastTurn int64 // guarded by accounts.mu: when the account was asked for last
+
 	mu      sync.Mutex // guards what follows
 	open    int64
 	recent  lastMinute

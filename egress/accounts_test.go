@@ -1,11 +1,13 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -102,5 +104,62 @@ func TestATallyIsBounded(t *testing.T) {
 	}
 	if first := c.Denied[0]; first.Host != otherHosts || first.Times != talliedMost {
 		t.Errorf("all others are %+v", first)
+	}
+}
+
+// TestSandboxesOfATemplateAreBounded has as many sandboxes of a template as there may be, one of which has a flow open
+// for longest. One more takes the place of the one that was idle for longest. With a flow open in each, one more is
+// refused, and gets in when one has ended.
+func TestSandboxesOfATemplateAreBounded(t *testing.T) {
+	w := newWorldOf(t, policy.New(opinion(allow)), audit.Options{}, []sandbox.Entry{{Name: "t-{id}", Token: "s"}, {Name: "other", Token: "o"}})
+	visit := func(name string) (*Flow, error) {
+		password := "s"
+		if name == "other" {
+			password = "o"
+		}
+		return w.Open(t.Context(), sandbox.Peer{Addr: peer.Addr, User: name, Password: password, HasCredentials: true}, ask(t, "127.0.0.1:1"))
+	}
+	must := func(name string) *Flow {
+		f, err := visit(name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return f
+	}
+	open := []*Flow{must("t-0")}
+	for i := 1; i < instancesMost; i++ {
+		must(fmt.Sprint("t-", i)).Close(End{})
+	}
+	must("t-1").Close(End{}) // t-2 is idle for longest
+	if n := len(w.accounts.instances); n != instancesMost {
+		t.Fatalf("%d sandboxes of the template are known", n)
+	}
+	must("t-more").Close(End{})
+	for name, want := range map[string]bool{"t-0": true, "t-1": true, "t-2": false, "t-more": true} {
+		if got := w.accounts.bySandbox[name] != nil; got != want {
+			t.Errorf("%s is known: %v, want %v", name, got, want)
+		}
+	}
+	for i := 1; len(open) < instancesMost; i++ {
+		open = append(open, must(fmt.Sprint("t-", i)))
+	}
+	_, err := visit("t-late")
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Decision.Class != policy.TooManyFlows || r.Decision.Reason != "4096 sandboxes of templates such as t-{id} have connections open, so t-late cannot be added" {
+		t.Errorf("one more is refused with %v", err)
+	}
+	w.Refuse(sandbox.Peer{User: "t-late", Password: "s", HasCredentials: true}, policy.ViaConnect, nil, policy.MalformedRequest, "test")
+	if n := len(w.accounts.instances); n != instancesMost || w.accounts.bySandbox["t-late"] != nil {
+		t.Errorf("%d sandboxes of the template are known, and one more: %v", n, w.accounts.bySandbox["t-late"] != nil)
+	}
+	must("other").Close(End{})
+	must("t-7").Close(End{}) // who has one open may have another
+	open[9].Close(End{})
+	must("t-late").Close(End{})
+
+	if err := w.config.Sandboxes.Set([]sandbox.Entry{{Name: "t-{id}", Token: "new"}}); err != nil {
+		t.Fatal(err)
+	}
+	if up := w.accounts.bySandbox["t-0"]; up == nil || up.open != 1 {
+		t.Error("a sandbox of a template that remains is forgotten")
 	}
 }

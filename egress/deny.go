@@ -10,7 +10,7 @@ import (
 // the policy says, and returns the refusal to render.
 func (g *Gate) Deny(peer sandbox.Peer, r policy.Request, class policy.Class, why string) *Refusal {
 	f := g.newFlow(peer, r)
-	if who, err := g.config.Sandboxes.Identify(peer); err == nil {
+	if who, err := g.accounts.identify(peer); err == nil {
 		f.request.Sandbox = who
 	}
 	return f.refuse(policy.Decision{Class: class, Rule: "baseline", Layer: policy.Builtin, Reason: why})
@@ -21,7 +21,7 @@ func (g *Gate) Deny(peer sandbox.Peer, r policy.Request, class policy.Class, why
 // 256 bytes are recorded.
 func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class policy.Class, why string) *Refusal {
 	f := g.newFlow(peer, policy.Request{Via: via})
-	who, err := g.config.Sandboxes.Identify(peer)
+	who, err := g.accounts.identify(peer)
 	if err == nil {
 		f.request.Sandbox = who
 	}
@@ -45,7 +45,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 // not be recorded.
 func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Class, n int64, why string) error {
 	f := g.newFlow(peer, policy.Request{Via: via})
-	if who, err := g.config.Sandboxes.Identify(peer); err == nil {
+	if who, err := g.accounts.identify(peer); err == nil {
 		f.request.Sandbox = who
 	}
 	d := policy.Decision{Class: class, Rule: "baseline", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}

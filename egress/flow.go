@@ -132,17 +132,17 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 	if f.gate.shut.Load() {
 		return f.refuse(stopping)
 	}
-	who, err := f.gate.config.Sandboxes.Identify(peer)
+	who, err := f.gate.accounts.identify(peer)
 	if err != nil && f.gate.config.Sandboxes.Awaits(peer) {
 		if f.hurried {
 			return wouldWait
 		}
 		f.gate.config.Sandboxes.Await(ctx, peer)
-		who, err = f.gate.config.Sandboxes.Identify(peer)
+		who, err = f.gate.accounts.identify(peer)
 	}
 	if err != nil {
-		f.request.Sandbox.Container = who.Container
-		return f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+		f.request.Sandbox.Container, f.request.Sandbox.Name = who.Container, who.Name
+		return f.refuse(unidentified(err))
 	}
 	f.request.Sandbox = who
 	held, ok := f.charge()

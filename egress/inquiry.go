@@ -57,9 +57,9 @@ func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.Question) e
 	f, i := &m.flow, &m.inquiry
 	g.begin(f, peer, &m.request)
 	*i = Inquiry{flow: f, batch: i.batch}
-	who, err := g.config.Sandboxes.Identify(peer)
+	who, err := g.accounts.identify(peer)
 	if err != nil {
-		return i.refuseFlood(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+		return i.refuseFlood(unidentified(err))
 	}
 	f.request.Sandbox = who
 	asker := g.accounts.of(who.Name)

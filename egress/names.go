@@ -30,10 +30,10 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.Question) 
 	g := n.gate
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
 	f := g.newFlow(peer, r)
-	who, err := g.config.Sandboxes.Identify(peer)
+	who, err := g.accounts.identify(peer)
 	switch {
 	case err != nil:
-		return names.Addresses{}, f.refuse(policy.Decision{Class: policy.UnknownSandbox, Rule: "identity", Layer: policy.Builtin, Reason: err.Error()})
+		return names.Addresses{}, f.refuse(unidentified(err))
 	case g.shut.Load():
 		return names.Addresses{}, f.refuse(stopping)
 	}
@@ -58,7 +58,7 @@ func (n *Names) OfPlaceholder(peer sandbox.Peer, addr netip.Addr) (name string, 
 	if !n.placeholders.Contains(addr) {
 		return "", false
 	}
-	who, err := n.gate.config.Sandboxes.Identify(peer)
+	who, err := n.gate.accounts.identify(peer)
 	if err != nil {
 		return "", true
 	}
@@ -71,7 +71,7 @@ func (n *Names) OfAnswer(peer sandbox.Peer, addr netip.Addr) string {
 	if !n.gate.config.BindAnswers {
 		return ""
 	}
-	who, err := n.gate.config.Sandboxes.Identify(peer)
+	who, err := n.gate.accounts.identify(peer)
 	if err != nil {
 		return ""
 	}

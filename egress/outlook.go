@@ -48,7 +48,7 @@ func mentions(refusal *Refusal) bool {
 
 // decide returns the refusal of r, or nil. The error says that peer is of no sandbox.
 func (o *Outlook) decide(ctx context.Context, peer sandbox.Peer, r policy.Request, now bool) (refusal *Refusal, wait bool, err error) {
-	who, err := o.gate.config.Sandboxes.Identify(peer)
+	who, err := o.gate.accounts.identify(peer)
 	if err != nil {
 		return nil, false, err
 	}

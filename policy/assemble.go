@@ -141,7 +141,7 @@ func Assemble(parts Parts) *Policy {
 	p.narrowing = projects.closed()
 	p.evaluators = append(p.evaluators, b.sandboxes())
 	if len(b.Narrowing) > 0 {
-		p.narrowing = append(p.narrowing, narrowLayer(b.Narrowing))
+		p.narrowing = append(p.narrowing, narrowLayer{newListed(b.Narrowing)})
 	}
 	p.evaluators = append(p.evaluators, b.Evaluators...)
 	p.below = append(p.below, b.User...)
@@ -198,7 +198,7 @@ func (l *Lists) evaluator(grants []Grant) *rules {
 }
 
 func (b *Parts) sandboxes() sandboxLayer {
-	layer := make(sandboxLayer, len(b.Sandboxes))
+	layer := make(map[string]*rules, len(b.Sandboxes))
 	if len(b.Sandboxes) == 0 {
 		layer["default"] = &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
 		layer["default"].own.finish()
@@ -215,7 +215,7 @@ func (b *Parts) sandboxes() sandboxLayer {
 		rs.own.finish()
 		layer[s.Name] = rs
 	}
-	return layer
+	return sandboxLayer{newListed(layer)}
 }
 
 // projects returns the opinion of all projects. A project opens nothing without a ceiling.

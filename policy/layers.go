@@ -35,7 +35,7 @@ func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 
 // A sandboxLayer narrows what the rest of the policy allows to some sandboxes.
 // It opens nothing: where it agrees, it has no opinion.
-type sandboxLayer map[string]*rules
+type sandboxLayer struct{ listedSandboxes[*rules] }
 
 // unlisted is the key for sandboxes that no file lists: those named when their network
 // was attached. It is used only if the file has no list of sandboxes.
@@ -44,7 +44,7 @@ const unlisted = ""
 // Evaluate denies a sandbox that the policy does not list, such as one that a reload
 // removed. A request without a sandbox, as in a policy test, is left to the other layers.
 func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	own := l.of(&r.Sandbox)
+	own := l.rulesOf(&r.Sandbox)
 	switch {
 	case r.Sandbox.Name == "":
 		return Decision{Verdict: Abstain}, nil
@@ -60,17 +60,17 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 
 // Probe implements [prober].
 func (l sandboxLayer) Probe(ctx context.Context, r *Request, p *Probes) {
-	if own := l.of(&r.Sandbox); own != nil {
+	if own := l.rulesOf(&r.Sandbox); own != nil {
 		own.Probe(ctx, r, p)
 	}
 }
 
-// of returns the list of a sandbox, or nil where the policy does not know it.
-func (l sandboxLayer) of(who *Sandbox) *rules {
-	if own := l[who.Name]; own != nil || who.Attachment == 0 {
+// rulesOf returns the list of a sandbox, or nil where the policy does not know it.
+func (l sandboxLayer) rulesOf(who *Sandbox) *rules {
+	if own := l.of(who.Name); own != nil || who.Attachment == 0 {
 		return own
 	}
-	return l[unlisted]
+	return l.named[unlisted]
 }
 
 // A Narrowing is an opinion on one sandbox.
@@ -106,12 +106,12 @@ func noWebSocket(r *Request, rule string, layer Layer) Decision {
 }
 
 // narrowLayer is what further opinions say about the sandboxes that they are for.
-type narrowLayer map[string][]Narrowing
+type narrowLayer struct{ listedSandboxes[[]Narrowing] }
 
 // Evaluate asks about nobody's request nothing.
 func (l narrowLayer) Evaluate(ctx context.Context, r *Request) (Decision, error) {
 	d := Decision{Verdict: Abstain}
-	for _, n := range l[r.Sandbox.Name] {
+	for _, n := range l.of(r.Sandbox.Name) {
 		d = combine(d, n.narrow(ctx, r))
 	}
 	return d, nil
@@ -119,14 +119,14 @@ func (l narrowLayer) Evaluate(ctx context.Context, r *Request) (Decision, error)
 
 // Probe implements [prober].
 func (l narrowLayer) Probe(ctx context.Context, r *Request, p *Probes) {
-	for _, n := range l[r.Sandbox.Name] {
+	for _, n := range l.of(r.Sandbox.Name) {
 		probe(ctx, r, []Evaluator{n.Evaluator}, p)
 	}
 }
 
 // ReadsUsage reports whether any of them does.
 func (l narrowLayer) ReadsUsage() bool {
-	for _, all := range l {
+	for _, all := range l.named {
 		if slices.ContainsFunc(all, func(n Narrowing) bool { return readsUsage(n.Evaluator) }) {
 			return true
 		}
@@ -201,7 +201,7 @@ func allShort(evaluators []Evaluator) bool {
 				return false
 			}
 		case sandboxLayer:
-			for _, own := range e {
+			for _, own := range e.named {
 				if own.longest() > promptRules {
 					return false
 				}

@@ -52,10 +52,13 @@ func (rs *rules) addGrants(grants []Grant, ech bool) {
 	}
 }
 
-// addOwnGrants adds what is allowed to one sandbox alone to its own list.
+// addOwnGrants adds what is allowed to one sandbox alone to its own list, or to that of its template.
 func (rs *rules) addOwnGrants(grants []Grant, name string) {
+	of, _ := ParseTemplate(name)
 	for i := range grants {
-		if g := &grants[i]; g.Effect == Allow && g.Sandbox == name {
+		g := &grants[i]
+		_, fits := of.ID(g.Sandbox)
+		if g.Effect == Allow && (fits || g.Sandbox == name) {
 			rs.own.add(g.Pattern, g.compile(false))
 		}
 	}

@@ -91,7 +91,7 @@ func opinionsOf(ctx context.Context, e Evaluator, r *Request, layer Layer) (list
 		layer = Builtin
 	case sandboxLayer:
 		o, layer = opinionOf(ctx, PartSandbox, e, r), PerSandbox
-		if own := e[r.Sandbox.Name]; own != nil {
+		if own := e.of(r.Sandbox.Name); own != nil {
 			o.Rules = own.standings(r)
 		}
 	case narrowLayer:

@@ -54,8 +54,10 @@ func (d *Directory) Detach(s *Attachment) {
 	delete(d.attachments.open, s.Listener())
 }
 
-// Listed reports whether the configuration names the sandbox.
-func (d *Directory) Listed(name string) bool { return d.known.Load().byName[name] != nil }
+// Listed reports whether the configuration names the sandbox, or has a template for it.
+func (d *Directory) Listed(name string) bool {
+	return d.known.Load().byName[name] != nil || d.Template(name) != ""
+}
 
 // Expects reports whether a peer may come as the sandbox with that name: the sandbox is listed, is [Default],
 // or has an attachment.
@@ -142,7 +144,7 @@ func (r *register) attacher(v Attacher) (policy.Sandbox, error) {
 		return e.sandbox, nil
 	}
 	switch e := r.byName[v.Name]; {
-	case v.Host && e != nil:
+	case v.Host && e != nil && e.name == (policy.Template{}):
 		return e.sandbox, nil
 	case v.Host && len(r.byName) == 0 && PlainName(v.Name):
 		return policy.Sandbox{Name: v.Name, Kind: byListener.kind()}, nil

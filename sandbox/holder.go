@@ -3,6 +3,8 @@ package sandbox
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/egressd/egressd/policy"
 )
 
 // A Holder is what connections are counted by. Equal holders are the same holder.
@@ -15,7 +17,8 @@ type Holder struct {
 }
 
 // Holder returns the holder of a connection, without regard to credentials: the sandbox that the peer's
-// listener, user, address, container or certificate belongs to, or else the peer's source.
+// listener, user, address, container or certificate belongs to, or else the peer's source. Only credentials tell the
+// sandboxes of a template apart, so a peer of a template is known by its source.
 func (d *Directory) Holder(p *Peer) Holder {
 	r := d.known.Load()
 	if strings.HasPrefix(p.Listener, attachmentPrefix) {
@@ -25,7 +28,7 @@ func (d *Directory) Holder(p *Peer) Holder {
 		return Holder{listener: p.Listener}
 	}
 	if k, expected := d.container(r, p); len(r.byName) > 0 && (k != nil || !expected) {
-		if e := r.evident(p, k); e != nil && e != r.absent {
+		if e := r.evident(p, k); e != nil && e != r.absent && e.name == (policy.Template{}) {
 			return Holder{Sandbox: e.sandbox.Name}
 		}
 	}

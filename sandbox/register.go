@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -14,7 +15,9 @@ import (
 
 // A register is one list of sandboxes. It is never changed.
 type register struct {
-	byName        map[string]*registered
+	byName        map[string]*registered // templates by their own names, which no sandbox can have
+	byUser        map[string]*registered // those with a token that are not templates
+	templates     []*registered
 	byListener    map[string]*registered
 	byEnter       map[string]*registered
 	byUID         map[uint32]*registered
@@ -55,12 +58,25 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	if !e.proved(&p) {
 		return who, ErrUnknown
 	}
-	who.Name, who.Kind, who.Labels = e.sandbox.Name, e.sandbox.Kind, e.sandbox.Labels
+	who.Name, who.Kind, who.Labels = e.nameFor(p.User), e.sandbox.Kind, e.sandbox.Labels
 	return who, nil
+}
+
+// Template returns the name of the template that a sandbox of this name is of, or "".
+func (d *Directory) Template(name string) string {
+	for _, e := range d.known.Load().templates {
+		if _, ok := e.name.ID(name); ok {
+			return e.sandbox.Name
+		}
+	}
+	return ""
 }
 
 type registered struct {
 	sandbox policy.Sandbox
+	user    string          // of the proxy
+	name    policy.Template // only of a template, as userOf
+	userOf  policy.Template
 	keys    evidenceKinds
 	token   [sha256.Size]byte
 	uids    []uint32
@@ -110,7 +126,7 @@ func (given *Entry) Sandbox() policy.Sandbox {
 
 func newRegister(entries []Entry) (*register, error) {
 	r := &register{
-		byName: map[string]*registered{}, byListener: map[string]*registered{}, byEnter: map[string]*registered{}, byUID: map[uint32]*registered{},
+		byName: map[string]*registered{}, byUser: map[string]*registered{}, byListener: map[string]*registered{}, byEnter: map[string]*registered{}, byUID: map[uint32]*registered{},
 		bySource: map[netip.Prefix]*registered{}, byCertificate: map[string]*registered{}, absent: new(registered),
 	}
 	if _, err := rand.Read(r.absent.token[:]); err != nil {
@@ -134,7 +150,7 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &registered{sandbox: given.Sandbox(), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
+	e := &registered{sandbox: given.Sandbox(), user: cmp.Or(given.User, given.Name), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:
@@ -142,7 +158,28 @@ func (r *register) add(given *Entry) error {
 	case e.keys&byUID != 0 && e.keys&(bySource|byCertificate) != 0:
 		return fmt.Errorf("sandbox %q has a uid, which only unix sockets know, and a source or a certificate, which they do not, so nobody could be it", given.Name)
 	}
+	if err := r.addUser(e); err != nil {
+		return err
+	}
 	return r.claim(e, given)
+}
+
+// addUser makes e the only entry that its proxy user means.
+func (r *register) addUser(e *registered) error {
+	var named, asked bool
+	e.name, named = policy.ParseTemplate(e.sandbox.Name)
+	e.userOf, asked = policy.ParseTemplate(e.user)
+	switch {
+	case named != asked:
+		return fmt.Errorf("sandbox %q has a name or a user for many sandboxes, and not both", e.sandbox.Name)
+	case named && e.keys&byToken == 0, named && e.keys&(byEnter|byContainer) != 0:
+		return fmt.Errorf("sandbox %q is a template, and needs a token, and no socket to enter by and no container", e.sandbox.Name)
+	case named:
+		r.templates = append(r.templates, e)
+	case e.keys&byToken != 0:
+		return assign(r.byUser, e.user, e, "user")
+	}
+	return nil
 }
 
 func (given *Entry) keys() (k evidenceKinds) {
@@ -284,10 +321,30 @@ func (r *register) holding(k *Container) (all []*registered) {
 
 // named returns the entry that a token alone identifies, or absent.
 func (r *register) named(user string) *registered {
-	if e := r.byName[user]; e != nil && e.keys&^byEnter == byToken {
+	e := r.byUser[user]
+	for _, t := range r.templates {
+		if _, ok := t.userOf.ID(user); ok {
+			e = t
+		}
+	}
+	if e != nil && e.keys&^byEnter == byToken {
 		return e
 	}
 	return r.absent
+}
+
+// isUser reports whether a proxy user means e.
+func (e *registered) isUser(user string) bool {
+	_, ok := e.userOf.ID(user)
+	return ok || user == e.user && e.userOf == (policy.Template{})
+}
+
+// nameFor returns the name of the sandbox whose proxy user has proved to be e.
+func (e *registered) nameFor(user string) string {
+	if id, ok := e.userOf.ID(user); ok {
+		return e.name.Name(id)
+	}
+	return e.sandbox.Name
 }
 
 // proved reports whether the peer's claim names e, with the token that e requires. It takes the same time for
@@ -299,7 +356,7 @@ func (e *registered) proved(p *Peer) bool {
 	case e.keys&^byEnter == 0: // absent, or only to be entered
 		return false
 	case e.keys&byToken != 0:
-		return p.HasCredentials && p.User == e.sandbox.Name && same
+		return p.HasCredentials && e.isUser(p.User) && same
 	default:
 		return !p.HasCredentials || p.User == e.sandbox.Name
 	}

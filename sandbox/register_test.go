@@ -225,3 +225,74 @@ func TestProcessOf(t *testing.T) {
 		t.Error("no process is one")
 	}
 }
+
+// TestSandboxesOfATemplate identifies peers by a user that has an id in it. Whoever holds the token of a template may
+// choose the id, and reaches nothing but sandboxes of that template by it.
+func TestSandboxesOfATemplate(t *testing.T) {
+	d := directory(t,
+		Entry{Name: "e2b-{id}", User: "sbx-{id}", Token: "platform"},
+		Entry{Name: "far-{id}", Token: "far", Sources: prefixes("10.0.0.0/8")},
+		Entry{Name: "build", User: "builder", Token: "b"},
+		Entry{Name: "net", Sources: prefixes("192.168.0.0/16")},
+	)
+	for _, row := range []struct {
+		says string
+		peer Peer
+		want string // "": nobody
+	}{
+		{"an id", with(from("192.0.2.1"), "sbx-7f3a", "platform"), "e2b-7f3a"},
+		{"another", with(from("192.0.2.1"), "sbx-Z", "platform"), "e2b-Z"},
+		{"another token", with(from("192.0.2.1"), "sbx-7f3a", "b"), ""},
+		{"no token", with(from("192.0.2.1"), "sbx-7f3a", ""), ""},
+		{"no credentials", from("192.0.2.1"), ""},
+		{"the name for the user", with(from("192.0.2.1"), "e2b-7f3a", "platform"), ""},
+		{"the template", with(from("192.0.2.1"), "sbx-{id}", "platform"), ""},
+		{"the template's name", with(from("192.0.2.1"), "e2b-{id}", "platform"), ""},
+		{"no id in it", with(from("192.0.2.1"), "sbx-", "platform"), ""},
+		{"more than an id", with(from("192.0.2.1"), "sbx-a.b", "platform"), ""},
+		{"a user beside the template", with(from("192.0.2.1"), "build", "platform"), ""},
+		{"who has a user of its own", with(from("192.0.2.1"), "builder", "b"), "build"},
+		{"its name", with(from("192.0.2.1"), "build", "b"), ""},
+		{"its user with the template's token", with(from("192.0.2.1"), "builder", "platform"), ""},
+		{"an address beside the token", with(from("10.1.1.1"), "far-1", "far"), "far-1"},
+		{"another address", with(from("192.0.2.1"), "far-1", "far"), ""},
+		{"an address without the token", from("10.1.1.1"), ""},
+		{"the address of a template with the token of another", with(from("10.1.1.1"), "sbx-1", "platform"), ""},
+		{"another user with the token of the address", with(from("10.1.1.1"), "sbx-1", "far"), ""},
+		{"no id with it", with(from("10.1.1.1"), "far-", "far"), ""},
+		{"the address of another sandbox", with(from("192.168.1.1"), "sbx-1", "platform"), ""},
+	} {
+		who, err := d.Identify(row.peer)
+		if who.Name != row.want || (err == nil) != (row.want != "") {
+			t.Errorf("%s: is %q, %v; want %q", row.says, who.Name, err, row.want)
+		}
+	}
+	if !d.Credentials(from("192.0.2.1")) || !d.Credentials(from("10.1.1.1")) {
+		t.Error("nobody is asked for the token of a template")
+	}
+	far := from("10.1.1.1")
+	if h := d.Holder(&far); h.Sandbox != "" {
+		t.Errorf("all sandboxes of a template are counted as %q", h.Sandbox)
+	}
+	for _, v := range []Attacher{{Name: "e2b-{id}", Host: true}, {Name: "e2b-1", Host: true}} {
+		if who, err := d.IdentifyAttacher(v); err == nil {
+			t.Errorf("a network was attached as %q", who.Name)
+		}
+	}
+	for name, want := range map[string]string{"e2b-1": "e2b-{id}", "far-x": "far-{id}", "build": "", "e2b-": "", "e2b-a.b": ""} {
+		if got := d.Template(name); got != want || d.Listed(name) != (want != "" || name == "build") {
+			t.Errorf("%s is of %q, want %q", name, got, want)
+		}
+	}
+	for _, entries := range [][]Entry{
+		{{Name: "a-{id}", User: "u", Token: "t"}},
+		{{Name: "a", User: "u-{id}", Token: "t"}},
+		{{Name: "a-{id}", Sources: prefixes("10.0.0.0/8")}},
+		{{Name: "a-{id}", Token: "t", Enter: "unix:/e"}},
+		{{Name: "a", User: "u", Token: "t"}, {Name: "b", User: "u", Token: "s"}},
+	} {
+		if _, err := NewDirectory(entries); err == nil {
+			t.Errorf("%+v is a directory", entries)
+		}
+	}
+}

@@ -66,8 +66,9 @@ func PlainName(text string) bool {
 // An Entry is one sandbox. It has at least one field beside Name. A peer is this sandbox if it matches every
 // field that is set.
 type Entry struct {
-	Name        string
-	Token       string         // the password of proxy user Name
+	Name        string         // of one sandbox, or of a [policy.Template]
+	User        string         // the proxy user; empty: Name. A template has the same id in both
+	Token       string         // the password of the proxy user
 	Listener    string         // a listener of its own
 	Enter       string         // a socket of its own, to attach its network; see [Directory.IdentifyAttacher]
 	UIDs        []uint32       // one of which a peer of a unix socket has

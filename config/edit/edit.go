@@ -282,19 +282,23 @@ func holds(p, q policy.Pattern) bool {
 	return false
 }
 
-// For has the lines judged for the sandbox who alone, such as one whose refusal they answer. If who has a list of
-// its own, the lines go into that list. They also go into the list of the file if the file denies them as well.
+// For has the lines judged for the sandbox who alone, such as one whose refusal they answer, or for its template. If
+// who has a list of its own, the lines go into that list. They also go into the list of the file if the file denies them as well.
 func (a *Addition) For(who string) {
 	a.only = who
-	if slices.Contains(a.sandboxes, who) { // the file may no longer list it
-		a.sandboxes = []string{who}
+	if s := a.Config.EntryFor(who); s != nil { // the file may no longer list it
+		if a.only = s.Name; a.only != who {
+			a.warn("the line is for every sandbox of %s, not for %s alone", s.Name, who)
+		}
+		a.sandboxes = []string{a.only}
 	}
-	a.own = a.verdict == "allow" && a.HasOwn(who)
+	a.own = a.verdict == "allow" && a.HasOwn(a.only)
 }
 
-// HasOwn reports whether the file has a list allow for the sandbox who alone.
+// HasOwn reports whether the file has a list allow for the sandbox who alone, or for its template.
 func (a *Addition) HasOwn(who string) bool {
-	return slices.ContainsFunc(a.Config.File.Sandboxes, func(s file.SandboxRules) bool { return s.Name == who && s.Narrowed })
+	s := a.Config.EntryFor(who)
+	return s != nil && s.Narrowed
 }
 
 // to names the sandbox if the file lists any.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -18,6 +19,9 @@ func sandboxName(c *config.Config, name string) (string, error) {
 		s, err := c.Sandbox(name)
 		if err != nil {
 			return "", hint.Misused(errors.New(err.Error()), "egressd run --name "+c.File.Sandboxes[0].Name+" -- COMMAND")
+		}
+		if policy.IsTemplate(c.EntryFor(s.Name).Name) {
+			return "", hint.Misused(fmt.Errorf("%s is of a template, whose sandboxes are told by the proxy user; a program under run is not", s.Name), "egressd run --name NAME -- COMMAND, with a sandbox of its own in "+c.Path)
 		}
 		return s.Name, nil
 	}

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -15,9 +16,12 @@ import (
 // Enter, UIDs, Sources and Certificate is given. A connection belongs to the sandbox if
 // all given fields except Enter fit, and if no field of another sandbox identifies it.
 type SandboxRules struct {
-	// Name is the sandbox's name in rules and in the log, and its proxy user
-	// where it has a token.
+	// Name is the sandbox's name in rules and in the log. The name of a template
+	// has "{id}" in it, see [policy.Template].
 	Name string
+
+	// User is the proxy user where it is not Name. That of a template has "{id}" in it.
+	User string
 
 	// TokenFile holds the proxy password. A relative path is relative to the
 	// folder of the configuration.
@@ -71,8 +75,10 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 		for i, item := range r.items(n, "sandboxes") {
 			at := fmt.Sprintf("sandboxes[%d]", i)
 			s := SandboxRules{Narrowed: hasKey(item, "allow")}
+			r.places[at] = placeOf(item)
 			r.mapping(item, at, fields{
 				"name":        r.sandboxName(at+".name", &s.Name),
+				"user":        r.sandboxUser(at+".user", &s.User),
 				"token_file":  r.path(at+".token_file", &s.TokenFile),
 				"listen":      r.listener(at+".listen", &s.Listen),
 				"enter":       r.socket(at+".enter", &s.Enter),
@@ -103,6 +109,7 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 	if !hasKey(n, "name") {
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
+	r.checkTemplate(n, at, s)
 	if !toldApart(n) {
 		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker or certificate", at)
 	}
@@ -112,16 +119,108 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 	}
 }
 
-// sandboxName reads a name that can stand in a log, a URL and a proxy user.
+// sandboxName reads a name that can stand in a log, a URL and a proxy user, or a template of such names.
 func (r *reader) sandboxName(what string, into *string) func(*yaml.Node) {
+	return r.sandboxWord(what, into, func(text string) string {
+		switch t, ok := policy.ParseTemplate(text); {
+		case !policy.IsTemplate(text):
+			return ""
+		case !ok || !plainName(t.Name("id")):
+			return "write {id} once, beside letters, digits, dots, dashes and underscores, such as e2b-{id}"
+		case t.Name("") == "":
+			return "write something beside {id}, such as e2b-{id}, so that no sandbox gets the name of another kind"
+		case len(t.Name("")) > besideIDMost:
+			return fmt.Sprintf("write up to %d characters beside {id}, so that ids of 40 characters fit into the 64 of a name", besideIDMost)
+		}
+		return ""
+	})
+}
+
+// besideIDMost is the length of a name without the longest id.
+const besideIDMost = 24
+
+// sandboxUser reads a proxy user, or a template of such.
+func (r *reader) sandboxUser(what string, into *string) func(*yaml.Node) {
+	return r.sandboxWord(what, into, func(text string) string {
+		if t, ok := policy.ParseTemplate(text); policy.IsTemplate(text) && (!ok || !plainName(t.Name("id"))) {
+			return "write {id} once, beside letters, digits, dots, dashes and underscores, such as sbx-{id}"
+		}
+		return ""
+	})
+}
+
+// sandboxWord reads a plain name or a template. amiss returns what to write instead of a template, or "".
+func (r *reader) sandboxWord(what string, into *string, amiss func(string) string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		text, ok := r.text(n, what)
-		if ok && !plainName(text) {
-			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+		if !ok {
+			return
+		}
+		instead := amiss(text)
+		if instead == "" && !policy.IsTemplate(text) && !plainName(text) {
+			instead = "write up to 64 letters, digits, dots, dashes and underscores"
+		}
+		if instead != "" {
+			r.fail(n, "%s cannot be %q; %s", what, printable(text), instead)
 			return
 		}
 		*into = text
 	}
+}
+
+// checkTemplate refuses a user without a token, and what the sandboxes of a template cannot have.
+func (r *reader) checkTemplate(n *yaml.Node, at string, s SandboxRules) {
+	template := policy.IsTemplate(s.Name)
+	switch {
+	case s.User != "" && s.TokenFile == "":
+		r.fail(n, "%s.user is the user of a proxy that asks for a password; add token_file, or leave the key out", at)
+	case s.User != "" && s.Name != "" && template != policy.IsTemplate(s.User):
+		r.fail(n, "%s: {id} stands in only one of name and user; write it in both, or in neither", at)
+	case template && s.TokenFile == "":
+		r.fail(n, "%s is a template, whose sandboxes are told by the proxy user; add token_file", at)
+	}
+	for _, key := range []string{"enter", "docker", "project"} {
+		if template && hasKey(n, key) {
+			r.fail(n, "%s is a template, and %s is of one sandbox alone; leave the key out, or give that sandbox an entry of its own", at, key)
+		}
+	}
+}
+
+// checkUsers refuses two sandboxes that one proxy user or one name could mean.
+func (r *reader) checkUsers(f *File) {
+	for i := range f.Sandboxes {
+		s := &f.Sandboxes[i]
+		for j := range i {
+			b, at := &f.Sandboxes[j], fmt.Sprintf("sandboxes[%d]", i)
+			switch {
+			case s.Name == "" || b.Name == "" || s.Name == b.Name: // said already
+			case alike(s.Name, b.Name):
+				r.failAt(r.places[at], "%s: %s could also be a sandbox of %s; write another word beside {id}, such as x-{id}", at, s.Name, b.Name)
+			case s.TokenFile != "" && b.TokenFile != "" && alike(s.ProxyUser(), b.ProxyUser()):
+				r.failAt(r.places[at], "%s: the proxy user %s could also mean the sandbox %s, whose user is %s; give one of them another user", at, s.ProxyUser(), b.Name, b.ProxyUser())
+			}
+		}
+	}
+}
+
+// ProxyUser returns the user that a client of the sandbox sends with its token.
+func (s *SandboxRules) ProxyUser() string { return cmp.Or(s.User, s.Name) }
+
+// alike reports whether two texts, of which each may be a template, could mean the same sandbox.
+func alike(a, b string) bool {
+	ta, isA := policy.ParseTemplate(a)
+	tb, isB := policy.ParseTemplate(b)
+	switch {
+	case isA && isB:
+		return ta.Overlaps(tb)
+	case isA:
+		_, ok := ta.ID(b)
+		return ok
+	case isB:
+		_, ok := tb.ID(a)
+		return ok
+	}
+	return a == b
 }
 
 // uids reads a list of users that is not empty.
@@ -221,6 +320,7 @@ func notInSegment(c rune) bool { return c > '~' || !policy.Unreserved(byte(c)) |
 // checkIdentity refuses sandboxes that no connection can match, and identities that two
 // sandboxes share.
 func (r *reader) checkIdentity(f *File) {
+	r.checkUsers(f)
 	first := make(map[any]string) // by uid, prefix or name
 	once := func(at string, i int, value any) {
 		name := f.Sandboxes[i].Name

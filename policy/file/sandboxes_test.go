@@ -89,6 +89,55 @@ sandboxes: `
 	}
 }
 
+func TestTemplatesOfSandboxes(t *testing.T) {
+	f, err := Parse("f", []byte(`version: 1
+sandboxes:
+  - {name: "e2b-{id}", user: "sbx-{id}", token_file: t, allow: [a.test]}
+  - {name: "{id}.daytona", token_file: t}
+  - {name: build, user: builder, token_file: t}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"sbx-{id}", "{id}.daytona", "builder"} {
+		if got := f.Sandboxes[i].ProxyUser(); got != want {
+			t.Errorf("the user is %q, want %q", got, want)
+		}
+	}
+	const one = `{name: "e2b-{id}", token_file: t}`
+	for _, row := range []struct{ says, text, want string }{
+		{"no id in the user", `[{name: "e2b-{id}", user: sbx, token_file: t}]`, `f:2:13: sandboxes[0]: {id} stands in only one of name and user; write it in both, or in neither`},
+		{"no id in the name", `[{name: e2b, user: "sbx-{id}", token_file: t}]`, `{id} stands in only one of name and user`},
+		{"two ids", `[{name: "{id}-{id}", token_file: t}]`, `sandboxes[0].name cannot be "{id}-{id}"; write {id} once`},
+		{"two ids of the user", `[{name: "e2b-{id}", user: "{id}{id}", token_file: t}]`, `sandboxes[0].user cannot be "{id}{id}"; write {id} once`},
+		{"another word", `[{name: "e2b-{uuid}", token_file: t}]`, `write {id} once`},
+		{"a colon", `[{name: "e2b-{id}", user: "a:{id}", token_file: t}]`, `sandboxes[0].user cannot be "a:{id}"`},
+		{"nothing beside", `[{name: "{id}", token_file: t}]`, `write something beside {id}`},
+		{"too much beside", `[{name: "abcdefghijklmnopqrstuvwxy{id}", token_file: t}]`, `write up to 24 characters beside {id}`},
+		{"no token", `[{name: "e2b-{id}", source: [10.0.0.0/8]}]`, `sandboxes[0] is a template, whose sandboxes are told by the proxy user; add token_file`},
+		{"a user without a token", `[{name: a, user: b, source: [10.0.0.0/8]}]`, `sandboxes[0].user is the user of a proxy that asks for a password; add token_file`},
+		{"a socket to enter by", `[{name: "e2b-{id}", token_file: t, enter: "unix:/e"}]`, `is a template, and enter is of one sandbox alone`},
+		{"a container", `[{name: "e2b-{id}", token_file: t, docker: {name: web}}]`, `is a template, and docker is of one sandbox alone`},
+		{"a project", `[{name: "e2b-{id}", token_file: t, project: p}]`, `is a template, and project is of one sandbox alone`},
+		{"a sandbox of that name", `[` + one + `, {name: e2b-7, source: [10.0.0.0/8]}]`, `f:2:48: sandboxes[1]: e2b-7 could also be a sandbox of e2b-{id}; write another word beside {id}`},
+		{"a sandbox of that name before", `[{name: e2b-7, source: [10.0.0.0/8]}, ` + one + `]`, `sandboxes[1]: e2b-{id} could also be a sandbox of e2b-7`},
+		{"a template with such names", `[` + one + `, {name: "e2b-x-{id}", user: "u-{id}", token_file: t}]`, `sandboxes[1]: e2b-x-{id} could also be a sandbox of e2b-{id}`},
+		{"a user of that name", `[{name: "e2b-{id}", user: "sbx-{id}", token_file: t}, {name: sbx-1, token_file: t}]`, `sandboxes[1]: the proxy user sbx-1 could also mean the sandbox e2b-{id}, whose user is sbx-{id}; give one of them another user`},
+		{"every user", `[{name: "e2b-{id}", user: "{id}", token_file: t}, {name: ci, token_file: t}]`, `the proxy user ci could also mean`},
+		{"users of two", `[{name: "a-{id}", user: "u-{id}", token_file: t}, {name: "b-{id}", user: "u-{id}", token_file: s}]`, `the proxy user u-{id} could also mean the sandbox a-{id}`},
+		{"one user of two", `[{name: a, user: u, token_file: t}, {name: b, user: u, token_file: s}]`, `the proxy user u could also mean the sandbox a`},
+		{"a user that is a name", `[{name: a, token_file: t}, {name: b, user: a, token_file: s}]`, `the proxy user a could also mean the sandbox a, whose user is a`},
+	} {
+		_, err := Parse("f", []byte("version: 1\nsandboxes: "+row.text))
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, want %s", row.says, err, row.want)
+		}
+	}
+	if _, err := Parse("f", []byte(`{version: 1, sandboxes: [{name: "e2b-{id}", user: "{id}", token_file: t}, {name: ci, source: [10.0.0.0/8]}]}`)); err != nil {
+		t.Errorf("a sandbox without a token has no user: %v", err)
+	}
+}
+
 func TestBadTLSListeners(t *testing.T) {
 	for _, row := range []struct{ says, text, want string }{
 		{"certificates that nobody signs", `listen: {proxy: ["tls:127.0.0.1:1"]}` + "\nsandboxes: [{name: a, certificate: x.test}]", `name their file under listen.client_ca`},
