@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 )
 
@@ -52,7 +53,7 @@ func newForwarder(c *config.Config) (*dns.Forwarder, error) {
 	if err := asksItself(c, upstreams); err != nil {
 		return nil, hint.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
-	return &dns.Forwarder{Upstreams: upstreams}, nil
+	return &dns.Forwarder{Upstreams: upstreams, RecordTypes: c.File.Upstream.DNSTypes}, nil
 }
 
 // nameServers reads upstream.dns: "system", an address, or one with a port.
@@ -95,4 +96,12 @@ func (r *resolver) Ask(name string, then func([]netip.Addr, []string, error)) {
 // Lookup implements [egress.Resolver].
 func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
 	return r.forwarder.Load().Lookup(ctx, name)
+}
+
+// MayAsk implements [egress.RRResolver].
+func (r *resolver) MayAsk(kind string) bool { return r.forwarder.Load().MayAsk(kind) }
+
+// LookupRRs implements [egress.RRResolver].
+func (r *resolver) LookupRRs(ctx context.Context, name, kind string) (egress.RRs, []string, error) {
+	return r.forwarder.Load().LookupRRs(ctx, name, kind)
 }

@@ -20,12 +20,13 @@ const (
 
 var errBroken = errors.New("broken message")
 
-// A reply is what the upstreams said about one address family of a name.
+// A reply is what the upstreams said about one type of a name's records.
 type reply struct {
-	family  uint16 // typeA or typeAAAA
-	kind    Kind   // zero: there are addresses
-	exists  bool   // where kind is NotFound: the name does, without addresses
+	rtype   uint16 // typeA or typeAAAA, or that of other records
+	kind    Kind   // zero: there are addresses, or data
+	exists  bool   // where kind is NotFound: the name does, without such records
 	addrs   []netip.Addr
+	data    [][]byte // of other records, checked and without compression
 	aliases []string
 	ttl     time.Duration // how long this holds, as far as the upstream says
 }
@@ -44,7 +45,7 @@ type resource struct {
 // alias chain that begins at name leads inside this message.
 func (r *reply) read(msg []byte, end int, name string) {
 	answers, negative, rcode, err := sections(msg, end)
-	*r = reply{family: r.family}
+	*r = reply{rtype: r.rtype}
 	switch {
 	case rcode == miekg.RcodeRefused:
 		r.kind = Refused
@@ -56,11 +57,11 @@ func (r *reply) read(msg []byte, end int, name string) {
 		r.follow(msg, answers, negative, name)
 	}
 	if rcode == miekg.RcodeNameError && (r.kind == 0 || r.kind == NotFound) {
-		*r = reply{family: r.family, kind: NotFound, ttl: min(r.ttl, negative)}
+		*r = reply{rtype: r.rtype, kind: NotFound, ttl: min(r.ttl, negative)}
 	}
 }
 
-// follow walks the alias chain from name and takes the addresses at its end.
+// follow walks the alias chain from name and takes the records at its end.
 // negative is how long it holds that there are none.
 func (r *reply) follow(msg []byte, answers []resource, negative time.Duration, name string) {
 	aliases, ttl, kind := chain(msg, answers, name)
@@ -74,20 +75,30 @@ func (r *reply) follow(msg []byte, answers []resource, negative time.Duration, n
 	}
 	r.aliases, r.ttl = aliases, ttl
 	for _, rr := range answers {
-		if rr.rtype != r.family || rr.owner != owner {
+		if rr.rtype != r.rtype || rr.owner != owner {
 			continue
 		}
-		addr, ok := addrOf(msg, rr)
-		if !ok {
-			*r = reply{family: r.family, kind: Malformed}
+		if !r.take(msg, rr) {
+			*r = reply{rtype: r.rtype, kind: Malformed}
 			return
 		}
 		r.ttl = min(r.ttl, seconds(rr.ttl))
-		r.addrs = append(r.addrs, addr)
 	}
-	if len(r.addrs) == 0 {
+	if len(r.addrs)+len(r.data) == 0 {
 		r.kind, r.exists, r.ttl = NotFound, true, min(r.ttl, negative)
 	}
+}
+
+// take adds the data of a record, and reports whether it is well-formed.
+func (r *reply) take(msg []byte, rr resource) bool {
+	if r.rtype == typeA || r.rtype == typeAAAA {
+		addr, ok := addrOf(msg, rr)
+		r.addrs = append(r.addrs, addr)
+		return ok
+	}
+	data, ok := dataOf(msg, rr)
+	r.data = append(r.data, data)
+	return ok
 }
 
 // chain returns the aliases that lead away from name, and the smallest TTL on

@@ -183,7 +183,7 @@ func TestRecordsAreBounded(t *testing.T) {
 func TestAddressesOfTheWrongLength(t *testing.T) {
 	for _, family := range []uint16{typeA, typeAAAA} {
 		for _, length := range []int{0, 3, 4, 5, 15, 16, 17} {
-			r := &reply{family: family}
+			r := &reply{rtype: family}
 			q := queryFor(t, "a.test", r)
 			msg := append(slices.Clone(q.wire[:q.end]), 0xc0, 12, 0, byte(family), 0, 1, 0, 0, 0, 60, 0, byte(length))
 			msg = append(msg, make([]byte, length)...)
@@ -199,7 +199,7 @@ func TestAddressesOfTheWrongLength(t *testing.T) {
 
 // TestMessageCutAnywhere cuts a message at every byte behind its question.
 func TestMessageCutAnywhere(t *testing.T) {
-	r := &reply{family: typeA}
+	r := &reply{rtype: typeA}
 	q := queryFor(t, "a.test", r)
 	a := &asked{t: t, msg: new(miekg.Msg)}
 	if err := a.msg.Unpack(q.wire); err != nil {
@@ -217,7 +217,7 @@ func TestMessageCutAnywhere(t *testing.T) {
 }
 
 func TestDataThatIsLongerThanItsAlias(t *testing.T) {
-	r := &reply{family: typeA}
+	r := &reply{rtype: typeA}
 	q := queryFor(t, "a.test", r)
 	msg := append(slices.Clone(q.wire[:q.end]), 0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 4, 1, 'b', 0, 0)
 	copy(msg[2:], []byte{0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0})
@@ -247,7 +247,7 @@ func queryFor(t testing.TB, name string, r *reply) *query {
 // no code with read, sees it in an IN record at the end of the alias chain.
 func FuzzAnswer(f *testing.F) {
 	seed := func(rcode int, records ...string) {
-		q := queryFor(f, "a.test", &reply{family: typeA})
+		q := queryFor(f, "a.test", &reply{rtype: typeA})
 		a := &asked{t: f, msg: new(miekg.Msg)}
 		if err := a.msg.Unpack(q.wire); err != nil {
 			f.Fatal(err)
@@ -262,7 +262,7 @@ func FuzzAnswer(f *testing.F) {
 	seed(miekg.RcodeSuccess, "a.test. 60 IN CNAME b.test.", "b.test. 60 IN A 10.0.0.5", "c.test. 60 IN A 192.0.2.66")
 	seed(miekg.RcodeSuccess, `a\.test. 60 IN A 192.0.2.66`, "a.test. 60 CH A 192.0.2.66")
 	f.Fuzz(func(t *testing.T, rcode byte, counts, records []byte) {
-		r := &reply{family: typeA}
+		r := &reply{rtype: typeA}
 		q := queryFor(t, "a.test", r)
 		msg := append(slices.Clone(q.wire[:q.end]), records...)
 		msg[2], msg[3] = flagResponse, rcode

@@ -85,7 +85,7 @@ func newQuery(name string, r *reply) (*query, error) {
 		}
 		wire = append(append(wire, byte(len(label))), label...)
 	}
-	wire = append(wire, 0, byte(r.family>>8), byte(r.family), 0, miekg.ClassINET)
+	wire = append(wire, 0, byte(r.rtype>>8), byte(r.rtype), 0, miekg.ClassINET)
 	end := len(wire)
 	wire = append(wire, 0, 0, byte(miekg.TypeOPT), maxPacket>>8, maxPacket&0xff, 0, 0, 0, 0, 0, 0)
 	return &query{name: name, wire: wire, end: end, reply: r}, nil

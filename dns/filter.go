@@ -29,7 +29,8 @@ type FilterLimits struct {
 // its own, and refuses the rest without asking anyone.
 //
 // It accepts one question a message (RFC 1035, opcode QUERY), and answers with A or AAAA records of the name in the
-// question. It follows aliases without showing them, and passes on nothing of an upstream's message. HTTPS and SVCB records
+// question, or with SRV or TXT records if the gate's resolver has them asked for. It follows aliases without showing them,
+// and makes each message anew. HTTPS and SVCB records
 // (RFC 9460) do not exist for any name: their addresses, ports and keys would lead
 // around what was decided. Other types are refused.
 //
@@ -167,12 +168,20 @@ func (t *turn) answered(told egress.Answer, err error) answer {
 	if err != nil {
 		return refusedBy(err)
 	}
+	if len(told.RRs.Data) > 0 {
+		return recordsOf(told)
+	}
 	a := answer{ttl: leastTTL, addrs: t.ofFamily(told.Addrs)}
 	if len(a.addrs) > 0 && t.filter.Life != nil {
 		a.ttl = min(max(t.filter.Life(t.name), leastTTL), mostTTL)
 	}
 	t.inquiry.Bind(a.addrs, a.ttl)
 	return a
+}
+
+// recordsOf answers with records that are no addresses.
+func recordsOf(told egress.Answer) answer {
+	return answer{data: told.RRs.Data, ttl: min(max(told.RRs.TTL, leastTTL), mostTTL)}
 }
 
 func classOf(err error) policy.Class {

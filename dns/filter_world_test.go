@@ -42,6 +42,7 @@ type setting struct {
 	at        string // the address that it listens on; 127.0.0.1 by default
 	script    func(*asked)
 	patience  time.Duration // with the name server; that of forwarder by default
+	types     []string      // that are asked for beside addresses
 }
 
 const onlyAllowed = "version: 1\nallow: [allowed.test, '*.allowed.test']\n"
@@ -104,6 +105,7 @@ func newFilterWorld(t testing.TB, s setting) *filterWorld {
 		t.Fatal(err)
 	}
 	f := forwarder(d.up)
+	f.RecordTypes = s.types
 	if s.patience > 0 {
 		f.Timeout, f.TotalTimeout = s.patience, s.patience
 	}

@@ -6,8 +6,8 @@
 //
 // The forwarder decides nothing: whether a name may be looked up is settled before it
 // gets here, and every address that it returns is judged after. It reads no
-// /etc/hosts, applies no search domain, follows no alias by itself and never
-// asks for anything but A and AAAA.
+// /etc/hosts, applies no search domain, follows no alias by itself and
+// asks for A and AAAA, and for SRV and TXT where it is told to.
 //
 //	upstreams, err := dns.SystemUpstreams("/etc/resolv.conf")
 //	forwarder := &dns.Forwarder{Upstreams: upstreams}
@@ -67,6 +67,9 @@ type Forwarder struct {
 	// is never cached, whatever MinTTL is. Negative answers are cached as RFC 2308 says,
 	// for at most 30 seconds, if they have a SOA record. Failures are not cached.
 	MinTTL, MaxTTL time.Duration
+
+	// RecordTypes are the types that LookupRRs asks for: "SRV" and "TXT".
+	RecordTypes []string
 
 	mu       sync.Mutex // guards what follows, and flight.waiters; never held while waiting
 	cache    *simplelru.LRU[string, entry]
@@ -215,7 +218,7 @@ func (f *Forwarder) launch(name string, fl *flight) {
 func (f *Forwarder) newExchange(name string, fl *flight) *exchange {
 	x := &exchange{forwarder: f, flight: fl, name: name, began: time.Now()}
 	for i, family := range [...]uint16{typeAAAA, typeA} {
-		x.replies[i] = reply{family: family, kind: ServerFailure}
+		x.replies[i] = reply{rtype: family, kind: ServerFailure}
 		q, err := newQuery(name, &x.replies[i])
 		if err != nil {
 			x.queries = nil
@@ -322,20 +325,25 @@ func (f *Forwarder) resolve(ctx context.Context, x *exchange, begun bool) entry 
 	if begun {
 		f.askAgain(ctx, f.Upstreams[0], x.queries)
 	}
+	f.askAll(ctx, x.name, x.replies[:], begun)
+	return f.merge(x.replies[0], x.replies[1])
+}
+
+// askAll asks the upstreams in order until there is something to tell. Where begun, the first one was asked already.
+func (f *Forwarder) askAll(ctx context.Context, name string, replies []reply, begun bool) {
 	for _, failed := range []func(Kind) bool{anyFailure, timedOut} {
 		for _, upstream := range f.Upstreams {
 			if begun {
 				begun = false
 				continue
 			}
-			open := unsettled(x.replies[:], failed)
+			open := unsettled(replies, failed)
 			if len(open) == 0 || ctx.Err() != nil {
 				break
 			}
-			f.try(ctx, upstream, x.name, open)
+			f.try(ctx, upstream, name, open)
 		}
 	}
-	return f.merge(x.replies[0], x.replies[1])
 }
 
 func anyFailure(k Kind) bool { return k != 0 && k != NotFound }

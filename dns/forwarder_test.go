@@ -174,7 +174,7 @@ func TestTimeToLive(t *testing.T) {
 
 func replyOf(t *testing.T, family uint16, text string) reply {
 	t.Helper()
-	r := &reply{family: family}
+	r := &reply{rtype: family}
 	q := queryFor(t, "a.test", r)
 	a := &asked{t: t, msg: new(miekg.Msg)}
 	if err := a.msg.Unpack(q.wire); err != nil {

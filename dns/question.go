@@ -97,7 +97,7 @@ func (h *handler) answer(m *message, bad flaw, msg []byte, peer func() sandbox.P
 	refuse := h.server.Gate.Refuse
 	switch {
 	case within && bad == (flaw{}):
-		return h.address(m, peer)
+		return h.question(m, peer)
 	case within:
 		return bad.refused(refuse(peer(), policy.ViaDNS, msg, bad.class, bad.why))
 	case bad == (flaw{}):
@@ -107,16 +107,20 @@ func (h *handler) answer(m *message, bad flaw, msg []byte, peer func() sandbox.P
 	return bad.refused(refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, nil, bad.class, bad.why))
 }
 
-// address answers with one address, or with none where there is none of the kind. HTTPS and SVCB records (RFC 9460),
+// question answers with one address, or with none where there is none of the kind. HTTPS and SVCB records (RFC 9460),
 // with their own addresses, ports and keys for hiding server names, do not exist for any name.
-func (h *handler) address(m *message, peer func() sandbox.Peer) answer {
+func (h *handler) question(m *message, peer func() sandbox.Peer) answer {
 	if a, same := m.sameEverywhere(names.PlaceholderTTL); same {
 		return a
 	}
 	if m.class == dns.ClassINET && (m.kind == dns.TypeHTTPS || m.kind == dns.TypeSVCB) {
 		return answer{}
 	}
-	a, err := h.server.Gate.Names.Bind(context.Background(), peer(), policy.Question{Name: m.name, Type: m.typeText()})
+	q := policy.Question{Name: m.name, Type: m.typeText()}
+	if q.Type != "A" && q.Type != "AAAA" {
+		return h.records(q, peer())
+	}
+	a, err := h.server.Gate.Names.Bind(context.Background(), peer(), q)
 	if err != nil {
 		return refusedBy(err)
 	}
@@ -128,6 +132,19 @@ func (h *handler) address(m *message, peer func() sandbox.Peer) answer {
 		return answer{}
 	}
 	return answer{addrs: []netip.Addr{addr}, ttl: names.PlaceholderTTL}
+}
+
+// records answers with what an upstream says, where the gate lets it be asked.
+func (h *handler) records(q policy.Question, peer sandbox.Peer) answer {
+	i, err := h.server.Gate.Names.Inquire(peer, q)
+	if err != nil {
+		return refusedBy(err)
+	}
+	told, err := i.Answer(context.Background())
+	if err != nil {
+		return refusedBy(err)
+	}
+	return recordsOf(told)
 }
 
 // sameEverywhere answers names that have the same answer in every sandbox:

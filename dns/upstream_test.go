@@ -161,8 +161,8 @@ func (q *asked) reply(rcode int, records ...string) []byte {
 func (q *asked) answer(records ...string) { q.send(q.reply(miekg.RcodeSuccess, q.fitting(records)...)) }
 
 func (q *asked) fitting(records []string) []string {
-	other := map[string]string{"A": " AAAA ", "AAAA": " A "}[q.family()]
-	return slices.DeleteFunc(slices.Clone(records), func(r string) bool { return strings.Contains(r, other) })
+	other, address := map[string]string{"A": " AAAA ", "AAAA": " A "}[q.family()]
+	return slices.DeleteFunc(slices.Clone(records), func(r string) bool { return address && strings.Contains(r, other) })
 }
 
 // answering is the script of an upstream that tells the truth.

@@ -171,6 +171,7 @@ func wholeOptions(b []byte, size int) bool {
 type answer struct {
 	rcode int
 	addrs []netip.Addr // of the family that was asked for
+	data  [][]byte     // or of records of the type that was asked for
 	ttl   time.Duration
 	ede   uint16 // and text: an extended error (RFC 8914), where text is not ""
 	text  string
@@ -189,8 +190,8 @@ func (a answer) appendTo(b []byte, m *message, size int) []byte {
 		b = append(b, m.question...)
 	}
 	head := len(b)
-	b = a.appendRecords(b)
-	binary.BigEndian.PutUint16(b[start+6:], uint16(len(a.addrs)))
+	b = a.appendRecords(b, m.kind)
+	binary.BigEndian.PutUint16(b[start+6:], uint16(len(a.addrs)+len(a.data)))
 	if m.edns {
 		b[start+11] = 1
 		b = a.appendOPT(b, size-(len(b)-start))
@@ -207,20 +208,27 @@ func (a answer) appendTo(b []byte, m *message, size int) []byte {
 	return b
 }
 
-func (a answer) appendRecords(b []byte) []byte {
+func (a answer) appendRecords(b []byte, kind uint16) []byte {
 	for _, addr := range a.addrs {
-		kind, data := uint16(typeA), addr.AsSlice()
+		data, family := addr.AsSlice(), uint16(typeA)
 		if len(data) == 16 {
-			kind = typeAAAA
+			family = typeAAAA
 		}
-		b = append(b, 0xc0, headerSize) // the name of the question
-		b = binary.BigEndian.AppendUint16(b, kind)
-		b = binary.BigEndian.AppendUint16(b, dns.ClassINET)
-		b = binary.BigEndian.AppendUint32(b, uint32((a.ttl+time.Second-1)/time.Second)) // in whole seconds, up
-		b = binary.BigEndian.AppendUint16(b, uint16(len(data)))
-		b = append(b, data...)
+		b = a.appendRecord(b, family, data)
+	}
+	for _, data := range a.data {
+		b = a.appendRecord(b, kind, data)
 	}
 	return b
+}
+
+func (a answer) appendRecord(b []byte, kind uint16, data []byte) []byte {
+	b = append(b, 0xc0, headerSize) // the name of the question
+	b = binary.BigEndian.AppendUint16(b, kind)
+	b = binary.BigEndian.AppendUint16(b, dns.ClassINET)
+	b = binary.BigEndian.AppendUint32(b, uint32((a.ttl+time.Second-1)/time.Second)) // in whole seconds, up
+	b = binary.BigEndian.AppendUint16(b, uint16(len(data)))
+	return append(b, data...)
 }
 
 // appendOPT appends an OPT record with the extended error, as far as it is

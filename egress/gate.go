@@ -39,6 +39,20 @@ type Asker interface {
 	Ask(name string, then func(addrs []netip.Addr, aliases []string, err error))
 }
 
+// A RRResolver is a Resolver that also looks up resource records of other types than A and AAAA.
+type RRResolver interface {
+	// MayAsk reports whether sandboxes may ask for records of a type, such as "SRV".
+	MayAsk(kind string) bool
+	// LookupRRs may ask the network. aliases are the canonical names on the way.
+	LookupRRs(ctx context.Context, name, kind string) (rrs RRs, aliases []string, err error)
+}
+
+// RRs are the resource records that a name has of one type. They are read only.
+type RRs struct {
+	Data [][]byte // of each, in wire format and without compression
+	TTL  time.Duration
+}
+
 // Config is what a gate is made of. Log and Sandboxes have to be given;
 // without a Resolver only addresses can be reached.
 type Config struct {
@@ -106,6 +120,7 @@ func New(c Config) *Gate {
 	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
 		g.Names.asker = asker
 	}
+	g.Names.rrs, _ = c.Resolver.(RRResolver)
 	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows
 	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget

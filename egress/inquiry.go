@@ -12,7 +12,7 @@ import (
 )
 
 // An Inquiry is one message of a sandbox to a name server that answers with the
-// addresses that names have. It is used by one goroutine at a time, and ends with
+// addresses that names have, or with other resource records of the types that the resolver looks up. It is used by one goroutine at a time, and ends with
 // the first answer or error.
 //
 //	i, err := gate.Names.Inquire(peer, question)
@@ -21,15 +21,19 @@ import (
 type Inquiry struct {
 	flow     *Flow
 	recorded bool   // that the name may be looked up
-	decided  bool   // that it may be known, by AnswerNow
+	decided  bool   // that its addresses may be known, by AnswerNow
 	prepared bool   // for Resolve
 	batch    *Batch // that writes its record, or nil
 	position int    // of the record in batch, from 1 on; 0: it has none there
+	rrs      RRs
 }
 
-// An Answer has the addresses that a sandbox may learn, of both families. It has none if the question was not for
-// addresses. Others share them: read them only.
-type Answer struct{ Addrs []netip.Addr }
+// An Answer has the addresses that a sandbox may learn, of both families, or the other resource records that it asked for. HTTPS and SVCB
+// questions have neither. Others share them: read them only.
+type Answer struct {
+	Addrs []netip.Addr
+	RRs   RRs
+}
 
 // Inquire identifies peer and takes what one message costs from its sandbox's
 // budget. q is what it asks, with a canonical name, or the zero value where it
@@ -122,27 +126,27 @@ func (i *Inquiry) answerNow() (a Answer, wait bool, refusal *Refusal) {
 	}
 	ctx := context.Background()
 	if i.forAddresses() && i.passesAsCached(ctx) {
-		return Answer{i.flow.request.Destination.Addrs}, false, i.record()
+		return Answer{Addrs: i.flow.request.Destination.Addrs}, false, i.record()
 	}
 	if refusal := i.decideName(ctx); refusal != nil {
 		return Answer{}, false, refusal
 	}
-	if i.forAddresses() && !i.cached() {
-		i.decided = true
+	if !i.known() {
+		i.decided = i.forAddresses()
 		return Answer{}, true, nil
 	}
 	a, refusal = i.judge(ctx)
 	return a, false, refusal
 }
 
-// Answer decides whether the sandbox may learn the addresses of the name: whether it may reach some port of the name by
-// some method. It then records the decision, asks the resolver, and decides every address and alias. If one of them
+// Answer decides whether the sandbox may learn the addresses or records of the name: whether it may reach some port of the
+// name by some method. It then records the decision, asks the resolver, and decides every address and alias. If one of them
 // is refused, there is no answer. The error is a [*Refusal], and wraps the resolver's error if the lookup failed.
 func (i *Inquiry) Answer(ctx context.Context) (Answer, error) {
 	if refusal := i.decideName(ctx); refusal != nil {
 		return Answer{}, refusal
 	}
-	if i.forAddresses() && !i.cached() {
+	if !i.known() {
 		if refusal := i.lookUp(ctx); refusal != nil {
 			return Answer{}, refusal
 		}
@@ -162,9 +166,7 @@ func errorOf(r *Refusal) error {
 // decideName decides before anything is known of the name.
 func (i *Inquiry) decideName(ctx context.Context) *Refusal {
 	f := i.flow
-	switch f.request.DNS.Type {
-	case "A", "AAAA", "HTTPS", "SVCB":
-	default:
+	if r := f.gate.Names.rrs; !i.forAddresses() && !i.hasNone() && (r == nil || !r.MayAsk(f.request.DNS.Type)) {
 		return i.refuse(typeDenied)
 	}
 	if refusal := f.decide(ctx, f.request); refusal != nil {
@@ -173,11 +175,21 @@ func (i *Inquiry) decideName(ctx context.Context) *Refusal {
 	return nil
 }
 
-// forAddresses reports whether the answer has addresses. For HTTPS and SVCB
-// (RFC 9460) it is always that there are none.
+// forAddresses reports whether the question is for addresses.
 func (i *Inquiry) forAddresses() bool {
 	kind := i.flow.request.DNS.Type
 	return kind == "A" || kind == "AAAA"
+}
+
+// hasNone reports whether the answer is always that there are no such records, as for HTTPS and SVCB (RFC 9460).
+func (i *Inquiry) hasNone() bool {
+	kind := i.flow.request.DNS.Type
+	return kind == "HTTPS" || kind == "SVCB"
+}
+
+// known reports whether the answer takes no lookup.
+func (i *Inquiry) known() bool {
+	return i.hasNone() || i.forAddresses() && i.cached()
 }
 
 // passesAsCached decides name and cached addresses in one step: a request that passes with its addresses passes without
@@ -224,7 +236,13 @@ func (i *Inquiry) lookUp(ctx context.Context) *Refusal {
 	}
 	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
-	return i.resolved(f.gate.config.Resolver.Lookup(ctx, f.request.Destination.Host))
+	host := f.request.Destination.Host
+	if i.forAddresses() {
+		return i.resolved(f.gate.config.Resolver.Lookup(ctx, host))
+	}
+	rrs, aliases, err := f.gate.Names.rrs.LookupRRs(ctx, host, f.request.DNS.Type)
+	i.rrs = rrs
+	return i.resolved(nil, aliases, err)
 }
 
 // mayAsk takes the cost of a lookup from the sandbox's budget. The caller ends the wait there in either case.
@@ -248,7 +266,7 @@ func (i *Inquiry) resolved(addrs []netip.Addr, aliases []string, err error) *Ref
 	switch {
 	case i.flow.gate.shut.Load():
 		return i.refuse(stopping)
-	case err != nil || len(addrs) == 0:
+	case err != nil || len(addrs)+len(i.rrs.Data) == 0:
 		return i.networkRefusal(err)
 	}
 	return nil
@@ -278,7 +296,7 @@ func (i *Inquiry) judge(ctx context.Context) (Answer, *Refusal) {
 			return Answer{}, refusal
 		}
 	}
-	return Answer{f.request.Destination.Addrs}, nil
+	return Answer{f.request.Destination.Addrs, i.rrs}, nil
 }
 
 // refuse records a refusal.

@@ -18,7 +18,8 @@ type Names struct {
 	gate         *Gate
 	placeholders names.Placeholders
 	answers      names.Answers
-	asker        Asker // the resolver, if it answers in time; nil otherwise
+	asker        Asker      // the resolver, if it answers in time; nil otherwise
+	rrs          RRResolver // the resolver, if it is one; nil otherwise
 	recorded     resolveQueue
 }
 
@@ -87,7 +88,7 @@ func (n *Names) Holder(peer sandbox.Peer) sandbox.Holder {
 }
 
 var (
-	typeDenied = policy.Decision{Class: policy.DNSTypeDenied, Rule: "dns", Layer: policy.Builtin, Reason: "only addresses may be asked for"}
+	typeDenied = policy.Decision{Class: policy.DNSTypeDenied, Rule: "dns", Layer: policy.Builtin, Reason: "only addresses may be asked for, and the types in upstream.dns_types"}
 	noneFree   = policy.Decision{Class: policy.DNSBudget, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has asked for too many names in too short a time"}
 
 	tooOften      = policy.Decision{Class: policy.DNSBudget, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox asks for names too often (limits.dns_queries_per_second)"}

@@ -149,6 +149,9 @@ func fill(m *dns.Msg, q dns.Question, name string, turn int, tcp bool) {
 	host, below := strings.CutSuffix(name, ".allowed.test")
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	switch {
+	case q.Qtype == dns.TypeTXT || q.Qtype == dns.TypeSRV:
+		answerTyped(m, q, `TXT "found"`)
+		answerTyped(m, q, "SRV 1 2 5060 evil.test.")
 	case !below && name != "allowed.test":
 		fillElsewhere(m, q, name)
 	case below && last == "cname":

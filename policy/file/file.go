@@ -157,6 +157,10 @@ type Upstream struct {
 	// those of the host, or an address with an optional port. Default: system.
 	DNS []string
 
+	// DNSTypes are the types of records, beside addresses, that sandboxes may ask for of the names that they may
+	// resolve: "SRV" and "TXT". Default: none.
+	DNSTypes []string
+
 	// Proxy is what egressd connects through. Default: nil, and egressd connects directly.
 	Proxy *UpstreamProxy
 }

@@ -47,6 +47,9 @@ func TestTheSampleFile(t *testing.T) {
 	if diff := cmp.Diff(wantTLS, f.TLS, cmp.Comparer(func(a, b policy.Pattern) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff([]string{"SRV", "TXT"}, f.Upstream.DNSTypes); diff != "" {
+		t.Error(diff)
+	}
 	if diff := cmp.Diff([]string{"system", "9.9.9.9", "9.9.9.9:53"}, f.Upstream.DNS); diff != "" {
 		t.Error(diff)
 	}
@@ -234,6 +237,7 @@ var badFiles = []struct {
 	{"a DNS listener in a mapped address", "version: 1\nlisten: {dns: ['[::ffff:127.0.0.1]:53']}", `listen.dns[0]: "[::ffff:127.0.0.1]:53" is not`},
 	{"a DNS listener where the proxy is", "version: 1\nlisten: {dns: ['127.0.0.1:3128']}", `listen.dns[0] is 127.0.0.1:3128, and so is listen.proxy[0]`},
 	{"no questions at all", "version: 1\nlimits: {dns_queries_per_second: 0}", `limits.dns_queries_per_second`},
+	{"a type that is not answered", "version: 1\nupstream: {dns_types: [MX]}", `upstream.dns_types[0]`},
 	{"names that tell nothing", "version: 1\nlimits: {dns_name_bytes: 63}", `limits.dns_name_bytes`},
 	{"an upstream proxy of another kind", "version: 1\nupstream: {proxy: 'socks4://p.test:3128'}", `upstream.proxy has the scheme "socks4"; write http, https, socks5 or socks5+tls`},
 	{"an upstream proxy with a password in its URL", "version: 1\nupstream: {proxy: 'http://me:geheim@p.test:3128'}", `upstream.proxy has a user or a password in its URL, where logs could show it; write user and password_file beside url`},

@@ -110,9 +110,15 @@ func (r *reader) tls(t *TLS) func(*yaml.Node) {
 
 func (r *reader) upstream(u *Upstream) func(*yaml.Node) {
 	return r.section("upstream", fields{
-		"dns":   r.list("upstream.dns", &u.DNS, r.resolver),
-		"proxy": r.upstreamProxy(&u.Proxy),
+		"dns":       r.list("upstream.dns", &u.DNS, r.resolver),
+		"dns_types": r.list("upstream.dns_types", &u.DNSTypes, r.recordType),
+		"proxy":     r.upstreamProxy(&u.Proxy),
 	})
+}
+
+// recordType reads a type of records that sandboxes may ask for.
+func (r *reader) recordType(what string, into *string) func(*yaml.Node) {
+	return word(r, what, into, "SRV", "TXT")
 }
 
 func (r *reader) limits(l *Limits) func(*yaml.Node) {
