@@ -55,8 +55,9 @@ func Merge(d Options) (*integrations.Plan, error) {
 	if err != nil {
 		return nil, &integrations.ShapeError{Path: at, Problem: "it is not JSON: " + err.Error(), ByHand: d.byHand()}
 	}
+	doc.Replace("mounts", d.moved)
 	said := map[string]any{}
-	if err := json.Unmarshal(jsonc.Standard(old), &said); err != nil {
+	if err := json.Unmarshal(jsonc.Standard(doc.Pack()), &said); err != nil {
 		return nil, &integrations.ShapeError{Path: at, Problem: "it is no object", ByHand: d.byHand()}
 	}
 	if err := d.check(at, said); err != nil {
@@ -107,6 +108,18 @@ func (d *Options) mounts() []string {
 		all = append(all, "source="+d.Program+",target="+programInside+",type=bind,readonly")
 	}
 	return append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly")
+}
+
+// moved returns the present mount in place of one that an earlier call wrote, when the socket or egressd was elsewhere. It
+// returns other mounts as they are.
+func (d *Options) moved(mount string) string {
+	source, rest, _ := strings.Cut(mount, ",")
+	for _, own := range d.mounts() {
+		if now, same, _ := strings.Cut(own, ","); same == rest && strings.HasPrefix(source, "source=") && !strings.Contains(now, "${") {
+			return own
+		}
+	}
+	return mount
 }
 
 func (d *Options) mode() string {

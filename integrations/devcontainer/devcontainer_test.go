@@ -90,8 +90,11 @@ const devContainerCommentedNew = `// for all of us
 
 func TestDevContainerChangesWhatItNamesAlone(t *testing.T) {
 	for name, row := range map[string]struct{ old, want string }{
-		"an image alone":           {"{\n  \"image\": \"base\"\n}\n", devContainerWhole},
-		"done already":             {devContainerWhole, devContainerWhole},
+		"an image alone": {"{\n  \"image\": \"base\"\n}\n", devContainerWhole},
+		"done already":   {devContainerWhole, devContainerWhole},
+		"the socket and egressd were elsewhere": {
+			strings.NewReplacer("=/run/egressd/web,", "=/run/user/7/egressd/web,", "=/usr/bin/egressd,", "=/opt/egressd,").Replace(devContainerWhole), devContainerWhole,
+		},
 		"comments, tabs and order": {devContainerCommented, devContainerCommentedNew},
 		"lists that are empty":     {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
 		"all in one line": {

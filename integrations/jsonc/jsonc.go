@@ -217,6 +217,35 @@ func (f *File) Include(key string, words []string) error {
 	return nil
 }
 
+// Replace puts change of each word of the list at key in the word's place. It does nothing where there is no such list.
+func (f *File) Replace(key string, change func(word string) string) {
+	object, _ := f.root.Value.(*hujson.Object)
+	if object == nil {
+		return
+	}
+	member, err := find(object, key)
+	if err != nil || member == nil {
+		return
+	}
+	array, ok := member.Value.Value.(*hujson.Array)
+	if !ok {
+		return
+	}
+	for i := range array.Elements {
+		if l, ok := array.Elements[i].Value.(hujson.Literal); ok && l.Kind() == '"' {
+			array.Elements[i].Value = replaced(l, change(l.String()))
+		}
+	}
+}
+
+// replaced is a literal with another word, or itself as it was spelt.
+func replaced(l hujson.Literal, word string) hujson.Literal {
+	if word == l.String() {
+		return l
+	}
+	return hujson.String(word)
+}
+
 // tall is a list with a line for each of words, laid out as the value of a key of the
 // whole file.
 func tall(words []string) string {
