@@ -82,6 +82,31 @@ func TestRecordsAreReadStrictly(t *testing.T) {
 	}
 }
 
+func TestDataHasToEndWhereItSays(t *testing.T) {
+	for _, row := range []struct {
+		rtype uint16
+		data  string
+		whole bool
+	}{
+		{dns.TypeTXT, "\x01a", true},
+		{dns.TypeTXT, "\x00", true},
+		{dns.TypeTXT, "\x01a\x02bc", true},
+		{dns.TypeTXT, "", false},
+		{dns.TypeTXT, "\x02a", false},
+		{dns.TypeTXT, "\x01a\x02b", false},
+		{dns.TypeSRV, "\x00\x01\x00\x02\x00\x03\x01b\x00", true},
+		{dns.TypeSRV, "\x00\x01\x00\x02\x00\x03", false},
+		{dns.TypeSRV, "\x00\x01\x00\x02\x00\x03\x01b", false},
+		{dns.TypeSRV, "\x00\x01\x00\x02\x00\x03\x01b\x00x", false},
+		{dns.TypeMX, "\x00\x01\x01b\x00", false},
+	} {
+		msg := append(make([]byte, headerSize), row.data...)
+		if got, whole := dataOf(msg, resource{rtype: row.rtype, start: headerSize, end: len(msg)}); whole != row.whole || whole && string(got) != row.data {
+			t.Errorf("%d %q: %q, %t", row.rtype, row.data, got, whole)
+		}
+	}
+}
+
 func TestOnlyConfiguredTypesAreLookedUp(t *testing.T) {
 	up := startUpstream(t, answering(`a.test. 30 IN TXT "x"`))
 	f := forwarder(up)
