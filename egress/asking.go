@@ -87,6 +87,12 @@ func (a *asking) join(ctx context.Context, r *policy.Request, w *approvals.Waite
 	switch {
 	case w == nil:
 		return nil, unanswered(*a.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
+	case r.Sandbox.Attachment != 0 && a.gate.Attachments.left(&r.Sandbox): // the end of its network may have missed this flow
+		w.Leave()
+		list.AttachmentEnded(r.Sandbox.Attachment)
+		d := gone
+		d.Policy = a.decision.Policy
+		return nil, &d
 	case w.New && a.recordQuestion(w.ID, r) != nil:
 		w.Leave()
 		list.Remove(w.ID)

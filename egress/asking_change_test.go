@@ -71,6 +71,25 @@ func TestWhatComesAfterTheReviewIsReviewed(t *testing.T) {
 	}
 }
 
+// TestNothingIsAskedAfterTheNetworkHasLeft has a flow come to its question after the questions of its network were removed.
+func TestNothingIsAskedAfterTheNetworkHasLeft(t *testing.T) {
+	w := newAsking(t, "ask: [a.test]\n", time.Minute)
+	r := ask(t, "a.test:443")
+	r.Sandbox.Name, r.Sandbox.Attachment = "default", 7
+	w.Attachments.Begin(7, new(Tally))
+	f := &asking{ruling: &w.newFlow(peer, r).ruling, late: time.Now().Add(time.Second)}
+	if f.decide(t.Context(), f.request) == nil || !f.mayAsk() {
+		t.Fatalf("it is decided %+v", f.decision)
+	}
+	w.Attachments.Cut(7)
+	w.Attachments.Drop(7)
+	w.Approvals.AttachmentEnded(7)
+	refusalOf(t, f.askAll(t.Context(), f.request, nil), policy.UnknownSandbox)
+	if all := w.Approvals.Questions(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
+		t.Errorf("there is %+v", all)
+	}
+}
+
 // TestAnAnswerOutlivesThatToAnotherRule, whatever changes of the policy.
 func TestAnAnswerOutlivesThatToAnotherRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
