@@ -140,7 +140,7 @@ func (h *handler) records(q policy.Question, peer sandbox.Peer) answer {
 	if err != nil {
 		return refusedBy(err)
 	}
-	told, err := i.Answer(context.Background())
+	told, err := i.Answer(h.server.life)
 	if err != nil {
 		return refusedBy(err)
 	}

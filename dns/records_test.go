@@ -217,6 +217,23 @@ func TestConfiguredTypesAreAnsweredToCaptured(t *testing.T) {
 	}
 }
 
+// TestShutdownWaitsForNoUpstream shuts a server whose upstream never answers.
+func TestShutdownWaitsForNoUpstream(t *testing.T) {
+	reached := make(chan struct{}, 8)
+	f := forwarder(startUpstream(t, func(*asked) { reached <- struct{}{} }))
+	f.RecordTypes, f.TotalTimeout, f.Timeout = []string{"TXT"}, time.Hour, time.Hour
+	s := new(serverWorld)
+	s.Server = &Server{Gate: egresstest.Open(t, typedPolicy, egress.Config{Resolver: f, DialTimeout: time.Hour, Placeholders: names.DefaultRange()})}
+	s.listen(t)
+	came := make(chan *dns.Msg, 1)
+	go func() { came <- s.ask(t, "udp", questionFor("allowed.test.", dns.TypeTXT)) }()
+	<-reached
+	s.Shutdown()
+	if m := <-came; m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("answered %v", m)
+	}
+}
+
 // TestNamesThatCarryDataToAskForTextAreBounded counts what one sandbox gets through.
 func TestNamesThatCarryDataToAskForTextAreBounded(t *testing.T) {
 	up := startUpstream(t, withTypes)

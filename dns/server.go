@@ -2,6 +2,7 @@ package dns
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -59,6 +60,8 @@ type Server struct {
 	Program func(network string, from, to netip.AddrPort) *policy.Process
 
 	start    sync.Once
+	life     context.Context // of lookups
+	die      context.CancelFunc
 	limits   ServerLimits
 	inFlight atomic.Int64
 
@@ -96,7 +99,10 @@ func (s *Server) keep(stop func()) (release func(), ok bool) {
 	}, true
 }
 
-func (s *Server) prepare() { s.limits = s.Limits.filled() }
+func (s *Server) prepare() {
+	s.limits = s.Limits.filled()
+	s.life, s.die = context.WithCancel(context.Background())
+}
 
 func (s *Server) isStopped() bool {
 	s.mu.Lock()
@@ -104,8 +110,10 @@ func (s *Server) isStopped() bool {
 	return s.stopped
 }
 
-// Shutdown ends all Serve methods. Questions under way are answered.
+// Shutdown ends all Serve methods. Questions under way are answered, those that wait for an upstream with a failure.
 func (s *Server) Shutdown() {
+	s.start.Do(s.prepare)
+	s.die()
 	s.mu.Lock()
 	s.stopped = true
 	for stop := range s.running {
