@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/internal/lab/engine"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
 
@@ -130,7 +132,85 @@ func fixesBesideDocker(t *testing.T, w *dockerWorld) {
 	}
 	agent := strings.TrimSpace(said)
 	t.Cleanup(func() { w.docker(t, "rm", "-f", agent) })
-	tryFixes(t, w.fixSidecar(t, policy, "egressd-fixes-state", agent), "any", "names", "sidecar")
+	place := w.fixSidecar(t, policy, "egressd-fixes-state", agent)
+	tryFixes(t, place, "any", "names", "sidecar")
+	t.Run("its own list", func(t *testing.T) {
+		giveList(t, place, "{name: agent, ")
+		savesIntoItsList(t, place, "agent")
+	})
+}
+
+// giveList gives a sandbox a list of its own in the policy, by an editor on the host.
+func giveList(t *testing.T, p *world.FixPlace, line string) {
+	t.Helper()
+	text, err := os.ReadFile(p.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := strings.Replace(string(text), line, line+"allow: [own.test, filed.test], ", 1)
+	if listed == string(text) {
+		t.Fatalf("no %s in\n%s", line, text)
+	}
+	if err := os.WriteFile(p.Policy, []byte(listed), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := p.Typed(t, p.Command("reload")); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+}
+
+// savesIntoItsList saves hosts for a sandbox with a list of its own, by the script that init wrote: one that was denied,
+// and one by its name.
+func savesIntoItsList(t *testing.T, p *world.FixPlace, sandbox string) {
+	get := func(method, host string) (passes bool, records []record.Record) {
+		t.Helper()
+		out, _, records := p.Do(t, probeTools+"http "+method+" http://"+host+"/a")
+		return strings.Contains(out, "origin"), records
+	}
+	save := func(words string) {
+		t.Helper()
+		if said, err := p.Typed(t, p.Command("allow "+words+" --save")); err != nil {
+			t.Fatalf("allow %s --save: %v\n%s", words, err, said)
+		}
+	}
+	passes, records := get("GET", "saved.test")
+	if passes || len(records) == 0 {
+		t.Fatalf("saved.test passes before: %+v", records)
+	}
+	save("saved.test --from " + records[len(records)-1].Flow)
+	save("named.test --sandbox " + sandbox)
+	for request, want := range map[string]bool{
+		"GET saved.test": true, "POST saved.test": false, "GET sub.saved.test": false,
+		"GET named.test": true, "POST named.test": true, "GET sub.named.test": false, "GET filed.test": true, "GET own.test": false,
+	} {
+		method, host, _ := strings.Cut(request, " ")
+		if got, _ := get(method, host); got != want {
+			t.Errorf("%s passes: %t", request, got)
+		}
+	}
+	text, err := os.ReadFile(p.Policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := file.Parse(p.Policy, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range f.Sandboxes {
+		if s.Name != sandbox {
+			continue
+		}
+		var hosts []string
+		for _, r := range s.Allow {
+			hosts = append(hosts, r.Pattern.String())
+		}
+		slices.Sort(hosts)
+		if list := strings.Join(slices.Compact(hosts), " "); !strings.Contains(list, "saved.test") || !strings.Contains(list, "named.test") || !strings.Contains(list, "own.test") {
+			t.Errorf("its list is %s:\n%s", list, text)
+		}
+		return
+	}
+	t.Errorf("no sandbox %s is left:\n%s", sandbox, text)
 }
 
 // fixesInCompose has a service with a list of its own, and one without.
@@ -154,6 +234,11 @@ func fixesInCompose(t *testing.T, w *dockerWorld) {
 	}
 	t.Run("with its own list", func(t *testing.T) { tryFixes(t, of("web"), "listed") })
 	t.Run("without", func(t *testing.T) { tryFixes(t, of("worker"), "container", "sidecar") })
+	t.Run("saved", func(t *testing.T) {
+		place := of("worker")
+		giveList(t, place, "{name: worker, ")
+		savesIntoItsList(t, place, "worker")
+	})
 }
 
 // fixesInDevContainer has a container whose user is not root, as the policy is told step by step.
