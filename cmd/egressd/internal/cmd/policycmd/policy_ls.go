@@ -210,7 +210,7 @@ func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) erro
 	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")
 	for i := range all {
 		r := &all[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, cli.Cell(r.layerText()), cli.Cell(r.Rule), cli.Cell(r.where()), cli.Cell(brief(r.What)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.hitsText(), r.lastText(now), r.Effect, cli.Cell(r.layerText()), cli.Cell(r.Rule), cli.Cell(r.where()), brief(cli.Cell(r.What)))
 	}
 	return errors.Join(table.Flush(), out.Flush())
 }
