@@ -69,16 +69,20 @@ func (o *suggestOptions) run(stdout, stderr io.Writer, words []string) error {
 	for _, c := range floods {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", c.Text())
 	}
+	presets, err := presetsOf(all)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriter(stdout)
 	if o.json {
 		for _, one := range all {
-			if err := cli.PrintJSON(out, viewOfLearned(one)); err != nil {
+			if err := cli.PrintJSON(out, viewOfLearned(one, presets[one])); err != nil {
 				return err
 			}
 		}
 		return out.Flush()
 	}
-	return errors.Join(writeLearned(out, all, floods), out.Flush())
+	return errors.Join(writeLearned(out, all, floods, presets), out.Flush())
 }
 
 // A learnedView is what suggest tells a script.
@@ -89,26 +93,30 @@ type learnedView struct {
 	Up       int64    `json:"up"`
 	Down     int64    `json:"down"`
 	Programs []string `json:"programs,omitempty"`
+	Preset   string   `json:"preset,omitempty"` // that allows it, too
 	Warning  string   `json:"warning,omitempty"`
 	Flow     string   `json:"flow"`
 }
 
-func viewOfLearned(l *logs.LearnedDestination) learnedView {
-	view := learnedView{
-		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Flow: l.Flow,
+func viewOfLearned(l *logs.LearnedDestination, preset string) learnedView {
+	warnings := l.Warnings()
+	if text := telemetry(l); text != "" {
+		warnings = append(warnings, text)
 	}
-	view.Warning = strings.Join(l.Warnings(), "; ")
-	return view
+	return learnedView{
+		Allow: l.Pattern.String(), Count: l.Count, Reached: l.Reached, Up: l.Up, Down: l.Down, Programs: l.Programs, Preset: preset,
+		Warning: strings.Join(warnings, "; "), Flow: l.Flow,
+	}
 }
 
 // writeLearned writes part of a policy file. A host that was never reached, or that was sent a canary, becomes a comment.
-func writeLearned(w io.Writer, all []*logs.LearnedDestination, floods []*logs.NameFlood) error {
+func writeLearned(w io.Writer, all []*logs.LearnedDestination, floods []*logs.NameFlood, presets map[*logs.LearnedDestination]string) error {
 	var rules, tests strings.Builder
 	for _, c := range floods {
 		fmt.Fprintf(&rules, "  # careful: %s\n", printable.Text(c.Text()))
 	}
 	for _, l := range all {
-		view, mark := viewOfLearned(l), "  "
+		view, mark := viewOfLearned(l, presets[l]), "  "
 		note := fmt.Sprintf("%s, %s up, %s down", quantity.Plural(int(l.Count), "request"), quantity.Bytes(l.Up), quantity.Bytes(l.Down))
 		if len(l.Programs) > 0 {
 			note += ", by " + printable.Text(strings.Join(l.Programs, ", "))
@@ -127,7 +135,7 @@ func writeLearned(w io.Writer, all []*logs.LearnedDestination, floods []*logs.Na
 			fmt.Fprintf(&tests, "  - %s\n", yamlText("allow "+view.Allow))
 		}
 	}
-	text := "# Hosts used during --learn that no rule allows yet. Delete lines that you cannot explain.\nallow:\n" + rules.String()
+	text := "# Hosts used during --learn that no rule allows yet. Delete lines that you cannot explain.\n" + presetLines(all, presets) + "allow:\n" + rules.String()
 	if tests.Len() > 0 {
 		text += "tests:\n" + tests.String()
 	}

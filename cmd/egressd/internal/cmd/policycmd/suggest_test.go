@@ -24,7 +24,11 @@ func suggested(t *testing.T, l *logs.Learned) string {
 	t.Helper()
 	var out strings.Builder
 	all, floods := l.All()
-	if err := writeLearned(&out, all, floods); err != nil {
+	presets, err := presetsOf(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeLearned(&out, all, floods, presets); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -41,6 +45,41 @@ func TestNamesAreCountedOnceForAllPorts(t *testing.T) {
 	}
 	if all, floods := l.All(); len(all) != 60 || len(floods) != 0 {
 		t.Errorf("%d learned and %d floods", len(all), len(floods))
+	}
+}
+
+// TestThePresetWithMostHostsIsProposed has hosts that several presets share.
+func TestThePresetWithMostHostsIsProposed(t *testing.T) {
+	l := new(logs.Learned)
+	for _, host := range []string{"api.anthropic.com", "claude.ai", "claude.com", "platform.claude.com", "api.openai.com", "c.example.com"} {
+		l.Add(learned(host, 443))
+	}
+	l.Add(learned("claude.ai", 8443))
+	text := suggested(t, l)
+	for _, want := range []string{
+		"# The preset claude-code has api.anthropic.com:443, claude.ai:443, claude.com:443 and 1 more, and other hosts: presets: [claude-code], in place of 4 lines.\n",
+		"has api.openai.com:443, and other hosts: presets: [",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Count(text, "# The preset") != 2 || strings.Contains(text, "looks like telemetry") {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
+func TestTelemetryIsMarked(t *testing.T) {
+	for host, want := range map[string]bool{
+		"statsig.anthropic.com": true, "o1.ingest.sentry.io": true, "http-intake.logs.us5.datadoghq.com": true, "telemetry.nodejs.org": true,
+		"copilot-telemetry.githubusercontent.com": true, "sentry.example.com": true, "www.google-analytics.com": true,
+		"api.anthropic.com": false, "mysentry.example.com": false, "datadoghq.com.example.net": false, "analytics-docs.example.com": false,
+	} {
+		l := new(logs.Learned)
+		l.Add(learned(host, 443))
+		if got := strings.Contains(suggested(t, l), host+":443 looks like telemetry"); got != want {
+			t.Errorf("%s is marked: %t", host, got)
+		}
 	}
 }
 
