@@ -253,26 +253,38 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 		return
 	}
 	c.flow = flow
-	loop := c.loop
 	flow.OnChange(c.changedSoon)
 	if known, err := flow.Settled(); known {
 		c.recorded(err)
 	} else {
-		flow.Durable(func(err error) {
-			loop.Post(func() {
-				if c.flow == flow { // and not one that has come in its place
-					c.recorded(err)
-				}
-			})
-		})
+		c.loop.WhenIdle(func(idle bool) { awaitRecord(c, flow, idle) })
 	}
 	if c.closed || c.flow == nil {
 		return
 	}
-	cancel := flow.Connect(loop, c.connected)
+	cancel := flow.Connect(c.loop, c.connected)
 	if c.setup != nil {
 		c.cancel = cancel
 	}
+}
+
+// awaitRecord tells c when the record of its flow is durable. An idle loop syncs it, where that is quick: that saves two
+// changes of threads.
+func awaitRecord(c *conn, flow *egress.Flow, idle bool) {
+	answer := func(err error) {
+		if c.flow == flow { // and not one that has come in its place
+			c.recorded(err)
+		}
+	}
+	if idle {
+		c.server.Gate.Records.SyncIfQuick()
+	}
+	if known, err := flow.Settled(); known {
+		answer(err)
+		return
+	}
+	loop := c.loop
+	flow.Durable(func(err error) { loop.Post(func() { answer(err) }) })
 }
 
 // recorded takes the answer of the log. If the record failed, a client that has no answer yet

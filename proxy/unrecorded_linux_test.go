@@ -98,3 +98,25 @@ func TestAClientWhoseRecordFailsIsTold(t *testing.T) {
 		}
 	})
 }
+
+// TestAnIdleLoopPassesNothingUnrecorded has syncs fail on a disk that is quick enough for the loop to sync by itself.
+func TestAnIdleLoopPassesNothingUnrecorded(t *testing.T) {
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		t.Setenv("TMPDIR", "/dev/shm")
+	}
+	w, o, first := newWorld(t, openPolicy, nil), newWitness(t, "answer"), hello(t, "base-allowed")
+	const before = 60
+	for range before {
+		w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(first).expect("answer").Close()
+	}
+	w.breakSync(t)
+	for range 3 {
+		c := w.dial(t).send(connectTo("allowed.test", o.port) + first)
+		if got := strings.TrimPrefix(c.rest(), established); got != "" && !strings.HasPrefix(got, "HTTP/1.1 503 ") {
+			t.Errorf("the answer is %q", got)
+		}
+	}
+	if got, want := o.got(), strings.Repeat(first, before); got != want {
+		t.Errorf("%d bytes have passed, want %d", len(got), len(want))
+	}
+}
