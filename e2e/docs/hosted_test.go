@@ -4,12 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/internal/testfiles"
+	"github.com/egressd/egressd/record"
 )
 
 // TestThePoliciesOfHostedSandboxesHold serves the policy of a page, and connects as the platform of the page does, from another
@@ -46,5 +48,43 @@ func TestThePoliciesOfHostedSandboxesHold(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEachIDOfE2BIsASandbox serves the policy of the page for E2B, and connects by SOCKS5 as E2B does: for an address, with
+// the id of a sandbox in the user.
+func TestEachIDOfE2BIsASandbox(t *testing.T) {
+	w := openWorld(t)
+	const token, address = "s3cret-of-the-platform", "151.101.1.70" // an address that no host of the world has
+	policy := testfiles.Block(t, "how-to/e2b.md", "yaml", "#")
+	policy = strings.Replace(policy, `"0.0.0.0:1080"`, `"0.0.0.0:1080", "127.0.0.1:3128"`, 1) // Run waits for two listeners
+	d := world.NewDaemonIn(t, w, policy)
+	d.PutFile(t, "build.token", token)
+	d.PutFile(t, "review.token", token+"-2")
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	curl := "curl -sS -m20 --noproxy '' --cacert " + w.Origin.Ca.File(t) + " --socks5 " + lab.GatewayIPv4 + ":1080 "
+	get := " --resolve registry.npmjs.org:443:" + address + " https://registry.npmjs.org/left-pad"
+	for _, row := range []struct{ user, sandbox, class string }{
+		{"build-0b9a7f42-5c1d-4e53-9a55-1f9d3d0c2a11:" + token, "build-0b9a7f42-5c1d-4e53-9a55-1f9d3d0c2a11", ""},
+		{"build-i7Zq:" + token, "build-i7Zq", ""},
+		{"review-i7Zq:" + token + "-2", "review-i7Zq", "default-deny"},
+		{"review-i7Zq:" + token, "", "unknown-sandbox"},
+	} {
+		mark := d.LogMark(t)
+		out, _ := d.Shell(t.TempDir(), "", curl+"--proxy-user "+row.user+get+" 2>&1")
+		if strings.Contains(out, `{"name":"left-pad"}`) != (row.class == "") {
+			t.Errorf("%s: %s", row.user, out)
+		}
+		recorded := func() bool {
+			all, _ := d.Log.Since(mark)
+			return slices.ContainsFunc(all, func(r record.Record) bool {
+				return r.Kind != record.KindDNS && r.Decision != nil && r.Sandbox == row.sandbox && r.Decision.Class == row.class
+			})
+		}
+		if !world.Eventually(world.Settling, recorded) {
+			all, _ := d.Log.Since(mark)
+			t.Errorf("%s: no record of sandbox %q, class %q, in %+v", row.user, row.sandbox, row.class, all)
+		}
 	}
 }

@@ -446,3 +446,22 @@ func TestTheBaselineIsExported(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAllowIsLeftOutIfTheOtherEndOfTheLabelIsDenied: of prod-1.x.test, egressd takes the stricter rule, and no line of
+// a peer is about just the hosts of both patterns.
+func TestAnAllowIsLeftOutIfTheOtherEndOfTheLabelIsDenied(t *testing.T) {
+	for _, to := range []string{"docker", "cilium"} {
+		rules := rulesIn(t, "version: 1\nallow: [\"prod-*.x.test\", \"dev-*.x.test:443\", b.x.test]\ndeny: [\"prod-*.x.test:8080\", \"*-1.x.test:80\"]\n")
+		c, err := export(to, rules, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const left = "prod-*.x.test is left out: egressd denies the hosts in it that *-1.x.test:80 names"
+		if !strings.Contains(c.Text, "dev-*.x.test") || !slices.Contains(c.Stricter, left) {
+			t.Errorf("%s: %q\n%s", to, c.Stricter, c.Text)
+		}
+		if c, err = export(to, rules, Options{Widen: true}); err != nil || !strings.Contains(strings.Join(c.Wider, "\n"), "prod-*.x.test allows more: egressd denies the hosts in it that *-1.x.test:80 names") {
+			t.Errorf("%s, wider: %v, %q\n%s", to, err, c.Wider, c.Text)
+		}
+	}
+}

@@ -37,7 +37,7 @@ that they judge, send nothing and need no daemon.`,
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),
 		newPolicyBuildCommand(), newPolicyKeygenCommand(), newPolicySignCommand(), newPolicyVerifyCommand(),
 		newPolicyExplainCommand(), newPolicyListCommand(), newPolicyStatusCommand(), newPolicyLibraryCommand(),
-		newPolicyImportCommand(), newPolicyExportCommand())
+		newPolicyImportCommand(), newPolicyExportCommand(), newPolicyPresetsCommand())
 	return cmd
 }
 
