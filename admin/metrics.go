@@ -80,7 +80,6 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(m.b.Bytes())
 }
 
-// gate writes the metrics of decisions and flows.
 func (s *Server) gate(m *Metrics) {
 	f := s.Gate.Records.Figures()
 	m.Family("egressd_decisions_total", Counter, "Decisions that were recorded, by way in, action and class of reason. A class is empty where it was allowed.")
@@ -102,7 +101,6 @@ func (s *Server) gate(m *Metrics) {
 	m.Histogram("egressd_flow_seconds", "Time from the start of a flow to its end.", f.Lasted)
 }
 
-// log writes the metrics of the audit log.
 func (s *Server) log(m *Metrics) {
 	l := s.Log.State()
 	available := 1.0

@@ -56,7 +56,6 @@ func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// newAuthority returns an authority with a certificate and its key.
 func newAuthority(cert *x509.Certificate, key *ecdsa.PrivateKey) (*Authority, error) {
 	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -74,7 +73,6 @@ func Ephemeral() (*Authority, error) {
 	return newAuthority(cert, key)
 }
 
-// generate creates a key and a self-signed certificate.
 func generate(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -96,7 +96,6 @@ func Rotate(dir string) (a *Authority, err error) {
 	return a, nil
 }
 
-// makeFolder creates dir durably.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil

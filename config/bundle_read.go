@@ -98,7 +98,6 @@ func (c *Config) readPins(p *RegoPart) error {
 	return err
 }
 
-// bundleSource returns the source of a fetched bundle.
 func (c *Config) bundleSource(s *file.RegoSource) (from bundle.Source, err error) {
 	from = bundle.Source{URL: s.Bundle, Refresh: s.Refresh, MaxAge: s.MaxAge}
 	if s.Key != "" {
@@ -117,7 +116,6 @@ func (c *Config) bundleSource(s *file.RegoSource) (from bundle.Source, err error
 	return from, nil
 }
 
-// readTarball reads a bundle file, or packs a folder with the files of a bundle.
 func readTarball(path string, enter func(folder string)) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {

@@ -23,7 +23,6 @@ func (c *Config) listFiles() (all []policy.ListedHosts) {
 	return all
 }
 
-// readLists reads these files.
 func (c *Config) readLists() ([]policy.ListedHosts, error) {
 	all := c.listFiles()
 	for i := range all {

@@ -102,7 +102,6 @@ func (p *Project) Now() (ProjectState, error) {
 	return ProjectTrusted, nil
 }
 
-// parts returns the Rego of the project.
 func (p *Project) parts() []RegoPart {
 	if p.File == nil || len(p.File.Rego) == 0 {
 		return nil
@@ -184,7 +183,6 @@ func (c *Config) ProjectsMoved() bool {
 	return false
 }
 
-// enterTrust calls enter with the folder of the trust store.
 func (c *Config) enterTrust(enter func(folder string)) {
 	named := func(s file.SandboxRules) bool { return s.Project != "" }
 	if store, err := OpenTrustStore(); err == nil && slices.ContainsFunc(c.File.Sandboxes, named) {

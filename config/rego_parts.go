@@ -82,7 +82,6 @@ func (c *Config) RegoParts(enter func(folder string)) (parts []RegoPart, err err
 	return parts, err
 }
 
-// parts returns the parts to compile.
 func (c *Config) parts() (parts []RegoPart, err error) {
 	if c.kept == nil {
 		return c.RegoParts(nil)
@@ -120,7 +119,6 @@ func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err e
 	return parts, nil
 }
 
-// readPart reads the sources of an entry.
 func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 	switch {
 	case p.Source.Bundle != "" && p.Source.Input != "egressd":
@@ -148,7 +146,6 @@ func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 	return r.sources, err
 }
 
-// load compiles the part.
 func (p *RegoPart) load() (*rego.Evaluator, error) {
 	e, err := rego.Load(p.Deciding(), p.Options)
 	if err != nil {

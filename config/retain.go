@@ -56,7 +56,6 @@ func sizeOfDisk(dir string) (int64, error) {
 	}
 }
 
-// sizeOfLog returns the size of all segments in dir.
 func sizeOfLog(dir string) (n int64, err error) {
 	paths, err := audit.Segments(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -221,7 +221,6 @@ func (r *treeReader) below(name string, depth int) error {
 	return nil
 }
 
-// list returns the entries of a folder sorted by name.
 func (r *treeReader) list(name string) ([]fs.DirEntry, error) {
 	f, err := r.open(name)
 	if err != nil {

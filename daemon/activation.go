@@ -101,7 +101,6 @@ func (h *handed) close() {
 	}
 }
 
-// allTaken is an error that names the sockets that the policy does not.
 func (h *handed) allTaken(config string) error {
 	if h == nil || len(h.streams)+len(h.packets) == 0 {
 		return nil

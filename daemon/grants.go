@@ -60,7 +60,6 @@ func (gs *granting) now() time.Duration {
 	return boottime.Now()
 }
 
-// live are the grants that have not ended.
 func (gs *granting) live() []*grant {
 	now := gs.daemon.operator.now.Load()
 	if now == nil {
@@ -300,7 +299,6 @@ func (gs *granting) settle(next *change) {
 	}
 }
 
-// endGrants says at the end that the grants end with the daemon.
 func (gs *granting) endGrants() {
 	gs.ends.stop()
 	for _, g := range gs.live() {
@@ -320,7 +318,6 @@ func (gs *granting) List() admin.GrantList {
 	return all
 }
 
-// shown is a grant with the time that it has left.
 func (gs *granting) shown(g *grant) admin.Grant {
 	left := max(0, g.end-gs.now())
 	v := g.Grant
@@ -328,7 +325,6 @@ func (gs *granting) shown(g *grant) admin.Grant {
 	return v
 }
 
-// collectGrants counts what is granted.
 func (gs *granting) collectGrants(m *admin.Metrics, now *inForce) {
 	by := map[string]int{}
 	for _, g := range gs.live() {

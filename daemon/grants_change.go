@@ -134,7 +134,6 @@ func checkSandbox(c *config.Config, name string) error {
 	return err
 }
 
-// whyText names the rule, also where its reason does not.
 func whyText(r *policy.Reach) string {
 	d := &r.Why
 	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {

@@ -171,7 +171,6 @@ func clearSocket(path string) error {
 	return os.Remove(path)
 }
 
-// answers reports whether a process listens on the socket at path.
 func answers(path string) bool {
 	fd, err := relay.Socket(syscall.AF_UNIX)
 	if err != nil {

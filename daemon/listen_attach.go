@@ -26,7 +26,6 @@ type attachListener struct {
 	server *attach.Server
 }
 
-// placeholders returns the range of placeholder addresses.
 func (d *Daemon) placeholders() names.Range {
 	if len(d.Config.EnterNames()) > 0 {
 		return names.DefaultRange()
@@ -119,7 +118,6 @@ func (a *attachments) stop(ctx context.Context) (wait func()) {
 	return func() { <-ended }
 }
 
-// forbids says why a process is no sandbox.
 func (a *attachments) forbids(v sandbox.Attacher) (next string, why error) {
 	return nobodyAttaches, a.sandboxes.MayAttach(v)
 }

@@ -102,7 +102,6 @@ func (o *operator) reloaded(err error) {
 	o.now.Store(&next)
 }
 
-// show is the state for an operator.
 func (n *inForce) show() policyState {
 	s := policyState{Running: true, Bundles: []bundleState{}}
 	if n == nil {

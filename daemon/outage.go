@@ -82,7 +82,6 @@ func (o *outage) follow(talk io.Writer, dir string, log interface{ Reopen() erro
 	})
 }
 
-// end ends follow.
 func (o *outage) end() {
 	o.die()
 	o.running.Wait()
@@ -118,7 +117,6 @@ func remedy(dir string, err error) string {
 	return "make sure that egressd can write to " + dir
 }
 
-// recoveryNote is what the log has of an interruption.
 func recoveryNote(i audit.Interruption) string {
 	note := fmt.Sprintf("the audit log admitted no records for %s, and refused %s", time.Since(i.Began).Round(time.Millisecond), quantity.Plural(int(i.Refused), "record"))
 	if i.From < i.To {

@@ -28,7 +28,6 @@ type accounts struct {
 	droppedUp, droppedDown int64
 }
 
-// of returns the account of a sandbox.
 func (s *accounts) of(sandbox string) *account {
 	s.mu.Lock()
 	defer s.mu.Unlock()

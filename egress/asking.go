@@ -183,7 +183,6 @@ func (a *Approvals) classify(d policy.Decision, r *policy.Request) policy.Decisi
 	return d
 }
 
-// apply returns r with its approvals.
 func (a *Approvals) apply(flow record.ID, r *policy.Request) *policy.Request {
 	all := a.Of(flow, r)
 	if all == nil {

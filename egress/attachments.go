@@ -18,7 +18,6 @@ type attachment struct {
 	over  atomic.Bool
 }
 
-// find returns the attachment with an ID, or nil.
 func (a *Attachments) find(id uint32) *attachment {
 	if id == 0 {
 		return nil

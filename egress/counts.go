@@ -94,7 +94,6 @@ func (t *timings) read(bounds []time.Duration) Histogram {
 	return h
 }
 
-// note counts what a record says.
 func (c *counters) note(f *attempt, r recordOf) {
 	d, denied := f.decision, !passes(f.decision.Verdict)
 	switch {

@@ -299,7 +299,6 @@ func (i *Inquiry) judge(ctx context.Context) (Answer, *Refusal) {
 	return Answer{f.request.Destination.Addrs, i.rrs}, nil
 }
 
-// refuse records a refusal.
 func (i *Inquiry) refuse(d policy.Decision) *Refusal {
 	if i.flow.request.DNS == nil {
 		return i.malformed(d, nil)

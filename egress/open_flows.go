@@ -65,7 +65,6 @@ func (l *Flows) CutContainer(c *policy.Container) {
 	}
 }
 
-// of returns the flows of the sandboxes that match.
 func (l *Flows) of(match func(*policy.Sandbox) bool) (flows []*Flow) {
 	for _, f := range l.all() {
 		f.mu.Lock()
@@ -77,7 +76,6 @@ func (l *Flows) of(match func(*policy.Sandbox) bool) (flows []*Flow) {
 	return flows
 }
 
-// hostsOf returns the hosts that a sandbox has open flows to.
 func (l *Flows) hostsOf(sandbox string) map[string]bool {
 	hosts := map[string]bool{}
 	for _, f := range l.of(func(s *policy.Sandbox) bool { return s.Name == sandbox }) {

@@ -44,7 +44,6 @@ func (w *Records) append(f *attempt, r recordOf) (int64, error) {
 	return w.gate.config.Log.Append(w.encode(f, r))
 }
 
-// encode counts and makes a record of f.
 func (w *Records) encode(f *attempt, r recordOf) []byte {
 	w.count(f, r)
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
@@ -120,7 +119,6 @@ func (f *recorded) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, 
 // Settled reports whether Durable would call done before it returns, and with what.
 func (f *recorded) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
 
-// repeatsOf returns the repeat counts of f's sandbox.
 func (w *Records) repeatsOf(f *attempt) *repeatCounts {
 	if name := f.request.Sandbox.Name; name != "" {
 		return &w.gate.accounts.of(name).repeats

@@ -321,7 +321,6 @@ func (s *repeatCounts) say(g *Gate, key string, k *repeatCount) bool {
 	return true
 }
 
-// sum is the record of what was counted of a kind.
 func (k *repeatCount) sum(g *Gate, key string) []byte {
 	var names *summedNames
 	if k.by != byKind && k.names.first != "" {

@@ -70,7 +70,6 @@ func (u *upstreamProxy) at() []netip.AddrPort {
 	return nil
 }
 
-// addresses returns where the proxy listens.
 func (u *upstreamProxy) addresses(ctx context.Context) ([]netip.AddrPort, error) {
 	at := &u.proxy.At
 	if at.Addr.IsValid() {
@@ -128,7 +127,6 @@ func (u *upstreamProxy) tunnel(ctx context.Context, f *dialling, to netip.AddrPo
 	return u.connect(ctx, f, to, func(conn net.Conn) error { return u.proxy.Open(conn, d) })
 }
 
-// connect connects to the proxy and has open begin with it.
 func (u *upstreamProxy) connect(ctx context.Context, f *dialling, to netip.AddrPort, open func(net.Conn) error) (net.Conn, error) {
 	conn, err := u.reach(ctx, f, to)
 	if err != nil {
@@ -150,7 +148,6 @@ func cmpError(over, failed error) error {
 	return failed
 }
 
-// reach connects to the proxy.
 func (u *upstreamProxy) reach(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
 	at, err := u.addresses(ctx)
 	if err != nil {

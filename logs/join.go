@@ -131,7 +131,6 @@ func (j *Joiner) pass(line []byte, l skimmed) (*record.Record, error) {
 	return nil, nil
 }
 
-// unpass forgets the line of a flow, and returns it.
 func (j *Joiner) unpass(flow flowText) []byte {
 	line := j.passed[flow]
 	if line != nil {

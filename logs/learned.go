@@ -46,7 +46,6 @@ type Learned struct {
 	alarms map[string]struct{} // hosts to which a canary was sent
 }
 
-// noteCanary remembers the host of a canary.
 func (l *Learned) noteCanary(r *record.Record) {
 	refused := r.Decision != nil && r.Decision.Class == string(policy.Canary)
 	if !refused && r.Kind != record.KindSignal || len(l.alarms) >= maxLearned {

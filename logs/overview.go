@@ -137,7 +137,6 @@ func (g *Group) add(r *record.Record) {
 	}
 }
 
-// latest remembers r as the last decision.
 func (g *Group) latest(r *record.Record) {
 	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
 	refusal := [4]string{r.Decision.Class, r.Decision.Layer, r.Decision.Rule}
@@ -335,7 +334,6 @@ func (o *Overview) mergeDomains() {
 	}
 }
 
-// domainLine returns an empty line for all names of g's domain.
 func (g *Group) domainLine() *Group {
 	whole := g.empty()
 	name, _, _ := strings.Cut(g.domain, "\xff")

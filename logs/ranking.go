@@ -125,7 +125,6 @@ func (p *Pivot) Add(row, column string, weight int64, r *record.Record) {
 // beyondKey is the key of all values without a row or column of their own. No record holds this byte.
 const beyondKey = "\xff"
 
-// cellKey returns value if the ranking has an entry for it, else beyondKey.
 func (k *Ranking) cellKey(value string) string {
 	if e := k.entries[value]; e != nil {
 		return e.Value

@@ -35,7 +35,6 @@ func needleOf(text string) needle {
 	return n
 }
 
-// in reports whether the line holds the needle.
 func (n *needle) in(line []byte) bool {
 	for _, rare := range n.rare {
 		if n.around(rare, line) {
@@ -133,7 +132,6 @@ const (
 	unknown            // only the decoder can tell
 )
 
-// skim reads the kind and the flow of a line.
 func skim(line []byte) (s skimmed, u use) {
 	const version, stamp = `{"v":1,"seq":`, `,"time":"2006-01-02T15:04:05.000000Z",`
 	at := len(version) + max(0, bytes.IndexByte(line[min(len(version), len(line)):], ',')) + len(stamp)

@@ -242,7 +242,6 @@ func (b *Parts) ceilings() (all []Ceiling) {
 	return append(all, b.Ceilings...)
 }
 
-// ceiled returns the lists that have a ceiling.
 func (b *Parts) ceiled() (all []*Lists) {
 	for _, l := range []*Lists{b.Organisation, &b.Lists} {
 		if l != nil && l.Ceiled {

@@ -384,7 +384,6 @@ func classOfName(name string) AddressClass {
 	return ""
 }
 
-// classBelow returns the class of name and of every name below it.
 func classBelow(name string) AddressClass {
 	services, _ := metadataServices() // without it, no address is public
 	for more := true; more; _, name, more = strings.Cut(name, ".") {

@@ -167,8 +167,6 @@ func parsePort(text string) (port uint16, problem string) {
 	return uint16(n), ""
 }
 
-// parseHost returns the canonical text of a host, and its address where it is
-// one.
 func parseHost(host string) (text string, addr netip.Addr, problem string) {
 	if host != "" && host[0] == '[' {
 		if len(host) < 2 || host[len(host)-1] != ']' {

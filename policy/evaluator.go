@@ -29,7 +29,6 @@ func (p *Probes) add(r *rule) {
 	p.addPorts(r.ports)
 }
 
-// addPorts adds the first port of each range of s, and the first one after it.
 func (p *Probes) addPorts(s portSet) {
 	for _, r := range s.ranges() {
 		p.Ports = append(p.Ports, max(r.first, 1))

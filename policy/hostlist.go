@@ -175,7 +175,6 @@ func (l *HostList) slot(host []byte) int {
 
 func (l *HostList) after(slot int) int { return (slot + 1) & (len(l.table) - 1) }
 
-// portsAt returns the ports of the line at an offset, if it is one of host.
 func (l *HostList) portsAt(offset uint32, host []byte) (portSet, bool) {
 	rest, found := bytes.CutPrefix(l.text[offset:], host)
 	if !found {
@@ -209,7 +208,6 @@ func (l *HostList) markLines() {
 	}
 }
 
-// lineAt returns the number of the line at an offset, from 1.
 func (l *HostList) lineAt(offset int) int {
 	mark := offset / lineStride
 	return int(l.marks[mark]) + bytes.Count(l.text[mark*lineStride:offset], []byte{'\n'}) + 1

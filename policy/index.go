@@ -358,7 +358,6 @@ func (b *bucket) length() (n int) {
 	return n
 }
 
-// lengthOf counts the rules of buckets.
 func lengthOf(buckets []*bucket) (n int) {
 	for _, b := range buckets {
 		n += len(b.rules)

@@ -14,7 +14,6 @@ type Ceiling struct {
 	Layer     Layer // who wrote it
 }
 
-// hold returns d where the ceiling has room for it, and a denial where not.
 func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 	room := heard(ctx, c.Evaluator, r.unapproved()) // an answer opens nothing that is not let be opened
 	if room.Missed != nil {
@@ -173,7 +172,6 @@ func (l projectLayer) ReadsUsage() bool {
 	return false
 }
 
-// opening are the projects that open something.
 func (l projectLayer) opening() []Evaluator { return l.that(true) }
 
 // closed are those that do not.

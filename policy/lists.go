@@ -160,7 +160,6 @@ func (s *search) each(port uint16, yield func(*rule) bool) {
 	}
 }
 
-// at decides at one port.
 func (s *search) at(r *Request, port uint16) Decision {
 	if r.HTTP == nil {
 		return s.unseen(r, port)
@@ -296,7 +295,6 @@ func (s *search) inspect(o outlook, why string) Decision {
 	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why, Question: o.question}
 }
 
-// decide is the decision of a rule.
 func (s *search) decide(r *Request, port uint16, by *rule) Decision {
 	d := Decision{Verdict: s.effect(r, by), Rule: by.id, Layer: s.rules.layer, Reason: by.reason}
 	switch d.Verdict {

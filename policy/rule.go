@@ -175,7 +175,6 @@ func (r *rule) needs() (n Needs) {
 	return n
 }
 
-// holds reports whether the rule is about the request.
 func (r *rule) holds(request *HTTPRequest) bool {
 	return r.holdsMethod(request.Method) && r.holdsPath(request.Path)
 }

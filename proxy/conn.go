@@ -52,7 +52,6 @@ func newConn(loop *relay.Loop, o *setup) *conn {
 	return c
 }
 
-// newClient returns the connection of a client of in.
 func newClient(in *loopListener, fd int, from sandbox.Peer) *conn {
 	c := newConn(in.loop, &setup{fd: fd, peer: from})
 	if in.original != nil {
@@ -444,7 +443,6 @@ func (c *conn) clientGone() {
 	c.drop()
 }
 
-// closeRefused is closeFlow for a flow that was refused.
 func (c *conn) closeRefused(r *egress.Refusal) {
 	c.endFlow(egress.End{Outcome: string(r.Decision.Class), Note: r.Note})
 }

@@ -449,7 +449,6 @@ func (f *firstBytes) followPreamble(up bool, next []byte) relay.Judgement {
 	return relay.Follow
 }
 
-// with returns all that the client has sent, of which b has not passed.
 func (w *preamble) with(b []byte) []byte {
 	if !w.passed() {
 		return b

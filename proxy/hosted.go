@@ -54,7 +54,6 @@ func (h *hosted) evict() {
 	forward.Abort(h.Raw)
 }
 
-// assignTo counts the connection with a sandbox, or refuses it.
 func (h *hosted) assignTo(sandbox string) *egress.Refusal {
 	if h.server.connections.assign(&h.admission, sandbox) {
 		return nil

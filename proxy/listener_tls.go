@@ -200,7 +200,6 @@ func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
 	}
 }
 
-// handshakeFailed says why a client has no connection.
 func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
 	const most = 200
 	why := "TLS handshake: " + err.Error()

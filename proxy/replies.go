@@ -27,7 +27,6 @@ type replies struct {
 	lingering *lingerer // of the last answer, once that was sent and may not have been read
 }
 
-// refuse answers with the refusal and closes.
 func (r *replies) refuse(err error) {
 	c := r.conn
 	refusal := forward.AsRefusal(err)

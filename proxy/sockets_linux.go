@@ -7,7 +7,6 @@ import (
 	"unsafe"
 )
 
-// boundUnsent sets it.
 func boundUnsent(fd int) {
 	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)

@@ -191,7 +191,6 @@ func (f *tlsClient) closeInner() {
 	f.inner.CloseRead()
 }
 
-// pumpDown carries to the client.
 func (f *tlsClient) pumpDown() {
 	writing, _ := f.copy(f.tls, f.inner)
 	f.settleLoop()

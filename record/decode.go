@@ -224,7 +224,6 @@ func (d *Decoder) take(b byte) {
 	d.at++
 }
 
-// text decodes a string.
 func (d *Decoder) text() string {
 	d.take('"')
 	end := -1

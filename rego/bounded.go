@@ -224,7 +224,6 @@ func encoded(operands []*ast.Term) int { return saturated(3, size(operands[0])) 
 
 func appended(operands []*ast.Term) int { return members(width(operands[0]) + width(operands[1])) }
 
-// flattened counts the members of all members.
 func flattened(operands []*ast.Term) int {
 	total := 0
 	if list, ok := operands[0].Value.(*ast.Array); ok {
@@ -246,7 +245,6 @@ func crossed(operands []*ast.Term) int {
 	return members(saturated(max(width(operands[0]), 1), max(width(operands[1]), 1)))
 }
 
-// multiplied counts digits.
 func multiplied(operands []*ast.Term) int {
 	digits := 0
 	add := func(t *ast.Term) {
@@ -262,7 +260,6 @@ func multiplied(operands []*ast.Term) int {
 	return saturated(digits, maxMade/maxDigits)
 }
 
-// divided counts the parts of a text.
 func divided(operands []*ast.Term) int {
 	text, _ := operands[0].Value.(ast.String)
 	separator, _ := operands[1].Value.(ast.String)

@@ -132,7 +132,6 @@ func repeated(e *syntax.Regexp, shortest, longest int) (int, int) {
 	return min(saturatedTo(maxSearch, shortest, least), maxSearch), min(saturatedTo(maxSearch, longest, most), maxSearch)
 }
 
-// matched bounds one match.
 func matched(operands []*ast.Term) int {
 	pattern := patternSize(textOf(operands[0]))
 	return steps(pattern, maxPattern) + steps(saturatedTo(maxSteps, pattern, size(operands[1])), maxSteps)

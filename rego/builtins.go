@@ -210,7 +210,6 @@ func netAny(operands []*ast.Term) (ast.Value, error) {
 	return ast.Boolean(slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return slices.ContainsFunc(addresses, p.Contains) })), nil
 }
 
-// each reads the members of a set or an array.
 func each[T any](list *ast.Term, read func(*ast.Term) (T, error)) (all []T, err error) {
 	add := func(t *ast.Term) bool {
 		var one T

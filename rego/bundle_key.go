@@ -19,7 +19,6 @@ import (
 // minRSABits is the minimum size of an RSA key.
 const minRSABits = 2048
 
-// public parses the key and returns it with its algorithm.
 func (k *BundleKey) public() (key crypto.PublicKey, algorithm string, err error) {
 	block, err := onePEM(k.PEM)
 	if err != nil {
@@ -40,7 +39,6 @@ func (k *BundleKey) public() (key crypto.PublicKey, algorithm string, err error)
 	return key, algorithm, err
 }
 
-// readPrivateKey parses an unencrypted private key.
 func readPrivateKey(text []byte) (crypto.Signer, error) {
 	block, err := onePEM(text)
 	if err != nil {
@@ -129,7 +127,6 @@ func fingerprint(key crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// publicPEM encodes a public key as PEM.
 func publicPEM(key crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {

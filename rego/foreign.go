@@ -45,7 +45,6 @@ type answer struct {
 // shapes are the inputs that [Options.Input] can name besides egressd's own. The map is never written.
 var shapes = map[string]*foreignShape{"envoy": &envoyShape, "authbridge": &authBridgeShape}
 
-// shapeFor returns the named shape, or nil for egressd's own input.
 func shapeFor(name string) (*foreignShape, error) {
 	if name == "" || name == "egressd" {
 		return nil, nil
@@ -207,7 +206,6 @@ func (e *Evaluator) askAbout(ctx context.Context, r *policy.Request, addr netip.
 	return a, err
 }
 
-// allowedBy parses an answer that is true, false, or an object with a boolean at key.
 func allowedBy(t *ast.Term, key string) (allowed bool, object ast.Object, err error) {
 	value := t.Value
 	if object, _ = value.(ast.Object); object != nil {
@@ -268,7 +266,6 @@ func authority(r *policy.Request) string {
 // The type checker does not find names missing from the input in function arguments and in paths of
 // object.get. Such a name would count as absent, so "not" would hold.
 
-// absent refuses names that the input lacks.
 func (s *foreignShape) absent(c *ast.Compiler) (problems policy.FileError, err error) {
 	text, err := foreignSchemas.ReadFile(s.schema)
 	if err != nil {

@@ -96,7 +96,6 @@ func isScalar(value any) bool {
 	return true
 }
 
-// valueAt returns the data at a path of keys.
 func (set *sourceSet) valueAt(path []string) (any, bool) {
 	var at any = set.data
 	for _, key := range path {

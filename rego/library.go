@@ -130,7 +130,6 @@ func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 	return calls
 }
 
-// declaredIn returns the names that the rules and imports of a package declare.
 func declaredIn(modules map[string]*ast.Module, pkg *ast.Package) map[string]bool {
 	declared := map[string]bool{}
 	for _, m := range modules {

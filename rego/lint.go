@@ -137,7 +137,6 @@ func isHostField(ref ast.Ref) bool {
 	return slices.Contains([]string{"input.destination.host", "input.destination.registrable", "input.tls.sni", "input.dns.name"}, dotted(ref))
 }
 
-// hostVariables returns the variables of a module that are assigned a host.
 func hostVariables(m *ast.Module) map[ast.Var]bool {
 	l := linter{hosts: map[ast.Var]bool{}}
 	ast.WalkExprs(m, func(x *ast.Expr) bool {
@@ -265,7 +264,6 @@ func isVariable(t *ast.Term) bool {
 	return ok
 }
 
-// queryVariables returns the variables of a module that are assigned the query.
 func queryVariables(m *ast.Module) map[ast.Var]bool {
 	l := linter{queries: map[ast.Var]bool{}}
 	ast.WalkExprs(m, func(x *ast.Expr) bool {

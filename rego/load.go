@@ -328,7 +328,6 @@ func (set *sourceSet) check() (*ast.Compiler, error) {
 	return c, nil
 }
 
-// compiler returns a new compiler.
 func (set *sourceSet) compiler() (*ast.Compiler, error) {
 	schemas, err := inputSchema(set.shape)
 	if err != nil {

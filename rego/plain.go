@@ -142,7 +142,6 @@ func parameters(n int) string {
 // libraryArity returns the number of arguments of a library function.
 func libraryArity(name string) int { return len(libraryDeclaration(name).FuncArgs().Args) }
 
-// libraryDeclaration returns the type of a library function.
 func libraryDeclaration(name string) *types.Function {
 	if n, ok := natives(newCompiledLists())[strings.TrimPrefix(libraryFunctions[name], "egressd.")]; ok {
 		return types.NewFunction(n.arguments, n.result)

@@ -184,7 +184,6 @@ func Sandboxes(sources []Source) (names []string, egress bool) {
 	return slices.Compact(names), egress
 }
 
-// sandboxOf returns NAME of a package egress.NAME.
 func sandboxOf(pkg ast.Ref) (name string, ok bool) {
 	path := words(pkg[1:])
 	if len(path) < 2 || path[0] != "egress" {

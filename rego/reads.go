@@ -82,7 +82,6 @@ func (set *sourceSet) mayInject() (found bool) {
 	return found
 }
 
-// allReads returns the fields that all queries may read.
 func (c *compiled) allReads() (reads inputFields) {
 	for name := range c.queries {
 		reads |= c.reads(name)

@@ -45,7 +45,6 @@ func Rules(sources []Source) (all []RuleAt) {
 	return all
 }
 
-// effectOf returns the verdict of the set that a rule adds to.
 func effectOf(r *ast.Rule) (policy.Verdict, bool) {
 	ref := r.Head.Ref()
 	for _, s := range decidingSets {

@@ -152,7 +152,6 @@ func resultOf(r *tester.Result) TestResult {
 	return out
 }
 
-// failing returns the names of the failed cases of a test.
 func failing(cases tester.SubResultMap, above string) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		one := cases[name]

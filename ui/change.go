@@ -178,7 +178,6 @@ func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 	return v
 }
 
-// toldOf is the notice for an error, with its hint.
 func toldOf(err error) *told {
 	t := &told{Err: err}
 	var wrong *hint.Error

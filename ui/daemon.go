@@ -114,7 +114,6 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// grants returns the grants of the daemon.
 func (s *Server) grants(ctx context.Context) (all admin.GrantList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
 	defer cancel()

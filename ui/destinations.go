@@ -172,7 +172,6 @@ func (n *node) offer() {
 	}
 }
 
-// hostTerms returns the terms for a destination.
 func hostTerms(destination string) []string {
 	colon := strings.LastIndexByte(destination, ':')
 	if colon < 0 || strings.HasSuffix(destination, "]") {

@@ -120,7 +120,6 @@ type daemonHealth struct {
 	Err     error
 }
 
-// askHealth asks the daemon how it is.
 func (s *Server) askHealth(ctx context.Context) *daemonHealth {
 	if s.options.Dial == nil {
 		return nil

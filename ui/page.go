@@ -80,7 +80,6 @@ var views = []struct{ path, name, title string }{
 	{"/health", "health", "Health"},
 }
 
-// show writes a view.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name string, body any) {
 	s.write(w, r, http.StatusOK, name, nil, nil, body)
 }
@@ -248,7 +247,6 @@ func destination(r *record.Record) string {
 
 func rawLine(text []byte) string { return string(printable.JSON(text)) }
 
-// lines is text of several lines, each printable.
 func lines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -164,7 +164,6 @@ func (s *Server) shadows(sum *index.Sum) []*logs.ShadowGroup {
 	return groups[:min(len(groups), shadowsShown)]
 }
 
-// grant asks for a grant.
 func (s *Server) grant(w http.ResponseWriter, r *http.Request) {
 	lasts, err := time.ParseDuration(r.PostFormValue("for"))
 	if err != nil || lasts < time.Second {

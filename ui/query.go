@@ -117,7 +117,6 @@ func address(view string, words []string, options url.Values) string {
 	return view + "?" + v.Encode()
 }
 
-// between returns the terms for a span of time.
 func between(from, to time.Time) []string {
 	return []string{term("since", from.UTC().Format(time.RFC3339)), term("until", to.UTC().Format(time.RFC3339))}
 }

@@ -67,7 +67,6 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, "request", nil, nil, v)
 }
 
-// story finds the records of the flow with an id.
 func (s *Server) story(text string) (*story.Story, error) {
 	id, ok := record.ParseID(strings.ToUpper(text))
 	if !ok {
@@ -192,7 +191,6 @@ func (s *Server) around(r *http.Request, told *record.Record) []line {
 	return all
 }
 
-// proof returns the proof that a record is in the log, as JSON.
 func (s *Server) proof(seq int64) ([]byte, error) {
 	key, err := s.key()
 	if err != nil {

@@ -53,7 +53,6 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, "requests", q, sum, v)
 }
 
-// lines describes rows.
 func (s *Server) lines(rows []index.Row) []line {
 	all := make([]line, len(rows))
 	for i, row := range rows {

@@ -92,7 +92,6 @@ func New(path, verdict string) (*Addition, error) {
 	return a, nil
 }
 
-// compileText compiles text as if it were the file at path.
 func compileText(path string, text []byte) (*config.Config, *policy.Policy, error) {
 	c, err := config.New(path, text, config.OrganisationPath)
 	if err != nil {
@@ -106,7 +105,6 @@ func (a *Addition) warn(format string, arguments ...any) {
 	a.Warnings = append(a.Warnings, fmt.Sprintf(format, arguments...))
 }
 
-// listedIn returns text with lines at the end of the list of the file.
 func (a *Addition) listedIn(text []byte, lines ...policy.Opening) ([]byte, error) {
 	if a.verdict != "deny" {
 		return file.AllowText(a.Path, text, lines...)
@@ -272,7 +270,6 @@ func (a *Addition) moreSpecific(p policy.Pattern) string {
 	return ""
 }
 
-// holds reports whether p matches some of q.
 func holds(p, q policy.Pattern) bool {
 	for dst := range q.Samples() {
 		if dst.Addr.IsValid() && p.MatchesAddr(dst.Addr, dst.Port) || !dst.Addr.IsValid() && p.MatchesName(dst.Host, dst.Port) {
@@ -301,7 +298,6 @@ func (a *Addition) HasOwn(who string) bool {
 	return s != nil && s.Narrowed
 }
 
-// to names the sandbox if the file lists any.
 func (a *Addition) to(name string) string {
 	if len(a.Config.File.Sandboxes) == 0 {
 		return ""
@@ -333,7 +329,6 @@ func (a *Addition) ownList(r *policy.Reach) string {
 	return "egressd allow " + shell.Pattern(r.Shut) + " --save --sandbox " + shell.Word(r.Sandbox)
 }
 
-// whyText returns the reason of d, with its rule if the reason does not name it.
 func whyText(d *policy.Decision) string {
 	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {
 		return d.Reason

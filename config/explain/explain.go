@@ -144,7 +144,6 @@ func firstOf(o *policy.Opinion) int {
 	return slices.IndexFunc(o.Rules, spoke)
 }
 
-// writtenBy returns the rule of the decision, from the opinion that says the same.
 func (e *Explanation) writtenBy(d *policy.Decision) []Written {
 	for i := range e.Opinions {
 		o := &e.Opinions[i]
@@ -185,7 +184,6 @@ func (e *Explanation) wayOut(flags string, asked *policy.Request, d *policy.Deci
 	return "", "rule " + d.Rule + " without it: a refusal counts, whatever else allows"
 }
 
-// fromFile reports whether the policy file itself has the rule of the decision.
 func (e *Explanation) fromFile(d *policy.Decision) bool {
 	for i := range e.Opinions {
 		for _, l := range e.Opinions[i].Lines {

@@ -251,7 +251,6 @@ func forwardsNoNames(version string) bool {
 	return n[0] >= 26 || of && n[2] >= least
 }
 
-// host is about services of this host that listen on all of its addresses.
 func (l *containerLook) host() Finding {
 	const check = "host"
 	for _, n := range l.Networks {

@@ -45,7 +45,6 @@ func Machine(own string) []Finding {
 	return append(append(sandboxFindings(), processFinding(jailinit.OwnProcesses(), string(mounts)), descriptorFinding()), socketFindings(others(hostpaths.HostSockets(nil), own))...)
 }
 
-// others returns the paths other than own.
 func others(paths []string, own string) []string {
 	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return hostpaths.Real(path) == hostpaths.Real(own) })
 }

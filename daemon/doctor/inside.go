@@ -121,7 +121,6 @@ func insideExceptions(getenv func(string) string) Finding {
 	return Finding{Check: "variables", Says: "they lead to " + cmp.Or(getenv("HTTPS_PROXY"), getenv("https_proxy"))}
 }
 
-// insideBundles is about variables that name certificates which are not there.
 func insideBundles(getenv func(string) string) Finding {
 	for _, name := range []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT", "DENO_CERT"} {
 		path := getenv(name)

@@ -41,7 +41,6 @@ func privilegeFindings(p rules.Privileges, uid uint32) []Finding {
 	return append(all, caps, gain, calls)
 }
 
-// sightFinding is about a PID namespace that egressd shares.
 func sightFinding(uid uint32) Finding {
 	seen, err := rules.SeesProcessOf(uid)
 	switch {

@@ -128,7 +128,6 @@ func (s *Status) readLog(dir string) (err error) {
 	}
 }
 
-// follow takes in one record.
 func (s *Status) follow(r *record.Record) {
 	switch {
 	case r.Decision == nil:
@@ -150,7 +149,6 @@ func (s *Status) follow(r *record.Record) {
 	}
 }
 
-// count takes in the record of a decision.
 func (s *Status) count(r *record.Record) {
 	if r.Decision.Class != string(policy.PolicyError) || r.Decision.Policy != s.Policy {
 		return

@@ -185,7 +185,6 @@ func asciiObject(members map[string]string) ([]byte, error) {
 	return text, nil
 }
 
-// asciiString returns a JSON string in ASCII.
 func asciiString(s string) string {
 	quoted, _ := json.Marshal(s) // a string always encodes
 	var out []byte

@@ -378,7 +378,6 @@ func (l *List) arm(q *Question) {
 	q.timer = time.AfterFunc(wait, func() { l.onTimer(q) })
 }
 
-// onTimer removes q if its time is over.
 func (l *List) onTimer(q *Question) {
 	l.mu.Lock()
 	switch {

@@ -17,7 +17,6 @@ type table[T any] struct {
 	bySandbox map[string]*T
 }
 
-// find returns the T of a sandbox, or nil.
 func (t *table[T]) find(sandbox string) *T {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -103,7 +103,6 @@ func (b *bindings) bind(name string, capacity int, now time.Time, busy func() ma
 	return old.index, true
 }
 
-// replaceable returns the binding to replace, or nil.
 func (b *bindings) replaceable(now time.Time, busy func() map[string]bool) *list.Element {
 	e := b.used.Front()
 	if e == nil || now.Sub(e.Value.(*binding).used) < bindingLife {

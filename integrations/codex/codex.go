@@ -99,7 +99,6 @@ func withVariables(old []byte, hasTable bool, variables []integrations.Variable)
 	return slices.Concat(old, []byte(gap+tomlLines(variables)))
 }
 
-// isHeader says that a line is the header of the table, and ends.
 func isHeader(line []byte) bool {
 	header, _, _ := strings.Cut(string(line), "#")
 	return strings.HasSuffix(string(line), "\n") && strings.TrimSpace(header) == "["+setTable+"]"

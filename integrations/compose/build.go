@@ -121,7 +121,6 @@ func (j *composeJudge) input(place string, isBuild bool) composeInput {
 	return in
 }
 
-// fed are the files which Compose reads for its services, and s can write.
 func (c *Compose) fed(s *Service) (all []string) {
 	for i := range c.File.Services {
 		for _, in := range c.File.Services[i].inputs {

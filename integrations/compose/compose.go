@@ -67,7 +67,6 @@ func (c *Compose) up() string {
 
 func networkName(h sidecar.Held) string { return "egressd-" + h.Name }
 
-// self is egressd's own service.
 func (c *Compose) self(b *strings.Builder) {
 	fmt.Fprintf(b, `  %s:
     image: %q
@@ -180,5 +179,4 @@ func (c *Compose) neighbours(name string) (all []string) {
 	return all
 }
 
-// inCompose is text in which Compose replaces no variable.
 func inCompose(text string) string { return strings.ReplaceAll(text, "$", "$$") }

@@ -91,7 +91,6 @@ func (j *composeJudge) problem(text string, a ...any) {
 	j.service.problems = append(j.service.problems, fmt.Sprintf(text, a...))
 }
 
-// outside judges one of outsideKeys.
 func (j *composeJudge) outside(key string, n *yaml.Node, harmless []string) {
 	of, another := strings.CutPrefix(n.Value, "service:")
 	switch {
@@ -246,7 +245,6 @@ func (j *composeJudge) named(name string) {
 	}
 }
 
-// mount judges a path of the host.
 func (j *composeJudge) mount(source string, writable bool) {
 	text, known := j.expanded(source)
 	if !known {

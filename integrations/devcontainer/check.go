@@ -362,7 +362,6 @@ func (d *Options) variable(name string) (value string, found bool) {
 	return value, found
 }
 
-// words are the strings of a list.
 func words(list any) (all []string) {
 	elements, _ := list.([]any)
 	for _, e := range elements {

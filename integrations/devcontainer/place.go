@@ -74,7 +74,6 @@ func (c *checker) mountsWorkspace(text string) bool {
 	return false
 }
 
-// mountTargets is where a value of --mount says to mount.
 func mountTargets(text string) (all []string) {
 	for field := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(strings.Trim(field, `"`)), "=")

@@ -161,7 +161,6 @@ func nested(keys []string, value string, depth int) string {
 	return "{" + line(depth+1) + `"` + keys[0] + `": ` + nested(keys[1:], value, depth+1) + line(depth) + "}"
 }
 
-// line is the start of a line at depth.
 func line(depth int) string { return "\n" + strings.Repeat(indent, depth) }
 
 // insert adds a member to the end of object, laid out like those before it. Comments

@@ -38,7 +38,6 @@ func within(p netip.Prefix) hostSet   { return hostSet{kind: somePrefix, prefix:
 func withinText(text string) hostSet  { return within(netip.MustParsePrefix(text)) }
 func nameAndBelow(n string) []hostSet { return []hostSet{one(n), below(n)} }
 
-// holds reports whether all hosts of other are in h.
 func (h hostSet) holds(other hostSet) bool {
 	switch h.kind {
 	case everyHost:

@@ -192,7 +192,6 @@ func readPortable(r *reading, top object) error {
 	return nil
 }
 
-// allows reads an action.
 func allows(action string) (bool, error) {
 	switch strings.ToLower(action) {
 	case "allow":

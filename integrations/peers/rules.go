@@ -43,7 +43,6 @@ type ruleFile struct {
 	stricter    func(format string, args ...any)
 }
 
-// write fills f with the rules of t.
 func (f *ruleFile) write(t *table) {
 	closed := make([]action, len(t.spans))
 	for _, r := range t.rows {
@@ -163,7 +162,6 @@ func (l line) same(other line) bool {
 	return l.pattern == other.pattern && slices.Equal(l.methods, other.methods) && slices.Equal(l.paths, other.paths)
 }
 
-// conditional reports whether a rule looks at requests.
 func (f *ruleFile) conditional() bool {
 	looks := func(l line) bool { return len(l.methods)+len(l.paths) > 0 }
 	return slices.ContainsFunc(f.allow, looks) || slices.ContainsFunc(f.deny, looks)

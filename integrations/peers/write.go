@@ -45,7 +45,6 @@ func Export(to string, rules Rules, o Options) (*Conversion, error) {
 	return c, err
 }
 
-// export does not refuse what is wider.
 func export(to string, rules Rules, o Options) (*Conversion, error) {
 	i := slices.IndexFunc(targets, func(k Kind) bool { return k.Name == to })
 	if i < 0 {
@@ -210,7 +209,6 @@ func (w *writing) tie(p policy.Pattern, h hostSet) string {
 	return ""
 }
 
-// patternScope is the hosts of a pattern of egressd.
 func patternScope(p policy.Pattern) (scope, error) {
 	if p.Host() == "*" {
 		return just(everything), nil
@@ -296,7 +294,6 @@ func (w *writing) lines(f form) (lines []entry) {
 	return lines
 }
 
-// served are the ports of h that a line of f is for.
 func (f form) served(h hostSet) []span {
 	if f.serves == nil || f.serves(h) == nil {
 		return []span{allPorts}
@@ -407,7 +404,6 @@ func (a action) allows() bool {
 	return a.allow || slices.ContainsFunc(a.ways, func(w way) bool { return w.allow })
 }
 
-// merged joins ranges that touch.
 func merged(all []span) (joined []span) {
 	for _, s := range all {
 		if n := len(joined); n > 0 && int(joined[n-1].last)+1 == int(s.first) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// writeJSON indents a value.
 func writeJSON(v any) (string, error) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	return string(text) + "\n", err
@@ -84,7 +83,6 @@ func writeE2B(w *writing) (string, error) {
 	return writeJSON(map[string]any{"allowOut": texts(lines, true, hostText), "denyOut": []string{"0.0.0.0/0"}})
 }
 
-// namesAtWeb serves names at the ports of the web.
 func namesAtWeb(h hostSet) []span {
 	if isName(h) {
 		return webPorts

@@ -54,7 +54,6 @@ func change(v reflect.Value, name string, left *int) string {
 	return name
 }
 
-// another returns a value of the type of v that is not v.
 func another(v reflect.Value) reflect.Value {
 	switch old := v.Interface().(type) {
 	case time.Time:

@@ -45,7 +45,6 @@ const (
 	stateListens     = 10     // TCP_LISTEN
 )
 
-// askForSockets asks the kernel for all Unix sockets (sock_diag(7)).
 func askForSockets() ([]boundSocket, error) {
 	q := make([]byte, 24) // struct unix_diag_req
 	q[0] = syscall.AF_UNIX

@@ -87,7 +87,6 @@ func socketsBelow(folders []string, inodes map[uint32]bool) (paths []string) {
 	return paths
 }
 
-// entriesOf returns at most so many entries of a folder.
 func entriesOf(folder string, most int) []os.DirEntry {
 	f, err := os.Open(folder)
 	if err != nil {

@@ -191,7 +191,6 @@ func tokenLength(s string) (n int) {
 	return n
 }
 
-// quotedLength returns the length of the quoted-string that s begins with, or 0.
 func quotedLength(s string) int {
 	if s == "" || s[0] != '"' {
 		return 0

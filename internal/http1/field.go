@@ -159,7 +159,6 @@ func isVisible(s string) bool {
 	return s != ""
 }
 
-// parseField parses a field line without its CRLF.
 func parseField(line string) (Field, error) {
 	colon := strings.IndexByte(line, ':')
 	if colon < 0 {

@@ -66,7 +66,6 @@ func apartError(what string, err error) error {
 	return fmt.Errorf("set the file system apart: %s: %w", what, err)
 }
 
-// resolved returns the files that paths lead to.
 func resolved(paths []string) (files []string) {
 	for _, path := range paths {
 		if way, err := trail(path); err == nil {

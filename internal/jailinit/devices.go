@@ -249,7 +249,6 @@ func terminals() (paths []string) {
 	return paths
 }
 
-// withoutDevices has every mount open no device.
 func withoutDevices() error {
 	all := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV}
 	err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &all)

@@ -53,7 +53,6 @@ type Socket struct {
 	Local    bool // receives packets to its own address only
 }
 
-// jailSockets are the sockets of a jail.
 func jailSockets(plan Plan, ipv6, datagrams bool) []Socket {
 	return slices.Concat(CaptureSockets(ipv6, datagrams), hostPortSockets(plan.HostPorts, ipv6), dialSockets(plan.Dialers, ipv6))
 }

@@ -260,7 +260,6 @@ func (t *Tunnel) firstEnded(errno syscall.Errno) {
 	t.judged = true
 }
 
-// judge has the keeper judge all that the client has sent.
 func (t *Tunnel) judge(first []byte) {
 	verdict, farewell := t.keeper.First(first)
 	t.client.held = verdict == Hold

@@ -137,7 +137,6 @@ func (c *Canaries) Mask(line []byte) {
 	}
 }
 
-// beginOfEscape returns where the escape begins that i lies in, or i.
 func beginOfEscape(line []byte, i int) int {
 	for at := max(0, i-len(`\u000`)); at < i; at++ {
 		if line[at] == '\\' && active(line, at) && escapeEnd(line, at) > i {
@@ -147,7 +146,6 @@ func beginOfEscape(line []byte, i int) int {
 	return i
 }
 
-// endOfEscape returns end, or the end of the escape that it lies in.
 func endOfEscape(line []byte, begin, end int) int {
 	for at := max(begin, end-len(`\u000`)); at < end; at++ {
 		if line[at] == '\\' && active(line, at) && escapeEnd(line, at) > end {

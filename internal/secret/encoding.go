@@ -72,7 +72,6 @@ var (
 	toStd = strings.NewReplacer("-", "+", "_", "/")
 )
 
-// lowered returns the forms in lower case.
 func lowered(forms []string) []string {
 	all := make([]string, len(forms))
 	for i, form := range forms {

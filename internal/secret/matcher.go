@@ -67,7 +67,6 @@ func (m *textMatcher) grow(parent int32, label byte) int32 {
 	return n
 }
 
-// child returns the child of n with that label, or 0.
 func (m *textMatcher) child(n int32, label byte) int32 {
 	for c := m.nodes[n].child; c != 0; c = m.nodes[c].sibling {
 		if m.nodes[c].label == label {

@@ -24,7 +24,6 @@ func (t *trail) step(c byte, at int64) int {
 	return int(t.matcher.nodes[t.node].found)
 }
 
-// at is the node that the trail is at.
 func (t *trail) at() *patternNode { return &t.matcher.nodes[t.node] }
 
 // depth is how many of the last characters begin a pattern.

@@ -158,7 +158,6 @@ func escapeOf(e []byte) (value int, _ escapeState) {
 	return 0, escapeNone
 }
 
-// digits reads n digits.
 func digits(text []byte, n, base int) (value int, _ escapeState) {
 	for _, c := range text {
 		d := digit(c)

@@ -146,7 +146,6 @@ func detectSSLv2(b []byte) Protocol {
 	return Other
 }
 
-// startsOrStarted reports whether b begins with word, or word with b.
 func startsOrStarted(b []byte, word string) bool {
 	n := min(len(b), len(word))
 	return string(b[:n]) == word[:n]

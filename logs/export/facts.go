@@ -259,7 +259,6 @@ func (f *facts) sentence() string {
 	}
 }
 
-// noticed describes the signal, or returns the note.
 func (f *facts) noticed() string {
 	if s := f.Signal; s != nil {
 		return strings.TrimSpace(s.What + " " + s.Name + " in " + s.Where + " " + s.Encoding)

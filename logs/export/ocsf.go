@@ -101,7 +101,6 @@ func ocsfClassOf(f *facts) ocsfClass {
 	return c
 }
 
-// ocsfActivity returns the activity of a connection.
 func ocsfActivity(f *facts) (int64, string) {
 	switch {
 	case f.cut, f.ended && f.Outcome == "reset":

@@ -220,7 +220,6 @@ func (x *Index) addEvent(r *record.Record) {
 	x.events = append(x.events, r.Clone())
 }
 
-// begin adds the row of a decision.
 func (x *Index) begin(r *record.Record) {
 	flow, known := record.ParseID(r.Flow)
 	x.scratch.load(r)
@@ -314,7 +313,6 @@ func (x *Index) at(number int64) *row {
 	return &x.chunks[i/chunkRows][i%chunkRows]
 }
 
-// whole returns the row with a number.
 func (x *Index) whole(one *row, number int64) Row {
 	r := Row{Time: one.time, Seq: x.base + int64(one.seq), Flow: one.flow, Shape: one.shape, Count: one.count, Up: int64(one.up), Down: int64(one.down)}
 	if one.took != noEnd {
@@ -327,7 +325,6 @@ func (x *Index) whole(one *row, number int64) Row {
 	return r
 }
 
-// shapeID returns the number of the shape in scratch.
 func (x *Index) shapeID() uint32 {
 	x.key = x.scratch.text(x.key[:0])
 	if id, known := x.ids[string(x.key)]; known {

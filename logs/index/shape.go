@@ -111,7 +111,6 @@ func (s *shape) update(r *record.Record) {
 	}
 }
 
-// text appends all texts of s.
 func (s *shape) text(b []byte) []byte {
 	for i, f := range s.fields() {
 		if i > 0 {
@@ -122,7 +121,6 @@ func (s *shape) text(b []byte) []byte {
 	return b
 }
 
-// parse is the inverse of text.
 func (s *shape) parse(text string) {
 	texts := s.fields()
 	*s = shape{texts: texts}

@@ -330,7 +330,6 @@ type pools struct {
 	destinations map[string]*pool
 }
 
-// sum computes the pools from all lanes.
 func (f *Finder) sum() {
 	f.pools = pools{map[string]*pool{}, map[string]*pool{}, map[pairKey]*pool{}, map[string]*pool{}}
 	for key, s := range f.sites {

@@ -89,7 +89,6 @@ func (s *site) add(r *record.Record, index, ownIndex int64, denied time.Time) {
 	s.show(r.Flow, weight)
 }
 
-// addName measures the information in the labels below the registrable domain.
 func (s *site) addName(r *record.Record) (weight float64) {
 	host := logs.Host(r)
 	domain := policy.Registrable(host)

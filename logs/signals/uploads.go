@@ -127,7 +127,6 @@ func (f *Finder) hour(e *evidence, key siteKey, l *lane) {
 	}
 }
 
-// pace adds findings about the sizes and gaps of the uploads.
 func (l *lane) pace(e *evidence) {
 	u := l.uploads
 	if l.heads > u.up/2 {

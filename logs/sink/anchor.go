@@ -349,7 +349,6 @@ func (a *anchor) works() {
 	a.onNotice(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
 }
 
-// pause waits after a failure.
 func (a *anchor) pause(ctx context.Context, err error) {
 	wait := a.backoff.wait(a.failures)
 	var later *laterError

@@ -113,7 +113,6 @@ func judge(response *http.Response, answer []byte) error {
 	return later(response, status)
 }
 
-// later adds the Retry-After time of the response to err.
 func later(response *http.Response, err error) error {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:

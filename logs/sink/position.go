@@ -65,7 +65,6 @@ func (s *runner) load() error {
 	return nil
 }
 
-// stored returns the state to begin with.
 func (s *runner) stored() State {
 	state := State{Name: s.config.Name, Type: s.config.Type, To: s.config.receiver(), Format: s.config.Format}
 	old, err := readState(statePath(s.dir, s.config.Name))

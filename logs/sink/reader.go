@@ -74,7 +74,6 @@ func (s *runner) collect() (*batch, error) {
 	return b, nil
 }
 
-// encode appends the entries of a record, each on a line.
 func encode(text []byte, format string, r *record.Record, line []byte, origin export.Origin) []byte {
 	if encode, ok := export.Named(format); ok {
 		return encode(text, r, origin)

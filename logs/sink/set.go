@@ -137,7 +137,6 @@ func (s *Set) start(c Config, from int64) error {
 	return nil
 }
 
-// over reports whether ended is nil or closed.
 func over(ended <-chan struct{}) bool {
 	if ended == nil {
 		return true
@@ -150,7 +149,6 @@ func over(ended <-chan struct{}) bool {
 	}
 }
 
-// begin loads the position of the sink.
 func (r *runningSink) begin() error {
 	if err := r.load(); err != nil {
 		return err
@@ -159,7 +157,6 @@ func (r *runningSink) begin() error {
 	return nil
 }
 
-// stop cancels the sink.
 func (r *runningSink) stop() {
 	r.cancel(errStopped)
 	r.drain()

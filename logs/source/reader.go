@@ -25,7 +25,6 @@ type lines interface {
 	Close() error
 }
 
-// readerOf returns a reader of one log.
 func readerOf(dir string, log *audit.Reader) *Reader {
 	return &Reader{Dir: dir, lines: log, again: func(since time.Time) (lines, error) {
 		from, err := audit.FromTime(dir, since)

@@ -70,7 +70,6 @@ func isLocked(path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
-// runsFolder returns the folder of all runs.
 func (s *Source) runsFolder() (string, error) {
 	dir, err := s.daemonLog()
 	return config.RunsBeside(dir), err
@@ -119,7 +118,6 @@ func (s *Source) OfDaemon() bool {
 	return err == nil && r.Daemon
 }
 
-// run returns the run that s names.
 func (s *Source) run() (Run, error) {
 	if s.Run == AllRuns {
 		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd runs lists")

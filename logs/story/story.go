@@ -111,7 +111,6 @@ func Find(log *source.Reader, prefix string) (*Story, error) {
 	return find(log, prefix)
 }
 
-// givenAt returns the earliest time at which an id with this prefix was given, or the zero time.
 func givenAt(prefix string) time.Time {
 	first := record.ID(0).String() // the digits that follow are at least zeros
 	id, ok := record.ParseID(prefix + first[min(len(prefix), len(first)):])

@@ -131,7 +131,6 @@ func (f *File) test(env *Environment, p *policy.Policy) (err error) {
 	return f.runOthersTests(env, p)
 }
 
-// names reports whether a source of Rego is in shadow, or in force.
 func (f *File) names(shadow bool) bool {
 	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
 }

@@ -29,7 +29,6 @@ func (r *reader) docker(d *Docker) func(*yaml.Node) {
 	}})
 }
 
-// containers reads a mapping with one of name, label and compose.
 func (r *reader) containers(what string, into *policy.Containers) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.places[what] = placeOf(n)

@@ -44,7 +44,6 @@ func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, err
 	return addToList(name, text, "", "deny", policy.OpeningsOf(patterns))
 }
 
-// addToList adds to a list of the file, or of one sandbox of the file if sandbox is not empty.
 func addToList(name string, text []byte, sandbox, into string, lines []policy.Opening) ([]byte, error) {
 	e, err := newListEdit(name, text, sandbox, into)
 	if err != nil {
@@ -143,7 +142,6 @@ func newListEdit(name string, text []byte, sandbox, into string) (*listEdit, err
 	return e, nil
 }
 
-// holder returns the mapping of a document that has the list, or nil.
 func (e *listEdit) holder(document *yaml.Node) *yaml.Node {
 	if e.sandbox == "" {
 		return document
@@ -192,7 +190,6 @@ func (e *listEdit) isMeant(candidate []byte) bool {
 	return rest == wantRest && slices.Equal(items, want)
 }
 
-// meaning outlines the items of the list, and the rest of the file.
 func (e *listEdit) meaning(document *yaml.Node) (rest string, items []string) {
 	holder := e.holder(document)
 	if holder == nil {
@@ -328,7 +325,6 @@ func (e *listEdit) flowLines(at, margin int) []byte {
 	return slices.Concat(e.text[:at], []byte(before), tail, []byte(lines), e.text[at+len(tail):])
 }
 
-// written returns the values as YAML.
 func (e *listEdit) written() []string {
 	texts := make([]string, len(e.values))
 	for i, v := range e.values {

@@ -47,7 +47,6 @@ func (s *SandboxRules) takesAnybody() bool {
 		slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 
-// asksForCertificates reports whether a listener serves only clients with a certificate.
 func (f *File) asksForCertificates(listener string) bool {
 	return isTLS(listener) && f.Listen.ClientCA != ""
 }
@@ -67,7 +66,6 @@ func (f *File) openText(what, listener string) string {
 	return text + "; give the sandboxes a token_file, certificate or source, listen on 127.0.0.1, or write listen: {open_to_network: true}"
 }
 
-// yes reads true or false.
 func (r *reader) yes(what string, into *bool) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		text, ok := "", n.Kind == yaml.ScalarNode && n.Tag == "!!bool"

@@ -10,7 +10,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rules reads a list of rules with one verdict.
 func (r *reader) rules(list string, into *[]policy.Rule, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		items := r.items(n, list)

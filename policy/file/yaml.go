@@ -50,7 +50,6 @@ func placeOf(n *yaml.Node) policy.Position {
 	return policy.Position{Line: max(n.Line, 1), Column: max(n.Column, 1)}
 }
 
-// document returns the root of the only document in text, or nil and problems.
 func (r *reader) document(text []byte) *yaml.Node {
 	if r.checkText(text); len(r.problems) > 0 {
 		return nil

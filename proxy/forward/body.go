@@ -216,7 +216,6 @@ func (x *exchange) addDown(n int64) {
 	x.meter.Down.Add(n)
 }
 
-// refusalIn returns the refusal that err is, or nil.
 func refusalIn(err error) (r *egress.Refusal) {
 	errors.As(err, &r)
 	return r

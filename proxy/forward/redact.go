@@ -70,7 +70,6 @@ func plainCoding(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(strings.TrimSpace(v), "identity") })
 }
 
-// responseFields are the fields of a response that pass.
 func (x *exchange) responseFields(f http1.Fields) http1.Fields {
 	var s *BodyFilter
 	if x.redaction != nil {

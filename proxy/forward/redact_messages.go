@@ -81,7 +81,6 @@ func (m *messageRedactor) flush() ([]byte, error) {
 // sent implements [Scanner]. Few bytes are held, so they do not count.
 func (m *messageRedactor) sent() {}
 
-// begin passes the head of a frame on.
 func (m *messageRedactor) begin(head []byte) {
 	m.emit(head)
 	if m.frames.left == 0 {
@@ -103,7 +102,6 @@ func (m *messageRedactor) read(p []byte) {
 	}
 }
 
-// end ends a frame, and its message where it is the last.
 func (m *messageRedactor) end() {
 	switch {
 	case m.frames.control:

@@ -110,7 +110,6 @@ func (a Answer) Message() string {
 	}
 }
 
-// messageOf is what the answer says, and the hint of the refusal.
 func messageOf(r *egress.Refusal, a Answer) string {
 	message := a.Message()
 	if r.Decision.Class == policy.UpstreamRefused {

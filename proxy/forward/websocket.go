@@ -272,7 +272,6 @@ func (f *frameReader) begins(allowed bool) bool {
 	return allowed && !f.closed
 }
 
-// second reports whether the frame is masked as it has to be, and a control frame short.
 func (f *frameReader) second(c byte) bool {
 	short := c & frameLength
 	if f.control && (short > controlMost || f.head[0]&frameKind == kindClose && short == 1) {

@@ -241,7 +241,6 @@ func (f *Feed) Fail(why error) error {
 // writeAtLeast is the maximum age of the times on disk if nothing else has changed.
 const writeAtLeast = 30 * time.Second
 
-// keep stores the state if it differs from the stored one.
 func (f *Feed) keep() error {
 	now, before := f.state, f.written
 	if f.unkept == nil && now.Error == before.Error && now.ETag == before.ETag && now.Seen.Sub(before.Seen).Abs() < writeAtLeast {

@@ -122,7 +122,6 @@ func digestOf(text []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// layerOf returns the only layer of a manifest that is a bundle.
 func layerOf(text []byte) (found *descriptor, err error) {
 	var m manifest
 	if err := json.Unmarshal(text, &m); err != nil {

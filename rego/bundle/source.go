@@ -63,7 +63,6 @@ func (s *Source) identity(owner string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// check parses the URL and checks the source.
 func (s *Source) check() (*url.URL, error) {
 	u, err := url.Parse(s.URL)
 	switch {

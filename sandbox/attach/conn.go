@@ -56,7 +56,6 @@ const (
 	rightsMost      = 253 // descriptors that one message can have (SCM_MAX_FD)
 )
 
-// check parses the request and checks its descriptors.
 func (a *Conn) check(text []byte) error {
 	o, err := parseRequest(text)
 	if err != nil {

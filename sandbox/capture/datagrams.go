@@ -49,7 +49,6 @@ func (d *Datagrams) Next() (Datagram, error) {
 	}
 }
 
-// sentTo returns the destination from an IP_RECVORIGDSTADDR message.
 func sentTo(control []byte) (netip.AddrPort, bool) {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {

@@ -266,7 +266,6 @@ func (k *known) same(other *known) bool {
 	return k.started == other.started && k.PID == other.PID && k.Name == other.Name && slices.Equal(k.addrs, other.addrs)
 }
 
-// known returns the container of a description.
 func (d *description) known() *known {
 	k := &known{started: d.State.StartedAt, Container: &sandbox.Container{
 		Container: &policy.Container{

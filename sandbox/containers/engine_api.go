@@ -42,7 +42,6 @@ func (e *answerError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("Docker answers %d %s %.200q", e.status, http.StatusText(e.status), e.message))
 }
 
-// get decodes the JSON answer for a path into what.
 func (e *engineAPI) get(ctx context.Context, path string, what any) error {
 	ctx, cancel := context.WithTimeout(ctx, dockerPatience)
 	defer cancel()

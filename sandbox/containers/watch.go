@@ -200,7 +200,6 @@ func (c *Engine) look(id string) {
 	})
 }
 
-// ask asks once and reports whether to ask again.
 func (c *Engine) ask(id string, l *lookedAt) (again bool) {
 	c.looks <- struct{}{}
 	d, err := c.api.describe(c.ctx, id)
@@ -221,7 +220,6 @@ func (c *Engine) ask(id string, l *lookedAt) (again bool) {
 	return again
 }
 
-// isContainerID reports whether text is a full container ID.
 func isContainerID(text string) bool {
 	return len(text) == containerIDLength && strings.Trim(text, "0123456789abcdef") == ""
 }

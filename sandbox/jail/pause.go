@@ -77,7 +77,6 @@ func (j *Jail) processes() (all []process) {
 	return all
 }
 
-// processAt reads the parent and the state of a process.
 func processAt(pid int) (p process, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -44,7 +44,6 @@ func readPrivileges(path string) (p Privileges, err error) {
 	return p, nil
 }
 
-// take parses one line.
 func (p *Privileges) take(name string, value []string) error {
 	switch name {
 	case "Uid":

@@ -63,7 +63,6 @@ func (w *Watch) Look() ([]bool, error) {
 	return led, nil
 }
 
-// read reads all rules.
 func (w *Watch) read() ([]bool, error) {
 	led := make([]bool, len(w.points))
 	rules, err := askFilter(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)

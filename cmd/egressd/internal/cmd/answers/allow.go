@@ -104,7 +104,6 @@ func (o *options) contradiction(timed bool) error {
 	return nil
 }
 
-// everySandbox is the error for --save --sandbox where that sandbox has no list to write to.
 func (o *options) everySandbox() error {
 	return hint.Misused(errors.New("a line in the list "+o.verdict+" of the file is for every sandbox"), "--save alone; or write it under "+o.verdict+" of sandbox "+shell.Word(o.sandbox)+" by hand")
 }

@@ -122,7 +122,6 @@ func whom(g *admin.Grant) string {
 	return "sandbox " + g.Sandbox
 }
 
-// left is the time that a grant has, to the second.
 func left(g *admin.Grant) string {
 	return quantity.Span(time.Duration(g.Seconds * float64(time.Second)).Round(time.Second))
 }

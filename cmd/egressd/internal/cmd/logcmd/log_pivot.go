@@ -246,7 +246,6 @@ func (t *pivotTable) others() bool {
 	return t.Beyond != nil && t.Beyond.Counts[len(t.Beyond.Counts)-1] > 0
 }
 
-// completeFields completes the fields of a pivot, and then filters.
 func (o *pivotOptions) completeFields(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	all, directive := cli.CompleteFilters(&o.Source)(cmd, args, word)
 	if len(args) < 2 && !strings.Contains(word, ":") {

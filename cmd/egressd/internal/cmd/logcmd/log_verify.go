@@ -242,8 +242,6 @@ func (o *signedSource) keyDir(dir string) (string, error) {
 	return config.DefaultKeyDir(func() (string, error) { return dir, nil })
 }
 
-// findRun verifies the index of runs against the given checkpoints of the index, and returns the index's records of
-// the run in dir.
 func (o *signedSource) findRun(dir string, given []byte) (key, ended string, left []byte, err error) {
 	index := config.RunsIndexBeside(filepath.Dir(dir))
 	root, err := o.keyOf(index)
@@ -342,7 +340,6 @@ func verifyHint(code int, dir string) string {
 	return "keep a copy of " + shell.Word(dir) + " as it is"
 }
 
-// printableLines is text of several lines, each printable.
 func printableLines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -65,7 +65,6 @@ func witnessKeys(lines []string) (all []verify.WitnessKey, err error) {
 	return all, nil
 }
 
-// witnessIdentity is the key by which witnesses know the log in dir.
 func witnessIdentity(dir, keys string) (string, error) {
 	key, err := audit.IdentityOf(dir, keys)
 	if errors.Is(err, fs.ErrNotExist) {

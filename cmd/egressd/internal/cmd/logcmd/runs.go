@@ -74,7 +74,6 @@ func (o *runsOptions) run(stdout, stderr io.Writer) error {
 	return table.Flush()
 }
 
-// result says how a run ended.
 func result(r *source.Run) string {
 	switch {
 	case r.Running:

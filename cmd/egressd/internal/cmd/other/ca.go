@@ -261,7 +261,6 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
 }
 
-// printBundle prints the bundle, or where it is, and what to do with it.
 func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
 	if o.json {
 		return cli.PrintJSON(stdout, v)

@@ -62,7 +62,6 @@ func documented(cmd *cobra.Command) []*cobra.Command {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is the page of one command as man(7) macros.
 func manPage(cmd *cobra.Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, ".TH %s 1 \"\" egressd \"egressd manual\"\n", strings.ToUpper(roff(pageName(cmd))))

@@ -36,7 +36,6 @@ func writePages(root *cobra.Command, dir string) error {
 	return nil
 }
 
-// pageSections writes a section for cmd and one for each command below it.
 func pageSections(b *bytes.Buffer, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	fmt.Fprintf(b, "## %s\n\n", cmd.CommandPath())

@@ -118,7 +118,6 @@ func stricter(a, b int) int {
 	return cli.ExitOK
 }
 
-// exitCode is the exit code for a verdict.
 func exitCode(a *explain.Answer) int {
 	switch a.Verdict {
 	case "allow":

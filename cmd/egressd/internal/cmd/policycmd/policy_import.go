@@ -88,7 +88,6 @@ func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
 	return printConverted(stdout, stderr, c, o.json)
 }
 
-// printConverted writes the policy to stdout, and the lists to stderr.
 func printConverted(stdout, stderr io.Writer, c *peers.Conversion, asJSON bool) error {
 	if asJSON {
 		return cli.PrintJSON(stdout, converted{c.Text, append([]string{}, c.Stricter...), append([]string{}, c.Wider...), append([]string{}, c.Left...)})

@@ -74,7 +74,6 @@ func initPolicy(stdout, stderr io.Writer, dir string, asJSON bool) error {
 	return nil
 }
 
-// putStarter writes one file, and shows it.
 func putStarter(stdout io.Writer, from, to string, asJSON bool) error {
 	text, err := policyStarters.ReadFile(path.Join("starter", from))
 	if err != nil {

@@ -34,7 +34,6 @@ func (o *signOptions) given() bool {
 	return o.valid != 0 || o.keyID != "" || o.scope != "" || o.algorithm != ""
 }
 
-// apply signs a bundle.
 func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]byte, error) {
 	if o.valid != 0 && o.valid < time.Second {
 		return nil, hint.Misused(fmt.Errorf("a signature cannot be good for %s", o.valid), "--valid 720h, for thirty days")
@@ -53,7 +52,6 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 	return signed, nil
 }
 
-// warnOfLooseKey says where a private key can be read by others.
 func warnOfLooseKey(stderr io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable.Text(path), info.Mode().Perm())

@@ -100,7 +100,6 @@ func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []s
 	return nil
 }
 
-// testRego runs the tests in files and folders of Rego.
 func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testView, []rego.FileCoverage, error) {
 	sources, err := config.ReadRego(paths)
 	if err != nil {

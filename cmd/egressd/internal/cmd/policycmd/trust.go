@@ -107,7 +107,6 @@ func (o *trustOptions) check(args []string) error {
 	return nil
 }
 
-// settle pins what was shown, where it was asked to.
 func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trustView) error {
 	switch {
 	case v.State == config.ProjectTrusted:
@@ -167,7 +166,6 @@ func (o *trustOptions) look(store config.TrustStore, arg string) (*trustView, er
 	return v, foresee(cfg, v, file)
 }
 
-// unreadable names the tree where an error does not.
 func unreadable(dir string, err error) error {
 	switch {
 	case errors.As(err, new(policy.FileError)):

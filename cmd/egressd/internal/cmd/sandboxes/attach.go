@@ -127,7 +127,6 @@ func (o *attachOptions) check(rest string) error {
 	return nil
 }
 
-// engineSocket is where the engine is asked.
 func (o *attachOptions) engineSocket(rest string) (string, error) {
 	socket := strings.TrimPrefix(cmp.Or(o.docker, os.Getenv("DOCKER_HOST"), "/run/docker.sock"), file.UnixListener)
 	socket = strings.TrimPrefix(socket, "//")

@@ -117,7 +117,6 @@ func dockerRun(stderr io.Writer, args []string) error {
 	return hint.Failed(fmt.Errorf("start docker: %w", err), "docker version")
 }
 
-// dockerArguments are those with which docker is started.
 func dockerArguments(c *dockerrun.Command, image *dockerImage, own, socket string, argv []string) []string {
 	args := slices.Concat([]string{"run"}, c.Flags, []string{
 		"--network", "none", "--dns", "127.0.0.1", "--pull", "never",

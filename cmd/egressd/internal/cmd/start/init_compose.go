@@ -156,7 +156,6 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 	o.planOptions.flags(cmd)
 }
 
-// sidecar is egressd in front of names, for a project in dir.
 func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar.Sidecar, err error) {
 	if err := checkImage(o.image, o.command); err != nil {
 		return s, err
