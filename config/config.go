@@ -5,9 +5,11 @@
 package config
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -189,4 +191,33 @@ type Rejection struct {
 	Time    time.Time `json:"time"`
 	Reason  string    `json:"reason"`
 	Current bool      `json:"current"` // no later change was put in force
+}
+
+// ExtraRoots reads the authorities that upstreams may have beside the system's, file by file.
+func (c *Config) ExtraRoots() (all [][]byte, err error) {
+	for _, path := range c.File.TLS.ExtraRoots {
+		text, err := os.ReadFile(c.Relative(path))
+		if err != nil {
+			return nil, hint.Misused(fmt.Errorf("tls.extra_roots: %w", err), "correct tls.extra_roots in "+c.Path)
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+// starter is the policy that egressd init writes.
+//
+//go:embed starter.yaml
+var starter string
+
+// Starter returns the text of the starter policy.
+func Starter() []byte { return []byte(starter) }
+
+// Starting returns the starter policy as if it were the user's policy file, under the organisation's file.
+func Starting(organisation string) (*Config, error) {
+	c, err := New(SearchPath()[0], Starter(), organisation)
+	if err == nil {
+		c.BuiltIn = true
+	}
+	return c, err
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -160,4 +162,55 @@ func (au *auditing) attest() {
 			au.daemon.Complain(err)
 		}
 	})
+}
+
+// clockNotes is how many notes about the machine's clock wait to be recorded: who tells of
+// them holds the log.
+const clockNotes = 8
+
+// troubled is told what goes wrong beside the writing of records. It does not wait: the log holds its locks meanwhile.
+func (au *auditing) troubled(err error) {
+	au.messages.write(au.daemon.Talk, complaint(err))
+	var set *audit.ClockError
+	if !errors.As(err, &set) {
+		return
+	}
+	select {
+	case au.clock <- set.Error():
+	default: // it was said
+	}
+}
+
+// recordClock records what is said of the clock until ctx is done or the daemon stops.
+func (au *auditing) recordClock(ctx context.Context) {
+	au.daemon.Serving.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-au.daemon.operator.ended:
+				return
+			case note := <-au.clock:
+				if err := au.daemon.Gate.Records.Note(record.KindRecovery, note); err != nil {
+					au.daemon.Complain(err)
+				}
+			}
+		}
+	})
+}
+
+// WitnessesOf are the witnesses of the file, with what it points to.
+func WitnessesOf(c *config.Config) ([]sink.Witness, error) {
+	var all []sink.Witness
+	for _, w := range c.File.Audit.Witnesses {
+		roots, err := authorities(c, w.CAFile)
+		if err != nil {
+			return nil, hint.Misused(fmt.Errorf("witness %s: %w", w.URL, err), "correct audit.witnesses in "+c.Path)
+		}
+		all = append(all, sink.Witness{URL: w.URL, Key: w.Key, Every: w.Every, Roots: roots})
+	}
+	if err := sink.CheckWitnesses(all); err != nil {
+		return nil, hint.Misused(err, "correct audit.witnesses in "+c.Path)
+	}
+	return all, nil
 }

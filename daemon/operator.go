@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
@@ -254,4 +256,82 @@ func (o *operator) explain(q admin.ExplainRequest) (any, error) {
 		return nil, err
 	}
 	return explain.Check(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
+}
+
+// answering says that there is an operator's listener, at which what the policy asks is
+// answered, until stop is called. How long flows are held is read at the start, as all limits.
+func (o *operator) answering() (stop func()) {
+	wait := o.daemon.Config.File.Limits.AskWait
+	o.daemon.Gate.Approvals.Open(true, wait)
+	return func() { o.daemon.Gate.Approvals.Open(false, wait) }
+}
+
+// announceEvery is how long announceQuestions rests after a new question, so that a flood of them costs little.
+const announceEvery = 250 * time.Millisecond
+
+// announceQuestions writes a line for each new question, until ctx is done.
+func (o *operator) announceQuestions(ctx context.Context) {
+	told := map[string]bool{}
+	for version := ^uint64(0); ctx.Err() == nil; {
+		all := o.daemon.Gate.Approvals.Questions(ctx, version)
+		version = all.Version
+		now, news := make(map[string]bool, len(all.Questions)), false
+		for i := range all.Questions {
+			q := &all.Questions[i]
+			if now[q.ID] = true; q.State == "pending" && !told[q.ID] {
+				fmt.Fprintf(o.daemon.Talk, "egressd: question: %s\n", printable.Text(q.Ask(o.daemon.flag)))
+				news = true
+			}
+		}
+		if told = now; !news {
+			continue
+		}
+		select {
+		case <-time.After(announceEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// operatorMessages are for the operator, from callers that must not wait: standard error may be a pipe that nobody
+// empties. A goroutine writes them. The zero value is ready.
+type operatorMessages struct {
+	writing sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	waiting []string
+	busy    bool // a goroutine writes
+}
+
+// messagesMost is how many wait. More are dropped.
+const messagesMost = 64
+
+// write has text written to talk soon.
+func (m *operatorMessages) write(talk io.Writer, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.waiting) == messagesMost {
+		return
+	}
+	m.waiting = append(m.waiting, text)
+	if m.busy {
+		return
+	}
+	m.busy = true
+	m.writing.Go(func() {
+		for text, ok := m.next(); ok; text, ok = m.next() {
+			fmt.Fprint(talk, text)
+		}
+	})
+}
+
+// next takes the oldest message. If there is none, no goroutine writes any more.
+func (m *operatorMessages) next() (text string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy = len(m.waiting) > 0; !m.busy {
+		return "", false
+	}
+	text, m.waiting = m.waiting[0], m.waiting[1:]
+	return text, true
 }

@@ -3,6 +3,7 @@
 package edit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 // An Addition is lines for one list of a policy file. [Addition.Add] judges them; [Addition.Write] puts
@@ -379,4 +382,20 @@ func Patterns(args []string, verdict string, again func(hosts string) string) ([
 		}
 	}
 	return patterns, nil
+}
+
+// UnifiedDiff returns the changes from old to new in the unified format that patch(1) reads, or "" if
+// there are none. A stranger may have written names and lines, so both are made printable. Tabs stay.
+func UnifiedDiff(oldName, newName, old, new string) string {
+	text := diff.Diff(printable.Text(oldName), []byte(old), printable.Text(newName), []byte(new))
+	_, text, _ = bytes.Cut(text, []byte("\n")) // the line "diff OLD NEW"
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		for i := range cells {
+			cells[i] = printable.Text(cells[i])
+		}
+		b.WriteString(strings.Join(cells, "\t") + "\n")
+	}
+	return b.String()
 }

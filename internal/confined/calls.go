@@ -6,6 +6,8 @@ package confined
 import (
 	"fmt"
 	"runtime"
+	"strconv"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -88,4 +90,95 @@ func jump(code uint16, k uint32, yes, no uint8) unix.SockFilter {
 
 func answers(errno unix.Errno) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
+
+// kept are the capabilities that a daemon which is given them may need: to listen below 1024
+// and where connections are captured, to read packet filters, to tell which process opened what, and to use files
+// and sockets that are somebody else's.
+const kept = 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_PTRACE |
+	1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID
+
+// DropCapabilities gives up all capabilities but those of network and files, on all
+// threads and for all that they start. What is not there is not missed. The error is
+// [errors.ErrUnsupported] in a build with cgo.
+func DropCapabilities() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&head, &have[0]); err != nil {
+		return err
+	}
+	if have[0].Permitted|have[1].Permitted == 0 {
+		return nil
+	}
+	for c := uintptr(0); have[0].Effective&(1<<unix.CAP_SETPCAP) != 0; c++ {
+		if c < 64 && kept&(uint64(1)<<c) != 0 {
+			continue
+		}
+		_, _, errno := syscall.AllThreadsSyscall(syscall.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0)
+		if errno == syscall.EINVAL {
+			break // the kernel knows no more
+		}
+		if errno != 0 {
+			return errno // ENOTSUP is errors.ErrUnsupported
+		}
+	}
+	given := have
+	for i := range have {
+		mask := uint32(uint64(kept) >> (32 * i))
+		have[i].Permitted &= mask
+		have[i].Effective &= mask
+		have[i].Inheritable &= mask
+	}
+	if have == given {
+		return nil
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&have[0])), 0)
+	runtime.KeepAlive(&have)
+	if errno != 0 {
+		return errno // ENOTSUP is errors.ErrUnsupported
+	}
+	return nil
+}
+
+// FewSignals is the error of [Each] where this process cannot signal its own threads.
+type FewSignals struct{ Problem, Hint string }
+
+func (e *FewSignals) Error() string { return e.Problem }
+
+// signalsFew is more than there are threads when this is used.
+const signalsFew = 128
+
+// Each stops all threads of this process and has each of them make a system call whose effect is that
+// thread's alone. Threads and programs that are started later inherit the effect. The error is a
+// [*FewSignals], that of the call, or [errors.ErrUnsupported] in a build with cgo, whose threads the
+// runtime does not know.
+func Each(call, first, second uintptr) error {
+	if err := maySignal(); err != nil {
+		return err
+	}
+	if _, _, errno := syscall.AllThreadsSyscall(call, first, second, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// maySignal returns an error if no signals can be queued. The runtime signals each thread to have it
+// make a call; if one signal is not queued, all threads stand still for good. So Each may be called only
+// while no hostile program can queue signals in the name of this process's user.
+func maySignal() error {
+	const pending, monotonic = 11, 1 // RLIMIT_SIGPENDING, CLOCK_MONOTONIC
+	var signals syscall.Rlimit
+	if err := syscall.Getrlimit(pending, &signals); err == nil && signals.Cur < signalsFew {
+		few := strconv.Itoa(signalsFew)
+		return &FewSignals{strconv.FormatUint(signals.Cur, 10) + " signals may be queued, and it takes " + few, "ulimit -i " + few}
+	}
+	var timer int32 // has its signal queued beforehand
+	_, _, errno := syscall.RawSyscall(syscall.SYS_TIMER_CREATE, monotonic, 0, uintptr(unsafe.Pointer(&timer)))
+	switch errno {
+	case 0:
+		syscall.RawSyscall(syscall.SYS_TIMER_DELETE, uintptr(timer), 0, 0)
+	case syscall.EAGAIN:
+		return &FewSignals{"all the signals that this user may queue are queued, by another of its programs", "end the program that has queued them; SigQ in /proc/PID/status says how many of its user are queued"}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package jailinit
 import (
 	"errors"
 	"os"
+	slash "path"
 	"runtime"
 	"slices"
 	"strconv"
@@ -183,4 +184,89 @@ func ownProc() error {
 		return nil
 	}
 	return os.NewSyscallError("mount", unix.Mount("proc", "/proc", "proc", bare, ""))
+}
+
+// Of linux/landlock.h.
+const (
+	landlockVersion     = 1 << 0 // LANDLOCK_CREATE_RULESET_VERSION
+	landlockScopeSignal = 1 << 1 // LANDLOCK_SCOPE_SIGNAL
+	landlockScopeSince  = 6      // the version of Landlock that has it: Linux 6.12
+)
+
+// scopeSignals keeps the program from sending signals to processes outside of
+// its jail, egressd first among them. A kernel that cannot do so leaves that
+// open: egressd's end is the end of the program's network, too.
+//
+// It handles no files: Landlock would forbid nested sandboxes to mount anything.
+func scopeSignals() error {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, landlockVersion)
+	if errno != 0 || version < landlockScopeSince {
+		return nil
+	}
+	rules := struct{ files, network, scoped uint64 }{scoped: landlockScopeSignal}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&rules)), unsafe.Sizeof(rules), 0)
+	if errno != 0 {
+		return errno
+	}
+	_, _, errno = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0)
+	if errno != 0 {
+		return errors.Join(errno, unix.Close(int(fd)))
+	}
+	return unix.Close(int(fd))
+}
+
+// Find looks up the program in the PATH of its own environment, like a shell.
+func Find(c Program) (string, error) {
+	name := c.Argv[0]
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	found := error(&ExecError{Name: name, Problem: "there is no such program in PATH", Missing: true})
+	for _, dir := range foldersIn(variableOf(c.Env, "PATH")) {
+		if dir == "" {
+			dir = "."
+		}
+		path := slash.Join(dir, name)
+		var problem *ExecError
+		switch err := executable(path); {
+		case err == nil:
+			return path, nil
+		case errors.As(err, &problem) && !problem.Missing:
+			found = err
+		}
+	}
+	return "", found
+}
+
+// foldersIn splits a list like PATH. An empty one has none.
+func foldersIn(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ":")
+}
+
+// executable returns nil where path can be executed.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return &ExecError{Name: path, Problem: "there is no such file", Missing: true}
+	case err != nil:
+		return &ExecError{Name: path, Problem: err.Error()}
+	case info.IsDir():
+		return &ExecError{Name: path, Problem: "it is a folder"}
+	case unix.Access(path, unix.X_OK) != nil:
+		return &ExecError{Name: path, Problem: "it may not be executed"}
+	}
+	return nil
+}
+
+func variableOf(env []string, name string) (value string) {
+	for _, v := range env {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			value = rest
+		}
+	}
+	return value
 }

@@ -4,7 +4,6 @@ package relay
 
 import (
 	"errors"
-	"os"
 	"syscall"
 	"time"
 	"unsafe"
@@ -29,8 +28,6 @@ type event = syscall.EpollEvent
 // A poller tells a loop of its descriptors, by epoll(7).
 type poller struct {
 	epoll, wake int
-	idle        *os.File        // epoll once more, for Go's poller to wait for; nil once there was a connection
-	resting     syscall.RawConn // of idle, or nil
 }
 
 func (p *poller) open() error {
@@ -44,7 +41,6 @@ func (p *poller) open() error {
 		return errno
 	}
 	p.epoll, p.wake = epoll, int(wake)
-	p.idle, p.resting = polled(epoll)
 	ev := event{Events: syscall.EPOLLIN, Fd: int32(wake)}
 	if err := p.control(syscall.EPOLL_CTL_ADD, p.wake, &ev); err != nil {
 		p.shut()
@@ -54,7 +50,6 @@ func (p *poller) open() error {
 }
 
 func (p *poller) shut() {
-	p.endRest()
 	syscall.Close(p.epoll)
 	syscall.Close(p.wake)
 }
@@ -76,9 +71,6 @@ func (p *poller) awake(ev event) bool {
 }
 
 func (p *poller) add(fd int, generation int32, what interest) error {
-	if what != arrivals {
-		p.endRest()
-	}
 	ev := event{Events: uint32(what), Fd: int32(fd), Pad: generation}
 	return p.control(syscall.EPOLL_CTL_ADD, fd, &ev)
 }
@@ -102,14 +94,11 @@ func (l *Loop) wait(events []event) (int, error) {
 	if n := l.look(events); n > 0 || l.owes() {
 		return n, nil
 	}
-	if l.resting != nil {
-		return l.rest(events), nil
-	}
-	n2, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
+	n, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))
 	if errors.Is(err, syscall.EINTR) {
 		return 0, nil
 	}
-	return n2, err
+	return n, err
 }
 
 // look returns how many events are there.
@@ -119,53 +108,4 @@ func (l *Loop) look(events []event) int {
 		return 0
 	}
 	return int(n)
-}
-
-// rest waits like wait until the first connection arrives, but in Go's poller, so that an unused loop occupies
-// no thread. Creating and ending that thread would cost a tenth of the start of a short run.
-func (l *Loop) rest(events []event) (n int) {
-	var until time.Time
-	if wait := l.timers.waitFor(time.Now()); wait >= 0 {
-		until = time.Now().Add(time.Duration(wait) * time.Millisecond)
-	}
-	err := l.idle.SetReadDeadline(until)
-	if err == nil {
-		err = l.resting.Read(func(uintptr) bool {
-			n = l.look(events)
-			return n > 0
-		})
-	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		l.endRest() // wait does without
-	}
-	return n
-}
-
-// polled hands a descriptor of its own for an epoll to Go's poller, or none where that
-// takes none.
-func polled(epoll int) (*os.File, syscall.RawConn) {
-	fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(epoll), syscall.F_DUPFD_CLOEXEC, 0)
-	if errno != 0 {
-		return nil, nil
-	}
-	if syscall.SetNonblock(int(fd), true) != nil { // else os.NewFile does not have it polled
-		syscall.Close(int(fd))
-		return nil, nil
-	}
-	f := os.NewFile(fd, "epoll")
-	raw, err := f.SyscallConn()
-	if err != nil {
-		f.Close()
-		return nil, nil
-	}
-	return f, raw
-}
-
-// endRest closings the use of Go's poller. The loop's epoll must not stay in the poller's epoll: adding a
-// descriptor to a nested epoll takes a lock of the whole machine, which any program can hold for milliseconds.
-func (p *poller) endRest() {
-	if p.idle != nil {
-		p.idle.Close()
-		p.idle, p.resting = nil, nil
-	}
 }
