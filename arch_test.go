@@ -18,9 +18,9 @@ import (
 
 const module = "github.com/egressd/egressd/"
 
-// floors gives each package its floor: that of the longest row that it is, or is below. A package
-// imports packages of lower floors, and none of its own floor.
-var floors = map[string]int{
+// levels gives each package its level: that of the longest row that it is, or is below. A package
+// imports packages of lower levels, and none of its own level.
+var levels = map[string]int{
 	"internal": 0, "record": 0,
 	"policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/peers": 2,
@@ -45,7 +45,7 @@ var floors = map[string]int{
 	"cmd/egressd/internal/cmd/policycmd": 10, "cmd/egressd/internal/cmd/logcmd": 10, "cmd/egressd/internal/cmd/other": 10,
 }
 
-// stairs are imports within one floor, each for a reason.
+// stairs are imports within one level, each for a reason.
 var stairs = map[string]string{
 	"daemon/confine proxy":                  "how many connections fit into the descriptors of a process",
 	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
@@ -187,7 +187,7 @@ func (s source) imports() (paths []string) {
 	return paths
 }
 
-func TestFloors(t *testing.T) {
+func TestLevels(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, p := range s.imports() {
 			own, ok := strings.CutPrefix(p, module)
@@ -199,14 +199,14 @@ func TestFloors(t *testing.T) {
 }
 
 func mayImport(from, to string) bool {
-	return floorOf(to) < floorOf(from) || stairs[from+" "+to] != ""
+	return levelOf(to) < levelOf(from) || stairs[from+" "+to] != ""
 }
 
-// floorOf returns the floor of a package; none may import one without a floor.
-func floorOf(pkg string) int {
+// levelOf returns the level of a package; none may import one without a level.
+func levelOf(pkg string) int {
 	for p := pkg; p != "."; p = path.Dir(p) {
-		if floor, ok := floors[p]; ok {
-			return floor
+		if level, ok := levels[p]; ok {
+			return level
 		}
 	}
 	return math.MaxInt
@@ -254,9 +254,9 @@ func TestEachRowIsAboutAPackageThatIsThere(t *testing.T) {
 			t.Errorf("mayName: there is no %s", path)
 		}
 	}
-	for room := range floors {
+	for room := range levels {
 		if !slices.ContainsFunc(all, func(s source) bool { return s.pkg == room || strings.HasPrefix(s.pkg, room+"/") }) {
-			t.Errorf("floors: there is no package in %s", room)
+			t.Errorf("levels: there is no package in %s", room)
 		}
 	}
 	for pkg := range mayDial {

@@ -86,7 +86,7 @@ const (
 
 // asker is the names of a gate, or a batch of inquiries.
 type asker interface {
-	Inquire(sandbox.Peer, policy.Question) (*egress.Inquiry, error)
+	Inquire(sandbox.Peer, policy.DNSQuery) (*egress.Inquiry, error)
 }
 
 // begin reads msg and asks what can be said at once. In a batch, that is to be written
@@ -94,9 +94,9 @@ type asker interface {
 func (t *turn) begin(ask asker, msg []byte) {
 	m, bad := readMessage(msg)
 	t.message = m
-	q := policy.Question{}
+	q := policy.DNSQuery{}
 	if bad == (flaw{}) {
-		q = policy.Question{Name: m.name, Type: m.typeText()}
+		q = policy.DNSQuery{Name: m.name, Type: m.typeText()}
 	}
 	inquiry, err := ask.Inquire(t.peer, q)
 	switch {

@@ -180,7 +180,7 @@ func (f *Filter) accepted(c net.Conn, name string) {
 	peer := peerAt(from.AddrPort(), name)
 	who := f.Gate.Names.Holder(peer)
 	if !f.admit(peer.Addr.Addr(), who) {
-		if inquiry, err := f.Gate.Names.Inquire(peer, policy.Question{}); err == nil {
+		if inquiry, err := f.Gate.Names.Inquire(peer, policy.DNSQuery{}); err == nil {
 			_ = inquiry.Refuse(nil, policy.TooManyFlows, "too many connections to the name server are open")
 		}
 		f.release(c)
@@ -260,7 +260,7 @@ func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 // unreadable records what came of a message that was announced and did not come,
 // or is longer than a question can be.
 func (f *Filter) unreadable(peer sandbox.Peer, part []byte) {
-	if inquiry, err := f.Gate.Names.Inquire(peer, policy.Question{}); err == nil {
+	if inquiry, err := f.Gate.Names.Inquire(peer, policy.DNSQuery{}); err == nil {
 		_ = inquiry.Refuse(part, policy.MalformedRequest, "the message is longer than a question, or shorter than its length says")
 	}
 }

@@ -116,7 +116,7 @@ func (h *handler) question(m *message, peer func() sandbox.Peer) answer {
 	if m.class == dns.ClassINET && (m.kind == dns.TypeHTTPS || m.kind == dns.TypeSVCB) {
 		return answer{}
 	}
-	q := policy.Question{Name: m.name, Type: m.typeText()}
+	q := policy.DNSQuery{Name: m.name, Type: m.typeText()}
 	if q.Type != "A" && q.Type != "AAAA" {
 		return h.records(q, peer())
 	}
@@ -135,7 +135,7 @@ func (h *handler) question(m *message, peer func() sandbox.Peer) answer {
 }
 
 // records answers with what an upstream says, where the gate lets it be asked.
-func (h *handler) records(q policy.Question, peer sandbox.Peer) answer {
+func (h *handler) records(q policy.DNSQuery, peer sandbox.Peer) answer {
 	i, err := h.server.Gate.Names.Inquire(peer, q)
 	if err != nil {
 		return refusedBy(err)

@@ -34,7 +34,7 @@ type Batch struct {
 func (n *Names) NewBatch() *Batch { return &Batch{gate: n.gate} }
 
 // Inquire is [Names.Inquire] for one of the messages. The inquiry is valid until Reset.
-func (b *Batch) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
+func (b *Batch) Inquire(peer sandbox.Peer, q policy.DNSQuery) (*Inquiry, error) {
 	if b.used == len(b.inquiries) {
 		b.inquiries = append(b.inquiries, new(inquiryMemory))
 	}

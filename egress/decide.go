@@ -62,7 +62,7 @@ func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents
 	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
 		return v, wait
 	}
-	if !v.policy.Prompt() {
+	if !v.policy.AnswersAtOnce() {
 		if now {
 			return v, true
 		}
@@ -76,7 +76,7 @@ func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents
 	d := v.policy.Decide(ctx, approved)
 	f.gate.Records.counts.decided.observe(time.Since(f.gate.began)-begin, decideBounds)
 	d = f.gate.Approvals.classify(d, r)
-	if f.gate.shut.Load() && !v.policy.Prompt() {
+	if f.gate.shut.Load() && !v.policy.AnswersAtOnce() {
 		d = stopping // or it would be an error of the policy
 	}
 	if tunnel == opaque && d.Verdict == policy.Inspect {

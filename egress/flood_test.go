@@ -121,13 +121,13 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 					w.Open(t.Context(), from(1), r)
 				},
 				func() {
-					q, err := w.Names.Inquire(from(1), policy.Question{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
+					q, err := w.Names.Inquire(from(1), policy.DNSQuery{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
 					if err == nil {
 						q.AnswerNow()
 					}
 				},
 				func() {
-					q, err := w.Names.Inquire(from(1), policy.Question{Name: name(), Type: "A"})
+					q, err := w.Names.Inquire(from(1), policy.DNSQuery{Name: name(), Type: "A"})
 					if err == nil {
 						q.AnswerNow()
 					}

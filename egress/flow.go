@@ -101,7 +101,7 @@ var undecided = new(policy.Decision)
 // having recorded nothing. A slow policy or log, a name server or a person make it wait. Then
 // Open has to be called where one can wait.
 func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
-	if !g.policy.Load().Prompt() || !g.config.Log.Prompt() {
+	if !g.policy.Load().AnswersAtOnce() || !g.config.Log.WritesAtOnce() {
 		return nil, true, nil
 	}
 	f = g.newFlow(peer, r)
@@ -273,7 +273,7 @@ func (f *Flow) Close(end End) { f.close(end, func(record func()) { record() }) }
 // after it has returned, and [Gate.CloseLeft] waits for that.
 func (f *Flow) CloseNow(end End) {
 	f.close(end, func(record func()) {
-		if f.gate.config.Log.Prompt() {
+		if f.gate.config.Log.WritesAtOnce() {
 			record()
 			return
 		}

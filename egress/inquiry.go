@@ -38,7 +38,7 @@ type Answer struct {
 // Inquire identifies peer and takes what one message costs from its sandbox's
 // budget. q is what it asks, with a canonical name, or the zero value where it
 // could not be read. The error is a [*Refusal], and recorded.
-func (n *Names) Inquire(peer sandbox.Peer, q policy.Question) (*Inquiry, error) {
+func (n *Names) Inquire(peer sandbox.Peer, q policy.DNSQuery) (*Inquiry, error) {
 	m := new(inquiryMemory)
 	return &m.inquiry, m.inquire(n.gate, peer, q)
 }
@@ -48,11 +48,11 @@ type inquiryMemory struct {
 	inquiry  Inquiry
 	flow     Flow
 	request  policy.Request
-	question policy.Question
+	question policy.DNSQuery
 }
 
 // inquire begins an inquiry. The one before in the same memory has ended.
-func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.Question) error {
+func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.DNSQuery) error {
 	m.question = q
 	m.request = policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}}
 	if q.Name != "" {
@@ -121,7 +121,7 @@ func (i *Inquiry) AnswerNow() (a Answer, wait bool, err error) {
 }
 
 func (i *Inquiry) answerNow() (a Answer, wait bool, refusal *Refusal) {
-	if !i.flow.gate.policy.Load().Prompt() {
+	if !i.flow.gate.policy.Load().AnswersAtOnce() {
 		return Answer{}, true, nil
 	}
 	ctx := context.Background()
@@ -312,7 +312,7 @@ func (i *Inquiry) malformed(d policy.Decision, raw []byte) *Refusal {
 	d.Policy = f.gate.Digest()
 	f.noteDenial()
 	f.decision = &d
-	if refusal := f.refused(recordOf{kind: record.KindRefused, raw: raw}); refusal != nil {
+	if refusal := f.recordRefusal(recordOf{kind: record.KindRefused, raw: raw}); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)
@@ -329,7 +329,7 @@ func (i *Inquiry) refuseFlood(d policy.Decision) *Refusal {
 	if f.request.DNS == nil {
 		kind = record.KindRefused
 	}
-	if refusal := f.refused(recordOf{kind: kind, flood: true}); refusal != nil {
+	if refusal := f.recordRefusal(recordOf{kind: kind, flood: true}); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-func questionOf(name, kind string) policy.Question { return policy.Question{Name: name, Type: kind} }
+func questionOf(name, kind string) policy.DNSQuery { return policy.DNSQuery{Name: name, Type: kind} }
 
 // inquire asks one question to the end.
 func (w *world) inquire(t *testing.T, name, kind string) (Answer, error) {
@@ -70,7 +70,7 @@ func TestInquiriesThatAreRefused(t *testing.T) {
 	refusalOf(t, err, policy.RuleDeny)
 	_, err = w.inquire(t, "a.test", "TXT")
 	refusalOf(t, err, policy.DNSTypeDenied)
-	i, err := w.Names.Inquire(peer, policy.Question{})
+	i, err := w.Names.Inquire(peer, policy.DNSQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

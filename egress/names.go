@@ -27,7 +27,7 @@ type Names struct {
 // placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. Bind
 // resolves nothing. The error is always a [*Refusal]: for other record types, unknown peers, a failed record, or if no
 // address is free.
-func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.Question) (names.Addresses, error) {
+func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Addresses, error) {
 	g := n.gate
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
 	f := g.newFlow(peer, r)

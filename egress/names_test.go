@@ -16,7 +16,7 @@ import (
 
 func (w *world) bind(t *testing.T, name string) names.Addresses {
 	t.Helper()
-	a, err := w.Names.Bind(t.Context(), peer, policy.Question{Name: name, Type: "A"})
+	a, err := w.Names.Bind(t.Context(), peer, policy.DNSQuery{Name: name, Type: "A"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestOnlyAddressesCanBeAskedFor(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.Names.placeholders.Range = names.DefaultRange()
 	for _, kind := range []string{"TXT", "MX", "ANY", "CH TXT", "HTTPS", ""} {
-		_, err := w.Names.Bind(t.Context(), peer, policy.Question{Name: "good.test", Type: kind})
+		_, err := w.Names.Bind(t.Context(), peer, policy.DNSQuery{Name: "good.test", Type: kind})
 		refusalOf(t, err, policy.DNSTypeDenied)
 	}
 	if n := len(w.records(t, record.KindDNS)); n != 6 {
@@ -97,7 +97,7 @@ func TestSandboxesHaveNamesOfTheirOwn(t *testing.T) {
 	if err := w.config.Sandboxes.Set([]sandbox.Entry{{Name: "a", Listener: "la"}, {Name: "b", Listener: "lb"}}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.Names.Bind(t.Context(), sandbox.Peer{Listener: "la"}, policy.Question{Name: "good.test", Type: "A"})
+	a, err := w.Names.Bind(t.Context(), sandbox.Peer{Listener: "la"}, policy.DNSQuery{Name: "good.test", Type: "A"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestSandboxesHaveNamesOfTheirOwn(t *testing.T) {
 	if name, in := w.Names.OfPlaceholder(sandbox.Peer{Listener: "lc"}, a.IPv4); name != "" || !in {
 		t.Errorf("for a stranger it is %q, %v", name, in)
 	}
-	_, err = w.Names.Bind(t.Context(), sandbox.Peer{Listener: "lc"}, policy.Question{Name: "good.test", Type: "A"})
+	_, err = w.Names.Bind(t.Context(), sandbox.Peer{Listener: "lc"}, policy.DNSQuery{Name: "good.test", Type: "A"})
 	refusalOf(t, err, policy.UnknownSandbox)
 }
 

@@ -32,9 +32,9 @@ type recordOf struct {
 	canary *sighting // that is why it is refused, or nil
 }
 
-// Prompt reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. An
+// WritesAtOnce reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. An
 // event loop calls them only then.
-func (w *Records) Prompt() bool { return w.gate.config.Log.Prompt() }
+func (w *Records) WritesAtOnce() bool { return w.gate.config.Log.WritesAtOnce() }
 
 // SyncIfQuick is [audit.Log.SyncIfQuick], after which [Flow.Settled] may know more.
 func (w *Records) SyncIfQuick() { w.gate.config.Log.SyncIfQuick() }
@@ -68,7 +68,7 @@ func (f *recorded) recordDecision() *Refusal {
 		kind = record.KindRequest
 	}
 	if !passes(f.decision.Verdict) {
-		return f.refused(recordOf{kind: kind})
+		return f.recordRefusal(recordOf{kind: kind})
 	}
 	seq, err := f.gate.Records.append(&f.attempt, recordOf{kind: kind})
 	if err != nil {

@@ -129,7 +129,7 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 	}
 	d := policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why, Policy: g.policy.Load().Digest()}
 	f.decision = &d
-	if refusal := f.refused(r); refusal != nil {
+	if refusal := f.recordRefusal(r); refusal != nil {
 		return refusal
 	}
 	return f.refusal(d)

@@ -85,9 +85,9 @@ func (s *repeatCounts) empty() bool {
 	return len(s.kinds) == 0
 }
 
-// refused records a refusal, or counts it where it is one of many. Then the flow
+// recordRefusal records a refusal, or counts it where it is one of many. Then the flow
 // has the id of the record that it is counted with. A log that fails refuses too.
-func (f *recorded) refused(r recordOf) *Refusal {
+func (f *recorded) recordRefusal(r recordOf) *Refusal {
 	if r.canary == nil {
 		r.canary = f.sighted()
 	}

@@ -385,7 +385,7 @@ func TestADNSQuestionHasNoPort(t *testing.T) {
 	opening := fixed{decision: Decision{Verdict: Allow, Rule: "all"}}
 	p := New(opening, NewBaseline(BaselineOptions{Exceptions: mustRules(t, "db.corp:5432", "10.0.0.5:5432"), Listeners: addrPorts("10.0.0.5:53")}))
 	ask := func(name string, resolved ...netip.Addr) string {
-		return p.Decide(t.Context(), &Request{Destination: Destination{Host: name, Addrs: resolved}, DNS: &Question{Name: name, Type: "A"}}).AddressClass
+		return p.Decide(t.Context(), &Request{Destination: Destination{Host: name, Addrs: resolved}, DNS: &DNSQuery{Name: name, Type: "A"}}).AddressClass
 	}
 	if got := ask("db.corp", netip.MustParseAddr("10.0.0.5")); got != "" {
 		t.Errorf("what is open at some port: %q", got)

@@ -218,9 +218,9 @@ func (s *search) effect(r *Request, by *rule) Verdict {
 	return by.effect
 }
 
-// An outlook is what the rules at a port come to without the request: those
+// rulesAtPort is what the rules at a port come to without the request: those
 // with a condition, and the first without one.
-type outlook struct {
+type rulesAtPort struct {
 	possible verdicts
 	first    *rule // the one to name: the loosest, of those the first
 	ends     bool  // the last rule has no condition
@@ -234,7 +234,7 @@ type verdicts uint8
 
 func (v verdicts) has(verdict Verdict) bool { return v&(1<<verdict) != 0 }
 
-func (s *search) outlook(r *Request, port uint16) (o outlook) {
+func (s *search) rulesAt(r *Request, port uint16) (o rulesAtPort) {
 	tried := r.triedMethod()
 	s.each(port, func(candidate *rule) bool {
 		effect := s.effect(r, candidate)
@@ -264,7 +264,7 @@ func (s *search) outlook(r *Request, port uint16) (o outlook) {
 // unseen decides before the request is known. The first rule without a condition decides
 // if all rules before it have the same effect; otherwise the decision needs the request.
 func (s *search) unseen(r *Request, port uint16) Decision {
-	o := s.outlook(r, port)
+	o := s.rulesAt(r, port)
 	switch {
 	case o.ends:
 	case o.possible == 0 && o.missed != nil && s.silence != permissive:
@@ -291,7 +291,7 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 	return d
 }
 
-func (s *search) inspect(o outlook, why string) Decision {
+func (s *search) inspect(o rulesAtPort, why string) Decision {
 	return Decision{Verdict: Inspect, Rule: o.first.id, Layer: s.rules.layer, Needs: o.needs, Reason: why, Question: o.question}
 }
 

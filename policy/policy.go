@@ -55,9 +55,9 @@ func (p *Policy) Digest() string {
 	return p.digest
 }
 
-// Prompt reports whether Decide answers within microseconds, so that an event
+// AnswersAtOnce reports whether Decide answers within microseconds, so that an event
 // loop may call it.
-func (p *Policy) Prompt() bool { return p == nil || !p.slow }
+func (p *Policy) AnswersAtOnce() bool { return p == nil || !p.slow }
 
 // short reports whether event loops may evaluate all lists of p.
 func (p *Policy) short() bool {
@@ -312,7 +312,7 @@ func (p *Policy) withoutInspection(d Decision, r *Request) Decision {
 }
 
 // WithShadow returns a policy that decides as p does, and has other asked beside
-// it by [Policy.Compare]. It is not [Policy.Prompt].
+// it by [Policy.Compare]. It is not [Policy.AnswersAtOnce].
 func (p *Policy) WithShadow(other *Policy) *Policy {
 	both := *p
 	both.shadow = &shadow{policy: other, room: make(chan struct{}, shadowRoom)}

@@ -60,8 +60,8 @@ type HTTPRequest struct {
 	Upgrade bool
 }
 
-// A Question is what a DNS query asks.
-type Question struct {
+// A DNSQuery is what a DNS query asks for.
+type DNSQuery struct {
 	Name string
 	Type string
 
@@ -85,7 +85,7 @@ type Request struct {
 	Protocol    Protocol
 	TLS         *ClientHello
 	HTTP        *HTTPRequest
-	DNS         *Question
+	DNS         *DNSQuery
 	Process     *Process
 	Usage       *Usage // nil where nobody counted: a policy that reads it then fails
 	Time        time.Time

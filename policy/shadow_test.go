@@ -145,8 +145,8 @@ func TestNoPolicyHasNoShadow(t *testing.T) {
 			t.Error("it has")
 		}
 	}
-	if !New().Prompt() || New().WithShadow(New()).Prompt() {
-		t.Error("only a policy with a shadow is not prompt")
+	if !New().AnswersAtOnce() || New().WithShadow(New()).AnswersAtOnce() {
+		t.Error("only a policy with a shadow does not answer at once")
 	}
 }
 

@@ -71,10 +71,10 @@ func (r *refusals) take() (all []func(), unseen map[refusedAt]int64) {
 	return all, unseen
 }
 
-// recordRefusal has record, which refuses p, called on a loop: at once if the log is prompt, else by a goroutine. It
+// recordRefusal has record, which refuses p, called on a loop: at once if the log writes at once, else by a goroutine. It
 // returns false if the refusal is only counted.
 func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) bool {
-	if s.Gate.Records.Prompt() {
+	if s.Gate.Records.WritesAtOnce() {
 		record()
 		return true
 	}

@@ -49,7 +49,7 @@ func (r *replies) refuse(err error) {
 // admitted. If the refusal is only counted, or the client gives way to another one, it is reset.
 func (r *replies) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
 	c := r.conn
-	if c.server.Gate.Records.Prompt() {
+	if c.server.Gate.Records.WritesAtOnce() {
 		answer(record())
 		return
 	}
@@ -79,12 +79,12 @@ func (r *replies) malformed(via policy.Via, raw []byte, err error) {
 	})
 }
 
-// tooMany refuses a connection over the limit without serving it. If the log is not prompt, the connection is
+// tooMany refuses a connection over the limit without serving it. If the log does not write at once, the connection is
 // reset: it is not admitted and must not wait.
 func (r *replies) tooMany() {
 	c := r.conn
 	server, peer := c.server, c.peer
-	if !server.Gate.Records.Prompt() {
+	if !server.Gate.Records.WritesAtOnce() {
 		server.recordRefusal(peer, policy.ViaUnknown, func() { server.refuseOneMore(peer) })
 		c.reset()
 		return

@@ -92,7 +92,7 @@ var ways = map[string]func(t *testing.T, w *world, port string) *testClient{
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := w.Gate.Names.Bind(t.Context(), sandbox.Peer{Listener: "tcp"}, policy.Question{Name: "allowed.test", Type: "A"})
+		a, err := w.Gate.Names.Bind(t.Context(), sandbox.Peer{Listener: "tcp"}, policy.DNSQuery{Name: "allowed.test", Type: "A"})
 		if err != nil {
 			t.Fatal(err)
 		}

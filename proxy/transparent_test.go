@@ -47,7 +47,7 @@ func (w *world) capturedBy(t *testing.T, listener string, to netip.AddrPort) *te
 // named returns the address that stands for a name, with a port.
 func (w *world) named(t *testing.T, name, port string) netip.AddrPort {
 	t.Helper()
-	a, err := w.Gate.Names.Bind(t.Context(), sandbox.Peer{}, policy.Question{Name: name, Type: "A"})
+	a, err := w.Gate.Names.Bind(t.Context(), sandbox.Peer{}, policy.DNSQuery{Name: name, Type: "A"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func anyRequest(rt *rapid.T, t *testing.T) policy.Request {
 	case 2:
 		r.HTTP, r.TLS, r.Protocol, r.Destination.Addrs = nil, nil, policy.ProtocolUnseen, nil
 	case 3:
-		r.HTTP, r.TLS, r.DNS, r.Destination.Port = nil, nil, &policy.Question{Name: host, Type: "A"}, 0
+		r.HTTP, r.TLS, r.DNS, r.Destination.Port = nil, nil, &policy.DNSQuery{Name: host, Type: "A"}, 0
 	}
 	return r
 }

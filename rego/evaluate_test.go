@@ -47,7 +47,7 @@ func sends(t testing.TB, hostport, method, path string) policy.Request {
 func asks(t testing.TB, name string) policy.Request {
 	t.Helper()
 	r := to(t, name+":443")
-	r.Via, r.Destination.Port, r.DNS = policy.ViaDNS, 0, &policy.Question{Name: name, Type: "A"}
+	r.Via, r.Destination.Port, r.DNS = policy.ViaDNS, 0, &policy.DNSQuery{Name: name, Type: "A"}
 	return r
 }
 

@@ -170,7 +170,7 @@ func TestForeignPoliciesWaitForTheRequest(t *testing.T) {
 		t.Errorf("the name: %v needing %b", d.Verdict, d.Needs)
 	}
 	question := to(t, "api.test:443")
-	question.DNS = &policy.Question{Name: "api.test", Type: "A"}
+	question.DNS = &policy.DNSQuery{Name: "api.test", Type: "A"}
 	if d := evaluate(t, e, question); d.Verdict != policy.Abstain {
 		t.Errorf("a question of DNS: %v", d.Verdict)
 	}

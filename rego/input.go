@@ -208,7 +208,7 @@ func isCredential(name string) bool {
 	return false
 }
 
-func dnsPart(q *policy.Question, want inputFields) *ast.Term {
+func dnsPart(q *policy.DNSQuery, want inputFields) *ast.Term {
 	var o inputObject
 	o.addText(want&readsQuestionName != 0, keyName, q.Name)
 	o.addText(want&readsQuestionType != 0, keyType, q.Type)

@@ -16,7 +16,7 @@ func typicalRequest() *policy.Request {
 		Destination: policy.Destination{Host: "a.example.com", Port: 443, Addrs: []netip.Addr{netip.MustParseAddr("93.184.216.34")}, Aliases: []string{"b.example.com"}},
 		TLS:         &policy.ClientHello{ServerName: "a.example.com", ALPN: []string{"h2"}, JA4: "t13d"},
 		HTTP:        &policy.HTTPRequest{Method: "GET", Path: "/", Query: "q=1", Header: map[string][]string{"X-A": {"1"}}, BodySize: 1},
-		DNS:         &policy.Question{Name: "a.example.com", Type: "A"},
+		DNS:         &policy.DNSQuery{Name: "a.example.com", Type: "A"},
 		Process:     &policy.Process{PID: 1, Exe: "/bin/sh", Argv: []string{"sh"}},
 		Usage:       new(policy.Usage),
 		Approved:    []policy.Approval{{Layer: policy.User, Rule: "r", Question: "q"}},

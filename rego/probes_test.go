@@ -36,7 +36,7 @@ func TestANameIsAskedForWhereRegoAndListsLeaveAPort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: "a.test"}, DNS: &policy.Question{Name: "a.test", Type: "A"}}
+		r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: "a.test"}, DNS: &policy.DNSQuery{Name: "a.test", Type: "A"}}
 		if d := p.Decide(t.Context(), &r); d.Verdict != row.want {
 			t.Errorf("%s: %v by %s: %s", row.name, d.Verdict, d.Rule, d.Reason)
 		}

@@ -156,7 +156,7 @@ deny contains {"rule": "header"} if { some name, values in input.http.headers; s
 			r.TLS = nil
 		}
 		if parts&4 != 0 {
-			r.DNS = &policy.Question{Name: name, Type: kind}
+			r.DNS = &policy.DNSQuery{Name: name, Type: kind}
 		}
 		d, err := e.Evaluate(context.Background(), &r)
 		switch {

@@ -227,7 +227,7 @@ func (s *Server) apiAttempts(w http.ResponseWriter, r *http.Request) {
 	}
 	state := s.search(strings.Join(q.words, " "), q.filter)
 	if state.Found == nil {
-		state.Found = []signals.Attempt{}
+		state.Found = []signals.Suspect{}
 	}
 	reply(w, map[string]any{"attempts": state.Found, "complete": state.Done && !state.Busy})
 }

@@ -18,7 +18,7 @@ import (
 type attemptsJob struct {
 	mu     sync.Mutex // guards what follows
 	filter string
-	found  []signals.Attempt
+	found  []signals.Suspect
 	at     time.Time // when found was complete; zero while the first search goes on
 	next   int64     // the records up to here were searched
 	err    error
@@ -28,7 +28,7 @@ type attemptsJob struct {
 
 // An attemptsState is what is known of a search.
 type attemptsState struct {
-	Found []signals.Attempt
+	Found []signals.Suspect
 	Done  bool
 	Busy  bool
 	At    time.Time
@@ -72,7 +72,7 @@ func (s *Server) searchLog(ctx context.Context, text string, f *logs.Filter, nex
 	if ctx.Err() != nil || j.filter != text {
 		return // another filter is asked for
 	}
-	j.found, j.at, j.next, j.err, j.busy = finder.Attempts(), time.Now(), next, err, false
+	j.found, j.at, j.next, j.err, j.busy = finder.Suspects(), time.Now(), next, err, false
 }
 
 type attemptsView struct {
@@ -83,7 +83,7 @@ type attemptsView struct {
 
 // An attemptStory is an attempt with the addresses of its records.
 type attemptStory struct {
-	signals.Attempt
+	signals.Suspect
 	Strong bool
 	URL    string
 }

@@ -94,7 +94,7 @@ func TestDoctorFindsSockets(t *testing.T) {
 
 // TestAnEscapeIsSaid has something get out, which no sandbox here lets.
 func TestAnEscapeIsSaid(t *testing.T) {
-	tried := []jail.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
+	tried := []jail.WayOut{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
 	if err := exits.Escaped(tried); err == nil || !strings.Contains(err.Error(), "keys: request_key") {
 		t.Errorf("run would start: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
-func Selftest(redirect bool) (tried []jail.Attempt, redirected bool, err error) {
+func Selftest(redirect bool) (tried []jail.WayOut, redirected bool, err error) {
 	own4, own6 := names.DefaultRange().Own()
 	j, err := jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: redirect})
 	if err != nil {
@@ -56,7 +56,7 @@ func closeSockets(s *capture.Sockets) {
 const arriveWithin = 2 * time.Second
 
 // arrivals looks that what was sent in the sandbox came to its sockets.
-func arrivals(s *capture.Sockets) (all []jail.Attempt) {
+func arrivals(s *capture.Sockets) (all []jail.WayOut) {
 	for _, l := range s.TCP {
 		all = append(all, arrived("a connection", l, func() (netip.AddrPort, error) {
 			c, err := l.Accept()
@@ -77,17 +77,17 @@ func arrivals(s *capture.Sockets) (all []jail.Attempt) {
 }
 
 // arrived waits for one. Its address is known there unless NAT has changed it.
-func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) jail.Attempt {
+func arrived(what string, from io.Closer, next func() (netip.AddrPort, error), known bool) jail.WayOut {
 	late := time.AfterFunc(arriveWithin, func() { from.Close() })
 	defer late.Stop()
 	to, err := next()
 	switch {
 	case errors.Is(err, net.ErrClosed):
-		return jail.Attempt{Name: what, Escaped: "it did not arrive at egressd"}
+		return jail.WayOut{Name: what, Escaped: "it did not arrive at egressd"}
 	case err != nil:
-		return jail.Attempt{Name: what, Escaped: err.Error()}
+		return jail.WayOut{Name: what, Escaped: err.Error()}
 	}
-	a := jail.Attempt{Name: what + " over " + familyOf(to.Addr())}
+	a := jail.WayOut{Name: what + " over " + familyOf(to.Addr())}
 	if known && !jail.IsAttempted(to) {
 		a.Escaped = "one to " + to.String() + " arrived instead"
 	}

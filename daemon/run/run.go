@@ -55,7 +55,7 @@ type runner struct {
 	jail        *jail.Jail
 	sockets     *capture.Sockets
 	program     jail.Program // as outline has it
-	tried       []jail.Attempt
+	tried       []jail.WayOut
 	unready     error // why the program cannot be started, once the sandbox stands
 	ready       bool  // the last two say what came of it
 	names       *dns.Server
@@ -287,7 +287,7 @@ func (r *runner) keepIndex() {
 
 // prepared completes the jail and returns the attempts to get out of it. The policy is in force by now, so prepared
 // knows which authority the program must trust.
-func (r *runner) prepared() ([]jail.Attempt, error) {
+func (r *runner) prepared() ([]jail.WayOut, error) {
 	if r.ready {
 		return r.tried, r.unready
 	}

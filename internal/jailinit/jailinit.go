@@ -126,7 +126,7 @@ func (s *setup) run() error {
 	if err := confine(s.control, kept, program); err != nil {
 		return err
 	}
-	if err := s.report(attempts(program)); err != nil {
+	if err := s.report(tryWaysOut(program)); err != nil {
 		return err
 	}
 	if err := s.awaitReaper(); err != nil {
@@ -204,8 +204,8 @@ func CloseAll(fds []int) {
 }
 
 // report sends what was tried, and waits for the word to go on.
-func (s *setup) report(all []Attempt) error {
-	if err := Send(s.control, Pack(&Failure{Attempts: all})); err != nil {
+func (s *setup) report(all []WayOut) error {
+	if err := Send(s.control, Pack(&Failure{Tried: all})); err != nil {
 		return err
 	}
 	var goOn Word

@@ -47,10 +47,10 @@ type (
 	}
 	// A Failure is what came of a Program, whether or not it failed.
 	Failure struct {
-		Attempts []Attempt // what was tried, where nothing failed
-		Problem  string
-		Missing  bool
-		Setup    bool // it is not the program's fault
+		Tried   []WayOut // what was tried, where nothing failed
+		Problem string
+		Missing bool
+		Setup   bool // it is not the program's fault
 	}
 )
 

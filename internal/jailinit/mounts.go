@@ -59,7 +59,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
 	for _, path := range p.Fixed {
-		err := fix(path)
+		err := pin(path)
 		if errors.Is(err, unix.ENOENT) && p.Apart != nil {
 			continue // the host has it where the program sees another folder
 		}
@@ -192,9 +192,9 @@ func bind(file, path string, text []byte) error {
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
 }
 
-// fix makes path a read-only mount, so that no program can change or replace the file. Flags of its file system
+// pin makes path a read-only mount, so that no program can change or replace the file. Flags of its file system
 // stay in force.
-func fix(path string) error {
+func pin(path string) error {
 	flags, err := flagsOf(path)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func sealKernel() error {
 		if _, err := os.Stat(path); err != nil {
 			continue
 		}
-		if err := fix(path); err != nil {
+		if err := pin(path); err != nil {
 			return fmt.Errorf("keep %s as it is: %w", path, err)
 		}
 	}
@@ -249,7 +249,7 @@ func sealFolder(path string) error {
 	on := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &on)
 	if errors.Is(err, unix.ENOSYS) {
-		return fix(path) // before Linux 5.12; what is mounted in it is not there any more
+		return pin(path) // before Linux 5.12; what is mounted in it is not there any more
 	}
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		return nil // nothing is mounted there

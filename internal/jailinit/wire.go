@@ -138,7 +138,7 @@ func (r *Report) fields(w *wire) {
 }
 
 func (f *Failure) fields(w *wire) {
-	each(w, &f.Attempts, func(a *Attempt) { w.string(&a.Name); w.string(&a.Escaped) })
+	each(w, &f.Tried, func(a *WayOut) { w.string(&a.Name); w.string(&a.Escaped) })
 	w.string(&f.Problem)
 	w.flags(&f.Missing, &f.Setup)
 }

@@ -24,7 +24,7 @@ func lone(seed uint64) *workshop {
 }
 
 // evidenceOf is what is said of a destination by a signal; "" for nothing.
-func evidenceOf(all []Attempt, program, destination, what string) (string, int) {
+func evidenceOf(all []Suspect, program, destination, what string) (string, int) {
 	for _, a := range all {
 		if a.Destination != destination || a.Program != program {
 			continue

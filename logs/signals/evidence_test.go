@@ -163,7 +163,7 @@ func TestARowIsAStory(t *testing.T) {
 		program := []string{"python3", "dig"}[i%2]
 		deny(w.name(30*time.Hour+time.Duration(i)*time.Second, program, fmt.Sprintf("%016x%08x.evil-names.com", w.Uint64(), w.Uint32())), "default-deny")
 	}
-	var rows []Attempt
+	var rows []Suspect
 	for _, a := range found(w.sorted()) {
 		if a.Destination == "evil-names.com" {
 			rows = append(rows, a)

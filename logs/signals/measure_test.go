@@ -76,7 +76,7 @@ func tellable(p planted, how string) string {
 }
 
 // firstRows are the first n for a person, and what is said of p.
-func firstRows(rows []signals.Attempt, p planted, n int) (text string) {
+func firstRows(rows []signals.Suspect, p planted, n int) (text string) {
 	for i, a := range rows {
 		own := p.isIn(a)
 		if i < n || own {

@@ -58,7 +58,7 @@ func measuredPlain(t *testing.T) bool {
 				rows, all := s.ranked(nil), w.plant(s, shapes...)
 				mu.Lock()
 				defer mu.Unlock()
-				highest[p.name] = append(highest[p.name], append(rows, signals.Attempt{})[0].Score)
+				highest[p.name] = append(highest[p.name], append(rows, signals.Suspect{})[0].Score)
 				for i, x := range all {
 					byKind[x.kind] = append(byKind[x.kind], x.place)
 					kind := []string{"upload", "gist", "names"}[i%3]

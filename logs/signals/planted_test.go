@@ -264,7 +264,7 @@ func (p planted) is(sandbox, program, destination string) bool {
 }
 
 // isIn reports whether a row of the ranking is that of p, or tells of it as well.
-func (p planted) isIn(row signals.Attempt) bool {
+func (p planted) isIn(row signals.Suspect) bool {
 	return p.is(row.Sandbox, row.Program, row.Destination) || p.is(row.Sandbox, p.program, row.Destination) &&
 		slices.ContainsFunc(row.Signals, func(s signals.Signal) bool {
 			return strings.HasPrefix(s.Evidence, "by "+cmp.Or(p.program, "another program")+" as well")

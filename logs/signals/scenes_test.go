@@ -121,7 +121,7 @@ func decided(all []*record.Record) (out []emitted) {
 }
 
 // ranked is what is said of the decisions of s with those of more among them.
-func (s *scene) ranked(more []emitted) []signals.Attempt {
+func (s *scene) ranked(more []emitted) []signals.Suspect {
 	var f signals.Finder
 	for a := s.decisions; len(a)+len(more) > 0; {
 		from := &a
@@ -131,11 +131,11 @@ func (s *scene) ranked(more []emitted) []signals.Attempt {
 		f.Add((*from)[0].r)
 		*from = (*from)[1:]
 	}
-	return f.Attempts()
+	return f.Suspects()
 }
 
 // placeOf is the place of p among the rows that are not of others; 0 where there is none.
-func placeOf(rows []signals.Attempt, p planted, others ...planted) int {
+func placeOf(rows []signals.Suspect, p planted, others ...planted) int {
 	place := 0
 	for _, row := range rows {
 		if p.isIn(row) {

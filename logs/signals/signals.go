@@ -8,7 +8,7 @@
 //		decisions.Add(r)
 //	}
 //	decisions.Flush(logs.OutcomeOpen)
-//	for _, a := range f.Attempts() { … }
+//	for _, a := range f.Suspects() { … }
 //
 // The memory of a Finder is bounded for every log.
 package signals
@@ -23,10 +23,10 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// An Attempt describes the traffic of a sandbox's program with one destination: a registrable domain, a
+// A Suspect describes the traffic of a sandbox's program with one destination: a registrable domain, a
 // host where anybody can publish, or an address. Similar traffic of other programs of the sandbox is
 // listed with it.
-type Attempt struct {
+type Suspect struct {
 	Score       int       `json:"score"` // 0 to 100
 	Sandbox     string    `json:"sandbox"`
 	Program     string    `json:"program,omitempty"`
@@ -171,21 +171,21 @@ func (f *Finder) forget() {
 	}
 }
 
-// Attempts returns the attempts, highest score first.
-func (f *Finder) Attempts() []Attempt {
+// Suspects returns the suspects, highest score first.
+func (f *Finder) Suspects() []Suspect {
 	f.sum()
-	var all []Attempt
+	var all []Suspect
 	for key, s := range f.sites {
 		if score, found := f.judge(key, s); score > 0 {
-			all = append(all, Attempt{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown()})
+			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown()})
 		}
 	}
 	for key, p := range f.programs {
 		if score, found := p.judge(); score > 0 {
-			all = append(all, Attempt{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids})
+			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids})
 		}
 	}
-	slices.SortFunc(all, func(a, b Attempt) int {
+	slices.SortFunc(all, func(a, b Suspect) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.Program, b.Program), cmp.Compare(a.Sandbox, b.Sandbox))
 	})
@@ -194,7 +194,7 @@ func (f *Finder) Attempts() []Attempt {
 
 // mergePrograms merges the attempts of several programs of a sandbox with the same destination and main
 // signal into the row with the highest score.
-func mergePrograms(all []Attempt) (merged []Attempt) {
+func mergePrograms(all []Suspect) (merged []Suspect) {
 	type rowKey struct{ sandbox, destination, what string }
 	rows := map[rowKey]int{}
 	for _, a := range all {

@@ -28,7 +28,7 @@ func seeds(t *testing.T, usual int) uint64 {
 }
 
 // table writes the first rows for a person.
-func table(all []Attempt, n int) (text string) {
+func table(all []Suspect, n int) (text string) {
 	for _, a := range all[:min(n, len(all))] {
 		text += fmt.Sprintf("\n%3d %-10s %-20s", a.Score, a.Program, a.Destination)
 		for _, s := range a.Signals {
@@ -39,7 +39,7 @@ func table(all []Attempt, n int) (text string) {
 }
 
 // checkFirst wants the planted destinations in the first rows.
-func checkFirst(t *testing.T, seed uint64, all []Attempt, planted []string) {
+func checkFirst(t *testing.T, seed uint64, all []Suspect, planted []string) {
 	t.Helper()
 	var first []string
 	for _, a := range all[:min(len(planted), len(all))] {
@@ -216,7 +216,7 @@ func TestAFloodOfDestinationsHidesNothing(t *testing.T) {
 	flood(40_000)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if all := f.Attempts(); all[0].Destination != planted {
+	if all := f.Suspects(); all[0].Destination != planted {
 		t.Errorf("the first is %s", table(all, 3))
 	}
 	if len(f.sites) > maxSites || len(f.programs) > maxPrograms+1 {

@@ -226,10 +226,10 @@ func (w *workshop) sorted() []*record.Record {
 	return w.all
 }
 
-func found(all []*record.Record) []Attempt {
+func found(all []*record.Record) []Suspect {
 	var f Finder
 	for _, r := range all {
 		f.Add(r)
 	}
-	return f.Attempts()
+	return f.Suspects()
 }

@@ -22,7 +22,7 @@ type Environment struct {
 
 	// Evaluators are further opinions, of the organisation's layer. They can only
 	// make the policy stricter than the file, except where the file is silent. With
-	// any, and with any in Layers, the policy is not [policy.Policy.Prompt].
+	// any, and with any in Layers, the policy is not [policy.Policy.AnswersAtOnce].
 	Evaluators []policy.Evaluator
 
 	// Texts are what the policy is made of beside the file. The digest covers

@@ -402,10 +402,10 @@ func TestTheDigestFollowsTheText(t *testing.T) {
 }
 
 func TestAPolicyWithOtherEvaluatorsIsNotPrompt(t *testing.T) {
-	if !compiled(t, "", Environment{}).Prompt() {
-		t.Error("rules alone are prompt")
+	if !compiled(t, "", Environment{}).AnswersAtOnce() {
+		t.Error("rules alone do not answer at once")
 	}
-	if compiled(t, "", Environment{Evaluators: []policy.Evaluator{voice{}}}).Prompt() {
+	if compiled(t, "", Environment{Evaluators: []policy.Evaluator{voice{}}}).AnswersAtOnce() {
 		t.Error("another evaluator may be slow")
 	}
 }

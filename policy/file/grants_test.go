@@ -92,7 +92,7 @@ func TestADenialHoldsForNamesAndTheirAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]policy.Verdict{"a.test": policy.Deny, "b.test": policy.Allow} {
-		r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: policy.Destination{Host: host}, DNS: &policy.Question{Name: host, Type: "A"}}
+		r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: policy.Destination{Host: host}, DNS: &policy.DNSQuery{Name: host, Type: "A"}}
 		if d := p.Decide(context.Background(), r); d.Verdict != want {
 			t.Errorf("the question for %s: %+v", host, d)
 		}

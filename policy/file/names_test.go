@@ -34,7 +34,7 @@ func TestANameIsResolvedWhereSomeRequestPassesAllLayers(t *testing.T) {
 			}
 			name := policy.Destination{Host: dst.Host}
 			for _, asked := range []policy.Destination{name, {Host: dst.Host, Addrs: dst.Addrs, Aliases: dst.Aliases}} {
-				r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: asked, DNS: &policy.Question{Name: asked.Host, Type: "A"}}
+				r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: asked, DNS: &policy.DNSQuery{Name: asked.Host, Type: "A"}}
 				d := p.Decide(t.Context(), r)
 				if passes := p.passes(t, asked); passes != (d.Verdict == policy.Allow) {
 					t.Fatalf("%s %v %v: a request passes: %t, and the question is %s", asked.Host, asked.Addrs, asked.Aliases, passes, saying(d))
@@ -71,7 +71,7 @@ func TestANameOfWhichTwoLayersLeaveNothingIsNotResolved(t *testing.T) {
 	} {
 		p := compiled(t, row.lines, row.env)
 		const name = "secret.x.allowed.test"
-		r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: policy.Destination{Host: name}, DNS: &policy.Question{Name: name, Type: "A"}}
+		r := &policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaDNS, Destination: policy.Destination{Host: name}, DNS: &policy.DNSQuery{Name: name, Type: "A"}}
 		if d := p.Decide(t.Context(), r); d.Verdict != row.want || d.Needs != 0 {
 			t.Errorf("%s: %s", row.name, saying(d))
 		}
@@ -117,7 +117,7 @@ func TestANameIsResolvedWhereOnePortOfItCanBeReached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := policy.Request{Via: policy.ViaDNS, DNS: &policy.Question{Name: "a.test", Type: "A"}, Destination: policy.Destination{Host: "a.test", Addrs: row.addrs, Aliases: row.aliases}}
+			r := policy.Request{Via: policy.ViaDNS, DNS: &policy.DNSQuery{Name: "a.test", Type: "A"}, Destination: policy.Destination{Host: "a.test", Addrs: row.addrs, Aliases: row.aliases}}
 			d := p.Decide(t.Context(), &r)
 			if d.Class != row.want || (row.want == "") != (d.Verdict == policy.Allow) {
 				t.Errorf("%s, %q: %s; want %q", d.Verdict, d.Class, d.Reason, row.want)

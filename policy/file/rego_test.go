@@ -75,8 +75,8 @@ func TestTheFileAndAnotherEvaluatorCombine(t *testing.T) {
 		{"allow: [a.test]", voice{Verdict: policy.Allow, Rule: "rego"}, "10.0.0.1:443", "deny address-denied by baseline"},
 	} {
 		p := compiled(t, row.lines, Environment{Evaluators: []policy.Evaluator{row.voice}})
-		if p.Prompt() {
-			t.Errorf("%s: prompt, with an evaluator that may take long", row.lines)
+		if p.AnswersAtOnce() {
+			t.Errorf("%s: answers at once, with an evaluator that may take long", row.lines)
 		}
 		if got := saying(p.Decide(context.Background(), asking(t, row.ask))); got != row.want {
 			t.Errorf("%s, %v: %q, want %q", row.lines, row.voice, got, row.want)

@@ -331,7 +331,7 @@ func TestAQuestionIsAnsweredWhereAnyPortIsOpen(t *testing.T) {
 	}
 	for _, row := range rows {
 		p := compiled(t, row.lines, Environment{})
-		r := &policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: row.name}, DNS: &policy.Question{Name: row.name, Type: "A"}}
+		r := &policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: row.name}, DNS: &policy.DNSQuery{Name: row.name, Type: "A"}}
 		if got := saying(p.Decide(context.Background(), r)); got != row.want {
 			t.Errorf("%s under %s: %q, want %q", row.name, row.lines, got, row.want)
 		}

@@ -265,7 +265,7 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if len(r.Decision.AllowedIf) > 0 {
 		all = append(all, "Allowed if: "+strings.Join(r.Decision.AllowedIf, "; or "))
 	}
-	if command := fix(r); command != "" {
+	if command := commandFor(r); command != "" {
 		all = append(all, "To allow it: "+command)
 	}
 	for i := range all {
@@ -313,7 +313,7 @@ type problemBody struct {
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: fix(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"
@@ -334,9 +334,9 @@ func problem(r *egress.Refusal, a Answer) []byte {
 	return append(body, '\n')
 }
 
-// fix returns the command that opens the way, or "". It offers no command for a private address and none
+// commandFor returns the command that opens the way, or "". It offers no command for a private address and none
 // against a written rule. A pending question is answered by a command, too.
-func fix(r *egress.Refusal) string {
+func commandFor(r *egress.Refusal) string {
 	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
 		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
 			return ""

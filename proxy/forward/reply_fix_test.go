@@ -14,11 +14,11 @@ func TestTheFixOfASummedDenialNamesNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &egress.Refusal{ID: 1, Destination: dst, Decision: policy.Decision{Class: policy.DefaultDeny}}
-	if got, want := fix(r), "egressd allow a.test --from "+r.ID.String(); got != want {
+	if got, want := commandFor(r), "egressd allow a.test --from "+r.ID.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	r.Summed = true
-	if got, want := fix(r), "egressd allow a.test:443"; got != want {
+	if got, want := commandFor(r), "egressd allow a.test:443"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -78,7 +78,7 @@ func NotStarted(err error) error {
 }
 
 // Escaped returns an error if one of the attempts got out of the sandbox.
-func Escaped(tried []jail.Attempt) error {
+func Escaped(tried []jail.WayOut) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
 			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")

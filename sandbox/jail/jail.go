@@ -81,7 +81,7 @@ type (
 	Program    = jailinit.Program
 	Apart      = jailinit.Apart
 	Private    = jailinit.Private
-	Attempt    = jailinit.Attempt
+	WayOut     = jailinit.WayOut
 	SetupError = jailinit.SetupError
 	ExecError  = jailinit.ExecError
 )
@@ -165,7 +165,7 @@ func (j *Jail) Begin(p Program) {
 // Prepare drops all privileges in the jail, makes everything ready for p, and returns the results of the escape
 // attempts made there. If Begin was called, p is the same program. The error is an [*ExecError] if p is at
 // fault, else a [*SetupError].
-func (j *Jail) Prepare(p Program) ([]Attempt, error) {
+func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 	if !j.begun {
 		j.program = p.Argv[0]
 		if err := j.send(&p); err != nil {
@@ -176,10 +176,10 @@ func (j *Jail) Prepare(p Program) ([]Attempt, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case f == nil || len(f.Attempts) == 0:
+	case f == nil || len(f.Tried) == 0:
 		return nil, &SetupError{Step: "prepare the program", Err: errors.New("the process that becomes it ended")}
 	}
-	return f.Attempts, nil
+	return f.Tried, nil
 }
 
 // Exec executes the prepared program. Its errors are those of Prepare.

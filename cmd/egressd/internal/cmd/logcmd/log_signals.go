@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	attempts "github.com/egressd/egressd/logs/signals"
+	"github.com/egressd/egressd/logs/signals"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
@@ -59,9 +59,9 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
-	var finder attempts.Finder
+	var finder signals.Finder
 	err = log.Decisions(filter, finder.Add)
-	all := finder.Attempts()
+	all := finder.Suspects()
 	if o.top > 0 {
 		all = all[:min(len(all), o.top)]
 	}
@@ -75,7 +75,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	return err
 }
 
-func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours cli.Palette) error {
+func (o *signalsOptions) print(w io.Writer, all []signals.Suspect, colours cli.Palette) error {
 	for _, a := range all {
 		if o.json {
 			if err := cli.PrintJSON(w, a); err != nil {
@@ -83,15 +83,15 @@ func (o *signalsOptions) print(w io.Writer, all []attempts.Attempt, colours cli.
 			}
 			continue
 		}
-		if err := printAttempt(w, a, o.Flags(), time.Now(), colours); err != nil {
+		if err := printSuspect(w, a, o.Flags(), time.Now(), colours); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// printAttempt writes one attempt: who and where, why, and what to look at.
-func printAttempt(w io.Writer, a attempts.Attempt, flags string, now time.Time, colours cli.Palette) error {
+// printSuspect writes one suspect: who and where, why, and what to look at.
+func printSuspect(w io.Writer, a signals.Suspect, flags string, now time.Time, colours cli.Palette) error {
 	who := a.Sandbox
 	if a.Program != "" {
 		who = strings.TrimPrefix(who+"/"+a.Program, "default/")

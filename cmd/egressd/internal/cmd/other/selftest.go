@@ -43,7 +43,7 @@ Exit codes: 0 no escape worked; 1 one did; 2 no sandbox could be made.`,
 }
 
 // sayAttempts prints what was tried, and returns 1 as a status where one got out.
-func sayAttempts(w io.Writer, tried []jail.Attempt, asJSON bool) error {
+func sayAttempts(w io.Writer, tried []jail.WayOut, asJSON bool) error {
 	var out int
 	for _, a := range tried {
 		if a.Escaped != "" {
@@ -51,7 +51,7 @@ func sayAttempts(w io.Writer, tried []jail.Attempt, asJSON bool) error {
 		}
 		if asJSON {
 			if err := cli.PrintJSON(w, struct {
-				jail.Attempt
+				jail.WayOut
 				OK bool `json:"ok"`
 			}{a, a.Escaped == ""}); err != nil {
 				return err

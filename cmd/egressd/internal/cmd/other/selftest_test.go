@@ -12,7 +12,7 @@ import (
 )
 
 func TestSelftestPrintsAnEscape(t *testing.T) {
-	tried := []jail.Attempt{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
+	tried := []jail.WayOut{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
 	var out bytes.Buffer
 	if err := sayAttempts(&out, tried, false); err != cli.Status(1) || out.String() != "✓ raw sockets\n✗ keys: request_key\nself-test 1/2\n" {
 		t.Errorf("%v, %q", err, out.String())
@@ -24,10 +24,10 @@ func TestSelftestPrintsAnEscape(t *testing.T) {
 	lines := json.NewDecoder(&out)
 	for i, want := range tried {
 		var a struct {
-			jail.Attempt
+			jail.WayOut
 			OK *bool `json:"ok"`
 		}
-		if err := lines.Decode(&a); err != nil || a.Attempt != want || a.OK == nil || *a.OK != (i == 0) {
+		if err := lines.Decode(&a); err != nil || a.WayOut != want || a.OK == nil || *a.OK != (i == 0) {
 			t.Errorf("%v %+v", err, a)
 		}
 	}

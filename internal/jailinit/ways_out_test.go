@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAttemptsFindWhatIsOpen tries outside of a jail what is tried in one.
-func TestAttemptsFindWhatIsOpen(t *testing.T) {
+// TestWaysOutThatAreOpenAreFound tries outside of a jail what is tried in one.
+func TestWaysOutThatAreOpenAreFound(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func TestALongListOfOneHostIsNoLoopsBusiness(t *testing.T) {
 	const oneHost, manyHosts = "  - {host: api.test, methods: [GET], paths: [\"/%d\"]}\n", "  - h%d.test\n"
 	for says, row := range map[string]struct {
 		text   string
-		prompt bool
+		atOnce bool
 	}{
 		"many hosts":               {"version: 1\nallow:\n" + list(2000, manyHosts), true},
 		"some rules of one host":   {"version: 1\nallow:\n" + list(100, oneHost), true},
@@ -37,8 +37,8 @@ func TestALongListOfOneHostIsNoLoopsBusiness(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Prompt() != row.prompt {
-				t.Errorf("an event loop may ask it: %v", p.Prompt())
+			if p.AnswersAtOnce() != row.atOnce {
+				t.Errorf("an event loop may ask it: %v", p.AnswersAtOnce())
 			}
 		})
 	}

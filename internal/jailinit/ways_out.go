@@ -17,17 +17,17 @@ import (
 	"github.com/egressd/egressd/internal/netlink"
 )
 
-// An Attempt is one kind of way out of a jail, as jail init tried it.
-type Attempt struct {
+// A WayOut is one kind of way out of a jail, as jail init tried it.
+type WayOut struct {
 	Name    string `json:"name"`
 	Escaped string `json:"escaped,omitempty"` // what worked; empty: nothing did
 }
 
-// attempts tries the ways out that cost next to nothing, on the thread that
+// tryWaysOut tries the ways out that cost next to nothing, on the thread that
 // becomes the program, as restricted as that will be. None of them makes a packet,
 // and none changes anything where it fails.
-func attempts(p Program) []Attempt {
-	var all []Attempt
+func tryWaysOut(p Program) []WayOut {
+	var all []WayOut
 	for _, a := range []struct {
 		name string
 		try  func(Program) string
@@ -44,7 +44,7 @@ func attempts(p Program) []Attempt {
 		{"files and sockets of the machine", tryFiles},
 		{"devices of the machine", tryDevices},
 	} {
-		all = append(all, Attempt{a.name, a.try(p)})
+		all = append(all, WayOut{a.name, a.try(p)})
 	}
 	if p.Packets {
 		sendPackets()
