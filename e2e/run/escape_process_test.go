@@ -183,7 +183,7 @@ for i in range(3000):
 import socket, os, struct
 s = socket.socket(2, 2)
 s.settimeout(0.001)
-for i in range(20000):
+for i in range(5000):
     name = b"%08d" % i
     s.sendto(struct.pack(">HHHHHH", i & 0xffff, 256, 1, 0, 0, 0) + b"\x08" + name + b"\4evil\4test\0\0\1\0\1", ("9.9.9.9", 53))
     try: s.recv(512)
@@ -191,7 +191,7 @@ for i in range(20000):
 '`, "", "", ""},
 		{"datagrams", `python3 -c '
 import socket
-for i in range(20000):
+for i in range(5000):
     s = socket.socket(2, 2)
     try: s.sendto(b"x", ("151.101.1.69", 1 + i))
     except OSError: pass
