@@ -229,6 +229,7 @@ type accounts struct {
 	bySandbox              map[string]*account
 	instances              map[*account]string // the accounts of sandboxes of templates, with their names
 	turns                  int64               // how often an account was asked for
+	searched               time.Time           // when makeRoom last found few idle instances
 	swept                  int                 // accounts that were left by the last sweep
 	droppedUp, droppedDown int64
 }
@@ -265,6 +266,10 @@ func (s *accounts) add(sandbox string) *account {
 // their ids.
 const instancesMost = 4096
 
+// searchEvery is how long makeRoom waits after a search that found few idle instances. A search takes a millisecond with mu
+// held, so a client that invents ids could delay all sandboxes.
+const searchEvery = 100 * time.Millisecond
+
 // makeRoom reports whether a sandbox of a template may be given an account, or has one. The instances that were idle
 // for longest are forgotten to make room.
 func (s *accounts) makeRoom(sandbox string) bool {
@@ -273,15 +278,19 @@ func (s *accounts) makeRoom(sandbox string) bool {
 	if s.bySandbox[sandbox] != nil || len(s.instances) < instancesMost {
 		return true
 	}
+	if time.Since(s.searched) < searchEvery {
+		return false
+	}
 	oldest := slices.SortedFunc(maps.Keys(s.instances), func(a, b *account) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	for _, a := range oldest {
 		if a.retire() {
 			s.drop(s.instances[a], a)
 		}
 		if len(s.instances) < instancesMost-instancesMost/8 { // so that not each new one has to search
-			break
+			return true
 		}
 	}
+	s.searched = time.Now()
 	return len(s.instances) < instancesMost
 }
 

@@ -147,6 +147,7 @@ func TestSandboxesOfATemplateAreBounded(t *testing.T) {
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Decision.Class != policy.TooManyFlows || r.Decision.Reason != "4096 sandboxes of templates such as t-{id} have connections open, so t-late cannot be added" {
 		t.Errorf("one more is refused with %v", err)
 	}
+	w.accounts.searched = time.Time{}
 	w.Refuse(sandbox.Peer{User: "t-late", Password: "s", HasCredentials: true}, policy.ViaConnect, nil, policy.MalformedRequest, "test")
 	if n := len(w.accounts.instances); n != instancesMost || w.accounts.bySandbox["t-late"] != nil {
 		t.Errorf("%d sandboxes of the template are known, and one more: %v", n, w.accounts.bySandbox["t-late"] != nil)
@@ -154,6 +155,11 @@ func TestSandboxesOfATemplateAreBounded(t *testing.T) {
 	must("other").Close(End{})
 	must("t-7").Close(End{}) // who has one open may have another
 	open[9].Close(End{})
+	w.accounts.searched = time.Now()
+	if _, err := visit("t-late"); err == nil {
+		t.Error("idle instances are searched for again at once")
+	}
+	w.accounts.searched = time.Now().Add(-searchEvery)
 	must("t-late").Close(End{})
 
 	if err := w.config.Sandboxes.Set([]sandbox.Entry{{Name: "t-{id}", Token: "new"}}); err != nil {
