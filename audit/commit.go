@@ -75,8 +75,8 @@ func (l *Log) Wait(ctx context.Context, seq int64) error {
 	}
 }
 
-// SyncIfQuick makes what is written durable on the caller's goroutine, if that most likely takes no longer than a change
-// of threads, and nobody else is doing it. It is for an event loop that has nothing else to do, before it calls Durable.
+// SyncIfQuick syncs the log on the caller's goroutine if recent syncs were quick and no sync is under way. An idle event
+// loop calls it before Durable, and so saves two changes of threads.
 func (l *Log) SyncIfQuick() {
 	if l.options.Durability == Process || !l.syncing.TryLock() {
 		return

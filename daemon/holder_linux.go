@@ -13,8 +13,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// holderOf names the process that keeps a TCP listener from its address. It returns "" for an err other than EADDRINUSE,
-// and for a process that this user may not see.
+// holderOf names the process that keeps a TCP listener from its address. It returns "" if err is not
+// EADDRINUSE, or if this user may not see the process.
 func holderOf(name string, err error) string {
 	at, wrong := netip.ParseAddrPort(strings.TrimPrefix(name, file.TLSListener))
 	if wrong != nil || !errors.Is(err, syscall.EADDRINUSE) {

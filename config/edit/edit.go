@@ -282,8 +282,9 @@ func holds(p, q policy.Pattern) bool {
 	return false
 }
 
-// For has the lines judged for the sandbox who alone, such as one whose refusal they answer, or for its template. If
-// who has a list of its own, the lines go into that list. They also go into the list of the file if the file denies them as well.
+// For judges the lines for one sandbox, such as the one that was refused. For a sandbox of a template, the lines are judged
+// for the template. A sandbox with a list of its own gets the lines there. If the file denies them as well, its list gets
+// them too.
 func (a *Addition) For(who string) {
 	a.only = who
 	if s := a.Config.EntryFor(who); s != nil { // the file may no longer list it

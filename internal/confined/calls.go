@@ -99,7 +99,7 @@ const kept = 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_
 	1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID
 
 // DropCapabilities gives up all capabilities but those of network and files, on all
-// threads and for all that they start. What is not there is not missed. The error is
+// threads and for all that they start. A process without capabilities keeps none, and that is no error. The error is
 // [errors.ErrUnsupported] in a build with cgo.
 func DropCapabilities() error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -187,7 +187,7 @@ func (l *Loop) Close() {
 // passes false.
 func (l *Loop) WhenIdle(f func(idle bool)) { l.whenIdle = append(l.whenIdle, f) }
 
-// runIdle calls the functions of WhenIdle. The loop is idle if this round has no event and the last one has left nothing.
+// runIdle calls the functions of WhenIdle. An idle loop has no event in this round and no work left from the last one.
 func (l *Loop) runIdle(events int) {
 	idle := events == 0 && !l.left()
 	if l.idleRounds++; len(l.whenIdle) > 0 && (idle || l.idleRounds > idleWithin) {

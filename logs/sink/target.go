@@ -6,9 +6,8 @@
 //	…
 //	sinks.Stop(3 * time.Second)
 //
-// The log on disk is the queue. A sink only reads it, takes no lock, and blocks nothing but itself. Its
-// position is saved in the folder of the log, so it continues there after a restart of egressd or of the
-// receiver. No record is left out. A record may be sent twice, in order and with the same sequence number,
+// The log on disk is the queue. A sink only reads it, takes no lock, and blocks nothing but itself. A sink
+// saves its position in the folder of the log. After a restart of egressd or of the receiver, it goes on from that position. No record is left out. A record may be sent twice, in order and with the same sequence number,
 // by which the receiver can detect it.
 //
 // The connections belong to egressd and not to a sandbox. They go to the configured address, follow no

@@ -95,7 +95,7 @@ func isElsewhere(err error) bool {
 }
 
 // Find collects the records of the one flow whose id begins with prefix. An id holds the time
-// of its making. Find reads from an hour before that time to the end of the log, and then the whole log if nothing is there.
+// of its making. Find reads from an hour before that time. If it finds no such flow, it reads the whole log.
 func Find(log *source.Reader, prefix string) (*Story, error) {
 	if err := log.RewindTo(givenAt(prefix)); err != nil {
 		return nil, err

@@ -1,0 +1,109 @@
+package peers
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// A ranked is a clause with its place among the clauses for the same host: narrower ports come first, then the stricter effect.
+type ranked struct {
+	clause
+	kind         hostKind // of the pattern that the rule has: a deny that is taken wider keeps its place
+	width, order int
+}
+
+func (r ranked) compare(other ranked) int {
+	return cmp.Or(
+		-cmp.Compare(r.kind, other.kind),
+		r.hosts.specific(other.hosts), cmp.Compare(r.width, other.width),
+		boolFirst(r.conditional(), other.conditional()), cmp.Compare(r.order, other.order),
+	)
+}
+
+func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []ranked, err error) {
+	s, err := patternScope(rule.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	kind := s.sets[0].kind
+	if kind != everyHost && strings.Contains(strings.TrimPrefix(rule.Pattern.Host(), "*."), "*") {
+		kind = labelName
+	}
+	s = w.oneFamily(s)
+	if h := s.sets[0]; h.kind == labelName && !w.labels {
+		_, _, parent := h.aroundStar()
+		s = scope{sets: []hostSet{below(parent)}, part: "it is of one label"}
+	}
+	if s.part != "" && !allow {
+		w.stricterf("%s denies more: %s", rule.Pattern, s.part)
+	}
+	if s.part != "" && allow && !w.widens(rule.Pattern.String(), s.part) {
+		return nil, nil
+	}
+	if tie := w.tie(rule.Pattern, s.sets[0]); tie != "" && allow && !w.widens(rule.Pattern.String(), "egressd denies the hosts in it that "+tie+" names") {
+		return nil, nil
+	}
+	c := clause{allow: allow, methods: slices.Clone(rule.Methods)}
+	if slices.Contains(c.methods, "GET") && !slices.Contains(c.methods, "HEAD") {
+		c.methods = append(c.methods, "HEAD")
+	}
+	for _, p := range rule.Paths {
+		c.paths = append(c.paths, p.String())
+	}
+	if !allow && s.sets[0].kind == somePrefix && rule.Conditional() {
+		w.stricterf("%s denies all requests to its addresses", rule.Pattern)
+		c.methods, c.paths = nil, nil
+	}
+	width := 0
+	if c.ports, width, err = patternPorts(rule.Pattern); err != nil {
+		return nil, err
+	}
+	if rule.Inject != nil {
+		w.left(rule.Pattern.String() + ": inject")
+	}
+	for _, h := range s.sets {
+		c.hosts = h
+		all = append(all, ranked{c, kind, width, order})
+	}
+	return all, nil
+}
+
+// tie returns a pattern of a rule that refuses some hosts of h at ports of p, though neither pattern is more specific. No
+// set has just the hosts of both.
+func (w *writing) tie(p policy.Pattern, h hostSet) string {
+	for i := range w.refusing {
+		other := w.refusing[i].Pattern
+		s, err := patternScope(other)
+		if err == nil && s.sets[0].crosses(h) && other.SharesPort(p) {
+			return other.String()
+		}
+	}
+	return ""
+}
+
+func patternScope(p policy.Pattern) (scope, error) {
+	if p.Host() == "*" {
+		return just(everything), nil
+	}
+	if text := strings.Replace(p.Host(), "*{1}.", "*.", 1); text != p.Host() || strings.Contains(strings.TrimPrefix(text, "*."), "*") {
+		return labelScope(text), nil
+	}
+	return anyScope(p.Host(), anyDepth)
+}
+
+// patternPorts reads the ports of a pattern, and how wide egressd takes them for.
+func patternPorts(p policy.Pattern) (ports []span, width int, err error) {
+	text := p.String()
+	if text == p.Host() {
+		return webPorts, 65536, nil
+	}
+	text = text[strings.LastIndexByte(text, ':')+1:]
+	if text == "*" {
+		return nil, 65537, nil
+	}
+	s, err := squidPorts(text)
+	return []span{s}, int(s.last) - int(s.first), err
+}
