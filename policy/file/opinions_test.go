@@ -66,7 +66,7 @@ baseline: abstain by
 file: deny rule-deny by deny[0]
   deny[0] deny registry.npmjs.org at 2:8 holds
 presets: allow by preset:npm
-  preset:npm allow registry.npmjs.org:443 at 6:5 holds
+  preset:npm allow registry.npmjs.org:443 at 7:5 holds
 sandbox: abstain by`},
 		{"the addresses of an allowed name", "allow: [a.test, 11.0.0.0/8]\ndeny: [11.0.0.0/24, \"*\"]\n", "a.test => 11.0.0.1", `
 baseline: abstain by
@@ -134,7 +134,7 @@ func TestLines(t *testing.T) {
 		`deny[0] user/ deny c.test "" | f.yaml:5:8: deny: [c.test]`,
 		`unsafe_allow[0] user/ allow 127.0.0.1:80 "" | f.yaml:6:16: unsafe_allow: ["127.0.0.1:80"]`,
 		`sandboxes[0].deny[0] sandbox/ci deny d.test "" | f.yaml:8:54: sandboxes: [{name: ci, listen: "127.0.0.1:1", deny: [d.test]}]`,
-		`preset:npm user/npm allow registry.npmjs.org:443 "" | preset npm:6:5: - registry.npmjs.org:443`,
+		`preset:npm user/npm allow registry.npmjs.org:443 "" | preset npm:7:5: - registry.npmjs.org:443`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -1,6 +1,7 @@
 package policycmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -20,8 +21,9 @@ func newPolicyPresetsCommand() *cobra.Command {
 		Short: "List the presets, or print one",
 		Long: `Presets lists the rule sets that ship with egressd, for the key presets and for
 egressd run --preset. CHECKED is the version of the program with which somebody tried
-the preset, and the day; a dash says that this is not recorded. With a NAME it prints
-the rules of that preset as they count.
+the preset, and the day. READ is the last day on which somebody read a public page that
+names its hosts. A dash says that there is none. With a NAME it prints the rules of that
+preset as they count, with the addresses of the pages, and the hosts that none names.
 
 Exit codes: 0 done; 2 there is no such preset.`,
 		Example: `  egressd policy presets
@@ -58,14 +60,27 @@ type presetLine struct {
 	Rules   int    `json:"rules"`
 	Checked string `json:"checked,omitempty"` // "Codex 0.169.0 on 2026-11-24"
 	About   string `json:"about"`             // the first sentence of its comment
+
+	Read   []readPage `json:"read,omitempty"`
+	Unread []string   `json:"unread,omitempty"` // hosts that none of these pages names; * stands for any text
 }
 
-var presetChecked = regexp.MustCompile(`Checked with (.+ on \d{4}-\d{2}-\d{2})\.`)
+// A readPage is a public page that names hosts of a preset.
+type readPage struct {
+	On   string `json:"on"` // the day, "2026-11-26"
+	Page string `json:"page"`
+}
+
+var (
+	presetChecked = regexp.MustCompile(`Checked with (.+ on \d{4}-\d{2}-\d{2})\.`)
+	presetRead    = regexp.MustCompile(`(?m)^# Read on (\d{4}-\d{2}-\d{2}): (https://\S+)$`)
+	presetUnread  = regexp.MustCompile(`(?m)^# On no page that was read on \d{4}-\d{2}-\d{2}: (.+)$`)
+)
 
 func listPresets(stdout io.Writer, asJSON bool) error {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	if !asJSON {
-		fmt.Fprintln(table, "NAME\tRULES\tCHECKED\tABOUT")
+		fmt.Fprintln(table, "NAME\tRULES\tCHECKED\tREAD\tABOUT")
 	}
 	for _, name := range file.Presets() {
 		line, err := presetLineOf(name)
@@ -78,11 +93,11 @@ func listPresets(stdout io.Writer, asJSON bool) error {
 			}
 			continue
 		}
-		checked := line.Checked
-		if checked == "" {
-			checked = "–"
+		read := ""
+		for _, page := range line.Read {
+			read = max(read, page.On)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", line.Name, line.Rules, checked, brief(line.About))
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", line.Name, line.Rules, cmp.Or(line.Checked, "–"), cmp.Or(read, "–"), brief(line.About))
 	}
 	return table.Flush()
 }
@@ -110,6 +125,12 @@ func presetLineOf(name string) (*presetLine, error) {
 	line.About = strings.TrimSuffix(line.About, ".")
 	if found := presetChecked.FindStringSubmatch(comment); found != nil {
 		line.Checked = found[1]
+	}
+	for _, found := range presetRead.FindAllSubmatch(text, -1) {
+		line.Read = append(line.Read, readPage{On: string(found[1]), Page: string(found[2])})
+	}
+	if found := presetUnread.FindSubmatch(text); found != nil {
+		line.Unread = strings.Split(string(found[1]), ", ")
 	}
 	return line, nil
 }

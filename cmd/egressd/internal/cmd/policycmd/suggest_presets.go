@@ -13,11 +13,17 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
+// collections are presets that repeat the hosts of many others. They are not proposed: the others open less.
+var collections = []string{"daytona-essential", "devcontainer"}
+
 // presetsOf returns for each destination the preset that allows it. Of several presets it is the one that allows most of
 // all destinations. A destination that none allows is not in the map.
 func presetsOf(all []*logs.LearnedDestination) (map[*logs.LearnedDestination]string, error) {
 	has := map[string][]*logs.LearnedDestination{}
 	for _, name := range file.Presets() {
+		if slices.Contains(collections, name) {
+			continue
+		}
 		text, err := file.PresetText(name)
 		if err != nil {
 			return nil, err

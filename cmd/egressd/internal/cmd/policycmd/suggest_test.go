@@ -69,6 +69,18 @@ func TestThePresetWithMostHostsIsProposed(t *testing.T) {
 	}
 }
 
+// TestCollectionsAreNotProposed has hosts of which daytona-essential and devcontainer have more than any other preset.
+func TestCollectionsAreNotProposed(t *testing.T) {
+	l := new(logs.Learned)
+	for _, host := range []string{"registry.npmjs.org", "pypi.org", "github.com", "api.anthropic.com", "quay.io", "update.code.visualstudio.com"} {
+		l.Add(learned(host, 443))
+	}
+	text := suggested(t, l)
+	if strings.Contains(text, "devcontainer") || strings.Contains(text, "daytona") || !strings.Contains(text, "presets: [npm]") || !strings.Contains(text, "presets: [pypi]") {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
 func TestTelemetryIsMarked(t *testing.T) {
 	for host, want := range map[string]bool{
 		"statsig.anthropic.com": true, "o1.ingest.sentry.io": true, "http-intake.logs.us5.datadoghq.com": true, "telemetry.nodejs.org": true,
