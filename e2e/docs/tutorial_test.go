@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,13 +65,15 @@ func serveSites(w *world.World) {
 	}
 }
 
-// reader is somebody at a shell with an empty HOME, who can reach every host of the internet.
-func reader(t *testing.T, w *world.World) *typist {
+// reader is somebody at a shell with an empty HOME, who can reach every host of the internet and has some programs.
+func reader(t *testing.T, w *world.World, more ...map[string]string) *typist {
 	t.Helper()
 	resolver, _, _ := strings.Cut(world.Resolver, ":")
 	files := map[string]string{"resolv.conf": "nameserver " + resolver + "\n", "roots.pem": string(w.Origin.Ca.PEM()), "begin": begin}
-	for name, script := range programs {
-		files["bin/"+name] = script
+	for _, some := range slices.Insert(more, 0, programs) {
+		for name, script := range some {
+			files["bin/"+name] = script
+		}
 	}
 	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "begin", world.Egressd.Path()}, world.Users["user"]...)...)
 	cmd.Dir = scripts(t, files)

@@ -99,6 +99,17 @@ func Block(t *testing.T, page, kind, after string) string {
 	return ""
 }
 
+// Inline is the first text of a page in backquotes that begins with a text, without its line breaks.
+func Inline(t *testing.T, page, begin string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(Page(t, page), "`"+begin)
+	text, _, closed := strings.Cut(rest, "`")
+	if !found || !closed {
+		t.Fatalf("docs/%s has no text `%s…`", page, begin)
+	}
+	return strings.Join(strings.Fields(begin+text), " ")
+}
+
 // FilesIn writes files into a new folder.
 func FilesIn(t *testing.T, files map[string]string) string {
 	t.Helper()
