@@ -1,6 +1,7 @@
 package signals
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 
@@ -46,23 +47,50 @@ func below(names []string, host string) string {
 // gists is the API path where GitHub publishes gists. The rest of the host serves other purposes.
 const gists = "api.github.com/gists"
 
-// destination returns the group of the record's host.
-func destination(r *record.Record) string {
-	host := logs.Host(r)
+// traits describe a host.
+type traits struct {
+	destination string // its group
+	lane        string // the host under which its lane is kept
+	labels      string // those below its registrable domain; "" in a reverse zone
+	publishes   bool   // it is one of publishers, or below one
+}
+
+func traitsOf(host string) *traits {
+	publisher, domain := below(publishers, host), policy.Registrable(host)
+	t := &traits{destination: cmp.Or(publisher, domain, host), lane: host, publishes: publisher != ""}
+	if domain != "" && below(reverseZones, host) == "" {
+		t.labels = strings.TrimSuffix(strings.TrimSuffix(host, domain), ".")
+	}
 	switch {
-	case r.HTTP != nil && host == "api.github.com" && (r.HTTP.Path == "/gists" || strings.HasPrefix(r.HTTP.Path, "/gists/")):
-		return gists
-	case below(publishers, host) != "":
-		return below(publishers, host)
-	case isStore(host):
-		return family(host)
+	case isStore(host): // numbered hosts of a store share a lane
+		t.lane = family(host)
+		t.destination = cmp.Or(publisher, t.lane)
 	case isAddress(host):
-		return host
+		t.destination = host
 	}
-	if domain := policy.Registrable(host); domain != "" {
-		return domain
+	return t
+}
+
+// traits returns what describes a host. It keeps the last ones, since a log has many records of each host.
+func (f *Finder) traits(host string) *traits {
+	t := f.hosts[host]
+	if t == nil {
+		if f.hosts == nil || len(f.hosts) >= maxSites {
+			f.hosts = map[string]*traits{}
+		}
+		host = strings.Clone(host)
+		t = traitsOf(host)
+		f.hosts[host] = t
 	}
-	return host
+	return t
+}
+
+// destination returns the group of the record's host.
+func destination(r *record.Record, host *traits) string {
+	if r.HTTP != nil && logs.Host(r) == "api.github.com" && (r.HTTP.Path == "/gists" || strings.HasPrefix(r.HTTP.Path, "/gists/")) {
+		return gists
+	}
+	return host.destination
 }
 
 // isStore reports whether host is a store or below one. S3 is recognized in every region.

@@ -171,7 +171,7 @@ func TestFamilyOfStores(t *testing.T) {
 		"productionresultssa.blob.core.windows.net.evil.com": "evil.com",
 	} {
 		r := &record.Record{Dst: &record.Destination{Host: host, Port: 443}}
-		if got := destination(r); got != want {
+		if got := destination(r, traitsOf(host)); got != want {
 			t.Errorf("%s is %s, want %s", host, got, want)
 		}
 	}

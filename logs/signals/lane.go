@@ -241,14 +241,6 @@ func (s *sizes) above(class int) (n int64, up float64) {
 	return n, up
 }
 
-// laneOf returns the host under which a lane is kept. Numbered hosts of a store share a lane.
-func laneOf(host string) string {
-	if isStore(host) {
-		return family(host)
-	}
-	return host
-}
-
 // Overhead of every flow. It can hide a small upload: a server certificate is larger than a stolen key.
 const (
 	helloUp   = 1 << 10 // minimum that a TLS client sends to open a tunnel

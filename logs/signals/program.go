@@ -91,7 +91,8 @@ func wayOf(r *record.Record) ways {
 	return byName
 }
 
-func (p *program) add(r *record.Record) {
+// add counts a decision about the destination to.
+func (p *program) add(r *record.Record, to string) {
 	if r.Decision.Action == "allow" || strings.HasPrefix(r.Decision.Class, "network-") {
 		return
 	}
@@ -100,7 +101,6 @@ func (p *program) add(r *record.Record) {
 	}
 	p.first, p.last = earliest(p.first, r.Time), latest(p.last, r.Time)
 	p.denied += r.Times()
-	to := destination(r)
 	p.remember(to, r.Time)
 	target := to + ":" + logs.Port(r) // names below one domain count once
 	p.targets.add(target)

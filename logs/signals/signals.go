@@ -60,10 +60,11 @@ const Beyond = logs.Beyond
 type Finder struct {
 	sites    map[siteKey]*site
 	programs map[programKey]*program
-	work     map[string]*hours // flows of each sandbox by hour
-	pools    pools             // set while attempts are judged
-	rough    bool              // judging only to free memory, so older results suffice
-	flows    int64             // connections and requests
+	work     map[string]*hours  // flows of each sandbox by hour
+	hosts    map[string]*traits // those seen lately
+	pools    pools              // set while attempts are judged
+	rough    bool               // judging only to free memory, so older results suffice
+	flows    int64              // connections and requests
 }
 
 type siteKey struct{ sandbox, program, destination string }
@@ -75,19 +76,20 @@ func (f *Finder) Add(r *record.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return
 	}
-	p := f.program(programKey{r.Sandbox, logs.Process(r)})
-	to := destination(r)
-	s := f.site(siteKey{r.Sandbox, logs.Process(r), to})
-	s.add(r, f.flows, f.hours(r.Sandbox).n, p.deniedBefore(to))
+	process, host, work := logs.Process(r), f.traits(logs.Host(r)), f.hours(r.Sandbox)
+	p := f.program(programKey{r.Sandbox, process})
+	to := destination(r, host)
+	s := f.site(siteKey{r.Sandbox, process, to})
+	s.add(r, host, f.flows, work.n, p.deniedBefore(to))
 	if r.Signal != nil {
 		return
 	}
 	if r.DNS == nil {
 		f.flows += r.Times()
 		p.flows += r.Times()
-		f.hours(r.Sandbox).add(r.Time, r.Times())
+		work.add(r.Time, r.Times())
 	}
-	p.add(r)
+	p.add(r, to)
 }
 
 func (f *Finder) program(key programKey) *program {

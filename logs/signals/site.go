@@ -57,9 +57,9 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// add counts a decision. It gets the flow's index among all flows and within its sandbox. Time denied is
+// add counts a decision about a host. It gets the flow's index among all flows and within its sandbox. Time denied is
 // that of the program's last denial elsewhere.
-func (s *site) add(r *record.Record, index, ownIndex int64, denied time.Time) {
+func (s *site) add(r *record.Record, host *traits, index, ownIndex int64, denied time.Time) {
 	if s.first.IsZero() {
 		s.since = index
 	}
@@ -82,38 +82,34 @@ func (s *site) add(r *record.Record, index, ownIndex int64, denied time.Time) {
 		s.overBudget += r.Times()
 		weight = 1e6
 	}
-	weight += s.addName(r)
+	weight += s.addName(r, host)
 	if r.DNS == nil {
-		weight += s.addBytes(r, index, ownIndex, denied)
+		weight += s.addBytes(r, host, index, ownIndex, denied)
 	}
 	s.show(r.Flow, weight)
 }
 
-func (s *site) addName(r *record.Record) (weight float64) {
-	host := logs.Host(r)
-	domain := policy.Registrable(host)
-	if domain == "" || host == domain || below(reverseZones, host) != "" {
+func (s *site) addName(r *record.Record, host *traits) (weight float64) {
+	if host.labels == "" {
 		return 0
 	}
 	s.asked[askedFor(r)] += r.Times()
 	if isCarrier(r) {
 		s.carriers += r.Times()
 	}
-	labels := strings.TrimSuffix(strings.TrimSuffix(host, domain), ".")
-	if !s.names.add(host) {
+	if !s.names.add(logs.Host(r)) {
 		return 0
 	}
-	s.longestName = max(s.longestName, len(labels))
+	s.longestName = max(s.longestName, len(host.labels))
 	s.measured++
-	bits := names.Information(labels)
+	bits := names.Information(host.labels)
 	s.information += bits
 	return bits
 }
 
-func (s *site) addBytes(r *record.Record, index, ownIndex int64, denied time.Time) (weight float64) {
-	host := logs.Host(r)
+func (s *site) addBytes(r *record.Record, host *traits, index, ownIndex int64, denied time.Time) (weight float64) {
 	l := loadOf(r)
-	if below(publishers, host) != "" || destination(r) == gists {
+	if host.publishes || destination(r, host) == gists {
 		if writes(r) || r.HTTP == nil && (l.sends() || r.Decision.Action != "allow" || pushes(r)) {
 			s.published += r.Times()
 			s.publishedUp += l.up
@@ -134,7 +130,7 @@ func (s *site) addBytes(r *record.Record, index, ownIndex int64, denied time.Tim
 		s.fetched.add(r.Time)
 	}
 	since := r.Time.Sub(denied)
-	s.lane(laneOf(host), index, ownIndex).add(r, l, index, since >= 0 && since <= soon)
+	s.lane(host.lane, index, ownIndex).add(r, l, index, since >= 0 && since <= soon)
 	if !l.sends() {
 		return weight
 	}
