@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,6 +108,19 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDecisionsLendTheirStrings: a string that was kept for too long holds no text of another record.
+func TestDecisionsLendTheirStrings(t *testing.T) {
+	dir := t.TempDir()
+	newLogWriter(t, dir).ordinary(200, 5)
+	kept := ""
+	if err := ScanDecisions(opening(t, dir), &Filter{}, func(r *record.Record) { kept = cmp.Or(kept, r.Sandbox) }); err != nil {
+		t.Fatal(err)
+	}
+	if kept == "" || strings.Trim(kept, "\x00") != "" {
+		t.Errorf("the string is %q", kept)
 	}
 }
 

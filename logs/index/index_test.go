@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,7 +186,7 @@ func TestAnswersAreThoseOfAScan(t *testing.T) {
 }
 
 func (s sums) add(r *record.Record, count int64, b *record.Bytes) {
-	key := logs.GroupKey{Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r), Why: logs.Why(r)}
+	key := logs.GroupKey{Action: strings.Clone(r.Decision.Action), Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r), Why: logs.Why(r)}
 	n := s[key]
 	n[0] += count
 	if b != nil {

@@ -75,6 +75,7 @@ func (r *Replay) Add(ctx context.Context, was *record.Record) {
 	if was.Decision == nil || was.Kind == record.KindDNS {
 		return
 	}
+	was = was.Clone() // a policy may keep strings of a request, as a cache of verdicts does
 	d, ok := r.Decide(ctx, was)
 	if !ok {
 		r.Skipped++
