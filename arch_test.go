@@ -47,7 +47,6 @@ var levels = map[string]int{
 
 // stairs are imports within one level, each for a reason.
 var stairs = map[string]string{
-	"daemon/confine proxy":                  "how many connections fit into the descriptors of a process",
 	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
 	"internal/hint internal/shell":          "a hint begins with what people type to run egressd",
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",

@@ -50,7 +50,7 @@ func Serve(ctx context.Context, talk io.Writer, path string, drain time.Duration
 		return err
 	}
 	defer d.Close()
-	confine.WarnFiles(talk, d.Config.File.Limits.Connections)
+	confine.WarnFiles(talk, d.Server.Limits.Connections, d.Config.File.Limits.Connections)
 	hangup := make(chan os.Signal, 1) // before anybody is told that the daemon is there
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/proxy"
 )
 
 // Process gives up privileges for good that another program of the same user could use against this process, which holds the
@@ -55,11 +54,10 @@ func OpenFiles() uint64 {
 	return limit.Cur
 }
 
-// WarnFiles speaks up where fewer connections than the configuration says can be had.
-func WarnFiles(talk io.Writer, most int) {
-	files := OpenFiles()
-	if fit := proxy.ConnectionsWithin(most, files); fit < most {
-		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections, %d of one sandbox; limits.connections says %d\n", files, fit, fit/2, most)
+// WarnFiles warns if the open files are enough for fewer connections than the configuration says.
+func WarnFiles(talk io.Writer, fit, most int) {
+	if fit < most {
+		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections, %d of one sandbox; limits.connections says %d\n", OpenFiles(), fit, fit/2, most)
 		fmt.Fprintln(talk, "egressd: hint: raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
 	}
 }
