@@ -107,27 +107,27 @@ func holds(ahead, d policy.Decision, r *policy.Request) bool {
 	}
 }
 
-// TestAddingAnEvaluatorNeverLoosens holds for any two policies that have an
-// opinion.
+// TestAddingAnEvaluatorNeverLoosens holds any two policies to what the first lets pass
+// where all that it is silent on is allowed. Silence is not one verdict: a question for a
+// name is decided at many ports, and the second policy may open one that the first leaves out.
 func TestAddingAnEvaluatorNeverLoosens(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		var evaluators []policy.Evaluator
-		for range 2 {
-			text := anyPolicy(rt)
-			e, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{Deadline: patient})
-			if err != nil {
-				rt.Fatal(err)
-			}
-			evaluators = append(evaluators, e)
+	load := func(rt *rapid.T, text string) policy.Evaluator {
+		e, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{Deadline: patient})
+		if err != nil {
+			rt.Fatal(err)
 		}
+		return e
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		first, second := load(rt, anyPolicy(rt)), load(rt, anyPolicy(rt))
+		everything := load(rt, "package egress\nallow contains {\"rule\": \"all\"}")
 		r := anyRequest(rt, t)
-		a := policy.New(evaluators[0]).Decide(context.Background(), &r)
-		own, err := evaluators[0].Evaluate(context.Background(), &r)
-		both := policy.New(evaluators...).Decide(context.Background(), &r)
-		turned := policy.New(evaluators[1], evaluators[0]).Decide(context.Background(), &r)
-		silent := err == nil && own.Verdict == policy.Abstain
-		if both.Verdict > a.Verdict && !silent || both.Verdict != turned.Verdict {
-			rt.Fatalf("alone %v, together %v, turned round %v", a.Verdict, both.Verdict, turned.Verdict)
+		decide := func(evaluators ...policy.Evaluator) policy.Verdict {
+			return policy.New(evaluators...).Decide(context.Background(), &r).Verdict
+		}
+		most, both, turned := decide(first, everything), decide(first, second), decide(second, first)
+		if both > most || both != turned {
+			rt.Fatalf("at most %v, together %v, turned round %v", most, both, turned)
 		}
 	})
 }
