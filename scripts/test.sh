@@ -57,7 +57,7 @@ mkdir -p build
 go build -o build/egressd ./cmd/egressd
 go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
 go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
-go test -c -o "$logs/e2e/" ./e2e/...
+go test -c -ldflags='-s -w' -o "$logs/e2e/" ./e2e/...
 
 lint() {
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
@@ -106,19 +106,31 @@ ended lint
 cat "$logs/lint"
 [ "$status" -eq 0 ]
 
-# go vet has looked at all packages, with their tests. Those that take longest come first.
+# The race detector makes a program five times as slow. What starts no goroutine, or starts the
+# whole program a thousand times, runs without it; rego's tests that start goroutines run with it too.
+# go vet has looked at all packages, with their tests.
 step "unit and script tests, with the race detector"
+plain=(go test -v -vet=off)
 # A program with the race detector would sleep for a second before it ends, and tests start many.
-race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -v -race -vet=off)
-packages=$(go list ./rego ./proxy ./logs/signals ./... | grep -v '/e2e')
-beside unit 10 "${race[@]}" -count=1 $packages
+race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 "${plain[@]}" -race)
+alone=(./cmd/egressd ./rego ./logs/signals ./integrations/peers ./packaging/image .)
+packages=$(comm -23 <(go list ./... | grep -v '/e2e' | sort) <(go list "${alone[@]}" | sort))
+goroutines=$(git grep -lE '\.Go\(|go func' -- 'rego/*_test.go' | xargs sed -nE 's/^func (Test[^(]+)\(.*/\1/p' | paste -sd '|')
 declare -A result
-for name in "${!lanes[@]}" unit targets; do
+units() { # a name, a command
+	beside "$1" 10 "${@:2}"
+	ended "$1"
+	result[$1]=$status
+}
+units alone "${plain[@]}" -count=1 "${alone[@]}"
+units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego
+units unit "${race[@]}" -count=1 $packages
+for name in "${!lanes[@]}" targets; do
 	ended "$name"
 	result[$name]=$status
 done
 
-# A target's seconds are of the clock: it has a processor to itself.
+# A target's seconds are of the clock: it has half a processor to itself.
 step "fuzz targets, ten seconds each"
 cat "$logs/targets"
 [ "${result[targets]}" -eq 0 ]
@@ -170,7 +182,9 @@ judge() {
 	grep -E '^(ok|FAIL|---)|no test files' "$1" | grep -v -- '--- PASS' || true
 	printf '%s tests passed\n' "$(grep -cE '^\s*--- PASS' "$1")"
 }
-judge "$logs/unit" "${result[unit]}" unit
+for name in alone goroutines unit; do
+	judge "$logs/$name" "${result[$name]}" unit
+done
 cat "$logs/fuzz"
 [ "${result[fuzz]}" -eq 0 ]
 for name in "${!lanes[@]}"; do

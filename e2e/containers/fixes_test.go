@@ -133,7 +133,7 @@ func fixesBesideDocker(t *testing.T, w *dockerWorld) {
 	agent := strings.TrimSpace(said)
 	t.Cleanup(func() { w.docker(t, "rm", "-f", agent) })
 	place := w.fixSidecar(t, policy, "egressd-fixes-state", agent)
-	tryFixes(t, place, "any", "names", "sidecar")
+	tryFixes(t, place, "container", "names", "sidecar")
 	t.Run("its own list", func(t *testing.T) {
 		giveList(t, place, "{name: agent, ")
 		savesIntoItsList(t, place, "agent")

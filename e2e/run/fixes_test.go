@@ -23,7 +23,8 @@ const fixPolicy = "version: 1\n" + world.FixRules + "tls: {ca_dir: ca, extra_roo
 const fixSandboxes = "sandboxes: [{name: listed, token_file: ci.token, allow: [own.test, narrow.test, shut.test]}]\n"
 
 // TestEachPrintedFixOpensWhatWasDenied types every command that egressd prints for a denial, where it was printed:
-// the request works then, and its neighbours are as they were.
+// the request works then, and its neighbours are as they were. All kinds of requests are made below egressd run alone
+// and through the proxies of a daemon; where only the way in differs from these, few are.
 func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	alone, listed := fixDaemon(t, fixPolicy), fixDaemon(t, fixPolicy+fixSandboxes)
 	tryFixes(t, "alone", fixRun(alone, nil), "any", "machine", "captured")
@@ -35,10 +36,10 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	d := fixServe(t, 3128, 5353, "")
 	tryFixes(t, "beside", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return runBeside(t, d, nil, script)
-	}), "any", "machine", "captured")
+	}), "container", "captured")
 	tryFixes(t, "enter", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return enter(t, d, waysIn[0], "run", script)
-	}), "any", "machine", "captured")
+	}), "container", "captured")
 	tryFixes(t, "serve", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return recorded(t, d, func() string {
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", "VIA='-x http://"+d.Address()+"'; SOCKS="+d.Address()+"; NAMES="+lab.GatewayIPv4+":5353\n"+script)
@@ -56,7 +57,7 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	}
 	tryFixes(t, "attach", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return recorded(t, d, func() string { return c.inside(t, script) })
-	}), "any", "machine", "captured")
+	}), "container", "captured")
 	own := fixServe(t, 3129, 5354, fixSandboxes)
 	tryFixes(t, "beside, with its own list", fixServed(own, func(t *testing.T, script string) *world.Result {
 		return runBeside(t, own, []string{"--name", "listed"}, script)

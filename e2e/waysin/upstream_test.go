@@ -145,7 +145,8 @@ func (o *office) direct(t *testing.T, mark, arrivals int, began []string) {
 }
 
 // TestClientsThroughAnUpstreamProxy has the programs of TestClients go through Debian's squid and through another
-// egressd, over HTTP and SOCKS5, in clear and inside TLS. Not one packet goes anywhere else.
+// egressd, over HTTP and SOCKS5, in clear and inside TLS. Not one packet goes anywhere else. Where only the way to the
+// proxy differs from a row above, curl goes it.
 func TestClientsThroughAnUpstreamProxy(t *testing.T) {
 	o := newOffice(t)
 	resolver, _, _ := strings.Cut(world.Resolver, ":")
@@ -153,15 +154,16 @@ func TestClientsThroughAnUpstreamProxy(t *testing.T) {
 		says, settings string
 		squid          string   // the ports that it takes tunnels to, if it is squid
 		names          []string // who is asked for names
+		clients        string   // the prefix of their names
 	}{
-		{"squid, by name", `{url: "http://10.96.0.1:3128", by_name: true}`, "443", nil},
-		{"squid, by address", `"http://10.96.0.1:3128"`, "443 80", []string{resolver}},
-		{"egressd over HTTP", `{url: "http://10.96.0.1:3128", user: gate, password_file: %q, by_name: true}`, "", nil},
-		{"egressd over SOCKS5", `{url: "socks5://10.96.0.1:3128", user: gate, password_command: [/bin/cat, %q], by_name: true}`, "", nil},
-		{"egressd over SOCKS5 inside TLS", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil},
-		{"egressd over SOCKS5, by address", `{url: "socks5://10.96.0.1:3128", user: gate, password_file: %q}`, "", []string{resolver}},
-		{"egressd over SOCKS5 inside TLS, by address", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q}`, "", []string{resolver}},
-		{"egressd over HTTP inside TLS", `{url: "https://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil},
+		{"squid, by name", `{url: "http://10.96.0.1:3128", by_name: true}`, "443", nil, ""},
+		{"squid, by address", `"http://10.96.0.1:3128"`, "443 80", []string{resolver}, ""},
+		{"egressd over HTTP", `{url: "http://10.96.0.1:3128", user: gate, password_file: %q, by_name: true}`, "", nil, ""},
+		{"egressd over SOCKS5", `{url: "socks5://10.96.0.1:3128", user: gate, password_command: [/bin/cat, %q], by_name: true}`, "", nil, ""},
+		{"egressd over SOCKS5 inside TLS", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil, "curl"},
+		{"egressd over SOCKS5, by address", `{url: "socks5://10.96.0.1:3128", user: gate, password_file: %q}`, "", []string{resolver}, "curl"},
+		{"egressd over SOCKS5 inside TLS, by address", `{url: "socks5+tls://10.96.0.1:3443", user: gate, password_file: %q}`, "", []string{resolver}, "curl"},
+		{"egressd over HTTP inside TLS", `{url: "https://10.96.0.1:3443", user: gate, password_file: %q, by_name: true}`, "", nil, "curl"},
 	}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("correct-horse-battery\n"), 0o600); err != nil {
@@ -177,7 +179,7 @@ func TestClientsThroughAnUpstreamProxy(t *testing.T) {
 			}
 			d := o.start(t, settings, roots)
 			mark, arrivals := o.Mark(t), o.Sink.Mark()
-			runClients(t, d)
+			runClients(t, d, row.clients)
 			o.direct(t, mark, arrivals, append(row.names, lab.GatewayIPv4, "10.99.0.1"))
 		})
 	}

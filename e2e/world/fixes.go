@@ -77,7 +77,7 @@ var fixCases = []FixCase{
 	{"rego method inside TLS", "http POST https://rego.test/r/a", []string{"http GET https://rego.test/r/a"}, "rego.test:443", "change       rule read-rego", "any"},
 	{"rule deny", "http GET http://shut.test/a", []string{"http GET http://sub.shut.test/a"}, "shut.test:80", "change       rule shut", "any container"},
 	{"data", "http GET http://" + fixData + ".test/a", nil, fixData + ".test:80", "it may carry data", "any"},
-	{"private address", "http GET http://10.0.0.5/a", nil, "10.0.0.5:80", "under allow", "any"},
+	{"private address", "http GET http://10.0.0.5/a", nil, "10.0.0.5:80", "under allow", "any container"},
 	{"ambiguous path", "http GET http://plain.test/a//b", nil, "plain.test:80", "none can name this request", "any"},
 	{"ask", "http GET http://asked.test/a", nil, "asked.test:80", "", "serve sidecar"},
 	{"neither list", "http GET http://plain.test/a", []string{"http POST http://plain.test/a", "http GET http://plain.test/b", "http GET http://sub.plain.test/a"}, "plain.test:80", "", "listed"},
