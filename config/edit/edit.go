@@ -36,7 +36,8 @@ type Addition struct {
 	before, after *policy.Policy
 	saved         *config.Config // of text
 	sandboxes     []string       // for which the lines are judged
-	only          string         // the one sandbox that the lines are meant for, or empty
+	only          string         // the one sandbox that the lines are meant for, or its template, or empty
+	asker         string         // the same, never a template
 	own           bool           // only has a list of its own, which gets the lines
 }
 
@@ -137,6 +138,7 @@ func (a *Addition) Add(lines []policy.Opening) error {
 	if len(a.Added) == 0 {
 		return nil
 	}
+	a.warnOfOthers()
 	if err := a.put(); err != nil {
 		return err
 	}
@@ -170,13 +172,20 @@ func (a *Addition) put() (err error) {
 	if a.saved, a.after, err = compileText(a.Path, a.text); err != nil {
 		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
 	}
-	switch others := len(a.Config.File.Sandboxes) > 1; {
-	case others && a.own:
+	if len(a.Config.File.Sandboxes) > 1 && a.own {
 		a.warn("the lists of %s did not have it either: the sandboxes without a list of their own may reach it, too", a.Path)
-	case others && a.only != "":
-		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, a.only)
 	}
 	return nil
+}
+
+// warnOfOthers says which other sandboxes the new lines are for, too.
+func (a *Addition) warnOfOthers() {
+	switch others := len(a.Config.File.Sandboxes) > 1; {
+	case others && !a.own && a.only != "":
+		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, a.asker)
+	case a.asker != a.only:
+		a.warn("the line is for every sandbox of %s, not for %s alone", a.only, a.asker)
+	}
 }
 
 // missing returns the new lines that the sandbox's own list does not have.
@@ -286,12 +295,9 @@ func holds(p, q policy.Pattern) bool {
 // for the template. A sandbox with a list of its own gets the lines there. If the file denies them as well, its list gets
 // them too.
 func (a *Addition) For(who string) {
-	a.only = who
+	a.asker, a.only = who, who
 	if s := a.Config.EntryFor(who); s != nil { // the file may no longer list it
-		if a.only = s.Name; a.only != who {
-			a.warn("the line is for every sandbox of %s, not for %s alone", s.Name, who)
-		}
-		a.sandboxes = []string{a.only}
+		a.only, a.sandboxes = s.Name, []string{s.Name}
 	}
 	a.own = a.verdict == "allow" && a.HasOwn(a.only)
 }
