@@ -233,7 +233,7 @@ func fixesInCompose(t *testing.T, w *dockerWorld) {
 		return w.fixSidecar(t, policy, "app_egressd-state", id)
 	}
 	t.Run("with its own list", func(t *testing.T) { tryFixes(t, of("web"), "listed") })
-	t.Run("without", func(t *testing.T) { tryFixes(t, of("worker"), "container", "sidecar") })
+	t.Run("without", func(t *testing.T) { tryFixes(t, of("worker"), "brief", "sidecar") })
 	t.Run("saved", func(t *testing.T) {
 		place := of("worker")
 		giveList(t, place, "{name: worker, ")
@@ -310,5 +310,5 @@ func fixesInDevContainer(t *testing.T, w *dockerWorld) {
 			}
 			return out, talk, records
 		},
-	}, "container")
+	}, "brief")
 }

@@ -63,7 +63,7 @@ type FixCase struct {
 }
 
 var fixCases = []FixCase{
-	{"http", "http GET http://plain.test/a", []string{"http POST http://plain.test/a", "http GET http://plain.test/b", "http GET http://plain.test:8080/a", "http GET http://sub.plain.test/a"}, "plain.test:80", "", "any container"},
+	{"http", "http GET http://plain.test/a", []string{"http POST http://plain.test/a", "http GET http://plain.test/b", "http GET http://plain.test:8080/a", "http GET http://sub.plain.test/a"}, "plain.test:80", "", "any container brief"},
 	{"https", "http GET https://tls.test/a", []string{"http GET https://tls.test:8443/a", "http GET https://sub.tls.test/a", "http GET http://tls.test/a"}, "tls.test:443", "", "any container"},
 	{"https at a port", "http GET https://port.test:8443/a", []string{"http GET https://port.test/a", "http GET https://sub.port.test:8443/a"}, "port.test:8443", "", "any"},
 	{"text of git", "git http://git.test/a", []string{"git http://git.test/b", "git http://sub.git.test/a"}, "git.test:80", "", "machine"},
@@ -75,7 +75,7 @@ var fixCases = []FixCase{
 	{"narrow method", "http POST http://narrow.test/v1/a", []string{"http GET http://narrow.test/v1/a"}, "narrow.test:80", "change       rule read-narrow", "any container"},
 	{"narrow path inside TLS", "http GET https://narrow.test/v2", []string{"http GET https://narrow.test/v1/a"}, "narrow.test:443", "change       rule read-narrow", "any container"},
 	{"rego method inside TLS", "http POST https://rego.test/r/a", []string{"http GET https://rego.test/r/a"}, "rego.test:443", "change       rule read-rego", "any"},
-	{"rule deny", "http GET http://shut.test/a", []string{"http GET http://sub.shut.test/a"}, "shut.test:80", "change       rule shut", "any container"},
+	{"rule deny", "http GET http://shut.test/a", []string{"http GET http://sub.shut.test/a"}, "shut.test:80", "change       rule shut", "any container brief"},
 	{"data", "http GET http://" + fixData + ".test/a", nil, fixData + ".test:80", "it may carry data", "any"},
 	{"private address", "http GET http://10.0.0.5/a", nil, "10.0.0.5:80", "under allow", "any container"},
 	{"ambiguous path", "http GET http://plain.test/a//b", nil, "plain.test:80", "none can name this request", "any"},
@@ -94,7 +94,7 @@ var fixCases = []FixCase{
 
 // FixCases returns the cases for a place of one of the kinds. A place is of the kind any, unless its policy has an organisation's
 // file above it (organisation) or its sandbox has a list of its own (listed). It may have the programs of this machine, or capture
-// all connections, or serve proxies or names. The kind container has few of the cases, for places that take their time.
+// all connections, or serve proxies or names. The kinds container and brief have few of the cases, for places that take their time.
 func FixCases(kinds ...string) (all []FixCase) {
 	for _, c := range fixCases {
 		if slices.ContainsFunc(strings.Fields(c.kinds), func(kind string) bool { return slices.Contains(kinds, kind) }) {
