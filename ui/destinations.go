@@ -53,7 +53,7 @@ func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 	}
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	top := &node{}
-	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+	s.index.Shapes(slices.Sorted(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
 		path := []string{domain(r), logs.Destination(r)}
 		if v.By == "program" {
 			path = []string{cmp.Or(logs.Process(r), "unknown program"), logs.Destination(r)}

@@ -43,6 +43,7 @@ type nowView struct {
 	LastHour                               lastHour
 	Sandboxes                              []*sandboxCard
 	MoreSandboxes                          int
+	MoreSandboxesURL                       string
 	Groups                                 []*group
 	More                                   int
 	MoreURL                                string
@@ -79,21 +80,27 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	v.Sandboxes = s.sandboxes(q, sum)
-	if len(v.Sandboxes) > sandboxesShown {
-		v.MoreSandboxes, v.Sandboxes = len(v.Sandboxes)-sandboxesShown, v.Sandboxes[:sandboxesShown]
+	if cards := q.atMost("sandboxes", sandboxesShown); len(v.Sandboxes) > cards {
+		v.MoreSandboxes, v.MoreSandboxesURL = len(v.Sandboxes)-cards, q.option("sandboxes", strconv.Itoa(min(cards*4, groupsMost)))
+		v.Sandboxes = v.Sandboxes[:cards]
 	}
 	v.LastHour = s.lastHour(r.Context(), q, sum)
-	shown := groupsShown
-	if n, err := strconv.Atoi(q.options.Get("rows")); err == nil {
-		shown = max(1, min(n, groupsMost))
-	}
-	if len(groups) > shown {
+	if shown := q.atMost("rows", groupsShown); len(groups) > shown {
 		v.More, v.MoreURL = len(groups)-shown, q.option("rows", strconv.Itoa(min(shown*4, groupsMost)))
 		groups = groups[:shown]
 	}
 	v.Groups = groups
 	v.Events = s.events(8)
 	s.write(w, r, http.StatusOK, "now", q, sum, v)
+}
+
+// atMost is the number that an option of the address has, at most groupsMost, or the usual one.
+func (q *query) atMost(option string, usual int) int {
+	n, err := strconv.Atoi(q.options.Get(option))
+	if err != nil {
+		return usual
+	}
+	return max(1, min(n, groupsMost))
 }
 
 // lastHour looks at the hour before the last record that matches, which need not be the last hour: the log

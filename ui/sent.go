@@ -101,7 +101,7 @@ func (s *Server) sent(w http.ResponseWriter, r *http.Request) {
 		level       level
 	}
 	all := map[key]*sentRow{}
-	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+	s.index.Shapes(slices.Sorted(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
 		t := sum.Totals[id]
 		if r.Decision.Action != "allow" && t.Up == 0 || r.DNS != nil {
 			return
