@@ -218,8 +218,12 @@ func PartName(o *policy.Opinion) string {
 	return string(o.Part)
 }
 
-// Inspects reports whether a rule may require inspection of TLS. The configuration must be compiled.
+// Inspects reports whether egressd may see what was inside TLS: a rule requires it, or a platform sends it. The
+// configuration must be compiled.
 func (c *Config) Inspects() bool {
+	if len(c.File.Listen.Forwarded) > 0 {
+		return true
+	}
 	for _, f := range c.files() {
 		if looksAtRequests(f) {
 			return true

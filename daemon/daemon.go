@@ -35,6 +35,7 @@ import (
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
+	"github.com/egressd/egressd/sandbox/oidc"
 )
 
 // A Daemon wires everything for serve, and for run with one program. Close a Daemon that New returned. A Daemon
@@ -57,6 +58,7 @@ type Daemon struct {
 	resolver  *resolver
 	filter    *dns.Filter
 	keys      keyring
+	tokens    *oidc.Verifier // of requests that platforms forward
 	room      []byte         // see giveRoom
 	alarms    *alarms        // that the operator is told of
 	policy    *policy.Policy // in force
@@ -147,6 +149,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
+	d.tokens = oidc.New(d.Complain)
 	return d, d.build(path)
 }
 
@@ -172,7 +175,7 @@ func (d *Daemon) build(path string) error {
 	if p := d.Config.File.Upstream.Proxy; p != nil && p.TLS {
 		descriptors = descriptors / 5 * 3 // a tunnel has a socket pair more, see upstream.Socket
 	}
-	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
+	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, VerifyToken: d.tokens.Verify, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
@@ -243,7 +246,11 @@ func (d *Daemon) start(ctx context.Context) error {
 				d.operator.isLost(l.name, err)
 			}
 		})
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (proxy)\n", addressOf(l))
+		kind := "proxy"
+		if d.Config.Forwards(l.name) {
+			kind = "forwarded"
+		}
+		fmt.Fprintf(d.Talk, "egressd: listening on %s (%s)\n", addressOf(l), kind)
 	}
 	d.captures.serveCaptured()
 	d.names.serveNames()
@@ -282,6 +289,10 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	issuers, err := openIssuers(d.Config, with)
+	if err != nil {
+		return nil, err
+	}
 	through, err := d.upstreamProxy(ctx, d.Config)
 	if err != nil {
 		return nil, err
@@ -296,11 +307,12 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.reloads.made = change{entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
+	d.reloads.made = change{entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, issuers: issuers, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
 	d.With = with
 	d.attachments.trust(with)
 	d.Server.Inspect(with)
 	d.listeners.overTLS.Store(overTLS)
+	d.tokens.Use(issuers)
 	d.keys.add(keys)
 	d.keys.keep(keys, d.Config, d.Complain)
 	if err := d.listeners.listen(); err != nil {
@@ -412,6 +424,9 @@ func (d *Daemon) Close() {
 	d.captures.closeCaptured()
 	d.attachments.close()
 	d.containers.close()
+	if d.tokens != nil {
+		d.tokens.Close()
+	}
 	if d.resolver != nil {
 		d.resolver.close()
 	}

@@ -23,7 +23,15 @@ import (
 
 // serveOn serves one listener until the server is shut down.
 func (ls *listeners) serveOn(l boundListener) error {
-	if strings.HasPrefix(l.name, file.TLSListener) {
+	tls := strings.HasPrefix(l.name, file.TLSListener)
+	if ls.daemon.Config.Forwards(l.name) {
+		var overTLS func() *proxy.TLSListener
+		if tls {
+			overTLS = ls.overTLS.Load
+		}
+		return ls.daemon.Server.ServeForwarded(l.Listener, l.name, overTLS)
+	}
+	if tls {
 		return ls.daemon.Server.ServeTLS(l.Listener, l.name, ls.overTLS.Load)
 	}
 	if _, ok := l.Listener.(*foreign.Screen); ok {

@@ -38,12 +38,7 @@ func (ls *listeners) listen() error {
 	if unset := ls.daemon.Config.File.Unset(); len(unset) > 0 && ls.daemon.tailor.Change == nil {
 		return hint.Misused(unset, "set the variable, or write the value into "+ls.daemon.Path)
 	}
-	names := append([]string(nil), ls.daemon.Config.File.Listen.Proxy...)
-	for _, s := range ls.daemon.Config.File.Sandboxes {
-		if s.Listen != "" {
-			names = append(names, s.Listen)
-		}
-	}
+	names := ls.daemon.Config.AllListeners()
 	var own []netip.AddrPort
 	for _, name := range names {
 		l, err := ls.openListener(name)

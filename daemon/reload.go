@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/oidc"
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -57,6 +58,7 @@ type change struct {
 	forwarder *dns.Forwarder
 	with      *inspect.Inspection
 	overTLS   *proxy.TLSListener
+	issuers   *oidc.Issuers
 	upstream  *upstreams.Proxy
 	keys      *credentials
 	canaries  *secret.Canaries
@@ -115,6 +117,9 @@ func (re *reloading) make(ctx context.Context, c *config.Config) (next *change, 
 	if next.overTLS, err = re.daemon.listeners.tlsListener(c, next.with); err != nil {
 		return nil, err
 	}
+	if next.issuers, err = openIssuers(c, next.with); err != nil {
+		return nil, err
+	}
 	if next.canaries, err = readCanaries(c); err != nil {
 		return nil, err
 	}
@@ -164,6 +169,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	}
 	re.daemon.watchContainers(next.config)
 	re.daemon.listeners.overTLS.Store(next.overTLS)
+	re.daemon.tokens.Use(next.issuers)
 	if err := re.daemon.listeners.admitUsers(next.config); err != nil {
 		re.daemon.Complain(err)
 	}

@@ -32,7 +32,7 @@ type Original func(fd int) (netip.AddrPort, error)
 // address itself, the name is the one that the sandbox got the address for ([egress.Names.OfAnswer]). Without a
 // name, the address is decided.
 func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
-	return s.serve(l, name, how)
+	return s.serve(l, wayIn{name: name, original: how})
 }
 
 // A capture is a connection whose host is not known yet. It is a captured connection, or a tunnel that a client of the

@@ -65,7 +65,7 @@ func (s *Server) newOwnLoopLocked(pipes int) (*OwnLoop, error) {
 
 // Serve is [Server.ServeGiven] with this loop.
 func (o *OwnLoop) Serve(l net.Listener, name string, how Original) error {
-	return o.server.serveGiven([]*relay.Loop{o.loop}, l, name, how)
+	return o.server.serveGiven([]*relay.Loop{o.loop}, l, wayIn{name: name, original: how})
 }
 
 // Release gives the loop to the next sandbox that needs one, after the last Serve. Connections that are still open
@@ -86,10 +86,10 @@ func (s *Server) ServeGiven(l net.Listener, name string, how Original) error {
 		l.Close()
 		return s.startErr
 	}
-	return s.serveGiven(s.loops, l, name, how)
+	return s.serveGiven(s.loops, l, wayIn{name: name, original: how})
 }
 
-func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, name string, how Original) error {
+func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, by wayIn) error {
 	defer l.Close()
 	if !s.registerAccepting(l) {
 		return ErrClosed
@@ -97,7 +97,7 @@ func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, name string, ho
 	defer s.forgetAccepting(l)
 	given := make([]*loopListener, len(loops))
 	for i, loop := range loops {
-		given[i] = &loopListener{server: s, name: name, original: how, at: boundTo(l), fd: -1, loop: loop}
+		given[i] = &loopListener{server: s, wayIn: by, at: boundTo(l), fd: -1, loop: loop}
 	}
 	defer settleGiven(loops, given)
 	waits := false // something, for a descriptor
@@ -109,7 +109,7 @@ func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, name string, ho
 			s.acceptGiven(given[next%len(given)], c)
 			next++
 		case errors.Is(err, net.ErrClosed):
-			if waits && how != nil {
+			if waits && by.original != nil {
 				given[0].refuseUnseen(-1)
 			}
 			return ErrClosed

@@ -14,20 +14,26 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
+// A wayIn is what the clients of one listener have in common.
+type wayIn struct {
+	name     string
+	original Original // nil where clients mean to come here
+	forwards bool     // clients are proxies of platforms
+}
+
 // A loopListener accepts for one loop, on a descriptor of its own. Every loop has
 // one for each socket that Serve was given, and the kernel wakes one of them.
 type loopListener struct {
-	server   *Server
-	name     string
-	original Original // nil where clients mean to come here
-	at       netip.AddrPort
-	fd       int
-	loop     *relay.Loop
-	number   int // of loop, among the server's
-	open     *sync.WaitGroup
-	left     *atomic.Int32  // listeners of the same socket that have not ended
-	ended    bool           // on the loop
-	lookups  sync.WaitGroup // for programs of connections
+	wayIn
+	server  *Server
+	at      netip.AddrPort
+	fd      int
+	loop    *relay.Loop
+	number  int // of loop, among the server's
+	open    *sync.WaitGroup
+	left    *atomic.Int32  // listeners of the same socket that have not ended
+	ended   bool           // on the loop
+	lookups sync.WaitGroup // for programs of connections
 
 	elsewhere map[*relay.Loop]*loopListener // the same for connections on other loops; on the loop
 	waiting   atomic.Int32                  // connections that no quota holds and that wait for the loop
@@ -83,10 +89,13 @@ func (in *loopListener) refuseOne(from sandbox.Peer, why string) {
 
 // via is the way in as far as the listener tells it.
 func (in *loopListener) via() policy.Via {
-	if in.original == nil {
-		return policy.ViaUnknown
+	switch {
+	case in.original != nil:
+		return policy.ViaTransparent
+	case in.forwards:
+		return policy.ViaForwarded
 	}
-	return policy.ViaTransparent
+	return policy.ViaUnknown
 }
 
 const acceptAtOnce = 64
@@ -133,7 +142,7 @@ func (in *loopListener) on(loop *relay.Loop) *loopListener {
 		if in.elsewhere == nil {
 			in.elsewhere = map[*relay.Loop]*loopListener{}
 		}
-		other = &loopListener{server: in.server, name: in.name, original: in.original, at: in.at, fd: -1, loop: loop}
+		other = &loopListener{server: in.server, wayIn: in.wayIn, at: in.at, fd: -1, loop: loop}
 		in.elsewhere[loop] = other
 	}
 	return other

@@ -69,7 +69,7 @@ func TestConnectionsDoNotPileUpAtALoopThatIsHeldUp(t *testing.T) {
 			}
 			goOn := make(chan struct{})
 			own.loop.Post(func() { <-goOn })
-			in := &loopListener{server: w.Server, name: "tcp", fd: -1, loop: own.loop}
+			in := &loopListener{server: w.Server, wayIn: wayIn{name: "tcp"}, fd: -1, loop: own.loop}
 			from := sandbox.Peer{Addr: netip.MustParseAddrPort(addr), Listener: "tcp"}
 			const many = waitingLeast + 16
 			var last *os.File

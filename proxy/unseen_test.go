@@ -141,7 +141,7 @@ func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		how := func(int) (netip.AddrPort, error) { return to, nil }
-		all = append(all, &loopListener{server: w.Server, name: "captured", original: how, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
+		all = append(all, &loopListener{server: w.Server, wayIn: wayIn{name: "captured", original: how}, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
 	}
 	goOn, ended := make(chan bool), make(chan bool)
 	w.loops[1].Post(func() { <-goOn })
@@ -196,7 +196,7 @@ func TestWhatThereIsNoDescriptorForIsRecorded(t *testing.T) {
 		}
 	}
 	w.start.Do(w.prepare) // or wait for who does
-	in := &loopListener{server: w.Server, name: "given", original: func(int) (netip.AddrPort, error) { return netip.AddrPort{}, nil }, loop: w.loops[0]}
+	in := &loopListener{server: w.Server, wayIn: wayIn{name: "given", original: func(int) (netip.AddrPort, error) { return netip.AddrPort{}, nil }}, loop: w.loops[0]}
 	giveBack := takeDescriptors(t)
 	for _, c := range accepted {
 		w.acceptGiven(in, c)

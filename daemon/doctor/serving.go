@@ -51,10 +51,7 @@ func everywhere(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IP
 
 // tcpListeners are the addresses that the policy has egressd listen on over TCP.
 func tcpListeners(c *config.Config) (all []string) {
-	names := append(append([]string(nil), c.File.Listen.Proxy...), c.File.Listen.DNS...)
-	for _, s := range c.File.Sandboxes {
-		names = append(names, s.Listen)
-	}
+	names := append(c.AllListeners(), c.File.Listen.DNS...)
 	for _, name := range append(names, c.File.Listen.Transparent...) {
 		all = append(all, strings.TrimPrefix(strings.TrimPrefix(name, file.TLSListener), file.TProxyListener))
 	}

@@ -204,7 +204,7 @@ var badFiles = []struct {
 	{"the admin at any port", "version: 1\nlisten: {admin: '127.0.0.1:0'}", `listen.admin: 127.0.0.1:0 has no port`},
 	{"two listeners at one place", "version: 1\nlisten: {proxy: ['127.0.0.1:1'], admin: '127.0.0.1:1'}", `listen.admin is 127.0.0.1:1, and so is listen.proxy[0]`},
 	{"a sandbox without a name", "version: 1\nsandboxes: [{token_file: t}]", `f:2:13: sandboxes[0] has no name`},
-	{"a sandbox that nothing tells apart", "version: 1\nsandboxes: [{name: a}]", `nothing tells sandboxes[0] from the others; add token_file, listen, enter, uid, source, docker or certificate`},
+	{"a sandbox that nothing tells apart", "version: 1\nsandboxes: [{name: a}]", `nothing tells sandboxes[0] from the others; add token_file, listen, enter, uid, source, docker, certificate or oidc`},
 	{"a sandbox twice", "version: 1\nsandboxes: [{name: a, token_file: t}, {name: a, token_file: u}]", `a sandbox "a" stands above already`},
 	{"a sandbox with a bad name", "version: 1\nsandboxes: [{name: 'a b', token_file: t}]", `sandboxes[0].name cannot be "a b"`},
 	{"a sandbox with an unclear allow", "version: 1\nsandboxes: [{name: a, token_file: t, allow: }]", `sandboxes[0].allow has no value; write []`},

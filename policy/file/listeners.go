@@ -25,6 +25,7 @@ const NoOperator = "none"
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
+		"forwarded":    r.listeners("listen.forwarded", &l.Forwarded),
 		"transparent":  r.list("listen.transparent", &l.Transparent, r.captureListener),
 		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
 		"enter":        r.list("listen.enter", &l.Enter, r.socket),
@@ -179,6 +180,9 @@ func (r *reader) checkListeners(f *File) {
 	for i, text := range f.Listen.Proxy {
 		once(fmt.Sprintf("listen.proxy[%d]", i), text)
 	}
+	for i, text := range f.Listen.Forwarded {
+		once(fmt.Sprintf("listen.forwarded[%d]", i), text)
+	}
 	for i, text := range f.Listen.Transparent {
 		once(fmt.Sprintf("listen.transparent[%d]", i), text)
 	}
@@ -195,9 +199,9 @@ func (r *reader) checkListeners(f *File) {
 	}
 }
 
-// listeners are all that proxy clients come by.
+// listeners are all that clients come by who mean to.
 func (f *File) listeners() []string {
-	all := slices.Clone(f.Listen.Proxy)
+	all := slices.Concat(f.Listen.Proxy, f.Listen.Forwarded)
 	for i := range f.Sandboxes {
 		all = append(all, f.Sandboxes[i].Listen)
 	}

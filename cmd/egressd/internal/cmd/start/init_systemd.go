@@ -75,13 +75,7 @@ func unitsFor(configFile, dir, program string) (u systemd.Units, err error) {
 
 // nameSockets has units name the listeners.
 func nameSockets(c *config.Config, u *systemd.Units) error {
-	names := append([]string(nil), c.File.Listen.Proxy...)
-	for _, s := range c.File.Sandboxes {
-		if s.Listen != "" {
-			names = append(names, s.Listen)
-		}
-	}
-	for _, name := range names {
+	for _, name := range c.AllListeners() {
 		path, unix := strings.CutPrefix(name, file.UnixListener)
 		switch {
 		case unix && strings.ContainsAny(path, " \t\n%"):
