@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/record"
 )
 
@@ -55,6 +57,32 @@ redsocks { local_ip = 127.0.0.1; local_port = 12345; ip = %s; port = %s; type = 
 		return err == nil
 	}) {
 		t.Fatal("redsocks does not listen")
+	}
+}
+
+// TestWrongProtocolsAreTold: a program that speaks to the proxy in the wrong way shows what the page for troubles lists, and the log has why.
+func TestWrongProtocolsAreTold(t *testing.T) {
+	d := world.Start(t, world.PolicyText(t, "P0"))
+	page := testfiles.Page(t, "how-to/troubleshoot.md")
+	for command, row := range map[string]struct{ shown, reason string }{
+		"curl -sS -m20 --socks4 $LAB_PROXY http://93.184.216.34/":               {"(91), request rejected or failed", "use SOCKS5"},
+		"curl -sS -m20 --socks4a $LAB_PROXY http://allowed.test/":               {"(91), request rejected or failed", "use SOCKS5"},
+		"curl -sS -m20 -x '' --request-target https://allowed.test/ $LAB_PROXY": {"For https, open a tunnel with CONNECT", "another scheme than http"},
+	} {
+		mark := d.LogMark(t)
+		out, _ := d.Shell(t.TempDir(), "", command+" 2>&1")
+		if !strings.Contains(out, row.shown) || !strings.Contains(page, row.shown) {
+			t.Errorf("%s: %q, and on the page %t; want %q", command, out, strings.Contains(page, row.shown), row.shown)
+		}
+		if !world.Eventually(world.Settling, func() bool {
+			all, _ := d.Log.Since(mark)
+			return slices.ContainsFunc(all, func(r record.Record) bool {
+				return r.Decision != nil && strings.Contains(r.Decision.Reason, row.reason)
+			})
+		}) {
+			all, _ := d.Log.Since(mark)
+			t.Errorf("%s: no record says %q: %+v", command, row.reason, all)
+		}
 	}
 }
 

@@ -205,6 +205,8 @@ type bundleView struct {
 	SystemRoots string            `json:"system_roots"`
 	Variables   map[string]string `json:"variables,omitempty"`
 	PEM         string            `json:"pem,omitempty"`
+
+	extra bool // it has authorities of tls.extra_roots
 }
 
 // extraRoots returns the certificates of tls.extra_roots: programs whose tunnels are not inspected verify such
@@ -250,7 +252,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	}
 	text := slices.Concat(authority.Bundle(system, a.PEM()), extra)
 	if path == "" {
-		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text)})
+		return o.printBundle(stdout, stderr, bundleView{SystemRoots: roots, PEM: string(text), extra: len(extra) > 0})
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return hint.Failed(err, "egressd ca bundle -o FILE, with a full path")
@@ -258,7 +260,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	if err := durable.Replace(path, text, 0o644); err != nil {
 		return hint.Failed(err, "egressd ca bundle -o FILE, where FILE can be written")
 	}
-	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path))})
+	return o.printBundle(stdout, stderr, bundleView{Path: path, SystemRoots: roots, Variables: environ.ByName(environ.ForTrust(path)), extra: len(extra) > 0})
 }
 
 func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
@@ -266,7 +268,11 @@ func (o *caOptions) printBundle(stdout, stderr io.Writer, v bundleView) error {
 		return cli.PrintJSON(stdout, v)
 	}
 	if v.Path != "" {
-		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable.Text(v.Path), v.SystemRoots)
+		of := v.SystemRoots
+		if v.extra {
+			of += " and of tls.extra_roots"
+		}
+		fmt.Fprintf(stderr, "egressd: wrote %s: the authorities of %s, and egressd's\n", printable.Text(v.Path), of)
 	}
 	printTrust(stderr, v.Path, o.suffix())
 	_, err := io.WriteString(stdout, v.PEM)
