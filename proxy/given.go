@@ -58,7 +58,7 @@ func (s *Server) newOwnLoopLocked(pipes int) (*OwnLoop, error) {
 		return nil, fmt.Errorf("event loop: %w", err)
 	}
 	loop.Pipes = pipes
-	s.ownLoops = append(s.ownLoops, loop)
+	s.otherLoops = append(s.otherLoops, loop)
 	s.running.Go(func() { loop.Run() })
 	return &OwnLoop{s, loop}, nil
 }

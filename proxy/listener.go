@@ -127,7 +127,7 @@ func (in *loopListener) accept(most int) {
 // take serves a connection that was accepted, on its holder's own loop if it has one.
 func (in *loopListener) take(fd int, from sandbox.Peer) {
 	h := in.server.Sandboxes.Holder(&from)
-	if own := in.server.ownLoop(&from, h, in.number); own != nil {
+	if own := in.server.holderLoop(&from, h, in.number); own != nil {
 		in.on(own).handOver(fd, from, h)
 		return
 	}

@@ -61,7 +61,7 @@ type Server struct {
 	limitsCount    atomic.Int64 // in tunnels
 	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
 	loops          []*relay.Loop
-	own            ownLoops
+	loopTables     loopTables
 	connections    connQuota     // connections
 	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
 	refusals       refusals      // that wait for the log
@@ -75,7 +75,7 @@ type Server struct {
 	running        sync.WaitGroup // loops, and goroutines that serve a connection
 	clients        map[net.Conn]struct{}
 	accepting      []net.Listener // of TLS
-	ownLoops       []*relay.Loop  // beside loops, those among freeLoops included
+	otherLoops     []*relay.Loop  // beside loops, those among freeLoops included
 	freeLoops      []*relay.Loop  // of OwnLoops
 	tlsClients     map[*tlsClient]struct{}
 	tlsServing     sync.WaitGroup              // goroutines of tlsClients
@@ -242,7 +242,7 @@ func settle(loops []*relay.Loop) {
 func (s *Server) allLoops() []*relay.Loop {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Concat(s.loops, s.ownLoops)
+	return slices.Concat(s.loops, s.otherLoops)
 }
 
 func (s *Server) stopAccepting() {

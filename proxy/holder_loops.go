@@ -7,19 +7,19 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// ownLoops are the event loops of clients from other hosts and network namespaces. A client's network namespace may
+// loopTables have the event loops of clients from other hosts and network namespaces. A client's network namespace may
 // have a packet filter that the sandbox administers. For a virtual Ethernet device (veth) the kernel runs that filter
 // on the thread that sends, here an event loop, and thousands of rules take milliseconds. On its own loop a holder
 // pays for its filter alone.
-type ownLoops struct {
+type loopTables struct {
 	mu        sync.Mutex // guards what follows
 	sandboxes loopTable
 	sources   loopTable // of clients that only their credentials can name
 }
 
-// ownLoopsMost bounds how many holders have loops of their own, in each table. One more holder shares those of the
+// loopTableMost bounds how many holders have loops of their own, in each table. One more holder shares those of the
 // holder whose last connection is the longest ago.
-const ownLoopsMost = 32
+const loopTableMost = 32
 
 // pipesOfHolder is how many tunnels of one holder are carried through pipes at a time.
 const pipesOfHolder = 8
@@ -56,7 +56,7 @@ func (t *loopTable) find(h sandbox.Holder, each int) *holderLoops {
 // evict takes the loops of the holder that used them the longest time ago, or none while the table has room.
 // Connections that are open stay on them.
 func (t *loopTable) evict() (oldest *holderLoops) {
-	if len(t.of) < ownLoopsMost {
+	if len(t.of) < loopTableMost {
 		return nil
 	}
 	var of sandbox.Holder
@@ -69,13 +69,13 @@ func (t *loopTable) evict() (oldest *holderLoops) {
 	return oldest
 }
 
-// ownLoop returns the loop for a connection that loop number i of the server accepted, or nil if it may stay there:
+// holderLoop returns the loop for a connection that loop number i of the server accepted, or nil if it may stay there:
 // the client is on this host, or egressd stops, or has no descriptors left for a loop.
-func (s *Server) ownLoop(p *sandbox.Peer, h sandbox.Holder, i int) *relay.Loop {
+func (s *Server) holderLoop(p *sandbox.Peer, h sandbox.Holder, i int) *relay.Loop {
 	if addr := p.Addr.Addr(); !addr.IsValid() || addr.IsLoopback() {
 		return nil
 	}
-	o := &s.own
+	o := &s.loopTables
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	table := &o.sandboxes

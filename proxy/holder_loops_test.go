@@ -18,17 +18,17 @@ func TestEachHolderHasLoopsOfItsOwn(t *testing.T) {
 	var table loopTable
 	holder := func(i int) sandbox.Holder { return sandbox.Holder{Sandbox: fmt.Sprint(i)} }
 	all := map[*holderLoops]bool{}
-	for i := range ownLoopsMost {
+	for i := range loopTableMost {
 		all[table.find(holder(i), 2)] = true
 	}
-	if len(all) != ownLoopsMost {
-		t.Errorf("%d holders have %d loops", ownLoopsMost, len(all))
+	if len(all) != loopTableMost {
+		t.Errorf("%d holders have %d loops", loopTableMost, len(all))
 	}
 	first, second := table.find(holder(0), 2), table.of[holder(1)]
 	if got := table.find(holder(-1), 2); got != second {
 		t.Error("the newest does not share with the one that was longest idle")
 	}
-	if table.find(holder(0), 2) != first || len(table.of) != ownLoopsMost {
+	if table.find(holder(0), 2) != first || len(table.of) != loopTableMost {
 		t.Errorf("a holder that is there got other loops, or there are %d", len(table.of))
 	}
 }
@@ -42,9 +42,9 @@ func TestClientsOnThisHostShareLoops(t *testing.T) {
 	w.start.Do(w.prepare)
 	at := func(addr string) *relay.Loop {
 		p := sandbox.Peer{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 1), Listener: "tcp"}
-		return w.ownLoop(&p, w.Sandboxes.Holder(&p), 0)
+		return w.holderLoop(&p, w.Sandboxes.Holder(&p), 0)
 	}
-	if at("127.0.0.1") != nil || at("::1") != nil || w.ownLoop(&sandbox.Peer{Listener: "unix"}, sandbox.Holder{}, 0) != nil {
+	if at("127.0.0.1") != nil || at("::1") != nil || w.holderLoop(&sandbox.Peer{Listener: "unix"}, sandbox.Holder{}, 0) != nil {
 		t.Error("a client on this host has a loop of its own")
 	}
 	near, next, third := at("10.1.0.1"), at("10.2.0.1"), at("10.3.0.1")
