@@ -17,7 +17,7 @@ import (
 // longestPoll is the maximum time that a request waits for new questions.
 const longestPoll = readTimeout - 2*time.Second
 
-// questions lists the pending questions. With after=VERSION it waits until the list differs from that
+// questions lists the questions that are pending, and those that were answered. With after=VERSION it waits until the list differs from that
 // version.
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	q, err := query(r, "after")

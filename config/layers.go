@@ -34,12 +34,12 @@ func loadOrganisation(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.anchor()
+	c.makeAbsolute()
 	return c, nil
 }
 
-// anchor makes the Rego paths of the file absolute, because other configurations use them.
-func (c *Config) anchor() {
+// makeAbsolute makes the Rego paths of the file absolute, because other configurations use them.
+func (c *Config) makeAbsolute() {
 	file := *c.File
 	file.Rego = slices.Clone(file.Rego)
 	for i := range file.Rego {

@@ -100,8 +100,8 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// stop ends the daemon: first its listeners, then, when they had their time,
-// its tunnels, and last the log.
+// stop ends the daemon's listeners, then, after drain at most, its tunnels, and last the operator's listener and the
+// grants. It records that the daemon stopped, and gives collectors of records the time to take them; [Daemon.Close] ends the log.
 func (d *Daemon) stop(drain time.Duration) error {
 	d.manager.notify(sd.SdNotifyStopping)
 	d.operator.isEnding()

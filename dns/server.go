@@ -45,10 +45,11 @@ func (l ServerLimits) filled() ServerLimits {
 }
 
 // A Server is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
-// sandbox ([egress.Gate.Names.Bind]). So no question is ever forwarded, and a connection to a denied name reaches
-// egressd, which can say why. Some names have the same answer everywhere.
+// sandbox ([egress.Gate.Names.Bind]). So no question for an address is ever forwarded, and a connection to a denied name
+// reaches egressd, which can say why. Some names have the same answer everywhere. Questions of other types go to the
+// resolver if the configuration names the type (upstream.dns_types) and the policy lets the name be; else they are refused.
 //
-// It serves questions for addresses alone (RFC 1035, opcode QUERY, one question).
+// It takes one question a message (RFC 1035, opcode QUERY).
 // Fields may not be changed once it serves.
 type Server struct {
 	Gate   *egress.Gate

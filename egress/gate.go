@@ -127,7 +127,7 @@ func New(c Config) *Gate {
 	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget
 	g.Outlook.gate = g
 	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders
-	g.Approvals.gate, g.Approvals.OnApproval = g, g.Approvals.lapse
+	g.Approvals.gate, g.Approvals.OnApprovalEnd = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())
 	return g
 }

@@ -57,7 +57,7 @@ const (
 	KindRequest  Kind = "request" // an HTTP request, in clear or inside an inspected tunnel, was decided
 	KindClose    Kind = "close"   // a flow ended, or was refused after it was opened
 	KindDNS      Kind = "dns"
-	KindRefused  Kind = "refused" // a request was refused before the policy could decide it
+	KindRefused  Kind = "refused" // a request was refused before the policy could decide it, or would have carried a canary out
 	KindPolicy   Kind = "policy"  // load, reload, reject
 	KindStart    Kind = "start"
 	KindStop     Kind = "stop"

@@ -145,7 +145,7 @@ func (r *runner) questionText(q *egress.Question) string {
 	for i := range lines {
 		lines[i] = printable.Text(lines[i])
 	}
-	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? o: once, h: for an hour, s: while this sandbox runs, n: no, q: no, and ask no more "
+	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? o: once, h: for an hour, s: for this run, 24 h at most, n: no, q: no, and ask no more "
 }
 
 func quoted(words string) string {
@@ -172,7 +172,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 		if err := r.answer("approve", lasts[key], key == 'o', q); err != nil {
 			return "denied: " + err.Error(), true
 		}
-		return map[byte]string{'o': "once", 'h': "for an hour", 's': "while this sandbox runs"}[key], true
+		return map[byte]string{'o': "once", 'h': "for an hour", 's': "for this run"}[key], true
 	case 0x20:
 		return "no answer", true
 	case 'n', 'q', interrupt | 0x20:

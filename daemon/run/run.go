@@ -68,8 +68,8 @@ type runner struct {
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
 	cut         []string         // names of variables that the program does not get
+	proxies     []string         // names of proxy variables among cut
 	denials     *inspect.Denials // what denied TLS is answered with, or nil
-	proxies     []string         // names of proxy variables among those
 	digest      string
 	index       runs.Index
 	hostSockets func() []string // of the machine, which are hidden; prepare begins to look
@@ -405,7 +405,7 @@ func (r *runner) outline() jail.Program {
 	return p
 }
 
-// exec tells who looks on what is in force, and starts the program.
+// exec prints what is in force, and starts the program.
 func (r *runner) exec() error {
 	if r.beside == nil {
 		r.keepIndex()

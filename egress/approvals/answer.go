@@ -75,7 +75,7 @@ func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) e
 	l.notify()
 	l.mu.Unlock()
 	if was == Approved {
-		l.OnApproval(id) // flows may depend on the approval before
+		l.OnApprovalEnd(id) // flows may depend on the approval before
 	}
 	return nil
 }

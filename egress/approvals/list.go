@@ -115,8 +115,8 @@ func (q *Question) Once() bool { return q.once != nil }
 // A List has the questions of all sandboxes. In the zero value nobody can answer. It is safe for
 // concurrent use.
 type List struct {
-	Clock      func() time.Duration  // nil: boottime.Now. Set it before first use
-	OnApproval func(ended record.ID) // is called without locks when an approval has ended
+	Clock         func() time.Duration  // nil: boottime.Now. Set it before first use
+	OnApprovalEnd func(ended record.ID) // is called without locks when an approval has ended
 
 	open      atomic.Bool  // somebody can answer
 	approvals atomic.Int64 // without any, no lock is taken
@@ -397,7 +397,7 @@ func (l *List) onTimer(q *Question) {
 	l.remove(q)
 	l.mu.Unlock()
 	if was == Approved {
-		l.OnApproval(q.ID)
+		l.OnApprovalEnd(q.ID)
 	}
 }
 
@@ -409,11 +409,11 @@ func (l *List) expire(q *Question) {
 	was := q.State
 	l.remove(q)
 	if was == Approved {
-		time.AfterFunc(0, func() { l.OnApproval(q.ID) }) // without l.mu
+		time.AfterFunc(0, func() { l.OnApprovalEnd(q.ID) }) // without l.mu
 	}
 }
 
-// remove removes a question. The caller, which holds l.mu, calls OnApproval later if q was approved.
+// remove removes a question. The caller, which holds l.mu, calls OnApprovalEnd later if q was approved.
 func (l *List) remove(q *Question) {
 	q.timer.Stop()
 	l.unapprove(q)

@@ -94,7 +94,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := sealKernel(); err != nil {
 		return err
 	}
-	if err := anchor(kept); err != nil {
+	if err := pinFolders(kept); err != nil {
 		return err
 	}
 	return reenter(dir)

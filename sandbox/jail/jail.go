@@ -265,7 +265,7 @@ func (j *Jail) await() (status syscall.WaitStatus, err error) {
 	return status, failed
 }
 
-// awaitBlocked is await for kernels before Linux 5.3.
+// awaitBlocked is await where pidfd_open(2) fails, for example by the seccomp filter of a container.
 func (j *Jail) awaitBlocked() (syscall.WaitStatus, error) {
 	for {
 		if err := unix.Waitid(unix.P_PID, j.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil && !errors.Is(err, unix.EINTR) {

@@ -18,7 +18,7 @@ func TestManPagesAreCurrent(t *testing.T) {
 	want, have := readFolder(t, generated), readFolder(t, kept)
 	for name, text := range want {
 		if !bytes.Equal(have[name], text) {
-			t.Errorf("docs/man/%s is not what the command says; in the root folder: go run ./cmd/egressd man docs/man", name)
+			t.Errorf("docs/man/%s is not what the command says; in the root folder: make man", name)
 		}
 	}
 	for name := range have {

@@ -48,7 +48,7 @@ Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
 --fs or --nested.
 
 If a rule asks a person, run stops the program and asks on the terminal: o allows once, h
-for an hour, s while this sandbox runs, n denies. Without a terminal it denies at once;
+for an hour, s for this run (24 h at most), n denies. Without a terminal it denies at once;
 egressd serve can ask for it (listen.enter).
 
 On a terminal, run offers at its end to allow what it denied, one key each. It

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anchor keeps the folders above what is hidden or fixed, and above the symbolic links
+// pinFolders keeps the folders above what is hidden or fixed, and above the symbolic links
 // that lead there, from being renamed: that would go with them, and something else
 // could be put under its path. A folder stays where it is once it is a mount of
 // itself, which costs renames and hard links across its edge (EXDEV). So does a link.
 // Paths that do not exist are passed over.
-func anchor(paths []string) error {
+func pinFolders(paths []string) error {
 	var trails []string
 	seen := plain{}
 	for _, path := range paths {
