@@ -74,7 +74,7 @@ func receiver(f *ast.FuncDecl) string {
 	return ""
 }
 
-// connectFiles is how many files a reader opens to follow one CONNECT from accept to close.
+// connectFiles bounds the files that ARCHITECTURE.md names to follow one CONNECT from accept to close.
 const connectFiles = 16
 
 // TestAConnectIsReadInFewFiles counts the files that the steps of "A CONNECT" in ARCHITECTURE.md name.

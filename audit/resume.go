@@ -84,7 +84,7 @@ func missingNotes(dir string, number int) error {
 
 const setAside = "egressd serve --accept-damage, which sets the log aside as it is and begins a new one"
 
-// ReadNotes finds the newest checkpoint and the key that is due. A log that a crash
+// readNotes finds the newest checkpoint and the key that is due. A log that a crash
 // has left without anything in it is begun anew.
 func (r *resumption) readNotes() (begun bool, err error) {
 	first := 1 // of those in files of their own

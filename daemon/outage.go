@@ -88,7 +88,7 @@ func (o *outage) end() {
 }
 
 func sayOutage(talk io.Writer, dir string, err error) {
-	fmt.Fprintf(talk, "egressd: error: nothing passes, and requests get 503 audit-unavailable: %s\negressd: hint: %s; egressd tries again by itself\n",
+	fmt.Fprintf(talk, "egressd: error: nothing new passes, and requests get 503 audit-unavailable: %s\negressd: hint: %s; egressd tries again by itself\n",
 		printable.Text(err.Error()), printable.Text(remedy(dir, err)))
 }
 

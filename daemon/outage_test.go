@@ -60,7 +60,7 @@ func TestAnOutageIsSaid(t *testing.T) {
 		o.changed(nil)
 		time.Sleep(time.Hour)
 		o.end()
-		failed := "egressd: error: nothing passes, and requests get 503 audit-unavailable: the audit log admits no records: write: no space left on device\n" +
+		failed := "egressd: error: nothing new passes, and requests get 503 audit-unavailable: the audit log admits no records: write: no space left on device\n" +
 			"egressd: hint: free space on the disk of /var/log/egressd, and bound the log with audit.retain; egressd tries again by itself\n"
 		var want []string
 		for _, at := range []string{"1s ", "1m1s ", "2m1s "} {

@@ -196,7 +196,7 @@ func (n *summedNames) add(name string, count int64) {
 	n.last = append(n.last[:0], name...)
 }
 
-// named is what f is about, as [RecordNames] has it.
+// named is what f is about, as its records name it.
 func (f *attempt) named() string {
 	if q := f.request.DNS; q != nil {
 		return f.gate.canaries.without(q.Name)

@@ -267,7 +267,7 @@ func TestSumsAreWrittenTogether(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeWrittenIsSaidLater loses the log between a denial and the sum.
+// TestWhatCannotBeWrittenIsKept loses the log between a denial and the sum.
 func TestWhatCannotBeWrittenIsKept(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	for range repeatsFrom + 5 {

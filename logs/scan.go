@@ -56,7 +56,7 @@ type scanned struct {
 }
 
 // Scan calls do with every line of the log and its record, one at a time and in order. Both are valid only
-// until do returns; a caller that keeps a record clones it with [Clone]. Several goroutines decode lines
+// until do returns; a caller that keeps a record clones it with [record.Record.Clone]. Several goroutines decode lines
 // in bounded memory. Scan stops at the first error of do or lines and at a line that is not a record.
 func Scan(lines Lines, do func(line string, r *record.Record) error) error {
 	return ScanSome(lines, nil, do)

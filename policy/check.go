@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// Judge decides a request of [ParseCheck] as serve comes to it: an https URL as
+// Judge decides a request of a check as serve comes to it: an https URL as
 // a tunnel, and with its method and path only where that is inspected. judged
 // is what of r was decided last.
 func (p *Policy) Judge(ctx context.Context, r Request) (d Decision, judged Request) {

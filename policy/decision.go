@@ -139,7 +139,7 @@ type Decision struct {
 	Log bool
 
 	// Inject is the id of the rule whose credential goes with the request, one
-	// of [File.Injections]; empty where none does, and before the request is
+	// of the file's injections; empty where none does, and before the request is
 	// known.
 	Inject string
 

@@ -32,7 +32,7 @@ const (
 )
 
 // A portSet is first to last, both included. Its zero value is the default,
-// 80 and 443; anyPort is every port.
+// 80 and 443; everyPort is every port.
 type portSet struct{ first, last uint16 }
 
 func everyPort() portSet { return portSet{0, 65535} }

@@ -38,8 +38,8 @@ func CheckGrant(p Pattern) error {
 	return nil
 }
 
-// Sharing says who else answers for the hosts of p where it is allowed, as in
-// [File.Warnings], or "".
+// Sharing says who else answers for the hosts of p where it is allowed, as the
+// warnings of a file do, or "".
 func (p Pattern) Sharing() string { return sharing(p) }
 
 // sharing says who else answers for the hosts of an allowed pattern, or "".

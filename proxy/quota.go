@@ -91,7 +91,7 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holde
 	return true
 }
 
-// reserve counts a connection that no other one displaces. leaveFor undoes it.
+// reserve counts a connection that no other one displaces. releaseHeld undoes it.
 func (p *connQuota) reserve(h sandbox.Holder) (s *connHolder, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +184,7 @@ func (p *connQuota) releaseHeld(s *connHolder) {
 	s.held--
 }
 
-// releaseLocked is leave where p.mu is held.
+// releaseLocked is release where p.mu is held.
 func (p *connQuota) releaseLocked(at *admission) {
 	s := at.holder
 	if s == nil {

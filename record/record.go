@@ -152,7 +152,7 @@ type Signal struct {
 }
 
 // Bytes counts payload bytes: up to the upstream, down to the client. For an HTTP/1 request they include
-// heads and bodies, for an HTTP/2 request only bodies.
+// heads and bodies, for an HTTP/2 request the head of the request and both bodies.
 type Bytes struct {
 	Up   int64 `json:"up"`
 	Down int64 `json:"down"`

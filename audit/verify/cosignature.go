@@ -86,7 +86,7 @@ func (k WitnessKey) line(signatures []string) (signature []byte, there bool) {
 }
 
 // check finds and verifies the cosignature under a checkpoint. The error is
-// errNoCosignature where there is none, and errSignature where it is wrong.
+// errNoCosignature where there is none, and [format.ErrSignature] where it is wrong.
 func (k WitnessKey) check(text string, signatures []string) (at time.Time, err error) {
 	b, there := k.line(signatures)
 	if !there {

@@ -240,7 +240,7 @@ func (c *client) captured(t *testing.T, v *Vector, to string) error {
 	return nil
 }
 
-// getCaptured asks in clear, and answers as wayHTTP does.
+// getCaptured asks in clear, and answers as [WayHTTP] does.
 func (c *client) getCaptured(host string) error {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -14,7 +14,7 @@ import (
 
 // Merge plans for Claude Code's settings at path that the commands in its sandbox
 // use the proxy at port on loopback, for HTTP and for SOCKS5. Comments and layout stay.
-// Its errors are [*ConflictError], [*ShapeError], and those of reading.
+// Its errors are [*integrations.ConflictError], [*integrations.ShapeError], and those of reading.
 func Merge(path string, port uint16) (*integrations.Plan, error) {
 	old, err := integrations.ReadText(path)
 	if err != nil {

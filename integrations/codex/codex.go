@@ -21,7 +21,7 @@ const (
 
 // Merge plans for Codex's config.toml at path that the commands it runs are started with
 // variables. It gives them no network: that is closed in Codex unless its user
-// opens it. Lines that are there stay as they are. Its errors are those of [Claude].
+// opens it. Lines that are there stay as they are. Its errors are [*integrations.ConflictError], [*integrations.ShapeError], and those of reading.
 func Merge(path string, variables []integrations.Variable) (*integrations.Plan, error) {
 	old, err := integrations.ReadText(path)
 	if err != nil {

@@ -47,7 +47,7 @@ const (
 
 // Merge plans that the dev container of a workspace has no network but the one
 // that it attaches to egressd. Comments and layout stay. Its errors are
-// [*BoundaryError], [*ConflictError], [*ShapeError], and those of reading.
+// [*BoundaryError], [*integrations.ConflictError], [*integrations.ShapeError], and those of reading.
 func Merge(d Options) (*integrations.Plan, error) {
 	at, old, err := d.find()
 	if err != nil {

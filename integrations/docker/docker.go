@@ -13,7 +13,7 @@ import (
 // A Docker is egressd in front of containers of docker run, without Compose.
 type Docker struct {
 	sidecar.Sidecar
-	Variables func(proxy string) ([]integrations.Variable, error) // as in [Compose]
+	Variables func(proxy string) ([]integrations.Variable, error) // as in compose.Compose
 }
 
 // Docker returns a script that makes the networks and starts egressd, for each sandbox one that

@@ -80,7 +80,7 @@ func ciliumDNS(names []map[string]string) map[string]any {
 	}
 }
 
-// regoRow is what is decided for the hosts of one row: by ranges of ports.
+// regoSpan is what is decided for the hosts of one row: by ranges of ports.
 type regoSpan struct {
 	First uint16    `json:"first"`
 	Last  uint16    `json:"last"`

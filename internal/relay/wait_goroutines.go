@@ -100,7 +100,7 @@ func (p *poller) add(fd int, generation int32, what interest) error {
 
 func (p *poller) remove(fd int) { p.closing(fd) }
 
-// closing closings the watch of a descriptor that is about to be closed.
+// closing ends the watch of a descriptor that is about to be closed.
 func (p *poller) closing(fd int) {
 	if w := p.byFD[fd]; w != nil {
 		delete(p.byFD, fd)

@@ -88,7 +88,7 @@ type WorkingTree struct {
 }
 
 // Compile makes the policy that the file describes, and runs its tests. The
-// error is a [FileError] where a test is red. A file that names Rego does not
+// error is a [policy.FileError] where a test is red. A file that names Rego does not
 // compile without evaluators: what they would deny must not be forgotten.
 //
 // If sources are in shadow, the policy has a shadow: the same file with only these sources. The tests of the file do not

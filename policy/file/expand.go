@@ -12,7 +12,7 @@ import (
 // Expand returns a copy of f in which each ${NAME} in a path, or in the path of
 // a Unix socket, is what lookup returns for NAME. A variable that is not set,
 // or empty, is an error, never an empty text: what is written to would else lie
-// elsewhere. The error is a [FileError]. If the variable stands in a listener, Expand
+// elsewhere. The error is a [policy.FileError]. If the variable stands in a listener, Expand
 // leaves out the listener and succeeds; see [File.Unset].
 func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, error) {
 	e := expansion{file: f, lookup: lookup}

@@ -246,7 +246,7 @@ func defaults() File {
 }
 
 // Parse reads an egressd.yaml. name is used in messages only. The error is
-// a [FileError] that names every problem with its line and column; there is
+// a [policy.FileError] that names every problem with its line and column; there is
 // never a value and an error.
 func Parse(name string, text []byte) (*File, error) { return parseAs(userFile, name, text) }
 

@@ -57,7 +57,7 @@ func TestTheDigestCoversWhatStandsBesideTheFile(t *testing.T) {
 	}
 }
 
-// TestARuleOfTheFileThatDeniesWins and what only the other evaluator allows
+// TestTheFileAndAnotherEvaluatorCombine has a rule of the file that denies win; what only the other evaluator allows
 // passes.
 func TestTheFileAndAnotherEvaluatorCombine(t *testing.T) {
 	for _, row := range []struct {

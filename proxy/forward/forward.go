@@ -58,11 +58,11 @@ type Forwarder struct {
 	Limits       Limits
 	Heads        http1.Limits
 	readers      headReaders
-	Buffers      sync.Pool     // of *[bodyBuffer]byte
+	Buffers      sync.Pool     // of *[BodyBuffer]byte
 	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned
 	Scanning     *turns.Turns  // tests may set others
 	ScanPatience time.Duration // for one scan; 0: scanPatience
-	cutting      chan struct{} // closed by cut
+	cutting      chan struct{} // closed by Cut
 	cutOnce      sync.Once
 }
 

@@ -70,11 +70,11 @@ type h1Upstream struct {
 }
 
 // ServeH1 serves requests in clear until the client or a refusal ends the connection.
-func (h *Client) ServeH1() { h.ServeTunnel(nil, nil) }
+func (h *Client) ServeH1() { h.ServeInside(nil, nil) }
 
-// ServeTunnel serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
+// ServeInside serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
 // is nil if that handshake failed.
-func (h *Client) ServeTunnel(t Tunnel, upstream *tls.Conn) {
+func (h *Client) ServeInside(t Tunnel, upstream *tls.Conn) {
 	v := &h1Conn{Client: h, tunnel: t, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()

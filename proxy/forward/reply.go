@@ -29,8 +29,8 @@ const (
 	SOCKSNoMethod   = 0xff
 )
 
-// An Answer is how one class of refusal looks in each protocol. Policy is
-// always 403, and 5xx always the network or egressd itself.
+// An Answer is how one class of refusal looks in each protocol. A rule that denies is 403, a budget or a limit 429;
+// 5xx is the network or egressd itself.
 type Answer struct {
 	Status int
 	retry  bool

@@ -190,7 +190,7 @@ func (i *tunnel) serve() egress.End {
 	if i.proto == h2 {
 		i.serveH2(client, upstream)
 	} else {
-		i.ServeTunnel(i, upstream)
+		i.ServeInside(i, upstream)
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -379,6 +379,6 @@ func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*forward.C
 			return
 		}
 		h.Conn = conn
-		h.ServeTunnel(i, nil)
+		h.ServeInside(i, nil)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTheAnswerToADatagramIsWellFormed sums up what a receiver sums up.
 func TestAddressesThatAJailSendsTo(t *testing.T) {
 	for text, want := range map[string]bool{
 		"192.0.2.1:443": true, "[::ffff:192.0.2.1]:443": true, "[2001:db8::1]:443": true,

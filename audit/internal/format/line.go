@@ -10,7 +10,7 @@ import (
 const (
 	MaxLine = 8 << 10 // of a line without its newline
 
-	// A line begins with stampVersion, its number, stampTime, its time in timeLayout, and stampEnd.
+	// A line begins with StampVersion, its number, StampTime, its time in TimeLayout, and StampEnd.
 	StampVersion = `{"v":1,"seq":`
 	StampTime    = `,"time":"`
 	TimeLayout   = "2006-01-02T15:04:05.000000Z"
@@ -95,7 +95,7 @@ func cutStamp(line []byte) (digits, rest []byte, ok bool) {
 }
 
 // isTime reports whether text, which has its length, has the form of
-// timeLayout.
+// TimeLayout.
 func isTime(text []byte) bool {
 	for i, b := range text {
 		form := TimeLayout[i]

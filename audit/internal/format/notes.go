@@ -13,7 +13,7 @@ func ReadNotes(path string, do seeNote) (size int64, err error) {
 	return readFileOf(path, ReadNotesOf, do)
 }
 
-// ReadNewest is readNotes for who needs the last note alone.
+// ReadNewest is ReadNotes for who needs the last note alone.
 func ReadNewest(path string, do seeNote) (size int64, err error) {
 	return readFileOf(path, readNewestOf, do)
 }
@@ -35,7 +35,7 @@ type namedReader interface {
 	Name() string
 }
 
-// ReadNotesOf is readNotes for a file that is open.
+// ReadNotesOf is ReadNotes for a file that is open.
 func ReadNotesOf(f namedReader, do seeNote) (size int64, err error) {
 	r := NewNoteReader(f)
 	for {
@@ -53,7 +53,7 @@ func ReadNotesOf(f namedReader, do seeNote) (size int64, err error) {
 	}
 }
 
-// readNewestOf is readNotesOf for who needs the last note alone: those before it are
+// readNewestOf is ReadNotesOf for who needs the last note alone: those before it are
 // not looked into.
 func readNewestOf(f namedReader, do seeNote) (size int64, err error) {
 	r := NewNoteReader(f)
