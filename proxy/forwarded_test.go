@@ -406,6 +406,25 @@ func TestASecondForwardedRequestIsJudgedAlone(t *testing.T) {
 	if n := len(w.verified); n != 1 {
 		t.Errorf("%d requests were seen", n)
 	}
+	for says, request := range map[string]string{
+		"no head":   "GET /hook HTTP/1.1\r\nHost egress.test\r\n\r\n",
+		"a CONNECT": "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		"no path":   strings.Replace(forwardedHead("GET", "http", "allowed.test", plain.port, "/", token(goodToken)), "path: /", "path: *", 1),
+	} {
+		other := w.dialForwarded(t).send(forwardedHead("GET", "http", "allowed.test", plain.port, "/public/a", token(goodToken)))
+		if r, body := other.answer("GET"); r.StatusCode != 200 {
+			t.Errorf("%s: before it, %d %s", says, r.StatusCode, body)
+		}
+		mark := len(w.records(t))
+		if r, body := other.send(request).answer("GET"); r.StatusCode != 400 {
+			t.Errorf("%s: %d %s", says, r.StatusCode, body)
+		}
+		for _, o := range w.records(t)[mark:] {
+			if o.Kind == record.KindRefused && o.Sandbox != "" {
+				t.Errorf("%s is recorded of the sandbox of the request before: %+v", says, o)
+			}
+		}
+	}
 	c.send(forwardedHead("GET", "http", "allowed.test", plain.port, "/public/a")) // without a token, on a connection that had one
 	if r, body := c.answer("GET"); r.StatusCode != 403 || !strings.Contains(body, "unknown-sandbox") {
 		t.Errorf("without a token: %d %s", r.StatusCode, body)

@@ -102,7 +102,7 @@ func stripForwarded(f http1.Fields) http1.Fields {
 // forwarded reads where a platform's request goes. The requests of one connection may be of several sandboxes. Each
 // request for https therefore has a tunnel of its own.
 func (v *h1Conn) forwarded(x *exchange) error {
-	v.Peer.Claims, v.tunnel = nil, nil
+	v.tunnel = nil
 	to, err := parseForwarded(&x.req)
 	if err != nil {
 		return err

@@ -128,6 +128,7 @@ type exchange struct {
 
 // serve serves one request and reports whether another may follow.
 func (v *h1Conn) serve() bool {
+	v.Peer.Claims = nil // of the request before
 	if !v.awaitRequest() {
 		return false
 	}
