@@ -218,7 +218,7 @@ func plainError(err error) error {
 }
 
 // parseKeys reads a JSON Web Key Set (RFC 7517). Keys that no token may be verified by are left out: without an id, for
-// encryption, private, or of another kind than RSA of 2048 bits and P-256.
+// encryption, private, or of another kind than RSA and P-256. jwx takes no RSA key of less than 2048 bits.
 func parseKeys(text []byte) (map[string]publicKey, error) {
 	set, err := jwk.Parse(text, jwk.WithMaxKeys(maxKeys), jwk.WithStrictKeySetParsing(false), jwk.WithRejectDuplicateKID(true))
 	if err != nil {
@@ -244,14 +244,12 @@ func parseKeys(text []byte) (map[string]publicKey, error) {
 
 // algorithmOf returns the only algorithm that a key is used with.
 func algorithmOf(key jwk.Key) (algorithm jwa.SignatureAlgorithm, usable bool) {
-	const least = 2048
 	if private, err := jwk.IsPrivateKey(key); err != nil || private {
 		return algorithm, false
 	}
 	switch public := key.(type) {
 	case jwk.RSAPublicKey:
-		n, _ := public.N()
-		algorithm, usable = jwa.RS256(), len(n)*8 >= least
+		algorithm, usable = jwa.RS256(), true
 	case jwk.ECDSAPublicKey:
 		curve, _ := public.Crv()
 		algorithm, usable = jwa.ES256(), curve == jwa.P256()
