@@ -185,7 +185,8 @@ func TestRequestsThatAPlatformForwards(t *testing.T) {
 	d.WriteConfig(t, text)
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
-	if !strings.Contains(d.Output.String(), fmt.Sprintf("listening on %s:%d (forwarded)", lab.GatewayIPv4, forwardPort)) {
+	listening := fmt.Sprintf("listening on %s:%d (forwarded)", lab.GatewayIPv4, forwardPort)
+	if !world.Eventually(world.Settling, func() bool { return strings.Contains(d.Output.String(), listening) }) {
 		t.Errorf("said %s", d.Output.String())
 	}
 	if v.asked.Load() != 0 {
