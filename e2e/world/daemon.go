@@ -28,6 +28,7 @@ type Daemon struct {
 	Log    *AuditLog
 
 	Foreign bool // it is no egressd, and so are its records
+	OverTLS bool // clients of the proxy connect to its TLS listener, see WithTLS
 
 	Cmd    *exec.Cmd
 	ready  chan struct{} // closed when every listener is said to listen
@@ -285,7 +286,12 @@ func (d *Daemon) Alive() bool {
 func (d *Daemon) Address() string { return net.JoinHostPort(lab.GatewayIPv4, strconv.Itoa(d.Port)) }
 
 // Dial connects to the proxy from the sandbox.
-func (d *Daemon) Dial() (net.Conn, error) { return d.World.Sandbox.Dial("tcp", d.Address()) }
+func (d *Daemon) Dial() (net.Conn, error) {
+	if d.OverTLS {
+		return d.dialTLS()
+	}
+	return d.World.Sandbox.Dial("tcp", d.Address())
+}
 
 // Connections counts the process's TCP sockets that are neither listening nor
 // waiting for nothing but time to pass.

@@ -13,7 +13,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+
+	"github.com/egressd/egressd/internal/lab"
 )
 
 // RealSecret is the credential that P1 adds to requests for api.allowed.test.
@@ -43,6 +46,33 @@ func (d *Daemon) Trusts(t *testing.T) *x509.CertPool {
 
 // AuthorityFile is the certificate of the authority of P1 and P0-inside.
 func (d *Daemon) AuthorityFile() string { return filepath.Join(d.Dir, "ca", "ca.pem") }
+
+// WithTLS is a policy with a TLS listener for the proxy, at TLSPort.
+func WithTLS(text string) string {
+	return text + fmt.Sprintf("listen: {open_to_network: true, proxy: [\"tls:%[1]s:%[2]d\", \"%[1]s:%[3]d\"]}\n", lab.GatewayIPv4, TLSPort, ProxyPort)
+}
+
+// TLSPort is the port of the TLS listener of [WithTLS].
+const TLSPort = 3443
+
+// dialTLS connects to the TLS listener from the sandbox.
+func (d *Daemon) dialTLS() (net.Conn, error) {
+	text, err := os.ReadFile(d.AuthorityFile()) // of a policy that names the folder
+	if err != nil {
+		text, err = os.ReadFile(filepath.Join(d.Dir, "egressd", "ca", "ca.pem"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	trusts := x509.NewCertPool()
+	trusts.AppendCertsFromPEM(text)
+	c, err := d.World.Sandbox.Dial("tcp", net.JoinHostPort(lab.GatewayIPv4, strconv.Itoa(TLSPort)))
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(c, &tls.Config{ServerName: lab.GatewayIPv4, RootCAs: trusts})
+	return secured, secured.Handshake()
+}
 
 // enter opens a tunnel and TLS in it, of which the certificate has to be
 // egressd's.
