@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
@@ -62,3 +64,28 @@ func (f *socketFile) chmod(mode fs.FileMode) error {
 
 // ofOwner is the mode of a socket for egressd's own user.
 const ofOwner = fs.FileMode(0o600)
+
+// The modes of sockets: the group may connect while reaching the socket is the proof of identity; everybody may connect if the
+// kernel's peer credentials are the proof.
+const (
+	ofGroup    = fs.FileMode(0o660)
+	ofEveryone = fs.FileMode(0o666)
+)
+
+// admitUsers lets everybody connect to the sockets at which the kernel says who
+// they are, and is asked.
+func (ls *listeners) admitUsers(c *config.Config) error {
+	for _, l := range ls.listening {
+		if l.file == nil {
+			continue
+		}
+		mode := ofGroup
+		if c.AsksForUsers(l.name) {
+			mode = ofEveryone
+		}
+		if err := l.file.chmod(mode); err != nil {
+			return hint.Failed(err, "let egressd own "+l.file.held.Name())
+		}
+	}
+	return ls.daemon.attachments.setModes(c)
+}

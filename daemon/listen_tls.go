@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -104,29 +103,4 @@ func clientAuthorities(text []byte) (*x509.CertPool, error) {
 		return nil, errors.New("it holds no certificate")
 	}
 	return pool, nil
-}
-
-// The modes of sockets: the group may connect while reaching the socket is the proof of identity; everybody may connect if the
-// kernel's peer credentials are the proof.
-const (
-	ofGroup    = fs.FileMode(0o660)
-	ofEveryone = fs.FileMode(0o666)
-)
-
-// admitUsers lets everybody connect to the sockets at which the kernel says who
-// they are, and is asked.
-func (ls *listeners) admitUsers(c *config.Config) error {
-	for _, l := range ls.listening {
-		if l.file == nil {
-			continue
-		}
-		mode := ofGroup
-		if c.AsksForUsers(l.name) {
-			mode = ofEveryone
-		}
-		if err := l.file.chmod(mode); err != nil {
-			return hint.Failed(err, "let egressd own "+l.file.held.Name())
-		}
-	}
-	return ls.daemon.attachments.setModes(c)
 }
