@@ -202,12 +202,26 @@ type Kept struct {
 func (f *dialling) Keep() *Kept {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn == nil || f.wasCut || f.closed {
+	k := keptOf(&f.attempt, f.conn)
+	if k != nil {
+		f.conn = nil
+	}
+	return k
+}
+
+// KeepCarried is [Flow.Keep] for a connection of the flow that the caller has taken over.
+func KeepCarried(f *Flow, conn net.Conn) *Kept {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return keptOf(&f.attempt, conn)
+}
+
+// keptOf is called with f.mu held.
+func keptOf(f *attempt, conn net.Conn) *Kept {
+	if conn == nil || f.wasCut || f.closed {
 		return nil
 	}
-	k := &Kept{conn: f.conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
-	f.conn = nil
-	return k
+	return &Kept{conn: conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
 }
 
 // Close closes the connection. k may be nil.

@@ -46,7 +46,7 @@ func TestAKeptConnectionIsForTheSameAlone(t *testing.T) {
 	if _, err := cut.Dial(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if cut.cut(); cut.Reuse(kept) || cut.Keep() != nil {
+	if cut.cut(); cut.Reuse(kept) || cut.Keep() != nil || KeepCarried(cut, kept.conn) != nil {
 		t.Error("a flow that was cut has a connection, or leaves one")
 	}
 	if !open().Reuse(kept) {

@@ -176,7 +176,10 @@ func TestTicketsDoNotCostTheConnection(t *testing.T) {
 	// The next tunnel of the sandbox makes use of them.
 	c.Close()
 	resumed := make(chan bool, 1)
-	again := w.pki.secureOrigin(t, false, func(_ http.ResponseWriter, r *http.Request) { resumed <- r.TLS.DidResume }, nil)
+	again := w.pki.secureOrigin(t, false, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close") // or the second tunnel gets the connection
+		resumed <- r.TLS.DidResume
+	}, nil)
 	for _, want := range []bool{false, true} {
 		c := w.inside(t, "allowed.test", again.port)
 		c.send(insideGet("allowed.test", again.port, "/public/x", "Connection: close")).rest()

@@ -120,7 +120,8 @@ type UpstreamConn struct {
 	net.Conn
 	noWait bool // only changed while nobody reads, and
 	Bound  HandshakeBound
-	closed bool // the upstream has closed it; for who reads
+	Began  time.Time // with the handshake
+	closed bool      // the upstream has closed it; for who reads
 }
 
 func (c *UpstreamConn) Read(b []byte) (int, error) {

@@ -82,10 +82,11 @@ func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
 // reachInside keeps to the connection of the tunnel while it stands.
 func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 	if reuse && v.up.conn != nil && v.up.quiet() {
-		x.reused = v.served > 0
+		x.reused = v.used || v.served > 0
 		return nil
 	}
 	v.closeUpstream()
+	v.used = false
 	conn, err := v.tunnel.Redial(context.Background(), x.flow)
 	if err != nil {
 		return err
@@ -182,6 +183,7 @@ func (v *h1Conn) sendHead(x *exchange) error {
 		target = absolute(host, target)
 		out = append(out.Delete("Max-Forwards"), by.Fields()...) // with 0, a TRACE would bring back what the proxy was sent
 	}
+	v.owned = v.owned || authenticates(out.Get("Authorization"))
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, target, out)
 	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
 	n, err := v.up.conn.Write(v.out)
@@ -294,6 +296,13 @@ func (v *h1Conn) receive(x *exchange) error {
 		v.dropUpstream()
 	}
 	return nil
+}
+
+// authenticates reports whether the scheme authenticates the connection instead of a request, as only NTLM and Negotiate
+// do (RFC 4559 section 6).
+func authenticates(field string) bool {
+	scheme, _, _ := strings.Cut(field, " ")
+	return strings.EqualFold(scheme, "NTLM") || strings.EqualFold(scheme, "Negotiate")
 }
 
 // dropUpstream keeps finish from keeping a connection that the upstream ends.

@@ -32,6 +32,9 @@ type h1Conn struct {
 	out    []byte // scratch for heads
 	up     h1Upstream
 	served int
+	used   bool // the upstream connection of the tunnel has carried requests of another one
+	owned  bool // a request may have authenticated the upstream connection, see authenticates
+	whole  bool // the last request went up to its last byte, and its response is read
 	abrupt bool // the last response was ended by a connection that closed without close_notify
 
 	ctx    context.Context // until what the client sends is not
@@ -57,6 +60,8 @@ type Tunnel interface {
 	Secrets(request *egress.Flow) (*secret.Secret, *secret.Redaction, error)
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
+	// Keep takes the TLS with the upstream for a later tunnel, and reports false if that may not have it.
+	Keep(upstream net.Conn) bool
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
 	Outcome(byItself string) string
 }
@@ -70,12 +75,12 @@ type h1Upstream struct {
 }
 
 // ServeH1 serves requests in clear until the client or a refusal ends the connection.
-func (h *Client) ServeH1() { h.ServeInside(nil, nil) }
+func (h *Client) ServeH1() { h.ServeInside(nil, nil, false) }
 
 // ServeInside serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
-// is nil if that handshake failed.
-func (h *Client) ServeInside(t Tunnel, upstream *tls.Conn) {
-	v := &h1Conn{Client: h, tunnel: t, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
+// is nil if that handshake failed. used says that another tunnel has left it.
+func (h *Client) ServeInside(t Tunnel, upstream *tls.Conn, used bool) {
+	v := &h1Conn{Client: h, tunnel: t, used: used, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
 	if upstream != nil {
@@ -84,6 +89,9 @@ func (h *Client) ServeInside(t Tunnel, upstream *tls.Conn) {
 	defer h.Forwarder.readers.giveBack(v.in)
 	defer v.closeUpstream()
 	for v.serve() {
+	}
+	if t != nil && v.up.conn != nil && v.whole && !v.owned && v.up.quiet() && t.Keep(v.up.conn) {
+		v.up.conn = nil
 	}
 	if t != nil && !v.abrupt {
 		halfClose(v.Conn) // else a body that ends with its connection could have been cut short
@@ -430,6 +438,7 @@ func HeaderOf(fields http1.Fields) map[string][]string {
 // finish closes the flow and keeps its connection where that is safe.
 func (v *h1Conn) finish(x *exchange) {
 	quiet := v.up.in != nil && v.up.in.Buffered() == 0
+	v.whole = x.upload.complete(0)
 	if quiet && v.tunnel == nil {
 		v.up.kept = x.flow.Keep()
 	}

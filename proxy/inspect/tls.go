@@ -33,7 +33,7 @@ func (i *tunnel) handshakeUpstream(ctx context.Context, raw net.Conn, protos []s
 		VerifyConnection: verifyUpstream,
 	}
 	raw.SetDeadline(time.Now().Add(i.Forwarder.Limits.Hello))
-	below := &forward.UpstreamConn{Conn: raw}
+	below := &forward.UpstreamConn{Conn: raw, Began: time.Now()}
 	c := tls.Client(below, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()

@@ -54,11 +54,13 @@ func (s *Inspector) Prepare(f *forward.Forwarder) {
 // Inspect sets what tunnels that begin from now on are inspected with. Before the first call, and after
 // Inspect(nil), tunnels that have to be inspected are closed.
 func (s *Inspector) Inspect(i *Inspection) {
-	if i == nil {
-		s.inspection.Store(nil)
-		return
+	var next *inspection
+	if i != nil {
+		next = &inspection{Inspection: *i, sessions: map[string]tls.ClientSessionCache{}}
 	}
-	s.inspection.Store(&inspection{Inspection: *i, sessions: map[string]tls.ClientSessionCache{}})
+	if before := s.inspection.Swap(next); before != nil {
+		before.idle.close()
+	}
 }
 
 // inspection is an Inspection and the TLS sessions that were made with it.
@@ -66,6 +68,7 @@ type inspection struct {
 	Inspection
 	mu       sync.Mutex
 	sessions map[string]tls.ClientSessionCache // with upstreams, by sandbox
+	idle     idleUpstreams
 }
 
 const (
@@ -103,7 +106,7 @@ type tunnel struct {
 	certificateAsked atomic.Bool     // the upstream asked for a client certificate
 
 	mu       sync.Mutex // guards what follows
-	upstream net.Conn   // the connection to the upstream, below TLS
+	upstream net.Conn   // the connection to the upstream, below TLS; nil once it is kept for another tunnel
 	endedBy  string     // the outcome, once both connections were broken off
 }
 
@@ -144,7 +147,9 @@ func (i *tunnel) breakOff(outcome string) {
 		i.endedBy = outcome
 	}
 	forward.Abort(i.Raw)
-	forward.Abort(i.upstream)
+	if i.upstream != nil {
+		forward.Abort(i.upstream)
+	}
 }
 
 // Outcome is how the tunnel ended: by itself, or broken off.
@@ -160,7 +165,9 @@ func (i *tunnel) Outcome(byItself string) string {
 func (i *tunnel) closeUpstream() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.upstream.Close()
+	if i.upstream != nil {
+		i.upstream.Close()
+	}
 }
 
 // serve makes both handshakes, the upstream's first, so that the client is
@@ -177,7 +184,13 @@ func (i *tunnel) serve() egress.End {
 		return egress.End{Outcome: string(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
 	}
 	end := egress.End{Outcome: "closed"}
-	upstream, err := i.handshakeUpstream(context.Background(), i.upstream, i.protos)
+	upstream := i.takeIdle()
+	used := upstream != nil
+	if used {
+		end.Note = keptConnection
+	} else {
+		upstream, err = i.handshakeUpstream(context.Background(), i.upstream, i.protos)
+	}
 	if err != nil {
 		i.broken = i.tlsFailed(err)
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -190,7 +203,7 @@ func (i *tunnel) serve() egress.End {
 	if i.proto == h2 {
 		i.serveH2(client, upstream)
 	} else {
-		i.ServeInside(i, upstream)
+		i.ServeInside(i, upstream, used)
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -379,6 +392,6 @@ func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*forward.C
 			return
 		}
 		h.Conn = conn
-		h.ServeInside(i, nil)
+		h.ServeInside(i, nil, false)
 	}
 }
