@@ -369,7 +369,7 @@ func TestForwardedRequestsThatAreMalformed(t *testing.T) {
 		if r.StatusCode != row.status {
 			t.Errorf("%s: %d %s", row.says, r.StatusCode, body)
 		}
-		if lacks := strings.HasPrefix(row.says, "no ") && row.says != "no Host"; lacks && !strings.Contains(body, "Programs use a listener of listen.proxy") {
+		if hinted := strings.HasPrefix(row.says, "no ") && row.says != "no Host" || row.says == "CONNECT"; hinted && !strings.Contains(body, "Programs use a listener of listen.proxy") {
 			t.Errorf("%s: the answer is %s", row.says, body)
 		}
 		for _, o := range w.records(t)[mark:] {
