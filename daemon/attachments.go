@@ -124,7 +124,7 @@ type attached struct {
 	*sandbox.Attachment
 	conn    *attach.Conn
 	sockets *capture.Sockets
-	names   *dns.Server
+	names   *dns.PlaceholderServer
 	loop    *proxy.OwnLoop
 	tally   egress.Tally
 	serving sync.WaitGroup
@@ -230,7 +230,7 @@ func (a *attachments) begin(s *attached) {
 	if l := s.sockets.Proxy; l != nil {
 		s.serving.Go(func() { _ = s.loop.Serve(l, name, nil) })
 	}
-	s.names = &dns.Server{Gate: a.gate, Limits: dns.ServerLimits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+	s.names = &dns.PlaceholderServer{Gate: a.gate, Limits: dns.PlaceholderLimits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {
 			return programs.Connected(from, to)
 		}

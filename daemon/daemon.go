@@ -52,16 +52,16 @@ type Daemon struct {
 
 	Serving sync.WaitGroup // what goes on until the context of Begin and FollowBundles is done
 
-	tailor    Tailoring
-	host      *hostaddr.Watcher
-	sandboxes *sandbox.Directory
-	resolver  *resolver
-	filter    *dns.Filter
-	keys      keyring
-	tokens    *oidc.Verifier // of requests that platforms forward
-	room      []byte         // see giveRoom
-	alarms    *alarms        // that the operator is told of
-	policy    *policy.Policy // in force
+	tailor     Tailoring
+	host       *hostaddr.Watcher
+	sandboxes  *sandbox.Directory
+	resolver   *resolver
+	nameServer *dns.FilteringServer
+	keys       keyring
+	tokens     *oidc.Verifier // of requests that platforms forward
+	room       []byte         // see giveRoom
+	alarms     *alarms        // that the operator is told of
+	policy     *policy.Policy // in force
 
 	containers  *engineWatch // nil where no sandbox is told by its container
 	attachments attachments
@@ -167,7 +167,7 @@ func (d *Daemon) build(path string) error {
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
-	d.filter = &dns.Filter{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilterLimits{PerSecond: l.DNSQueriesPerSecond}}
+	d.nameServer = &dns.FilteringServer{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilteringLimits{PerSecond: l.DNSQueriesPerSecond}}
 	descriptors := confine.OpenFiles()
 	if !foreign.KernelRefuses() {
 		descriptors = descriptors / 5 * 3 // the socket pairs of a Screen take the rest

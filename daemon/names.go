@@ -92,8 +92,8 @@ func openNames(name string) (l dnsListener, err error) {
 // serveNames answers on what listenForNames opened.
 func (ns *nameListeners) serveNames() {
 	for _, l := range ns.dnsAt {
-		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.filter.ServeUDP(l.udp, l.name)) })
-		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.filter.ServeTCP(l.tcp, l.name)) })
+		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.nameServer.ServeUDP(l.udp, l.name)) })
+		ns.daemon.Serving.Go(func() { ns.lost(l.name, ns.daemon.nameServer.ServeTCP(l.tcp, l.name)) })
 		fmt.Fprintf(ns.daemon.Talk, "egressd: listening on %s (dns)\n", l.tcp.Addr())
 	}
 }

@@ -115,7 +115,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 		fmt.Fprintf(d.Talk, "egressd: %v\n", err)
 	}
 	left()
-	d.filter.Shutdown()
+	d.nameServer.Shutdown()
 	d.Serving.Wait()
 	d.operator.endOperator()
 	d.grants.endGrants()

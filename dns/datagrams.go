@@ -18,7 +18,7 @@ import (
 // responses one system call. A single question is a batch of one and waits for no other.
 type datagrams struct {
 	*packets
-	filter *Filter
+	server *FilteringServer
 	name   string // of the socket
 	batch  *egress.Batch
 	flood  flood
@@ -27,8 +27,8 @@ type datagrams struct {
 	from  [together]source
 }
 
-func newDatagrams(f *Filter, p *packets, name string) *datagrams {
-	return &datagrams{packets: p, filter: f, name: name, batch: f.Gate.Names.NewBatch(), flood: flood{
+func newDatagrams(f *FilteringServer, p *packets, name string) *datagrams {
+	return &datagrams{packets: p, server: f, name: name, batch: f.Gate.Names.NewBatch(), flood: flood{
 		gate: f.Gate, socket: p, name: name, rate: f.limits.PerSecond, senders: map[sandbox.Holder]*sender{}, dropped: map[netip.Addr]int{},
 	}}
 }
@@ -64,7 +64,7 @@ func (d *datagrams) serve(n int) {
 // begin reads a question and asks what can be said of it at once.
 func (d *datagrams) begin(i int, now time.Time) {
 	t := &d.turns[i]
-	*t = turn{filter: d.filter}
+	*t = turn{server: d.server}
 	msg, from := d.message(i)
 	d.from[i] = from
 	if from.from.Port() == 0 { // nobody could get a response
@@ -84,8 +84,8 @@ func (d *datagrams) begin(i int, now time.Time) {
 
 // prepare has a question wait, unless too many do already.
 func (d *datagrams) prepare(t *turn) {
-	t.holder = d.filter.Gate.Names.Holder(t.peer)
-	if t.waits = d.filter.waits.Acquire(t.holder); !t.waits {
+	t.holder = d.server.Gate.Names.Holder(t.peer)
+	if t.waits = d.server.waits.Acquire(t.holder); !t.waits {
 		t.answer, t.stage = t.busy(), ready
 		return
 	}
@@ -99,7 +99,7 @@ func (d *datagrams) prepare(t *turn) {
 func (t *turn) done() {
 	if t.waits {
 		t.waits = false
-		t.filter.waits.Release(t.holder)
+		t.server.waits.Release(t.holder)
 	}
 }
 
@@ -136,7 +136,7 @@ func (d *datagrams) later(t *turn, from source) {
 	own := *t
 	t.waits = false // it is its own now
 	own.question = append([]byte(nil), t.question...)
-	f := d.filter
+	f := d.server
 	if own.inquiry.Resolve(func(told egress.Answer, err error) { d.tell(&own, from, told, err) }) {
 		return
 	}
@@ -149,10 +149,10 @@ func (d *datagrams) later(t *turn, from source) {
 // tell sends an answer that was waited for, unless the server was shut meanwhile.
 func (d *datagrams) tell(t *turn, from source, told egress.Answer, err error) {
 	defer t.done()
-	if !d.filter.enter() {
+	if !d.server.enter() {
 		return
 	}
-	defer d.filter.answers.Done()
+	defer d.server.answers.Done()
 	defer recovered.Log(toAnswer, nil)
 	d.write(t.answered(told, err).appendTo(make([]byte, 0, mostUDP), &t.message, t.size), from)
 }

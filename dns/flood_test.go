@@ -40,7 +40,7 @@ func newFlooded(t *testing.T) *flooded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &flooded{d, newDatagrams(d.Filter, p, "test"), c}
+	return &flooded{d, newDatagrams(d.FilteringServer, p, "test"), c}
 }
 
 // from is a client of the socket at 127.0.0.n.

@@ -2,7 +2,8 @@
 // upstreams, and only them, and hands out only addresses that an answer ties
 // to the asked name.
 //
-// A [Server] is the other end: the name server of captured sandboxes.
+// A [FilteringServer] is the other end, the name server of sandboxes that are pointed at egressd: it answers what the policy allows.
+// A [PlaceholderServer] is that of captured sandboxes: it gives every name a placeholder.
 //
 // The forwarder decides nothing: whether a name may be looked up is settled before it
 // gets here, and every address that it returns is judged after. It reads no

@@ -16,10 +16,10 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// listening is what a [Filter] has open.
+// listening is what a [FilteringServer] has open.
 type listening struct {
 	start    sync.Once
-	limits   FilterLimits
+	limits   FilteringLimits
 	waits    quota.Pool[sandbox.Holder] // of what may wait
 	streams  quota.Pool[sandbox.Holder] // of connections
 	life     context.Context
@@ -31,7 +31,7 @@ type listening struct {
 	stopped  bool
 }
 
-func (f *Filter) prepare() {
+func (f *FilteringServer) prepare() {
 	f.limits = f.Limits
 	for n, value := range map[*int]int{&f.limits.InFlight: 512, &f.limits.Connections: 256, &f.limits.PerSource: 32, &f.limits.PerSecond: 200} {
 		if *n == 0 {
@@ -47,7 +47,7 @@ func (f *Filter) prepare() {
 }
 
 // keep has Shutdown close c, and reports false where it was called already.
-func (f *Filter) keep(c io.Closer) bool {
+func (f *FilteringServer) keep(c io.Closer) bool {
 	f.start.Do(f.prepare)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *Filter) keep(c io.Closer) bool {
 
 // enter has Shutdown wait for one more answer, and reports false where it was called
 // already.
-func (f *Filter) enter() bool {
+func (f *FilteringServer) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped {
@@ -71,7 +71,7 @@ func (f *Filter) enter() bool {
 }
 
 // release closes what was kept.
-func (f *Filter) release(c io.Closer) {
+func (f *FilteringServer) release(c io.Closer) {
 	_ = c.Close()
 	f.mu.Lock()
 	delete(f.open, c)
@@ -79,7 +79,7 @@ func (f *Filter) release(c io.Closer) {
 	f.answers.Done()
 }
 
-func (f *Filter) isStopped() bool {
+func (f *FilteringServer) isStopped() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped
@@ -87,7 +87,7 @@ func (f *Filter) isStopped() bool {
 
 // Shutdown ends all Serve methods and waits for them. Questions that wait for an
 // answer get none.
-func (f *Filter) Shutdown() {
+func (f *FilteringServer) Shutdown() {
 	f.start.Do(f.prepare)
 	f.mu.Lock()
 	f.stopped = true
@@ -105,8 +105,8 @@ func peerAt(from netip.AddrPort, name string) sandbox.Peer {
 }
 
 // ServeUDP answers what arrives at c, which it owns, from the address that it was
-// sent to, until [Filter.Shutdown]. name is what the configuration calls c.
-func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
+// sent to, until [FilteringServer.Shutdown]. name is what the configuration calls c.
+func (f *FilteringServer) ServeUDP(c *net.UDPConn, name string) error {
 	if !f.keep(c) {
 		_ = c.Close()
 		return ErrServerClosed
@@ -132,11 +132,11 @@ func (f *Filter) ServeUDP(c *net.UDPConn, name string) error {
 }
 
 // isStoppedAfter asks only where there is an error.
-func (f *Filter) isStoppedAfter(err error) bool { return err != nil && f.isStopped() }
+func (f *FilteringServer) isStoppedAfter(err error) bool { return err != nil && f.isStopped() }
 
 // ServeTCP is ServeUDP for connections (RFC 7766). On each, one question is
 // answered after the other.
-func (f *Filter) ServeTCP(l net.Listener, name string) error {
+func (f *FilteringServer) ServeTCP(l net.Listener, name string) error {
 	if !f.keep(l) {
 		_ = l.Close()
 		return ErrServerClosed
@@ -164,14 +164,14 @@ func temporary(err error) bool {
 	return ok && t.Temporary()
 }
 
-func (f *Filter) pause() {
+func (f *FilteringServer) pause() {
 	select {
 	case <-f.life.Done():
 	case <-time.After(20 * time.Millisecond):
 	}
 }
 
-func (f *Filter) accepted(c net.Conn, name string) {
+func (f *FilteringServer) accepted(c net.Conn, name string) {
 	from, _ := c.RemoteAddr().(*net.TCPAddr)
 	if from == nil || !f.keep(c) {
 		_ = c.Close()
@@ -194,7 +194,7 @@ func (f *Filter) accepted(c net.Conn, name string) {
 }
 
 // admit counts a connection with its address and with its sandbox.
-func (f *Filter) admit(from netip.Addr, who sandbox.Holder) bool {
+func (f *FilteringServer) admit(from netip.Addr, who sandbox.Holder) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bySource[from] >= f.limits.PerSource || !f.streams.Acquire(who) {
@@ -204,7 +204,7 @@ func (f *Filter) admit(from netip.Addr, who sandbox.Holder) bool {
 	return true
 }
 
-func (f *Filter) dismiss(from netip.Addr, who sandbox.Holder) {
+func (f *FilteringServer) dismiss(from netip.Addr, who sandbox.Holder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams.Release(who)
@@ -214,7 +214,7 @@ func (f *Filter) dismiss(from netip.Addr, who sandbox.Holder) {
 }
 
 // stream answers what comes on c, until it has nothing more to say in time.
-func (f *Filter) stream(c net.Conn, peer sandbox.Peer) {
+func (f *FilteringServer) stream(c net.Conn, peer sandbox.Peer) {
 	in, out := make([]byte, 512), []byte(nil)
 	for {
 		if c.SetDeadline(time.Now().Add(f.limits.Idle)) != nil {
@@ -241,9 +241,9 @@ func (f *Filter) stream(c net.Conn, peer sandbox.Peer) {
 
 // framed appends the response to msg. Where there is none, or something broke, the
 // connection ends.
-func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
+func (f *FilteringServer) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 	defer recovered.Log(toAnswer, func() { ok = false })
-	t := &turn{filter: f, peer: peer}
+	t := &turn{server: f, peer: peer}
 	t.begin(&f.Gate.Names, msg)
 	var a answer
 	switch t.stage {
@@ -259,7 +259,7 @@ func (f *Filter) framed(peer sandbox.Peer, msg, b []byte) (_ []byte, ok bool) {
 
 // unreadable records what came of a message that was announced and did not come,
 // or is longer than a question can be.
-func (f *Filter) unreadable(peer sandbox.Peer, part []byte) {
+func (f *FilteringServer) unreadable(peer sandbox.Peer, part []byte) {
 	if inquiry, err := f.Gate.Names.Inquire(peer, policy.DNSQuery{}); err == nil {
 		_ = inquiry.Refuse(part, policy.MalformedRequest, "the message is longer than a question, or shorter than its length says")
 	}

@@ -69,7 +69,7 @@ func (m *poller) giveUp(*exchange) bool { return false }
 
 func (m *poller) stop() {}
 
-// askForDestinations returns an error: a [Server] is for captured sandboxes, which are on Linux only.
+// askForDestinations returns an error: a [PlaceholderServer] is for captured sandboxes, which are on Linux only.
 func askForDestinations(syscall.RawConn, bool) error { return errors.ErrUnsupported }
 
 func backFrom([]byte) []byte { return nil }

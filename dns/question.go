@@ -47,12 +47,12 @@ func howOf(c policy.Class) how {
 
 // A handler answers the questions of one sandbox, which come to sockets of one name.
 type handler struct {
-	server *Server
+	server *PlaceholderServer
 	name   string
 	budget *tokens.Bucket
 }
 
-func (s *Server) handler(name string) *handler {
+func (s *PlaceholderServer) handler(name string) *handler {
 	return &handler{server: s, name: name, budget: &tokens.Bucket{Rate: float64(s.limits.PerSecond), Most: float64(s.limits.Burst)}}
 }
 

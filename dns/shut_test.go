@@ -22,7 +22,7 @@ func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	s := &Server{Gate: newServerWorld(t, ServerLimits{}).Gate}
+	s := &PlaceholderServer{Gate: newServerWorld(t, PlaceholderLimits{}).Gate}
 	served := make(chan error, 1)
 	go func() { served <- s.ServeUDP(c, "given") }()
 	_ = syscall.SetNonblock(int(theirs.Fd()), false)

@@ -18,9 +18,9 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// ServerLimits bound what sandboxes can make a [Server] hold. Zero fields have
+// PlaceholderLimits bound what sandboxes can make a [PlaceholderServer] hold. Zero fields have
 // the stated defaults.
-type ServerLimits struct {
+type PlaceholderLimits struct {
 	InFlight    int           // questions under way at a time; 512
 	Connections int           // over TCP, on each listener; 64
 	Idle        time.Duration // of a connection; 10 s
@@ -28,7 +28,7 @@ type ServerLimits struct {
 	Burst       int           // and at once; 1000
 }
 
-func (l ServerLimits) filled() ServerLimits {
+func (l PlaceholderLimits) filled() PlaceholderLimits {
 	fill := func(n *int, value int) {
 		if *n == 0 {
 			*n = value
@@ -44,16 +44,16 @@ func (l ServerLimits) filled() ServerLimits {
 	return l
 }
 
-// A Server is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
+// A PlaceholderServer is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
 // sandbox ([egress.Gate.Names.Bind]). So no question for an address is ever forwarded, and a connection to a denied name
 // reaches egressd, which can say why. Some names have the same answer everywhere. Questions of other types go to the
 // resolver if the configuration names the type (upstream.dns_types) and the policy lets the name be; else they are refused.
 //
 // It takes one question a message (RFC 1035, opcode QUERY).
 // Fields may not be changed once it serves.
-type Server struct {
+type PlaceholderServer struct {
 	Gate   *egress.Gate
-	Limits ServerLimits
+	Limits PlaceholderLimits
 
 	// Program says which program asks from an address, over network "udp" or "tcp",
 	// at another, which is not known for a datagram; it may be nil. It is called by
@@ -63,7 +63,7 @@ type Server struct {
 	start    sync.Once
 	life     context.Context // of lookups
 	die      context.CancelFunc
-	limits   ServerLimits
+	limits   PlaceholderLimits
 	inFlight atomic.Int64
 
 	mu      sync.Mutex           // guards what follows
@@ -80,7 +80,7 @@ const maxUDP = 4096 // bytes of a question; a name and an OPT record fit in far 
 var longAgo = time.Unix(1, 0)
 
 // keep has Shutdown call stop and wait for release. It reports false where Shutdown was called already.
-func (s *Server) keep(stop func()) (release func(), ok bool) {
+func (s *PlaceholderServer) keep(stop func()) (release func(), ok bool) {
 	s.start.Do(s.prepare)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,19 +100,19 @@ func (s *Server) keep(stop func()) (release func(), ok bool) {
 	}, true
 }
 
-func (s *Server) prepare() {
+func (s *PlaceholderServer) prepare() {
 	s.limits = s.Limits.filled()
 	s.life, s.die = context.WithCancel(context.Background())
 }
 
-func (s *Server) isStopped() bool {
+func (s *PlaceholderServer) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped
 }
 
 // Shutdown ends all Serve methods. Questions under way are answered, those that wait for an upstream with a failure.
-func (s *Server) Shutdown() {
+func (s *PlaceholderServer) Shutdown() {
 	s.start.Do(s.prepare)
 	s.die()
 	s.mu.Lock()
@@ -126,7 +126,7 @@ func (s *Server) Shutdown() {
 
 // ServeUDP answers what arrives at c, a [net.UDPConn], from the address that it was sent to. name
 // is what the configuration calls c: a sandbox is known by it. The server owns c.
-func (s *Server) ServeUDP(c net.PacketConn, name string) error {
+func (s *PlaceholderServer) ServeUDP(c net.PacketConn, name string) error {
 	defer c.Close()
 	release, ok := s.keep(func() { c.SetReadDeadline(longAgo) })
 	if !ok {
@@ -195,7 +195,7 @@ func (d *questions) next() error {
 }
 
 // ServeTCP is ServeUDP for connections (RFC 7766). On each, one question is answered after the other.
-func (s *Server) ServeTCP(l net.Listener, name string) error {
+func (s *PlaceholderServer) ServeTCP(l net.Listener, name string) error {
 	defer l.Close()
 	release, ok := s.keep(func() { l.Close() })
 	if !ok {

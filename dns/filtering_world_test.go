@@ -22,10 +22,10 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A filterWorld is a filter with all that is behind it: a gate, its log, a forwarder, and
+// a filterWorld is a filtering server with all that is behind it: a gate, its log, a forwarder, and
 // a name server that remembers what it was asked.
 type filterWorld struct {
-	*Filter
+	*FilteringServer
 	gate     *egress.Gate
 	log      *audit.Log
 	dir      string
@@ -33,11 +33,11 @@ type filterWorld struct {
 	udp, tcp string
 }
 
-// A setting is what tests of a filter differ in.
+// A setting is what tests of a filtering server differ in.
 type setting struct {
 	policy    string
 	sandboxes []sandbox.Entry
-	limits    FilterLimits
+	limits    FilteringLimits
 	questions names.Limits
 	at        string // the address that it listens on; 127.0.0.1 by default
 	script    func(*asked)
@@ -111,7 +111,7 @@ func newFilterWorld(t testing.TB, s setting) *filterWorld {
 	}
 	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, Questions: s.questions})
 	d.enforce(t, s.policy)
-	d.Filter = &Filter{Gate: d.gate, Limits: s.limits, Life: f.Life}
+	d.FilteringServer = &FilteringServer{Gate: d.gate, Limits: s.limits, Life: f.Life}
 	d.listen(t, s.at)
 	return d
 }

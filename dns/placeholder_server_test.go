@@ -17,16 +17,16 @@ import (
 
 // A serverWorld is a server with a gate behind it.
 type serverWorld struct {
-	*Server
+	*PlaceholderServer
 	udp, tcp string
 	tally    egress.Tally
 }
 
-func newServerWorld(t *testing.T, limits ServerLimits) *serverWorld {
+func newServerWorld(t *testing.T, limits PlaceholderLimits) *serverWorld {
 	t.Helper()
 	f := new(serverWorld)
 	gate := egresstest.Open(t, "version: 1\nallow: [allowed.test]\n", egress.Config{Placeholders: names.DefaultRange(), Tally: &f.tally})
-	f.Server = &Server{Gate: gate, Limits: limits}
+	f.PlaceholderServer = &PlaceholderServer{Gate: gate, Limits: limits}
 	f.listen(t)
 	return f
 }
@@ -89,7 +89,7 @@ func extended(m *dns.Msg) (code uint16, text string) {
 // TestEveryNameHasAnAddress asks for names that are allowed and that are not, in
 // more than one spelling.
 func TestEveryNameHasAnAddress(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{})
+	f := newServerWorld(t, PlaceholderLimits{})
 	seen := map[string]string{}
 	for _, name := range []string{"allowed.test.", "evil.test.", "sEcReT.eViL.TeSt.", "metadata.google.internal.", "x.onion."} {
 		for _, network := range []string{"udp", "tcp"} {
@@ -111,7 +111,7 @@ func TestEveryNameHasAnAddress(t *testing.T) {
 }
 
 func TestWhatIsNoQuestionForAnAddressIsRefused(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{})
+	f := newServerWorld(t, PlaceholderLimits{})
 	for _, kind := range []uint16{dns.TypeTXT, dns.TypeMX, dns.TypeNULL, dns.TypeANY, dns.TypeSRV, dns.TypePTR, dns.TypeCNAME, dns.TypeNS, dns.TypeSOA, dns.TypeNAPTR, dns.TypeCAA, dns.TypeKEY, 65399} {
 		m := f.ask(t, "udp", questionFor("x.allowed.test.", kind))
 		code, text := extended(m)
@@ -130,7 +130,7 @@ func TestWhatIsNoQuestionForAnAddressIsRefused(t *testing.T) {
 }
 
 func TestSomeNamesHaveTheSameAnswerEverywhere(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{})
+	f := newServerWorld(t, PlaceholderLimits{})
 	for _, row := range []struct {
 		name  string
 		kind  uint16
@@ -158,7 +158,7 @@ func TestSomeNamesHaveTheSameAnswerEverywhere(t *testing.T) {
 
 // TestNamesThatAreNone sends labels that a careless reader takes for others.
 func TestNamesThatAreNone(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{})
+	f := newServerWorld(t, PlaceholderLimits{})
 	for _, name := range []string{`x\.allowed.test.`, `a\000b.allowed.test.`, `\128.allowed.test.`, "-a.test.", "10.0.0.5.", "0x7f.1.", ".", `a\032b.test.`} {
 		m := f.ask(t, "udp", questionFor(name, dns.TypeA))
 		if m.Rcode != dns.RcodeFormatError || len(m.Answer) != 0 {
@@ -169,7 +169,7 @@ func TestNamesThatAreNone(t *testing.T) {
 
 // TestMessagesThatAreNoQueries sends what the codec takes and the server must not.
 func TestMessagesThatAreNoQueries(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{})
+	f := newServerWorld(t, PlaceholderLimits{})
 	change := map[string]func(*dns.Msg){
 		"NOTIFY":        func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify },
 		"UPDATE":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
@@ -204,7 +204,7 @@ func TestMessagesThatAreNoQueries(t *testing.T) {
 }
 
 func TestTooManyQuestionsAreRefused(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{PerSecond: 1, Burst: 3})
+	f := newServerWorld(t, PlaceholderLimits{PerSecond: 1, Burst: 3})
 	refused := 0
 	for range 12 {
 		m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA))
@@ -220,7 +220,7 @@ func TestTooManyQuestionsAreRefused(t *testing.T) {
 // TestIdleConnectionsMakeRoom fills the connections that there may be with silent
 // ones.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	f := newServerWorld(t, ServerLimits{Connections: 2, Idle: time.Second})
+	f := newServerWorld(t, PlaceholderLimits{Connections: 2, Idle: time.Second})
 	for range 4 {
 		c, err := net.Dial("tcp", f.tcp)
 		if err != nil {
@@ -240,7 +240,7 @@ func TestWhoAsksIsRecorded(t *testing.T) {
 		asked <- network + " " + from.String() + " " + to.String()
 		return &policy.Process{PID: 7, Exe: "/bin/tool"}
 	}
-	f := &serverWorld{Server: &Server{Gate: newServerWorld(t, ServerLimits{}).Gate, Program: who}}
+	f := &serverWorld{PlaceholderServer: &PlaceholderServer{Gate: newServerWorld(t, PlaceholderLimits{}).Gate, Program: who}}
 	f.listen(t)
 	for _, network := range []string{"udp", "tcp"} {
 		at := map[string]string{"udp": f.udp, "tcp": f.tcp}[network]

@@ -11,10 +11,10 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// BenchmarkFilter is what one question costs beside its two system calls on the
+// BenchmarkFilteringServer is what one question costs beside its two system calls on the
 // socket: reading it, the decision, its record, and the response. What a question
 // costs that is forwarded, BenchmarkLookupForwarded adds.
-func BenchmarkFilter(b *testing.B) {
+func BenchmarkFilteringServer(b *testing.B) {
 	for _, row := range []struct {
 		says, name string
 		kind       uint16
@@ -35,7 +35,7 @@ func BenchmarkFilter(b *testing.B) {
 			out, batch := make([]byte, 0, maxUDP), d.gate.Names.NewBatch()
 			b.ReportAllocs()
 			for b.Loop() {
-				t := turn{filter: d.Filter, peer: peer}
+				t := turn{server: d.FilteringServer, peer: peer}
 				t.begin(batch, msg)
 				if t.stage == waits {
 					b.Fatal("it has to be waited for")

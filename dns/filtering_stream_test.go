@@ -65,7 +65,7 @@ func TestQuestionsInARowAreAnsweredInOrder(t *testing.T) {
 
 // TestOneAddressHasFewConnections opens more than it may.
 func TestOneAddressHasFewConnections(t *testing.T) {
-	d := newFilterWorld(t, setting{limits: FilterLimits{PerSource: 2}})
+	d := newFilterWorld(t, setting{limits: FilteringLimits{PerSource: 2}})
 	ask := func(c net.Conn) error {
 		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
 		_, err := readFrame(c, nil)
@@ -97,7 +97,7 @@ const forBoth = "sandboxes: [{name: one, source: [127.1.0.0/16]}, {name: two, so
 
 // TestOneSandboxHasPartOfTheConnections has it come from as many addresses as it likes.
 func TestOneSandboxHasPartOfTheConnections(t *testing.T) {
-	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{Connections: 8}})
+	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilteringLimits{Connections: 8}})
 	ask := func(from string) (net.Conn, error) {
 		c := d.connect(t, from)
 		c.Write(framedMessage(t, questionFor("evil.test.", dns.TypeA)))
@@ -128,7 +128,7 @@ func TestOneSandboxHasPartOfTheConnections(t *testing.T) {
 // TestOneSandboxHasPartOfWhatWaits has its questions wait, each for a name of its own.
 func TestOneSandboxHasPartOfWhatWaits(t *testing.T) {
 	waits := make(chan string, 64)
-	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilterLimits{InFlight: 8}, script: func(q *asked) {
+	d := newFilterWorld(t, setting{policy: onlyAllowed + forBoth, sandboxes: twoSandboxes, limits: FilteringLimits{InFlight: 8}, script: func(q *asked) {
 		name := strings.ToLower(q.msg.Question[0].Name)
 		if strings.HasPrefix(name, "slow") {
 			waits <- name
@@ -174,7 +174,7 @@ func TestOneSandboxHasPartOfWhatWaits(t *testing.T) {
 // TestSlowAndLongMessagesEndTheConnection sends half a message, and one that is
 // longer than any question.
 func TestSlowAndLongMessagesEndTheConnection(t *testing.T) {
-	d := newFilterWorld(t, setting{limits: FilterLimits{Idle: 200 * time.Millisecond}})
+	d := newFilterWorld(t, setting{limits: FilteringLimits{Idle: 200 * time.Millisecond}})
 	for says, sent := range map[string]string{
 		"nothing": "", "half a length": "\x00", "half a message": "\x00\x28half", "a long one": "\xff\xffx", "an empty one": "\x00\x00",
 	} {
@@ -194,7 +194,7 @@ func TestSlowAndLongMessagesEndTheConnection(t *testing.T) {
 // TestTooManyWait has one question wait, where there is room for no other.
 func TestTooManyWait(t *testing.T) {
 	asked4 := make(chan struct{}, 16)
-	d := newFilterWorld(t, setting{limits: FilterLimits{InFlight: 1}, script: func(q *asked) {
+	d := newFilterWorld(t, setting{limits: FilteringLimits{InFlight: 1}, script: func(q *asked) {
 		if strings.HasPrefix(strings.ToLower(q.msg.Question[0].Name), "slow.") {
 			asked4 <- struct{}{}
 			return

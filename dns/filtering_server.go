@@ -13,10 +13,10 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// FilterLimits bound what sandboxes can make a [Filter] hold. Zero fields have
+// FilteringLimits bound what sandboxes can make a [FilteringServer] hold. Zero fields have
 // the stated defaults. Of questions and connections no sandbox has more than are
 // free for others. How much each may ask is the gate's to bound: of what comes over UDP beyond twice that, nothing is read.
-type FilterLimits struct {
+type FilteringLimits struct {
 	InFlight    int           // questions that wait for an answer, over UDP; 512
 	Connections int           // over TCP, of all listeners; 256
 	PerSource   int           // of those, from one address; 32
@@ -24,7 +24,7 @@ type FilterLimits struct {
 	Idle        time.Duration // for a whole message to come, and a response to go; 10 s
 }
 
-// A Filter is the name server of sandboxes that are pointed at egressd: it tells
+// A FilteringServer is the name server of sandboxes that are pointed at egressd: it tells
 // the addresses of names that the sandbox may reach, asks for them in words of
 // its own, and refuses the rest without asking anyone.
 //
@@ -35,9 +35,9 @@ type FilterLimits struct {
 // around what was decided. Other types are refused.
 //
 // Fields may not be changed once it serves.
-type Filter struct {
+type FilteringServer struct {
 	Gate   *egress.Gate
-	Limits FilterLimits
+	Limits FilteringLimits
 
 	// Life returns how long the resolver's answer for a name is still valid. It may be nil. Answers have a TTL between
 	// one second and five minutes.
@@ -59,7 +59,7 @@ const (
 
 // A turn is one message on its way to an answer.
 type turn struct {
-	filter *Filter
+	server *FilteringServer
 	peer   sandbox.Peer
 	message
 	inquiry  *egress.Inquiry
@@ -172,8 +172,8 @@ func (t *turn) answered(told egress.Answer, err error) answer {
 		return recordsOf(told)
 	}
 	a := answer{ttl: leastTTL, addrs: t.ofFamily(told.Addrs)}
-	if len(a.addrs) > 0 && t.filter.Life != nil {
-		a.ttl = min(max(t.filter.Life(t.name), leastTTL), mostTTL)
+	if len(a.addrs) > 0 && t.server.Life != nil {
+		a.ttl = min(max(t.server.Life(t.name), leastTTL), mostTTL)
 	}
 	t.inquiry.Bind(a.addrs, a.ttl)
 	return a
