@@ -165,7 +165,7 @@ func (d *Daemon) build(path string) error {
 		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
 		FixFlags:    d.fixFlags(),
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
-		Questions:   names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
+		NameLimits:  names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
 	d.nameServer = &dns.FilteringServer{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilteringLimits{PerSecond: l.DNSQueriesPerSecond}}
 	descriptors := confine.OpenFiles()

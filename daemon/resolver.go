@@ -88,7 +88,7 @@ func (r *resolver) Cached(name string) ([]netip.Addr, []string, bool) {
 // life is for how long what was said of a name still holds.
 func (r *resolver) life(name string) time.Duration { return r.forwarder.Load().Life(name) }
 
-// Ask implements [egress.Asker].
+// Ask implements [egress.AsyncResolver].
 func (r *resolver) Ask(name string, then func([]netip.Addr, []string, error)) {
 	r.forwarder.Load().Ask(name, then)
 }

@@ -84,14 +84,14 @@ const (
 	waits                   // the gate has yet to be asked, by who can wait
 )
 
-// asker is the names of a gate, or a batch of inquiries.
-type asker interface {
+// inquirer is the [egress.Names] of a gate, or a batch of inquiries.
+type inquirer interface {
 	Inquire(sandbox.Peer, policy.DNSQuery) (*egress.Inquiry, error)
 }
 
 // begin reads msg and asks what can be said at once. In a batch, that is to be written
 // before the answer is taken from settled.
-func (t *turn) begin(ask asker, msg []byte) {
+func (t *turn) begin(ask inquirer, msg []byte) {
 	m, bad := readMessage(msg)
 	t.message = m
 	q := policy.DNSQuery{}

@@ -109,7 +109,7 @@ func newFilterWorld(t testing.TB, s setting) *filterWorld {
 	if s.patience > 0 {
 		f.Timeout, f.TotalTimeout = s.patience, s.patience
 	}
-	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, Questions: s.questions})
+	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, NameLimits: s.questions})
 	d.enforce(t, s.policy)
 	d.FilteringServer = &FilteringServer{Gate: d.gate, Limits: s.limits, Life: f.Life}
 	d.listen(t, s.at)

@@ -240,7 +240,7 @@ func TestNamesThatCarryDataToAskForTextAreBounded(t *testing.T) {
 	f := forwarder(up)
 	f.RecordTypes = []string{"TXT"}
 	s := new(serverWorld)
-	s.PlaceholderServer = &PlaceholderServer{Gate: egresstest.Open(t, typedPolicy, egress.Config{Resolver: f, Placeholders: names.DefaultRange(), Questions: names.Limits{NameBytes: 256}})}
+	s.PlaceholderServer = &PlaceholderServer{Gate: egresstest.Open(t, typedPolicy, egress.Config{Resolver: f, Placeholders: names.DefaultRange(), NameLimits: names.Limits{NameBytes: 256}})}
 	s.listen(t)
 	for i := range 40 {
 		s.ask(t, "udp", questionFor(fmt.Sprintf("%08x%08x%08x%08x.allowed.test.", i*2654435761, i*40503+77777, i*2246822519, i*3266489917), dns.TypeTXT))

@@ -105,7 +105,7 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 				burst, rate = scarceBurst, scarceRate
 			}
 			w := newWorldOf(t, policy.New(opinion(deny)), o, two())
-			w.config.Questions = names.Limits{PerSecond: 1e6}
+			w.config.NameLimits = names.Limits{PerSecond: 1e6}
 			random := rand.New(rand.NewPCG(1, 2))
 			name := func() string {
 				return fmt.Sprintf("a%x.b%x.c%x.test", random.Uint32(), random.Uint32N(100), random.Uint32N(300))

@@ -33,10 +33,10 @@ type Resolver interface {
 	Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error)
 }
 
-// An Asker is a Resolver that need not be waited for: Ask calls then once, with what
+// An AsyncResolver is a Resolver that need not be waited for: Ask calls then once, with what
 // Lookup would return, before it returns itself or from another goroutine, within
-// askMost. then does not wait.
-type Asker interface {
+// asyncMost. then does not wait.
+type AsyncResolver interface {
 	Ask(name string, then func(addrs []netip.Addr, aliases []string, err error))
 }
 
@@ -74,8 +74,8 @@ type Config struct {
 	// FixFlags are the flags, each after a space, with which "egressd allow HOST --from ID"
 	// changes this gate's policy. Refusals show them.
 	FixFlags string
-	// Questions bound what one sandbox may ask by [Names.Inquire].
-	Questions names.Limits
+	// NameLimits bound what one sandbox may ask by [Names.Inquire].
+	NameLimits names.Limits
 	// Tally counts what is recorded; nil: nobody wants to know.
 	Tally *Tally
 	// Alarm is told of each canary that was found, and must not wait; nil: nobody is.
@@ -116,10 +116,10 @@ func New(c Config) *Gate {
 	if c.DialTimeout == 0 {
 		c.DialTimeout = 15 * time.Second
 	}
-	c.Questions = c.Questions.WithDefaults()
+	c.NameLimits = c.NameLimits.WithDefaults()
 	g := &Gate{config: c, began: time.Now(), ports: recentPorts{most: localPorts()}}
-	if asker, ok := c.Resolver.(Asker); ok && c.DialTimeout >= askMost {
-		g.Names.asker = asker
+	if async, ok := c.Resolver.(AsyncResolver); ok && c.DialTimeout >= asyncMost {
+		g.Names.async = async
 	}
 	g.Names.rrs, _ = c.Resolver.(RRResolver)
 	g.Records.gate, g.Route.gate = g, g

@@ -66,12 +66,12 @@ func (m *inquiryMemory) inquire(g *Gate, peer sandbox.Peer, q policy.DNSQuery) e
 		return i.refuseFlood(unidentified(err))
 	}
 	f.request.Sandbox = who
-	asker := g.accounts.of(who.Name)
+	account := g.accounts.of(who.Name)
 	if g.policy.Load().ReadsUsage() {
-		used := asker.sum(f.began)
+		used := account.sum(f.began)
 		f.request.Usage = &used
 	}
-	if !asker.names.TakeMessage(g.config.Questions, f.request.Time) {
+	if !account.names.TakeMessage(g.config.NameLimits, f.request.Time) {
 		return i.refuseFlood(tooOften)
 	}
 	if g.shut.Load() {
@@ -252,7 +252,7 @@ func (i *Inquiry) mayAsk(ctx context.Context) *Refusal {
 	if !used.names.StartWaiting() {
 		return i.refuse(tooManyAtOnce)
 	}
-	if !used.names.TakeName(f.gate.config.Questions, f.request.Destination.Host, f.request.Time) {
+	if !used.names.TakeName(f.gate.config.NameLimits, f.request.Destination.Host, f.request.Time) {
 		return i.refuseFlood(tellsTooMuch)
 	}
 	f.compare(ctx, f.request)

@@ -10,14 +10,14 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// askMost is for how long an answer of an [Asker] may take.
-const askMost = 5 * time.Second
+// asyncMost is for how long an answer of an [AsyncResolver] may take.
+const asyncMost = 5 * time.Second
 
 // Prepare runs the first part of Answer without waiting: it charges the budgets and adds the record to the batch. Use it if
 // AnswerNow reports that it would wait, and call Resolve afterwards. The error is a [*Refusal], and is recorded.
 func (i *Inquiry) Prepare() error {
 	f := i.flow
-	if f.gate.Names.asker == nil || i.batch == nil || !i.decided || f.policy.Shadow() != nil {
+	if f.gate.Names.async == nil || i.batch == nil || !i.decided || f.policy.Shadow() != nil {
 		return nil
 	}
 	if refusal := i.mayAsk(context.Background()); refusal != nil {
@@ -61,7 +61,7 @@ func (i *Inquiry) ask(err error, done func(Answer, error)) {
 		done(Answer{}, f.refusal(unavailable))
 		return
 	}
-	f.gate.Names.asker.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
+	f.gate.Names.async.Ask(f.request.Destination.Host, func(addrs []netip.Addr, aliases []string, err error) {
 		f.account().names.EndWaiting()
 		f.hurried = true
 		answer, failed := i.answer(addrs, aliases, err)

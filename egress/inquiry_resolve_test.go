@@ -47,7 +47,7 @@ func (p *postal) count() int {
 
 func newPostal(w *world) *postal {
 	p := &postal{then: make(chan func([]netip.Addr, error), 16)}
-	w.Gate.config.Resolver, w.Names.asker = p, p
+	w.Gate.config.Resolver, w.Names.async = p, p
 	return p
 }
 
@@ -226,9 +226,9 @@ func TestALateAnswerHasItsBudgets(t *testing.T) {
 
 // TestWhoHasLessTimeIsNotAnsweredLater has a gate that waits for a second at most.
 func TestWhoHasLessTimeIsNotAnsweredLater(t *testing.T) {
-	for patience, want := range map[time.Duration]bool{0: true, askMost: true, time.Second: false} {
+	for patience, want := range map[time.Duration]bool{0: true, asyncMost: true, time.Second: false} {
 		g := New(Config{Resolver: &postal{}, DialTimeout: patience})
-		if got := g.Names.asker != nil; got != want {
+		if got := g.Names.async != nil; got != want {
 			t.Errorf("with a patience of %v: %v", patience, got)
 		}
 	}

@@ -18,8 +18,8 @@ type Names struct {
 	gate         *Gate
 	placeholders names.Placeholders
 	answers      names.Answers
-	asker        Asker      // the resolver, if it answers in time; nil otherwise
-	rrs          RRResolver // the resolver, if it is one; nil otherwise
+	async        AsyncResolver // the resolver, if it answers in time; nil otherwise
+	rrs          RRResolver    // the resolver, if it is one; nil otherwise
 	recorded     resolveQueue
 }
 

@@ -44,7 +44,7 @@ func (w *world) timesOf(t *testing.T) map[string]int64 {
 // while the policy changes again and again.
 func TestAFloodIsCountedExactly(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	w.config.Questions = names.Limits{PerSecond: 1e6}
+	w.config.NameLimits = names.Limits{PerSecond: 1e6}
 	const workers, each = 20, 1_000
 	ways := []func(i int) error{
 		func(i int) error {
