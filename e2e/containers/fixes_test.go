@@ -213,7 +213,7 @@ func savesIntoItsList(t *testing.T, p *world.FixPlace, sandbox string) {
 	t.Errorf("no sandbox %s is left:\n%s", sandbox, text)
 }
 
-// fixesInCompose has a service with a list of its own, and one without.
+// fixesInCompose has a service with a list of its own, and one that is given one.
 func fixesInCompose(t *testing.T, w *dockerWorld) {
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte(composeServices), 0o600); err != nil {
@@ -233,7 +233,6 @@ func fixesInCompose(t *testing.T, w *dockerWorld) {
 		return w.fixSidecar(t, policy, "app_egressd-state", id)
 	}
 	t.Run("with its own list", func(t *testing.T) { tryFixes(t, of("web"), "listed") })
-	t.Run("without", func(t *testing.T) { tryFixes(t, of("worker"), "brief", "sidecar") })
 	t.Run("saved", func(t *testing.T) {
 		place := of("worker")
 		giveList(t, place, "{name: worker, ")

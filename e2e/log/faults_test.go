@@ -115,7 +115,7 @@ func (f *faulty) recovers(t *testing.T) {
 // what failed, what to do, that it goes on, and a record that begins a segment.
 func (f *faulty) saysOutage(t *testing.T) {
 	t.Helper()
-	for _, want := range []string{"egressd: error: nothing passes, ", "egressd tries again by itself\n", "egressd: the audit log can be written again"} {
+	for _, want := range []string{"requests get 503 audit-unavailable: ", "egressd tries again by itself\n", "egressd: the audit log can be written again"} {
 		if !world.Eventually(20*time.Second, func() bool { return strings.Contains(f.Output.String(), want) }) {
 			t.Errorf("egressd does not say %q:\n%s", want, f.Output.String())
 		}

@@ -36,10 +36,10 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	d := fixServe(t, 3128, 5353, "")
 	tryFixes(t, "beside", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return runBeside(t, d, nil, script)
-	}), "container", "captured")
+	}), "brief", "captured")
 	tryFixes(t, "enter", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return enter(t, d, waysIn[0], "run", script)
-	}), "container", "captured")
+	}), "brief", "captured")
 	tryFixes(t, "serve", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return recorded(t, d, func() string {
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", "VIA='-x http://"+d.Address()+"'; SOCKS="+d.Address()+"; NAMES="+lab.GatewayIPv4+":5353\n"+script)
@@ -57,7 +57,7 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	}
 	tryFixes(t, "attach", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return recorded(t, d, func() string { return c.inside(t, script) })
-	}), "container", "captured")
+	}), "brief", "captured")
 	own := fixServe(t, 3129, 5354, fixSandboxes)
 	tryFixes(t, "beside, with its own list", fixServed(own, func(t *testing.T, script string) *world.Result {
 		return runBeside(t, own, []string{"--name", "listed"}, script)
