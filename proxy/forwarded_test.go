@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +99,13 @@ func (w *forwardedWorld) verify(_ context.Context, token string) (*sandbox.Claim
 		return nil, errNoGoodToken
 	}
 	return &sandbox.Claims{Issuer: "https://issuer.test", Audience: []string{"a"}, Values: map[string]string{"team_id": team, "sandbox_id": id}}, nil
+}
+
+// seen returns the tokens that were to be verified.
+func (w *forwardedWorld) seen() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.verified)
 }
 
 func (w *forwardedWorld) dialForwarded(t *testing.T) *testClient {
@@ -389,8 +397,8 @@ func TestForwardedRequestsThatAreMalformed(t *testing.T) {
 	if got := seen.got(); got != "" {
 		t.Errorf("the upstream got %q", got)
 	}
-	if len(w.verified) != 0 {
-		t.Errorf("tokens of malformed requests were verified: %q", w.verified)
+	if seen := w.seen(); len(seen) != 0 {
+		t.Errorf("tokens of malformed requests were verified: %q", seen)
 	}
 	w.mentionsNot(t, goodToken)
 }
@@ -406,7 +414,7 @@ func TestASecondForwardedRequestIsJudgedAlone(t *testing.T) {
 	if r, body := c.answer("POST"); r.StatusCode != 200 || !strings.Contains(body, "body=GET /hook/") {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
-	if n := len(w.verified); n != 1 {
+	if n := len(w.seen()); n != 1 {
 		t.Errorf("%d requests were seen", n)
 	}
 	for says, request := range map[string]string{
