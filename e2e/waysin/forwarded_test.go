@@ -43,23 +43,29 @@ type fakeVercel struct {
 const (
 	vercelIssuer = "https://oidc.vercel.com/acme"
 	forwardURL   = "https://egress.example.com/hook"
-	forwardPort  = 3180
 )
 
-// newFakeVercel listens in the gateway's network, on loopback.
-func newFakeVercel(t *testing.T, d *world.Daemon) *fakeVercel {
+// newPlatformKey returns a private key that signs tokens.
+func newPlatformKey(t *testing.T) jwk.Key {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &fakeVercel{daemon: d}
-	if v.key, err = jwk.Import(private); err != nil {
+	key, err := jwk.Import(private)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := v.key.Set(jwk.KeyIDKey, "key-1"); err != nil {
+	if err := key.Set(jwk.KeyIDKey, "key-1"); err != nil {
 		t.Fatal(err)
 	}
+	return key
+}
+
+// newFakeVercel listens in the gateway's network, on loopback.
+func newFakeVercel(t *testing.T, d *world.Daemon) *fakeVercel {
+	t.Helper()
+	v := &fakeVercel{daemon: d, key: newPlatformKey(t)}
 	public, err := v.key.PublicKey()
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +141,7 @@ func (v *fakeVercel) send(token, method, to, body string) (status int, said stri
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	at := fmt.Sprintf("http://%s:%d/hook%s", lab.GatewayIPv4, forwardPort, u.RequestURI())
+	at := fmt.Sprintf("http://%s:%d/hook%s", lab.GatewayIPv4, world.ForwardedPort, u.RequestURI())
 	r, err := http.NewRequest(method, at, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -181,11 +187,11 @@ sandboxes:
 func TestRequestsThatAPlatformForwards(t *testing.T) {
 	d := world.NewDaemon(t, "version: 1")
 	v := newFakeVercel(t, d)
-	text := fmt.Sprintf(forwardedText, lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, world.ProxyPort, forwardPort, world.OperatorSocket, vercelIssuer, v.keysURL(), forwardURL)
+	text := fmt.Sprintf(forwardedText, lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, world.ProxyPort, world.ForwardedPort, world.OperatorSocket, vercelIssuer, v.keysURL(), forwardURL)
 	d.WriteConfig(t, text)
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
-	listening := fmt.Sprintf("listening on %s:%d (forwarded)", lab.GatewayIPv4, forwardPort)
+	listening := fmt.Sprintf("listening on %s:%d (forwarded)", lab.GatewayIPv4, world.ForwardedPort)
 	if !world.Eventually(world.Settling, func() bool { return strings.Contains(d.Output.String(), listening) }) {
 		t.Errorf("said %s", d.Output.String())
 	}

@@ -155,6 +155,8 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 	dial := d.Dial
 	if isCaptured(way) {
 		dial = func() (net.Conn, error) { return d.DialCaptured(v, to) }
+	} else if isForwarded(way) {
+		dial = d.dialForwarded
 	}
 	conn, err := dial()
 	if err != nil {
@@ -168,7 +170,7 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 	case WayConnect:
 		c.Err = c.connect(t, v, to)
 	case WayHTTP:
-		c.Err = c.get(v, to)
+		c.Err = c.get("GET http://" + to + "/ HTTP/1.1\r\nHost: " + cmp.Or(v.Claims, strings.TrimSuffix(to, ":80")) + "\r\n\r\n")
 	case WaySOCKS, WaySOCKSIP:
 		c.Err = c.socks(t, v, to)
 	case WayRedirect, WayTProxy:
@@ -177,6 +179,8 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 		c.Err = c.inside(t, d, v)
 	case WayInsideH2:
 		c.Err = c.insideH2(t, d, v)
+	case WayForwarded, WayForwardedTLS:
+		c.Err = c.forwarded(t, v, to)
 	default:
 		c.Err = c.raw(t, v)
 	}
@@ -207,9 +211,9 @@ func (c *client) connect(t *testing.T, v *Vector, to string) error {
 	return c.prove(t, v, to)
 }
 
-func (c *client) get(v *Vector, to string) error {
-	host := cmp.Or(v.Claims, strings.TrimSuffix(to, ":80"))
-	if err := c.send([]byte("GET http://" + to + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n")); err != nil {
+// get sends a request with the method GET, and reads the answer.
+func (c *client) get(request string) error {
+	if err := c.send([]byte(request)); err != nil {
 		return err
 	}
 	if err := c.readHTTP("GET"); err != nil {

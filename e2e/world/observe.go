@@ -82,18 +82,21 @@ func (d *Daemon) Observe(t *testing.T, v *Vector, way, to string) *Observation {
 	s.Queries = Distinct(d.World.Zone.Since(asked))
 	s.Arrived, s.Heard = d.Arrived(arrivals), d.World.Origin.Heard.Since(heard)
 	s.Alive = d.Alive()
-	if v.Policy == "P-auth" {
-		s.Sandbox = d.whoAsked(s.Records)
+	switch {
+	case v.Policy == "P-auth":
+		s.Sandbox = whoAsked(s.Records, "ci")
+	case isForwarded(way):
+		s.Sandbox = whoAsked(s.Records, "default")
 	}
 	return s
 }
 
-// whoAsked is the sandbox that a record of P-auth has to name: none where the
-// caller could not prove to be one.
-func (d *Daemon) whoAsked(records []record.Record) string {
+// whoAsked is the sandbox that records have to name if each request proves it: none where the
+// caller could not, or where egressd could not read the request.
+func whoAsked(records []record.Record, sandbox string) string {
 	for _, r := range records {
 		if r.Decision != nil && r.Decision.Class != "unknown-sandbox" && r.Kind != record.KindRefused {
-			return "ci"
+			return sandbox
 		}
 	}
 	return ""

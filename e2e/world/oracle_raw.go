@@ -73,7 +73,7 @@ func (j *judgement) within() bool { return j.Way == WayInside || j.Way == WayIns
 
 // upstream is what the far host received: of a tunnel, what was inside TLS.
 func (j *judgement) upstream() string {
-	if j.within() {
+	if j.within() || j.Way == WayForwardedTLS {
 		return j.Heard
 	}
 	var all strings.Builder
@@ -99,6 +99,8 @@ func (j *judgement) rawRecords(refusals int) {
 	passes := j.Passes
 	if j.within() {
 		passes++ // the tunnel
+	}
+	if j.within() || j.Way == WayForwardedTLS {
 		j.inspected()
 	}
 	if allowed != passes || denied+j.unrecorded() != refusals {
