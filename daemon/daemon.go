@@ -241,15 +241,15 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 	d.watchContainers(d.Config)
 	for _, l := range d.listeners.listening {
+		forwarded, kind := d.Config.Forwards(l.name), "proxy"
+		if forwarded {
+			kind = "forwarded"
+		}
 		d.Serving.Go(func() {
-			if err := d.listeners.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
+			if err := d.listeners.serveOn(l, forwarded); !errors.Is(err, proxy.ErrClosed) {
 				d.operator.isLost(l.name, err)
 			}
 		})
-		kind := "proxy"
-		if d.Config.Forwards(l.name) {
-			kind = "forwarded"
-		}
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (%s)\n", addressOf(l), kind)
 	}
 	d.captures.serveCaptured()

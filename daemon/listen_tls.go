@@ -20,10 +20,10 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// serveOn serves one listener until the server is shut down.
-func (ls *listeners) serveOn(l boundListener) error {
+// serveOn serves one listener until the server is shut down. forwarded says that it is one of listen.forwarded.
+func (ls *listeners) serveOn(l boundListener, forwarded bool) error {
 	tls := strings.HasPrefix(l.name, file.TLSListener)
-	if ls.daemon.Config.Forwards(l.name) {
+	if forwarded {
 		var overTLS func() *proxy.TLSListener
 		if tls {
 			overTLS = ls.overTLS.Load
