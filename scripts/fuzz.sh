@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for the given time each, twice as many at a
-# time as the machine has cores. A package's targets are one binary, which is built while
+# Runs every fuzz target of the module for the given time each, as many at a time
+# as the machine has cores. A package's targets are one binary, which is built while
 # those of others run, or was before:
 #
 #   scripts/fuzz.sh 10s
@@ -64,7 +64,7 @@ if [ "$each" = build ]; then
 	mv "$bin/building" "$bin/targets"
 	exit
 fi
-if [ -e "$bin/targets" ]; then cat "$bin/targets"; else targets | tee "$bin/targets"; fi | xargs -P "$((2 * $(nproc)))" -L 1 bash -c 'fuzz "$@"' fuzz
+if [ -e "$bin/targets" ]; then cat "$bin/targets"; else targets | tee "$bin/targets"; fi | xargs -P "$(nproc)" -L 1 bash -c 'fuzz "$@"' fuzz
 [ -s "$bin/targets" ]
 if grep -q 'was not built with coverage instrumentation' "$bin"/*.log; then
 	echo "fuzz: the engine sees nothing of a target's way" >&2

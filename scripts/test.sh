@@ -130,7 +130,7 @@ for name in "${!lanes[@]}" targets; do
 	result[$name]=$status
 done
 
-# A target's seconds are of the clock: it has half a processor to itself.
+# A target's seconds are of the clock: it has a processor to itself.
 step "fuzz targets, ten seconds each"
 cat "$logs/targets"
 [ "${result[targets]}" -eq 0 ]
