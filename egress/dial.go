@@ -197,29 +197,20 @@ type Kept struct {
 	policy  *policy.Policy
 }
 
-// Keep takes the connection out of the flow, which no longer closes it. It
-// returns nil where there is none or the flow was cut.
-func (f *dialling) Keep() *Kept {
+// Keep takes the connection out of the flow, which no longer closes it. carried is that connection if the caller has
+// taken it over already, or else nil. Keep returns nil if there is none or the flow was cut.
+func (f *dialling) Keep(carried net.Conn) *Kept {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k := keptOf(&f.attempt, f.conn)
-	if k != nil {
-		f.conn = nil
+	conn := carried
+	if carried == nil {
+		conn = f.conn
 	}
-	return k
-}
-
-// KeepCarried is [Flow.Keep] for a connection of the flow that the caller has taken over.
-func KeepCarried(f *Flow, conn net.Conn) *Kept {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return keptOf(&f.attempt, conn)
-}
-
-// keptOf is called with f.mu held.
-func keptOf(f *attempt, conn net.Conn) *Kept {
 	if conn == nil || f.wasCut || f.closed {
 		return nil
+	}
+	if carried == nil {
+		f.conn = nil
 	}
 	return &Kept{conn: conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
 }

@@ -27,7 +27,7 @@ func TestAKeptConnectionIsForTheSameAlone(t *testing.T) {
 	if _, err := first.Dial(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	kept := first.Keep()
+	kept := first.Keep(nil)
 	first.Close(End{})
 	for says, change := range map[string]func(k *Kept){
 		"another sandbox's":       func(k *Kept) { k.sandbox = "another" },
@@ -46,7 +46,7 @@ func TestAKeptConnectionIsForTheSameAlone(t *testing.T) {
 	if _, err := cut.Dial(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if cut.cut(); cut.Reuse(kept) || cut.Keep() != nil || KeepCarried(cut, kept.conn) != nil {
+	if cut.cut(); cut.Reuse(kept) || cut.Keep(nil) != nil || cut.Keep(kept.conn) != nil {
 		t.Error("a flow that was cut has a connection, or leaves one")
 	}
 	if !open().Reuse(kept) {
@@ -70,7 +70,7 @@ func TestAConnectionThatSaysSomethingUnaskedIsNotUsedAgain(t *testing.T) {
 	if _, err := flows[0].Dial(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	kept := flows[0].Keep()
+	kept := flows[0].Keep(nil)
 	defer kept.Close()
 	for late := time.Now().Add(10 * time.Second); kept.quiet(); time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {

@@ -38,8 +38,8 @@ func CheckGrant(p Pattern) error {
 	return nil
 }
 
-// Sharing says who else answers for the hosts of p where it is allowed, as the
-// warnings of a file do, or "".
+// Sharing says who else can answer for hosts of p, such as a hosting service with many
+// customers. It returns "" if nobody is known.
 func (p Pattern) Sharing() string { return sharing(p) }
 
 // sharing says who else answers for the hosts of an allowed pattern, or "".

@@ -18,7 +18,7 @@ type Issued struct {
 	ID       string // the claim with the id of a template's sandbox; empty if the sandbox is none of a template
 }
 
-// proves reports whether a token with these claims, which may be nil, is one of i, which may be nil too.
+// proves reports whether a token with the claims c proves a sandbox of i. Both may be nil, which proves nothing.
 func (i *Issued) proves(c *Claims) bool {
 	if i == nil || c == nil || c.Issuer != i.Issuer || !slices.Contains(c.Audience, i.Audience) {
 		return false

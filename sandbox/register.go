@@ -33,9 +33,9 @@ type register struct {
 // container, if the container is known.
 //
 // If the listener, user, address, container, certificate or verified token of a peer belongs to a sandbox, the peer is
-// that sandbox, and a claim of another name makes it unknown. A peer with a verified token that belongs to no sandbox is unknown. A peer is unknown, too, if two of these belong to
-// different sandboxes, or if the peer lacks one that its sandbox requires. A token alone identifies only a peer
-// that nothing else identifies.
+// that sandbox, and a claim of another name makes it unknown. A peer is unknown, too, if two of these belong to different
+// sandboxes, if the peer lacks one that its sandbox requires, or if its verified token belongs to no sandbox. A proxy
+// password alone identifies only a peer that nothing else identifies.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
 	if strings.HasPrefix(p.Listener, attachmentPrefix) {

@@ -94,7 +94,7 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, http.StatusOK, "now", q, sum, v)
 }
 
-// atMost is the number that an option of the address has, at most groupsMost, or the usual one.
+// atMost returns the number that an option of the query has. Without a number it is the usual one; more than groupsMost is groupsMost.
 func (q *query) atMost(option string, usual int) int {
 	n, err := strconv.Atoi(q.options.Get(option))
 	if err != nil {

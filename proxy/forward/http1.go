@@ -290,56 +290,6 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 	return err
 }
 
-// addressed reads the destination of a request, and the proxy user, from its own target and fields.
-func (v *h1Conn) addressed(x *exchange) (err error) {
-	if x.target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
-		return err
-	}
-	if x.dst, err = v.destination(x); err != nil {
-		return err
-	}
-	if v.TunnelTo == nil && v.CapturedTo == nil {
-		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(x.req.Fields); err != nil {
-			return err
-		}
-	}
-	x.dst = v.byHost(x)
-	return nil
-}
-
-// destination is the authority of the target. A Host field beside it is replaced by it (RFC
-// 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
-// lead to one server, which is the destination whatever the request names. The name is one of its claims.
-func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
-	host := x.req.Fields.Get("Host")
-	whole := x.target.Form == http1.Absolute
-	switch {
-	case v.tunnel != nil && whole:
-		return policy.Destination{}, ErrOtherHost
-	case v.tunnel != nil:
-		return v.tunnel.Destination(), nil // the policy compares it with the Host field
-	case v.CapturedTo != nil && !whole && host == "":
-		return *v.CapturedTo, nil
-	case v.CapturedTo == nil && v.TunnelTo == nil && !whole:
-		return policy.Destination{}, errOriginForm
-	case whole && host != "" && !isHost(host):
-		return policy.Destination{}, errHostList
-	}
-	named, err := v.named(x.target.Authority, whole, host)
-	if err != nil {
-		return policy.Destination{}, err
-	}
-	to := cmp.Or(v.TunnelTo, v.CapturedTo)
-	switch {
-	case to == nil:
-		return named, nil
-	case v.leadsTo(named, whole), v.goesByName(named, whole):
-		return claimed(named, to), nil
-	}
-	x.named = named.String()
-	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
-}
-
 // claimed is the server that a request names, on a connection to an address or to that server itself.
 func claimed(named policy.Destination, to *policy.Destination) policy.Destination {
 	if to.Addr.IsValid() && !named.Addr.IsValid() {
@@ -440,7 +390,7 @@ func (v *h1Conn) finish(x *exchange) {
 	quiet := v.up.in != nil && v.up.in.Buffered() == 0
 	v.whole = x.upload.complete(0)
 	if quiet && v.tunnel == nil {
-		v.up.kept = x.flow.Keep()
+		v.up.kept = x.flow.Keep(nil)
 	}
 	if x.end.Outcome == "" {
 		x.end.Outcome = "closed"

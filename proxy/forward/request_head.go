@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"slices"
@@ -171,4 +172,54 @@ func AsRefusal(err error) *egress.Refusal {
 		return refusal
 	}
 	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
+}
+
+// addressed reads the destination of a request, and the proxy user, from its own target and fields.
+func (v *h1Conn) addressed(x *exchange) (err error) {
+	if x.target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
+		return err
+	}
+	if x.dst, err = v.destination(x); err != nil {
+		return err
+	}
+	if v.TunnelTo == nil && v.CapturedTo == nil {
+		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(x.req.Fields); err != nil {
+			return err
+		}
+	}
+	x.dst = v.byHost(x)
+	return nil
+}
+
+// destination is the authority of the target. A Host field beside it is replaced by it (RFC
+// 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
+// lead to one server, which is the destination whatever the request names. The name is one of its claims.
+func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
+	host := x.req.Fields.Get("Host")
+	whole := x.target.Form == http1.Absolute
+	switch {
+	case v.tunnel != nil && whole:
+		return policy.Destination{}, ErrOtherHost
+	case v.tunnel != nil:
+		return v.tunnel.Destination(), nil // the policy compares it with the Host field
+	case v.CapturedTo != nil && !whole && host == "":
+		return *v.CapturedTo, nil
+	case v.CapturedTo == nil && v.TunnelTo == nil && !whole:
+		return policy.Destination{}, errOriginForm
+	case whole && host != "" && !isHost(host):
+		return policy.Destination{}, errHostList
+	}
+	named, err := v.named(x.target.Authority, whole, host)
+	if err != nil {
+		return policy.Destination{}, err
+	}
+	to := cmp.Or(v.TunnelTo, v.CapturedTo)
+	switch {
+	case to == nil:
+		return named, nil
+	case v.leadsTo(named, whole), v.goesByName(named, whole):
+		return claimed(named, to), nil
+	}
+	x.named = named.String()
+	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
 }

@@ -115,7 +115,7 @@ func (i *tunnel) takeIdle() *tls.Conn {
 			u.kept.Close()
 			continue
 		}
-		i.flow.Keep() // it ends with the tunnel
+		i.flow.Keep(nil) // it ends with the tunnel
 		if !i.replaceUpstream(u.conn.NetConn().(*forward.UpstreamConn).Conn) {
 			return nil
 		}
@@ -134,7 +134,7 @@ func (i *tunnel) Keep(upstream net.Conn) bool {
 	if i.endedBy != "" {
 		return false
 	}
-	kept := egress.KeepCarried(i.flow, i.upstream)
+	kept := i.flow.Keep(i.upstream)
 	if kept == nil {
 		return false
 	}

@@ -218,7 +218,7 @@ func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	i.flow.Keep() // it ends with the tunnel, and maybe after the next one is dialled
+	i.flow.Keep(nil) // it ends with the tunnel, and maybe after the next one is dialled
 	if !i.replaceUpstream(raw) {
 		return nil, i.flow.Failed(policy.NetworkTLS, "")
 	}

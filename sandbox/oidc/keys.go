@@ -89,8 +89,8 @@ func (s *keySet) inherit(before *keySet) {
 	s.keys, s.fetched = before.keys, before.fetched
 }
 
-// find returns the key of an id. It has the keys fetched again if they are old or lack the id, but at most once in
-// fetchEvery. It returns a known key at once, and waits for an unknown one.
+// find returns the key of an id: a known one at once, an unknown one after a fetch. Old keys are fetched again beside.
+// At most one fetch begins in fetchEvery.
 func (s *keySet) find(ctx context.Context, v *Verifier, id string) (publicKey, error) {
 	key, known, underway, err := s.look(v, id)
 	if known || underway == nil {

@@ -81,7 +81,8 @@ func (v *Verifier) Close() {
 	v.fetches.Wait()
 }
 
-// Verify returns the claims of a token if a trusted issuer has signed the token and the token is valid now. It may wait for keys to be fetched, for [fetchWithin] at most; ctx ends the wait.
+// Verify returns the claims of a token that a trusted issuer has signed and that is valid now. It may wait for keys, for
+// [fetchWithin] at most; ctx ends the wait.
 func (v *Verifier) Verify(ctx context.Context, token string) (*sandbox.Claims, error) {
 	head, issuer, err := peek(token)
 	if err != nil {
