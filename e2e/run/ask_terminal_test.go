@@ -81,7 +81,7 @@ func TestRunAsksOnItsTerminal(t *testing.T) {
 func TestAProgramCannotAnswerForThePerson(t *testing.T) {
 	d := world.NewDaemon(t, askHere)
 	c := outerShell(t, d)
-	d.PutFile(t, "program", "(while :; do echo forged; sleep 0.02; done) &\n( (while :; do echo orphan; sleep 0.02; done) & )\ncurl -sS -m30 -d \"$(printf '\\033[2J')\" -X POST http://b.allowed.test/p\nkill $!; exit 3\n")
+	d.PutFile(t, "program", "(while :; do echo forged; sleep 0.02; done) &\n( (while :; do echo orphan; sleep 0.02; done) & )\ncurl -sS -m30 -d \"$(printf '\\033[2J')\" -X POST http://b.allowed.test/p\nsleep 1; kill $!; exit 3\n")
 	c.types("$RUN bash -i program\n")
 	asked := c.until("ask no more ")
 	if !strings.Contains(asked, "one request to b.allowed.test:80 (rule asks-b)") || !strings.Contains(asked, `the program's request: "POST /p"`) || strings.Contains(asked, "\x1b[2J") {
