@@ -36,13 +36,13 @@ type originConn struct {
 // epollExclusive wakes one loop, not all, for a new connection.
 const epollExclusive = 1 << 28
 
-// listenRaw listens on a free port of 127.0.0.1, non-blocking.
-func listenRaw() (fd, port int, err error) {
+// listenRaw listens on a port of 127.0.0.1, non-blocking; on a free one for 0.
+func listenRaw(port int) (fd, bound int, err error) {
 	fd, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, 0, fmt.Errorf("socket: %w", err)
 	}
-	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}); err != nil {
 		return -1, 0, fmt.Errorf("bind: %w", err)
 	}
 	if err = syscall.Listen(fd, 4096); err != nil {

@@ -29,6 +29,12 @@ type proxy struct {
 	// certificate of its own authority; empty where it does not inspect.
 	certificate string
 
+	// h2 is set where the program speaks HTTP/2 inside.
+	h2 bool
+
+	// tunnelsOnly is set where the program knows CONNECT alone.
+	tunnelsOnly bool
+
 	// insideOnly is set where the program does nothing but inspect.
 	insideOnly bool
 
@@ -90,7 +96,7 @@ func (p *proxy) launch(cmd *exec.Cmd, dir string, port int) (*running, error) {
 	}
 	defer output.Close()
 	cmd.Stdout, cmd.Stderr, cmd.Dir = output, output, dir
-	cmd.Env = quietEnvironment(dir)
+	cmd.Env = append(cmd.Env, quietEnvironment(dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)

@@ -110,10 +110,11 @@ func TestTheConfigurationOfEgressdIsTheDocumentedOne(t *testing.T) {
 			Roots []string `yaml:"extra_roots"`
 		}
 		Unsafe   []string `yaml:"unsafe_allow"`
+		File     []string `yaml:"allow_file"`
 		Upstream struct{ DNS []string }
 		Audit    struct{ Dir, Durability string }
 	}
-	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, DNS: 5353, Inspected: 4443}, variant{durability: "process"})))
+	d := yaml.NewDecoder(strings.NewReader(egressdConfig("/tmp/a b", 0, origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, DNS: 5353, Inspected: 4443, H2: 4444}, variant{durability: "process", hosts: 9})))
 	d.KnownFields(true)
 	if err := d.Decode(&config); err != nil {
 		t.Fatal(err)
@@ -127,15 +128,15 @@ func TestTheConfigurationOfEgressdIsTheDocumentedOne(t *testing.T) {
 	if config.TLS.CADir != "/tmp/a b/ca" || !slices.Equal(config.TLS.Roots, []string{"/tmp/a b/roots.pem"}) {
 		t.Errorf("tls: %+v", config.TLS)
 	}
-	if len(config.Allow) != 6+len(allowedNames()) || config.Unsafe[0] != "127.0.0.0/8:*" {
+	if len(config.Allow) != 7+len(allowedNames()) || config.Unsafe[0] != "127.0.0.0/8:*" || !slices.Equal(config.File, []string{"/tmp/a b/hosts.txt"}) {
 		t.Fatalf("allow %v, unsafe_allow %q", config.Allow, config.Unsafe)
 	}
 	for i, want := range []string{"bench.test:1001", "bench.test:1002", "bench.test:1003", "bench.test:1004"} {
-		if got := config.Allow[i+2].Value; got != want {
-			t.Errorf("rule %d is %q, want %q", i+2, got, want)
+		if got := config.Allow[i+3].Value; got != want {
+			t.Errorf("rule %d is %q, want %q", i+3, got, want)
 		}
 	}
-	for i, want := range []string{"bench.test:4443", "*.bench.test:4443"} {
+	for i, want := range []string{"bench.test:4443", "*.bench.test:4443", "bench.test:4444"} {
 		var rule struct {
 			Host    string
 			Methods []string
@@ -185,12 +186,12 @@ func TestAProxySeesNoneOfTheUsersEnvironment(t *testing.T) {
 // TestTheRegoVariantHasNoListInItsFile checks the policy as egressd would read it: the
 // file names it, and allows nothing itself.
 func TestTheRegoVariantHasNoListInItsFile(t *testing.T) {
-	o := origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, Inspected: 4443}
+	o := origins{Flight: 1001, HTTP: 1002, TLS: 1003, Bulk: 1004, Inspected: 4443, H2: 4444}
 	text := egressdConfig("/tmp/a b", 0, o, variant{rego: true})
 	if strings.Contains(text, "\nallow:") || !strings.Contains(text, "\nrego: [\"/tmp/a b/policy.rego\"]\n") {
 		t.Errorf("the file is\n%s", text)
 	}
-	for _, want := range []string{`in {1001, 1002, 1003, 1004}`, `port == 4443`, `["bench.test", "*.bench.test"]`, `"api.example.test", "registry.example.test"`} {
+	for _, want := range []string{`in {1001, 1002, 1003, 1004}`, `in {4443, 4444}`, `["bench.test", "*.bench.test"]`, `"api.example.test", "registry.example.test"`} {
 		if policy := regoPolicy(o); !strings.Contains(policy, want) {
 			t.Errorf("the policy has no %s:\n%s", want, policy)
 		}

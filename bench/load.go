@@ -31,6 +31,7 @@ const (
 
 	inspectedNewJob   jobKind = "inspected-new"
 	inspectedKeptJob  jobKind = "inspected-kept"
+	inspectedH2Job    jobKind = "inspected-h2"
 	inspectedNamesJob jobKind = "inspected-names"
 )
 
@@ -105,6 +106,8 @@ func (j *job) do(held *[]client) (result, error) {
 		return j.work(startInspectedNew), nil
 	case inspectedKeptJob:
 		return j.work(startInspectedKept), nil
+	case inspectedH2Job:
+		return j.work(startInspectedH2), nil
 	case inspectedNamesJob:
 		return j.work(startInspectedNames(new(atomic.Int64))), nil
 	case holdJob:

@@ -28,6 +28,10 @@ func main() {
 		err = serveOrigins(os.Stdin, os.Stdout)
 	case "echo":
 		err = serveEcho(os.Stdin, os.Stdout)
+	case floorHTTP:
+		err = serveHTTPFloor(os.Args[1])
+	case floorEpoll:
+		err = serveEpollFloor(os.Args[1])
 	case "load":
 		err = serveJobs(os.Stdin, os.Stdout)
 	default:

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(roleVariable) != "":
 		main()
-	case len(os.Args) == 5 && os.Args[1] == forwardFlag:
-		fmt.Fprintln(os.Stderr, forward(os.Args[2], os.Args[3], os.Args[4]))
+	case len(os.Args) == 6 && os.Args[1] == forwardFlag:
+		fmt.Fprintln(os.Stderr, forward(os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
 		os.Exit(1)
 	default:
 		os.Exit(m.Run())
@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 }
 
 // forward is a proxy that knows originName and the names below it, and refuses
-// everything else. It looks into the tunnels to one port, with an authority
+// everything else. It looks into the tunnels to two ports, with an authority
 // whose certificate it writes to a file.
-func forward(port, inspected, file string) error {
+func forward(port, inspected, h2, file string) error {
 	ca, err := newAuthority()
 	if err != nil {
 		return err
@@ -51,7 +51,9 @@ func forward(port, inspected, file string) error {
 		case name != originName && !strings.HasSuffix(name, "."+originName):
 			http.Error(w, "no", http.StatusForbidden)
 		case r.Method == http.MethodConnect && originPort == inspected:
-			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return inside(ca, name, up, down) })
+			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return inside(ca, name, "http/1.1", up, down) })
+		case r.Method == http.MethodConnect && originPort == h2:
+			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return inside(ca, name, "h2", up, down) })
 		case r.Method == http.MethodConnect:
 			splice(w, originPort, func(up, down net.Conn) (net.Conn, net.Conn) { return up, down })
 		default:
@@ -61,12 +63,12 @@ func forward(port, inspected, file string) error {
 }
 
 // inside is what up and down say within TLS, down's by a leaf of ca for name.
-func inside(ca *authority, name string, up, down net.Conn) (net.Conn, net.Conn) {
+func inside(ca *authority, name, protocol string, up, down net.Conn) (net.Conn, net.Conn) {
 	issue := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		leaf, err := ca.issue(name)
 		return &leaf, err
 	}
-	return tls.Client(up, &tls.Config{InsecureSkipVerify: true}), tls.Server(down, &tls.Config{GetCertificate: issue})
+	return tls.Client(up, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}), tls.Server(down, &tls.Config{GetCertificate: issue, NextProtos: []string{protocol}})
 }
 
 func splice(w http.ResponseWriter, port string, through func(up, down net.Conn) (net.Conn, net.Conn)) {
@@ -101,8 +103,8 @@ func fetchFor(w http.ResponseWriter, port string) {
 }
 
 func forwardProxy() *proxy {
-	return &proxy{name: "forward", host: originName, certificate: "ca.pem", command: func(dir string, port int, o origins) (*exec.Cmd, error) {
-		return exec.Command("/proc/self/exe", forwardFlag, fmt.Sprint(port), fmt.Sprint(o.Inspected), filepath.Join(dir, "ca.pem")), nil
+	return &proxy{name: "forward", host: originName, certificate: "ca.pem", h2: true, command: func(dir string, port int, o origins) (*exec.Cmd, error) {
+		return exec.Command("/proc/self/exe", forwardFlag, fmt.Sprint(port), fmt.Sprint(o.Inspected), fmt.Sprint(o.H2), filepath.Join(dir, "ca.pem")), nil
 	}}
 }
 
@@ -129,12 +131,21 @@ func proxied() []scenario {
 
 func TestEveryScenarioWorksDirectlyAndThroughAProxy(t *testing.T) {
 	b := newTestBench(t)
+	for _, name := range []string{floorHTTP, floorEpoll} {
+		if err := b.add(peer(name, "", b.base)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rows, err := b.measure(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 2*len(proxied()) {
-		t.Fatalf("%d rows for %d scenarios and 2 contenders", len(rows), len(proxied()))
+	want := 0
+	for _, s := range proxied() {
+		want += len(b.contendersOf(s))
+	}
+	if len(rows) != want {
+		t.Fatalf("%d rows for %d cells", len(rows), want)
 	}
 	for _, r := range rows {
 		if r.Errors != 0 || r.Rounds != 2 {
@@ -157,12 +168,16 @@ func TestOnlyThoseThatInspectTakePartInside(t *testing.T) {
 		named("opaque", &proxy{}),
 		named("both", &proxy{certificate: "ca.pem"}),
 		named("inside", &proxy{certificate: "ca.pem", insideOnly: true}),
+		named("h2", &proxy{certificate: "ca.pem", h2: true}),
+		named("tunnels", &proxy{tunnelsOnly: true}),
 	}}
 	for name, want := range map[string]string{
-		"connect":        "direct opaque both",
-		"idle":           "direct opaque both",
-		"inspected-new":  "direct both inside",
-		"inspected-kept": "direct both inside",
+		"connect":        "direct opaque both h2 tunnels",
+		"http":           "direct opaque both h2",
+		"idle":           "direct opaque both h2 tunnels",
+		"inspected-new":  "direct both inside h2",
+		"inspected-kept": "direct both inside h2",
+		"inspected-h2":   "direct h2",
 	} {
 		var got []string
 		for _, c := range b.contendersOf(scenarioNamed(t, name)) {

@@ -23,6 +23,8 @@ type options struct {
 	scenarios []scenario
 	length    time.Duration // of one cell
 	rounds    int
+	clients   int    // at a time, in the scenarios with many
+	hosts     int    // in egressd's allow list, beside the few that are asked for
 	tunnels   int    // held open in the idle scenario
 	starts    int    // rounds of the starts scenario
 	records   int    // in the log of the page and log scenarios
@@ -52,6 +54,7 @@ Scenarios:
   inspected-new    CONNECT, a handshake that the proxy answers with a
                    certificate of its own, one request inside, close; 16 workers
   inspected-kept   requests inside 16 inspected connections that are kept alive
+  inspected-h2     requests inside 16 inspected HTTP/2 connections, one at a time in each
   inspected-names  as inspected-new, each for a name that was never asked for, so
                    that each needs a new certificate
   names       questions to egressd's name server from 8 sockets: from its cache, for
@@ -69,7 +72,8 @@ Scenarios:
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
-(built from the module in -peers-dir). Each gets an allow-list of a few names,
+(built from the module in -peers-dir), and two floors, which only carry bytes: floor-http
+is net/http with a goroutine a connection, floor-epoll one event loop for CONNECT. Each gets an allow-list of a few names,
 but for mitmproxy, which has none. egressd is measured four times: with durability
 disk, with durability process, with the latter and its list in Rego, and "off": built
 from -source for this alone, with a log that numbers records and throws them away,
@@ -119,6 +123,8 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	names := fs.String("scenarios", "all", "scenarios to run, separated by blanks or commas")
 	seconds := fs.Float64("seconds", 3, "length of one cell")
 	fs.IntVar(&o.rounds, "rounds", 3, "rounds")
+	fs.IntVar(&o.clients, "clients", manyClients, "connections at a time, in the scenarios that say 16")
+	fs.IntVar(&o.hosts, "hosts", 0, "further hosts in egressd's allow list")
 	fs.IntVar(&o.tunnels, "tunnels", 2000, "tunnels held open in the idle scenario")
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
 	fs.IntVar(&o.records, "records", 1_000_000, "records in the log of the page and log scenarios")
@@ -139,12 +145,17 @@ func (o *options) fill(scenarioNames, peers, variantNames, rest []string) error 
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
-	if o.length <= 0 || o.rounds < 1 || o.tunnels < 1 || o.starts < 1 || o.records < 1 {
-		return errors.New("-seconds, -rounds, -tunnels, -starts and -records must be positive")
+	if o.length <= 0 || o.rounds < 1 || o.clients < 1 || o.hosts < 0 || o.tunnels < 1 || o.starts < 1 || o.records < 1 {
+		return errors.New("-seconds, -rounds, -clients, -tunnels, -starts and -records must be positive")
 	}
 	var err error
 	if o.scenarios, err = scenariosNamed(scenarioNames); err != nil {
 		return err
+	}
+	for i := range o.scenarios {
+		if s := &o.scenarios[i]; s.workers == manyClients {
+			s.workers = o.clients
+		}
 	}
 	if o.peers, err = peersNamed(peers); err != nil {
 		return err

@@ -25,7 +25,8 @@ type origins struct {
 	Cert   []byte `json:"cert"` // PEM, of the TLS origin
 
 	Inspected int    `json:"inspected"` // as TLS; proxies are to look into tunnels to it
-	Root      []byte `json:"root"`      // PEM, of the authority behind Inspected
+	H2        int    `json:"h2"`        // HTTP/2, to be looked into as well
+	Root      []byte `json:"root"`      // PEM, of the authority behind Inspected and H2
 }
 
 const (
@@ -53,6 +54,7 @@ func serveOrigins(in io.Reader, out io.Writer) error {
 		func() error { return startLoops(&where.HTTP, httpMode, failed) },
 		func() error { return startListener(&where.TLS, tlsOrigin(cert), failed) },
 		func() error { return startListener(&where.Inspected, tlsOrigin(inspected), failed) },
+		func() error { return startH2(&where.H2, inspected, failed) },
 		func() error { return startListener(&where.Bulk, bulkOrigin, failed) },
 		func() error { return startDNS(&where.DNS, failed) },
 	}
@@ -73,7 +75,7 @@ func serveOrigins(in io.Reader, out io.Writer) error {
 
 // startLoops serves one port with one epoll loop a processor.
 func startLoops(port *int, mode originMode, failed chan<- error) error {
-	fd, bound, err := listenRaw()
+	fd, bound, err := listenRaw(0)
 	if err != nil {
 		return err
 	}

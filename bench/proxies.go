@@ -19,12 +19,16 @@ func allowedNames() []string {
 }
 
 func peerNames() []string {
-	return []string{"smokescreen", "squid", "tinyproxy", "goproxy", "mitmproxy"}
+	return []string{floorHTTP, floorEpoll, "smokescreen", "squid", "tinyproxy", "goproxy", "mitmproxy"}
 }
 
 // peer returns how to start a peer, or an [*absence].
 func peer(name, modules, base string) (*proxy, error) {
 	switch name {
+	case floorHTTP:
+		return &proxy{name: name, host: originName, command: floorCommand(name)}, nil
+	case floorEpoll:
+		return &proxy{name: name, host: originName, command: floorCommand(name), tunnelsOnly: true}, nil
 	case "squid":
 		return installed(&proxy{name: name, host: originName, command: squidCommand}, "squid")
 	case "tinyproxy":
@@ -32,7 +36,7 @@ func peer(name, modules, base string) (*proxy, error) {
 	case "mitmproxy":
 		return installed(&proxy{
 			name: name, host: "127.0.0.1", command: mitmproxyCommand,
-			certificate: "conf/mitmproxy-ca-cert.pem", insideOnly: true,
+			certificate: "conf/mitmproxy-ca-cert.pem", insideOnly: true, h2: true,
 		}, "mitmdump")
 	case "smokescreen":
 		return built(&proxy{name: name, host: "127.0.0.1"}, modules, base, "github.com/stripe/smokescreen", smokescreenCommand)
@@ -79,6 +83,7 @@ type variant struct {
 	durability string
 	rego       bool // the allow-list is a policy in Rego
 	off        bool // what goes into the log is thrown away
+	hosts      int  // further ones that are allowed
 }
 
 func variants() []variant {
@@ -107,9 +112,14 @@ func egressd(binary, name string, v variant) (*proxy, error) {
 		if err := writeFile(filepath.Join(dir, "policy.rego"), regoPolicy(o)); err != nil {
 			return nil, err
 		}
+		if v.hosts > 0 {
+			if err := writeFile(filepath.Join(dir, hostsFile), furtherHosts(v.hosts)); err != nil {
+				return nil, err
+			}
+		}
 		return exec.Command(path, "serve", "--config", config), writeFile(config, egressdConfig(dir, port, o, v))
 	}
-	return &proxy{name: name + " " + v.name, host: originName, command: command, certificate: "ca/ca.pem", announces: true}, nil
+	return &proxy{name: name + " " + v.name, host: originName, command: command, certificate: "ca/ca.pem", h2: true, announces: true}, nil
 }
 
 // egressdConfig allows the origin port by port. The one that is inspected has a
@@ -118,6 +128,9 @@ func egressdConfig(dir string, port int, o origins, v variant) string {
 	list := allowList(o)
 	if v.rego {
 		list = fmt.Sprintf("rego: [%q]\n", filepath.Join(dir, "policy.rego"))
+	}
+	if v.hosts > 0 {
+		list += fmt.Sprintf("allow_file: [%q]\n", filepath.Join(dir, hostsFile))
 	}
 	return fmt.Sprintf(`version: 1
 listen:
@@ -129,9 +142,20 @@ audit: {dir: %[6]q, durability: %[7]s}
 `, port, list, o.DNS, filepath.Join(dir, "ca"), filepath.Join(dir, "roots.pem"), filepath.Join(dir, "log"), v.durability)
 }
 
+const hostsFile = "hosts.txt"
+
+// furtherHosts is a file of n hosts that nobody asks for.
+func furtherHosts(n int) string {
+	var hosts strings.Builder
+	for i := range n {
+		fmt.Fprintf(&hosts, "h%d.further.test\n", i)
+	}
+	return hosts.String()
+}
+
 func allowList(o origins) string {
 	var allow strings.Builder
-	fmt.Fprintf(&allow, "allow:\n  - {host: \"%[1]s:%[2]d\", methods: [GET]}\n  - {host: \"*.%[1]s:%[2]d\", methods: [GET]}\n", originName, o.Inspected)
+	fmt.Fprintf(&allow, "allow:\n  - {host: \"%[1]s:%[2]d\", methods: [GET]}\n  - {host: \"*.%[1]s:%[2]d\", methods: [GET]}\n  - {host: \"%[1]s:%[3]d\", methods: [GET]}\n", originName, o.Inspected, o.H2)
 	for _, whole := range []int{o.Flight, o.HTTP, o.TLS, o.Bulk} {
 		fmt.Fprintf(&allow, "  - %q\n", net.JoinHostPort(originName, strconv.Itoa(whole)))
 	}
@@ -152,7 +176,7 @@ allow contains {"rule": "origin"} if {
 
 allow contains {"rule": "inspected"} if {
 	host.any(input.destination.host, [%[1]q, %[6]q])
-	input.destination.port == %[7]d
+	input.destination.port in {%[7]d, %[9]d}
 	input.http.method == "GET"
 }
 
@@ -160,7 +184,7 @@ allow contains {"rule": "names"} if {
 	host.any(input.destination.host, ["%[8]s"])
 	input.destination.port in {80, 443}
 }
-`, originName, o.Flight, o.HTTP, o.TLS, o.Bulk, "*."+originName, o.Inspected, strings.Join(allowedNames(), `", "`))
+`, originName, o.Flight, o.HTTP, o.TLS, o.Bulk, "*."+originName, o.Inspected, strings.Join(allowedNames(), `", "`), o.H2)
 }
 
 // squidCommand: one process, no cache, its usual access log.

@@ -156,6 +156,7 @@ func (b *bench) enter() error {
 	}
 	if b.egressd != "" {
 		for _, v := range b.variants {
+			v.hosts = b.hosts
 			if err := b.add(b.variant(v)); err != nil {
 				return err
 			}
@@ -281,11 +282,21 @@ func (b *bench) tell(s scenario, c *contender, round int, measured cell) {
 // contendersOf returns who takes part in a scenario, direct first.
 func (b *bench) contendersOf(s scenario) (taking []*contender) {
 	for _, c := range b.contenders {
-		if p := c.proxy; p == nil || s.inside && p.certificate != "" || !s.inside && !p.insideOnly {
+		if c.proxy == nil || c.proxy.takesPart(s) {
 			taking = append(taking, c)
 		}
 	}
 	return taking
+}
+
+func (p *proxy) takesPart(s scenario) bool {
+	switch {
+	case s.inside:
+		return p.certificate != "" && (p.h2 || !s.h2)
+	case p.tunnelsOnly:
+		return s.kind != httpJob
+	}
+	return !p.insideOnly
 }
 
 // lessKernel takes from every cell what the ends of a tunnel cost the kernel

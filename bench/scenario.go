@@ -14,6 +14,7 @@ type scenario struct {
 	kind    jobKind
 	workers int
 	inside  bool // measured with proxies that inspect, only
+	h2      bool // and with those of them that speak HTTP/2 inside, only
 
 	unit  string             // of value
 	value func(cell) float64 // what is compared with direct's
@@ -25,6 +26,9 @@ type scenario struct {
 	alone func(*bench, context.Context) ([]row, error) // measures it, where it has no proxies
 }
 
+// manyClients is how many connections the load generator has at a time where a scenario does not say otherwise.
+const manyClients = 16
+
 // A cell is one scenario with one proxy in one round.
 type cell struct {
 	result
@@ -34,17 +38,18 @@ type cell struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{name: "connect", kind: connectJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
-		{name: "tls", kind: tlsJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "connect", kind: connectJob, workers: manyClients, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "tls", kind: tlsJob, workers: manyClients, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "sequential", kind: sequentialJob, workers: 1, unit: "µs", value: medianMicros, costUnit: "µs", cost: microsPerOp},
-		{name: "denied", kind: deniedJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
-		{name: "http", kind: httpJob, workers: 16, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "denied", kind: deniedJob, workers: manyClients, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "http", kind: httpJob, workers: manyClients, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "bulk", kind: bulkJob, workers: 1, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
 		{name: "bulk8", kind: bulkJob, workers: 8, unit: "GB/s", value: gigabytesPerSecond, costUnit: "s/GB", cost: secondsPerGigabyte},
 		{name: "ping", kind: pingJob, workers: 1, unit: "µs", value: medianMicros, added: true, costUnit: "µs", cost: microsPerOp},
-		{name: "inspected-new", kind: inspectedNewJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
-		{name: "inspected-kept", kind: inspectedKeptJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
-		{name: "inspected-names", kind: inspectedNamesJob, workers: 16, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-new", kind: inspectedNewJob, workers: manyClients, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-kept", kind: inspectedKeptJob, workers: manyClients, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-h2", kind: inspectedH2Job, workers: manyClients, inside: true, h2: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
+		{name: "inspected-names", kind: inspectedNamesJob, workers: manyClients, inside: true, unit: "/s", value: rate, costUnit: "µs", cost: microsPerOp},
 		{name: "names", alone: (*bench).measureNames},
 		{name: "starts", alone: (*bench).measureStarts},
 		{name: "page", alone: (*bench).measurePage},
