@@ -137,8 +137,8 @@ func (r *Reader) Next() ([]byte, error) {
 // A Block is a part of a segment that [Reader.Take] has read. Its method Next returns the lines, and checks each.
 type Block = format.Block
 
-// Take is Next for as many lines as fit into buffer, which it reads them into. It checks none of them: [Block.Next] does,
-// which another goroutine may call.
+// Take is Next for as many lines as fit into buffer, which it reads them into. It checks none of them: Next of the
+// [Block] does, which another goroutine may call.
 func (r *Reader) Take(buffer []byte) (b Block, err error) {
 	if line := r.ahead; line != nil {
 		r.ahead = nil

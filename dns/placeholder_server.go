@@ -45,7 +45,7 @@ func (l PlaceholderLimits) filled() PlaceholderLimits {
 }
 
 // A PlaceholderServer is the name server of captured sandboxes. It answers every name, allowed or denied, with a placeholder address of that
-// sandbox ([egress.Gate.Names.Bind]). So no question for an address is ever forwarded, and a connection to a denied name
+// sandbox ([egress.Names.Bind]). So no question for an address is ever forwarded, and a connection to a denied name
 // reaches egressd, which can say why. Some names have the same answer everywhere. Questions of other types go to the
 // resolver if the configuration names the type (upstream.dns_types) and the policy lets the name be; else they are refused.
 //

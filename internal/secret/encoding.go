@@ -19,7 +19,7 @@ func formsOf(template, text string) []string {
 }
 
 // encodings returns the text in each form in which a server may send it back, without
-// the escapes that a [reading] reads. None has fewer than minText bytes.
+// the escapes that an [escapedReading] reads. None has fewer than minText bytes.
 func encodings(text string) []string {
 	all := []string{text, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text)))}
 	all = append(all, base64Cores(text)...)

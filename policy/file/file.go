@@ -290,7 +290,7 @@ func sectionOf(text []byte, key string) []byte {
 }
 
 // ParseOrganisation reads an organisation.yaml, as [Parse] does: rules, Rego,
-// ceiling, tests and "tls.never". Its rules have the layer [Organisation], and it is
+// ceiling, tests and "tls.never". Its rules have the layer [policy.Organisation], and it is
 // for [Layers].
 func ParseOrganisation(name string, text []byte) (*File, error) {
 	return parseAs(organisationFile, name, text)

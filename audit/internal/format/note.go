@@ -58,7 +58,7 @@ func (c *Checkpoint) Text() string {
 
 var ErrNote = errors.New("it is not a checkpoint")
 
-// ParseCheckpoint parses the text of a note of this log. It accepts exactly the bytes that [checkpoint.text] writes.
+// ParseCheckpoint parses the text of a note of this log. It accepts exactly the bytes that [Checkpoint.Text] writes.
 func ParseCheckpoint(text string) (*Checkpoint, error) {
 	c, extensions, err := ParseHead(text)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // the empty tree.
 type Edge struct {
 	Size   int64
-	hashes [63]tlog.Hash // [k] counts where bit k of size is set
+	hashes [63]tlog.Hash // the k-th counts where bit k of size is set
 }
 
 // AppendLine appends the leaf of a line, which has no newline.
