@@ -27,28 +27,28 @@ type Names struct {
 // placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. Bind
 // resolves nothing. The error is always a [*Refusal]: for other record types, unknown peers, a failed record, or if no
 // address is free.
-func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Addresses, error) {
+func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Placeholder, error) {
 	g := n.gate
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
 	f := g.newFlow(peer, r)
 	who, err := g.accounts.identify(peer)
 	switch {
 	case err != nil:
-		return names.Addresses{}, f.refuse(unidentified(err))
+		return names.Placeholder{}, f.refuse(unidentified(err))
 	case g.shut.Load():
-		return names.Addresses{}, f.refuse(stopping)
+		return names.Placeholder{}, f.refuse(stopping)
 	}
 	f.request.Sandbox = who
 	if q.Type != "A" && q.Type != "AAAA" {
-		return names.Addresses{}, f.refuse(typeDenied)
+		return names.Placeholder{}, f.refuse(typeDenied)
 	}
 	addrs, ok := n.placeholders.Bind(who.Name, q.Name, func() map[string]bool { return g.Flows.hostsOf(who.Name) })
 	if !ok {
-		return names.Addresses{}, f.refuse(noneFree)
+		return names.Placeholder{}, f.refuse(noneFree)
 	}
 	_ = f.decide(ctx, f.request) // a denied name gets addresses, too
 	if refusal := f.recordDecision(); refusal != nil {
-		return names.Addresses{}, refusal
+		return names.Placeholder{}, refusal
 	}
 	return addrs, nil
 }

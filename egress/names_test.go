@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-func (w *world) bind(t *testing.T, name string) names.Addresses {
+func (w *world) bind(t *testing.T, name string) names.Placeholder {
 	t.Helper()
 	a, err := w.Names.Bind(t.Context(), peer, policy.DNSQuery{Name: name, Type: "A"})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestADeniedNameHasAnAddressToo(t *testing.T) {
 	if good == evil || w.bind(t, "good.test") != good {
 		t.Errorf("good.test is %v, evil.test %v", good, evil)
 	}
-	for name, a := range map[string]names.Addresses{"good.test": good, "evil.test": evil} {
+	for name, a := range map[string]names.Placeholder{"good.test": good, "evil.test": evil} {
 		for _, addr := range []netip.Addr{a.IPv4, a.IPv6} {
 			if got, in := w.Names.OfPlaceholder(peer, addr); got != name || !in {
 				t.Errorf("%v is %q, %v; want %s", addr, got, in, name)

@@ -209,16 +209,16 @@ func opensFlow(r *record.Record) bool {
 		(r.Kind == record.KindOpen || r.Kind == record.KindRequest)
 }
 
-// A Tally emits each decision once, with the outcome of its flow. If a Joiner forgets a flow, the Tally
+// A DecisionJoiner emits each decision once, with the outcome of its flow. If a Joiner forgets a flow, the DecisionJoiner
 // emits its decision as open and again when the flow ends. No flood of flows can therefore hide a
 // decision.
-type Tally struct {
+type DecisionJoiner struct {
 	Emit   func(*record.Record)
 	joiner Joiner
 }
 
 // Add processes the next record of the log.
-func (t *Tally) Add(r *record.Record) {
+func (t *DecisionJoiner) Add(r *record.Record) {
 	if t.joiner.drop == nil {
 		t.joiner.drop = func(r *record.Record) { t.unended(r, OutcomeOpen) }
 	}
@@ -237,7 +237,7 @@ func (t *Tally) Add(r *record.Record) {
 	t.joiner.Follow(r)
 }
 
-func (t *Tally) end(r, earlier *record.Record) {
+func (t *DecisionJoiner) end(r, earlier *record.Record) {
 	if earlier != nil {
 		whole := t.joiner.Complete(r)
 		whole.Time, whole.Kind = earlier.Time, earlier.Kind
@@ -248,7 +248,7 @@ func (t *Tally) end(r, earlier *record.Record) {
 }
 
 // Flush emits the flows without an end, ordered by sequence number.
-func (t *Tally) Flush(outcome string) {
+func (t *DecisionJoiner) Flush(outcome string) {
 	bySeq := func(a, b *record.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
 		t.unended(r, outcome)
@@ -256,7 +256,7 @@ func (t *Tally) Flush(outcome string) {
 	t.joiner.clear()
 }
 
-func (t *Tally) unended(r *record.Record, outcome string) {
+func (t *DecisionJoiner) unended(r *record.Record, outcome string) {
 	unended := *r
 	unended.Outcome = outcome
 	t.Emit(&unended)

@@ -29,7 +29,7 @@ func closed(of *record.Record, up, down int64, outcome string) *record.Record {
 // tallied is what a tally makes of a log, one line a decision.
 func tallied(records ...*record.Record) []string {
 	var lines []string
-	t := Tally{Emit: func(r *record.Record) {
+	t := DecisionJoiner{Emit: func(r *record.Record) {
 		traffic := "–"
 		if r.Bytes != nil {
 			traffic = fmt.Sprintf("%d/%d", r.Bytes.Up, r.Bytes.Down)

@@ -60,7 +60,7 @@ func (l *Learned) noteCanary(r *record.Record) {
 // maxPrograms is the number of programs listed for a destination.
 const maxPrograms = 5
 
-// Add counts one decision of a [Tally], or several that are alike and have [record.Record.Count].
+// Add counts one decision of a [DecisionJoiner], or several that are alike and have [record.Record.Count].
 func (l *Learned) Add(r *record.Record) {
 	l.noteCanary(r)
 	if r.Decision == nil || r.Dst == nil || !l.collects(r.Decision) {

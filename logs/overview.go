@@ -95,7 +95,7 @@ func Decides(r *record.Record) bool {
 	return false
 }
 
-// Add counts one decision of a [Tally]. It keeps no memory of r.
+// Add counts one decision of a [DecisionJoiner]. It keeps no memory of r.
 func (o *Overview) Add(r *record.Record) {
 	if !Decides(r) {
 		return

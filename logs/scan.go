@@ -2,7 +2,7 @@
 // decisions. The package prints nothing, opens no file and decides nothing. Records hold bytes chosen
 // by a sandbox, so the caller escapes them before it shows them.
 //
-//	decisions := logs.Tally{Emit: func(r *record.Record) {
+//	decisions := logs.DecisionJoiner{Emit: func(r *record.Record) {
 //		if filter.Match(r) {
 //			view.Add(r)
 //		}
@@ -95,11 +95,11 @@ func ScanJoined(lines Lines, j *Joiner, f *Filter, do func(line string, whole *r
 	return s.run()
 }
 
-// ScanDecisions calls emit once with each decision that f matches and the outcome of its flow, as a [Tally] does. The
+// ScanDecisions calls emit once with each decision that f matches and the outcome of its flow, as a [DecisionJoiner] does. The
 // record and its strings are valid only until emit returns: they lie in memory that is used again. Copies of the strings
 // would cost a third of the time.
 func ScanDecisions(lines Lines, f *Filter, emit func(*record.Record)) error {
-	t := Tally{Emit: func(r *record.Record) {
+	t := DecisionJoiner{Emit: func(r *record.Record) {
 		if f.Match(r) {
 			emit(r)
 		}

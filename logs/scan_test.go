@@ -81,7 +81,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 		t.Fatalf("%d of %d records: %v", n, len(all), err)
 	}
 	var want, got []*record.Record
-	slow := Tally{Emit: func(r *record.Record) { want = append(want, r) }}
+	slow := DecisionJoiner{Emit: func(r *record.Record) { want = append(want, r) }}
 	for _, r := range all {
 		slow.Add(r)
 	}

@@ -108,7 +108,7 @@ func TestAFilterReadsWhatItWouldIfEveryLineWereDecoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want, got []*record.Record
-		slow := Tally{Emit: func(r *record.Record) {
+		slow := DecisionJoiner{Emit: func(r *record.Record) {
 			if f.Match(r) {
 				want = append(want, r.Clone())
 			}

@@ -38,19 +38,19 @@ func (s *Server) ServeTransparent(l net.Listener, name string, how Original) err
 // A capture is a connection whose host is not known yet. It is a captured connection, or a tunnel that a client of the
 // proxy has asked for to an address.
 type capture struct {
-	conn     *conn
-	to       netip.AddrPort
-	name     string              // that to stands for, or that was claimed
-	claimed  bool                // name was claimed
-	claim    *policy.ClientHello // of a hello whose server name is no name, or nil
-	hello    *sniff.Assembler    // of its first bytes, while they are an incomplete ClientHello
-	seen     sniff.Protocol      // of its first bytes
-	timedOut bool                // the time for its first bytes is over
-	reader   forward.Reader      // of the answer, where it is HTTP
-	refused  *egress.Refusal     // what is to be answered once it is known how
-	looks    int                 // at its first bytes
-	looked   int                 // bytes that the last look found
-	again    *relay.Timer        // the next look, or nil
+	conn      *conn
+	to        netip.AddrPort
+	name      string              // that to stands for, or that was claimed
+	claimed   bool                // name was claimed
+	claim     *policy.ClientHello // of a hello whose server name is no name, or nil
+	hello     *sniff.Assembler    // of its first bytes, while they are an incomplete ClientHello
+	seen      sniff.Protocol      // of its first bytes
+	timedOut  bool                // the time for its first bytes is over
+	recipient forward.Recipient   // of the answer, where it is HTTP
+	refused   *egress.Refusal     // what is to be answered once it is known how
+	looks     int                 // at its first bytes
+	looked    int                 // bytes that the last look found
+	again     *relay.Timer        // the next look, or nil
 
 	findingProgram bool // a goroutine looks for the program that connects
 }
@@ -322,7 +322,7 @@ func (k *capture) understandHTTP(b []byte, final bool) bool {
 		return false
 	}
 	if err == nil {
-		k.reader = forward.ReaderOf(req.Fields)
+		k.recipient = forward.RecipientOf(req.Fields)
 		k.refused.Method = methodShown(req.Method)
 	}
 	return true
@@ -421,7 +421,7 @@ func (k *capture) answer() {
 	case k.seen == sniff.TLS && byPolicy:
 		c.replies.farewell(accessDenied, k.refused)
 	case k.seen == sniff.HTTP1:
-		c.replies.farewell(forward.HTTPReply(k.refused, k.reader), k.refused)
+		c.replies.farewell(forward.HTTPReply(k.refused, k.recipient), k.refused)
 	case k.seen == sniff.SSH && byPolicy, k.to.Port() == 22 && byPolicy:
 		c.replies.farewell(sshGoodbye(k.refused), k.refused)
 	default:

@@ -213,12 +213,12 @@ func (c *conn) connect(req *http1.Request, head, rest []byte) {
 		return
 	}
 	c.head, c.rest = nil, bytes.Clone(rest)
-	c.replies.replier = connectReplier{forward.ReaderOf(req.Fields)}
+	c.replies.replier = connectReplier{forward.RecipientOf(req.Fields)}
 	c.ask(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
 // A connectReplier answers a CONNECT.
-type connectReplier struct{ reader forward.Reader }
+type connectReplier struct{ recipient forward.Recipient }
 
 func (connectReplier) via() policy.Via { return policy.ViaConnect }
 
@@ -226,7 +226,7 @@ func (connectReplier) established() []byte {
 	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 }
 
-func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.reader) }
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.recipient) }
 
 // ask has the gate decide: at once where it can, else on a goroutine.
 func (c *conn) ask(r policy.Request) {

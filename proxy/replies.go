@@ -94,7 +94,7 @@ func (r *replies) tooMany() {
 		c.reset()
 		return
 	}
-	r.farewell(forward.HTTPReply(refusal, forward.Reader{}), refusal)
+	r.farewell(forward.HTTPReply(refusal, forward.Recipient{}), refusal)
 }
 
 // showPage has a browser show why its CONNECT was refused, and reports whether it does. Browsers
@@ -104,7 +104,7 @@ func (r *replies) tooMany() {
 func (r *replies) showPage(refusal *egress.Refusal) bool {
 	c := r.conn
 	replier, ok := r.replier.(connectReplier)
-	if !ok || !strings.HasPrefix(replier.reader.Agent, "Mozilla/") || forward.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
+	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || forward.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
 	page := c.server.inspector.Page(refusal, "")

@@ -19,6 +19,6 @@ func BenchmarkRefusal(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		forward.HTTPReply(r, forward.Reader{Agent: "curl/8.5.0"})
+		forward.HTTPReply(r, forward.Recipient{Agent: "curl/8.5.0"})
 	}
 }

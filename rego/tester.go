@@ -41,11 +41,11 @@ type TestResult struct {
 type FileCoverage struct {
 	File    string
 	Percent float64
-	Missed  []Lines // never evaluated
+	Missed  []LineRange // never evaluated
 }
 
-// Lines is an inclusive range of lines, from 1.
-type Lines struct{ First, Last int }
+// A LineRange is an inclusive range of lines, from 1.
+type LineRange struct{ First, Last int }
 
 // A TestRun holds the results of a policy's tests.
 type TestRun struct {
@@ -178,7 +178,7 @@ func (set *sourceSet) coverage(c *cover.Cover) (all []FileCoverage) {
 			one.Percent = 100
 		}
 		for _, r := range f.NotCovered {
-			one.Missed = append(one.Missed, Lines{r.Start.Row, r.End.Row})
+			one.Missed = append(one.Missed, LineRange{r.Start.Row, r.End.Row})
 		}
 		all = append(all, one)
 	}

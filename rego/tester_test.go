@@ -80,7 +80,7 @@ func TestTestSaysWhatCameOfEachRule(t *testing.T) {
 	if !slices.IsSortedFunc(run.Results, func(a, b rego.TestResult) int { return a.Line - b.Line }) {
 		t.Error("the results are not in the order of their lines")
 	}
-	last := rego.Lines{First: 9, Last: 9}
+	last := rego.LineRange{First: 9, Last: 9}
 	if len(run.Coverage) != 1 || run.Coverage[0].File != "p/egress.rego" || run.Coverage[0].Percent <= 0 || run.Coverage[0].Percent >= 100 ||
 		!slices.Contains(run.Coverage[0].Missed, last) {
 		t.Errorf("coverage is %+v", run.Coverage)

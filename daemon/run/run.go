@@ -78,10 +78,10 @@ type runner struct {
 	beside      *otherDaemon    // the daemon that has the network; nil: this process is one
 	serving     sync.WaitGroup
 
-	terminal *os.File       // where the policy's questions are asked, see openTerminal; or nil
-	asking   atomic.Bool    // the program is stopped while a person is asked
-	records  *source.Reader // what the daemon beside this run records from now on; nil if this user cannot read its log
-	summary  *os.File       // for Options.Summary, or nil
+	terminal *os.File             // where the policy's questions are asked, see openTerminal; or nil
+	asking   atomic.Bool          // the program is stopped while a person is asked
+	records  *source.RecordReader // what the daemon beside this run records from now on; nil if this user cannot read its log
+	summary  *os.File             // for Options.Summary, or nil
 
 	answersProxy bool // the policy has its proxy at proxyPort
 }

@@ -17,9 +17,9 @@ const (
 // PlaceholderTTL is how long a client may keep an answer with a placeholder address.
 const PlaceholderTTL = time.Minute
 
-// Addresses are the placeholder addresses of one name in one sandbox. Either may be the zero Addr, if the range has
+// A Placeholder is the pair of addresses that stands for one name in one sandbox. Either may be the zero Addr, if the range has
 // none of its family.
-type Addresses struct{ IPv4, IPv6 netip.Addr }
+type Placeholder struct{ IPv4, IPv6 netip.Addr }
 
 // Placeholders binds names to addresses of a range, in each sandbox on its own. It is safe for concurrent use.
 type Placeholders struct {
@@ -30,16 +30,16 @@ type Placeholders struct {
 
 // Bind returns the addresses of a name in a sandbox. It returns false if no address is free, or if there are too many
 // sandboxes. busy returns the names that the sandbox has connections to: their addresses are not given to other names.
-func (p *Placeholders) Bind(sandbox, name string, busy func() map[string]bool) (Addresses, bool) {
+func (p *Placeholders) Bind(sandbox, name string, busy func() map[string]bool) (Placeholder, bool) {
 	b := p.add(sandbox)
 	if b == nil {
-		return Addresses{}, false
+		return Placeholder{}, false
 	}
 	index, ok := b.bind(name, p.Range.capacity(), time.Now(), busy)
 	if !ok {
-		return Addresses{}, false
+		return Placeholder{}, false
 	}
-	return Addresses{offset(p.Range.IPv4, reserved+index), offset(p.Range.IPv6, reserved+index)}, true
+	return Placeholder{offset(p.Range.IPv4, reserved+index), offset(p.Range.IPv6, reserved+index)}, true
 }
 
 // Contains reports whether addr is in the range.

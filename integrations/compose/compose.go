@@ -44,13 +44,13 @@ func (c *Compose) Compose() (integrations.Set, error) {
 	}
 	b.WriteString("services:\n")
 	c.self(&b)
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		if err := c.service(&b, h); err != nil {
 			return integrations.Set{}, err
 		}
 	}
 	b.WriteString("networks:\n  " + outside + ": {}\n")
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		c.network(&b, networkName(h), fmt.Sprintf("    ipam:\n      config:\n        - {subnet: %q, ip_range: %q}\n", h.Subnet, h.Free()))
 	}
 	for _, name := range c.shared() {
@@ -65,7 +65,7 @@ func (c *Compose) up() string {
 	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
 }
 
-func networkName(h sidecar.Held) string { return "egressd-" + h.Name }
+func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }
 
 func (c *Compose) self(b *strings.Builder) {
 	fmt.Fprintf(b, `  %s:
@@ -87,13 +87,13 @@ func (c *Compose) self(b *strings.Builder) {
 	fmt.Fprintf(b, "      - {type: volume, source: %s, target: /var/lib/egressd}\n", state)
 	fmt.Fprintf(b, "    healthcheck:\n      test: %s\n      interval: 2s\n      timeout: 10s\n      retries: 15\n", sidecar.Inline(append([]string{"CMD"}, sidecar.Healthy...)))
 	fmt.Fprintf(b, "    networks:\n      %s: {}\n", outside)
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		fmt.Fprintf(b, "      %s: {ipv4_address: %q}\n", networkName(h), h.Self())
 	}
 }
 
 // service is what is added to a service that is held.
-func (c *Compose) service(b *strings.Builder, h sidecar.Held) error {
+func (c *Compose) service(b *strings.Builder, h sidecar.SandboxNetwork) error {
 	vars, err := c.Variables(h.Proxy())
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (c *Compose) network(b *strings.Builder, name, more string) {
 }
 
 func (c *Compose) heldNames() (all []string) {
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		all = append(all, h.Name)
 	}
 	return all
@@ -151,7 +151,7 @@ func (c *Compose) networksOf(s *Service) []string {
 // shared are the networks of the file that held services stay in: an override file can
 // add networks to a service, and take none away.
 func (c *Compose) shared() (all []string) {
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		all = append(all, c.networksOf(c.of(h.Name))...)
 	}
 	slices.Sort(all)

@@ -57,7 +57,7 @@ func override(t *testing.T, file *File, together bool, names ...string) (overrid
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		c.Held = append(c.Held, sidecar.Held{Name: name, Subnet: subnets[i]})
+		c.Sandboxes = append(c.Sandboxes, sidecar.SandboxNetwork{Name: name, Subnet: subnets[i]})
 	}
 	set, err := c.Compose()
 	if err != nil {

@@ -51,7 +51,7 @@ func (c *Compose) notes() (all []string) {
 
 // neighbourly are the held services that share networks, each with whom.
 func (c *Compose) neighbourly() (all []string) {
-	for _, h := range c.Held {
+	for _, h := range c.Sandboxes {
 		if others := c.neighbours(h.Name); len(others) > 0 {
 			all = append(all, h.Name+" with "+strings.Join(others, ", "))
 		}

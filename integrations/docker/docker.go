@@ -21,7 +21,7 @@ type Docker struct {
 func (d *Docker) Docker() (integrations.Set, error) {
 	up := path.Join(d.Folder, "up.sh")
 	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: up, Text: d.up(), Mode: 0o755}, d.Command(up)}}
-	for _, h := range d.Held {
+	for _, h := range d.Sandboxes {
 		vars, err := d.Variables(h.Proxy())
 		if err != nil {
 			return integrations.Set{}, err
@@ -32,18 +32,20 @@ func (d *Docker) Docker() (integrations.Set, error) {
 	set.Notes = []string{
 		"make image && docker load -i build/egressd-image.tar, where the engine does not have " + d.Image + " yet",
 		up + " starts egressd; with down as its argument it takes all of this away",
-		d.runPath(d.Held[0]) + " IMAGE COMMAND is docker run for a container that is held",
+		d.runPath(d.Sandboxes[0]) + " IMAGE COMMAND is docker run for a container that is held",
 		d.CommandPath() + " log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME",
 	}
 	return set, nil
 }
 
-func (d *Docker) container() string              { return "egressd-" + d.Project }
-func (d *Docker) network(h sidecar.Held) string  { return d.container() + "-" + h.Name }
-func (d *Docker) outside() string                { return d.container() + "-out" }
-func (d *Docker) runPath(h sidecar.Held) string  { return path.Join(d.Folder, "run-"+h.Name+".sh") }
-func (d *Docker) bridgeOf(h sidecar.Held) string { return d.Bridge(d.network(h)) }
-func shellText(s string) string                  { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+func (d *Docker) container() string                       { return "egressd-" + d.Project }
+func (d *Docker) network(h sidecar.SandboxNetwork) string { return d.container() + "-" + h.Name }
+func (d *Docker) outside() string                         { return d.container() + "-out" }
+func (d *Docker) runPath(h sidecar.SandboxNetwork) string {
+	return path.Join(d.Folder, "run-"+h.Name+".sh")
+}
+func (d *Docker) bridgeOf(h sidecar.SandboxNetwork) string { return d.Bridge(d.network(h)) }
+func shellText(s string) string                            { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 func options(flag string, a ...string) (s string) {
 	for _, one := range a {
 		s += " " + flag + " " + one
@@ -61,13 +63,13 @@ set -eu
 if [ "${1:-}" = down ]; then
 	docker rm -f %s >/dev/null 2>&1 || true
 `, d.container())
-	for _, h := range d.Held {
+	for _, h := range d.Sandboxes {
 		fmt.Fprintf(&b, "\tdocker network rm %s\n", d.network(h))
 	}
 	fmt.Fprintf(&b, "\texec docker network rm %s\nfi\n", d.outside())
 	b.WriteString("made() { docker network inspect \"$1\" >/dev/null 2>&1; }\n")
 	fmt.Fprintf(&b, "made %s || docker network create %s >/dev/null\n", d.outside(), d.outside())
-	for _, h := range d.Held {
+	for _, h := range d.Sandboxes {
 		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s >/dev/null\n", d.network(h), h.Subnet, h.Free(),
 			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h))
 	}
@@ -82,7 +84,7 @@ docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only 
 	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd %[5]s >/dev/null
 `, d.container(), d.outside(), options("--sysctl", set...), shellText(d.Folder), shellText(d.Image),
 		shellText(sidecar.Label+"="+d.Folder), shellText(d.Environment().Name+"="+d.Environment().Value))
-	for _, h := range d.Held {
+	for _, h := range d.Sandboxes {
 		fmt.Fprintf(&b, "docker network connect --ip %s %s %s\n", h.Self(), d.network(h), d.container())
 	}
 	fmt.Fprintf(&b, `docker start %[1]s >/dev/null
@@ -99,7 +101,7 @@ exit 1
 }
 
 // runScript is docker run for a sandbox; what it is given goes on behind.
-func (d *Docker) runScript(h sidecar.Held, vars []integrations.Variable) string {
+func (d *Docker) runScript(h sidecar.SandboxNetwork, vars []integrations.Variable) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `#!/bin/sh
 # docker run for a container that reaches egressd and nothing else: run-%s.sh [OPTION…] IMAGE [COMMAND…]

@@ -17,16 +17,16 @@ import (
 // A Sidecar is egressd in a container between the sandboxes and the world: each
 // sandbox has a network of its own, which leads nowhere but to it.
 type Sidecar struct {
-	Project string // what the networks are told apart by: one word
-	Image   string // egressd's
-	Folder  string // of the policy, outside of what a sandbox can write
-	Allow   []string
-	Presets []string
-	Held    []Held
+	Project   string // what the networks are told apart by: one word
+	Image     string // egressd's
+	Folder    string // of the policy, outside of what a sandbox can write
+	Allow     []string
+	Presets   []string
+	Sandboxes []SandboxNetwork
 }
 
-// Held is one sandbox, and its network.
-type Held struct {
+// A SandboxNetwork is the network of one sandbox.
+type SandboxNetwork struct {
 	Name   string
 	Subnet netip.Prefix
 	Allow  []string // all that it may reach, out of Sidecar.Allow and Presets; nil: all of that
@@ -37,11 +37,11 @@ type Held struct {
 const subnetBits = 26
 
 // Self is egressd's own address in the network of a sandbox.
-func (h Held) Self() netip.Addr { return h.Subnet.Addr().Next().Next() }
+func (h SandboxNetwork) Self() netip.Addr { return h.Subnet.Addr().Next().Next() }
 
 // Free is the half of the network that Docker gives addresses from, so that nobody has
 // egressd's before it does.
-func (h Held) Free() netip.Prefix {
+func (h SandboxNetwork) Free() netip.Prefix {
 	a := h.Subnet.Addr().As4()
 	a[3] |= 1 << (31 - h.Subnet.Bits())
 	return netip.PrefixFrom(netip.AddrFrom4(a), h.Subnet.Bits()+1)
@@ -116,7 +116,7 @@ var Dropped = []string{"NET_ADMIN", "NET_RAW"}
 
 const proxyPort, namesPort = 3128, 53
 
-func (h Held) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), proxyPort) }
+func (h SandboxNetwork) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), proxyPort) }
 
 // Healthy is asked inside of egressd's container.
 var Healthy = []string{"/usr/bin/egressd", "doctor", "--serving"}
@@ -131,7 +131,7 @@ listen:
   # egressd's own address in the network of each sandbox.
 `, s.Project, s.CommandPath())
 	var proxies, names []string
-	for _, h := range s.Held {
+	for _, h := range s.Sandboxes {
 		proxies = append(proxies, h.Proxy())
 		names = append(names, fmt.Sprintf("%s:%d", h.Self(), namesPort))
 	}
@@ -139,7 +139,7 @@ listen:
 	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/reference/policy-file.md\nallow:", Inline(s.Presets))
 	b.WriteString(lines("  - ", quoted(s.Allow)) + "sandboxes:\n")
 	b.WriteString("  # allow: all that this one may reach, out of what stands above; without it, all of that.\n")
-	for _, h := range s.Held {
+	for _, h := range s.Sandboxes {
 		allow := ""
 		if h.Allow != nil {
 			allow = ", allow: " + Inline(h.Allow)

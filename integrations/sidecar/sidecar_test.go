@@ -16,7 +16,7 @@ func TestSubnets(t *testing.T) {
 			t.Errorf("%s for %d: %v", row.pool, row.count, err)
 		}
 		for i, one := range all {
-			h := Held{Subnet: one}
+			h := SandboxNetwork{Subnet: one}
 			if !netip.MustParsePrefix(row.pool).Contains(one.Addr()) || one != one.Masked() || !one.Contains(h.Self()) || h.Free().Contains(h.Self()) || !one.Overlaps(h.Free()) || h.Free() != h.Free().Masked() || i > 0 && one.Overlaps(all[i-1]) {
 				t.Errorf("%s, number %d is %s, with %s and %s", row.pool, i, one, h.Self(), h.Free())
 			}

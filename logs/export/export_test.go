@@ -48,10 +48,10 @@ func TestGolden(t *testing.T) {
 			got[name] = encode(got[name], r, testOrigin)
 		}
 	}
-	var entries []Entry
+	var entries []EncodedRecord
 	for i, r := range records {
-		entries = append(entries, Entry{r, lines[i]})
-		got["syslog"] = append(Syslog(got["syslog"], Entry{r, lines[i]}, testOrigin, 4711), '\n')
+		entries = append(entries, EncodedRecord{r, lines[i]})
+		got["syslog"] = append(Syslog(got["syslog"], EncodedRecord{r, lines[i]}, testOrigin, 4711), '\n')
 	}
 	otlp := OTLP(nil, entries, testOrigin, time.Unix(1700000000, 0))
 	var indented bytes.Buffer
@@ -323,7 +323,7 @@ func TestOTLPAttributesAreOfTheConventions(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(OTLP(nil, []Entry{{r, lines[i]}}, testOrigin, time.Now()), &request); err != nil {
+		if err := json.Unmarshal(OTLP(nil, []EncodedRecord{{r, lines[i]}}, testOrigin, time.Now()), &request); err != nil {
 			t.Fatal(err)
 		}
 		record := request.ResourceLogs[0].ScopeLogs[0].LogRecords[0]

@@ -81,9 +81,9 @@ func checkHostile(t *testing.T, r *record.Record, text string) {
 			}
 		}
 	}
-	entry := Entry{r, []byte(`{"v":1}`)}
+	entry := EncodedRecord{r, []byte(`{"v":1}`)}
 	checkSyslog(t, string(Syslog(nil, entry, Origin{Host: text}, 1)), r)
-	checkJSON(t, "otlp", OTLP(nil, []Entry{entry, {r, []byte(text)}}, testOrigin, time.Now()), text)
+	checkJSON(t, "otlp", OTLP(nil, []EncodedRecord{entry, {r, []byte(text)}}, testOrigin, time.Now()), text)
 }
 
 func isPrintable(line []byte) bool {

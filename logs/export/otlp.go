@@ -7,8 +7,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// An Entry is a record with its text, which sinks send as the body.
-type Entry struct {
+// An EncodedRecord is a record with its text, which sinks send as the body.
+type EncodedRecord struct {
 	Record *record.Record
 	Text   []byte // one line without its newline
 }
@@ -16,7 +16,7 @@ type Entry struct {
 // OTLP appends a JSON request of OTLP/HTTP for logs (opentelemetry-proto 1.x, ExportLogsServiceRequest).
 // Each record gets a severity, the text as body, and attributes of the semantic conventions. Times are in
 // nanoseconds; observed is the time of the request.
-func OTLP(b []byte, entries []Entry, from Origin, observed time.Time) []byte {
+func OTLP(b []byte, entries []EncodedRecord, from Origin, observed time.Time) []byte {
 	w := &writer{b}
 	w.b = append(w.b, '{')
 	w.objects("resourceLogs", func() {
@@ -44,7 +44,7 @@ func OTLP(b []byte, entries []Entry, from Origin, observed time.Time) []byte {
 	return w.b
 }
 
-func (w *writer) otlpRecord(e Entry, observed time.Time) {
+func (w *writer) otlpRecord(e EncodedRecord, observed time.Time) {
 	f := factsOf(e.Record)
 	number, text := otlpSeverity(f.level())
 	w.comma()

@@ -20,7 +20,7 @@ const (
 // Syslog appends a message of RFC 5424 without framing and without a newline. Its MSG is the text of the
 // entry. Its structured data holds the fields that receivers filter by. The argument process is the
 // process id of egressd.
-func Syslog(b []byte, e Entry, from Origin, process int) []byte {
+func Syslog(b []byte, e EncodedRecord, from Origin, process int) []byte {
 	f := factsOf(e.Record)
 	severities := [...]int{informational: 6, low: 5, medium: 4, high: 1}
 	b = syslogHead(b, severities[f.level()], f.Time, from.Host, process, string(f.Kind), f.Seq)

@@ -105,10 +105,10 @@ func asEmitted(all []*record.Record) (out []emitted) {
 	return out
 }
 
-// decided is what a Tally makes of records that are in the order of their times.
+// decided is what a DecisionJoiner makes of records that are in the order of their times.
 func decided(all []*record.Record) (out []emitted) {
 	var now time.Time
-	decisions := logs.Tally{Emit: func(r *record.Record) {
+	decisions := logs.DecisionJoiner{Emit: func(r *record.Record) {
 		kept := *r
 		out = append(out, emitted{now, &kept})
 	}}

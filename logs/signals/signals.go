@@ -3,7 +3,7 @@
 // traffic.
 //
 //	var f signals.Finder
-//	decisions := logs.Tally{Emit: f.Add}
+//	decisions := logs.DecisionJoiner{Emit: f.Add}
 //	for each record of the log {
 //		decisions.Add(r)
 //	}
@@ -71,7 +71,7 @@ type siteKey struct{ sandbox, program, destination string }
 
 type programKey struct{ sandbox, program string }
 
-// Add counts a decision of a [logs.Tally], or a record of kind signal. It keeps no memory of r.
+// Add counts a decision of a [logs.DecisionJoiner], or a record of kind signal. It keeps no memory of r.
 func (f *Finder) Add(r *record.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return

@@ -22,7 +22,7 @@ type workshop struct {
 	n   int
 }
 
-// decision is a record as a Tally hands it on.
+// decision is a record as a DecisionJoiner hands it on.
 func (w *workshop) decision(at time.Duration, program, host string, up, down int64) *record.Record {
 	w.n++
 	r := &record.Record{

@@ -22,7 +22,7 @@ type scene struct {
 	decisions []emitted
 }
 
-// An emitted is a decision, and when a Tally hands it on.
+// An emitted is a decision, and when a DecisionJoiner hands it on.
 type emitted struct {
 	at time.Time
 	r  *record.Record

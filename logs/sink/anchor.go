@@ -76,7 +76,7 @@ func newAnchorTarget(address string, from export.Origin) (target, error) {
 		return nil, fmt.Errorf("anchor %q: it is not a place for checkpoints", address)
 	}
 	process := os.Getpid()
-	message := func(b []byte, e export.Entry) []byte {
+	message := func(b []byte, e export.EncodedRecord) []byte {
 		return export.SyslogCheckpoint(b, e.Text, now(), from, process)
 	}
 	switch kind {
@@ -288,7 +288,7 @@ func (a *anchor) send(ctx context.Context, note []byte) error {
 	if a.target.life().Err() != nil { // the connection ended meanwhile
 		a.target.close()
 	}
-	err := a.target.send(within, &batch{entries: []export.Entry{{Text: note}}})
+	err := a.target.send(within, &batch{entries: []export.EncodedRecord{{Text: note}}})
 	if err != nil {
 		return err
 	}

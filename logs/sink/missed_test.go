@@ -258,7 +258,7 @@ func TestASocketThatNobodyReadsCanBeLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s, err := newSyslogOf("unix:"+path, nil, func(b []byte, e export.Entry) []byte { return append(b, e.Text...) })
+	s, err := newSyslogOf("unix:"+path, nil, func(b []byte, e export.EncodedRecord) []byte { return append(b, e.Text...) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestASocketThatNobodyReadsCanBeLeft(t *testing.T) {
 	sent, ended := make(chan struct{}, 1<<16), make(chan error)
 	go func() {
 		for {
-			if err := s.send(ctx, &batch{entries: []export.Entry{{Text: []byte("x")}}}); err != nil {
+			if err := s.send(ctx, &batch{entries: []export.EncodedRecord{{Text: []byte("x")}}}); err != nil {
 				ended <- err
 				return
 			}

@@ -280,7 +280,7 @@ const (
 // A batch is a sequence of records and the texts encoded from them.
 type batch struct {
 	from, next int64 // sequence numbers of the first record and of the record after the last
-	entries    []export.Entry
+	entries    []export.EncodedRecord
 	bytes      int64             // length of the texts
 	last       [sha256.Size]byte // hash of the last record's line
 
@@ -298,7 +298,7 @@ type recordEnd struct {
 func (b *batch) add(r *record.Record, stored, text []byte) {
 	for line := range bytes.Lines(text) {
 		line = bytes.Clone(bytes.TrimSuffix(line, []byte("\n")))
-		b.entries = append(b.entries, export.Entry{Record: r, Text: line})
+		b.entries = append(b.entries, export.EncodedRecord{Record: r, Text: line})
 		b.bytes += int64(len(line)) + 1
 	}
 	b.next, b.last = r.Seq+1, sha256.Sum256(stored)

@@ -23,7 +23,7 @@ const unsureBytes = 8 << 20
 type stream struct {
 	network, address string
 	secure           *tls.Config // nil for plain TCP
-	frame            func([]byte, export.Entry) []byte
+	frame            func([]byte, export.EncodedRecord) []byte
 
 	conn   net.Conn
 	plain  net.Conn // connection below TLS
@@ -33,7 +33,7 @@ type stream struct {
 	buffer []byte
 }
 
-func newStream(network, address string, secure *tls.Config, frame func([]byte, export.Entry) []byte) *stream {
+func newStream(network, address string, secure *tls.Config, frame func([]byte, export.EncodedRecord) []byte) *stream {
 	return &stream{network: network, address: address, secure: secure, frame: frame, ended: context.Background()}
 }
 
@@ -140,7 +140,7 @@ func (t *stream) close() {
 type packets struct {
 	networks []string // tried in order
 	address  string
-	frame    func([]byte, export.Entry) []byte
+	frame    func([]byte, export.EncodedRecord) []byte
 	conn     net.Conn
 	buffer   []byte
 }

@@ -80,7 +80,7 @@ func newTarget(c *Config, from export.Origin) (target, error) {
 }
 
 // appendLine ends an entry with a newline. No entry contains one.
-func appendLine(b []byte, e export.Entry) []byte { return append(append(b, e.Text...), '\n') }
+func appendLine(b []byte, e export.EncodedRecord) []byte { return append(append(b, e.Text...), '\n') }
 
 // withoutURL removes the URL from an error of an HTTP client, since its query may hold a credential.
 func withoutURL(err error) error {
@@ -114,11 +114,11 @@ func cutAddress(address string) (network, at string, err error) {
 // 3.4.1, RFC 5425).
 func newSyslog(c *Config, from export.Origin) (target, error) {
 	process := os.Getpid()
-	return newSyslogOf(c.Address, c.Roots, func(b []byte, e export.Entry) []byte { return export.Syslog(b, e, from, process) })
+	return newSyslogOf(c.Address, c.Roots, func(b []byte, e export.EncodedRecord) []byte { return export.Syslog(b, e, from, process) })
 }
 
 // newSyslogOf returns a target that sends the result of message for each entry.
-func newSyslogOf(at string, roots *x509.CertPool, message func([]byte, export.Entry) []byte) (target, error) {
+func newSyslogOf(at string, roots *x509.CertPool, message func([]byte, export.EncodedRecord) []byte) (target, error) {
 	network, address, err := cutAddress(at)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func newSyslogOf(at string, roots *x509.CertPool, message func([]byte, export.En
 	case "unix":
 		return &packets{networks: []string{"unixgram", "unix"}, address: address, frame: message}, nil
 	}
-	counted := func(b []byte, e export.Entry) []byte {
+	counted := func(b []byte, e export.EncodedRecord) []byte {
 		text := message(nil, e)
 		b = strconv.AppendInt(b, int64(len(text)), 10)
 		b = append(b, ' ')

@@ -11,8 +11,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// A Reader reads the records of an audit log in order.
-type Reader struct {
+// A RecordReader reads the records of an audit log in order.
+type RecordReader struct {
 	Dir   string
 	lines lines
 	again func(since time.Time) (lines, error) // lines from the first record on, or since that time at least
@@ -25,8 +25,8 @@ type lines interface {
 	Close() error
 }
 
-func readerOf(dir string, log *audit.Reader) *Reader {
-	return &Reader{Dir: dir, lines: log, again: func(since time.Time) (lines, error) {
+func readerOf(dir string, log *audit.Reader) *RecordReader {
+	return &RecordReader{Dir: dir, lines: log, again: func(since time.Time) (lines, error) {
 		from, err := audit.FromTime(dir, since)
 		if err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func readerOf(dir string, log *audit.Reader) *Reader {
 }
 
 // At returns a reader of the log in dir that begins with the record numbered from.
-func At(dir string, from int64) (*Reader, error) {
+func At(dir string, from int64) (*RecordReader, error) {
 	lines, err := audit.NewReader(dir, from)
 	if err != nil {
 		return nil, hint.Failed(err, "keep a copy of "+dir+" as it is")
@@ -45,32 +45,32 @@ func At(dir string, from int64) (*Reader, error) {
 }
 
 // Close closes the files of the log.
-func (l *Reader) Close() { l.lines.Close() }
+func (l *RecordReader) Close() { l.lines.Close() }
 
 // Each calls do with each record that is in the log now: its line, and the line decoded. Both are valid
 // only until do returns.
-func (l *Reader) Each(do func(string, *record.Record) error) error {
+func (l *RecordReader) Each(do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Some is [Reader.Each] for the lines for which may returns true. Goroutines call it at the same time.
-func (l *Reader) Some(may func(line []byte) bool, do func(string, *record.Record) error) error {
+// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time.
+func (l *RecordReader) Some(may func(line []byte) bool, do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanSome(l.lines, may, do) })
 }
 
-// Joined is [Reader.Each] with records that j has completed, and that f matches.
-func (l *Reader) Joined(j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
+// Joined is [RecordReader.Each] with records that j has completed, and that f matches.
+func (l *RecordReader) Joined(j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanJoined(l.lines, j, f, do) })
 }
 
 // Decisions calls do with each decision in the log that matches f, joined with the end of its flow. The
 // record is valid only until do returns.
-func (l *Reader) Decisions(f *logs.Filter, do func(*record.Record)) error {
+func (l *RecordReader) Decisions(f *logs.Filter, do func(*record.Record)) error {
 	return l.damage(logs.ScanDecisions(l.lines, f, do))
 }
 
-// DecisionsUntil is [Reader.Decisions], and ends early with ctx.
-func (l *Reader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
+// DecisionsUntil is [RecordReader.Decisions], and ends early with ctx.
+func (l *RecordReader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
 	return l.damage(logs.ScanDecisions(untilDone{ctx, l.lines}, f, do))
 }
 
@@ -88,7 +88,7 @@ func (u untilDone) Take(buffer []byte) (audit.Block, error) {
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.
-func (l *Reader) scan(do func(string, *record.Record) error, scan func(func(string, *record.Record) error) error) error {
+func (l *RecordReader) scan(do func(string, *record.Record) error, scan func(func(string, *record.Record) error) error) error {
 	var own error
 	err := scan(func(line string, r *record.Record) error {
 		own = do(line, r)
@@ -100,7 +100,7 @@ func (l *Reader) scan(do func(string, *record.Record) error, scan func(func(stri
 	return l.damage(err)
 }
 
-func (l *Reader) damage(err error) error {
+func (l *RecordReader) damage(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -108,16 +108,16 @@ func (l *Reader) damage(err error) error {
 }
 
 // Rewind starts again at the first record.
-func (l *Reader) Rewind() error { return l.rewind(time.Time{}) }
+func (l *RecordReader) Rewind() error { return l.rewind(time.Time{}) }
 
 // mostSetBack is by how much a clock may have been set back between two records.
 const mostSetBack = time.Hour
 
 // RewindTo starts again so that all records since t follow, and perhaps earlier ones. It may miss some if the clock was set
 // back by more than an hour.
-func (l *Reader) RewindTo(t time.Time) error { return l.rewind(t.Add(-mostSetBack)) }
+func (l *RecordReader) RewindTo(t time.Time) error { return l.rewind(t.Add(-mostSetBack)) }
 
-func (l *Reader) rewind(since time.Time) error {
+func (l *RecordReader) rewind(since time.Time) error {
 	l.lines.Close()
 	lines, err := l.again(since)
 	if err != nil {
@@ -128,7 +128,7 @@ func (l *Reader) rewind(since time.Time) error {
 }
 
 // Follow calls do with each new record, completed by j, that f matches, until ctx ends.
-func (l *Reader) Follow(ctx context.Context, j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
+func (l *RecordReader) Follow(ctx context.Context, j *logs.Joiner, f *logs.Filter, do func(string, *record.Record) error) error {
 	for {
 		err := l.lines.Follow(ctx)
 		if ctx.Err() != nil {

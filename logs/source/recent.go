@@ -79,7 +79,7 @@ func (s *Source) recent(do func(*record.Record)) {
 const endingBytes = 256 << 10
 
 // Ending returns a reader of the log in dir that begins after the records that are there now.
-func Ending(dir string) (*Reader, error) {
+func Ending(dir string) (*RecordReader, error) {
 	paths, err := audit.Segments(dir)
 	if err != nil {
 		return nil, err

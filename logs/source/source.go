@@ -42,7 +42,7 @@ func (e *NoLogError) Error() string {
 }
 
 // Open opens the log for reading. It takes no lock, so the daemon may go on writing.
-func (s *Source) Open() (*Reader, error) {
+func (s *Source) Open() (*RecordReader, error) {
 	if s.Dir == "" && s.Run == AllRuns {
 		return s.openRuns()
 	}
@@ -61,7 +61,7 @@ func (s *Source) Open() (*Reader, error) {
 }
 
 // Ask parses the words of a filter and opens the log that the filter is about.
-func (s *Source) Ask(words []string) (*Reader, *logs.Filter, error) {
+func (s *Source) Ask(words []string) (*RecordReader, *logs.Filter, error) {
 	words = slices.Clone(words)
 	if s.Since != "" {
 		words = append(words, "since:"+s.Since)
@@ -193,7 +193,7 @@ func (s *Source) AllowFlags() string {
 const AllRuns = "all"
 
 // openRuns opens the logs of all runs. It leaves out runs whose records are in the log of a daemon.
-func (s *Source) openRuns() (*Reader, error) {
+func (s *Source) openRuns() (*RecordReader, error) {
 	all, err := s.ListRuns(0)
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (s *Source) openRuns() (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Dir: folder, lines: c, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
+	return &RecordReader{Dir: folder, lines: c, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
 }
 
 // A chain reads several logs. It opens one at a time.

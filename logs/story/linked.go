@@ -32,7 +32,7 @@ type Linked struct {
 }
 
 // Link fills Linked and Further from the log.
-func (s *Story) Link(log *source.Reader) error {
+func (s *Story) Link(log *source.RecordReader) error {
 	if s.Decisive == nil || len(s.Records) == 0 {
 		return nil
 	}

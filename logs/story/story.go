@@ -53,7 +53,7 @@ func (e *unknownError) Error() string { return fmt.Sprintf("id %q is not in the 
 
 // FindAnywhere is [Find] in the log that s names. If s names none, it looks in the daemon's log and then in
 // the logs of runs, the newest first, and sets s.Run to the run that has the id. The caller closes the reader.
-func FindAnywhere(s *source.Source, prefix string) (*Story, *source.Reader, error) {
+func FindAnywhere(s *source.Source, prefix string) (*Story, *source.RecordReader, error) {
 	log, err := s.Open()
 	if err == nil {
 		var found *Story
@@ -96,7 +96,7 @@ func isElsewhere(err error) bool {
 
 // Find collects the records of the one flow whose id begins with prefix. An id holds the time
 // of its making. Find reads from an hour before that time. If it finds no such flow, it reads the whole log.
-func Find(log *source.Reader, prefix string) (*Story, error) {
+func Find(log *source.RecordReader, prefix string) (*Story, error) {
 	if err := log.RewindTo(givenAt(prefix)); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func givenAt(prefix string) time.Time {
 }
 
 // find is Find in the rest of the log.
-func find(log *source.Reader, prefix string) (*Story, error) {
+func find(log *source.RecordReader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
 	err := log.Some(logs.Mention(prefix, `"kind":"admin"`), func(text string, r *record.Record) error {
 		if r.Kind == record.KindAdmin {
@@ -164,7 +164,7 @@ var errPast = errors.New("the flow has ended")
 
 // From collects the records of one flow, from where log stands until the flow has ended. From reads at
 // most that many records, and does not find a later end.
-func From(log *source.Reader, flow string, most int) (*Story, error) {
+func From(log *source.RecordReader, flow string, most int) (*Story, error) {
 	s := &Story{Flow: flow}
 	err := log.Each(func(text string, r *record.Record) error {
 		if most--; most < 0 || r.Kind == record.KindStart && len(s.Records) > 0 {

@@ -18,7 +18,7 @@ import (
 )
 
 // writtenLog is an audit log that holds these records, open for reading.
-func writtenLog(t *testing.T, records []*record.Record) *source.Reader {
+func writtenLog(t *testing.T, records []*record.Record) *source.RecordReader {
 	t.Helper()
 	dir := t.TempDir() + "/audit"
 	log, err := audit.Create(dir, audit.Options{Durability: audit.Process})

@@ -18,7 +18,7 @@ type Platform struct {
 	Verify func(ctx context.Context, token string) (*sandbox.Claims, error)
 
 	// TLS returns the tunnel in which one request of h for https is decided and sent.
-	TLS func(h *Client, r policy.Request) Tunnel
+	TLS func(h *Client, r policy.Request) InspectedTunnel
 }
 
 // The fields of a platform's request.

@@ -27,7 +27,7 @@ import (
 // request has the same destination.
 type h1Conn struct {
 	*Client
-	tunnel Tunnel // nil in clear
+	tunnel InspectedTunnel // nil in clear
 	in     *bufio.Reader
 	out    []byte // scratch for heads
 	up     h1Upstream
@@ -46,9 +46,9 @@ type h1Conn struct {
 	ended      bool        // it has ended, and its connections are its own no longer
 }
 
-// A Tunnel is the inspected tunnel in which a client speaks HTTP/1. Its errors are of type
+// An InspectedTunnel is one in which a client speaks HTTP/1. Its errors are of type
 // [*egress.Refusal].
-type Tunnel interface {
+type InspectedTunnel interface {
 	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
 	Broken() *egress.Refusal
 	Destination() policy.Destination
@@ -79,7 +79,7 @@ func (h *Client) ServeH1() { h.ServeInside(nil, nil, false) }
 
 // ServeInside serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
 // is nil if that handshake failed. used says that another tunnel has left it.
-func (h *Client) ServeInside(t Tunnel, upstream *tls.Conn, used bool) {
+func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	v := &h1Conn{Client: h, tunnel: t, used: used, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
@@ -236,7 +236,7 @@ func (v *h1Conn) refuse(r *egress.Refusal, x *exchange) {
 
 // answerRefusal sends a refusal, to HEAD without its body (RFC 9110 §9.3.2).
 func (v *h1Conn) answerRefusal(r *egress.Refusal, a Answer, x *exchange) {
-	reply := HTTPReplyAs(r, a, ReaderOf(x.req.Fields))
+	reply := HTTPReplyAs(r, a, RecipientOf(x.req.Fields))
 	if x.req.Method == "HEAD" {
 		reply = reply[:bytes.Index(reply, endOfHead)+len(endOfHead)]
 	}

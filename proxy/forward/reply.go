@@ -144,20 +144,20 @@ func hintFor(err error) string {
 // waits reports whether a person has still to say whether it may pass.
 func (a Answer) waits() bool { return a.Status == 403 && a.retry }
 
-// A Reader is who reads a reply, as far as its form depends on that.
-type Reader struct{ Agent, Accept string }
+// A Recipient is the program that gets a reply, as far as the form of the reply depends on it.
+type Recipient struct{ Agent, Accept string }
 
-func ReaderOf(f http1.Fields) Reader {
-	return Reader{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
+func RecipientOf(f http1.Fields) Recipient {
+	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
 // HTTPReply renders a refusal as a whole HTTP response after which the
 // connection is closed.
-func HTTPReply(r *egress.Refusal, to Reader) []byte {
+func HTTPReply(r *egress.Refusal, to Recipient) []byte {
 	return HTTPReplyAs(r, AnswerTo(r.Decision.Class), to)
 }
 
-func HTTPReplyAs(r *egress.Refusal, a Answer, to Reader) []byte {
+func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
 	fields, body := ReplyParts(r, a, to)
 	b := make([]byte, 0, 512+len(body))
 	b = http1.AppendResponse(b, a.Status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
@@ -165,7 +165,7 @@ func HTTPReplyAs(r *egress.Refusal, a Answer, to Reader) []byte {
 }
 
 // ReplyParts renders a refusal for any version of HTTP.
-func ReplyParts(r *egress.Refusal, a Answer, to Reader) (fields http1.Fields, body []byte) {
+func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields, body []byte) {
 	a.retry = a.retry && !r.Final
 	kind, body := replyBody(r, a, to)
 	class := r.Decision.Class
@@ -244,7 +244,7 @@ func proxyError(a Answer, class policy.Class) string {
 
 const htmlType = "text/html; charset=utf-8"
 
-func replyBody(r *egress.Refusal, a Answer, to Reader) (kind string, body []byte) {
+func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
@@ -365,7 +365,7 @@ func MalformedReply(r *egress.Refusal, err error) []byte {
 	}
 	hinting := *r
 	hinting.Hint = hintFor(err)
-	return HTTPReplyAs(&hinting, a, Reader{})
+	return HTTPReplyAs(&hinting, a, Recipient{})
 }
 
 // statusText is the phrase of a response status. An upstream's own is not

@@ -17,11 +17,11 @@ type forwarded struct {
 }
 
 // Forwarded returns the tunnel of one request of h for https. r is what the policy is asked, without the HTTP part.
-func (s *Inspector) Forwarded(h *forward.Client, r policy.Request) forward.Tunnel {
+func (s *Inspector) Forwarded(h *forward.Client, r policy.Request) forward.InspectedTunnel {
 	return &forwarded{&tunnel{Client: h, inspector: s, inspection: s.inspection.Load(), dst: r.Destination}, r}
 }
 
-// Request implements [forward.Tunnel].
+// Request implements [forward.InspectedTunnel].
 func (f *forwarded) Request(ctx context.Context, h *policy.HTTPRequest) (*egress.Flow, error) {
 	r := f.request
 	r.HTTP = h
@@ -33,7 +33,7 @@ func (f *forwarded) Request(ctx context.Context, h *policy.HTTPRequest) (*egress
 	return flow, nil
 }
 
-// Redial implements [forward.Tunnel]. Each request has a connection of its own.
+// Redial implements [forward.InspectedTunnel]. Each request has a connection of its own.
 func (f *forwarded) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
 	if f.inspection == nil {
 		return nil, request.Failed(policy.NetworkTLS, "egressd has no authorities to verify the destination by")

@@ -337,7 +337,7 @@ func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
 	a := forward.TunnelAnswer(refusal.Decision.Class)
-	fields, body := forward.ReplyParts(refusal, a, forward.Reader{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	fields, body := forward.ReplyParts(refusal, a, forward.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)
 	}

@@ -123,7 +123,7 @@ func (i *tunnel) takeIdle() *tls.Conn {
 	}
 }
 
-// Keep implements [forward.Tunnel].
+// Keep implements [forward.InspectedTunnel].
 func (i *tunnel) Keep(upstream net.Conn) bool {
 	conn, ok := upstream.(*tls.Conn)
 	if !ok || i.certificateAsked.Load() || time.Since(conn.NetConn().(*forward.UpstreamConn).Began) > idleAge {

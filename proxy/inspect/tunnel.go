@@ -252,13 +252,13 @@ func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	return true
 }
 
-// Broken implements [forward.Tunnel].
+// Broken implements [forward.InspectedTunnel].
 func (i *tunnel) Broken() *egress.Refusal { return i.broken }
 
-// Destination implements [forward.Tunnel].
+// Destination implements [forward.InspectedTunnel].
 func (i *tunnel) Destination() policy.Destination { return i.dst }
 
-// WhyBroken implements [forward.Tunnel].
+// WhyBroken implements [forward.InspectedTunnel].
 func (i *tunnel) WhyBroken() string {
 	if i.certificateAsked.Load() {
 		return wantsCertificate
@@ -266,7 +266,7 @@ func (i *tunnel) WhyBroken() string {
 	return ""
 }
 
-// Request implements [forward.Tunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
+// Request implements [forward.InspectedTunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
 func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
 	flow, err := i.flow.Request(ctx, r)
 	if err == nil {
@@ -275,7 +275,7 @@ func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Fl
 	return flow, err
 }
 
-// Redial implements [forward.Tunnel].
+// Redial implements [forward.InspectedTunnel].
 func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
 	conn, err := i.redial(ctx)
 	request.Over(i.flow)
@@ -285,7 +285,7 @@ func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, er
 	return conn, nil
 }
 
-// Secrets implements [forward.Tunnel].
+// Secrets implements [forward.InspectedTunnel].
 func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction *secret.Redaction, err error) {
 	if added, err = i.credential(request); err != nil {
 		return nil, nil, err

@@ -106,7 +106,7 @@ func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
 	}
 }
 
-func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(log *source.RecordReader, f *logs.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
 	view := overview{Overview: found, flags: o.AllowFlags(), top: o.top}
 	out := bufio.NewWriter(stdout)
@@ -120,14 +120,14 @@ func (o *logOptions) summarise(log *source.Reader, f *logs.Filter, stdout, stder
 	return err
 }
 
-func sayNoMatch(stderr io.Writer, log *source.Reader) {
+func sayNoMatch(stderr io.Writer, log *source.RecordReader) {
 	fmt.Fprintf(stderr, "egressd: no record matches in %s\n", log.Dir)
 }
 
 // overviewOf counts the decisions that pass a filter. It reads the log a second
 // time where there were more lines than could be kept. With an error comes what
 // was counted until then.
-func overviewOf(l *source.Reader, f *logs.Filter) (*logs.Overview, error) {
+func overviewOf(l *source.RecordReader, f *logs.Filter) (*logs.Overview, error) {
 	o := &logs.Overview{}
 	err := l.Decisions(f, o.Add)
 	if err != nil || o.Exact() {
@@ -142,7 +142,7 @@ func overviewOf(l *source.Reader, f *logs.Filter) (*logs.Overview, error) {
 
 // stream prints records one a line: all of them, or the last few and then
 // those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Filter, stdout io.Writer) error {
+func (o *logOptions) stream(ctx context.Context, log *source.RecordReader, f *logs.Filter, stdout io.Writer) error {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
@@ -161,7 +161,7 @@ func (o *logOptions) stream(ctx context.Context, log *source.Reader, f *logs.Fil
 const endedEvery = 300 * time.Millisecond
 
 // followRun prints records as they come until ctx ends. The log of a run is over with the run.
-func (o *logOptions) followRun(ctx context.Context, log *source.Reader, s *streamer) error {
+func (o *logOptions) followRun(ctx context.Context, log *source.RecordReader, s *streamer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {

@@ -85,7 +85,7 @@ func (o *exportOptions) unknownFormat() error {
 
 // exportTo writes what passes the filter. It remembers only the flows that are
 // open, so that a filter sees of their ends what it sees of them in egressd log.
-func exportTo(w io.Writer, log *source.Reader, f *logs.Filter, encode export.Encoder) error {
+func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	from := export.Here()
 	var joiner logs.Joiner

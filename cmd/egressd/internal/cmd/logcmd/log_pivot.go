@@ -110,7 +110,7 @@ func (o *pivotOptions) takeFields(words []string) ([]string, error) {
 
 // count reads the log twice: which values are to have a line is known only at
 // the end.
-func (o *pivotOptions) count(log *source.Reader, f *logs.Filter) (*pivotTable, error) {
+func (o *pivotOptions) count(log *source.RecordReader, f *logs.Filter) (*pivotTable, error) {
 	row, column := logs.Field(o.fields[0]), func(*record.Record) string { return "" }
 	if len(o.fields) == 2 {
 		column = logs.Field(o.fields[1])

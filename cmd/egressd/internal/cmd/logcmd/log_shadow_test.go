@@ -29,7 +29,7 @@ func TestTheLogShowsWhereTheShadowDiffers(t *testing.T) {
 	inspects := differing("C", "c.test", record.Shadow{Action: "allow", Inspect: true, Rule: "reads", Layer: "organisation", Policy: "sha256:1"})
 	load := &record.Record{Kind: record.KindPolicy, Time: filterNow, Decision: &record.Decision{}, Shadow: &record.Shadow{Policy: "sha256:1"}}
 	view := overview{Overview: &logs.Overview{}}
-	decisions := logs.Tally{Emit: view.Add}
+	decisions := logs.DecisionJoiner{Emit: view.Add}
 	for _, r := range []*record.Record{load, a, again, ended, inspects, opened("D", "d.test", "allow")} {
 		decisions.Add(r)
 	}

@@ -272,7 +272,7 @@ func (v *testView) write(b *strings.Builder, colours cli.Palette) {
 	}
 }
 
-func linesText(all []rego.Lines) (texts []string) {
+func linesText(all []rego.LineRange) (texts []string) {
 	for _, l := range all {
 		text := fmt.Sprint(l.First)
 		if l.Last > l.First {

@@ -172,7 +172,7 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar
 		if name == "egressd" || plainWord(name) != name {
 			return s, hint.Failed(fmt.Errorf("%s: a sandbox cannot be called that", printable.Text(name)), o.command+" with another name")
 		}
-		s.Held = append(s.Held, sidecar.Held{Name: name, Subnet: subnets[i]})
+		s.Sandboxes = append(s.Sandboxes, sidecar.SandboxNetwork{Name: name, Subnet: subnets[i]})
 	}
 	return s, o.divide(&s)
 }
@@ -219,8 +219,8 @@ func (o *sidecarOptions) divide(s *sidecar.Sidecar) error {
 		return hint.Misused(errors.New("--allow NAME=HOST gives each a list of its own, which takes no --preset"), o.command+" --preset npm --allow HOST, and lists of their own in the policy")
 	}
 	each := len(own) > 0
-	for i := range s.Held {
-		if h := &s.Held[i]; each {
+	for i := range s.Sandboxes {
+		if h := &s.Sandboxes[i]; each {
 			h.Allow = append(append([]string{}, all...), own[h.Name]...)
 			delete(own, h.Name)
 		}
@@ -286,7 +286,7 @@ func (o *sidecarOptions) keepPolicy(set integrations.Set, s *sidecar.Sidecar) (i
 	if err != nil {
 		return set, hint.Failed(err, "correct it, or "+o.command+" --policy FOLDER, for another one")
 	}
-	for _, h := range s.Held {
+	for _, h := range s.Sandboxes {
 		if missing := missingIn(file, h); missing != "" {
 			return set, hint.Failed(fmt.Errorf("%s is there and left as it is, and it does not have %s", path, missing), o.command+" --policy "+shell.Word(filepath.Dir(path)+"-2")+", if the policy is that of another project; else add that (egressd init "+o.kind+" --print shows it in its place)")
 		}
@@ -304,7 +304,7 @@ func (o *sidecarOptions) unheard() string {
 }
 
 // missingIn is what a policy lacks for a sandbox, or "".
-func missingIn(f *file.File, h sidecar.Held) string {
+func missingIn(f *file.File, h sidecar.SandboxNetwork) string {
 	proxy, names := h.Self().String()+":3128", h.Self().String()+":53"
 	switch {
 	case !slices.Contains(f.Listen.Proxy, proxy):
