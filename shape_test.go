@@ -24,7 +24,7 @@ var mostMethods = map[string]struct{ exported, all int }{
 	"daemon.Daemon":         {5, 33},
 	"proxy.conn":            {4, 31},
 	"daemon.granting":       {3, 21},
-	"daemon.operator":       {0, 16},
+	"daemon.adminListener":  {0, 13},
 	"daemon.auditing":       {0, 12},
 	"daemon.bundleFollower": {0, 13},
 	"daemon.listeners":      {0, 9},

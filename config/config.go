@@ -37,8 +37,8 @@ type Config struct {
 	BuiltIn bool     // the starter policy, and no file exists at Path
 	Added   []string // rules of the command line, which are in File and not in Text; the digest covers them
 
-	// Operator returns the addresses of the operator's listener. If it is nil, those of the file apply.
-	Operator func() []netip.AddrPort
+	// AdminListeners returns the addresses of the operator's listener. If it is nil, those of the file apply.
+	AdminListeners func() []netip.AddrPort
 
 	// UpstreamAt is as in [policy.BaselineOptions].
 	UpstreamAt func() []netip.AddrPort

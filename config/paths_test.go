@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestOperatorsAreWhereTheirTokensSay, of whatever else is in the folder.
-func TestOperatorsAreWhereTheirTokensSay(t *testing.T) {
+// TestAdminListenersAreWhereTheirTokensSay, of whatever else is in the folder.
+func TestAdminListenersAreWhereTheirTokensSay(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	if all := OperatorsNow(); len(all) > 0 {
+	if all := AdminListenersNow(); len(all) > 0 {
 		t.Errorf("without a folder: %v", all)
 	}
-	dir, err := OperatorTokens()
+	dir, err := AdminTokens()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestOperatorsAreWhereTheirTokensSay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := OperatorsNow()
+	all := AdminListenersNow()
 	slices.SortFunc(all, netip.AddrPort.Compare)
 	if want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9464"), netip.MustParseAddrPort("[::1]:80")}; !slices.Equal(all, want) {
 		t.Errorf("%v, want %v", all, want)

@@ -189,9 +189,9 @@ type assembly struct {
 // Environment returns the environment in which the file is compiled. It loads all Rego and sets c.Rules
 // and c.Parts.
 func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.AddrPort) (file.Environment, error) {
-	env := file.Environment{Self: self, Listeners: listeners, Operator: c.Operator, UpstreamAt: c.UpstreamAt, Inspection: true, Learn: c.Learn}
-	if at := c.OperatorAt(); env.Operator == nil && len(at) > 0 {
-		env.Operator = func() []netip.AddrPort { return at }
+	env := file.Environment{Self: self, Listeners: listeners, AdminListeners: c.AdminListeners, UpstreamAt: c.UpstreamAt, Inspection: true, Learn: c.Learn}
+	if at := c.AdminAt(); env.AdminListeners == nil && len(at) > 0 {
+		env.AdminListeners = func() []netip.AddrPort { return at }
 	}
 	if c.kept == nil {
 		listed, err := c.readLists()

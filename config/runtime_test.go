@@ -17,7 +17,7 @@ func TestTheFolderOfSocketsIsFoundWithoutItsVariable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.OperatorSocket()
+		return c.AdminSocket()
 	}
 	t.Setenv("XDG_RUNTIME_DIR", "/session")
 	if got := socket(); got != "/session/egressd/admin.sock" {

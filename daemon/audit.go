@@ -188,7 +188,7 @@ func (au *auditing) recordClock(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-au.daemon.operator.ended:
+			case <-au.daemon.admin.ended:
 				return
 			case note := <-au.clock:
 				if err := au.daemon.Gate.Records.Note(record.KindRecovery, note); err != nil {

@@ -145,14 +145,14 @@ func TestARenewedBundleKeepsTheRestOfTheConfiguration(t *testing.T) {
 	w := serveFetched(t, s, key)
 	w.Config.Learn = true
 	w.tailor.Change = func(*config.Config) error { return nil }
-	w.Config.Operator = func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7")} }
+	w.Config.AdminListeners = func() []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7")} }
 	s.set(answering(key.sign(t, packed(t, "two", "two.test"), 0)))
 	w.look(t)
 	w.hear(t, `revision "two"`)
 	if !w.Config.Learn {
 		t.Error("a run that learns refuses what no rule speaks of, once a bundle is renewed")
 	}
-	if w.Config.Operator == nil {
+	if w.Config.AdminListeners == nil {
 		t.Error("the operator's listener is reachable, once a bundle is renewed")
 	}
 }

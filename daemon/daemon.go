@@ -69,7 +69,8 @@ type Daemon struct {
 	listeners   listeners
 	names       nameListeners
 	captures    capturing
-	operator    operator
+	current     currentPolicy
+	admin       adminListener
 	grants      granting
 	bundles     bundleFollower
 	reloads     reloading
@@ -79,7 +80,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.operator.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon = d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon = d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -125,13 +126,13 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		}
 	}()
 	d.listeners.own.Store(&[]netip.AddrPort{})
-	d.operator.orders, d.operator.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
+	d.admin.orders, d.admin.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
 	}
 	d.Path, d.flag = d.Config.Path, ConfigFlag(path)
-	at := d.Config.OperatorAt()
-	d.operator.at.Store(&at)
+	at := d.Config.AdminAt()
+	d.admin.at.Store(&at)
 	if !t.Unread {
 		d.reloads.seen = config.StateOf(d.Path, d.reloads.above, nil)
 	}
@@ -186,7 +187,7 @@ func (d *Daemon) build(path string) error {
 // fixFlags returns the flags that the printed command for a denied host needs: --save if no running
 // daemon can take a temporary rule, and --config if the policy file was named.
 func (d *Daemon) fixFlags() (flags string) {
-	if d.tailor.OneRun || d.Config.OperatorName() == "" {
+	if d.tailor.OneRun || d.Config.AdminName() == "" {
 		flags = " --save"
 	}
 	return flags + d.flag
@@ -247,7 +248,7 @@ func (d *Daemon) start(ctx context.Context) error {
 		}
 		d.Serving.Go(func() {
 			if err := d.listeners.serveOn(l, forwarded); !errors.Is(err, proxy.ErrClosed) {
-				d.operator.isLost(l.name, err)
+				d.admin.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (%s)\n", addressOf(l), kind)
@@ -255,7 +256,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.captures.serveCaptured()
 	d.names.serveNames()
 	d.serveAttachments()
-	d.operator.serveOperator(ctx)
+	d.admin.serve(ctx)
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.audit.sayBound()
 	d.guardRules(ctx)
@@ -325,7 +326,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 		return nil, hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
-	d.operator.putInForce(p, d.Config, "loaded "+d.Path)
+	d.current.putInForce(p, d.Config, "loaded "+d.Path)
 	d.audit.attest()
 	d.bundles.adopt(d.Config)
 	if err := d.audit.sinks.Apply(sinks); err != nil {
@@ -369,7 +370,7 @@ func (au *auditing) recordStart() error {
 
 func (d *Daemon) compile(c *config.Config) (*policy.Policy, error) {
 	if d.tailor.Change == nil { // under run a program must not reach the daemon's listener; this process has none
-		c.Operator = d.operator.closed
+		c.AdminListeners = d.admin.closed
 		if err := c.OpenListeners(); err != nil {
 			return nil, err
 		}
@@ -414,7 +415,7 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 
 // Close releases what New, Begin and the start of Serve have opened.
 func (d *Daemon) Close() {
-	d.operator.endOperator()
+	d.admin.end()
 	d.keys.close()
 	for _, l := range d.listeners.listening {
 		l.Close()

@@ -62,7 +62,7 @@ func (gs *granting) now() time.Duration {
 }
 
 func (gs *granting) live() []*grant {
-	now := gs.daemon.operator.now.Load()
+	now := gs.daemon.current.Load()
 	if now == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (gs *granting) inTurn(ctx context.Context, do func(context.Context) error) 
 	told := make(chan error, 1)
 	select {
 	case gs.turns <- func(ctx context.Context) { told <- do(ctx) }:
-	case <-gs.daemon.operator.ended:
+	case <-gs.daemon.admin.ended:
 		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping", Hint: "egressd serve, which begins without grants"}
 	case <-ctx.Done():
 		return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with a reload", Hint: "the same command, once more"}
@@ -114,10 +114,10 @@ func (gs *granting) regrant(ctx context.Context, grants []*grant, note string) e
 	}
 	gs.daemon.policy = p
 	gs.daemon.keys.replace(keys)
-	before := gs.daemon.operator.now.Load()
+	before := gs.daemon.current.Load()
 	next := *before
 	next.policy, next.since, next.source, next.grants = p, time.Now().UTC(), clipped("grants: "+note), grants
-	gs.daemon.operator.now.Store(&next)
+	gs.daemon.current.Store(&next)
 	gs.again = 0
 	gs.watchEnds()
 	gs.daemon.audit.attest()
@@ -135,7 +135,7 @@ const retryEnd = time.Second
 // expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever
 // this is called, and what it has let pass is cut (watchEnds).
 func (gs *granting) expire(ctx context.Context) {
-	now, at := gs.daemon.operator.now.Load(), gs.now()
+	now, at := gs.daemon.current.Load(), gs.now()
 	if now == nil || len(now.grants) == 0 || at < gs.again {
 		return
 	}
@@ -187,7 +187,7 @@ func idsOf(grants []*grant) string {
 
 // nextEnd tells when a grant ends; never where there is none.
 func (gs *granting) nextEnd() <-chan time.Time {
-	now := gs.daemon.operator.now.Load()
+	now := gs.daemon.current.Load()
 	if now == nil || len(now.grants) == 0 {
 		return nil
 	}
@@ -286,13 +286,13 @@ func shutTo(ctx context.Context, c *config.Config, p *policy.Policy, g *grant) (
 
 // settle notes the grants that a reload has kept, and says which it has not.
 func (gs *granting) settle(next *change) {
-	now := *gs.daemon.operator.now.Load()
+	now := *gs.daemon.current.Load()
 	if len(now.grants) == 0 {
 		return
 	}
 	before := now.grants
 	now.grants = next.grants
-	gs.daemon.operator.now.Store(&now)
+	gs.daemon.current.Store(&now)
 	gs.watchEnds()
 	gs.sayEnded(before, next.grants)
 	for _, g := range next.dropped {
@@ -310,7 +310,7 @@ func (gs *granting) endGrants() {
 // List implements [admin.Granting]: all that counts for a while.
 func (gs *granting) List() admin.GrantList {
 	all := admin.GrantList{Grants: []admin.Grant{}}
-	if now := gs.daemon.operator.now.Load(); now != nil {
+	if now := gs.daemon.current.Load(); now != nil {
 		all.Policy = now.policy.Digest()
 	}
 	for _, g := range gs.live() {
@@ -356,7 +356,7 @@ type endings struct {
 func (gs *granting) watchEnds() {
 	e := &gs.ends
 	e.mu.Lock()
-	due, wait := e.look(gs.daemon.operator.now.Load().grants, gs.now()) // with the lock: the last look is at what is in force
+	due, wait := e.look(gs.daemon.current.Load().grants, gs.now()) // with the lock: the last look is at what is in force
 	e.wake(wait, gs.watchEnds)
 	e.mu.Unlock()
 	if due {

@@ -144,7 +144,7 @@ func whyText(r *policy.Reach) string {
 
 // grant judges what is asked for beside the configuration in force, and puts it in force.
 func (gs *granting) grant(ctx context.Context, a *asking) (done admin.Granted, err error) {
-	now := gs.daemon.operator.now.Load()
+	now := gs.daemon.current.Load()
 	if now == nil {
 		return done, refused("egressd status", "no policy is in force")
 	}
@@ -183,7 +183,7 @@ func (gs *granting) grant(ctx context.Context, a *asking) (done admin.Granted, e
 	if err := gs.regrant(ctx, next, idsOf(j.made)+", asked for by "+a.who.String()); err != nil {
 		return done, err
 	}
-	gs.daemon.operator.countGranted(len(j.made))
+	gs.daemon.current.countGranted(len(j.made))
 	for _, g := range j.made {
 		fmt.Fprintf(gs.daemon.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
 	}
@@ -197,12 +197,6 @@ func (a *asking) note(g *grant) string {
 		text += ", in answer to " + a.From
 	}
 	return text
-}
-
-func (o *operator) countGranted(n int) {
-	now := *o.now.Load()
-	now.granted += n
-	o.now.Store(&now)
 }
 
 // A grantJudgement is what comes of a request for grants.
@@ -284,7 +278,7 @@ func (j *grantJudgement) judge(ctx context.Context, d *Daemon, after *policy.Pol
 	if j.Sandbox != "" && j.Sandbox != sandbox.Default && len(d.Config.File.Sandboxes) == 0 && !d.attachments.has(j.Sandbox) {
 		j.warn("no sandbox named %s is connected now; the rule applies to the next one", j.Sandbox)
 	}
-	if r := d.operator.now.Load().rejected; r != nil && r.Current {
+	if r := d.current.Load().rejected; r != nil && r.Current {
 		j.warn("%s is not in force as it is now, and this counts beside what is: egressd status", d.Path)
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestEndsAreLookedAtTwice(t *testing.T) {
 	w := newGrantsWorld(t, "allow: [other.test]\n")
 	w.gets(t, "allow", time.Minute, "a.test")
 	w.gets(t, "deny", time.Second, "b.test")
-	grants := w.operator.now.Load().grants
+	grants := w.current.Load().grants
 	var e endings
 	for _, row := range []struct {
 		at, wait time.Duration

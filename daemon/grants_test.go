@@ -230,7 +230,7 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 	if len(meanwhile.Warnings) != 1 || !strings.Contains(meanwhile.Warnings[0], "is not in force as it is now") {
 		t.Errorf("and nobody says so: %q", meanwhile.Warnings)
 	}
-	if s := w.operator.now.Load().show(); s.Rejected == nil || !s.Rejected.Current || s.OK {
+	if s := w.current.Load().show(); s.Rejected == nil || !s.Rejected.Current || s.OK {
 		t.Errorf("a grant hides that the reload was rejected: %+v", s.Rejected)
 	}
 	if s := w.policyStatus(t); s.OK || s.Rejected == nil || !s.Rejected.Current || s.Policy != w.Gate.Digest() {
@@ -259,7 +259,7 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 		}
 	}
 	w.pass(2 * time.Hour)
-	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.operator.now.Load().grants) != 0 {
+	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.current.Load().grants) != 0 {
 		t.Errorf("what has ended by the reload is there: %v", err)
 	}
 	if !strings.Contains(w.talk.String(), "has ended: allow kept.test") {
@@ -370,11 +370,11 @@ func TestGrantsRaceWithReloadsAndTheirEnds(t *testing.T) {
 	}
 	asking.Go(func() {
 		for range 15 {
-			if _, err := d.operator.reloadFor(t.Context(), "test"); err != nil {
+			if _, err := d.admin.reloadFor(t.Context(), "test"); err != nil {
 				t.Error(err)
 			}
 			o.List()
-			d.operator.collect(new(admin.Metrics))
+			d.admin.collect(new(admin.Metrics))
 		}
 	})
 	asking.Wait()

@@ -59,7 +59,7 @@ func (ls *listeners) listen() error {
 	if err := ls.daemon.listenForNetworks(); err != nil {
 		return err
 	}
-	if err := ls.daemon.operator.listenForOperator(); err != nil {
+	if err := ls.daemon.admin.open(); err != nil {
 		return err
 	}
 	if err := ls.daemon.tailor.handed.allTaken(ls.daemon.Path); err != nil {

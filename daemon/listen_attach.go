@@ -91,7 +91,7 @@ func (d *Daemon) serveAttachments() {
 		}
 		d.Serving.Go(func() {
 			if err := l.server.Serve(unix); !errors.Is(err, net.ErrClosed) {
-				d.operator.isLost(l.name, err)
+				d.admin.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(d.Talk, "egressd: listening on %s (enter)\n", l.name)

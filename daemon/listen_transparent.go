@@ -124,7 +124,7 @@ func (cs *capturing) serveCaptured() {
 		_, kind, _ := captureAt(l.name) // it has been read before
 		cs.daemon.Serving.Go(func() {
 			if err := cs.daemon.Server.ServeTransparent(l.Listener, l.name, kind.how); !errors.Is(err, proxy.ErrClosed) {
-				cs.daemon.operator.isLost(l.name, err)
+				cs.daemon.admin.isLost(l.name, err)
 			}
 		})
 		fmt.Fprintf(cs.daemon.Talk, "egressd: listening on %s (transparent, %s)\n", l.Addr(), kind.name)

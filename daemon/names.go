@@ -101,7 +101,7 @@ func (ns *nameListeners) serveNames() {
 // lost tells the operator that a listener is no longer served.
 func (ns *nameListeners) lost(name string, err error) {
 	if !errors.Is(err, dns.ErrServerClosed) {
-		ns.daemon.operator.isLost(name, err)
+		ns.daemon.admin.isLost(name, err)
 	}
 }
 

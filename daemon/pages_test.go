@@ -27,7 +27,7 @@ func TestNoRuleOpensThePortOfAPage(t *testing.T) {
 			}
 			unsafe = append(unsafe, policy.Rule{Pattern: pattern})
 		}
-		b := policy.NewBaseline(policy.BaselineOptions{Operator: p.where, Unsafe: unsafe})
+		b := policy.NewBaseline(policy.BaselineOptions{AdminListeners: p.where, Unsafe: unsafe})
 		verdict := func(port string) policy.Verdict {
 			dst, err := policy.ParseDestination("127.0.0.1:" + port)
 			if err != nil {

@@ -39,7 +39,7 @@ func (re *reloading) reload(ctx context.Context, why string, always bool) error 
 	}
 	re.seen = now
 	err := re.apply(ctx, why)
-	re.daemon.operator.reloaded(err)
+	re.daemon.current.reloaded(err)
 	if err != nil {
 		if err := re.daemon.Gate.RejectPolicy("rejected " + re.daemon.Path + ": " + err.Error()); err != nil {
 			fmt.Fprintf(re.daemon.Talk, "egressd: error: record the rejected policy: %v\n", err)
@@ -151,7 +151,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	re.daemon.Gate.SetCanaries(next.canaries)
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
-	re.daemon.operator.putInForce(next.policy, next.config, done+": "+why)
+	re.daemon.current.putInForce(next.policy, next.config, done+": "+why)
 	if next.upstream != re.made.upstream {
 		re.daemon.useUpstream(ctx, next.upstream)
 	}

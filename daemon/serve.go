@@ -79,7 +79,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case <-hangup:
 			d.manager.telling(func() { _ = d.reloads.reload(ctx, "SIGHUP", true) }) // it has said what was wrong
 			d.bundles.pollNow()
-		case a := <-d.operator.orders:
+		case a := <-d.admin.orders:
 			d.manager.telling(func() { a.told <- d.reloads.reload(ctx, a.why, true) })
 			d.bundles.pollNow()
 		case <-changes:
@@ -104,7 +104,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 // grants. It records that the daemon stopped, and gives collectors of records the time to take them; [Daemon.Close] ends the log.
 func (d *Daemon) stop(drain time.Duration) error {
 	d.manager.notify(sd.SdNotifyStopping)
-	d.operator.isEnding()
+	d.admin.isEnding()
 	fmt.Fprintf(d.Talk, "egressd: stopping; open tunnels have %s\n", drain)
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
@@ -117,7 +117,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	left()
 	d.nameServer.Shutdown()
 	d.Serving.Wait()
-	d.operator.endOperator()
+	d.admin.end()
 	d.grants.endGrants()
 	err := d.Gate.Records.Note("stop", note)
 	d.audit.sinks.Stop(sinksDrain)

@@ -63,8 +63,8 @@ func TestTheUpstreamProxyOfAFile(t *testing.T) {
 func TestStatusNamesTheUpstreamProxy(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
 	d.connect()
-	d.operator.putInForce(policy.New(), upstreamConfig(t, `upstream: {proxy: {url: "socks5://p.test:1080", by_name: true}}`), "loaded")
-	if up := d.operator.now.Load().show().Upstream; up == nil || up.Proxy != "socks5://p.test:1080" || up.GivesUp == "" {
+	d.current.putInForce(policy.New(), upstreamConfig(t, `upstream: {proxy: {url: "socks5://p.test:1080", by_name: true}}`), "loaded")
+	if up := d.current.Load().show().Upstream; up == nil || up.Proxy != "socks5://p.test:1080" || up.GivesUp == "" {
 		t.Errorf("status has %+v", up)
 	}
 }

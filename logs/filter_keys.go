@@ -192,7 +192,7 @@ func parseNumber(s string) (int64, error) {
 // A span is an inclusive range of numbers.
 type span struct {
 	least, most int64
-	compared    bool // written with an operator; all comparisons of one key must hold
+	compared    bool // written with a comparison sign; all comparisons of one key must hold
 }
 
 // parseSpan parses "N", "N..M", "N..", "..M", or a comparison such as ">N".
@@ -216,7 +216,7 @@ func parseSpan(value string, parse func(string) (int64, error)) (s span, err err
 	if err != nil {
 		return s, err
 	}
-	switch operator := value[:len(value)-len(number)]; operator {
+	switch comparison := value[:len(value)-len(number)]; comparison {
 	case "":
 		return span{n, n, false}, nil
 	case ">":
@@ -228,7 +228,7 @@ func parseSpan(value string, parse func(string) (int64, error)) (s span, err err
 	case "<=":
 		return span{0, n, true}, nil
 	default:
-		return s, fmt.Errorf("%q is no comparison", operator)
+		return s, fmt.Errorf("%q is no comparison", comparison)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 // Parts are everything that a [Policy] is assembled from. Across layers the strictest opinion counts.
 type Parts struct {
-	// Self, Listeners and Operator are as in [BaselineOptions].
-	Self      func() []netip.Addr
-	Listeners func() []netip.AddrPort
-	Operator  func() []netip.AddrPort
+	// Self, Listeners and AdminListeners are as in [BaselineOptions].
+	Self           func() []netip.Addr
+	Listeners      func() []netip.AddrPort
+	AdminListeners func() []netip.AddrPort
 
 	// Upstream and UpstreamAt are as in [BaselineOptions].
 	Upstream   *Destination
@@ -162,7 +162,7 @@ func (b *Parts) texts() [][]byte {
 func (b *Parts) baseline() *Baseline {
 	above := b.Organisation.exceptions()
 	return NewBaseline(BaselineOptions{
-		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
+		Self: b.Self, Listeners: b.Listeners, AdminListeners: b.AdminListeners, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
 		Exceptions: slices.Concat(b.Lists.Allow, above[0]),
 		Unsafe:     slices.Concat(b.Lists.UnsafeAllow, above[1]),
 	})
@@ -271,7 +271,7 @@ func (b *Parts) guards() (all []Evaluator) {
 func (b *Parts) guard(named []Rule) namedBaseline {
 	above := b.Organisation.exceptions()
 	return namedBaseline{NewBaseline(BaselineOptions{
-		Self: b.Self, Listeners: b.Listeners, Operator: b.Operator, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
+		Self: b.Self, Listeners: b.Listeners, AdminListeners: b.AdminListeners, Upstream: b.Upstream, UpstreamAt: b.UpstreamAt,
 		Exceptions: slices.Concat(above[0], named), Unsafe: slices.Concat(above[1], named),
 	})}
 }

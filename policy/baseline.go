@@ -19,10 +19,10 @@ type BaselineOptions struct {
 	// stands for its port on loopback and on every address of Self.
 	Listeners func() []netip.AddrPort
 
-	// Operator returns where only an operator may connect to egressd, as Listeners
+	// AdminListeners returns where only an operator may connect to egressd, as Listeners
 	// does. Nothing opens it. It is asked for special-purpose addresses and the host's own alone, and
 	// may look into a folder. Nil: nowhere.
-	Operator func() []netip.AddrPort
+	AdminListeners func() []netip.AddrPort
 
 	// Upstream is the upstream proxy of egressd, and UpstreamAt returns the addresses that its name is known
 	// to have. Nothing opens it: behind it no rule holds. Nil: there is none, or none are known.
@@ -51,13 +51,13 @@ type BaselineOptions struct {
 // the name leaves its addresses to be judged on their own: one that is
 // refused refuses the name.
 type Baseline struct {
-	self       func() []netip.Addr
-	listeners  func() []netip.AddrPort
-	operator   func() []netip.AddrPort
-	upstream   *Destination
-	upstreamAt func() []netip.AddrPort
-	exceptions []exception
-	unsafe     []exception
+	self           func() []netip.Addr
+	listeners      func() []netip.AddrPort
+	adminListeners func() []netip.AddrPort
+	upstream       *Destination
+	upstreamAt     func() []netip.AddrPort
+	exceptions     []exception
+	unsafe         []exception
 }
 
 // An exception is an allow rule and the hosts that it opens.
@@ -83,19 +83,19 @@ func NewBaseline(b BaselineOptions) *Baseline {
 	if b.Listeners == nil {
 		b.Listeners = func() []netip.AddrPort { return nil }
 	}
-	if b.Operator == nil {
-		b.Operator = func() []netip.AddrPort { return nil }
+	if b.AdminListeners == nil {
+		b.AdminListeners = func() []netip.AddrPort { return nil }
 	}
 	if b.UpstreamAt == nil {
 		b.UpstreamAt = func() []netip.AddrPort { return nil }
 	}
 	return &Baseline{
 		upstream: b.Upstream, upstreamAt: b.UpstreamAt,
-		self:       b.Self,
-		listeners:  b.Listeners,
-		operator:   b.Operator,
-		exceptions: exceptions(b.Exceptions),
-		unsafe:     exceptions(b.Unsafe),
+		self:           b.Self,
+		listeners:      b.Listeners,
+		adminListeners: b.AdminListeners,
+		exceptions:     exceptions(b.Exceptions),
+		unsafe:         exceptions(b.Unsafe),
 	}
 }
 
@@ -204,7 +204,7 @@ func (l *look) addr(addr netip.Addr) obstacle {
 	}
 	port := l.r.Destination.Port
 	local := own || class == AddrLoopback || class == AddrUnspecified
-	if class != "" && isListener(l.operator(), addr, local, port) || isListener(l.listeners(), addr, local, port) && !l.namesListener(addr, port) {
+	if class != "" && isListener(l.adminListeners(), addr, local, port) || isListener(l.listeners(), addr, local, port) && !l.namesListener(addr, port) {
 		return obstacle{class: AddrSelf}
 	}
 	if class == "" {
@@ -264,7 +264,7 @@ func (b *Baseline) Probe(_ context.Context, _ *Request, p *Probes) {
 			p.add(&some[i].rule)
 		}
 	}
-	for _, l := range slices.Concat(b.listeners(), b.operator()) {
+	for _, l := range slices.Concat(b.listeners(), b.adminListeners()) {
 		p.addPorts(portSet{l.Port(), l.Port()})
 	}
 }

@@ -357,14 +357,14 @@ func TestNothingOpensTheOperatorsListener(t *testing.T) {
 			if err != nil {
 				continue // a spelling that no rule may have
 			}
-			b := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: []Rule{{Pattern: p}}})
+			b := NewBaseline(BaselineOptions{AdminListeners: addrPorts(at), Unsafe: []Rule{{Pattern: p}}})
 			for _, text := range strings.Fields(spellings) {
 				if got := judged(t, b, text); got == "" {
 					t.Errorf("listening on %s, unsafe_allow %s: %s is open", at, unsafe, text)
 				}
 			}
 		}
-		beside := NewBaseline(BaselineOptions{Operator: addrPorts(at), Unsafe: mustRules(t, "127.0.0.0/8:*")})
+		beside := NewBaseline(BaselineOptions{AdminListeners: addrPorts(at), Unsafe: mustRules(t, "127.0.0.0/8:*")})
 		if got := judged(t, beside, "127.0.0.1:9091"); got != "" {
 			t.Errorf("the port beside %s is refused as %s", at, got)
 		}

@@ -64,7 +64,7 @@ type Place struct{ Config, Admin string }
 // listener returns where the daemon listens, and what is wrong with its policy file by now.
 func (p *Place) listener() (c *config.Config, wrong, err error) {
 	if p.Admin != "" {
-		if err := file.CheckOperator(p.Admin); err != nil {
+		if err := file.CheckAdmin(p.Admin); err != nil {
 			return nil, nil, hint.Misused(fmt.Errorf("--admin: %w", err), "--admin unix:/path/of/admin.sock, or --admin 127.0.0.1:9464")
 		}
 		return &config.Config{File: &file.File{Listen: file.Listen{Admin: p.Admin}}}, nil, nil
@@ -83,7 +83,7 @@ func Dial(at Place) (*Client, error) {
 	if unset := cfg.File.Unset("listen.admin"); len(unset) > 0 {
 		return nil, hint.Misused(unset, "set the variable, or write the path into "+cfg.Path)
 	}
-	name := cfg.OperatorName()
+	name := cfg.AdminName()
 	if name == "" {
 		return nil, hint.Misused(fmt.Errorf("%s switches off the operator's listener of egressd serve", cfg.Path), "take listen.admin out of the file and restart egressd serve")
 	}
@@ -91,7 +91,7 @@ func Dial(at Place) (*Client, error) {
 	to := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", name)
 	}
-	if sockets := operatorSockets(cfg); len(sockets) > 0 {
+	if sockets := adminSockets(cfg); len(sockets) > 0 {
 		c.base = "http://egressd"
 		to = func(ctx context.Context, _, _ string) (net.Conn, error) { return firstOf(ctx, sockets) }
 	} else if err := c.readToken(cfg); err != nil {
@@ -111,14 +111,14 @@ func Dial(at Place) (*Client, error) {
 	return c, nil
 }
 
-// operatorSockets returns the paths at which the daemon may listen, the likeliest first.
-func operatorSockets(c *config.Config) []string {
-	socket := c.OperatorSocket()
+// adminSockets returns the paths at which the daemon may listen, the likeliest first.
+func adminSockets(c *config.Config) []string {
+	socket := c.AdminSocket()
 	switch {
 	case socket == "":
 		return nil
 	case c.File.Listen.Admin == "":
-		return c.DefaultOperators()
+		return c.DefaultAdminSockets()
 	}
 	return []string{socket}
 }
@@ -150,7 +150,7 @@ func whyNone(failed []error) error {
 }
 
 func (c *Client) readToken(cfg *config.Config) error {
-	path, err := cfg.OperatorToken()
+	path, err := cfg.AdminToken()
 	if err != nil {
 		return err
 	}

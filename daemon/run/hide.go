@@ -55,7 +55,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
 	}
-	r.hideOperator(c)
+	r.hideAdmin(c)
 	if err := r.hideNamed(); err != nil {
 		return err
 	}
@@ -138,15 +138,15 @@ func fixed(c *config.Config) []string {
 	return all
 }
 
-// hideOperator hides the operator's listener, and tokens. Their folders are hidden, since a
+// hideAdmin hides the operator's listener, and tokens. Their folders are hidden, since a
 // daemon that is started anew makes both anew; where programs need that of the socket, the socket
 // alone is: who connects from the sandbox is refused for its network, too.
-func (r *runner) hideOperator(c *config.Config) {
-	if tokens, err := config.OperatorTokens(); err == nil {
+func (r *runner) hideAdmin(c *config.Config) {
+	if tokens, err := config.AdminTokens(); err == nil {
 		_ = os.MkdirAll(tokens, 0o700) // as below
 		r.hidden = append(r.hidden, tokens)
 	}
-	socket := c.OperatorSocket()
+	socket := c.AdminSocket()
 	if socket == "" {
 		return
 	}

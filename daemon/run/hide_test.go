@@ -87,7 +87,7 @@ func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.File.Listen.Admin = "127.0.0.1:9464"
-		token, err := c.OperatorToken()
+		token, err := c.AdminToken()
 		if err != nil || !slices.Contains(r.hidden, filepath.Dir(token)) {
 			t.Errorf("%q: %s can be seen (%v); hidden are %q", text, token, err, r.hidden)
 		}

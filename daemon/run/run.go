@@ -340,8 +340,8 @@ func (r *runner) change(c *config.Config) error {
 	c.File.Listen.Proxy, c.File.Listen.Forwarded, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil, nil
 	c.Learn = r.options.Learn
 	r.add(c)
-	own := c.OperatorAt()
-	c.Operator = func() []netip.AddrPort { return append(config.OperatorsNow(), own...) }
+	own := c.AdminAt()
+	c.AdminListeners = func() []netip.AddrPort { return append(config.AdminListenersNow(), own...) }
 	if err := allowHostPorts(c.File, name, r.given); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func TestNothingLeadsToTheOperatorsListener(t *testing.T) {
 			for _, host := range spellings {
 				to := host + ":9464"
 				for _, way := range world.WaysFor(v, to) {
-					reachesNoOperator(t, d, v, way, to)
+					reachesNoAdmin(t, d, v, way, to)
 				}
 			}
 			if opened := strings.Contains(more, "unsafe"); opened && d.ConnectStatus(t, "127.0.0.1:8080") != http.StatusOK {
@@ -68,8 +68,8 @@ func TestNothingLeadsToTheOperatorsListener(t *testing.T) {
 	}
 }
 
-// reachesNoOperator puts a destination through a way in, which has to be refused.
-func reachesNoOperator(t *testing.T, d *world.Daemon, v *world.Vector, way, to string) {
+// reachesNoAdmin puts a destination through a way in, which has to be refused.
+func reachesNoAdmin(t *testing.T, d *world.Daemon, v *world.Vector, way, to string) {
 	t.Helper()
 	x, _ := d.Send(t, v, way, to)
 	for _, a := range x.Answers {
@@ -86,7 +86,7 @@ func reachesNoOperator(t *testing.T, d *world.Daemon, v *world.Vector, way, to s
 // kernel says of who connects.
 func TestOnlyItsOwnUserHasTheOperatorsSocket(t *testing.T) {
 	world.Covers(t, "SP-05")
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "allow: [allowed.test]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "allow: [allowed.test]\n"))
 	socket := filepath.Join(d.Dir, "operator", "admin.sock")
 	info, err := os.Lstat(socket)
 	if err != nil || info.Mode() != os.ModeSocket|0o600 {
@@ -206,7 +206,7 @@ func TestTheOperatorsSocketTakesNobodysPlace(t *testing.T) {
 		}, "is a link of another user"},
 	} {
 		t.Run(says, func(t *testing.T) {
-			d := world.NewDaemon(t, world.WithAdmin(world.OperatorSocket, ""))
+			d := world.NewDaemon(t, world.WithAdmin(world.AdminSocket, ""))
 			p := place{dir: filepath.Join(d.Dir, "operator")}
 			p.socket = filepath.Join(p.dir, "admin.sock")
 			world.Must(t, os.Mkdir(p.dir, 0o700))
@@ -259,7 +259,7 @@ func tries() int64 {
 func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 	world.Covers(t, "SP-07")
 	d := world.Start(t, world.WithAdmin(adminAddress, "allow: [allowed.test]\n"))
-	token := operatorToken(t, d)
+	token := adminToken(t, d)
 	const guessers = 8
 	var guessing sync.WaitGroup
 	var begin sync.Mutex
@@ -309,24 +309,24 @@ func TestGuessingTheTokenIsSlowCountedAndKeepsNobodyOut(t *testing.T) {
 	if err != nil || strings.Contains(string(text), "egressd-admin-") {
 		t.Errorf("a token is in the log (%v)", err)
 	}
-	if _, err := os.Lstat(operatorTokenPath(d)); err == nil {
+	if _, err := os.Lstat(adminTokenPath(d)); err == nil {
 		t.Error("the token is there after the end, for clients to show to whoever has the port")
 	}
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
-	if again := operatorToken(t, d); again == token || knocks(t, d, token) != http.StatusUnauthorized || knocks(t, d, again) != http.StatusOK {
+	if again := adminToken(t, d); again == token || knocks(t, d, token) != http.StatusUnauthorized || knocks(t, d, again) != http.StatusOK {
 		t.Error("the token counts after a restart, or the new one does not")
 	}
 }
 
-// operatorTokenPath is where the token of adminAddress is.
-func operatorTokenPath(d *world.Daemon) string {
+// adminTokenPath is where the token of adminAddress is.
+func adminTokenPath(d *world.Daemon) string {
 	return filepath.Join(d.Dir, "egressd", "admin", "127.0.0.1-9464.token")
 }
 
-// operatorToken reads the token that egressd has made.
-func operatorToken(t *testing.T, d *world.Daemon) string {
+// adminToken reads the token that egressd has made.
+func adminToken(t *testing.T, d *world.Daemon) string {
 	t.Helper()
-	path := operatorTokenPath(d)
+	path := adminTokenPath(d)
 	info, err := os.Lstat(path)
 	world.Must(t, err)
 	text, err := os.ReadFile(path)
@@ -359,7 +359,7 @@ func knocks(t *testing.T, d *world.Daemon, token string) int {
 
 // TestTheOperatorSeesWhatIsOpenAndCutsIt drives the commands.
 func TestTheOperatorSeesWhatIsOpenAndCutsIt(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "allow: [allowed.test, other.allowed.test]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "allow: [allowed.test, other.allowed.test]\n"))
 	tunnel, other := d.MustOpenTunnel(t, "allowed.test:443"), d.MustOpenTunnel(t, "allowed.test:443")
 	d.ConnectStatus(t, "evil.test:443")
 	d.ConnectStatus(t, "evil test:443")
@@ -391,7 +391,7 @@ func TestTheOperatorSeesWhatIsOpenAndCutsIt(t *testing.T) {
 	}
 	figuresAgree(t, d)
 	before := d.Digest(t)
-	d.WriteConfig(t, world.WithAdmin(world.OperatorSocket, "allow: [other.allowed.test]\n"))
+	d.WriteConfig(t, world.WithAdmin(world.AdminSocket, "allow: [other.allowed.test]\n"))
 	e := d.RunCommand(t, nil, "reload", "--json", "--config", d.Config)
 	if after := d.Digest(t); e.Code != 0 || after == before || !strings.Contains(e.Out, after) || !other.EndsWithin(world.Patience) {
 		t.Errorf("reloaded: exit %d, %s%s", e.Code, e.Out, e.Talk)
@@ -438,12 +438,12 @@ func figuresAgree(t *testing.T, d *world.Daemon) {
 	}
 }
 
-// TestARunReachesNoOperator: not the socket, which is hidden and would refuse it; not the
+// TestARunReachesNoAdminListener: not the socket, which is hidden and would refuse it; not the
 // port, though the program was given it, and not the token.
-func TestARunReachesNoOperator(t *testing.T) {
+func TestARunReachesNoAdminListener(t *testing.T) {
 	d := world.Start(t, world.WithAdmin(adminAddress, "allow: [allowed.test]\n"))
-	token := operatorToken(t, d)
-	script := "cat " + operatorTokenPath(d) + "; curl -sS -m9 -H 'Authorization: Bearer " + token + "' http://" + adminAddress + "/healthz"
+	token := adminToken(t, d)
+	script := "cat " + adminTokenPath(d) + "; curl -sS -m9 -H 'Authorization: Bearer " + token + "' http://" + adminAddress + "/healthz"
 	e := d.RunCommand(t, nil, "run", "--config", d.Config, "--host-port", "9464", "--", "sh", "-c", script)
 	if strings.Contains(e.Out, token) || strings.Contains(e.Out, `"status"`) || !strings.Contains(e.Talk, "127.0.0.1") {
 		t.Errorf("exit %d, %q, %q", e.Code, e.Out, e.Talk)
@@ -455,7 +455,7 @@ func TestARunReachesNoOperator(t *testing.T) {
 		t.Errorf("by another policy: exit %d, %q, %q", e.Code, e.Out, e.Talk)
 	}
 	d.Stop(t)
-	d.WriteConfig(t, world.WithAdmin(world.OperatorSocket, "allow: [allowed.test]\n"))
+	d.WriteConfig(t, world.WithAdmin(world.AdminSocket, "allow: [allowed.test]\n"))
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	socket := filepath.Join(d.Dir, "operator", "admin.sock")
 	e = d.RunCommand(t, nil, "run", "--config", d.Config, "--", "sh", "-c", "ls "+socket+"; curl -sS -m9 --unix-socket "+socket+" http://egressd/healthz")

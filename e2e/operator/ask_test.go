@@ -76,7 +76,7 @@ const askCurl = "curl -sS -i --max-time 60 "
 
 // TestAPersonIsAsked: what comes by each way in is held, and passes or not by the answer.
 func TestAPersonIsAsked(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, `ask:
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, `ask:
   - {host: a.allowed.test, id: place}
   - {host: curl.allowed.test, methods: [POST], id: posts}
 allow: [curl.allowed.test, allowed.test]
@@ -134,7 +134,7 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 
 // TestNobodyAnswersInTime: the client is told to come again, and a late answer counts then.
 func TestNobodyAnswersInTime(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [allowed.test]\nlimits: {ask_wait: 1s}\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [allowed.test]\nlimits: {ask_wait: 1s}\n"))
 	out := <-beside(t, d, askCurl+"http://allowed.test/late")
 	q := isAsked(t, d, 0, "allowed.test", "")
 	for _, want := range []string{" 403", "Retry-After: 15", `"class":"ask-timeout"`, `"retryable":true`, "Waiting for a person to approve", "egressd approve " + q.ID} {
@@ -192,7 +192,7 @@ func floodOfQuestions(t *testing.T) int {
 // TestAFloodOfQuestionsHidesNone: one sandbox asks thousands of things, and what another asks is
 // listed and answered all the same.
 func TestAFloodOfQuestionsHidesNone(t *testing.T) {
-	text := world.WithAdmin(world.OperatorSocket, "ask: [\"*.allowed.test\"]\nsandboxes:\n  - {name: near, source: [10.99.0.0/24, \"fd99::/64\"]}\n  - {name: next, source: [10.97.0.0/24]}\n")
+	text := world.WithAdmin(world.AdminSocket, "ask: [\"*.allowed.test\"]\nsandboxes:\n  - {name: near, source: [10.99.0.0/24, \"fd99::/64\"]}\n  - {name: next, source: [10.97.0.0/24]}\n")
 	d := world.Start(t, text)
 	other, err := world.Neighbour()
 	if err != nil {

@@ -29,7 +29,7 @@ func TestThePageOfTheLastRun(t *testing.T) {
 // TestThePageOutlivesTheDaemon keeps two tabs open while the daemon ends and starts again, and reloads a view with a
 // filter in its address.
 func TestThePageOutlivesTheDaemon(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [{host: asked.allowed.test, id: place}]\nallow: [allowed.test]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [{host: asked.allowed.test, id: place}]\nallow: [allowed.test]\n"))
 	link, _ := startPageOf(t, d)
 	ctx := browserIn(t, d.World.Gateway)
 	base := open(t, ctx, link)

@@ -26,7 +26,7 @@ func tabTo(t *testing.T, ctx context.Context, selector string) {
 // TestAReviewIsPutInForce reviews what was denied by default, with the keyboard alone: it marks a rule, looks at the
 // change, saves it, and the daemon decides by it.
 func TestAReviewIsPutInForce(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "allow: [elsewhere.allowed.test] # the only one\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "allow: [elsewhere.allowed.test] # the only one\n"))
 	link, _ := startPageOf(t, d)
 	ctx := browserIn(t, d.World.Gateway)
 	complaints := listen(ctx)

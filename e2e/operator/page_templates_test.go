@@ -12,7 +12,7 @@ import (
 // TestThePageOfManySandboxesOfATemplate looks at twenty sandboxes whose ids are UUIDs: each can be reached from the first view, their rows
 // stay low in a narrow window, and a list that is cut shows the same ones each time.
 func TestThePageOfManySandboxesOfATemplate(t *testing.T) {
-	d := world.NewDaemon(t, world.WithAdmin(world.OperatorSocket, "allow: [\"*.allowed.test\"]\nsandboxes: [{name: \"e2b-{id}\", user: \"sbx-{id}\", token_file: web.token}]\n"))
+	d := world.NewDaemon(t, world.WithAdmin(world.AdminSocket, "allow: [\"*.allowed.test\"]\nsandboxes: [{name: \"e2b-{id}\", user: \"sbx-{id}\", token_file: web.token}]\n"))
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
 	dir := t.TempDir()

@@ -255,7 +255,7 @@ func pictures(t *testing.T, ctx context.Context, base, folder string) {
 // TestThePageOfADaemon answers a question while curl waits, makes a grant and takes it back, and looks at what the log
 // has of both. Daemon, page and browser are in one network, in which a sandbox's proxy is, too.
 func TestThePageOfADaemon(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [{host: allowed.test, id: place}]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [{host: allowed.test, id: place}]\n"))
 	mark := d.LogMark(t)
 	link, cmd := startPageOf(t, d)
 	ctx := browserIn(t, d.World.Gateway)

@@ -168,7 +168,7 @@ func TestWatchAtATerminal(t *testing.T) {
 // TestWatchBesideADaemon answers a question while curl waits, allows a host that was denied, and denies it, with one key and a
 // confirmation each. The log has each as a change by the process of watch.
 func TestWatchBesideADaemon(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "ask: [{host: asked.allowed.test, id: place}]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [{host: asked.allowed.test, id: place}]\n"))
 	mark := d.LogMark(t)
 	cmd := d.Command(t.Context(), nil, "watch", "--config", d.Config)
 	cmd.Env = append(cmd.Environ(), "TERM=xterm-256color", "NO_COLOR=1")

@@ -39,7 +39,7 @@ func grants(t *testing.T, d *world.Daemon) (ids []string) {
 // TestAHostIsGrantedForAWhile answers a refusal by the command that egressd log prints.
 func TestAHostIsGrantedForAWhile(t *testing.T) {
 	world.Covers(t, "DN-32")
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "deny: [\"*.allowed.test\"]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "deny: [\"*.allowed.test\"]\n"))
 	before := d.Digest(t)
 	if status := d.ConnectStatus(t, "allowed.test:443"); status != http.StatusForbidden {
 		t.Fatalf("before: %d", status)
@@ -87,7 +87,7 @@ func TestAHostIsGrantedForAWhile(t *testing.T) {
 // TestAGrantEndsByItselfAndADenialCutsAtOnce: with its time, and with egressd. What is shut by
 // the end is no question of how fast this test is.
 func TestAGrantEndsByItselfAndADenialCutsAtOnce(t *testing.T) {
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "allow: [other.allowed.test]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "allow: [other.allowed.test]\n"))
 	before := d.Digest(t)
 	if e := d.RunCommand(t, nil, "allow", "allowed.test", "--for", "1s", "--config", d.Config); e.Code != 0 {
 		t.Fatalf("exit %d: %s", e.Code, e.Talk)
@@ -129,7 +129,7 @@ func notedLike(t *testing.T, d *world.Daemon, expression string) bool {
 // turned away where somebody has mounted it.
 func TestASandboxGrantsItselfNothing(t *testing.T) {
 	world.Covers(t, "SP-05")
-	d := world.Start(t, world.WithAdmin(world.OperatorSocket, "allow: [other.allowed.test]\n"))
+	d := world.Start(t, world.WithAdmin(world.AdminSocket, "allow: [other.allowed.test]\n"))
 	socket := filepath.Join(d.Dir, "operator", "admin.sock")
 	body := `{"verdict":"allow","patterns":["allowed.test"],"seconds":60}`
 	for _, more := range [][]string{

@@ -187,7 +187,7 @@ sandboxes:
 func TestRequestsThatAPlatformForwards(t *testing.T) {
 	d := world.NewDaemon(t, "version: 1")
 	v := newFakeVercel(t, d)
-	text := fmt.Sprintf(forwardedText, lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, world.ProxyPort, world.ForwardedPort, world.OperatorSocket, vercelIssuer, v.keysURL(), forwardURL)
+	text := fmt.Sprintf(forwardedText, lab.GatewayIPv4, world.ProxyPort, lab.GatewayIPv6, world.ProxyPort, world.ForwardedPort, world.AdminSocket, vercelIssuer, v.keysURL(), forwardURL)
 	d.WriteConfig(t, text)
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })

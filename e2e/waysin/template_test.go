@@ -20,7 +20,7 @@ sandboxes:
 // TestSandboxesFromATemplate connects with users that have an id in them, by each way in. Each id is a sandbox in the
 // log and in Rego, and all have the lists of their template.
 func TestSandboxesFromATemplate(t *testing.T) {
-	d := world.NewDaemon(t, world.WithAdmin(world.OperatorSocket, templateText))
+	d := world.NewDaemon(t, world.WithAdmin(world.AdminSocket, templateText))
 	d.PutFile(t, "ids.rego", `package egress
 
 deny contains {"rule": "one-id", "reason": "this id is denied"} if input.sandbox.name == "e2b-denied"
@@ -95,10 +95,10 @@ deny contains {"rule": "one-id", "reason": "this id is denied"} if input.sandbox
 	command("is a template, which names many sandboxes", "env", "--sandbox", "e2b-{id}")
 	command("is allowed to sandbox e2b-open", "allow", "c.allowed.test:8443", "--sandbox", "e2b-open", "--for", "1h")
 
-	d.Edit(t, world.WithAdmin(world.OperatorSocket, strings.Replace(templateText, "b.allowed.test", "c.allowed.test", 1)))
+	d.Edit(t, world.WithAdmin(world.AdminSocket, strings.Replace(templateText, "b.allowed.test", "c.allowed.test", 1)))
 	d.ExpectPolicy(t, func(r record.Record) bool { return strings.Contains(r.Note, "reloaded") })
 	command("e2b-open", "ps")
-	d.Edit(t, world.WithAdmin(world.OperatorSocket, strings.Replace(templateText, "e2b-{id}", "new-{id}", 1)))
+	d.Edit(t, world.WithAdmin(world.AdminSocket, strings.Replace(templateText, "e2b-{id}", "new-{id}", 1)))
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection of a sandbox whose template is gone stays open")
 	}

@@ -157,7 +157,7 @@ func literal(tokens []token) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// ended reports whether no operator follows a value.
+// ended reports whether no sign that continues an expression follows a value.
 func ended(tokens []token) bool {
 	if len(tokens) == 0 || tokens[0].text {
 		return true

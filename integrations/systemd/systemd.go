@@ -22,7 +22,7 @@ type Units struct {
 	NAT    []string // for connections that NAT brings
 	TProxy []string // for connections that tproxy brings
 
-	Operator []string // for the operator: root alone may connect
+	Admin []string // for the operator: root alone may connect
 }
 
 // A socketUnit is the sockets that are made with the same options. systemd has
@@ -59,7 +59,7 @@ func (u Units) sockets() (all []socketUnit) {
 		{"egressd-users.socket", "Proxy of egressd for users, whom the kernel names", []string{"SocketMode=0666"}, u.Users, nil},
 		{"egressd-inner.socket", "Names and captured connections of egressd", []string{one}, append(append([]string(nil), u.Names...), u.NAT...), u.Names},
 		{"egressd-tproxy.socket", "Connections that tproxy brings to egressd", []string{one, "Transparent=yes"}, u.TProxy, nil},
-		{"egressd-admin.socket", "Operator's listener of egressd", []string{"SocketMode=0600"}, u.Operator, nil},
+		{"egressd-admin.socket", "Operator's listener of egressd", []string{"SocketMode=0600"}, u.Admin, nil},
 	} {
 		if len(s.streams) > 0 {
 			all = append(all, s)

@@ -181,7 +181,7 @@ func configFlag(path string) string {
 
 // AllowFlags returns [Source.Flags] for egressd allow --from ID. Without a daemon to ask, it adds --save.
 func (s *Source) AllowFlags() string {
-	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.MayAskOperator() {
+	if cfg, err := config.Load(s.Config); err == nil && s.Run == "" && cfg.MayAskAdmin() {
 		return s.Flags()
 	}
 	whole := *s

@@ -12,10 +12,10 @@ import (
 
 // An Environment is what a policy needs to know beside its file.
 type Environment struct {
-	// Self, Listeners and Operator are as in [policy.BaselineOptions].
-	Self      func() []netip.Addr
-	Listeners func() []netip.AddrPort
-	Operator  func() []netip.AddrPort
+	// Self, Listeners and AdminListeners are as in [policy.BaselineOptions].
+	Self           func() []netip.Addr
+	Listeners      func() []netip.AddrPort
+	AdminListeners func() []netip.AddrPort
 
 	// UpstreamAt is as in [policy.BaselineOptions]. The proxy itself stands in the file.
 	UpstreamAt func() []netip.AddrPort
@@ -159,7 +159,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 	own.rules.Listed = env.Listed
 	l := &env.Layers
 	parts := policy.Parts{
-		Self: env.Self, Listeners: env.Listeners, Operator: env.Operator,
+		Self: env.Self, Listeners: env.Listeners, AdminListeners: env.AdminListeners,
 		Upstream: f.Upstream.Proxy.destination(), UpstreamAt: env.UpstreamAt,
 		Lists:      own.rules,
 		Projects:   make(map[string]policy.ProjectLists, len(l.Projects)),

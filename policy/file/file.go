@@ -116,7 +116,7 @@ type Listen struct {
 	Enter []string
 
 	// Admin is the operator's listener: a Unix socket, TCP on a loopback address,
-	// where a token has to be shown, or [NoOperator]. No rule opens it. Default: a
+	// where a token has to be shown, or [NoAdmin]. No rule opens it. Default: a
 	// Unix socket in the user's state folder.
 	Admin string
 

@@ -19,8 +19,8 @@ const (
 	TProxyListener = "tproxy:"
 )
 
-// NoOperator is a listen.admin without a listener.
-const NoOperator = "none"
+// NoAdmin is a listen.admin without a listener.
+const NoAdmin = "none"
 
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
@@ -58,11 +58,11 @@ func (r *reader) listener(what string, into *string) func(*yaml.Node) {
 	}
 }
 
-// CheckOperator returns what is wrong with text as listen.admin, or nil.
-func CheckOperator(text string) error { return checkListener(text, true) }
+// CheckAdmin returns what is wrong with text as listen.admin, or nil.
+func CheckAdmin(text string) error { return checkListener(text, true) }
 
 func checkListener(text string, admin bool) error {
-	if admin && text == NoOperator {
+	if admin && text == NoAdmin {
 		return nil
 	}
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {

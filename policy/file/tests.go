@@ -105,7 +105,7 @@ func (f *File) runTests(p *policy.Policy) error {
 // own layer alone, since users may be stricter, and each project's as its sandbox.
 func (f *File) runOthersTests(env *Environment, p *policy.Policy) error {
 	if o := env.Layers.Organisation; o != nil && len(o.Tests) > 0 {
-		alone := Environment{Self: env.Self, Listeners: env.Listeners, Operator: env.Operator, Evaluators: env.Evaluators, Shadow: env.Shadow, Inspection: env.Inspection}
+		alone := Environment{Self: env.Self, Listeners: env.Listeners, AdminListeners: env.AdminListeners, Evaluators: env.Evaluators, Shadow: env.Shadow, Inspection: env.Inspection}
 		if _, err := o.Compile(alone); err != nil {
 			return err
 		}

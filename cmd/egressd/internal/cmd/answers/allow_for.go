@@ -64,7 +64,7 @@ func (o *options) canAsk(cfg *config.Config, lines []policy.Opening) error {
 	switch {
 	case o.Run != "":
 		return o.runIsFixed(lines)
-	case cfg.OperatorName() == "":
+	case cfg.AdminName() == "":
 		return hint.Failed(fmt.Errorf("cannot add a temporary rule: %s switches off the operator's listener", cfg.Path),
 			o.saving(lines)+" changes the file instead; or take listen.admin out of the file and restart egressd serve")
 	}

@@ -85,7 +85,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 	cfg, err := config.Load(o.config)
 	own := ""
 	if err == nil {
-		own = cfg.OperatorSocket()
+		own = cfg.AdminSocket()
 	}
 	all := doctor.Machine(own)
 	var none *config.NotFoundError

@@ -88,17 +88,17 @@ func nameSockets(c *config.Config, u *systemd.Units) error {
 			u.Proxy = append(u.Proxy, strings.TrimPrefix(name, file.TLSListener))
 		}
 	}
-	if path := c.OperatorSocket(); path != "" && c.File.Listen.Admin != "" {
+	if path := c.AdminSocket(); path != "" && c.File.Listen.Admin != "" {
 		if strings.ContainsAny(path, " \t\n%") {
 			return fmt.Errorf("%s: a unit cannot name it", path)
 		}
-		u.Operator = append(u.Operator, path)
+		u.Admin = append(u.Admin, path)
 	}
-	for _, at := range c.OperatorAt() {
+	for _, at := range c.AdminAt() {
 		if at.Port() == 0 {
 			return errors.New("a listener with port 0 would be another one each time")
 		}
-		u.Operator = append(u.Operator, at.String())
+		u.Admin = append(u.Admin, at.String())
 	}
 	entered := len(c.File.Listen.Enter) > 0
 	for _, s := range c.File.Sandboxes {

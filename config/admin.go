@@ -18,22 +18,22 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-// OperatorAt returns the TCP address of the operator's listener in the file, if any.
-func (c *Config) OperatorAt() (all []netip.AddrPort) {
+// AdminAt returns the TCP address of the operator's listener in the file, if any.
+func (c *Config) AdminAt() (all []netip.AddrPort) {
 	if a, err := netip.ParseAddrPort(c.File.Listen.Admin); err == nil {
 		all = append(all, a)
 	}
 	return all
 }
 
-// OperatorName returns the operator's listener as listen.admin names it, and "" if there is none. Without listen.admin it is
-// the first of [Config.DefaultOperators].
-func (c *Config) OperatorName() string {
+// AdminName returns the operator's listener as listen.admin names it, and "" if there is none. Without listen.admin it is
+// the first of [Config.DefaultAdminSockets].
+func (c *Config) AdminName() string {
 	switch name := c.File.Listen.Admin; name {
-	case file.NoOperator:
+	case file.NoAdmin:
 		return ""
 	case "":
-		if all := c.DefaultOperators(); len(all) > 0 {
+		if all := c.DefaultAdminSockets(); len(all) > 0 {
 			return file.UnixListener + all[0]
 		}
 		return ""
@@ -42,24 +42,24 @@ func (c *Config) OperatorName() string {
 	}
 }
 
-// OperatorSocket returns the path of the operator's Unix socket, or "".
-func (c *Config) OperatorSocket() string {
-	path, unix := strings.CutPrefix(c.OperatorName(), file.UnixListener)
+// AdminSocket returns the path of the operator's Unix socket, or "".
+func (c *Config) AdminSocket() string {
+	path, unix := strings.CutPrefix(c.AdminName(), file.UnixListener)
 	if !unix {
 		return ""
 	}
 	return path
 }
 
-// DefaultOperators returns the paths of the operator's socket of a policy file without listen.admin. The daemon listens
+// DefaultAdminSockets returns the paths of the operator's socket of a policy file without listen.admin. The daemon listens
 // at the first path. Commands try the other paths, too: the system's, and root tries that of the file's owner.
-func (c *Config) DefaultOperators() (all []string) {
-	name := operatorName(c.Path)
-	dirs := userPaths("XDG_STATE_HOME", ".local/state", operatorFolder)
+func (c *Config) DefaultAdminSockets() (all []string) {
+	name := adminSocketName(c.Path)
+	dirs := userPaths("XDG_STATE_HOME", ".local/state", adminFolder)
 	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
-		dirs = slices.Insert(dirs, 0, systemOperators)
+		dirs = slices.Insert(dirs, 0, systemAdminSockets)
 	}
-	for _, dir := range append(append(dirs, systemOperators), operatorsOfOwner(c.Path)...) {
+	for _, dir := range append(append(dirs, systemAdminSockets), adminSocketsOfOwner(c.Path)...) {
 		if path := filepath.Join(dir, name); !slices.Contains(all, path) {
 			all = append(all, path)
 		}
@@ -67,21 +67,21 @@ func (c *Config) DefaultOperators() (all []string) {
 	return all
 }
 
-// MayAskOperator reports whether listen.admin names a listener, or a default socket exists.
-func (c *Config) MayAskOperator() bool {
+// MayAskAdmin reports whether listen.admin names a listener, or a default socket exists.
+func (c *Config) MayAskAdmin() bool {
 	if c.File.Listen.Admin != "" {
-		return c.OperatorName() != ""
+		return c.AdminName() != ""
 	}
-	return slices.ContainsFunc(c.DefaultOperators(), func(path string) bool { _, err := os.Lstat(path); return err == nil })
+	return slices.ContainsFunc(c.DefaultAdminSockets(), func(path string) bool { _, err := os.Lstat(path); return err == nil })
 }
 
 const (
-	operatorFolder  = "admin" // in egressd's folder of state
-	systemOperators = "/var/lib/egressd/" + operatorFolder
+	adminFolder        = "admin" // in egressd's folder of state
+	systemAdminSockets = "/var/lib/egressd/" + adminFolder
 )
 
-// operatorsOfOwner returns, for root, the folder of default sockets of the user that owns a policy file.
-func operatorsOfOwner(path string) []string {
+// adminSocketsOfOwner returns, for root, the folder of default sockets of the user that owns a policy file.
+func adminSocketsOfOwner(path string) []string {
 	info, err := os.Stat(path)
 	if os.Geteuid() != 0 || err != nil {
 		return nil
@@ -94,12 +94,12 @@ func operatorsOfOwner(path string) []string {
 	if err != nil || !filepath.IsAbs(owner.HomeDir) {
 		return nil
 	}
-	return []string{filepath.Join(owner.HomeDir, ".local/state/egressd", operatorFolder)}
+	return []string{filepath.Join(owner.HomeDir, ".local/state/egressd", adminFolder)}
 }
 
-// operatorName returns the file name of the default socket for a policy file. The last element of the path may be a
+// adminSocketName returns the file name of the default socket for a policy file. The last element of the path may be a
 // symbolic link that changes, as in a ConfigMap of Kubernetes, so only the folder is resolved.
-func operatorName(path string) string {
+func adminSocketName(path string) string {
 	if whole, err := filepath.Abs(path); err == nil {
 		path = whole
 	}
@@ -110,31 +110,31 @@ func operatorName(path string) string {
 	return hex.EncodeToString(sum[:6]) + ".sock"
 }
 
-// OperatorToken returns the token file of the operator's TCP listener. Each address has its own file, so
+// AdminToken returns the token file of the operator's TCP listener. Each address has its own file, so
 // that daemons do not overwrite each other's tokens.
-func (c *Config) OperatorToken() (string, error) {
+func (c *Config) AdminToken() (string, error) {
 	at, err := netip.ParseAddrPort(c.File.Listen.Admin)
 	if err != nil {
 		return "", err
 	}
-	dir, err := OperatorTokens()
+	dir, err := AdminTokens()
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.token", at.Addr(), at.Port())), err
 }
 
-// OperatorTokens returns the folder that holds only token files and default sockets. It is beside the default audit log, even
+// AdminTokens returns the folder that holds only token files and default sockets. It is beside the default audit log, even
 // if the log is elsewhere, because a sandbox may be able to read there.
-func OperatorTokens() (string, error) {
+func AdminTokens() (string, error) {
 	log, err := DefaultAuditDir()
 	if err != nil {
 		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder for the token of listen.admin"), "set HOME, or listen.admin to a Unix socket, which needs none")
 	}
-	return filepath.Join(filepath.Dir(log), operatorFolder), nil
+	return filepath.Join(filepath.Dir(log), adminFolder), nil
 }
 
-// OperatorsNow returns the TCP addresses of the operator's listeners of all daemons of this user. A
+// AdminListenersNow returns the TCP addresses of the operator's listeners of all daemons of this user. A
 // listener has a token file while it exists.
-func OperatorsNow() (all []netip.AddrPort) {
-	dir, err := OperatorTokens()
+func AdminListenersNow() (all []netip.AddrPort) {
+	dir, err := AdminTokens()
 	if err != nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ func WithAdmin(at, more string) string {
 	return fmt.Sprintf("version: 1\nlisten: {open_to_network: true, proxy: [\"%s:%d\", \"[%s]:%d\"], admin: %q}\n%s", lab.GatewayIPv4, ProxyPort, lab.GatewayIPv6, ProxyPort, at, more)
 }
 
-const OperatorSocket = "unix:${XDG_RUNTIME_DIR}/operator/admin.sock"
+const AdminSocket = "unix:${XDG_RUNTIME_DIR}/operator/admin.sock"
 
 // Curl asks at a socket, in some network and as some user, and returns what came of it.
 func (d *Daemon) Curl(t *testing.T, in *lab.Net, before []string, arguments ...string) string {

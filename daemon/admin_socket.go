@@ -22,9 +22,9 @@ var tellsNetworksApart = sandbox.TellsNetworksApart
 // socketPathMost is how long the path of a Unix socket may be, see unix(7).
 const socketPathMost = 107
 
-// openOperatorSocket opens the socket of the operator's listener, which only its owner may
+// openAdminSocket opens the socket of the operator's listener, which only its owner may
 // connect to, in a folder in which nobody else can put another in its place.
-func (ls *listeners) openOperatorSocket(path string) (net.Listener, error) {
+func (ls *listeners) openAdminSocket(path string) (net.Listener, error) {
 	if !filepath.IsAbs(path) { // a name without a file, as @NAME is, has no owner
 		return nil, fmt.Errorf("%q is no absolute path", path)
 	}

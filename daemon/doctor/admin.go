@@ -12,12 +12,12 @@ import (
 	"github.com/egressd/egressd/daemon"
 )
 
-// operatorFindings are about the operator's listener: who else could come to it.
-func operatorFindings(c *config.Config) []Finding {
+// adminFindings are about the operator's listener: who else could come to it.
+func adminFindings(c *config.Config) []Finding {
 	const check = "admin"
-	socket := c.OperatorSocket()
+	socket := c.AdminSocket()
 	switch {
-	case c.OperatorName() == "":
+	case c.AdminName() == "":
 		return nil
 	case socket == "":
 		return []Finding{tokenFinding(check, c)}
@@ -64,7 +64,7 @@ func ownerOf(info fs.FileInfo) int {
 
 // tokenFinding is about the token of a listener over TCP.
 func tokenFinding(check string, c *config.Config) Finding {
-	path, err := c.OperatorToken()
+	path, err := c.AdminToken()
 	if err != nil {
 		return Finding{check, err.Error(), "set HOME"}
 	}

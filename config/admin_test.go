@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-func defaultOperators(t *testing.T, path string) []string {
+func defaultAdminSockets(t *testing.T, path string) []string {
 	t.Helper()
 	c, err := New(path, []byte("version: 1\n"), "/nonexistent")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.DefaultOperators()
+	return c.DefaultAdminSockets()
 }
 
 // TestBothEndsFindTheDefaultSocket has the daemon and its operator start in different environments.
@@ -24,9 +24,9 @@ func TestBothEndsFindTheDefaultSocket(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("XDG_STATE_HOME", "")
-	without := defaultOperators(t, path)
+	without := defaultAdminSockets(t, path)
 	t.Setenv("XDG_RUNTIME_DIR", "/session")
-	if !slices.Equal(without, defaultOperators(t, path)) {
+	if !slices.Equal(without, defaultAdminSockets(t, path)) {
 		t.Error("XDG_RUNTIME_DIR moves the socket")
 	}
 	system := filepath.Join("/var/lib/egressd/admin", filepath.Base(without[0]))
@@ -37,7 +37,7 @@ func TestBothEndsFindTheDefaultSocket(t *testing.T) {
 		t.Errorf("root's daemon listens at %s", without[0])
 	}
 	t.Setenv("XDG_STATE_HOME", filepath.Join(home, "state"))
-	if first := defaultOperators(t, path)[0]; first != filepath.Join(home, "state/egressd/admin", filepath.Base(system)) {
+	if first := defaultAdminSockets(t, path)[0]; first != filepath.Join(home, "state/egressd/admin", filepath.Base(system)) {
 		t.Error(first)
 	}
 }
@@ -56,13 +56,13 @@ func TestEachPolicyFileHasItsOwnSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	first := defaultOperators(t, filepath.Join(dir, "first.yaml"))[0]
+	first := defaultAdminSockets(t, filepath.Join(dir, "first.yaml"))[0]
 	for _, same := range []string{"first.yaml", "./first.yaml", filepath.Join(link, "first.yaml")} {
-		if got := defaultOperators(t, same)[0]; got != first {
+		if got := defaultAdminSockets(t, same)[0]; got != first {
 			t.Errorf("%s is at %s, not at %s", same, got, first)
 		}
 	}
-	if defaultOperators(t, "second.yaml")[0] == first {
+	if defaultAdminSockets(t, "second.yaml")[0] == first {
 		t.Error("two policy files have one socket")
 	}
 	if err := os.Remove("first.yaml"); err != nil { // as a ConfigMap replaces it
@@ -71,20 +71,20 @@ func TestEachPolicyFileHasItsOwnSocket(t *testing.T) {
 	if err := os.Symlink("second.yaml", "first.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	if got := defaultOperators(t, "first.yaml")[0]; got != first {
+	if got := defaultAdminSockets(t, "first.yaml")[0]; got != first {
 		t.Error("the socket moved with a link")
 	}
 }
 
-// TestTheOperatorCanBeSwitchedOff reads listen.admin: none.
-func TestTheOperatorCanBeSwitchedOff(t *testing.T) {
+// TestTheAdminListenerCanBeSwitchedOff reads listen.admin: none.
+func TestTheAdminListenerCanBeSwitchedOff(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for text, want := range map[string]bool{"": true, "listen: {admin: none}": false, "listen: {admin: \"127.0.0.1:9464\"}": true} {
 		c, err := New("p.yaml", []byte("version: 1\n"+text+"\n"), "/nonexistent")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name := c.OperatorName(); (name != "") != want || want && text == "" && !strings.HasPrefix(name, "unix:/") {
+		if name := c.AdminName(); (name != "") != want || want && text == "" && !strings.HasPrefix(name, "unix:/") {
 			t.Errorf("%q has %q", text, name)
 		}
 	}

@@ -22,9 +22,8 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// An operator is the listener at which egressd is watched and told to reload. The zero
-// value is none.
-type operator struct {
+// An adminListener is where operators watch egressd and tell it what to do: listen.admin. The zero value is none.
+type adminListener struct {
 	daemon   *Daemon
 	listener net.Listener
 	name     string // in the file
@@ -33,7 +32,6 @@ type operator struct {
 	serving  sync.WaitGroup
 
 	at       atomic.Pointer[[]netip.AddrPort] // over TCP, where it listens
-	now      atomic.Pointer[inForce]          // what the goroutine that reloads has put in force
 	orders   chan order
 	ended    chan struct{} // is closed once nobody takes orders
 	stopping atomic.Bool
@@ -54,67 +52,67 @@ type order struct {
 }
 
 // where is the address of the listener over TCP.
-func (o *operator) where() []netip.AddrPort {
-	if at := o.at.Load(); at != nil {
+func (l *adminListener) where() []netip.AddrPort {
+	if at := l.at.Load(); at != nil {
 		return *at
 	}
 	return nil
 }
 
 // closed returns all places that the policy keeps everybody away from: the listener over TCP, and pages.
-func (o *operator) closed() []netip.AddrPort { return append(o.pages.where(), o.where()...) }
+func (l *adminListener) closed() []netip.AddrPort { return append(l.pages.where(), l.where()...) }
 
-// listenForOperator opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.
-func (o *operator) listenForOperator() error {
-	name := o.daemon.Config.OperatorName()
-	if name == "" || o.daemon.tailor.Change != nil {
+// open opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.
+func (l *adminListener) open() error {
+	name := l.daemon.Config.AdminName()
+	if name == "" || l.daemon.tailor.Change != nil {
 		return nil
 	}
-	o.name = name
-	o.server = &admin.Server{
-		Gate: o.daemon.Gate, Log: o.daemon.Log, OnError: o.daemon.Complain,
-		Missing: o.missing, Policy: func() any { return o.now.Load().show() }, Reload: o.reloadFor, Collect: o.collect, Grants: &o.daemon.grants, Explain: o.explain, Page: o.pages.keep,
+	l.name = name
+	l.server = &admin.Server{
+		Gate: l.daemon.Gate, Log: l.daemon.Log, OnError: l.daemon.Complain,
+		Missing: l.missing, Policy: func() any { return l.daemon.current.Load().show() }, Reload: l.reloadFor, Collect: l.collect, Grants: &l.daemon.grants, Explain: l.explain, Page: l.pages.keep,
 	}
 	var err error
-	if path := o.daemon.Config.OperatorSocket(); path != "" {
-		o.listener, err = o.daemon.listeners.openOperatorSocket(path)
-		o.server.Admit = admitOperator
+	if path := l.daemon.Config.AdminSocket(); path != "" {
+		l.listener, err = l.daemon.listeners.openAdminSocket(path)
+		l.server.Admit = admitOperator
 	} else {
-		err = o.daemon.listeners.openOperatorPort(name)
+		err = l.daemon.listeners.openAdminPort(name)
 	}
-	if err != nil && o.daemon.Config.File.Listen.Admin == "" {
-		fmt.Fprintf(o.daemon.Talk, "egressd: warning: egressd status, allow, questions and cut cannot reach this egressd, since it has no socket for them: listen on %s: %v\n", name, err)
+	if err != nil && l.daemon.Config.File.Listen.Admin == "" {
+		fmt.Fprintf(l.daemon.Talk, "egressd: warning: egressd status, allow, questions and cut cannot reach this egressd, since it has no socket for them: listen on %s: %v\n", name, err)
 		return nil
 	}
 	if err != nil {
-		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+o.daemon.Path)
+		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+l.daemon.Path)
 	}
 	return nil
 }
 
-// openOperatorPort listens on a loopback address. The file has no other.
-func (ls *listeners) openOperatorPort(name string) error {
+// openAdminPort listens on a loopback address. The file has no other.
+func (ls *listeners) openAdminPort(name string) error {
 	at, err := netip.ParseAddrPort(name)
 	if err != nil || !at.Addr().IsLoopback() {
 		return errors.New("it is no address and port of loopback")
 	}
-	path, err := ls.daemon.Config.OperatorToken()
+	path, err := ls.daemon.Config.AdminToken()
 	if err != nil {
 		return err
 	}
-	o := &ls.daemon.operator
-	if o.listener = ls.daemon.tailor.handed.stream(atExactly(at)); o.listener == nil {
-		if o.listener, err = net.Listen("tcp", name); err != nil {
+	l := &ls.daemon.admin
+	if l.listener = ls.daemon.tailor.handed.stream(atExactly(at)); l.listener == nil {
+		if l.listener, err = net.Listen("tcp", name); err != nil {
 			return err
 		}
 	}
-	if o.server.Token, err = makeToken(path); err != nil { // not before the port is this process's
-		return errors.Join(fmt.Errorf("its token: %w", err), o.listener.Close())
+	if l.server.Token, err = makeToken(path); err != nil { // not before the port is this process's
+		return errors.Join(fmt.Errorf("its token: %w", err), l.listener.Close())
 	}
-	o.token = path
-	bound := addrPortOf(o.listener.Addr())
-	o.server.Host = bound.String()
-	o.at.Store(&[]netip.AddrPort{bound})
+	l.token = path
+	bound := addrPortOf(l.listener.Addr())
+	l.server.Host = bound.String()
+	l.at.Store(&[]netip.AddrPort{bound})
 	return nil
 }
 
@@ -143,93 +141,93 @@ func admitOperator(c net.Conn) (admin.Operator, error) {
 	return who, nil
 }
 
-// serveOperator answers from now on, and announces questions until ctx is done.
-func (o *operator) serveOperator(ctx context.Context) {
-	if o.listener == nil {
+// serve answers from now on, and announces questions until ctx is done.
+func (l *adminListener) serve(ctx context.Context) {
+	if l.listener == nil {
 		return
 	}
-	o.nobodyAnswers = o.answering()
-	o.serving.Go(func() {
-		defer o.nobodyAnswers()
-		if err := o.server.Serve(o.listener); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintf(o.daemon.Talk, "egressd: error: %s is not served: %v\n", o.name, err)
+	l.nobodyAnswers = l.answering()
+	l.serving.Go(func() {
+		defer l.nobodyAnswers()
+		if err := l.server.Serve(l.listener); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(l.daemon.Talk, "egressd: error: %s is not served: %v\n", l.name, err)
 		}
 	})
-	at := o.name
-	if len(o.where()) > 0 {
-		at = o.server.Host
+	at := l.name
+	if len(l.where()) > 0 {
+		at = l.server.Host
 	}
-	fmt.Fprintf(o.daemon.Talk, "egressd: listening on %s (admin)\n", at)
-	ctx, o.endQuestions = context.WithCancel(ctx)
-	o.daemon.Serving.Go(func() { o.announceQuestions(ctx) })
+	fmt.Fprintf(l.daemon.Talk, "egressd: listening on %s (admin)\n", at)
+	ctx, l.endQuestions = context.WithCancel(ctx)
+	l.daemon.Serving.Go(func() { l.announceQuestions(ctx) })
 }
 
-// operatorDrain is how long answers may take that have begun when egressd ends.
-const operatorDrain = time.Second
+// adminDrain is how long answers may take that have begun when egressd ends.
+const adminDrain = time.Second
 
-// endOperator closes the listener, and removes its socket, or before that the token, which
+// end closes the listener, and removes its socket, or before that the token, which
 // then nobody shows to whoever has the port next.
-func (o *operator) endOperator() {
-	if o.listener == nil {
+func (l *adminListener) end() {
+	if l.listener == nil {
 		return
 	}
-	if o.nobodyAnswers != nil {
-		o.nobodyAnswers()
+	if l.nobodyAnswers != nil {
+		l.nobodyAnswers()
 	}
-	if o.token != "" {
-		_ = os.Remove(o.token) // the next start makes another
-		o.token = ""
+	if l.token != "" {
+		_ = os.Remove(l.token) // the next start makes another
+		l.token = ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), operatorDrain)
+	ctx, cancel := context.WithTimeout(context.Background(), adminDrain)
 	defer cancel()
-	if err := o.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		o.daemon.Complain(err)
+	if err := l.server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		l.daemon.Complain(err)
 	}
-	o.listener.Close() // where it was never served
-	o.serving.Wait()
-	o.listener = nil
+	l.listener.Close() // where it was never served
+	l.serving.Wait()
+	l.listener = nil
 }
 
 // isLost notes that a listener is no longer served, and says so.
-func (o *operator) isLost(name string, err error) {
-	fmt.Fprintf(o.daemon.Talk, "egressd: error: %s is not served: %v\n", name, err)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lost = append(o.lost, name)
+func (l *adminListener) isLost(name string, err error) {
+	fmt.Fprintf(l.daemon.Talk, "egressd: error: %s is not served: %v\n", name, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = append(l.lost, name)
 }
 
 // missing says what keeps egressd from serving.
-func (o *operator) missing() (why []string) {
-	if o.stopping.Load() {
+func (l *adminListener) missing() (why []string) {
+	if l.stopping.Load() {
 		why = append(why, "egressd is stopping")
 	}
-	if o.now.Load() == nil {
+	if l.daemon.current.Load() == nil {
 		why = append(why, "no policy is in force")
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, name := range o.lost {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range l.lost {
 		why = append(why, name+" is not served")
 	}
 	return why
 }
 
 // isEnding notes that no order is taken any more.
-func (o *operator) isEnding() {
-	if !o.stopping.Swap(true) {
-		close(o.ended)
-		if o.endQuestions != nil {
-			o.endQuestions()
+func (l *adminListener) isEnding() {
+	if !l.stopping.Swap(true) {
+		close(l.ended)
+		if l.endQuestions != nil {
+			l.endQuestions()
 		}
 	}
 }
 
 // reloadFor has the policy read again, as SIGHUP does, and waits for what came of it.
-func (o *operator) reloadFor(ctx context.Context, why string) (any, error) {
+func (l *adminListener) reloadFor(ctx context.Context, why string) (any, error) {
 	a := order{why, make(chan error, 1)}
 	select {
-	case o.orders <- a:
-	case <-o.ended:
+	case l.orders <- a:
+	case <-l.ended:
 		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is stopping, and reads no policy any more", Hint: "egressd serve, which reads it at its start"}
 	case <-ctx.Done():
 		return nil, &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "egressd is busy with another reload", Hint: "egressd reload, once more"}
@@ -239,15 +237,15 @@ func (o *operator) reloadFor(ctx context.Context, why string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"reloaded": true, "policy": o.daemon.Gate.Digest()}, nil
+		return map[string]any{"reloaded": true, "policy": l.daemon.Gate.Digest()}, nil
 	case <-ctx.Done():
 		return nil, &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "the reload goes on; what comes of it is in the log", Hint: "egressd status"}
 	}
 }
 
 // explain answers as egressd check does, by the policy in force.
-func (o *operator) explain(q admin.ExplainRequest) (any, error) {
-	now := o.now.Load()
+func (l *adminListener) explain(q admin.ExplainRequest) (any, error) {
+	now := l.daemon.current.Load()
 	if now == nil {
 		return nil, errors.New("no policy is in force")
 	}
@@ -258,28 +256,28 @@ func (o *operator) explain(q admin.ExplainRequest) (any, error) {
 	return explain.Check(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
 }
 
-// answering says that there is an operator's listener, at which what the policy asks is
-// answered, until stop is called. How long flows are held is read at the start, as all limits.
-func (o *operator) answering() (stop func()) {
-	wait := o.daemon.Config.File.Limits.AskWait
-	o.daemon.Gate.Approvals.Open(true, wait)
-	return func() { o.daemon.Gate.Approvals.Open(false, wait) }
+// answering tells the gate that operators can answer its questions here, until stop is called. How long flows are held is
+// read at the start, as all limits.
+func (l *adminListener) answering() (stop func()) {
+	wait := l.daemon.Config.File.Limits.AskWait
+	l.daemon.Gate.Approvals.Open(true, wait)
+	return func() { l.daemon.Gate.Approvals.Open(false, wait) }
 }
 
 // announceEvery is how long announceQuestions rests after a new question, so that a flood of them costs little.
 const announceEvery = 250 * time.Millisecond
 
 // announceQuestions writes a line for each new question, until ctx is done.
-func (o *operator) announceQuestions(ctx context.Context) {
+func (l *adminListener) announceQuestions(ctx context.Context) {
 	told := map[string]bool{}
 	for version := ^uint64(0); ctx.Err() == nil; {
-		all := o.daemon.Gate.Approvals.Questions(ctx, version)
+		all := l.daemon.Gate.Approvals.Questions(ctx, version)
 		version = all.Version
 		now, news := make(map[string]bool, len(all.Questions)), false
 		for i := range all.Questions {
 			q := &all.Questions[i]
 			if now[q.ID] = true; q.State == "pending" && !told[q.ID] {
-				fmt.Fprintf(o.daemon.Talk, "egressd: question: %s\n", printable.Text(q.Ask(o.daemon.flag)))
+				fmt.Fprintf(l.daemon.Talk, "egressd: question: %s\n", printable.Text(q.Ask(l.daemon.flag)))
 				news = true
 			}
 		}

@@ -49,12 +49,12 @@ func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		all := operatorFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: step.admin}}})
+		all := adminFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: step.admin}}})
 		if len(all) != 1 || !strings.Contains(all[0].Says, step.says) || (all[0].Fix != "") != step.wrong {
 			t.Errorf("%+v, want %q", all, step.says)
 		}
 	}
-	if all := operatorFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: file.NoOperator}}}); len(all) != 0 {
+	if all := adminFindings(&config.Config{File: &file.File{Listen: file.Listen{Admin: file.NoAdmin}}}); len(all) != 0 {
 		t.Errorf("without a listener: %+v", all)
 	}
 }

@@ -63,16 +63,16 @@ func TestTheOperatorsTokenIsAnotherAtEachStart(t *testing.T) {
 func TestWhatIsMissingForReadinessIsNamed(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
 	d.connect()
-	if why := d.operator.missing(); !slices.Equal(why, []string{"no policy is in force"}) {
+	if why := d.admin.missing(); !slices.Equal(why, []string{"no policy is in force"}) {
 		t.Errorf("before the start: %q", why)
 	}
-	d.operator.putInForce(policy.New(), &config.Config{}, "loaded")
-	if why := d.operator.missing(); len(why) != 0 {
+	d.current.putInForce(policy.New(), &config.Config{}, "loaded")
+	if why := d.admin.missing(); len(why) != 0 {
 		t.Errorf("in force: %q", why)
 	}
-	d.operator.isLost("127.0.0.1:3128", io.EOF)
-	d.operator.stopping.Store(true)
-	if why := d.operator.missing(); !slices.Equal(why, []string{"egressd is stopping", "127.0.0.1:3128 is not served"}) {
+	d.admin.isLost("127.0.0.1:3128", io.EOF)
+	d.admin.stopping.Store(true)
+	if why := d.admin.missing(); !slices.Equal(why, []string{"egressd is stopping", "127.0.0.1:3128 is not served"}) {
 		t.Errorf("later: %q", why)
 	}
 }
@@ -80,15 +80,15 @@ func TestWhatIsMissingForReadinessIsNamed(t *testing.T) {
 func TestAReloadThatFailedIsShownUntilOneIsInForce(t *testing.T) {
 	d := &Daemon{Talk: io.Discard}
 	d.connect()
-	d.operator.putInForce(policy.New(), &config.Config{File: new(file.File)}, "loaded")
-	d.operator.reloaded(errors.New("line 3 " + strings.Repeat("x", 5000)))
-	s := d.operator.now.Load().show()
+	d.current.putInForce(policy.New(), &config.Config{File: new(file.File)}, "loaded")
+	d.current.reloaded(errors.New("line 3 " + strings.Repeat("x", 5000)))
+	s := d.current.Load().show()
 	if s.OK || s.Rejected == nil || !s.Rejected.Current || len(s.Rejected.Reason) > 1000 || s.Source != "loaded" {
 		t.Errorf("after a failure: %+v", s)
 	}
-	d.operator.putInForce(policy.New(), &config.Config{File: new(file.File)}, "reloaded")
-	d.operator.reloaded(nil)
-	now := d.operator.now.Load()
+	d.current.putInForce(policy.New(), &config.Config{File: new(file.File)}, "reloaded")
+	d.current.reloaded(nil)
+	now := d.current.Load()
 	if s = now.show(); !s.OK || s.Rejected == nil || s.Rejected.Current || s.Source != "reloaded" || time.Since(s.Since) > time.Minute || now.reloads != 2 || now.failed != 1 {
 		t.Errorf("after another: %+v", s)
 	}
@@ -100,7 +100,7 @@ func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "operator", "admin.sock")
 	d := new(Daemon)
 	d.connect()
-	l, err := d.listeners.openOperatorSocket(path)
+	l, err := d.listeners.openAdminSocket(path)
 	if err == nil || !strings.Contains(err.Error(), "Linux 5.14") {
 		t.Errorf("it listens at %v, %v", l, err)
 	}
@@ -112,24 +112,24 @@ func TestTheOperatorsSocketNeedsAKernelThatTellsNetworksApart(t *testing.T) {
 func TestAReloadIsRefusedOnceNobodyTakesOrders(t *testing.T) {
 	d := &Daemon{}
 	d.connect()
-	d.operator.orders, d.operator.ended = make(chan order), make(chan struct{})
+	d.admin.orders, d.admin.ended = make(chan order), make(chan struct{})
 	busy, cancel := context.WithCancel(t.Context())
 	cancel()
 	var why *admin.Unavailable
-	if _, err := d.operator.reloadFor(busy, "test"); !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "busy") {
+	if _, err := d.admin.reloadFor(busy, "test"); !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "busy") {
 		t.Errorf("while another goes on: %v", err)
 	}
 	waits := make(chan error, 1)
-	go func() { _, err := d.operator.reloadFor(t.Context(), "test"); waits <- err }()
-	d.operator.isEnding()
-	d.operator.isEnding()
+	go func() { _, err := d.admin.reloadFor(t.Context(), "test"); waits <- err }()
+	d.admin.isEnding()
+	d.admin.isEnding()
 	if err := <-waits; !errors.As(err, &why) || why.Status != 503 || !strings.Contains(why.Why, "stopping") {
 		t.Errorf("at the end: %v", err)
 	}
-	d.operator.ended = nil
+	d.admin.ended = nil
 	late, cancel := context.WithCancel(t.Context())
-	go func() { <-d.operator.orders; cancel() }()
-	if _, err := d.operator.reloadFor(late, "test"); !errors.As(err, &why) || why.Status != 504 {
+	go func() { <-d.admin.orders; cancel() }()
+	if _, err := d.admin.reloadFor(late, "test"); !errors.As(err, &why) || why.Status != 504 {
 		t.Errorf("one that goes on: %v", err)
 	}
 }
