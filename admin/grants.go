@@ -20,7 +20,8 @@ type GrantRequest struct {
 	From     string   `json:"from,omitempty"`    // id of the denied flow that caused the request
 }
 
-// A Grant is a temporary rule beside those of the policy file.
+// A Grant is a temporary rule beside those of the policy file, as operators see it. The daemon makes it together with the
+// [policy.Grant] that decides.
 type Grant struct {
 	ID      string    `json:"id"`
 	Verdict string    `json:"verdict"`

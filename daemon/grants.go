@@ -24,11 +24,11 @@ const (
 	grantLongest = 24 * time.Hour
 )
 
-// A grant is a line that counts for a while. It is not changed.
+// A grant is an allow or deny for a while, from [grantsAPI.newGrant] until it ends or is revoked. It is not changed.
 type grant struct {
-	admin.Grant
-	rule policy.Grant
-	end  time.Duration // by the clock of granting
+	admin.Grant               // what operators see of it
+	rule        policy.Grant  // what the policy decides by: regrant compiles it into the next one
+	end         time.Duration // by the clock of granting
 }
 
 // text is the line for a person: "allow example.com to sandbox ci".
@@ -43,8 +43,8 @@ func toSandbox(name string) string {
 	return " to sandbox " + name
 }
 
-// granting adds and removes grants. The list of grants belongs to the configuration in force, which the reloading
-// goroutine replaces.
+// granting puts grants in force, and ends them. The list of grants belongs to the policy in force, which the reloading
+// goroutine replaces. Operators change it through [grantsAPI].
 type granting struct {
 	daemon *Daemon
 	clock  func() time.Duration       // nil for the kernel's
@@ -305,18 +305,6 @@ func (gs *granting) endGrants() {
 	for _, g := range gs.live() {
 		gs.ended(g, "ends with egressd")
 	}
-}
-
-// List implements [admin.Granting]: all that counts for a while.
-func (gs *granting) List() admin.GrantList {
-	all := admin.GrantList{Grants: []admin.Grant{}}
-	if now := gs.daemon.current.Load(); now != nil {
-		all.Policy = now.policy.Digest()
-	}
-	for _, g := range gs.live() {
-		all.Grants = append(all.Grants, gs.shown(g))
-	}
-	return all
 }
 
 func (gs *granting) shown(g *grant) admin.Grant {

@@ -19,9 +19,12 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
+// grantsAPI grants and revokes for operators: [admin.Granting].
+type grantsAPI struct{ *granting }
+
 // Grant implements [admin.Granting].
-func (gs *granting) Grant(ctx context.Context, who admin.Operator, q admin.GrantRequest) (done admin.Granted, err error) {
-	a, err := newAsking(who, q)
+func (gs grantsAPI) Grant(ctx context.Context, who admin.Operator, q admin.GrantRequest) (done admin.Granted, err error) {
+	a, err := parseGrantRequest(who, q)
 	if err != nil {
 		return done, err
 	}
@@ -33,7 +36,7 @@ func (gs *granting) Grant(ctx context.Context, who admin.Operator, q admin.Grant
 }
 
 // Revoke implements [admin.Granting].
-func (gs *granting) Revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+func (gs grantsAPI) Revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
 	err = gs.inTurn(ctx, func(ctx context.Context) (err error) {
 		done, err = gs.revoke(ctx, who, id)
 		return err
@@ -41,8 +44,20 @@ func (gs *granting) Revoke(ctx context.Context, who admin.Operator, id string) (
 	return done, err
 }
 
-// An asking is a request for grants that can be read.
-type asking struct {
+// List implements [admin.Granting]: all that counts for a while.
+func (gs grantsAPI) List() admin.GrantList {
+	all := admin.GrantList{Grants: []admin.Grant{}}
+	if now := gs.daemon.current.Load(); now != nil {
+		all.Policy = now.policy.Digest()
+	}
+	for _, g := range gs.live() {
+		all.Grants = append(all.Grants, gs.shown(g))
+	}
+	return all
+}
+
+// A grantRequest is a request of an operator that can be read.
+type grantRequest struct {
 	admin.GrantRequest
 	who      admin.Operator
 	effect   policy.Verdict
@@ -55,8 +70,8 @@ func refused(next, format string, arguments ...any) error {
 	return &admin.Unavailable{Status: http.StatusUnprocessableEntity, Why: fmt.Sprintf(format, arguments...), Hint: next}
 }
 
-func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
-	a := &asking{GrantRequest: q, who: who}
+func parseGrantRequest(who admin.Operator, q admin.GrantRequest) (*grantRequest, error) {
+	a := &grantRequest{GrantRequest: q, who: who}
 	switch q.Verdict {
 	case "allow":
 		a.effect = policy.Allow
@@ -94,7 +109,7 @@ func newAsking(who admin.Operator, q admin.GrantRequest) (*asking, error) {
 
 // opening is what the request says of one pattern. It returns an error if no grant may allow that. A private address needs
 // an exception to the baseline, which only the policy file can make.
-func (a *asking) opening(text string) (o policy.Opening, err error) {
+func (a *grantRequest) opening(text string) (o policy.Opening, err error) {
 	o.Pattern, err = policy.ParsePattern(text)
 	if err != nil || a.effect != policy.Allow {
 		return o, err
@@ -143,7 +158,7 @@ func whyText(r *policy.Reach) string {
 }
 
 // grant judges what is asked for beside the configuration in force, and puts it in force.
-func (gs *granting) grant(ctx context.Context, a *asking) (done admin.Granted, err error) {
+func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Granted, err error) {
 	now := gs.daemon.current.Load()
 	if now == nil {
 		return done, refused("egressd status", "no policy is in force")
@@ -191,7 +206,7 @@ func (gs *granting) grant(ctx context.Context, a *asking) (done admin.Granted, e
 }
 
 // note is what the log says of a grant.
-func (a *asking) note(g *grant) string {
+func (a *grantRequest) note(g *grant) string {
 	text := fmt.Sprintf("grant %s for %s, until %s: %s", g.ID, quantity.Span(a.lasts), g.Until.Format(time.RFC3339), g.text())
 	if a.From != "" {
 		text += ", in answer to " + a.From
@@ -201,7 +216,7 @@ func (a *asking) note(g *grant) string {
 
 // A grantJudgement is what comes of a request for grants.
 type grantJudgement struct {
-	*asking
+	*grantRequest
 	before   *policy.Policy // with what is denied for a while, and nothing that is allowed
 	who      []policy.Sandbox
 	others   []*grant // that stay as they are
@@ -211,8 +226,8 @@ type grantJudgement struct {
 }
 
 // judging decides which parts of a request are granted. An equal grant that exists already gets the new duration.
-func (gs *granting) judging(ctx context.Context, a *asking, live []*grant) (j *grantJudgement, err error) {
-	j = &grantJudgement{asking: a, who: sandboxesOf(gs.daemon.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
+func (gs grantsAPI) judging(ctx context.Context, a *grantRequest, live []*grant) (j *grantJudgement, err error) {
+	j = &grantJudgement{grantRequest: a, who: sandboxesOf(gs.daemon.Config, a.Sandbox), others: slices.Clone(live), already: []string{}}
 	if j.before, err = gs.daemon.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
@@ -239,7 +254,8 @@ func (j *grantJudgement) isAllowed(ctx context.Context, o policy.Opening) bool {
 	return !slices.ContainsFunc(j.who, func(who policy.Sandbox) bool { return !j.before.OpensAll(ctx, o, who) })
 }
 
-func (gs *granting) newGrant(a *asking, o policy.Opening, id string) *grant {
+// newGrant makes a grant: what the API shows of it, and the rule that decides.
+func (gs grantsAPI) newGrant(a *grantRequest, o policy.Opening, id string) *grant {
 	began, end := time.Now(), gs.now()+a.lasts
 	g := &grant{end: end, Grant: admin.Grant{
 		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
@@ -351,7 +367,7 @@ func (j *grantJudgement) told(d *Daemon, p *policy.Policy) admin.Granted {
 }
 
 // revoke takes a grant back.
-func (gs *granting) revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
+func (gs grantsAPI) revoke(ctx context.Context, who admin.Operator, id string) (done admin.Revoked, err error) {
 	gs.expire(ctx)
 	live := gs.live()
 	i := slices.IndexFunc(live, func(g *grant) bool { return g.ID == id })

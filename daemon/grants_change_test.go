@@ -18,11 +18,11 @@ import (
 func TestAGrantIsForItsSandboxAndGoesWithIt(t *testing.T) {
 	const two = "sandboxes: [{name: ci, source: [\"127.0.0.0/30\"]}, {name: web, source: [\"127.0.1.0/30\"]}]\n"
 	w := newGrantsWorld(t, two)
-	a, err := newAsking(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test"}, Seconds: 60, Sandbox: "web"})
+	a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test"}, Seconds: 60, Sandbox: "web"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.grants.grant(t.Context(), a); err != nil {
+	if _, err := w.api().grant(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if status, _ := w.connect(t, "a.test:443"); status != 403 {
@@ -32,7 +32,7 @@ func TestAGrantIsForItsSandboxAndGoesWithIt(t *testing.T) {
 	if err := w.reloads.reload(t.Context(), "test", true); err != nil || len(w.grants.live()) != 0 {
 		t.Errorf("a grant to nobody stays: %v", err)
 	}
-	if _, err := w.grants.grant(t.Context(), a); err == nil || !strings.Contains(err.Error(), "there is no sandbox \"web\"") {
+	if _, err := w.api().grant(t.Context(), a); err == nil || !strings.Contains(err.Error(), "there is no sandbox \"web\"") {
 		t.Errorf("granted to nobody: %v", err)
 	}
 }
@@ -45,11 +45,11 @@ func TestAGrantToWhoeverHandsANetworkIn(t *testing.T) {
 	} {
 		w := newGrantsWorld(t, row.lines)
 		ask := func(name string) (admin.Granted, error) {
-			a, err := newAsking(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test"}, Seconds: 60, Sandbox: name})
+			a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test"}, Seconds: 60, Sandbox: name})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return w.grants.grant(t.Context(), a)
+			return w.api().grant(t.Context(), a)
 		}
 		done, err := ask("agent")
 		if row.why != "" && (err == nil || !strings.Contains(err.Error(), row.why)) || row.why == "" && (err != nil || len(done.Warnings) != 1) {
@@ -105,9 +105,9 @@ func TestWhatIsAskedForIsReadStrictly(t *testing.T) {
 		"the test \"deny tested.test\" failed": {Verdict: "allow", Patterns: []string{"tested.test"}, Seconds: 60},
 	} {
 		digest := w.Gate.Digest()
-		a, err := newAsking(someone, q)
+		a, err := parseGrantRequest(someone, q)
 		if err == nil {
-			_, err = w.grants.grant(t.Context(), a)
+			_, err = w.api().grant(t.Context(), a)
 		}
 		var why *admin.Unavailable
 		if !errors.As(err, &why) || !strings.Contains(why.Why, says) || why.Status != http.StatusUnprocessableEntity || why.Hint == "" {
@@ -142,13 +142,13 @@ func TestAGrantBesideARuleThatAsks(t *testing.T) {
 // TestWhatTakesTooLongToJudgeIsNotGranted: what was judged by then says nothing of the rest.
 func TestWhatTakesTooLongToJudgeIsNotGranted(t *testing.T) {
 	w := newGrantsWorld(t, "allow: [a.test]\n")
-	a, err := newAsking(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test", "b.test:*"}, Seconds: 60})
+	a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{"a.test", "b.test:*"}, Seconds: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if done, err := w.grants.grant(over, a); err == nil || !strings.Contains(err.Error(), "it takes longer than 5s") || len(w.grants.live()) != 0 {
+	if done, err := w.api().grant(over, a); err == nil || !strings.Contains(err.Error(), "it takes longer than 5s") || len(w.grants.live()) != 0 {
 		t.Errorf("granted %+v, %v", done, err)
 	}
 }

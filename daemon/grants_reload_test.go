@@ -48,7 +48,7 @@ func TestAGrantIsBesideTheFileInForce(t *testing.T) {
 	}
 	inForce := w.Gate.Digest()
 	id := w.gets(t, "allow", time.Hour, "new.test").Grants[0].ID
-	if _, err := w.grants.revoke(t.Context(), someone, id); err != nil {
+	if _, err := w.api().revoke(t.Context(), someone, id); err != nil {
 		t.Fatal(err)
 	}
 	if w.Gate.Digest() != inForce {

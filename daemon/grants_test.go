@@ -51,6 +51,9 @@ func (s *talked) String() string {
 // someone is who asks for grants in tests.
 var someone = admin.Operator{UID: 1000, PID: 77}
 
+// api is what operators reach.
+func (w *grantsWorld) api() grantsAPI { return grantsAPI{&w.grants} }
+
 func newGrantsWorld(t *testing.T, lines string) *grantsWorld {
 	t.Helper()
 	w := &grantsWorld{regoWorld: regoWorld{dir: t.TempDir()}}
@@ -83,11 +86,11 @@ func (w *grantsWorld) rewrite(t *testing.T, lines string) {
 // asks has something allowed or denied for a while.
 func (w *grantsWorld) asks(t *testing.T, verdict string, lasts time.Duration, patterns ...string) (admin.Granted, error) {
 	t.Helper()
-	a, err := newAsking(someone, admin.GrantRequest{Verdict: verdict, Patterns: patterns, Seconds: int64(lasts / time.Second)})
+	a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: verdict, Patterns: patterns, Seconds: int64(lasts / time.Second)})
 	if err != nil {
 		return admin.Granted{}, err
 	}
-	return w.grants.grant(t.Context(), a)
+	return w.api().grant(t.Context(), a)
 }
 
 // gets is asks that has to go well.
@@ -140,14 +143,14 @@ func TestAGrantPassesUntilItsEnd(t *testing.T) {
 	defer c.Close()
 	w.pass(time.Hour - 1)
 	w.grants.expire(t.Context())
-	if left := w.grants.List(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows.Count() != 1 {
+	if left := w.api().List(); len(left.Grants) != 1 || left.Grants[0].Seconds > 1 || w.Gate.Flows.Count() != 1 {
 		t.Errorf("right before the end: %+v, %d flows", left, w.Gate.Flows.Count())
 	}
 	w.pass(1) // and nobody has had the time to take it out
 	if status, _ := w.connect(t, host); status != 403 {
 		t.Errorf("at the end: %d", status)
 	}
-	if left := w.grants.List(); len(left.Grants) != 0 {
+	if left := w.api().List(); len(left.Grants) != 0 {
 		t.Errorf("it is listed: %+v", left)
 	}
 	w.grants.expire(t.Context())
@@ -175,13 +178,13 @@ func TestWhatIsRevokedIsCut(t *testing.T) {
 		t.Fatal(refused)
 	}
 	defer c.Close()
-	if done, err := w.grants.revoke(t.Context(), someone, id); err != nil || done.Revoked.ID != id || done.Policy != w.Gate.Digest() {
+	if done, err := w.api().revoke(t.Context(), someone, id); err != nil || done.Revoked.ID != id || done.Policy != w.Gate.Digest() {
 		t.Errorf("revoked: %+v, %v", done, err)
 	}
 	if !isCut(t, c) {
 		t.Error("a tunnel is open that only the grant allowed")
 	}
-	if _, err := w.grants.revoke(t.Context(), someone, id); err == nil {
+	if _, err := w.api().revoke(t.Context(), someone, id); err == nil {
 		t.Error("revoked twice")
 	}
 	if !w.noted(t, "revoke grant "+id+": allow "+host+", asked by uid 1000, pid 77") {
@@ -207,7 +210,7 @@ func TestWhatIsDeniedIsCutUntilThatIsRevoked(t *testing.T) {
 	if _, err := w.asks(t, "allow", time.Hour, "b.test"); err == nil || !strings.Contains(err.Error(), "would stay refused") {
 		t.Errorf("allowed all the same: %v", err)
 	}
-	if _, err := w.grants.revoke(t.Context(), someone, id); err != nil {
+	if _, err := w.api().revoke(t.Context(), someone, id); err != nil {
 		t.Fatal(err)
 	}
 	if c, refused = w.tunnel(t, host); c == nil {
@@ -242,7 +245,7 @@ func TestAReloadKeepsTheGrantsThatItHasRoomFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []string
-	for _, g := range w.grants.List().Grants {
+	for _, g := range w.api().List().Grants {
 		left = append(left, g.Pattern)
 	}
 	if want := []string{"kept.test", "*.both.test", "a.test", "late.test"}; !slices.Equal(left, want) {
@@ -293,7 +296,7 @@ func TestWhatCannotBeRecordedIsNotGranted(t *testing.T) {
 			t.Errorf("%s: %v", verdict, err)
 		}
 	}
-	if _, err := w.grants.revoke(t.Context(), someone, w.grants.live()[0].ID); err == nil {
+	if _, err := w.api().revoke(t.Context(), someone, w.grants.live()[0].ID); err == nil {
 		t.Error("revoked")
 	}
 	if w.Gate.Digest() != digest || len(w.grants.live()) != 1 || w.verdict(t, "new.test") != "deny" || w.verdict(t, "old.test") != "allow" {
@@ -327,7 +330,7 @@ func TestCredentialsAreThereWhateverIsGranted(t *testing.T) {
 	if !has() || (*w.keys.held.Load())[0].all[0] != one {
 		t.Error("with a grant it is gone, or another")
 	}
-	if _, err := w.grants.revoke(t.Context(), someone, id); err != nil || !has() {
+	if _, err := w.api().revoke(t.Context(), someone, id); err != nil || !has() {
 		t.Errorf("without it, it is gone: %v", err)
 	}
 	held := len(*w.keys.held.Load())
@@ -351,7 +354,7 @@ func TestGrantsRaceWithReloadsAndTheirEnds(t *testing.T) {
 		d.follow(ctx, nil)
 		close(followed)
 	}()
-	o := &d.grants
+	o := grantsAPI{&d.grants}
 	var asking sync.WaitGroup
 	for i := range 4 {
 		asking.Go(func() {
