@@ -165,8 +165,8 @@ func (l *adminListener) serve(ctx context.Context) {
 // adminDrain is how long answers may take that have begun when egressd ends.
 const adminDrain = time.Second
 
-// end closes the listener, and removes its socket, or before that the token, which
-// then nobody shows to whoever has the port next.
+// end closes the listener and removes its socket. It removes a token first: no operator may show the token to a program that
+// takes the port afterwards.
 func (l *adminListener) end() {
 	if l.listener == nil {
 		return

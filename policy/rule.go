@@ -245,8 +245,8 @@ func PlainMethod(text string) bool {
 	return true
 }
 
-// A Grant is a line that somebody has added to a file for a while. Whoever compiles the policy makes it from a request, and
-// compiles the policy without it once it has ended.
+// A Grant is a line that somebody has added to a file for a while. The daemon makes it from an operator's request, and
+// compiles the next policy without it when its time has ended.
 //
 // An Allow counts like a line of the top list "allow": the most specific line decides, a deny wins a tie, all ceilings
 // must include it, and the tests of the files must pass. An Allow for one sandbox counts as a line of that sandbox's
