@@ -14,6 +14,7 @@ declare -A package=(
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
 	[openssl]=openssl [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
+[ "$(id -u)" -eq 0 ] || package[newuidmap]=uidmap # by which the tests have a second user
 missing=()
 for command in "${!package[@]}"; do
 	command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${package[$command]}")

@@ -96,11 +96,10 @@ func scripts(t *testing.T, files map[string]string) string {
 // begin makes /home/me, has names resolved by the server of the tests and certificates of its hosts trusted, and
 // becomes a shell of an ordinary user.
 const begin = `set -e
-egressd=$1; shift
+cp "$1" bin/egressd; shift # which may be in a home
 mount -t tmpfs tmpfs /home
 mkdir -p /home/me/.local /home/me/.ssh
 cp -r bin /home/me/.local/bin
-cp "$egressd" /home/me/.local/bin/egressd
 umount /etc/resolv.conf
 mount --bind resolv.conf /etc/resolv.conf
 mount --bind roots.pem /etc/ssl/certs/ca-certificates.crt

@@ -30,8 +30,12 @@ async function attack() {
   got.style = await within(element("link", e => { e.rel = "stylesheet"; e.href = page + "/"; }), 4000);
   got.events = await within(new Promise(r => { const s = new EventSource(page + "/v1/events", {withCredentials: true}); s.onopen = () => r("OPEN"); s.onmessage = () => r("READ"); s.onerror = () => r("refused"); }), 4000);
   const other = window.open(page + "/", "_blank");
-  await new Promise(r => setTimeout(r, 500));
-  try { got.window = other ? "READ " + other.document.title : "no window"; } catch { got.window = "refused"; }
+  const look = () => { try { return other.location.href === "about:blank" ? "nothing in time" : "READ " + other.document.title; } catch { return "refused"; } };
+  got.window = other ? "nothing in time" : "no window";
+  for (let i = 0; i < 50 && got.window === "nothing in time"; i++) {
+    await new Promise(r => setTimeout(r, 100));
+    got.window = look();
+  }
   return got;
 }
 </script><p id=f>`

@@ -23,7 +23,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 )
@@ -32,6 +31,7 @@ import (
 const stageVariable = "EGRESSD_LAB_STAGE"
 
 const (
+	stageRoot   = "root"
 	stageProbe  = "probe"
 	stageInside = "inside"
 )
@@ -54,6 +54,14 @@ func Enter() (code int, inside bool) {
 	}
 	// Pdeathsig is sent when the thread that started the child ends.
 	runtime.LockOSThread()
+	if os.Getenv(stageVariable) == stageRoot {
+		if err := ownRoot(); err != nil {
+			fmt.Fprintf(os.Stderr, "lab: %v\n", err)
+			return 1, false
+		}
+	} else if cmd := asRoot(); cmd != nil {
+		return exitStatus(cmd.Run()), false
+	}
 	flags, err := usableFlags()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "lab: no namespaces to test in: %v\n", err)
@@ -118,28 +126,27 @@ func again(stage string, flags uintptr, args []string) *exec.Cmd {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
 	if flags&syscall.CLONE_NEWUSER != 0 {
-		users := mappable()
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: users}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: users}}
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = numbered("/proc/self/uid_map", os.Getuid()), numbered("/proc/self/gid_map", os.Getgid())
 	}
 	return cmd
 }
 
-// mappable returns the number of users in the lab: one, or a machine's usual range if this process is root over such
-// a range.
-func mappable() int {
+// numbered returns the users (or groups) of the lab: those below 65536 that have a number here, if this process is root. Another
+// process has only itself.
+func numbered(file string, self int) []syscall.SysProcIDMap {
 	const ordinary = 1 << 16
-	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
-		text, err := os.ReadFile(name)
-		f := strings.Fields(string(text))
-		if err != nil || os.Getuid() != 0 || len(f) != 3 || f[0] != "0" {
-			return 1
-		}
-		if n, err := strconv.Atoi(f[2]); err != nil || n < ordinary {
-			return 1
+	text, err := os.ReadFile(file)
+	if err != nil || os.Getuid() != 0 {
+		return []syscall.SysProcIDMap{{HostID: self, Size: 1}}
+	}
+	var maps []syscall.SysProcIDMap
+	for line := range strings.Lines(string(text)) {
+		var inside, outside, size int
+		if _, err := fmt.Sscan(line, &inside, &outside, &size); err == nil && inside < ordinary {
+			maps = append(maps, syscall.SysProcIDMap{ContainerID: inside, HostID: inside, Size: min(size, ordinary-inside)})
 		}
 	}
-	return ordinary
+	return maps
 }
 
 func exitStatus(err error) int {

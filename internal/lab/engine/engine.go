@@ -53,8 +53,8 @@ type Engine struct {
 	ended  chan struct{} // closed when daemon has
 }
 
-// Usable returns an error if no engine can run here. The engine needs root over a machine's usual range of users; a user
-// namespace will do.
+// Usable returns an error if no engine can run here. The engine needs root over a machine's usual range of users, which may
+// be in a user namespace, and over its control group.
 func Usable() error {
 	const ordinary = 1 << 16
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
@@ -62,13 +62,23 @@ func Usable() error {
 		if err != nil {
 			return err
 		}
-		f := strings.Fields(string(text))
-		if os.Geteuid() != 0 || len(f) < 3 {
+		if os.Geteuid() != 0 {
 			return errors.New("this is not root")
 		}
-		if n, err := strconv.ParseUint(f[2], 10, 64); err != nil || n < ordinary {
-			return fmt.Errorf("%s has %s users; an engine needs %d", name, f[2], ordinary)
+		users := uint64(0)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 3 {
+				n, _ := strconv.ParseUint(f[2], 10, 64) // the kernel writes numbers
+				users += n
+			}
 		}
+		if users < ordinary {
+			return fmt.Errorf("%s has %d users; an engine needs %d", name, users, ordinary)
+		}
+	}
+	const ofItsOwn = "mount -t cgroup2 none /sys/fs/cgroup && test -w /sys/fs/cgroup"
+	if out, err := exec.Command("unshare", "--mount", "--cgroup", "sh", "-c", ofItsOwn).CombinedOutput(); err != nil {
+		return fmt.Errorf("the control group belongs to another user (systemd-run --user --scope -p Delegate=yes makes one): %w %s", err, out)
 	}
 	return nil
 }
