@@ -103,6 +103,39 @@ func (o object) takeAll(into map[string]any) error {
 	return nil
 }
 
+// takeOnly is takeAll. It returns an error if a key is left.
+func (o object) takeOnly(prefix string, into map[string]any) error {
+	err := o.takeAll(into)
+	if err == nil {
+		_, err = o.only(prefix)
+	}
+	return err
+}
+
+// settings parses an object and takes keys out of it.
+func settings(text []byte, parse func([]byte) (object, error), into map[string]any) (object, error) {
+	o, err := parse(text)
+	if err == nil {
+		err = o.takeAll(into)
+	}
+	return o, err
+}
+
+// onlySettings is settings for an object of which all keys have to be known.
+func onlySettings(text []byte, parse func([]byte) (object, error), into map[string]any) error {
+	o, err := settings(text, parse, into)
+	if err == nil {
+		_, err = o.only("")
+	}
+	return err
+}
+
+// parseMember parses the value of a key; null is an empty object.
+func parseMember(text []byte) (o object, err error) {
+	err = json.Unmarshal(text, &o)
+	return o, err
+}
+
 // keys are those that nobody took.
 func (o object) keys(prefix string) []string {
 	all := slices.Sorted(maps.Keys(o))

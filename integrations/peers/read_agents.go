@@ -11,17 +11,14 @@ import (
 // readGhAw reads the configuration of gh-aw-firewall, or its file of rules. A name stands for
 // what is below it, too, and a deny wins. Its proxy serves ports 80 and 443.
 func readGhAw(r *reading, text []byte) error {
-	top, err := parseYAML(text)
-	if err != nil {
-		return err
-	}
 	var network object
 	var rules []struct {
 		Domain     string
 		Subdomains *bool
 	}
 	var version json.RawMessage
-	if err := top.takeAll(map[string]any{"network": &network, "rules": &rules, "version": &version}); err != nil {
+	top, err := settings(text, parseYAML, map[string]any{"network": &network, "rules": &rules, "version": &version})
+	if err != nil {
 		return err
 	}
 	var allowed, blocked []string
@@ -76,13 +73,10 @@ func ghAwDomain(text string) (scope, []span, error) {
 // readOpenShell reads network_policies of an OpenShell policy. Its "*" is one label, "**" any number. Which program
 // may reach a host, egressd's rules do not say.
 func readOpenShell(r *reading, text []byte) error {
-	top, err := parseYAML(text)
-	if err != nil {
-		return err
-	}
 	var policies map[string]object
 	var version int
-	if err := top.takeAll(map[string]any{"network_policies": &policies, "version": &version}); err != nil {
+	top, err := settings(text, parseYAML, map[string]any{"network_policies": &policies, "version": &version})
+	if err != nil {
 		return err
 	}
 	r.left(top.keys("")...)

@@ -29,13 +29,9 @@ func readSRT(r *reading, text []byte) error {
 }
 
 func readClaude(r *reading, text []byte) error {
-	top, err := parseJSON(text)
-	if err != nil {
-		return err
-	}
 	var sandbox, network, permissions object
 	var allow, deny []string
-	if err := top.takeAll(map[string]any{"sandbox": &sandbox, "permissions": &permissions}); err != nil {
+	if _, err := settings(text, parseJSON, map[string]any{"sandbox": &sandbox, "permissions": &permissions}); err != nil {
 		return err
 	}
 	if err := permissions.takeAll(map[string]any{"allow": &allow, "deny": &deny}); err != nil {
@@ -95,6 +91,18 @@ func (r *reading) hostPorts(allow bool, texts []string, wild star) error {
 			return fmt.Errorf("%q is no host, with a port or without", text)
 		}
 		r.say(allow, text, s, clause{ports: ports})
+	}
+	return nil
+}
+
+// list adds an allow or a deny for each of texts, which read reads.
+func (r *reading) list(allow bool, texts []string, read func(string, star) (scope, error), wild star, like clause) error {
+	for _, text := range texts {
+		s, err := read(text, wild)
+		if err != nil {
+			return err
+		}
+		r.say(allow, text, s, like)
 	}
 	return nil
 }

@@ -110,10 +110,7 @@ func (h *codexHook) UnmarshalJSON(text []byte) error {
 	if err := o.takeAll(map[string]any{"host": &h.Host, "match": &match, "actions": &h.Actions}); err != nil {
 		return err
 	}
-	if err := match.takeAll(map[string]any{"methods": &h.Match.Methods, "path_prefixes": &h.Match.PathPrefixes, "query": &h.Match.Query, "headers": &h.Match.Headers}); err != nil {
-		return err
-	}
-	if _, err := match.only("match."); err != nil {
+	if err := match.takeOnly("match.", map[string]any{"methods": &h.Match.Methods, "path_prefixes": &h.Match.PathPrefixes, "query": &h.Match.Query, "headers": &h.Match.Headers}); err != nil {
 		return err
 	}
 	_, err := o.only("mitm_hooks.")
@@ -132,22 +129,11 @@ func (r *reading) codexDomains(allowed, denied []string, hooks []codexHook, limi
 			r.stricter("mode limited without mitm: plain HTTP at port 80 alone")
 		}
 	}
-	var open []clause
-	for _, list := range []struct {
-		allow bool
-		texts []string
-	}{{false, denied}, {true, allowed}} {
-		for _, text := range list.texts {
-			s, err := codexScope(text)
-			if err != nil {
-				return err
-			}
-			like := clause{}
-			if list.allow {
-				like = base
-			}
-			r.say(list.allow, text, s, like)
-		}
+	if err := r.list(false, denied, codexScope, anyDepth, clause{}); err != nil {
+		return err
+	}
+	if err := r.list(true, allowed, codexScope, anyDepth, base); err != nil {
+		return err
 	}
 	// A host with hooks passes only what a hook is about.
 	slices.SortStableFunc(r.clauses, func(a, b clause) int { return boolFirst(!a.allow, !b.allow) })
@@ -155,7 +141,7 @@ func (r *reading) codexDomains(allowed, denied []string, hooks []codexHook, limi
 	if at < 0 {
 		return nil
 	}
-	open = slices.Clone(r.clauses[at:])
+	open := slices.Clone(r.clauses[at:])
 	r.clauses = r.clauses[:at]
 	if err := r.codexHooks(hooks, open, base); err != nil {
 		return err
@@ -178,7 +164,7 @@ func boolFirst(a, b bool) int {
 func (r *reading) codexHooks(hooks []codexHook, open []clause, base clause) error {
 	var rest []scope
 	for i, h := range hooks {
-		s, err := codexScope(h.Host)
+		s, err := codexScope(h.Host, anyDepth)
 		if err != nil {
 			return err
 		}
@@ -233,9 +219,9 @@ func common(a, b []string) (in []string) {
 	return in
 }
 
-func codexScope(text string) (scope, error) {
+func codexScope(text string, wild star) (scope, error) {
 	if rest, ok := strings.CutPrefix(text, "**."); ok {
 		return scopeOf("*."+rest, anyDepthAndName)
 	}
-	return everyOr(text, anyDepth)
+	return everyOr(text, wild)
 }

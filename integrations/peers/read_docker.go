@@ -25,10 +25,7 @@ func readDocker(r *reading, text []byte) error {
 	}
 	var rules []object
 	var domain string
-	if err := top.takeAll(map[string]any{"rules": &rules, "domain": &domain}); err != nil {
-		return err
-	}
-	if _, err := top.only(""); err != nil {
+	if err := top.takeOnly("", map[string]any{"rules": &rules, "domain": &domain}); err != nil {
 		return err
 	}
 	var all []dockerRule
@@ -157,13 +154,10 @@ func readDockerDesktop(r *reading, top object) error {
 	}
 	r.open = mode == "allow"
 	var allowed, blocked, allowedPrefixes, blockedPrefixes, bypass, bypassed []string
-	if err := network.takeAll(map[string]any{
+	if err := network.takeOnly("network.", map[string]any{
 		"allowedDomains": &allowed, "blockedDomains": &blocked, "allowCIDR": &allowedPrefixes, "blockCIDR": &blockedPrefixes,
 		"bypassDomains": &bypass, "bypassCIDR": &bypassed,
 	}); err != nil {
-		return err
-	}
-	if _, err := network.only("network."); err != nil {
 		return err
 	}
 	if len(bypass)+len(bypassed) > 0 {

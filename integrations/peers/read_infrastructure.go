@@ -208,16 +208,13 @@ type ciliumSpec struct {
 }
 
 func (s *ciliumSpec) UnmarshalJSON(text []byte) error {
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
 	var selector json.RawMessage
-	if err := o.takeAll(map[string]any{"endpointSelector": &selector, "egress": &s.egress, "egressDeny": &s.denies}); err != nil {
+	o, err := settings(text, parseMember, map[string]any{"endpointSelector": &selector, "egress": &s.egress, "egressDeny": &s.denies})
+	if err != nil {
 		return err
 	}
 	s.selector = string(selector)
-	_, err := o.only("spec.", "description", "ingress", "ingressDeny", "labels")
+	_, err = o.only("spec.", "description", "ingress", "ingressDeny", "labels")
 	return err
 }
 
@@ -247,21 +244,13 @@ type ciliumPorts struct {
 }
 
 func (p *ciliumPorts) UnmarshalJSON(text []byte) error {
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	err := o.takeAll(map[string]any{"ports": &p.Ports, "rules": &p.Rules})
+	o, err := settings(text, parseMember, map[string]any{"ports": &p.Ports, "rules": &p.Rules})
 	p.more = len(o) > 0 // serverNames, listener, terminatingTLS and the like
 	return err
 }
 
 func (c *ciliumRule) UnmarshalJSON(text []byte) error {
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	err := o.takeAll(map[string]any{"toFQDNs": &c.names, "toCIDR": &c.cidrs, "toCIDRSet": &c.sets, "toEntities": &c.groups, "toPorts": &c.ports})
+	o, err := settings(text, parseMember, map[string]any{"toFQDNs": &c.names, "toCIDR": &c.cidrs, "toCIDRSet": &c.sets, "toEntities": &c.groups, "toPorts": &c.ports})
 	c.others = o.keys("")
 	return err
 }

@@ -26,10 +26,7 @@ func readVercel(r *reading, text []byte) error {
 	}
 	var subnets struct{ Allow, Deny []string }
 	var allow json.RawMessage
-	if err := top.takeAll(map[string]any{"allow": &allow, "subnets": &subnets}); err != nil {
-		return err
-	}
-	if _, err := top.only(""); err != nil {
+	if err := top.takeOnly("", map[string]any{"allow": &allow, "subnets": &subnets}); err != nil {
 		return err
 	}
 	if err := r.prefixes(false, subnets.Deny, clause{}); err != nil {
@@ -169,14 +166,11 @@ func (m *matcher) pattern() string {
 
 // readDaytona reads the network settings of a sandbox. Both lists are text with commas.
 func readDaytona(r *reading, text []byte) error {
-	top, err := parseJSON(text)
-	if err != nil {
-		return err
-	}
 	var blocked bool
 	var prefixes, domains commaList
 	var proxy string
-	if err := top.takeAll(map[string]any{"networkBlockAll": &blocked, "networkAllowList": &prefixes, "domainAllowList": &domains, "outboundProxyUrl": &proxy}); err != nil {
+	top, err := settings(text, parseJSON, map[string]any{"networkBlockAll": &blocked, "networkAllowList": &prefixes, "domainAllowList": &domains, "outboundProxyUrl": &proxy})
+	if err != nil {
 		return err
 	}
 	r.left(top.keys("")...)
@@ -190,12 +184,8 @@ func readDaytona(r *reading, text []byte) error {
 	if err := r.prefixes(true, prefixes, clause{}); err != nil {
 		return fmt.Errorf("networkAllowList: %w", err)
 	}
-	for _, d := range domains {
-		s, err := namesOr(d, anyDepth)
-		if err != nil {
-			return fmt.Errorf("domainAllowList: %w", err)
-		}
-		r.allow(d, s, clause{ports: webPorts})
+	if err := r.list(true, domains, namesOr, anyDepth, clause{ports: webPorts}); err != nil {
+		return fmt.Errorf("domainAllowList: %w", err)
 	}
 	return nil
 }
@@ -223,7 +213,7 @@ func readModal(r *reading, text []byte) error {
 		return err
 	}
 	var blocked bool
-	var prefixes, older, domains *[]string
+	var prefixes, older, domains []string
 	if err := top.takeAll(map[string]any{"block_network": &blocked, "outbound_cidr_allowlist": &prefixes, "cidr_allowlist": &older, "outbound_domain_allowlist": &domains}); err != nil {
 		return err
 	}
@@ -232,23 +222,11 @@ func readModal(r *reading, text []byte) error {
 	if blocked {
 		return nil
 	}
-	for _, list := range []*[]string{prefixes, older} {
-		if list == nil {
-			continue
-		}
-		if err := r.prefixes(true, *list, clause{}); err != nil {
-			return err
-		}
+	if err := r.prefixes(true, slices.Concat(prefixes, older), clause{}); err != nil {
+		return err
 	}
-	if domains == nil {
-		return nil
-	}
-	for _, d := range *domains {
-		s, err := namesOr(d, anyDepth)
-		if err != nil {
-			return fmt.Errorf("outbound_domain_allowlist: %w", err)
-		}
-		r.allow(d, s, clause{ports: []span{port(443)}})
+	if err := r.list(true, domains, namesOr, anyDepth, clause{ports: []span{port(443)}}); err != nil {
+		return fmt.Errorf("outbound_domain_allowlist: %w", err)
 	}
 	return nil
 }
@@ -268,8 +246,7 @@ func readCloudflare(r *reading, text []byte) error {
 	}
 	r.open = true
 	var intercept bool
-	var allowed *[]string
-	var denied []string
+	var allowed, denied []string
 	if err := top.takeAll(map[string]any{"enableInternet": &r.open, "interceptHttps": &intercept, "allowedHosts": &allowed, "deniedHosts": &denied}); err != nil {
 		return err
 	}
@@ -280,36 +257,22 @@ func readCloudflare(r *reading, text []byte) error {
 		delete(top, key)
 	}
 	r.left(top.keys("")...)
-	for _, text := range denied {
-		s, err := cloudflareHost(text)
-		if err != nil {
-			return err
-		}
-		r.deny(text, s, clause{})
+	if err := r.list(false, denied, cloudflareHost, anyDepth, clause{}); err != nil {
+		return err
 	}
 	if code && !r.widens("what the container may reach", "a handler of outbound requests decides it, which is a program") {
-		r.open, allowed = false, nil
+		r.open = false
 		return nil
 	}
-	if allowed == nil || len(*allowed) == 0 {
-		return nil
-	}
-	r.open = false
-	for _, text := range *allowed {
-		s, err := cloudflareHost(text)
-		if err != nil {
-			return err
-		}
-		r.allow(text, s, clause{ports: webPorts})
-	}
-	return nil
+	r.open = r.open && len(allowed) == 0
+	return r.list(true, allowed, cloudflareHost, anyDepth, clause{ports: webPorts})
 }
 
-func cloudflareHost(text string) (scope, error) {
+func cloudflareHost(text string, wild star) (scope, error) {
 	if text == "*" {
 		return just(everything), nil
 	}
-	return anyScope(text, anyDepth)
+	return anyScope(text, wild)
 }
 
 // readSprites reads the network policy of a Sprite, in which the most specific rule decides. It is enforced by

@@ -10,18 +10,11 @@ import (
 // readSmokescreen reads an ACL of smokescreen, for the service that Options.Name names. Domains of the service
 // count before global_deny_list, and "*." stands for any depth.
 func readSmokescreen(r *reading, text []byte) error {
-	top, err := parseYAML(text)
-	if err != nil {
-		return err
-	}
 	var version string
 	var services []smokescreenService
 	var fallback *smokescreenService
 	var allowed, denied []string
-	if err := top.takeAll(map[string]any{"version": &version, "services": &services, "default": &fallback, "global_allow_list": &allowed, "global_deny_list": &denied}); err != nil {
-		return err
-	}
-	if _, err := top.only(""); err != nil {
+	if err := onlySettings(text, parseYAML, map[string]any{"version": &version, "services": &services, "default": &fallback, "global_allow_list": &allowed, "global_deny_list": &denied}); err != nil {
 		return err
 	}
 	s, err := chosenService(r.Name, services, fallback)
@@ -32,12 +25,8 @@ func readSmokescreen(r *reading, text []byte) error {
 		allow bool
 		texts []string
 	}{{true, s.AllowedDomains}, {false, denied}, {true, allowed}} {
-		for _, text := range list.texts {
-			hosts, err := hostScope(text, anyDepth)
-			if err != nil {
-				return err
-			}
-			r.say(list.allow, text, hosts, clause{})
+		if err := r.list(list.allow, list.texts, hostScope, anyDepth, clause{}); err != nil {
+			return err
 		}
 	}
 	switch s.Action {
@@ -61,18 +50,10 @@ type smokescreenService struct {
 }
 
 func (s *smokescreenService) UnmarshalJSON(text []byte) error {
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	if err := o.takeAll(map[string]any{
+	return onlySettings(text, parseMember, map[string]any{
 		"name": &s.Name, "project": &s.Project, "action": &s.Action,
 		"allowed_domains": &s.AllowedDomains, "allowed_external_proxies": &s.Proxies, "mitm_domains": &s.MITM,
-	}); err != nil {
-		return err
-	}
-	_, err := o.only("")
-	return err
+	})
 }
 
 // chosenService is the service of a name; without a name the only one, or the default where there is none.
@@ -123,12 +104,8 @@ func readPipelock(r *reading, text []byte) error {
 	if err := r.prefixes(false, internal, clause{}); err != nil {
 		return fmt.Errorf("internal: %w", err)
 	}
-	for _, text := range blocked {
-		s, err := scopeOf(text, anyDepthAndName)
-		if err != nil {
-			return err
-		}
-		r.deny(text, s, clause{})
+	if err := r.list(false, blocked, scopeOf, anyDepthAndName, clause{}); err != nil {
+		return err
 	}
 	switch mode {
 	case "strict":
@@ -141,14 +118,7 @@ func readPipelock(r *reading, text []byte) error {
 	default:
 		return fmt.Errorf("mode %q is none of strict, balanced, audit", mode)
 	}
-	for _, text := range list {
-		s, err := scopeOf(text, anyDepth)
-		if err != nil {
-			return err
-		}
-		r.allow(text, s, clause{})
-	}
-	return nil
+	return r.list(true, list, scopeOf, anyDepth, clause{})
 }
 
 func readPortable(r *reading, top object) error {
@@ -178,12 +148,8 @@ func readPortable(r *reading, top object) error {
 		if err != nil {
 			return fmt.Errorf("egress.rules[%d]: %w", i, err)
 		}
-		for _, text := range rule.Domains {
-			s, err := namesOr(text, anyDepthAndName)
-			if err != nil {
-				return fmt.Errorf("egress.rules[%d]: %w", i, err)
-			}
-			r.say(allow, text, s, clause{})
+		if err := r.list(allow, rule.Domains, namesOr, anyDepthAndName, clause{}); err != nil {
+			return fmt.Errorf("egress.rules[%d]: %w", i, err)
 		}
 		if err := r.prefixes(allow, rule.CIDRs, clause{}); err != nil {
 			return fmt.Errorf("egress.rules[%d]: %w", i, err)
@@ -214,10 +180,7 @@ func readOpenSandbox(r *reading, text []byte) error {
 	}
 	var camel, snake string
 	var rules []struct{ Action, Target string }
-	if err := top.takeAll(map[string]any{"defaultAction": &camel, "default_action": &snake, "egress": &rules}); err != nil {
-		return err
-	}
-	if _, err := top.only(""); err != nil {
+	if err := top.takeOnly("", map[string]any{"defaultAction": &camel, "default_action": &snake, "egress": &rules}); err != nil {
 		return err
 	}
 	if camel != "" && snake != "" {
@@ -254,19 +217,13 @@ var groups = map[string][]string{
 // readMicrosandbox reads a network policy of microsandbox, in which the first rule decides. A suffix stands for the
 // name, too.
 func readMicrosandbox(r *reading, text []byte) error {
-	top, err := parseJSON(text)
-	if err != nil {
-		return err
-	}
 	var out, in string
 	var rules []object
-	if err := top.takeAll(map[string]any{"default_egress": &out, "default_ingress": &in, "rules": &rules}); err != nil {
-		return err
-	}
-	if _, err := top.only(""); err != nil {
+	if err := onlySettings(text, parseJSON, map[string]any{"default_egress": &out, "default_ingress": &in, "rules": &rules}); err != nil {
 		return err
 	}
 	if out != "" {
+		var err error
 		if r.open, err = allows(out); err != nil {
 			return fmt.Errorf("default_egress: %w", err)
 		}
@@ -284,10 +241,7 @@ func (r *reading) microsandboxRule(said string, o object) error {
 	var destination json.RawMessage
 	var protocols []string
 	var ports []struct{ Start, End uint16 }
-	if err := o.takeAll(map[string]any{"direction": &direction, "destination": &destination, "protocols": &protocols, "ports": &ports, "action": &action}); err != nil {
-		return err
-	}
-	if _, err := o.only(""); err != nil {
+	if err := o.takeOnly("", map[string]any{"direction": &direction, "destination": &destination, "protocols": &protocols, "ports": &ports, "action": &action}); err != nil {
 		return err
 	}
 	allow, err := allows(action)
