@@ -72,7 +72,6 @@ var owners = map[string]string{
 	"github.com/pelletier/go-toml/v2":         "integrations/codex",
 	"github.com/tailscale/hujson":             "integrations/jsonc",
 	"github.com/open-policy-agent/opa":        "rego",
-	"github.com/yashtewari/glob-intersection": "rego",
 	"github.com/hashicorp/golang-lru/v2":      "dns",
 	"github.com/things-go/go-socks5":          "proxy",
 	"github.com/lestrrat-go/jwx/v3":           "sandbox/oidc",

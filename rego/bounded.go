@@ -70,7 +70,6 @@ var bounded = map[string]bound{
 	"regex.match":                      matched,
 	"regex.is_valid":                   validated,
 	"regex.template_match":             templated,
-	"regex.globs_match":                globbed,
 	"glob.match":                       globMatched,
 }
 
