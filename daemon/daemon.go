@@ -274,48 +274,20 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	with, err := d.inspection(d.Config)
-	if err != nil {
+	first := change{config: d.Config, policy: p, entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load()}
+	if err := d.reloads.fill(ctx, &first); err != nil {
 		return nil, err
 	}
-	keys, err := readCredentials(ctx, d.Config, p.Digest())
-	if err != nil {
-		return nil, err
-	}
-	canaries, err := readCanaries(d.Config)
-	if err != nil {
-		return nil, err
-	}
-	overTLS, err := d.listeners.tlsListener(d.Config, with)
-	if err != nil {
-		return nil, err
-	}
-	issuers, err := openIssuers(d.Config, with)
-	if err != nil {
-		return nil, err
-	}
-	through, err := d.upstreamProxy(ctx, d.Config)
-	if err != nil {
-		return nil, err
-	}
-	d.useUpstream(ctx, through)
-	d.Gate.SetCanaries(canaries)
-	sinks, err := sinksOf(d.Config)
-	if err != nil {
-		return nil, err
-	}
-	witnesses, err := WitnessesOf(d.Config)
-	if err != nil {
-		return nil, err
-	}
-	d.reloads.made = change{entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load(), with: with, overTLS: overTLS, issuers: issuers, canaries: canaries, sinks: sinks, witnesses: witnesses, upstream: through}
-	d.With = with
-	d.attachments.trust(with)
-	d.Server.Inspect(with)
-	d.listeners.overTLS.Store(overTLS)
-	d.tokens.Use(issuers)
-	d.keys.add(keys)
-	d.keys.keep(keys, d.Config, d.Complain)
+	d.useUpstream(ctx, first.upstream)
+	d.Gate.SetCanaries(first.canaries)
+	d.reloads.made = first
+	d.With = first.with
+	d.attachments.trust(d.With)
+	d.Server.Inspect(d.With)
+	d.listeners.overTLS.Store(first.overTLS)
+	d.tokens.Use(first.issuers)
+	d.keys.add(first.keys)
+	d.keys.keep(first.keys, d.Config, d.Complain)
 	if err := d.listeners.listen(); err != nil {
 		return nil, err
 	}
@@ -329,14 +301,14 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.current.putInForce(p, d.Config, "loaded "+d.Path)
 	d.audit.attest()
 	d.bundles.adopt(d.Config)
-	if err := d.audit.sinks.Apply(sinks); err != nil {
+	if err := d.audit.sinks.Apply(first.sinks); err != nil {
 		return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
 	}
-	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors, witnesses); err != nil {
+	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors, first.witnesses); err != nil {
 		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)
 	}
 	warnings := d.Config.Warnings()
-	if w := unusedRoots(d.Config, with); w != "" {
+	if w := unusedRoots(d.Config, d.With); w != "" {
 		warnings = append(warnings, w)
 	}
 	for _, w := range warnings {

@@ -78,7 +78,8 @@ func (re *reloading) apply(ctx context.Context, why string) error {
 	return re.enforce(ctx, next, "reloaded "+re.daemon.Path, why)
 }
 
-func (re *reloading) prepare(ctx context.Context) (*change, error) {
+// prepare makes what the files say, and puts none of it in force.
+func (re *reloading) prepare(ctx context.Context) (next *change, err error) {
 	c, err := re.daemon.load(re.daemon.Path)
 	if err != nil {
 		return nil, err
@@ -89,11 +90,6 @@ func (re *reloading) prepare(ctx context.Context) (*change, error) {
 	if err := re.daemon.bundles.openBundles(ctx, c); err != nil {
 		return nil, err
 	}
-	return re.make(ctx, c)
-}
-
-// make makes what a configuration says, and puts none of it in force.
-func (re *reloading) make(ctx context.Context, c *config.Config) (next *change, err error) {
 	next = &change{config: c}
 	if next.policy, err = re.daemon.compile(c); err != nil {
 		return nil, err
@@ -108,32 +104,38 @@ func (re *reloading) make(ctx context.Context, c *config.Config) (next *change, 
 	if next.forwarder, err = newForwarder(c); err != nil {
 		return nil, err
 	}
+	return next, re.fill(ctx, next)
+}
+
+// fill makes the rest of a change, of which configuration and policy are there.
+func (re *reloading) fill(ctx context.Context, next *change) (err error) {
+	c := next.config
 	if next.upstream, err = re.daemon.upstreamProxy(ctx, c); err != nil {
-		return nil, err
+		return err
 	}
 	if next.with, err = re.daemon.inspection(c); err != nil {
-		return nil, err
+		return err
 	}
 	if next.overTLS, err = re.daemon.listeners.tlsListener(c, next.with); err != nil {
-		return nil, err
+		return err
 	}
 	if next.issuers, err = openIssuers(c, next.with); err != nil {
-		return nil, err
+		return err
 	}
 	if next.canaries, err = readCanaries(c); err != nil {
-		return nil, err
+		return err
 	}
 	if next.sinks, err = sinksOf(c); err != nil {
-		return nil, err
+		return err
 	}
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
-		return nil, hint.Misused(err, "correct audit.anchors in "+c.Path)
+		return hint.Misused(err, "correct audit.anchors in "+c.Path)
 	}
 	if next.witnesses, err = WitnessesOf(c); err != nil {
-		return nil, err
+		return err
 	}
 	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
-	return next, err
+	return err
 }
 
 // enforce puts a change in force. Everything that the new policy needs is ready before. If the change cannot be recorded,
