@@ -7,6 +7,7 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy/file"
 )
@@ -41,9 +42,9 @@ func (l *adminListener) collect(m *admin.Metrics) {
 
 // byLabel merges bundles with the same label: a label omits the secret parts of a URL. The merged bundle is stale if one
 // of them is, and has the oldest time of contact. Prometheus refuses a page with a repeated series.
-func byLabel(bundles []bundleState) (all []bundleState) {
+func byLabel(bundles []policystatus.Bundle) (all []policystatus.Bundle) {
 	for _, b := range bundles {
-		i := slices.IndexFunc(all, func(one bundleState) bool { return one.Source == b.Source })
+		i := slices.IndexFunc(all, func(one policystatus.Bundle) bool { return one.Source == b.Source })
 		if i < 0 {
 			all = append(all, b)
 			continue

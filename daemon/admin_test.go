@@ -14,6 +14,7 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 )
@@ -185,10 +186,10 @@ func TestNobodyElsesLinkLeadsToTheOperatorsFolder(t *testing.T) {
 
 func TestBundlesOfOneLabelAreOneSeries(t *testing.T) {
 	early, late := time.Unix(1000, 0), time.Unix(2000, 0)
-	got := byLabel([]bundleState{
+	got := byLabel([]policystatus.Bundle{
 		{Source: "a", Heard: late}, {Source: "b", Stale: "old"}, {Source: "a", Stale: "too old", Heard: early}, {Source: "a"}, {Source: "b", Heard: late},
 	})
-	want := []bundleState{{Source: "a", Stale: "too old", Heard: early}, {Source: "b", Stale: "old", Heard: late}}
+	want := []policystatus.Bundle{{Source: "a", Stale: "too old", Heard: early}, {Source: "b", Stale: "old", Heard: late}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}

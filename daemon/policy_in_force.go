@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/rego/bundle"
 )
 
 // A currentPolicy is the policy in force and what came of reloads; nil before the first. The goroutine that reloads
@@ -28,48 +28,15 @@ type inForce struct {
 	granted int      // how many there were
 }
 
-// A policyState describes the policy in force with the names of egressd policy status, without the parts that come from
-// the log.
-type policyState struct {
-	OK       bool              `json:"ok"`
-	Running  bool              `json:"running"`
-	Policy   string            `json:"policy,omitempty"`
-	Since    time.Time         `json:"since,omitzero"`
-	Source   string            `json:"source,omitempty"`
-	Rejected *config.Rejection `json:"rejected,omitempty"`
-	Upstream *upstreamState    `json:"upstream,omitempty"`
-	Bundles  []bundleState     `json:"bundles"`
-}
-
-// An upstreamState is the proxy that egressd connects through.
-type upstreamState struct {
-	Proxy   string `json:"proxy"`
-	ByName  bool   `json:"by_name"`
-	GivesUp string `json:"gives_up,omitempty"`
-}
-
-func upstreamOf(p *file.UpstreamProxy) *upstreamState {
+func upstreamOf(p *file.UpstreamProxy) *policystatus.Upstream {
 	if p == nil {
 		return nil
 	}
-	s := &upstreamState{Proxy: p.URL(), ByName: p.ByName}
+	s := &policystatus.Upstream{Proxy: p.URL(), ByName: p.ByName}
 	if p.ByName {
 		s.GivesUp = p.GivesUp()
 	}
 	return s
-}
-
-type bundleState struct {
-	Source   string    `json:"source"`
-	Revision string    `json:"revision,omitempty"`
-	Signed   bool      `json:"signed"`
-	Issued   time.Time `json:"issued,omitzero"`
-	Expires  time.Time `json:"expires,omitzero"`
-	Fetched  time.Time `json:"fetched,omitzero"`
-	Heard    time.Time `json:"heard,omitzero"`
-	Tried    time.Time `json:"tried,omitzero"`
-	Stale    string    `json:"stale,omitempty"`
-	Error    string    `json:"error,omitempty"`
 }
 
 // putInForce notes a policy that counts from now on.
@@ -109,8 +76,9 @@ func (c *currentPolicy) countGranted(n int) {
 	c.Store(&now)
 }
 
-func (n *inForce) show() policyState {
-	s := policyState{Running: true, Bundles: []bundleState{}}
+// show describes the policy in force, without the parts that come from the log.
+func (n *inForce) show() policystatus.Status {
+	s := policystatus.Status{Running: true, Bundles: []policystatus.Bundle{}}
 	if n == nil {
 		return s
 	}
@@ -118,29 +86,16 @@ func (n *inForce) show() policyState {
 	s.Upstream = upstreamOf(n.config.File.Upstream.Proxy)
 	s.OK = n.rejected == nil || !n.rejected.Current
 	for _, f := range n.config.Feeds {
-		b := stateOfFeed(f.Feed)
+		b := policystatus.OfFeed(f.Feed)
 		s.OK = s.OK && b.Stale == "" && b.Error == ""
 		s.Bundles = append(s.Bundles, b)
 	}
 	for _, l := range n.config.Lapses {
-		b := bundleState{Source: l.Label, Expires: l.At}
+		b := policystatus.Bundle{Source: l.Label, Expires: l.At}
 		if !time.Now().Before(l.At) {
 			b.Stale, s.OK = l.Why(), false
 		}
 		s.Bundles = append(s.Bundles, b)
 	}
 	return s
-}
-
-func stateOfFeed(f *bundle.Feed) bundleState {
-	known := f.State()
-	b := bundleState{Source: f.Source().Label(), Fetched: known.Fetched, Heard: known.Heard, Tried: known.Tried, Error: known.Error, Stale: f.Stale()}
-	good, err := f.Good()
-	switch {
-	case err == nil:
-		b.Revision, b.Signed, b.Issued, b.Expires = good.Revision, good.Signed, good.Issued, good.Expires
-	case b.Error == "":
-		b.Error = err.Error()
-	}
-	return b
 }

@@ -30,7 +30,15 @@ type Status struct {
 	Rejected *config.Rejection `json:"rejected,omitempty"`
 	Failed   *Failures         `json:"failed,omitempty"`
 	File     string            `json:"file_error,omitempty"` // why the policy file cannot be read now
+	Upstream *Upstream         `json:"upstream,omitempty"`   // as a running daemon has it
 	Bundles  []Bundle          `json:"bundles"`
+}
+
+// An Upstream is the proxy that egressd connects through.
+type Upstream struct {
+	Proxy   string `json:"proxy"`
+	ByName  bool   `json:"by_name"`
+	GivesUp string `json:"gives_up,omitempty"`
 }
 
 // Failures counts decisions that the policy in force failed to make. Each was denied with policy-error.
@@ -42,7 +50,7 @@ type Failures struct {
 
 // A Bundle is the state of one bundle of the policy file.
 type Bundle struct {
-	Entry    string    `json:"entry"` // in the policy file
+	Entry    string    `json:"entry,omitempty"` // in the policy file
 	Source   string    `json:"source"`
 	Shadow   bool      `json:"shadow,omitempty"` // it decides nothing
 	Revision string    `json:"revision,omitempty"`
@@ -189,8 +197,15 @@ func statusOfFetched(c *config.Config, at string, s *file.RegoSource) Bundle {
 		v.Error = err.Error()
 		return v
 	}
+	known := OfFeed(f.Feed)
+	known.Entry, known.Shadow = v.Entry, v.Shadow
+	return known
+}
+
+// OfFeed returns the state of a bundle that is fetched.
+func OfFeed(f *bundle.Feed) Bundle {
 	known := f.State()
-	v.Fetched, v.Heard, v.Tried, v.Error, v.Stale = known.Fetched, known.Heard, known.Tried, known.Error, f.Stale()
+	v := Bundle{Source: f.Source().Label(), Fetched: known.Fetched, Heard: known.Heard, Tried: known.Tried, Error: known.Error, Stale: f.Stale()}
 	b, err := f.Good()
 	switch {
 	case err == nil:

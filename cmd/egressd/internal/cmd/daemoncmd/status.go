@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/daemon/policystatus"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -50,29 +51,6 @@ type statusView struct {
 	Policy json.RawMessage `json:"policy"`
 }
 
-// policyView is what of the policy is for people.
-type policyView struct {
-	OK       bool      `json:"ok"`
-	Policy   string    `json:"policy"`
-	Since    time.Time `json:"since"`
-	Source   string    `json:"source"`
-	Rejected *struct {
-		Time    time.Time `json:"time"`
-		Reason  string    `json:"reason"`
-		Current bool      `json:"current"`
-	} `json:"rejected"`
-	Upstream *struct {
-		Proxy   string `json:"proxy"`
-		GivesUp string `json:"gives_up"`
-	} `json:"upstream"`
-	Bundles []struct {
-		Source   string `json:"source"`
-		Revision string `json:"revision"`
-		Stale    string `json:"stale"`
-		Error    string `json:"error"`
-	} `json:"bundles"`
-}
-
 func status(ctx context.Context, w io.Writer, at client.Place, asJSON bool) error {
 	c, err := client.Dial(at)
 	if err != nil {
@@ -99,7 +77,7 @@ func status(ctx context.Context, w io.Writer, at client.Place, asJSON bool) erro
 	if _, err := c.Ask(ctx, http.MethodGet, "/v1/policy", &s.Policy); err != nil {
 		return err
 	}
-	var p policyView
+	var p policystatus.Status
 	if err := json.Unmarshal(s.Policy, &p); err != nil {
 		return hint.Failed(fmt.Errorf("what answers at %s is no egressd: %w", c.At, err), "egressd doctor")
 	}
@@ -114,7 +92,7 @@ func status(ctx context.Context, w io.Writer, at client.Place, asJSON bool) erro
 	return cli.Status(cli.ExitFailed)
 }
 
-func (s *statusView) text(p *policyView, colours cli.Palette, now time.Time) string {
+func (s *statusView) text(p *policystatus.Status, colours cli.Palette, now time.Time) string {
 	var b strings.Builder
 	if s.Ready {
 		fmt.Fprintf(&b, "%s ready, %s open\n", colours.Mark("allow"), quantity.Plural(s.Open, "flow"))
