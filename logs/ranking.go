@@ -21,10 +21,11 @@ type Ranking struct {
 
 // An Entry holds the counts of one value.
 type Entry struct {
-	Value    string
-	Count    int64
-	Denied   int64 // of Count
-	Up, Down int64 // payload bytes
+	Value  string `json:"value"`
+	Count  int64  `json:"count"`
+	Denied int64  `json:"denied"` // of Count
+	Up     int64  `json:"up"`     // payload bytes
+	Down   int64  `json:"down"`
 
 	weight int64
 }

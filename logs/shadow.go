@@ -13,13 +13,20 @@ import (
 type shadowGroups map[ShadowKey]*ShadowGroup
 
 // A ShadowKey holds the values that the decisions of one line share.
-type ShadowKey struct{ Destination, What, Who, Now, Would, Why string }
+type ShadowKey struct {
+	Destination string `json:"destination"`
+	What        string `json:"what"`
+	Who         string `json:"who"`
+	Now         string `json:"now"`
+	Would       string `json:"would"`
+	Why         string `json:"why"`
+}
 
 // A ShadowGroup is one line about the shadow policy.
 type ShadowGroup struct {
+	Count int64 `json:"count"`
 	ShadowKey
-	Count int64
-	Last  time.Time
+	Last time.Time `json:"last"`
 }
 
 func (s *shadowGroups) add(r *record.Record) {

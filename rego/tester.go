@@ -29,12 +29,12 @@ const (
 
 // A TestResult is the result of one rule test_NAME.
 type TestResult struct {
-	Name    string // with its package, such as "egress_test.test_uploads"
-	File    string
-	Line    int
-	Outcome Outcome
-	Message string // reason of a failure
-	Output  string // of print statements
+	Name    string  `json:"test"` // with its package, such as "egress_test.test_uploads"
+	File    string  `json:"file"`
+	Line    int     `json:"line"`
+	Outcome Outcome `json:"outcome"`
+	Message string  `json:"message,omitempty"` // reason of a failure
+	Output  string  `json:"output,omitempty"`  // of print statements
 }
 
 // A FileCoverage is the share of a module that its tests evaluated.

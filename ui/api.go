@@ -151,15 +151,6 @@ func (s *Server) apiRecords(w http.ResponseWriter, r *http.Request) {
 	reply(w, all)
 }
 
-// A count is an element of /v1/counts.
-type count struct {
-	Value  string `json:"value"`
-	Count  int64  `json:"count"`
-	Denied int64  `json:"denied"`
-	Up     int64  `json:"up"`
-	Down   int64  `json:"down"`
-}
-
 func (s *Server) apiCounts(w http.ResponseWriter, r *http.Request) {
 	q, ok := s.ask(w, r, "by", "limit")
 	if !ok {
@@ -175,12 +166,12 @@ func (s *Server) apiCounts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sum := s.index.Sum(r.Context(), q.filter, nil)
-	all := map[string]*count{}
+	all := map[string]*logs.Entry{}
 	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, of *record.Record) {
 		t, value := sum.Totals[id], field(of)
 		c := all[value]
 		if c == nil {
-			c = &count{Value: strings.Clone(value)}
+			c = &logs.Entry{Value: strings.Clone(value)}
 			all[c.Value] = c
 		}
 		c.Count, c.Up, c.Down = c.Count+t.Count, c.Up+t.Up, c.Down+t.Down
@@ -188,7 +179,7 @@ func (s *Server) apiCounts(w http.ResponseWriter, r *http.Request) {
 			c.Denied += t.Count
 		}
 	})
-	top := slices.SortedFunc(maps.Values(all), func(a, b *count) int {
+	top := slices.SortedFunc(maps.Values(all), func(a, b *logs.Entry) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
 	})
 	reply(w, map[string]any{"counts": top[:min(len(top), int(limit))], "distinct": len(top)})

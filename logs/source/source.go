@@ -162,7 +162,7 @@ func (s *Source) PolicyPath() string {
 
 // Flags returns the flags with which another command reads the same log and policy, each with a space before it.
 func (s *Source) Flags() string {
-	text := configFlag(s.Config)
+	text := ConfigFlag(s.Config)
 	if s.Dir != "" {
 		text += " --dir " + shell.Word(s.Dir)
 	}
@@ -172,7 +172,8 @@ func (s *Source) Flags() string {
 	return text
 }
 
-func configFlag(path string) string {
+// ConfigFlag returns --config for a policy file, with a space before it; "" for the usual one.
+func ConfigFlag(path string) string {
 	if path == "" {
 		return ""
 	}

@@ -20,17 +20,32 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
+// PrintEach writes each element as one line of ASCII.
+func PrintEach[T any](w io.Writer, all []T) error {
+	for i := range all {
+		if err := PrintJSON(w, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsTerminal reports whether a stream is a terminal.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
+
 // A Palette colours text for a terminal. The zero value leaves it as it is.
 type Palette struct{ on bool }
 
 // PaletteFor returns colours where w is a terminal and NO_COLOR is not set.
 func PaletteFor(w io.Writer) Palette {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return Palette{}
-	}
-	info, err := f.Stat()
-	return Palette{on: err == nil && info.Mode()&os.ModeCharDevice != 0}
+	return Palette{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && IsTerminal(w)}
 }
 
 // Paint returns s in a colour, given by its code of ECMA-48.

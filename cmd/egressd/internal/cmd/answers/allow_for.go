@@ -15,7 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -101,7 +101,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 		for i := range done.Grants {
 			ids += " " + done.Grants[i].ID
 		}
-		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), configFlag(o.Config))
+		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), source.ConfigFlag(o.Config))
 	}
 	if o.json {
 		return cli.PrintJSON(stdout, done)
@@ -124,11 +124,4 @@ func whom(g *admin.Grant) string {
 
 func left(g *admin.Grant) string {
 	return quantity.Span(time.Duration(g.Seconds * float64(time.Second)).Round(time.Second))
-}
-
-func configFlag(path string) string {
-	if path == "" {
-		return ""
-	}
-	return " --config " + shell.Word(path)
 }

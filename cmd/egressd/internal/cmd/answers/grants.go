@@ -85,12 +85,7 @@ func list(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool) 
 		return err
 	}
 	if asJSON {
-		for i := range grants {
-			if err := cli.PrintJSON(w, &grants[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return cli.PrintEach(w, grants)
 	}
 	if len(grants) == 0 {
 		fmt.Fprintln(talk, "egressd: no temporary rule is in force")
@@ -140,9 +135,6 @@ const completeWithin = time.Second
 
 // completeGrants offers what is granted, and has nobody to tell of errors.
 func completeGrants(ctx context.Context, at client.Place, given []string, word string) (all []string) {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
 	_, grants, err := ask(ctx, at)

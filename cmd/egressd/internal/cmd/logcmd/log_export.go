@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs"
@@ -68,7 +67,15 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	if o.out == "" {
 		return exportTo(stdout, log, f, encode)
 	}
-	return wholeFile(o.out, func(w io.Writer) error { return exportTo(w, log, f, encode) })
+	var unread error
+	err = durable.Rewrite(o.out, 0o600, func(w io.Writer) error {
+		unread = exportTo(w, log, f, encode)
+		return unread
+	})
+	if err != nil && unread == nil {
+		return hint.Failed(err, "--out FILE in a folder that you may write")
+	}
+	return err
 }
 
 func (o *exportOptions) unknownFormat() error {
@@ -101,20 +108,4 @@ func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, encode expo
 		return err
 	})
 	return errors.Join(err, out.Flush())
-}
-
-// wholeFile creates or replaces a file that only its owner can read. The file gets its name after write succeeded.
-func wholeFile(path string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return hint.Failed(err, "--out FILE in a folder that you may write")
-	}
-	err = errors.Join(write(f), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -76,13 +76,10 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 }
 
 func (o *signalsOptions) print(w io.Writer, all []signals.Suspect, colours cli.Palette) error {
+	if o.json {
+		return cli.PrintEach(w, all)
+	}
 	for _, a := range all {
-		if o.json {
-			if err := cli.PrintJSON(w, a); err != nil {
-				return err
-			}
-			continue
-		}
 		if err := printSuspect(w, a, o.Flags(), time.Now(), colours); err != nil {
 			return err
 		}

@@ -55,12 +55,7 @@ func (o *sinksOptions) run(stdout, stderr io.Writer) error {
 		return hint.Failed(err, "egressd log sinks --dir DIR, as a user who may read it")
 	}
 	if o.json {
-		for _, s := range states {
-			if err := cli.PrintJSON(stdout, s); err != nil {
-				return err
-			}
-		}
-		return nil
+		return cli.PrintEach(stdout, states)
 	}
 	if len(states) == 0 {
 		fmt.Fprintf(stderr, "egressd: the log in %s has no sinks\negressd: hint: audit.sinks in the policy file\n", dir)

@@ -156,15 +156,15 @@ func (s *stats) add(r *record.Record) {
 
 // A statsView is what stats tells a script.
 type statsView struct {
-	First     *time.Time             `json:"first,omitempty"` // when decisions were made
-	Last      *time.Time             `json:"last,omitempty"`
-	Decisions int64                  `json:"decisions"`
-	Verdicts  map[string]int64       `json:"verdicts"`
-	PerMinute float64                `json:"per_minute"`
-	Up        int64                  `json:"up"` // payload bytes
-	Down      int64                  `json:"down"`
-	Hours     []hourView             `json:"hours"` // those in which there was something
-	Top       map[string][]entryView `json:"top"`
+	First     *time.Time               `json:"first,omitempty"` // when decisions were made
+	Last      *time.Time               `json:"last,omitempty"`
+	Decisions int64                    `json:"decisions"`
+	Verdicts  map[string]int64         `json:"verdicts"`
+	PerMinute float64                  `json:"per_minute"`
+	Up        int64                    `json:"up"` // payload bytes
+	Down      int64                    `json:"down"`
+	Hours     []hourView               `json:"hours"` // those in which there was something
+	Top       map[string][]*logs.Entry `json:"top"`
 }
 
 type hourView struct {
@@ -173,16 +173,8 @@ type hourView struct {
 	Denied  int64     `json:"denied"`
 }
 
-type entryView struct {
-	Value  string `json:"value"`
-	Count  int64  `json:"count"`
-	Denied int64  `json:"denied"`
-	Up     int64  `json:"up"`
-	Down   int64  `json:"down"`
-}
-
 func (s *stats) view(top int) *statsView {
-	v := &statsView{Verdicts: s.verdicts, Up: s.up, Down: s.down, PerMinute: s.perMinute(), Hours: []hourView{}, Top: map[string][]entryView{}}
+	v := &statsView{Verdicts: s.verdicts, Up: s.up, Down: s.down, PerMinute: s.perMinute(), Hours: []hourView{}, Top: map[string][]*logs.Entry{}}
 	if !s.first.IsZero() {
 		v.First, v.Last = &s.first, &s.last
 	}
@@ -192,10 +184,7 @@ func (s *stats) view(top int) *statsView {
 	}
 	slices.SortFunc(v.Hours, func(a, b hourView) int { return a.Hour.Compare(b.Hour) })
 	for i, list := range statsLists {
-		v.Top[list.field] = []entryView{}
-		for _, e := range s.rankings[i].Top(top) {
-			v.Top[list.field] = append(v.Top[list.field], entryView{e.Value, e.Count, e.Denied, e.Up, e.Down})
-		}
+		v.Top[list.field] = append([]*logs.Entry{}, s.rankings[i].Top(top)...)
 	}
 	return v
 }

@@ -82,17 +82,17 @@ func checkTop(top int, command string) error {
 
 // A logSummary is what a log comes to, for a script.
 type logSummary struct {
-	First     *time.Time    `json:"first,omitempty"` // when decisions were made
-	Last      *time.Time    `json:"last,omitempty"`
-	Decisions int64         `json:"decisions"`
-	Allowed   int64         `json:"allowed"`
-	Denied    int64         `json:"denied"`
-	Asked     int64         `json:"asked"`
-	Up        int64         `json:"up"` // payload bytes
-	Down      int64         `json:"down"`
-	Groups    []groupView   `json:"groups"`
-	LeftOut   int           `json:"left_out,omitempty"` // groups that --top leaves out
-	Shadow    []shadowCount `json:"shadow,omitempty"`
+	First     *time.Time          `json:"first,omitempty"` // when decisions were made
+	Last      *time.Time          `json:"last,omitempty"`
+	Decisions int64               `json:"decisions"`
+	Allowed   int64               `json:"allowed"`
+	Denied    int64               `json:"denied"`
+	Asked     int64               `json:"asked"`
+	Up        int64               `json:"up"` // payload bytes
+	Down      int64               `json:"down"`
+	Groups    []groupView         `json:"groups"`
+	LeftOut   int                 `json:"left_out,omitempty"` // groups that --top leaves out
+	Shadow    []*logs.ShadowGroup `json:"shadow,omitempty"`
 
 	view *overview
 }
@@ -115,17 +115,6 @@ type groupView struct {
 	Cut         int64     `json:"cut,omitempty"`
 	Open        int64     `json:"open,omitempty"`
 	Many        bool      `json:"many,omitempty"` // it is about more than one destination
-}
-
-type shadowCount struct {
-	Count       int64     `json:"count"`
-	Destination string    `json:"destination"`
-	What        string    `json:"what"`
-	Who         string    `json:"who"`
-	Now         string    `json:"now"`
-	Would       string    `json:"would"`
-	Why         string    `json:"why"`
-	Last        time.Time `json:"last"`
 }
 
 func summarised(view *overview) *logSummary {
@@ -154,9 +143,7 @@ func summarised(view *overview) *logSummary {
 		}
 		s.Decisions += total
 	}
-	for _, g := range view.Shadows() {
-		s.Shadow = append(s.Shadow, shadowCount{g.Count, g.Destination, g.What, g.Who, g.Now, g.Would, g.Why, g.Last})
-	}
+	s.Shadow = view.Shadows()
 	return s
 }
 

@@ -46,12 +46,7 @@ func (o *runsOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.json {
-		for i := range all {
-			if err := cli.PrintJSON(stdout, &all[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return cli.PrintEach(stdout, all)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(stderr, "egressd: no run yet")

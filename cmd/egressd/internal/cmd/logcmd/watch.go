@@ -49,7 +49,7 @@ func (o *watchOptions) run(ctx context.Context, words []string) error {
 		return err
 	}
 	log.Close()
-	if !isTerminal(os.Stdin) || !isTerminal(os.Stdout) {
+	if !cli.IsTerminal(os.Stdin) || !cli.IsTerminal(os.Stdout) {
 		return hint.Misused(errors.New("watch needs a terminal"), "egressd log -f, which needs none")
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,9 +73,4 @@ func (o *watchOptions) run(ctx context.Context, words []string) error {
 		return nil
 	}
 	return err
-}
-
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
-	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -106,12 +106,7 @@ func (o *caOptions) flags(cmd *cobra.Command) {
 }
 
 // suffix is what commands in hints need to mean the same authority.
-func (o *caOptions) suffix() string {
-	if o.config == "" {
-		return ""
-	}
-	return " --config " + shell.Word(o.config)
-}
+func (o *caOptions) suffix() string { return source.ConfigFlag(o.config) }
 
 // dir finds the authority without a policy where there is none: trust is often
 // set up first.

@@ -41,11 +41,7 @@ written; 2 it could not be checked.`,
   egressd policy build policy/ -o bundle.tar.gz --revision "$(git rev-parse HEAD)"
   egressd policy build -o bundle.tar.gz --sign policy.key.pem --valid 720h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if ctx == nil {
-				ctx = context.Background()
-			}
-			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)

@@ -199,12 +199,7 @@ func hit(rules []*listedRule, of *record.Record, current bool) {
 func printListed(w io.Writer, all []listedRule, asJSON bool, now time.Time) error {
 	out := bufio.NewWriter(w)
 	if asJSON {
-		for i := range all {
-			if err := cli.PrintJSON(out, &all[i]); err != nil {
-				return err
-			}
-		}
-		return out.Flush()
+		return errors.Join(cli.PrintEach(out, all), out.Flush())
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "HITS\tLAST\tEFFECT\tLAYER\tRULE\tWHERE\tWHAT")

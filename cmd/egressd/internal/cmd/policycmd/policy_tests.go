@@ -35,12 +35,8 @@ none.`,
   egressd policy test --config ./egressd.yaml --coverage
   egressd policy test --json policy/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if ctx == nil {
-				ctx = context.Background()
-			}
 			o.stderr = cmd.ErrOrStderr()
-			return o.run(ctx, cmd.OutOrStdout(), args)
+			return o.run(cmd.Context(), cmd.OutOrStdout(), args)
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
@@ -56,14 +52,7 @@ type policyTestOptions struct {
 }
 
 // A testView is what is said about one test.
-type testView struct {
-	Test    string       `json:"test"`
-	File    string       `json:"file"`
-	Line    int          `json:"line"`
-	Outcome rego.Outcome `json:"outcome"`
-	Message string       `json:"message,omitempty"`
-	Output  string       `json:"output,omitempty"`
-}
+type testView rego.TestResult
 
 // A coverageView is what is said about one module.
 type coverageView struct {
@@ -114,7 +103,7 @@ func testSources(ctx context.Context, asked rego.Options, sources []rego.Source)
 		return nil, nil, hint.Misused(config.RegoError(err), "correct that, then egressd policy check")
 	}
 	for _, r := range run.Results {
-		tests = append(tests, testView{r.Name, r.File, r.Line, r.Outcome, r.Message, r.Output})
+		tests = append(tests, testView(r))
 	}
 	return tests, run.Coverage, nil
 }
@@ -217,7 +206,7 @@ func withoutTests(f *file.File) *file.File {
 }
 
 func ownTest(t file.Test, at policy.Problem, green bool) testView {
-	v := testView{Test: t.Text, File: at.File, Line: at.Line, Outcome: rego.Pass}
+	v := testView{Name: t.Text, File: at.File, Line: at.Line, Outcome: rego.Pass}
 	if !green {
 		v.Outcome, v.Message = rego.Fail, at.Message
 	}
@@ -246,29 +235,23 @@ func (o *policyTestOptions) print(w io.Writer, tests []testView, coverage []rego
 }
 
 func printTestsJSON(w io.Writer, tests []testView, coverage []rego.FileCoverage) error {
-	for _, v := range tests {
-		if err := cli.PrintJSON(w, v); err != nil {
-			return err
-		}
+	shown := make([]coverageView, len(coverage))
+	for i, c := range coverage {
+		shown[i] = coverageView{c.File, c.Percent, linesText(c.Missed)}
 	}
-	for _, c := range coverage {
-		if err := cli.PrintJSON(w, coverageView{c.File, c.Percent, linesText(c.Missed)}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(cli.PrintEach(w, tests), cli.PrintEach(w, shown))
 }
 
 // write says nothing about a test that is green.
 func (v *testView) write(b *strings.Builder, colours cli.Palette) {
 	switch v.Outcome {
 	case rego.Fail:
-		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.Mark("deny"), printable.Text(v.File), v.Line, printable.Text(v.Test), printable.Text(v.Message))
+		fmt.Fprintf(b, "%s %s:%d: %s: %s\n", colours.Mark("deny"), printable.Text(v.File), v.Line, printable.Text(v.Name), printable.Text(v.Message))
 		for line := range strings.Lines(v.Output) {
 			fmt.Fprintf(b, "    %s\n", printable.Text(strings.TrimRight(line, "\n")))
 		}
 	case rego.Skip:
-		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.Mark("ask"), printable.Text(v.File), v.Line, printable.Text(v.Test))
+		fmt.Fprintf(b, "%s %s:%d: %s: left out\n", colours.Mark("ask"), printable.Text(v.File), v.Line, printable.Text(v.Name))
 	}
 }
 

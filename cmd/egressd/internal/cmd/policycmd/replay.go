@@ -75,9 +75,6 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 		return err
 	}
 	defer log.Close()
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	r := replay.New(cfg, p)
 	if err := log.Decisions(f, func(record *record.Record) { r.Add(ctx, record) }); err != nil {
 		return err
@@ -98,12 +95,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 
 func printReplay(w io.Writer, all []*replay.Group, asJSON bool) error {
 	if asJSON {
-		for _, d := range all {
-			if err := cli.PrintJSON(w, d); err != nil {
-				return err
-			}
-		}
-		return nil
+		return cli.PrintEach(w, all)
 	}
 	if len(all) == 0 {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
@@ -113,10 +114,7 @@ func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trus
 		fmt.Fprintf(stderr, "egressd: %s is trusted already, as it is\n", printable.Text(v.Dir))
 		return nil
 	case !o.yes:
-		again := "egressd trust --yes --digest " + v.Digest[:minDigest] + " "
-		if o.config != "" {
-			again += "--config " + shell.Word(o.config) + " "
-		}
+		again := "egressd trust --yes --digest " + v.Digest[:minDigest] + source.ConfigFlag(o.config) + " "
 		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, printable.Text(shell.Word(v.Dir)))
 		return cli.Status(cli.ExitFailed)
 	}

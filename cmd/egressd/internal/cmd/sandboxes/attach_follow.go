@@ -62,11 +62,7 @@ func (o *attachOptions) runFollow(cmd *cobra.Command) error {
 	if err := o.check("--follow --label " + shell.Word(o.label)); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	return o.followContainers(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	return o.followContainers(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
 // followContainers returns when ctx is done.

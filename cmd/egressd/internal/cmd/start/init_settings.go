@@ -177,7 +177,7 @@ func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
 	switch {
 	case o.yes:
 		return nil
-	case o.json || !isTerminal(stdin) || !isTerminal(stderr):
+	case o.json || !cli.IsTerminal(stdin) || !cli.IsTerminal(stderr):
 		return left
 	}
 	fmt.Fprint(stderr, "egressd: write this? [y/N] ")
@@ -187,15 +187,6 @@ func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
 		return nil
 	}
 	return left
-}
-
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
 }
 
 // replaceSettings replaces the file in one step and keeps its mode. It returns an error if the file has changed

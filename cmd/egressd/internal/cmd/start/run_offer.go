@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/tty"
 )
@@ -21,7 +22,7 @@ const offerFor = 30 * time.Second
 // offer asks on the terminal, one key each, whether to run the commands that allow what a run denied. Without a terminal
 // in the foreground it does nothing.
 func offer(stdin *os.File, stderr io.Writer, fixes []string) {
-	if len(fixes) == 0 || !isTerminal(stdin) || !isTerminal(stderr) || tty.Foreground(stdin) != syscall.Getpgrp() {
+	if len(fixes) == 0 || !cli.IsTerminal(stdin) || !cli.IsTerminal(stderr) || tty.Foreground(stdin) != syscall.Getpgrp() {
 		return
 	}
 	for _, fix := range fixes {
