@@ -21,11 +21,7 @@ type Docker struct {
 func (r *reader) docker(d *Docker) func(*yaml.Node) {
 	return r.section("docker", fields{"socket": func(n *yaml.Node) {
 		r.places["docker"] = placeOf(n)
-		if text, ok := r.text(n, "docker.socket"); ok && !isUnix(text) {
-			r.fail(n, "docker.socket: %q is not a Unix socket; write unix:/run/docker.sock, or where Podman listens", printable(text))
-			return
-		}
-		r.listener("docker.socket", &d.Socket)(n)
+		r.socket("docker.socket", &d.Socket, "; write unix:/run/docker.sock, or where Podman listens")(n)
 	}})
 }
 
@@ -44,14 +40,7 @@ func (r *reader) containers(what string, into *policy.Containers) func(*yaml.Nod
 }
 
 func (r *reader) containerText(what string, into *string, right func(string) bool, write string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if ok && !right(text) {
-			r.fail(n, "%s cannot be %q; write %s", what, printable(text), write)
-			return
-		}
-		*into = text
-	}
+	return r.checked(what, into, func(text string) string { return unless(right(text), text, write) })
 }
 
 const containerTextMost = 255

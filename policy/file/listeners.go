@@ -28,7 +28,7 @@ func (r *reader) listen(l *Listen) func(*yaml.Node) {
 		"forwarded":    r.listeners("listen.forwarded", &l.Forwarded),
 		"transparent":  r.list("listen.transparent", &l.Transparent, r.captureListener),
 		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
-		"enter":        r.list("listen.enter", &l.Enter, r.socket),
+		"enter":        r.list("listen.enter", &l.Enter, r.enter),
 		"admin":        r.listener("listen.admin", &l.Admin),
 		"client_ca":    r.path("listen.client_ca", &l.ClientCA),
 		"server_names": r.list("listen.server_names", &l.ServerNames, r.serverName),
@@ -44,18 +44,7 @@ func (r *reader) listeners(what string, into *[]string) func(*yaml.Node) {
 // listener reads "unix:/path", in which variables may stand, or address:port,
 // for a proxy also behind "tls:".
 func (r *reader) listener(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
-		if err := checkListener(text, what == "listen.admin"); err != nil {
-			r.fail(n, "%s: %v", what, err)
-			return
-		}
-		*into = text
-		r.places[what] = placeOf(n)
-	}
+	return r.fitting(what, into, func(text string) error { return checkListener(text, what == "listen.admin") })
 }
 
 // CheckAdmin returns what is wrong with text as listen.admin, or nil.
@@ -88,80 +77,57 @@ func checkListener(text string, admin bool) error {
 // captureListener reads address:port, for tproxy behind "tproxy:". Port 0 is refused,
 // because redirect rules must name the port.
 func (r *reader) captureListener(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
+	return r.fitting(what, into, func(text string) error {
 		at, err := netip.ParseAddrPort(strings.TrimPrefix(text, TProxyListener))
 		if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() || at.Port() == 0 {
-			r.fail(n, "%s: %q is not an address and a port; write 10.99.0.2:3129 or [fd99::2]:3129 for connections that NAT redirects, tproxy:127.0.0.1:3129 for those that tproxy takes", what, printable(text))
-			return
+			return fmt.Errorf("%q is not an address and a port; write 10.99.0.2:3129 or [fd99::2]:3129 for connections that NAT redirects, tproxy:127.0.0.1:3129 for those that tproxy takes", printable(text))
 		}
-		*into = text
-		r.places[what] = placeOf(n)
-	}
+		return nil
+	})
 }
 
 // nameListener reads address:port, where names are asked for over UDP and TCP.
 func (r *reader) nameListener(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
+	return r.fitting(what, into, func(text string) error {
 		at, err := netip.ParseAddrPort(text)
 		if err != nil || at.Addr().Zone() != "" || at.Addr().Is4In6() {
-			r.fail(n, "%s: %q is not an address and a port; write 127.0.0.1:53 or [::1]:53", what, printable(text))
-			return
+			return fmt.Errorf("%q is not an address and a port; write 127.0.0.1:53 or [::1]:53", printable(text))
 		}
-		*into = text
-		r.places[what] = placeOf(n)
-	}
+		return nil
+	})
 }
 
-// socket reads "unix:/path", in which variables may stand.
-func (r *reader) socket(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		if text, ok := r.text(n, what); ok && !isUnix(text) {
-			r.fail(n, "%s: %q is not a Unix socket, by which alone descriptors can be handed over; write unix:/path", what, printable(text))
-			return
+// socket reads "unix:/path", in which variables may stand. instead says what else
+// is wrong with it, and what to write.
+func (r *reader) socket(what string, into *string, instead string) func(*yaml.Node) {
+	return r.fitting(what, into, func(text string) error {
+		if !isUnix(text) {
+			return fmt.Errorf("%q is not a Unix socket%s", printable(text), instead)
 		}
-		r.listener(what, into)(n)
-	}
+		return checkListener(text, false)
+	})
+}
+
+// enter reads a socket by which descriptors are handed over.
+func (r *reader) enter(what string, into *string) func(*yaml.Node) {
+	return r.socket(what, into, ", by which alone descriptors can be handed over; write unix:/path")
 }
 
 // serverName reads a name that a certificate of a listener is made for.
 func (r *reader) serverName(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
-		name, err := policy.ParseName(text)
-		if err != nil {
-			r.fail(n, "%s: %v", what, err)
-			return
-		}
-		*into = name
-	}
+	return parsed(r, what, into, policy.ParseName)
 }
 
 // resolver reads "system", or an address with or without a port.
 func (r *reader) resolver(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
+	return r.fitting(what, into, func(text string) error {
 		_, errAddr := netip.ParseAddr(text)
 		_, errPort := netip.ParseAddrPort(text)
 		if text != "system" && errAddr != nil && errPort != nil {
-			r.fail(n, "%s: %q is not a resolver; write system, 9.9.9.9 or 9.9.9.9:53", what, printable(text))
-			return
+			return fmt.Errorf("%q is not a resolver; write system, 9.9.9.9 or 9.9.9.9:53", printable(text))
 		}
-		*into = text
-	}
+		return nil
+	})
 }
 
 // checkListeners refuses two listeners at one place.
@@ -177,21 +143,16 @@ func (r *reader) checkListeners(f *File) {
 		}
 		first[text] = what
 	}
-	for i, text := range f.Listen.Proxy {
-		once(fmt.Sprintf("listen.proxy[%d]", i), text)
+	each := func(what string, texts []string) {
+		for i, text := range texts {
+			once(fmt.Sprintf("listen.%s[%d]", what, i), text)
+		}
 	}
-	for i, text := range f.Listen.Forwarded {
-		once(fmt.Sprintf("listen.forwarded[%d]", i), text)
-	}
-	for i, text := range f.Listen.Transparent {
-		once(fmt.Sprintf("listen.transparent[%d]", i), text)
-	}
-	for i, text := range f.Listen.DNS {
-		once(fmt.Sprintf("listen.dns[%d]", i), text)
-	}
-	for i, text := range f.Listen.Enter {
-		once(fmt.Sprintf("listen.enter[%d]", i), text)
-	}
+	each("proxy", f.Listen.Proxy)
+	each("forwarded", f.Listen.Forwarded)
+	each("transparent", f.Listen.Transparent)
+	each("dns", f.Listen.DNS)
+	each("enter", f.Listen.Enter)
 	once("listen.admin", f.Listen.Admin)
 	for i, s := range f.Sandboxes {
 		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)

@@ -32,7 +32,7 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 		"host":    r.pattern(what+".host", &rule.Pattern),
 		"methods": r.methods(what+".methods", rule),
 		"paths":   r.paths(what+".paths", rule),
-		"reason":  r.reason(what+".reason", rule),
+		"reason":  r.checked(what+".reason", &rule.Reason, problemOfReason),
 		"id":      r.id(what+".id", rule),
 		"tls":     r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
 		"ech":     r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
@@ -61,18 +61,7 @@ func (r *reader) allowOnly(list, what string, read func(*yaml.Node)) func(*yaml.
 }
 
 func (r *reader) pattern(what string, into *policy.Pattern) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
-		pattern, err := policy.ParsePattern(text)
-		if err != nil {
-			r.fail(n, "%s: %v", what, err)
-			return
-		}
-		*into = pattern
-	}
+	return parsed(r, what, into, policy.ParsePattern)
 }
 
 func (r *reader) patterns(what string, into *[]policy.Pattern) func(*yaml.Node) {
@@ -105,30 +94,18 @@ func (r *reader) methods(what string, rule *policy.Rule) func(*yaml.Node) {
 func (r *reader) paths(what string, rule *policy.Rule) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		for _, item := range r.condition(n, what) {
-			text, ok := r.text(item, what)
-			if !ok {
-				continue
+			if pattern, ok := parse(r, item, what, policy.ParsePathPattern); ok {
+				rule.Paths = append(rule.Paths, pattern)
 			}
-			pattern, err := policy.ParsePathPattern(text)
-			if err != nil {
-				r.fail(item, "%s: %v", what, err)
-				continue
-			}
-			rule.Paths = append(rule.Paths, pattern)
 		}
 	}
 }
 
-func (r *reader) reason(what string, rule *policy.Rule) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
-		if ok && (len(text) > 200 || strings.ContainsFunc(text, unprintable)) {
-			r.fail(n, "%s is longer than 200 bytes or has control characters; write one short sentence", what)
-			return
-		}
-		rule.Reason = text
+func problemOfReason(text string) string {
+	if len(text) > 200 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return "is longer than 200 bytes or has control characters; write one short sentence"
 	}
+	return ""
 }
 
 func (r *reader) id(what string, rule *policy.Rule) func(*yaml.Node) {
@@ -137,7 +114,7 @@ func (r *reader) id(what string, rule *policy.Rule) func(*yaml.Node) {
 		switch {
 		case !ok:
 		case !plainName(text):
-			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
+			r.fail(n, "%s %s", what, unless(plainName(text), text, plainNames))
 		case slices.Contains([]string{"default", "baseline", "none", "policy-error", "ceiling", policy.LearnRule}, text):
 			r.fail(n, "%s cannot be %q, which egressd itself uses in the log; choose another", what, text)
 		case r.ids[text].Line > 0:
@@ -184,18 +161,10 @@ func (r *reader) presets(into *[]string) func(*yaml.Node) {
 func (r *reader) tests(into *[]Test) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		for i, item := range r.items(n, "tests") {
-			what := fmt.Sprintf("tests[%d]", i)
-			text, ok := r.text(item, what)
-			if !ok {
-				continue
+			if test, ok := parse(r, item, fmt.Sprintf("tests[%d]", i), parseTest); ok {
+				test.at = placeOf(item)
+				*into = append(*into, test)
 			}
-			test, err := parseTest(text)
-			if err != nil {
-				r.fail(item, "%s: %v", what, err)
-				continue
-			}
-			test.at = placeOf(item)
-			*into = append(*into, test)
 		}
 	}
 }

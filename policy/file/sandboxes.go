@@ -85,11 +85,11 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"user":        r.sandboxUser(at+".user", &s.User),
 				"token_file":  r.path(at+".token_file", &s.TokenFile),
 				"listen":      r.listener(at+".listen", &s.Listen),
-				"enter":       r.socket(at+".enter", &s.Enter),
+				"enter":       r.enter(at+".enter", &s.Enter),
 				"uid":         r.uids(at+".uid", &s.UIDs),
 				"source":      r.sources(at+".source", &s.Sources),
 				"docker":      r.containers(at+".docker", &s.Docker),
-				"certificate": r.certificate(at+".certificate", &s.Certificate),
+				"certificate": r.checked(at+".certificate", &s.Certificate, problemOfCertificate),
 				"oidc":        r.oidc(at+".oidc", &s.OIDC),
 				"allow":       r.rules(at+".allow", &s.Allow, policy.Allow),
 				"deny":        r.rules(at+".deny", &s.Deny, policy.Deny),
@@ -132,11 +132,11 @@ func (r *reader) sandboxName(what string, into *string) func(*yaml.Node) {
 		case !policy.IsTemplate(text):
 			return ""
 		case !ok || !plainName(t.Name("id")):
-			return "write {id} once, beside letters, digits, dots, dashes and underscores, such as e2b-{id}"
+			return "{id} once, beside letters, digits, dots, dashes and underscores, such as e2b-{id}"
 		case t.Name("") == "":
-			return "write something beside {id}, such as e2b-{id}, so that no sandbox gets the name of another kind"
+			return "something beside {id}, such as e2b-{id}, so that no sandbox gets the name of another kind"
 		case len(t.Name("")) > besideIDMost:
-			return fmt.Sprintf("write up to %d characters beside {id}, so that ids of 40 characters fit into the 64 of a name", besideIDMost)
+			return fmt.Sprintf("up to %d characters beside {id}, so that ids of 40 characters fit into the 64 of a name", besideIDMost)
 		}
 		return ""
 	})
@@ -149,7 +149,7 @@ const besideIDMost = 24
 func (r *reader) sandboxUser(what string, into *string) func(*yaml.Node) {
 	return r.sandboxWord(what, into, func(text string) string {
 		if t, ok := policy.ParseTemplate(text); policy.IsTemplate(text) && (!ok || !plainName(t.Name("id"))) {
-			return "write {id} once, beside letters, digits, dots, dashes and underscores, such as sbx-{id}"
+			return "{id} once, beside letters, digits, dots, dashes and underscores, such as sbx-{id}"
 		}
 		return ""
 	})
@@ -157,21 +157,10 @@ func (r *reader) sandboxUser(what string, into *string) func(*yaml.Node) {
 
 // sandboxWord reads a plain name or a template. amiss returns what to write instead of a template, or "".
 func (r *reader) sandboxWord(what string, into *string, amiss func(string) string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
+	return r.checked(what, into, func(text string) string {
 		instead := amiss(text)
-		if instead == "" && !policy.IsTemplate(text) && !plainName(text) {
-			instead = "write up to 64 letters, digits, dots, dashes and underscores"
-		}
-		if instead != "" {
-			r.fail(n, "%s cannot be %q; %s", what, printable(text), instead)
-			return
-		}
-		*into = text
-	}
+		return unless(instead == "" && (policy.IsTemplate(text) || plainName(text)), text, cmp.Or(instead, plainNames))
+	})
 }
 
 // checkTemplate refuses a user without a token, and what the sandboxes of a template cannot have.
@@ -248,17 +237,9 @@ func (r *reader) sources(what string, into *[]netip.Prefix) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.places[what] = placeOf(n)
 		for i, item := range r.someItems(n, what) {
-			one := fmt.Sprintf("%s[%d]", what, i)
-			text, ok := r.text(item, one)
-			if !ok {
-				continue
+			if prefix, ok := parse(r, item, fmt.Sprintf("%s[%d]", what, i), parseSource); ok {
+				*into = append(*into, prefix)
 			}
-			prefix, err := parseSource(text)
-			if err != nil {
-				r.fail(item, "%s: %v", one, err)
-				continue
-			}
-			*into = append(*into, prefix)
 		}
 	}
 }
@@ -281,21 +262,10 @@ func parseSource(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// certificate reads a DNS name or a SPIFFE ID, as it stands in certificates.
-func (r *reader) certificate(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if !ok {
-			return
-		}
-		name, err := policy.ParseName(text)
-		if (err != nil || name != text) && !spiffeID(text) {
-			r.fail(n, "%s cannot be %q; write a DNS name in lower case, or spiffe://DOMAIN/PATH", what, printable(text))
-			return
-		}
-		*into = text
-		r.places[what] = placeOf(n)
-	}
+// problemOfCertificate judges a DNS name or a SPIFFE ID, as it stands in certificates.
+func problemOfCertificate(text string) string {
+	name, err := policy.ParseName(text)
+	return unless(err == nil && name == text || spiffeID(text), text, "a DNS name in lower case, or spiffe://DOMAIN/PATH")
 }
 
 // spiffeScheme begins the name of a workload in the URI of its certificate.

@@ -55,10 +55,10 @@ func (r *reader) sinks(into *[]Sink) func(*yaml.Node) {
 			s := Sink{Format: "json"}
 			before := len(r.problems)
 			r.mapping(item, at, fields{
-				"name":         r.sinkName(at+".name", &s.Name),
+				"name":         r.checked(at+".name", &s.Name, problemOfSinkName),
 				"type":         word(r, at+".type", &s.Type, "otlp", "syslog", "file", "unix"),
 				"url":          r.checked(at+".url", &s.URL, problemOfSinkURL),
-				"address":      r.sinkAddress(at+".address", &s.Address),
+				"address":      r.checked(at+".address", &s.Address, problemOfSinkAddress),
 				"path":         r.path(at+".path", &s.Path),
 				"format":       word(r, at+".format", &s.Format, SinkFormats...),
 				"headers_file": r.path(at+".headers_file", &s.HeadersFile),
@@ -72,24 +72,9 @@ func (r *reader) sinks(into *[]Sink) func(*yaml.Node) {
 	}
 }
 
-// sinkName reads a name that can be that of a file.
-func (r *reader) sinkName(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		text, ok := r.text(n, what)
-		if ok && (!plainName(text) || strings.HasPrefix(text, ".")) {
-			r.fail(n, "%s cannot be %q; write up to 64 letters, digits, dots, dashes and underscores", what, printable(text))
-			return
-		}
-		*into = text
-	}
-}
-
-// sinkAddress reads an address, in the path of which variables may stand.
-func (r *reader) sinkAddress(what string, into *string) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		r.checked(what, into, problemOfSinkAddress)(n)
-		r.places[what] = placeOf(n)
-	}
+// problemOfSinkName judges a name that can be that of a file.
+func problemOfSinkName(text string) string {
+	return unless(plainName(text) && !strings.HasPrefix(text, "."), text, plainNames)
 }
 
 // checkSink judges what the keys come to together.

@@ -280,6 +280,34 @@ func (r *reader) text(n *yaml.Node, what string) (string, bool) {
 	return "", false
 }
 
+// parse reads a text. The errors of the function say what is wrong and what to write.
+func parse[T any](r *reader, n *yaml.Node, what string, as func(string) (T, error)) (value T, ok bool) {
+	text, ok := r.text(n, what)
+	if !ok {
+		return value, false
+	}
+	value, err := as(text)
+	if err != nil {
+		r.fail(n, "%s: %v", what, err)
+		return value, false
+	}
+	return value, true
+}
+
+func parsed[T any](r *reader, what string, into *T, as func(string) (T, error)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if value, ok := parse(r, n, what, as); ok {
+			*into = value
+			r.places[what] = placeOf(n)
+		}
+	}
+}
+
+// fitting reads a text as it stands.
+func (r *reader) fitting(what string, into *string, check func(string) error) func(*yaml.Node) {
+	return parsed(r, what, into, func(text string) (string, error) { return text, check(text) })
+}
+
 // checked reads a text of which problem says what is wrong and what to write,
 // or "".
 func (r *reader) checked(what string, into *string, problem func(string) string) func(*yaml.Node) {
@@ -293,7 +321,16 @@ func (r *reader) checked(what string, into *string, problem func(string) string)
 			return
 		}
 		*into = text
+		r.places[what] = placeOf(n)
 	}
+}
+
+// unless is the problem of a text that is not right, or "".
+func unless(right bool, text, write string) string {
+	if right {
+		return ""
+	}
+	return fmt.Sprintf("cannot be %q; write %s", printable(text), write)
 }
 
 // path reads the name of a file or folder, in which variables may stand.
@@ -403,6 +440,9 @@ func printable(text string) string {
 	}
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
+
+// plainNames is what to write instead of what is no [plainName].
+const plainNames = "up to 64 letters, digits, dots, dashes and underscores"
 
 // plainName reports whether text has 1 to 64 bytes, all of them letters,
 // digits, ".", "-" and "_", and begins with a letter or a digit.
