@@ -77,7 +77,7 @@ func (c *Config) MayAskAdmin() bool {
 
 const (
 	adminFolder        = "admin" // in egressd's folder of state
-	systemAdminSockets = "/var/lib/egressd/" + adminFolder
+	systemAdminSockets = systemState + "/" + adminFolder
 )
 
 // adminSocketsOfOwner returns, for root, the folder of default sockets of the user that owns a policy file.

@@ -106,12 +106,9 @@ func (c *Config) files() []*file.File {
 // Doubts returns the warnings of all files.
 func (c *Config) Doubts() (all []policy.Problem) {
 	files := c.files()
-	for i, f := range files {
-		if i == 0 {
-			all = append(all, f.Doubts(files[1:]...)...)
-		} else {
-			all = append(all, f.Doubts()...)
-		}
+	all = files[0].Doubts(files[1:]...)
+	for _, f := range files[1:] {
+		all = append(all, f.Doubts()...)
 	}
 	return append(all, c.listDoubts()...)
 }
@@ -221,15 +218,8 @@ func PartName(o *policy.Opinion) string {
 // Inspects reports whether egressd may see what was inside TLS: a rule requires it, or a platform sends it. The
 // configuration must be compiled.
 func (c *Config) Inspects() bool {
-	if len(c.File.Listen.Forwarded) > 0 {
-		return true
-	}
-	for _, f := range c.files() {
-		if looksAtRequests(f) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
+	return len(c.File.Listen.Forwarded) > 0 || slices.ContainsFunc(c.files(), looksAtRequests) ||
+		slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 
 // MayInspect is like [Config.Inspects] before compilation. It assumes that Rego and projects may require

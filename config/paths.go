@@ -76,15 +76,25 @@ func DefaultKeyDir(log func() (string, error)) (string, error) {
 // DefaultAuditDir returns the default folder of the audit log: in the user's state folder, or in the
 // system's for root.
 func DefaultAuditDir() (string, error) {
-	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
-		return "/var/lib/egressd/audit", nil
+	dir, err := stateFolder("audit")
+	if err != nil {
+		return "", hint.Misused(err, "egressd log --dir DIR, or set audit.dir in the policy")
 	}
-	paths := userPaths("XDG_STATE_HOME", ".local/state", "audit")
-	if len(paths) == 0 {
-		return "", hint.Misused(errors.New("neither XDG_STATE_HOME nor HOME is set"), "egressd log --dir DIR, or set audit.dir in the policy")
-	}
-	return paths[0], nil
+	return dir, nil
 }
+
+// stateFolder returns a folder of the user's state, or of the system's for root.
+func stateFolder(name string) (string, error) {
+	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
+		return filepath.Join(systemState, name), nil
+	}
+	if paths := userPaths("XDG_STATE_HOME", ".local/state", name); len(paths) > 0 {
+		return paths[0], nil
+	}
+	return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
+}
+
+const systemState = "/var/lib/egressd"
 
 // Relative resolves a path against the folder of the configuration.
 func (c *Config) Relative(path string) string { return beside(c.Path, path) }
@@ -183,12 +193,9 @@ func RunsIndexBeside(runs string) string { return filepath.Join(filepath.Dir(run
 
 // BundlesDir returns the folder of the last good bundles.
 func BundlesDir() (string, error) {
-	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
-		return "/var/lib/egressd/bundles", nil
+	dir, err := stateFolder("bundles")
+	if err != nil {
+		return "", fmt.Errorf("%w, so there is no folder to keep bundles in", err)
 	}
-	paths := userPaths("XDG_STATE_HOME", ".local/state", "bundles")
-	if len(paths) == 0 {
-		return "", errors.New("neither XDG_STATE_HOME nor HOME is set, so there is no folder to keep bundles in")
-	}
-	return paths[0], nil
+	return dir, nil
 }

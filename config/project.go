@@ -160,27 +160,16 @@ func (p *Project) Warning(c *Config) string {
 
 // Ceiled reports whether there is a ceiling. The configuration must be compiled.
 func (c *Config) Ceiled() bool {
-	for _, f := range c.files() {
-		if f.Ceiled {
-			return true
-		}
-	}
-	for _, e := range c.Rules {
-		if e.Ceiling() != nil {
-			return true
-		}
-	}
-	return false
+	ceiled := func(f *file.File) bool { return f.Ceiled }
+	return slices.ContainsFunc(c.files(), ceiled) || slices.ContainsFunc(c.Rules, func(e *rego.Evaluator) bool { return e.Ceiling() != nil })
 }
 
 // ProjectsMoved reports whether the state of a working tree has changed.
 func (c *Config) ProjectsMoved() bool {
-	for _, p := range c.Projects {
-		if state, _ := p.Now(); state != p.State {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Projects, func(p *Project) bool {
+		state, _ := p.Now()
+		return state != p.State
+	})
 }
 
 func (c *Config) enterTrust(enter func(folder string)) {

@@ -31,14 +31,8 @@ type TrustStore string
 // OpenTrustStore returns the trust store in the user's state folder, or in the system's for root. The
 // folder may be missing.
 func OpenTrustStore() (TrustStore, error) {
-	if os.Geteuid() == 0 && os.Getenv("XDG_STATE_HOME") == "" {
-		return "/var/lib/egressd/trust", nil
-	}
-	paths := userPaths("XDG_STATE_HOME", ".local/state", "trust")
-	if len(paths) == 0 {
-		return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
-	}
-	return TrustStore(paths[0]), nil
+	dir, err := stateFolder("trust")
+	return TrustStore(dir), err
 }
 
 func (s TrustStore) path(dir string) string {
