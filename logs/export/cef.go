@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,7 @@ func cef(b []byte, r *record.Record, from Origin) []byte {
 		c.traffic(&f)
 	}
 	c.custom(&f)
-	c.str("msg", firstOf(f.reason(), f.Note, f.noticed()), 1023)
+	c.str("msg", cmp.Or(f.said.Reason, f.Note, f.noticed()), 1023)
 	return append(c.b, '\n')
 }
 
@@ -31,7 +32,7 @@ type cefWriter struct {
 func (c *cefWriter) header(f *facts, from Origin) {
 	severities := [...]string{informational: "1", low: "4", medium: "6", high: "8"}
 	c.b = append(c.b, "CEF:0|egressd|egressd|"...)
-	for _, field := range []string{firstOf(from.Version, "unknown"), firstOf(f.class(), string(f.Kind)), f.sentence()} {
+	for _, field := range []string{cmp.Or(from.Version, "unknown"), cmp.Or(f.said.Class, string(f.Kind)), f.sentence()} {
 		c.b = append(c.b, cefHeader.Replace(visible(cut(field, 256), false))...)
 		c.b = append(c.b, '|')
 	}
@@ -47,10 +48,10 @@ func (c *cefWriter) identity(f *facts, from Origin) {
 }
 
 func (c *cefWriter) traffic(f *facts) {
-	c.str("act", f.action(), 63)
+	c.str("act", f.said.Action, 63)
 	c.some("cnt", f.Count)
 	c.str("outcome", f.Outcome, 63)
-	c.str("reason", f.class(), 1023)
+	c.str("reason", f.said.Class, 1023)
 	c.num("deviceDirection", 1)
 	c.address("src", "c6a2", "Source IPv6 Address", f.srcIP)
 	c.some("spt", int64(f.srcPort))
@@ -81,9 +82,9 @@ func (c *cefWriter) traffic(f *facts) {
 // custom writes the fields that CEF leaves to the device, each with its label.
 func (c *cefWriter) custom(f *facts) {
 	c.labelled("cs1", "sandbox", f.Sandbox)
-	c.labelled("cs2", "rule", f.rule())
-	c.labelled("cs3", "layer", f.layer())
-	c.labelled("cs4", "policy", f.digest())
+	c.labelled("cs2", "rule", f.said.Rule)
+	c.labelled("cs3", "layer", f.said.Layer)
+	c.labelled("cs4", "policy", f.said.Policy)
 	c.labelled("cs5", "via", f.Via)
 	switch {
 	case f.TLS != nil:

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/egressd/egressd/record"
@@ -48,7 +49,7 @@ func (w *writer) ecsEvent(f *facts) {
 		w.str("outcome", ecsOutcome(f))
 		w.str("action", ecsAction(f))
 		w.str("code", f.code())
-		w.str("reason", firstOf(f.reason(), f.Note))
+		w.str("reason", cmp.Or(f.said.Reason, f.Note))
 		w.str("id", f.uid())
 		w.num("sequence", f.Seq)
 		w.str("module", "egressd")
@@ -140,7 +141,7 @@ func (w *writer) ecsTraffic(f *facts) {
 		}
 	})
 	w.object("destination", func() {
-		w.str("address", firstOf(f.host, f.dstIP))
+		w.str("address", cmp.Or(f.host, f.dstIP))
 		w.str("domain", f.host)
 		w.str("ip", f.dstIP)
 		w.some("port", int64(f.dstPort))
@@ -158,10 +159,10 @@ func (w *writer) ecsTraffic(f *facts) {
 	})
 	w.ecsProtocols(f)
 	w.object("rule", func() {
-		w.str("name", f.rule())
-		w.str("ruleset", f.layer())
-		w.str("category", f.class())
-		w.str("description", f.reason())
+		w.str("name", f.said.Rule)
+		w.str("ruleset", f.said.Layer)
+		w.str("category", f.said.Class)
+		w.str("description", f.said.Reason)
 	})
 	w.ecsProcess(f)
 	w.object("related", func() {

@@ -1,10 +1,12 @@
 package export
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -57,7 +59,8 @@ func eve(b []byte, r *record.Record, from Origin) []byte {
 func (w *writer) eveEvent(kind string, f *facts, from Origin, members func()) {
 	w.line(func() {
 		w.time("timestamp", f.Time, eveTime)
-		w.some("flow_id", flowNumber(f.Flow))
+		id, _ := record.ParseID(f.Flow)
+		w.some("flow_id", int64(id))
 		w.str("event_type", kind)
 		if f.kind != aboutSignal {
 			src, dst := f.endpoints()
@@ -86,7 +89,7 @@ func (w *writer) eveAlert(f *facts, from Origin) {
 			w.num("gid", eveGenerator)
 			w.num("signature_id", eveSignature(f))
 			w.num("rev", 1)
-			w.str("signature", "egressd "+firstOf(f.class(), string(f.Kind)))
+			w.str("signature", "egressd "+cmp.Or(f.said.Class, string(f.Kind)))
 			w.str("category", "Egress policy")
 			w.num("severity", min(3, 4-int64(f.level())))
 		})
@@ -101,7 +104,7 @@ func (w *writer) eveAlert(f *facts, from Origin) {
 }
 
 func eveSignature(f *facts) int64 {
-	if n := eveSignatures[policy.Class(f.class())]; n != 0 {
+	if n := eveSignatures[policy.Class(f.said.Class)]; n != 0 {
 		return n
 	}
 	return eveOther
@@ -126,16 +129,9 @@ func (w *writer) eveEnd(f *facts, from Origin) {
 			w.str("state", "closed")
 			w.str("reason", eveReason(f))
 			w.key("alerted")
-			w.b = appendBool(w.b, f.denied)
+			w.b = strconv.AppendBool(w.b, f.denied)
 		})
 	})
-}
-
-func appendBool(b []byte, set bool) []byte {
-	if set {
-		return append(b, "true"...)
-	}
-	return append(b, "false"...)
 }
 
 // eveReason returns Suricata's word for the end of a flow.
@@ -194,23 +190,6 @@ func (w *writer) eveQuery(f *facts, kind string) {
 	w.str("type", "query")
 	w.str("rrname", f.DNS.Name)
 	w.str("rrtype", kind)
-}
-
-// flowNumber decodes a flow id to a number of at most 50 bits. It returns 0 for other texts.
-func flowNumber(id string) int64 {
-	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-	if len(id) > 10 {
-		return 0
-	}
-	var n int64
-	for i := range len(id) {
-		d := strings.IndexByte(digits, id[i])
-		if d < 0 {
-			return 0
-		}
-		n = n<<5 | int64(d)
-	}
-	return n
 }
 
 // communityID returns the Community ID (version 1, seed 0) of a captured connection, which a sensor

@@ -14,6 +14,7 @@
 package export
 
 import (
+	"maps"
 	"os"
 	"slices"
 
@@ -47,14 +48,7 @@ func Named(name string) (Encoder, bool) {
 }
 
 // Formats returns the names that [Named] knows, sorted.
-func Formats() []string {
-	var names []string
-	for name := range encoders {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func Formats() []string { return slices.Sorted(maps.Keys(encoders)) }
 
 // Here returns the origin of this process. Host is empty if the machine has no name.
 func Here() Origin {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 // facts are values derived from a record that several formats need.
 type facts struct {
 	*record.Record
+	said   record.Decision // the record's, or the zero one
 	kind   topic
 	denied bool // by a decision; if cut is set, the flow was allowed before
 	cut    bool // a later policy or the end of egressd ended the flow
@@ -43,8 +45,9 @@ const outcomeCut = "cut"
 
 func factsOf(r *record.Record) facts {
 	f := facts{Record: r, kind: topicOf(r), ended: r.Kind == record.KindClose}
-	if d := r.Decision; d != nil && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion) {
-		f.denied = d.Action != "allow"
+	if r.Decision != nil {
+		f.said = *r.Decision
+		f.denied = f.said.Action != "allow" && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion)
 	}
 	f.cut = f.ended && r.Outcome == outcomeCut
 	f.failed = f.ended && (strings.HasPrefix(r.Outcome, "network-") || r.Outcome == string(policy.UpstreamRefused))
@@ -100,7 +103,7 @@ func (f *facts) endpoints() (src, dst string) {
 	if strings.Contains(f.srcIP+f.dstIP, ":") {
 		unknown = "::"
 	}
-	return firstOf(f.srcIP, unknown), firstOf(f.dstIP, unknown)
+	return cmp.Or(f.srcIP, unknown), cmp.Or(f.dstIP, unknown)
 }
 
 // name returns the requested host or address, or the name of a DNS question.
@@ -117,7 +120,7 @@ func (f *facts) name() string {
 // transport returns "tcp" or "udp", or "" if the record does not say.
 func (f *facts) transport() string {
 	switch {
-	case f.class() == classUDP:
+	case f.said.Class == classUDP:
 		return "udp"
 	case f.kind == aboutQuestion, f.kind == aboutItself, f.kind == aboutSignal:
 		return ""
@@ -142,38 +145,9 @@ func (f *facts) start() time.Time {
 	return f.Time.Add(-time.Duration(f.Duration) * time.Millisecond)
 }
 
-func (f *facts) action() string {
-	return decision(f, func(d *record.Decision) string { return d.Action })
-}
-func (f *facts) class() string {
-	return decision(f, func(d *record.Decision) string { return d.Class })
-}
-func (f *facts) rule() string {
-	return decision(f, func(d *record.Decision) string { return d.Rule })
-}
-func (f *facts) layer() string {
-	return decision(f, func(d *record.Decision) string { return d.Layer })
-}
-func (f *facts) reason() string {
-	return decision(f, func(d *record.Decision) string { return d.Reason })
-}
-func (f *facts) digest() string {
-	return decision(f, func(d *record.Decision) string { return d.Policy })
-}
-
-func decision(f *facts, part func(*record.Decision) string) string {
-	if f.Decision == nil {
-		return ""
-	}
-	return part(f.Decision)
-}
-
 // code returns the class of a denial, else the outcome of the flow.
 func (f *facts) code() string {
-	if class := f.class(); class != "" {
-		return class
-	}
-	return f.Outcome
+	return cmp.Or(f.said.Class, f.Outcome)
 }
 
 // A level is the severity of a record.
@@ -189,7 +163,7 @@ const (
 // level returns the severity. A record marked by a rule ("log") has at least medium.
 func (f *facts) level() level {
 	l := f.plainLevel()
-	if f.Decision != nil && f.Decision.Log {
+	if f.said.Log {
 		l = max(l, medium)
 	}
 	return l
@@ -202,7 +176,7 @@ func (f *facts) plainLevel() level {
 	case !f.denied:
 		return informational
 	}
-	switch policy.Class(f.class()) {
+	switch policy.Class(f.said.Class) {
 	case policy.PolicyError, policy.AuditUnavailable, policy.PolicyNotLoaded, policy.Canary:
 		return high
 	case policy.AddressDenied, policy.NameMismatch, policy.NoServerName, policy.NotTLS, policy.ECHRefused,
@@ -247,11 +221,11 @@ func (f *facts) program() string {
 func (f *facts) sentence() string {
 	switch {
 	case f.kind == aboutItself, f.kind == aboutSignal:
-		return strings.TrimSpace(string(f.Kind) + " " + firstOf(f.noticed(), f.reason()))
+		return strings.TrimSpace(string(f.Kind) + " " + cmp.Or(f.noticed(), f.said.Reason))
 	case f.cut:
 		return "cut " + f.subject()
 	case f.denied:
-		return "denied " + f.subject() + " " + f.class()
+		return "denied " + f.subject() + " " + f.said.Class
 	case f.ended:
 		return "ended " + f.subject() + " " + f.Outcome
 	default:
@@ -267,7 +241,7 @@ func (f *facts) noticed() string {
 }
 
 func (f *facts) subject() string {
-	text := firstOf(f.name(), "what nobody could read")
+	text := cmp.Or(f.name(), "what nobody could read")
 	if f.dstPort != 0 {
 		text += ":" + strconv.Itoa(int(f.dstPort))
 	}
@@ -275,15 +249,6 @@ func (f *facts) subject() string {
 		text = f.HTTP.Method + " " + text
 	}
 	return text
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }
 
 // bytes returns the payload bytes, and whether the record has them.

@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -200,9 +201,9 @@ func checkCEF(t *testing.T, line string, r *record.Record) {
 		}
 	}
 	f := factsOf(r)
-	wants := map[string]string{"cs1": r.Sandbox, "cs2": f.rule(), "msg": firstOf(f.reason(), r.Note, f.noticed()), "cn1": "7"}
+	wants := map[string]string{"cs1": r.Sandbox, "cs2": f.said.Rule, "msg": cmp.Or(f.said.Reason, r.Note, f.noticed()), "cn1": "7"}
 	if f.kind == aboutFlow || f.kind == aboutRequest {
-		wants["sproc"], wants["reason"] = r.Process.Exe, f.class()
+		wants["sproc"], wants["reason"] = r.Process.Exe, f.said.Class
 	}
 	for key, text := range wants {
 		want := string([]rune(cut(text, int(s.Keys.(map[string]any)[key].(float64)))))

@@ -166,15 +166,13 @@ func (w *writer) rest(f *facts) {
 		})
 	}
 	w.str("via", f.Via)
-	w.str("action", f.action())
-	w.str("class", f.class())
-	w.str("rule", f.rule())
-	w.str("layer", f.layer())
-	w.str("policy", f.digest())
-	if d := f.Decision; d != nil {
-		w.strs("allowed_if", d.AllowedIf...)
-		w.flag("log", d.Log)
-	}
+	w.str("action", f.said.Action)
+	w.str("class", f.said.Class)
+	w.str("rule", f.said.Rule)
+	w.str("layer", f.said.Layer)
+	w.str("policy", f.said.Policy)
+	w.strs("allowed_if", f.said.AllowedIf...)
+	w.flag("log", f.said.Log)
 	if d := f.Dst; d != nil {
 		w.str("host", d.Host)
 		w.str("asked", d.Asked)

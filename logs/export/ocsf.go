@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/egressd/egressd/record"
@@ -11,18 +12,18 @@ const ocsfVersion = "1.5.0"
 
 // An ocsfClass is a class of events and its category.
 type ocsfClass struct {
-	id, category           int64
-	name, categoryName     string
-	activity               int64
-	activityName           string
-	network, finding, self bool
+	id, category       int64
+	name, categoryName string
+	activity           int64
+	activityName       string
+	network, finding   bool
 }
 
 var (
 	ocsfNetwork   = ocsfClass{id: 4001, category: 4, name: "Network Activity", categoryName: "Network Activity", network: true}
 	ocsfHTTP      = ocsfClass{id: 4002, category: 4, name: "HTTP Activity", categoryName: "Network Activity", network: true}
 	ocsfDNS       = ocsfClass{id: 4003, category: 4, name: "DNS Activity", categoryName: "Network Activity", network: true}
-	ocsfLifecycle = ocsfClass{id: 6002, category: 6, name: "Application Lifecycle", categoryName: "Application Activity", self: true}
+	ocsfLifecycle = ocsfClass{id: 6002, category: 6, name: "Application Lifecycle", categoryName: "Application Activity"}
 	ocsfFinding   = ocsfClass{id: 2004, category: 2, name: "Detection Finding", categoryName: "Findings", finding: true}
 )
 
@@ -165,14 +166,14 @@ func (w *writer) ocsfProduct(from Origin) {
 func (w *writer) ocsfTraffic(f *facts, from Origin) {
 	w.ocsfControl(f)
 	w.object("device", func() {
-		w.str("hostname", firstOf(from.Host, "localhost"))
+		w.str("hostname", cmp.Or(from.Host, "localhost"))
 		w.num("type_id", 0)
 		w.str("type", "Unknown")
 	})
 	w.object("src_endpoint", func() {
 		w.str("ip", f.srcIP)
 		w.some("port", int64(f.srcPort))
-		w.str("name", firstOf(f.Sandbox, "unknown"))
+		w.str("name", cmp.Or(f.Sandbox, "unknown"))
 	})
 	w.object("dst_endpoint", func() {
 		w.str("hostname", f.host)
@@ -222,16 +223,16 @@ func (w *writer) ocsfControl(f *facts) {
 		w.str("status", "Success")
 	}
 	w.str("status_code", f.code())
-	w.str("status_detail", firstOf(f.reason(), f.Note))
+	w.str("status_detail", cmp.Or(f.said.Reason, f.Note))
 	w.object("firewall_rule", func() {
-		if rule := f.rule(); rule != "" {
-			w.str("name", rule)
-			w.str("type", f.layer())
-			w.str("category", f.class())
-			w.str("desc", f.reason())
+		if f.said.Rule != "" {
+			w.str("name", f.said.Rule)
+			w.str("type", f.said.Layer)
+			w.str("category", f.said.Class)
+			w.str("desc", f.said.Reason)
 		}
 	})
-	w.object("policy", func() { w.str("uid", f.digest()) })
+	w.object("policy", func() { w.str("uid", f.said.Policy) })
 }
 
 func (w *writer) ocsfConnection(f *facts) {
@@ -310,7 +311,7 @@ func (w *writer) ocsfFinding(f *facts) {
 	w.str("status", "New")
 	w.object("finding_info", func() {
 		w.str("uid", f.uid())
-		w.str("title", firstOf(f.noticed(), string(f.Kind)))
+		w.str("title", cmp.Or(f.noticed(), string(f.Kind)))
 		w.str("desc", f.noticed())
 	})
 }

@@ -143,7 +143,7 @@ func (a *attributes) record(f *facts) {
 	a.str("egressd.flow", f.Flow)
 	a.str("egressd.sandbox", f.Sandbox)
 	a.str("egressd.via", f.Via)
-	a.str("egressd.action", f.action())
+	a.str("egressd.action", f.said.Action)
 	a.str("egressd.outcome", f.Outcome)
 	a.str("client.address", f.srcIP)
 	a.some("client.port", int64(f.srcPort))
@@ -156,10 +156,10 @@ func (a *attributes) record(f *facts) {
 		a.str("network.peer.address", f.dstIP)
 		a.some("network.peer.port", int64(f.dstPort))
 	}
-	a.str("security_rule.name", f.rule())
-	a.str("security_rule.category", f.class())
-	a.str("security_rule.ruleset.name", f.layer())
-	a.str("security_rule.description", f.reason())
+	a.str("security_rule.name", f.said.Rule)
+	a.str("security_rule.category", f.said.Class)
+	a.str("security_rule.ruleset.name", f.said.Layer)
+	a.str("security_rule.description", f.said.Reason)
 	a.protocols(f)
 	a.process(f)
 	if up, down, known := f.bytes(); known {

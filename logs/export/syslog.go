@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -27,9 +28,9 @@ func Syslog(b []byte, e EncodedRecord, from Origin, process int) []byte {
 	b = syslogParam(b, "seq", strconv.FormatInt(f.Seq, 10))
 	b = syslogParam(b, "flow", f.Flow)
 	b = syslogParam(b, "sandbox", f.Sandbox)
-	b = syslogParam(b, "action", f.action())
-	b = syslogParam(b, "class", f.class())
-	b = syslogParam(b, "rule", f.rule())
+	b = syslogParam(b, "action", f.said.Action)
+	b = syslogParam(b, "class", f.said.Class)
+	b = syslogParam(b, "rule", f.said.Rule)
 	b = syslogParam(b, "dst", f.name())
 	b = append(b, ']', ' ')
 	return append(b, e.Text...)
@@ -77,7 +78,7 @@ func syslogName(s string, limit int) string {
 		}
 		return c
 	}, cut(s, limit))
-	return firstOf(s, "-")
+	return cmp.Or(s, "-")
 }
 
 var syslogValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `]`, `\]`)

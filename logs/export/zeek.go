@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/egressd/egressd/record"
@@ -25,7 +26,7 @@ func zeek(b []byte, r *record.Record, _ Origin) []byte {
 
 func (w *writer) zeekFlow(f *facts) {
 	w.zeekEntry("conn", f, func() {
-		w.str("proto", firstOf(f.transport(), "unknown_transport"))
+		w.str("proto", cmp.Or(f.transport(), "unknown_transport"))
 		w.str("service", map[string]string{"http": "http", "tls": "ssl"}[f.application()])
 		if f.ended {
 			w.seconds("duration", f.Duration*1000)
@@ -107,9 +108,9 @@ func (w *writer) zeekEntry(path string, f *facts, members func()) {
 		}
 		w.str("egressd_via", f.Via)
 		w.str("egressd_host", f.host)
-		w.str("egressd_action", f.action())
-		w.str("egressd_class", f.class())
-		w.str("egressd_rule", f.rule())
+		w.str("egressd_action", f.said.Action)
+		w.str("egressd_class", f.said.Class)
+		w.str("egressd_rule", f.said.Rule)
 		w.str("egressd_outcome", f.Outcome)
 		w.str("egressd_process", f.program())
 		w.str("egressd_raw", f.Raw)
