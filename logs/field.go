@@ -24,16 +24,11 @@ func Field(name string) func(*record.Record) string {
 	case "destination":
 		return Destination
 	case "port":
-		return func(r *record.Record) string { return numberText(int(portOf(r))) }
+		return func(r *record.Record) string { return numberText(int(part(r.Dst).Port)) }
 	case "status":
-		return func(r *record.Record) string { return numberText(statusOf(r)) }
+		return func(r *record.Record) string { return numberText(part(r.HTTP).Status) }
 	case "addr":
-		return func(r *record.Record) string {
-			if r.Dst == nil {
-				return ""
-			}
-			return r.Dst.Addr
-		}
+		return func(r *record.Record) string { return part(r.Dst).Addr }
 	case "proc":
 		return Process
 	case "who":

@@ -39,22 +39,21 @@ type filterKey struct {
 
 var filterKeys = func() map[string]*filterKey {
 	keys := map[string]*filterKey{
-		"addr":  {read: addressKey(destinationAddrs), example: "addr:10.0.0.0/8"},
-		"src":   {read: addressKey(sourceAddrs), example: "src:127.0.0.1"},
-		"up":    {read: bytesKey(func(b *record.Bytes) int64 { return b.Up }), example: "'up:>10k'   (k, M, G; >, >=, <, <=; up:10k..1M)"},
-		"down":  {read: bytesKey(func(b *record.Bytes) int64 { return b.Down }), example: "'down:>1M'   (k, M, G; >, >=, <, <=; down:10k..1M)"},
-		"port":  {read: numberKey(portNumber), example: "port:443   (or port:8000..8999, 'port:>1023')"},
-		"took":  {read: tookKey, example: "'took:>5s'   (or took:1m..1h)"},
-		"since": {read: sinceKey, example: "since:1h   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
-		"until": {read: untilKey, example: "until:10m   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
-		"status": {read: numberKey(func(r *record.Record) (int64, bool) {
-			return int64(statusOf(r)), statusOf(r) != 0
-		}), example: "status:404   (or status:500..599)"},
-		"proc": {read: textKey(Process, Exe)},
-		"flow": {read: flowKey},
-		"id":   {read: flowKey}, // as replies call it
+		"addr":   {read: addressKey(destinationAddrs), example: "addr:10.0.0.0/8"},
+		"src":    {read: addressKey(sourceAddrs), example: "src:127.0.0.1"},
+		"up":     {read: bytesKey(func(b *record.Bytes) int64 { return b.Up }), example: "'up:>10k'   (k, M, G; >, >=, <, <=; up:10k..1M)"},
+		"down":   {read: bytesKey(func(b *record.Bytes) int64 { return b.Down }), example: "'down:>1M'   (k, M, G; >, >=, <, <=; down:10k..1M)"},
+		"port":   {read: numberKey(func(r *record.Record) int64 { return int64(part(r.Dst).Port) }), example: "port:443   (or port:8000..8999, 'port:>1023')"},
+		"took":   {read: tookKey, example: "'took:>5s'   (or took:1m..1h)"},
+		"since":  {read: sinceKey, example: "since:1h   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
+		"until":  {read: untilKey, example: "until:10m   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
+		"status": {read: numberKey(func(r *record.Record) int64 { return int64(part(r.HTTP).Status) }), example: "status:404   (or status:500..599)"},
+		"proc":   {read: textKey(Process, Exe)},
+		"flow":   {read: flowKey},
+		"id":     {read: flowKey}, // as replies call it
 
-		"container": {read: textKey(containerName, containerID)},
+		"container": {read: textKey(
+			func(r *record.Record) string { return part(r.Container).Name }, func(r *record.Record) string { return part(r.Container).ID })},
 	}
 	for key, text := range filterTexts {
 		keys[key] = &filterKey{read: textKey(text), values: FilterValues[key]}
@@ -69,58 +68,29 @@ var filterTexts = map[string]func(*record.Record) string{
 	"via":     func(r *record.Record) string { return r.Via },
 	"kind":    func(r *record.Record) string { return string(r.Kind) },
 	"outcome": func(r *record.Record) string { return r.Outcome },
-	"method":  httpText(func(h *record.HTTP) string { return h.Method }),
-	"path":    httpText(func(h *record.HTTP) string { return h.Path }),
-	"verdict": decisionText(func(d *record.Decision) string { return d.Action }),
-	"class":   decisionText(func(d *record.Decision) string { return d.Class }),
-	"rule":    decisionText(func(d *record.Decision) string { return d.Rule }),
-	"layer":   decisionText(func(d *record.Decision) string { return d.Layer }),
-	"policy":  decisionText(func(d *record.Decision) string { return d.Policy }),
-	"marked":  decisionText(func(d *record.Decision) string { return map[bool]string{true: "yes", false: "no"}[d.Log] }),
-	"sni": func(r *record.Record) string {
-		if r.TLS == nil {
-			return ""
-		}
-		return r.TLS.SNI
-	},
-	"shadow": func(r *record.Record) string {
-		if r.Shadow == nil {
-			return ""
-		}
-		return ShadowAction(r.Shadow)
-	},
-}
-
-func httpText(text func(*record.HTTP) string) func(*record.Record) string {
-	return func(r *record.Record) string {
-		if r.HTTP == nil {
-			return ""
-		}
-		return text(r.HTTP)
-	}
-}
-
-func decisionText(text func(*record.Decision) string) func(*record.Record) string {
-	return func(r *record.Record) string {
+	"method":  func(r *record.Record) string { return part(r.HTTP).Method },
+	"path":    func(r *record.Record) string { return part(r.HTTP).Path },
+	"verdict": func(r *record.Record) string { return part(r.Decision).Action },
+	"class":   func(r *record.Record) string { return part(r.Decision).Class },
+	"rule":    func(r *record.Record) string { return part(r.Decision).Rule },
+	"layer":   func(r *record.Record) string { return part(r.Decision).Layer },
+	"policy":  func(r *record.Record) string { return part(r.Decision).Policy },
+	"marked": func(r *record.Record) string {
 		if r.Decision == nil {
 			return ""
 		}
-		return text(r.Decision)
-	}
+		return map[bool]string{true: "yes", false: "no"}[r.Decision.Log]
+	},
+	"sni":    func(r *record.Record) string { return part(r.TLS).SNI },
+	"shadow": func(r *record.Record) string { return ShadowAction(part(r.Shadow)) },
 }
 
-func statusOf(r *record.Record) int {
-	if r.HTTP == nil {
-		return 0
+// part returns a part of a record, or an empty one if the record has none.
+func part[T any](p *T) *T {
+	if p == nil {
+		return new(T)
 	}
-	return r.HTTP.Status
-}
-
-func portNumber(r *record.Record) (int64, bool) {
-	if r.Dst == nil || r.Dst.Port == 0 {
-		return 0, false
-	}
-	return int64(r.Dst.Port), true
+	return p
 }
 
 // known returns an error if the key has a fixed set of values and t's value is not among them.
@@ -232,12 +202,13 @@ func parseSpan(value string, parse func(string) (int64, error)) (s span, err err
 	}
 }
 
-func numberKey(number func(*record.Record) (int64, bool)) func(string, time.Time) (condition, bool, error) {
+// numberKey matches a number, of which 0 stands for none.
+func numberKey(number func(*record.Record) int64) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
 		s, err := parseSpan(value, parseNumber)
 		return func(r *record.Record) bool {
-			n, there := number(r)
-			return there && n >= s.least && n <= s.most
+			n := number(r)
+			return n != 0 && n >= s.least && n <= s.most
 		}, s.compared, err
 	}
 }
@@ -363,18 +334,4 @@ func sourceAddrs(r *record.Record) []string {
 		return nil
 	}
 	return []string{a.Addr().String()}
-}
-
-func containerName(r *record.Record) string {
-	if r.Container == nil {
-		return ""
-	}
-	return r.Container.Name
-}
-
-func containerID(r *record.Record) string {
-	if r.Container == nil {
-		return ""
-	}
-	return r.Container.ID
 }

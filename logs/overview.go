@@ -79,13 +79,6 @@ func namedSandbox(r *record.Record) string {
 	return r.Sandbox
 }
 
-func portOf(r *record.Record) uint16 {
-	if r.Dst == nil {
-		return 0
-	}
-	return r.Dst.Port
-}
-
 // Decides reports whether r holds a decision about a sandbox's traffic.
 func Decides(r *record.Record) bool {
 	switch r.Kind {
@@ -139,10 +132,7 @@ func (g *Group) add(r *record.Record) {
 
 func (g *Group) latest(r *record.Record) {
 	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
-	refusal := [4]string{r.Decision.Class, r.Decision.Layer, r.Decision.Rule}
-	if r.Dst != nil {
-		refusal[3] = r.Dst.Class
-	}
+	refusal := [4]string{r.Decision.Class, r.Decision.Layer, r.Decision.Rule, part(r.Dst).Class}
 	g.inexact = !namesOne(r)
 	if g.refusal != refusal {
 		for i := range refusal {
@@ -171,7 +161,7 @@ func (o *Overview) group(r *record.Record) *Group {
 		return g
 	}
 	if len(o.byDomain) > 0 {
-		if g := o.byDomain[domainKey(keyOf(r), Host(r), namedSandbox(r), portOf(r))]; g != nil {
+		if g := o.byDomain[domainKey(keyOf(r), Host(r), namedSandbox(r), part(r.Dst).Port)]; g != nil {
 			return g
 		}
 	}
@@ -181,7 +171,7 @@ func (o *Overview) group(r *record.Record) *Group {
 	if o.groups == nil {
 		o.groups = map[string]*Group{}
 	}
-	g := &Group{GroupKey: keyOf(r), key: string(o.key), sandbox: strings.Clone(namedSandbox(r)), host: strings.Clone(Host(r)), port: portOf(r), many: r.Names != nil}
+	g := &Group{GroupKey: keyOf(r), key: string(o.key), sandbox: strings.Clone(namedSandbox(r)), host: strings.Clone(Host(r)), port: part(r.Dst).Port, many: r.Names != nil}
 	g.Action = strings.Clone(g.Action)
 	o.groups[g.key] = g
 	if len(o.groups) > 2*o.limit() {

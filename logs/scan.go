@@ -15,6 +15,7 @@
 package logs
 
 import (
+	"context"
 	"io"
 	"runtime"
 	"sync"
@@ -28,6 +29,21 @@ import (
 // may return new lines.
 type Lines interface {
 	Take(buffer []byte) (audit.Block, error)
+}
+
+// Until returns lines that end with ctx.
+func Until(ctx context.Context, lines Lines) Lines { return untilDone{ctx, lines} }
+
+type untilDone struct {
+	ctx   context.Context
+	lines Lines
+}
+
+func (u untilDone) Take(buffer []byte) (audit.Block, error) {
+	if u.ctx.Err() != nil {
+		return audit.Block{}, io.EOF
+	}
+	return u.lines.Take(buffer)
 }
 
 const (

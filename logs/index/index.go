@@ -11,7 +11,6 @@ package index
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"math"
 	"strings"
@@ -151,7 +150,7 @@ func (x *Index) follow(ctx context.Context, dir string) error {
 	}
 	defer lines.Close()
 	for {
-		if err := logs.Scan(stopping{ctx, lines}, x.add); err != nil {
+		if err := logs.Scan(logs.Until(ctx, lines), x.add); err != nil {
 			return err
 		}
 		if ctx.Err() != nil { // lines are left, so lines.Follow would not wait
@@ -165,19 +164,6 @@ func (x *Index) follow(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-}
-
-// stopping ends a scan with its context.
-type stopping struct {
-	ctx   context.Context
-	lines logs.Lines
-}
-
-func (s stopping) Take(buffer []byte) (audit.Block, error) {
-	if s.ctx.Err() != nil {
-		return audit.Block{}, io.EOF
-	}
-	return s.lines.Take(buffer)
 }
 
 // announceEvery is the number of records after which readers are told, while there are many.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/egressd/egressd/audit"
@@ -71,20 +70,7 @@ func (l *RecordReader) Decisions(f *logs.Filter, do func(*record.Record)) error 
 
 // DecisionsUntil is [RecordReader.Decisions], and ends early with ctx.
 func (l *RecordReader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
-	return l.damage(logs.ScanDecisions(untilDone{ctx, l.lines}, f, do))
-}
-
-// untilDone ends with its context.
-type untilDone struct {
-	ctx   context.Context
-	lines logs.Lines
-}
-
-func (u untilDone) Take(buffer []byte) (audit.Block, error) {
-	if u.ctx.Err() != nil {
-		return audit.Block{}, io.EOF
-	}
-	return u.lines.Take(buffer)
+	return l.damage(logs.ScanDecisions(logs.Until(ctx, l.lines), f, do))
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.
