@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 )
 
-// A connection is a connection of an operator.
 type connection struct {
 	net.Conn
 	who    Operator

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -236,10 +237,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		next := "correct it, and reload again"
-		if known := (*hint.Error)(nil); errors.As(err, &known) && known.Hint != "" {
-			next = known.Hint
-		}
+		next := cmp.Or(hint.Next(err), "correct it, and reload again")
 		fail(w, http.StatusUnprocessableEntity, err.Error(), next+"; what was in force still is")
 		return
 	}

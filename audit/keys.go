@@ -98,7 +98,6 @@ func keyPath(folder, origin, extension string) string {
 	return filepath.Join(folder, strings.TrimPrefix(origin, format.OriginPrefix)+extension)
 }
 
-// write writes a key file that was not there.
 func (k *keys) write(extension string) error {
 	path := keyPath(k.folder, k.origin, extension)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, format.FileRW)

@@ -34,7 +34,6 @@ func (s *signer) public() string {
 // left to the collector.
 func (s *signer) wipe() { clear(s.key) }
 
-// signNote returns the note of a checkpoint.
 func (s *signer) signNote(c *format.Checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: c.Text()}, s)
 }

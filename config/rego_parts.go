@@ -28,7 +28,6 @@ type RegoPart struct {
 	guard   policy.Evaluator // denies all requests while the bundle is stale; nil if it cannot be
 }
 
-// A regoList is a list of entries of one file.
 type regoList struct {
 	RegoPart // values common to all entries
 	entries  []file.RegoSource
@@ -243,7 +242,6 @@ func (c *Config) holds(p *RegoPart, rules *rego.Evaluator) {
 	}
 }
 
-// add adds a part with its evaluator.
 func (a *assembly) add(p *RegoPart, rules *rego.Evaluator) {
 	for _, s := range p.Deciding() {
 		*a.texts = append(*a.texts, []byte(p.within(s.Name)), s.Text)

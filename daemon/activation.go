@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -61,31 +62,28 @@ func (h *handed) add(f *os.File) error {
 }
 
 // stream returns the listener that is at an address by is, or nil, and lets go of it.
-func (h *handed) stream(is func(net.Addr) bool) net.Listener {
-	if h == nil {
-		return nil
+func (h *handed) stream(is func(net.Addr) bool) (l net.Listener) {
+	if h != nil {
+		l, h.streams = taken(h.streams, func(l net.Listener) bool { return is(l.Addr()) })
 	}
-	for i, l := range h.streams {
-		if is(l.Addr()) {
-			h.streams = append(h.streams[:i:i], h.streams[i+1:]...)
-			return l
-		}
-	}
-	return nil
+	return l
 }
 
 // packet is stream for datagrams.
-func (h *handed) packet(is func(net.Addr) bool) net.PacketConn {
-	if h == nil {
-		return nil
+func (h *handed) packet(is func(net.Addr) bool) (c net.PacketConn) {
+	if h != nil {
+		c, h.packets = taken(h.packets, func(c net.PacketConn) bool { return is(c.LocalAddr()) })
 	}
-	for i, c := range h.packets {
-		if is(c.LocalAddr()) {
-			h.packets = append(h.packets[:i:i], h.packets[i+1:]...)
-			return c
-		}
+	return c
+}
+
+// taken returns the first of all that fits, and the others.
+func taken[T any](all []T, fits func(T) bool) (one T, others []T) {
+	i := slices.IndexFunc(all, fits)
+	if i < 0 {
+		return one, all
 	}
-	return nil
+	return all[i], slices.Concat(all[:i], all[i+1:])
 }
 
 // close closes what nobody has taken.

@@ -285,11 +285,7 @@ func commandOutput(ctx context.Context, command []string) ([]byte, error) {
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	err := cmd.Start()
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
 		}

@@ -36,7 +36,6 @@ func captureAt(name string) (at netip.AddrPort, kind captureKind, err error) {
 	return at, captureKind{"redirect", proxy.OriginalNAT}, err
 }
 
-// listenForCaptured opens what listen.transparent names, and adds it to own.
 func (cs *capturing) listenForCaptured(own *[]netip.AddrPort) error {
 	for _, name := range cs.daemon.Config.File.Listen.Transparent {
 		l, err := cs.openCapture(name)

@@ -42,7 +42,6 @@ func (p *pages) keep(port uint16) (known bool) {
 	return known
 }
 
-// where returns the addresses of the pages.
 func (p *pages) where() (all []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,11 +28,11 @@ type inForce struct {
 	granted int      // how many there were
 }
 
-func upstreamOf(p *file.UpstreamProxy) *policystatus.Upstream {
+func upstreamOf(p *file.UpstreamProxy) *policystatus.UpstreamState {
 	if p == nil {
 		return nil
 	}
-	s := &policystatus.Upstream{Proxy: p.URL(), ByName: p.ByName}
+	s := &policystatus.UpstreamState{Proxy: p.URL(), ByName: p.ByName}
 	if p.ByName {
 		s.GivesUp = p.GivesUp()
 	}

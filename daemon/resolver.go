@@ -93,12 +93,10 @@ func (r *resolver) Ask(name string, then func([]netip.Addr, []string, error)) {
 	r.forwarder.Load().Ask(name, then)
 }
 
-// Lookup implements [egress.Resolver].
 func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
 	return r.forwarder.Load().Lookup(ctx, name)
 }
 
-// MayAsk implements [egress.RRResolver].
 func (r *resolver) MayAsk(kind string) bool { return r.forwarder.Load().MayAsk(kind) }
 
 // LookupRRs implements [egress.RRResolver].

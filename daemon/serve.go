@@ -124,7 +124,6 @@ func (d *Daemon) stop(drain time.Duration) error {
 	return err
 }
 
-// A notifier tells the service manager how the daemon is.
 type notifier struct{ daemon *Daemon }
 
 // notify tells the service manager how the daemon is (sd_notify(3)), where one asked.

@@ -28,7 +28,6 @@ var FilterValues = map[string][]string{
 	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin"},
 }
 
-// A filterKey parses the values of one key.
 type filterKey struct {
 	// read parses a value. If every is true, the condition must hold even if another value of the same key
 	// matches.

@@ -114,7 +114,6 @@ func literalOf(pattern string) (longest string) {
 	return longest
 }
 
-// A flowText is the id of a flow as a line has it.
 type flowText [10]byte
 
 // A skimmed line may open or end a flow. It was not decoded, since no sieve let it through.

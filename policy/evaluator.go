@@ -70,7 +70,6 @@ func (p *Policy) MayName(port uint16) bool {
 	return p.fallback == Allow || p.learning || slices.ContainsFunc(p.evaluators, may) || slices.ContainsFunc(p.below, may)
 }
 
-// namesAt implements [namer].
 func (rs *rules) namesAt(port uint16) bool { return rs.own.namesAt(port) || rs.presets.namesAt(port) }
 
 // namesAt implements [namer]: a baseline lets nothing pass by itself.

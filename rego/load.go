@@ -114,7 +114,6 @@ type compiled struct {
 	queries  map[string]*compiledQuery // queries with at least one rule
 }
 
-// A decidingSet is one set of a policy that decides.
 type decidingSet struct {
 	verdict policy.Verdict
 	name    ast.Var

@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -45,12 +44,7 @@ func fail(w http.ResponseWriter, status int, why, next string) {
 }
 
 func failWith(w http.ResponseWriter, status int, err error) {
-	next := ""
-	var told *hint.Error
-	if errors.As(err, &told) {
-		next = told.Hint
-	}
-	fail(w, status, err.Error(), next)
+	fail(w, status, err.Error(), hint.Next(err))
 }
 
 // A decision is an element of /v1/records.

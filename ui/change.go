@@ -179,10 +179,5 @@ func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 }
 
 func toldOf(err error) *told {
-	t := &told{Err: err}
-	var wrong *hint.Error
-	if errors.As(err, &wrong) {
-		t.Next = wrong.Hint
-	}
-	return t
+	return &told{Err: err, Next: hint.Next(err)}
 }

@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -92,11 +91,7 @@ func (s *Server) verifyNow() {
 	next.Report, next.Err = report, ""
 	if err != nil {
 		next.Err = err.Error()
-		var told *hint.Error
-		if errors.As(err, &told) {
-			next.Next = told.Hint
-		}
-		next.Next = cmp.Or(next.Next, "egressd log verify"+s.options.Flags)
+		next.Next = cmp.Or(hint.Next(err), "egressd log verify"+s.options.Flags)
 	}
 }
 

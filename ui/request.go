@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,12 +90,7 @@ func (s *Server) story(text string) (*story.Story, error) {
 }
 
 func notFound(err error) *refusal {
-	next := "The ids are in the last column of the requests."
-	var told *hint.Error
-	if errors.As(err, &told) && told.Hint != "" {
-		next = told.Hint
-	}
-	return &refusal{http.StatusNotFound, err.Error(), next}
+	return &refusal{http.StatusNotFound, err.Error(), cmp.Or(hint.Next(err), "The ids are in the last column of the requests.")}
 }
 
 func factsOf(s *story.Story, r *record.Record) (all []fact) {

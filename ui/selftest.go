@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -72,10 +71,6 @@ func (s *Server) selftestNow() {
 		}
 	}
 	if err != nil {
-		next.Err = err.Error()
-		var told *hint.Error
-		if errors.As(err, &told) {
-			next.Next = told.Hint
-		}
+		next.Err, next.Next = err.Error(), hint.Next(err)
 	}
 }

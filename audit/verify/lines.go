@@ -24,7 +24,6 @@ type lineSource interface {
 	io.Closer
 }
 
-// segmentLines are the lines of a segment that is there.
 type segmentLines struct{ cursor *format.Cursor }
 
 func (s *segmentLines) step(w *walker) error {

@@ -30,12 +30,12 @@ type Status struct {
 	Rejected *config.Rejection `json:"rejected,omitempty"`
 	Failed   *Failures         `json:"failed,omitempty"`
 	File     string            `json:"file_error,omitempty"` // why the policy file cannot be read now
-	Upstream *Upstream         `json:"upstream,omitempty"`   // as a running daemon has it
+	Upstream *UpstreamState    `json:"upstream,omitempty"`   // as a running daemon has it
 	Bundles  []Bundle          `json:"bundles"`
 }
 
-// An Upstream is the proxy that egressd connects through.
-type Upstream struct {
+// An UpstreamState is the proxy that egressd connects through.
+type UpstreamState struct {
 	Proxy   string `json:"proxy"`
 	ByName  bool   `json:"by_name"`
 	GivesUp string `json:"gives_up,omitempty"`

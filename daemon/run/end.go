@@ -48,7 +48,6 @@ func (r *runner) tidy(over context.Context) {
 	r.sweep()
 }
 
-// sweep removes the logs of old runs.
 func (r *runner) sweep() {
 	if err := runs.Sweep(filepath.Dir(r.folder), time.Now()); err != nil {
 		r.Complain(fmt.Errorf("remove the logs of old runs: %w", err))

@@ -119,9 +119,6 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	if len(argv) == 0 {
 		return 0, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	inside, err := parsePublished(o.Publish)
 	if err != nil {
 		return 0, err

@@ -141,7 +141,6 @@ func cutPort(text string) (host string, ports []span, ok bool) {
 	return host, ports, host != "" && !strings.ContainsAny(host, ":/ ")
 }
 
-// prefixes adds clauses for addresses and prefixes.
 func (r *reading) prefixes(allow bool, texts []string, like clause) error {
 	for _, text := range texts {
 		p, ok := prefixOf(text)

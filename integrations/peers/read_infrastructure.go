@@ -442,7 +442,6 @@ func (r *reading) ciliumHTTP(said string, c clause, rules map[string]json.RawMes
 	return ways
 }
 
-// methodList is a regular expression that is a list of methods.
 var methodList = regexp.MustCompile(`^[A-Z]+(\|[A-Z]+)*$`)
 
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/_~-]*(\\\.[A-Za-z0-9/_~-]+)*$`)

@@ -190,7 +190,6 @@ func readDaytona(r *reading, text []byte) error {
 	return nil
 }
 
-// A commaList is a list, or text with commas.
 type commaList []string
 
 func (l *commaList) UnmarshalJSON(text []byte) error {

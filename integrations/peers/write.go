@@ -155,7 +155,6 @@ func denyFirst(about []entry, _ hostSet) bool {
 	return len(about) > 0 && !slices.ContainsFunc(about, func(e entry) bool { return !e.allow })
 }
 
-// allowFirst allows what a line allows.
 func allowFirst(about []entry, _ hostSet) bool {
 	return slices.ContainsFunc(about, func(e entry) bool { return e.allow })
 }

@@ -40,14 +40,20 @@ func Misused(err error, next string) error {
 	return &Error{Code: CodeUsage, Err: err, Hint: next}
 }
 
+// Next returns the hint of err, or "".
+func Next(err error) string {
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known.Hint
+	}
+	return ""
+}
+
 // Unsure gives err the exit code 2, for commands in which 0 and 1 are answers.
 func Unsure(err error) error {
-	unsure := &Error{Code: CodeUsage, Err: err}
-	var known *Error
-	if errors.As(err, &known) {
-		unsure.Err, unsure.Hint = known.Err, known.Hint
+	if known, ok := errors.AsType[*Error](err); ok {
+		return &Error{Code: CodeUsage, Err: known.Err, Hint: known.Hint}
 	}
-	return unsure
+	return &Error{Code: CodeUsage, Err: err}
 }
 
 // Write writes err and what to type next, each on lines of its own. A sandbox may have chosen words of err, so

@@ -11,7 +11,6 @@ import (
 // A SocketKind says what a socket of a jail is for.
 type SocketKind string
 
-// Kinds of sockets.
 const (
 	TCP4       SocketKind = "tcp4"
 	TCP6       SocketKind = "tcp6"

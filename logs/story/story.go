@@ -159,7 +159,6 @@ func find(log *source.RecordReader, prefix string) (*Story, error) {
 	return nil, hint.Misused(fmt.Errorf("several ids begin with %q: %s", prefix, strings.Join(ids, " ")), "egressd why "+ids[len(ids)-1])
 }
 
-// errPast ends the reading of [From].
 var errPast = errors.New("the flow has ended")
 
 // From collects the records of one flow, from where log stands until the flow has ended. From reads at

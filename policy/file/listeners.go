@@ -108,7 +108,6 @@ func (r *reader) socket(what string, into *string, instead string) func(*yaml.No
 	})
 }
 
-// enter reads a socket by which descriptors are handed over.
 func (r *reader) enter(what string, into *string) func(*yaml.Node) {
 	return r.socket(what, into, ", by which alone descriptors can be handed over; write unix:/path")
 }

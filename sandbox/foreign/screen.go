@@ -48,7 +48,6 @@ type Conn struct {
 	Unknown       error            // why not all of Client is known
 }
 
-// Addr implements [net.Listener].
 func (s *Screen) Addr() net.Addr { return s.listener.Addr() }
 
 // Accept implements [net.Listener]. The connection is a *[Conn].

@@ -40,7 +40,6 @@ func (j *Jail) Holds(pid int) bool {
 	return slices.ContainsFunc(j.processes(), func(p process) bool { return p.pid == pid })
 }
 
-// A process is one in the jail.
 type process struct {
 	pid, parent int
 	stopped     bool

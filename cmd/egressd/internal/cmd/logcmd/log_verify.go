@@ -69,15 +69,10 @@ could not be read. The format is in docs/reference/audit-format.md.`,
 // asUnread gives errors of a command whose answer is its exit code the code that is
 // no answer.
 func asUnread(err error) error {
-	var answer cli.Status
-	var f *hint.Error
-	if err == nil || errors.As(err, &answer) {
+	if _, answer := errors.AsType[cli.Status](err); err == nil || answer {
 		return err
 	}
-	if errors.As(err, &f) {
-		return &hint.Error{Code: exitUnread, Err: err, Hint: f.Hint}
-	}
-	return &hint.Error{Code: exitUnread, Err: err}
+	return &hint.Error{Code: exitUnread, Err: err, Hint: hint.Next(err)}
 }
 
 // A signedSource is a log and the key that it is verified with.
@@ -267,7 +262,6 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	return key, ended, left, err
 }
 
-// runRecord reads what the index has of a run.
 func runRecord(index, run string) (key, ended string, err error) {
 	r, err := audit.NewReader(index, 0)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDoctor returns egressd doctor.
 func newDoctor() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newSelftest returns egressd selftest.
 func newSelftest() *cobra.Command {
 	var asJSON, redirect bool
 	cmd := &cobra.Command{

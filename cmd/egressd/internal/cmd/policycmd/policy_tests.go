@@ -51,7 +51,6 @@ type policyTestOptions struct {
 	coverage bool
 }
 
-// A testView is what is said about one test.
 type testView rego.TestResult
 
 // A coverageView is what is said about one module.

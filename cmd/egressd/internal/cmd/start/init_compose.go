@@ -261,7 +261,6 @@ func (o *sidecarOptions) subnets(word string, count int) ([]netip.Prefix, error)
 	return nil, hint.Failed(errors.New("this host uses all of 10.128.0.0/10"), next)
 }
 
-// hostPrefixes are the networks that the host is in.
 func hostPrefixes() (all []netip.Prefix, err error) {
 	addrs, err := net.InterfaceAddrs()
 	for _, a := range addrs {

@@ -73,7 +73,6 @@ func unitsFor(configFile, dir, program string) (u systemd.Units, err error) {
 	return u, nil
 }
 
-// nameSockets has units name the listeners.
 func nameSockets(c *config.Config, u *systemd.Units) error {
 	for _, name := range c.AllListeners() {
 		path, unix := strings.CutPrefix(name, file.UnixListener)
