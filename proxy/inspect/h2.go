@@ -30,6 +30,9 @@ const (
 	uploadBuffer  = 1 << 20 // at most; see h2MemoryOfSandbox
 	dynamicTable  = 4 << 10
 	leastWindow   = 64 << 10 // of a connection, in each direction
+
+	// A part of a body of known length waits so long for the next one, and shares its frame. Other bodies never wait.
+	flushInterval = time.Millisecond
 )
 
 // h2MemoryOfSandbox is how many bytes the windows of one sandbox's connections may have. Beyond it, a connection
@@ -79,7 +82,7 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	v.forward = &httputil.ReverseProxy{
 		Rewrite:        v.rewrite,
 		Transport:      v,
-		FlushInterval:  -1, // each part as soon as it is there
+		FlushInterval:  flushInterval,
 		ModifyResponse: v.received,
 		ErrorHandler:   v.failed,
 		ErrorLog:       log.New(io.Discard, "", 0),
