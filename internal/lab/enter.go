@@ -82,11 +82,14 @@ func settle(err error) (code int, inside bool) {
 	return 0, true
 }
 
-// privateMounts keeps mounts made from here on to this process, and shows the
-// processes of its own PID namespace in /proc.
+// privateMounts keeps mounts made from here on to this process, gives it shared memory of its own, since squid would find
+// that of another squid, and shows the processes of its own PID namespace in /proc.
 func privateMounts() error {
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := syscall.Mount("tmpfs", "/dev/shm", "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=1777"); err != nil && err != syscall.ENOENT {
+		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	if os.Getpid() != 1 {
 		return nil

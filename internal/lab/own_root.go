@@ -32,7 +32,7 @@ func asRoot() *exec.Cmd {
 }
 
 // ownFolders are the folders in which egressd and its tests make or check files, and their parents.
-var ownFolders = []string{"/", "/etc", "/home", "/run", "/tmp", "/var"}
+var ownFolders = []string{"/", "/etc", "/home", "/run", "/tmp", "/var", "/var/lib"}
 
 // ownRoot gives the process a root folder and ownFolders that belong to it, in which the machine's files are mounted. The
 // machine's belong to a user that has no number here, and egressd trusts no folder of such a user.
