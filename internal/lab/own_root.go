@@ -60,7 +60,7 @@ func ownRoot() error {
 	if err := syscall.PivotRoot(root, old); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	return errors.Join(os.Chdir(dir), syscall.Unmount("/.old", syscall.MNT_DETACH), os.Remove("/.old"))
+	return errors.Join(os.Chdir(dir), os.Remove("/.old"+root), syscall.Unmount("/.old", syscall.MNT_DETACH), os.Remove("/.old"))
 }
 
 // showIn fills a folder of root with what the machine has there. In /tmp that is what belongs to the user.
