@@ -7,18 +7,31 @@ tool github.com/stripe/smokescreen
 require github.com/elazarl/goproxy v1.9.2
 
 require (
-	github.com/DataDog/datadog-go v0.0.0-20170427165718-0ddda6bee211 // indirect
+	github.com/DataDog/datadog-go v4.5.1+incompatible // indirect
+	github.com/Microsoft/go-winio v0.6.1 // indirect
 	github.com/armon/go-proxyproto v0.0.0-20170620220930-48572f11356f // indirect
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/carlmjohnson/versioninfo v0.22.4 // indirect
+	github.com/cespare/xxhash/v2 v2.1.2 // indirect
+	github.com/golang/protobuf v1.5.2 // indirect
+	github.com/hashicorp/golang-lru v1.0.2 // indirect
+	github.com/matttproud/golang_protobuf_extensions v1.0.1 // indirect
+	github.com/patrickmn/go-cache v2.1.0+incompatible // indirect
+	github.com/prometheus/client_golang v1.13.0 // indirect
+	github.com/prometheus/client_model v0.2.0 // indirect
+	github.com/prometheus/common v0.37.0 // indirect
+	github.com/prometheus/procfs v0.8.0 // indirect
 	github.com/rs/xid v1.2.1 // indirect
-	github.com/sirupsen/logrus v1.0.6 // indirect
-	github.com/stripe/go-einhorn v0.0.0-20160225014757-79db5cd84b4b // indirect
-	github.com/stripe/goproxy v0.0.0-20200902225839-ac962cdd7165 // indirect
-	github.com/stripe/smokescreen v0.0.2 // indirect
-	golang.org/x/crypto v0.48.0 // indirect
-	golang.org/x/net v0.50.0 // indirect
-	golang.org/x/sys v0.41.0 // indirect
-	golang.org/x/term v0.40.0 // indirect
-	golang.org/x/text v0.34.0 // indirect
+	github.com/sirupsen/logrus v1.9.0 // indirect
+	github.com/stripe/goproxy v0.0.0-20260826103935-0cd07c409a76 // indirect
+	github.com/stripe/smokescreen v0.1.0 // indirect
+	golang.org/x/mod v0.37.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
+	golang.org/x/sync v0.21.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/text v0.39.0 // indirect
+	golang.org/x/tools v0.47.0 // indirect
+	google.golang.org/protobuf v1.33.0 // indirect
 	gopkg.in/urfave/cli.v1 v1.20.0 // indirect
-	gopkg.in/yaml.v2 v2.2.4 // indirect
+	gopkg.in/yaml.v2 v2.4.0 // indirect
 )
