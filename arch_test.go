@@ -88,7 +88,6 @@ var guests = map[string]string{
 	"integrations/peers go.yaml.in/yaml/v3":              "policies of others, which are YAML too",
 	"integrations/peers github.com/pelletier/go-toml/v2": "settings of Codex",
 	"rego go.yaml.in/yaml/v3":                            "data files beside Rego are YAML, and no policies",
-	"bench golang.org/x/net/http2":                       "a client of inspected HTTP/2",
 	"audit golang.org/x/mod/sumdb/note":                  "signs the notes whose form audit/internal/format has",
 	"audit/verify golang.org/x/mod/sumdb/note":           "signatures of witnesses",
 	"audit/verify golang.org/x/mod/sumdb/tlog":           "proofs",

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-
-	"golang.org/x/net/http2"
 )
 
 // startH2 serves the page over HTTP/2.
@@ -50,30 +49,32 @@ func startInspectedH2(j *job, _ *tally) (operation, error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return operation{}, err
 	}
-	conn, err := speakH2(socket, config)
+	t := tls.Client(socket, config)
+	err = t.Handshake()
+	if err == nil && t.ConnectionState().NegotiatedProtocol != "h2" {
+		err = errors.New("no HTTP/2 inside")
+	}
 	if err != nil {
 		socket.Close()
 		return operation{}, err
 	}
+	once := make(chan net.Conn, 1)
+	once <- t
+	transport := &http.Transport{ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+		select {
+		case c := <-once:
+			return c, nil
+		default:
+			return nil, errors.New("the connection has ended")
+		}
+	}}
 	request, err := http.NewRequest(http.MethodGet, "https://"+net.JoinHostPort(originName, strconv.Itoa(j.Origins.H2))+"/", nil)
-	return operation{func() error { return fetchPage(conn, request) }, func() { socket.Close() }}, err
-}
-
-// speakH2 begins HTTP/2 inside TLS.
-func speakH2(socket net.Conn, config *tls.Config) (*http2.ClientConn, error) {
-	t := tls.Client(socket, config)
-	if err := t.Handshake(); err != nil {
-		return nil, err
-	}
-	if t.ConnectionState().NegotiatedProtocol != "h2" {
-		return nil, errors.New("no HTTP/2 inside")
-	}
-	return new(http2.Transport).NewClientConn(t)
+	return operation{func() error { return fetchPage(transport, request) }, func() { socket.Close() }}, err
 }
 
 // fetchPage sends the request and checks the answer.
-func fetchPage(conn *http2.ClientConn, request *http.Request) error {
-	answer, err := conn.RoundTrip(request)
+func fetchPage(transport *http.Transport, request *http.Request) error {
+	answer, err := transport.RoundTrip(request)
 	if err != nil {
 		return err
 	}

@@ -55,12 +55,12 @@ func Enter() (code int, inside bool) {
 	// Pdeathsig is sent when the thread that started the child ends.
 	runtime.LockOSThread()
 	if os.Getenv(stageVariable) == stageRoot {
-		if err := ownRoot(); err != nil {
+		if err := ownRoot(os.Getenv(rootVariable)); err != nil {
 			fmt.Fprintf(os.Stderr, "lab: %v\n", err)
 			return 1, false
 		}
-	} else if cmd := asRoot(); cmd != nil {
-		return exitStatus(cmd.Run()), false
+	} else if code, ran := asRoot(); ran {
+		return code, false
 	}
 	flags, err := usableFlags()
 	if err != nil {

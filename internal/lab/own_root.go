@@ -13,45 +13,76 @@ import (
 	"syscall"
 )
 
-// asRoot is the command that runs this program again for an ordinary user: as root over the users that /etc/subuid gives
-// to that user. Many tests need a second user. asRoot returns nil for root, and where no such users can be had.
-func asRoot() *exec.Cmd {
-	unshare := []string{"unshare", "--user", "--map-root-user", "--map-auto", "--mount"}
-	if os.Getuid() == 0 || exec.Command(unshare[0], append(unshare[1:], "true")...).Run() != nil {
-		return nil
+// asRoot runs this program again for an ordinary user: as root over the users that /etc/subuid gives to that user, in a root
+// folder of its own. Many tests need a second user. ran is false for root, and where no such users can be had; asRoot says
+// that.
+func asRoot() (code int, ran bool) {
+	if os.Getuid() == 0 {
+		return 0, false
+	}
+	if out, err := unshared("true").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "lab: no second user, so some tests will fail: %v: %s\nlab: hint: as root, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER\n", err, out)
+		return 0, false
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil
+		return 0, false
 	}
-	cmd := exec.Command(unshare[0], append(append(unshare[1:], "--", self), os.Args[1:]...)...)
-	cmd.Env = append(os.Environ(), stageVariable+"="+stageRoot)
+	root, err := os.MkdirTemp("", "lab-root-")
+	if err != nil {
+		return 0, false
+	}
+	cmd := unshared(append([]string{self}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), stageVariable+"="+stageRoot, rootVariable+"="+root)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	code = exitStatus(cmd.Run())
+	if out, err := unshared("rm", "-rf", root).CombinedOutput(); err != nil { // files of the second user, too
+		fmt.Fprintf(os.Stderr, "lab: remove %s: %v: %s\n", root, err, out)
+	}
+	return code, true
+}
+
+func unshared(argv ...string) *exec.Cmd {
+	cmd := exec.Command("unshare", append([]string{"--user", "--map-root-user", "--map-auto", "--mount", "--"}, argv...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// ownFolders are the folders in which egressd and its tests make or check files, and their parents.
-var ownFolders = []string{"/", "/etc", "/home", "/run", "/tmp", "/var", "/var/lib"}
+// rootVariable names the folder that becomes the root of stageRoot. It is no tmpfs, which cannot be the upper folder of an
+// overlay in a user namespace.
+const rootVariable = "EGRESSD_LAB_ROOT"
 
-// ownRoot gives the process a root folder and ownFolders that belong to it, in which the machine's files are mounted. The
-// machine's belong to a user that has no number here, and egressd trusts no folder of such a user.
-func ownRoot() error {
+// copyOfEtc is a script that copies what the user can read. Nobody has a password, but sshd takes users without an entry
+// for locked.
+const copyOfEtc = `cp -r --preserve=mode,links /etc "$0" 2>/dev/null || true
+sed 's/:.*/:*:20000::::::/' /etc/passwd >"$0/etc/shadow"`
+
+// ownFolders are the folders in which egressd and its tests make or check files, and their parents.
+var ownFolders = []string{"/", "/home", "/run", "/tmp", "/var", "/var/lib"}
+
+// ofEgressd are folders of an egressd of the machine.
+var ofEgressd = []string{"/run/egressd", "/var/lib/egressd"}
+
+// ownRoot makes root the root folder. Root, ownFolders and a copy of /etc belong to this process, and the machine's files are
+// mounted in them. The machine's folders belong to a user that has no number here, whom neither egressd nor ssh trusts.
+func ownRoot(root string) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	root, err := os.MkdirTemp("", "lab-root-")
-	if err != nil {
-		return err
-	}
-	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"); err != nil {
+	if err := syscall.Mount(root, root, "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount a root: %w", err)
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		return err
 	}
 	for _, folder := range ownFolders {
 		if err := showIn(root, folder); err != nil {
 			return err
 		}
+	}
+	if out, err := exec.Command("sh", "-c", copyOfEtc, root).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy /etc: %w: %s", err, out)
 	}
 	old := filepath.Join(root, ".old")
 	if err := os.Mkdir(old, 0o700); err != nil {
@@ -60,10 +91,11 @@ func ownRoot() error {
 	if err := syscall.PivotRoot(root, old); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	return errors.Join(os.Chdir(dir), os.Remove("/.old"+root), syscall.Unmount("/.old", syscall.MNT_DETACH), os.Remove("/.old"))
+	return errors.Join(os.Chdir(dir), syscall.Unmount("/.old", syscall.MNT_DETACH), os.Remove("/.old"))
 }
 
-// showIn fills a folder of root with what the machine has there. In /tmp that is what belongs to the user.
+// showIn fills a folder of root with what the machine has there. In /tmp that is what belongs to the user; an egressd of
+// the machine is left out.
 func showIn(root, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -72,10 +104,12 @@ func showIn(root, folder string) error {
 	for _, e := range entries {
 		from := filepath.Join(folder, e.Name())
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) || folder == "/tmp" && (from == root || info.Sys().(*syscall.Stat_t).Uid != 0) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || from == root || from == "/etc" || slices.Contains(ofEgressd, from):
 			continue
-		}
-		if err == nil {
+		case err == nil && folder == "/tmp" && info.Sys().(*syscall.Stat_t).Uid != 0:
+			continue
+		case err == nil:
 			err = show(from, root+from, info)
 		}
 		if err != nil {
