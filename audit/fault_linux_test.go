@@ -86,9 +86,11 @@ func TestASyncErrorLosesWhatItWasFor(t *testing.T) {
 	wait(t, l, appendTo(t, l, named("synced")))
 	var lost []int64
 	for range 2 {
+		l.syncing.Lock() // keeps the committer from being faster
 		seq := appendTo(t, l, named("written"))
 		lost = append(lost, seq)
 		breakDescriptor(t, l, pipe(t))
+		l.syncing.Unlock()
 		for range 2 { // from the committer, and at once
 			if err := answered(l, seq); !errors.Is(err, ErrUnavailable) || !errors.Is(err, syscall.EINVAL) {
 				t.Errorf("durable: %v", err)

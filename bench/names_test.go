@@ -28,7 +28,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	s := &nameServer{at: pc.LocalAddr().String(), cpu: func() (time.Duration, error) { return 0, nil }}
 	var asked atomic.Uint64
 	for _, j := range nameJobs() {
-		c, err := s.cell(context.Background(), j, &asked, 20*time.Millisecond)
+		c, err := s.cell(context.Background(), j, &asked, 200*time.Millisecond)
 		switch refused := j.rcode == refusedName; {
 		case refused && (err == nil || !strings.Contains(err.Error(), "the response code is 3, not 5")):
 			t.Errorf("%s: a name server that refuses nothing came to %+v, %v", j.name, c, err)
