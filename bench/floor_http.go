@@ -18,10 +18,9 @@ const (
 	floorEpoll = "floor-epoll"
 )
 
-// A floor is a proxy that does nothing but carry bytes: it decides and records nothing, and takes every name
-// for 127.0.0.1. What it costs is the least that a proxy built in its way can cost.
-//
-// serveHTTPFloor is the floor of net/http: a goroutine a connection, CONNECT by Hijack, requests by a Transport.
+// serveHTTPFloor serves the floor of net/http: a goroutine a connection, CONNECT by Hijack, requests by a Transport. A floor
+// is a proxy that only carries bytes. It refuses deniedName, decides and records nothing else, and takes every name for
+// 127.0.0.1. No proxy that is built in the same way can cost less.
 func serveHTTPFloor(port string) error {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	forward := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {

@@ -19,36 +19,38 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// TestEventsArriveOneByOne: the next is only sent when the one before has
-// arrived.
-func TestEventsArriveOneByOne(t *testing.T) {
+// TestPartsArriveOneByOne has an upstream that sends the next part only when the one before has arrived: of a stream of
+// events, and of a body whose length is known.
+func TestPartsArriveOneByOne(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInspectWorld(t, inspectPolicy, nil)
-		arrived := make(chan struct{})
-		o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "text/event-stream")
-			for n := range 5 {
-				fmt.Fprintf(rw, "data: %d\n\n", n)
-				http.NewResponseController(rw).Flush()
-				select {
-				case <-arrived:
-				case <-r.Context().Done():
-					return
+		for field, value := range map[string]string{"Content-Type": "text/event-stream", "Content-Length": fmt.Sprint(5 * len("data: 0\n\n"))} {
+			w := newInspectWorld(t, inspectPolicy, nil)
+			arrived := make(chan struct{})
+			o := w.pki.secureOrigin(t, overH2, func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set(field, value)
+				for n := range 5 {
+					fmt.Fprintf(rw, "data: %d\n\n", n)
+					http.NewResponseController(rw).Flush()
+					select {
+					case <-arrived:
+					case <-r.Context().Done():
+						return
+					}
 				}
+			}, nil)
+			resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/events"), nil)
+			in := bufio.NewReader(resp.Body)
+			for n := range 5 {
+				line, err := in.ReadString('\n')
+				if want := fmt.Sprintf("data: %d\n", n); err != nil || line != want {
+					t.Fatalf("%s: read %q, %v; want %q", field, line, err, want)
+				}
+				in.ReadString('\n')
+				arrived <- struct{}{}
 			}
-		}, nil)
-		resp := start(t, w.visitor(t, overH2, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/events"), nil)
-		in := bufio.NewReader(resp.Body)
-		for n := range 5 {
-			line, err := in.ReadString('\n')
-			if want := fmt.Sprintf("data: %d\n", n); err != nil || line != want {
-				t.Fatalf("read %q, %v; want %q", line, err, want)
+			if _, err := in.ReadByte(); err != io.EOF {
+				t.Errorf("%s: after the last: %v", field, err)
 			}
-			in.ReadString('\n')
-			arrived <- struct{}{}
-		}
-		if _, err := in.ReadByte(); err != io.EOF {
-			t.Errorf("after the last: %v", err)
 		}
 	})
 }
