@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
+	"testing"
 )
 
 // asRoot runs this program again for an ordinary user: as root over the users that /etc/subuid gives to that user, in a root
@@ -20,26 +22,70 @@ func asRoot() (code int, ran bool) {
 	if os.Getuid() == 0 {
 		return 0, false
 	}
-	if out, err := unshared("true").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "lab: no second user, so some tests will fail: %v: %s\nlab: hint: as root, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER\n", err, out)
+	if err := secondUser(); err != nil {
+		fmt.Fprintf(os.Stderr, "lab: some tests will fail: %v\n", err)
 		return 0, false
 	}
+	err := inOwnRoot(func(cmd *exec.Cmd) error {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		return cmd.Run()
+	}, os.Args[1:]...)
+	return exitStatus(err), true
+}
+
+// AsRoot returns true if t runs as root. For an ordinary user it runs t again, alone and as root as [Enter] does, passes on
+// what came of it, and returns false. It is for packages whose other tests need no lab.
+func AsRoot(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(stageVariable) == stageRoot {
+		if err := ownRoot(os.Getenv(rootVariable)); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	if os.Getuid() == 0 {
+		return true
+	}
+	if err := secondUser(); err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	err := inOwnRoot(func(cmd *exec.Cmd) (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	}, "-test.run=^"+t.Name()+"$", "-test.v")
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("as root: %v\n%s", err, out)
+	}
+	return false
+}
+
+// secondUser returns why an ordinary user has no second user.
+func secondUser() error {
+	out, err := unshared("true").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("no second user: %w: %s\nhint: as root, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER", err, out)
+	}
+	return nil
+}
+
+// inOwnRoot hands the command that runs this program again, at stageRoot and with an empty folder to make a root of, to run.
+func inOwnRoot(run func(*exec.Cmd) error, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return 0, false
+		return err
 	}
 	root, err := os.MkdirTemp("", "lab-root-")
 	if err != nil {
-		return 0, false
+		return err
 	}
-	cmd := unshared(append([]string{self}, os.Args[1:]...)...)
+	cmd := unshared(append([]string{self}, args...)...)
 	cmd.Env = append(os.Environ(), stageVariable+"="+stageRoot, rootVariable+"="+root)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	code = exitStatus(cmd.Run())
+	err = run(cmd)
 	if out, err := unshared("rm", "-rf", root).CombinedOutput(); err != nil { // files of the second user, too
 		fmt.Fprintf(os.Stderr, "lab: remove %s: %v: %s\n", root, err, out)
 	}
-	return code, true
+	return err
 }
 
 func unshared(argv ...string) *exec.Cmd {

@@ -9,11 +9,15 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy/file"
 )
 
 // TestDoctorLooksWhoCouldComeToTheOperatorsListener makes what it finds worse step by step.
 func TestDoctorLooksWhoCouldComeToTheOperatorsListener(t *testing.T) {
+	if !lab.AsRoot(t) {
+		return
+	}
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
 	folder := filepath.Join(t.TempDir(), "admin")
