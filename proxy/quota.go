@@ -157,16 +157,27 @@ func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 	return true
 }
 
-// acquireBeside counts a connection twice for as long as it changes hands.
+// acquireBeside counts a connection twice for as long as it changes hands. to is not evictable until [connQuota.enlist]; if
+// from was evicted, so is to.
 func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if to.holder = from.holder; to.holder != nil {
-		p.open++
-		to.holder.held++
-		return to.holder
+	if to.evicted = from.evicted; to.evicted || from.holder == nil {
+		return &connHolder{server: p.server}
 	}
-	return &connHolder{server: p.server}
+	to.holder = from.holder
+	p.open++
+	to.holder.held++
+	return to.holder
+}
+
+// enlist makes of, which has an admission of acquireBeside, evictable.
+func (p *connQuota) enlist(at *admission, of evictable) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.owner = of; at.holder != nil && !at.holder.isSandbox {
+		at.holder.append(at)
+	}
 }
 
 // release ends an admission, if it has not ended.
@@ -223,7 +234,11 @@ func (s *connHolder) append(at *admission) {
 	s.last = at
 }
 
+// remove undoes append, if at was appended.
 func (s *connHolder) remove(at *admission) {
+	if at.prev == nil && s.first != at {
+		return
+	}
 	if at.prev == nil {
 		s.first = at.next
 	} else {

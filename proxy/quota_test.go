@@ -171,6 +171,19 @@ func TestOneSandboxCannotTakeAllConnections(t *testing.T) {
 	}
 }
 
+// TestWhoAwaitsANameGivesWay has connections come by SOCKS to an address whose name is awaited. They count with the address that
+// others share.
+func TestWhoAwaitsANameGivesWay(t *testing.T) {
+	_, at := sharedWorld(t)
+	o := echo(t)
+	for range 4 {
+		dialAt(t, at["shared"]).send("\x05\x01\x02\x01\x05third\x05third" + "\x05\x01\x00\x01\x5d\xb8\xd8\x22\x01\xbb"). // 93.184.216.34:443
+																	expect("\x05\x02\x01\x00" + string(socksReply(0)))
+	}
+	first := hello(t, "base-allowed")
+	dialAt(t, at["shared"]).send(asUser("fourth", "allowed.test", o.port)).expect(established).send(first).expect(first)
+}
+
 // TestTokensHoldPlacesOfTheirOwn has what a sandbox has shown its token for count
 // against itself, and stay when others come from the same address.
 func TestTokensHoldPlacesOfTheirOwn(t *testing.T) {

@@ -211,6 +211,7 @@ func (v *socksHandshake) toLoop(rest []byte, begin func(*conn), lost func(outcom
 			c.drop()
 			return
 		}
+		v.server.connections.enlist(&c.admission, c)
 		begin(c)
 	}
 	if !v.loop.Post(watched) {
