@@ -41,7 +41,7 @@ commands_of_npm() {
 # What tests and their tools are made of. The go command asks a proxy of modules once.
 modules() {
 	again go list -deps -test ./... >/dev/null
-	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint github.com/summerwind/h2spec/cmd/h2spec >/dev/null
+	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint golang.org/x/tools/cmd/deadcode github.com/summerwind/h2spec/cmd/h2spec >/dev/null
 	(cd bench/peers && again go list -deps -test ./... >/dev/null)
 	(cd examples/embed-goproxy && again go list -deps -test ./... >/dev/null)
 }
