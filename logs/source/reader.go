@@ -2,6 +2,8 @@ package source
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/audit"
@@ -52,9 +54,26 @@ func (l *RecordReader) Each(do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time.
-func (l *RecordReader) Some(may func(line []byte) bool, do func(string, *record.Record) error) error {
-	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanSome(l.lines, may, do) })
+// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time. Some leaves out
+// what was written long after the time in until, which do may store: it may miss earlier records if the clock was set back by
+// more than an hour.
+func (l *RecordReader) Some(until *atomic.Pointer[time.Time], may func(line []byte) bool, do func(string, *record.Record) error) error {
+	return l.scan(do, func(do func(string, *record.Record) error) error {
+		return logs.ScanSome(linesUntil{l.lines, until}, may, do)
+	})
+}
+
+type linesUntil struct {
+	logs.Lines
+	until *atomic.Pointer[time.Time]
+}
+
+func (l linesUntil) Take(buffer []byte) (audit.Block, error) {
+	b, err := l.Lines.Take(buffer)
+	if t := l.until.Load(); err == nil && t != nil && b.Began().After(t.Add(mostSetBack)) {
+		return audit.Block{}, io.EOF
+	}
+	return b, err
 }
 
 // Joined is [RecordReader.Each] with records that j has completed, and that f matches.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/logs"
@@ -42,7 +43,9 @@ func (s *Story) Link(log *source.RecordReader) error {
 	}
 	inSandbox, ofProgram := logs.Mention(s.Decisive.Sandbox), logs.Mention(logs.Process(s.Decisive))
 	may := func(line []byte) bool { return inSandbox(line) && ofProgram(line) }
-	return log.Some(may, func(_ string, r *record.Record) error {
+	var until atomic.Pointer[time.Time]
+	until.Store(&to)
+	return log.Some(&until, may, func(_ string, r *record.Record) error {
 		if r.Flow == s.Flow || r.Time.Before(from) || r.Time.After(to) || !logs.Decides(r) || logs.IsLookup(r) || !s.sameProgram(r) {
 			return nil
 		}

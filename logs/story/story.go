@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/internal/hint"
@@ -95,7 +96,8 @@ func isElsewhere(err error) bool {
 }
 
 // Find collects the records of the one flow whose id begins with prefix. An id holds the time
-// of its making. Find reads from an hour before that time. If it finds no such flow, it reads the whole log.
+// of its making. Find reads from an hour before that time, and for a whole id until an hour after the end of the flow. If it
+// finds no such flow, it reads the whole log.
 func Find(log *source.RecordReader, prefix string) (*Story, error) {
 	if err := log.RewindTo(givenAt(prefix)); err != nil {
 		return nil, err
@@ -123,7 +125,9 @@ func givenAt(prefix string) time.Time {
 // find is Find in the rest of the log.
 func find(log *source.RecordReader, prefix string) (*Story, error) {
 	found := map[string]*Story{}
-	err := log.Some(logs.Mention(prefix, `"kind":"admin"`), func(text string, r *record.Record) error {
+	_, whole := record.ParseID(prefix)
+	var until atomic.Pointer[time.Time]
+	err := log.Some(&until, logs.Mention(prefix, `"kind":"admin"`), func(text string, r *record.Record) error {
 		if r.Kind == record.KindAdmin {
 			for _, s := range found {
 				s.hearAnswer(r)
@@ -142,6 +146,9 @@ func find(log *source.RecordReader, prefix string) (*Story, error) {
 			found[s.Flow] = s
 		}
 		s.add(text, r.Clone())
+		if last := r.Time; whole && s.ended() {
+			until.Store(&last)
+		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, errTooMany) {
@@ -209,6 +216,12 @@ func (s *Story) add(text string, r *record.Record) {
 	}
 	s.Records = append(s.Records, r)
 	s.Lines = append(s.Lines, json.RawMessage(text))
+}
+
+// ended reports whether no record of the flow follows, but for a sum of equal refusals, which is written within seconds.
+func (s *Story) ended() bool {
+	first := s.Records[0]
+	return s.End != nil || first.Decision != nil && first.Decision.Action == "deny"
 }
 
 // An Answer is a person's answer to a question. Seq is the number of its record.

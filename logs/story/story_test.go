@@ -1,6 +1,7 @@
 package story
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,5 +190,49 @@ func TestFindBeginsWhereTheIDWasGiven(t *testing.T) {
 	var damage *audit.DamageError
 	if _, err := find(id(20, 1)); !errors.As(err, &damage) {
 		t.Errorf("within the damage: %v", err)
+	}
+}
+
+// TestAnEndedFlowIsNotSoughtForLong writes the records of one flow hours apart, which egressd does only for a flow that is open.
+func TestAnEndedFlowIsNotSoughtForLong(t *testing.T) {
+	const id = "FZ3KQ6S7V2"
+	flow, ok := record.ParseID(id)
+	if !ok {
+		t.Fatal("no id")
+	}
+	for first, want := range map[string]int{
+		`"kind":"open","decision":{"action":"allow"}`: 3,
+		`"kind":"open","decision":{"action":"ask"}`:   3,
+		`"kind":"open","decision":{"action":"deny"}`:  2,
+		`"kind":"close","outcome":"closed"`:           2,
+	} {
+		log := writtenLog(t, nil)
+		var text bytes.Buffer
+		seq := 0
+		line := func(after time.Duration, members string) {
+			fmt.Fprintf(&text, `{"v":1,"seq":%d,"time":"%s",%s}`+"\n", seq, flow.Time().Add(after).UTC().Format("2006-01-02T15:04:05.000000Z"), members)
+			seq++
+		}
+		others := func(after time.Duration) {
+			for range 5000 { // more than is read ahead
+				line(after, `"kind":"request","flow":"OTHER","note":"`+strings.Repeat("x", 1000)+`"`)
+			}
+		}
+		line(0, `"flow":"`+id+`",`+first)
+		others(time.Minute)
+		line(50*time.Minute, `"kind":"request","flow":"`+id+`"`)
+		others(50 * time.Minute)
+		others(2 * time.Hour)
+		line(2*time.Hour, `"kind":"request","flow":"`+id+`"`)
+		segments, err := audit.Segments(log.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(segments[0], text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Find(log, id); err != nil || len(s.Records) != want {
+			t.Errorf("after %s: %d records, %v; want %d", first, len(s.Records), err, want)
+		}
 	}
 }

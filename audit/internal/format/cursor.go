@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 )
 
 // A Position is a place between two lines of a segment.
@@ -21,6 +22,16 @@ type Block struct {
 	Position
 	Rest []byte // what was read from there on
 	path string
+}
+
+// Began returns the time of the block's next line. It is zero if the line is not whole.
+func (b *Block) Began() time.Time {
+	line, _, _ := bytes.Cut(b.Rest, []byte("\n"))
+	if _, err := CheckLine(line); err != nil {
+		return time.Time{}
+	}
+	began, _ := time.Parse(TimeLayout, TimeOf(line))
+	return began
 }
 
 // Next returns the next line of the block without its newline, and checks it. The error is io.EOF where no whole line
