@@ -331,6 +331,46 @@ func TestAFailedRedialIsToldOfTheRequest(t *testing.T) {
 	}
 }
 
+// TestACertificateThatCameToBeWrongIsNotTriedAgain has an upstream show another certificate to the second connection of a tunnel.
+func TestACertificateThatCameToBeWrongIsNotTriedAgain(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInspectWorld(t, inspectPolicy, nil)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		config, serve := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, testNames...)}}, sayAddressH1
+		if overH2 {
+			config.NextProtos, serve = []string{"h2"}, sayAddressH2
+		}
+		wrong := &tls.Config{Certificates: []tls.Certificate{w.pki.Server(t, nil, "another.test")}, NextProtos: config.NextProtos}
+		go func() {
+			for shown := config; ; {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				secure := tls.Server(c, shown)
+				if secure.Handshake() == nil {
+					shown = wrong
+					serve(secure, "127.0.0.1")
+				}
+				secure.Close()
+			}
+		}()
+		o := &origin{port: port}
+		rt := w.visitor(t, overH2, "allowed.test", port)
+		ask(t, rt, "GET", o.url("allowed.test", "/public/one"), nil)
+		r := ask(t, rt, "GET", o.url("allowed.test", "/public/two"), nil)
+		r.refused(t, 502, policy.NetworkTLS)
+		if !strings.Contains(r.body, `"retryable":false`) {
+			t.Errorf("it may be tried again: %s", r.body)
+		}
+	})
+}
+
 // TestATunnelIsCutWithItsRequest, and recorded as cut like it: over HTTP/1 the
 // two are one connection.
 func TestATunnelIsCutWithItsRequest(t *testing.T) {

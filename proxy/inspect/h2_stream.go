@@ -312,7 +312,8 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case st.wrongLength(r):
 		refusal = forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 	case errors.As(err, &refusal):
-		refusal = st.ownRefusal(refusal)
+		refusal = refusalFor(st.flow, refusal)
+		st.end.Note = refusal.Note
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case v.certificateAsked.Load():
@@ -325,14 +326,6 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	st.end.Outcome = string(refusal.Decision.Class)
 	v.refuse(w, r, refusal)
-}
-
-// ownRefusal is a refusal of the stream's flow in place of one of the tunnel's, so
-// that who is told of it finds the request in the log.
-func (st *stream) ownRefusal(refusal *egress.Refusal) *egress.Refusal {
-	own := st.flow.Failed(refusal.Decision.Class, "")
-	own.Decision, own.Final = refusal.Decision, refusal.Final
-	return own
 }
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {

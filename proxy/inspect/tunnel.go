@@ -297,7 +297,7 @@ func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction 
 // request.
 func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
 	r := request.Failed(tunnel.Decision.Class, "")
-	r.Decision, r.Note = tunnel.Decision, tunnel.Note
+	r.Decision, r.Note, r.Final = tunnel.Decision, tunnel.Note, tunnel.Final
 	return r
 }
 
