@@ -53,7 +53,7 @@ type Config struct {
 	Rules []*rego.Evaluator // Rego in force; set by compilation
 	Parts []RegoPart        // sources of Rules, index by index
 
-	Listed []policy.ListedHosts // the files of allow_file and deny_file; set by compilation
+	HostLists []policy.ListedHosts // the files of allow_file and deny_file; set by compilation
 
 	env  *file.Environment // compiled environment; nil before
 	read []RegoPart        // compiled parts, including shadow

@@ -70,17 +70,17 @@ func (c *Config) listStates(h hash.Hash, enter func(string)) {
 
 // listDoubts returns the warnings about allowed patterns of these files.
 func (c *Config) listDoubts() (all []policy.Problem) {
-	for i := range c.Listed {
-		all = append(all, c.Listed[i].Hosts.Doubts()...)
+	for i := range c.HostLists {
+		all = append(all, c.HostLists[i].Hosts.Doubts()...)
 	}
 	return all
 }
 
 // ListedAt returns the file with a line whose rule is named, or nil.
 func (c *Config) ListedAt(rule string) *policy.ListedHosts {
-	for i := range c.Listed {
-		if c.Listed[i].ID == policy.FileOfRule(rule) {
-			return &c.Listed[i]
+	for i := range c.HostLists {
+		if c.HostLists[i].ID == policy.FileOfRule(rule) {
+			return &c.HostLists[i]
 		}
 	}
 	return nil

@@ -197,9 +197,9 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 		if err != nil {
 			return env, err
 		}
-		c.Listed = listed
+		c.HostLists = listed
 	}
-	env.Listed = c.Listed
+	env.HostLists = c.HostLists
 	parts, err := c.parts()
 	if err != nil {
 		return env, err

@@ -274,7 +274,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := change{config: d.Config, policy: p, entries: d.reloads.made.entries, forwarder: d.resolver.forwarder.Load()}
+	first := change{config: d.Config, policy: p, entries: d.reloads.made.entries, dnsForwarder: d.resolver.forwarder.Load()}
 	if err := d.reloads.fill(ctx, &first); err != nil {
 		return nil, err
 	}

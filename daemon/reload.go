@@ -52,20 +52,20 @@ func (re *reloading) reload(ctx context.Context, why string, always bool) error 
 
 // A change is all that a reload puts in force.
 type change struct {
-	config    *config.Config
-	policy    *policy.Policy
-	entries   []sandbox.Entry
-	forwarder *dns.Forwarder
-	with      *inspect.Inspection
-	overTLS   *proxy.TLSListener
-	issuers   *oidc.Issuers
-	upstream  *upstreams.Proxy
-	keys      *credentials
-	canaries  *secret.Canaries
-	sinks     []sink.Config
-	witnesses []sink.Witness
-	grants    []*grant
-	dropped   []droppedGrant
+	config       *config.Config
+	policy       *policy.Policy
+	entries      []sandbox.Entry
+	dnsForwarder *dns.Forwarder
+	with         *inspect.Inspection
+	overTLS      *proxy.TLSListener
+	issuers      *oidc.Issuers
+	upstream     *upstreams.Proxy
+	keys         *credentials
+	canaries     *secret.Canaries
+	sinks        []sink.Config
+	witnesses    []sink.Witness
+	grants       []*grant
+	dropped      []droppedGrant
 }
 
 // apply makes everything that can fail before it puts any of it in force. In
@@ -101,7 +101,7 @@ func (re *reloading) prepare(ctx context.Context) (next *change, err error) {
 	if _, err := sandbox.NewDirectory(next.entries); err != nil {
 		return nil, err
 	}
-	if next.forwarder, err = newForwarder(c); err != nil {
+	if next.dnsForwarder, err = newForwarder(c); err != nil {
 		return nil, err
 	}
 	return next, re.fill(ctx, next)
@@ -175,7 +175,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if err := re.daemon.listeners.admitUsers(next.config); err != nil {
 		re.daemon.Complain(err)
 	}
-	re.daemon.resolver.replace(next.forwarder)
+	re.daemon.resolver.replace(next.dnsForwarder)
 	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(re.daemon.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
 	}

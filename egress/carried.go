@@ -158,8 +158,8 @@ func (f *carried) Exceeded() *Refusal {
 	return f.refusal(*f.decision)
 }
 
-// Guarded reports whether there are canaries.
-func (f *carried) Guarded() bool { return f.gate.canaries.Load() != nil }
+// HasCanaries reports whether there are canaries.
+func (f *carried) HasCanaries() bool { return f.gate.canaries.Load() != nil }
 
 // Guard returns what looks at the bytes that the flow sends in some place, such as
 // "body", or nil where there are no canaries.

@@ -11,7 +11,7 @@ import (
 // decide asks the policy in force about r and keeps its answer, for a flow that nobody else
 // has yet. Where it must not wait it may return wouldWait.
 func (f *ruling) decide(ctx context.Context, r *policy.Request) *Refusal {
-	v, wait := f.verdict(ctx, r, f.tunnel, f.hurried)
+	v, wait := f.verdict(ctx, r, f.contents, f.hurried)
 	if wait {
 		return wouldWait
 	}
@@ -57,7 +57,7 @@ type verdict struct {
 
 // verdict asks the policy in force about r, and changes nothing of the flow. With now, it
 // reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
-func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents, now bool) (v verdict, wait bool) {
+func (f *ruling) verdict(ctx context.Context, r *policy.Request, inside contents, now bool) (v verdict, wait bool) {
 	v.policy = f.gate.policy.Load()
 	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
 		return v, wait
@@ -79,7 +79,7 @@ func (f *ruling) verdict(ctx context.Context, r *policy.Request, tunnel contents
 	if f.gate.shut.Load() && !v.policy.AnswersAtOnce() {
 		d = stopping // or it would be an error of the policy
 	}
-	if tunnel == opaque && d.Verdict == policy.Inspect {
+	if inside == opaque && d.Verdict == policy.Inspect {
 		d = tooLateToLook(d)
 	}
 	v.decision = f.gate.shared.of(d)
@@ -132,9 +132,9 @@ func (f *permission) NarrowNow(edit func(*policy.Request)) (wait bool, err error
 }
 
 func (f *permission) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
-	r, tunnel := f.learn(edit)
+	r, inside := f.learn(edit)
 	for {
-		v, wait := f.verdict(ctx, r, tunnel, now)
+		v, wait := f.verdict(ctx, r, inside, now)
 		switch {
 		case wait || now && noted(v.decision):
 			return true, nil
@@ -155,7 +155,7 @@ func (f *permission) narrow(ctx context.Context, edit func(*policy.Request), now
 }
 
 // learn adds to the request what edit knows of it.
-func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, tunnel contents) {
+func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, inside contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, r := f.request, f.asked()
@@ -165,7 +165,7 @@ func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, tunne
 	if !f.closed {
 		f.request = r
 	}
-	return r, f.tunnel
+	return r, f.contents
 }
 
 // adopt has the flow stand on a verdict about r, which learn has returned. It is stale
@@ -186,13 +186,13 @@ func (f *permission) adopt(r *policy.Request, v verdict) (over *Refusal, stale b
 	settled := *r
 	settled.Usage = nil
 	switch {
-	case f.tunnel != undecidedContents:
+	case f.contents != undecidedContents:
 	case v.decision.Verdict == policy.Inspect:
-		f.tunnel = inspected
+		f.contents = inspected
 	default:
-		f.tunnel = opaque
+		f.contents = opaque
 	}
-	if f.tunnel == inspected && r.TLS != nil {
+	if f.contents == inspected && r.TLS != nil {
 		hello := *r.TLS
 		hello.Inspected = true
 		settled.TLS = &hello
@@ -241,14 +241,14 @@ func (f *permission) decideAgain(ctx context.Context, anew, now bool) (refusal *
 	for {
 		f.mu.Lock()
 		due, refusal := f.due(anew)
-		request, decision, tunnel := f.request, f.decision, f.tunnel
+		request, decision, inside := f.request, f.decision, f.contents
 		r := f.asked()
 		f.mu.Unlock()
 		if !due {
 			return refusal, false
 		}
 		r.Usage = nil
-		v, wait := f.verdict(ctx, r, tunnel, now)
+		v, wait := f.verdict(ctx, r, inside, now)
 		if wait {
 			return nil, true
 		}
@@ -312,8 +312,8 @@ func (f *permission) Credential() (rule, digest string) {
 func (f *permission) Inspected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.tunnel != undecidedContents {
-		return f.tunnel == inspected
+	if f.contents != undecidedContents {
+		return f.contents == inspected
 	}
 	return f.decision.Verdict == policy.Inspect
 }

@@ -41,7 +41,7 @@ type attempt struct {
 	hurried  bool // who opens it must not wait
 	wasCut   bool
 	closed   bool
-	tunnel   contents
+	contents contents
 }
 
 // recorded is an attempt that can be written to the log.
@@ -156,7 +156,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
-	return f.found(ctx)
+	return f.enlist(ctx)
 }
 
 // charge counts the flow, if its sandbox may have one more.
@@ -232,9 +232,9 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	return nil
 }
 
-// found adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
+// enlist adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
 // changed before. A hurried caller must not wait for that, so the dial decides again instead.
-func (f *Flow) found(ctx context.Context) *Refusal {
+func (f *Flow) enlist(ctx context.Context) *Refusal {
 	hurried := f.hurried
 	f.hurried = false
 	f.gate.Flows.add(f)
@@ -267,21 +267,13 @@ func (f *attempt) Sandbox() string {
 }
 
 // Close ends the flow and records how. Only the first call counts.
-func (f *Flow) Close(end End) { f.close(end, func(record func()) { record() }) }
+func (f *Flow) Close(end End) { f.close(end, true) }
 
 // CloseNow is Close for an event loop: where the log may take its time, the record is written
 // after it has returned, and [Gate.CloseLeft] waits for that.
-func (f *Flow) CloseNow(end End) {
-	f.close(end, func(record func()) {
-		if f.gate.config.Log.WritesAtOnce() {
-			record()
-			return
-		}
-		f.gate.tasks.start(record)
-	})
-}
+func (f *Flow) CloseNow(end End) { f.close(end, false) }
 
-func (f *Flow) close(end End, by func(record func())) {
+func (f *Flow) close(end End, mayWait bool) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -294,7 +286,12 @@ func (f *Flow) close(end End, by func(record func())) {
 	}
 	line := f.gate.Records.encode(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
-	by(func() { _, _ = f.gate.config.Log.Append(line) }) // a log that fails now refuses the next flow
+	record := func() { _, _ = f.gate.config.Log.Append(line) } // a log that fails now refuses the next flow
+	if mayWait || f.gate.config.Log.WritesAtOnce() {
+		record()
+	} else {
+		f.gate.tasks.start(record)
+	}
 	f.gate.Flows.remove(f)
 	f.gate.Approvals.FlowEnded(f.id)
 	f.account().ended()

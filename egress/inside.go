@@ -32,7 +32,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest) (*Flow, error
 		return nil, refusal
 	}
 	inner.Over(f)
-	if refusal := inner.found(ctx); refusal != nil {
+	if refusal := inner.enlist(ctx); refusal != nil {
 		return nil, refusal
 	}
 	return inner, nil

@@ -68,8 +68,8 @@ type Lists struct {
 	// The most specific pattern of all lists decides. At a tie deny beats ask, and ask beats allow.
 	Allow, Deny, Ask []Rule
 
-	// Listed are further rules, allows and denies, in files that have one pattern a line.
-	Listed []ListedHosts
+	// HostLists are further rules, allows and denies, in files that have one pattern a line.
+	HostLists []ListedHosts
 
 	// UnsafeAllow are allow rules that open what the baseline keeps shut for Allow.
 	UnsafeAllow []Rule
@@ -153,8 +153,8 @@ func Assemble(parts Parts) *Policy {
 // texts returns everything that the digest covers.
 func (b *Parts) texts() [][]byte {
 	all := slices.Clone(b.Texts)
-	for i := range b.Lists.Listed {
-		all = append(all, []byte(b.Lists.Listed[i].ID), b.Lists.Listed[i].Hosts.text)
+	for i := range b.Lists.HostLists {
+		all = append(all, []byte(b.Lists.HostLists[i].ID), b.Lists.HostLists[i].Hosts.text)
 	}
 	return all
 }
@@ -182,7 +182,7 @@ func (l *Lists) evaluator(grants []Grant) *rules {
 	if l.Default == Allow {
 		rs.silence = permissive
 	}
-	rs.own.files, rs.own.ech = l.Listed, l.ECH
+	rs.own.files, rs.own.ech = l.HostLists, l.ECH
 	rs.own.addAll(l.Allow, Allow, l.ECH)
 	rs.own.addAll(l.UnsafeAllow, Allow, l.ECH)
 	rs.own.addAll(l.Deny, Deny, false)

@@ -199,7 +199,7 @@ func (l *look) name(name string) obstacle {
 func (l *look) addr(addr netip.Addr) obstacle {
 	class, embedded := classify(addr)
 	own := l.isSelf(addr)
-	if own && !class.guarded() {
+	if own && !class.needsUnsafe() {
 		class, embedded = AddrSelf, EmbeddedIPv4(addr).IsValid()
 	}
 	port := l.r.Destination.Port
@@ -217,7 +217,7 @@ func (l *look) addr(addr netip.Addr) obstacle {
 // unless says that a host of a class is closed unless an exception that covers it opens it.
 func (l *look) unless(class AddressClass, covers func(Pattern) bool) obstacle {
 	c := obstacle{class: class}
-	if l.opens(l.unsafe, covers, &c) || !class.guarded() && l.opens(l.exceptions, covers, &c) {
+	if l.opens(l.unsafe, covers, &c) || !class.needsUnsafe() && l.opens(l.exceptions, covers, &c) {
 		return obstacle{}
 	}
 	return c

@@ -48,8 +48,8 @@ const (
 	addrNAT64 AddressClass = "nat64"
 )
 
-// guarded reports whether an allow rule is not enough to open the class.
-func (c AddressClass) guarded() bool {
+// needsUnsafe reports whether an allow rule is not enough to open the class.
+func (c AddressClass) needsUnsafe() bool {
 	switch c {
 	case AddrLoopback, AddrUnspecified, AddrLinkLocal, AddrMetadata, AddrSelf:
 		return true
@@ -82,7 +82,7 @@ func classify(addr netip.Addr) (class AddressClass, embedded bool) {
 	}
 	addr = addr.Unmap()
 	outer := tableClass(addr)
-	if outer.guarded() {
+	if outer.needsUnsafe() {
 		return outer, false
 	}
 	if v4 := EmbeddedIPv4(addr); v4.IsValid() {

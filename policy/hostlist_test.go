@@ -146,7 +146,7 @@ const bufioMost = 64 << 10
 
 func TestTheDigestCoversFilesOfHosts(t *testing.T) {
 	digest := func(id, text string) string {
-		return Assemble(Parts{Lists: Lists{Listed: []ListedHosts{{ID: id, Effect: Deny, Hosts: mustHosts(t, text)}}}}).Digest()
+		return Assemble(Parts{Lists: Lists{HostLists: []ListedHosts{{ID: id, Effect: Deny, Hosts: mustHosts(t, text)}}}}).Digest()
 	}
 	first := digest("deny_file[0]", "a.test\n")
 	if first != digest("deny_file[0]", "A.test # the same\n") {

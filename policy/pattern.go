@@ -355,8 +355,8 @@ func InSpecialSpace(p Pattern) bool {
 	return false
 }
 
-// Guarded returns the class of p where an allow is not enough for it.
-func (p Pattern) Guarded() AddressClass {
+// NeedsUnsafe returns the class of p where an allow is not enough for it.
+func (p Pattern) NeedsUnsafe() AddressClass {
 	if !InSpecialSpace(p) {
 		return ""
 	}
@@ -372,7 +372,7 @@ func (p Pattern) Guarded() AddressClass {
 		_, _, parent := p.aroundStar()
 		class = classBelow(parent)
 	}
-	if !class.guarded() {
+	if !class.needsUnsafe() {
 		return ""
 	}
 	return class

@@ -13,7 +13,7 @@ import (
 // allow rule cannot open p, or because p covers hosts of several registrants. A person
 // may still write the second kind into the file.
 func CheckGrant(p Pattern) error {
-	if class := p.Guarded(); class != "" {
+	if class := p.NeedsUnsafe(); class != "" {
 		return fmt.Errorf("%s is %s; no allow rule opens that", p, class)
 	}
 	wide := false

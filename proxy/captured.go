@@ -115,7 +115,7 @@ func (k *capture) direct(in *loopListener, lost error) {
 	case placeholder && name == "":
 		k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.replies.refuse(r) })
 	case web(to.Port()):
-		k.look(c.server.shared.Limits.Hello)
+		k.look(c.server.forwarder.Limits.Hello)
 	case name != "":
 		k.ask()
 	default:
@@ -186,7 +186,7 @@ func (k *capture) byAnswer() {
 		k.ask()
 		return
 	}
-	k.look(min(nameLooks, c.server.shared.Limits.Hello))
+	k.look(min(nameLooks, c.server.forwarder.Limits.Hello))
 }
 
 // serverFirst reports whether clients of a port wait for its server, or ask it in
@@ -202,7 +202,7 @@ func serverFirst(port uint16) bool {
 // unnamed finds the host of a SOCKS5 client that has asked for an address, as it is found for a captured connection.
 func (k *capture) unnamed() {
 	if web(k.to.Port()) {
-		k.look(k.conn.server.shared.Limits.Hello)
+		k.look(k.conn.server.forwarder.Limits.Hello)
 		return
 	}
 	k.byAnswer()
@@ -296,7 +296,7 @@ func (k *capture) understandTLS(b []byte, final bool) bool {
 		k.hello = new(sniff.Assembler)
 	}
 	hello, err := k.hello.Parse(b)
-	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.shared.Limits.HelloBytes, len(c.loop.Scratch())) {
+	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.forwarder.Limits.HelloBytes, len(c.loop.Scratch())) {
 		return false
 	}
 	k.hello = nil
@@ -404,7 +404,7 @@ func (k *capture) refuse(r *egress.Refusal) {
 	case k.timedOut: // and is not waited for twice
 		k.lookAt(0, true)
 	case web(port):
-		k.look(c.server.shared.Limits.Hello)
+		k.look(c.server.forwarder.Limits.Hello)
 	default:
 		k.look(denyLooks)
 	}

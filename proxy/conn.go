@@ -77,7 +77,7 @@ func (c *conn) serve(in *loopListener, admitted bool) {
 }
 
 func (c *conn) begin() {
-	c.timer = c.loop.After(c.server.shared.Limits.Head, c.tooLate)
+	c.timer = c.loop.After(c.server.forwarder.Limits.Head, c.tooLate)
 	if err := c.loop.Watch(c.fd, c); err != nil {
 		c.drop()
 	}
@@ -164,10 +164,10 @@ func (c *conn) read(b []byte) (done bool) {
 
 // parseHead is [http1.ParseRequest] for a head that grows: each byte is searched once until the head is whole.
 func (c *conn) parseHead(b []byte) (req http1.Request, n int, err error) {
-	if _, err := c.scanner.Scan(b, c.server.shared.Heads); err != nil {
+	if _, err := c.scanner.Scan(b, c.server.forwarder.Heads); err != nil {
 		return http1.Request{}, 0, err
 	}
-	return http1.ParseRequest(b, c.server.shared.Heads)
+	return http1.ParseRequest(b, c.server.forwarder.Heads)
 }
 
 // tooLate ends a connection whose head was not complete in time.
@@ -249,9 +249,7 @@ func (c *conn) ask(r policy.Request) {
 
 // decided starts to connect, and to wait for the record, side by side.
 func (c *conn) decided(flow *egress.Flow, err error) {
-	if c.setup != nil {
-		c.cancel = nil
-	}
+	c.cancel = nil
 	switch {
 	case c.closed && err == nil: // the client left in the meantime
 		flow.CloseNow(egress.End{Outcome: string(relay.FirstEnded)})
@@ -276,10 +274,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	if c.closed || c.flow == nil {
 		return
 	}
-	cancel := flow.Connect(c.loop, c.connected)
-	if c.setup != nil {
-		c.cancel = cancel
-	}
+	c.cancel = flow.Connect(c.loop, c.connected)
 }
 
 // awaitRecord tells c when the record of its flow is durable. An idle loop syncs it, where that is quick: that saves two

@@ -63,7 +63,7 @@ func (f *firstBytes) judge(first []byte) (relay.Judgement, []byte) {
 	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
 		f.takeHTTP(first)
 		return relay.Take, nil
-	case c.flow.Guarded():
+	case c.flow.HasCanaries():
 		return f.scan(first)
 	default:
 		return f.narrow(nil, otherProtocol)
@@ -76,7 +76,7 @@ func (f *firstBytes) scan(first []byte) (relay.Judgement, []byte) {
 	c := f.conn
 	flow, own := c.flow, bytes.Clone(first)
 	return f.hold(func(ctx context.Context) error {
-		return c.server.shared.ScanFirst(ctx, flow, own)
+		return c.server.forwarder.ScanFirst(ctx, flow, own)
 	}, func(_ []byte, err error) (relay.Judgement, []byte) {
 		if err != nil {
 			f.refused = forward.AsRefusal(err)
@@ -119,7 +119,7 @@ func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
 	}
 	hello, err := f.hello.Parse(first)
 	switch {
-	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.shared.Limits.HelloBytes:
+	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.forwarder.Limits.HelloBytes:
 		return relay.More, nil
 	case err != nil:
 		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
@@ -420,7 +420,7 @@ func (f *firstBytes) awaitPreamble(first []byte) (relay.Judgement, []byte) {
 		return relay.More, nil
 	case f.preamble == nil:
 		w := new(preamble)
-		w.pause = c.loop.After(min(preamblePause, c.server.shared.Limits.Hello/2), func() {
+		w.pause = c.loop.After(min(preamblePause, c.server.forwarder.Limits.Hello/2), func() {
 			w.paused = true
 			c.tunnel.Again()
 		})

@@ -22,9 +22,9 @@ func TestNobodyWaitsForASearchOfFirstBytes(t *testing.T) {
 	w.dial(t).send(connectTo("evil.test", up.port)).expect("HTTP/1.1 403")
 	w.dial(t).send(connectTo("opaque.test", up.port)).expect(established)
 	c.send("behind")
-	w.shared.Scanning.Give()
+	w.forwarder.Scanning.Give()
 	c.expect("\x00\x01\x02behind")
-	if !w.shared.Scanning.TakeNow() {
+	if !w.forwarder.Scanning.TakeNow() {
 		t.Error("the turn was not given back")
 	}
 }
@@ -62,7 +62,7 @@ func TestWhatHappensWhileFirstBytesWaitForTheirSearch(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			w := newServedWorld(t, canaryPolicy, func(s *Server) {
-				s.Limits, s.shared.Scanning, s.shared.ScanPatience = row.limits, turns.New(1), row.patience
+				s.Limits, s.forwarder.Scanning, s.forwarder.ScanPatience = row.limits, turns.New(1), row.patience
 			}, nil)
 			guarded(t, w)
 			w.anotherTakes(t)

@@ -72,7 +72,7 @@ func FuzzSOCKS(f *testing.F) {
 		f.Fatal(err)
 	}
 	s := &Server{Gate: gate, Sandboxes: everybody}
-	s.shared.Prepare(gate, everybody, Limits{})
+	s.forwarder.Prepare(gate, everybody, Limits{})
 	lines, err := os.Open(filepath.Join(dir, "00000001.log"))
 	if err != nil {
 		f.Fatal(err)
@@ -87,7 +87,7 @@ func FuzzSOCKS(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
-		h := &hosted{server: s, Client: forward.Client{Forwarder: &s.shared, Conn: c, First: said[:1:1]}}
+		h := &hosted{server: s, Client: forward.Client{Forwarder: &s.forwarder, Conn: c, First: said[:1:1]}}
 		h.serveSOCKS()
 		gate.Records.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)

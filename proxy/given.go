@@ -115,7 +115,7 @@ func (s *Server) serveGiven(loops []*relay.Loop, l net.Listener, by wayIn) error
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 			waits = true
-			s.shared.Pause(100 * time.Millisecond) // what waits in the kernel stays there
+			s.forwarder.Pause(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
 			return err

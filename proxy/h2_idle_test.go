@@ -63,9 +63,9 @@ func (w *world) whenFreed(t *testing.T) <-chan struct{} {
 // TestAnIdleConnectionIsToldToLeave and is closed. One with an open stream is not idle.
 func TestAnIdleConnectionIsToldToLeave(t *testing.T) {
 	t.Parallel()
-	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: time.Second}, nil)
+	w := newLimitedWorld(t, inspectPolicy, Limits{Idle: 2 * time.Second}, nil)
 	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, r *http.Request) {
-		pace := time.NewTicker(100 * time.Millisecond)
+		pace := time.NewTicker(200 * time.Millisecond)
 		defer pace.Stop()
 		for range 15 {
 			rw.Write([]byte("x"))

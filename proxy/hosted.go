@@ -25,7 +25,7 @@ func (c *conn) onGoroutine(b []byte, serve func(*hosted)) bool {
 	}
 	socket = c.tlsClient.wrapInner(socket)
 	h := &hosted{server: c.server, came: c.peer, tlsClient: c.tlsClient, loop: c.loop}
-	h.Client = forward.Client{Forwarder: &c.server.shared, Raw: socket, Conn: socket, Peer: c.peer, First: first, Via: policy.ViaHTTP, Assign: h.assignTo}
+	h.Client = forward.Client{Forwarder: &c.server.forwarder, Raw: socket, Conn: socket, Peer: c.peer, First: first, Via: policy.ViaHTTP, Assign: h.assignTo}
 	if !c.server.connections.handOver(&c.admission, &h.admission, h) {
 		h.evict()
 		return false

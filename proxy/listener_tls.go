@@ -56,7 +56,7 @@ func (s *Server) serveTLS(l net.Listener, by wayIn, now func() *TLSListener) err
 		case errors.Is(err, net.ErrClosed):
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			s.shared.Pause(100 * time.Millisecond) // what waits in the kernel stays there
+			s.forwarder.Pause(100 * time.Millisecond) // what waits in the kernel stays there
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
 			return err
@@ -177,7 +177,7 @@ func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
 	s := f.server
 	f.transport = &handshakeConn{Conn: f.raw}
 	f.tls = tls.Server(f.transport, with.config())
-	f.raw.SetDeadline(time.Now().Add(s.shared.Limits.Hello))
+	f.raw.SetDeadline(time.Now().Add(s.forwarder.Limits.Hello))
 	err := f.tls.Handshake()
 	f.transport.bound.Over = true
 	s.handshakeDone(handshakeSource(p), f)

@@ -63,7 +63,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newInspectWorld(t, canaryPolicy, nil)
 		guarded(t, w)
-		w.shared.BodyMemory.SetMost(2*slowPart + slowPart/2)
+		w.forwarder.BodyMemory.SetMost(2*slowPart + slowPart/2)
 		begun, read := make(chan struct{}), make(chan struct{})
 		o, hurry := w.pki.slowOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err != nil {
@@ -87,7 +87,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		soon(t, "the first byte", begun)
 		second := post()
 		soon(t, "the first byte of the second", begun)
-		holds(t, &w.shared.BodyMemory, 2*slowPart)
+		holds(t, &w.forwarder.BodyMemory, 2*slowPart)
 		(<-post()).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
 		released()
@@ -96,7 +96,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 				t.Error(r.all())
 			}
 		}
-		empty(t, &w.shared.BodyMemory, "after their end")
+		empty(t, &w.forwarder.BodyMemory, "after their end")
 		third := post()
 		soon(t, "the first byte of the third", begun)
 		hurry()
@@ -131,10 +131,10 @@ func TestWhatNobodyWaitsForIsNotHeld(t *testing.T) {
 		left <- err
 	}()
 	soon(t, "the first byte", begun)
-	holds(t, &w.shared.BodyMemory, slowPart)
+	holds(t, &w.forwarder.BodyMemory, slowPart)
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	empty(t, &w.shared.BodyMemory, "after the stream was reset")
+	empty(t, &w.forwarder.BodyMemory, "after the stream was reset")
 }

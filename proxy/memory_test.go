@@ -125,7 +125,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		w := newInspectWorld(t, canaryPolicy, nil)
 		guarded(t, w)
 		const part = 300 << 10
-		w.shared.BodyMemory.SetMost(2*part + part/2)
+		w.forwarder.BodyMemory.SetMost(2*part + part/2)
 		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)
 		var sending sync.WaitGroup
 		post := func() (finish func(), answer chan reply) {
@@ -141,7 +141,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		finishFirst, first := post()
 		finishSecond, second := post()
-		holds(t, &w.shared.BodyMemory, 2*part)
+		holds(t, &w.forwarder.BodyMemory, 2*part)
 		finishThird, third := post()
 		(<-third).refused(t, 429, policy.TooManyFlows)
 		w.recorded(t, ended(string(policy.TooManyFlows)))
@@ -150,9 +150,9 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		if r := <-first; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		holds(t, &w.shared.BodyMemory, part)
+		holds(t, &w.forwarder.BodyMemory, part)
 		finishFourth, fourth := post()
-		holds(t, &w.shared.BodyMemory, 2*part)
+		holds(t, &w.forwarder.BodyMemory, 2*part)
 		finishSecond()
 		finishFourth()
 		for _, answer := range []chan reply{second, fourth} {
@@ -161,7 +161,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		empty(t, &w.shared.BodyMemory, "after their end")
+		empty(t, &w.forwarder.BodyMemory, "after their end")
 		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
@@ -185,7 +185,7 @@ func TestALongBodyIsHeldBackNoLonger(t *testing.T) {
 		go func() { answer <- ask(t, rt, "POST", o.url("allowed.test", "/up"), r, "Content-Encoding: gzip") }()
 		send.Write(make([]byte, 1<<20+64<<10))
 		soon(t, "the body", arrived)
-		holds(t, &w.shared.BodyMemory, 0)
+		holds(t, &w.forwarder.BodyMemory, 0)
 		send.Close()
 		if r := <-answer; r.StatusCode != 200 {
 			t.Error(r.all())

@@ -38,7 +38,7 @@ func (r *replies) refuse(err error) {
 		return
 	}
 	answer := func() { r.farewell(r.replier.refusal(refusal), refusal) }
-	if delay := c.server.shared.Penalty(c.peer, refusal); delay > 0 {
+	if delay := c.server.forwarder.Penalty(c.peer, refusal); delay > 0 {
 		c.timer = c.loop.After(delay, answer)
 		return
 	}

@@ -20,7 +20,7 @@ import (
 // newBusyWorld has canaries and one turn to search for them, which another sandbox has.
 func newBusyWorld(t *testing.T, patience time.Duration) *inspectWorld {
 	t.Helper()
-	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.shared.Scanning, s.shared.ScanPatience = turns.New(1), patience }, nil)
+	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.forwarder.Scanning, s.forwarder.ScanPatience = turns.New(1), patience }, nil)
 	guarded(t, w)
 	w.anotherTakes(t)
 	return w
@@ -30,7 +30,7 @@ func (w *inspectWorld) anotherTakes(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := w.shared.Scanning.Take(ctx, "another"); err != nil {
+	if err := w.forwarder.Scanning.Take(ctx, "another"); err != nil {
 		t.Fatalf("another sandbox has no turn: %v", err)
 	}
 }
@@ -38,9 +38,9 @@ func (w *inspectWorld) anotherTakes(t *testing.T) {
 // wait waits until so many wait for a turn.
 func (w *inspectWorld) wait(t *testing.T, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); w.shared.Scanning.Waiting() != want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.forwarder.Scanning.Waiting() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d wait for a turn, want %d", w.shared.Scanning.Waiting(), want)
+			t.Fatalf("%d wait for a turn, want %d", w.forwarder.Scanning.Waiting(), want)
 		}
 	}
 }
@@ -67,11 +67,11 @@ func TestABodyIsSearchedInTurn(t *testing.T) {
 					t.Errorf("the origin was told %q unsearched", told.text.String())
 				}
 				told.mu.Unlock()
-				w.shared.Scanning.Give()
+				w.forwarder.Scanning.Give()
 				if r := <-answer; r.StatusCode != 200 || told.text.String() != body {
 					t.Errorf("%s; the origin was told %q", r.all(), told.text.String())
 				}
-				if !w.shared.Scanning.TakeNow() {
+				if !w.forwarder.Scanning.TakeNow() {
 					t.Error("the turn was not given back")
 				}
 			})
@@ -90,7 +90,7 @@ func TestAMessageIsSearchedInTurn(t *testing.T) {
 	}
 	c.send(emptyFrame)
 	w.wait(t, 1)
-	w.shared.Scanning.Give()
+	w.forwarder.Scanning.Give()
 	c.expect(emptyFrame)
 	w.anotherTakes(t)
 	c.send(frame(rand.New(rand.NewPCG(1, 1)), 0x81, "hello"))
@@ -127,7 +127,7 @@ func TestASearchIsNotTakenForASilentNetwork(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			eachVersion(t, func(t *testing.T, overH2 bool) {
 				t.Parallel()
-				w := newServedWorld(t, canaryPolicy, func(s *Server) { s.Limits.Idle, s.shared.Scanning = 4*time.Second, turns.New(1) }, nil)
+				w := newServedWorld(t, canaryPolicy, func(s *Server) { s.Limits.Idle, s.forwarder.Scanning = 4*time.Second, turns.New(1) }, nil)
 				guarded(t, w)
 				w.anotherTakes(t)
 				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)

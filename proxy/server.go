@@ -56,7 +56,7 @@ type Server struct {
 
 	start          sync.Once
 	startErr       error
-	shared         forward.Forwarder
+	forwarder      forward.Forwarder
 	inspector      inspect.Inspector
 	limitsCount    atomic.Int64 // in tunnels
 	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
@@ -145,7 +145,7 @@ func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
 		l := tunnelLimits{web: relay.Limits{
-			First: s.shared.Limits.Hello, FirstBytes: s.shared.Limits.HelloBytes, Idle: s.shared.Limits.Idle, Life: s.shared.Limits.Lifetime, Meter: m,
+			First: s.forwarder.Limits.Hello, FirstBytes: s.forwarder.Limits.HelloBytes, Idle: s.forwarder.Limits.Idle, Life: s.forwarder.Limits.Lifetime, Meter: m,
 		}}
 		l.other = l.web
 		l.other.ServerFirst = true
@@ -182,11 +182,11 @@ func (s *Server) register(all []*loopListener) bool {
 }
 
 func (s *Server) prepare() {
-	s.shared.Prepare(s.Gate, s.Sandboxes, s.Limits)
-	s.inspector.Prepare(&s.shared)
+	s.forwarder.Prepare(s.Gate, s.Sandboxes, s.Limits)
+	s.inspector.Prepare(&s.forwarder)
 	s.clients = map[net.Conn]struct{}{}
 	for _, p := range []*connQuota{&s.connections, &s.tlsConnections} {
-		p.server, p.most, p.holders = s, s.shared.Limits.Connections, map[sandbox.Holder]*connHolder{}
+		p.server, p.most, p.holders = s, s.forwarder.Limits.Connections, map[sandbox.Holder]*connHolder{}
 	}
 	s.tlsClients, s.handshakes = map[*tlsClient]struct{}{}, map[netip.Addr][]*tlsClient{}
 	for range max(1, s.loopCount()) {
@@ -286,7 +286,7 @@ func (s *Server) release(c net.Conn, at *admission) {
 func (s *Server) closeHosted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shared.Cut()
+	s.forwarder.Cut()
 	for c := range s.clients {
 		c.Close()
 	}

@@ -43,7 +43,7 @@ func (socksReplier) refusal(r *egress.Refusal) []byte {
 // takes over there: it is never asked to resolve, dial or carry.
 func (h *hosted) serveSOCKS() {
 	v := &socksHandshake{hosted: h, greeting: greeting(h.First)}
-	h.Deadline(h.server.shared.Limits.Head)
+	h.Deadline(h.server.forwarder.Limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
 		socks5.WithResolver(noResolver{}),
@@ -104,8 +104,8 @@ func (v *socksHandshake) Valid(user, password, _ string) bool {
 	}
 	v.unknown(sandbox.ErrUnknown)
 	delay := v.server.Sandboxes.Failed(v.Peer, time.Now())
-	v.Deadline(delay + v.server.shared.Limits.Head)
-	v.server.shared.Pause(delay)
+	v.Deadline(delay + v.server.forwarder.Limits.Head)
+	v.server.forwarder.Pause(delay)
 	return false
 }
 
@@ -153,7 +153,7 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		}, func(string) {})
 	}
 	flow, err := v.server.Gate.Open(ctx, v.Peer, r)
-	v.Deadline(v.server.shared.Limits.Head) // a person may have been waited for
+	v.Deadline(v.server.forwarder.Limits.Head) // a person may have been waited for
 	if err != nil {
 		_, err = w.Write(socksReplier{}.refusal(forward.AsRefusal(err)))
 		return err

@@ -217,8 +217,8 @@ func (f *tlsClient) settleLoop() {
 // copy carries until r ends. writing is an error of w, reading one of r other
 // than its end.
 func (f *tlsClient) copy(w io.Writer, r io.Reader) (writing, reading error) {
-	buf := f.server.shared.Buffers.Get().(*[forward.BodyBuffer]byte)
-	defer f.server.shared.Buffers.Put(buf)
+	buf := f.server.forwarder.Buffers.Get().(*[forward.BodyBuffer]byte)
+	defer f.server.forwarder.Buffers.Put(buf)
 	for {
 		n, err := r.Read(buf[:])
 		if n > 0 {

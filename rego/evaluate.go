@@ -171,7 +171,7 @@ const maxAttempts = 2
 func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) (policy.Decision, error)) (d policy.Decision, err error) {
 	for range maxAttempts {
 		w := startWatchdog(e.timeLeft(ctx), e.growth)
-		d, err = guarded(func() (policy.Decision, error) { return evaluate(w.cancel) })
+		d, err = recovering(func() (policy.Decision, error) { return evaluate(w.cancel) })
 		switch err = w.stop(err); {
 		case errors.Is(err, errTooMuchMemory):
 			runtime.GC() // frees the memory of the failed evaluation before the next one
@@ -184,8 +184,8 @@ func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) 
 
 var errFailed = errors.New("the evaluation failed")
 
-// guarded converts a panic inside OPA to an error.
-func guarded(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
+// recovering converts a panic inside OPA to an error.
+func recovering(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
 	defer recovered.Log("evaluating Rego", func() { d, err = policy.Decision{}, errFailed })
 	return evaluate()
 }

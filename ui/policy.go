@@ -43,7 +43,7 @@ type policyView struct {
 
 // A ruleRow is a rule, and how many of the decisions that the page holds name it.
 type ruleRow struct {
-	config.ListedRule
+	config.RuleInForce
 	Hits  int64
 	Last  time.Time
 	Dead  bool // no decision names it
@@ -96,7 +96,7 @@ func (s *Server) listRules(sum *index.Sum, v *policyView) {
 	for _, one := range cfg.File.Sandboxes {
 		v.Sandboxes = append(v.Sandboxes, one.Name)
 	}
-	rules, err := cfg.ListedRules()
+	rules, err := cfg.RulesInForce()
 	if err != nil {
 		v.Err = err
 		return
@@ -128,7 +128,7 @@ func (s *Server) listRules(sum *index.Sum, v *policyView) {
 		all[k] = hits{t.Count, t.Last}
 	})
 	for _, rule := range rules {
-		row := ruleRow{ListedRule: rule, Known: rule.Rule != ""}
+		row := ruleRow{RuleInForce: rule, Known: rule.Rule != ""}
 		k := key{rule.Rule, rule.Layer, "", true}
 		if rule.Rule == "default" {
 			k.sandbox = rule.Sandbox

@@ -149,8 +149,8 @@ func (f *ruleFile) addDeny(l line) {
 
 // addAllow leaves out what only unsafe_allow opens.
 func (f *ruleFile) addAllow(l line) {
-	if p, err := policy.ParsePattern(l.pattern); err == nil && p.Guarded() != "" {
-		f.stricter("%s is left out: only unsafe_allow opens %s space", l.pattern, p.Guarded())
+	if p, err := policy.ParsePattern(l.pattern); err == nil && p.NeedsUnsafe() != "" {
+		f.stricter("%s is left out: only unsafe_allow opens %s space", l.pattern, p.NeedsUnsafe())
 		return
 	}
 	if !slices.ContainsFunc(f.allow, l.same) {

@@ -13,17 +13,17 @@ import (
 
 // A program holds the denials of one program of a sandbox, for all destinations.
 type program struct {
-	flows       int64
-	first, last time.Time // times of denials
-	denied      int64
-	targets     distinct // denied destinations with ports
-	hour        int64    // current hour, in hours since 1970
-	current     distinct // destinations denied in this hour
-	atOnce      float64  // maximum of current over all hours
-	guarded     int64    // of denied, addresses that no policy opens
-	ways        ways     // since the last pause without denials
-	most        ways     // maximum between two pauses
-	ids         []string
+	flows         int64
+	first, last   time.Time // times of denials
+	denied        int64
+	targets       distinct // denied destinations with ports
+	hour          int64    // current hour, in hours since 1970
+	current       distinct // destinations denied in this hour
+	atOnce        float64  // maximum of current over all hours
+	addressDenied int64    // of denied, addresses that no policy opens
+	ways          ways     // since the last pause without denials
+	most          ways     // maximum between two pauses
+	ids           []string
 
 	// refused holds the last two denials of different destinations.
 	refused [2]refusal
@@ -66,8 +66,10 @@ const (
 	bySSH
 	overDNS
 	byType
-	afterwards = time.Minute // a longer pause separates attempts
 )
+
+// afterwards is the longest pause between attempts that belong together.
+const afterwards = time.Minute
 
 var wayNames = []string{"a name", "an address", "another port", "SOCKS", "ssh", "names over HTTPS", "another type of name record"}
 
@@ -111,7 +113,7 @@ func (p *program) add(r *record.Record, to string) {
 		p.atOnce = max(p.atOnce, p.current.count())
 	}
 	if r.Decision.Class == string(policy.AddressDenied) {
-		p.guarded += r.Times()
+		p.addressDenied += r.Times()
 	}
 	p.ways |= wayOf(r)
 	if bits.OnesCount8(uint8(p.ways)) > bits.OnesCount8(uint8(p.most)) {
@@ -131,9 +133,9 @@ func (p *program) searches() Signal {
 	n := p.targets.count()
 	score := max(scaled(p.atOnce, 10, 200, 60), scaled(n, 10, 200, 60)/2)
 	evidence := fmt.Sprintf("%d denials for %.0f different destinations, %.0f of them within an hour", p.denied, n, p.atOnce)
-	if p.guarded > 0 {
+	if p.addressDenied > 0 {
 		score += 15
-		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.guarded)
+		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.addressDenied)
 	}
 	return Signal{"search", score, evidence}
 }

@@ -48,8 +48,8 @@ type Environment struct {
 	// leaves out, what has no room in a ceiling, and the baseline.
 	Learn bool
 
-	// Listed are the rules of the files under allow_file and deny_file, which [File.Compile] does not read itself.
-	Listed []policy.ListedHosts
+	// HostLists are the rules of the files under allow_file and deny_file, which [File.Compile] does not read itself.
+	HostLists []policy.ListedHosts
 
 	// Grants are lines that count beside those of the file for a while.
 	Grants []policy.Grant
@@ -156,7 +156,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	own.rules.Listed = env.Listed
+	own.rules.HostLists = env.HostLists
 	l := &env.Layers
 	parts := policy.Parts{
 		Self: env.Self, Listeners: env.Listeners, AdminListeners: env.AdminListeners,
@@ -234,7 +234,7 @@ func (f *File) lists() (fileLists, error) {
 // allMade reports Rego that a file names and of which nothing was made: what it would
 // deny must not be forgotten.
 func (f *File) allMade(env *Environment) error {
-	if len(env.Listed) != len(f.AllowFiles)+len(f.DenyFiles) {
+	if len(env.HostLists) != len(f.AllowFiles)+len(f.DenyFiles) {
 		return errors.New("the file names allow_file or deny_file, and they were not read")
 	}
 	o := env.Layers.Organisation

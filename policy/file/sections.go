@@ -144,7 +144,7 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 // out of "unsafe_allow".
 func (r *reader) checkGuarded(f *File) {
 	for _, rule := range f.Allow {
-		if class := rule.Pattern.Guarded(); class != "" {
+		if class := rule.Pattern.NeedsUnsafe(); class != "" {
 			r.failAt(rule.At, "%s: %s is %s; no allow rule opens that. If a sandbox must reach it, write it under unsafe_allow", rule.ID, rule.Pattern, class)
 		}
 	}

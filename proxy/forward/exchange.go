@@ -30,7 +30,7 @@ func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.addCredential(x); err != nil {
 		return err
 	}
-	if x.upgrade && x.flow.Guarded() {
+	if x.upgrade && x.flow.HasCanaries() {
 		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
 	}
 	if err := v.reach(x, true); err != nil {

@@ -8,7 +8,7 @@ import (
 // A MemoryQuota bounds the memory that one sandbox can have egressd hold for it: one that takes all
 // of its flows must not take the machine. It is safe for concurrent use.
 type MemoryQuota struct {
-	mu   sync.Mutex // guards what follows, and all in leases that is not final
+	mu   sync.Mutex // guards what follows, and what is not final of all Reservations
 	most int64      // bytes of one sandbox
 	held map[string]int64
 }
@@ -75,7 +75,7 @@ func (l *Reservation) GrowFair(most, least int64) int64 {
 	return n
 }
 
-// addLocked is called with l.of.mu held.
+// addLocked is called with l.quota.mu held.
 func (l *Reservation) addLocked(n int64) {
 	if l.quota.held == nil {
 		l.quota.held = map[string]int64{}
@@ -114,7 +114,7 @@ func (l *Reservation) Release() {
 	}
 }
 
-// clearLocked is called with l.of.mu held.
+// clearLocked is called with l.quota.mu held.
 func (l *Reservation) clearLocked() {
 	left := l.quota.held[l.sandbox] - l.held
 	if l.held = 0; left > 0 {

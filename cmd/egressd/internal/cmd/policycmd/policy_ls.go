@@ -62,7 +62,7 @@ type listOptions struct {
 
 // A listedRule is a rule that can decide, and how often it did.
 type listedRule struct {
-	config.ListedRule
+	config.RuleInForce
 
 	// Hits is how many decisions name the rule, and Last when that was last so. Hits
 	// is absent where that cannot be told.
@@ -109,10 +109,10 @@ func (o *listOptions) run(stdout, stderr io.Writer) error {
 
 // listedRules returns the rules in the order in which they stand.
 func listedRules(c *config.Config) ([]listedRule, error) {
-	rules, err := c.ListedRules()
+	rules, err := c.RulesInForce()
 	all := make([]listedRule, len(rules))
 	for i := range rules {
-		all[i].ListedRule = rules[i]
+		all[i].RuleInForce = rules[i]
 	}
 	return all, err
 }

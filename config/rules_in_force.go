@@ -9,8 +9,8 @@ import (
 	"github.com/egressd/egressd/rego"
 )
 
-// A ListedRule is a rule that can decide.
-type ListedRule struct {
+// A RuleInForce is a rule that can decide.
+type RuleInForce struct {
 	Rule    string       `json:"rule"` // empty where it depends on the request
 	Layer   policy.Layer `json:"layer"`
 	Effect  string       `json:"effect"`
@@ -22,10 +22,10 @@ type ListedRule struct {
 	Positional bool `json:"-"` // its id is its place in a list
 }
 
-// ListedRules returns all rules that can decide, in the order in which they stand: the baseline first, and the
+// RulesInForce returns all rules that can decide, in the order in which they stand: the baseline first, and the
 // default last.
-func (c *Config) ListedRules() ([]ListedRule, error) {
-	all := []ListedRule{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
+func (c *Config) RulesInForce() ([]RuleInForce, error) {
+	all := []RuleInForce{{Rule: "baseline", Layer: policy.Builtin, Effect: "deny", What: "special-purpose addresses and names, this host, egressd itself"}}
 	lines, err := c.Lines()
 	if err != nil {
 		return nil, err
@@ -33,15 +33,15 @@ func (c *Config) ListedRules() ([]ListedRule, error) {
 	for i := range lines {
 		all = addLine(all, &lines[i])
 	}
-	for i := range c.Listed {
-		l := &c.Listed[i]
-		all = append(all, ListedRule{
+	for i := range c.HostLists {
+		l := &c.HostLists[i]
+		all = append(all, RuleInForce{
 			Rule: l.ID, Layer: policy.User, Effect: l.Effect.String(), What: quantity.Plural(l.Hosts.Len(), "pattern"), File: l.File, Line: 1, Positional: true,
 		})
 	}
 	for i := range c.Parts {
 		for _, r := range rego.Rules(c.Parts[i].Deciding()) {
-			one := ListedRule{
+			one := RuleInForce{
 				Rule: r.Name, Layer: c.Parts[i].Options.Layer, Effect: r.Effect.String(), Sandbox: c.Parts[i].Sandbox,
 				What: r.Place.Message, File: r.Place.File, Line: r.Place.Line,
 			}
@@ -53,13 +53,13 @@ func (c *Config) ListedRules() ([]ListedRule, error) {
 	}
 	for _, s := range c.File.Sandboxes {
 		if s.Narrowed {
-			all = append(all, ListedRule{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
+			all = append(all, RuleInForce{Rule: "default", Layer: policy.PerSandbox, Effect: "deny", Sandbox: s.Name, What: "what its allow does not list"})
 		}
 	}
 	if c.Ceiled() {
-		all = append(all, ListedRule{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
+		all = append(all, RuleInForce{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
 	}
-	left := ListedRule{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "everything that no rule mentions"}
+	left := RuleInForce{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "everything that no rule mentions"}
 	if c.File.Default == policy.Allow {
 		left.Layer, left.Effect = policy.User, "allow"
 	}
@@ -67,7 +67,7 @@ func (c *Config) ListedRules() ([]ListedRule, error) {
 }
 
 // addLine appends a line of the file. Lines of one preset share an id, so addLine adds them to one entry.
-func addLine(all []ListedRule, l *file.Line) []ListedRule {
+func addLine(all []RuleInForce, l *file.Line) []RuleInForce {
 	what := l.Pattern.String()
 	if l.Words != "" {
 		what += ", if " + l.Words
@@ -77,7 +77,7 @@ func addLine(all []ListedRule, l *file.Line) []ListedRule {
 		last.What += "; " + what
 		return all
 	}
-	return append(all, ListedRule{
+	return append(all, RuleInForce{
 		Rule: l.ID, Layer: l.Layer, Effect: l.Effect.String(), Sandbox: l.Sandbox, What: what, File: l.Place.File, Line: l.Place.Line,
 		Positional: strings.Contains(l.ID, "["), // which no id that was given has
 	})
