@@ -75,27 +75,6 @@ func receiver(f *ast.FuncDecl) string {
 	return ""
 }
 
-// connectFiles bounds the files that ARCHITECTURE.md names to follow one CONNECT from accept to close.
-const connectFiles = 16
-
-// TestAConnectIsReadInFewFiles counts the files that the steps of "A CONNECT" in ARCHITECTURE.md name.
-func TestAConnectIsReadInFewFiles(t *testing.T) {
-	text, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## A CONNECT\n")
-	_, steps, _ := strings.Cut(section, "\n1. ")
-	steps, _, _ = strings.Cut(steps, "\n\n")
-	files := map[string]bool{}
-	for _, name := range regexp.MustCompile(`[a-z0-9_]+\.go\b`).FindAllString(steps, -1) {
-		files[name] = true
-	}
-	if len(files) != connectFiles {
-		t.Errorf("the steps name %d files, not %d: %v", len(files), connectFiles, files)
-	}
-}
-
 // sharedTypeNames lists the type names that several packages declare, with these packages. The name of the package completes
 // most of them, such as admin.Server.
 const sharedTypeNames = "testdata/shared-type-names.txt"

@@ -182,7 +182,7 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule) {
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
 		switch {
-		case !s.turn.spend(min(len(h.Path), pathMost) * len(candidate.paths)):
+		case !s.turn.spend(candidate.work(h)):
 			return false
 		case !candidate.holds(h):
 			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
@@ -255,7 +255,8 @@ func (s *search) rulesAt(r *Request, port uint16) (o rulesAtPort) {
 			}
 		}
 		o.needs |= candidate.needs()
-		o.ends = len(candidate.paths) == 0 && (len(candidate.methods) == 0 || tried != "")
+		asks := candidate.conditions.needs()
+		o.ends = asks == 0 || asks == NeedsMethod && tried != ""
 		return !o.ends
 	})
 	return o

@@ -55,7 +55,10 @@ type Rule struct {
 }
 
 // Conditional reports whether the rule depends on the method or path of a request.
-func (r *Rule) Conditional() bool { return len(r.Methods) > 0 || len(r.Paths) > 0 }
+func (r *Rule) Conditional() bool {
+	c := r.conditions(Deny)
+	return c.conditional()
+}
 
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
 func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Inject != nil }
@@ -114,10 +117,9 @@ func (i Injection) Host() string { return i.Pattern.Host() }
 
 // A rule is a [Rule] in the shape in which it is asked.
 type rule struct {
-	effect  Verdict
-	ports   portSet
-	methods []string // with HEAD where GET is
-	paths   []PathPattern
+	effect Verdict
+	ports  portSet
+	conditions
 	options loosened
 	injects bool // an allow that adds a credential
 	id      string
@@ -133,17 +135,14 @@ type loosened struct{ anyProtocol, ech, upgrade bool }
 
 // Conditions says what the rule asks of a request: "method is GET or HEAD". It is empty for a rule without conditions.
 func (r *Rule) Conditions() string {
-	compiled := r.compile(Deny, false)
-	return compiled.words()
+	c := r.conditions(Deny)
+	return c.words()
 }
 
 func (r *Rule) compile(effect Verdict, ech bool) rule {
 	compiled := rule{
-		effect: effect, ports: r.Pattern.ports, methods: r.Methods, paths: r.Paths,
+		effect: effect, ports: r.Pattern.ports, conditions: r.conditions(effect),
 		id: r.ID, reason: r.Reason, at: r.At,
-	}
-	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
-		compiled.methods = append(slices.Clone(r.Methods), "HEAD")
 	}
 	if effect == Allow {
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
@@ -160,47 +159,13 @@ func (r *rule) stands(who string) bool {
 	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
 }
 
-func (r *rule) conditional() bool { return len(r.methods) > 0 || len(r.paths) > 0 }
-
 // needs says what the rule has to see of a request.
 func (r *rule) needs() (n Needs) {
-	if len(r.methods) > 0 {
-		n |= NeedsMethod
-	}
-	if len(r.paths) > 0 {
-		n |= NeedsPath
-	}
+	n = r.conditions.needs()
 	if r.injects {
 		n |= NeedsCredential
 	}
 	return n
-}
-
-func (r *rule) holds(request *HTTPRequest) bool {
-	return r.holdsMethod(request.Method) && r.holdsPath(request.Path)
-}
-
-// holdsMethod lets only an exact method through, and stops one that a lenient
-// server could take for the one that is named.
-func (r *rule) holdsMethod(method string) bool {
-	if len(r.methods) == 0 || slices.Contains(r.methods, method) {
-		return true
-	}
-	folded := func(m string) bool { return strings.EqualFold(m, method) }
-	return r.effect != Allow && slices.ContainsFunc(r.methods, folded)
-}
-
-// holdsPath takes a path that can be read in two ways for the worse of them.
-func (r *rule) holdsPath(path string) bool {
-	if len(r.paths) == 0 {
-		return true
-	}
-	under := func(p PathPattern) bool { return p.Match(path) }
-	matches := len(path) <= pathMost && slices.ContainsFunc(r.paths, under)
-	if r.effect == Allow {
-		return matches && canonicalPath(path) == nil
-	}
-	return matches || canonicalPath(path) != nil
 }
 
 // single reports whether the rule is a line for one request without more, as [Opening.Line] has it. A rule with an ID of its
@@ -208,22 +173,6 @@ func (r *rule) holdsPath(path string) bool {
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
 	return one && strings.HasSuffix(r.id, "]") && len(r.paths) == 1 && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
-}
-
-// words says what the rule asks of a request: "method is GET or HEAD".
-func (r *rule) words() string {
-	var parts []string
-	if len(r.methods) > 0 {
-		parts = append(parts, "method is "+strings.Join(r.methods, " or "))
-	}
-	if len(r.paths) > 0 {
-		texts := make([]string, len(r.paths))
-		for i, p := range r.paths {
-			texts[i] = p.text
-		}
-		parts = append(parts, "path matches "+strings.Join(texts, " or "))
-	}
-	return strings.Join(parts, " and ")
 }
 
 // ties reports whether two rules for one host are equally specific.

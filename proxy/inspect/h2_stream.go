@@ -88,6 +88,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 			forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 		}
 	}()
+	// No byte of the request leaves before its record is durable.
 	if err := st.flow.Wait(r.Context()); err != nil {
 		v.failed(st.writer, r, err)
 		return

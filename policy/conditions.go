@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// conditions are what a rule asks of a request besides its destination. A request has to meet them all.
+type conditions struct {
+	methods []string // with HEAD where GET is
+	paths   []PathPattern
+	clear   bool // of an allow: what servers could read in two ways does not meet them. Otherwise it does.
+}
+
+func (r *Rule) conditions(effect Verdict) conditions {
+	c := conditions{methods: r.Methods, paths: r.Paths, clear: effect == Allow}
+	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
+		c.methods = append(slices.Clone(r.Methods), "HEAD")
+	}
+	return c
+}
+
+// needs says what has to be seen of a request.
+func (c *conditions) needs() (n Needs) {
+	if len(c.methods) > 0 {
+		n |= NeedsMethod
+	}
+	if len(c.paths) > 0 {
+		n |= NeedsPath
+	}
+	return n
+}
+
+// conditional reports whether there is any condition.
+func (c *conditions) conditional() bool { return c.needs() != 0 }
+
+func (c *conditions) holds(request *HTTPRequest) bool {
+	return c.holdsMethod(request.Method) && c.holdsPath(request.Path)
+}
+
+// work is what holds costs.
+func (c *conditions) work(request *HTTPRequest) int {
+	return min(len(request.Path), pathMost) * len(c.paths)
+}
+
+// holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.
+func (c *conditions) holdsMethod(method string) bool {
+	if len(c.methods) == 0 || slices.Contains(c.methods, method) {
+		return true
+	}
+	folded := func(m string) bool { return strings.EqualFold(m, method) }
+	return !c.clear && slices.ContainsFunc(c.methods, folded)
+}
+
+// holdsPath takes a path that can be read in two ways for the worse of them.
+func (c *conditions) holdsPath(path string) bool {
+	if len(c.paths) == 0 {
+		return true
+	}
+	under := func(p PathPattern) bool { return p.Match(path) }
+	matches := len(path) <= pathMost && slices.ContainsFunc(c.paths, under)
+	if c.clear {
+		return matches && canonicalPath(path) == nil
+	}
+	return matches || canonicalPath(path) != nil
+}
+
+// words says what is asked of a request: "method is GET or HEAD".
+func (c *conditions) words() string {
+	var parts []string
+	if len(c.methods) > 0 {
+		parts = append(parts, "method is "+strings.Join(c.methods, " or "))
+	}
+	if len(c.paths) > 0 {
+		texts := make([]string, len(c.paths))
+		for i, p := range c.paths {
+			texts[i] = p.text
+		}
+		parts = append(parts, "path matches "+strings.Join(texts, " or "))
+	}
+	return strings.Join(parts, " and ")
+}
