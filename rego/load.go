@@ -362,6 +362,9 @@ func problemAt(at *ast.Location, text string) policy.Problem {
 // message returns OPA's message and details on one line, without markers.
 func message(err *ast.Error) string {
 	text := err.Message
+	if name, ok := strings.CutPrefix(text, "undefined function "); ok {
+		text += "; " + aboutMissing(name)
+	}
 	if err.Details == nil {
 		return strings.Join(strings.Fields(text), " ")
 	}
@@ -371,6 +374,14 @@ func message(err *ast.Error) string {
 		}
 	}
 	return strings.Join(strings.Fields(text), " ")
+}
+
+// aboutMissing says what to write in place of a function that does not exist.
+func aboutMissing(name string) string {
+	if slices.ContainsFunc(ast.Builtins, func(b *ast.Builtin) bool { return b.Name == name }) {
+		return "egressd leaves out this built-in of OPA, since it reaches outside, is random or takes too long: give the policy data in its place"
+	}
+	return "write a function of this name, or import the package that has it"
 }
 
 // background is a context for OPA calls that never block.
