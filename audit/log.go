@@ -17,6 +17,10 @@
 // kind the current segment is neither written nor synced again. The torn end of the segment stays. The log
 // continues in a fresh segment as soon as it can make one. A record whose append failed is in no segment, unless the file
 // system wrote it and reported an error.
+//
+// The lines are the leaves of a Merkle tree (RFC 6962). The notary signs its state, a checkpoint, about once a second, with
+// the key of an epoch, an hour. The key before it vouches for that key, and the first one, the root key, is what a verifier
+// has to know. A segment that has ended is sealed: its last checkpoint covers all of it.
 package audit
 
 import (

@@ -14,8 +14,8 @@ import (
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
 //
-// A flow is built in layers, each inside the next one: attempt, recorded, ruling, permission, carried, dialling, Flow. The
-// methods of a layer use the layers below. Flow itself opens and closes.
+// A flow is built of types, each inside the next one: attempt, recorded, ruling, permission, carried, dialling, Flow. The
+// methods of a type use those of the types inside it. Flow itself opens and closes.
 //
 // Thousands of flows are idle tunnels: what they have in common is shared, and
 // what is left stands close.
@@ -31,7 +31,7 @@ type attempt struct {
 	id    record.ID
 	began time.Duration // since gate.began
 
-	mu       sync.Mutex       // guards what follows, and the fields of the other layers; held for moments, never while a policy decides
+	mu       sync.Mutex       // guards what follows, and the fields of the types around it; held for moments, never while a policy decides
 	request  *policy.Request  // not changed once the flow is open: others may share it
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided

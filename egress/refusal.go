@@ -33,7 +33,8 @@ type Refusal struct {
 func (r *Refusal) Unwrap() error { return r.cause }
 
 // Fix returns the command that allows exactly a request that no rule mentions. It returns ""
-// for every other refusal, and for a name that looks like data: people paste such commands unread.
+// for every other refusal, and for a name that looks like data: people paste such commands unread. logs/story finds the
+// same command for a record, and config/explain for a request that nobody made.
 func (r *Refusal) Fix() string {
 	if r.Decision.Class != policy.DefaultDeny || r.Decision.Layer == policy.PerSandbox && r.Decision.Rule != "default" || policy.LooksLikeData(r.Destination.Host) {
 		return ""

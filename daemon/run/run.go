@@ -115,6 +115,10 @@ type Options struct {
 // Run runs a program in a jail, and returns its exit code when the program has ended. With an error it returns no
 // exit code; [exits.AsSandbox] gives the error one. The program has the standard streams of this process; egressd
 // writes its own messages to stderr before the program starts and after it ends.
+//
+// In order: prepare makes the jail ([jail.New]) and the daemon of this run beside it; furnish, beside the daemon's start,
+// takes the jail's sockets; serve serves them; completeJail has the ways out tried and the jail closed; exec starts the
+// program and waits; conclude says what was denied.
 func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code int, err error) {
 	if len(argv) == 0 {
 		return 0, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
@@ -282,9 +286,9 @@ func (r *runner) keepIndex() {
 	r.serving.Go(func() { r.Log.Origin() })
 }
 
-// prepared completes the jail and returns the attempts to get out of it. The policy is in force by now, so prepared
+// completeJail completes the jail and returns the attempts to get out of it. The policy is in force by now, so completeJail
 // knows which authority the program must trust.
-func (r *runner) prepared() ([]jail.WayOut, error) {
+func (r *runner) completeJail() ([]jail.WayOut, error) {
 	if r.ready {
 		return r.tried, r.unready
 	}
@@ -407,7 +411,7 @@ func (r *runner) exec() error {
 	if r.beside == nil {
 		r.keepIndex()
 	}
-	tried, err := r.prepared()
+	tried, err := r.completeJail()
 	if err != nil {
 		return err
 	}

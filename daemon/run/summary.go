@@ -189,6 +189,7 @@ func (d *deniedPlace) text() string {
 	return text + why
 }
 
+// print writes the sentences that README, the tutorials and e2e/run show; change them together.
 func (d *deniedPlace) print(w io.Writer) {
 	fmt.Fprintf(w, "egressd: denied: %s\n", d.text())
 	if d.Fix != "" {
