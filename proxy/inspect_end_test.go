@@ -353,11 +353,15 @@ func TestACertificateThatCameToBeWrongIsNotTriedAgain(t *testing.T) {
 					return
 				}
 				secure := tls.Server(c, shown)
-				if secure.Handshake() == nil {
-					shown = wrong
-					serve(secure, "127.0.0.1")
+				if secure.Handshake() != nil {
+					c.Close()
+					continue
 				}
-				secure.Close()
+				shown = wrong
+				go func() {
+					serve(secure, "127.0.0.1")
+					secure.Close()
+				}()
 			}
 		}()
 		o := &origin{port: port}

@@ -54,24 +54,29 @@ func (l *RecordReader) Each(do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time. Some leaves out
-// what was written long after the time in until, which do may store: it may miss earlier records if the clock was set back by
-// more than an hour.
+// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time. do may store a
+// time in until. Some then ends an hour later and blocksMore blocks further: clocks are set back, and what a machine was to
+// write when it was suspended comes first when it goes on.
 func (l *RecordReader) Some(until *atomic.Pointer[time.Time], may func(line []byte) bool, do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error {
-		return logs.ScanSome(linesUntil{l.lines, until}, may, do)
+		return logs.ScanSome(&linesUntil{Lines: l.lines, until: until}, may, do)
 	})
 }
+
+const blocksMore = 8 // of 256 KiB
 
 type linesUntil struct {
 	logs.Lines
 	until *atomic.Pointer[time.Time]
+	past  int // blocks that began after until
 }
 
-func (l linesUntil) Take(buffer []byte) (audit.Block, error) {
+func (l *linesUntil) Take(buffer []byte) (audit.Block, error) {
 	b, err := l.Lines.Take(buffer)
 	if t := l.until.Load(); err == nil && t != nil && b.Began().After(t.Add(mostSetBack)) {
-		return audit.Block{}, io.EOF
+		if l.past++; l.past > blocksMore {
+			return audit.Block{}, io.EOF
+		}
 	}
 	return b, err
 }
