@@ -261,8 +261,7 @@ func (r *resumption) readSegment(path string, last bool) error {
 	}
 	for {
 		line, err := c.Next()
-		var damage *format.DamageError
-		if errors.As(err, &damage) && last && c.Seq >= r.signed {
+		if _, ok := errors.AsType[*format.DamageError](err); ok && last && c.Seq >= r.signed {
 			if more, readErr := c.LineFollows(); readErr != nil || more {
 				return errors.Join(err, readErr)
 			}

@@ -123,8 +123,7 @@ func (c *Config) Warnings() (said []string) {
 
 // fileOf returns the file that an error names, or else path.
 func fileOf(err error, path string) string {
-	var problems policy.FileError
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[policy.FileError](err); ok {
 		return problems[0].File
 	}
 	return path

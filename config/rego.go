@@ -139,8 +139,7 @@ func (r *regoReader) file(path string) error {
 
 // RegoError adds context to an error without a position.
 func RegoError(err error) error {
-	var problems policy.FileError
-	if errors.As(err, &problems) {
+	if _, ok := errors.AsType[policy.FileError](err); ok {
 		return err
 	}
 	return fmt.Errorf("rego: %w", err)

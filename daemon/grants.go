@@ -236,7 +236,7 @@ func opening(ctx context.Context, c *config.Config, grants []*grant) (effective 
 	}
 	for _, g := range grants {
 		if why := shutTo(ctx, c, undenied, g); why != nil {
-			shut = append(shut, droppedGrant{g, whyText(why)})
+			shut = append(shut, droppedGrant{g, why.Why.Text()})
 			continue
 		}
 		effective = append(effective, g)

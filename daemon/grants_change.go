@@ -149,14 +149,6 @@ func checkSandbox(c *config.Config, name string) error {
 	return err
 }
 
-func whyText(r *policy.Reach) string {
-	d := &r.Why
-	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {
-		return d.Reason
-	}
-	return "rule " + d.Rule + ": " + d.Reason
-}
-
 // grant judges what is asked for beside the configuration in force, and puts it in force.
 func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Granted, err error) {
 	now := gs.daemon.current.Load()
@@ -314,7 +306,7 @@ func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, af
 			j.warn("rule %s asks a person about %s%s, and does not until the grant ends", before.Asks.Rule, before.Asked, j.to(d, who))
 		}
 		if r.Refused > 0 {
-			j.warn("%s stays refused%s: %s", r.Shut, j.to(d, who), whyText(&r))
+			j.warn("%s stays refused%s: %s", r.Shut, j.to(d, who), r.Why.Text())
 			shut = r
 		}
 	}
@@ -322,7 +314,7 @@ func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, af
 		return refused("egressd allow HOST:PORT, with the ports that are needed", "it takes longer than %s to find out what that would open", judgeWithin)
 	}
 	if !changes {
-		return refused(wayOut(d, &shut), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), whyText(&shut))
+		return refused(wayOut(d, &shut), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), shut.Why.Text())
 	}
 	if sharing := g.rule.Pattern.Sharing(); sharing != "" {
 		j.warn("%s %s", g.Pattern, sharing)

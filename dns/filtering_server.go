@@ -185,8 +185,7 @@ func recordsOf(told egress.Answer) answer {
 }
 
 func classOf(err error) policy.Class {
-	var r *egress.Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*egress.Refusal](err); ok {
 		return r.Decision.Class
 	}
 	return policy.PolicyError

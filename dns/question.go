@@ -197,8 +197,7 @@ func (f flaw) refused(err error) answer {
 
 // problemOf says what is wrong with a name.
 func problemOf(err error) string {
-	var bad *policy.DestinationError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*policy.DestinationError](err); ok {
 		return bad.Problem
 	}
 	return "the name cannot be used"

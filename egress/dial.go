@@ -275,8 +275,7 @@ func (f *dialling) dialError(err error) *Refusal {
 		r.Note = d.Reason // which egressd why shows
 		return r
 	}
-	var at *upstreamError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*upstreamError](err); ok {
 		return at.refusal(&f.attempt)
 	}
 	return f.networkRefusal(networkClass(err))

@@ -62,14 +62,14 @@ type FailedHost struct {
 // A DeniedHost is a host with one port, and how often it was denied. A DNS question counts only if no
 // connection followed it, and then once.
 type DeniedHost struct {
-	Host  string
-	Times int
+	Host  string `json:"host"`
+	Port  uint16 `json:"port,omitempty"` // 0 after a DNS question
+	Times int    `json:"times"`
 
 	// The other fields are those of the last denial.
-	Port   uint16 // 0 after a DNS question
-	Class  policy.Class
-	Reason string
-	Fix    string // [Refusal.Fix]
+	Class  policy.Class `json:"class"`
+	Reason string       `json:"reason,omitempty"`
+	Fix    string       `json:"fix,omitempty"` // [Refusal.Fix]
 }
 
 const talliedMost = 4096

@@ -169,6 +169,14 @@ const (
 	NeedsCredential // the request is to be given a credential
 )
 
+// Text is the reason, and the rule if the reason does not name it.
+func (d *Decision) Text() string {
+	if d.Class == DefaultDeny || d.Class == AddressDenied || strings.Contains(d.Reason, d.Rule) {
+		return d.Reason
+	}
+	return "rule " + d.Rule + ": " + d.Reason
+}
+
 // Spend lowers the upload budget of d to most bytes, the budget of rule, unless d has a smaller one. 0 means no budget.
 func (d *Decision) Spend(most int64, rule string, layer Layer) {
 	if most > 0 && (d.MaxBytesUp == 0 || most < d.MaxBytesUp) {

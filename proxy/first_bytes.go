@@ -248,8 +248,7 @@ func claimOf(h *sniff.Hello) *policy.ClientHello {
 // malformedClaim returns the claim of a hello that could not be read to its end.
 func malformedClaim(err error) *policy.ClientHello {
 	claim := &policy.ClientHello{Malformed: true}
-	var malformed *sniff.MalformedError
-	if errors.As(err, &malformed) {
+	if malformed, ok := errors.AsType[*sniff.MalformedError](err); ok {
 		claim.NoName = malformed.Name
 	}
 	return claim

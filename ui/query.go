@@ -34,8 +34,7 @@ func readQuery(r *http.Request, view string) *query {
 	filter, err := parseFilter(q.Text)
 	if err != nil {
 		q.Problem = err.Error()
-		var wrong *logs.FilterError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*logs.FilterError](err); ok {
 			q.Try = wrong.Try
 			if wrong.Say != "" {
 				q.Problem += "; " + wrong.Say

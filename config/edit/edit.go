@@ -225,7 +225,7 @@ func (a *Addition) judge(o policy.Opening) error {
 		now, before := a.reach(a.after, o, name), a.reach(a.before, o, name)
 		changes = changes || now.Allowed > before.Allowed || now.Partly < before.Partly
 		if now.Refused > 0 {
-			a.warn("%s stays refused%s: %s", now.Shut, a.to(name), whyText(&now.Why))
+			a.warn("%s stays refused%s: %s", now.Shut, a.to(name), now.Why.Text())
 			shut = now
 		}
 		if now.Partly > 0 {
@@ -233,10 +233,10 @@ func (a *Addition) judge(o policy.Opening) error {
 		}
 	}
 	if !changes && shut.Shut == "" {
-		return hint.Failed(fmt.Errorf("of %s, some requests would stay refused%s, so nothing was written: %s", partly.Open, a.to(partly.Sandbox), whyText(&partly.By)), "change rule "+partly.By.Rule+", if more is meant to pass")
+		return hint.Failed(fmt.Errorf("of %s, some requests would stay refused%s, so nothing was written: %s", partly.Open, a.to(partly.Sandbox), partly.By.Text()), "change rule "+partly.By.Rule+", if more is meant to pass")
 	}
 	if !changes {
-		return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), whyText(&shut.Why)), a.wayOut(&shut))
+		return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), shut.Why.Text()), a.wayOut(&shut))
 	}
 	if sharing := o.Pattern.Sharing(); sharing != "" {
 		a.warn("%s %s", o.Pattern, sharing)
@@ -339,13 +339,6 @@ func (a *Addition) ownList(r *policy.Reach) string {
 	return "egressd allow " + shell.Pattern(r.Shut) + " --save --sandbox " + shell.Word(r.Sandbox)
 }
 
-func whyText(d *policy.Decision) string {
-	if d.Class == policy.DefaultDeny || d.Class == policy.AddressDenied || strings.Contains(d.Reason, d.Rule) {
-		return d.Reason
-	}
-	return "rule " + d.Rule + ": " + d.Reason
-}
-
 // Write replaces the file, and returns the path of the file that it wrote: links are followed. watched is
 // false if a symbolic link leads to another folder, which egressd serve does not watch.
 func (a *Addition) Write() (target string, watched bool, err error) {
@@ -371,8 +364,7 @@ func Patterns(args []string, verdict string, again func(hosts string) string) ([
 	var patterns []policy.Pattern
 	for _, arg := range args {
 		p, err := policy.ParsePattern(arg)
-		var wrong *policy.PatternError
-		if errors.As(err, &wrong) && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
+		if wrong, ok := errors.AsType[*policy.PatternError](err); ok && wrong.Hint != "" && !strings.ContainsAny(wrong.Hint, "*/") {
 			return nil, hint.Misused(err, again(shell.Pattern(wrong.Hint)))
 		}
 		if err != nil {

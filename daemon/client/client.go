@@ -230,8 +230,7 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 
 // explain turns a failed exchange into an error with a hint.
 func (c *Client) explain(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	switch {

@@ -289,8 +289,7 @@ func (p *ports) reach(ctx context.Context, flow *egress.Flow) (*net.TCPConn, err
 
 // classOf is the outcome that an error stands for.
 func classOf(err error) string {
-	var refusal *egress.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*egress.Refusal](err); ok {
 		return string(refusal.Decision.Class)
 	}
 	return "reset"

@@ -58,30 +58,21 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 
 // A Result is what a run came to, as Options.Summary has it.
 type Result struct {
-	Run      string        `json:"run"` // id
-	Sandbox  string        `json:"sandbox"`
-	Policy   string        `json:"policy"` // digest
-	Log      string        `json:"log"`    // folder
-	ExitCode int           `json:"exit_code"`
-	Seconds  float64       `json:"seconds"`
-	Requests int           `json:"requests"`
-	Hosts    int           `json:"hosts"`
-	Up       int64         `json:"up"` // bytes
-	Down     int64         `json:"down"`
-	Learned  int           `json:"learned"`
-	Failed   int           `json:"failed"`
-	Denials  int           `json:"denials"`
-	Denied   []DeniedPlace `json:"denied"`
-}
+	Run      string  `json:"run"` // id
+	Sandbox  string  `json:"sandbox"`
+	Policy   string  `json:"policy"` // digest
+	Log      string  `json:"log"`    // folder
+	ExitCode int     `json:"exit_code"`
+	Seconds  float64 `json:"seconds"`
+	Requests int     `json:"requests"`
+	Hosts    int     `json:"hosts"`
+	Up       int64   `json:"up"` // bytes
+	Down     int64   `json:"down"`
+	Learned  int     `json:"learned"`
+	Failed   int     `json:"failed"`
+	Denials  int     `json:"denials"`
 
-// A DeniedPlace is one destination of [Result].
-type DeniedPlace struct {
-	Host   string       `json:"host"`
-	Port   uint16       `json:"port,omitempty"` // absent after a DNS question
-	Times  int          `json:"times"`
-	Class  policy.Class `json:"class"`
-	Reason string       `json:"reason,omitempty"`
-	Fix    string       `json:"fix,omitempty"`
+	Denied []egress.DeniedHost `json:"denied"`
 }
 
 // openSummary makes the file of Options.Summary before the program starts: later the program could have put a link in its place.
@@ -103,10 +94,7 @@ func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
 	all := Result{
 		Run: r.entry.ID, Sandbox: r.name, Policy: r.digest, Log: r.entry.Log, ExitCode: r.exitCode(code, c), Seconds: took.Seconds(),
 		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied,
-		Denied: make([]DeniedPlace, 0, len(c.Denied)),
-	}
-	for _, d := range c.Denied {
-		all.Denied = append(all.Denied, DeniedPlace{d.Host, d.Port, d.Times, d.Class, d.Reason, d.Fix})
+		Denied: append([]egress.DeniedHost{}, c.Denied...), // "[]" and not null
 	}
 	text, err := json.Marshal(all)
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/daemon/run"
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/egress"
 )
 
 // summaryScript makes allowed, denied and failing requests, and writes into the file of the summary.
@@ -46,7 +47,7 @@ func readSummary(t *testing.T, d *world.Daemon, talk string) (got run.Result) {
 
 func TestTheSummaryFileHasWhatTheRunCameTo(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	want := run.Result{Sandbox: "sums", Requests: 3, Hosts: 3, Failed: 1, Denials: 3, Denied: []run.DeniedPlace{
+	want := run.Result{Sandbox: "sums", Requests: 3, Hosts: 3, Failed: 1, Denials: 3, Denied: []egress.DeniedHost{
 		{Host: "evil.test", Port: 80, Times: 2, Class: "default-deny", Reason: "no rule allows evil.test:80", Fix: "egressd allow evil.test --from ID --save --config " + d.Config},
 		{Host: "169.254.169.254", Port: 80, Times: 1, Class: "address-denied", Reason: "169.254.169.254 is not open to sandboxes (metadata)"},
 	}}

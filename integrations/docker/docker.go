@@ -8,6 +8,7 @@ import (
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/sidecar"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // A Docker is egressd in front of containers of docker run, without Compose.
@@ -45,7 +46,6 @@ func (d *Docker) runPath(h sidecar.SandboxNetwork) string {
 	return path.Join(d.Folder, "run-"+h.Name+".sh")
 }
 func (d *Docker) bridgeOf(h sidecar.SandboxNetwork) string { return d.Bridge(d.network(h)) }
-func shellText(s string) string                            { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 func options(flag string, a ...string) (s string) {
 	for _, one := range a {
 		s += " " + flag + " " + one
@@ -82,8 +82,8 @@ docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only 
 	--cap-drop ALL --security-opt no-new-privileges%[3]s \
 	--label %[6]s -e %[7]s \
 	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd %[5]s >/dev/null
-`, d.container(), d.outside(), options("--sysctl", set...), shellText(d.Folder), shellText(d.Image),
-		shellText(sidecar.Label+"="+d.Folder), shellText(d.Environment().Name+"="+d.Environment().Value))
+`, d.container(), d.outside(), options("--sysctl", set...), shell.Quote(d.Folder), shell.Quote(d.Image),
+		shell.Quote(sidecar.Label+"="+d.Folder), shell.Quote(d.Environment().Name+"="+d.Environment().Value))
 	for _, h := range d.Sandboxes {
 		fmt.Fprintf(&b, "docker network connect --ip %s %s %s\n", h.Self(), d.network(h), d.container())
 	}
@@ -109,7 +109,7 @@ func (d *Docker) runScript(h sidecar.SandboxNetwork, vars []integrations.Variabl
 exec docker run --network %s --dns %s --dns-search .%s \
 `, h.Name, d.network(h), h.Self(), options("--cap-drop", sidecar.Dropped...))
 	for _, v := range vars {
-		fmt.Fprintf(&b, "\t-e %s \\\n", shellText(v.Name+"="+v.Value))
+		fmt.Fprintf(&b, "\t-e %s \\\n", shell.Quote(v.Name+"="+v.Value))
 	}
 	b.WriteString("\t\"$@\"\n")
 	return b.String()

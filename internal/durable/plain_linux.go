@@ -38,8 +38,7 @@ func openPlain(path string) (f *os.File, err error) {
 
 // named has an error speak of the path that was asked for.
 func named(err error, path string) error {
-	var of *fs.PathError
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: of.Op, Path: path, Err: of.Err}
 	}
 	return err

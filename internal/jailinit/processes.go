@@ -32,8 +32,7 @@ func divide(control, life int) {
 		setUp(control, noReaper)
 	}
 	pid, reaper, err := startJailInit(control, life)
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		pid = -int(errno)
 	}
 	say(control, pid, reaper)

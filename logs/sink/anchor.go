@@ -261,7 +261,7 @@ func (a *anchor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		last := a.draining.Err() != nil
 		if early := a.every - time.Since(a.sent); early > 0 && !last {
-			a.rest(ctx, early)
+			rest(ctx, a.draining, early)
 			continue
 		}
 		note := a.take()
@@ -277,7 +277,7 @@ func (a *anchor) run(ctx context.Context) {
 			if last {
 				return
 			}
-			a.pause(ctx, err)
+			rest(ctx, a.draining, a.backoff.after(a.failures, err))
 		}
 	}
 }
@@ -326,7 +326,7 @@ func (a *anchor) idle(ctx context.Context) {
 		a.target.close()
 		if err := context.Cause(life); errors.Is(err, errReset) {
 			a.failed(a.last, err)
-			a.pause(ctx, err)
+			rest(ctx, a.draining, a.backoff.after(a.failures, err))
 		}
 	case <-a.draining.Done():
 	case <-ctx.Done():
@@ -347,23 +347,4 @@ func (a *anchor) works() {
 	a.failures = 0
 	a.record.works()
 	a.onNotice(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
-}
-
-func (a *anchor) pause(ctx context.Context, err error) {
-	wait := a.backoff.wait(a.failures)
-	var later *laterError
-	if errors.As(err, &later) {
-		wait = max(wait, min(later.after, 2*a.backoff.max))
-	}
-	a.rest(ctx, wait)
-}
-
-func (a *anchor) rest(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-a.draining.Done():
-	case <-ctx.Done():
-	}
 }

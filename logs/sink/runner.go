@@ -34,6 +34,15 @@ func (p backoff) wait(failures int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
+// after is how long to wait after err, the last of failures in a row. The receiver may ask for more.
+func (p backoff) after(failures int, err error) time.Duration {
+	wait := p.wait(failures)
+	if later, ok := errors.AsType[*laterError](err); ok {
+		wait = max(wait, min(later.after, 2*p.max))
+	}
+	return wait
+}
+
 // A runner sends the records of the log to one sink.
 type runner struct {
 	config  Config
@@ -157,17 +166,17 @@ func (s *runner) idle(ctx context.Context) (done bool, err error) {
 
 // pause waits after a failure. It returns false if the runner must end.
 func (s *runner) pause(ctx context.Context, err error) bool {
-	wait := s.backoff.wait(s.failures)
-	var later *laterError
-	if errors.As(err, &later) {
-		wait = max(wait, min(later.after, 2*s.backoff.max))
-	}
+	return rest(ctx, s.draining, s.backoff.after(s.failures, err))
+}
+
+// rest waits. It returns false if ctx or draining ended before.
+func rest(ctx, draining context.Context, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-s.draining.Done():
+	case <-draining.Done():
 		return false
 	case <-ctx.Done():
 		return false

@@ -84,8 +84,7 @@ func appendLine(b []byte, e export.EncodedRecord) []byte { return append(append(
 
 // withoutURL removes the URL from an error of an HTTP client, since its query may hold a credential.
 func withoutURL(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
 	}
 	return err

@@ -111,8 +111,7 @@ func (s *Source) Ended() bool {
 // ParseFilter is [logs.ParseFilter] with a hint for words that are wrong.
 func ParseFilter(words []string, now time.Time) (*logs.Filter, error) {
 	f, err := logs.ParseFilter(words, now)
-	var wrong *logs.FilterError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*logs.FilterError](err); ok {
 		next := wrong.Say
 		if wrong.Try != "" {
 			next = "egressd log " + wrong.Try

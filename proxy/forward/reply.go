@@ -356,8 +356,7 @@ func commandFor(r *egress.Refusal) string {
 // problem has.
 func MalformedReply(r *egress.Refusal, err error) []byte {
 	a := AnswerTo(r.Decision.Class)
-	var bad *http1.MalformedError
-	if errors.As(err, &bad) && a.Status == 400 {
+	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 {
 		a.Status = bad.Status
 	}
 	if errors.Is(err, ErrSOCKS4) {

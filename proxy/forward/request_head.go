@@ -167,8 +167,7 @@ func redactSOCKS(raw []byte) []byte {
 
 // AsRefusal returns err as what a gate or flow always returns.
 func AsRefusal(err error) *egress.Refusal {
-	var refusal *egress.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*egress.Refusal](err); ok {
 		return refusal
 	}
 	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}

@@ -81,8 +81,7 @@ func (e *engineAPI) stream(ctx context.Context, path string) (io.ReadCloser, err
 
 // withoutURL removes the URL from an error, because the URL only names the socket.
 func withoutURL(err error) error {
-	var at *url.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*url.Error](err); ok {
 		return at.Err
 	}
 	return err

@@ -89,9 +89,13 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
-// FilterFlags adds [LogFlags], and --since and --until, to a command that takes a filter of [source.Source.Ask].
+// FilterFlags adds [LogFlags], --since, --until and the completion of filters to a command that takes a filter of
+// [source.Source.Ask].
 func FilterFlags(cmd *cobra.Command, s *source.Source) {
 	LogFlags(cmd, s)
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = CompleteFilters(s)
+	}
 	cmd.Flags().StringVar(&s.Since, "since", "", "only records since `TIME`, such as 1h, 2d, 09:30, yesterday or 2026-11-20; the same as since:TIME")
 	cmd.Flags().StringVar(&s.Until, "until", "", "only records before `TIME`; the same as until:TIME")
 	_ = cmd.RegisterFlagCompletionFunc("since", cobra.NoFileCompletions)

@@ -42,8 +42,6 @@ values for one key, one must. ! or - before a filter negates it.
   egressd log -f sandbox:ci
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

@@ -36,8 +36,6 @@ Zeek and EVE events exist only for connections that ended or were refused. For
 egressd's own format use egressd log --json.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
   egressd log export --format cef verdict:deny`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},

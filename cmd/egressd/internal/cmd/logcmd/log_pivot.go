@@ -36,7 +36,6 @@ domain is the registrable domain (example.com for a.b.example.com). Hours and da
 are in UTC.`,
 		Example: `  egressd log pivot domain verdict since:1d
   egressd log pivot proc host --by up verdict:allow`,
-		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: o.completeFields,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)

@@ -33,7 +33,6 @@ Exit codes of --check: 0 proved; 1 not proved; 4 the proof begins with another
 key; 5 usage, or the file is not a proof.`,
 		Example: `  egressd log prove 01KB6ZQ4SZ > proof.json
   egressd log prove --check proof.json --key egressd/8f0c…+6a1b22c3+AQ…`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.check != "" {
 				return asUnread(o.checkFile(cmd.OutOrStdout(), args))

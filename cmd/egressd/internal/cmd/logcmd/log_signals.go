@@ -32,8 +32,6 @@ records that they leave out are not compared with either.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

@@ -25,9 +25,7 @@ func newLogStatsCommand() *cobra.Command {
 		Short: "Show totals: hosts, sandboxes, programs, bytes, hours",
 		Long: `Stats counts decisions in total and per minute, bytes, the most frequent hosts,
 sandboxes, programs and reasons, and decisions by hour.`,
-		Example:           `  egressd log stats since:1d`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
+		Example: `  egressd log stats since:1d`,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

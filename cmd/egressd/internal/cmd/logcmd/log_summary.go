@@ -26,8 +26,6 @@ func newLogSummaryCommand() *cobra.Command {
 summary; text from a sandbox appears there as code and never becomes markup.`,
 		Example: `  egressd log summary --run last
   egressd log summary --run last --markdown >> "$GITHUB_STEP_SUMMARY"`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},

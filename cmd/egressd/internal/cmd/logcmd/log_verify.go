@@ -52,7 +52,6 @@ could not be read. The format is in docs/reference/audit-format.md.`,
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
   egressd log verify --witness witness.example.com+4e0a…+BG… --cosigned-within 2h
   egressd log verify --run last`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
 		},
@@ -217,8 +216,7 @@ func (o *signedSource) known(dir string) (string, error) {
 
 // explainKey gives an error about a key the line that says what to do.
 func explainKey(err error) error {
-	var refusal *audit.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*audit.Refusal](err); ok {
 		return hint.Failed(err, refusal.Fix)
 	}
 	return err

@@ -31,8 +31,6 @@ Filters are those of egressd log.`,
 		Example: `  egressd watch
   egressd watch verdict:deny
   egressd watch --run last`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), words)
 		},

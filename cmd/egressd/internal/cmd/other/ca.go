@@ -31,7 +31,6 @@ which programs in the sandbox have to trust. The authority is made on first use.
 Its key never leaves its folder; no sandbox may see that folder.`,
 		Example: `  egressd ca bundle -o bundle.pem
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
-		Args: cobra.ArbitraryArgs,
 		RunE: cli.RunGroup,
 	}
 	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
@@ -112,8 +111,7 @@ func (o *caOptions) suffix() string { return source.ConfigFlag(o.config) }
 // set up first.
 func (o *caOptions) dir() (string, error) {
 	cfg, err := config.Load(o.config)
-	var missing *config.NotFoundError
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[*config.NotFoundError](err); ok {
 		return config.DefaultCADir()
 	}
 	if err != nil {

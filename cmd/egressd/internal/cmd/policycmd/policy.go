@@ -31,7 +31,6 @@ that they judge, send nothing and need no daemon.`,
 		Example: `  egressd policy test
   egressd policy check policy/
   egressd policy fmt -w policy/`,
-		Args: cobra.ArbitraryArgs,
 		RunE: cli.RunGroup,
 	}
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyCheckCommand(), newPolicyFmtCommand(), newPolicyInitCommand(),

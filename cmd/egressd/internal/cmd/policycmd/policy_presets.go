@@ -30,7 +30,6 @@ Exit codes: 0 done; 2 there is no such preset.`,
   egressd policy presets claude-code
   egressd policy presets --json`,
 		ValidArgsFunction: cobra.FixedCompletions(file.Presets(), cobra.ShellCompDirectiveNoFileComp),
-		Args:              cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return printPreset(cmd, args)

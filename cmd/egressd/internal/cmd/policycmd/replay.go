@@ -35,8 +35,6 @@ are those of egressd log.
 Exit codes: 0 nothing changes; 1 something changes; 2 it cannot tell.`,
 		Example: `  egressd replay --policy new.yaml since:24h
   egressd replay --policy new.yaml --run last --json`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 			var answer cli.Status

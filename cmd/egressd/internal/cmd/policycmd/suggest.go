@@ -33,8 +33,6 @@ are those of egressd log.`,
 		Example: `  egressd run --learn -- npm ci
   egressd suggest --run last
   egressd suggest --run last 'host:*.example.com'`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cli.CompleteFilters(&o.Source),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

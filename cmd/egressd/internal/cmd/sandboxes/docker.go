@@ -86,8 +86,7 @@ func dockerRun(stderr io.Writer, args []string) error {
 		socket = value
 	}
 	c, err := dockerrun.Parse(args)
-	var refused *dockerrun.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*dockerrun.RefusedError](err); ok {
 		return hint.Misused(err, refused.Instead)
 	}
 	if err != nil {

@@ -58,7 +58,6 @@ The attachment ends with the process or with egressd serve; then enter again.
 Exit codes are those of egressd run.`,
 		Example: `  docker run --network none -v /run/egressd/web:/run/egressd IMAGE egressd enter -- npm test
   bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return exits.AsSandbox(o.run(cmd.ErrOrStderr(), args))
 		},
@@ -112,8 +111,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 	}
 	sayEntered(stderr, network.Request, handed.Answer)
 	err = attach.Exec(argv, env, func(what string) { fmt.Fprintf(stderr, "egressd: warning: not given up: %s\n", what) })
-	var program *jail.ExecError
-	if errors.As(err, &program) {
+	if _, ok := errors.AsType[*jail.ExecError](err); ok {
 		return exits.NotStarted(err)
 	}
 	return hint.Failed(err, "egressd enter -- COMMAND, where prctl(2) is allowed")
@@ -147,8 +145,7 @@ func handIn(network *attach.Network, socket, name string) (*attach.Attached, err
 }
 
 func notHandedIn(err error) error {
-	var refused *attach.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*attach.RefusedError](err); ok {
 		return hint.Failed(err, refused.Hint)
 	}
 	if errors.Is(err, fs.ErrPermission) {

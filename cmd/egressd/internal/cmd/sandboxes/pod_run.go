@@ -23,7 +23,6 @@ func newPodRun() *cobra.Command {
 		Long: `Pod-run checks its container as egressd doctor --pod does, and starts the command if
 the capture rules hold for it. Otherwise it says what is wrong, and exits with 1.`,
 		Example: "  egressd pod-run -- node agent.js",
-		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return hint.Misused(errors.New("pod-run takes a command"), "egressd pod-run -- COMMAND")

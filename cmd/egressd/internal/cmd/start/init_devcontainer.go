@@ -99,8 +99,7 @@ func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) err
 }
 
 func (o *devContainerOptions) refused(err error) error {
-	var boundary *devcontainer.BoundaryError
-	if errors.As(err, &boundary) {
+	if boundary, ok := errors.AsType[*devcontainer.BoundaryError](err); ok {
 		return hint.Failed(err, boundary.Instead)
 	}
 	return o.integrationOptions.refused(err)

@@ -33,7 +33,6 @@ This one is only a request, which a program may ignore:
 		Example: `  egressd init docker --print
   egressd init docker --allow registry.npmjs.org
   egressd init docker web worker --allow web=example.com`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			plan, err := o.plan(names)
 			if err != nil {

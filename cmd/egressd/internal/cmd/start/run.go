@@ -63,7 +63,6 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
   egressd run -p 3000 --host-port 5432 -- npm run dev
   egressd run --learn -- npm ci && egressd suggest --run last
   egressd run -- bash`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if policy != "" {
 				o.Config = policy
