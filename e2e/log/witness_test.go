@@ -110,6 +110,9 @@ func TestLogIsCosigned(t *testing.T) {
 	d := world.NewDaemon(t, "version: 1\nallow: [\"203.0.0.0/16:443\"]\n")
 	d.SetAudit(t, `durability: process, witnesses: [{url: "`+w.url+`", key: "`+w.key+`", every: 1s}]`)
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	world.WaitFor(t, "the log's key", func() bool { // which is made while serve listens
+		return d.RunCommand(t, nil, "log", "key", "--witness", "--config", d.Config).Code == 0
+	})
 	identity := strings.TrimSpace(d.ExpectExit(t, 0, "log", "key", "--witness", "--config", d.Config))
 	world.WaitFor(t, "word that the witness does not know the key", func() bool { return strings.Contains(d.Output.String(), identity) })
 	w.trust(identity)
