@@ -107,20 +107,24 @@ func (p *Programs) Sent(from netip.AddrPort) *policy.Process {
 	return p.behind(p.diag.bound(from))
 }
 
-// Listening returns the program with a TCP listener that takes connections to an address, or nil.
+// Listening returns the program with a TCP listener that takes connections to an address, or nil. It takes up to two
+// seconds: nobody waits for it but who starts egressd.
 func (p *Programs) Listening(at netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
 	}
-	return p.behind(p.diag.listening(at))
+	return p.found(p.diag.listening(at), 2*time.Second)
 }
 
 // behind returns the program that holds the socket with an inode, or nil for inode 0.
-func (p *Programs) behind(inode uint32) *policy.Process {
+func (p *Programs) behind(inode uint32) *policy.Process { return p.found(inode, p.patience) }
+
+// found is behind with a patience of its own.
+func (p *Programs) found(inode uint32, patience time.Duration) *policy.Process {
 	if inode == 0 {
 		return nil
 	}
-	left := &effort{time.Now().Add(p.patience), processesMost, descriptorsMost}
+	left := &effort{time.Now().Add(patience), processesMost, descriptorsMost}
 	pid, dir := p.holder(inode, left)
 	if pid == 0 {
 		return nil
