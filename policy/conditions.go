@@ -9,11 +9,11 @@ import (
 type conditions struct {
 	methods []string // with HEAD where GET is
 	paths   []PathPattern
-	clear   bool // of an allow: what servers could read in two ways does not meet them. Otherwise it does.
+	ofAllow bool // what servers could read in two ways does not meet the conditions of an allow, and meets those of others
 }
 
 func (r *Rule) conditions(effect Verdict) conditions {
-	c := conditions{methods: r.Methods, paths: r.Paths, clear: effect == Allow}
+	c := conditions{methods: r.Methods, paths: r.Paths, ofAllow: effect == Allow}
 	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
 		c.methods = append(slices.Clone(r.Methods), "HEAD")
 	}
@@ -38,7 +38,7 @@ func (c *conditions) holds(request *HTTPRequest) bool {
 	return c.holdsMethod(request.Method) && c.holdsPath(request.Path)
 }
 
-// work is what holds costs.
+// work is the most that [conditions.holds] compares: bytes of the path, times patterns.
 func (c *conditions) work(request *HTTPRequest) int {
 	return min(len(request.Path), pathMost) * len(c.paths)
 }
@@ -49,7 +49,7 @@ func (c *conditions) holdsMethod(method string) bool {
 		return true
 	}
 	folded := func(m string) bool { return strings.EqualFold(m, method) }
-	return !c.clear && slices.ContainsFunc(c.methods, folded)
+	return !c.ofAllow && slices.ContainsFunc(c.methods, folded)
 }
 
 // holdsPath takes a path that can be read in two ways for the worse of them.
@@ -59,7 +59,7 @@ func (c *conditions) holdsPath(path string) bool {
 	}
 	under := func(p PathPattern) bool { return p.Match(path) }
 	matches := len(path) <= pathMost && slices.ContainsFunc(c.paths, under)
-	if c.clear {
+	if c.ofAllow {
 		return matches && canonicalPath(path) == nil
 	}
 	return matches || canonicalPath(path) != nil

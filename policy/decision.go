@@ -169,7 +169,7 @@ const (
 	NeedsCredential // the request is to be given a credential
 )
 
-// Text is the reason, and the rule if the reason does not name it.
+// Text is the reason, with the rule in front if a rule denies and the reason does not name it.
 func (d *Decision) Text() string {
 	if d.Class == DefaultDeny || d.Class == AddressDenied || strings.Contains(d.Reason, d.Rule) {
 		return d.Reason

@@ -58,7 +58,7 @@ func TestALongPathMatchesNoAllow(t *testing.T) {
 		allow, deny bool
 	}{{4096, true, false}, {4097, false, true}, {60_000, false, true}} {
 		path := "/a/" + strings.Repeat("b", row.bytes-len("/a/"))
-		anywhere, other := conditions{paths: []PathPattern{{"/**", []string{"**"}}}, clear: true}, conditions{paths: []PathPattern{{"/c", []string{"c"}}}}
+		anywhere, other := conditions{paths: []PathPattern{{"/**", []string{"**"}}}, ofAllow: true}, conditions{paths: []PathPattern{{"/c", []string{"c"}}}}
 		if anywhere.holdsPath(path) != row.allow || other.holdsPath(path) != row.deny {
 			t.Errorf("%d bytes: allow %t, deny %t", row.bytes, anywhere.holdsPath(path), other.holdsPath(path))
 		}

@@ -158,11 +158,11 @@ func (p *connQuota) handOver(from, to *admission, of evictable) bool {
 }
 
 // acquireBeside counts a connection twice for as long as it changes hands. to is not evictable until [connQuota.enlist]; if
-// from was evicted, so is to.
+// from has no admission any more, to counts as evicted.
 func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if to.evicted = from.evicted; to.evicted || from.holder == nil {
+	if to.evicted = from.holder == nil; to.evicted {
 		return &connHolder{server: p.server}
 	}
 	to.holder = from.holder

@@ -177,8 +177,8 @@ func TestWhoAwaitsANameGivesWay(t *testing.T) {
 	_, at := sharedWorld(t)
 	o := echo(t)
 	for range 4 {
-		dialAt(t, at["shared"]).send("\x05\x01\x02\x01\x05third\x05third" + "\x05\x01\x00\x01\x5d\xb8\xd8\x22\x01\xbb"). // 93.184.216.34:443
-																	expect("\x05\x02\x01\x00" + string(socksReply(0)))
+		c := dialAt(t, at["shared"]).send("\x05\x01\x02\x01\x05third\x05third" + socksTo("93.184.216.34", "443"))
+		c.expect("\x05\x02\x01\x00" + string(socksReply(0)))
 	}
 	first := hello(t, "base-allowed")
 	dialAt(t, at["shared"]).send(asUser("fourth", "allowed.test", o.port)).expect(established).send(first).expect(first)

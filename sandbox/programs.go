@@ -95,7 +95,7 @@ func (p *Programs) Connected(from, to netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
 	}
-	return p.behind(p.diag.connected(from, to))
+	return p.behind(p.diag.connected(from, to), p.patience)
 }
 
 // Sent returns the program with a UDP socket on an address, or nil. It returns nil, too, if several sockets
@@ -104,7 +104,7 @@ func (p *Programs) Sent(from netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
 	}
-	return p.behind(p.diag.bound(from))
+	return p.behind(p.diag.bound(from), p.patience)
 }
 
 // Listening returns the program with a TCP listener that takes connections to an address, or nil. It takes up to two
@@ -113,14 +113,11 @@ func (p *Programs) Listening(at netip.AddrPort) *policy.Process {
 	if p == nil {
 		return nil
 	}
-	return p.found(p.diag.listening(at), 2*time.Second)
+	return p.behind(p.diag.listening(at), 2*time.Second)
 }
 
 // behind returns the program that holds the socket with an inode, or nil for inode 0.
-func (p *Programs) behind(inode uint32) *policy.Process { return p.found(inode, p.patience) }
-
-// found is behind with a patience of its own.
-func (p *Programs) found(inode uint32, patience time.Duration) *policy.Process {
+func (p *Programs) behind(inode uint32, patience time.Duration) *policy.Process {
 	if inode == 0 {
 		return nil
 	}

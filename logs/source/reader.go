@@ -54,9 +54,9 @@ func (l *RecordReader) Each(do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.Scan(l.lines, do) })
 }
 
-// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time. do may store a
-// time in until. Some then ends an hour later and blocksMore blocks further: clocks are set back, and what a machine was to
-// write when it was suspended comes first when it goes on.
+// Some is [RecordReader.Each] for the lines for which may returns true. Goroutines call it at the same time. If until has a
+// time, which do may store, Some ends after it: an hour, since a clock may be set back, and then blocksMore blocks. A
+// suspended machine writes late, and first of all, what was due.
 func (l *RecordReader) Some(until *atomic.Pointer[time.Time], may func(line []byte) bool, do func(string, *record.Record) error) error {
 	return l.scan(do, func(do func(string, *record.Record) error) error {
 		return logs.ScanSome(&linesUntil{Lines: l.lines, until: until}, may, do)
@@ -68,7 +68,7 @@ const blocksMore = 8 // of 256 KiB
 type linesUntil struct {
 	logs.Lines
 	until *atomic.Pointer[time.Time]
-	past  int // blocks that began after until
+	past  int // blocks that began more than an hour after until
 }
 
 func (l *linesUntil) Take(buffer []byte) (audit.Block, error) {
