@@ -18,6 +18,8 @@ import (
 // An account counts what one sandbox has open and has used. There is one for each sandbox that was ever identified, and
 // may be identified again. It is safe for concurrent use.
 type account struct {
+	template *account // final: that of the template that the sandbox is of, or nil
+
 	meter   relay.Meter
 	names   names.Budget
 	repeats repeatCounts
@@ -41,23 +43,39 @@ func (a *account) retire() bool {
 	return a.gone
 }
 
-// lookupsPerSandbox bounds the names that one sandbox may have looked up at a time: all sandboxes share the name
-// servers.
-const lookupsPerSandbox = 64
+// All sandboxes share the name servers. These bound the names that one sandbox, and that all sandboxes of a template,
+// may have looked up at a time.
+const (
+	lookupsPerSandbox  = 64
+	lookupsPerTemplate = 256
+)
 
 // startLookup counts one more flow that needs name, and reports whether the sandbox may have it looked up. The caller
 // calls endLookup in either case.
 func (a *account) startLookup(name string) bool {
+	within := a.template == nil || a.template.addLookup(name, lookupsPerTemplate)
+	return a.addLookup(name, lookupsPerSandbox) && within
+}
+
+func (a *account) endLookup(name string) {
+	a.removeLookup(name)
+	if a.template != nil {
+		a.template.removeLookup(name)
+	}
+}
+
+// addLookup counts one more, and reports whether no more than most names are looked up now.
+func (a *account) addLookup(name string, most int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lookups == nil {
 		a.lookups = map[string]int{}
 	}
 	a.lookups[name]++
-	return len(a.lookups) <= lookupsPerSandbox
+	return len(a.lookups) <= most
 }
 
-func (a *account) endLookup(name string) {
+func (a *account) removeLookup(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lookups[name]--; a.lookups[name] == 0 {
@@ -227,16 +245,27 @@ type accounts struct {
 
 	mu                     sync.Mutex // guards what follows
 	bySandbox              map[string]*account
-	instances              map[*account]string // the accounts of sandboxes of templates, with their names
-	turns                  int64               // how often an account was asked for
-	searched               time.Time           // when makeRoom last found few idle instances
-	swept                  int                 // accounts that were left by the last sweep
+	templates              map[*account]*instances
+	instances              int   // of all templates
+	turns                  int64 // how often an account was asked for
+	swept                  int   // accounts that were left by the last sweep
 	droppedUp, droppedDown int64
+}
+
+// instances are the accounts of the sandboxes of one template.
+type instances struct {
+	names    map[*account]string
+	searched time.Time // when makeRoom last found few idle ones
 }
 
 func (s *accounts) of(sandbox string) *account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.ofLocked(sandbox)
+}
+
+// ofLocked is of with s.mu held.
+func (s *accounts) ofLocked(sandbox string) *account {
 	s.turns++
 	a := s.bySandbox[sandbox]
 	if a == nil {
@@ -249,54 +278,67 @@ func (s *accounts) of(sandbox string) *account {
 // add makes an account. s.mu is held.
 func (s *accounts) add(sandbox string) *account {
 	if s.bySandbox == nil {
-		s.bySandbox, s.instances = map[string]*account{}, map[*account]string{}
+		s.bySandbox, s.templates = map[string]*account{}, map[*account]*instances{}
 	}
 	if len(s.bySandbox) > 2*s.swept+accountsSwept {
 		s.sweep()
 	}
 	a := new(account)
-	s.bySandbox[sandbox] = a
-	if s.sandboxes.Template(sandbox) != "" {
-		s.instances[a] = sandbox
+	if template := s.sandboxes.Template(sandbox); template != "" {
+		a.template = s.ofLocked(template)
+		of := s.templates[a.template]
+		if of == nil {
+			of = &instances{names: map[*account]string{}}
+			s.templates[a.template] = of
+		}
+		of.names[a] = sandbox
+		a.repeats.shared = a.template.repeats.budget()
+		s.instances++
 	}
+	s.bySandbox[sandbox] = a
 	return a
 }
 
 // instancesMost bounds the sandboxes of templates that have an account: whoever has the token of a template chooses
-// their ids.
-const instancesMost = 4096
+// their ids. A template may have as many as are still free, which is half of them if there is no other.
+const instancesMost = 8192
 
 // searchEvery is how long makeRoom waits after a search that found few idle instances. A search takes a millisecond with mu
 // held, so a client that invents ids could delay all sandboxes.
 const searchEvery = 100 * time.Millisecond
 
-// makeRoom reports whether a sandbox of a template may be given an account, or has one. The instances that were idle
-// for longest are forgotten to make room.
-func (s *accounts) makeRoom(sandbox string) bool {
+// makeRoom reports whether a sandbox of a template may be given an account, or has one. The template's own instances that
+// were idle for longest are forgotten to make room.
+func (s *accounts) makeRoom(sandbox, template string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bySandbox[sandbox] != nil || len(s.instances) < instancesMost {
-		return true
+	of := s.templates[s.bySandbox[template]]
+	most := func() int { return instancesMost - s.instances } // that the template may have
+	if of == nil || s.bySandbox[sandbox] != nil || len(of.names) < most() {
+		return s.bySandbox[sandbox] != nil || s.instances < instancesMost
 	}
-	if time.Since(s.searched) < searchEvery {
+	if time.Since(of.searched) < searchEvery {
 		return false
 	}
-	oldest := slices.SortedFunc(maps.Keys(s.instances), func(a, b *account) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
+	oldest := slices.SortedFunc(maps.Keys(of.names), func(a, b *account) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	for _, a := range oldest {
 		if a.retire() {
-			s.drop(s.instances[a], a)
+			s.drop(of.names[a], a)
 		}
-		if len(s.instances) < instancesMost-instancesMost/8 { // so that not each new one has to search
+		if len(of.names) < most()-most()/8 { // so that not each new one has to search
 			return true
 		}
 	}
-	s.searched = time.Now()
-	return len(s.instances) < instancesMost
+	of.searched = time.Now()
+	return len(of.names) < most()
 }
 
 // sweep drops the accounts of sandboxes that are gone: an attached sandbox may have had any name. s.mu is held.
 func (s *accounts) sweep() {
 	for name, a := range s.bySandbox {
+		if of := s.templates[a]; of != nil && len(of.names) > 0 {
+			continue
+		}
 		if !s.sandboxes.Expects(name) && a.retire() {
 			s.drop(name, a)
 		}
@@ -309,7 +351,11 @@ func (s *accounts) drop(name string, a *account) {
 	s.droppedUp += a.meter.Up.Load()
 	s.droppedDown += a.meter.Down.Load()
 	delete(s.bySandbox, name)
-	delete(s.instances, a)
+	delete(s.templates, a)
+	if of := s.templates[a.template]; of != nil {
+		delete(of.names, a)
+		s.instances--
+	}
 	s.onDrop(name)
 }
 
@@ -317,7 +363,7 @@ func (s *accounts) drop(name string, a *account) {
 type errNoRoom struct{ template, name string }
 
 func (e errNoRoom) Error() string {
-	return fmt.Sprintf("%d sandboxes of templates such as %s have connections open, so %s cannot be added", instancesMost, e.template, e.name)
+	return fmt.Sprintf("as many sandboxes of %s as it may have at a time have connections open, so %s cannot be added", e.template, e.name)
 }
 
 // identify returns the sandbox of a peer, for which there is an account or room for one. After an error, the result has
@@ -327,9 +373,9 @@ func (s *accounts) identify(peer sandbox.Peer) (policy.Sandbox, error) {
 	if err != nil {
 		return who, err
 	}
-	if template := s.sandboxes.Template(who.Name); template != "" && !s.makeRoom(who.Name) {
-		err = errNoRoom{template, who.Name}
-		who.Name = template
+	if who.Template != "" && !s.makeRoom(who.Name, who.Template) {
+		err = errNoRoom{who.Template, who.Name}
+		who.Name = who.Template
 	}
 	return who, err
 }

@@ -83,7 +83,7 @@ func (f *ruling) searchTurn(ctx context.Context, r *policy.Request) (end func(),
 	}
 	ctx, cancel := f.gate.untilShut(context.WithoutCancel(ctx))
 	defer cancel()
-	if searching.Take(ctx, r.Sandbox.Name) != nil {
+	if searching.Take(ctx, r.Sandbox.Holder(), r.Sandbox.Name) != nil {
 		refusal := stopping
 		return nil, &refusal
 	}

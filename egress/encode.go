@@ -27,6 +27,7 @@ func (e *encoder) flow(f *attempt, r recordOf) {
 		src = withoutPort(src)
 	} else {
 		e.Text("flow", f.id.String())
+		e.Flag("shared", r.shared)
 	}
 	e.Text("sandbox", f.request.Sandbox.Name)
 	e.container(f.request.Sandbox.Container)

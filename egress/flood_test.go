@@ -99,10 +99,10 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, scarce := range []bool{false, true} {
 			o := audit.Options{Floor: 1}
-			burst, rate := denialsBurst, denialsRate
+			burst, rate := denialsBurst+sightingsMost, denialsRate
 			if scarce {
 				o.Floor = 1 << 62
-				burst, rate = scarceBurst, scarceRate
+				burst, rate = scarceBurst+2*scarceSightings, scarceRate
 			}
 			w := newWorldOf(t, policy.New(opinion(deny)), o, two())
 			w.config.NameLimits = names.Limits{PerSecond: 1e6}
@@ -184,10 +184,81 @@ func TestASumOfManyNamesHidesNoCanary(t *testing.T) {
 	for _, r := range w.records(t, record.KindSignal) {
 		named[r.Signal.Name]++
 	}
-	if named["second"] != 1 || named["first"] == 0 || named["first"] > scarceBurst {
+	if named["second"] != 1 || named["first"] == 0 || named["first"] > scarceBurst+scarceSightings {
 		t.Errorf("signals: %v", named)
 	}
 	if n := times(w.records(t, record.KindRequest)); n != 10*scarceBurst+1 {
 		t.Errorf("the records stand for %d denials", n)
 	}
+}
+
+// TestAFloodHidesNoDomain has a sandbox be denied 2,600 names of as many domains in four seconds, and then ask for one
+// more domain twenty times. The first of these has a record of its own, and the others are counted with it or with
+// an id that says that requests share it.
+func TestAFloodHidesNoDomain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
+		deny := func(host string) string {
+			_, err := w.Open(t.Context(), from(1), ask(t, host))
+			return refusalOf(t, err, policy.RuleDeny).ID.String()
+		}
+		const flood = 2600
+		for i := range flood {
+			if i > 0 && i%650 == 0 {
+				time.Sleep(time.Second)
+			}
+			deny(fmt.Sprintf("n.junk%d.test:443", i))
+		}
+		ids := map[string]bool{}
+		for i := range 20 {
+			ids[deny("drop.real.example:443")] = true
+			for j := range 30 { // the flood goes on
+				deny(fmt.Sprintf("n.again%d.test:443", 30*i+j))
+			}
+			if i%7 == 6 {
+				time.Sleep(time.Second)
+			}
+		}
+		w.Shut()
+		w.Records.Settle()
+		w.config.Log.Close()
+		found := map[string]bool{}
+		direct := 0
+		for _, r := range w.records(t, record.KindOpen) {
+			if ids[r.Flow] && r.Count == 0 {
+				found[r.Flow] = true
+				if r.Dst.Host != "drop.real.example" && !r.Shared {
+					t.Errorf("an id of the last twenty explains %s", r.Dst.Host)
+				}
+			}
+			if r.Dst.Host == "drop.real.example" || r.Dst.Host == "*.real.example" {
+				direct += int(r.Times())
+			}
+		}
+		if len(found) != len(ids) {
+			t.Errorf("%d of %d ids are in the log", len(found), len(ids))
+		}
+		if direct != 20 {
+			t.Errorf("%d of 20 denials are recorded under their domain", direct)
+		}
+	})
+}
+
+// TestAFloodOfDomainsIsCounted has a sandbox be denied more domains in an hour than are recorded.
+func TestAFloodOfDomainsIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
+		const flood = denialsBurst + sightingsMost + 1000
+		for i := range flood {
+			w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("n.junk%d.test:443", i)))
+		}
+		w.Shut()
+		w.Records.Settle()
+		w.config.Log.Close()
+		records := w.records(t, record.KindOpen)
+		last := records[len(records)-1]
+		if times(records) != flood || last.Names == nil || last.Names.Domains != last.Count || last.Count < 900 {
+			t.Errorf("%d denials are recorded of %d; the sum is %+v of %+v", times(records), flood, last, last.Names)
+		}
+	})
 }

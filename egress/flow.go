@@ -266,6 +266,13 @@ func (f *attempt) Sandbox() string {
 	return f.request.Sandbox.Name
 }
 
+// Holder names who holds the part of what all sandboxes share that the flow counts with, see [policy.Sandbox.Holder].
+func (f *attempt) Holder() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.request.Sandbox.Holder()
+}
+
 // Close ends the flow and records how. Only the first call counts.
 func (f *Flow) Close(end End) { f.close(end, true) }
 

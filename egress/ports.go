@@ -13,7 +13,8 @@ import (
 
 // recentPorts counts the recent connections to each address and port. A connection that egressd closes first keeps its local port
 // for a minute (TIME-WAIT, RFC 9293 section 3.6.1). A sandbox that only connects and leaves could use up the local
-// ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left.
+// ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left. All
+// sandboxes of a template count as one, and one of them begins at most as many as its template has left.
 //
 // Its zero value counts nothing. It is safe for concurrent use.
 type recentPorts struct {
@@ -24,23 +25,24 @@ type recentPorts struct {
 	ticks      [portTicks]map[*portUse]int
 	uses       map[portKey]*portUse
 	toward     map[netip.AddrPort]int
-	perSandbox map[string]int // how many there are in uses, by sandbox
+	perSandbox map[string]int // how many there are in uses, by sandbox or template
 }
 
 type portKey struct {
-	sandbox string
-	to      netip.AddrPort // the zero value stands for all that are too many to be told apart
+	who string         // a sandbox or a template
+	to  netip.AddrPort // the zero value stands for all that are too many to be told apart
 }
 
 type portUse struct {
 	portKey
-	n int
+	n      int
+	within bool // the connections count for a template, too
 }
 
 const (
 	portTick       = 4 * time.Second
 	portTicks      = 17   // a port is missed for 64 to 68 seconds: TIME-WAIT takes 60
-	perSandboxMost = 4096 // of one sandbox, that are told apart
+	perSandboxMost = 4096 // of one sandbox or template, that are told apart
 )
 
 // localPorts returns how many connections towards one place may begin in a minute, by the
@@ -64,28 +66,47 @@ func localPorts() int {
 }
 
 // take counts a connection that is about to begin at a time of the gate's clock, and
-// reports whether its sandbox may have one more. Loopback is not counted: the kernel uses
+// reports whether its sandbox, which holder is or has, may have one more. Loopback is not counted: the kernel uses
 // its ports again.
-func (p *recentPorts) take(sandbox string, to netip.AddrPort, at time.Duration) bool {
+func (p *recentPorts) take(holder, sandbox string, to netip.AddrPort, at time.Duration) bool {
 	if p.most == 0 || to.Addr().IsLoopback() {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.advance(int64(at / portTick))
-	u := p.use(portKey{sandbox, to})
-	if u.n >= p.most-p.toward[u.to] {
-		p.tidy(u)
-		return false
+	u := p.use(portKey{holder, to})
+	left := p.most - p.toward[u.to] - u.n
+	var own *portUse
+	ok := left > 0
+	if holder != sandbox {
+		own = p.use(portKey{sandbox, to})
+		own.within = true
+		ok = own.n < (left+1)/2
 	}
+	for _, one := range []*portUse{u, own} {
+		switch {
+		case one == nil:
+		case ok:
+			p.count(one)
+		default:
+			p.tidy(one)
+		}
+	}
+	return ok
+}
+
+// count counts one more connection of u. p.mu is held.
+func (p *recentPorts) count(u *portUse) {
 	u.n++
-	p.toward[u.to]++
+	if !u.within {
+		p.toward[u.to]++
+	}
 	by := &p.ticks[p.tick%portTicks]
 	if *by == nil {
 		*by = map[*portUse]int{}
 	}
 	(*by)[u]++
-	return true
 }
 
 // use returns the counter of key. A sandbox with too many counters shares one for its other destinations. p.mu is held.
@@ -94,14 +115,14 @@ func (p *recentPorts) use(key portKey) *portUse {
 		p.uses, p.toward, p.perSandbox = map[portKey]*portUse{}, map[netip.AddrPort]int{}, map[string]int{}
 	}
 	u := p.uses[key]
-	if u == nil && p.perSandbox[key.sandbox] >= perSandboxMost {
+	if u == nil && p.perSandbox[key.who] >= perSandboxMost {
 		key.to = netip.AddrPort{}
 		u = p.uses[key]
 	}
 	if u == nil {
 		u = &portUse{portKey: key}
 		p.uses[key] = u
-		p.perSandbox[key.sandbox]++
+		p.perSandbox[key.who]++
 	}
 	return u
 }
@@ -115,8 +136,10 @@ func (p *recentPorts) advance(tick int64) {
 		oldest := &p.ticks[(p.tick+1)%portTicks]
 		for u, n := range *oldest {
 			u.n -= n
-			if p.toward[u.to] -= n; p.toward[u.to] == 0 {
-				delete(p.toward, u.to)
+			if !u.within {
+				if p.toward[u.to] -= n; p.toward[u.to] == 0 {
+					delete(p.toward, u.to)
+				}
 			}
 			p.tidy(u)
 		}
@@ -130,14 +153,14 @@ func (p *recentPorts) tidy(u *portUse) {
 		return
 	}
 	delete(p.uses, u.portKey)
-	if p.perSandbox[u.sandbox]--; p.perSandbox[u.sandbox] == 0 {
-		delete(p.perSandbox, u.sandbox)
+	if p.perSandbox[u.who]--; p.perSandbox[u.who] == 0 {
+		delete(p.perSandbox, u.who)
 	}
 }
 
 // mayConnect counts one more connection of the flow's sandbox.
 func (f *dialling) mayConnect(to netip.AddrPort) error {
-	if !f.gate.ports.take(f.Sandbox(), to, time.Since(f.gate.began)) {
+	if !f.gate.ports.take(f.Holder(), f.Sandbox(), to, time.Since(f.gate.began)) {
 		return errPorts
 	}
 	return nil

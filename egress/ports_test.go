@@ -14,7 +14,7 @@ var (
 
 // takeAll begins as many connections as a sandbox may.
 func (p *recentPorts) takeAll(sandbox string, to netip.AddrPort, at time.Duration) (n int) {
-	for p.take(sandbox, to, at) {
+	for p.take(sandbox, sandbox, to, at) {
 		n++
 	}
 	return n
@@ -35,11 +35,11 @@ func TestNobodyTakesThePortsTowardsOnePlace(t *testing.T) {
 		t.Errorf("%d counts are kept, want none of who got nothing", len(p.uses))
 	}
 	for range p.most + 1 {
-		if !p.take("a", netip.MustParseAddrPort("127.0.0.1:443"), 0) || !p.take("a", netip.MustParseAddrPort("[::1]:443"), 0) {
+		if !p.take("a", "a", netip.MustParseAddrPort("127.0.0.1:443"), 0) || !p.take("a", "a", netip.MustParseAddrPort("[::1]:443"), 0) {
 			t.Fatal("connections to loopback are counted")
 		}
 	}
-	if p.most = 0; !p.take("e", portsAt, 0) {
+	if p.most = 0; !p.take("e", "e", portsAt, 0) {
 		t.Error("where any number may be begun, one may not")
 	}
 }
@@ -50,15 +50,15 @@ func TestPortsComeBack(t *testing.T) {
 	p := recentPorts{most: 12}
 	p.takeAll("a", portsAt, 0)
 	for at := time.Duration(0); at <= time.Minute; at += time.Second {
-		if p.take("a", portsAt, at) {
+		if p.take("a", "a", portsAt, at) {
 			t.Fatalf("after %v one may begin again", at)
 		}
 	}
 	if got := p.takeAll("a", portsAt, 68*time.Second); got != 6 {
 		t.Errorf("%d may begin after a minute, want 6", got)
 	}
-	p.take("b", portsOther, 80*time.Second) // at another time than the others
-	p.take("c", portsOther, time.Hour)
+	p.take("b", "b", portsOther, 80*time.Second) // at another time than the others
+	p.take("c", "c", portsOther, time.Hour)
 	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.perSandbox) != 1 {
 		t.Errorf("%d counts of %d perSandbox and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.perSandbox))
 	}
@@ -71,7 +71,7 @@ func TestManyPlacesAreCountedTogether(t *testing.T) {
 	began := 0
 	for i := range 2 * perSandboxMost {
 		to := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("93.184.%d.%d", i>>8, i&255)), 443)
-		if p.take("a", to, 0) {
+		if p.take("a", "a", to, 0) {
 			began++
 		}
 	}
@@ -84,7 +84,7 @@ func TestManyPlacesAreCountedTogether(t *testing.T) {
 	if got := p.takeAll("b", portsAt, 0); got != 6 {
 		t.Errorf("another sandbox may begin %d, want 6", got)
 	}
-	p.take("b", portsAt, time.Hour)
+	p.take("b", "b", portsAt, time.Hour)
 	if len(p.uses) != 1 || len(p.toward) != 1 || len(p.perSandbox) != 1 {
 		t.Errorf("%d counts of %d perSandbox and %d sandboxes are left, want 1", len(p.uses), len(p.toward), len(p.perSandbox))
 	}
@@ -93,5 +93,28 @@ func TestManyPlacesAreCountedTogether(t *testing.T) {
 func TestTheKernelsPortsAreCounted(t *testing.T) {
 	if n := localPorts(); n != 0 && (n < 2 || n > 1<<15) {
 		t.Errorf("%d connections may be begun in a minute", n)
+	}
+}
+
+// TestATemplateHasThePortsOfOneSandbox has sandboxes of a template connect until they may not, before another one does.
+func TestATemplateHasThePortsOfOneSandbox(t *testing.T) {
+	p := recentPorts{most: 64}
+	take := func(holder, sandbox string) (n int) {
+		for p.take(holder, sandbox, portsAt, 0) {
+			n++
+		}
+		return n
+	}
+	first, second := take("t-{id}", "t-1"), take("t-{id}", "t-2")
+	for i := range 100 {
+		take("t-{id}", fmt.Sprint("t-more-", i))
+	}
+	if plain := take("plain", "plain"); first != 16 || second == 0 || plain < 15 {
+		t.Errorf("an id got %d, another %d, a plain sandbox %d of 64", first, second, plain)
+	}
+	p.take("x", "x", portsOther, time.Hour)
+	p.advance(int64(2 * time.Hour / portTick))
+	if len(p.uses)+len(p.toward)+len(p.perSandbox) != 0 {
+		t.Errorf("left behind: %v %v %v", p.uses, p.toward, p.perSandbox)
 	}
 }

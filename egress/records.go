@@ -30,6 +30,7 @@ type recordOf struct {
 	flood bool
 
 	canary *sighting // that is why it is refused, or nil
+	shared bool      // other denials may get the id of the record: they are summed
 }
 
 // WritesAtOnce reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. An

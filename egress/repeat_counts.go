@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -19,9 +18,9 @@ import (
 // ten of a kind in a second have records of their own. After that second, one more record holds the
 // number of the others, with the id of the last single record.
 //
-// A sandbox has a budget for these records. Beyond it, denials are summed by registered domain, in
-// at most [sumsMost] sums. All others are summed by way in, kind and class. The first denial of each
-// such sum has a record of its own in every second.
+// A sandbox has a budget for these records ([logBudget]). Beyond it, denials of domains that were recorded before are summed
+// by registered domain, in at most [sumsMost] sums. All others are summed by way in, kind and class. The
+// first denial of each such sum has a record of its own in every second. The record says that others share its id.
 //
 // Every reply has the id of a record that is in the log already. A crash can lose the numbers since
 // the last second. What passes is never summed.
@@ -31,10 +30,7 @@ const (
 	repeatsMost  = 256 // kinds of one sandbox that are told apart
 	sumsMost     = 8   // sums by domain of one sandbox in a second
 
-	// The budget of one sandbox, in records.
-	denialsBurst, denialsRate = 2000, 20
-	// The same where the disk has little space left.
-	scarceBurst, scarceRate = 20, 1
+	domainsTold = 4096 // different domains of a sum that are counted
 )
 
 // repeatCounts sum the denials of one sandbox in the last second. The zero value is ready; it is safe for concurrent use.
@@ -44,8 +40,8 @@ type repeatCounts struct {
 	domains int // of kinds, those by domain
 	timer   *time.Timer
 	key     []byte // that is being made
-	budget  tokens.Bucket
-	scarce  tokens.Bucket // in place of budget while the disk has little space
+	own     logBudget
+	shared  *logBudget // final: that of the template, in place of own, or nil
 }
 
 // A repeatCount is one kind of denial.
@@ -58,12 +54,14 @@ type repeatCount struct {
 	at      int           // in the key, where id and number go
 	size    int           // of the record in the key; behind it is the canary
 	names   summedNames   // of more, unless it is by kind
+	first   bool          // its record was the first sighting of a domain, beyond the budget
 }
 
-// summedNames are the first and the last name among summed denials.
+// summedNames are the first and the last name among summed denials, and how many domains they are of.
 type summedNames struct {
-	first string
-	last  []byte
+	first   string
+	last    []byte
+	domains map[sight]struct{} // at most domainsTold
 }
 
 // A summedBy is what denials of one sum have in common.
@@ -92,7 +90,7 @@ func (f *recorded) recordRefusal(r recordOf) *Refusal {
 		r.canary = f.sighted()
 	}
 	s := f.gate.Records.repeatsOf(&f.attempt)
-	key, id, one := s.count(&f.attempt, r)
+	key, id, one := s.count(&f.attempt, &r)
 	if !one {
 		f.id = id
 		f.gate.Records.count(&f.attempt, r)
@@ -113,28 +111,47 @@ func (f *recorded) recordRefusal(r recordOf) *Refusal {
 // count counts a refusal with those before it and returns the id of their record,
 // or one: it is to have a record of its own. Then wrote has to be told, with key,
 // when it is written.
-func (s *repeatCounts) count(f *attempt, r recordOf) (key string, id record.ID, one bool) {
+// It sets r.shared if later denials may get the id of that record.
+func (s *repeatCounts) count(f *attempt, r *recordOf) (key string, id record.ID, one bool) {
+	budget := s.budget()
+	d := denial{budget: budget, sight: budget.sightOf(f.request.Sandbox.Name, f.askedName()), now: time.Since(f.gate.began), scarce: f.gate.config.Log.Scarce()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
 		return "", 0, true
 	}
-	scarce := f.gate.config.Log.Scarce()
 	for by := byKind; by < byRest; by++ {
-		if by == byDomain && scarce {
+		if by == byDomain && (d.scarce || !budget.isKnown(d.sight, d.now)) {
 			continue
 		}
-		if key, id, one, known := s.countBy(by, f, r, scarce); known {
+		if key, id, one, known := s.countBy(by, f, *r, d); known {
+			r.shared = one && by != byKind
 			return key, id, one
 		}
 	}
-	key, id, one, _ = s.countBy(byRest, f, r, scarce)
+	key, id, one, _ = s.countBy(byRest, f, *r, d)
+	r.shared = one
 	return key, id, one
+}
+
+// A denial is what decides how one denial is counted.
+type denial struct {
+	budget *logBudget
+	sight  sight
+	now    time.Duration // since gate.began
+	scarce bool          // the disk has little space left
+}
+
+func (s *repeatCounts) budget() *logBudget {
+	if s.shared != nil {
+		return s.shared
+	}
+	return &s.own
 }
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, scarce bool) (key string, id record.ID, one, known bool) {
+func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, d denial) (key string, id record.ID, one, known bool) {
 	e := encoder{Encoder: record.Encoder{Line: s.key[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
@@ -142,13 +159,12 @@ func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, scarce bool)
 	e.Line = append(e.Line, byte(by))
 	f.gate.canaries.mask(e.Line)
 	s.key = e.Line
-	now := time.Since(f.gate.began)
 	k := s.kinds[string(e.Line)]
-	if k != nil && now-k.began >= repeatsAfter {
+	if k != nil && d.now-k.began >= repeatsAfter {
 		if !s.say(f.gate, string(e.Line), k) {
 			return "", 0, true, true
 		}
-		k.began, k.written = now, 0
+		k.began, k.written = d.now, 0
 	}
 	alone := repeatsFrom
 	if r.flood || by != byKind {
@@ -160,40 +176,47 @@ func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, scarce bool)
 	}
 	switch {
 	case k == nil:
-		if by == byDomain && s.domains >= sumsMost || by == byKind && !s.spend(scarce, cost) {
+		first := false
+		if by == byKind {
+			if d.budget.take(d.scarce, cost) {
+				d.budget.note(d.sight, d.now)
+			} else if first = d.budget.takeFirst(d.sight, d.now, d.scarce); !first {
+				return "", 0, false, false
+			}
+		}
+		if by == byDomain && s.domains >= sumsMost {
 			return "", 0, false, false
 		}
-		return s.begin(f, repeatCount{by: by, began: now, at: e.idAt, size: size}, e.Line), 0, true, true
-	case k.written < alone && (by != byKind || s.spend(scarce, cost)):
+		return s.begin(f, repeatCount{by: by, began: d.now, at: e.idAt, size: size, first: first}, e.Line), 0, true, true
+	case k.written < alone && (by != byKind || d.budget.take(d.scarce, cost)):
 		return string(e.Line), 0, true, true
-	case k.more == 0 && by == byKind && !s.spend(scarce, 1), k.id == 0:
+	case k.more == 0 && by == byKind && !k.first && !d.budget.take(d.scarce, 1), k.id == 0:
 		return "", 0, false, false
 	}
 	k.more++
 	if by != byKind {
-		k.names.add(f.named(), k.more)
+		k.names.add(f.named(), d.sight, k.more)
 		f.seq = inSum
 	}
 	return "", k.id, false, true
 }
 
-// spend takes records of one denial from the budget. s.mu is held.
-func (s *repeatCounts) spend(scarce bool, records float64) bool {
-	budget := &s.budget
-	budget.Rate, budget.Most = denialsRate, denialsBurst
-	if scarce {
-		budget = &s.scarce
-		budget.Rate, budget.Most = scarceRate, scarceBurst
-	}
-	ok, _ := budget.Take(records, time.Now())
-	return ok
-}
-
-func (n *summedNames) add(name string, count int64) {
+func (n *summedNames) add(name string, s sight, count int64) {
 	if count == 1 {
-		n.first = strings.Clone(name)
+		n.first, n.domains = strings.Clone(name), map[sight]struct{}{}
+	}
+	if len(n.domains) < domainsTold {
+		n.domains[s] = struct{}{}
 	}
 	n.last = append(n.last[:0], name...)
+}
+
+// askedName is the name or address that f is about, or "" if none could be read.
+func (f *attempt) askedName() string {
+	if q := f.request.DNS; q != nil {
+		return q.Name
+	}
+	return f.request.Destination.Host
 }
 
 // named is what f is about, as its records name it.
@@ -349,6 +372,7 @@ func summed[T []byte | string](common T, at int, id record.ID, n int64, names *s
 		e.Quote(names.first, record.MaxRaw)
 		e.Key("last")
 		e.Quote(string(names.last), record.MaxRaw)
+		e.Number("domains", int64(len(names.domains)))
 		e.Close()
 	}
 	e.Line = append(e.Line, common[at:]...)

@@ -56,7 +56,7 @@ func (s *requests) of(r *policy.Request) *policy.Request {
 // sameRequest compares two requests that have the parts which of shares, but
 // for their times.
 func sameRequest(a, b *policy.Request) bool {
-	return a.Sandbox.Name == b.Sandbox.Name && a.Sandbox.Kind == b.Sandbox.Kind && a.Sandbox.Attachment == b.Sandbox.Attachment && a.Sandbox.Container == b.Sandbox.Container &&
+	return a.Sandbox.Name == b.Sandbox.Name && a.Sandbox.Kind == b.Sandbox.Kind && a.Sandbox.Template == b.Sandbox.Template && a.Sandbox.Attachment == b.Sandbox.Attachment && a.Sandbox.Container == b.Sandbox.Container &&
 		a.Via == b.Via && a.Protocol == b.Protocol &&
 		sameDestination(&a.Destination, &b.Destination) && sameHello(a.TLS, b.TLS)
 }

@@ -142,9 +142,10 @@ func namesOne(r *record.Record) bool {
 }
 
 // Allowable returns the result of [RefusedHost] if a line in the policy would let r pass and nothing else, else "". It
-// returns "" for a sandbox whose own Rego allows too little: no line helps there.
+// returns "" for a sandbox whose own Rego allows too little: no line helps there. It returns "" for an id that others
+// share, too, because nobody knows which of them it was given to.
 func Allowable(r *record.Record) string {
-	if r.Flow == "" || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) && r.Decision.Rule != "default" {
+	if r.Flow == "" || r.Shared || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) && r.Decision.Rule != "default" {
 		return ""
 	}
 	host := RefusedHost(r)

@@ -12,7 +12,7 @@ import (
 // says it, but for what does not change while a flow is open.
 func TestAJoinedRecordHoldsBoth(t *testing.T) {
 	opens := map[string]bool{
-		"V": true, "Flow": true, "Count": true, "Names": true, "Sandbox": true, "Via": true, "Src": true, "Raw": true, "Container": true,
+		"V": true, "Flow": true, "Count": true, "Names": true, "Shared": true, "Sandbox": true, "Via": true, "Src": true, "Raw": true, "Container": true,
 		"DNS": true, "Process": true, "Signal": true,
 	}
 	ends := func() *record.Record {

@@ -49,7 +49,7 @@ type Group struct {
 	GroupKey
 	Count    int64
 	Last     time.Time
-	Flow     string // id of the last flow
+	Flow     string // id of the last flow, and of one that no other request shares if there is one
 	Allow    string // the pattern that would allow the last flow, see [Allowable]
 	Up, Down int64
 	Failed   int64
@@ -64,7 +64,8 @@ type Group struct {
 	domainKnown   bool      // domain has been computed
 	many          bool      // the line covers several destinations
 	inexact       bool      // no rule can name the last request alone
-	flow          []byte    // id of the last flow
+	flow          []byte    // see Flow
+	shared        bool      // other requests share flow
 	refusal       [4]string // class, layer, rule and address class of the last decision
 }
 
@@ -131,7 +132,11 @@ func (g *Group) add(r *record.Record) {
 }
 
 func (g *Group) latest(r *record.Record) {
-	g.Last, g.flow = r.Time, append(g.flow[:0], r.Flow...)
+	g.Last = r.Time
+	if r.Shared && !g.shared && len(g.flow) > 0 {
+		return
+	}
+	g.flow, g.shared = append(g.flow[:0], r.Flow...), r.Shared
 	refusal := [4]string{r.Decision.Class, r.Decision.Layer, r.Decision.Rule, part(r.Dst).Class}
 	g.inexact = !namesOne(r)
 	if g.refusal != refusal {
@@ -149,7 +154,7 @@ func (g *Group) finish() {
 		return
 	}
 	g.Allow = Allowable(&record.Record{
-		Flow: g.Flow, Dst: &record.Destination{Host: g.host, Port: g.port, Class: g.refusal[3]},
+		Flow: g.Flow, Shared: g.shared, Dst: &record.Destination{Host: g.host, Port: g.port, Class: g.refusal[3]},
 		Decision: &record.Decision{Class: g.refusal[0], Layer: g.refusal[1], Rule: g.refusal[2]},
 	})
 }

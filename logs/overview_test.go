@@ -176,3 +176,20 @@ func TestWhatWouldAllowIsOfTheLastRefusal(t *testing.T) {
 		t.Errorf("then %+v", all)
 	}
 }
+
+// TestAFixHasAnIDOfOneRequest has a denial with an id of its own, and then one whose id others share.
+func TestAFixHasAnIDOfOneRequest(t *testing.T) {
+	var o Overview
+	shared := opened("B", "a.test", "deny")
+	shared.Shared, shared.Time = true, shared.Time.Add(time.Second)
+	o.Add(shared)
+	if g := o.Section("deny")[0]; g.Allow != "" || g.Flow != "B" {
+		t.Errorf("a shared id: %+v", g)
+	}
+	o = Overview{}
+	o.Add(opened("A", "a.test", "deny"))
+	o.Add(shared)
+	if g := o.Section("deny")[0]; g.Allow != "a.test" || g.Flow != "A" || g.Count != 2 {
+		t.Errorf("then %+v", g)
+	}
+}

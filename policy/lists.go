@@ -68,7 +68,7 @@ func (rs *rules) addOwnGrants(grants []Grant, name string) {
 // addresses and aliases that it resolved to by those that deny or ask: an
 // allowed address allows no name.
 func (rs *rules) Evaluate(ctx context.Context, r *Request) (Decision, error) {
-	t := evaluationTurn{ctx: ctx, sandbox: r.Sandbox.Name}
+	t := evaluationTurn{ctx: ctx, sandbox: &r.Sandbox}
 	defer t.end()
 	s := rs.searchFor(r)
 	s.turn = &t

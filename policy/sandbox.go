@@ -11,6 +11,9 @@ type Sandbox struct {
 	Kind   string
 	Labels map[string]string
 
+	// Template is the name of the template that the sandbox is one of, or "". It is not for policies.
+	Template string
+
 	// Attachment tells what came from one network that is attached from the rest of what
 	// the sandbox does; 0: nothing was. It is not for policies.
 	Attachment uint32
@@ -18,6 +21,15 @@ type Sandbox struct {
 	// Container is where the request came from, as far as the engine that runs it
 	// says so, or nil. It is for the record, and not for policies.
 	Container *Container
+}
+
+// Holder names who holds the sandbox's part of what all sandboxes share: the template of a sandbox that is one of a
+// template, since its token lets the client choose any id, or else the sandbox itself.
+func (s *Sandbox) Holder() string {
+	if s.Template != "" {
+		return s.Template
+	}
+	return s.Name
 }
 
 // A Container is one run of a container of Docker or Podman. Its engine supplies the fields, which may be long or

@@ -22,7 +22,7 @@ var comparing = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 // sandbox. A short evaluation never waits.
 type evaluationTurn struct {
 	ctx     context.Context
-	sandbox string
+	sandbox *Sandbox
 	work    int // since it last looked whether others wait
 	held    bool
 	err     error // of ctx, which ended the wait
@@ -42,7 +42,7 @@ func (t *evaluationTurn) spend(work int) bool {
 		return true
 	}
 	t.end()
-	t.err = comparing.Take(t.ctx, t.sandbox)
+	t.err = comparing.Take(t.ctx, t.sandbox.Holder(), t.sandbox.Name)
 	t.held = t.err == nil
 	return t.held
 }

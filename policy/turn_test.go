@@ -34,7 +34,7 @@ func manyPaths(t *testing.T) (p *Policy, short, long *Request) {
 func TestLongEvaluationsTakeTurns(t *testing.T) {
 	p, short, long := manyPaths(t)
 	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		if err := comparing.Take(t.Context(), "two"); err != nil {
+		if err := comparing.Take(t.Context(), "two", "two"); err != nil {
 			t.Fatal(err)
 		}
 		defer comparing.Give()

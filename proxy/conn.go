@@ -259,7 +259,7 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	case err != nil:
 		c.replies.refuse(err)
 		return
-	case !c.server.connections.assign(&c.admission, flow.Sandbox()):
+	case !c.server.connections.assign(&c.admission, flow.Holder(), flow.Sandbox()):
 		flow.CloseNow(egress.End{Outcome: string(policy.TooManyFlows)})
 		c.replies.tooMany()
 		return

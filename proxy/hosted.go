@@ -60,8 +60,8 @@ func (h *hosted) serveForwarded() {
 	h.ServeH1()
 }
 
-func (h *hosted) assignTo(sandbox string) *egress.Refusal {
-	if h.server.connections.assign(&h.admission, sandbox) {
+func (h *hosted) assignTo(flow *egress.Flow) *egress.Refusal {
+	if h.server.connections.assign(&h.admission, flow.Holder(), flow.Sandbox()) {
 		return nil
 	}
 	return h.server.refuseOneMore(h.Peer)

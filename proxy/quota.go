@@ -10,6 +10,9 @@ import (
 // while it has fewer open than are still free: one greedy holder ends with half of them, two with a third
 // each, and a holder without connections always gets one.
 //
+// All sandboxes of a template are one holder. One of them may open another connection only while it has fewer open than
+// its template could still open.
+//
 // Some sandboxes are only known by their credentials. Before those arrive, a connection counts with its source
 // address, which other sandboxes may share. If that address has used up its part, its oldest unproven
 // connection is evicted.
@@ -25,10 +28,11 @@ type connQuota struct {
 
 // A connHolder is what one holder has.
 type connHolder struct {
-	server    *Server // final
-	isSandbox bool    // final: the holder is a sandbox
+	server    *Server     // final
+	isSandbox bool        // final: the holder is a sandbox
+	template  *connHolder // final: of a sandbox of a template, or nil
 
-	held        int
+	held        int        // of a template, what its sandboxes hold
 	first, last *admission // that may have to give way, the oldest first
 }
 
@@ -63,6 +67,33 @@ func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 	return s
 }
 
+// sandboxLocked is holderLocked for a sandbox that counts with holder, which is the sandbox itself or its template.
+func (p *connQuota) sandboxLocked(holder, name string) *connHolder {
+	s := p.holderLocked(sandbox.Holder{Sandbox: name})
+	if holder != name && s.template == nil {
+		s.template = p.holderLocked(sandbox.Holder{Sandbox: holder})
+		s.template.held += s.held
+	}
+	return s
+}
+
+// mayHold reports whether s may hold one more, where so many are free.
+func (s *connHolder) mayHold(free int) bool {
+	if s.template == nil {
+		return s.held < free
+	}
+	left := (free - s.template.held + 1) / 2 // that the template could still open
+	return s.held < left
+}
+
+// count adds n to what s holds.
+func (s *connHolder) count(n int) {
+	s.held += n
+	if s.template != nil {
+		s.template.held += n
+	}
+}
+
 // acquire admits a connection of h, or reports that h has too many. Somebody
 // else of h may have to give way. It sets holder before of can be evicted.
 func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holder **connHolder) (ok bool) {
@@ -70,7 +101,7 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holde
 	s := p.holderLocked(h)
 	*holder = s
 	var evicted *admission
-	if s.held >= p.most-p.open {
+	if !s.mayHold(p.most - p.open) {
 		if evicted = s.first; evicted == nil {
 			p.mu.Unlock()
 			return false
@@ -79,7 +110,7 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holde
 		evicted.evicted = true
 	}
 	p.open++
-	s.held++
+	s.count(1)
 	at.holder, at.owner = s, of
 	if !s.isSandbox {
 		s.append(at)
@@ -95,11 +126,11 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holde
 func (p *connQuota) reserve(h sandbox.Holder) (s *connHolder, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = p.holderLocked(h); s.held >= p.most-p.open {
+	if s = p.holderLocked(h); !s.mayHold(p.most - p.open) {
 		return s, false
 	}
 	p.open++
-	s.held++
+	s.count(1)
 	return s, true
 }
 
@@ -110,17 +141,17 @@ func (p *connQuota) move(from *connHolder, h sandbox.Holder) (s *connHolder, ok 
 	if s = p.holderLocked(h); s == from {
 		return s, true
 	}
-	if s.held >= p.most-p.open+1 { // without this one
+	if !s.mayHold(p.most - p.open + 1) { // without this one
 		return from, false
 	}
-	from.held--
-	s.held++
+	from.count(-1)
+	s.count(1)
 	return s, true
 }
 
-// assign counts an admission with the sandbox that turned out to have the connection. It returns false if the
+// assign counts an admission with the sandbox of holder that turned out to have the connection. It returns false if the
 // admission was evicted, or if that sandbox has used up its quota.
-func (p *connQuota) assign(at *admission, name string) bool {
+func (p *connQuota) assign(at *admission, holder, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -129,13 +160,13 @@ func (p *connQuota) assign(at *admission, name string) bool {
 	case at.holder == nil || at.holder.isSandbox:
 		return true
 	}
-	s := p.holderLocked(sandbox.Holder{Sandbox: name})
-	if s.held >= p.most-p.open+1 { // without this one
+	s := p.sandboxLocked(holder, name)
+	if !s.mayHold(p.most - p.open + 1) { // without this one
 		return false
 	}
 	at.holder.remove(at)
-	at.holder.held--
-	s.held++
+	at.holder.count(-1)
+	s.count(1)
 	at.holder = s
 	return true
 }
@@ -167,7 +198,7 @@ func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
 	}
 	to.holder = from.holder
 	p.open++
-	to.holder.held++
+	to.holder.count(1)
 	return to.holder
 }
 
@@ -192,7 +223,7 @@ func (p *connQuota) releaseHeld(s *connHolder) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open--
-	s.held--
+	s.count(-1)
 }
 
 // releaseLocked is release where p.mu is held.
@@ -205,7 +236,7 @@ func (p *connQuota) releaseLocked(at *admission) {
 		s.remove(at)
 	}
 	p.open--
-	s.held--
+	s.count(-1)
 	at.holder = nil
 }
 

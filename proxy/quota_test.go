@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -198,5 +199,33 @@ func TestTokensHoldPlacesOfTheirOwn(t *testing.T) {
 	defer w.connections.mu.Unlock()
 	if got := w.connections.holderLocked(sandbox.Holder{Sandbox: "third"}).held; got > 4 {
 		t.Errorf("one sandbox has %d of 8 connections", got)
+	}
+}
+
+// TestATemplateIsOneHolder has a template take connections for as many ids as get one, beside two sandboxes that are none
+// of it.
+func TestATemplateIsOneHolder(t *testing.T) {
+	p := newQuota(64)
+	take := func(holder, name string) (n int) {
+		for {
+			at := new(admission)
+			if !p.acquire(at, sandbox.Holder{}, nil, new(*connHolder)) {
+				t.Fatal("no connection can come in any more")
+			}
+			if !p.assign(at, holder, name) {
+				p.release(at)
+				return n
+			}
+			n++
+		}
+	}
+	got := []int{take("t-{id}", "t-1"), take("t-{id}", "t-2"), take("t-{id}", "t-3")}
+	all := got[0] + got[1] + got[2]
+	for i := range 1000 {
+		all += take("t-{id}", fmt.Sprint("t-other-", i))
+	}
+	plain, second := take("plain", "plain"), take("u-{id}", "u-1")
+	if !slices.Equal(got, []int{16, 8, 4}) || all != 32 || plain != 16 || second == 0 {
+		t.Errorf("ids got %v, the template %d, a plain sandbox %d, an id of another template %d", got, all, plain, second)
 	}
 }

@@ -30,7 +30,7 @@ func (w *inspectWorld) anotherTakes(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := w.forwarder.Scanning.Take(ctx, "another"); err != nil {
+	if err := w.forwarder.Scanning.Take(ctx, "another", "another"); err != nil {
 		t.Fatalf("another sandbox has no turn: %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		_, err = w.Write(socksReplier{}.refusal(forward.AsRefusal(err)))
 		return err
 	}
-	if !v.server.connections.assign(&v.admission, flow.Sandbox()) {
+	if !v.server.connections.assign(&v.admission, flow.Holder(), flow.Sandbox()) {
 		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.Peer)))
 		return err

@@ -87,7 +87,7 @@ func (d *Decoder) canonical(s *Buffer, line string) bool {
 	d.buf, d.line, d.at, d.lists, d.escapes, d.bad = s, line, 0, 0, escapes, false
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
-		{"names", &s.Names}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
+		{"names", &s.Names}, {"shared", &s.Shared}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
 		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"dns", &s.DNS}, {"process", &s.Process},
 		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"bytes", &s.Bytes},
 		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"raw", &s.Raw}, {"note", &s.Note},
@@ -203,7 +203,7 @@ func (d *Decoder) part(into any) {
 		d.object([]member{{"what", &p.What}, {"name", &p.Name}, {"where", &p.Where}, {"encoding", &p.Encoding}})
 	case **Names:
 		*v = &s.names
-		d.object([]member{{"first", &s.names.First}, {"last", &s.names.Last}})
+		d.object([]member{{"first", &s.names.First}, {"last", &s.names.Last}, {"domains", &s.names.Domains}})
 	case **Bytes:
 		*v = &s.bytes
 		d.object([]member{{"up", &s.bytes.Up}, {"down", &s.bytes.Down}})

@@ -23,6 +23,10 @@ type Record struct {
 
 	Names *Names `json:"names,omitempty"`
 
+	// Shared says that denials of other requests, which were summed beyond the budget of their sandbox, were answered
+	// with the ID of this one.
+	Shared bool `json:"shared,omitempty"`
+
 	Sandbox string `json:"sandbox,omitempty"`
 
 	Container *Container `json:"container,omitempty"`
@@ -70,8 +74,9 @@ const (
 // with its port. The host or the DNS name of the record is then "*." and the registered domain, or "*" for
 // addresses and for several domains.
 type Names struct {
-	First string `json:"first"`
-	Last  string `json:"last"`
+	First   string `json:"first"`
+	Last    string `json:"last"`
+	Domains int64  `json:"domains,omitempty"` // registered domains, or addresses: exact up to 4095, at least 4096 beyond
 }
 
 type Destination struct {

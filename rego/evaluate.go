@@ -145,7 +145,7 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFie
 	ask := e.now
 	switch {
 	case unknown != 0:
-		c, err := e.pool.take(ctx, r.Sandbox.Name)
+		c, err := e.pool.take(ctx, &r.Sandbox)
 		if err != nil {
 			return policy.Decision{}, err
 		}
@@ -156,7 +156,7 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFie
 	case e.foreign != nil:
 		ask = e.askForeign
 	}
-	if err := e.turns.Take(ctx, r.Sandbox.Name); err != nil {
+	if err := e.turns.Take(ctx, r.Sandbox.Holder(), r.Sandbox.Name); err != nil {
 		return policy.Decision{}, err
 	}
 	defer e.turns.Give()

@@ -25,6 +25,7 @@ func typicalRequest() *policy.Request {
 
 // hiddenFields are the fields of a request that no policy in Rego sees.
 var hiddenFields = map[string]string{
+	"Sandbox.Template":    "says whose quotas count",
 	"Sandbox.Attachment":  "tells networks of one sandbox apart",
 	"Sandbox.Container":   "is for the record",
 	"Protocol":            "is seen as which parts are there",

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/policy"
 )
 
 // maxParallel is the maximum number of concurrent evaluations. More would not be faster, and each needs
@@ -55,8 +56,8 @@ func copies(size int) int {
 }
 
 // take waits for a copy until ctx ends. The caller returns it with give.
-func (p *policyCopies) take(ctx context.Context, sandbox string) (c *compiled, err error) {
-	if err := p.turns.Take(ctx, sandbox); err != nil {
+func (p *policyCopies) take(ctx context.Context, sandbox *policy.Sandbox) (c *compiled, err error) {
+	if err := p.turns.Take(ctx, sandbox.Holder(), sandbox.Name); err != nil {
 		return nil, err
 	}
 	if c, err = p.one(); err != nil {

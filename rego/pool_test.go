@@ -88,7 +88,7 @@ func TestCopiesAreMadeWhenTheyAreWanted(t *testing.T) {
 	}
 	var taken []*compiled
 	for want := 1; want <= 3; want++ {
-		c, err := p.take(t.Context(), "a")
+		c, err := p.take(t.Context(), &policy.Sandbox{Name: "a"})
 		if err != nil || made != want {
 			t.Fatalf("%d copies are made for %d, %v", made, want, err)
 		}
@@ -96,13 +96,13 @@ func TestCopiesAreMadeWhenTheyAreWanted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.take(ctx, "a"); err == nil {
+	if _, err := p.take(ctx, &policy.Sandbox{Name: "a"}); err == nil {
 		t.Error("there is a fourth copy")
 	}
 	for _, c := range taken {
 		p.give(c)
 	}
-	if _, err := p.take(t.Context(), "b"); err != nil || made != 3 {
+	if _, err := p.take(t.Context(), &policy.Sandbox{Name: "b"}); err != nil || made != 3 {
 		t.Errorf("%d copies are made, %v", made, err)
 	}
 }
@@ -119,11 +119,11 @@ func TestACopyThatCannotBeMadeTakesNoTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := p.take(t.Context(), "a")
+	c, err := p.take(t.Context(), &policy.Sandbox{Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.take(t.Context(), "a"); err == nil {
+	if _, err := p.take(t.Context(), &policy.Sandbox{Name: "a"}); err == nil {
 		t.Fatal("there is a second copy")
 	}
 	p.give(c)

@@ -63,6 +63,9 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 		return who, ErrUnknown
 	}
 	who.Name, who.Kind, who.Labels = e.nameFor(&p), e.sandbox.Kind, e.sandbox.Labels
+	if e.name != (policy.Template{}) {
+		who.Template = e.sandbox.Name
+	}
 	return who, nil
 }
 

@@ -210,3 +210,23 @@ func TestQuestionsAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestATemplateIsOneHolder has a thousand sandboxes of a template ask, before a sandbox asks that is none of it.
+func TestATemplateIsOneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		ask := func(who policy.Sandbox, n int) *Waiter {
+			r := policy.Request{Sandbox: who, Destination: policy.Destination{Host: "a.test", Port: 443}}
+			return d.Join(Subject{Sandbox: who.Name, Rule: "r", Host: "a.test", Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+		}
+		for i := range 1000 {
+			ask(policy.Sandbox{Name: fmt.Sprint("t-", i), Template: "t-{id}"}, i)
+		}
+		if d.held > maxHeld/2 {
+			t.Errorf("%d flows of one template are held, of %d of all", d.held, maxHeld)
+		}
+		if q := ask(policy.Sandbox{Name: "plain"}, 2000); q == nil || !q.held {
+			t.Errorf("a sandbox of no template finds no space: %+v", q)
+		}
+	})
+}

@@ -6,6 +6,7 @@
 package approvals
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -135,10 +136,23 @@ type List struct {
 // perSandbox counts the questions of one sandbox name. All networks that were attached under the name
 // share it, or each new attachment would have fresh bounds.
 type perSandbox struct {
+	template      *perSandbox // the sum of all sandboxes of the template, or nil
 	pending, held int
 	turned        int64     // flows whose question found no space
 	last          time.Time // of the last such flow
 	shown         time.Time // when followers were last notified of one
+}
+
+// holder returns the counts by which space is shared: those of the template, if there is one.
+func (of *perSandbox) holder() *perSandbox { return cmp.Or(of.template, of) }
+
+// count adds to the questions that wait for an answer, and to the flows that are held.
+func (of *perSandbox) count(pending, held int) {
+	of.pending += pending
+	of.held += held
+	if of.template != nil {
+		of.template.count(pending, held)
+	}
 }
 
 // Open sets whether somebody can answer, and for how long a flow is held until then. For 0 none is held.
@@ -172,7 +186,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 	now := time.Now()
 	l.ready()
 	l.expire(l.bySubject[s])
-	of := l.sandbox(s.Sandbox, now)
+	of := l.sandbox(&r.Sandbox)
 	q := l.bySubject[s]
 	fresh := q == nil
 	if fresh {
@@ -191,7 +205,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 			waiting: map[record.ID]bool{}, from: map[uint32]bool{}, changed: make(chan struct{}),
 		}
 		l.byID[id], l.bySubject[s] = q, q
-		of.pending++
+		of.count(1, 0)
 		l.notify()
 	}
 	q.Asked++
@@ -204,7 +218,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 	if hold && q.State == Pending && l.wait.Load() > 0 && l.mayHold(of) && !q.waiting[flow] {
 		w.held = true
 		q.Held++
-		of.held++
+		of.count(0, 1)
 		l.held++
 		q.waiting[flow] = true
 	}
@@ -212,10 +226,11 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 }
 
 // mayHold reports whether another flow of a sandbox may wait. A sandbox with a waiting flow gets at most a
-// quarter of the free slots, so the last ones are for sandboxes without any. l.mu is held.
+// quarter of the free slots, and all sandboxes of a template together as many as are free, so the last ones are for
+// holders without any. l.mu is held.
 func (l *List) mayHold(of *perSandbox) bool {
 	free := maxHeld - l.held
-	return free > 0 && (of.held == 0 || of.held < min(maxHeldPerSandbox, free/4))
+	return of.holder().held < free && (of.held == 0 || of.held < min(maxHeldPerSandbox, free/4))
 }
 
 // WaitsFor reports whether the flow is held at the pending question about s. w may be nil.
@@ -243,7 +258,7 @@ func (w *Waiter) Leave() {
 	q.Held--
 	l.held--
 	delete(q.waiting, w.flow)
-	l.bySandbox[q.Subject.Sandbox].held--
+	l.bySandbox[q.Subject.Sandbox].count(0, -1)
 	l.dropSandbox(q.Subject.Sandbox)
 }
 
@@ -256,29 +271,31 @@ func (w *Waiter) Look() (state State, until time.Time, held bool, changed <-chan
 }
 
 // mayAdd reports whether a sandbox may have another question. In a full list, the newest question of the
-// sandbox with most questions is evicted, unless that would only swap the two. l.mu is held.
+// holder with most questions is evicted, unless that would only swap the two. l.mu is held.
 func (l *List) mayAdd(of *perSandbox) bool {
 	if of.pending >= maxPendingPerSandbox {
 		return false
 	}
 	all := 0
 	var most *perSandbox
-	var owner string
-	for name, one := range l.bySandbox {
+	for _, one := range l.bySandbox {
+		if one.template != nil {
+			continue
+		}
 		all += one.pending
 		if most == nil || one.pending > most.pending {
-			most, owner = one, name
+			most = one
 		}
 	}
 	if all < maxPending {
 		return true
 	}
-	if most.pending <= of.pending+1 {
+	if most.pending <= of.holder().pending+1 {
 		return false
 	}
 	var newest *Question
 	for _, q := range l.byID {
-		if q.State == Pending && q.Subject.Sandbox == owner && (newest == nil || q.ID > newest.ID) {
+		if q.State == Pending && l.bySandbox[q.Subject.Sandbox].holder() == most && (newest == nil || q.ID > newest.ID) {
 			newest = q
 		}
 	}
@@ -287,16 +304,26 @@ func (l *List) mayAdd(of *perSandbox) bool {
 }
 
 // sandbox returns the counts of a sandbox. l.mu is held.
-func (l *List) sandbox(name string, now time.Time) *perSandbox {
-	of := l.bySandbox[name]
-	if of == nil {
-		if len(l.bySandbox) >= maxPending {
-			for other, counts := range l.bySandbox {
-				if counts.pending == 0 && counts.held == 0 {
-					delete(l.bySandbox, other)
-				}
+func (l *List) sandbox(who *policy.Sandbox) *perSandbox {
+	if len(l.bySandbox) >= maxPending {
+		for name, of := range l.bySandbox {
+			if of.pending == 0 && of.held == 0 {
+				delete(l.bySandbox, name)
 			}
 		}
+	}
+	of := l.counts(who.Name)
+	if who.Template != "" && of.template == nil {
+		of.template = l.counts(who.Template)
+		of.template.count(of.pending, of.held)
+	}
+	return of
+}
+
+// counts returns the counts of a sandbox or template of this name. l.mu is held.
+func (l *List) counts(name string) *perSandbox {
+	of := l.bySandbox[name]
+	if of == nil {
 		of = new(perSandbox)
 		l.bySandbox[name] = of
 	}
@@ -430,7 +457,7 @@ func (l *List) remove(q *Question) {
 // settle counts q out of the pending questions. l.mu is held.
 func (l *List) settle(q *Question) {
 	if q.State == Pending {
-		l.bySandbox[q.Subject.Sandbox].pending--
+		l.bySandbox[q.Subject.Sandbox].count(-1, 0)
 		l.dropSandbox(q.Subject.Sandbox)
 	}
 }

@@ -1,8 +1,9 @@
-// Package turns limits how many callers work at once, and alternates between sandboxes. However many turns one sandbox
-// asks for, another one waits for at most one turn of each waiting sandbox.
+// Package turns limits how many callers work at once, and alternates between holders. However many turns one holder
+// asks for, another one waits for at most one turn of each waiting holder. The turns of a holder alternate between its
+// sandboxes in the same way: a holder is a sandbox, or a template with many.
 //
 //	t := turns.New(4)
-//	if err := t.Take(ctx, sandbox); err != nil {
+//	if err := t.Take(ctx, holder, sandbox); err != nil {
 //		return err
 //	}
 //	defer t.Give()
@@ -14,21 +15,21 @@ import (
 	"sync"
 )
 
-// Turns are so many at once. The next one is that of the sandbox that has waited longest
-// since its last. They are safe for concurrent use.
+// Turns are so many at once. The next one is that of the holder that has waited longest since its last, and in it that
+// of the sandbox that has. They are safe for concurrent use.
 type Turns struct {
 	mu      sync.Mutex
-	free    int                        // not 0 only where nobody waits
-	waiting map[string][]chan struct{} // by sandbox, the first come first
-	order   []string                   // of the sandboxes that wait
+	free    int // not 0 only while nobody waits
+	holders round[*round[chan struct{}]]
 }
 
 // New returns turns of which n are there at once.
-func New(n int) *Turns { return &Turns{free: n, waiting: map[string][]chan struct{}{}} }
+func New(n int) *Turns { return &Turns{free: n} }
 
-// Take waits for a turn of sandbox, and returns ctx's error if ctx ends first. The caller calls Give after the turn.
-func (t *Turns) Take(ctx context.Context, sandbox string) error {
-	mine := t.queue(sandbox)
+// Take waits for a turn of a sandbox of holder, and returns ctx's error if ctx ends first. The caller calls Give after
+// the turn.
+func (t *Turns) Take(ctx context.Context, holder, sandbox string) error {
+	mine := t.queue(holder, sandbox)
 	if mine == nil {
 		return nil
 	}
@@ -36,7 +37,7 @@ func (t *Turns) Take(ctx context.Context, sandbox string) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
-		t.leave(sandbox, mine)
+		t.leave(holder, sandbox, mine)
 		return ctx.Err()
 	}
 }
@@ -57,42 +58,41 @@ func (t *Turns) TakeNow() bool {
 func (t *Turns) Waiting() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, sandbox := range t.order {
-		n += len(t.waiting[sandbox])
+	for _, sandboxes := range t.holders.queues {
+		for _, queue := range sandboxes[0].queues {
+			n += len(queue)
+		}
 	}
 	return n
 }
 
-// queue takes a turn and returns nil where there is one, and otherwise what is
-// closed when there is.
-func (t *Turns) queue(sandbox string) chan struct{} {
+// queue takes a free turn and returns nil, or returns a channel that is closed when the caller has its turn.
+func (t *Turns) queue(holder, sandbox string) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.free > 0 {
 		t.free--
 		return nil
 	}
-	if len(t.waiting[sandbox]) == 0 {
-		t.order = append(t.order, sandbox)
+	if len(t.holders.queues[holder]) == 0 {
+		t.holders.push(holder, &round[chan struct{}]{})
 	}
 	mine := make(chan struct{})
-	t.waiting[sandbox] = append(t.waiting[sandbox], mine)
+	t.holders.queues[holder][0].push(sandbox, mine)
 	return mine
 }
 
 // leave takes back a wait. A turn that came meanwhile is given on.
-func (t *Turns) leave(sandbox string, mine chan struct{}) {
+func (t *Turns) leave(holder, sandbox string, mine chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.Index(t.waiting[sandbox], mine)
-	if i < 0 {
+	sandboxes := t.holders.queues[holder]
+	if len(sandboxes) == 0 || !sandboxes[0].remove(sandbox, mine) {
 		t.pass()
 		return
 	}
-	t.waiting[sandbox] = slices.Delete(t.waiting[sandbox], i, i+1)
-	if len(t.waiting[sandbox]) == 0 {
-		delete(t.waiting, sandbox)
-		t.order = slices.DeleteFunc(t.order, func(s string) bool { return s == sandbox })
+	if len(sandboxes[0].order) == 0 {
+		t.holders.remove(holder, sandboxes[0])
 	}
 }
 
@@ -105,18 +105,58 @@ func (t *Turns) Give() {
 
 // pass gives a turn to the next. The lock is held.
 func (t *Turns) pass() {
-	if len(t.order) == 0 {
+	if len(t.holders.order) == 0 {
 		t.free++
 		return
 	}
-	sandbox := t.order[0]
-	t.order = t.order[1:]
-	queue := t.waiting[sandbox]
-	close(queue[0])
-	if len(queue) == 1 {
-		delete(t.waiting, sandbox)
-		return
+	holder, sandboxes := t.holders.pop()
+	_, next := sandboxes.pop()
+	close(next)
+	if len(sandboxes.order) > 0 {
+		t.holders.push(holder, sandboxes)
 	}
-	t.waiting[sandbox] = queue[1:]
-	t.order = append(t.order, sandbox)
+}
+
+// A round holds what waits by name: first in, first out within a name, and names in turn.
+type round[T comparable] struct {
+	queues map[string][]T // none is empty
+	order  []string       // of the names
+}
+
+func (r *round[T]) push(name string, one T) {
+	if r.queues == nil {
+		r.queues = map[string][]T{}
+	}
+	if len(r.queues[name]) == 0 {
+		r.order = append(r.order, name)
+	}
+	r.queues[name] = append(r.queues[name], one)
+}
+
+// pop removes the first of the name that is next, which goes to the end of the order. Something must be there.
+func (r *round[T]) pop() (name string, one T) {
+	name, r.order = r.order[0], r.order[1:]
+	queue := r.queues[name]
+	one = queue[0]
+	if len(queue) == 1 {
+		delete(r.queues, name)
+		return name, one
+	}
+	r.queues[name] = queue[1:]
+	r.order = append(r.order, name)
+	return name, one
+}
+
+// remove reports whether one waited under name.
+func (r *round[T]) remove(name string, one T) bool {
+	i := slices.Index(r.queues[name], one)
+	if i < 0 {
+		return false
+	}
+	r.queues[name] = slices.Delete(r.queues[name], i, i+1)
+	if len(r.queues[name]) == 0 {
+		delete(r.queues, name)
+		r.order = slices.DeleteFunc(r.order, func(s string) bool { return s == name })
+	}
+	return true
 }

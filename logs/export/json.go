@@ -148,10 +148,12 @@ func (w *writer) rest(f *facts) {
 	w.str("kind", string(f.Kind))
 	w.num("seq", f.Seq)
 	w.some("count", f.Count)
+	w.flag("shared", f.Shared)
 	if n := f.Names; n != nil {
 		w.object("names", func() {
 			w.str("first", n.First)
 			w.str("last", n.Last)
+			w.some("domains", n.Domains)
 		})
 	}
 	w.str("flow", f.Flow)

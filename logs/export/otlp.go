@@ -136,9 +136,11 @@ func (a *attributes) record(f *facts) {
 	a.str("log.record.uid", f.uid())
 	a.num("egressd.seq", f.Seq)
 	a.some("egressd.count", f.Count)
+	a.flag("egressd.shared", f.Shared)
 	if n := f.Names; n != nil {
 		a.str("egressd.names.first", n.First)
 		a.str("egressd.names.last", n.Last)
+		a.some("egressd.names.domains", n.Domains)
 	}
 	a.str("egressd.flow", f.Flow)
 	a.str("egressd.sandbox", f.Sandbox)

@@ -21,6 +21,8 @@ type program struct {
 	current       distinct // destinations denied in this hour
 	atOnce        float64  // maximum of current over all hours
 	addressDenied int64    // of denied, addresses that no policy opens
+	summed        int64    // of denied, those beyond the budget of records of the sandbox
+	domains       int64    // of summed, maximum in one sum
 	ways          ways     // since the last pause without denials
 	most          ways     // maximum between two pauses
 	ids           []string
@@ -103,6 +105,10 @@ func (p *program) add(r *record.Record, to string) {
 	}
 	p.first, p.last = earliest(p.first, r.Time), latest(p.last, r.Time)
 	p.denied += r.Times()
+	if r.Names != nil {
+		p.summed += r.Times()
+		p.domains = max(p.domains, r.Names.Domains)
+	}
 	p.remember(to, r.Time)
 	target := to + ":" + logs.Port(r) // names below one domain count once
 	p.targets.add(target)
@@ -124,7 +130,7 @@ func (p *program) add(r *record.Record, to string) {
 }
 
 func (p *program) judge() (int, []Signal) {
-	return together([]Signal{p.searches(), p.fallsBack()})
+	return together([]Signal{p.searches(), p.fallsBack(), p.floods()})
 }
 
 // searches scores denials of many different targets. A program that reads the web meets many in days; a
@@ -138,6 +144,15 @@ func (p *program) searches() Signal {
 		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.addressDenied)
 	}
 	return Signal{"search", score, evidence}
+}
+
+// floods scores denials beyond the budget of records, among which a single one is hard to find.
+func (p *program) floods() Signal {
+	if p.summed == 0 {
+		return Signal{}
+	}
+	return Signal{"flood", scaled(float64(p.summed), 1, 10_000, 60),
+		fmt.Sprintf("%d denials came too fast for a record each, of up to %d domains in a second: look for what the flood may hide", p.summed, max(1, p.domains))}
 }
 
 // fallsBack scores a program that tries other methods after a denial.

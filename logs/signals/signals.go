@@ -39,7 +39,7 @@ type Suspect struct {
 
 // A Signal is one reason for a score.
 type Signal struct {
-	What     string `json:"what"` // canary, names, upload, publish, search, fallback or beacon
+	What     string `json:"what"` // canary, names, upload, publish, search, fallback, flood or beacon
 	Score    int    `json:"score"`
 	Evidence string `json:"evidence"`
 }

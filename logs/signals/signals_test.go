@@ -192,6 +192,20 @@ func TestWaysThatAreTriedOneAfterTheOther(t *testing.T) {
 	}
 }
 
+// TestDenialsBeyondTheBudgetAreASignal has a sandbox be denied too fast for a record each.
+func TestDenialsBeyondTheBudgetAreASignal(t *testing.T) {
+	w := &workshop{Rand: rand.New(rand.NewPCG(1, 5))}
+	w.ordinary(30_000)
+	sum := deny(w.decision(5*time.Hour, "sh", "*", 0, 0), "default-deny")
+	sum.Count, sum.Names = 5000, &record.Names{First: "a.test:443", Last: "b.test:443", Domains: 4096}
+	for _, a := range found(w.sorted()) {
+		if a.Program == "sh" && a.Signals[0].What == "flood" && a.Score > 50 {
+			return
+		}
+	}
+	t.Error("no signal says that denials were summed")
+}
+
 // TestAFloodOfDestinationsHidesNothing asks for more destinations than are remembered
 // before and after an attempt, and looks at what that costs.
 func TestAFloodOfDestinationsHidesNothing(t *testing.T) {

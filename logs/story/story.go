@@ -34,6 +34,7 @@ type Story struct {
 	Change   string            `json:"change,omitempty"` // what would have to change if no command allows the request
 	Times    int64             `json:"times,omitempty"`  // number of equal refusals, if there were several
 	Signal   *record.Signal    `json:"signal,omitempty"` // an alarm beside the decision
+	Shared   bool              `json:"shared,omitempty"` // other requests were answered with the same id
 	LeftOut  int               `json:"left_out,omitempty"`
 	Linked   []Linked          `json:"linked,omitempty"`  // set by Link
 	Further  int               `json:"further,omitempty"` // number of linked decisions that Linked leaves out
@@ -214,6 +215,7 @@ func (s *Story) add(text string, r *record.Record) {
 		s.LeftOut++
 		return
 	}
+	s.Shared = s.Shared || r.Shared
 	s.Records = append(s.Records, r)
 	s.Lines = append(s.Lines, json.RawMessage(text))
 }
@@ -276,6 +278,8 @@ func Change(r *record.Record) string {
 	switch {
 	case d == nil || d.Action == "allow" || len(d.Question) > 0 || Fix(r) != "":
 		return ""
+	case r.Shared:
+		return "nothing by this id, which stands for several requests; to allow one of them, name its host: egressd allow HOST"
 	case policy.LooksLikeData(logs.Host(r)):
 		return "nothing, unless you know this name: it may carry data; then write a line for it into the policy"
 	case d.Class == string(policy.AddressDenied):

@@ -29,6 +29,9 @@ func writtenLog(t *testing.T, records []*record.Record) *source.RecordReader {
 	defer log.Close()
 	for _, r := range records {
 		members := map[string]any{"kind": r.Kind, "flow": r.Flow, "dst": r.Dst, "decision": r.Decision}
+		if r.Shared {
+			members["shared"] = true
+		}
 		if r.Count > 0 {
 			members["count"], members["names"] = r.Count, r.Names
 		}
@@ -234,5 +237,21 @@ func TestAnEndedFlowIsNotSoughtForLong(t *testing.T) {
 		if s, err := Find(log, id); err != nil || len(s.Records) != want {
 			t.Errorf("after %s: %d records, %v; want %d", first, len(s.Records), err, want)
 		}
+	}
+}
+
+// TestASharedIDOpensNothing reads the story of an id that several requests were answered with.
+func TestASharedIDOpensNothing(t *testing.T) {
+	first := opened("X", "x.test", "deny")
+	first.Shared, first.Decision.Class = true, "default-deny"
+	sum := opened("X", "*", "deny")
+	sum.Count, sum.Names = 9, &record.Names{First: "y.test:443", Last: "z.test:443", Domains: 9}
+	s, err := From(writtenLog(t, []*record.Record{first, sum}), "X", 100)
+	if err != nil || !s.Shared || s.Fix != "" || s.Change == "" || s.Times != 10 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	first.Shared = false
+	if s, err = From(writtenLog(t, []*record.Record{first}), "X", 100); err != nil || s.Shared || s.Fix == "" {
+		t.Errorf("an id of one request: %+v, %v", s, err)
 	}
 }

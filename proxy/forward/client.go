@@ -33,8 +33,8 @@ type Client struct {
 
 	Platform *Platform // whose proxy the client is, or nil
 
-	// Assign counts the connection with the sandbox that turned out to have it, or refuses it.
-	Assign func(sandbox string) *egress.Refusal
+	// Assign counts the connection with the sandbox of a flow, which turned out to have it, or refuses it.
+	Assign func(*egress.Flow) *egress.Refusal
 }
 
 // Read reads what was read already, then from the client.

@@ -163,7 +163,7 @@ func (v *h1Conn) serve() bool {
 		return false
 	}
 	if v.tunnel == nil || v.Platform != nil {
-		if refusal := v.Assign(x.flow.Sandbox()); refusal != nil {
+		if refusal := v.Assign(x.flow); refusal != nil {
 			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 			v.refuse(refusal, x)
 			return false

@@ -5,13 +5,18 @@ import (
 	"sync"
 )
 
-// A MemoryQuota bounds the memory that one sandbox can have egressd hold for it: one that takes all
-// of its flows must not take the machine. It is safe for concurrent use.
+// A MemoryQuota bounds the memory that one holder can have egressd hold for it: a sandbox that takes all
+// of its flows must not take the machine. A template is one holder, however many sandboxes it has. One of these holds at
+// most as many bytes as its template has left. A MemoryQuota is safe for concurrent use.
 type MemoryQuota struct {
-	mu   sync.Mutex // guards what follows, and what is not final of all Reservations
-	most int64      // bytes of one sandbox
-	held map[string]int64
+	mu        sync.Mutex // guards what follows, and what is not final of all Reservations
+	most      int64      // bytes of one holder
+	held      map[string]int64
+	sandboxes map[sandboxOf]int64 // of templates
 }
+
+// A sandboxOf is a sandbox of a template.
+type sandboxOf struct{ template, sandbox string }
 
 // bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
 const bodyMemoryOfSandbox = 128 << 20
@@ -19,27 +24,28 @@ const bodyMemoryOfSandbox = 128 << 20
 // A Reservation is the memory that one connection or body has reserved. Its last user frees it with Release.
 type Reservation struct {
 	quota   *MemoryQuota // final
+	holder  string       // final
 	sandbox string       // final
 	held    int64
 	users   int
 }
 
-// SetDefault gives each sandbox so much, unless that was said before.
+// SetDefault gives each holder so much, unless that was said before.
 func (r *MemoryQuota) SetDefault(most int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most = cmp.Or(r.most, most)
 }
 
-// SetMost sets how many bytes one sandbox may hold.
+// SetMost sets how many bytes one holder may hold.
 func (r *MemoryQuota) SetMost(most int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most = most
 }
 
-// Held returns how many bytes all sandboxes hold, and how many sandboxes hold any.
-func (r *MemoryQuota) Held() (bytes int64, sandboxes int) {
+// Held returns how many bytes are held, and how many holders hold any.
+func (r *MemoryQuota) Held() (bytes int64, holders int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.held {
@@ -48,9 +54,18 @@ func (r *MemoryQuota) Held() (bytes int64, sandboxes int) {
 	return bytes, len(r.held)
 }
 
-// Reserve returns one of nothing yet.
-func (r *MemoryQuota) Reserve(sandbox string) *Reservation {
-	return &Reservation{quota: r, sandbox: sandbox, users: 1}
+// Reserve returns one of nothing yet, for a sandbox of holder.
+func (r *MemoryQuota) Reserve(holder, sandbox string) *Reservation {
+	return &Reservation{quota: r, holder: holder, sandbox: sandbox, users: 1}
+}
+
+// leftLocked returns how many bytes the reservation may grow by. l.quota.mu is held.
+func (l *Reservation) leftLocked() int64 {
+	left := l.quota.most - l.quota.held[l.holder]
+	if l.holder != l.sandbox { // it may hold what its template has left, and shares that with others
+		left = min(left, left-l.quota.sandboxes[sandboxOf{l.holder, l.sandbox}])
+	}
+	return left
 }
 
 // grow reserves n more bytes. It returns false if the sandbox has not so many left, or if the reservation was
@@ -58,7 +73,7 @@ func (r *MemoryQuota) Reserve(sandbox string) *Reservation {
 func (l *Reservation) grow(n int64) bool {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
-	if l.users == 0 || l.quota.held[l.sandbox]+n > l.quota.most {
+	if l.users == 0 || n > l.leftLocked() {
 		return false
 	}
 	l.addLocked(n)
@@ -70,7 +85,7 @@ func (l *Reservation) grow(n int64) bool {
 func (l *Reservation) GrowFair(most, least int64) int64 {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
-	n := max(least, min(most, (l.quota.most-l.quota.held[l.sandbox])/8))
+	n := max(least, min(most, l.leftLocked()/8))
 	l.addLocked(n)
 	return n
 }
@@ -78,10 +93,20 @@ func (l *Reservation) GrowFair(most, least int64) int64 {
 // addLocked is called with l.quota.mu held.
 func (l *Reservation) addLocked(n int64) {
 	if l.quota.held == nil {
-		l.quota.held = map[string]int64{}
+		l.quota.held, l.quota.sandboxes = map[string]int64{}, map[sandboxOf]int64{}
 	}
-	l.quota.held[l.sandbox] += n
+	count(l.quota.held, l.holder, n)
+	if l.holder != l.sandbox {
+		count(l.quota.sandboxes, sandboxOf{l.holder, l.sandbox}, n)
+	}
 	l.held += n
+}
+
+// count adds n to a number, and removes it from the map if nothing is left.
+func count[K comparable](of map[K]int64, key K, n int64) {
+	if of[key] += n; of[key] == 0 {
+		delete(of, key)
+	}
 }
 
 // Retain adds a user. It returns false if the reservation was freed.
@@ -116,10 +141,7 @@ func (l *Reservation) Release() {
 
 // clearLocked is called with l.quota.mu held.
 func (l *Reservation) clearLocked() {
-	left := l.quota.held[l.sandbox] - l.held
-	if l.held = 0; left > 0 {
-		l.quota.held[l.sandbox] = left
-	} else {
-		delete(l.quota.held, l.sandbox)
+	if l.held != 0 {
+		l.addLocked(-l.held)
 	}
 }

@@ -10,17 +10,17 @@ import (
 
 func TestARoomIsSharedOut(t *testing.T) {
 	r := MemoryQuota{most: 100}
-	a, b, other := r.Reserve("a"), r.Reserve("a"), r.Reserve("b")
+	a, b, other := r.Reserve("a", "a"), r.Reserve("a", "a"), r.Reserve("b", "b")
 	if n := a.GrowFair(10, 1); n != 10 {
 		t.Errorf("of 100 and at most 10: %d", n)
 	}
 	if n := b.GrowFair(50, 1); n != 11 {
 		t.Errorf("an eighth of 90: %d", n)
 	}
-	if c := r.Reserve("a"); !c.grow(79) || c.grow(1) {
+	if c := r.Reserve("a", "a"); !c.grow(79) || c.grow(1) {
 		t.Error("of 79 that were left, 80 could be taken, or not 79")
 	}
-	if n := r.Reserve("a").GrowFair(50, 5); n != 5 {
+	if n := r.Reserve("a", "a").GrowFair(50, 5); n != 5 {
 		t.Errorf("the least, where there is nothing: %d", n)
 	}
 	if !other.grow(100) {
@@ -54,7 +54,7 @@ func TestARoomIsSharedOut(t *testing.T) {
 // TestADroppedBodyHoldsNothing, whoever still has it.
 func TestADroppedBodyHoldsNothing(t *testing.T) {
 	r := MemoryQuota{most: 1 << 20}
-	held := &bodyScanner{handedOut: true, memory: r.Reserve("a")}
+	held := &bodyScanner{handedOut: true, memory: r.Reserve("a", "a")}
 	held.memory.grow(1000)
 	b := &ScannedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), Scanner: held, ready: make([]byte, 1000), CancelTurn: func() {}}
 	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {

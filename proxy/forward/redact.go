@@ -76,12 +76,12 @@ func plainCoding(values []string) bool {
 func (x *exchange) responseFields(f http1.Fields) http1.Fields {
 	var s *BodyFilter
 	if x.redaction != nil {
-		s = &BodyFilter{sandbox: x.flow.Sandbox(), redaction: x.redaction, end: &x.end}
+		s = &BodyFilter{flow: x.flow, redaction: x.redaction, end: &x.end}
 		size := 0
 		for _, field := range f {
 			size += len(field.Name) + len(field.Value)
 		}
-		defer redactTurn(s.sandbox, size)()
+		defer redactTurn(s.flow, size)()
 	}
 	return s.fields(f)
 }
@@ -97,7 +97,7 @@ func (x *exchange) responseFilter() *BodyFilter {
 // A BodyFilter redacts the credentials of a host from a response, or scans a request for canaries. It notes in
 // the flow's end that a credential was redacted. A nil BodyFilter passes everything.
 type BodyFilter struct {
-	sandbox   string            // whose turns are used
+	flow      *egress.Flow      // whose turns are used
 	redaction *secret.Redaction // of the fields; nil for a request
 	redactor  *secret.Redactor  // nil where it only strikes fields
 	noTrailer bool              // no trailer field passes
@@ -106,7 +106,7 @@ type BodyFilter struct {
 }
 
 func NewBodyFilter(flow *egress.Flow, n *secret.Redaction, end *egress.End) *BodyFilter {
-	return &BodyFilter{sandbox: flow.Sandbox(), redaction: n, redactor: n.NewRedactor(), end: end}
+	return &BodyFilter{flow: flow, redaction: n, redactor: n.NewRedactor(), end: end}
 }
 
 // requestFilter returns the filter for the body of a request. It drops trailer fields, which the policy has
@@ -120,7 +120,7 @@ func (s *BodyFilter) Redact(b []byte) []byte {
 	if s == nil || s.redactor == nil {
 		return b
 	}
-	defer redactTurn(s.sandbox, len(b))()
+	defer redactTurn(s.flow, len(b))()
 	out := s.redactor.Redact(b)
 	if s.redactor.Hits() > 0 {
 		s.note()
@@ -185,7 +185,7 @@ func (s *BodyFilter) Header(h http.Header) {
 				size += len(name) + len(value)
 			}
 		}
-		defer redactTurn(s.sandbox, size)()
+		defer redactTurn(s.flow, size)()
 	}
 	for name, values := range h {
 		if reserved(name) || s.inName(name) {
@@ -209,10 +209,10 @@ var redacting = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 // A shorter part of a response is redacted at once.
 const longPart = 4 << 10
 
-// redactTurn waits for the turn of a sandbox in which so many bytes are redacted. The caller calls end afterwards. A turn
+// redactTurn waits for the turn of the sandbox of a flow in which so many bytes are redacted. The caller calls end afterwards. A turn
 // only computes, and so no wait needs a limit.
-func redactTurn(sandbox string, size int) (end func()) {
-	if size < longPart || redacting.Take(context.Background(), sandbox) != nil {
+func redactTurn(flow *egress.Flow, size int) (end func()) {
+	if size < longPart || redacting.Take(context.Background(), flow.Holder(), flow.Sandbox()) != nil {
 		return func() {}
 	}
 	return redacting.Give

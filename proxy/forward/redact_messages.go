@@ -37,14 +37,14 @@ func (x *exchange) messageFilter() *BodyFilter {
 	if x.redaction == nil {
 		return nil
 	}
-	s := &BodyFilter{redaction: x.redaction, end: &x.end}
+	s := &BodyFilter{flow: x.flow, redaction: x.redaction, end: &x.end}
 	s.scanner = &messageRedactor{flow: x.flow, note: s.note, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
 	return s
 }
 
 func (m *messageRedactor) scan(b []byte) ([]byte, error) {
 	m.out = m.out[:0]
-	defer redactTurn(m.flow.Sandbox(), len(b))()
+	defer redactTurn(m.flow, len(b))()
 	for len(b) > 0 {
 		n := 1
 		if m.frames.left > 0 {

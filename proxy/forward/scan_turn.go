@@ -97,7 +97,7 @@ func (s *scanTurn) take() error {
 	}
 	ctx, cancel := context.WithDeadline(s.ctx, s.until)
 	defer cancel()
-	err := s.turns.Take(ctx, s.flow.Sandbox())
+	err := s.turns.Take(ctx, s.flow.Holder(), s.flow.Sandbox())
 	switch s.held = err == nil; {
 	case s.held:
 		return nil

@@ -40,7 +40,7 @@ func newContest(ctx context.Context, flow *egress.Flow, body string) *contest {
 	c := &contest{turns: turns.New(1), done: make(chan struct{})}
 	c.turns.TakeNow()
 	held := MemoryQuota{most: bodyMemoryOfSandbox}
-	l := NewBodyScanner(flow, []string{"gzip"}, held.Reserve("one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
+	l := NewBodyScanner(flow, []string{"gzip"}, held.Reserve("one", "one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
 	go func() {
 		defer close(c.done)
 		part, err := l.scan([]byte(body))
@@ -66,7 +66,7 @@ func (c *contest) over() bool {
 // round has the body have the turn while another sandbox waits for it, which takes it next.
 func (c *contest) round(ctx context.Context) {
 	next := make(chan error)
-	go func() { next <- c.turns.Take(ctx, "another") }()
+	go func() { next <- c.turns.Take(ctx, "another", "another") }()
 	synctest.Wait()
 	c.turns.Give()
 	<-next

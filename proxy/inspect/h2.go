@@ -91,7 +91,7 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	if upstream != nil && v.startUpstream(upstream) != nil {
 		i.broken = i.flow.Failed(policy.NetworkTLS, "")
 	}
-	held := i.inspector.H2Memory.Reserve(i.flow.Sandbox())
+	held := i.inspector.H2Memory.Reserve(i.flow.Holder(), i.flow.Sandbox())
 	defer held.Release()
 	window := int32(held.GrowFair(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
@@ -219,7 +219,7 @@ const (
 func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
-	held := v.inspector.H2Memory.Reserve(v.flow.Sandbox())
+	held := v.inspector.H2Memory.Reserve(v.flow.Holder(), v.flow.Sandbox())
 	window := int(held.GrowFair(downloadBuffer, leastWindow))
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerConnection: window,

@@ -247,7 +247,7 @@ func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 	st.countHead(pr.In, fields)
 	if pr.Out.Body != nil {
 		body := pr.Out.Body
-		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Sandbox())
+		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Holder(), st.flow.Sandbox())
 		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
 			body = st.scanned
 		}

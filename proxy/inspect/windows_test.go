@@ -11,7 +11,7 @@ func TestHowManyTunnelsHaveAll(t *testing.T) {
 	r := new(forward.MemoryQuota)
 	r.SetDefault(h2MemoryOfSandbox)
 	full := 0
-	for r.Reserve("a").GrowFair(downloadBuffer, leastWindow) == downloadBuffer && r.Reserve("a").GrowFair(uploadBuffer, leastWindow) == uploadBuffer {
+	for r.Reserve("a", "a").GrowFair(downloadBuffer, leastWindow) == downloadBuffer && r.Reserve("a", "a").GrowFair(uploadBuffer, leastWindow) == uploadBuffer {
 		full++
 	}
 	if full != 22 {
@@ -22,9 +22,9 @@ func TestHowManyTunnelsHaveAll(t *testing.T) {
 func TestAStreamDoesNotUseAClosedConnection(t *testing.T) {
 	r := new(forward.MemoryQuota)
 	r.SetMost(100)
-	a := r.Reserve("a")
+	a := r.Reserve("a", "a")
 	a.Release()
-	b := r.Reserve("b")
+	b := r.Reserve("b", "b")
 	st := stream{window: b}
 	if st.holdWindow(a) || st.window != b {
 		t.Error("a stream uses a connection that has closed")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -182,6 +183,9 @@ func (o *options) answered(c *config.Config, lines []policy.Opening) (s *story.S
 		return nil, exact, err
 	}
 	defer log.Close()
+	if s.Shared {
+		return nil, exact, hint.Failed(fmt.Errorf("%s stands for several requests, which were refused too fast for an id each", s.Flow), "egressd allow HOST"+o.Flags())
+	}
 	for _, l := range lines {
 		if err := s.AnsweredBy(l.Pattern); err != nil {
 			return nil, exact, hint.Failed(err, "egressd why "+s.Flow+o.Flags())

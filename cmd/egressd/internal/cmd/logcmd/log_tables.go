@@ -108,7 +108,11 @@ func namesText(r *record.Record) string {
 	if r.Names == nil {
 		return ""
 	}
-	return "first " + r.Names.First + ", last " + r.Names.Last
+	text := "first " + r.Names.First + ", last " + r.Names.Last
+	if n := r.Names.Domains; n > 1 {
+		text += fmt.Sprintf(", of %d domains", n)
+	}
+	return text
 }
 
 // signalText says what was noticed beside a decision.

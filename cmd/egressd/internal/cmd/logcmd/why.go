@@ -106,6 +106,9 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	cli.Field(&b, "run", s.run)
 	cli.Field(&b, "asked", askedText(r))
 	cli.Field(&b, "when", s.Records[0].Time.Local().Format(time.DateTime))
+	if s.Shared {
+		cli.Field(&b, "shared", "by requests that were refused too fast for an id each; this was the first of them")
+	}
 	if s.Times > 1 {
 		cli.Field(&b, "times", fmt.Sprintf("%d, %s", s.Times, s.alike()))
 	}
@@ -144,7 +147,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 func (s storyView) alike() string {
 	for _, r := range s.Records {
 		if r.Names != nil {
-			return "with those of other names, since the sandbox was refused too much: " + namesText(r)
+			return "with those of other names, since the sandbox was refused too often: " + namesText(r)
 		}
 	}
 	return "all refused alike"
