@@ -44,10 +44,19 @@ func appendDestination(b []byte, r *record.Record) []byte {
 	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
-// What returns the HTTP method, "dns" and the type of a DNS question, or else the via.
+// What returns the HTTP method, "dns" and the type of a DNS question, or else the via. If the client asked for an
+// address and only claimed the host, What names that address.
 func What(r *record.Record) string { return string(appendWhat(nil, r)) }
 
 func appendWhat(b []byte, r *record.Record) []byte {
+	b = appendMethod(b, r)
+	if r.Dst != nil && r.Dst.Asked != "" {
+		b = append(append(b, " at "...), r.Dst.Asked...)
+	}
+	return b
+}
+
+func appendMethod(b []byte, r *record.Record) []byte {
 	switch {
 	case r.HTTP != nil && r.HTTP.Method != "":
 		return append(b, r.HTTP.Method...)

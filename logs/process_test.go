@@ -49,3 +49,16 @@ func TestTheFilterForProgramsTakesBothNames(t *testing.T) {
 		}
 	}
 }
+
+// TestAClaimedHostIsShownWithTheAddress: a program that asks for an address chooses the host that it claims there.
+func TestAClaimedHostIsShownWithTheAddress(t *testing.T) {
+	r := opened("A", "claimed.test", "deny")
+	r.HTTP = &record.HTTP{Method: "GET", Path: "/"}
+	if what := What(r); what != "GET" {
+		t.Errorf("without an address: %q", what)
+	}
+	r.Dst.Asked = "93.184.216.34"
+	if what := What(r); what != "GET at 93.184.216.34" {
+		t.Errorf("with one: %q", what)
+	}
+}
