@@ -68,12 +68,13 @@ bench: build ## measure against direct and PEERS="goproxy smokescreen squid tiny
 lint: ## the linters that CI does not need
 	go tool -modfile=tools/go.mod gofumpt -l .
 
-man: build ## write the manual pages to docs/man, and the command-line reference to docs/reference/cli
-	$(BIN) man --pages docs/reference/cli docs/man
+man: build ## write the manual pages to build/man, and the command-line reference to docs/reference/cli
+	@rm -rf build/man
+	$(BIN) man --pages docs/reference/cli build/man
 
 docs: ## write the documentation as a site with search to build/site (needs mkdocs and python3-pymdownx)
 	mkdocs build --quiet --strict
-	@rm -rf build/site/man build/site/verify
+	@rm -rf build/site/verify
 
 clean: ## remove build/
 	rm -rf build
