@@ -40,6 +40,7 @@ setup: ## install what the tests need (Debian or Ubuntu, as root)
 check: ## format, vet, staticcheck, dead code, actionlint and the build for macOS
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go vet ./...
+	cd bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...
 	scripts/darwin.sh
 	go tool -modfile=tools/go.mod staticcheck ./...
 	scripts/deadcode.sh
@@ -47,6 +48,7 @@ check: ## format, vet, staticcheck, dead code, actionlint and the build for macO
 
 race: ## unit and script tests with the race detector
 	GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)
+	cd bench && GORACE=atexit_sleep_ms=10 go test -race ./...
 
 e2e: build ## the conformance suite and the end-to-end tests, in network namespaces
 	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 ./e2e/...
@@ -61,19 +63,20 @@ fuzz: ## every fuzz target for FUZZTIME (60s)
 	scripts/fuzz.sh $(FUZZTIME)
 
 bench: build ## measure against direct and PEERS="goproxy smokescreen squid tinyproxy", mitmproxy too
-	go run ./bench -egressd $(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
+	cd bench && go run . -egressd ../$(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
 	go test -run - -bench 'Append' -benchtime 300ms ./audit
 	go test -run - -bench 'Evaluate|Lists|Parallel' -benchtime 300ms ./rego
 
 lint: ## the linters that CI does not need
 	go tool -modfile=tools/go.mod gofumpt -l .
 
-man: build ## write the manual pages to docs/man, and the command-line reference to docs/reference/cli
-	$(BIN) man --pages docs/reference/cli docs/man
+man: build ## write the manual pages to build/man, and the command-line reference to docs/reference/cli
+	@rm -rf build/man
+	$(BIN) man --pages docs/reference/cli build/man
 
 docs: ## write the documentation as a site with search to build/site (needs mkdocs and python3-pymdownx)
 	mkdocs build --quiet --strict
-	@rm -rf build/site/man build/site/verify
+	@rm -rf build/site/verify
 
 clean: ## remove build/
 	rm -rf build

@@ -126,4 +126,4 @@ func TestATypeNameStandsOnce(t *testing.T) {
 }
 
 // forTests matches packages that only tests and benchmarks use.
-var forTests = regexp.MustCompile(`^(bench|e2e|internal/lab|internal/test\w*|internal/fieldtest)(/|$)|test$`)
+var forTests = regexp.MustCompile(`^(e2e|internal/lab|internal/test\w*|internal/fieldtest)(/|$)|test$`)

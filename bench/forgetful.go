@@ -41,7 +41,7 @@ func forgetful(source, base string) (string, error) {
 	path := filepath.Join(root, "audit", "append.go")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", &absence{"egressd without a log: its source is not in " + source, "run bench in the folder of egressd's source, or with -source DIR"}
+		return "", &absence{"egressd without a log: its source is not in " + source, "run bench in the folder bench of egressd's source, or with -source DIR"}
 	}
 	if text, err = replaceBody(text, "AppendAll", forgetting); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)

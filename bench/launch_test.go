@@ -88,8 +88,8 @@ func TestWhatIsNotThereIsAbsentAndSaysWhatToType(t *testing.T) {
 		"go build": func() (*proxy, error) {
 			return egressd(filepath.Join(t.TempDir(), "egressd"), "egressd", variants()[0])
 		},
-		"apt-get install --no-install-recommends nonesuch": func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}, "nonesuch") },
-		"go build ./goproxy": func() (*proxy, error) { return peer("goproxy", t.TempDir(), t.TempDir()) },
+		"apt-get install --no-install-recommends nonesuch":  func() (*proxy, error) { return installed(&proxy{name: "nonesuch"}, "nonesuch") },
+		"go build ./peers/goproxy":                          func() (*proxy, error) { return peer("goproxy", t.TempDir(), t.TempDir()) },
 		"apt-get install --no-install-recommends mitmproxy": func() (*proxy, error) { return peer("mitmproxy", "", "") },
 	} {
 		_, err := find()

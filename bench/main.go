@@ -6,7 +6,7 @@
 // running behind. Its figures are ratios and CPU time an operation: absolute
 // rates mean nothing on another machine.
 //
-//	go run ./bench -egressd build/egressd -peers "smokescreen squid"
+//	cd bench && go run . -egressd ../build/egressd -peers "smokescreen squid"
 package main
 
 import (

@@ -18,7 +18,6 @@ type options struct {
 	before    string    // an egressd to compare it with; or empty
 	variants  []variant // of both that are measured
 	peers     []string
-	peersDir  string
 	source    string // of egressd
 	scenarios []scenario
 	length    time.Duration // of one cell
@@ -32,7 +31,7 @@ type options struct {
 	json      bool
 }
 
-const usageHead = `usage: go run ./bench [-egressd PATH] [-peers LIST] [-scenarios LIST] [-seconds N] [-rounds N] [-json]
+const usageHead = `usage: go run . [-egressd PATH] [-peers LIST] [-scenarios LIST] [-seconds N] [-rounds N] [-json]
 
 Measures proxies side by side on loopback. Every round runs "direct" (no proxy)
 and then each proxy; a ratio is taken within one round, and the table shows
@@ -72,7 +71,7 @@ Scenarios:
   idle        memory of a tunnel that is open and carries nothing
 
 Peers: squid, tinyproxy, mitmproxy (Debian packages), smokescreen, goproxy
-(built from the module in -peers-dir), and two floors, which only carry bytes: floor-http
+(built from -source), and two floors, which only carry bytes: floor-http
 is net/http with a goroutine a connection, floor-epoll one event loop for CONNECT. Each gets an allow-list of a few names,
 but for mitmproxy, which has none. egressd is measured four times: with durability
 disk, with durability process, with the latter and its list in Rego, and "off": built
@@ -116,7 +115,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 		fs.PrintDefaults()
 	}
 	var o options
-	egressd := fs.String("egressd", "build/egressd", "egressd `binary`; empty leaves it out")
+	egressd := fs.String("egressd", "../build/egressd", "egressd `binary`; empty leaves it out")
 	fs.StringVar(&o.before, "before", "", "another egressd `binary`, to be measured beside it")
 	measured := fs.String("variants", "all", "of egressd, separated by blanks or commas: disk, process, off, rego")
 	peers := fs.String("peers", "", "peers to measure, separated by blanks or commas; \"all\" for every one")
@@ -129,8 +128,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	fs.IntVar(&o.starts, "starts", 200, "rounds of the starts scenario")
 	fs.IntVar(&o.records, "records", 1_000_000, "records in the log of the page and log scenarios")
 	fs.StringVar(&o.srt, "srt", "", "`version` of srt that npm installs for the starts scenario; empty: the one in PATH, if any")
-	fs.StringVar(&o.peersDir, "peers-dir", "bench/peers", "`directory` of the module that peers are built from")
-	fs.StringVar(&o.source, "source", ".", "`directory` of egressd's source, for the one without a log")
+	fs.StringVar(&o.source, "source", "..", "`directory` of egressd's source, for the one without a log and for peers that are built")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object a line instead of the table")
 	if err := fs.Parse(args); err != nil {
 		return o, err

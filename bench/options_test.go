@@ -22,7 +22,7 @@ func TestOptions(t *testing.T) {
 	if len(o.scenarios) != 2 || o.scenarios[0].name != "ping" || o.scenarios[1].name != "connect" {
 		t.Errorf("scenarios %+v", o.scenarios)
 	}
-	if o.egressd != "build/egressd" {
+	if o.egressd != "../build/egressd" {
 		t.Errorf("egressd is at %q", o.egressd)
 	}
 }

@@ -23,7 +23,7 @@ func peerNames() []string {
 }
 
 // peer returns how to start a peer, or an [*absence].
-func peer(name, modules, base string) (*proxy, error) {
+func peer(name, source, base string) (*proxy, error) {
 	switch name {
 	case floorHTTP:
 		return &proxy{name: name, host: originName, command: floorCommand(name)}, nil
@@ -39,9 +39,9 @@ func peer(name, modules, base string) (*proxy, error) {
 			certificate: "conf/mitmproxy-ca-cert.pem", insideOnly: true, h2: true,
 		}, "mitmdump")
 	case "smokescreen":
-		return built(&proxy{name: name, host: "127.0.0.1"}, modules, base, "github.com/stripe/smokescreen", smokescreenCommand)
+		return built(&proxy{name: name, host: "127.0.0.1"}, source, base, "github.com/stripe/smokescreen", smokescreenCommand)
 	default:
-		return built(&proxy{name: name, host: originName, certificate: "ca.pem"}, modules, base, "./goproxy", goproxyCommand)
+		return built(&proxy{name: name, host: originName, certificate: "ca.pem"}, source, base, "./peers/goproxy", goproxyCommand)
 	}
 }
 
@@ -62,14 +62,14 @@ func systemBinary(name string) (string, error) {
 	return exec.LookPath(filepath.Join("/usr/sbin", name))
 }
 
-// built builds a package of the peers' module into base.
-func built(p *proxy, modules, base, pkg string, command func(binary string) commandFunc) (*proxy, error) {
-	binary := filepath.Join(base, p.name)
-	build := exec.Command("go", "build", "-C", modules, "-o", binary, pkg)
+// built builds a package of bench's module, which is in egressd's source, into base.
+func built(p *proxy, source, base, pkg string, command func(binary string) commandFunc) (*proxy, error) {
+	binary, module := filepath.Join(base, p.name), filepath.Join(source, "bench")
+	build := exec.Command("go", "build", "-C", module, "-o", binary, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(output)), "\n")
-		return nil, &absence{fmt.Sprintf("it does not build: %v: %s", err, why), "cd " + modules + " && go build " + pkg}
+		return nil, &absence{fmt.Sprintf("it does not build: %v: %s", err, why), "cd " + module + " && go build " + pkg}
 	}
 	p.command = command(binary)
 	return p, nil

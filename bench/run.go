@@ -169,7 +169,7 @@ func (b *bench) enter() error {
 		}
 	}
 	for _, name := range b.peers {
-		if err := b.add(peer(name, b.peersDir, b.base)); err != nil {
+		if err := b.add(peer(name, b.source, b.base)); err != nil {
 			return err
 		}
 	}

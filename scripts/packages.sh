@@ -13,11 +13,10 @@ out=build/packages
 
 make_parts() {
 	rm -rf "$out"
-	mkdir -p "$out"/{man,completion,units}
+	mkdir -p "$out"/{completion,units}
 	build/egressd init --print >"$out/egressd.yaml"
-	for page in docs/man/*.1; do
-		gzip -9n <"$page" >"$out/man/$(basename "$page").gz"
-	done
+	build/egressd man "$out/man"
+	gzip -9n "$out"/man/*.1
 	for shell in bash zsh fish; do
 		build/egressd completion $shell >"$out/completion/egressd.$shell"
 	done

@@ -41,7 +41,8 @@ for platform in "${platforms[@]}"; do
 	fi
 done
 
-archive "egressd-man_$file.tar.gz" docs man
+build/egressd man build/release/man
+archive "egressd-man_$file.tar.gz" build/release man
 for shell in bash zsh fish; do
 	build/egressd completion "$shell" >"build/release/completion/egressd.$shell"
 done

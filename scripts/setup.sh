@@ -42,7 +42,7 @@ commands_of_npm() {
 modules() {
 	again go list -deps -test ./... >/dev/null
 	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint golang.org/x/tools/cmd/deadcode github.com/summerwind/h2spec/cmd/h2spec >/dev/null
-	(cd bench/peers && again go list -deps -test ./... >/dev/null)
+	(cd bench && again go list -deps -test ./... >/dev/null)
 	(cd examples/embed-goproxy && again go list -deps -test ./... >/dev/null)
 }
 

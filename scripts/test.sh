@@ -67,7 +67,7 @@ lint() {
 	fi
 	go vet ./...
 	go test -count=1 -vet=off -tags noepoll ./internal/relay
-	(cd bench/peers && go vet ./...)
+	(cd bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
 	scripts/deadcode.sh
@@ -125,6 +125,7 @@ units() { # a name, a command
 units alone "${plain[@]}" -count=1 "${alone[@]}"
 units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego
 units unit "${race[@]}" -count=1 $packages
+units bench env -C bench "${race[@]}" -count=1 ./...
 for name in "${!lanes[@]}" targets; do
 	ended "$name"
 	result[$name]=$status
@@ -165,7 +166,7 @@ again() { # a log, a command that runs the test named by its last argument
 }
 unit() {
 	local name=${1#^}
-	"${race[@]}" -count=3 -run "$1" $(git grep -l "^func ${name%\$}(" -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	"${race[@]}" -count=3 -run "$1" $(git grep -l "^func ${name%\$}(" -- '*_test.go' ':!bench' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 }
 
 # judge says what came of tests that wrote to a log and ended with a status; the
@@ -185,6 +186,7 @@ judge() {
 for name in alone goroutines unit; do
 	judge "$logs/$name" "${result[$name]}" unit
 done
+judge "$logs/bench" "${result[bench]}" env -C bench "${race[@]}" -count=3 ./... -run
 cat "$logs/fuzz"
 [ "${result[fuzz]}" -eq 0 ]
 for name in "${!lanes[@]}"; do

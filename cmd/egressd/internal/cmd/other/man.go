@@ -20,7 +20,7 @@ func newMan() *cobra.Command {
 		Use:    "man DIR",
 		Short:  "Write the manual pages into a directory",
 		Hidden: true,
-		Args:   cli.OneArgument("a directory", "egressd man docs/man"),
+		Args:   cli.OneArgument("a directory", "egressd man build/man"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return hint.Failed(err, "egressd man DIR, where DIR can be made")
