@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/egressd/egressd/audit/internal/format"
 	"github.com/egressd/egressd/audit/verify"
@@ -65,7 +64,7 @@ func startPython(t *testing.T) *python {
 // ask has the log in dir verified; answer waits for what comes of it.
 func (p *python) ask(t *testing.T, dir string, m *mutation, checkpoints ...string) {
 	t.Helper()
-	asked := map[string]any{"dir": dir, "key": m.key, "checkpoints": checkpoints, "witnesses": m.by, "within": int(m.within.Seconds())}
+	asked := map[string]any{"dir": dir, "key": m.key, "checkpoints": checkpoints}
 	if err := p.in.Encode(asked); err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +89,6 @@ type mutation struct {
 	given string
 	want  int
 	seq   int // with Tampered: a record that has to be among those that are named, or -1
-
-	by     []string // the keys of the witnesses that are asked for
-	within time.Duration
 }
 
 // A judge has both verifiers judge logs, one after the other in one folder.
@@ -106,15 +102,7 @@ type judge struct {
 }
 
 func (m *mutation) verify(dir string) (*verify.Report, error) {
-	asked := verify.Witnessed{Within: m.within}
-	for _, text := range m.by {
-		k, err := verify.ParseWitnessKey(text)
-		if err != nil {
-			return nil, err
-		}
-		asked.By = append(asked.By, k)
-	}
-	return verify.LogWith(dir, m.key, []byte(m.given), asked)
+	return verify.Log(dir, m.key, []byte(m.given))
 }
 
 func newJudge(t *testing.T) *judge {

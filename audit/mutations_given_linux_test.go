@@ -113,7 +113,7 @@ func foreignLine(r *rand.Rand) string {
 	}
 	line := string(signed[bytes.Index(signed, []byte("\n\n"))+2:])
 	if r.IntN(2) == 0 {
-		line = "— witness.example/ü AAAAAAA=\n"
+		line = "— other.example/ü AAAAAAA=\n"
 	}
 	return line
 }

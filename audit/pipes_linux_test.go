@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit/internal/format"
-	"github.com/egressd/egressd/audit/verify"
 )
 
 // TestReadersWaitForNoPipe puts what is no file in the place of each file of a log: a pipe, which
@@ -29,10 +28,6 @@ func TestReadersWaitForNoPipe(t *testing.T) {
 		"a later segment":   {fileName(2, ".log"), readAll},
 		"checkpoints": {fileName(1, ".ckpt"), func(dir string) error {
 			_, err := format.OriginOf(dir)
-			return err
-		}},
-		"what was cosigned": {filepath.Join("witnesses", "a.note"), func(dir string) error {
-			_, err := verify.LogWith(dir, "", nil, verify.Witnessed{By: make([]verify.WitnessKey, 1)})
 			return err
 		}},
 		"the lock": {"lock", func(dir string) error {

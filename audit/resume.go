@@ -385,7 +385,7 @@ func SetAside(dir, folder string) (where string, err error) {
 
 func eraseKeys(dir, folder, origin string) error {
 	folder = keyFolder(dir, folder)
-	return errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")), erase(keyPath(folder, origin, identityExtension)))
+	return errors.Join(erase(keyPath(folder, origin, ".next")), erase(keyPath(folder, origin, ".key")))
 }
 
 // Discard removes a log that [Create] has just made, with its keys: it has no record, and is closed.

@@ -216,7 +216,7 @@ func (au *auditing) openLog() error {
 		return err
 	}
 	au.anchors = sink.NewAnchors(dir, export.Here(), au.daemon.Complain, au.daemon.Tell)
-	options.Anchor, au.anchors.Keys = au.anchors.Send, options.Keys
+	options.Anchor = au.anchors.Send
 	au.sinks = sink.NewSet(dir, export.Here(), au.daemon.Complain)
 	options.Owed = au.sinks.Oldest
 	au.daemon.Log, err = audit.Open(dir, options)
@@ -304,7 +304,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err := d.audit.sinks.Apply(first.sinks); err != nil {
 		return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
 	}
-	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors, first.witnesses); err != nil {
+	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors); err != nil {
 		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)
 	}
 	warnings := d.Config.Warnings()

@@ -63,7 +63,6 @@ type change struct {
 	keys         *credentials
 	canaries     *secret.Canaries
 	sinks        []sink.Config
-	witnesses    []sink.Witness
 	grants       []*grant
 	dropped      []droppedGrant
 }
@@ -131,9 +130,6 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
 		return hint.Misused(err, "correct audit.anchors in "+c.Path)
 	}
-	if next.witnesses, err = WitnessesOf(c); err != nil {
-		return err
-	}
 	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
 	return err
 }
@@ -182,7 +178,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if err := re.daemon.audit.sinks.Apply(next.sinks); err != nil {
 		re.daemon.Complain(err)
 	}
-	if err := re.daemon.audit.anchors.Apply(next.config.File.Audit.Anchors, next.witnesses); err != nil {
+	if err := re.daemon.audit.anchors.Apply(next.config.File.Audit.Anchors); err != nil {
 		re.daemon.Complain(err)
 	}
 	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)

@@ -2,8 +2,7 @@
 
     python3 verify_many.py …/docs/verify/verify.py
 
-Reads a JSON object a line, {"dir", "key", "checkpoints", "witnesses", "within"}, and answers each with
-one. Most of the notes of logs that differ little are the same: whether one
+Reads a JSON object a line, {"dir", "key", "checkpoints"}, and answers each with one. Most of the notes of logs that differ little are the same: whether one
 verifies is computed once.
 """
 
@@ -20,5 +19,5 @@ verify.verifies = functools.lru_cache(maxsize=None)(verify.verifies)
 
 for line in sys.stdin:
     asked = json.loads(line)
-    report = verify.verify(asked["dir"], asked["key"] or None, asked["checkpoints"] or [], None, asked["witnesses"] or [], asked["within"])
+    report = verify.verify(asked["dir"], asked["key"] or None, asked["checkpoints"] or [])
     print(json.dumps({"code": report.code, "text": report.text, **report.more}), flush=True)

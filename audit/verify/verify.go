@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 
 	"golang.org/x/mod/sumdb/note"
@@ -50,8 +51,6 @@ type Report struct {
 	Unvouched int64  `json:"unvouched"`
 	TornBytes int64  `json:"torn_bytes,omitempty"`
 	Newest    string `json:"checkpoint,omitempty"` // the newest that is good
-
-	Witnesses []WitnessReport `json:"witnesses,omitempty"` // of those that were asked for, in their order
 }
 
 // A finding is why a log is not good.
@@ -71,12 +70,6 @@ func (f *finding) Error() string { return f.problem }
 // given are malformed, or that there is no log, with [fs.ErrNotExist]. It holds no
 // more of the log in memory than a line.
 func Log(dir, key string, given []byte) (*Report, error) {
-	return LogWith(dir, key, given, Witnessed{})
-}
-
-// LogWith is [Log], and requires that the named witnesses have cosigned the log. It finds the cosigned
-// checkpoints in the log's folder and in given.
-func LogWith(dir, key string, given []byte, asked Witnessed) (*Report, error) {
 	if key != "" {
 		if err := format.CheckKey(key); err != nil {
 			return nil, err
@@ -88,12 +81,8 @@ func LogWith(dir, key string, given []byte, asked Witnessed) (*Report, error) {
 	}
 	mine := ofLog(outside, key)
 	for tries := verifyTries; ; tries-- {
-		v, err := asked.collect(dir, key, mine)
-		if err != nil {
-			return nil, err
-		}
 		w := newWalker(dir, key)
-		w.outside, w.witnessed = v.all, v
+		w.outside = mine
 		report, err := w.verify()
 		if tries == 1 || err == nil && report.Code == Good || !w.overtaken() {
 			return report, err
@@ -150,12 +139,8 @@ func parseGiven(text []byte) (all []givenNote, err error) {
 		}
 		all = append(all, givenNote{bytes.Clone(n), c})
 	}
-	sortGiven(all)
-	return all, nil
-}
-
-func sortGiven(all []givenNote) {
 	slices.SortStableFunc(all, func(a, b givenNote) int { return cmp.Compare(a.Size, b.Size) })
+	return all, nil
 }
 
 // ofLog returns the checkpoints that are of the log that a key is for: a receiver may
@@ -238,21 +223,13 @@ func (w *walker) conclude(so *finding) (*finding, error) {
 			return &finding{Tampered, w.tree.Size, w.tree.Size, "the signature of a checkpoint that was given is wrong"}, nil
 		}
 	}
-	wrong, unsigned, stale := w.witnessed.judge()
-	if wrong != "" {
-		return &finding{Tampered, w.tree.Size, w.tree.Size, wrong}, nil
-	}
 	switch {
 	case unknown != nil:
 		return unknown, nil
-	case unsigned != "":
-		return &finding{code: Unknown, problem: unsigned}, nil
 	case so != nil:
 		return so, nil
 	case w.differ != nil:
 		return w.differ, nil
-	case stale != "":
-		return &finding{code: Truncated, problem: stale}, nil
 	case w.torn > 0:
 		writing, err := format.Writing(w.dir)
 		if err != nil || writing {
@@ -287,10 +264,9 @@ func (w *walker) summary(f *finding) *Report {
 			r.From, r.To = &f.from, &f.to
 		}
 	}
-	if r.Code == Good || r.Code == TornTail {
-		r.Unvouched -= w.witnessed.vouched()
+	if n := len(w.outside); n > 0 && (r.Code == Good || r.Code == TornTail) {
+		r.Unvouched -= w.outside[n-1].Size
 	}
-	r.Witnesses = w.witnessed.reports
 	if r.Code == TornTail {
 		r.TornBytes = w.torn
 	}
@@ -300,3 +276,26 @@ func (w *walker) summary(f *finding) *Report {
 
 // CheckKey reports whether text has the form of a public key of a log.
 func CheckKey(text string) error { return format.CheckKey(text) }
+
+// NewestCheckpoint returns the newest checkpoint that stands in the log in dir, which
+// somebody else may be writing, without verifying it. An error wraps [fs.ErrNotExist]
+// where there is none.
+func NewestCheckpoint(dir string) (newest []byte, err error) {
+	all, err := format.ListFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(all.Notes) - 1; i >= 0 && newest == nil; i-- {
+		_, err := format.ReadNotes(format.NotePath(dir, all.Notes[i]), func(n []byte, _ *format.Checkpoint) error {
+			newest = append(newest[:0], n...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if newest == nil {
+		return nil, fmt.Errorf("no checkpoint in %s: %w", dir, fs.ErrNotExist)
+	}
+	return newest, nil
+}

@@ -23,8 +23,6 @@ type walker struct {
 	passed  int         // so many of outside were compared
 	differ  *finding    // the first of them that is not of this log
 
-	witnessed *witnessing // what was given, and what witnesses have cosigned
-
 	logs, notes []int // the numbers of the files
 	last        int   // the largest of them
 	first       int   // the first segment that the folder had; 0 where it had none

@@ -50,23 +50,20 @@ func sinkFindings(c *config.Config) []Finding {
 // anchorFindings are about the receivers of checkpoints that the policy names.
 func anchorFindings(c *config.Config) (all []Finding) {
 	for _, place := range c.File.Audit.Anchors {
-		all = append(all, anchorFinding(c, "anchors", place, "was sent", "look after the receiver; the newest checkpoint is sent when it takes it"))
-	}
-	for _, w := range c.File.Audit.Witnesses {
-		all = append(all, anchorFinding(c, "witnesses", w.URL, "has cosigned", "ask the witness's operator; the newest checkpoint is sent when it takes it"))
+		all = append(all, anchorFinding(c, place))
 	}
 	return all
 }
 
-func anchorFinding(c *config.Config, check, place, verb, fix string) Finding {
+func anchorFinding(c *config.Config, place string) Finding {
 	s := anchorStateOf(c, place)
 	switch {
 	case s == nil:
-		return Finding{Check: check, Says: place + " begins with the next egressd serve or run"}
+		return Finding{Check: "anchors", Says: place + " begins with the next egressd serve or run"}
 	case s.Failing:
-		return Finding{check, fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), fix}
+		return Finding{"anchors", fmt.Sprintf("%s has the checkpoint of %d records: %s", place, s.Size, s.Error), "look after the receiver; the newest checkpoint is sent when it takes it"}
 	}
-	return Finding{Check: check, Says: fmt.Sprintf("%s %s the checkpoint of %d records at %s", place, verb, s.Size, s.SentAt.Format(time.RFC3339))}
+	return Finding{Check: "anchors", Says: fmt.Sprintf("%s was sent the checkpoint of %d records at %s", place, s.Size, s.SentAt.Format(time.RFC3339))}
 }
 
 // anchorStateOf returns the newest that is known of a receiver, from the daemon's log or

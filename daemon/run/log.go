@@ -39,24 +39,15 @@ func (r *runner) attestRun() {
 	}
 }
 
-// anchorIndex sends the checkpoints of the index to the anchors and witnesses of the policy. The run's own log needs
+// anchorIndex sends the checkpoints of the index to the anchors of the policy. The run's own log needs
 // none: the index has its key and its end.
 func (r *runner) anchorIndex(c *config.Config) error {
 	anchors := c.File.Audit.Anchors
-	witnesses, err := daemon.WitnessesOf(c)
-	if err != nil {
-		return err
-	}
-	c.File.Audit.Anchors, c.File.Audit.Witnesses = nil, nil
-	if r.index.Anchors != nil || len(anchors)+len(witnesses) == 0 {
+	c.File.Audit.Anchors = nil
+	if r.index.Anchors != nil || len(anchors) == 0 {
 		return nil
-	}
-	keys, err := c.KeyDir()
-	if err != nil {
-		return err
 	}
 	d := &daemon.Daemon{Talk: r.talk} // New has not returned the run's own daemon yet
 	r.index.Anchors = sink.NewAnchors(r.index.Dir, export.Here(), d.Complain, d.Tell)
-	r.index.Anchors.Keys = keys
-	return r.index.Anchors.Apply(anchors, witnesses)
+	return r.index.Anchors.Apply(anchors)
 }

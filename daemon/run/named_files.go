@@ -53,9 +53,6 @@ func namedFiles(c *config.Config) (all []namedFile) {
 		add(fmt.Sprintf("audit.sinks[%d].headers_file", i), s.HeadersFile, secret, false)
 		add(fmt.Sprintf("audit.sinks[%d].ca_file", i), s.CAFile, !secret, false)
 	}
-	for i, w := range c.File.Audit.Witnesses {
-		add(fmt.Sprintf("audit.witnesses[%d].ca_file", i), w.CAFile, !secret, false)
-	}
 	if p := c.File.Upstream.Proxy; p != nil {
 		add("upstream.proxy.password_file", p.PasswordFile, secret, false)
 	}

@@ -64,8 +64,7 @@ class Page(unittest.TestCase):
 
     def judge(self, **changed):
         for name in os.listdir(self.folder.name):
-            if name != "witnesses":
-                os.remove(os.path.join(self.folder.name, name))
+            os.remove(os.path.join(self.folder.name, name))
         for name, text in {**self.files, **changed}.items():
             if text is not None:
                 with open(os.path.join(self.folder.name, name), "w", encoding="utf-8", newline="") as file:
@@ -95,27 +94,6 @@ class Page(unittest.TestCase):
         self.assertEqual(self.judge(**{"00000002.log": ""}), verify.TRUNCATED)
         self.assertEqual(self.judge(**{"00000002.log": self.files["00000002.log"] + "{"}), verify.TORN)
         self.assertEqual(self.judge(**{"00000001.ckpt": None, "00000002.ckpt": None}), verify.UNKNOWN)
-
-
-    def test_witness(self):
-        with open(PAGE, encoding="utf-8") as file:
-            page = file.read()
-        key = re.search(r"witness\.test\+\S+", page)[0]
-        note = re.search(r"(?s)\n```\n([^`]*— witness\.test \S+\n)```", page)[1]
-        folder = os.path.join(self.folder.name, "witnesses")
-        os.mkdir(folder)
-        self.assertEqual(self.judge(), verify.GOOD)
-
-        def asked(text, within=0):
-            with open(os.path.join(folder, "a.note"), "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            return verify.verify(self.folder.name, self.key, witnesses=[key], within=within)
-
-        good = asked(note)
-        self.assertEqual((good.code, good.more["unvouched"]), (verify.GOOD, 0))
-        self.assertEqual(asked(note, 3600).code, verify.TRUNCATED)
-        self.assertEqual(asked(note[:-10] + "A" + note[-9:]).code, verify.TAMPERED)
-        self.assertEqual(asked(note[: note.rindex("—")]).code, verify.UNKNOWN)
 
 
 if __name__ == "__main__":

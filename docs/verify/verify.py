@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A second verifier of egressd's audit log, written from docs/reference/audit-format.md.
 
-    verify.py DIR --key KEY [--checkpoint FILE]… [--witness KEY]… [--within SECONDS] [--index DIR] [--json]
+    verify.py DIR --key KEY [--checkpoint FILE]… [--index DIR] [--json]
     verify.py --proof FILE --key KEY [--json]
 
 It shares no code with egressd and needs nothing but Python 3.9. It reads, and
@@ -21,7 +21,6 @@ import os
 import re
 import stat
 import sys
-import time
 
 GOOD, TAMPERED, TRUNCATED, TORN, UNKNOWN, USAGE = 0, 1, 2, 3, 4, 5
 
@@ -170,38 +169,6 @@ class Key:
 
     def named(self, note):
         return any(name == self.name and mark == self.hash for name, mark, _ in note.signatures)
-
-
-class Witness:
-    """A witness's public key: its cosignatures have a time, 8 bytes, before the signature."""
-
-    def __init__(self, text):
-        match = re.fullmatch(rb"([^+]+)\+([0-9a-f]{8})\+([^ ]+)", text)
-        raw = unbase64(match[3]) if match else None
-        if raw is None or len(match[1].decode().split()) != 1 or match[1].decode().split()[0] != match[1].decode():
-            raise ValueError("not the public key of a witness")
-        if len(raw) != 33 or raw[0] != 4:
-            raise ValueError("not a key for cosignatures")
-        self.name, self.public = match[1], raw[1:]
-        self.hash = hashlib.sha256(self.name + b"\n" + raw).digest()[:4]
-        if self.hash.hex().encode() != match[2]:
-            raise ValueError("not the public key of a witness: its hash is another one")
-
-    def named(self, note):
-        """What the first signature that says it is the witness's holds, or None."""
-        for name, mark, signature in note.signatures:
-            if name == self.name and mark == self.hash:
-                return signature
-        return None
-
-    def signed_at(self, note):
-        """When the witness has signed, or None where that is wrong."""
-        signature = self.named(note)
-        if len(signature) != 72:
-            return None
-        at = int.from_bytes(signature[:8], "big")
-        message = b"cosignature/v1\ntime %d\n" % at + note.text
-        return at if 0 < at <= MAX_NUMBER and verifies(self.public, message, signature[8:]) else None
 
 
 class Note:
@@ -424,13 +391,12 @@ class Removed:
 
 
 class Verifier:
-    def __init__(self, folder, key, elsewhere, witnesses=(), within=0):
+    def __init__(self, folder, key, elsewhere):
         self.folder, self.key = folder, key
         self.first = None
         self.root_key, self.keys = key, []
-        self.witnesses, self.within = witnesses, within
         self.vouched = max((note.size for note in elsewhere), default=0)
-        self.elsewhere = elsewhere = elsewhere + self.cosigned() if witnesses else elsewhere
+        self.elsewhere = elsewhere
         self.wanted = {note.size for note in elsewhere}
         self.roots = {0: Tree().root()}
         self.tree = Tree()
@@ -444,12 +410,10 @@ class Verifier:
         self.list()
         self.locked = held(os.path.join(self.folder, "lock"))
         self.log()
-        stale = self.compare()
+        self.compare()
         if self.short:
             raise Finding(TRUNCATED, self.short)
         self.compare_roots()
-        if stale:
-            raise Finding(TRUNCATED, stale)
         if self.torn and not self.locked:
             raise Finding(TORN, self.torn)
 
@@ -716,54 +680,15 @@ class Verifier:
 
     # Checkpoints from elsewhere.
 
-    def cosigned(self):
-        """What the folder has of the witnesses."""
-        folder, notes = os.path.join(self.folder, "witnesses"), []
-        if os.path.isdir(folder):
-            for name in sorted(os.listdir(folder)):
-                if name.endswith(".note"):
-                    path = os.path.join(folder, name)
-                    if not stat.S_ISREG(os.stat(path).st_mode):
-                        raise Finding(USAGE, "%s is not a file" % path)
-                    if os.path.getsize(path) > 1 << 20:
-                        raise Finding(USAGE, "%s is too large for checkpoints" % path)
-                    notes += read_elsewhere(path)
-        return [note for note in notes if note.origin == self.root_key.name and any(w.named(note) is not None for w in self.witnesses)]
-
-    def witnessed(self):
-        """Looks at the cosignatures; returns why they are too few and why too old, or None."""
-        none = old = None
-        least = None
-        for witness in self.witnesses:
-            size, newest = 0, 0
-            for note in self.elsewhere:
-                if witness.named(note) is None:
-                    continue
-                at = witness.signed_at(note)
-                if at is None:
-                    raise self.tampered("a cosignature of %s does not verify" % witness.name.decode(), self.tree.size)
-                size, newest = max(size, note.size), max(newest, at)
-            if not newest:
-                none = none or "%s has cosigned no checkpoint" % witness.name.decode()
-            elif self.within and time.time() - newest > self.within:
-                old = old or "%s has cosigned the log %d seconds ago" % (witness.name.decode(), time.time() - newest)
-            least = size if least is None else min(least, size)
-        self.vouched = max(self.vouched, least or 0)
-        return none, old
-
     def compare(self):
         keys = self.keys + [self.key]
         by = [next((key for key in keys if note.origin == key.name and key.named(note)), None) for note in self.elsewhere]
         for note, key in zip(self.elsewhere, by):
             if key and not key.signed(note):
                 raise self.tampered("the signature of the checkpoint given does not verify", note.size)
-        none, stale = self.witnessed()
         # Of a log that was cut back beyond the end of an epoch, the later keys are not known.
         if any(key is None and (note.origin != self.root_key.name or note.size <= self.tree.size) for note, key in zip(self.elsewhere, by)):
             raise Finding(UNKNOWN, "the checkpoint given is of another log, or signed by no key of this one")
-        if none:
-            raise Finding(UNKNOWN, none)
-        return stale
 
     def compare_roots(self):
         for note in self.elsewhere:
@@ -822,27 +747,23 @@ class Report:
         self.code, self.text, self.more = code, text, more
 
 
-def verify(folder, key=None, checkpoints=(), index=None, witnesses=(), within=0):
-    """Verifies the log in folder. key is the text of the root key, checkpoints are paths, witnesses the texts of keys, within seconds."""
+def verify(folder, key=None, checkpoints=(), index=None):
+    """Verifies the log in folder. key is the text of the root key, checkpoints are paths."""
     walk = None
     try:
         if key is None:
             raise Finding(UNKNOWN, "no key is given")
         root, elsewhere = parse_key(key), []
-        witnesses = [parse_key(text, Witness) for text in witnesses]
-        if within and not witnesses:
-            raise Finding(USAGE, "no witness is given")
         for path in checkpoints:
             elsewhere += read_elsewhere(path)
         if index is not None:
             of_index = [note for note in elsewhere if note.origin == root.name]
             elsewhere = [note for note in elsewhere if note.origin != root.name]
-            root, more = find_run(folder, root, index, of_index, witnesses, within)
+            root, more = find_run(folder, root, index, of_index)
             elsewhere += more
-            witnesses = []
         elsewhere = [note for note in elsewhere if note.origin == root.name] or elsewhere
         for tries in (4, 3, 2, 1):
-            walk = Verifier(folder, root, elsewhere, witnesses, within)
+            walk = Verifier(folder, root, elsewhere)
             try:
                 walk.run()
                 break
@@ -862,14 +783,14 @@ def verify(folder, key=None, checkpoints=(), index=None, witnesses=(), within=0)
     return Report(code, text, records=walk.tree.size, signed=walk.signed, unvouched=walk.tree.size - vouched)
 
 
-def parse_key(text, kind=Key):
+def parse_key(text):
     try:
-        return kind(text.strip().encode())
+        return Key(text.strip().encode())
     except ValueError as e:
         raise Finding(USAGE, str(e))
 
 
-def find_run(folder, root, index, elsewhere, witnesses, within):
+def find_run(folder, root, index, elsewhere):
     """The root key of a run, and the checkpoint that the index has of it.
 
     The folder's name is the run's ID. The first record of each kind counts: one that
@@ -883,7 +804,7 @@ def find_run(folder, root, index, elsewhere, witnesses, within):
             if record.get("run") == run:
                 {"run": begun, "run-end": ended}.get(record.get("kind"), []).append(record)
 
-    walk = Verifier(index, root, elsewhere, witnesses, within)
+    walk = Verifier(index, root, elsewhere)
     walk.collect = collect
     try:
         walk.run()
@@ -997,8 +918,6 @@ def main(arguments=None):
     parser.add_argument("dir", nargs="?", metavar="DIR", help="folder of the log")
     parser.add_argument("--key", metavar="KEY", help="the log's root key, or a file that holds it")
     parser.add_argument("--checkpoint", metavar="FILE", action="append", default=[], help="a checkpoint that was kept elsewhere")
-    parser.add_argument("--witness", metavar="KEY", action="append", default=[], help="the public key of a witness, which has to have cosigned the log")
-    parser.add_argument("--within", metavar="SECONDS", type=int, default=0, help="how old the last cosignature of each witness may be")
     parser.add_argument("--index", metavar="DIR", help="the index of runs: then KEY is its root key, and DIR the log of a run")
     parser.add_argument("--proof", metavar="FILE", help="check a proof for one record, instead of a log")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -1013,7 +932,7 @@ def main(arguments=None):
             with open(o.proof, encoding="utf-8") as file:
                 report = check_proof(file.read(), o.key)
         else:
-            report = verify(o.dir, o.key, o.checkpoint, o.index, o.witness, o.within)
+            report = verify(o.dir, o.key, o.checkpoint, o.index)
     except (OSError, UnicodeDecodeError) as e:
         report = Report(USAGE, str(e))
     show(report, o.json)

@@ -141,8 +141,6 @@ func readersCount(t *testing.T, d *world.Daemon, want int64) {
 	for format, count := range map[string]func(e map[string]any) any{
 		"ocsf": func(e map[string]any) any { return e["count"] },
 		"ecs":  func(e map[string]any) any { return partOf(e, "egressd")["count"] },
-		"eve":  func(e map[string]any) any { return partOf(e, "egressd")["count"] },
-		"zeek": func(e map[string]any) any { return e["egressd_count"] },
 	} {
 		counted := int64(0)
 		for line := range strings.Lines(d.ExpectExit(t, 0, "log", "export", "--format", format, "verdict:deny", "--config", d.Config)) {

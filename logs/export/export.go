@@ -1,5 +1,5 @@
-// Package export converts audit records to the formats of other programs: OCSF, ECS, Zeek, Suricata's EVE,
-// CEF, OpenTelemetry and syslog. Its functions are pure; the package opens no file and no connection.
+// Package export converts audit records to the formats of other programs: OCSF, ECS, CSV, OpenTelemetry
+// and syslog. Its functions are pure; the package opens no file and no connection.
 // Values that a record lacks are left out.
 //
 //	encode, ok := export.Named("ocsf")
@@ -32,13 +32,11 @@ type Origin struct {
 // cannot express the record. It is safe for concurrent use.
 type Encoder func(b []byte, r *record.Record, from Origin) []byte
 
-// encoders are the formats by name. The format "json" is the stored line and needs no encoder.
+// encoders are the formats of sinks by name. The format "json" is the stored line and needs no encoder.
+// CSV is for files, since it begins with a header.
 var encoders = map[string]Encoder{
 	"ocsf": ocsf,
 	"ecs":  ecs,
-	"zeek": zeek,
-	"eve":  eve,
-	"cef":  cef,
 }
 
 // Named returns the encoder of a format and whether it exists.

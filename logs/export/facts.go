@@ -96,16 +96,6 @@ func (f *facts) destination() {
 	}
 }
 
-// endpoints returns both addresses for formats whose events always have them. The unspecified address stands for an
-// address that the record does not hold: a denied name was never resolved, and a client at a Unix socket has none.
-func (f *facts) endpoints() (src, dst string) {
-	unknown := "0.0.0.0"
-	if strings.Contains(f.srcIP+f.dstIP, ":") {
-		unknown = "::"
-	}
-	return cmp.Or(f.srcIP, unknown), cmp.Or(f.dstIP, unknown)
-}
-
 // name returns the requested host or address, or the name of a DNS question.
 func (f *facts) name() string {
 	switch {
@@ -257,12 +247,4 @@ func (f *facts) bytes() (up, down int64, known bool) {
 		return 0, 0, false
 	}
 	return f.Bytes.Up, f.Bytes.Down, true
-}
-
-// questionTypes returns the types of a DNS question. A lookup for a flow asks for A and AAAA at once.
-func (f *facts) questionTypes() []string {
-	if f.DNS.Type == "A AAAA" {
-		return []string{"A", "AAAA"}
-	}
-	return []string{f.DNS.Type}
 }

@@ -91,6 +91,29 @@ func syslogParam(b []byte, name, value string) []byte {
 	b = append(b, ' ')
 	b = append(b, name...)
 	b = append(b, '=', '"')
-	b = append(b, syslogValue.Replace(visible(value, false))...)
+	b = append(b, syslogValue.Replace(visible(value))...)
 	return append(b, '"')
+}
+
+// visible escapes characters outside printable ASCII as \uXXXX, and a backslash that would look like such
+// an escape. A space at either end is escaped because readers strip it. "##" is escaped as in [writer.quote].
+func visible(s string) string {
+	w := writer{}
+	for i, c := range s {
+		switch {
+		case c == ' ' && (i == 0 || i == len(s)-1), c == '#' && i > 0 && s[i-1] == '#':
+			w.unit(c)
+		case c == '\\' && strings.HasPrefix(s[i+1:], "u"):
+			w.unit(c)
+		case c >= ' ' && c <= '~':
+			w.b = append(w.b, byte(c))
+		case c > 0xffff:
+			c -= 0x10000
+			w.unit(0xd800 + c>>10)
+			w.unit(0xdc00 + c&0x3ff)
+		default:
+			w.unit(c)
+		}
+	}
+	return string(w.b)
 }

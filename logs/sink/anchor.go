@@ -2,28 +2,22 @@ package sink
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/logs/export"
 	policyfile "github.com/egressd/egressd/policy/file"
 )
 
 // Anchors sends the checkpoints of a log to receivers outside the control of an attacker on this machine.
-// The command egressd log verify --checkpoint takes the received checkpoints. Witnesses also receive them
-// and sign them. For each receiver only the newest unsent checkpoint is kept, since it vouches for all
+// The command egressd log verify --checkpoint takes the received checkpoints. For each receiver only the newest unsent checkpoint is kept, since it vouches for all
 // records of the earlier ones. Anchors is safe for concurrent use.
 type Anchors struct {
-	// Keys is the folder with the log's keys, including the key for witnesses. The default folder is used
-	// if it is "". Keys must be set before the first Apply.
-	Keys string
-
 	dir      string
 	from     export.Origin
 	onError  func(error)
@@ -39,18 +33,9 @@ type Anchors struct {
 // A runningAnchor is an anchor and the means to end it.
 type runningAnchor struct {
 	*anchor
-	witness *Witness // nil unless the receiver is a witness
-	cancel  context.CancelFunc
-	drain   context.CancelFunc
-	ended   chan struct{}
-}
-
-// put passes a checkpoint to the anchor. A witness gets no checkpoint of an empty log.
-func (r *runningAnchor) put(note []byte) {
-	if _, size, err := verify.CheckpointSize(note); r.witness != nil && err == nil && size == 0 {
-		return
-	}
-	r.anchor.put(note)
+	cancel context.CancelFunc
+	drain  context.CancelFunc
+	ended  chan struct{}
 }
 
 // NewAnchors returns Anchors without receivers for the log in dir. It calls onError for the first of
@@ -108,34 +93,28 @@ func (a *Anchors) Send(note []byte) {
 	}
 }
 
-// Apply starts and stops receivers so that exactly the given anchors and witnesses run. New and changed
-// receivers get the newest checkpoint. If Apply returns an error, nothing has changed.
-func (a *Anchors) Apply(addresses []string, witnesses []Witness) error {
-	if err := errors.Join(CheckAnchors(addresses), CheckWitnesses(witnesses)); err != nil {
+// Apply starts and stops receivers so that exactly the given anchors run. New receivers get the newest
+// checkpoint. If Apply returns an error, nothing has changed.
+func (a *Anchors) Apply(addresses []string) error {
+	if err := CheckAnchors(addresses); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wanted := map[string]*Witness{}
-	for _, address := range addresses {
-		wanted[address] = nil
-	}
-	for i := range witnesses {
-		wanted[witnesses[i].URL] = &witnesses[i]
-	}
 	for address, r := range a.running {
-		if w, ok := wanted[address]; !ok || w != nil && !w.same(r.witness) {
+		if !slices.Contains(addresses, address) {
 			r.drain()
 			r.cancel()
 			delete(a.running, address)
 		}
 	}
-	for address, w := range wanted {
+	for _, address := range addresses {
 		if a.running[address] != nil {
 			continue
 		}
-		r := &runningAnchor{anchor: a.newAnchor("anchor", address), ended: make(chan struct{})}
-		if err := a.setTarget(r, w); err != nil {
+		r := &runningAnchor{anchor: a.newAnchor(address), ended: make(chan struct{})}
+		var err error
+		if r.target, err = newAnchorTarget(address, a.from); err != nil {
 			return err
 		}
 		a.start(address, r)
@@ -143,28 +122,11 @@ func (a *Anchors) Apply(addresses []string, witnesses []Witness) error {
 	return nil
 }
 
-func (a *Anchors) newAnchor(kind, address string) *anchor {
+func (a *Anchors) newAnchor(address string) *anchor {
 	return &anchor{
-		kind: kind, onError: a.onError, onNotice: a.onNotice, backoff: a.backoff, settle: a.settle,
+		onError: a.onError, onNotice: a.onNotice, backoff: a.backoff, settle: a.settle,
 		wake: make(chan struct{}, 1), record: loadAnchor(a.dir, address, a.onError),
 	}
-}
-
-// setTarget sets the target of an anchor; w is nil unless the receiver is a witness.
-func (a *Anchors) setTarget(r *runningAnchor, w *Witness) (err error) {
-	if w == nil {
-		r.target, err = newAnchorTarget(r.record.Place, a.from)
-		return err
-	}
-	copied := *w
-	t, err := newWitnessTarget(&copied, a.dir, a.Keys, a.from, a.onNotice)
-	if err != nil {
-		return err
-	}
-	t.known = r.record.Size
-	r.target, r.kind, r.witness = t, "witness", &copied
-	r.every, r.again = cmp.Or(w.Every, witnessEvery), cosignAgain
-	return nil
 }
 
 func (a *Anchors) start(address string, r *runningAnchor) {
@@ -204,19 +166,15 @@ const cancelWithin = 200 * time.Millisecond
 
 // An anchor is one receiver of checkpoints.
 type anchor struct {
-	kind     string // "anchor" or "witness", for messages
 	target   target
 	onError  func(error)
 	onNotice func(string)
 	backoff  backoff
 	settle   time.Duration
-	every    time.Duration   // minimum time between two checkpoints; 0 for none
-	again    time.Duration   // time after which the last checkpoint is sent again; 0 for never
 	draining context.Context // done when the anchor must send what waits and end
 	wake     chan struct{}   // a checkpoint waits
 	failures int             // consecutive
 	last     []byte          // last note sent
-	sent     time.Time       // time of last
 	since    time.Time       // start of the period without failures; zero after a failure
 
 	mu      sync.Mutex
@@ -260,10 +218,6 @@ func (a *anchor) run(ctx context.Context) {
 	defer a.record.save()
 	for ctx.Err() == nil {
 		last := a.draining.Err() != nil
-		if early := a.every - time.Since(a.sent); early > 0 && !last {
-			rest(ctx, a.draining, early)
-			continue
-		}
 		note := a.take()
 		if note == nil && last {
 			return
@@ -292,7 +246,7 @@ func (a *anchor) send(ctx context.Context, note []byte) error {
 	if err != nil {
 		return err
 	}
-	a.last, a.sent = note, time.Now()
+	a.last = note
 	if a.since.IsZero() {
 		a.since = time.Now()
 	}
@@ -309,19 +263,11 @@ func (a *anchor) idle(ctx context.Context) {
 	if a.failures == 0 {
 		settled = nil
 	}
-	var again <-chan time.Time
-	if a.again > 0 && a.last != nil {
-		repeat := time.NewTimer(time.Until(a.sent.Add(a.again)))
-		defer repeat.Stop()
-		again = repeat.C
-	}
 	life := a.target.life()
 	select {
 	case <-a.wake:
 	case <-settled:
 		a.works()
-	case <-again:
-		a.putBack(a.last)
 	case <-life.Done():
 		a.target.close()
 		if err := context.Cause(life); errors.Is(err, errReset) {
@@ -339,12 +285,12 @@ func (a *anchor) failed(note []byte, err error) {
 	a.failures++
 	a.since = time.Time{}
 	if a.record.failed(err); a.failures == 1 {
-		a.onError(fmt.Errorf("%s %s: %w; the newest checkpoint is sent when it takes it", a.kind, a.record.Place, err))
+		a.onError(fmt.Errorf("anchor %s: %w; the newest checkpoint is sent when it takes it", a.record.Place, err))
 	}
 }
 
 func (a *anchor) works() {
 	a.failures = 0
 	a.record.works()
-	a.onNotice(fmt.Sprintf("%s %s takes checkpoints again; it has that of %d records", a.kind, a.record.Place, a.record.Size))
+	a.onNotice(fmt.Sprintf("anchor %s takes checkpoints again; it has that of %d records", a.record.Place, a.record.Size))
 }

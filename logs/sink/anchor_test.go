@@ -46,7 +46,7 @@ func newAnchored(t *testing.T, places ...string) *anchored {
 		a.anchors.Stop(0)
 		a.log.Close()
 	})
-	if err := a.anchors.Apply(places, nil); err != nil {
+	if err := a.anchors.Apply(places); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -260,7 +260,7 @@ func TestAnchorsChange(t *testing.T) {
 	a := newAnchored(t, "file:"+one)
 	a.write(2)
 	a.until("one", func() bool { return a.vouched(read(t, one)) == 2 })
-	if err := a.anchors.Apply([]string{"file:" + two}, nil); err != nil {
+	if err := a.anchors.Apply([]string{"file:" + two}); err != nil {
 		t.Fatal(err)
 	}
 	a.until("two", func() bool { return a.vouched(read(t, two)) == 2 })
@@ -269,7 +269,7 @@ func TestAnchorsChange(t *testing.T) {
 	if n := a.vouched(read(t, one)); n != 2 {
 		t.Errorf("the one that was left out has %d", n)
 	}
-	if err := a.anchors.Apply([]string{"file:relative"}, nil); err == nil {
+	if err := a.anchors.Apply([]string{"file:relative"}); err == nil {
 		t.Error("it took a relative path")
 	}
 }

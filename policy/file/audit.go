@@ -1,14 +1,10 @@
 package file
 
 import (
-	"encoding/base64"
 	"fmt"
 	"maps"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -41,9 +37,6 @@ type Audit struct {
 	// takes the log over can cut it unseen: "file:/PATH", "unix:/PATH", "tcp:HOST:PORT",
 	// "syslog:unix:/PATH", "syslog:udp:HOST:PORT" or "syslog:tcp:HOST:PORT". Default: none.
 	Anchors []string
-
-	// Witnesses are asked to cosign checkpoints (C2SP tlog-witness). Default: none.
-	Witnesses []Witness
 }
 
 // Retain is the section "audit.retain": the oldest segments are removed while one
@@ -76,7 +69,6 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 		"retain":        r.retain(&a.Retain),
 		"sinks":         r.sinks(&a.Sinks),
 		"anchors":       r.anchors(&a.Anchors),
-		"witnesses":     r.witnesses(&a.Witnesses),
 	})
 }
 
@@ -180,81 +172,4 @@ func (r *reader) anchor(what string, into *string) func(*yaml.Node) {
 			r.places[what] = placeOf(n)
 		}
 	}
-}
-
-// A Witness is one entry of "audit.witnesses": who cosigns the checkpoints of the log.
-type Witness struct {
-	// URL in front of "/add-checkpoint": its submission prefix.
-	URL string
-
-	// Key is the witness's public key: NAME+HASH+KEY.
-	Key string
-
-	// Every is how long egressd waits at least from one checkpoint to the next. Default: 10s.
-	Every time.Duration
-
-	// CAFile is a PEM file of the authorities that its certificate may come from, in place
-	// of the system's. Only with https. Default: none.
-	CAFile string
-}
-
-func (r *reader) witnesses(into *[]Witness) func(*yaml.Node) {
-	return func(n *yaml.Node) {
-		for i, item := range r.items(n, "audit.witnesses") {
-			at := fmt.Sprintf("audit.witnesses[%d]", i)
-			var w Witness
-			before := len(r.problems)
-			r.mapping(item, at, fields{
-				"url":     r.checked(at+".url", &w.URL, problemOfWitnessURL),
-				"key":     r.checked(at+".key", &w.Key, problemOfWitnessKey),
-				"every":   r.durationWithin(at+".every", &w.Every, time.Second, 24*time.Hour, "a duration from 1s to 24h, like 30s"),
-				"ca_file": r.path(at+".ca_file", &w.CAFile),
-			})
-			if len(r.problems) == before {
-				r.checkWitness(item, at, &w, *into)
-			}
-			*into = append(*into, w)
-		}
-	}
-}
-
-// checkWitness judges what the keys come to together.
-func (r *reader) checkWitness(n *yaml.Node, at string, w *Witness, before []Witness) {
-	switch {
-	case w.URL == "":
-		r.fail(n, "%s has no url; add \"url: https://witness.example.com\" or the like", at)
-	case w.Key == "":
-		r.fail(n, "%s has no key; add the public key that the witness's operator gives out", at)
-	case w.CAFile != "" && !strings.HasPrefix(w.URL, "https:"):
-		r.fail(n, "%s.ca_file is for https://; leave it out", at)
-	case slices.ContainsFunc(before, func(b Witness) bool { return b.URL == w.URL }):
-		r.fail(n, "%s stands above already; leave it out", at)
-	}
-}
-
-func problemOfWitnessURL(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return "is not the URL of a witness; write https://witness.example.com or the like"
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "holds more than a host and a path; write https://witness.example.com or the like"
-	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/add-checkpoint"):
-		return "ends in /add-checkpoint, which egressd adds; leave it out"
-	}
-	return ""
-}
-
-var witnessKey = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[^+[:space:][:cntrl:]]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$`)
-})
-
-// problemOfWitnessKey checks only the form of a key. Verifying a cosignature shows whose it is.
-func problemOfWitnessKey(text string) string {
-	_, rest, _ := strings.Cut(text, "+")
-	_, encoded, _ := strings.Cut(rest, "+")
-	if _, err := base64.StdEncoding.DecodeString(encoded); err != nil || !witnessKey().MatchString(text) {
-		return "is not the public key of a witness; write NAME+HASH+KEY, as its operator gives it out"
-	}
-	return ""
 }

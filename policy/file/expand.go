@@ -40,10 +40,6 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	}
 	out.Upstream.Proxy = e.upstreamProxy(f.Upstream.Proxy)
 	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
-	out.Audit.Witnesses = slices.Clone(f.Audit.Witnesses)
-	for i := range out.Audit.Witnesses {
-		e.text(fmt.Sprintf("audit.witnesses[%d].ca_file", i), &out.Audit.Witnesses[i].CAFile)
-	}
 	out.Allow = e.injected(f.Allow)
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {

@@ -28,6 +28,23 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// TestAnExpandedSinkIsACopy leaves the file itself as it was read.
+func TestAnExpandedSinkIsACopy(t *testing.T) {
+	f, err := Parse("f", []byte(`version: 1
+audit: {sinks: [{name: s, type: syslog, address: "tls:s.test:6514", ca_file: "${HOME}/ca.pem"}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.Expand(func(string) (string, bool) { return "/home/u", true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, was := out.Audit.Sinks[0].CAFile, f.Audit.Sinks[0].CAFile; now != "/home/u/ca.pem" || was != "${HOME}/ca.pem" {
+		t.Errorf("expanded to %q, and the file itself says %q", now, was)
+	}
+}
+
 func TestAVariableThatIsNotSetIsAnError(t *testing.T) {
 	f, err := Parse("f", readSample(t))
 	if err != nil {

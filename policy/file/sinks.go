@@ -46,7 +46,7 @@ type Sink struct {
 }
 
 // SinkFormats are the formats of sinks.
-var SinkFormats = []string{"json", "ocsf", "ecs", "zeek", "eve", "cef"}
+var SinkFormats = []string{"json", "ocsf", "ecs"}
 
 func (r *reader) sinks(into *[]Sink) func(*yaml.Node) {
 	return func(n *yaml.Node) {
@@ -60,7 +60,7 @@ func (r *reader) sinks(into *[]Sink) func(*yaml.Node) {
 				"url":          r.checked(at+".url", &s.URL, problemOfSinkURL),
 				"address":      r.checked(at+".address", &s.Address, problemOfSinkAddress),
 				"path":         r.path(at+".path", &s.Path),
-				"format":       word(r, at+".format", &s.Format, SinkFormats...),
+				"format":       r.sinkFormat(at+".format", &s.Format),
 				"headers_file": r.path(at+".headers_file", &s.HeadersFile),
 				"ca_file":      r.path(at+".ca_file", &s.CAFile),
 			})
@@ -69,6 +69,17 @@ func (r *reader) sinks(into *[]Sink) func(*yaml.Node) {
 			}
 			*into = append(*into, s)
 		}
+	}
+}
+
+func (r *reader) sinkFormat(what string, into *string) func(*yaml.Node) {
+	read := word(r, what, into, SinkFormats...)
+	return func(n *yaml.Node) {
+		if instead := RemovedFormat(n.Value); instead != "" {
+			r.fail(n, "%s cannot be %q: %s", what, n.Value, instead)
+			return
+		}
+		read(n)
 	}
 }
 

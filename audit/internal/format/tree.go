@@ -137,11 +137,3 @@ func (e *Edge) AppendSpan(to int64, hashes []tlog.Hash, seen func(int, int64, tl
 	}
 	return nil
 }
-
-// Nodes calls seen with the complete subtrees of an edge.
-func (e *Edge) Nodes(seen func(level int, index int64, h tlog.Hash)) {
-	for left := uint64(e.Size); left != 0; left &= left - 1 {
-		level := bits.TrailingZeros64(left)
-		seen(level, e.Size>>level-1, e.hashes[level])
-	}
-}

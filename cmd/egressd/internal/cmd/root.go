@@ -112,12 +112,20 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
+// removedCommands says of commands that egressd had what to type instead.
+var removedCommands = map[string]string{
+	"watch": "egressd log -f, which follows the log in a terminal, or egressd ui, which shows it in a browser",
+}
+
 // runRoot prints the help for a bare "egressd", and an error for a command that does not exist.
 func runRoot(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	err := fmt.Errorf("there is no command %q", args[0])
+	if instead := removedCommands[args[0]]; instead != "" {
+		return hint.Misused(err, instead)
+	}
 	if near := spelling.Nearest(args[0], cli.CommandNames(cmd)); near != "" {
 		return hint.Misused(err, "did you mean egressd "+near+"?")
 	}

@@ -22,6 +22,23 @@ func TestNegationsAreNoFlags(t *testing.T) {
 	}
 }
 
+func TestARemovedCommandSaysWhatToTypeInstead(t *testing.T) {
+	for line, want := range map[string][]string{
+		"watch":              {"egressd log -f", "egressd ui"},
+		"watch verdict:deny": {"egressd log -f", "egressd ui"},
+	} {
+		var out, talk bytes.Buffer
+		if code := Run(strings.Fields(line), &out, &talk); code != 2 || out.Len() > 0 {
+			t.Errorf("%s: exit code %d, %q", line, code, out.String())
+		}
+		for _, command := range want {
+			if !strings.Contains(talk.String(), command) {
+				t.Errorf("%s: no %s in %q", line, command, talk.String())
+			}
+		}
+	}
+}
+
 func TestVersionIsAFlagAsWell(t *testing.T) {
 	var flag, command, talk bytes.Buffer
 	if code := Run([]string{"--version"}, &flag, &talk); code != 0 || talk.Len() > 0 {

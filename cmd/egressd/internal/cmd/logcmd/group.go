@@ -5,5 +5,5 @@ import "github.com/spf13/cobra"
 
 // Commands returns the commands of the group in the order of the help.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{newLog(), newRuns(), newWhy(), newUI(), newWatch()}
+	return []*cobra.Command{newLog(), newRuns(), newWhy(), newUI()}
 }

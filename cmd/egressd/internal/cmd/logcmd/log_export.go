@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
@@ -22,28 +23,26 @@ func newLogExportCommand() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export --format FORMAT [FILTER…]",
-		Short: "Convert the log to OCSF, ECS, Zeek, EVE or CEF",
-		Long: `Export writes the audit log as events for other programs, one per line, oldest
+		Short: "Convert the log to CSV, OCSF or ECS",
+		Long: `Export writes the audit log for other programs, one record per line, oldest
 first. It takes the filters of egressd log.
 
+  csv   a header and a row per record, for spreadsheets and databases
   ocsf  Open Cybersecurity Schema Framework 1.5.0
   ecs   Elastic Common Schema 8.17
-  zeek  Zeek's conn, http, dns and ssl as JSON, the log's name in "_path"
-  eve   Suricata's EVE: alert, flow, http, tls, dns
-  cef   ArcSight's Common Event Format 0
 
-Zeek and EVE events exist only for connections that ended or were refused. For
-egressd's own format use egressd log --json.`,
+For egressd's own format use egressd log --json. docs/reference/export-formats.md
+has the columns, and a table for CEF, EVE and Zeek.`,
 		Example: `  egressd log export --format ocsf since:1d --out events.json
-  egressd log export --format cef verdict:deny`,
+  egressd log export --format csv verdict:deny --out denied.csv`,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.OutOrStdout(), words)
 		},
 	}
 	cli.FilterFlags(cmd, &o.Source)
-	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(export.Formats(), ", "))
+	cmd.Flags().StringVar(&o.format, "format", "", "the `FORMAT`: "+strings.Join(exportFormats(), ", "))
 	cmd.Flags().StringVar(&o.out, "out", "", "write to `FILE`; it appears when it is complete")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(export.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -52,8 +51,15 @@ type exportOptions struct {
 	format, out string
 }
 
+// exportFormats are those of sinks, and CSV.
+func exportFormats() []string { return append([]string{"csv"}, export.Formats()...) }
+
 func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	encode, ok := export.Named(o.format)
+	header := ""
+	if o.format == "csv" {
+		encode, header, ok = export.CSV, export.CSVHeader(), true
+	}
 	if !ok {
 		return o.unknownFormat()
 	}
@@ -63,11 +69,11 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	}
 	defer log.Close()
 	if o.out == "" {
-		return exportTo(stdout, log, f, encode)
+		return exportTo(stdout, log, f, header, encode)
 	}
 	var unread error
 	err = durable.Rewrite(o.out, 0o600, func(w io.Writer) error {
-		unread = exportTo(w, log, f, encode)
+		unread = exportTo(w, log, f, header, encode)
 		return unread
 	})
 	if err != nil && unread == nil {
@@ -77,10 +83,13 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 }
 
 func (o *exportOptions) unknownFormat() error {
-	formats := export.Formats()
+	formats := exportFormats()
 	example := "egressd log export --format " + formats[0]
 	if o.format == "" {
 		return hint.Misused(errors.New("export needs a format: "+strings.Join(formats, ", ")), example)
+	}
+	if instead := file.RemovedFormat(o.format); instead != "" {
+		return hint.Misused(fmt.Errorf("there is no format %q: %s", o.format, instead), "egressd log --json")
 	}
 	if near := spelling.Nearest(strings.ToLower(o.format), formats); near != "" {
 		example = "egressd log export --format " + near
@@ -88,10 +97,11 @@ func (o *exportOptions) unknownFormat() error {
 	return hint.Misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
 }
 
-// exportTo writes what passes the filter. It remembers only the flows that are
+// exportTo writes the header and what passes the filter. It remembers only the flows that are
 // open, so that a filter sees of their ends what it sees of them in egressd log.
-func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, encode export.Encoder) error {
+func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, header string, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
+	out.WriteString(header) // Flush returns its error
 	from := export.Here()
 	var joiner logs.Joiner
 	var text []byte

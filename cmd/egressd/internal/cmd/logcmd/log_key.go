@@ -16,14 +16,13 @@ import (
 
 func newLogKeyCommand() *cobra.Command {
 	var o signedSource
-	var asJSON, forWitness bool
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key that verifies the log",
 		Long: `Key prints the first public key of the log; all later keys are derived from its
 signatures. Keep it on another machine: log verify and log prove --check need it
-there. With --run it is the key for all runs of your user. With --witness it is the
-key by which witnesses know the log.`,
+there. With --run it is the key for all runs of your user.`,
 		Example: "  egressd log key > log-key.txt",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,7 +39,7 @@ key by which witnesses know the log.`,
 			if err != nil {
 				return err
 			}
-			key, err := printedKey(dir, keys, forWitness)
+			key, err := printedKey(dir, keys)
 			if err != nil {
 				return err
 			}
@@ -52,16 +51,12 @@ key by which witnesses know the log.`,
 		},
 	}
 	cli.OneLogFlags(cmd, &o.Source)
-	cmd.Flags().BoolVar(&forWitness, "witness", false, "print the key for witnesses instead")
 	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-// printedKey is the first public key of the log in dir, or the one for witnesses.
-func printedKey(dir, keys string, forWitness bool) (string, error) {
-	if forWitness {
-		return witnessIdentity(dir, keys)
-	}
+// printedKey is the first public key of the log in dir.
+func printedKey(dir, keys string) (string, error) {
 	key, err := audit.RootKey(dir, keys)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", hint.Failed(fmt.Errorf("there is no signed log in %s, or its key is not on this machine", dir), "egressd serve, which begins one")

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/quantity"
@@ -41,8 +40,7 @@ while egressd writes. On the machine that writes the log it knows the key;
 elsewhere pass --key (egressd log key prints it).
 
 Somebody with today's key can cut off the end of a log. Only a checkpoint that you
-kept elsewhere (--checkpoint), or a recent cosignature of a witness (--witness,
---cosigned-within), shows that.
+kept elsewhere (--checkpoint) shows that.
 
 Exit codes: 0 good; 1 tampered, with the records concerned; 2 truncated, or not
 the log of the given checkpoint; 3 only the last write was cut off, which the next
@@ -50,7 +48,6 @@ start repairs; 4 the key is unknown or did not sign this log; 5 usage, or the lo
 could not be read. The format is in docs/reference/audit-format.md.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
-  egressd log verify --witness witness.example.com+4e0a…+BG… --cosigned-within 2h
   egressd log verify --run last`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
@@ -60,7 +57,6 @@ could not be read. The format is in docs/reference/audit-format.md.`,
 	cli.OneLogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
-	o.witnesses.flags(cmd)
 	cli.JSONFlag(cmd, &o.json)
 	return cmd
 }
@@ -77,8 +73,7 @@ func asUnread(err error) error {
 // A signedSource is a log and the key that it is verified with.
 type signedSource struct {
 	source.Source
-	key   string
-	asked verify.Witnessed // of a run: of the index
+	key string
 }
 
 func (o *signedSource) keyFlag(cmd *cobra.Command) {
@@ -88,7 +83,6 @@ func (o *signedSource) keyFlag(cmd *cobra.Command) {
 type verifyOptions struct {
 	signedSource
 	checkpoint string
-	witnesses  witnessDemand
 	json       bool
 }
 
@@ -101,9 +95,6 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	given, err := o.given()
 	if err != nil {
-		return err
-	}
-	if o.asked, err = o.witnesses.read(); err != nil {
 		return err
 	}
 	report, dir, err := o.verify(given)
@@ -156,11 +147,7 @@ func (o *verifyOptions) verify(given []byte) (*verify.Report, string, error) {
 	if ended != "" {
 		given = append(append([]byte(ended+"\n"), given...), '\n')
 	}
-	asked := o.asked
-	if o.signedSourceIsRun() {
-		asked = verify.Witnessed{}
-	}
-	report, err := verify.LogWith(dir, key, given, asked)
+	report, err := verify.Log(dir, key, given)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", hint.Failed(fmt.Errorf("there is no log in %s", dir), "egressd log verify DIR")
 	}
@@ -245,7 +232,7 @@ func (o *signedSource) findRun(dir string, given []byte) (key, ended string, lef
 	if err != nil {
 		return "", "", nil, hint.Failed(err, "egressd log verify --run ID --checkpoint FILE")
 	}
-	report, err := verify.LogWith(index, root, mine, o.asked)
+	report, err := verify.Log(index, root, mine)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil, hint.Failed(fmt.Errorf("there is no index of runs in %s", index), "egressd log verify DIR --key KEY, with the folder of the run and its key")
 	}
@@ -301,9 +288,6 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir st
 		}
 		if r.Unsigned > 0 {
 			fmt.Fprintf(&b, "the last %d records are not signed yet\n", r.Unsigned)
-		}
-		for _, w := range r.Witnesses {
-			fmt.Fprintf(&b, "the witness %s has cosigned %d records, last at %s\n", w.Name, w.Size, w.Time.Format(time.RFC3339))
 		}
 		if r.Unvouched > 0 {
 			fmt.Fprintf(&b, "no checkpoint from elsewhere covers the last %d records: somebody with this machine's key could replace them or cut off the end\n", r.Unvouched)
