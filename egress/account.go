@@ -43,8 +43,8 @@ func (a *account) retire() bool {
 	return a.gone
 }
 
-// All sandboxes share the name servers. These bound the names that one sandbox, and that all sandboxes of a template,
-// may have looked up at a time.
+// All sandboxes share the name servers. The limits bound concurrent lookups: of one sandbox, and of one template with all
+// its sandboxes.
 const (
 	lookupsPerSandbox  = 64
 	lookupsPerTemplate = 256
@@ -300,7 +300,7 @@ func (s *accounts) add(sandbox string) *account {
 }
 
 // instancesMost bounds the sandboxes of templates that have an account: whoever has the token of a template chooses
-// their ids. A template may have as many as are still free, which is half of them if there is no other.
+// their ids. One template may use the slots that are still free: half of them while it is alone.
 const instancesMost = 8192
 
 // searchEvery is how long makeRoom waits after a search that found few idle instances. A search takes a millisecond with mu

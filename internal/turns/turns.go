@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// Turns are so many at once. The next one is that of the holder that has waited longest since its last, and in it that
-// of the sandbox that has. They are safe for concurrent use.
+// Turns limit callers to a fixed number at once. A free turn goes to the holder whose last turn lies furthest back, and within
+// the holder to the sandbox whose last turn does. Turns are safe for concurrent use.
 type Turns struct {
 	mu      sync.Mutex
 	free    int // not 0 only while nobody waits
@@ -133,7 +133,7 @@ func (r *round[T]) push(name string, one T) {
 	r.queues[name] = append(r.queues[name], one)
 }
 
-// pop removes the first of the name that is next, which goes to the end of the order. Something must be there.
+// pop removes the first entry of the next name, and moves that name to the end of the order. The round must not be empty.
 func (r *round[T]) pop() (name string, one T) {
 	name, r.order = r.order[0], r.order[1:]
 	queue := r.queues[name]
