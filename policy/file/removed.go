@@ -1,0 +1,20 @@
+package file
+
+import (
+	"regexp"
+	"strings"
+)
+
+// removedKeys are keys that earlier versions had, each with what to write instead. "[]" stands for any entry of a list.
+var removedKeys = map[string]string{
+	"listen.forwarded": "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: docs/how-to/vercel-sandbox.md",
+	"sandboxes[].oidc": "give the sandbox a token_file, and set the proxy variables that egressd env prints: docs/how-to/vercel-sandbox.md",
+}
+
+var entryOfList = regexp.MustCompile(`\[[0-9]+\]`)
+
+// instead returns what to write instead of a key that was removed, or "". The key stands with its place, as in
+// "sandboxes[0].oidc"; what is at the top of the file is "the file.KEY".
+func instead(key string) string {
+	return removedKeys[strings.TrimPrefix(entryOfList.ReplaceAllString(key, "[]"), "the file.")]
+}
