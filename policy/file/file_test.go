@@ -103,6 +103,8 @@ var badFiles = []struct {
 	{"a sink without a name", "version: 1\naudit: {sinks: [{type: file, path: /a}]}", `f:2:17: audit.sinks[0] has no name`},
 	{"a key that was removed", "version: 1\nlisten: {forwarded: [\"127.0.0.1:3180\"]}", `f:2:10: listen.forwarded was removed; let the platform's network policy`},
 	{"a key of a sandbox that was removed", "version: 1\nsandboxes: [{name: a, token_file: t}, {name: b, token_file: u, oidc: {issuer: \"https://issuer.test\"}}]", `sandboxes[1].oidc was removed; give the sandbox a token_file`},
+	{"a key of rego that was removed", "version: 1\nrego: [{path: authz, input: envoy}]", `rego[0].input was removed; leave the key out`},
+	{"a key of a sandbox's rego that was removed", "version: 1\nsandboxes: [{name: a, token_file: t, rego: [{path: p, input: envoy}]}]", `sandboxes[0].rego[0].input was removed`},
 	{"a sink with a misspelt key", "version: 1\naudit: {sinks: [{name: a, typ: file}]}", `audit.sinks[0] has no key "typ"; did you mean "type"?`},
 	{"a sink of no type", "version: 1\naudit: {sinks: [{name: a, type: otel, url: \"http://a/\"}]}", `audit.sinks[0].type cannot be "otel"; did you mean "otlp"?`},
 	{"a sink without what its type needs", "version: 1\naudit: {sinks: [{name: a, type: syslog, path: /a}]}", `audit.sinks[0] has no address, which a sink of type syslog needs`},

@@ -5,10 +5,14 @@ import (
 	"strings"
 )
 
+const useAdapter = "leave the key out, and ask a policy for Envoy from package egress: docs/how-to/other-rego-tools.md"
+
 // removedKeys are keys that earlier versions had, each with what to write instead. "[]" stands for any entry of a list.
 var removedKeys = map[string]string{
-	"listen.forwarded": "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: docs/how-to/vercel-sandbox.md",
-	"sandboxes[].oidc": "give the sandbox a token_file, and set the proxy variables that egressd env prints: docs/how-to/vercel-sandbox.md",
+	"listen.forwarded":         "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: docs/how-to/vercel-sandbox.md",
+	"sandboxes[].oidc":         "give the sandbox a token_file, and set the proxy variables that egressd env prints: docs/how-to/vercel-sandbox.md",
+	"rego[].input":             useAdapter,
+	"sandboxes[].rego[].input": useAdapter,
 }
 
 var entryOfList = regexp.MustCompile(`\[[0-9]+\]`)
