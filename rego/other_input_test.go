@@ -35,6 +35,7 @@ func TestAPolicyOfEnvoyIsAskedFromPackageEgress(t *testing.T) {
 		want policy.Verdict
 	}{
 		{"what it allows", func(*policy.Request) {}, policy.Allow},
+		{"what it allows, before the host is resolved", func(r *policy.Request) { r.Destination.Addrs = nil }, policy.Allow},
 		{"another method", func(r *policy.Request) { r.HTTP.Method = "POST" }, policy.Deny},
 		{"another host", func(r *policy.Request) { r.Destination.Host = "b.test" }, policy.Deny},
 		{"another port", func(r *policy.Request) { r.Destination.Port = 8443 }, policy.Deny},
