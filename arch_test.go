@@ -33,7 +33,7 @@ var levels = map[string]int{
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
-	"sandbox/environ": 3, "sandbox/oidc": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
+	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
 	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
@@ -73,7 +73,6 @@ var owners = map[string]string{
 	"github.com/open-policy-agent/opa":     "rego",
 	"github.com/hashicorp/golang-lru/v2":   "dns",
 	"github.com/things-go/go-socks5":       "proxy",
-	"github.com/lestrrat-go/jwx/v3":        "sandbox/oidc",
 	"golang.org/x/sys/unix":                "sandbox",
 
 	"golang.org/x/crypto/x509roots/fallback":   "packaging/image",
@@ -123,7 +122,6 @@ var mayDial = map[string]string{
 	"dns":          "its configured upstreams",
 	"rego/bundle":  "egressd's own policy, from servers that the operator named",
 	"logs/sink":    "the operator's receivers of records and checkpoints, by name",
-	"sandbox/oidc": "the keys of issuers, from URLs that the operator named",
 	"e2e/world":    "the clients in the sandbox",
 	"internal/lab": "the far side of tests",
 

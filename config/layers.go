@@ -214,10 +214,10 @@ func PartName(o *policy.Opinion) string {
 	return string(o.Part)
 }
 
-// Inspects reports whether egressd may see what was inside TLS: a rule requires it, or a platform sends it. The
-// configuration must be compiled.
+// Inspects reports whether egressd may see what was inside TLS, because a rule requires it. The configuration must be
+// compiled.
 func (c *Config) Inspects() bool {
-	return len(c.File.Listen.Forwarded) > 0 || slices.ContainsFunc(c.files(), looksAtRequests) ||
+	return slices.ContainsFunc(c.files(), looksAtRequests) ||
 		slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 

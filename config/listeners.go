@@ -12,12 +12,11 @@ import (
 	"github.com/egressd/egressd/internal/hostaddr"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/sandbox/oidc"
 )
 
 // Listeners returns the TCP listeners that the file lists by address.
 func (c *Config) Listeners() []netip.AddrPort {
-	texts := slices.Concat(c.File.Listen.Proxy, c.File.Listen.Forwarded, c.File.Listen.DNS, c.File.Listen.Transparent)
+	texts := slices.Concat(c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent)
 	for _, s := range c.File.Sandboxes {
 		texts = append(texts, s.Listen)
 	}
@@ -48,34 +47,13 @@ func HostAddresses() ([]netip.Addr, error) {
 	return w.Addrs(), nil
 }
 
-// AllListeners returns the listeners of clients that mean to come: those of the proxy, shared ones first, and those of
-// platforms.
+// AllListeners returns the listeners of clients that mean to come, shared ones first.
 func (c *Config) AllListeners() []string {
 	all := slices.Clone(c.File.Listen.Proxy)
 	for i := range c.File.Sandboxes {
 		if l := c.File.Sandboxes[i].Listen; l != "" {
 			all = append(all, l)
 		}
-	}
-	return append(all, c.File.Listen.Forwarded...)
-}
-
-// Forwards reports whether a listener takes requests of platforms.
-func (c *Config) Forwards(listener string) bool {
-	return slices.Contains(c.File.Listen.Forwarded, listener)
-}
-
-// Issuers returns the issuers of the sandboxes' tokens, with the paths of their keys resolved.
-func (c *Config) Issuers() (all []oidc.Issuer) {
-	for _, s := range c.File.Sandboxes {
-		if s.OIDC == nil {
-			continue
-		}
-		one := oidc.Issuer{Name: s.OIDC.Issuer, Keys: s.OIDC.Keys}
-		if !s.OIDC.Fetched() {
-			one.Keys = c.Relative(s.OIDC.Keys)
-		}
-		all = append(all, one)
 	}
 	return all
 }
@@ -125,9 +103,6 @@ func (c *Config) SameListeners(before *Config) error {
 // owners returns the listeners with the sandboxes that own them.
 func (c *Config) owners() []string {
 	all := slices.Clone(c.File.Listen.Proxy)
-	for _, name := range c.File.Listen.Forwarded {
-		all = append(all, "forwarded "+name)
-	}
 	for _, name := range c.File.Listen.Transparent {
 		all = append(all, "transparent "+name)
 	}

@@ -104,7 +104,7 @@ func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err e
 	for i, s := range list.entries {
 		part := list.RegoPart
 		part.Options.Source = list.File + " " + cmp.Or(s.Bundle, s.Path)
-		part.At, part.Source, part.Options.Input = fmt.Sprintf("%s[%d]", list.At, i), s, s.Input
+		part.At, part.Source = fmt.Sprintf("%s[%d]", list.At, i), s
 		err = c.readPart(r, &part)
 		if first := together[s.Shadow]; PlainSource(s) && first > 0 {
 			parts[first-1].Sources = append(parts[first-1].Sources, part.Sources...)
@@ -119,10 +119,7 @@ func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err e
 }
 
 func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
-	switch {
-	case p.Source.Bundle != "" && p.Source.Input != "egressd":
-		return fmt.Errorf("%s: bundles of policies with another input are not supported by this version", p.At)
-	case p.Source.Bundle != "":
+	if p.Source.Bundle != "" {
 		return c.readBundle(p, r.enter)
 	}
 	p.Sources, err = r.read(p.File, p.Source.Path)
@@ -132,7 +129,7 @@ func (c *Config) readPart(r *regoReader, p *RegoPart) (err error) {
 // PlainSource reports whether an entry is compiled together with the other plain entries of its list and
 // mode.
 func PlainSource(s file.RegoSource) bool {
-	return s.Bundle == "" && s.Input == "egressd"
+	return s.Bundle == ""
 }
 
 // read reads the files at a path of a policy file. The limits cover everything that r reads.

@@ -97,9 +97,6 @@ func (c *Config) ProxyOf(name string) (string, *url.Userinfo, error) {
 	if policy.IsTemplate(s.Name) {
 		return "", nil, hint.Misused(fmt.Errorf("%s is a template, which names many sandboxes", s.Name), "--sandbox "+strings.Replace(s.Name, "{id}", "ID", 1)+", with an id")
 	}
-	if s.OIDC != nil {
-		return "", nil, hint.Misused(fmt.Errorf("sandbox %s has no proxy: its platform sends its requests to listen.forwarded", name), "set forwardURL at the platform")
-	}
 	listener := c.listenerOf(s)
 	if listener == "" {
 		return "", nil, hint.Failed(fmt.Errorf("%s has no proxy listener", c.Path), `add listen: {proxy: ["127.0.0.1:3128"]}, or egressd env --listen ADDR`)
@@ -134,14 +131,10 @@ func (c *Config) token(s *file.SandboxRules) (string, error) {
 // EntryOf returns the entry that identifies the sandbox. Its Token is the file name until [Config.Entries]
 // reads the file.
 func EntryOf(s *file.SandboxRules) *sandbox.Entry {
-	e := &sandbox.Entry{
+	return &sandbox.Entry{
 		Name: s.Name, User: s.User, Token: s.TokenFile, Listener: s.Listen, Enter: s.Enter,
 		UIDs: s.UIDs, Sources: s.Sources, Certificate: s.Certificate, Docker: s.Docker,
 	}
-	if o := s.OIDC; o != nil {
-		e.Issued = &sandbox.Issued{Issuer: o.Issuer, Audience: o.Audience, Claims: o.Claims, ID: o.ID}
-	}
-	return e
 }
 
 // overflowUID is the uid that the kernel shows for users outside the user namespace (user_namespaces(7)).

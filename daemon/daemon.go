@@ -35,7 +35,6 @@ import (
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
-	"github.com/egressd/egressd/sandbox/oidc"
 )
 
 // A Daemon wires everything for serve, and for run with one program. Close a Daemon that New returned. A Daemon
@@ -58,7 +57,6 @@ type Daemon struct {
 	resolver   *resolver
 	nameServer *dns.FilteringServer
 	keys       keyring
-	tokens     *oidc.Verifier // of requests that platforms forward
 	room       []byte         // see giveRoom
 	alarms     *alarms        // that the operator is told of
 	policy     *policy.Policy // in force
@@ -150,7 +148,6 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
-	d.tokens = oidc.New(d.Complain)
 	return d, d.build(path)
 }
 
@@ -176,7 +173,7 @@ func (d *Daemon) build(path string) error {
 	if p := d.Config.File.Upstream.Proxy; p != nil && p.TLS {
 		descriptors = descriptors / 5 * 3 // a tunnel has a socket pair more, see upstream.Socket
 	}
-	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, VerifyToken: d.tokens.Verify, Limits: proxy.Limits{
+	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
@@ -242,16 +239,12 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 	d.watchContainers(d.Config)
 	for _, l := range d.listeners.listening {
-		forwarded, kind := d.Config.Forwards(l.name), "proxy"
-		if forwarded {
-			kind = "forwarded"
-		}
 		d.Serving.Go(func() {
-			if err := d.listeners.serveOn(l, forwarded); !errors.Is(err, proxy.ErrClosed) {
+			if err := d.listeners.serveOn(l); !errors.Is(err, proxy.ErrClosed) {
 				d.admin.isLost(l.name, err)
 			}
 		})
-		fmt.Fprintf(d.Talk, "egressd: listening on %s (%s)\n", addressOf(l), kind)
+		fmt.Fprintf(d.Talk, "egressd: listening on %s (proxy)\n", addressOf(l))
 	}
 	d.captures.serveCaptured()
 	d.names.serveNames()
@@ -285,7 +278,6 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.attachments.trust(d.With)
 	d.Server.Inspect(d.With)
 	d.listeners.overTLS.Store(first.overTLS)
-	d.tokens.Use(first.issuers)
 	d.keys.add(first.keys)
 	d.keys.keep(first.keys, d.Config, d.Complain)
 	if err := d.listeners.listen(); err != nil {
@@ -397,9 +389,6 @@ func (d *Daemon) Close() {
 	d.captures.closeCaptured()
 	d.attachments.close()
 	d.containers.close()
-	if d.tokens != nil {
-		d.tokens.Close()
-	}
 	if d.resolver != nil {
 		d.resolver.close()
 	}

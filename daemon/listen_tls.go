@@ -20,17 +20,9 @@ import (
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// serveOn serves one listener until the server is shut down. forwarded says that it is one of listen.forwarded.
-func (ls *listeners) serveOn(l boundListener, forwarded bool) error {
-	tls := strings.HasPrefix(l.name, file.TLSListener)
-	if forwarded {
-		var overTLS func() *proxy.TLSListener
-		if tls {
-			overTLS = ls.overTLS.Load
-		}
-		return ls.daemon.Server.ServeForwarded(l.Listener, l.name, overTLS)
-	}
-	if tls {
+// serveOn serves one listener until the server is shut down.
+func (ls *listeners) serveOn(l boundListener) error {
+	if strings.HasPrefix(l.name, file.TLSListener) {
 		return ls.daemon.Server.ServeTLS(l.Listener, l.name, ls.overTLS.Load)
 	}
 	if _, ok := l.Listener.(*foreign.Screen); ok {

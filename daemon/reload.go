@@ -16,7 +16,6 @@ import (
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
-	"github.com/egressd/egressd/sandbox/oidc"
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -58,7 +57,6 @@ type change struct {
 	dnsForwarder *dns.Forwarder
 	with         *inspect.Inspection
 	overTLS      *proxy.TLSListener
-	issuers      *oidc.Issuers
 	upstream     *upstreams.Proxy
 	keys         *credentials
 	canaries     *secret.Canaries
@@ -118,9 +116,6 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if next.overTLS, err = re.daemon.listeners.tlsListener(c, next.with); err != nil {
 		return err
 	}
-	if next.issuers, err = openIssuers(c, next.with); err != nil {
-		return err
-	}
 	if next.canaries, err = readCanaries(c); err != nil {
 		return err
 	}
@@ -167,7 +162,6 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	}
 	re.daemon.watchContainers(next.config)
 	re.daemon.listeners.overTLS.Store(next.overTLS)
-	re.daemon.tokens.Use(next.issuers)
 	if err := re.daemon.listeners.admitUsers(next.config); err != nil {
 		re.daemon.Complain(err)
 	}

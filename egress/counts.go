@@ -13,7 +13,7 @@ import (
 // Counts for whoever watches egressd. They have no name and no text that a sandbox
 // chooses: there are as many as there are ways in, actions and classes, and no more.
 var (
-	countedVias    = [...]string{string(policy.ViaConnect), string(policy.ViaHTTP), string(policy.ViaSOCKS5), string(policy.ViaTransparent), string(policy.ViaForwarded), string(policy.ViaDNS), string(policy.ViaEnter), string(policy.ViaUnknown), otherThings}
+	countedVias    = [...]string{string(policy.ViaConnect), string(policy.ViaHTTP), string(policy.ViaSOCKS5), string(policy.ViaTransparent), string(policy.ViaDNS), string(policy.ViaEnter), string(policy.ViaUnknown), otherThings}
 	countedActions = [...]string{"allow", "deny", "ask"}
 	countedClasses = [...]string{"", // of what is allowed
 		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.AddressDenied),

@@ -22,7 +22,7 @@ var FilterKeys = []string{
 // FilterValues lists the values of each key that has a fixed set of values.
 var FilterValues = map[string][]string{
 	"verdict": {"deny", "allow", "ask"},
-	"via":     {"connect", "http", "socks5", "transparent", "forwarded", "dns", "unknown"},
+	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
 	"shadow":  {"deny", "allow", "ask", "inspect"},
 	"marked":  {"yes", "no"},
 	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin"},

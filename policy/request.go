@@ -15,7 +15,6 @@ const (
 	ViaHTTP        Via = "http"
 	ViaSOCKS5      Via = "socks5"
 	ViaTransparent Via = "transparent"
-	ViaForwarded   Via = "forwarded" // by a platform's own proxy
 	ViaDNS         Via = "dns"
 	ViaUnknown     Via = "unknown" // refused before its protocol was known
 )

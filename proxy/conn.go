@@ -41,7 +41,6 @@ type setup struct {
 	cancel     func()        // gives up what is under way: the connect, the search, the waiting for a person or for the policy
 	tlsClient  *tlsClient    // of a TLS listener, or nil
 	captured   *capture      // nil where the client knows of the proxy
-	forwards   bool          // the client is a platform's proxy
 	firstBytes firstBytes
 	replies    replies
 }
@@ -54,7 +53,7 @@ func newConn(loop *relay.Loop, o *setup) *conn {
 }
 
 func newClient(in *loopListener, fd int, from sandbox.Peer) *conn {
-	c := newConn(in.loop, &setup{fd: fd, peer: from, forwards: in.forwards})
+	c := newConn(in.loop, &setup{fd: fd, peer: from})
 	if in.original != nil {
 		c.replies.replier = capturedReplier{policy.ViaTransparent}
 		c.captured = &capture{conn: c}
@@ -131,15 +130,11 @@ func (c *conn) read(b []byte) (done bool) {
 		c.head = append(c.head, b...)
 		b = c.head
 	}
-	socks := b[0] == 4 || b[0] == 5
-	switch {
-	case socks && c.forwards:
-		c.replies.malformed(policy.ViaForwarded, b, forward.ErrForwardedSOCKS)
-		return true
-	case b[0] == 5:
+	switch b[0] {
+	case 5:
 		c.onGoroutine(b, (*hosted).serveSOCKS)
 		return true
-	case b[0] == 4:
+	case 4:
 		c.replies.malformed(policy.ViaUnknown, b, forward.ErrSOCKS4)
 		return true
 	}
@@ -151,9 +146,7 @@ func (c *conn) read(b []byte) (done bool) {
 		}
 		return false
 	case err != nil:
-		c.replies.malformed(c.viaUnread(), b, err)
-	case c.forwards:
-		c.onGoroutine(b, (*hosted).serveForwarded)
+		c.replies.malformed(policy.ViaUnknown, b, err)
 	case req.Method == "CONNECT":
 		c.connect(&req, b[:n], b[n:])
 	default:
@@ -176,15 +169,7 @@ func (c *conn) tooLate() {
 		c.drop()
 		return
 	}
-	c.replies.malformed(c.viaUnread(), c.head, forward.ErrHeadLate)
-}
-
-// viaUnread is the way in of what could not be read.
-func (o *setup) viaUnread() policy.Via {
-	if o.forwards {
-		return policy.ViaForwarded
-	}
-	return policy.ViaUnknown
+	c.replies.malformed(policy.ViaUnknown, c.head, forward.ErrHeadLate)
 }
 
 // leftEarly ends a connection whose client went away in its head.
@@ -193,9 +178,9 @@ func (c *conn) leftEarly() {
 		c.drop()
 		return
 	}
-	gate, peer, head, via := c.server.Gate, c.peer, c.head, c.viaUnread()
-	c.replies.refuseBy(via, func() *egress.Refusal {
-		return forward.RefuseMalformed(gate, peer, via, head, forward.ErrHeadCut)
+	gate, peer, head := c.server.Gate, c.peer, c.head
+	c.replies.refuseBy(policy.ViaUnknown, func() *egress.Refusal {
+		return forward.RefuseMalformed(gate, peer, policy.ViaUnknown, head, forward.ErrHeadCut)
 	}, func(*egress.Refusal) { c.drop() })
 }
 

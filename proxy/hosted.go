@@ -54,12 +54,6 @@ func (h *hosted) evict() {
 	forward.Abort(h.Raw)
 }
 
-// serveForwarded serves requests of a platform's proxy.
-func (h *hosted) serveForwarded() {
-	h.Via, h.Platform = policy.ViaForwarded, &forward.Platform{Verify: h.server.VerifyToken, TLS: h.server.inspector.Forwarded}
-	h.ServeH1()
-}
-
 func (h *hosted) assignTo(flow *egress.Flow) *egress.Refusal {
 	if h.server.connections.assign(&h.admission, flow.Holder(), flow.Sandbox()) {
 		return nil

@@ -18,7 +18,6 @@ import (
 type wayIn struct {
 	name     string
 	original Original // nil where clients mean to come here
-	forwards bool     // clients are proxies of platforms
 }
 
 // A loopListener accepts for one loop, on a descriptor of its own. Every loop has
@@ -89,11 +88,8 @@ func (in *loopListener) refuseOne(from sandbox.Peer, why string) {
 
 // via is the way in as far as the listener tells it.
 func (in *loopListener) via() policy.Via {
-	switch {
-	case in.original != nil:
+	if in.original != nil {
 		return policy.ViaTransparent
-	case in.forwards:
-		return policy.ViaForwarded
 	}
 	return policy.ViaUnknown
 }

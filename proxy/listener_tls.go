@@ -36,10 +36,6 @@ const (
 // Shutdown; what is inside is served as by [Server.Serve]. now is asked for
 // each connection, and is safe for concurrent use.
 func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) error {
-	return s.serveTLS(l, wayIn{name: name}, now)
-}
-
-func (s *Server) serveTLS(l net.Listener, by wayIn, now func() *TLSListener) error {
 	defer l.Close()
 	s.start.Do(s.prepare)
 	if s.startErr != nil {
@@ -52,7 +48,7 @@ func (s *Server) serveTLS(l net.Listener, by wayIn, now func() *TLSListener) err
 		c, err := l.Accept()
 		switch {
 		case err == nil:
-			s.serveTLSClient(c, by, now())
+			s.serveTLSClient(c, name, now())
 		case errors.Is(err, net.ErrClosed):
 			return ErrClosed
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
@@ -72,9 +68,9 @@ func (s *Server) registerAccepting(l net.Listener) bool {
 }
 
 // serveTLSClient serves one connection of a TLS listener on a goroutine of its own.
-func (s *Server) serveTLSClient(c net.Conn, by wayIn, with *TLSListener) {
-	f := &tlsClient{server: s, raw: c, forwards: by.forwards}
-	peer := sandbox.Peer{Listener: by.name}
+func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
+	f := &tlsClient{server: s, raw: c}
+	peer := sandbox.Peer{Listener: name}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		addr := tcp.AddrPort()
 		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())

@@ -1,6 +1,6 @@
 // Package proxy is the ways in of egressd: HTTP with absolute targets, CONNECT and SOCKS5 on one port
-// or Unix socket, told apart by their first byte; captured TCP connections of programs that know no proxy
-// ([Server.ServeTransparent]); and requests that a platform's own proxy passes on ([Server.ServeForwarded]).
+// or Unix socket, told apart by their first byte; and captured TCP connections of programs that know no proxy
+// ([Server.ServeTransparent]).
 //
 // The package parses requests and renders replies. The [egress.Gate] decides, resolves, dials and records.
 // Package forward forwards HTTP/1 requests. Package inspect serves the inside of TLS.
@@ -28,7 +28,6 @@ import (
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
-	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // Limits bound what a client can make the server hold. Zero fields have the stated defaults.
@@ -50,9 +49,6 @@ type Server struct {
 	// Host are the addresses of the host on which ServeTransparent is called, as
 	// they are now; it may be nil. It is asked for every captured connection.
 	Host func() []netip.Addr
-	// VerifyToken returns the claims of a token that comes with a request at ServeForwarded. Its errors are for
-	// replies and records. It may wait for seconds; any goroutine calls it.
-	VerifyToken func(ctx context.Context, token string) (*sandbox.Claims, error)
 
 	start          sync.Once
 	startErr       error
@@ -88,23 +84,6 @@ var ErrClosed = errors.New("proxy: server closed")
 // Serve accepts from l, which the server owns from now on, until Shutdown.
 // name is what the configuration calls l: a sandbox may be known by it.
 func (s *Server) Serve(l net.Listener, name string) error { return s.serve(l, wayIn{name: name}) }
-
-// ServeForwarded is Serve for requests that the proxy of a platform passes on, each with a token for
-// [Server.VerifyToken]. now is as for [Server.ServeTLS]; nil: clients do not speak TLS.
-func (s *Server) ServeForwarded(l net.Listener, name string, now func() *TLSListener) error {
-	by := wayIn{name: name, forwards: true}
-	if now != nil {
-		return s.serveTLS(l, by, now)
-	}
-	if _, ok := l.(*foreign.Screen); !ok {
-		return s.serve(l, by)
-	}
-	if s.start.Do(s.prepare); s.startErr != nil {
-		l.Close()
-		return s.startErr
-	}
-	return s.serveGiven(s.loops, l, by)
-}
 
 func (s *Server) serve(l net.Listener, by wayIn) error {
 	defer l.Close()

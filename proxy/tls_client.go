@@ -25,7 +25,6 @@ type tlsClient struct {
 	transport *handshakeConn // raw, as TLS reads it
 	tls       *tls.Conn
 	holder    *connHolder   // that it is counted with, outside
-	forwards  bool          // it is a platform's proxy
 	inner     *net.UnixConn // its end of the pair
 	loop      *relay.Loop
 	innerFD   int // a descriptor for inner, on the loop
@@ -100,7 +99,7 @@ func (f *tlsClient) joinLoop(p sandbox.Peer) error {
 			f.reset()
 			return
 		}
-		c := newConn(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f, forwards: f.forwards})
+		c := newConn(f.loop, &setup{fd: fds[1], peer: p, tlsClient: f})
 		c.serve(nil, c.admit(f.server, f.server.Sandboxes.Holder(&p)))
 	}
 	if !f.loop.Post(begin) {

@@ -154,7 +154,7 @@ func compileCase(c *cases.TestCase) (*ast.Compiler, error) {
 		}
 		set.modules[name] = m
 	}
-	compiler, err := set.compiler()
+	compiler, err := set.compiler(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -32,11 +32,6 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if !e.Decides() {
 		return policy.Decision{Verdict: policy.Abstain}, nil
 	}
-	if e.foreign != nil {
-		if d, decided := e.beforeRequest(r); decided {
-			return d, nil
-		}
-	}
 	if r.HTTP != nil && e.reads&readsPath != 0 && !policy.CanonicalPath(r.HTTP.Path) && !e.sameForAll(ctx, r) {
 		return e.ambiguousPath(), nil
 	}
@@ -143,8 +138,7 @@ func (e *Evaluator) ambiguousMethod() policy.Decision {
 // earlier evaluation has a deadline, too.
 func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFields) (policy.Decision, error) {
 	ask := e.now
-	switch {
-	case unknown != 0:
+	if unknown != 0 {
 		c, err := e.pool.take(ctx, &r.Sandbox)
 		if err != nil {
 			return policy.Decision{}, err
@@ -153,8 +147,6 @@ func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFie
 		ask = func(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
 			return e.partial(ctx, c, r, unknown, cancel)
 		}
-	case e.foreign != nil:
-		ask = e.askForeign
 	}
 	if err := e.turns.Take(ctx, r.Sandbox.Holder(), r.Sandbox.Name); err != nil {
 		return policy.Decision{}, err

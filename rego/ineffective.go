@@ -180,9 +180,10 @@ func words(ref ast.Ref) (path []string) {
 // unasked refuses rules with the name of a deciding set that no query reads: in another package or below
 // another name.
 func (set *sourceSet) unasked(asked []querySpec, sandboxes []string) (problems policy.FileError) {
+	others := set.otherInputs()
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
-		if strings.HasPrefix(name, libraryPrefix) {
+		if strings.HasPrefix(name, libraryPrefix) || isOneOf(m, others) {
 			continue
 		}
 		if below := m.Package.Path; len(below) > 2 && decides(words(below[len(below)-1:])) {

@@ -1,7 +1,7 @@
 package rego
 
 import (
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -248,21 +248,9 @@ var inputSchemaText []byte
 // InputSchema returns the JSON Schema of the input, for "opa check --schema".
 func InputSchema() []byte { return append([]byte(nil), inputSchemaText...) }
 
-// foreignSchemas are those of inputs of other gates.
-//
-//go:embed schema/envoy.json schema/authbridge.json
-var foreignSchemas embed.FS
-
-// inputSchema returns the schema of a shape, or of egressd's own input if s is nil.
-func inputSchema(s *foreignShape) (_ *ast.SchemaSet, err error) {
-	text := inputSchemaText
-	if s != nil {
-		if text, err = foreignSchemas.ReadFile(s.schema); err != nil {
-			return nil, fmt.Errorf("reading the schema of the input: %w", err)
-		}
-	}
+func inputSchema() (*ast.SchemaSet, error) {
 	var schema any
-	if err := json.Unmarshal(text, &schema); err != nil {
+	if err := json.Unmarshal(inputSchemaText, &schema); err != nil {
 		return nil, fmt.Errorf("reading the schema of the input: %w", err)
 	}
 	set := ast.NewSchemaSet()

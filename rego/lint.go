@@ -13,10 +13,9 @@ import (
 )
 
 // Lint returns likely mistakes in a policy: host conditions that also hold for foreign hosts, negations
-// that a request can bypass, comparisons with an encoded query, and answers that allow nothing. It reads
-// modules as written, without tests. Syntax errors are left to [Load].
+// that a request can bypass, and comparisons with an encoded query. It reads modules as written, without tests. Syntax errors are left to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
-	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, shape: &envoyShape} // this shape also allows the older syntax
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {
 		set.add(s)
 	}
@@ -27,7 +26,6 @@ func Lint(sources []Source) (found []policy.Problem) {
 		}
 		l.negations(set.modules[name])
 		l.undefined(set.modules[name])
-		l.answers(set.modules[name])
 		slices.SortFunc(l.found, func(a, b policy.Problem) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
@@ -275,49 +273,4 @@ func queryVariables(m *ast.Module) map[ast.Var]bool {
 		return false
 	})
 	return l.queries
-}
-
-// answers checks the answers of policies for Envoy and AuthBridge. An object without the key "allowed" or
-// with a key that changes the request is an error at each request.
-func (l *linter) answers(m *ast.Module) {
-	for _, name := range slices.Sorted(maps.Keys(shapes)) {
-		for _, r := range m.Rules {
-			rule := dotted(m.Package.Path) + "." + dotted(r.Head.Ref())
-			if s := shapes[name]; slices.Contains(s.decisions, strings.TrimPrefix(rule, "data.")) {
-				for ; r != nil; r = r.Else {
-					l.answer(s, r)
-				}
-			}
-		}
-	}
-}
-
-// answer checks the literal object that a rule returns.
-func (l *linter) answer(s *foreignShape, r *ast.Rule) {
-	t := r.Head.Value
-	if v, ok := t.Value.(ast.Var); ok {
-		ast.WalkExprs(r.Body, func(x *ast.Expr) bool {
-			if (x.IsAssignment() || x.IsEquality()) && x.Operand(0).Value.Compare(v) == 0 {
-				t = x.Operand(1)
-			}
-			return false
-		})
-	}
-	object, ok := t.Value.(ast.Object)
-	if !ok {
-		return
-	}
-	allows := object.Get(ast.StringTerm(s.allows))
-	if allows == nil {
-		l.say(t, fmt.Sprintf("this answer has no %q, so it denies every request; write {%q: true}, or true", s.allows, s.allows))
-		return
-	}
-	if allows.Value.Compare(ast.Boolean(false)) == 0 {
-		return
-	}
-	for _, key := range s.changes {
-		if member := object.Get(ast.StringTerm(key)); member != nil && (width(member) > 0 || !isCollection(member)) {
-			l.say(t, fmt.Sprintf("this answer changes the request by %q, which egressd does not do, so it denies every request; leave that out", key))
-		}
-	}
 }

@@ -40,10 +40,6 @@ type Options struct {
 	// The default is "egress".
 	Package string
 
-	// Input is the form of the input: "egressd", "envoy" or "authbridge". The default is "egressd". The
-	// other forms have their own package, so Package is ignored.
-	Input string
-
 	// Layer is the author of the policy.
 	Layer policy.Layer
 
@@ -100,8 +96,6 @@ type Evaluator struct {
 	looks     bool     // see LooksAtRequests
 	ports     []uint16 // see Probe
 
-	foreign *foreignShape // form of the input; nil for egressd's own
-
 	turns *turns.Turns  // limits the evaluations of all policies
 	pool  *policyCopies // for partial evaluation; nil if the policy never needs it
 }
@@ -123,13 +117,7 @@ type decidingSet struct {
 // Load compiles the modules together with the library. It opens no file. The error is a [policy.FileError]
 // with the position of each problem.
 func Load(sources []Source, o Options) (*Evaluator, error) {
-	s, err := shapeFor(o.Input)
-	switch {
-	case err != nil:
-		return nil, err
-	case s != nil:
-		return loadForeign(sources, o, s)
-	case o.Package == "":
+	if o.Package == "" {
 		o.Package = "egress"
 	}
 	set, err := parse(sources, false)
@@ -228,17 +216,13 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 type sourceSet struct {
 	modules map[string]*ast.Module
 	data    map[string]any
-	size    int           // of the files in bytes
-	tests   bool          // include test modules
-	shape   *foreignShape // form of the input; nil for egressd's own
+	size    int  // of the files in bytes
+	tests   bool // include test modules
 }
 
-func parse(sources []Source, tests bool) (sourceSet, error) { return parseFor(nil, sources, tests) }
-
-// parseFor parses a policy for the input form s, or for egressd's own if s is nil. Only the latter may
-// call the library without an import.
-func parseFor(s *foreignShape, sources []Source, tests bool) (sourceSet, error) {
-	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests, shape: s}
+// parse parses a policy, which may call the library without an import.
+func parse(sources []Source, tests bool) (sourceSet, error) {
+	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}, tests: tests}
 	var problems policy.FileError
 	for _, s := range sources {
 		if set.size += len(s.Text); set.size > maxSourceBytes {
@@ -248,9 +232,7 @@ func parseFor(s *foreignShape, sources []Source, tests bool) (sourceSet, error) 
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
-		if problems = append(problems, taken(m)...); s != nil {
-			continue
-		}
+		problems = append(problems, taken(m)...)
 		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
 	}
 	if len(problems) > 0 {
@@ -282,7 +264,7 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	if _, twice := set.modules[s.Name]; twice {
 		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is given twice"}}
 	}
-	m, err := set.parseModule(s)
+	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
 	switch {
 	case err != nil:
 		return problemsOf(s.Name, err)
@@ -296,17 +278,6 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	return nil
 }
 
-// parseModule parses a module. A module for another gate may use the older syntax.
-func (set *sourceSet) parseModule(s Source) (*ast.Module, error) {
-	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
-	if err != nil && set.shape != nil {
-		if old, oldErr := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV0}); oldErr == nil {
-			return old, nil
-		}
-	}
-	return m, err
-}
-
 func rootOf(pkg ast.Ref) string {
 	if len(pkg) < 2 {
 		return ""
@@ -317,7 +288,17 @@ func rootOf(pkg ast.Ref) string {
 
 // check compiles a copy of the modules and checks types against the schema of the input.
 func (set *sourceSet) check() (*ast.Compiler, error) {
-	c, err := set.compiler()
+	others := set.otherInputs()
+	if len(others) > 0 {
+		problems, err := set.mistyped(others)
+		if err != nil {
+			return nil, err
+		}
+		if len(problems) > 0 {
+			return nil, problems
+		}
+	}
+	c, err := set.compiler(others)
 	if err != nil {
 		return nil, err
 	}
@@ -327,13 +308,16 @@ func (set *sourceSet) check() (*ast.Compiler, error) {
 	return c, nil
 }
 
-func (set *sourceSet) compiler() (*ast.Compiler, error) {
-	schemas, err := inputSchema(set.shape)
-	if err != nil {
-		return nil, err
+// compiler returns a compiler for the modules. Without others it checks types against the schema of the input.
+func (set *sourceSet) compiler(others []ast.Ref) (c *ast.Compiler, err error) {
+	var schemas *ast.SchemaSet
+	if len(others) == 0 {
+		if schemas, err = inputSchema(); err != nil {
+			return nil, err
+		}
 	}
 	return ast.NewCompiler().
-		WithStrict(set.shape == nil). // policies for other gates rarely pass strict checks
+		WithStrict(true).
 		WithCapabilities(withNatives(sealed())).
 		WithSchemas(schemas).
 		WithPathConflictsCheck(set.hasData).

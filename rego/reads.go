@@ -90,16 +90,7 @@ func (c *compiled) allReads() (reads inputFields) {
 }
 
 // reads returns the fields that the sets of a query and their dependencies may read.
-func (c *compiled) reads(name string) inputFields {
-	reads := c.readsBy(name, fieldsIn)
-	if reads&readsStage != 0 {
-		reads |= readsMethod // a rule about the stage "http" concerns requests
-	}
-	return reads
-}
-
-// readsBy is like reads; the function in returns the fields of a rule.
-func (c *compiled) readsBy(name string, in func(any) inputFields) (reads inputFields) {
+func (c *compiled) reads(name string) (reads inputFields) {
 	seen := map[util.T]bool{}
 	var visit func(rule util.T)
 	visit = func(rule util.T) {
@@ -107,7 +98,7 @@ func (c *compiled) readsBy(name string, in func(any) inputFields) (reads inputFi
 			return
 		}
 		seen[rule] = true
-		reads |= in(rule)
+		reads |= fieldsIn(rule)
 		for next := range c.compiler.Graph.Dependencies(rule) {
 			visit(next)
 		}
@@ -115,20 +106,29 @@ func (c *compiled) readsBy(name string, in func(any) inputFields) (reads inputFi
 	for _, r := range c.queries[name].rules {
 		visit(r)
 	}
+	if reads&readsStage != 0 {
+		reads |= readsMethod // a rule about the stage "http" concerns requests
+	}
 	return reads
 }
 
-// fieldsIn returns the fields that x names. The clock counts as the field time.
+// fieldsIn returns the fields that x names. The clock counts as the field time. "with" reads its value, and not what
+// it replaces.
 func fieldsIn(x any) (reads inputFields) {
-	ast.WalkRefs(x, func(ref ast.Ref) bool {
-		switch {
-		case ref.HasPrefix(ast.InputRootRef):
-			reads |= fieldsAt(ref[1:])
-		case ref.String() == "time.now_ns", ref.String() == boundedPrefix+"time.now_ns":
-			reads |= readsTime
+	ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.With:
+			reads |= fieldsIn(x.Value)
+			return true
+		case ast.Ref:
+			if x.HasPrefix(ast.InputRootRef) {
+				reads |= fieldsAt(x[1:])
+			} else if name := x.String(); name == "time.now_ns" || name == boundedPrefix+"time.now_ns" {
+				reads |= readsTime
+			}
 		}
 		return false
-	})
+	}).Walk(x)
 	return reads
 }
 
@@ -154,14 +154,8 @@ func fieldsAt(ref ast.Ref) (reads inputFields) {
 // mayBePending are the fields that can be unknown.
 const mayBePending = readsVia | readsPort | readsResolved | readsTLS | readsHTTP | readsProcess
 
-// pending returns the fields that the policy reads and a later stage may still set. A policy for another
-// gate is evaluated only with complete input.
-func (e *Evaluator) pending(r *policy.Request) inputFields {
-	if e.foreign != nil {
-		return 0
-	}
-	return pending(r) & e.reads
-}
+// pending returns the fields that the policy reads and a later stage may still set.
+func (e *Evaluator) pending(r *policy.Request) inputFields { return pending(r) & e.reads }
 
 // pending returns the fields that a later stage of the request may still set. A policy that reads them is
 // evaluated partially, see [Evaluator.partial].
@@ -192,7 +186,7 @@ const maxPorts = 128
 // Probe adds the numbers in the rules and data of the policy to p.Ports, each with its successor. A name
 // is not resolved if only another port is open, such as one that Rego computes.
 func (e *Evaluator) Probe(_ context.Context, _ *policy.Request, p *policy.Probes) {
-	if e.foreign == nil && e.reads&readsPort != 0 {
+	if e.reads&readsPort != 0 {
 		p.Ports = append(p.Ports, e.ports...)
 	}
 }

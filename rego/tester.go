@@ -57,11 +57,11 @@ type TestRun struct {
 // input schema, and failing built-ins as failures. The error is a [policy.FileError] if the files do not
 // compile.
 func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
-	set, err := o.parseTests(sources)
+	set, err := parse(sources, true)
 	if err != nil {
 		return nil, err
 	}
-	c, err := set.compiler()
+	c, err := set.compiler(set.otherInputs())
 	if err != nil {
 		return nil, err
 	}
@@ -96,20 +96,12 @@ func (o Options) Test(ctx context.Context, sources []Source) (*TestRun, error) {
 
 // CheckTests compiles a policy with its tests without running them. The error is that of [Options.Test].
 func (o Options) CheckTests(sources []Source) error {
-	set, err := o.parseTests(sources)
+	set, err := parse(sources, true)
 	if err != nil {
 		return err
 	}
 	_, err = set.check()
 	return err
-}
-
-func (o Options) parseTests(sources []Source) (sourceSet, error) {
-	s, err := shapeFor(o.Input)
-	if err != nil {
-		return sourceSet{}, err
-	}
-	return parseFor(s, sources, true)
 }
 
 // testBuiltins returns egressd's built-ins for the test runner.

@@ -25,23 +25,21 @@ type register struct {
 	byCertificate map[string]*registered
 	lengths       []int // of the prefixes in bySource, longest first
 	docker        []*registered
-	issued        []*registered
 	absent        *registered // compared with where there is none, so that both take the same time
 }
 
 // Identify returns the sandbox of a peer, or [ErrUnknown]. On ErrUnknown the result still names the peer's
 // container, if the container is known.
 //
-// If the listener, user, address, container, certificate or verified token of a peer belongs to a sandbox, the peer is
-// that sandbox, and a claim of another name makes it unknown. A peer is unknown, too, if two of these belong to different
-// sandboxes, if the peer lacks one that its sandbox requires, or if its verified token belongs to no sandbox. A proxy
-// password alone identifies only a peer that nothing else identifies.
+// If the listener, user, address, container or certificate of a peer belongs to a sandbox, the peer is that sandbox, and a
+// claim of another name makes it unknown. A peer is unknown, too, if two of these belong to different sandboxes, or if the
+// peer lacks one that its sandbox requires. A proxy password alone identifies only a peer that nothing else identifies.
 func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	r := d.known.Load()
 	if strings.HasPrefix(p.Listener, attachmentPrefix) {
 		return d.attachments.identify(r, &p)
 	}
-	if len(r.byName) == 0 && p.Claims == nil {
+	if len(r.byName) == 0 {
 		return policy.Sandbox{Name: Default}, nil
 	}
 	k, expected := d.container(r, &p)
@@ -56,10 +54,7 @@ func (d *Directory) Identify(p Peer) (policy.Sandbox, error) {
 	if e == nil {
 		e = r.named(p.User)
 	}
-	switch proved := e.proved(&p); {
-	case !proved && p.Claims != nil:
-		return who, errClaims
-	case !proved:
+	if !e.proved(&p) {
 		return who, ErrUnknown
 	}
 	who.Name, who.Kind, who.Labels = e.nameFor(&p), e.sandbox.Kind, e.sandbox.Labels
@@ -88,7 +83,6 @@ type registered struct {
 	token   [sha256.Size]byte
 	uids    []uint32
 	docker  policy.Containers
-	issued  *Issued
 }
 
 // evidenceKinds are the kinds of evidence: those that an entry requires, or those by which a peer matches an entry.
@@ -102,9 +96,8 @@ const (
 	byCertificate
 	byEnter // who comes there is the sandbox, and nobody else is by it
 	byContainer
-	byIssued
 
-	evidence = byListener | byUID | bySource | byCertificate | byContainer | byIssued
+	evidence = byListener | byUID | bySource | byCertificate | byContainer
 )
 
 // kind names the strongest evidence of an entry.
@@ -112,8 +105,6 @@ func (k evidenceKinds) kind() string {
 	switch {
 	case k&byCertificate != 0:
 		return "certificate"
-	case k&byIssued != 0:
-		return "oidc"
 	case k&byUID != 0:
 		return "uid"
 	case k&byContainer != 0:
@@ -161,11 +152,11 @@ func (r *register) add(given *Entry) error {
 	if _, twice := r.byName[given.Name]; twice || given.Name == "" {
 		return fmt.Errorf("sandbox %q is listed twice, or has no name", given.Name)
 	}
-	e := &registered{sandbox: given.Sandbox(), user: cmp.Or(given.User, given.Name), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker, issued: given.Issued}
+	e := &registered{sandbox: given.Sandbox(), user: cmp.Or(given.User, given.Name), keys: given.keys(), token: sha256.Sum256([]byte(given.Token)), uids: given.UIDs, docker: given.Docker}
 	r.byName[given.Name] = e
 	switch {
 	case e.keys == 0:
-		return fmt.Errorf("sandbox %q has neither a token, a listener, a uid, a source, a container, a certificate nor an issuer, so nobody could be it", given.Name)
+		return fmt.Errorf("sandbox %q has neither a token, a listener, a uid, a source, a container nor a certificate, so nobody could be it", given.Name)
 	case e.keys&byUID != 0 && e.keys&(bySource|byCertificate) != 0:
 		return fmt.Errorf("sandbox %q has a uid, which only unix sockets know, and a source or a certificate, which they do not, so nobody could be it", given.Name)
 	}
@@ -183,10 +174,8 @@ func (r *register) addUser(e *registered) error {
 	switch {
 	case named != asked:
 		return fmt.Errorf("sandbox %q has a name or a user for many sandboxes, and not both", e.sandbox.Name)
-	case named && e.keys&(byToken|byIssued) == 0, named && e.keys&(byEnter|byContainer) != 0:
-		return fmt.Errorf("sandbox %q is a template, and needs a token or an issuer, and no socket to enter by and no container", e.sandbox.Name)
-	case e.issued != nil && named != (e.issued.ID != ""), e.issued != nil && e.keys&^(byIssued|bySource) != 0:
-		return fmt.Errorf("sandbox %q has an issuer, and needs a claim for its id if it is a template, and nothing beside but a source", e.sandbox.Name)
+	case named && e.keys&byToken == 0, named && e.keys&(byEnter|byContainer) != 0:
+		return fmt.Errorf("sandbox %q is a template, and needs a token, and no socket to enter by and no container", e.sandbox.Name)
 	case named:
 		r.templates = append(r.templates, e)
 	case e.keys&byToken != 0:
@@ -199,7 +188,7 @@ func (given *Entry) keys() (k evidenceKinds) {
 	for key, has := range map[evidenceKinds]bool{
 		byToken: given.Token != "", byListener: given.Listener != "", byUID: len(given.UIDs) > 0,
 		bySource: len(given.Sources) > 0, byCertificate: given.Certificate != "", byEnter: given.Enter != "",
-		byContainer: given.Docker.Given(), byIssued: given.Issued != nil,
+		byContainer: given.Docker.Given(),
 	} {
 		if has {
 			k |= key
@@ -240,9 +229,6 @@ func (r *register) claim(e *registered, given *Entry) error {
 		}
 		r.docker = append(r.docker, e)
 	}
-	if given.Issued != nil {
-		r.issued = append(r.issued, e)
-	}
 	if given.Certificate != "" {
 		return assign(r.byCertificate, given.Certificate, e, "certificate")
 	}
@@ -257,13 +243,12 @@ func assign[K comparable](owners map[K]*registered, key K, e *registered, what s
 	return nil
 }
 
-// evident returns the entry that owns the peer's listener, user, address, container, certificate and verified token, or
-// nil if none has an owner. It returns absent if two of them have different owners, if the entry requires one that
-// the peer lacks, or if nobody owns the token.
+// evident returns the entry that owns the peer's listener, user, address, container and certificate, or nil if none
+// has an owner. It returns absent if two of them have different owners, or if the entry requires one that the peer lacks.
 func (r *register) evident(p *Peer, in *Container) *registered {
 	at := matching{absent: r.absent}
 	r.owners(p, in, at.add)
-	if at.found != nil && at.found.keys&evidence != at.fits || p.Claims != nil && at.fits&byIssued == 0 {
+	if at.found != nil && at.found.keys&evidence != at.fits {
 		return r.absent
 	}
 	return at.found
@@ -286,11 +271,6 @@ func (r *register) owners(p *Peer, in *Container, say func(evidenceKinds, *regis
 	}
 	for _, name := range p.Certificate {
 		note(byCertificate, r.byCertificate[name])
-	}
-	for _, e := range r.issued { // of which one may fit
-		if e.issued.proves(p.Claims) {
-			note(byIssued, e)
-		}
 	}
 }
 
@@ -362,9 +342,6 @@ func (e *registered) isUser(user string) bool {
 
 // nameFor returns the name of the sandbox that p has proved to be.
 func (e *registered) nameFor(p *Peer) string {
-	if e.issued != nil && e.issued.ID != "" {
-		return e.name.Name(p.Claims.Values[e.issued.ID])
-	}
 	if id, ok := e.userOf.ID(p.User); ok {
 		return e.name.Name(id)
 	}
@@ -379,9 +356,6 @@ func (e *registered) proved(p *Peer) bool {
 	switch {
 	case e.keys&^byEnter == 0: // absent, or only to be entered
 		return false
-	case e.issued != nil && e.issued.ID != "":
-		_, ok := e.name.ID(e.nameFor(p))
-		return ok
 	case e.keys&byToken != 0:
 		return p.HasCredentials && e.isUser(p.User) && same
 	default:

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -294,83 +293,6 @@ func TestSandboxesOfATemplate(t *testing.T) {
 	} {
 		if _, err := NewDirectory(entries); err == nil {
 			t.Errorf("%+v is a directory", entries)
-		}
-	}
-}
-
-// TestSandboxesByTheirTokens identifies peers by the claims of a verified token. Nothing else of a peer makes up for
-// claims that no sandbox has.
-func TestSandboxesByTheirTokens(t *testing.T) {
-	issued := func(id string, claims ...string) *Issued {
-		i := &Issued{Issuer: "https://i", Audience: "a", ID: id, Claims: map[string]string{}}
-		for _, claim := range claims {
-			name, value, _ := strings.Cut(claim, "=")
-			i.Claims[name] = value
-		}
-		return i
-	}
-	d := directory(t,
-		Entry{Name: "vercel-{id}", Issued: issued("sandbox_id", "team=t", "env=prod")},
-		Entry{Name: "near-{id}", Issued: issued("sandbox_id", "team=u"), Sources: prefixes("10.0.0.0/8")},
-		Entry{Name: "one", Issued: issued("", "team=v")},
-		Entry{Name: "also", Issued: issued("", "team=w")},
-		Entry{Name: "too", Issued: issued("", "who=w")},
-		Entry{Name: "net", Sources: prefixes("192.168.0.0/16")},
-		Entry{Name: "ci", Token: "secret"},
-	)
-	peer := func(address string, claims ...string) Peer {
-		p := from(address)
-		p.Claims = &Claims{Issuer: "https://i", Audience: []string{"b", "a"}, Values: issued("", claims...).Claims}
-		return p
-	}
-	otherIssuer, otherAudience, none := peer("192.0.2.1", "team=v"), peer("192.0.2.1", "team=v"), peer("192.0.2.1", "team=v")
-	otherIssuer.Claims.Issuer, otherAudience.Claims.Audience, none.Claims.Audience = "https://i/", []string{"A"}, nil
-	for _, row := range []struct {
-		says string
-		peer Peer
-		want string // "": nobody
-	}{
-		{"an id", peer("192.0.2.1", "team=t", "env=prod", "sandbox_id=sbx_1", "more=x"), "vercel-sbx_1"},
-		{"another", peer("192.0.2.1", "team=t", "env=prod", "sandbox_id=Z"), "vercel-Z"},
-		{"no id", peer("192.0.2.1", "team=t", "env=prod"), ""},
-		{"an empty id", peer("192.0.2.1", "team=t", "env=prod", "sandbox_id="), ""},
-		{"the template", peer("192.0.2.1", "team=t", "env=prod", "sandbox_id={id}"), ""},
-		{"a dot in the id", peer("192.0.2.1", "team=t", "env=prod", "sandbox_id=a.b"), ""},
-		{"another value of a claim", peer("192.0.2.1", "team=t", "env=dev", "sandbox_id=sbx_1"), ""},
-		{"a claim that is missing", peer("192.0.2.1", "team=t", "sandbox_id=sbx_1"), ""},
-		{"a sandbox that is no template", peer("192.0.2.1", "team=v", "sandbox_id=sbx_1"), "one"},
-		{"another issuer", otherIssuer, ""},
-		{"another audience", otherAudience, ""},
-		{"no audience", none, ""},
-		{"an address beside", peer("10.1.1.1", "team=u", "sandbox_id=x"), "near-x"},
-		{"another address", peer("192.0.2.1", "team=u", "sandbox_id=x"), ""},
-		{"the address of another sandbox", peer("192.168.1.1", "team=v"), ""},
-		{"claims of two", peer("192.0.2.1", "team=w", "who=w"), ""},
-		{"claims of nobody from an address of somebody", peer("192.168.1.1", "team=x"), ""},
-		{"claims of nobody with a good password", with(peer("192.0.2.1", "team=x"), "ci", "secret"), ""},
-		{"good claims and a password of another", with(peer("192.0.2.1", "team=v"), "ci", "secret"), ""},
-		{"no claims", from("10.1.1.1"), ""},
-	} {
-		who, err := d.Identify(row.peer)
-		if who.Name != row.want || (err == nil) != (row.want != "") || err == nil && who.Kind != "oidc" {
-			t.Errorf("%s: is %+v, %v; want %q", row.says, who, err, row.want)
-		}
-	}
-	if _, err := directory(t).Identify(peer("192.0.2.1", "team=v")); err == nil {
-		t.Error("with no sandboxes listed, claims are the default sandbox's")
-	}
-	if d.Template("vercel-sbx_1") != "vercel-{id}" {
-		t.Error("a sandbox is of no template")
-	}
-	for _, entries := range [][]Entry{
-		{{Name: "a-{id}", Issued: issued("")}},
-		{{Name: "a", Issued: issued("sandbox_id")}},
-		{{Name: "a", Issued: issued(""), Token: "t"}},
-		{{Name: "a", Issued: issued(""), Listener: "l"}},
-		{{Name: "a-{id}", User: "u", Issued: issued("sandbox_id")}},
-	} {
-		if _, err := NewDirectory(entries); err == nil {
-			t.Errorf("%+v is accepted", entries)
 		}
 	}
 }

@@ -36,9 +36,6 @@ type Peer struct {
 	// Certificate holds the names in the peer's verified client certificate, see [CertificateNames].
 	Certificate []string
 
-	// Claims are those of the verified token that came with the request, or nil.
-	Claims *Claims
-
 	// Process is the program that connected, if it is known. It serves records and policies and proves nothing. It
 	// is never changed.
 	Process *policy.Process
@@ -77,16 +74,12 @@ type Entry struct {
 	UIDs        []uint32       // one of which a peer of a unix socket has
 	Sources     []netip.Prefix // in one of which a peer's address lies; where they nest, the longest counts
 	Certificate string         // a name in the client certificate
-	Issued      *Issued        // the tokens that prove it, or nil
 
 	Docker policy.Containers // containers that the address of a peer belongs to, or that attach a network
 }
 
 // ErrUnknown is for a peer that is no sandbox. Its text does not tell which sandboxes exist.
 var ErrUnknown = errors.New("unknown sandbox, or wrong token")
-
-// errClaims is an [ErrUnknown] of a peer with a verified token.
-var errClaims = fmt.Errorf("%w: no sandbox has this audience with these claims and this address, or its id is none", ErrUnknown)
 
 // A Directory knows the sandboxes. It is safe for concurrent use.
 type Directory struct {

@@ -21,7 +21,6 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/egressd/egressd/sandbox/foreign"
-	"github.com/egressd/egressd/sandbox/oidc"
 )
 
 // A Finding is the result of one check. A finding without a fix is good.
@@ -148,7 +147,6 @@ func mayWrite(path string) bool {
 // belong to it.
 func Configuration(c *config.Config, getenv func(string) string, now time.Time) []Finding {
 	all := append([]Finding{policyFinding(c)}, listenerFindings(c)...)
-	all = append(all, issuerFindings(c)...)
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
 	all = append(all, captureFindings(c)...)
@@ -188,18 +186,6 @@ func listenerFindings(c *config.Config) (all []Finding) {
 		all = append(all, Finding{"listener", says, fix})
 	}
 	return all
-}
-
-// issuerFindings are about the keys by which the tokens of platforms are verified.
-func issuerFindings(c *config.Config) []Finding {
-	issuers := c.Issuers()
-	if len(issuers) == 0 {
-		return nil
-	}
-	if _, err := oidc.Open(issuers, nil); err != nil {
-		return []Finding{{"issuers", err.Error(), "correct oidc.keys in " + c.Path}}
-	}
-	return []Finding{{Check: "issuers", Says: "keys in files can be read; those at URLs are fetched when a token needs them"}}
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.

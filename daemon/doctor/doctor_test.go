@@ -93,22 +93,6 @@ func TestDoctorFindsSockets(t *testing.T) {
 }
 
 // TestAnEscapeIsSaid has something get out, which no sandbox here lets.
-func TestDoctorFindsKeysOfIssuers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "egressd.yaml")
-	for keys, want := range map[string]string{
-		"https://issuer.test/keys": "✓ issuers: keys in files can be read",
-		"keys.json":                "✗ issuers: keys of the issuer https://issuer.test: ",
-	} {
-		text := "version: 1\nlisten: {forwarded: [\"127.0.0.1:3180\"]}\naudit: {dir: log}\nsandboxes: [{name: a, oidc: {issuer: \"https://issuer.test\", keys: \"" + keys + "\", audience: x, claims: {a: b}}}]\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if said := symptomsOf(t, path, nil, time.Now()); !strings.Contains(said, want) {
-			t.Errorf("%s: said %s", keys, said)
-		}
-	}
-}
-
 func TestAnEscapeIsSaid(t *testing.T) {
 	tried := []jail.WayOut{{Name: "raw sockets"}, {Name: "keys", Escaped: "request_key"}}
 	if err := exits.Escaped(tried); err == nil || !strings.Contains(err.Error(), "keys: request_key") {

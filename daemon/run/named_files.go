@@ -45,9 +45,6 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	}
 	for _, s := range c.File.Sandboxes {
 		add("token_file of sandbox "+s.Name, s.TokenFile, secret, false)
-		if s.OIDC != nil && !s.OIDC.Fetched() {
-			add("oidc.keys of sandbox "+s.Name, s.OIDC.Keys, !secret, false)
-		}
 	}
 	for i, s := range c.File.Audit.Sinks {
 		add(fmt.Sprintf("audit.sinks[%d].headers_file", i), s.HeadersFile, secret, false)

@@ -338,7 +338,7 @@ func (r *runner) change(c *config.Config) error {
 		c.File.Sandboxes = []file.SandboxRules{{Name: name}}
 	}
 	r.answersProxy = listensLocally(c.File.Listen.Proxy)
-	c.File.Listen.Proxy, c.File.Listen.Forwarded, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil, nil
+	c.File.Listen.Proxy, c.File.Listen.DNS, c.File.Listen.Transparent, c.File.Listen.Enter = nil, nil, nil, nil
 	c.Learn = r.options.Learn
 	r.add(c)
 	own := c.AdminAt()
@@ -348,7 +348,7 @@ func (r *runner) change(c *config.Config) error {
 	}
 	for i := range c.File.Sandboxes {
 		s := &c.File.Sandboxes[i]
-		s.Listen, s.Enter, s.UIDs, s.Sources, s.Certificate, s.OIDC = "", "", nil, nil, "", nil
+		s.Listen, s.Enter, s.UIDs, s.Sources, s.Certificate = "", "", nil, nil, ""
 	}
 	c.Who = []sandbox.Entry{{Name: name, Listener: jailListener}}
 	if r.folder == "" {

@@ -60,7 +60,6 @@ func TestThePagesOfPlatformsMoveLists(t *testing.T) {
 		"vercel-sandbox.md":   {"network-policy.json", "vercel.json"},
 		"modal.md":            {"sandbox.json", `{"outbound_domain_allowlist"`}, // of the page itself
 		"sprites.md":          {"policy.json", "sprites.json"},
-		"cloudflare.md":       {"container.json", `{"enableInternet"`},
 		"docker-sandboxes.md": {".sbx/policy.json", "docker.sbx.json"},
 	} {
 		t.Run(page, func(t *testing.T) {

@@ -1,9 +1,6 @@
 package waysin
 
 import (
-	"encoding/json"
-	"fmt"
-	"os/exec"
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
@@ -46,63 +43,6 @@ func TestConformanceOverTLS(t *testing.T) {
 		})
 	}
 	count(t, tried, world.WayConnect, world.WayHTTP, world.WaySOCKS, world.WaySOCKSIP, world.WayRaw, world.WayInside, world.WayInsideH2)
-}
-
-// TestConformanceForwarded runs the vectors that a platform can forward through listen.forwarded, each with its first
-// destination.
-func TestConformanceForwarded(t *testing.T) {
-	platform := &fakeVercel{key: newPlatformKey(t)}
-	token := platform.token(t, "sbx_1", nil)
-	all, tried, left := world.Vectors(t), map[string]int{}, map[string]int{}
-	for _, name := range world.Policies() {
-		t.Run(name, func(t *testing.T) {
-			var d *world.Daemon
-			for i := range all {
-				if all[i].Policy != name {
-					continue
-				}
-				v, way, why := all[i].Forwarded(token)
-				if why != "" {
-					left[why]++
-					continue
-				}
-				if d == nil {
-					d = platform.serve(t, world.PolicyText(t, name))
-					before := d.Descriptors()
-					defer d.Healthy(t, before)
-				}
-				to := ""
-				if v.To != nil {
-					to = v.To[0]
-				}
-				tried[way]++
-				t.Run(v.Name(), func(t *testing.T) { d.Try(t, &v, way, to) })
-			}
-		})
-	}
-	t.Logf("left out: %v", left)
-	count(t, tried, world.WayForwarded, world.WayForwardedTLS)
-	if plain, inside := tried[world.WayForwarded], tried[world.WayForwardedTLS]; plain < 190 || inside < 70 {
-		t.Errorf("only %d cases for http and %d for https can be forwarded, want at least 190 and 70", plain, inside)
-	}
-}
-
-// serve starts egressd with a policy whose sandbox default the platform's tokens prove.
-func (v *fakeVercel) serve(t *testing.T, policy string) *world.Daemon {
-	t.Helper()
-	public, err := v.key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := json.Marshal(map[string]any{"keys": []any{public}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := world.NewDaemon(t, world.WithForwarded(policy, fmt.Sprintf("{issuer: %q, keys: keys.json, audience: %q, claims: {team_id: team_acme}}", vercelIssuer, forwardURL)))
-	d.PutFile(t, "keys.json", string(keys))
-	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
-	t.Cleanup(func() { d.Stop(t) })
-	return d
 }
 
 // count prints, with -v, how many cases went through each way in. Each of these has to have some.

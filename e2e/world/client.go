@@ -155,8 +155,6 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 	dial := d.Dial
 	if isCaptured(way) {
 		dial = func() (net.Conn, error) { return d.DialCaptured(v, to) }
-	} else if isForwarded(way) {
-		dial = d.dialForwarded
 	}
 	conn, err := dial()
 	if err != nil {
@@ -179,8 +177,6 @@ func (d *Daemon) Send(t *testing.T, v *Vector, way, to string) (*Exchange, strin
 		c.Err = c.inside(t, d, v)
 	case WayInsideH2:
 		c.Err = c.insideH2(t, d, v)
-	case WayForwarded, WayForwardedTLS:
-		c.Err = c.forwarded(t, v, to)
 	default:
 		c.Err = c.raw(t, v)
 	}

@@ -82,11 +82,8 @@ func (d *Daemon) Observe(t *testing.T, v *Vector, way, to string) *Observation {
 	s.Queries = Distinct(d.World.Zone.Since(asked))
 	s.Arrived, s.Heard = d.Arrived(arrivals), d.World.Origin.Heard.Since(heard)
 	s.Alive = d.Alive()
-	switch {
-	case v.Policy == "P-auth":
+	if v.Policy == "P-auth" {
 		s.Sandbox = whoAsked(s.Records, "ci")
-	case isForwarded(way):
-		s.Sandbox = whoAsked(s.Records, "default")
 	}
 	return s
 }

@@ -309,7 +309,7 @@ func (j *judgement) common(r *record.Record) {
 	if r.Sandbox != j.Sandbox {
 		j.wrong("the record's sandbox is %q, want %q", r.Sandbox, j.Sandbox)
 	}
-	via := map[string]string{WayConnect: "connect", WayHTTP: "http", WaySOCKS: "socks5", WaySOCKSIP: "socks5", WayInside: "connect", WayInsideH2: "connect", WayRedirect: "transparent", WayTProxy: "transparent", WayForwarded: "forwarded", WayForwardedTLS: "forwarded"}[j.Way]
+	via := map[string]string{WayConnect: "connect", WayHTTP: "http", WaySOCKS: "socks5", WaySOCKSIP: "socks5", WayInside: "connect", WayInsideH2: "connect", WayRedirect: "transparent", WayTProxy: "transparent"}[j.Way]
 	if j.Way != WayRaw && r.Kind != record.KindRefused && r.Via != via && !(j.Opened && r.Kind == record.KindRequest) {
 		j.wrong("the record's via is %q, want %q", r.Via, via)
 	}

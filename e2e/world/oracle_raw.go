@@ -73,7 +73,7 @@ func (j *judgement) within() bool { return j.Way == WayInside || j.Way == WayIns
 
 // upstream is what the far host received: of a tunnel, what was inside TLS.
 func (j *judgement) upstream() string {
-	if j.within() || j.Way == WayForwardedTLS {
+	if j.within() {
 		return j.Heard
 	}
 	var all strings.Builder
@@ -100,7 +100,7 @@ func (j *judgement) rawRecords(refusals int) {
 	if j.within() {
 		passes++ // the tunnel
 	}
-	if j.within() || j.Way == WayForwardedTLS {
+	if j.within() {
 		j.inspected()
 	}
 	if allowed != passes || denied+j.unrecorded() != refusals {

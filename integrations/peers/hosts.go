@@ -233,3 +233,20 @@ func prefixOf(text string) (netip.Prefix, bool) {
 	}
 	return p.Masked(), true
 }
+
+// without cuts a prefix out of prefixes.
+func without(all []netip.Prefix, hole netip.Prefix) (rest []netip.Prefix) {
+	for _, p := range all {
+		switch {
+		case !p.Overlaps(hole):
+			rest = append(rest, p)
+		case p.Bits() < hole.Bits():
+			low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+			raised := p.Addr().AsSlice()
+			raised[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+			addr, _ := netip.AddrFromSlice(raised)
+			rest = append(rest, without([]netip.Prefix{low, netip.PrefixFrom(addr, p.Bits()+1)}, hole)...)
+		}
+	}
+	return rest
+}

@@ -35,33 +35,24 @@ func objectOf(text []byte, problem string) (object, error) {
 
 // parseYAML reads one document of YAML, which JSON is, too.
 func parseYAML(text []byte) (object, error) {
-	all, err := parseDocuments(text)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) != 1 {
-		return nil, fmt.Errorf("it has %d documents of YAML, not one", len(all))
-	}
-	return all[0], nil
-}
-
-func parseDocuments(text []byte) (all []object, err error) {
+	var trees []any
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var tree any
-		switch err := d.Decode(&tree); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, fmt.Errorf("it is not YAML: %w", err)
-		case tree == nil:
-			continue
+		err := d.Decode(&tree)
+		if errors.Is(err, io.EOF) {
+			break
 		}
-		o, err := objectFrom(tree, "it is no mapping of YAML with text as keys")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("it is not YAML: %w", err)
 		}
-		all = append(all, o)
+		if tree != nil {
+			trees = append(trees, tree)
+		}
 	}
+	if len(trees) != 1 {
+		return nil, fmt.Errorf("it has %d documents of YAML, not one", len(trees))
+	}
+	return objectFrom(trees[0], "it is no mapping of YAML with text as keys")
 }
 
 func parseTOML(text []byte) (object, error) {

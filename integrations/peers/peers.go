@@ -64,24 +64,16 @@ const (
 
 // kinds are in the order of their names.
 var kinds = []Kind{
-	{Name: "cilium", File: "CiliumNetworkPolicy for one set of pods", read: readCilium, stricter: []string{rangeNames, privateNames, clusterOnly}},
 	{Name: "claude", File: "settings.json of Claude Code: sandbox.network and WebFetch(domain:HOST)", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
-	{Name: "cloudflare", File: "fields of a Container or Sandbox class, as JSON or in its source", read: readCloudflare, stricter: []string{privateNames, deniedNames}},
 	{Name: "codex", File: "config.toml of Codex: permissions.NAME.network", read: readCodex, stricter: []string{privateNames}},
 	{Name: "daytona", File: "networkAllowList and domainAllowList of a sandbox", read: readDaytona, stricter: []string{rangeNames, privateNames}},
 	{Name: "docker", File: "sbx policy ls --json, an organisation's allow list, or proxy-config.json", read: readDocker, stricter: []string{privateNames, deniedNames}},
 	{Name: "e2b", File: "the object of E2B's network option", read: readE2B, stricter: []string{privateNames, deniedNames, rangeNames, "8.8.8.8 is not opened for DNS: egressd resolves"}},
-	{Name: "gh-aw", File: "the configuration or the rules of gh-aw-firewall", read: readGhAw, stricter: []string{privateNames}},
 	{Name: "harden-runner", File: "a workflow with step-security/harden-runner, or the step's inputs", read: readHardenRunner, stricter: []string{privateNames, "the endpoints of GitHub that harden-runner always allows are not listed"}},
-	{Name: "init-firewall", File: "init-firewall.sh of a dev container", read: readInitFirewall, stricter: []string{privateNames, rangeNames}},
-	{Name: "microsandbox", File: "a network policy of microsandbox", read: readMicrosandbox, stricter: []string{privateNames, deniedNames, rangeNames, privateDefault}},
 	{Name: "modal", File: "arguments of modal.Sandbox.create, as JSON or in Python", read: readModal, stricter: []string{rangeNames, privateNames}},
 	{Name: "openshell", File: "network_policies of an OpenShell policy", read: readOpenShell, stricter: []string{privateNames}},
-	{Name: "opensandbox", File: "a network policy of OpenSandbox", read: readOpenSandbox, stricter: []string{privateNames, deniedNames, rangeNames}},
-	{Name: "pipelock", File: "a portable policy, or pipelock's configuration", read: readPipelock, stricter: []string{privateNames, deniedNames, rangeNames}},
 	{Name: "smokescreen", File: "an ACL of smokescreen", read: readSmokescreen, stricter: []string{privateNames}},
 	{Name: "sprites", File: "the network policy of a Sprite", read: readSprites, stricter: []string{privateNames}},
-	{Name: "squid", File: "squid.conf: acl and http_access", read: readSquid, stricter: []string{privateNames, deniedNames, rangeNames}},
 	{Name: "srt", File: "the settings of Anthropic's sandbox runtime", read: readSRT, stricter: []string{privateNames}},
 	{Name: "vercel", File: "networkPolicy of a Vercel Sandbox", read: readVercel, stricter: []string{privateNames, rangeNames, "a name is for port 443 alone; add NAME:PORT for TLS at another port"}},
 }

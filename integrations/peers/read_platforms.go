@@ -207,7 +207,7 @@ func (l *commaList) UnmarshalJSON(text []byte) error {
 
 // readModal reads arguments of modal.Sandbox.create, as JSON or out of a Python call.
 func readModal(r *reading, text []byte) error {
-	top, err := settingsIn(text, program{comment: "#", known: []string{"block_network", "outbound_cidr_allowlist", "cidr_allowlist", "outbound_domain_allowlist"}})
+	top, err := settingsIn(text, []string{"block_network", "outbound_cidr_allowlist", "cidr_allowlist", "outbound_domain_allowlist"})
 	if err != nil {
 		return err
 	}
@@ -228,50 +228,6 @@ func readModal(r *reading, text []byte) error {
 		return fmt.Errorf("outbound_domain_allowlist: %w", err)
 	}
 	return nil
-}
-
-// handlersOfCloudflare are names by which a program decides where requests go, or changes the lists.
-var handlersOfCloudflare = []string{
-	"outbound", "outboundByHost", "outboundHandlers", "setOutboundHandler", "setOutboundByHost", "removeOutboundByHost",
-	"setAllowedHosts", "setDeniedHosts", "allowHost", "denyHost",
-}
-
-// readCloudflare reads fields of a container's class, as JSON or out of its source. A star stands
-// for any text, dots too; what is denied is denied first.
-func readCloudflare(r *reading, text []byte) error {
-	top, err := settingsIn(text, program{"//", []string{"enableInternet", "interceptHttps", "allowedHosts", "deniedHosts"}, handlersOfCloudflare})
-	if err != nil {
-		return err
-	}
-	r.open = true
-	var intercept bool
-	var allowed, denied []string
-	if err := top.takeAll(map[string]any{"enableInternet": &r.open, "interceptHttps": &intercept, "allowedHosts": &allowed, "deniedHosts": &denied}); err != nil {
-		return err
-	}
-	code := false
-	for _, key := range handlersOfCloudflare {
-		_, has := top[key]
-		code = code || has
-		delete(top, key)
-	}
-	r.left(top.keys("")...)
-	if err := r.list(false, denied, cloudflareHost, anyDepth, clause{}); err != nil {
-		return err
-	}
-	if code && !r.widens("what the container may reach", "a handler of outbound requests decides it, which is a program") {
-		r.open = false
-		return nil
-	}
-	r.open = r.open && len(allowed) == 0
-	return r.list(true, allowed, cloudflareHost, anyDepth, clause{ports: webPorts})
-}
-
-func cloudflareHost(text string, wild star) (scope, error) {
-	if text == "*" {
-		return just(everything), nil
-	}
-	return anyScope(text, wild)
 }
 
 // readSprites reads the network policy of a Sprite, in which the most specific rule decides. It is enforced by

@@ -3,7 +3,6 @@ package peers
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -78,44 +77,6 @@ func sampleCodex(r *rand.Rand) sample {
 		}
 		return !hooked
 	}}
-}
-
-// sampleGhAw: a name holds what is below it, a block wins, and only ports 80 and 443 are served.
-func sampleGhAw(r *rand.Rand) sample {
-	pattern := func() string {
-		return pick(r, "", "", "", "https://", "http://") + pick(r, append(slices.Clone(nameWildcards), "prod-*.x.test")...)
-	}
-	allowed, blocked := some(r, 3, pattern), some(r, 2, pattern)
-	type rule struct {
-		Domain     string `json:"domain"`
-		Subdomains bool   `json:"subdomains"`
-	}
-	rules := some(r, 2, func() rule { return rule{pick(r, nameTexts[:6]...), r.IntN(2) == 0} })
-	matches := func(pattern string, q question) bool {
-		scheme, rest, ok := strings.Cut(pattern, "://")
-		if !ok {
-			scheme, rest = "", pattern
-		}
-		if scheme == "https" && q.port != 443 || scheme == "http" && q.port != 80 || q.addr.IsValid() {
-			return false
-		}
-		if strings.Contains(rest, "*") {
-			return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(rest), `\*`, `.*`) + "$").MatchString(q.host)
-		}
-		return q.host == rest || isBelow(q.host, rest)
-	}
-	return sample{
-		text: asJSON(map[string]any{"network": map[string]any{"allowDomains": allowed, "blockDomains": blocked}, "version": 1, "rules": rules}),
-		allows: func(q question) bool {
-			if q.port != 80 && q.port != 443 || slices.ContainsFunc(blocked, func(b string) bool { return matches(b, q) }) {
-				return false
-			}
-			return slices.ContainsFunc(allowed, func(a string) bool { return matches(a, q) }) ||
-				slices.ContainsFunc(rules, func(one rule) bool {
-					return !q.addr.IsValid() && (q.host == one.Domain || one.Subdomains && isBelow(q.host, one.Domain))
-				})
-		},
-	}
 }
 
 type shellMatch struct {
@@ -225,153 +186,20 @@ func sampleSmokescreen(r *rand.Rand) sample {
 		},
 	}
 }
-
-// ruleMatches is a target of first-match policies: a name, a wildcard, an address or a prefix.
-func ruleMatches(target string, q question, withName bool) bool {
-	if rest, ok := strings.CutPrefix(target, "*."); ok && withName && q.host == rest {
-		return true
-	}
-	return target == "*" || wildcard(target, q) || anyIn([]string{target}, q.addrs())
-}
-
-// firstMatch decides by the first rule that is about a question, by its name or by any of its addresses.
-func firstMatch(open bool, n int, matches func(int, question) bool, allows func(int) bool) func(question) bool {
-	return func(q question) bool {
-		for i := range n {
-			if matches(i, q) {
-				return allows(i)
-			}
-		}
-		return open
-	}
-}
-
-func sampleOpenSandbox(r *rand.Rand) sample {
-	type rule struct {
-		Action string `json:"action"`
-		Target string `json:"target"`
-	}
-	open := r.IntN(3) == 0
-	rules := some(r, 5, func() rule {
-		return rule{pick(r, "allow", "allow", "deny"), pick(r, slices.Concat(nameWildcards, prefixTexts[:6])...)}
+func sampleHardenRunner(r *rand.Rand) sample {
+	mode := pick(r, "block", "block", "block", "audit")
+	endpoints := some(r, 5, func() string {
+		return pick(r, append(slices.Clone(nameWildcards), "93.184.216.34")...) + pick(r, ":443", ":443", ":80", ":22")
 	})
-	return sample{
-		text: asJSON(map[string]any{"defaultAction": map[bool]string{true: "allow", false: "deny"}[open], "egress": append([]rule{}, rules...)}),
-		allows: firstMatch(open, len(rules), func(i int, q question) bool { return ruleMatches(rules[i].Target, q, false) },
-			func(i int) bool { return rules[i].Action == "allow" }),
+	text := "with:\n  egress-policy: " + mode + "\n  allowed-endpoints: >\n    " + strings.Join(append(endpoints, ""), "\n    ") + "\n"
+	if r.IntN(2) == 0 {
+		step := "      - uses: step-security/harden-runner@v2\n        " + strings.ReplaceAll(text, "\n", "\n        ")
+		text = "on: push\njobs:\n  test:\n    steps:\n      - uses: actions/checkout@v5\n" + step + "\n"
 	}
-}
-
-func samplePipelock(r *rand.Rand) sample {
-	if r.IntN(4) == 0 {
-		return samplePipelockNative(r)
-	}
-	type rule struct {
-		Name    string   `json:"name"`
-		Action  string   `json:"action"`
-		Domains []string `json:"domains,omitempty"`
-		CIDRs   []string `json:"cidrs,omitempty"`
-	}
-	open := r.IntN(3) == 0
-	rules := some(r, 4, func() rule {
-		return rule{"n", pick(r, "allow", "deny"), some(r, 2, func() string { return pick(r, append(slices.Clone(nameWildcards), "*")...) }), some(r, 2, func() string { return pick(r, prefixTexts[:6]...) })}
-	})
-	return sample{
-		text: asJSON(map[string]any{"policy_version": "0.1", "egress": map[string]any{"default": map[bool]string{true: "allow", false: "deny"}[open], "rules": append([]rule{}, rules...)}}),
-		allows: firstMatch(open, len(rules), func(i int, q question) bool {
-			return slices.ContainsFunc(rules[i].Domains, func(d string) bool {
-				return d == "*" && !q.addr.IsValid() || d != "*" && ruleMatches(d, question{host: q.host, addr: q.addr}, true)
-			}) || anyIn(rules[i].CIDRs, q.addrs())
-		}, func(i int) bool { return rules[i].Action == "allow" }),
-	}
-}
-
-func samplePipelockNative(r *rand.Rand) sample {
-	mode := pick(r, "strict", "strict", "balanced", "audit")
-	allowed, blocked := some(r, 3, func() string { return pick(r, nameWildcards...) }), some(r, 2, func() string { return pick(r, nameWildcards...) })
-	internal := some(r, 2, func() string { return pick(r, prefixTexts[:6]...) })
-	return sample{
-		text: asJSON(map[string]any{"mode": mode, "api_allowlist": allowed, "internal": internal, "fetch_proxy": map[string]any{"monitoring": map[string]any{"blocklist": blocked}}, "dlp": map[string]any{}}),
-		allows: func(q question) bool {
-			// Whether "*." holds the name is not documented for both lists: the stricter reading is asked.
-			if slices.ContainsFunc(blocked, func(d string) bool { return ruleMatches(d, q, true) }) || anyIn(internal, q.addrs()) {
-				return false
-			}
-			return mode != "strict" || slices.ContainsFunc(allowed, func(d string) bool { return wildcard(d, q) })
-		},
-	}
-}
-
-func sampleMicrosandbox(r *rand.Rand) sample {
-	type rule struct {
-		Direction   string              `json:"direction"`
-		Destination any                 `json:"destination"`
-		Protocols   []string            `json:"protocols,omitempty"`
-		Ports       []map[string]uint16 `json:"ports,omitempty"`
-		Action      string              `json:"action"`
-	}
-	open := r.IntN(4) == 0
-	rules := some(r, 5, func() rule {
-		one := rule{Direction: pick(r, "egress", "egress", "any", "ingress"), Action: pick(r, "allow", "allow", "deny")}
-		one.Destination = pick[any](r, "any",
-			map[string]string{"cidr": pick(r, prefixTexts[:6]...)}, map[string]string{"cidr": pick(r, prefixTexts[:6]...)},
-			map[string]string{"domain": pick(r, nameTexts...)}, map[string]string{"domain": pick(r, nameTexts...)},
-			map[string]string{"domain_suffix": pick(r, "x.test", "a.x.test", "test")},
-			map[string]string{"group": pick(r, "public", "private", "loopback", "metadata", "host")})
-		if r.IntN(3) == 0 {
-			one.Protocols = pick(r, []string{"tcp"}, []string{"udp"}, []string{"udp", "tcp"})
-		}
-		if r.IntN(2) == 0 {
-			one.Ports = []map[string]uint16{{"start": pick[uint16](r, 22, 80, 443), "end": pick[uint16](r, 443, 8443)}}
-		}
-		return one
-	})
-	return sample{
-		text: asJSON(map[string]any{"default_egress": map[bool]string{true: "allow", false: "deny"}[open], "default_ingress": "deny", "rules": append([]rule{}, rules...)}),
-		allows: firstMatch(open, len(rules), func(i int, q question) bool {
-			one := rules[i]
-			if one.Direction == "ingress" || one.Protocols != nil && !slices.Contains(one.Protocols, "tcp") {
-				return false
-			}
-			if len(one.Ports) > 0 && (q.port < one.Ports[0]["start"] || q.port > one.Ports[0]["end"]) {
-				return false
-			}
-			to, ok := one.Destination.(map[string]string)
-			if !ok {
-				return true
-			}
-			for kind, value := range to {
-				switch kind {
-				case "cidr":
-					return anyIn([]string{value}, q.addrs())
-				case "domain":
-					return q.host == value
-				case "domain_suffix":
-					return q.host == value || isBelow(q.host, value)
-				}
-				return anyInGroup(value, q)
-			}
-			return false
-		}, func(i int) bool { return rules[i].Action == "allow" }),
-	}
-}
-
-// anyInGroup reports whether an address of the question is in a group. A name whose addresses are not known is public.
-func anyInGroup(group string, q question) bool {
-	in := func(group string, a netip.Addr) bool {
-		switch group {
-		case "loopback":
-			return a.IsLoopback()
-		case "private":
-			return a.IsPrivate()
-		case "metadata":
-			return a.String() == "169.254.169.254"
-		}
-		return false
-	}
-	public := func(a netip.Addr) bool { return a.IsGlobalUnicast() && !a.IsPrivate() }
-	if group == "public" {
-		return len(q.addrs()) == 0 || slices.ContainsFunc(q.addrs(), public)
-	}
-	return slices.ContainsFunc(q.addrs(), func(a netip.Addr) bool { return in(group, a) })
+	return sample{text: []byte(text), allows: func(q question) bool {
+		return mode == "audit" || slices.ContainsFunc(endpoints, func(e string) bool {
+			host, port, _ := strings.Cut(e, ":")
+			return port == fmt.Sprint(q.port) && wildcard(host, q)
+		})
+	}}
 }

@@ -3,7 +3,6 @@ package peers
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -260,40 +259,6 @@ func quotedAll(texts []string) []string {
 		all[i] = quoted(text)
 	}
 	return all
-}
-
-func sampleCloudflare(r *rand.Rand) sample {
-	host := func() string {
-		return pick(r, slices.Concat(nameWildcards, prefixTexts[:6], []string{"a*.x.test", "*x.test", "*"})...)
-	}
-	internet := r.IntN(2) == 0
-	allowed, denied := some(r, 3, host), some(r, 2, host)
-	settings := map[string]any{"enableInternet": internet, "deniedHosts": denied}
-	source := fmt.Sprintf("export class S extends Container {\n  enableInternet = %t; // allowedHosts = [\"*\"]\n", internet)
-	source += "  deniedHosts: string[] = [" + strings.Join(quotedAll(denied), ", ") + "];\n"
-	if len(allowed) > 0 {
-		settings["allowedHosts"] = allowed
-		source += "  allowedHosts = [" + strings.Join(quotedAll(allowed), ", ") + "];\n"
-	}
-	text := asJSON(settings)
-	if r.IntN(2) == 0 {
-		text = []byte(source + "}\n")
-	}
-	matches := func(pattern string, q question) bool {
-		if _, err := netip.ParsePrefix(pattern); err == nil || !strings.Contains(pattern, "*") {
-			return pattern == q.host || q.addr.IsValid() && inPrefix(pattern, q.addr)
-		}
-		return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`) + "$").MatchString(q.host)
-	}
-	return sample{text: text, allows: func(q question) bool {
-		if slices.ContainsFunc(denied, func(d string) bool { return matches(d, q) }) {
-			return false
-		}
-		if len(allowed) > 0 {
-			return (q.port == 80 || q.port == 443) && slices.ContainsFunc(allowed, func(a string) bool { return matches(a, q) })
-		}
-		return internet
-	}}
 }
 
 // sampleSprites: a name is allowed by its most specific rule, and a deny wins between two for the same. Addresses are closed.

@@ -10,11 +10,9 @@ import (
 
 // samples draws a policy for each peer.
 var samples = map[string]func(*rand.Rand) sample{
-	"cilium": sampleCilium, "claude": sampleClaude, "cloudflare": sampleCloudflare, "codex": sampleCodex, "daytona": sampleDaytona,
-	"docker": sampleDocker, "e2b": sampleE2B, "gh-aw": sampleGhAw, "harden-runner": sampleHardenRunner, "init-firewall": sampleInitFirewall,
-	"microsandbox": sampleMicrosandbox, "modal": sampleModal, "openshell": sampleOpenShell, "opensandbox": sampleOpenSandbox,
-	"pipelock": samplePipelock, "smokescreen": sampleSmokescreen, "sprites": sampleSprites, "squid": sampleSquid, "srt": sampleSRT,
-	"vercel": sampleVercel,
+	"claude": sampleClaude, "codex": sampleCodex, "daytona": sampleDaytona, "docker": sampleDocker, "e2b": sampleE2B,
+	"harden-runner": sampleHardenRunner, "modal": sampleModal, "openshell": sampleOpenShell, "smokescreen": sampleSmokescreen,
+	"sprites": sampleSprites, "srt": sampleSRT, "vercel": sampleVercel,
 }
 
 var nameWildcards = slices.Concat(nameTexts[:6], []string{"*.x.test", "*.a.x.test", "*.test", "*.y.test"})

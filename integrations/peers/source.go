@@ -8,20 +8,13 @@ import (
 	"strings"
 )
 
-// A program is what settings are taken out of, where they are no JSON.
-type program struct {
-	comment string   // "#" or "//"
-	known   []string // names that may be set
-	code    []string // names that say that a program decides; each is null in what is found
-}
-
-// settingsIn reads a JSON object, or takes settings out of a program: "name = VALUE" or "name: VALUE", where
-// VALUE is true, false, or a list of texts. A value that is computed is an error, and so is a name that is set twice.
-func settingsIn(text []byte, p program) (object, error) {
+// settingsIn reads a JSON object, or takes the known settings out of Python: "name = VALUE" or "name: VALUE", where
+// VALUE is True, False, or a list of texts. A value that is computed is an error, and so is a name that is set twice.
+func settingsIn(text []byte, known []string) (object, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return parseJSON(text)
 	}
-	tokens, err := tokensOf(text, p.comment)
+	tokens, err := tokensOf(text)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +23,8 @@ func settingsIn(text []byte, p program) (object, error) {
 		if name.text {
 			continue
 		}
-		if slices.Contains(p.code, name.value) {
-			found[name.value] = json.RawMessage("null")
-		}
 		value, sets := valueAfter(tokens[i+1:])
-		if !slices.Contains(p.known, name.value) || !sets {
+		if !slices.Contains(known, name.value) || !sets {
 			continue
 		}
 		if value == nil {
@@ -46,7 +36,7 @@ func settingsIn(text []byte, p program) (object, error) {
 		found[name.value] = value
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("it sets none of %s", strings.Join(p.known, ", "))
+		return nil, fmt.Errorf("it sets none of %s", strings.Join(known, ", "))
 	}
 	return found, nil
 }
@@ -82,20 +72,19 @@ func word(c byte) bool {
 }
 
 // tokensOf leaves comments out.
-func tokensOf(text []byte, comment string) (all []token, err error) {
+func tokensOf(text []byte) (all []token, err error) {
 	s := string(text)
 	for i := 0; i < len(s); {
 		rest := s[i:]
 		switch c := s[i]; {
 		case strings.IndexByte(" \t\r\n", c) >= 0:
 			i++
-		case strings.HasPrefix(rest, comment):
-			i += endOr(rest, "\n", 0)
-		case comment == "//" && strings.HasPrefix(rest, "/*"):
-			i += endOr(rest, "*/", 2)
-		case c == '"' || c == '\'' || c == '`':
+		case c == '#':
+			line, _, _ := strings.Cut(rest, "\n")
+			i += len(line)
+		case c == '"' || c == '\'':
 			n := strings.IndexByte(rest[1:], c)
-			if n < 0 || strings.ContainsAny(rest[1:1+n], "\\\n") || c == '`' && strings.Contains(rest[1:1+n], "${") {
+			if n < 0 || strings.ContainsAny(rest[1:1+n], "\\\n") {
 				return nil, fmt.Errorf("a text in it has escapes or several lines: %.40q", rest)
 			}
 			all = append(all, token{rest[1 : 1+n], true})
@@ -113,14 +102,6 @@ func tokensOf(text []byte, comment string) (all []token, err error) {
 		}
 	}
 	return all, nil
-}
-
-// endOr is where mark ends in text, from an offset on, or the length of text.
-func endOr(text, mark string, from int) int {
-	if n := strings.Index(text[from:], mark); n >= 0 {
-		return from + n + len(mark)
-	}
-	return len(text)
 }
 
 // literal reads a value that nothing computes.

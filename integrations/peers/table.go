@@ -12,10 +12,9 @@ import (
 type clause struct {
 	allow   bool
 	hosts   hostSet
-	except  []hostSet // names that the clause is not about
-	ports   []span    // none: all
-	methods []string  // none: all. GET is without HEAD
-	paths   []string  // none: all. Patterns of egressd
+	ports   []span   // none: all
+	methods []string // none: all. GET is without HEAD
+	paths   []string // none: all. Patterns of egressd
 }
 
 // A span is a range of ports, both ends included.
@@ -35,12 +34,6 @@ func (c *clause) conditional() bool { return len(c.methods)+len(c.paths) > 0 }
 // space: egressd opens that by name alone.
 func (c *clause) about(h hostSet, special bool, s span) bool {
 	if !c.hosts.holds(h) || special && c.allow && c.hosts.kind == everyHost {
-		return false
-	}
-	if c.allow && len(c.except) > 0 && h.kind == somePrefix {
-		return false // an excepted name may lead there
-	}
-	if slices.ContainsFunc(c.except, func(e hostSet) bool { return e.holds(h) }) {
 		return false
 	}
 	return len(c.ports) == 0 || slices.ContainsFunc(c.ports, func(p span) bool { return p.first <= s.first && s.last <= p.last })
@@ -95,9 +88,6 @@ func tabulate(clauses []clause, open bool) *table {
 	}
 	for i := range clauses {
 		add(clauses[i].hosts)
-		for _, h := range clauses[i].except {
-			add(h)
-		}
 	}
 	add(everything)
 	order := slices.Clone(t.rows)
@@ -154,22 +144,6 @@ func spansOf(clauses []clause) (all []span) {
 		all = append(all, span{uint16(cut), uint16(cuts[i+1] - 1)})
 	}
 	return all
-}
-
-// complement is every port that is not in spans.
-func complement(spans []span) (rest []span) {
-	next := 1
-	sorted := slices.SortedFunc(slices.Values(spans), func(a, b span) int { return int(a.first) - int(b.first) })
-	for _, s := range sorted {
-		if int(s.first) > next {
-			rest = append(rest, span{uint16(next), s.first - 1})
-		}
-		next = max(next, int(s.last)+1)
-	}
-	if next <= 65535 {
-		rest = append(rest, span{uint16(next), 65535})
-	}
-	return rest
 }
 
 // both is every port that is in both.

@@ -23,13 +23,10 @@ type Rules struct {
 func Targets() []Kind { return targets }
 
 var targets = []Kind{
-	{Name: "cilium", File: "a CiliumNetworkPolicy", write: writeCilium, labels: true},
 	{Name: "claude", File: "sandbox.network of Claude Code's settings.json", write: writeClaude},
-	{Name: "cloudflare", File: "fields of a Container or Sandbox class, as JSON", write: writeCloudflare},
 	{Name: "daytona", File: "networkAllowList and domainAllowList, as JSON", write: writeDaytona},
 	{Name: "docker", File: "a script of sbx policy commands", write: writeDocker, labels: true},
 	{Name: "e2b", File: "the object of E2B's network option", write: writeE2B},
-	{Name: "opa-envoy", File: "Rego for the plugin of OPA in Envoy", write: writeOPAEnvoy},
 	{Name: "sprites", File: "the network policy of a Sprite", write: writeSprites},
 	{Name: "srt", File: "the settings of Anthropic's sandbox runtime", write: writeSRT},
 	{Name: "vercel", File: "networkPolicy of a Vercel Sandbox", write: writeVercel, stricter: []string{"a name is reached by TLS alone"}},
@@ -144,8 +141,7 @@ type entry struct {
 type form struct {
 	serves   func(hostSet) []span        // the ports that a line is for; nil: all
 	says     func(entry) bool            // whether there is such a line
-	ranges   bool                        // a line names any ports, else one port
-	single   bool                        // a line may name one port; without both, none
+	single   bool                        // a line may name one port; else none
 	decides  func([]entry, hostSet) bool // what the lines that are about a host decide
 	resolves bool                        // a denied address holds against names
 }
@@ -239,13 +235,10 @@ func (w *writing) candidates(f form, r *row) (lines []entry) {
 		return nil // denied by default
 	}
 	switch {
-	case len(allowed) > 0 && (len(denied) == 0 || w.Widen && !f.ranges && !f.single):
+	case len(allowed) > 0 && (len(denied) == 0 || w.Widen && !f.single):
 		add(true, nil)
 	case len(allowed) == 0:
 		add(false, nil)
-	case f.ranges:
-		add(true, allowed)
-		add(false, denied)
 	case f.single && !slices.ContainsFunc(denied, span.wide):
 		add(true, nil)
 		for _, s := range denied {

@@ -111,18 +111,6 @@ func writeDaytona(w *writing) (string, error) {
 	return writeJSON(map[string]any{"networkBlockAll": len(names)+len(prefixes) == 0, "networkAllowList": strings.Join(prefixes, ","), "domainAllowList": strings.Join(names, ",")})
 }
 
-// writeCloudflare: a deny wins, and only ports 80 and 443 are served.
-func writeCloudflare(w *writing) (string, error) {
-	lines := w.lines(form{decides: denyFirst, serves: func(hostSet) []span { return webPorts }, says: func(entry) bool { return true }})
-	w.saysResolved()
-	w.saysOpen(lines)
-	allowed := texts(lines, true, func(e entry) string { return e.hosts.String() })
-	if len(allowed) == 0 {
-		allowed = nil // an empty list is none
-	}
-	return writeJSON(map[string]any{"enableInternet": false, "allowedHosts": allowed, "deniedHosts": texts(lines, false, func(e entry) string { return e.hosts.String() })})
-}
-
 // writeSprites: the most specific name decides, at every port. Addresses are closed, private ones behind names, too.
 func writeSprites(w *writing) (string, error) {
 	lines := w.lines(form{decides: mostSpecific, says: func(e entry) bool { return isName(e.hosts) }})

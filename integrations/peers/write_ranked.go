@@ -3,6 +3,7 @@ package peers
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -104,6 +105,11 @@ func patternPorts(p policy.Pattern) (ports []span, width int, err error) {
 	if text == "*" {
 		return nil, 65537, nil
 	}
-	s, err := squidPorts(text)
-	return []span{s}, int(s.last) - int(s.first), err
+	low, high, isRange := strings.Cut(text, "-")
+	if !isRange {
+		high = low
+	}
+	first, err := strconv.ParseUint(low, 10, 16)
+	last, more := strconv.ParseUint(high, 10, 16)
+	return []span{{uint16(first), uint16(last)}}, int(last) - int(first), cmp.Or(err, more)
 }

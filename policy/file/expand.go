@@ -21,7 +21,6 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Rego = e.regoSources("rego", f.Rego)
 	out.AllowFiles = e.list("allow_file", f.AllowFiles)
 	out.DenyFiles = e.list("deny_file", f.DenyFiles)
-	out.Listen.Forwarded = e.listeners("listen.forwarded", f.Listen.Forwarded)
 	out.Listen.Enter = e.listeners("listen.enter", f.Listen.Enter)
 	e.text("docker.socket", &out.Docker.Socket)
 	e.listener("listen.admin", &out.Listen.Admin)
@@ -47,7 +46,6 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.text(at+".token_file", &out.Sandboxes[i].TokenFile)
 		e.listener(at+".listen", &out.Sandboxes[i].Listen)
 		e.listener(at+".enter", &out.Sandboxes[i].Enter)
-		out.Sandboxes[i].OIDC = e.oidc(at+".oidc.keys", f.Sandboxes[i].OIDC)
 		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
 		e.text(at+".project", &out.Sandboxes[i].Project)
 	}
@@ -101,16 +99,6 @@ func (e *expansion) list(what string, texts []string) []string {
 		e.text(fmt.Sprintf("%s[%d]", what, i), &out[i])
 	}
 	return out
-}
-
-// oidc expands the path of an issuer's keys, in a copy; o may be nil.
-func (e *expansion) oidc(what string, o *OIDC) *OIDC {
-	if o == nil || o.Fetched() {
-		return o
-	}
-	out := *o
-	e.text(what, &out.Keys)
-	return &out
 }
 
 // regoSources expands the paths of the entries of a list of Rego.

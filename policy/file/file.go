@@ -97,10 +97,6 @@ type Listen struct {
 	// sandbox has a listener of its own.
 	Proxy []string
 
-	// Forwarded takes HTTP requests that a platform's own proxy passes on, each with a token for its sandbox: those
-	// of a Vercel Sandbox's forwardURL. Default: none.
-	Forwarded []string
-
 	// Transparent takes in connections that were going elsewhere, each on an
 	// address and a port of one family: "10.99.0.2:3129" where NAT has redirected
 	// them, "tproxy:127.0.0.1:3129" where tproxy has taken them. Default: none.

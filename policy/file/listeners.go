@@ -25,7 +25,6 @@ const NoAdmin = "none"
 func (r *reader) listen(l *Listen) func(*yaml.Node) {
 	return r.section("listen", fields{
 		"proxy":        r.listeners("listen.proxy", &l.Proxy),
-		"forwarded":    r.listeners("listen.forwarded", &l.Forwarded),
 		"transparent":  r.list("listen.transparent", &l.Transparent, r.captureListener),
 		"dns":          r.list("listen.dns", &l.DNS, r.nameListener),
 		"enter":        r.list("listen.enter", &l.Enter, r.enter),
@@ -148,7 +147,6 @@ func (r *reader) checkListeners(f *File) {
 		}
 	}
 	each("proxy", f.Listen.Proxy)
-	each("forwarded", f.Listen.Forwarded)
 	each("transparent", f.Listen.Transparent)
 	each("dns", f.Listen.DNS)
 	each("enter", f.Listen.Enter)
@@ -161,7 +159,7 @@ func (r *reader) checkListeners(f *File) {
 
 // listeners are all that clients come by who mean to.
 func (f *File) listeners() []string {
-	all := slices.Concat(f.Listen.Proxy, f.Listen.Forwarded)
+	all := slices.Clone(f.Listen.Proxy)
 	for i := range f.Sandboxes {
 		all = append(all, f.Sandboxes[i].Listen)
 	}

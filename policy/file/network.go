@@ -43,7 +43,7 @@ func (f *File) listenersOfAnybody() (all []policy.Problem) {
 
 // takesAnybody reports whether a source of the sandbox is every address, and nothing else identifies it.
 func (s *SandboxRules) takesAnybody() bool {
-	return s.TokenFile == "" && s.OIDC == nil && s.Certificate == "" && !s.Docker.Given() && len(s.UIDs) == 0 &&
+	return s.TokenFile == "" && s.Certificate == "" && !s.Docker.Given() && len(s.UIDs) == 0 &&
 		slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Bits() == 0 })
 }
 

@@ -12,7 +12,7 @@ import (
 
 // A RegoSource is one entry of "rego": a path as it stands, or a mapping that says
 // more. The plain files and folders of a list are compiled together into one evaluator.
-// Each bundle, and each path with its own "input", is a separate evaluator.
+// Each bundle is a separate evaluator.
 type RegoSource struct {
 	// Path is a file or a folder. A relative one is relative to the folder of the
 	// configuration. An entry has a path or a bundle.
@@ -45,11 +45,6 @@ type RegoSource struct {
 	// decides nothing, and where it would have decided otherwise is recorded. The
 	// sources in shadow stand in the place of all that are in force.
 	Shadow bool
-
-	// Input is the shape of the input that the policy is written for: "egressd",
-	// the default; "envoy", that of OPA's plugin for Envoy's external
-	// authorization; or "authbridge", that of AuthBridge's for outbound requests.
-	Input string
 }
 
 // Defaults of a bundle.
@@ -78,15 +73,15 @@ func (r *reader) plainRego(what string, into *[]RegoSource) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.rego(what, into)(n)
 		for i, s := range *into {
-			if s.Bundle != "" || s.Shadow || s.Input != "egressd" {
-				r.failAt(r.places[fmt.Sprintf("%s[%d]", what, i)], "%s[%d]: only files and folders that decide can stand here; write bundles, shadow and other inputs under the top-level key rego", what, i)
+			if s.Bundle != "" || s.Shadow {
+				r.failAt(r.places[fmt.Sprintf("%s[%d]", what, i)], "%s[%d]: only files and folders that decide can stand here; write bundles and shadow under the top-level key rego", what, i)
 			}
 		}
 	}
 }
 
 func (r *reader) regoSource(at string, s *RegoSource, n *yaml.Node) {
-	*s = RegoSource{Input: "egressd", Refresh: bundleRefresh, MaxAge: bundleMaxAge}
+	*s = RegoSource{Refresh: bundleRefresh, MaxAge: bundleMaxAge}
 	r.places[at] = placeOf(n)
 	if n.Kind != yaml.MappingNode {
 		r.path(at, &s.Path)(n)
@@ -102,7 +97,6 @@ func (r *reader) regoSource(at string, s *RegoSource, n *yaml.Node) {
 		"refresh":    r.durationWithin(at+".refresh", &s.Refresh, time.Second, 24*time.Hour, "a duration from 1s to 24h"),
 		"max_age":    r.durationWithin(at+".max_age", &s.MaxAge, time.Minute, 90*24*time.Hour, "a duration from 1m to 2160h"),
 		"mode":       word(r, at+".mode", &mode, "enforce", "shadow"),
-		"input":      word(r, at+".input", &s.Input, "egressd", "envoy", "authbridge"),
 	})
 	s.Shadow = mode == "shadow"
 	r.checkRegoSource(n, at, s)

@@ -1,18 +1,28 @@
 package file
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
-// removedKeys says of keys that older files have what to write instead, by their place in the file.
+const useAdapter = "leave the key out, and ask a policy for Envoy from package egress: docs/how-to/other-rego-tools.md"
+
+// removedKeys are keys that earlier versions had, each with what to write instead. "[]" stands for any entry of a list.
 var removedKeys = map[string]string{
-	"audit.witnesses": "egressd asks no witnesses to sign checkpoints; send checkpoints to audit.anchors, and compare with egressd log verify --checkpoint FILE",
+	"audit.witnesses":          "send checkpoints to audit.anchors, and compare with egressd log verify --checkpoint FILE",
+	"listen.forwarded":         "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: docs/how-to/vercel-sandbox.md",
+	"sandboxes[].oidc":         "give the sandbox a token_file, and set the proxy variables that egressd env prints: docs/how-to/vercel-sandbox.md",
+	"rego[].input":             useAdapter,
+	"sandboxes[].rego[].input": useAdapter,
 }
 
-// placeOfKey is how removedKeys names a key of a section.
-func placeOfKey(section, key string) string {
-	if section == "the file" {
-		return key
-	}
-	return section + "." + key
+var entryOfList = regexp.MustCompile(`\[[0-9]+\]`)
+
+// instead returns what to write instead of a key that was removed, or "". The key stands with its place, as in
+// "sandboxes[0].oidc"; what is at the top of the file is "the file.KEY".
+func instead(key string) string {
+	return removedKeys[strings.TrimPrefix(entryOfList.ReplaceAllString(key, "[]"), "the file.")]
 }
 
 // RemovedFormat says of a format that egressd wrote before what to use instead, and "" of every other text.

@@ -13,7 +13,7 @@ import (
 )
 
 // SandboxRules are one entry of "sandboxes". At least one of TokenFile, Listen,
-// Enter, UIDs, Sources, Certificate and OIDC is given. A connection belongs to the sandbox if
+// Enter, UIDs, Sources and Certificate is given. A connection belongs to the sandbox if
 // all given fields except Enter fit, and if no field of another sandbox identifies it.
 type SandboxRules struct {
 	// Name is the sandbox's name in rules and in the log. The name of a template
@@ -49,10 +49,6 @@ type SandboxRules struct {
 	// Certificate is a name in the client certificate, where the listener is
 	// TLS: a DNS name or a SPIFFE ID.
 	Certificate string
-
-	// OIDC says which tokens prove the sandbox, where its requests come by listen.forwarded. Beside it
-	// only Sources tells a sandbox.
-	OIDC *OIDC
 
 	// Allow, where Narrowed is set, is all that this sandbox may reach out of
 	// what the rest of the file allows. It opens nothing by itself.
@@ -90,7 +86,6 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"source":      r.sources(at+".source", &s.Sources),
 				"docker":      r.containers(at+".docker", &s.Docker),
 				"certificate": r.checked(at+".certificate", &s.Certificate, problemOfCertificate),
-				"oidc":        r.oidc(at+".oidc", &s.OIDC),
 				"allow":       r.rules(at+".allow", &s.Allow, policy.Allow),
 				"deny":        r.rules(at+".deny", &s.Deny, policy.Deny),
 				"rego":        r.plainRego(at+".rego", &s.Rego),
@@ -104,7 +99,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 
 // toldApart reports whether a sandbox has a key that tells it from the others.
 func toldApart(n *yaml.Node) bool {
-	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "docker", "certificate", "oidc"}, func(key string) bool { return hasKey(n, key) })
+	return slices.ContainsFunc([]string{"token_file", "listen", "enter", "uid", "source", "docker", "certificate"}, func(key string) bool { return hasKey(n, key) })
 }
 
 func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []SandboxRules) {
@@ -115,9 +110,8 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
 	r.checkTemplate(n, at, s)
-	r.checkOIDC(n, at, s)
 	if !toldApart(n) {
-		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker, certificate or oidc", at)
+		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker or certificate", at)
 	}
 	same := func(b SandboxRules) bool { return s.Name != "" && b.Name == s.Name }
 	if slices.ContainsFunc(before, same) {
@@ -171,8 +165,8 @@ func (r *reader) checkTemplate(n *yaml.Node, at string, s SandboxRules) {
 		r.fail(n, "%s.user is the user of a proxy that asks for a password; add token_file, or leave the key out", at)
 	case s.User != "" && s.Name != "" && template != policy.IsTemplate(s.User):
 		r.fail(n, "%s: {id} stands in only one of name and user; write it in both, or in neither", at)
-	case template && s.TokenFile == "" && s.OIDC == nil:
-		r.fail(n, "%s is a template, whose sandboxes are told by the proxy user or by a claim; add token_file or oidc", at)
+	case template && s.TokenFile == "":
+		r.fail(n, "%s is a template, whose sandboxes are told by the proxy user; add token_file", at)
 	}
 	for _, key := range []string{"enter", "docker", "project"} {
 		if template && hasKey(n, key) {
@@ -297,7 +291,6 @@ func notInSegment(c rune) bool { return c > '~' || !policy.Unreserved(byte(c)) |
 // sandboxes share.
 func (r *reader) checkIdentity(f *File) {
 	r.checkUsers(f)
-	r.checkIssued(f)
 	first := make(map[any]string) // by uid, prefix or name
 	once := func(at string, i int, value any) {
 		name := f.Sandboxes[i].Name
@@ -331,9 +324,6 @@ func (r *reader) checkIdentity(f *File) {
 // come by could fit.
 func (r *reader) checkReach(f *File, s *SandboxRules, at string) {
 	by := f.Listen.Proxy
-	if s.OIDC != nil {
-		by = f.Listen.Forwarded
-	}
 	if s.Listen != "" {
 		by = []string{s.Listen}
 	}
@@ -346,7 +336,7 @@ func (r *reader) checkReach(f *File, s *SandboxRules, at string) {
 		r.failAt(r.places[at+".certificate"], "%s.certificate needs a TLS listener, and the sandbox has none to come by; add \"tls:127.0.0.1:3443\" to listen.proxy", at)
 	case s.Certificate != "" && f.Listen.ClientCA == "":
 		r.failAt(r.places[at+".certificate"], "%s.certificate needs authorities of client certificates; name their file under listen.client_ca", at)
-	case len(s.Sources) > 0 && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || s.OIDC != nil || len(f.Listen.Transparent) == 0):
+	case len(s.Sources) > 0 && !slices.ContainsFunc(by, isTCP) && (s.Listen != "" || len(f.Listen.Transparent) == 0):
 		r.failAt(r.places[at+".source"], "%s.source needs a TCP listener, and the sandbox has none to come by; add one to listen.proxy or listen.transparent", at)
 	}
 }

@@ -114,7 +114,7 @@ sandboxes:
 		{"a colon", `[{name: "e2b-{id}", user: "a:{id}", token_file: t}]`, `sandboxes[0].user cannot be "a:{id}"`},
 		{"nothing beside", `[{name: "{id}", token_file: t}]`, `write something beside {id}`},
 		{"too much beside", `[{name: "abcdefghijklmnopqrstuvwxy{id}", token_file: t}]`, `write up to 24 characters beside {id}`},
-		{"no token", `[{name: "e2b-{id}", source: [10.0.0.0/8]}]`, `sandboxes[0] is a template, whose sandboxes are told by the proxy user or by a claim; add token_file or oidc`},
+		{"no token", `[{name: "e2b-{id}", source: [10.0.0.0/8]}]`, `sandboxes[0] is a template, whose sandboxes are told by the proxy user; add token_file`},
 		{"a user without a token", `[{name: a, user: b, source: [10.0.0.0/8]}]`, `sandboxes[0].user is the user of a proxy that asks for a password; add token_file`},
 		{"a socket to enter by", `[{name: "e2b-{id}", token_file: t, enter: "unix:/e"}]`, `is a template, and enter is of one sandbox alone`},
 		{"a container", `[{name: "e2b-{id}", token_file: t, docker: {name: web}}]`, `is a template, and docker is of one sandbox alone`},

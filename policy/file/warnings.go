@@ -121,7 +121,7 @@ func (w *warnings) nameListener(what, text string) {
 // which no sandbox is known: both bring an address and nothing else.
 func (w *warnings) nobodyAsks() {
 	byAddress := func(s SandboxRules) bool {
-		return len(s.Sources) > 0 && s.TokenFile == "" && s.OIDC == nil && s.Certificate == "" && s.Listen == "" && len(s.UIDs) == 0
+		return len(s.Sources) > 0 && s.TokenFile == "" && s.Certificate == "" && s.Listen == "" && len(s.UIDs) == 0
 	}
 	f := w.file
 	if len(f.Sandboxes) == 0 || slices.ContainsFunc(f.Sandboxes, byAddress) {

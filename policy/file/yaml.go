@@ -199,8 +199,8 @@ func (r *reader) mapping(n *yaml.Node, what string, known fields) {
 		switch {
 		case key.Kind != yaml.ScalarNode:
 			r.fail(key, "a key of %s is %s; write a word", what, kindOf(key))
-		case !ok && removedKeys[placeOfKey(what, key.Value)] != "":
-			r.fail(key, "%s has no key %q: %s", what, key.Value, removedKeys[placeOfKey(what, key.Value)])
+		case !ok && instead(what+"."+key.Value) != "":
+			r.fail(key, "%s was removed; %s", strings.TrimPrefix(what+"."+key.Value, "the file."), instead(what+"."+key.Value))
 		case !ok:
 			r.fail(key, "%s has no key %q; %s", what, printable(key.Value), didYouMean(key.Value, slices.Collect(maps.Keys(known))))
 		case first[key.Value] > 0:

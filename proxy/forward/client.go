@@ -31,8 +31,6 @@ type Client struct {
 	TunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
 	CapturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
 
-	Platform *Platform // whose proxy the client is, or nil
-
 	// Assign counts the connection with the sandbox of a flow, which turned out to have it, or refuses it.
 	Assign func(*egress.Flow) *egress.Refusal
 }

@@ -120,8 +120,7 @@ type exchange struct {
 	target    http1.Target
 	body      http1.Framing
 	expects   bool
-	upgrade   bool   // it asks for a WebSocket
-	token     string // of a platform's request
+	upgrade   bool // it asks for a WebSocket
 	dst       policy.Destination
 	named     string // the server that it names, where the connection leads to another one
 	flow      *egress.Flow
@@ -136,7 +135,6 @@ type exchange struct {
 
 // serve serves one request and reports whether another may follow.
 func (v *h1Conn) serve() bool {
-	v.Peer.Claims = nil // of the request before
 	if !v.awaitRequest() {
 		return false
 	}
@@ -162,7 +160,7 @@ func (v *h1Conn) serve() bool {
 		v.refuse(AsRefusal(err), x)
 		return false
 	}
-	if v.tunnel == nil || v.Platform != nil {
+	if v.tunnel == nil {
 		if refusal := v.Assign(x.flow); refusal != nil {
 			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 			v.refuse(refusal, x)
@@ -181,9 +179,9 @@ func (v *h1Conn) serve() bool {
 
 // awaitRequest waits for the first byte of a request and gives its head the
 // time that heads have. Inside a tunnel, clients keep connections for later as
-// they do with any server, and so do platforms.
+// they do with any server.
 func (v *h1Conn) awaitRequest() bool {
-	if (v.tunnel != nil || v.Platform != nil) && v.served > 0 {
+	if v.tunnel != nil && v.served > 0 {
 		v.Deadline(v.Forwarder.Limits.Idle)
 		if _, err := v.in.Peek(1); err != nil {
 			return false
@@ -198,11 +196,6 @@ func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
 	r := v.request(x)
 	ctx := v.Context()
 	defer ctx.Release()
-	if v.Platform != nil {
-		if err := v.prove(ctx, x); err != nil {
-			return nil, err
-		}
-	}
 	if v.tunnel == nil {
 		return v.Forwarder.Gate.Open(ctx, v.Peer, r)
 	}
@@ -246,9 +239,6 @@ func (v *h1Conn) answerRefusal(r *egress.Refusal, a Answer, x *exchange) {
 var endOfHead = []byte("\r\n\r\n")
 
 func (v *h1Conn) answerTo(class policy.Class) Answer {
-	if v.Platform != nil {
-		return forwardedAnswer(class)
-	}
 	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil {
 		return TunnelAnswer(class)
 	}
@@ -259,18 +249,12 @@ func (v *h1Conn) answerTo(class policy.Class) Answer {
 func (v *h1Conn) understand(x *exchange) (err error) {
 	req := &x.req
 	switch {
-	case req.Method == "CONNECT" && v.Platform != nil:
-		return ErrForwardedConnect
 	case req.Method == "CONNECT" && v.tunnel != nil:
 		return ErrInnerConnect
 	case req.Method == "CONNECT":
 		return errLateConnect
 	}
-	address := v.addressed
-	if v.Platform != nil {
-		address = v.forwarded
-	}
-	if err := address(x); err != nil {
+	if err := v.addressed(x); err != nil {
 		return err
 	}
 	if x.body, err = req.Body(); err != nil {
@@ -282,9 +266,6 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 		return err
 	}
 	x.fields = http1.StripClaims(fields)
-	if v.Platform != nil {
-		x.fields = stripForwarded(x.fields)
-	}
 	x.expects, err = req.ExpectsContinue()
 	x.keep = req.Persistent()
 	return err
@@ -367,7 +348,7 @@ func (v *h1Conn) request(x *exchange) policy.Request {
 		BodySize: x.body.Length, Upgrade: x.upgrade,
 	}
 	head.Authority = x.named
-	if v.tunnel != nil && v.Platform == nil {
+	if v.tunnel != nil {
 		head.Authority = Authority(x.req.Fields.Get("Host"))
 	}
 	return policy.Request{Via: v.Via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
@@ -396,7 +377,7 @@ func (v *h1Conn) finish(x *exchange) {
 		x.end.Outcome = "closed"
 	}
 	x.flow.Close(x.end)
-	if !quiet || v.Platform != nil && v.tunnel != nil || v.tunnel == nil && v.up.kept == nil {
+	if !quiet || v.tunnel == nil && v.up.kept == nil {
 		v.closeUpstream()
 	}
 }

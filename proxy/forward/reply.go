@@ -84,14 +84,13 @@ func AnswerTo(class policy.Class) Answer {
 }
 
 const (
-	askMessage      = "Waiting for a person to approve this. Try again in 15 s."
-	policyMessage   = "Blocked by egress policy. This is a policy decision, not a network failure: do not retry and do not look for another route."
-	requestMessage  = "The request could not be understood, so it was not passed on."
-	laterMessage    = "egressd cannot pass this on now. Retrying later may help."
-	whoMessage      = "The proxy needs the user name and password of a sandbox."
-	networkMessage  = "The policy allows this request, but the connection failed."
-	platformMessage = "egressd does not take the token that came with this request, so nothing of it was believed."
-	otherMessage    = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
+	askMessage     = "Waiting for a person to approve this. Try again in 15 s."
+	policyMessage  = "Blocked by egress policy. This is a policy decision, not a network failure: do not retry and do not look for another route."
+	requestMessage = "The request could not be understood, so it was not passed on."
+	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
+	whoMessage     = "The proxy needs the user name and password of a sandbox."
+	networkMessage = "The policy allows this request, but the connection failed."
+	otherMessage   = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
 )
 
 func (a Answer) Message() string {
@@ -113,11 +112,8 @@ func (a Answer) Message() string {
 
 func messageOf(r *egress.Refusal, a Answer) string {
 	message := a.Message()
-	switch {
-	case r.Decision.Class == policy.UpstreamRefused:
+	if r.Decision.Class == policy.UpstreamRefused {
 		message = otherMessage
-	case r.Decision.Class == policy.UnknownSandbox && a.Status == http.StatusForbidden:
-		message = platformMessage + " To see which sandbox it could be: " + shell.Program() + " why " + r.ID.String() + "; compare oidc under sandboxes with forwardURL and the team."
 	}
 	if r.Hint == "" {
 		return message
@@ -135,8 +131,6 @@ func hintFor(err error) string {
 		return "This proxy takes URLs of http alone. For other protocols, open a tunnel with CONNECT or SOCKS5."
 	case errors.Is(err, errOriginForm):
 		return "Send the whole URL as the request target, or open a tunnel with CONNECT or SOCKS5."
-	case errors.Is(err, ErrForwardedConnect), errors.Is(err, ErrForwardedSOCKS), errors.Is(err, errForwardedLacks), errors.Is(err, errForwardedTarget):
-		return "This listener takes requests of a platform's proxy (forwardURL of Vercel Sandbox). Programs use a listener of listen.proxy."
 	}
 	return ""
 }

@@ -62,29 +62,14 @@ checked.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
-	inputFlag(cmd, &o.input)
 	return cmd
 }
 
 type policyOptions struct {
 	config string
 	above  string // the organisation's file, where a test has another
-	input  string
 	json   bool
 	stderr io.Writer // where the file that is judged is named; nil: nowhere
-}
-
-func inputFlag(cmd *cobra.Command, input *string) {
-	cmd.Flags().StringVar(input, "input", "", "input format of the Rego at PATH: egressd, envoy or authbridge")
-}
-
-// inputNeedsPaths refuses an input for what the policy file names: it says there what
-// each is written for.
-func (o *policyOptions) inputNeedsPaths(paths []string) error {
-	if o.input == "" || len(paths) > 0 {
-		return nil
-	}
-	return hint.Misused(errors.New("--input is about files and folders of Rego, and none is named"), "name them, or write rego: [{path: authz/, input: "+o.input+"}] into the policy file")
 }
 
 func (o *policyOptions) load() (*config.Config, error) {
@@ -121,12 +106,9 @@ func (f *finding) print(w io.Writer, asJSON bool) error {
 
 func (o *policyOptions) check(stdout io.Writer, paths []string) error {
 	find := o.checkConfig
-	if err := o.inputNeedsPaths(paths); err != nil {
-		return err
-	}
 	if paths = o.policyFile(paths); len(paths) > 0 {
 		find = func() ([]finding, error) {
-			return checkRego(rego.Options{Layer: policy.Organisation, Input: o.input}, paths)
+			return checkRego(rego.Options{Layer: policy.Organisation}, paths)
 		}
 	}
 	all, err := find()

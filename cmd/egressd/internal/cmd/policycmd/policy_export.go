@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
@@ -52,8 +51,8 @@ type policyExportOptions struct {
 }
 
 func (o *policyExportOptions) run(stdout, stderr io.Writer) error {
-	if names := peers.Names(peers.Targets()); !slices.Contains(names, o.to) {
-		return hint.Misused(fmt.Errorf("--to %q: the kinds are %s", o.to, strings.Join(names, ", ")), "egressd policy export --to srt")
+	if err := knownKind("--to", o.to, peers.Targets(), "egressd policy export --to srt"); err != nil {
+		return err
 	}
 	cfg, err := config.Load(o.config)
 	if err != nil {

@@ -56,6 +56,18 @@ func kindsOf(kinds []peers.Kind) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+// knownKind returns an error for a kind that is none of kinds. usage is the hint, unless the kind was removed.
+func knownKind(flag, kind string, kinds []peers.Kind, usage string) error {
+	names := peers.Names(kinds)
+	if slices.Contains(names, kind) {
+		return nil
+	}
+	if instead := peers.Removed(kind); instead != "" {
+		return hint.Misused(fmt.Errorf("%s %s: this version has no such kind any more", flag, kind), instead)
+	}
+	return hint.Misused(fmt.Errorf("%s %q: the kinds are %s", flag, kind, strings.Join(names, ", ")), usage)
+}
+
 type policyImportOptions struct {
 	peers.Options
 	from string
@@ -71,8 +83,8 @@ type converted struct {
 }
 
 func (o *policyImportOptions) run(stdout, stderr io.Writer, path string) error {
-	if names := peers.Names(peers.Kinds()); !slices.Contains(names, o.from) {
-		return hint.Misused(fmt.Errorf("--from %q: the kinds are %s", o.from, strings.Join(names, ", ")), "egressd policy import --from claude FILE")
+	if err := knownKind("--from", o.from, peers.Kinds(), "egressd policy import --from claude FILE"); err != nil {
+		return err
 	}
 	text, err := durable.Plain(path, 1<<20)
 	if err != nil {

@@ -85,9 +85,7 @@ func librarySources(configFile string, paths []string) ([]rego.Source, error) {
 	}
 	var sources []rego.Source
 	for _, p := range parts {
-		if p.Options.Input == "" || p.Options.Input == "egressd" {
-			sources = append(sources, p.Sources...)
-		}
+		sources = append(sources, p.Sources...)
 	}
 	return sources, nil
 }

@@ -41,7 +41,6 @@ none.`,
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
-	inputFlag(cmd, &o.input)
 	cmd.Flags().BoolVar(&o.coverage, "coverage", false, "list lines of Rego that no test evaluates")
 	return cmd
 }
@@ -62,12 +61,9 @@ type coverageView struct {
 
 func (o *policyTestOptions) run(ctx context.Context, stdout io.Writer, paths []string) error {
 	run := o.ofConfig
-	if err := o.inputNeedsPaths(paths); err != nil {
-		return err
-	}
 	if paths = o.policyFile(paths); len(paths) > 0 {
 		run = func(ctx context.Context) ([]testView, []rego.FileCoverage, error) {
-			return testRego(ctx, rego.Options{Input: o.input}, paths)
+			return testRego(ctx, rego.Options{}, paths)
 		}
 	}
 	tests, coverage, err := run(ctx)

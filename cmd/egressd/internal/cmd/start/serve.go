@@ -18,9 +18,8 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the proxy and name server for many sandboxes",
-		Long: `Serve listens for HTTP, CONNECT and SOCKS5 (listen.proxy), for requests that a
-platform passes on (listen.forwarded), for DNS (listen.dns) and for captured
-connections (listen.transparent) until SIGTERM or SIGINT.
+		Long: `Serve listens for HTTP, CONNECT and SOCKS5 (listen.proxy), for DNS (listen.dns)
+and for captured connections (listen.transparent) until SIGTERM or SIGINT.
 
 It reads the policy file, /etc/egressd/organisation.yaml and their Rego again
 when they change, and on SIGHUP. If the new policy is wrong or one of its tests

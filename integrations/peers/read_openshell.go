@@ -1,74 +1,11 @@
 package peers
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
 )
-
-// readGhAw reads the configuration of gh-aw-firewall, or its file of rules. A name stands for
-// what is below it, too, and a deny wins. Its proxy serves ports 80 and 443.
-func readGhAw(r *reading, text []byte) error {
-	var network object
-	var rules []struct {
-		Domain     string
-		Subdomains *bool
-	}
-	var version json.RawMessage
-	top, err := settings(text, parseYAML, map[string]any{"network": &network, "rules": &rules, "version": &version})
-	if err != nil {
-		return err
-	}
-	var allowed, blocked []string
-	if err := network.takeAll(map[string]any{"allowDomains": &allowed, "blockDomains": &blocked}); err != nil {
-		return err
-	}
-	aside, err := network.only("network.", "dnsServers", "upstreamProxy", "isolation", "topologyAttach")
-	if err != nil {
-		return err
-	}
-	r.left(aside...)
-	r.left(top.keys("")...)
-	for _, list := range []struct {
-		allow bool
-		texts []string
-	}{{false, blocked}, {true, allowed}} {
-		for _, text := range list.texts {
-			s, ports, err := ghAwDomain(text)
-			if err != nil {
-				return err
-			}
-			r.say(list.allow, text, s, clause{ports: ports})
-		}
-	}
-	for _, rule := range rules {
-		s, ports, err := ghAwDomain(rule.Domain)
-		if err != nil {
-			return err
-		}
-		if rule.Subdomains != nil && !*rule.Subdomains {
-			s.sets = s.sets[:1]
-		}
-		r.allow(rule.Domain, s, clause{ports: ports})
-	}
-	return nil
-}
-
-func ghAwDomain(text string) (scope, []span, error) {
-	ports := webPorts
-	if rest, ok := strings.CutPrefix(text, "https://"); ok {
-		text, ports = rest, []span{port(443)}
-	} else if rest, ok := strings.CutPrefix(text, "http://"); ok {
-		text, ports = rest, []span{port(80)}
-	}
-	s, err := scopeOf(strings.TrimPrefix(text, "."), anyDepth)
-	if err == nil && len(s.sets) == 1 && s.sets[0].kind == oneName {
-		s.sets = nameAndBelow(s.sets[0].name)
-	}
-	return s, ports, err
-}
 
 // readOpenShell reads network_policies of an OpenShell policy. Its "*" is one label, "**" any number. Which program
 // may reach a host, egressd's rules do not say.
