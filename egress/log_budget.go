@@ -35,7 +35,7 @@ type logBudget struct {
 	extra int // first sightings that were recorded beyond the budget
 }
 
-// A sight is one denied domain of one sandbox, by the logBudget that it was made for.
+// A sight identifies one denied domain of one sandbox within a logBudget.
 type sight uint64
 
 // sightOf returns the sight of a name or address that a sandbox was denied.

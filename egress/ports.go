@@ -13,8 +13,8 @@ import (
 
 // recentPorts counts the recent connections to each address and port. A connection that egressd closes first keeps its local port
 // for a minute (TIME-WAIT, RFC 9293 section 3.6.1). A sandbox that only connects and leaves could use up the local
-// ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left. All
-// sandboxes of a template count as one, and one of them begins at most as many as its template has left.
+// ports towards one address. So in a minute a sandbox begins at most as many connections there as ports are left. A
+// template counts as one sandbox. Each of its sandboxes gets at most the connections that the template has left.
 //
 // Its zero value counts nothing. It is safe for concurrent use.
 type recentPorts struct {
@@ -65,9 +65,8 @@ func localPorts() int {
 	return max(2, (last-first+1)*9/20)
 }
 
-// take counts a connection that is about to begin at a time of the gate's clock, and
-// reports whether its sandbox, which holder is or has, may have one more. Loopback is not counted: the kernel uses
-// its ports again.
+// take counts a connection that begins at a time of the gate's clock, and reports whether the sandbox may have one more.
+// holder is the template of the sandbox, or the sandbox itself. Loopback is not counted: the kernel uses its ports again.
 func (p *recentPorts) take(holder, sandbox string, to netip.AddrPort, at time.Duration) bool {
 	if p.most == 0 || to.Addr().IsLoopback() {
 		return true

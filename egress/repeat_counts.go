@@ -57,7 +57,7 @@ type repeatCount struct {
 	first   bool          // its record was the first sighting of a domain, beyond the budget
 }
 
-// summedNames are the first and the last name among summed denials, and how many domains they are of.
+// summedNames describe the names among summed denials: the first, the last, and the set of domains.
 type summedNames struct {
 	first   string
 	last    []byte
@@ -114,7 +114,7 @@ func (f *recorded) recordRefusal(r recordOf) *Refusal {
 // It sets r.shared if later denials may get the id of that record.
 func (s *repeatCounts) count(f *attempt, r *recordOf) (key string, id record.ID, one bool) {
 	budget := s.budget()
-	d := denial{budget: budget, sight: budget.sightOf(f.request.Sandbox.Name, f.askedName()), now: time.Since(f.gate.began), scarce: f.gate.config.Log.Scarce()}
+	d := counting{budget: budget, sight: budget.sightOf(f.request.Sandbox.Name, f.askedName()), now: time.Since(f.gate.began), scarce: f.gate.config.Log.Scarce()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.gate.shut.Load() { // nobody may come any more to write a sum
@@ -134,8 +134,8 @@ func (s *repeatCounts) count(f *attempt, r *recordOf) (key string, id record.ID,
 	return key, id, one
 }
 
-// A denial is what decides how one denial is counted.
-type denial struct {
+// A counting holds the facts that decide how one denial is counted.
+type counting struct {
 	budget *logBudget
 	sight  sight
 	now    time.Duration // since gate.began
@@ -151,7 +151,7 @@ func (s *repeatCounts) budget() *logBudget {
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, d denial) (key string, id record.ID, one, known bool) {
+func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, d counting) (key string, id record.ID, one, known bool) {
 	e := encoder{Encoder: record.Encoder{Line: s.key[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
@@ -211,7 +211,7 @@ func (n *summedNames) add(name string, s sight, count int64) {
 	n.last = append(n.last[:0], name...)
 }
 
-// askedName is the name or address that f is about, or "" if none could be read.
+// askedName returns the host or address of the request, or "" if the request had none.
 func (f *attempt) askedName() string {
 	if q := f.request.DNS; q != nil {
 		return q.Name

@@ -151,8 +151,8 @@ func namesOne(r *record.Record) bool {
 }
 
 // Allowable returns the result of [RefusedHost] if a line in the policy would let r pass and nothing else, else "". It
-// returns "" for a sandbox whose own Rego allows too little: no line helps there. It returns "" for an id that others
-// share, too, because nobody knows which of them it was given to.
+// returns "" for a sandbox whose own Rego allows too little: no line helps there. It returns "" for a shared id: the log
+// cannot tell which of several requests was meant.
 func Allowable(r *record.Record) string {
 	if r.Flow == "" || r.Shared || r.Decision == nil || r.Decision.Layer == string(policy.PerSandbox) && r.Decision.Rule != "default" {
 		return ""
