@@ -158,21 +158,21 @@ func (e *Evaluator) beforeRequest(r *policy.Request) (d policy.Decision, decided
 
 // askForeign allows a request only if the policy allows every address that may be dialled. The addresses
 // matter only if the policy reads them.
-func (e *Evaluator) askForeign(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
+func (e *Evaluator) askForeign(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (judged, error) {
 	addrs, err := e.addressesOf(r)
 	if err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
 	var a answer
 	for _, addr := range addrs {
 		if a, err = e.askAbout(ctx, r, addr, cancel); err != nil {
-			return policy.Decision{}, err
+			return judged{}, err
 		}
 		if !a.allowed {
-			return e.say(policy.Deny, policy.RuleDeny, opinion{rule: e.pkg, reason: a.reason}, "does not allow this"), nil
+			return judged{Decision: e.say(policy.Deny, policy.RuleDeny, opinion{rule: e.pkg, reason: a.reason}, "does not allow this")}, nil
 		}
 	}
-	return e.say(policy.Allow, "", opinion{rule: e.pkg, reason: a.reason}, "allows this"), nil
+	return judged{Decision: e.say(policy.Allow, "", opinion{rule: e.pkg, reason: a.reason}, "allows this")}, nil
 }
 
 func (e *Evaluator) addressesOf(r *policy.Request) ([]netip.Addr, error) {

@@ -63,6 +63,10 @@ type Options struct {
 	// Built-ins that can produce large results are therefore bounded by size.
 	Deadline time.Duration
 
+	// Patient gives an evaluation five seconds of processor time in place of Deadline. It is for commands
+	// that answer a person, and evaluate one request at a time.
+	Patient bool
+
 	// Injections are the credentials that "inject" may name. If it is nil, names are not checked; an empty
 	// list allows none.
 	Injections []policy.Injection
@@ -73,6 +77,7 @@ type Options struct {
 
 const (
 	defaultDeadline = 50 * time.Millisecond
+	patientDeadline = 5 * time.Second
 	defaultCached   = 8192
 
 	// maxSourceBytes bounds the total size of a policy's files.
@@ -87,6 +92,7 @@ type Evaluator struct {
 	query      string // name of the query: a package, or ceilingName
 	bare       bool
 	deadline   time.Duration
+	patient    bool               // the deadline is processor time
 	growth     uint64             // maximum heap growth during an evaluation
 	injections []policy.Injection // nil if unknown
 
@@ -103,6 +109,7 @@ type Evaluator struct {
 	foreign *foreignShape // form of the input; nil for egressd's own
 
 	turns *turns.Turns  // limits the evaluations of all policies
+	rests *rests        // of this query
 	pool  *policyCopies // for partial evaluation; nil if the policy never needs it
 }
 
@@ -170,12 +177,16 @@ func newEvaluator(o Options) *Evaluator {
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
 	}
+	if o.Patient {
+		o.Deadline = patientDeadline
+	}
 	return &Evaluator{
 		layer: o.Layer, source: o.Source, pkg: o.Package, query: o.Package, bare: o.Bare,
-		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
+		deadline: o.Deadline, patient: o.Patient, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),
 		turns:   evaluations,
+		rests:   newRests(),
 	}
 }
 

@@ -89,6 +89,9 @@ func (o *policyOptions) inputNeedsPaths(paths []string) error {
 
 func (o *policyOptions) load() (*config.Config, error) {
 	c, err := config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
+	if err == nil {
+		c.Patient = true
+	}
 	if err == nil && o.stderr != nil && !o.json {
 		sayJudged(o.stderr, c, o.config != "")
 	}
