@@ -127,49 +127,68 @@ type decidingSet struct {
 	members ast.Body // query for the members, in the variable "member"
 }
 
-// Load compiles the modules together with the library. It opens no file. The error is a [policy.FileError]
-// with the position of each problem.
+// Load compiles the modules together with the library, and evaluates them for sample requests. A rule that
+// fails, or has a malformed member, is an error even if no sample reaches it. Load opens no file. The error
+// is a [policy.FileError] with the position of each problem.
 func Load(sources []Source, o Options) (*Evaluator, error) {
-	s, err := shapeFor(o.Input)
+	e, set, err := load(sources, o)
+	if err != nil || set == nil {
+		return e, err
+	}
+	problems, err := e.unsound(set)
 	switch {
 	case err != nil:
 		return nil, err
+	case len(problems) > 0:
+		return nil, problems
+	}
+	return e, nil
+}
+
+// load is Load without the evaluation. The set is nil for a policy for another gate.
+func load(sources []Source, o Options) (*Evaluator, *sourceSet, error) {
+	s, err := shapeFor(o.Input)
+	switch {
+	case err != nil:
+		return nil, nil, err
 	case s != nil:
-		return loadForeign(sources, o, s)
+		e, err := loadForeign(sources, o, s)
+		return e, nil, err
 	case o.Package == "":
 		o.Package = "egress"
 	}
 	set, err := parse(sources, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asked, err := o.queries()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e := newEvaluator(o)
 	if problems := set.unasked(asked, o.Sandboxes); len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
 	if o.Injections != nil {
 		if problems := set.unknownInjections(o.Injections); len(problems) > 0 {
-			return nil, problems
+			return nil, nil, problems
 		}
 	}
 	e.mayInject, e.ports = set.mayInject(), set.ports()
+	set.asked = asked
 	if e.whole, err = set.compile(asked); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reads := e.whole.allReads()
 	e.looks = reads&readsHTTP != 0 || e.mayInject
 	if reads&mayBePending != 0 || e.mayInject {
 		more := func() (*compiled, error) { return set.compile(asked) }
 		if e.pool, err = newPool(copies(set.size), more); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	e.split(o.Cached)
-	return e, nil
+	return e, &set, nil
 }
 
 // newEvaluator returns an evaluator without a policy.
@@ -239,8 +258,9 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 type sourceSet struct {
 	modules map[string]*ast.Module
 	data    map[string]any
-	size    int           // of the files in bytes
-	tests   bool          // include test modules
+	size    int  // of the files in bytes
+	tests   bool // include test modules
+	asked   []querySpec
 	shape   *foreignShape // form of the input; nil for egressd's own
 }
 
@@ -262,7 +282,7 @@ func parseFor(s *foreignShape, sources []Source, tests bool) (sourceSet, error) 
 		if problems = append(problems, taken(m)...); s != nil {
 			continue
 		}
-		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
+		adopt(m, declaredIn(set.modules, m.Package))
 	}
 	if len(problems) > 0 {
 		return set, problems

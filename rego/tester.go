@@ -100,8 +100,14 @@ func (o Options) CheckTests(sources []Source) error {
 	if err != nil {
 		return err
 	}
-	_, err = set.check()
-	return err
+	c, err := set.check()
+	if err != nil {
+		return err
+	}
+	if problems := set.refusedConstants(c); len(problems) > 0 {
+		return problems
+	}
+	return nil
 }
 
 func (o Options) parseTests(sources []Source) (sourceSet, error) {

@@ -1,0 +1,185 @@
+package rego
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/egressd/egressd/policy"
+)
+
+// Constants that a function refuses at each evaluation are errors at load time, wherever they stand and
+// whether a request reaches them or not: as an argument, in a variable, in a rule, in the data, or as an
+// argument of a function that passes it on.
+
+// An argument is one that a function takes apart: a pattern, a prefix, a time. If list is true, it is a set
+// or an array of those.
+type argument struct {
+	at    int
+	list  bool
+	check func(string) error
+}
+
+// checkedArguments are the arguments by the name of the function in a compiled module. The map is never
+// written.
+var checkedArguments = map[string][]argument{
+	"egressd.host_matches":           {{at: 1, check: hostPatternText}},
+	"egressd.host_any":               {{at: 1, list: true, check: hostPatternText}},
+	"egressd.host_canonical":         {{at: 0, check: hostText}},
+	"egressd.net_class":              {{at: 0, check: addressText}},
+	"egressd.net_contains":           {{at: 0, check: prefixText}, {at: 1, check: addressText}},
+	"egressd.net_reaches":            {{at: 0, check: prefixText}, {at: 1, check: addressText}},
+	"egressd.net_any":                {{at: 0, list: true, check: prefixText}, {at: 1, list: true, check: addressText}},
+	"egressd.path_matches":           {{at: 1, check: pathPatternText}},
+	"egressd.path_any":               {{at: 1, list: true, check: pathPatternText}},
+	"data.egressd.time.between":      {{at: 1, check: zoneText}, {at: 2, check: clockText}, {at: 3, check: clockText}},
+	"data.egressd.time.office_hours": {{at: 1, check: zoneText}},
+	"data.egressd.time.on":           {{at: 1, check: zoneText}, {at: 2, list: true, check: dayText}},
+	"regex.match":                    {{at: 0, check: regexText}},
+	"net.cidr_contains":              {{at: 0, check: cidrText}, {at: 1, check: cidrText}},
+}
+
+func hostPatternText(s string) error { _, err := hostPattern(s); return err }
+func hostText(s string) error        { _, err := hostCanonical([]*ast.Term{ast.StringTerm(s)}); return err }
+func addressText(s string) error     { _, err := address(ast.StringTerm(s)); return err }
+func prefixText(s string) error      { _, err := prefix(ast.StringTerm(s)); return err }
+func pathPatternText(s string) error { _, err := policy.PathMatches("/", s); return err }
+func regexText(s string) error       { _, err := regexp.Compile(s); return err }
+
+func zoneText(s string) error {
+	if _, err := time.LoadLocation(s); err != nil {
+		return fmt.Errorf("%q is no time zone; write one such as \"UTC\" or \"Europe/Berlin\"", clip(s, maxRuleBytes))
+	}
+	return nil
+}
+
+func clockText(s string) error {
+	if _, err := time.Parse("15:04", s); err != nil || len(s) != len("15:04") {
+		return fmt.Errorf("%q is no time of day; write HH:MM, from \"00:00\" to \"23:59\"", clip(s, maxRuleBytes))
+	}
+	return nil
+}
+
+func dayText(s string) error {
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if day.String() == s {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no day of the week; write it as \"Monday\"", clip(s, maxRuleBytes))
+}
+
+func cidrText(s string) error {
+	if addressText(s) == nil {
+		return nil
+	}
+	return prefixText(s)
+}
+
+// A constantCheck looks for such constants in the compiled modules of a policy.
+type constantCheck struct {
+	flow     *flow
+	taken    map[string][]argument // by function, those of the policy included
+	problems policy.FileError
+}
+
+// refusedConstants returns a problem for each constant that a function refuses.
+func (set *sourceSet) refusedConstants(c *ast.Compiler) policy.FileError {
+	k := constantCheck{flow: newFlow(set, c), taken: maps.Clone(checkedArguments)}
+	for k.passOn() {
+	}
+	k.flow.calls(func(r *ast.Rule, call []*ast.Term) { k.call(r, call) })
+	slices.SortFunc(k.problems, compareProblems)
+	return slices.Compact(k.problems)
+}
+
+// passOn finds functions that pass a parameter on to an argument that is checked. It reports whether it
+// found another one.
+func (k *constantCheck) passOn() (more bool) {
+	for _, m := range k.flow.compiler.Modules {
+		for _, r := range m.Rules {
+			for ; r != nil; r = r.Else {
+				more = k.passedOn(r) || more
+			}
+		}
+	}
+	return more
+}
+
+func (k *constantCheck) passedOn(r *ast.Rule) (more bool) {
+	if len(r.Head.Args) == 0 {
+		return false
+	}
+	name := r.Ref().String()
+	for _, call := range callsIn(r) {
+		for _, a := range k.of(call) {
+			at := slices.IndexFunc(r.Head.Args, call[a.at+1].Equal)
+			if at < 0 || slices.ContainsFunc(k.taken[name], func(known argument) bool { return known.at == at }) {
+				continue
+			}
+			a.at = at
+			k.taken[name], more = append(k.taken[name], a), true
+		}
+	}
+	return more
+}
+
+// of returns the checked arguments that a call has.
+func (k *constantCheck) of(call []*ast.Term) []argument {
+	name := functionName(call)
+	return slices.DeleteFunc(slices.Clone(k.taken[name]), func(a argument) bool { return a.at+1 >= len(call) })
+}
+
+// functionName returns the name of the called function without the prefix of bounded built-ins.
+func functionName(call []*ast.Term) string {
+	ref, ok := call[0].Value.(ast.Ref)
+	if !ok {
+		return ""
+	}
+	return strings.TrimPrefix(ref.String(), boundedPrefix)
+}
+
+func (k *constantCheck) call(r *ast.Rule, call []*ast.Term) {
+	for _, a := range k.of(call) {
+		t := call[a.at+1]
+		values := k.flow.values(r, t)
+		if a.list {
+			values = k.flow.members(r, t)
+		}
+		for _, v := range values {
+			if err := a.refuses(v.value); err != nil {
+				k.say(r, t, v, err)
+				break // one problem for each argument
+			}
+		}
+	}
+}
+
+// refuses returns why the function refuses a constant.
+func (a *argument) refuses(v ast.Value) error {
+	text, ok := v.(ast.String)
+	if !ok {
+		return fmt.Errorf("it wants text, not %s", ast.ValueName(v))
+	}
+	return a.check(string(text))
+}
+
+func (k *constantCheck) say(r *ast.Rule, t *ast.Term, v constant, err error) {
+	message := err.Error()
+	if v.from != "" {
+		message = v.from + ": " + message
+	}
+	at := t.Location
+	if v.at != nil {
+		at = v.at
+	}
+	if at == nil || at.Row == 0 {
+		at = r.Location
+	}
+	k.problems = append(k.problems, problemAt(at, message))
+}
