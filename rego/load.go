@@ -23,6 +23,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
@@ -315,6 +316,8 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	}
 	m, err := set.parseModule(s)
 	switch {
+	case err != nil && isV0(s):
+		return policy.FileError{oldSyntax(s.Name, err)}
 	case err != nil:
 		return problemsOf(s.Name, err)
 	case m == nil:
@@ -336,6 +339,19 @@ func (set *sourceSet) parseModule(s Source) (*ast.Module, error) {
 		}
 	}
 	return m, err
+}
+
+// isV0 reports whether a module has the syntax of Rego before OPA 1.0.
+func isV0(s Source) bool {
+	_, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV0})
+	return err == nil
+}
+
+// oldSyntax is the problem with such a module, at the place of its first error as a module of today.
+func oldSyntax(name string, err error) policy.Problem {
+	p := problemsOf(name, err)[0]
+	p.Message = "this is Rego v0, which OPA 1.0 and egressd do not read; type: egressd policy fmt --rewrite-v0 -w " + shell.Word(name)
+	return p
 }
 
 func rootOf(pkg ast.Ref) string {
