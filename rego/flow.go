@@ -185,11 +185,8 @@ func (f *flow) assigned(r *ast.Rule) map[ast.Var][]*ast.Term {
 		switch x := x.(type) {
 		case *ast.Expr:
 			if x.IsEquality() && !x.Negated {
-				for i := range 2 {
-					if v, ok := x.Operand(i).Value.(ast.Var); ok {
-						given[v] = append(given[v], x.Operand(1-i))
-					}
-				}
+				assign(given, x.Operand(0), x.Operand(1))
+				assign(given, x.Operand(1), x.Operand(0))
 			}
 		case *ast.Every:
 			if v, ok := x.Value.Value.(ast.Var); ok {
@@ -199,6 +196,20 @@ func (f *flow) assigned(r *ast.Rule) map[ast.Var][]*ast.Term {
 		return false
 	}).Walk(&one)
 	return given
+}
+
+// assign notes what the variables in a term are assigned by an equality.
+func assign(given map[ast.Var][]*ast.Term, to, from *ast.Term) {
+	switch to := to.Value.(type) {
+	case ast.Var:
+		given[to] = append(given[to], from)
+	case *ast.Array:
+		if list, ok := from.Value.(*ast.Array); ok && list.Len() == to.Len() {
+			for i := range to.Len() {
+				assign(given, to.Elem(i), list.Elem(i))
+			}
+		}
+	}
 }
 
 // elementOf returns a term for the members of a collection.
