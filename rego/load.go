@@ -249,10 +249,18 @@ func packageRef(name string) (ast.Ref, error) {
 func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 	for _, r := range rules {
 		if r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
-			problems = append(problems, problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", name, name)))
+			problems = append(problems, problemAt(r.Location, setOfReasons(name, r)))
 		}
 	}
 	return problems
+}
+
+// setOfReasons says what to write in place of a rule that assigns a deciding set.
+func setOfReasons(name string, r *ast.Rule) string {
+	if r.Default {
+		return fmt.Sprintf("%s is a set of reasons, which is empty where no rule adds to it; leave this line out", name)
+	}
+	return fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", name, name)
 }
 
 // A sourceSet holds the parsed files of a policy.
@@ -412,6 +420,14 @@ func message(err *ast.Error) string {
 	if name, ok := strings.CutPrefix(text, "undefined function "); ok {
 		text += "; " + aboutMissing(name)
 	}
+	if name, ok := strings.CutPrefix(text, "deprecated built-in function calls in expression: "); ok && replacements[name] != "" {
+		text += "; write: " + replacements[name]
+	}
+	if name, ok := strings.CutPrefix(text, "undefined ref: input."); ok {
+		if says := otherInput(name); says != "" {
+			return text + "; " + says
+		}
+	}
 	if err.Details == nil {
 		return strings.Join(strings.Fields(text), " ")
 	}
@@ -421,6 +437,43 @@ func message(err *ast.Error) string {
 		}
 	}
 	return strings.Join(strings.Fields(text), " ")
+}
+
+// replacements are what to write for built-ins that OPA has given up. The map is never written.
+var replacements = map[string]string{
+	"any": "true in LIST", "all": "every x in LIST { x }", "re_match": "regex.match", "set_diff": "a - b",
+	"net.cidr_overlap": "net.cidr_contains", "cast_array": "[x | some x in SET]", "cast_set": "{x | some x in LIST}",
+}
+
+// otherInput says what to write for a field of the input of another tool, or nothing.
+func otherInput(name string) string {
+	first, _, _ := strings.Cut(name, ".")
+	first, _, _ = strings.Cut(first, "[")
+	switch first {
+	case "attributes", "parsed_path", "parsed_query", "parsed_body", "truncated_body":
+		return "that is Envoy's input; write input.http.method, .path, .query or .headers, and input.destination.host"
+	case "review", "parameters":
+		return "that is Gatekeeper's input, about objects of Kubernetes; egressd decides connections and requests: input.destination and input.http"
+	case "kind", "spec", "metadata", "resource_changes", "planned_values", "configuration", "resource":
+		return "that is a file as conftest reads it; egressd decides connections and requests: input.destination and input.http"
+	case "host", "hostname", "domain", "dest", "dst", "dest_host", "server", "destination_host":
+		return "write input.destination.host"
+	case "port", "dest_port", "dst_port":
+		return "write input.destination.port"
+	case "ip", "dest_ip", "dst_ip", "address":
+		return "write input.destination.addresses, a list"
+	case "method", "path", "query", "headers":
+		return "write input.http." + name
+	case "url", "uri":
+		return "write input.destination.host and input.http.path"
+	case "request":
+		return "write input.http.method, .path, .query or .headers"
+	case "user", "subject", "principal", "identity", "client", "source", "agent", "workload":
+		return "write input.sandbox.name, .kind or .labels: who asks"
+	case "command", "program":
+		return "write input.process.exe or .argv"
+	}
+	return ""
 }
 
 // aboutMissing says what to write in place of a function that does not exist.
