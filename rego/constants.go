@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -17,31 +18,48 @@ import (
 // whether a request reaches them or not: as an argument, in a variable, in a rule, in the data, or as an
 // argument of a function that passes it on.
 
-// An argument is one that a function takes apart: a pattern, a prefix, a time. If list is true, it is a set
-// or an array of those.
+// An argument is one that a function takes apart: a pattern, a prefix, a time. The path leads to it within
+// the argument: to the members of a set or an array, or to one of them.
 type argument struct {
 	at    int
-	list  bool
+	path  ast.Ref
 	check func(string) error
 }
+
+// members and second are paths within an argument. They are never written.
+var (
+	eachMember = ast.Ref{ast.VarTerm("$any")}
+	second     = ast.Ref{ast.InternedTerm(1)}
+)
 
 // checkedArguments are the arguments by the name of the function in a compiled module. The map is never
 // written.
 var checkedArguments = map[string][]argument{
 	"egressd.host_matches":           {{at: 1, check: hostPatternText}},
-	"egressd.host_any":               {{at: 1, list: true, check: hostPatternText}},
+	"egressd.host_any":               {{at: 1, path: eachMember, check: hostPatternText}},
 	"egressd.host_canonical":         {{at: 0, check: hostText}},
 	"egressd.net_class":              {{at: 0, check: addressText}},
 	"egressd.net_contains":           {{at: 0, check: prefixText}, {at: 1, check: addressText}},
 	"egressd.net_reaches":            {{at: 0, check: prefixText}, {at: 1, check: addressText}},
-	"egressd.net_any":                {{at: 0, list: true, check: prefixText}, {at: 1, list: true, check: addressText}},
+	"egressd.net_any":                {{at: 0, path: eachMember, check: prefixText}, {at: 1, path: eachMember, check: addressText}},
 	"egressd.path_matches":           {{at: 1, check: pathPatternText}},
-	"egressd.path_any":               {{at: 1, list: true, check: pathPatternText}},
+	"egressd.path_any":               {{at: 1, path: eachMember, check: pathPatternText}},
 	"data.egressd.time.between":      {{at: 1, check: zoneText}, {at: 2, check: clockText}, {at: 3, check: clockText}},
 	"data.egressd.time.office_hours": {{at: 1, check: zoneText}},
-	"data.egressd.time.on":           {{at: 1, check: zoneText}, {at: 2, list: true, check: dayText}},
-	"regex.match":                    {{at: 0, check: regexText}},
-	"net.cidr_contains":              {{at: 0, check: cidrText}, {at: 1, check: cidrText}},
+	"data.egressd.time.on":           {{at: 1, check: zoneText}, {at: 2, path: eachMember, check: dayText}},
+
+	"regex.match":                      {{at: 0, check: regexText}},
+	"regex.replace":                    {{at: 1, check: regexText}},
+	"regex.split":                      {{at: 0, check: regexText}},
+	"regex.find_n":                     {{at: 0, check: regexText}},
+	"regex.find_all_string_submatch_n": {{at: 0, check: regexText}},
+	"glob.match":                       {{at: 0, check: globText}},
+	"net.cidr_contains":                {{at: 0, check: cidrText}, {at: 1, check: cidrText}},
+	"net.cidr_intersects":              {{at: 0, check: cidrText}, {at: 1, check: cidrText}},
+	"net.cidr_contains_matches":        {{at: 0, path: eachMember, check: cidrText}, {at: 0, check: cidrText}},
+	"time.clock":                       {{at: 0, path: second, check: zoneText}},
+	"time.date":                        {{at: 0, path: second, check: zoneText}},
+	"time.weekday":                     {{at: 0, path: second, check: zoneText}},
 }
 
 func hostPatternText(s string) error { _, err := hostPattern(s); return err }
@@ -50,6 +68,11 @@ func addressText(s string) error     { _, err := address(ast.StringTerm(s)); ret
 func prefixText(s string) error      { _, err := prefix(ast.StringTerm(s)); return err }
 func pathPatternText(s string) error { _, err := policy.PathMatches("/", s); return err }
 func regexText(s string) error       { _, err := regexp.Compile(s); return err }
+
+func globText(s string) error {
+	operands := []*ast.Term{ast.StringTerm(s), ast.ArrayTerm(), ast.StringTerm("a.test")}
+	return topdown.GetBuiltin("glob.match")(topdown.BuiltinContext{}, operands, func(*ast.Term) error { return nil })
+}
 
 func zoneText(s string) error {
 	if _, err := time.LoadLocation(s); err != nil {
@@ -119,7 +142,7 @@ func (k *constantCheck) passedOn(r *ast.Rule) (more bool) {
 	for _, call := range callsIn(r) {
 		for _, a := range k.of(call) {
 			at := slices.IndexFunc(r.Head.Args, call[a.at+1].Equal)
-			if at < 0 || slices.ContainsFunc(k.taken[name], func(known argument) bool { return known.at == at }) {
+			if at < 0 || slices.ContainsFunc(k.taken[name], func(known argument) bool { return known.at == at && known.path.Equal(a.path) }) {
 				continue
 			}
 			a.at = at
@@ -147,11 +170,7 @@ func functionName(call []*ast.Term) string {
 func (k *constantCheck) call(r *ast.Rule, call []*ast.Term) {
 	for _, a := range k.of(call) {
 		t := call[a.at+1]
-		values := k.flow.values(r, t)
-		if a.list {
-			values = k.flow.members(r, t)
-		}
-		for _, v := range values {
+		for _, v := range k.flow.at(r, t, a.path, maxFlowDepth) {
 			if err := a.refuses(v.value); err != nil {
 				k.say(r, t, v, err)
 				break // one problem for each argument

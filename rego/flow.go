@@ -55,7 +55,7 @@ func (f *flow) values(r *ast.Rule, t *ast.Term) []constant { return f.at(r, t, n
 // members returns the constants that the members of a set or an array can have. A term that is neither
 // counts as one member, which the function refuses.
 func (f *flow) members(r *ast.Rule, t *ast.Term) []constant {
-	return f.at(r, t, ast.Ref{ast.VarTerm("$any")}, maxFlowDepth)
+	return f.at(r, t, eachMember, maxFlowDepth)
 }
 
 // at returns the constants at a path within a term.
@@ -80,6 +80,9 @@ func (f *flow) at(r *ast.Rule, t *ast.Term, path ast.Ref, depth int) (all []cons
 		})
 		return all
 	case ast.String, ast.Number, ast.Boolean, ast.Null:
+		if len(path) > 0 && ast.IsConstant(path[0].Value) {
+			return nil // it has no such member
+		}
 		return []constant{{value: v, at: t.Location}}
 	}
 	return nil
@@ -104,6 +107,65 @@ func selected(t, key *ast.Term, visit func(*ast.Term)) {
 			}
 		})
 	}
+}
+
+// keys returns the constants that select a member of a collection: keys of an object, members of a set.
+func (f *flow) keys(r *ast.Rule, t *ast.Term) []constant { return f.keysAt(r, t, maxFlowDepth) }
+
+func (f *flow) keysAt(r *ast.Rule, t *ast.Term, depth int) (all []constant) {
+	if depth == 0 {
+		return nil
+	}
+	switch v := t.Value.(type) {
+	case ast.Set:
+		return f.at(r, t, eachMember, depth)
+	case ast.Object:
+		v.Foreach(func(key, _ *ast.Term) { all = append(all, f.at(r, key, nil, depth)...) })
+	case ast.Var:
+		for _, from := range f.assigned(r)[v] {
+			all = append(all, f.keysAt(r, from, depth-1)...)
+		}
+	case ast.Ref:
+		if !v.HasPrefix(ast.DefaultRootRef) {
+			return nil
+		}
+		for n := 2; n <= len(v); n++ {
+			for _, rule := range f.compiler.GetRulesExact(v[:n]) {
+				for ; rule != nil && len(rule.Head.Args) == 0; rule = rule.Else {
+					all = append(all, f.keysIn(rule, v[n:], depth-1)...)
+				}
+			}
+		}
+		f.inData(f.set.data, v[1:], func(value any) {
+			object, _ := value.(map[string]any)
+			for key := range object {
+				all = append(all, constant{value: ast.String(key), from: v.String()})
+			}
+		})
+	}
+	return all
+}
+
+// keysIn returns those of what a rule defines at a path.
+func (f *flow) keysIn(rule *ast.Rule, path ast.Ref, depth int) (all []constant) {
+	if rule.Head.RuleKind() == ast.MultiValue {
+		if len(path) == 0 {
+			return f.at(rule, rule.Head.Key, nil, depth)
+		}
+		return nil
+	}
+	found := []*ast.Term{rule.Head.Value}
+	for _, key := range path {
+		var next []*ast.Term
+		for _, t := range found {
+			selected(t, key, func(member *ast.Term) { next = append(next, member) })
+		}
+		found = next
+	}
+	for _, t := range found {
+		all = append(all, f.keysAt(rule, t, depth)...)
+	}
+	return all
 }
 
 // inRef returns the constants that a reference leads to.

@@ -32,7 +32,7 @@ func lintCompiled(sources []Source) []policy.Problem {
 	}
 	l := matchLint{origins: newOrigins(newFlow(&set, c)), opens: opening(c)}
 	l.calls(l.call)
-	l.headers()
+	l.references()
 	slices.SortFunc(l.found, compareProblems)
 	return slices.Compact(l.found)
 }
@@ -135,6 +135,8 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 	switch name {
 	case "eq", "equal", "neq":
 		if len(call) >= 3 {
+			l.cased(r, call[1], call[2])
+			l.cased(r, call[2], call[1])
 			l.compared(r, call[1], l.constants(r, call[2]), call[2])
 			l.compared(r, call[2], l.constants(r, call[1]), call[1])
 		}
@@ -144,12 +146,44 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 			l.headerNames(r, call[1], call[2])
 		}
 	case "object.get":
-		if len(call) >= 3 && l.is(r, call[1], readsHeaders) {
-			l.headerName(r, l.values(r, call[2]), call[2])
+		if len(call) >= 3 {
+			l.get(r, call[1], call[2])
 		}
 	case "substring":
 		if len(call) > 2 && l.is(r, call[1], hostFields) {
 			l.say(r, call[0].Location, "a part of a host at a fixed place is in other hosts as well; write host.matches with a pattern such as \"*.example.com\"")
+		}
+	}
+}
+
+// get looks at the key or the path of an object.get.
+func (l *matchLint) get(r *ast.Rule, object, key *ast.Term) {
+	path, isPath := key.Value.(*ast.Array)
+	switch {
+	case l.is(r, object, readsHeaders):
+		l.headerName(r, l.values(r, key), key)
+	case isPath && path.Len() > 1 && l.of(r, object).same&readsHeaders != 0:
+		for i := range path.Len() - 1 {
+			if path.Elem(i).Value.Compare(ast.String("headers")) == 0 {
+				l.headerName(r, l.values(r, path.Elem(i+1)), path.Elem(i+1))
+			}
+		}
+	case !isPath:
+		l.compared(r, key, l.keys(r, object), object)
+	}
+}
+
+// cased looks at the result of lower or upper, which has one case.
+func (l *matchLint) cased(r *ast.Rule, made, with *ast.Term) {
+	for _, call := range l.made[r][varOf(made)] {
+		change := map[string]func(string) string{"lower": strings.ToLower, "upper": strings.ToUpper}[functionName(call)]
+		if change == nil || l.is(r, call[1], hostFields) && functionName(call) == "lower" {
+			continue
+		}
+		for _, v := range l.constants(r, with) {
+			if text, ok := v.value.(ast.String); ok && change(string(text)) != string(text) {
+				l.say(r, placeFor(with, v), fmt.Sprintf("%s never returns this; write %q", functionName(call), clip(change(string(text)), maxRuleBytes)))
+			}
 		}
 	}
 }
@@ -318,7 +352,7 @@ func (l *matchLint) compared(r *ast.Rule, field *ast.Term, with []constant, list
 			}
 			if said := c.never(string(text)); said != "" {
 				if v.from != "" {
-					said = fmt.Sprintf("the list has %q: %s", clip(string(text), maxRuleBytes), said)
+					said = fmt.Sprintf("%s has %q: %s", v.from, clip(string(text), maxRuleBytes), said)
 				}
 				l.say(r, placeFor(list, v), said)
 				if v.from != "" {
@@ -329,92 +363,9 @@ func (l *matchLint) compared(r *ast.Rule, field *ast.Term, with []constant, list
 	}
 }
 
-// canonical says which constants a field never equals. The list is never written.
-var canonical = []struct {
-	fields inputFields
-	never  func(text string) string
-}{
-	{readsHost | readsSNI | readsQuestionName | readsRegistrable, neverAHost},
-	{readsRegistrable, neverRegistrable},
-	{readsMethod, neverAMethod},
-	{readsPath, neverAPath},
-	{readsStage, oneOf("stage", "name", "address", "tls", "http", "dns")},
-	{readsVia, oneOf("via", "connect", "http", "socks5", "transparent", "forwarded", "dns")},
-	{readsQuestionType, func(text string) string {
-		if upper := strings.ToUpper(text); upper != text {
-			return fmt.Sprintf("types of DNS questions are in upper case, so this is never one of them; write %q", clip(upper, maxRuleBytes))
-		}
-		return ""
-	}},
-}
-
-func oneOf(field string, words ...string) func(string) string {
-	return func(text string) string {
-		if slices.Contains(words, text) {
-			return ""
-		}
-		return fmt.Sprintf("input.%s is never this; it is one of %s", field, strings.Join(words, ", "))
-	}
-}
-
-func neverAHost(text string) string {
-	if text == "" {
-		return ""
-	}
-	if lower := strings.ToLower(text); lower != text {
-		return notLower(lower)
-	}
-	shown := clip(text, maxRuleBytes)
-	name, addr, err := policy.ParseHost(text)
-	if addr.IsValid() {
-		name = addr.String()
-	}
-	switch host, _, port := strings.Cut(text, ":"); {
-	case err == nil && name == text:
-		return ""
-	case err == nil:
-		return fmt.Sprintf("no host is written so; write %q", clip(name, maxRuleBytes))
-	case strings.Contains(text, "://"):
-		return fmt.Sprintf("a host is no URL, so this is never one; write the host alone, as in host.matches(input.destination.host, %q)", "example.com")
-	case strings.Contains(text, "*"):
-		return fmt.Sprintf("== compares letter by letter, so no host equals it; write host.matches(input.destination.host, %q)", shown)
-	case port:
-		return fmt.Sprintf("hosts have no port, so this is never one of them; write %q, and compare input.destination.port", clip(host, maxRuleBytes))
-	}
-	return "no host equals this: " + err.Error()
-}
-
-func neverRegistrable(text string) string {
-	if registered := policy.Registrable(text); neverAHost(text) == "" && registered != text && registered != "" {
-		return fmt.Sprintf("the registered domain is %q, so it is never this; compare input.destination.host", clip(registered, maxRuleBytes))
-	}
-	return ""
-}
-
-func neverAMethod(text string) string {
-	upper := strings.ToUpper(text)
-	if upper == text {
-		return ""
-	}
-	return fmt.Sprintf("methods are in upper case, and one in lower case is refused before the policy is asked; write %q", clip(upper, maxRuleBytes))
-}
-
-func neverAPath(text string) string {
-	switch {
-	case text == "" || text == "*":
-		return ""
-	case text[0] != '/':
-		return "paths begin with a slash, so this is never one of them"
-	case strings.Contains(text, "?"):
-		return "input.http.path has no query, so this is never one; compare what urlquery.decode_object(input.http.query) returns"
-	case strings.Contains(text, "*"):
-		return fmt.Sprintf("== compares letter by letter, so no path equals it; write path.matches(input.http.path, %q)", clip(text, maxRuleBytes))
-	}
-	return ""
-}
-
-// headers finds references to header names in another case.
-func (l *matchLint) headers() {
+// references finds names of headers in another case, and lookups by a field in a collection that has keys
+// which the field never equals.
+func (l *matchLint) references() {
 	headers := httpRef.Append(ast.StringTerm("headers"))
 	for name, m := range l.compiler.Modules {
 		if strings.HasPrefix(name, libraryPrefix) {
@@ -422,12 +373,27 @@ func (l *matchLint) headers() {
 		}
 		for _, r := range m.Rules {
 			ast.WalkTerms(r, func(t *ast.Term) bool {
-				if ref, ok := t.Value.(ast.Ref); ok && ref.HasPrefix(headers) && len(ref) > len(headers) {
+				ref, ok := t.Value.(ast.Ref)
+				switch {
+				case !ok:
+				case ref.HasPrefix(headers) && len(ref) > len(headers):
 					l.headerName(r, l.values(r, ref[len(headers)]), t)
+				default:
+					l.lookups(r, ref, t)
 				}
 				return false
 			})
 		}
+	}
+}
+
+// lookups looks at the keys of collections that a reference selects by a field.
+func (l *matchLint) lookups(r *ast.Rule, ref ast.Ref, at *ast.Term) {
+	for i := 1; i < len(ref); i++ {
+		if ast.IsConstant(ref[i].Value) || l.of(r, ref[i]).same == 0 {
+			continue
+		}
+		l.compared(r, ref[i], l.keys(r, ast.NewTerm(ref[:i].Copy())), at)
 	}
 }
 

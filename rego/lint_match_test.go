@@ -16,6 +16,8 @@ shouted := upper(input.destination.host)
 ours := "github.com"
 hosts := {"github.com:443"}
 labels(h) := split(h, ".")
+table := {"x": {"GET", "post"}}
+named := {"a.test": 1, "b.test:443": 2}
 good(h) if host.matches(h, "*.github.com")
 `
 
@@ -75,7 +77,7 @@ func TestLintByMeaning(t *testing.T) {
 		{`input.destination.host == "github.com."`, `write "github.com"`},
 		{`input.destination.host == "[2001:db8::1]"`, "2001:db8::1"},
 		{`input.destination.host in hosts`, "have no port"},
-		{`input.destination.host in data.suffixes`, `the list has ".a.test"`},
+		{`input.destination.host in data.suffixes`, `data.suffixes has ".a.test"`},
 		{`input.destination.host == data.with_port`, "have no port"},
 		{`the_host == "GitHub.com"`, `write "github.com"`},
 		{`shouted == "GITHUB.COM"`, ""},
@@ -93,7 +95,18 @@ func TestLintByMeaning(t *testing.T) {
 		{`input.via == "https"`, "one of connect"},
 		{`input.dns.type == "txt"`, `write "TXT"`},
 
+		{`table["x"][input.http.method]`, `write "POST"`},
+		{`named[input.destination.host]`, "have no port"},
+		{`data.by_host[input.destination.host]`, `data.by_host has "B.test"`},
+		{`{ h := the_host; data.by_host[h] == 1 }`, `"B.test"`},
+		{`object.get(data.by_host, input.destination.host, 0) == 1`, `"B.test"`},
+		{`upper(input.http.method) == "get"`, `upper never returns this; write "GET"`},
+		{`lower(input.http.path) == "/Repos"`, `write "/repos"`},
+
 		// headers
+		{`object.get(input.http, ["headers", "User-Agent"], []) == []`, `write "user-agent"`},
+		{`object.get(input, ["http", "headers", "User-Agent"], []) == []`, `write "user-agent"`},
+		{`{ some name, _ in input.http.headers; name == "User-Agent" }`, `write "user-agent"`},
 		{`input.http.headers["User-Agent"][0] == "x"`, `write "user-agent"`},
 		{`object.get(input.http.headers, "User-Agent", [""])[0] == "x"`, `write "user-agent"`},
 		{`"User-Agent" in object.keys(input.http.headers)`, `write "user-agent"`},
@@ -104,7 +117,7 @@ func TestLintByMeaning(t *testing.T) {
 		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + lintRules
 		sources := []rego.Source{
 			{Name: "egress.rego", Text: []byte(text)},
-			{Name: "lists.json", Text: []byte(`{"suffix": "github.com", "dotted": ".github.com", "suffixes": [".a.test", "github.com"], "with_port": "github.com:443", "verbs": ["GET", "post"]}`)},
+			{Name: "lists.json", Text: []byte(`{"suffix": "github.com", "dotted": ".github.com", "suffixes": [".a.test", "github.com"], "with_port": "github.com:443", "verbs": ["GET", "post"], "by_host": {"a.test": 1, "B.test": 2}}`)},
 		}
 		if err := (rego.Options{}).CheckTests(sources); err != nil {
 			t.Fatalf("%s: %v", row.condition, err)

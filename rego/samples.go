@@ -58,8 +58,10 @@ func (e *Evaluator) unsound(set *sourceSet) (problems policy.FileError, err erro
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.queries)) {
 		problems = append(problems, all[name].failsAhead(c)...)
+		problems = append(problems, all[name].malformed(samples)...)
 	}
-	return problems, nil
+	slices.SortFunc(problems, compareProblems)
+	return slices.Compact(problems), nil
 }
 
 // copied returns a copy of the policy for partial evaluation. The pool has one, and nobody uses it yet.
@@ -133,6 +135,99 @@ func placeOf(err error) (policy.Problem, bool) {
 		return policy.Problem{}, false
 	}
 	return problemAt(failed.Location, "this fails, which denies: "+strings.Join(strings.Fields(failed.Message), " ")), true
+}
+
+// maxComputed is the number of rules with a computed member that malformed evaluates.
+const maxComputed = 200
+
+// malformed evaluates the members that are computed from the request, such as {"rule": input.http.method},
+// for the samples, as if the conditions of their rules on the input held.
+func (e *Evaluator) malformed(samples []policy.Request) (problems policy.FileError) {
+	computed := 0
+	for _, rule := range e.whole.queries[e.query].rules {
+		if ast.IsConstant(rule.Head.Key.Value) || computed == maxComputed {
+			continue
+		}
+		computed++
+		body := append(definitions(rule), ast.Equality.Expr(ast.VarTerm(member), rule.Head.Key.Copy()))
+		query, err := e.whole.compileQuery(body)
+		if err != nil {
+			continue // a condition defines one of the variables
+		}
+		for i := range samples {
+			if wrong := e.wrongMember(query, &samples[i]); wrong != nil {
+				problems = append(problems, problemAt(rule.Location, wrongMember(rule, wrong)+", at "+sampleText(&samples[i])))
+				break
+			}
+		}
+	}
+	return problems
+}
+
+// definitions returns the expressions of a rule without its conditions on the input: those that give the
+// variables of its member a value, and those that read neither the input nor rules.
+func definitions(rule *ast.Rule) (body ast.Body) {
+	wanted := ast.NewVarSet()
+	want := func(x any) {
+		ast.WalkVars(x, func(v ast.Var) bool {
+			wanted.Add(v)
+			return false
+		})
+	}
+	want(rule.Head.Key)
+	for i := len(rule.Body) - 1; i >= 0; i-- {
+		expr := rule.Body[i]
+		if readsNothing(expr) {
+			want(expr)
+			body = append(ast.Body{expr.Copy()}, body...)
+			continue
+		}
+		if expr.Negated || !expr.IsCall() || !defines(expr, wanted) {
+			continue
+		}
+		want(expr)
+		body = append(ast.Body{expr.Copy()}, body...)
+	}
+	return body
+}
+
+// readsNothing reports whether an expression reads neither the input nor rules or data.
+func readsNothing(expr *ast.Expr) bool {
+	reads := false
+	ast.WalkRefs(expr, func(ref ast.Ref) bool {
+		reads = reads || ref.HasPrefix(ast.InputRootRef) || ref.HasPrefix(ast.DefaultRootRef)
+		return false
+	})
+	return !reads
+}
+
+// defines reports whether an expression gives one of the variables a value: an equality with it, or a call
+// with it as its result.
+func defines(expr *ast.Expr, wanted ast.VarSet) bool {
+	operands := expr.Operands()
+	if !expr.IsEquality() {
+		return len(operands) > 0 && wanted.Contains(varOf(operands[len(operands)-1]))
+	}
+	return slices.ContainsFunc(operands, func(t *ast.Term) bool {
+		return wanted.Contains(varOf(t)) || len(t.Vars().Intersect(wanted)) > 0 && isCollection(t)
+	})
+}
+
+// wrongMember evaluates a query for members, and returns what is wrong with one. An evaluation that fails
+// tells nothing.
+func (e *Evaluator) wrongMember(query ast.Body, r *policy.Request) (wrong error) {
+	cancel := topdown.NewCancel()
+	defer time.AfterFunc(defaultDeadline, cancel.Cancel).Stop()
+	err := e.newQuery(e.whole, query, input(r, e.reads), r, cancel).Iter(background(), func(result topdown.QueryResult) error {
+		if _, err := opinionOf(result[member]); err != nil {
+			wrong = cmp.Or(wrong, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return wrong
 }
 
 // memberFails evaluates one rule and returns what is wrong with a member of it.
@@ -228,12 +323,8 @@ func refusedBy(x any) (problems policy.FileError) {
 			if a.at+1 >= len(call) || !ast.IsConstant(call[a.at+1].Value) {
 				continue
 			}
-			values := []*ast.Term{call[a.at+1]}
-			if a.list {
-				values, _ = each(call[a.at+1], func(t *ast.Term) (*ast.Term, error) { return t, nil })
-			}
-			for _, t := range values {
-				if err := a.refuses(t.Value); err != nil && call[0].Location != nil && call[0].Location.Row > 0 && !strings.HasPrefix(call[0].Location.File, libraryPrefix) {
+			for _, v := range (&flow{}).at(nil, call[a.at+1], a.path, maxFlowDepth) {
+				if err := a.refuses(v.value); err != nil && call[0].Location != nil && call[0].Location.Row > 0 && !strings.HasPrefix(call[0].Location.File, libraryPrefix) {
 					problems = append(problems, problemAt(call[0].Location, err.Error()))
 				}
 			}

@@ -54,6 +54,12 @@ var unsound = []struct {
 	{"a number that is none", `deny contains {"rule": "a"} if { input.http.method == "BREW"; to_number("x") > 1 }`, "", 2, "to_number"},
 	{"a name in no network", `deny contains {"rule": "a"} if net.contains("10.0.0.0/8", input.destination.host)`, "", 2, "not an address"},
 	{"two values of one rule", "size := 1 if input.destination.port > 1\nsize := 2 if input.destination.port > 2\ndeny contains {\"rule\": \"a\"} if size > 1", "", 3, "conflict"},
+	{"a zone of OPA's own functions", `deny contains {"rule": "a"} if { input.http.method == "BREW"; time.weekday([input.time, "Mars/Base"]) == "Monday" }`, "", 2, "time zone"},
+	{"a glob that is none", "deny contains {\"rule\": \"a\"} if { input.http.method == \"BREW\"; glob.match(\"[a\", [], input.http.path) }", "", 2, ""},
+	{"an expression to replace that is none", "deny contains {\"rule\": \"a\"} if { input.http.method == \"BREW\"; regex.replace(input.http.path, \"(\", \"\") == \"x\" }", "", 2, "("},
+	{"a network that is none", `deny contains {"rule": "a"} if { some a in input.destination.addresses; net.cidr_contains("10.0.0.0/33", a) }`, "", 2, "10.0.0.0/33"},
+	{"a name that is computed, and has a space", "deny contains {\"rule\": name} if {\n\tinput.http.method == \"BREW\"\n\tname := sprintf(\"no %s\", [input.http.method])\n}", "", 2, "without spaces"},
+	{"a member that is computed from text", "deny contains m if {\n\tinput.http.method == \"BREW\"\n\tm := json.unmarshal(sprintf(\"[%d]\", [input.destination.port]))\n}", "", 2, "an object"},
 	{"a ceiling", `ceiling contains "api" if input.http.method == "BREW"`, "", 2, "an object"},
 	{"a budget that is computed", `allow contains {"rule": "a", "max_bytes_up": count([])}`, "", 2, "at least 1"},
 }
