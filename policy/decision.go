@@ -106,8 +106,8 @@ type Decision struct {
 	Layer   Layer
 	Reason  string // one sentence for a person; never text that a sandbox chose freely
 
-	// Cause says what failed where Class is [PolicyError]. It is for the log and for those who write the policy,
-	// and no reply mentions it: it names files, and may quote the request.
+	// Cause says what failed where Class is [PolicyError]. The log and the commands
+	// show it. No reply does: the cause names files, and may quote the request.
 	Cause string
 
 	// Source tells apart the policies in Rego of one layer that ask. Two of them may have

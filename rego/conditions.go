@@ -151,12 +151,12 @@ func literals(t *ast.Term) (words []string, ok bool) {
 	return words, ok && len(words) > 0
 }
 
-// A way holds the conditions on the method under which a rule allows requests.
-type way []*ast.Expr
+// An allowedWay holds the conditions on the method under which a rule allows requests.
+type allowedWay []*ast.Expr
 
 // wayOf returns the conditions that are about nothing but the method. The copies may be kept.
-func wayOf(conditions []*ast.Expr) *way {
-	var w way
+func wayOf(conditions []*ast.Expr) *allowedWay {
+	var w allowedWay
 	for _, expr := range conditions {
 		if fieldsIn(expr) == readsMethod && !usesSupport(expr) {
 			w = append(w, expr.Copy())
@@ -165,7 +165,7 @@ func wayOf(conditions []*ast.Expr) *way {
 	return &w
 }
 
-func waysOf(allow []opinion) (ways []way) {
+func waysOf(allow []opinion) (ways []allowedWay) {
 	for _, o := range allow {
 		switch {
 		case o.way != nil:
@@ -179,7 +179,7 @@ func waysOf(allow []opinion) (ways []way) {
 
 // takes reports whether the conditions hold for a method. A condition that is no comparison with constants
 // counts as one that holds.
-func (w way) takes(method string) bool {
+func (w allowedWay) takes(method string) bool {
 	return !slices.ContainsFunc(w, func(expr *ast.Expr) bool {
 		holds, known := comparison(expr, ast.String(method))
 		return known && holds == expr.Negated

@@ -14,19 +14,18 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// Constants that a function refuses at each evaluation are errors at load time, wherever they stand and
-// whether a request reaches them or not: as an argument, in a variable, in a rule, in the data, or as an
-// argument of a function that passes it on.
+// A constant that a function refuses at each evaluation is an error at load time, whether a request reaches
+// it or not. The check follows it through variables, rules, data, and functions of the policy.
 
-// An argument is one that a function takes apart: a pattern, a prefix, a time. The path leads to it within
+// A checkedArgument is one that a function takes apart: a pattern, a prefix, a time. The path leads to it within
 // the argument: to the members of a set or an array, or to one of them.
-type argument struct {
+type checkedArgument struct {
 	at    int
 	path  ast.Ref
 	check func(string) error
 }
 
-// members and second are paths within an argument. They are never written.
+// eachMember and second are paths within an argument. They are never written.
 var (
 	eachMember = ast.Ref{ast.VarTerm("$any")}
 	second     = ast.Ref{ast.InternedTerm(1)}
@@ -34,7 +33,7 @@ var (
 
 // checkedArguments are the arguments by the name of the function in a compiled module. The map is never
 // written.
-var checkedArguments = map[string][]argument{
+var checkedArguments = map[string][]checkedArgument{
 	"egressd.host_matches":           {{at: 1, check: hostPatternText}},
 	"egressd.host_any":               {{at: 1, path: eachMember, check: hostPatternText}},
 	"egressd.host_canonical":         {{at: 0, check: hostText}},
@@ -107,7 +106,7 @@ func cidrText(s string) error {
 // A constantCheck looks for such constants in the compiled modules of a policy.
 type constantCheck struct {
 	flow     *flow
-	taken    map[string][]argument // by function, those of the policy included
+	taken    map[string][]checkedArgument // by function, those of the policy included
 	problems policy.FileError
 }
 
@@ -142,7 +141,7 @@ func (k *constantCheck) passedOn(r *ast.Rule) (more bool) {
 	for _, call := range callsIn(r) {
 		for _, a := range k.of(call) {
 			at := slices.IndexFunc(r.Head.Args, call[a.at+1].Equal)
-			if at < 0 || slices.ContainsFunc(k.taken[name], func(known argument) bool { return known.at == at && known.path.Equal(a.path) }) {
+			if at < 0 || slices.ContainsFunc(k.taken[name], func(known checkedArgument) bool { return known.at == at && known.path.Equal(a.path) }) {
 				continue
 			}
 			a.at = at
@@ -153,9 +152,9 @@ func (k *constantCheck) passedOn(r *ast.Rule) (more bool) {
 }
 
 // of returns the checked arguments that a call has.
-func (k *constantCheck) of(call []*ast.Term) []argument {
+func (k *constantCheck) of(call []*ast.Term) []checkedArgument {
 	name := functionName(call)
-	return slices.DeleteFunc(slices.Clone(k.taken[name]), func(a argument) bool { return a.at+1 >= len(call) })
+	return slices.DeleteFunc(slices.Clone(k.taken[name]), func(a checkedArgument) bool { return a.at+1 >= len(call) })
 }
 
 // functionName returns the name of the called function without the prefix of bounded built-ins.
@@ -180,7 +179,7 @@ func (k *constantCheck) call(r *ast.Rule, call []*ast.Term) {
 }
 
 // refuses returns why the function refuses a constant.
-func (a *argument) refuses(v ast.Value) error {
+func (a *checkedArgument) refuses(v ast.Value) error {
 	text, ok := v.(ast.String)
 	if !ok {
 		return fmt.Errorf("it wants text, not %s", ast.ValueName(v))

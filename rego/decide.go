@@ -27,7 +27,7 @@ type opinion struct {
 
 	needs policy.Needs // parts of the request that the opinion depends on; 0 for none
 	words string       // conditions on the request, as text
-	way   *way         // nil without needs
+	way   *allowedWay  // nil without needs
 
 	pending bool // it depends on something else that a later stage adds, such as addresses
 }

@@ -77,9 +77,9 @@ func (e *Evaluator) missed(ctx context.Context, r *policy.Request) *policy.Decis
 
 // missedClass returns method-denied if no rule that allows requests takes the method, else the class for
 // the first other part of a request that the policy reads.
-func (e *Evaluator) missedClass(ways []way, method string) policy.Class {
+func (e *Evaluator) missedClass(ways []allowedWay, method string) policy.Class {
 	switch {
-	case e.reads&readsMethod != 0 && !slices.ContainsFunc(ways, func(w way) bool { return w.takes(method) }):
+	case e.reads&readsMethod != 0 && !slices.ContainsFunc(ways, func(w allowedWay) bool { return w.takes(method) }):
 		return policy.MethodDenied
 	case e.reads&(readsPath|readsQuery) != 0:
 		return policy.PathDenied
@@ -87,11 +87,10 @@ func (e *Evaluator) missedClass(ways []way, method string) policy.Class {
 	return policy.RuleDeny
 }
 
-// A judged is a decision. If it was made without the HTTP request, ways are those in which a request would
-// be allowed.
+// A judged is a decision. A decision without the HTTP request has the ways in which rules allow requests.
 type judged struct {
 	policy.Decision
-	ways []way
+	ways []allowedWay
 }
 
 // sameForAll reports whether the policy allows, or has no opinion on, every request to the destination of r.

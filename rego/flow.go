@@ -7,8 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A flow tells which constants a term of a compiled module can have: through variables, rules and data. It
-// follows no conditions, so some of them may never occur, and it does not find those that are computed.
+// A flow tells which constants a term of a compiled module can have: through variables, rules and data. A
+// flow ignores conditions, so some of the constants may never occur. Computed values are left out.
 type flow struct {
 	set      *sourceSet
 	compiler *ast.Compiler

@@ -64,12 +64,13 @@ func opening(c *ast.Compiler) map[*ast.Rule]bool {
 
 const hostFields = readsHost | readsRegistrable | readsSNI | readsQuestionName
 
-// is reports whether a term is one of the fields, and derives whether it was computed from one.
+// is reports whether a term is one of the fields, unchanged.
 func (l *matchLint) is(r *ast.Rule, t *ast.Term, fields inputFields) bool {
 	same := l.of(r, t).same
 	return same&fields != 0 && same&^fields == 0
 }
 
+// derives reports whether a term is one of the fields, or was computed from one.
 func (l *matchLint) derives(r *ast.Rule, t *ast.Term, fields inputFields) bool {
 	from := l.of(r, t)
 	all := from.same | from.derived

@@ -73,7 +73,7 @@ var replacements = map[string]string{
 	"net.cidr_overlap": "net.cidr_contains", "cast_array": "[x | some x in SET]", "cast_set": "{x | some x in LIST}",
 }
 
-// otherInput says what to write for a field of the input of another tool, or nothing.
+// otherInput returns a hint for a field of another tool's input, or "".
 func otherInput(name string) string {
 	first, _, _ := strings.Cut(name, ".")
 	first, _, _ = strings.Cut(first, "[")

@@ -17,8 +17,8 @@ func (o origin) or(other origin) origin {
 	return origin{o.same | other.same, o.derived | other.derived}
 }
 
-// A site is a term in a rule.
-type site struct {
+// A termIn is a term in a rule.
+type termIn struct {
 	rule *ast.Rule
 	term *ast.Term
 }
@@ -28,11 +28,11 @@ type site struct {
 type origins struct {
 	*flow
 	made   map[*ast.Rule]map[ast.Var][][]*ast.Term // the calls that give a variable its value
-	called map[string][][]site                     // by function and argument, what it is called with
+	called map[string][][]termIn                   // by function and argument, what it is called with
 }
 
 func newOrigins(f *flow) *origins {
-	o := &origins{flow: f, made: map[*ast.Rule]map[ast.Var][][]*ast.Term{}, called: map[string][][]site{}}
+	o := &origins{flow: f, made: map[*ast.Rule]map[ast.Var][][]*ast.Term{}, called: map[string][][]termIn{}}
 	f.calls(func(r *ast.Rule, call []*ast.Term) {
 		name := functionName(call)
 		if o.made[r] == nil {
@@ -48,7 +48,7 @@ func newOrigins(f *flow) *origins {
 				for len(at) <= i {
 					at = append(at, nil)
 				}
-				at[i] = append(at[i], site{r, call[i+1]})
+				at[i] = append(at[i], termIn{r, call[i+1]})
 			}
 			o.called[name] = at
 		}

@@ -155,7 +155,7 @@ func (e *Evaluator) malformed(samples []policy.Request) (problems policy.FileErr
 			continue // a condition defines one of the variables
 		}
 		for i := range samples {
-			if wrong := e.wrongMember(query, &samples[i]); wrong != nil {
+			if wrong := e.computedMember(query, &samples[i]); wrong != nil {
 				problems = append(problems, problemAt(rule.Location, wrongMember(rule, wrong)+", at "+sampleText(&samples[i])))
 				break
 			}
@@ -213,9 +213,9 @@ func defines(expr *ast.Expr, wanted ast.VarSet) bool {
 	})
 }
 
-// wrongMember evaluates a query for members, and returns what is wrong with one. An evaluation that fails
-// tells nothing.
-func (e *Evaluator) wrongMember(query ast.Body, r *policy.Request) (wrong error) {
+// computedMember evaluates a query for members, and returns what is wrong with one. An evaluation that fails
+// returns nil.
+func (e *Evaluator) computedMember(query ast.Body, r *policy.Request) (wrong error) {
 	cancel := topdown.NewCancel()
 	defer time.AfterFunc(defaultDeadline, cancel.Cancel).Stop()
 	err := e.newQuery(e.whole, query, input(r, e.reads), r, cancel).Iter(background(), func(result topdown.QueryResult) error {

@@ -70,8 +70,8 @@ func (t *Test) run(ctx context.Context, p *policy.Policy) error {
 		t.Text, t.Want, got, d.Rule, d.Layer, d.Reason)
 }
 
-// failure says why the policy, or a part of it, could not be evaluated, or nothing. A test is not green because
-// something failed, even where another rule refuses the request as well.
+// failure returns why a part of the policy could not be evaluated, or "". Such a test is red, even where another
+// rule refuses the request as well.
 func failure(ctx context.Context, p *policy.Policy, d *policy.Decision, judged *policy.Request) string {
 	if d.Class == policy.PolicyError {
 		return d.ReasonAndCause()
