@@ -110,7 +110,7 @@ func opinionsOf(ctx context.Context, e Evaluator, r *Request, layer Layer) (list
 func opinionOf(ctx context.Context, part Part, e Evaluator, r *Request) Opinion {
 	d, err := e.Evaluate(ctx, r)
 	if err != nil {
-		d = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+		d = failed(err.Error())
 	}
 	return Opinion{Part: part, By: e, Decision: d, Err: err}
 }
