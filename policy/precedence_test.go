@@ -17,6 +17,7 @@ type line struct {
 	host, port       string
 	methods, paths   []string
 	methodAt, pathAt []bool // by index into [methodsTried] and [pathsTried]
+	grant, over      bool   // a temporary allow, also over denies
 }
 
 // hostsTried tell all hostPatterns apart, and their combinations.
@@ -116,10 +117,16 @@ func winners(matching []*line) (by []*line) {
 		if slices.ContainsFunc(matching, func(m *line) bool { return closerThan[[2]string{m.host, l.host}] }) {
 			continue
 		}
-		if len(by) > 0 && l.effect != by[0].effect {
-			if l.effect > by[0].effect {
-				continue
+		strictness := func(l *line) Verdict {
+			if l.over {
+				return Deny
 			}
+			return l.effect + 1
+		}
+		if len(by) > 0 && strictness(l) > strictness(by[0]) {
+			continue
+		}
+		if len(by) > 0 && strictness(l) < strictness(by[0]) {
 			by = by[:0]
 		}
 		by = append(by, l)
@@ -136,7 +143,16 @@ func matchingOf(lines []*line, host string, port uint16, method, at int) (matchi
 	return matching
 }
 
-func drawLines(r *rand.Rand) []*line {
+// granted are the lines that decide with a temporary allow among them: it opens what no line speaks of.
+func granted(matching []*line) []*line {
+	if by := winners(slices.DeleteFunc(slices.Clone(matching), func(l *line) bool { return l.grant && !l.over })); len(by) > 0 {
+		return by
+	}
+	return matching
+}
+
+// drawLines draws lines, the last of which may be a grant.
+func drawLines(r *rand.Rand, grants bool) []*line {
 	pick := func(n int) int { return r.IntN(n) }
 	near := hostPatterns
 	if pick(2) == 0 { // few hosts, which meet more often
@@ -148,6 +164,10 @@ func drawLines(r *rand.Rand) []*line {
 		l := &line{
 			effect: []Verdict{Deny, Ask, Allow}[pick(3)], host: near[pick(len(near))], port: portPatterns[pick(len(portPatterns))],
 			methods: methodPatterns[pick(len(methodPatterns))], paths: pathPatterns[pick(len(pathPatterns))],
+		}
+		if grants && i > 0 && i == len(lines)-1 && pick(3) == 0 {
+			l.effect, l.grant, l.over = Allow, true, pick(2) == 0
+			l.methods, l.paths = l.methods[:min(1, len(l.methods))], l.paths[:min(1, len(l.paths))]
 		}
 		for _, m := range methodsTried {
 			l.methodAt = append(l.methodAt, methodMatches(l, m))
@@ -165,8 +185,8 @@ func (l *line) String() string {
 }
 
 // listsOf writes the lines as rules, whose ids are their numbers.
-func listsOf(t testing.TB, lines []*line) *Lists {
-	all := &Lists{Layer: User}
+func listsOf(t testing.TB, lines []*line) (all *Lists, grants []Grant) {
+	all = &Lists{Layer: User}
 	for i, l := range lines {
 		p, err := ParsePattern(l.host + l.port)
 		if err != nil {
@@ -180,10 +200,15 @@ func listsOf(t testing.TB, lines []*line) *Lists {
 			}
 			rule.Paths = append(rule.Paths, under)
 		}
+		if l.grant {
+			opening := Opening{Pattern: p, Method: strings.Join(l.methods, ""), Path: strings.Join(l.paths, "")}
+			grants = append(grants, Grant{ID: rule.ID, Effect: Allow, Opening: opening, OverDeny: l.over})
+			continue
+		}
 		into := map[Verdict]*[]Rule{Deny: &all.Deny, Ask: &all.Ask, Allow: &all.Allow}[l.effect]
 		*into = append(*into, rule)
 	}
-	return all
+	return all, grants
 }
 
 // often is the number of tries: n, or that of an environment variable.
@@ -200,10 +225,11 @@ func TestTheLinesDecideAsTheThreeSentencesSay(t *testing.T) {
 	const requests = 10
 	for n := range often(30_000, "EGRESSD_PAIRS") / requests {
 		r := rand.New(rand.NewPCG(33, uint64(n)))
-		lines := drawLines(r)
-		lists := listsOf(t, lines)
-		p := New(lists.evaluator(nil))
-		if longest, most := lists.evaluator(nil).longest(), len(lines); longest > most {
+		lines := drawLines(r, true)
+		lists, grants := listsOf(t, lines)
+		evaluator := lists.evaluator(grants)
+		p := New(evaluator)
+		if longest, most := evaluator.longest(), len(lines); longest > most {
 			t.Fatalf("the longest chain of %d lines has %d", most, longest)
 		}
 		for range requests {
@@ -211,7 +237,7 @@ func TestTheLinesDecideAsTheThreeSentencesSay(t *testing.T) {
 			method, at := r.IntN(len(methodsTried)), r.IntN(len(pathsTried))
 			matching := matchingOf(lines, host, port, method, at)
 			want := Deny
-			by := winners(matching)
+			by := granted(matching)
 			if len(by) > 0 {
 				want = by[0].effect
 			}
@@ -265,8 +291,8 @@ func idlenessOf(lines []*line) map[*line]*idleness {
 func TestLinesThatNeverDecideAreFoundExactly(t *testing.T) {
 	count := map[string]int{}
 	for n := range often(1500, "EGRESSD_FILES") {
-		lines := drawLines(rand.New(rand.NewPCG(34, uint64(n))))
-		lists := listsOf(t, lines)
+		lines := drawLines(rand.New(rand.NewPCG(34, uint64(n))), false)
+		lists, _ := listsOf(t, lines)
 		said := map[string]string{}
 		for _, idle := range lists.Idle() {
 			said[idle.Rule.ID] = map[bool]string{true: "never decides", false: "repeats"}[idle.Hidden]

@@ -260,6 +260,9 @@ func (g *Grant) compile(ech bool) rule {
 	compiled.sandbox = g.Sandbox
 	if g.Effect == Allow {
 		compiled.over, compiled.overDeny = g.Over, g.OverDeny
+		if g.OverDeny {
+			compiled.reason += ", over what other rules deny"
+		}
 	}
 	return compiled
 }

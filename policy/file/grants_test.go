@@ -33,8 +33,8 @@ func granted(t *testing.T, lines string, env Environment, grants ...string) (*po
 func TestGrantsStandBesideTheLinesOfTheFile(t *testing.T) {
 	const lines = `
 allow: [a.test, "*.some.test", "b.wide.test", {host: api.test, methods: [GET]}, 93.184.216.34, named.test]
-deny: ["*.bad.test", never.test]
-ask: [asked.test]
+deny: ["*.bad.test", never.test, {host: "*.posts.test", methods: [POST]}]
+ask: [asked.test, "*.asked.test"]
 sandboxes: [{name: default, listen: "127.0.0.1:1"}, {name: ci, listen: "127.0.0.1:2"}, {name: own, listen: "127.0.0.1:3", allow: [a.test]}]
 `
 	for _, row := range []struct{ grants, who, ask, want string }{
@@ -51,6 +51,14 @@ sandboxes: [{name: default, listen: "127.0.0.1:1"}, {name: ci, listen: "127.0.0.
 		{"allow *.bad.test", "ci", "x.bad.test", "deny rule-deny by deny[0]"},
 		{"allow never.test", "ci", "never.test", "deny rule-deny by deny[1]"},
 		{"allow asked.test", "ci", "asked.test", "ask ask-rejected by ask[0]"},
+		{"allow *.asked.test", "ci", "x.asked.test", "ask ask-rejected by ask[1]"},
+		{"allow x.asked.test", "ci", "x.asked.test", "ask ask-rejected by ask[1]"},
+		{"over x.asked.test", "ci", "x.asked.test", "allow by grant:A"},
+		{"allow x.posts.test", "ci", "https://x.posts.test/", "allow by grant:A"},
+		{"allow x.posts.test", "ci", "POST https://x.posts.test/", "deny rule-deny by deny[2]"},
+		{"allow x.posts.test", "ci", "x.posts.test", "inspect by grant:A"},
+		{"over x.posts.test", "ci", "x.posts.test", "allow by grant:A"},
+		{"allow x.bad.test, over x.bad.test:443", "ci", "x.bad.test", "allow by grant:B"},
 		{"allow api.test", "ci", "POST https://api.test/", "allow by grant:A"},
 		// Unless it is written for that, and no line names the host more closely.
 		{"over x.bad.test", "ci", "x.bad.test", "allow by grant:A"},
