@@ -60,6 +60,12 @@ func (r *Rule) Conditional() bool {
 	return c.conditional()
 }
 
+// Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
+// and no id of its own.
+func (r *Rule) Plain() bool {
+	return !r.AnyProtocol && !r.ECH && !r.Upgrade && r.Inject == nil && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+}
+
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
 func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Inject != nil }
 

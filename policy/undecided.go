@@ -36,7 +36,7 @@ func (l *Lists) idle(repeats bool) (all []Idle) {
 		if !repeats && !g.mayHide(c) {
 			continue
 		}
-		if idle := g.judge(c, repeats); idle != nil && (idle.Hidden || repeats && !c.says()) {
+		if idle := g.judge(c, repeats); idle != nil && (idle.Hidden || repeats && c.from.Plain()) {
 			all = append(all, *idle)
 		}
 	}
@@ -58,11 +58,6 @@ type placed struct {
 	rule
 	from *Rule
 	host Pattern // without ports
-}
-
-// says reports whether the rule says more than whom it decides.
-func (p *placed) says() bool {
-	return p.options != (loosened{}) || p.injects || p.from.Reason != "" || !strings.HasSuffix(p.from.ID, "]")
 }
 
 func newGround(l *Lists) *ground {
