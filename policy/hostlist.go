@@ -222,6 +222,18 @@ func (l *HostList) All() iter.Seq2[int, Pattern] {
 	}
 }
 
+// Of yields the patterns for the hosts of p, with the numbers of their lines.
+func (l *HostList) Of(p Pattern) iter.Seq2[int, Pattern] {
+	return func(yield func(int, Pattern) bool) {
+		more := true
+		l.each([]byte(p.Host()), func(ports portSet, line int) {
+			if p.ports = ports; more {
+				more = yield(line, p)
+			}
+		})
+	}
+}
+
 func (l *HostList) markLines() {
 	ended := 0
 	for at := 0; at < len(l.text); at += lineStride {

@@ -158,7 +158,9 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 				continue
 			}
 			pattern := b.pattern
-			pattern.ports = c.ports
+			if pattern.ports = c.ports; c.effect != Allow && c.ports == everyPort() {
+				pattern.ports = portSet{} // the short form of that
+			}
 			all = append(all, Standing{
 				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.Line, Column: c.at.Column, Address: resolved,
 				Holds:   r.HTTP == nil && !c.conditional() || r.HTTP != nil && c.holds(r.HTTP),

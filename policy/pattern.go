@@ -121,6 +121,24 @@ func (p Pattern) AnyPort() Pattern {
 	return p
 }
 
+// EveryPort returns the same hosts at every port.
+func (p Pattern) EveryPort() Pattern {
+	p.ports = everyPort()
+	return p
+}
+
+// PortsIn reports whether each port of p is one of some other pattern.
+func (p Pattern) PortsIn(others []Pattern) bool {
+	var ends Probes
+	ends.addPorts(p.ports)
+	for _, q := range others {
+		ends.addPorts(q.ports)
+	}
+	return !slices.ContainsFunc(ends.Ports, func(port uint16) bool {
+		return p.ports.has(port) && !slices.ContainsFunc(others, func(q Pattern) bool { return q.ports.has(port) })
+	})
+}
+
 // bracketed is the host as it stands before a port.
 func (p Pattern) bracketed() string {
 	if p.kind == addresses && p.prefix.Addr().Is6() {

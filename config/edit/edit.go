@@ -197,7 +197,7 @@ func (a *Addition) apart(text []byte) ([]byte, error) {
 		by := idle.By[0]
 		switch new := idle.Rule.ID == ""; {
 		case new:
-			return nil, hint.Failed(fmt.Errorf("%s would never decide, because rule %s in line %d does, so nothing was written", idle.Rule.Pattern, by.ID, by.At.Line), a.changing(by.ID))
+			return nil, hint.Failed(fmt.Errorf("%s would stay refused, so nothing was written: rule %s in line %d decides, and the new line never would", idle.Rule.Pattern, by.ID, by.At.Line), a.changing(by.ID))
 		case a.verdict != "deny" || by.ID != "":
 		case !idle.Rule.Plain(), idle.Rule.Conditional():
 			return nil, hint.Failed(fmt.Errorf("rule %s in line %d says more about %s than its host, so nothing was written", idle.Rule.ID, idle.Rule.At.Line, idle.Rule.Pattern), "remove that line from "+a.Path+", then the same again")

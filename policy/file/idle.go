@@ -2,6 +2,7 @@ package file
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/quantity"
@@ -79,4 +80,53 @@ func otherCase(path string) string {
 		return upper
 	}
 	return strings.ToLower(path)
+}
+
+// ListDoubts are warnings about rules that never decide because of lines in the files under allow_file and deny_file, and
+// about such lines. They are no errors: others publish these files and change them. A line is compared with unconditional
+// rules for the same hosts, wherever these stand.
+func (f *File) ListDoubts(lists []policy.ListedHosts) []policy.Problem {
+	w := warnings{file: f}
+	refusing := map[policy.Pattern][]policy.Pattern{}
+	for _, r := range append(slices.Clip(f.Deny), f.Ask...) {
+		if !r.Conditional() {
+			host := r.Pattern.EveryPort()
+			refusing[host] = append(refusing[host], r.Pattern.AnyPort())
+		}
+	}
+	refused := func(p policy.Pattern) bool {
+		by := slices.Clip(refusing[p.EveryPort()])
+		for i := range lists {
+			if lists[i].Effect == policy.Deny {
+				for _, q := range lists[i].Hosts.Of(p) {
+					by = append(by, q.AnyPort())
+				}
+			}
+		}
+		return len(by) > 0 && p.PortsIn(by)
+	}
+	for i := range f.Allow {
+		if r := &f.Allow[i]; refused(r.Pattern) {
+			w.say(r.At, "%s never decides: a file under deny_file denies %s; remove %s, or that line", r.ID, r.Pattern, r.ID)
+		}
+	}
+	if len(refusing) == 0 && !slices.ContainsFunc(lists, func(l policy.ListedHosts) bool { return l.Effect == policy.Deny }) {
+		return w.said
+	}
+	for i := range lists {
+		l, first, count := &lists[i], policy.Problem{}, 0
+		for line, p := range l.Hosts.All() {
+			if l.Effect != policy.Allow || !refused(p) {
+				continue
+			}
+			if count++; count == 1 {
+				first = policy.Problem{File: l.File, Line: line, Column: 1, Message: p.String()}
+			}
+		}
+		if count > 0 {
+			first.Message = fmt.Sprintf("%s of %s never decide, as that for %s, which another rule denies or asks about", quantity.Plural(count, "line"), l.ID, first.Message)
+			w.said = append(w.said, first)
+		}
+	}
+	return w.said
 }

@@ -69,3 +69,28 @@ func TestRemarksAreAboutRepetitionsAndLetterCase(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesOfFilesThatNeverDecideAreCounted(t *testing.T) {
+	list := func(id string, effect policy.Verdict, text string) policy.ListedHosts {
+		hosts, err := policy.ReadHostList(id, strings.NewReader(text), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return policy.ListedHosts{ID: id, File: id, Effect: effect, Hosts: hosts}
+	}
+	f, err := Parse("f", []byte("version: 1\nallow: [a.test, \"b.test:22-443\", c.test]\ndeny: [d.test]\nask: [{host: e.test, methods: [POST]}, \"f.test:443\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := []policy.ListedHosts{
+		list("deny_file[0]", policy.Deny, "a.test\nb.test:22-400\n*.c.test\ng.test\n"),
+		list("allow_file[0]", policy.Allow, "# comment\nx.test\nd.test:443\ne.test\nf.test\ng.test\nf.test:443\n"),
+	}
+	var said []string
+	for _, p := range f.ListDoubts(lists) {
+		said = append(said, fmt.Sprintf("%s:%d %s", p.File, p.Line, strings.Fields(p.Message)[0]))
+	}
+	if got, want := strings.Join(said, ", "), "f:2 allow[0], allow_file[0]:3 3"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

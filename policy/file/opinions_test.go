@@ -43,8 +43,8 @@ sandbox: abstain by`},
 baseline: abstain by
 file: inspect by allow[0]
   allow[0] allow b.a.test at 2:9 depends
-  deny[1] deny *.a.test:* at 3:13 holds
-  deny[0] deny *:* at 3:8 holds
+  deny[1] deny *.a.test at 3:13 holds
+  deny[0] deny * at 3:8 holds
 sandbox: abstain by`},
 		{"a request that is known", "allow: [{host: a.test, methods: [GET]}]\n", "POST http://a.test/", `
 baseline: abstain by
@@ -64,7 +64,7 @@ sandbox: abstain by`},
 		{"a line before a preset", "deny: [registry.npmjs.org]\npresets: [npm]\n", "registry.npmjs.org", `
 baseline: abstain by
 file: deny rule-deny by deny[0]
-  deny[0] deny registry.npmjs.org:* at 2:8 holds
+  deny[0] deny registry.npmjs.org at 2:8 holds
 presets: allow by preset:npm
   preset:npm allow registry.npmjs.org:443 at 7:5 holds
 sandbox: abstain by`},
@@ -72,8 +72,8 @@ sandbox: abstain by`},
 baseline: abstain by
 file: deny rule-deny by deny[0]
   allow[0] allow a.test at 2:9 holds
-  deny[1] deny *:* at 3:21 holds
-  deny[0] deny 11.0.0.0/24:* at 3:8 holds for 11.0.0.1
+  deny[1] deny * at 3:21 holds
+  deny[0] deny 11.0.0.0/24 at 3:8 holds for 11.0.0.1
 sandbox: abstain by`},
 		{"a private address", "allow: [a.test]\n", "a.test => 10.0.0.1", `
 baseline: deny address-denied by baseline
