@@ -157,8 +157,8 @@ func (ix *index) covers(d *Destination) bool {
 	return false
 }
 
-// find returns the bucket that names a canonical host most closely, or nil. Of rules of one label, the chain leaves
-// out those that are not for port, unless port is 0, or not for the sandbox who.
+// find returns the bucket that names a canonical host most closely, or nil. The chain leaves out rules of one label that
+// are not for the sandbox who, or not for port; a port of 0 stands for all.
 func (ix *index) find(name string, addr netip.Addr, port uint16, who string) *bucket {
 	if len(ix.files) > 0 {
 		return ix.listed(name, addr, port, who)

@@ -56,7 +56,7 @@ func labelKinds(patterns []Pattern, names []string) (labels []string) {
 	for _, name := range names {
 		exact[name] = true
 	}
-	// What comes before may go on to be one of them.
+	// The automaton keeps a text while it may still grow into a name or a beginning, and its end while that may grow into an end.
 	beginning, ending := map[string]bool{}, map[string]bool{}
 	letters := map[byte]bool{}
 	for _, set := range []map[string]bool{begins, ends, exact} {

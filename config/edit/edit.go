@@ -217,7 +217,7 @@ func (a *Addition) changing(rule string) string {
 	return "change rule " + rule + " in " + a.Path + ", if it is meant to pass"
 }
 
-// lists are a copy of the lists that get the lines, and the one of them.
+// lists returns a copy of the rules among which the new lines will stand, and the list that gets them.
 func (a *Addition) lists() (all *policy.Lists, into *[]policy.Rule) {
 	f := a.Config.File
 	all = &policy.Lists{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny), Ask: f.Ask, UnsafeAllow: f.UnsafeAllow}

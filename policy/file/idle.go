@@ -124,7 +124,7 @@ func (f *File) ListDoubts(lists []policy.ListedHosts) []policy.Problem {
 			}
 		}
 		if count > 0 {
-			first.Message = fmt.Sprintf("%s of %s never decide, as that for %s, which another rule denies or asks about", quantity.Plural(count, "line"), l.ID, first.Message)
+			first.Message = fmt.Sprintf("%s has %s that cannot decide; the first is for %s, which another rule denies or asks about", l.ID, quantity.Plural(count, "line"), first.Message)
 			w.said = append(w.said, first)
 		}
 	}
