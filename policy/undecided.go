@@ -23,8 +23,8 @@ type Idle struct {
 // Idle returns the rules of the lists that never decide, or only repeat others. Presets and files are not looked at.
 //
 // The answer is exact. A rule is tried with one request of each kind that the rules tell apart: hosts, ports, methods
-// and paths. Two bounds keep rules out of the answer, and never put one in: the length of names is not considered, and a
-// rule counts as needed if its paths fall into more than maxPathKinds kinds.
+// and paths. Two bounds keep rules out of the answer, and never put one in: the length of names is not considered, and
+// rules count as needed once maxJudging comparisons were made, so that no file takes long to read.
 func (l *Lists) Idle() (all []Idle) { return l.idle(true) }
 
 // Hidden is [Lists.Idle] for rules that decide nothing. It looks for no others and takes less time.
@@ -33,6 +33,9 @@ func (l *Lists) Hidden() (all []Idle) { return l.idle(false) }
 func (l *Lists) idle(repeats bool) (all []Idle) {
 	g := newGround(l)
 	for _, c := range g.lines {
+		if g.left < 0 {
+			break
+		}
 		if !repeats && !g.mayHide(c) {
 			continue
 		}
@@ -43,8 +46,12 @@ func (l *Lists) idle(repeats bool) (all []Idle) {
 	return all
 }
 
+// maxJudging is a few seconds of comparisons, some hundred times what long files take.
+const maxJudging = 1 << 24
+
 // A ground finds the lines about a host.
 type ground struct {
+	left     int // comparisons, of maxJudging
 	lines    []*placed
 	hosts    map[Pattern][]*placed // by the pattern without its ports
 	labels   map[string][]Pattern  // of one label: by the name that they are directly below
@@ -61,7 +68,7 @@ type placed struct {
 }
 
 func newGround(l *Lists) *ground {
-	g := &ground{hosts: map[Pattern][]*placed{}, labels: map[string][]Pattern{}, exact: map[string][]string{}, kinds: map[string][]string{}}
+	g := &ground{left: maxJudging, hosts: map[Pattern][]*placed{}, labels: map[string][]Pattern{}, exact: map[string][]string{}, kinds: map[string][]string{}}
 	for _, list := range []struct {
 		rules  []Rule
 		effect Verdict
@@ -130,13 +137,19 @@ func (g *ground) judge(p *placed, repeats bool) *Idle {
 	idle := &Idle{Rule: p.from, Effect: p.effect}
 	decides, changes := false, !repeats
 	for _, d := range g.witnesses(p.host) {
-		about := slices.DeleteFunc(g.at(&d), func(m *placed) bool { return disjoint(p, m) })
-		paths, ok := pathKinds(p, about)
-		if !ok {
+		about := slices.DeleteFunc(g.at(&d), func(m *placed) bool {
+			g.left -= 1 + len(p.paths)*len(m.paths)
+			return disjoint(p, m)
+		})
+		paths := g.pathKinds(p, about)
+		if g.left < 0 {
 			return nil
 		}
 		for request := range requestsOf(p, about, paths) {
 			for _, port := range portKinds(p, about) {
+				if g.left -= len(about) * (1 + len(p.paths)); g.left < 0 {
+					return nil
+				}
 				by, wins := decider(p, about, port, request)
 				decides = decides || wins
 				changes = changes || wins && (by == nil || by.effect != p.effect)

@@ -123,12 +123,9 @@ func longestSuffix(text string, of map[string]bool) string {
 	return ""
 }
 
-// maxPathKinds bounds the steps in which paths are told apart.
-const maxPathKinds = 1 << 14
-
-// pathKinds returns one path of each kind that the lines tell apart, of those of p. It returns false if there are too
-// many. One of the paths can be read in two ways.
-func pathKinds(p *placed, about []*placed) (paths []string, ok bool) {
+// pathKinds returns one path of each kind that the lines tell apart, of those of p. One of the paths can be read in two
+// ways. If no comparisons are left, the paths are not all.
+func (g *ground) pathKinds(p *placed, about []*placed) []string {
 	all := slices.Clone(p.paths)
 	for _, m := range about {
 		for _, path := range m.paths {
@@ -137,9 +134,8 @@ func pathKinds(p *placed, about []*placed) (paths []string, ok bool) {
 			}
 		}
 	}
-	k := pathWalk{patterns: all, own: len(p.paths), segments: map[string][]string{}}
-	paths, ok = k.walk()
-	return append(paths, "//"), ok
+	k := pathWalk{patterns: all, own: len(p.paths), segments: map[string][]string{}, left: &g.left}
+	return append(k.walk(), "//")
 }
 
 // A spot is how far one of several patterns has matched.
@@ -168,10 +164,10 @@ type pathWalk struct {
 	patterns []PathPattern
 	own      int // the first patterns, of which a path has to match one; 0 for no matter which
 	segments map[string][]string
-	steps    int
+	left     *int // comparisons
 }
 
-func (w *pathWalk) walk() (paths []string, ok bool) {
+func (w *pathWalk) walk() (paths []string) {
 	type state struct {
 		spots []spot
 		path  string
@@ -184,8 +180,8 @@ func (w *pathWalk) walk() (paths []string, ok bool) {
 	for queue := []state{first}; len(queue) > 0; queue = queue[1:] {
 		from := queue[0]
 		for _, segment := range w.segmentKinds(from.spots) {
-			if w.steps++; w.steps > maxPathKinds {
-				return nil, false
+			if *w.left -= 1 + 4*len(from.spots); *w.left < 0 {
+				return nil
 			}
 			to, key := keyOf(w.after(from.spots, segment))
 			if w.own > 0 && (len(to) == 0 || to[0].pattern >= w.own) {
@@ -202,7 +198,7 @@ func (w *pathWalk) walk() (paths []string, ok bool) {
 			}
 		}
 	}
-	return paths, true
+	return paths
 }
 
 // reached returns s, and where it leads without a segment.
@@ -288,7 +284,7 @@ func (w *pathWalk) apart(globs []string) (all []string) {
 		slices.Sort(symbols)
 		symbols = append(slices.Compact(symbols), freshSymbol(symbols))
 		for _, symbol := range symbols {
-			if w.steps++; w.steps > maxPathKinds {
+			if *w.left -= 1 + 4*len(from.spots); *w.left < 0 {
 				return nil
 			}
 			var to []spot

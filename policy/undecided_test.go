@@ -122,9 +122,23 @@ func TestLongListsAreJudgedInTime(t *testing.T) {
 		r.Methods, r.Paths = []string{"GET"}, []PathPattern{path}
 		requests.Allow = append(requests.Allow, r)
 	}
-	for says, l := range map[string]*Lists{"hosts": hosts, "requests": requests} {
+	stars := &Lists{}
+	for i := range 1000 {
+		r := mustRules(t, "a.test")[0]
+		path, err := ParsePathPattern(fmt.Sprintf("/*%d*/*%c*%c*/**/x*", i%30, 'a'+i%26, 'a'+i/26%26))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Paths = []PathPattern{path}
+		stars.Allow, stars.Ask = append(stars.Allow, r), append(stars.Ask, mustRules(t, "a.test:22")...)
+		if stars.Ask[i].Paths = r.Paths; i%2 == 0 {
+			stars.Ask[i].Pattern = r.Pattern.At(80)
+		}
+	}
+	for says, l := range map[string]*Lists{"hosts": hosts, "requests": requests, "stars": stars} {
 		begun := time.Now()
 		hidden := len(l.Hidden())
+		l.Idle()
 		if took := time.Since(begun); hidden > 0 || took > 20*time.Second {
 			t.Errorf("%s: %d hidden, after %s", says, hidden, took)
 		} else {
