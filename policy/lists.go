@@ -10,7 +10,7 @@ import (
 )
 
 // rules is the [Evaluator] of lists of rules. Of the rules that match a request, those that name its host most closely
-// count ([closer]), and the strictest of them decides.
+// count ([Pattern.Closer]), and the strictest of them decides.
 type rules struct {
 	first   *index // temporary denies, asked before own; nil where there are none
 	own     *index
