@@ -360,7 +360,7 @@ func TestDenyOverridesAllow(t *testing.T) {
 	for name, text := range map[string]string{
 		"allow first": "version: 1\nallow: [\"11.0.0.0/8\"]\ndeny: [\"11.0.0.5/32\"]\n",
 		"deny first":  "version: 1\ndeny: [\"11.0.0.5/32\"]\nallow: [\"11.0.0.0/8\"]\n",
-		"a tie":       "version: 1\nallow: [\"11.0.0.0/8\", 11.0.0.5]\ndeny: [11.0.0.5]\n",
+		"a tie":       "version: 1\nallow: [\"11.0.0.0/8\", 11.0.0.5]\ndeny: [\"11.0.0.5:443\"]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := world.Start(t, text)

@@ -35,7 +35,7 @@ func (l line) String() string {
 
 func quoted(text string) string { return strconv.QuoteToASCII(text) }
 
-// ruleFile writes a table as a policy file, in which the most specific rule decides.
+// ruleFile writes a table as a policy file, in which deny beats allow unless the allow names the host more closely.
 type ruleFile struct {
 	allow, deny []line
 	open        bool
@@ -55,6 +55,35 @@ func (f *ruleFile) write(t *table) {
 		}
 		f.row(t.spans, r, above)
 	}
+	f.prune()
+}
+
+// prune leaves out lines that never decide, which a policy file may not have.
+func (f *ruleFile) prune() {
+	var lists policy.Lists
+	for _, list := range []struct {
+		lines []line
+		into  *[]policy.Rule
+	}{{f.allow, &lists.Allow}, {f.deny, &lists.Deny}} {
+		for _, l := range list.lines {
+			r := policy.Rule{ID: l.String(), Methods: l.methods}
+			r.Pattern, _ = policy.ParsePattern(l.pattern) // of a host and ports that were read
+			for _, text := range l.paths {
+				path, _ := policy.ParsePathPattern(text)
+				r.Paths = append(r.Paths, path)
+			}
+			*list.into = append(*list.into, r)
+		}
+	}
+	for _, idle := range lists.Hidden() {
+		is := func(l line) bool { return l.String() == idle.Rule.ID }
+		if idle.Effect == policy.Deny {
+			f.deny = slices.DeleteFunc(f.deny, is)
+			continue
+		}
+		f.allow = slices.DeleteFunc(f.allow, is)
+		f.stricter("%s is left out: a deny for the same hosts stands before it here", idle.Rule.ID)
+	}
 }
 
 func uniform(does []action) bool {
@@ -65,67 +94,91 @@ func uniform(does []action) bool {
 // denial holds against allows of other layers, and a denied address against allowed names.
 func (f *ruleFile) row(spans []span, r *row, above []action) {
 	insist := r.hosts.kind != everyHost && (!f.apart || r.hosts.kind != somePrefix)
-	keep := make([]bool, len(spans))
-	for i, a := range r.does {
+	does, keep := slices.Clone(r.does), make([]bool, len(spans))
+	for i, a := range does {
 		keep[i] = !a.same(above[i]) || insist && r.denied[i] && a.plain()
+		if keep[i] && !a.plain() && !a.allow && above[i].allows() {
+			f.stricter("%s: its rules for methods and paths are left out where a wider rule would allow the other requests", r.hosts)
+			does[i] = action{}
+		}
 	}
 	last := len(spans) - 1
-	written := make([]bool, len(spans))
-	if keep[last] {
-		f.rule(r.hosts.beforePort()+":*", r.does[last])
-		for i, a := range r.does {
-			written[i], keep[i] = a.same(r.does[last]), true
+	if keep[last] && wholly(does) {
+		f.rule([]string{r.hosts.beforePort() + ":*"}, nil, does[last])
+		for i, a := range does {
+			keep[i] = !a.same(does[last])
 		}
 	}
 	web := func(s span) bool { return s == port(80) || s == port(443) }
-	if i, j := slices.IndexFunc(spans, web), slices.Index(spans, port(443)); keep[i] && keep[j] && !written[i] && !written[j] && r.does[i].same(r.does[j]) {
-		f.rule(r.hosts.String(), r.does[i])
-		written[i], written[j] = true, true
+	i, j := slices.IndexFunc(spans, web), slices.Index(spans, port(443))
+	if keep[i] && keep[j] && does[i].same(does[j]) && does[i].allows() {
+		f.rule([]string{r.hosts.String()}, []string{r.hosts.beforePort() + ":80", r.hosts.beforePort() + ":443"}, does[i])
+		keep[i], keep[j] = false, false
 	}
 	for i := 0; i <= last; i++ {
-		if !keep[i] || written[i] {
+		if !keep[i] {
 			continue
 		}
 		end := i
-		for end < last && keep[end+1] && !written[end+1] && r.does[end+1].same(r.does[i]) {
+		for end < last && keep[end+1] && does[end+1].same(does[i]) {
 			end++
 		}
 		text := strconv.Itoa(int(spans[i].first))
 		if spans[end].last != spans[i].first {
 			text += "-" + strconv.Itoa(int(spans[end].last))
 		}
-		f.rule(r.hosts.beforePort()+":"+text, r.does[i])
+		f.rule([]string{r.hosts.beforePort() + ":" + text}, nil, does[i])
 		i = end
 	}
 }
 
-// rule writes an action as rules for one pattern. There a rule with a condition comes before one
-// without, and deny wins between two of them.
-func (f *ruleFile) rule(pattern string, a action) {
+// wholly reports whether a line for every port can say what is done in the last span, beside lines that only deny.
+func wholly(does []action) bool {
+	most := does[len(does)-1]
+	return most.plain() && !slices.ContainsFunc(does, func(a action) bool {
+		return !a.same(most) && (!most.allow || a.allows() && !a.allow)
+	})
+}
+
+// rule writes an action as rules for patterns of the same hosts; those that deny have their own, if their ports need
+// that. Among them deny wins. No wider rule allows the requests that rules with conditions leave out.
+func (f *ruleFile) rule(patterns, denying []string, a action) {
+	if denying == nil {
+		denying = patterns
+	}
+	deny := func(methods, paths []string) {
+		for _, pattern := range denying {
+			f.addDeny(line{pattern, methods, paths})
+		}
+	}
 	for i, w := range a.ways {
-		l := line{pattern, w.methods, w.paths}
 		if !w.allow {
-			f.addDeny(l)
+			deny(w.methods, w.paths)
 			if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") {
-				f.stricter("%s: HEAD is denied where GET is", pattern)
+				f.stricter("%s: HEAD is denied where GET is", patterns[0])
 			}
 			continue
 		}
-		f.addAllow(l)
+		for _, pattern := range patterns {
+			f.addAllow(line{pattern, w.methods, w.paths})
+		}
 		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
-			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
+			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", patterns[0])
 		}
 		if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w) {
-			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
+			deny([]string{"HEAD"}, w.paths)
 			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
-				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
+				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", patterns[0])
 			}
 		}
 	}
-	if a.allow {
-		f.addAllow(line{pattern: pattern})
-	} else {
-		f.addDeny(line{pattern: pattern})
+	switch {
+	case a.allow:
+		for _, pattern := range patterns {
+			f.addAllow(line{pattern: pattern})
+		}
+	case a.plain():
+		deny(nil, nil)
 	}
 }
 
