@@ -18,6 +18,8 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
 		p.Sockets = append(p.Sockets, engine)
+		_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers") // of version 2
+		p.HostGroups = err != nil
 	}
 	return p
 }

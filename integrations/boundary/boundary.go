@@ -92,7 +92,10 @@ type Machine struct {
 	Volumes   map[string]Volume // as the engine or the file describes them, by name
 	Mine      []string          // names of volumes that egressd's own services use
 	Images    []string          // names and IDs of egressd's image
-	Compose   bool              // the engine's description is of a container that Compose made, with Compose's labels
+	// HostGroups is set where engines give every container the host's namespace of control groups: on machines with
+	// version 1 of these.
+	HostGroups bool
+	Compose    bool // the engine's description is of a container that Compose made, with Compose's labels
 }
 
 // A Volume is a named volume.
@@ -139,10 +142,10 @@ func (j *judge) at(path string, value any) {
 		return
 	case known && s.Ruling == Refused:
 		j.field = path
-		j.refuse(shown(value), s.Why, leaveOut)
+		j.refuse(shown(value), reason(s.Why), leaveOut)
 		return
 	case known && s.judge != nil:
-		j.field, j.why = path, s.Why
+		j.field, j.why = path, reason(s.Why)
 		s.judge(j, value)
 	}
 	if !hasFields()[path] {
@@ -155,6 +158,11 @@ func (j *judge) at(path string, value any) {
 		return
 	}
 	j.inside(path, value)
+}
+
+// reason is a sentence of the table as a part of an error.
+func reason(sentence string) string {
+	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
 }
 
 // inside judges the fields of a value.

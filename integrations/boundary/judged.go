@@ -3,7 +3,6 @@ package boundary
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -179,16 +178,10 @@ func (j *judge) systemPaths(value any) {
 	}
 }
 
-// cgroupns takes the host's namespace where the machine has control groups of version 1: engines give no other there.
 func (j *judge) cgroupns(value any) {
-	is := fmt.Sprint(value)
-	if is == "" || is == "private" {
-		return
+	if is := fmt.Sprint(value); is != "" && is != "private" && !(is == "host" && j.machine.HostGroups) {
+		j.refuse(is, "it sees control groups of others", leaveOut)
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); is == "host" && err != nil {
-		return
-	}
-	j.refuse(is, "it sees control groups of others", leaveOut)
 }
 
 func (j *judge) image(value any) {

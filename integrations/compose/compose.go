@@ -132,7 +132,7 @@ func (c *Compose) heldNames() (all []string) {
 // inDefault reports whether a service stays in the network that those have who name
 // none.
 func (c *Compose) inDefault(name string) bool {
-	return c.Together && len(c.of(name).Networks) == 0
+	return c.Together && len(c.File.Service(name).Networks) == 0
 }
 
 // networksOf are the networks of a service that are not its own alone.
@@ -152,24 +152,15 @@ func (c *Compose) networksOf(s *Service) []string {
 // add networks to a service, and take none away.
 func (c *Compose) shared() (all []string) {
 	for _, h := range c.Sandboxes {
-		all = append(all, c.networksOf(c.of(h.Name))...)
+		all = append(all, c.networksOf(c.File.Service(h.Name))...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func (c *Compose) of(name string) *Service {
-	for i := range c.File.Services {
-		if c.File.Services[i].Name == name {
-			return &c.File.Services[i]
-		}
-	}
-	return &Service{}
-}
-
 // neighbours are the services that a held one shares a network with.
 func (c *Compose) neighbours(name string) (all []string) {
-	mine := c.networksOf(c.of(name))
+	mine := c.networksOf(c.File.Service(name))
 	for i := range c.File.Services {
 		s := &c.File.Services[i]
 		if s.Name != name && slices.ContainsFunc(c.networksOf(s), func(n string) bool { return slices.Contains(mine, n) }) {

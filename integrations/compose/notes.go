@@ -33,9 +33,6 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
-		if held && len(s.external) > 0 {
-			all = append(all, fmt.Sprintf("%s has volumes that may be made elsewhere (%s): docker volume inspect says whether one is a folder of this machine, or of another one", s.Name, strings.Join(s.external, ", ")))
-		}
 		if paths := c.replaceable(s); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}
