@@ -57,7 +57,7 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		c.network(&b, name, "")
 	}
 	b.WriteString("volumes:\n  " + state + ": {}\n")
-	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.Command(c.up())}, Notes: c.notes(), Readable: c.Folder}, nil
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.Command(c.up(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
 }
 
 // up is the command that starts both files.
@@ -70,6 +70,7 @@ func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }
 func (c *Compose) self(b *strings.Builder) {
 	fmt.Fprintf(b, `  %s:
     image: %q
+    pull_policy: never
     read_only: true
     user: "65532:65532"
     cap_drop: ["ALL"]

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -179,6 +180,9 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar
 		return s, err
 	}
 	s = sidecar.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: pinned(o.image), Presets: o.presets}
+	if s.Program, err = os.Executable(); err != nil {
+		return s, hint.Failed(err, o.command+", by its whole path")
+	}
 	if s.Folder, err = o.policyFolder(s.Project); err != nil {
 		return s, err
 	}
