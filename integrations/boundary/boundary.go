@@ -53,22 +53,30 @@ type Breach struct {
 
 func (p Breach) String() string { return p.As("") + ": " + p.Why }
 
-// As names the setting as people write it: in flags of docker run for "--", in keys of Compose for "_",
-// in the engine's own words for "".
-func (p Breach) As(style string) string {
-	name := p.Field
-	if names := strings.Fields(settings()[p.Field].Names); len(names) > 0 && style != "" {
-		for _, n := range names {
-			if strings.HasPrefix(n, "--") == (style == "--") {
-				name = n
-				break
-			}
+// As names the setting as people write it: a flag of docker run for "--", a key of Compose for "_", a property of
+// devcontainer.json for "json", the engine's own field for "".
+func (b Breach) As(style string) string {
+	name := b.Field
+	var flags, keys []string
+	for n := range strings.FieldsSeq(settings()[b.Field].Names) {
+		if strings.HasPrefix(n, "--") {
+			flags = append(flags, n)
+		} else {
+			keys = append(keys, n)
 		}
 	}
-	if p.Value == "" {
+	switch {
+	case style == "--" && len(flags) > 0:
+		name = flags[0]
+	case style == "_" && len(keys) > 0:
+		name = keys[0]
+	case style == "json" && len(keys) > 0:
+		name = keys[len(keys)-1]
+	}
+	if b.Value == "" {
 		return name
 	}
-	return name + " " + p.Value
+	return name + " " + b.Value
 }
 
 // Description is a container in the form of the engine's API, decoded from JSON: maps, lists, texts, numbers.
