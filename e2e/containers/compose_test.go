@@ -391,7 +391,7 @@ func (c *composed) doctored(t *testing.T) {
 		t.Errorf("doctor, of web: %v\n%s", err, out)
 	}
 	out, err := doctor(c.contain(t, engine.Shell))
-	for _, want := range []string{"✗ route", "✗ capabilities", "✗ names"} {
+	for _, want := range []string{"✗ route", "✗ settings: --cap-drop", "✗ names"} {
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("doctor, of a container of Docker's own, does not say %q: %v\n%s", want, err, out)
 		}

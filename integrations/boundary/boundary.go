@@ -14,6 +14,7 @@
 package boundary
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,7 +104,7 @@ type Machine struct {
 	// HostGroups is set where engines give every container the host's namespace of control groups: on machines with
 	// version 1 of these.
 	HostGroups bool
-	Compose    bool // the engine's description is of a container that Compose made, with Compose's labels
+	Labelled   bool // the description is the engine's, with labels that Compose has given
 }
 
 // A Volume is a named volume.
@@ -213,6 +214,15 @@ var hasFields = sync.OnceValue(func() map[string]bool {
 	}
 	return all
 })
+
+// Into decodes the description into a value that has some of its fields.
+func (d Description) Into(value any) error {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
+}
 
 // at returns a field of a description, or nil.
 func (d Description) at(path string) any {

@@ -164,7 +164,7 @@ func TestJudge(t *testing.T) {
 
 // TestJudgeASidecarsContainer is about a container in a network with egressd.
 func TestJudgeASidecarsContainer(t *testing.T) {
-	m := &Machine{Networks: []string{"app_egressd-web"}, Compose: true}
+	m := &Machine{Networks: []string{"app_egressd-web"}, Labelled: true}
 	for text, refused := range map[string]string{
 		`{"NetworkMode": "app_egressd-web", "CapDrop": ["NET_RAW"]}`:                          "",
 		`{"NetworkMode": "app_egressd-web", "CapDrop": ["ALL"], "CapAdd": ["CHOWN"]}`:         "",

@@ -108,6 +108,14 @@ func Capabilities() []Capability {
 	return all
 }
 
+// CapabilityOf returns a capability by its bit. One that the list does not have is refused.
+func CapabilityOf(bit int) Capability {
+	if all := Capabilities(); bit < len(all) {
+		return all[bit]
+	}
+	return Capability{fmt.Sprintf("the capability %d", bit), bit, "egressd does not know it"}
+}
+
 // JudgeCapability returns what a capability does past egressd, or "". The name may begin with CAP_. A container
 // without a network may have NET_ADMIN and NET_RAW, which are over its loopback.
 func JudgeCapability(name string, alone bool) (does string) {
@@ -222,7 +230,7 @@ func ReservedLabel(name string) bool {
 func (j *judge) labels(value any) {
 	all, _ := value.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if ReservedLabel(name) && name != "egressd" && !(j.machine.Compose && strings.HasPrefix(name, "com.docker.compose.")) {
+		if ReservedLabel(name) && name != "egressd" && !(j.machine.Labelled && strings.HasPrefix(name, "com.docker.compose.")) {
 			j.refuse(name, "by labels of that name egressd's scripts find egressd's container", leaveOut)
 		}
 	}

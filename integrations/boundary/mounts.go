@@ -95,23 +95,33 @@ func (p *Machine) isSecret(real string) bool {
 	})
 }
 
-// writableFolders are for data: nothing in them is executed or read by programs of the system.
-var writableFolders = []string{"/srv", "/mnt", "/media", "/data", "/tmp", "/var/tmp", "/dev/shm"}
+// systemFolders are those of the root of a machine that its programs are in, or read. A folder beside them is for data.
+const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
 
-// mayWrite is the list of what a container may write: the workspace, folders for data, and folders of the home whose
-// names say nothing to programs.
+// dataFolders are for data all the same.
+var dataFolders = []string{"/var/tmp", "/dev/shm"}
+
+// mayWrite is the list of what a container may write: the workspace, folders for data, and folders of a home whose
+// names say nothing to programs. Where the workspace is known, other repositories of git are not among these:
+// whoever works in one executes its hooks and configuration.
 func (p *Machine) mayWrite(real string) bool {
 	if p.Workspace != "" && hostfiles.Under(real, hostfiles.ResolveLinks(p.Workspace)) && !p.holdsHome(p.Workspace) {
 		return true
 	}
-	if repository := gitAbove(real); repository != "" {
-		return false // its hooks and configuration are executed by who works in it
+	if p.Workspace != "" && gitAbove(real) != "" || p.holdsHome(real) {
+		return false
 	}
-	if below, in := strings.CutPrefix(real, hostfiles.ResolveLinks(p.Home)+"/"); in && filepath.IsAbs(p.Home) && p.Home != "/" {
+	home := hostfiles.ResolveLinks(p.Home)
+	if rest, ok := strings.CutPrefix(real, "/home/"); ok && !hostfiles.Under(real, home) {
+		user, _, _ := strings.Cut(rest, "/")
+		home = "/home/" + user
+	}
+	if below, in := strings.CutPrefix(real, home+"/"); in && filepath.IsAbs(home) && home != "/" {
 		first, _, _ := strings.Cut(below, "/")
 		return first[0] != '.' && first != "bin"
 	}
-	return slices.ContainsFunc(writableFolders, func(f string) bool { return hostfiles.Under(real, f) }) && !p.holdsHome(real)
+	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
+	return first != "" && !slices.Contains(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
 }
 
 // holdsHome reports whether a folder is, or holds, the home of the user: shells and services start from there.
