@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hostsockets"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // Machine describes this machine to the package boundary: the user, egressd's own files, and sockets that lead out.
@@ -15,6 +17,7 @@ import (
 // engine, c the configuration in force; both may be missing.
 func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: OwnProgram()}
+	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
 		p.Sockets = append(p.Sockets, engine)
@@ -46,4 +49,22 @@ func ownPaths(c *config.Config) (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// doors are the sockets at which sandboxes attach their networks. A container may have such a socket, and its folder if
+// nothing else is in there.
+func doors(c *config.Config) (all []string) {
+	if c == nil {
+		return nil
+	}
+	for _, name := range c.EnterNames() {
+		socket := filepath.Clean(strings.TrimPrefix(name, file.UnixListener))
+		all = append(all, socket)
+		folder := filepath.Dir(socket)
+		entries, err := os.ReadDir(folder)
+		if err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Join(folder, e.Name()) != socket }) {
+			all = append(all, folder)
+		}
+	}
+	return all
 }

@@ -317,6 +317,7 @@ func TestCompose(t *testing.T) {
 		all = append(all, attempt{c.web, "tcp " + address, failed})
 	}
 	c.doctored(t)
+	c.isNotMistaken(t)
 	w.watchFarHosts(t)
 	asked, written := w.Zone.Mark(), c.marked(t)
 	c.byDockersResolver(t)
@@ -395,6 +396,18 @@ func (c *composed) doctored(t *testing.T) {
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("doctor, of a container of Docker's own, does not say %q: %v\n%s", want, err, out)
 		}
+	}
+}
+
+// isNotMistaken has a container with the labels of egressd's, which the script leaves alone.
+func (c *composed) isNotMistaken(t *testing.T) {
+	t.Helper()
+	folder := filepath.Join(c.dir, "policy")
+	c.contain(t, "--label", "com.docker.compose.service=egressd", "--label", "egressd.policy="+folder, engine.Shell)
+	cmd := exec.Command("sh", filepath.Join(folder, "egressd"), "status")
+	cmd.Env = append(os.Environ(), c.Environment()...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("egressd status, beside a container with its labels: %v\n%s", err, out)
 	}
 }
 

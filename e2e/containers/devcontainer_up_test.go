@@ -41,7 +41,7 @@ func TestDevContainer(t *testing.T) {
 
 func devContainerByProxy(t *testing.T, w *dockerWorld) {
 	t.Helper()
-	d := startFor(t, w, devContainerPolicy)
+	d := startFor(t, w, w.judgingPolicy(devContainerPolicy))
 	c := newDevContainer(t, d, w, `{
   "image": "`+devImage+`", // of the tests
   "onCreateCommand": "/probe 'get http://created.allowed.test/'",
@@ -123,6 +123,8 @@ func (c *devContainer) doesNotStartUnheld(t *testing.T) {
 	}
 	for _, row := range []struct{ says, old, new, want string }{
 		{"a network", `"--network=none"`, `"--network=bridge"`, "eth0"},
+		{"a capability", `"--cap-drop=NET_RAW"`, `"--cap-add=SYS_PTRACE"`, "capability 19"},
+		{"the engine's socket, under another name", `"mounts": [`, `"mounts": ["source=` + c.w.Socket + `,target=/any,type=bind",`, "the socket /any is mounted"},
 		{"no egressd behind the socket", `/web,target=`, `/run,target=`, "enter.sock"},
 	} {
 		if err := os.WriteFile(at, []byte(strings.ReplaceAll(string(whole), row.old, row.new)), 0o644); err != nil {

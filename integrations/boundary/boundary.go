@@ -52,7 +52,7 @@ type Breach struct {
 	Instead string // what to write
 }
 
-func (p Breach) String() string { return p.As("") + ": " + p.Why }
+func (b Breach) String() string { return b.As("") + ": " + b.Why }
 
 // As names the setting as people write it: a flag of docker run for "--", a key of Compose for "_", a property of
 // devcontainer.json for "json", the engine's own field for "".
@@ -89,8 +89,8 @@ type Machine struct {
 	Home string // of the user who starts the container
 	UID  int
 
-	// Networks are the names of networks that lead to egressd alone. If there are none, the container must have no
-	// network, and may have NET_ADMIN and NET_RAW over its loopback.
+	// Networks are the names of networks that lead to egressd alone. A container that has
+	// none of them has no network at all: it may have NET_ADMIN and NET_RAW over its loopback.
 	Networks []string
 
 	Workspace string            // a folder of the project, which the container may write; or empty

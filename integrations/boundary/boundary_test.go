@@ -2,12 +2,28 @@ package boundary
 
 import (
 	"encoding/json"
+	"flag"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "write the page of the reference anew")
+
+// TestPage keeps the page of the reference as the table is.
+func TestPage(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "reference", "container-settings.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != Page() {
+		t.Errorf("%s is another one than the table makes (%v): go test ./integrations/boundary -update", path, err)
+	}
+}
 
 // describe is a container without a network that has more in it.
 func describe(t *testing.T, text string) Description {

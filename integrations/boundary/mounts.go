@@ -95,7 +95,7 @@ func (p *Machine) isSecret(real string) bool {
 	})
 }
 
-// systemFolders are those of the root of a machine that its programs are in, or read. A folder beside them is for data.
+// systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
 const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
 
 // dataFolders are for data all the same.

@@ -4,14 +4,19 @@ import "strings"
 
 // Table returns every row, in the order of the reference page.
 func Table() (all []Setting) {
-	for _, rows := range [][]rows{account(), network(), privileges(), resources(), files(), program()} {
-		for _, r := range rows {
+	for _, part := range tables() {
+		for _, r := range part {
 			for field := range strings.FieldsSeq(r.fields) {
 				all = append(all, Setting{Field: r.under + field, Ruling: r.ruling, Why: r.why, Names: r.names, free: r.free, judge: r.judge})
 			}
 		}
 	}
 	return all
+}
+
+// tables are the parts of the table, in the order of the reference page.
+func tables() [][]rows {
+	return [][]rows{network(), privileges(), files(), resources(), program(), account()}
 }
 
 // rows are fields for which the same is true.

@@ -18,7 +18,7 @@ type composeInput struct {
 }
 
 // harmlessBuildKeys are keys of build that give it no more than the engine's network, which every
-// build has. What it reads of this machine is judged as a mount.
+// build has. A file of this machine that the build reads is judged as a mount.
 const harmlessBuildKeys = `additional_contexts args context dockerfile dockerfile_inline extra_hosts labels no_cache no_cache_filter platforms provenance pull
 	sbom shm_size target ulimits`
 

@@ -9,8 +9,8 @@ import (
 // An argument is a flag of docker run with its value. Of a flag without one the value is empty.
 type argument struct{ name, value string }
 
-// The flags of docker run that runArgs may have. Any other is refused by name: the container is not there yet, so no
-// engine can say what it makes of it.
+// The flags of docker run that runArgs may have. Any other flag is refused by name. No engine can be asked what a flag
+// means before it has made the container.
 const (
 	switches = "--init --rm --read-only --interactive --tty --detach --no-healthcheck --oom-kill-disable --publish-all --privileged -i -t -d -P"
 	harmless = `--env --workdir --user --hostname --domainname --dns --dns-search --dns-option --add-host --shm-size --memory --memory-swap --memory-reservation

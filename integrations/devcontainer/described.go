@@ -28,7 +28,7 @@ const harmlessOfFeature = "id version description documentationURL licenseURL ke
 // engineProperties are those that are settings of the container.
 var engineProperties = map[string]string{"privileged": "Privileged", "capAdd": "CapAdd", "securityOpt": "SecurityOpt"}
 
-// A described is a container, as a part of the settings would have the engine make it.
+// A described container is what the engine would make of one part of the settings.
 type described struct {
 	host, config map[string]any
 	mounts       []any

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -426,5 +427,19 @@ func TestDevContainerNotes(t *testing.T) {
 		if !strings.Contains(all, want) || strings.Count(all, "\n") > 1 || (want == "is not held") != (strings.Count(all, "\n") == 0) {
 			t.Errorf("%s: %q", text, all)
 		}
+	}
+}
+
+// The Feature refuses what the table refuses.
+func TestFeatureKnowsTheRefusedCapabilities(t *testing.T) {
+	var refused []string
+	for _, c := range boundary.Capabilities() {
+		if boundary.JudgeCapability(c.Name, true) != "" {
+			refused = append(refused, strconv.Itoa(c.Bit))
+		}
+	}
+	text, err := source.ReadFile("src/egressd/entrypoint")
+	if want := "for refused in " + strings.Join(refused, " ") + "; do"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v: the entrypoint does not have %q", err, want)
 	}
 }

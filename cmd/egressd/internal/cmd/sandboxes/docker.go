@@ -64,7 +64,8 @@ captured; the container gets NET_ADMIN and NET_RAW, and gives them up before the
 program starts. Otherwise egressd is a proxy on 127.0.0.1:3128, set by variables, and a
 program that ignores it has no network.
 
-Flags that would give the container another way out are refused, and so are flags
+Docker reads its own flags. The engine creates the container, and egressd judges it
+before it starts. It removes a container with a setting that leads around egressd, or
 that egressd does not know; the error says what to type instead.`,
 		Example: `  egressd docker run --rm -it node:22 npm test
   egressd docker run --socket /run/egressd/web/enter.sock --name web IMAGE`,

@@ -40,8 +40,9 @@ gives each service an internal network that leads to egressd alone. The policy c
 list hosts for each service. No service can change the policy file.
 
 It replaces an existing file only with --force, and an existing policy never. A
-service that no network could confine (privileged, network_mode: host, Docker's
-socket, …) is an error.`,
+service that no network could confine is an error, and so is every key that egressd
+does not know. It judges the file as it is written, and as docker compose config
+prints it if Compose is there.`,
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
@@ -199,8 +200,8 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar
 	return s, o.divide(&s)
 }
 
-// pinned returns the ID of an image that the engine has, so that nobody can put another one under its name. It returns
-// the name if no engine has it.
+// pinned returns the ID of an image of the engine. Another image can get the same name, but never the same ID. pinned
+// returns the name if no engine has the image.
 func pinned(image string) string {
 	out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", "--", image).Output()
 	if id := strings.TrimSpace(string(out)); err == nil && strings.HasPrefix(id, "sha256:") {
