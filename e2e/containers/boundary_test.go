@@ -122,7 +122,7 @@ func TestInitComposeRefuses(t *testing.T) {
 		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + ":/e']}}":                              "volumes " + filepath.Dir(w.Socket),
 		"services: {web: {" + image + ", logging: {driver: syslog, options: {syslog-address: 'udp://192.0.2.1:514'}}}}": "logging.driver syslog",
 		"services: {web: {" + image + ", volumes: ['./policy:/p']}}":                                                    "/policy: it has in it, or lies in, what is egressd's",
-		"services: {web: {" + image + ", volumes: ['.:/src']}}":                                                         "it has in it, or lies in, what is egressd's",
+		"services: {web: {" + image + ", volumes: ['.:/src']}}":                                                         "it is, or has in it, a way out",
 		"services: {web: {" + image + ", volumes: ['/etc/cron.d:/c']}}":                                                 "volumes /etc/cron.d",
 		"services: {web: {" + image + ", volumes: ['~/.bashrc:/c']}}":                                                   ".bashrc",
 		"services: {web: {" + image + ", volumes: ['egressd-state:/s']}}\nvolumes: {egressd-state: {}}":                 "volumes egressd-state",
@@ -152,5 +152,26 @@ func TestInitComposeRefuses(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "compose.egressd.yaml")); err == nil {
 			t.Errorf("%s: the override file was written", text)
 		}
+	}
+}
+
+// TestDockerRunNeedsADockerThatAsks has a command docker that starts containers by itself, as that of podman does.
+func TestDockerRunNeedsADockerThatAsks(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	d := w.startBeside(t, dockerPolicy)
+	dir := t.TempDir()
+	started := filepath.Join(dir, "started")
+	script := "#!/bin/sh\ncase $1 in version) echo 4.3 ;; run) touch " + started + " ;; *) exit 1 ;; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.dockerRun(t.Context(), d, "web", engine.Shell)
+	cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	said, _ := cmd.CombinedOutput()
+	if _, err := os.Stat(started); err == nil || cmd.ProcessState.ExitCode() != 125 {
+		t.Errorf("it started something: %v, exit %d, %s", err, cmd.ProcessState.ExitCode(), said)
 	}
 }

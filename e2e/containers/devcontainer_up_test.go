@@ -257,14 +257,14 @@ func TestDevContainerFeatureByHand(t *testing.T) {
 		t.Errorf("it is to trust %q, %v, and not %q", trusted, err, authority)
 	}
 	for says, flags := range map[string][]string{
-		"the container has CAP_NET_ADMIN, and mode is proxy":  {"--network=none", "--cap-add=NET_ADMIN"},
-		"mode is transparent, which takes CAP_NET_ADMIN":      {"--network=none", "-e", "MODE=transparent"},
-		"the container has CAP_SYS_ADMIN":                     {"--network=none", "--privileged"},
-		"/run/docker.sock starts containers with any network": {"--network=none", "-v", w.Socket + ":/run/docker.sock"},
-		"the network has the interface eth0":                  {},
-		"mode is other":                                       {"--network=none", "-e", "MODE=other"},
-		"socket has characters that a shell would read":       {"--network=none", "-e", "SOCKET=/run/$(id)"},
-		"no egressd answers":                                  {"--network=none", "-e", "SOCKET=/run/egressd/none.sock"},
+		"the container has CAP_NET_ADMIN, and mode is proxy": {"--network=none", "--cap-add=NET_ADMIN"},
+		"mode is transparent, which takes CAP_NET_ADMIN":     {"--network=none", "-e", "MODE=transparent"},
+		"the container has capability 2 of":                  {"--network=none", "--privileged"},
+		"the socket /run/docker.sock is mounted":             {"--network=none", "-v", w.Socket + ":/run/docker.sock"},
+		"the network has the interface eth0":                 {},
+		"mode is other":                                      {"--network=none", "-e", "MODE=other"},
+		"socket has characters that a shell would read":      {"--network=none", "-e", "SOCKET=/run/$(id)"},
+		"no egressd answers":                                 {"--network=none", "-e", "SOCKET=/run/egressd/none.sock"},
 	} {
 		c := begin(flags...)
 		if code := w.docker(t, "wait", c); code != "1" {

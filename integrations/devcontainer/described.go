@@ -245,7 +245,11 @@ func (c *checker) eachFeature(features map[string]any, within []string) error {
 
 // localFeature reads devcontainer-feature.json beside the settings.
 func (c *checker) localFeature(name string, within []string) error {
-	at := filepath.Join(filepath.Dir(c.at), name, "devcontainer-feature.json")
+	folder := filepath.Join(filepath.Dir(c.at), name)
+	if !hostfiles.Under(hostfiles.ResolveLinks(folder), hostfiles.ResolveLinks(filepath.Dir(c.at))) {
+		return c.breaks("features", name+": it lies outside of .devcontainer, where somebody in the container can change it", "mv it into .devcontainer")
+	}
+	at := filepath.Join(folder, "devcontainer-feature.json")
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return c.breaks("features", name+": "+err.Error(), "leave it out")

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/egressd/egressd/integrations/boundary"
 )
@@ -31,9 +32,13 @@ type Front struct {
 	// Judge returns why a created container is refused, before it starts.
 	Judge func(boundary.Description, map[string]boundary.Volume) error
 
-	mu      sync.Mutex
+	asked   atomic.Bool
+	mu      sync.Mutex // guards what follows
 	refused error
 }
+
+// Asked reports whether any client has sent a request. A docker that is another program may ask no socket.
+func (f *Front) Asked() bool { return f.asked.Load() }
 
 // An ImageConfig says what an image starts.
 type ImageConfig struct {
@@ -70,6 +75,7 @@ func (f *Front) Serve(l net.Listener) error {
 	}
 	through.Transport.(*http.Transport).ResponseHeaderTimeout = 0 // a pull takes as long as it takes
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.asked.Store(true)
 		if version := creates().FindStringSubmatch(path.Clean(r.URL.Path)); version != nil && r.Method == http.MethodPost {
 			f.create(w, r, through, api, version[1])
 			return

@@ -121,14 +121,17 @@ func dockerRun(ctx context.Context, args []string) error {
 		_ = front.Serve(l) // it ends when l is closed
 		close(served)
 	}()
-	code, err := runDocker(docker, append([]string{"run"}, args...), "unix://"+l.Addr().String())
+	code, err := 0, asksFor(ctx, docker, "unix://"+l.Addr().String(), front)
+	if err == nil {
+		code, err = runDocker(docker, append([]string{"run"}, args...), "unix://"+l.Addr().String())
+	}
 	l.Close()
 	<-served
 	if refused := front.Refused(); refused != nil {
 		return refused
 	}
 	if err != nil {
-		return hint.Failed(fmt.Errorf("start docker: %w", err), "docker version")
+		return hint.Failed(err, "docker version")
 	}
 	if code != 0 {
 		return cli.Status(code)
@@ -150,16 +153,35 @@ func engineOf(ctx context.Context, docker string) (string, error) {
 	return hostpaths.Real(path), nil
 }
 
+// asksFor has docker ask the engine something harmless. A docker that does not do so by the socket of front, as that of
+// podman, would start containers that nobody judges.
+func asksFor(ctx context.Context, docker, host string, front *containers.Front) error {
+	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{.Server.Version}}")
+	cmd.Env = environmentFor(host)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("docker version: %w: %s", err, printable.Text(strings.TrimSpace(string(out))))
+	}
+	if !front.Asked() {
+		return fmt.Errorf("%s does not ask an engine at DOCKER_HOST, and egressd could not judge its containers", docker)
+	}
+	return nil
+}
+
+func environmentFor(host string) []string {
+	return environ.With(environ.Without(os.Environ(), []string{"DOCKER_CONTEXT", "DOCKER_TLS_VERIFY"}), []environ.Variable{{Name: "DOCKER_HOST", Value: host}})
+}
+
 // runDocker runs docker to its end, with the terminal, the streams and the signals of this process.
 func runDocker(docker string, args []string, host string) (code int, err error) {
 	cmd := exec.Command(docker, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = environ.With(environ.Without(os.Environ(), []string{"DOCKER_CONTEXT"}), []environ.Variable{{Name: "DOCKER_HOST", Value: host}})
+	cmd.Env = environmentFor(host)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("start docker: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
