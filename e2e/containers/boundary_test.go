@@ -97,6 +97,14 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: exit %d, %q", flags, e.Code, e.Talk)
 		}
 		records, err := d.Log.Since(mark)
+		if err != nil || len(records) > 0 { // attach refuses by itself, and asks nobody
+			t.Errorf("%s: %v, %+v", flags, err, records)
+		}
+		pid := w.docker(t, "inspect", "-f", "{{.State.Pid}}", c)
+		if e := d.Attach(t, "web", pid); e.Code != 1 || !strings.Contains(e.Talk, says) {
+			t.Errorf("%s, by its process: exit %d, %q", flags, e.Code, e.Talk)
+		}
+		records, err = d.Log.Since(mark)
 		if err != nil || len(records) != 1 || records[0].Decision == nil || !strings.Contains(records[0].Decision.Reason, says) {
 			t.Errorf("%s: %v, %+v", flags, err, records)
 		}

@@ -10,14 +10,16 @@ import (
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/sidecar"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // A Compose is what an override file for Compose depends on.
 type Compose struct {
 	sidecar.Sidecar
 	File     *File
-	Path     string // of the override file
-	Together bool   // services stay in the network default, too
+	Path     string   // of the override file
+	Together bool     // services stay in the network default, too
+	Again    []string // the command that made the files, which judges them once more
 
 	// Variables are those by which programs find the proxy at an address.
 	Variables func(proxy string) ([]integrations.Variable, error)
@@ -57,12 +59,34 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		c.network(&b, name, "")
 	}
 	b.WriteString("volumes:\n  " + state + ": {}\n")
-	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.Command(c.up(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.upScript(), c.Command(c.upPath(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
 }
 
 // up is the command that starts both files.
 func (c *Compose) up() string {
 	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
+}
+
+func (c *Compose) upPath() string { return filepath.Join(c.Folder, "up.sh") }
+
+// upScript starts both files, once egressd has judged them again: a service may have changed them. The command that made
+// the override file writes nothing if it is as it was, and fails if it is not.
+func (c *Compose) upScript() integrations.Made {
+	var again []string
+	for _, word := range c.Again {
+		again = append(again, shell.Quote(word))
+	}
+	text := fmt.Sprintf(`#!/bin/sh
+# docker compose up for services of %[1]s, once egressd has judged its files again: up.sh [OPTION…]
+# Made by egressd init compose.
+set -eu
+%[2]s >/dev/null
+if docker compose version >/dev/null 2>&1; then
+	exec docker compose -f %[3]s -f %[4]s up "$@"
+fi
+exec docker-compose -f %[3]s -f %[4]s up "$@"
+`, filepath.Base(c.File.Path), strings.Join(again, " "), shell.Quote(c.File.Path), shell.Quote(c.Path))
+	return integrations.Made{Path: c.upPath(), Text: text, Mode: 0o755}
 }
 
 func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }

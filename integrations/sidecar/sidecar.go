@@ -66,18 +66,24 @@ func Subnets(pool netip.Prefix, count int) ([]netip.Prefix, error) {
 	return all, nil
 }
 
+// PoolBits is the length of the prefixes of [Pools].
+const PoolBits = 20
+
 // Pools returns prefixes that Docker would not choose itself. Their order depends on word alone, so that two projects
 // seldom begin with the same pool.
 func Pools(word string) (all []netip.Prefix) {
-	const first, count, bits = 128, 64 * 16, 20 // 10.128.0.0/10 in pieces of 64 networks
+	const first, count = 128, 64 * 16 // 10.128.0.0/10 in pieces of 64 networks
 	sum := sha256.Sum256([]byte(word))
 	start := int(sum[0])<<8 | int(sum[1])
 	for i := range count {
 		n := (start + i) % count
-		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + n/16), byte(n % 16 * 16), 0}), bits))
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + n/16), byte(n % 16 * 16), 0}), PoolBits))
 	}
 	return all
 }
+
+// Pinned reports whether Image is an ID, which no other image can have.
+func (s *Sidecar) Pinned() bool { return strings.HasPrefix(s.Image, "sha256:") }
 
 // PolicyPath is where the policy is on the host.
 func (s *Sidecar) PolicyPath() string { return path.Join(s.Folder, "egressd.yaml") }

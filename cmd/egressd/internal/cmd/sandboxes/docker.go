@@ -264,8 +264,13 @@ func refusedByTable(problems []boundary.Breach) error {
 	for _, p := range problems {
 		lines = append(lines, p.As("--")+": "+p.Why)
 	}
-	return hint.Misused(errors.New(strings.Join(lines, "\n")), problems[0].Instead)
+	return hint.Failed(&refusedContainer{strings.Join(lines, "\n")}, problems[0].Instead)
 }
+
+// A refusedContainer has settings by which it gets around egressd.
+type refusedContainer struct{ why string }
+
+func (e *refusedContainer) Error() string { return e.why }
 
 // startedBy is the command that a request would start.
 func startedBy(create map[string]any, image containers.ImageConfig) ([]string, error) {

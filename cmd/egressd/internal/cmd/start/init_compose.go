@@ -95,6 +95,9 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	if len(names) == 0 {
 		return set, hint.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
 	}
+	if c.Again, err = o.again(&c); err != nil {
+		return set, err
+	}
 	if set, err = c.Compose(); err != nil {
 		return set, err
 	}
@@ -102,6 +105,27 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
 	}
 	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// again is this command, by whole paths.
+func (o *composeOptions) again(c *compose.Compose) ([]string, error) {
+	output, err := filepath.Abs(c.Path)
+	if err != nil {
+		return nil, hint.Failed(err, o.command+" -o FILE")
+	}
+	c.Path = output
+	argv := []string{c.Program, "init", "compose", "-f", c.File.Path, "-o", output, "--policy", c.Folder, "--image", o.image}
+	for _, name := range o.services {
+		argv = append(argv, "--service", name)
+	}
+	if o.together {
+		argv = append(argv, "--together")
+	}
+	pool := o.subnet
+	if pool == "" && len(c.Sandboxes) > 0 { // the one that was chosen
+		pool = netip.PrefixFrom(c.Sandboxes[0].Subnet.Addr(), sidecar.PoolBits).String()
+	}
+	return append(argv, "--subnet", pool), nil
 }
 
 // judge refuses what egressd would not hold, in the file as it is written and as Compose reads it.
