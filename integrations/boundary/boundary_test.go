@@ -65,7 +65,8 @@ func TestJudge(t *testing.T) {
 		Volumes: map[string]Volume{
 			"nfs": {Driver: "local", Options: map[string]string{"type": "nfs", "device": ":/x", "o": "addr=10.0.0.1"}}, "cloud": {Driver: "rexray"}, "theirs": {Unknown: true},
 			"root": {Options: map[string]string{"type": "none", "device": "/", "o": "bind"}}, "mem": {Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}, "disk": {Options: map[string]string{"type": "ext4", "device": "/dev/sda1"}},
-			"odd": {Options: map[string]string{"mountpoint": "/"}},
+			"shared": {Options: map[string]string{"type": "none", "device": "/srv/x", "o": "bind,shared"}},
+			"odd":    {Options: map[string]string{"mountpoint": "/"}},
 		},
 		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"},
 	}
@@ -132,6 +133,9 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "volume", "Name": "root"}]}`:                                                                 "Mounts root /",
 		`{"Mounts": [{"Type": "volume", "Name": "mem"}]}`:                                                                  "",
 		`{"Mounts": [{"Type": "volume", "Name": "disk"}]}`:                                                                 "Mounts disk ext4 /dev/sda1",
+		`{"Mounts": [{"Type": "volume", "Name": "shared"}]}`:                                                               "Mounts shared o shared",
+		`{"Mounts": [{"Type": "volume", "Name": "shop_egressd-state"}]}`:                                                   "Mounts shop_egressd-state",
+		`{"Mounts": [{"Type": "volume", "Name": "egressd-local-state"}]}`:                                                  "Mounts egressd-local-state",
 		`{"Mounts": [{"Type": "volume", "Name": "odd"}]}`:                                                                  "Mounts odd mountpoint",
 		`{"Mounts": [{"Type": "bind", "Source": "/run/egressd/web", "RW": true}]}`:                                         "",
 		`{"Mounts": [{"Type": "bind", "Source": "/run/egressd/api", "RW": true}]}`:                                         "Mounts /run/egressd/api",

@@ -158,7 +158,7 @@ func (j *judge) volume(name, driver string) {
 		v.Driver = driver
 	}
 	switch {
-	case slices.Contains(j.machine.Mine, name):
+	case slices.Contains(j.machine.Mine, name) || isOwnVolume(name):
 		j.refuse(name, "that volume is egressd's own", "a volume of your own, under another name")
 	case v.Unknown:
 		j.refuse(name, "it is made elsewhere: nothing here can tell whether it is a folder of this machine or of another one", "a volume of the project's own, without external and name")
@@ -166,6 +166,12 @@ func (j *judge) volume(name, driver string) {
 		j.refuse(name+" "+v.Driver, "the volume may be of another machine", "the driver local")
 	}
 	j.options(name+" ", v.Options)
+}
+
+// isOwnVolume reports whether a volume has the name of one with egressd's state, of any project: those of egressd init
+// compose and init docker.
+func isOwnVolume(name string) bool {
+	return name == "egressd-state" || strings.HasSuffix(name, "_egressd-state") || strings.HasPrefix(name, "egressd-") && strings.HasSuffix(name, "-state")
 }
 
 func (j *judge) volumeOptions(value any) {
@@ -188,13 +194,20 @@ func (j *judge) options(before string, options map[string]string) {
 	}
 	flags := strings.Split(options["o"], ",")
 	binds := slices.Contains(flags, "bind") || slices.Contains(flags, "rbind")
-	switch {
-	case kind == "" && device == "" || kind == "tmpfs" && !binds:
-	case (kind == "none" || kind == "") && filepath.IsAbs(device) && binds:
+	folder := (kind == "none" || kind == "") && filepath.IsAbs(device) && binds
+	if !folder && !(kind == "" && device == "") && !(kind == "tmpfs" && !binds) {
+		j.refuse(strings.TrimSpace(before+kind+" "+device), "the volume may be of another machine, or a device", "the type tmpfs, or none with o: bind and a folder")
+		return
+	}
+	for _, flag := range flags {
+		if name, _, _ := strings.Cut(flag, "="); !slices.Contains([]string{"", "bind", "rbind", "ro", "rw", "private", "rprivate", "size", "uid", "gid", "mode"}, name) {
+			j.refuse(before+"o "+flag, "egressd does not know this option of a volume", leaveOut)
+			return
+		}
+	}
+	if folder {
 		if why, instead := j.machine.JudgePath(device, !slices.Contains(flags, "ro")); why != "" {
 			j.refuse(before+device, why, instead)
 		}
-	default:
-		j.refuse(strings.TrimSpace(before+kind+" "+device), "the volume may be of another machine, or a device", "the type tmpfs, or none with o: bind and a folder")
 	}
 }
