@@ -151,7 +151,10 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.tokens = oidc.New(d.Complain)
-	return d, d.build(path)
+	if err := d.build(path); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // build opens the log and puts the gate and the server together.

@@ -3,12 +3,15 @@
 package hostpaths
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hostsockets"
+	"golang.org/x/sys/unix"
 )
 
 // HostSockets returns the sockets and devices of this machine that lead out of a sandbox, for the user and
@@ -69,4 +72,23 @@ func PolicyFolders() (folders []string) {
 		}
 	}
 	return folders
+}
+
+// MayWrite returns an error if this process may neither write to a folder nor make it. It changes nothing.
+func MayWrite(folder string) error {
+	at := folder
+	for {
+		_, err := os.Stat(at)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			return err
+		}
+		at = filepath.Dir(at)
+	}
+	if err := unix.Access(at, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: at, Err: err}
+	}
+	return nil
 }

@@ -29,7 +29,7 @@ func (o *Options) fileSystem() (*jail.Apart, error) {
 		return nil, hint.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
 	}
 	home, err := filepath.EvalSymlinks(os.Getenv("HOME"))
-	if err != nil || home == "/" || !filepath.IsAbs(home) {
+	if info, missing := os.Stat(home); err != nil || missing != nil || !info.IsDir() || home == "/" || !filepath.IsAbs(home) { // /dev/null is one of some services
 		home = ""
 	}
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {

@@ -49,6 +49,9 @@ type runner struct {
 	argv        []string
 	talk        *talk.Held
 	name        string
+	runs        string     // folder of all runs
+	temporary   string     // temporaryFolder, where the run uses it
+	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
 	entry       source.Run // that egressd runs lists
@@ -320,10 +323,11 @@ func (r *runner) change(c *config.Config) error {
 		return err
 	}
 	r.name = name
-	folder, err := c.RunsDir()
+	folder, err := r.runsFolder(c)
 	if err != nil {
 		return err
 	}
+	r.runs = folder
 	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
