@@ -85,6 +85,7 @@ func (r *runner) offers(c egress.Counts) {
 // conclude prints the summary of the run, and returns its exit code.
 func (r *runner) conclude(code int, took time.Duration) int {
 	c := r.tally.Counts()
+	r.sayMade()
 	summarize(r.talk, c, took, r.logCommand())
 	r.offers(c)
 	r.registerEnd(code, c)

@@ -37,7 +37,7 @@ func TestTheFoldersOfFS(t *testing.T) {
 	} {
 		t.Chdir(row.work)
 		t.Setenv("HOME", row.home)
-		a, err := (&Options{Apart: true}).fileSystem()
+		a, _, err := (&Options{Apart: true}).fileSystem()
 		switch {
 		case row.kept == "-" && err == nil:
 			t.Errorf("%s: %+v", row.says, a)

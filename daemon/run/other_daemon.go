@@ -159,6 +159,7 @@ func (r *runner) endBeside(code int, took time.Duration) (int, error) {
 	c, err := r.beside.leave()
 	r.beside.stop = nil
 	r.talk.Release()
+	r.sayMade()
 	if err != nil {
 		next := r.logCommand()
 		if code == 0 && r.options.FailOnDeny {

@@ -70,6 +70,7 @@ type runner struct {
 	given       []uint16         // ports of the host
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
+	repository  *repository      // of the working directory, with --fs
 	cut         []string         // names of variables that the program does not get
 	proxies     []string         // names of proxy variables among cut
 	denials     *inspect.Denials // what denied TLS is answered with, or nil
@@ -104,6 +105,7 @@ type Options struct {
 	HostSockets []string  // host sockets that the program may use
 	Hide        []string  // files and folders that the program must not see
 	Apart       bool      // the program gets a file system of its own, but for the working directory
+	Share       []string  // files and folders that such a program may change, too
 	Nested      bool      // the program may make mount namespaces
 	Alone       bool      // use no egressd serve, even if one answers
 	Learn       bool      // let pass what no rule speaks of
@@ -134,7 +136,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	if err != nil {
 		return 0, err
 	}
-	apart, err := o.fileSystem()
+	apart, git, err := o.fileSystem()
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +149,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 			return 0, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
 	}
-	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
+	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
@@ -403,7 +405,11 @@ func (r *runner) outline() jail.Program {
 	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	if r.apart != nil {
+		p.Fixed = append(p.Fixed, r.repository.kept...)
 		p.Env = environ.Without(p.Env, hostServices)
+		if r.repository.partly != "" {
+			p.Env = environ.With(p.Env, []environ.Variable{{Name: "GIT_DISCOVERY_ACROSS_FILESYSTEM", Value: "1"}}) // the working directory is a mount
+		}
 	} else if agent := os.Getenv(sshAgent); agent != "" && slices.Contains(p.HostSockets, filepath.Clean(agent)) {
 		p.Env = environ.Without(p.Env, []string{sshAgent}) // so that ssh does not complain of it
 	}
@@ -446,6 +452,7 @@ func (r *runner) exec() error {
 	}
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
+	r.sayRepository()
 	r.register()
 	if r.options.Learn {
 		fmt.Fprintln(r.talk, "egressd: warning: --learn allows every public host that no rule mentions")

@@ -3,10 +3,12 @@
 package start
 
 import (
+	"errors"
 	"os"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/run"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
@@ -42,7 +44,9 @@ egressd's policy, log and keys are hidden or read-only, and so are sockets and
 devices that lead out, such as Docker's, D-Bus or an ssh agent; --host-socket
 keeps one of them reachable. With --fs everything except the working directory
 is read-only, /tmp and /run are empty, and changes to HOME are dropped at the
-end. Use --hide for keys and other files that the program must not read.
+end; commits go to the repository of the working directory wherever it lies, and
+--share PATH shares more. Use --hide for keys and other files that the program must
+not read.
 
 Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
 --fs or --nested.
@@ -66,6 +70,9 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if policy != "" {
 				o.Config = policy
+			}
+			if len(o.Share) > 0 && !o.Apart {
+				return exits.AsSandbox(hint.Misused(errors.New("--share is for --fs: without it the program can change all your files"), "egressd run --fs --share "+o.Share[0]+" -- COMMAND"))
 			}
 			var fixes []string
 			if !o.Quiet {
@@ -91,6 +98,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().BoolVar(&o.FailOnDeny, "fail-on-deny", false, "exit 86 if the program succeeds but egressd denied a request")
 	cmd.Flags().BoolVar(&o.Learn, "learn", false, "allow public hosts that no rule mentions, and record them for egressd suggest")
 	cmd.Flags().BoolVar(&o.Apart, "fs", false, "make the file system read-only, except the working directory")
+	cmd.Flags().StringArrayVar(&o.Share, "share", nil, "with --fs, let the program change the file or folder at `PATH`, too")
 	cmd.Flags().BoolVar(&o.Nested, "nested", false, "allow nested sandboxes such as bubblewrap; the program can then replace the policy of later runs")
 	cmd.Flags().BoolVar(&o.NoCA, "no-ca", false, "add no authority to the CA bundle; denied HTTPS then ends with a TLS alert")
 	cmd.Flags().StringVar(&o.Summary, "summary", "", "write what the run came to into `FILE`, as one JSON object")
