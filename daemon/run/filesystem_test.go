@@ -47,7 +47,7 @@ func TestTheFoldersOfFS(t *testing.T) {
 			t.Errorf("%s: works in %s", row.says, a.Work)
 		}
 	}
-	if a, err := new(Options).fileSystem(); a != nil || err != nil {
+	if a, _, err := new(Options).fileSystem(); a != nil || err != nil {
 		t.Errorf("nobody asked for %+v, %v", a, err)
 	}
 }

@@ -56,7 +56,7 @@ func (w *workshop) inside(user, folder, script string, flags ...string) *ran {
 	var out, talk strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	_ = w.World.Gateway.Run(cmd) // the code says it
-	return &ran{out: out.String(), talk: talk.String(), code: cmd.ProcessState.ExitCode()}
+	return &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState)}
 }
 
 // TestRunFSKeepsCommits has git write to repositories that lie outside of the working directory.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,14 @@ func jailed(ctx context.Context, d *world.Daemon, user string, flags []string, a
 	return cmd
 }
 
+// codeOf returns an exit code as shells have it: a signal counts as 128 and its number.
+func codeOf(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}
+
 // runAs runs a shell script under egressd run.
 func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) *ran {
 	t.Helper()
@@ -45,7 +54,7 @@ func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) 
 	if err := d.World.Gateway.Run(cmd); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %s", err, talk.String())
 	}
-	r := &ran{out: out.String(), talk: talk.String(), code: cmd.ProcessState.ExitCode()}
+	r := &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState)}
 	r.records = lastRun(t, d)
 	return r
 }

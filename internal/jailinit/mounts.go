@@ -10,7 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const ResolvConf = "/etc/resolv.conf"
+const (
+	ResolvConf     = "/etc/resolv.conf"
+	ResolvConfLead = "# the name server of egressd run\n" // of that file in a jail
+)
 
 // helpers are sockets of the host by which the C library has others resolve names
 // for it, past the jail's name server. Inside they are not there.
@@ -82,7 +85,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		covered = map[string][]byte{}
 	}
 	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
-	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
+	covered[ResolvConf] = fmt.Appendf([]byte(ResolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
 	for path, text := range covered {
 		if err := cover(scratch, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("cover %s: %w", path, err)

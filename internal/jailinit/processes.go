@@ -1,6 +1,7 @@
 package jailinit
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	slash "path"
@@ -226,6 +227,9 @@ func Find(c Program) (string, error) {
 			dir = "."
 		}
 		path := slash.Join(dir, name)
+		if _, err := os.Stat(path); err != nil {
+			continue // also a folder of PATH that this user cannot enter
+		}
 		var problem *ExecError
 		switch err := executable(path); {
 		case err == nil:
@@ -259,6 +263,18 @@ func executable(path string) error {
 		return &ExecError{Name: path, Problem: "it may not be executed"}
 	}
 	return nil
+}
+
+// isScript reports whether a file that the kernel cannot execute is text, which execvp(3) and shells hand to /bin/sh.
+func isScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, _ := f.Read(head) // an empty file is an empty script
+	return bytes.IndexByte(head[:n], 0) < 0
 }
 
 func variableOf(env []string, name string) (value string) {
