@@ -32,14 +32,9 @@ const submodulesDepth = 4
 // counts only if it names the working tree itself, or has it in it.
 func repositoryOf(work, home string, shared []string) (*repository, error) {
 	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}}
-	top := work
-	for ; ; top = filepath.Dir(top) {
-		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
-			break
-		}
-		if top == filepath.Dir(top) {
-			return r, nil
-		}
+	top := workingTree(work)
+	if top == "" {
+		return r, nil
 	}
 	if home != "" && hostpaths.Within(home, top) {
 		return r, nil // a repository of settings, not of this project
@@ -239,6 +234,30 @@ func (r *runner) sayRepository() {
 	}
 	if top := r.repository.partly; top != "" {
 		fmt.Fprintf(r.talk, "egressd: warning: of the working tree %s only this folder is shared: changes to its other files are lost at the end\n", printable.Text(top))
+	}
+}
+
+// sayPolicyInTree says what git cannot do where the policy lies in a working tree that the program can change.
+func (r *runner) sayPolicyInTree() {
+	work, err := os.Getwd()
+	if err != nil || r.Config.BuiltIn {
+		return
+	}
+	top := workingTree(filepath.Dir(hostpaths.Real(r.Path)))
+	if top != "" && top == workingTree(hostpaths.Real(work)) {
+		fmt.Fprintf(r.talk, "egressd: warning: %s lies in the working tree: until the program ends, git checkout and git stash cannot replace it\n", printable.Text(r.Path))
+	}
+}
+
+// workingTree returns the nearest folder, dir or above it, that has a .git; "" if there is none.
+func workingTree(dir string) string {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
 	}
 }
 

@@ -475,6 +475,8 @@ func (r *runner) exec() error {
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
 	r.sayRepository()
+	r.sayAgents()
+	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {
 		fmt.Fprintln(r.talk, "egressd: warning: the channel between this program and the Node.js that starts it is closed: process.send is not there")
 	}

@@ -119,6 +119,14 @@ func reap() {
 	}
 }
 
+// IsInside reports whether this process seems to be in a jail: the first process is a reaper, or the name server is that of a
+// jail. It is for messages.
+func IsInside() bool {
+	first, _ := os.ReadFile("/proc/1/cmdline")
+	servers, _ := os.ReadFile(ResolvConf)
+	return bytes.HasSuffix(first, []byte("\x00"+Argument+"\x00"+reaper+"\x00")) || bytes.HasPrefix(servers, []byte(resolvConfLead))
+}
+
 // inOrder ends this process where a step fails.
 func inOrder(steps ...func() error) {
 	for _, step := range steps {

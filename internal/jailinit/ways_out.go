@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,9 +198,14 @@ func tryParent(Program) string {
 
 // tryFiles reads what is hidden and opens for writing what is fixed or covered.
 func tryFiles(p Program) string {
-	for _, path := range slices.Concat(p.Hidden, p.HostSockets) {
+	for _, path := range p.Hidden {
 		if found := readable(path); found != "" {
 			return found
+		}
+	}
+	for path, was := range p.hidden {
+		if now, there := socketFileAt(path); there && now == was || p.folders[path] && readable(path) != "" {
+			return path
 		}
 	}
 	closed := append([]string(nil), p.Fixed...)

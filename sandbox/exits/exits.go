@@ -3,7 +3,6 @@
 package exits
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -45,7 +44,7 @@ func AsSandbox(err error) error {
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
 	var setup *jail.SetupError
-	if text, missing := os.ReadFile(jailinit.ResolvConf); missing == nil && bytes.HasPrefix(text, []byte(jailinit.ResolvConfLead)) {
+	if jailinit.IsInside() {
 		return hint.Failed(fmt.Errorf("this is inside of an egressd run, which makes no second sandbox: %w", err), "the program without egressd run: the one outside decides for it")
 	}
 	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
