@@ -323,7 +323,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 		if err != nil {
 			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
-		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
+		p.Covered[path] = authority.Bundle(system, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 	}
 	tried, err := r.jail.Prepare(p)
@@ -419,6 +419,9 @@ func (r *runner) complainOf(err error) {
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
 	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p.Covered = map[string][]byte{}
+	coverHosts(p.Covered)
+	coverSSH(p.Covered)
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	p.Env = environ.Without(p.Env, inherited)
 	if r.apart != nil {

@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/dns"
+)
+
+const (
+	resolvConf = "/etc/resolv.conf"
+
+	machineEvery = time.Second // between two looks at the machine's files
+)
+
+// A machineFile is a file of the machine that egressd reads again when it changes. It is fixed if this user can change it:
+// then a program that egressd runs could, too, and would choose where an allowed name leads.
+type machineFile struct {
+	path  string
+	fixed bool
+	seen  fileState
+}
+
+type fileState struct {
+	changed time.Time
+	size    int64
+	inode   uint64
+}
+
+func newMachineFile(path string) machineFile {
+	m := machineFile{path: path}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	const write = 2 // W_OK
+	for _, at := range []string{path, filepath.Dir(path), real, filepath.Dir(real)} {
+		m.fixed = m.fixed || syscall.Access(at, write) == nil
+	}
+	m.seen = stateOf(path)
+	return m
+}
+
+func stateOf(path string) fileState {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileState{}
+	}
+	s := fileState{changed: info.ModTime(), size: info.Size()}
+	if file, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = file.Ino
+	}
+	return s
+}
+
+// changes reports whether the file is another one than when it was seen last.
+func (m *machineFile) changes() bool { return !m.fixed && stateOf(m.path) != m.seen }
+
+// machine is what the files of egressd's machine say of names: the system's name servers, and the hosts file.
+type machine struct {
+	mu      sync.Mutex // guards what follows
+	looked  time.Time
+	servers machineFile
+	hosts   machineFile
+	table   map[string][]netip.Addr // of hosts
+	config  *config.Config          // whose name servers are asked
+}
+
+func newMachine(c *config.Config) *machine { return newMachineAt(c, resolvConf, dns.HostsPath) }
+
+func newMachineAt(c *config.Config, servers, hosts string) *machine {
+	m := &machine{servers: newMachineFile(servers), hosts: newMachineFile(hosts), config: c}
+	m.readHosts()
+	return m
+}
+
+func (m *machine) readHosts() {
+	m.hosts.seen = stateOf(m.hosts.path)
+	f, err := os.Open(m.hosts.path)
+	if err != nil {
+		return // one that is missing for a moment is as it was
+	}
+	defer f.Close()
+	m.table = dns.HostAddrs(dns.ReadHosts(f))
+}
+
+// follow looks at the files, once in machineEvery, and returns another forwarder if there are other name servers. Ones that
+// make no sense, as in a file that is half written, are looked at again.
+func (m *machine) follow() *dns.Forwarder {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if now.Sub(m.looked) < machineEvery {
+		return nil
+	}
+	m.looked = now
+	if m.hosts.changes() {
+		m.readHosts()
+	}
+	if !m.config.AsksSystem() || !m.servers.changes() {
+		return nil
+	}
+	state := stateOf(m.servers.path)
+	f, err := m.forwarder()
+	if err != nil {
+		return nil
+	}
+	m.servers.seen = state
+	return f
+}
+
+func (m *machine) forwarder() (*dns.Forwarder, error) { return newForwarder(m.config, m.servers.path) }
+
+// addrs returns the addresses that the hosts file has for a name.
+func (m *machine) addrs(name string) []netip.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table[name]
+}
+
+// use has another configuration count.
+func (m *machine) use(c *config.Config) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.config, m.servers.seen = c, stateOf(m.servers.path)
+}
