@@ -168,7 +168,8 @@ print(c.syscall(425, 8, ctypes.create_string_buffer(240)), errno.errorcode[ctype
 for r in (0x5412, 0x541c, 0x5412 | 1 << 32):
     print(c.ioctl(0, ctypes.c_ulong(r), ctypes.create_string_buffer(b"x")), errno.errorcode[ctypes.get_errno()])
 '`, "-1 ENOSYS\n-1 EPERM\n-1 EPERM\n-1 EPERM\n", "", ""},
-			{"its own network", `ip link add x type veth peer name y 2>&1; ip route add 1.2.3.4/32 dev lo 2>&1; nft flush ruleset 2>&1; ip addr show | grep -c '^[0-9]'`, "1\n", "", ""},
+			{"its own network", `ip link add x type veth peer name y 2>&1; ip route add 1.2.3.4/32 dev lo 2>&1; nft flush ruleset 2>&1; ip link set eth0 down 2>&1; ip addr show | grep '^[0-9]' | grep -cvE '^[0-9]+: (lo|eth0): <[A-Z,_]*UP'`, "0\n", "", ""},
+			{"an interface that leads nowhere", `ip route | grep -c '^default dev eth0'; curl -sS -m1 --interface eth0 http://151.101.1.69/ 2>&1; echo x | socat -t1 - UDP:151.101.1.69:9999,so-bindtodevice=eth0 2>&1; echo x | socat -t1 - UDP:224.0.0.251:5353,so-bindtodevice=eth0 2>&1; echo done`, "1\n", "", ""},
 			{"other namespaces", `nsenter -t 1 -n true 2>&1; unshare -Urn sh -c 'curl -sS -m3 http://151.101.1.69/ 2>&1'; echo done`, "done", "", ""},
 			{"privileges", `grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'`,
 				"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n", "", ""},

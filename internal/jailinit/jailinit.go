@@ -158,6 +158,9 @@ func build(plan Plan) (report Report, fds []int, err error) {
 	if err != nil {
 		return report, nil, err
 	}
+	if plan.Interface {
+		makeInterface(plan)
+	}
 	report.Redirected = plan.Redirect
 	if err := Capture(plan, ipv6, &report.Redirected); err != nil {
 		return report, nil, &SetupError{"packet filter", err}

@@ -36,6 +36,7 @@ type (
 		HostPorts  []uint16
 		Dialers    bool
 		Again      bool     // the network may have been made before
+		Interface  bool     // beside loopback, for programs that think that they are offline without one
 		Devices    []string // paths at which the program may have devices, beside those that all may
 	}
 	// A Report is what came of a Plan.

@@ -15,6 +15,10 @@ const (
 	resolvConfLead = "# the name server of egressd run\n" // of that file in a jail
 )
 
+// facts are files without which a program gets along. The kernel mounts nothing over one that was removed, and is there
+// as a mount alone.
+var facts = [...]string{ResolvConf, "/etc/hosts"}
+
 // helpers are sockets of the host by which the C library has others resolve names
 // for it, past the jail's name server. Inside they are not there.
 var helpers = [...]string{
@@ -84,7 +88,12 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
 	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
 	for path, text := range covered {
-		if err := cover(scratch, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
+		err := cover(scratch, path, text)
+		if errors.Is(err, unix.ENOENT) && slices.Contains(facts[:], path) {
+			delete(p.Covered, path)
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}

@@ -60,8 +60,9 @@ func tryInterfaces(Program) string {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		if name, _, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) != "lo" {
-			return strings.TrimSpace(name)
+		name, _, ok := strings.Cut(lines.Text(), ":")
+		if name = strings.TrimSpace(name); ok && name != "lo" && !(name == interfaceName && isOwnInterface()) {
+			return name
 		}
 	}
 	return ""
