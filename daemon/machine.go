@@ -3,12 +3,12 @@ package daemon
 import (
 	"net/netip"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/dns"
 )
 
@@ -19,7 +19,7 @@ const (
 )
 
 // A machineFile is a file of the machine that egressd reads again when it changes. It is fixed if this user can change it:
-// then a program that egressd runs could, too, and would choose where an allowed name leads.
+// then a program that egressd runs could, too, or could have done so before, and would choose where an allowed name leads.
 type machineFile struct {
 	path  string
 	fixed bool
@@ -33,17 +33,7 @@ type fileState struct {
 }
 
 func newMachineFile(path string) machineFile {
-	m := machineFile{path: path}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		real = path
-	}
-	const write = 2 // W_OK
-	for _, at := range []string{path, filepath.Dir(path), real, filepath.Dir(real)} {
-		m.fixed = m.fixed || syscall.Access(at, write) == nil
-	}
-	m.seen = stateOf(path)
-	return m
+	return machineFile{path: path, fixed: hostpaths.MayChange(path), seen: stateOf(path)}
 }
 
 func stateOf(path string) fileState {
@@ -61,7 +51,8 @@ func stateOf(path string) fileState {
 // changes reports whether the file is another one than when it was seen last.
 func (m *machineFile) changes() bool { return !m.fixed && stateOf(m.path) != m.seen }
 
-// machine is what the files of egressd's machine say of names: the system's name servers, and the hosts file.
+// machine is what the files of egressd's machine say of names: the system's name servers, and the hosts file, unless that is
+// fixed.
 type machine struct {
 	mu      sync.Mutex // guards what follows
 	looked  time.Time
@@ -75,7 +66,9 @@ func newMachine(c *config.Config) *machine { return newMachineAt(c, resolvConf, 
 
 func newMachineAt(c *config.Config, servers, hosts string) *machine {
 	m := &machine{servers: newMachineFile(servers), hosts: newMachineFile(hosts), config: c}
-	m.readHosts()
+	if !m.hosts.fixed {
+		m.readHosts()
+	}
 	return m
 }
 

@@ -30,7 +30,11 @@ func aMachine(t *testing.T, servers, hosts string) (r *resolver, write func(name
 	c := &config.Config{File: &file.File{}}
 	c.File.Upstream.DNS = []string{"system"}
 	m := newMachineAt(c, filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "hosts"))
+	if len(m.table) > 0 {
+		t.Error("a hosts file that this user can write counts")
+	}
 	m.servers.fixed, m.hosts.fixed = false, false // of another user
+	m.readHosts()
 	r = &resolver{machine: m}
 	f, err := m.forwarder()
 	if err != nil {

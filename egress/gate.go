@@ -46,8 +46,8 @@ type LocalResolver interface {
 }
 
 // isLocal reports whether the addresses of a name come from the machine's own files.
-func (g *Gate) isLocal(name string) bool {
-	local, ok := g.config.Resolver.(LocalResolver)
+func isLocal(r Resolver, name string) bool {
+	local, ok := r.(LocalResolver)
 	return ok && local.IsLocal(name)
 }
 

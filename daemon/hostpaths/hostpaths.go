@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hostsockets"
-	"golang.org/x/sys/unix"
 )
 
 // HostSockets returns the sockets and devices of this machine that lead out of a sandbox, for the user and
@@ -87,8 +87,21 @@ func MayWrite(folder string) error {
 		}
 		at = filepath.Dir(at)
 	}
-	if err := unix.Access(at, unix.W_OK|unix.X_OK); err != nil {
+	const mayMakeFiles = 2 | 1 // W_OK and X_OK
+	if err := syscall.Access(at, mayMakeFiles); err != nil {
 		return &fs.PathError{Op: "write to", Path: at, Err: err}
 	}
 	return nil
+}
+
+// MayChange reports whether this process's user may write to a file, or put another one in its place.
+func MayChange(path string) bool {
+	const write = 2 // W_OK
+	real := Real(path)
+	for _, at := range []string{path, filepath.Dir(path), real, filepath.Dir(real)} {
+		if syscall.Access(at, write) == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/dns"
 )
 
 // ownHosts returns the hosts file that the program sees, from the machine's own. Names of other machines are left out: the
 // program asks egressd for them, so that it decides by the name, and it has their addresses from the machine's file. The
-// machine's name is one of the sandbox's loopback. It returns nil if the file can stay as it is.
-func ownHosts(all []dns.Host, machine string) []byte {
+// machine's name is one of the sandbox's loopback. With counts false, egressd does not go by that file, and the names stay. It
+// returns nil if the file can stay as it is.
+func ownHosts(all []dns.Host, machine string, counts bool) []byte {
 	var text strings.Builder
 	names := []string{machine}
 	missing := map[bool]bool{false: true, true: true} // by whether the address is IPv6
@@ -20,11 +22,13 @@ func ownHosts(all []dns.Host, machine string) []byte {
 	for _, h := range all {
 		own := slices.ContainsFunc(h.Names, func(name string) bool { return strings.EqualFold(name, machine) })
 		if h.Addr.IsValid() && !h.Addr.IsLoopback() && !h.Addr.IsUnspecified() && h.Addr != netip.IPv6LinkLocalAllNodes() && h.Addr != netip.IPv6LinkLocalAllRouters() && !h.Addr.IsMulticast() {
-			changed = true
 			if own {
 				names = h.Names
 			}
-			continue
+			if own || counts {
+				changed = true
+				continue
+			}
 		}
 		if own {
 			missing[h.Addr.Is6()] = false
@@ -53,7 +57,7 @@ func coverHosts(covered map[string][]byte) {
 	}
 	defer f.Close()
 	machine, _ := os.Hostname()
-	if text := ownHosts(dns.ReadHosts(f), machine); text != nil {
+	if text := ownHosts(dns.ReadHosts(f), machine, !hostpaths.MayChange(dns.HostsPath)); text != nil {
 		covered[dns.HostsPath] = text
 	}
 }

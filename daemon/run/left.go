@@ -65,7 +65,7 @@ func (r *runner) awaitLeft(s *signals, over <-chan time.Time) bool {
 }
 
 // namesOf names processes, those of one name together.
-func namesOf(all []jail.Process) string {
+func namesOf(all []jail.Remnant) string {
 	count := map[string]int{}
 	var names []string
 	for _, p := range all {
@@ -78,7 +78,7 @@ func namesOf(all []jail.Process) string {
 		word := printable.Text(name)
 		if n := count[name]; n > 1 {
 			word += fmt.Sprintf(" ×%d", n)
-		} else if i := slices.IndexFunc(all, func(p jail.Process) bool { return p.Name == name }); i >= 0 {
+		} else if i := slices.IndexFunc(all, func(p jail.Remnant) bool { return p.Name == name }); i >= 0 {
 			word += fmt.Sprintf(" (pid %d)", all[i].PID)
 		}
 		words = append(words, word)

@@ -117,8 +117,8 @@ type Options struct {
 	Summary     string   // path of a file for what the run came to, as JSON; empty for none
 }
 
-// An End is how a run ended.
-type End struct {
+// An Ended is how a run ended.
+type Ended struct {
 	Code   int            // exit code; 128+N if signal N ended the program
 	Signal syscall.Signal // that ended the program, or 0
 	Fixes  []string       // commands that allow what was denied, see offered
@@ -131,7 +131,7 @@ type End struct {
 // In order: prepare makes the jail ([jail.New]) and the daemon of this run beside it; furnish, beside the daemon's start,
 // takes the jail's sockets; serve serves them; completeJail has the ways out tried and the jail closed; exec starts the
 // program and waits; conclude says what was denied.
-func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end End, err error) {
+func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end Ended, err error) {
 	if len(argv) == 0 {
 		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}

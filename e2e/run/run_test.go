@@ -238,7 +238,7 @@ func TestRunExitCodes(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d: %s", row.says, r.code, row.code, r.talk)
 		}
 	}
-	for name, code := range map[string]int{"/etc/hostname": 126, "/etc": 126, "/nowhere": 127, "no-such-program": 127} {
+	for name, code := range map[string]int{d.Config: 126, "/etc": 126, "/nowhere": 127, "no-such-program": 127} {
 		cmd := jailed(t.Context(), d, "user", nil, name)
 		d.World.Gateway.Run(cmd)
 		if got := cmd.ProcessState.ExitCode(); got != code {

@@ -1,10 +1,8 @@
 package jailinit
 
 import (
-	"bytes"
 	"encoding/binary"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,9 +27,13 @@ func isOwnInterface() bool {
 		return false
 	}
 	all := netlink.Attributes(said[0], unix.SizeofIfInfomsg)
-	kind := string(netlink.Find(netlink.Attributes(netlink.Find(all, unix.IFLA_LINKINFO), 0), unix.IFLA_INFO_KIND))
-	name := string(bytes.TrimRight(netlink.Find(all, unix.IFLA_IFNAME), "\x00"))
-	return name == interfaceName && slices.Contains(interfaceKinds[:], strings.TrimRight(kind, "\x00"))
+	kind := unix.ByteSliceToString(netlink.Find(netlink.Attributes(netlink.Find(all, unix.IFLA_LINKINFO), 0), unix.IFLA_INFO_KIND))
+	return IsOwnInterface(interfaceIndex, unix.ByteSliceToString(netlink.Find(all, unix.IFLA_IFNAME)), kind)
+}
+
+// IsOwnInterface reports whether an interface is like that of a jail, which leads nowhere.
+func IsOwnInterface(index uint32, name, kind string) bool {
+	return index == interfaceIndex && name == interfaceName && slices.Contains(interfaceKinds[:], kind)
 }
 
 // makeInterface adds an interface with the sandbox's IPv4 address and a default route. Browsers and others that look for one take

@@ -82,9 +82,9 @@ type Program struct {
 	// files, and the folders above them, in every folder that it can write.
 	Nested bool
 
-	devices []string              // that were left, beside plain ones
-	hidden  map[string]socketFile // the host sockets that were there, with what they were
-	folders map[string]bool       // those of hidden that are folders
+	devices []string                // that were left, beside plain ones
+	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
+	folders map[string]bool         // those of hidden that are folders
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.

@@ -112,31 +112,31 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	return reenter(dir)
 }
 
-// A socketFile tells a socket from one that is made later under its path.
-type socketFile struct {
+// A hiddenSocket tells a socket from one that is made later under its path.
+type hiddenSocket struct {
 	device, inode uint64
 	changed       unix.Timespec
 }
 
-func socketFileAt(path string) (f socketFile, there bool) {
+func hiddenSocketAt(path string) (f hiddenSocket, there bool) {
 	var file unix.Stat_t
 	if unix.Stat(path, &file) != nil {
 		return f, false
 	}
-	return socketFile{uint64(file.Dev), file.Ino, file.Ctim}, true
+	return hiddenSocket{uint64(file.Dev), file.Ino, file.Ctim}, true
 }
 
 // hideSockets hides the host sockets that are there and visible. Other programs may remove them, and make new ones, at any
 // time: a socket that is made later is seen by the program.
 func (p *Program) hideSockets() error {
 	if p.hidden == nil {
-		p.hidden = map[string]socketFile{}
+		p.hidden = map[string]hiddenSocket{}
 	}
 	for _, path := range p.HostSockets {
 		if readable(path) == "" && !isFolderAt(path) || p.folders[path] {
 			continue
 		}
-		file, there := socketFileAt(path)
+		file, there := hiddenSocketAt(path)
 		if !there {
 			continue
 		}

@@ -205,7 +205,7 @@ func tryFiles(p Program) string {
 		}
 	}
 	for path, was := range p.hidden {
-		if now, there := socketFileAt(path); there && now == was || p.folders[path] && readable(path) != "" {
+		if now, there := hiddenSocketAt(path); there && now == was || p.folders[path] && readable(path) != "" {
 			return path
 		}
 	}

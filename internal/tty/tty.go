@@ -86,3 +86,13 @@ func Typed(f *os.File) bool {
 	var waiting int32
 	return control(f, syscall.TIOCINQ, unsafe.Pointer(&waiting)) && waiting > 0
 }
+
+// IsJob reports whether a shell with job control has started this process: its group is not that of its session's first process.
+func IsJob() bool {
+	session, _, errno := syscall.RawSyscall(syscall.SYS_GETSID, 0, 0, 0)
+	if errno != 0 {
+		return false
+	}
+	group, err := syscall.Getpgid(int(session))
+	return err == nil && group != syscall.Getpgrp()
+}

@@ -41,15 +41,15 @@ func (j *Jail) Holds(pid int) bool {
 	return slices.ContainsFunc(j.processes(), func(p process) bool { return p.pid == pid })
 }
 
-// A Process is one that the program has left behind.
-type Process struct {
+// A Remnant is a process that the program has left behind.
+type Remnant struct {
 	PID  int // outside of the jail
 	Name string
 }
 
 // Left returns the processes that run on after the program has ended. Without a PID namespace, nobody knows them, and it
 // returns none.
-func (j *Jail) Left() (all []Process) {
+func (j *Jail) Left() (all []Remnant) {
 	if j.reaper == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (j *Jail) Left() (all []Process) {
 	for _, p := range j.processes() {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
 		if err == nil && !p.dead {
-			all = append(all, Process{p.pid, strings.TrimSuffix(string(text), "\n")})
+			all = append(all, Remnant{p.pid, strings.TrimSuffix(string(text), "\n")})
 		}
 	}
 	return all

@@ -14,7 +14,6 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/tty"
-	"golang.org/x/sys/unix"
 )
 
 // offerFor is how long a person has for each offer. Afterwards nothing more is offered.
@@ -61,11 +60,7 @@ func unattended(getenv func(string) string) bool {
 // typedAt reports whether somebody has typed on a terminal: this process is a job of an interactive shell, or keys were read
 // while it ran. A terminal that a program made for this process alone, such as script or a CI runner, has seen no key.
 func typedAt(terminal *os.File, began time.Time) bool {
-	session, err := unix.Getsid(0)
-	if err != nil {
-		return false
-	}
-	if group, err := unix.Getpgid(session); err == nil && group != syscall.Getpgrp() {
+	if tty.IsJob() {
 		return true
 	}
 	var state syscall.Stat_t
