@@ -19,7 +19,7 @@ const (
 )
 
 // A machineFile is a file of the machine that egressd reads again when it changes. It is fixed if this user can change it:
-// then a program that egressd runs could, too, or could have done so before, and would choose where an allowed name leads.
+// a program that egressd runs could change it, too, and choose where an allowed name leads.
 type machineFile struct {
 	path  string
 	fixed bool

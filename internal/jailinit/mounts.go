@@ -15,8 +15,8 @@ const (
 	resolvConfLead = "# the name server of egressd run\n" // of that file in a jail
 )
 
-// facts are files without which a program gets along. The kernel mounts nothing over one that was removed, and is there
-// as a mount alone.
+// facts are files without which a program gets along. The kernel mounts nothing over a removed file that is
+// there as a mount alone.
 var facts = [...]string{ResolvConf, "/etc/hosts"}
 
 // helpers are sockets of the host by which the C library has others resolve names
