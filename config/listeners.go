@@ -180,3 +180,6 @@ func (c *Config) EnterFolders() (all []string) {
 func (c *Config) EngineSocket() string {
 	return strings.TrimPrefix(cmp.Or(c.File.Docker.Socket, file.DefaultDocker), file.UnixListener)
 }
+
+// AsksSystem reports whether names are asked for at the name servers of the system.
+func (c *Config) AsksSystem() bool { return slices.Contains(c.File.Upstream.DNS, "system") }

@@ -148,7 +148,10 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	if d.resolver, err = newResolver(d.Config); err != nil {
 		return nil, err
 	}
-	return d, d.build(path)
+	if err := d.build(path); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // build opens the log and puts the gate and the server together.

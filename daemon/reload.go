@@ -98,7 +98,7 @@ func (re *reloading) prepare(ctx context.Context) (next *change, err error) {
 	if _, err := sandbox.NewDirectory(next.entries); err != nil {
 		return nil, err
 	}
-	if next.dnsForwarder, err = newForwarder(c); err != nil {
+	if next.dnsForwarder, err = newForwarder(c, resolvConf); err != nil {
 		return nil, err
 	}
 	return next, re.fill(ctx, next)
@@ -165,6 +165,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if err := re.daemon.listeners.admitUsers(next.config); err != nil {
 		re.daemon.Complain(err)
 	}
+	re.daemon.resolver.machine.use(next.config)
 	re.daemon.resolver.replace(next.dnsForwarder)
 	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
 		fmt.Fprintln(re.daemon.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")

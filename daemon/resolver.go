@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,39 +15,56 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 )
 
-// A resolver asks the forwarder in force. A reload may bring another one.
+// A resolver has the names of the machine's hosts file, and asks the forwarder in force for others. A reload may bring another
+// forwarder, and so may a change of the system's name servers.
 type resolver struct {
 	forwarder atomic.Pointer[dns.Forwarder]
-	replaced  []*dns.Forwarder // whose last lookups may be under way; of the goroutine that reloads
+	machine   *machine
+
+	mu       sync.Mutex       // guards what follows
+	replaced []*dns.Forwarder // whose last lookups may be under way
 }
 
 // replace puts another forwarder in force. Lookups under way end with the one that they began with.
 func (r *resolver) replace(f *dns.Forwarder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if was := r.forwarder.Swap(f); was != f {
 		r.replaced = append(slices.DeleteFunc(r.replaced, (*dns.Forwarder).Idle), was)
 	}
 }
 
+// now returns the forwarder in force, after a look at the machine.
+func (r *resolver) now() *dns.Forwarder {
+	if f := r.machine.follow(); f != nil {
+		r.replace(f)
+	}
+	return r.forwarder.Load()
+}
+
 // close ends the lookups under way, and waits for their goroutines.
 func (r *resolver) close() {
-	for _, f := range append(r.replaced, r.forwarder.Load()) {
+	r.mu.Lock()
+	all := append(r.replaced, r.forwarder.Load())
+	r.mu.Unlock()
+	for _, f := range all {
 		f.Close()
 	}
 }
 
 func newResolver(c *config.Config) (*resolver, error) {
-	f, err := newForwarder(c)
+	r := &resolver{machine: newMachine(c)} // before the servers are read
+	f, err := r.machine.forwarder()
 	if err != nil {
 		return nil, err
 	}
-	r := new(resolver)
 	r.forwarder.Store(f)
 	return r, nil
 }
 
-// newForwarder asks the name servers of c. Its cache is empty.
-func newForwarder(c *config.Config) (*dns.Forwarder, error) {
-	upstreams, err := nameServers(c.File.Upstream.DNS)
+// newForwarder asks the name servers of c; those of the system are in the file system. Its cache is empty.
+func newForwarder(c *config.Config, system string) (*dns.Forwarder, error) {
+	upstreams, err := nameServers(c.File.Upstream.DNS, system)
 	if err != nil {
 		return nil, hint.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
@@ -57,16 +75,16 @@ func newForwarder(c *config.Config) (*dns.Forwarder, error) {
 }
 
 // nameServers reads upstream.dns: "system", an address, or one with a port.
-func nameServers(names []string) ([]netip.AddrPort, error) {
+func nameServers(names []string, system string) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	for _, name := range names {
 		switch addr, err := netip.ParseAddr(name); {
 		case name == "system":
-			system, err := dns.SystemUpstreams("/etc/resolv.conf")
+			servers, err := dns.SystemUpstreams(system)
 			if err != nil {
 				return nil, fmt.Errorf("name servers of the system: %w", err)
 			}
-			all = append(all, system...)
+			all = append(all, servers...)
 		case err == nil:
 			all = append(all, netip.AddrPortFrom(addr, 53))
 		default:
@@ -82,24 +100,45 @@ func nameServers(names []string) ([]netip.AddrPort, error) {
 
 // Cached implements [egress.Resolver].
 func (r *resolver) Cached(name string) ([]netip.Addr, []string, bool) {
-	return r.forwarder.Load().Cached(name)
+	f := r.now()
+	if addrs := r.machine.addrs(name); len(addrs) > 0 {
+		return addrs, nil, true
+	}
+	return f.Cached(name)
 }
 
+// IsLocal implements [egress.LocalResolver].
+func (r *resolver) IsLocal(name string) bool { return len(r.machine.addrs(name)) > 0 }
+
 // life is for how long what was said of a name still holds.
-func (r *resolver) life(name string) time.Duration { return r.forwarder.Load().Life(name) }
+func (r *resolver) life(name string) time.Duration {
+	if r.IsLocal(name) {
+		return machineEvery
+	}
+	return r.forwarder.Load().Life(name)
+}
 
 // Ask implements [egress.AsyncResolver].
 func (r *resolver) Ask(name string, then func([]netip.Addr, []string, error)) {
-	r.forwarder.Load().Ask(name, then)
+	f := r.now()
+	if addrs := r.machine.addrs(name); len(addrs) > 0 {
+		then(addrs, nil, nil)
+		return
+	}
+	f.Ask(name, then)
 }
 
 func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
-	return r.forwarder.Load().Lookup(ctx, name)
+	f := r.now()
+	if addrs := r.machine.addrs(name); len(addrs) > 0 {
+		return addrs, nil, nil
+	}
+	return f.Lookup(ctx, name)
 }
 
 func (r *resolver) MayAsk(kind string) bool { return r.forwarder.Load().MayAsk(kind) }
 
 // LookupRRs implements [egress.RRResolver].
 func (r *resolver) LookupRRs(ctx context.Context, name, kind string) (egress.RRs, []string, error) {
-	return r.forwarder.Load().LookupRRs(ctx, name, kind)
+	return r.now().LookupRRs(ctx, name, kind)
 }

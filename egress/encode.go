@@ -153,6 +153,9 @@ func (e *encoder) destination(f *attempt) {
 		e.Number("port", int64(dst.Port))
 	}
 	e.Addrs("addrs", dst.Addrs)
+	if dst.Local && len(dst.Addrs) > 0 {
+		e.Text("from", "hosts")
+	}
 	e.Addr("addr", f.dialled.addrPort().Addr())
 	if !slices.Contains(dst.Addrs, dst.Asked) {
 		e.Addr("asked", dst.Asked)

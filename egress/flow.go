@@ -206,6 +206,7 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	dst := &f.request.Destination
 	var ok bool
 	if dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host); ok && len(dst.Addrs) > 0 {
+		dst.Local = isLocal(f.gate.config.Resolver, dst.Host)
 		return nil
 	}
 	if f.hurried {

@@ -40,6 +40,17 @@ type AsyncResolver interface {
 	Ask(name string, then func(addrs []netip.Addr, aliases []string, err error))
 }
 
+// A LocalResolver is a Resolver that has some names from the machine's own files.
+type LocalResolver interface {
+	IsLocal(name string) bool
+}
+
+// isLocal reports whether the addresses of a name come from the machine's own files.
+func isLocal(r Resolver, name string) bool {
+	local, ok := r.(LocalResolver)
+	return ok && local.IsLocal(name)
+}
+
 // A RRResolver is a Resolver that also looks up resource records of other types than A and AAAA.
 type RRResolver interface {
 	// MayAsk reports whether sandboxes may ask for records of a type, such as "SRV".

@@ -213,6 +213,7 @@ func (i *Inquiry) cached() (ok bool) {
 	}
 	dst := &f.request.Destination
 	dst.Addrs, dst.Aliases, ok = f.gate.config.Resolver.Cached(dst.Host)
+	dst.Local = ok && isLocal(f.gate.config.Resolver, dst.Host)
 	return ok && len(dst.Addrs) > 0
 }
 

@@ -62,7 +62,7 @@ func sameRequest(a, b *policy.Request) bool {
 }
 
 func sameDestination(a, b *policy.Destination) bool {
-	return a.Host == b.Host && a.Addr == b.Addr && a.Port == b.Port && a.Asked == b.Asked &&
+	return a.Host == b.Host && a.Addr == b.Addr && a.Port == b.Port && a.Asked == b.Asked && a.Local == b.Local &&
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Aliases, b.Aliases)
 }
 

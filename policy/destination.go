@@ -29,6 +29,8 @@ type Destination struct {
 	// way. Both are empty until the gate has resolved the name.
 	Addrs   []netip.Addr
 	Aliases []string
+	// Local says that Addrs come from the hosts file of egressd's machine. Nothing is decided by it: it is for the record.
+	Local bool
 }
 
 // String returns host:port, with an IPv6 address in brackets.

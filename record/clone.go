@@ -49,7 +49,7 @@ func eachText(r *Record, do func(*string)) {
 		do(s)
 	}
 	if d := r.Dst; d != nil {
-		each(do, &d.Host, &d.Addr, &d.Asked, &d.Class)
+		each(do, &d.Host, &d.From, &d.Addr, &d.Asked, &d.Class)
 	}
 	if t := r.TLS; t != nil {
 		each(do, &t.SNI, &t.JA4)

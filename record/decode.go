@@ -163,7 +163,7 @@ func (d *Decoder) part(into any) {
 	case **Destination:
 		p := &s.dst
 		*v = p
-		d.object([]member{{"host", &p.Host}, {"port", &p.Port}, {"addrs", &p.Addrs}, {"addr", &p.Addr}, {"asked", &p.Asked}, {"class", &p.Class}})
+		d.object([]member{{"host", &p.Host}, {"port", &p.Port}, {"addrs", &p.Addrs}, {"from", &p.From}, {"addr", &p.Addr}, {"asked", &p.Asked}, {"class", &p.Class}})
 	case **TLS:
 		p := &s.tls
 		*v = p

@@ -10,7 +10,7 @@ import (
 // everything is a line in which each member of a record stands once.
 const everything = `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","kind":"close","flow":"01KB6ZQ4SZ","count":17,"names":{"first":"b.a.test:443","last":"c.a.test:80","domains":2},"shared":true,"sandbox":"ci",` +
 	`"container":{"id":"4f2d9a1c0b7e","name":"web-1","image":"node:22","project":"shop","service":"web"},"via":"connect",` +
-	`"src":"127.0.0.1:1","dst":{"host":"a.test","port":443,"addrs":["192.0.2.1","2001:db8::1"],"addr":"192.0.2.1","asked":"192.0.2.9","class":"private"},` +
+	`"src":"127.0.0.1:1","dst":{"host":"a.test","port":443,"addrs":["192.0.2.1","2001:db8::1"],"from":"hosts","addr":"192.0.2.1","asked":"192.0.2.9","class":"private"},` +
 	`"tls":{"sni":"a.test","alpn":["h2","http/1.1"],"ech":true,"ja4":"t13","inspected":true},` +
 	`"http":{"method":"GET","path":"/a\"b\\c\u001b\u00ff","path_cut":true,"authority":"b.test:80","status":200},"dns":{"name":"a.test","type":"AAAA"},` +
 	`"process":{"pid":7,"exe":"/usr/bin/curl","argv":["curl","-s"]},` +

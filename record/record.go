@@ -83,6 +83,7 @@ type Destination struct {
 	Host  string   `json:"host"`
 	Port  uint16   `json:"port"`
 	Addrs []string `json:"addrs,omitempty"` // judged addresses
+	From  string   `json:"from,omitempty"`  // "hosts" if addrs come from the hosts file of egressd's machine; else from a name server
 	Addr  string   `json:"addr,omitempty"`  // dialled address
 	Asked string   `json:"asked,omitempty"` // the address that the client asked for, if it is none of the addresses of the host that it named
 	Class string   `json:"class,omitempty"` // special-purpose address space of a refused address

@@ -241,6 +241,11 @@ func logFinding(c *config.Config) Finding {
 	if err != nil {
 		return Finding{"log", err.Error(), "egressd serve, which names its folder"}
 	}
+	if runs, err := c.RunsDir(); err == nil {
+		if err := hostpaths.MayWrite(runs); err != nil {
+			return Finding{"log", "egressd run cannot keep its logs: " + err.Error(), "XDG_STATE_HOME=DIR, or audit.dir in " + c.Path + ", with a folder that you may write"}
+		}
+	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

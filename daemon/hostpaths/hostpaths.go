@@ -3,9 +3,12 @@
 package hostpaths
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hostsockets"
@@ -69,4 +72,36 @@ func PolicyFolders() (folders []string) {
 		}
 	}
 	return folders
+}
+
+// MayWrite returns an error if this process may neither write to a folder nor make it. It changes nothing.
+func MayWrite(folder string) error {
+	at := folder
+	for {
+		_, err := os.Stat(at)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			return err
+		}
+		at = filepath.Dir(at)
+	}
+	const mayMakeFiles = 2 | 1 // W_OK and X_OK
+	if err := syscall.Access(at, mayMakeFiles); err != nil {
+		return &fs.PathError{Op: "write to", Path: at, Err: err}
+	}
+	return nil
+}
+
+// MayChange reports whether this process's user may write to a file, or put another one in its place.
+func MayChange(path string) bool {
+	const write = 2 // W_OK
+	real := Real(path)
+	for _, at := range []string{path, filepath.Dir(path), real, filepath.Dir(real)} {
+		if syscall.Access(at, write) == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/runs"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/record"
 )
 
@@ -75,19 +74,12 @@ func (r *runner) close() {
 	r.index.StopAnchors(daemon.AnchorsDrain)
 }
 
-// offers has the commands that allow what was denied offered.
-func (r *runner) offers(c egress.Counts) {
-	if r.options.Fixes != nil {
-		*r.options.Fixes = offered(c)
-	}
-}
-
-// conclude prints the summary of the run, and returns its exit code.
-func (r *runner) conclude(code int, took time.Duration) int {
+// conclude prints the summary of the run, and returns its exit code, and the commands that allow what was denied.
+func (r *runner) conclude(code int, took time.Duration) (int, []string) {
 	c := r.tally.Counts()
+	r.sayMade()
 	summarize(r.talk, c, took, r.logCommand())
-	r.offers(c)
 	r.registerEnd(code, c)
 	r.writeSummary(code, c, took)
-	return r.exitCode(code, c)
+	return r.exitCode(code, c), offered(c)
 }

@@ -16,38 +16,69 @@ import (
 // --fs takes away: without them they do not look for these.
 var hostServices = []string{sshAgent, "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO"}
 
-// fileSystem is the one that --fs asks for, or nil.
-func (o *Options) fileSystem() (*jail.Apart, error) {
+// fileSystem is the one that --fs asks for, and the repository of its working directory; or nil.
+func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 	if !o.Apart {
-		return nil, nil
+		return nil, nil, nil
 	}
 	work, err := os.Getwd()
 	if err == nil {
 		work, err = filepath.EvalSymlinks(work)
 	}
 	if err != nil {
-		return nil, hint.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
+		return nil, nil, hint.Failed(fmt.Errorf("--fs: the working directory: %w", err), "cd to a folder that exists")
 	}
 	home, err := filepath.EvalSymlinks(os.Getenv("HOME"))
-	if err != nil || home == "/" || !filepath.IsAbs(home) {
+	if info, missing := os.Stat(home); err != nil || missing != nil || !info.IsDir() || home == "/" || !filepath.IsAbs(home) { // /dev/null is one of some services
 		home = ""
 	}
+	if kept := heldBy(work, home); kept != "" {
+		return nil, nil, hint.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
+	}
+	var shared []string
+	for _, name := range o.Share {
+		path, err := filepath.Abs(name)
+		if err == nil {
+			path, err = filepath.EvalSymlinks(path)
+		}
+		if err != nil {
+			return nil, nil, hint.Misused(fmt.Errorf("--share %s: %w", name, err), "give a path that exists")
+		}
+		if kept := heldBy(path, home); kept != "" {
+			return nil, nil, hint.Misused(fmt.Errorf("--share %s: %s would be in it", name, kept), "--share for a folder in it")
+		}
+		shared = append(shared, path)
+	}
+	git, err := repositoryOf(work, home, shared)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.folders)}, git, nil
+}
+
+// heldBy returns what a folder that the program can change must not hold, if path holds it.
+func heldBy(path, home string) string {
 	for _, kept := range []string{home, "/etc", "/usr", "/proc", "/dev", "/sys", "/run", "/tmp", "/var"} {
-		if kept != "" && hostpaths.Within(kept, work) {
-			return nil, hint.Misused(fmt.Errorf("--fs: the working directory, which the program can change, is %s, and %s would be in it", work, kept), "cd to the folder of a project")
+		if kept != "" && hostpaths.Within(kept, path) {
+			return kept
 		}
 	}
-	return &jail.Apart{Work: work, Home: home, Private: privateFolders()}, nil
+	return ""
+}
+
+// changeable reports whether the program can change what lies at path, which has no symbolic links, with --fs.
+func (r *runner) changeable(path string) bool {
+	return hostpaths.Within(path, r.apart.Work) || slices.ContainsFunc(r.apart.Shared, func(folder string) bool { return hostpaths.Within(path, folder) })
 }
 
 // mayNest reports whether the program may make mount namespaces: it can replace
-// what egressd keeps in folders that it can write, and with --fs that is the
-// working directory alone. The last element of a path need not exist.
+// what egressd keeps in folders that it can write, and with --fs these are the
+// working directory and what is shared. The last element of a path need not exist.
 func (r *runner) mayNest(kept []string) bool {
 	if r.options.Nested || r.apart == nil {
 		return r.options.Nested
 	}
-	return !slices.ContainsFunc(kept, func(path string) bool { return hostpaths.Within(hostpaths.Real(path), r.apart.Work) })
+	return !slices.ContainsFunc(kept, func(path string) bool { return r.changeable(hostpaths.Real(path)) })
 }
 
 // nesting holds programs that start sandboxes of their own, by name, and what such a sandbox is called. These need mounts.

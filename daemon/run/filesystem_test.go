@@ -37,7 +37,7 @@ func TestTheFoldersOfFS(t *testing.T) {
 	} {
 		t.Chdir(row.work)
 		t.Setenv("HOME", row.home)
-		a, err := (&Options{Apart: true}).fileSystem()
+		a, _, err := (&Options{Apart: true}).fileSystem()
 		switch {
 		case row.kept == "-" && err == nil:
 			t.Errorf("%s: %+v", row.says, a)
@@ -47,7 +47,7 @@ func TestTheFoldersOfFS(t *testing.T) {
 			t.Errorf("%s: works in %s", row.says, a.Work)
 		}
 	}
-	if a, err := new(Options).fileSystem(); a != nil || err != nil {
+	if a, _, err := new(Options).fileSystem(); a != nil || err != nil {
 		t.Errorf("nobody asked for %+v, %v", a, err)
 	}
 }

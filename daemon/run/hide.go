@@ -18,6 +18,9 @@ import (
 func (r *runner) hideFiles(c *config.Config, runs string) error {
 	_ = os.MkdirAll(runs, 0o700) // what another run makes later would not be hidden
 	r.hidden, r.cut = []string{runs}, nil
+	if r.temporary == "" {
+		r.hidden = append(r.hidden, temporaryFolder()) // with the logs of runs that could not write to the usual folder
+	}
 	if dir, err := c.AuditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
 	}

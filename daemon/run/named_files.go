@@ -100,7 +100,7 @@ func (r *runner) canMake(path string) bool {
 		folder = filepath.Dir(folder)
 	}
 	folder = hostpaths.Real(folder)
-	return syscall.Access(folder, writable) == nil && (r.apart == nil || hostpaths.Within(folder, r.apart.Work))
+	return syscall.Access(folder, writable) == nil && (r.apart == nil || r.changeable(folder))
 }
 
 // linkedFrom are the symbolic links to files in a folder of Rego: these are read like others.

@@ -154,24 +154,25 @@ func (b *otherDaemon) close() {
 }
 
 // endBeside is stop and conclude for a program whose network another egressd had.
-func (r *runner) endBeside(code int, took time.Duration) (int, error) {
+func (r *runner) endBeside(code int, took time.Duration) (_ int, fixes []string, _ error) {
 	r.ports.stop()
 	c, err := r.beside.leave()
 	r.beside.stop = nil
 	r.talk.Release()
+	r.sayMade()
 	if err != nil {
 		next := r.logCommand()
 		if code == 0 && r.options.FailOnDeny {
-			return 0, hint.Failed(err, next)
+			return 0, nil, hint.Failed(err, next)
 		}
 		hint.Write(r.talk, err, next)
 	} else {
 		summarize(r.talk, c, took, r.logCommand())
-		r.offers(c)
+		fixes = offered(c)
 	}
 	r.registerEnd(code, c)
 	r.writeSummary(code, c, took)
-	return r.exitCode(code, c), nil
+	return r.exitCode(code, c), fixes, nil
 }
 
 // exitCode returns the exit code of the run, for the exit code of its program.

@@ -73,21 +73,29 @@ func parseHostPorts(texts []string, published []publishedPort) (all []uint16, er
 // so that they are decided and recorded as all else is.
 func allowHostPorts(file *file.File, name string, ports []uint16) error {
 	for _, port := range ports {
-		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
-		pattern, err := policy.ParsePattern(to.String())
-		if err != nil {
-			return err
-		}
-		rule := policy.Rule{Pattern: pattern, ID: fmt.Sprintf("--host-port %d", port), Reason: "the person who started the program asked for it", AnyProtocol: true}
-		file.UnsafeAllow = append(file.UnsafeAllow, rule)
-		for i := range file.Sandboxes {
-			if s := &file.Sandboxes[i]; s.Name == name && s.Narrowed {
-				s.Allow = append(s.Allow, rule)
+		for _, loopback := range loopbacks {
+			pattern, err := policy.ParsePattern(netip.AddrPortFrom(loopback, port).String())
+			if err != nil {
+				return err
+			}
+			id := fmt.Sprintf("--host-port %d", port)
+			if loopback.Is6() {
+				id += " (IPv6)"
+			}
+			rule := policy.Rule{Pattern: pattern, ID: id, Reason: "the person who started the program asked for it", AnyProtocol: true}
+			file.UnsafeAllow = append(file.UnsafeAllow, rule)
+			for i := range file.Sandboxes {
+				if s := &file.Sandboxes[i]; s.Name == name && s.Narrowed {
+					s.Allow = append(s.Allow, rule)
+				}
 			}
 		}
 	}
 	return nil
 }
+
+// loopbacks are where a server of the host listens, in the order in which they are tried.
+var loopbacks = [...]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
 // ports are the TCP ports that lead from the host's loopback to the sandbox's (-p), and back (--host-port).
 type ports struct {
@@ -223,18 +231,26 @@ func (p *ports) goInside(c *net.TCPConn, port uint16) {
 
 func nothing(int) error { return nil }
 
-// goOutside carries a connection of the sandbox to a port of the host, if the policy
-// lets it.
+// goOutside carries a connection of the sandbox to a port of the host, if the policy lets it: at 127.0.0.1, or at ::1 if
+// nobody listens there. Each is decided and recorded.
 func (p *ports) goOutside(c *net.TCPConn, port uint16) {
 	peer := sandbox.Peer{Addr: c.RemoteAddr().(*net.TCPAddr).AddrPort(), Listener: jailListener}
 	peer.Process = p.programs.Connected(peer.Addr, c.LocalAddr().(*net.TCPAddr).AddrPort())
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	to := policy.Destination{Host: loopback.String(), Addr: loopback, Port: port}
+	for _, loopback := range loopbacks {
+		if p.carryOutside(c, peer, policy.Destination{Host: loopback.String(), Addr: loopback, Port: port}) != policy.NetworkRefused {
+			return
+		}
+	}
+	c.SetLinger(0)
+}
+
+// carryOutside carries a connection to one address of the host, and returns why it could not.
+func (p *ports) carryOutside(c *net.TCPConn, peer sandbox.Peer, to policy.Destination) (class policy.Class) {
 	ctx := context.Background()
 	flow, err := p.gate.Open(ctx, peer, policy.Request{Via: policy.ViaTransparent, Destination: to})
 	if err != nil {
 		c.SetLinger(0)
-		return
+		return policy.Class(classOf(err))
 	}
 	var sent, got int64
 	outcome := "closed"
@@ -242,9 +258,10 @@ func (p *ports) goOutside(c *net.TCPConn, port uint16) {
 	flow.OnCut(func() { c.Close() })
 	up, err := p.reach(ctx, flow)
 	if err != nil {
-		outcome = classOf(err)
-		c.SetLinger(0)
-		return
+		if outcome = classOf(err); outcome != string(policy.NetworkRefused) {
+			c.SetLinger(0)
+		}
+		return policy.Class(outcome)
 	}
 	meter := flow.Meter()
 	err = join(c, up, func(n int) error {
@@ -262,6 +279,7 @@ func (p *ports) goOutside(c *net.TCPConn, port uint16) {
 	if err != nil {
 		outcome = classOf(err)
 	}
+	return ""
 }
 
 // reach connects to where flow goes. The bytes are nobody's to look at: whoever

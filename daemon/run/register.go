@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
 )
 
@@ -17,12 +18,8 @@ import (
 func (r *runner) register() {
 	now := time.Now()
 	if r.beside != nil {
-		dir, err := r.Config.RunsDir()
-		if err != nil {
-			return
-		}
 		r.index.Run = runs.NewID(now)
-		r.folder = filepath.Join(dir, r.index.Run)
+		r.folder = filepath.Join(r.runs, r.index.Run)
 		if err := os.MkdirAll(r.folder, 0o700); err != nil {
 			r.Complain(fmt.Errorf("list the run: %w", err))
 			return
@@ -65,5 +62,11 @@ func (r *runner) registerEnd(code int, c egress.Counts) {
 
 // logCommand is the command that shows what the run did.
 func (r *runner) logCommand() string {
+	switch {
+	case r.moved && r.beside == nil:
+		return "egressd log --dir " + shell.Word(r.folder)
+	case r.moved:
+		return "egressd log sandbox:" + shell.Word(r.name) + daemon.ConfigFlag(r.options.Config)
+	}
 	return "egressd log --run " + r.index.Run + daemon.ConfigFlag(r.options.Config)
 }

@@ -49,6 +49,9 @@ type runner struct {
 	argv        []string
 	talk        *talk.Held
 	name        string
+	runs        string     // folder of all runs
+	temporary   string     // temporaryFolder, where the run uses it
+	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
 	entry       source.Run // that egressd runs lists
@@ -67,6 +70,7 @@ type runner struct {
 	given       []uint16         // ports of the host
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
+	repository  *repository      // of the working directory, with --fs
 	cut         []string         // names of variables that the program does not get
 	proxies     []string         // names of proxy variables among cut
 	denials     *inspect.Denials // what denied TLS is answered with, or nil
@@ -92,69 +96,77 @@ const jailListener = "run"
 
 // Options say how [Run] runs a program.
 type Options struct {
-	Config      string    // path of the policy file; empty for the usual one
-	Allow       []string  // patterns that the run allows beside the policy file
-	Presets     []string  // presets that the run has beside those of the policy file
-	Name        string    // of the sandbox; empty for the name of the working directory
-	Publish     []string  // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
-	HostPorts   []string  // ports of the host's loopback that the sandbox reaches on its own
-	HostSockets []string  // host sockets that the program may use
-	Hide        []string  // files and folders that the program must not see
-	Apart       bool      // the program gets a file system of its own, but for the working directory
-	Nested      bool      // the program may make mount namespaces
-	Alone       bool      // use no egressd serve, even if one answers
-	Learn       bool      // let pass what no rule speaks of
-	Redirect    bool      // capture by NAT even if the kernel has tproxy
-	Fixes       *[]string // gets the commands that allow what was denied, see offered; may be nil
-	FailOnDeny  bool      // return [exits.Denied] if the program succeeds and something was denied
-	NoCA        bool      // answer no denial inside TLS
-	Quiet       bool      // write only errors to stderr
-	Summary     string    // path of a file for what the run came to, as JSON; empty for none
+	Config      string   // path of the policy file; empty for the usual one
+	Allow       []string // patterns that the run allows beside the policy file
+	Presets     []string // presets that the run has beside those of the policy file
+	Name        string   // of the sandbox; empty for the name of the working directory
+	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
+	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
+	HostSockets []string // host sockets that the program may use
+	Hide        []string // files and folders that the program must not see
+	Apart       bool     // the program gets a file system of its own, but for the working directory
+	Share       []string // files and folders that such a program may change, too
+	Nested      bool     // the program may make mount namespaces
+	Alone       bool     // use no egressd serve, even if one answers
+	Learn       bool     // let pass what no rule speaks of
+	Redirect    bool     // capture by NAT even if the kernel has tproxy
+	FailOnDeny  bool     // return [exits.Denied] if the program succeeds and something was denied
+	NoCA        bool     // answer no denial inside TLS
+	Quiet       bool     // write only errors to stderr
+	Wait        bool     // keep the sandbox until all that the program has left behind has ended, too
+	Summary     string   // path of a file for what the run came to, as JSON; empty for none
 }
 
-// Run runs a program in a jail, and returns its exit code when the program has ended. With an error it returns no
+// An Ended is how a run ended.
+type Ended struct {
+	Code   int            // exit code; 128+N if signal N ended the program
+	Signal syscall.Signal // that ended the program, or 0
+	Fixes  []string       // commands that allow what was denied, see offered
+}
+
+// Run runs a program in a jail, and returns how the program has ended. With an error it returns no
 // exit code; [exits.AsSandbox] gives the error one. The program has the standard streams of this process; egressd
 // writes its own messages to stderr before the program starts and after it ends.
 //
 // In order: prepare makes the jail ([jail.New]) and the daemon of this run beside it; furnish, beside the daemon's start,
 // takes the jail's sockets; serve serves them; completeJail has the ways out tried and the jail closed; exec starts the
 // program and waits; conclude says what was denied.
-func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code int, err error) {
+func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end Ended, err error) {
 	if len(argv) == 0 {
-		return 0, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
+		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
 	inside, err := parsePublished(o.Publish)
 	if err != nil {
-		return 0, err
+		return end, err
 	}
 	given, err := parseHostPorts(o.HostPorts, inside)
 	if err != nil {
-		return 0, err
+		return end, err
 	}
-	apart, err := o.fileSystem()
+	apart, git, err := o.fileSystem()
 	if err != nil {
-		return 0, err
+		return end, err
 	}
 	allowed, err := o.allowed()
 	if err != nil {
-		return 0, err
+		return end, err
 	}
 	for _, path := range o.HostSockets {
 		if _, err := os.Stat(path); err != nil {
-			return 0, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
+			return end, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
 	}
-	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart}
+	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
 	defer func() { go r.signals().release() }() // which waits for the last of them to arrive
 	r.noteDenials()
 	if err := r.openSummary(); err != nil {
-		return 0, err
+		return end, err
 	}
 	if err := r.prepare(ctx); err != nil {
-		return 0, err
+		return end, err
 	}
 	defer r.close()
 	r.openTerminal()
@@ -165,7 +177,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 		if r.beside == nil {
 			r.stop("the program could not be started")
 		}
-		return 0, err
+		return end, err
 	}
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
@@ -188,21 +200,30 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (code 
 	if !r.options.Quiet {
 		asking.Go(func() { r.tellDenials(following) })
 	}
-	code, err = r.wait(signals)
+	status, err := r.wait(signals)
 	takeTerminals(terminals)
+	if err == nil {
+		r.endLeft(signals)
+		end.Code = status.ExitStatus()
+		if status.Signaled() {
+			end.Code, end.Signal = exits.Signal+int(status.Signal()), status.Signal()
+		}
+	}
 	unfollow()
 	asking.Wait()
 	switch {
 	case err == nil && r.beside != nil:
-		return r.endBeside(code, time.Since(began))
+		end.Code, end.Fixes, err = r.endBeside(end.Code, time.Since(began))
+		return end, err
 	case r.beside == nil:
 		r.stop("the program ended")
 	}
 	r.talk.Release()
 	if err != nil {
-		return 0, hint.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
+		return end, hint.Failed(fmt.Errorf("wait for the program: %w", err), "egressd run -- "+argv[0])
 	}
-	return r.conclude(code, time.Since(began)), nil
+	end.Code, end.Fixes = r.conclude(end.Code, time.Since(began))
+	return end, nil
 }
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
@@ -302,7 +323,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 		if err != nil {
 			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
-		p.Covered = map[string][]byte{path: authority.Bundle(system, ca)}
+		p.Covered[path] = authority.Bundle(system, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 	}
 	tried, err := r.jail.Prepare(p)
@@ -320,10 +341,11 @@ func (r *runner) change(c *config.Config) error {
 		return err
 	}
 	r.name = name
-	folder, err := c.RunsDir()
+	folder, err := r.runsFolder(c)
 	if err != nil {
 		return err
 	}
+	r.runs = folder
 	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
@@ -397,14 +419,27 @@ func (r *runner) complainOf(err error) {
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
 	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p.Covered = map[string][]byte{}
+	coverHosts(p.Covered)
+	coverSSH(p.Covered)
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
+	p.Env = environ.Without(p.Env, inherited)
 	if r.apart != nil {
+		p.Fixed = append(p.Fixed, r.repository.kept...)
 		p.Env = environ.Without(p.Env, hostServices)
+		if r.repository.partly != "" {
+			p.Env = environ.With(p.Env, []environ.Variable{{Name: "GIT_DISCOVERY_ACROSS_FILESYSTEM", Value: "1"}}) // the working directory is a mount
+		}
 	} else if agent := os.Getenv(sshAgent); agent != "" && slices.Contains(p.HostSockets, filepath.Clean(agent)) {
 		p.Env = environ.Without(p.Env, []string{sshAgent}) // so that ssh does not complain of it
 	}
 	return p
 }
+
+// inherited are variables by which programs find sockets that a parent leaves open for them, which are closed in the jail.
+var inherited = []string{nodeChannel, "NODE_CHANNEL_SERIALIZATION_MODE", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WAYLAND_SOCKET"}
+
+const nodeChannel = "NODE_CHANNEL_FD"
 
 // exec prints what is in force, and starts the program.
 func (r *runner) exec() error {
@@ -442,6 +477,12 @@ func (r *runner) exec() error {
 	}
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
+	r.sayRepository()
+	r.sayAgents()
+	r.sayPolicyInTree()
+	if os.Getenv(nodeChannel) != "" {
+		fmt.Fprintln(r.talk, "egressd: warning: the channel between this program and the Node.js that starts it is closed: process.send is not there")
+	}
 	r.register()
 	if r.options.Learn {
 		fmt.Fprintln(r.talk, "egressd: warning: --learn allows every public host that no rule mentions")

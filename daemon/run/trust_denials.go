@@ -30,7 +30,7 @@ func (r *runner) trustDenials(p *jail.Program) {
 		return
 	}
 	r.denials = &inspect.Denials{Authority: ca, Never: r.neverInspected(r.Config.File.TLS.Never)}
-	p.Covered = map[string][]byte{path: authority.Bundle(system, ca.PEM())}
+	p.Covered[path] = authority.Bundle(system, ca.PEM())
 	for _, v := range environ.ForOneRun(path) {
 		if _, set := os.LookupEnv(v.Name); !set {
 			p.Env = environ.With(p.Env, []environ.Variable{v})

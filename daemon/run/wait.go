@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
-
-	"github.com/egressd/egressd/sandbox/exits"
 )
 
 // signals are those that are meant for the program, whoever they are sent to.
@@ -18,7 +16,7 @@ type signals struct{ arrived chan os.Signal }
 // started egressd has it ignore stays ignored.
 func catchSignals() *signals {
 	s := &signals{arrived: make(chan os.Signal, 16)}
-	for _, one := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, one := range passedOn() {
 		if !signal.Ignored(one) {
 			signal.Notify(s.arrived, one)
 		}
@@ -26,12 +24,25 @@ func catchSignals() *signals {
 	return s
 }
 
+// passedOn are all signals but those that no process can catch, that the kernel sends for what a process does itself, and
+// that Go's runtime or watching the program needs.
+func passedOn() (all []os.Signal) {
+	all = []os.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTERM,
+		syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR,
+	}
+	for realTime := syscall.Signal(34); realTime <= 64; realTime++ {
+		all = append(all, realTime)
+	}
+	return all
+}
+
 func (s *signals) release() { signal.Stop(s.arrived) }
 
-// wait waits for the program's end and returns the exit code that it stands for.
+// wait waits for the program's end and returns how it ended.
 // egressd and the program are in one process group, so signals of the terminal reach both. wait forwards signals
 // that were sent to egressd alone.
-func (r *runner) wait(s *signals) (int, error) {
+func (r *runner) wait(s *signals) (syscall.WaitStatus, error) {
 	ended := make(chan struct{})
 	var forwarding sync.WaitGroup
 	defer forwarding.Wait()
@@ -46,20 +57,13 @@ func (r *runner) wait(s *signals) (int, error) {
 			}
 		}
 	})
-	status, err := r.jail.Wait(r.stopped)
-	switch {
-	case err != nil:
-		return exits.Sandbox, err
-	case status.Signaled():
-		return exits.Signal + int(status.Signal()), nil
-	}
-	return status.ExitStatus(), nil
+	return r.jail.Wait(r.stopped)
 }
 
 // forward passes a signal on, unless it came from the terminal, which has sent it
 // to the program too.
 func (r *runner) forward(s syscall.Signal) {
-	if (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
+	if (s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGTSTP || s == syscall.SIGWINCH) && inForeground() {
 		return
 	}
 	r.jail.Signal(s)

@@ -210,7 +210,7 @@ func runFrom(t *testing.T, d *world.Daemon, user, starter, script string, flags 
 	if err := d.World.Gateway.Run(cmd); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return &ran{out: out.String(), talk: talk.String(), code: cmd.ProcessState.ExitCode(), records: lastRun(t, d)}
+	return &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState), records: lastRun(t, d)}
 }
 
 // TestEscapesBySockets has somebody outside who would do anything for who asks.

@@ -39,7 +39,7 @@ func inProject(t *testing.T, d *world.Daemon, user, script string, flags ...stri
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	_ = d.World.Gateway.Run(cmd) // the code says it
-	r = &ran{out: out.String(), talk: talk.String(), code: cmd.ProcessState.ExitCode()}
+	r = &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState)}
 	r.records = lastRun(t, d)
 	return r, home
 }

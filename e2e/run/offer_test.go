@@ -9,19 +9,36 @@ import (
 	"github.com/egressd/egressd/e2e/world"
 )
 
-// TestAtItsEndRunOffersToAllow has a person answer at a terminal. Keys from before the offer do not count. Metadata and
+// TestAtItsEndRunOffersToAllow has a person answer at a terminal. Keys from before the offer are the shell's, and then nothing is offered. Metadata and
 // private addresses are not offered.
 func TestAtItsEndRunOffersToAllow(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
 	outer := exec.Command("bash", "--norc", "--noprofile", "-i")
 	outer.Dir = d.Dir
-	outer.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir, "PS1=outer> ", "TERM=dumb", "HISTFILE=", "RUN="+world.Egressd.Path()+" run --config "+d.Config+" --")
+	outer.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir, "PS1=outer> ", "TERM=xterm", "CI=", "HISTFILE=", "RUN="+world.Egressd.Path()+" run --config "+d.Config+" --")
 	c := onTerminal(t, d, outer)
 	c.until("outer> ")
 
-	c.types("$RUN sh -c 'echo begun; sleep 1; for u in a.evil.test b.evil.test 169.254.169.254 10.0.0.1; do curl -sm9 http://$u/; done; exit 4'\n")
+	const denied = "for u in a.evil.test b.evil.test 169.254.169.254 10.0.0.1; do curl -sm9 http://$u/; done; exit 4"
+	c.types("$RUN sh -c 'echo begun; while ! [ -e typed ]; do sleep 0.02; done; " + denied + "'\n")
 	c.until("begun\r\n")
-	c.types("yyyy")
+	c.types("echo 'ke''pt'; unset x")
+	c.until("unset x") // the terminal has it
+	writeFiles(t, d, 0o600, map[string]string{"typed": ""})
+	if got := c.until("outer> "); strings.Contains(got, "q: quit") {
+		t.Errorf("offered to who types on: %q", got)
+	}
+	c.types("\n")
+	c.until("kept")
+	c.until("outer> ")
+	for _, environment := range []string{"CI=true", "TERM=dumb"} {
+		c.types(environment + " $RUN sh -c '" + denied + "'; echo 'ov''er'\n")
+		if got := c.until("over"); strings.Contains(got, "q: quit") || !strings.Contains(got, "to allow it: ") {
+			t.Errorf("%s: %q", environment, got)
+		}
+		c.until("outer> ")
+	}
+	c.types("$RUN sh -c '" + denied + "'\n")
 	first := c.until("q: quit ")
 	c.types("n")
 	second := c.until("q: quit ")

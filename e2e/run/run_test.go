@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,14 @@ func jailed(ctx context.Context, d *world.Daemon, user string, flags []string, a
 	return cmd
 }
 
+// codeOf returns an exit code as shells have it: a signal counts as 128 and its number.
+func codeOf(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}
+
 // runAs runs a shell script under egressd run.
 func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) *ran {
 	t.Helper()
@@ -45,7 +54,7 @@ func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) 
 	if err := d.World.Gateway.Run(cmd); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%v: %s", err, talk.String())
 	}
-	r := &ran{out: out.String(), talk: talk.String(), code: cmd.ProcessState.ExitCode()}
+	r := &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState)}
 	r.records = lastRun(t, d)
 	return r
 }
@@ -159,7 +168,8 @@ print(c.syscall(425, 8, ctypes.create_string_buffer(240)), errno.errorcode[ctype
 for r in (0x5412, 0x541c, 0x5412 | 1 << 32):
     print(c.ioctl(0, ctypes.c_ulong(r), ctypes.create_string_buffer(b"x")), errno.errorcode[ctypes.get_errno()])
 '`, "-1 ENOSYS\n-1 EPERM\n-1 EPERM\n-1 EPERM\n", "", ""},
-			{"its own network", `ip link add x type veth peer name y 2>&1; ip route add 1.2.3.4/32 dev lo 2>&1; nft flush ruleset 2>&1; ip addr show | grep -c '^[0-9]'`, "1\n", "", ""},
+			{"its own network", `ip link add x type veth peer name y 2>&1; ip route add 1.2.3.4/32 dev lo 2>&1; nft flush ruleset 2>&1; ip link set eth0 down 2>&1; ip addr show | grep '^[0-9]' | grep -cvE '^[0-9]+: (lo|eth0): <[A-Z,_]*UP'`, "0\n", "", ""},
+			{"an interface that leads nowhere", `ip route | grep -c '^default dev eth0'; curl -sS -m1 --interface eth0 http://151.101.1.69/ 2>&1; echo x | socat -t1 - UDP:151.101.1.69:9999,so-bindtodevice=eth0 2>&1; echo x | socat -t1 - UDP:224.0.0.251:5353,so-bindtodevice=eth0 2>&1; echo done`, "1\n", "", ""},
 			{"other namespaces", `nsenter -t 1 -n true 2>&1; unshare -Urn sh -c 'curl -sS -m3 http://151.101.1.69/ 2>&1'; echo done`, "done", "", ""},
 			{"privileges", `grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'`,
 				"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n", "", ""},
@@ -228,7 +238,7 @@ func TestRunExitCodes(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d: %s", row.says, r.code, row.code, r.talk)
 		}
 	}
-	for name, code := range map[string]int{"/etc/hostname": 126, "/etc": 126, "/nowhere": 127, "no-such-program": 127} {
+	for name, code := range map[string]int{d.Config: 126, "/etc": 126, "/nowhere": 127, "no-such-program": 127} {
 		cmd := jailed(t.Context(), d, "user", nil, name)
 		d.World.Gateway.Run(cmd)
 		if got := cmd.ProcessState.ExitCode(); got != code {

@@ -9,14 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Apart is a file system in which a program can do no harm, and which has no sockets of the host's services.
-// Everything except Work is read-only; changes to Home and to Private folders are lost at the end.
+// An Apart is a file system of the program, without sockets of the host's services.
+// Everything except Work and Shared is read-only; changes to Home and to Private folders are lost at the end.
 //
 // It needs overlayfs for users (Linux 5.11) and mount_setattr(2) (5.12).
 type Apart struct {
 	Work    string    // the folder that is shared with the host, and the working directory
 	Home    string    // can be written to, which the host does not see; empty: there is none
 	Private []Private // one that lies in another comes behind it
+	Shared  []string  // files and folders that are shared as Work is; one that lies in another comes behind it
 }
 
 // A Private folder is empty at the start, but for links. Where there is no such
@@ -33,6 +34,12 @@ func (a *Apart) set(covered []string) error {
 	work, err := cloneTree(a.Work)
 	if err != nil {
 		return apartError(a.Work, err)
+	}
+	shared := make([]int, len(a.Shared))
+	for i, path := range a.Shared {
+		if shared[i], err = cloneTree(path); err != nil {
+			return apartError(path, err)
+		}
 	}
 	home := -1
 	if a.Home != "" {
@@ -51,6 +58,11 @@ func (a *Apart) set(covered []string) error {
 	if home >= 0 {
 		if err := overlay(home, a.Home); err != nil {
 			return apartError(a.Home, err)
+		}
+	}
+	for i, path := range a.Shared {
+		if err := moveTree(shared[i], path); err != nil {
+			return apartError(path, err)
 		}
 	}
 	if err := moveTree(work, a.Work); err != nil {
@@ -151,11 +163,19 @@ func cloneTree(path string) (int, error) {
 	return fd, os.NewSyscallError("open_tree", err)
 }
 
-// moveTree puts a folder that was cloned at path, which is made where a private
+// moveTree puts a file or folder that was cloned at path, which is made where a private
 // folder has taken its place.
 func moveTree(tree int, path string) error {
 	defer unix.Close(tree)
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	var what unix.Stat_t
+	if err := unix.Fstat(tree, &what); err != nil {
+		return err
+	}
+	if what.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return err
+		}
+	} else if err := makeFiles([]string{path}); err != nil {
 		return err
 	}
 	return os.NewSyscallError("move_mount", unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))

@@ -145,6 +145,7 @@ func tproxyRules(plan Plan, ipv6 bool) *ruleset {
 		}
 	}
 	r.begin("leave", "filter", leaving, verdictDrop)
+	r.rule(notOverLoopback(), reject(unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED))
 	r.passInside(plan, ipv6)
 	r.rule(ofProtocol(unix.IPPROTO_TCP), accept())
 	r.rule(ofProtocol(unix.IPPROTO_UDP), accept())
@@ -161,11 +162,21 @@ func redirectRules(plan Plan, ipv6 bool) *ruleset {
 	r.passNames()
 	r.rule(ofProtocol(unix.IPPROTO_TCP), redirect())
 	r.begin("leave", "filter", leaving, verdictDrop)
+	r.rule(notOverLoopback(), reject(unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED))
 	r.passInside(plan, ipv6)
 	r.passNames()
 	r.rule(ofProtocol(unix.IPPROTO_UDP), reject(unix.NFT_REJECT_ICMPX_PORT_UNREACH))
 	r.rule(reject(unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED))
 	return r
+}
+
+// notOverLoopback is what a socket sends that is bound to the other interface.
+func notOverLoopback() []expression {
+	return []expression{meta(unix.NFT_META_OIF), {"cmp", func(r *ruleset) {
+		r.Attribute(unix.NFTA_CMP_SREG, number(register1)...)
+		r.Attribute(unix.NFTA_CMP_OP, number(unix.NFT_CMP_NEQ)...)
+		r.value(unix.NFTA_CMP_DATA, binary.NativeEndian.AppendUint32(nil, loopback))
+	}}}
 }
 
 // passInside lets what the sandbox sends to itself be.

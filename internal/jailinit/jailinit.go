@@ -133,6 +133,9 @@ func (s *setup) run() error {
 		return err
 	}
 	err = syscall.Exec(path, program.Argv, program.Env)
+	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
+		err = syscall.Exec("/bin/sh", slices.Concat(program.Argv[:1], []string{path}, program.Argv[1:]), program.Env)
+	}
 	return &ExecError{Name: path, Problem: err.Error(), Missing: errors.Is(err, syscall.ENOENT)}
 }
 
@@ -154,6 +157,9 @@ func build(plan Plan) (report Report, fds []int, err error) {
 	ipv6, err := MakeNetwork(plan)
 	if err != nil {
 		return report, nil, err
+	}
+	if plan.Interface {
+		makeInterface(plan)
 	}
 	report.Redirected = plan.Redirect
 	if err := Capture(plan, ipv6, &report.Redirected); err != nil {

@@ -36,6 +36,7 @@ type (
 		HostPorts  []uint16
 		Dialers    bool
 		Again      bool     // the network may have been made before
+		Interface  bool     // beside loopback, for programs that think that they are offline without one
 		Devices    []string // paths at which the program may have devices, beside those that all may
 	}
 	// A Report is what came of a Plan.
@@ -81,7 +82,9 @@ type Program struct {
 	// files, and the folders above them, in every folder that it can write.
 	Nested bool
 
-	devices []string // that were left, beside plain ones
+	devices []string                // that were left, beside plain ones
+	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
+	folders map[string]bool         // those of hidden that are folders
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.

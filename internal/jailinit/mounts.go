@@ -10,7 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const ResolvConf = "/etc/resolv.conf"
+const (
+	ResolvConf     = "/etc/resolv.conf"
+	resolvConfLead = "# the name server of egressd run\n" // of that file in a jail
+)
+
+// facts are files without which a program gets along. The kernel mounts nothing over a removed file that is
+// there as a mount alone.
+var facts = [...]string{ResolvConf, "/etc/hosts"}
 
 // helpers are sockets of the host by which the C library has others resolve names
 // for it, past the jail's name server. Inside they are not there.
@@ -71,20 +78,22 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err != nil {
 		return err
 	}
-	p.HostSockets = slices.DeleteFunc(p.HostSockets, isMissing) // what comes later is not hidden either
-	for _, path := range p.HostSockets {
-		if err := hide(path); err != nil {
-			return fmt.Errorf("hide %s: %w", path, err)
-		}
+	if err := p.hideSockets(); err != nil {
+		return err
 	}
 	covered := maps.Clone(p.Covered)
 	if covered == nil {
 		covered = map[string][]byte{}
 	}
 	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
-	covered[ResolvConf] = fmt.Appendf(nil, "# the name server of egressd run\nnameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
+	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
 	for path, text := range covered {
-		if err := cover(scratch, path, text); err != nil && !(path == ResolvConf && errors.Is(err, unix.ENOENT)) {
+		err := cover(scratch, path, text)
+		if errors.Is(err, unix.ENOENT) && slices.Contains(facts[:], path) {
+			delete(p.Covered, path)
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
@@ -97,7 +106,70 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := pinFolders(kept); err != nil {
 		return err
 	}
+	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
+		return err
+	}
 	return reenter(dir)
+}
+
+// A hiddenSocket tells a socket from one that is made later under its path.
+type hiddenSocket struct {
+	device, inode uint64
+	changed       unix.Timespec
+}
+
+func hiddenSocketAt(path string) (f hiddenSocket, there bool) {
+	var file unix.Stat_t
+	if unix.Stat(path, &file) != nil {
+		return f, false
+	}
+	return hiddenSocket{uint64(file.Dev), file.Ino, file.Ctim}, true
+}
+
+// hideSockets hides the host sockets that are there and visible. Other programs may remove them, and make new ones, at any
+// time: a socket that is made later is seen by the program.
+func (p *Program) hideSockets() error {
+	if p.hidden == nil {
+		p.hidden = map[string]hiddenSocket{}
+	}
+	for _, path := range p.HostSockets {
+		if readable(path) == "" && !isFolderAt(path) || p.folders[path] {
+			continue
+		}
+		file, there := hiddenSocketAt(path)
+		if !there {
+			continue
+		}
+		hide := hide
+		if isFolderAt(path) {
+			hide = hideServices
+			if p.folders == nil {
+				p.folders = map[string]bool{}
+			}
+			p.folders[path] = true
+		}
+		if err := hide(path); err != nil && !isMissing(path) {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+		p.hidden[path] = file
+	}
+	return nil
+}
+
+func isFolderAt(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// hideServices puts a folder of the program's own in the place of a folder of sockets: its services make theirs there, and
+// some, such as tmux, check its owner and mode.
+func hideServices(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	mode := info.Mode().Perm() | 0o700
+	return unix.Mount("tmpfs", path, "tmpfs", bare, fmt.Sprintf("size=1m,nr_inodes=256,mode=%#o", mode))
 }
 
 // ownQueues mounts the jail's own message queues over those of the host: a file system of queues shows the

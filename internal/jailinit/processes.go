@@ -1,6 +1,7 @@
 package jailinit
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	slash "path"
@@ -118,6 +119,14 @@ func reap() {
 	}
 }
 
+// IsInside reports whether this process seems to be in a jail: the first process is a reaper, or the name server is that of a
+// jail. It is for messages.
+func IsInside() bool {
+	first, _ := os.ReadFile("/proc/1/cmdline")
+	servers, _ := os.ReadFile(ResolvConf)
+	return bytes.HasSuffix(first, []byte("\x00"+Argument+"\x00"+reaper+"\x00")) || bytes.HasPrefix(servers, []byte(resolvConfLead))
+}
+
 // inOrder ends this process where a step fails.
 func inOrder(steps ...func() error) {
 	for _, step := range steps {
@@ -226,6 +235,9 @@ func Find(c Program) (string, error) {
 			dir = "."
 		}
 		path := slash.Join(dir, name)
+		if _, err := os.Stat(path); err != nil {
+			continue // also a folder of PATH that this user cannot enter
+		}
 		var problem *ExecError
 		switch err := executable(path); {
 		case err == nil:
@@ -259,6 +271,18 @@ func executable(path string) error {
 		return &ExecError{Name: path, Problem: "it may not be executed"}
 	}
 	return nil
+}
+
+// isScript reports whether a file that the kernel cannot execute is text, which execvp(3) and shells hand to /bin/sh.
+func isScript(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, _ := f.Read(head) // an empty file is an empty script
+	return bytes.IndexByte(head[:n], 0) < 0
 }
 
 func variableOf(env []string, name string) (value string) {

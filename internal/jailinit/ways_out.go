@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,8 +60,9 @@ func tryInterfaces(Program) string {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		if name, _, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) != "lo" {
-			return strings.TrimSpace(name)
+		name, _, ok := strings.Cut(lines.Text(), ":")
+		if name = strings.TrimSpace(name); ok && name != "lo" && !(name == interfaceName && isOwnInterface()) {
+			return name
 		}
 	}
 	return ""
@@ -199,9 +199,14 @@ func tryParent(Program) string {
 
 // tryFiles reads what is hidden and opens for writing what is fixed or covered.
 func tryFiles(p Program) string {
-	for _, path := range slices.Concat(p.Hidden, p.HostSockets) {
+	for _, path := range p.Hidden {
 		if found := readable(path); found != "" {
 			return found
+		}
+	}
+	for path, was := range p.hidden {
+		if now, there := hiddenSocketAt(path); there && now == was || p.folders[path] && readable(path) != "" {
+			return path
 		}
 	}
 	closed := append([]string(nil), p.Fixed...)

@@ -116,7 +116,7 @@ func (d *Word) fields(w *wire) { w.flags((*bool)(d)) }
 func (p *Plan) fields(w *wire) {
 	w.bytes(&p.IPv4)
 	w.bytes(&p.IPv6)
-	w.flags(&p.Redirect, &p.Dialers, &p.Again)
+	w.flags(&p.Redirect, &p.Dialers, &p.Again, &p.Interface)
 	each(w, &p.HostPorts, func(port *uint16) {
 		n := uint64(*port)
 		w.number(&n)
@@ -165,6 +165,7 @@ func (p *Program) apart(w *wire) {
 	}
 	w.string(&p.Apart.Work)
 	w.string(&p.Apart.Home)
+	w.strings(&p.Apart.Shared)
 	each(w, &p.Apart.Private, func(f *Private) {
 		mode := uint64(f.Mode)
 		w.string(&f.Path)

@@ -70,3 +70,29 @@ func ReadKey(f *os.File, quiet time.Duration, ask func(), over func() bool) byte
 	}
 	return 0
 }
+
+// Typed reports whether keys wait that nobody has read, also such of an unfinished line. They stay.
+func Typed(f *os.File) bool {
+	var before syscall.Termios
+	if !control(f, syscall.TCGETS, unsafe.Pointer(&before)) {
+		return false
+	}
+	raw := before
+	raw.Lflag &^= syscall.ICANON // with it the kernel counts whole lines alone
+	if !control(f, syscall.TCSETS, unsafe.Pointer(&raw)) {
+		return false
+	}
+	defer control(f, syscall.TCSETS, unsafe.Pointer(&before))
+	var waiting int32
+	return control(f, syscall.TIOCINQ, unsafe.Pointer(&waiting)) && waiting > 0
+}
+
+// IsJob reports whether a shell with job control has started this process: its group is not that of its session's first process.
+func IsJob() bool {
+	session, _, errno := syscall.RawSyscall(syscall.SYS_GETSID, 0, 0, 0)
+	if errno != 0 {
+		return false
+	}
+	group, err := syscall.Getpgid(int(session))
+	return err == nil && group != syscall.Getpgrp()
+}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/jailinit"
 )
 
 // An OpenNetworkError lists the ways out of a network. egressd cannot confine a program in such a network.
@@ -48,11 +50,13 @@ type link struct {
 	name, kind string // kind is empty for one that no module has made
 	sort       uint16 // ARPHRD_…
 	flags      uint32
+	index      uint32
 }
 
 // linkIn reads a message of RTM_NEWLINK. An unreadable message counts as an interface that leads out.
 func linkIn(m *syscall.NetlinkMessage) (l link) {
 	l.sort, l.flags = binary.NativeEndian.Uint16(m.Data[2:]), binary.NativeEndian.Uint32(m.Data[8:])
+	l.index = binary.NativeEndian.Uint32(m.Data[4:])
 	attributes, err := syscall.ParseNetlinkRouteAttr(m)
 	if err != nil {
 		return link{name: "that cannot be read", flags: unix.IFF_UP}
@@ -77,7 +81,7 @@ func kindIn(info []byte) string {
 	return unix.ByteSliceToString(info[unix.SizeofRtAttr:min(max(size, unix.SizeofRtAttr), len(info))])
 }
 
-// leadsNowhere reports whether an interface is the loopback, or a tunnel interface that the kernel creates in
+// leadsNowhere reports whether an interface is the loopback, that of a jail, or a tunnel interface that the kernel creates in
 // each network namespace and that is down.
 func (l *link) leadsNowhere() bool {
 	switch l.kind {
@@ -86,5 +90,5 @@ func (l *link) leadsNowhere() bool {
 	case "ipip", "gre", "gretap", "erspan", "sit", "ip6tnl", "ip6gre", "ip6gretap", "ip6erspan", "vti", "vti6":
 		return l.flags&unix.IFF_UP == 0
 	}
-	return false
+	return jailinit.IsOwnInterface(l.index, l.name, l.kind)
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/jail"
 )
 
@@ -42,6 +44,9 @@ func AsSandbox(err error) error {
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
 	var setup *jail.SetupError
+	if jailinit.IsInside() {
+		return hint.Failed(fmt.Errorf("this is inside of an egressd run, which makes no second sandbox: %w", err), "the program without egressd run: the one outside decides for it")
+	}
 	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
 		return hint.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
 	}
@@ -70,11 +75,32 @@ func NotStarted(err error) error {
 	var program *jail.ExecError
 	switch {
 	case errors.As(err, &program) && program.Missing:
-		return &hint.Error{Code: NotFound, Err: err, Hint: "egressd run -- COMMAND, with the path of the program"}
+		return &hint.Error{Code: NotFound, Err: err, Hint: missingHint(program.Name)}
 	case errors.As(err, &program):
-		return &hint.Error{Code: NotExecutable, Err: err, Hint: "chmod +x " + program.Name}
+		next := "chmod +x " + shell.Word(program.Name)
+		if info, err := os.Stat(program.Name); err == nil && info.Mode()&0o111 != 0 {
+			next = "file " + shell.Word(program.Name) + ", which says what machine or interpreter it is for"
+			if info.IsDir() {
+				next = "egressd run -- COMMAND, with a program in that folder"
+			}
+		}
+		return &hint.Error{Code: NotExecutable, Err: err, Hint: next}
 	}
 	return NoSandbox(err)
+}
+
+// missingHint is for a name that is no program: words of a shell that were meant for one.
+func missingHint(name string) string {
+	if variable, _, is := strings.Cut(name, "="); is && variable != "" && !strings.ContainsAny(variable, "/ ") {
+		return "egressd run -- env " + shell.Word(name) + " COMMAND"
+	}
+	switch {
+	case strings.ContainsAny(name, "|&;<>()$`"):
+		return "egressd run -- sh -c " + shell.Word(name)
+	case len(strings.Fields(name)) > 1:
+		return "egressd run -- " + strings.Join(strings.Fields(name), " ") + ", without quotes around the whole command"
+	}
+	return "egressd run -- COMMAND, with the path of the program"
 }
 
 // Escaped returns an error if one of the attempts got out of the sandbox.

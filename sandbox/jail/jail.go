@@ -95,7 +95,7 @@ func IsAttempted(to netip.AddrPort) bool {
 // New starts to make a jail and returns at once; Sockets waits for the jail. The jail inherits this process's
 // limits, and this process has to be able to inspect it, so call New before this process gives up either.
 func New(o Options) (*Jail, error) {
-	return startDivider(&jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices})
+	return startDivider(&jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices, Interface: true})
 }
 
 func (j *Jail) send(message jailinit.Message) error {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -40,9 +41,35 @@ func (j *Jail) Holds(pid int) bool {
 	return slices.ContainsFunc(j.processes(), func(p process) bool { return p.pid == pid })
 }
 
+// A Remnant is a process that the program has left behind.
+type Remnant struct {
+	PID  int // outside of the jail
+	Name string
+}
+
+// Left returns the processes that run on after the program has ended. Without a PID namespace, nobody knows them, and it
+// returns none.
+func (j *Jail) Left() (all []Remnant) {
+	if j.reaper == 0 {
+		return nil
+	}
+	number := strconv.Itoa(j.reaper)
+	if children, err := os.ReadFile("/proc/" + number + "/task/" + number + "/children"); err == nil && len(children) == 0 {
+		return nil // where all that is left has a parent among them
+	}
+	for _, p := range j.processes() {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
+		if err == nil && !p.dead {
+			all = append(all, Remnant{p.pid, strings.TrimSuffix(string(text), "\n")})
+		}
+	}
+	return all
+}
+
 type process struct {
 	pid, parent int
-	stopped     bool
+	stopped     bool // or dead
+	dead        bool
 }
 
 // processes returns the processes of the jail but for the reaper, parents before their children. All descend from the program,
@@ -87,5 +114,6 @@ func processAt(pid int) (p process, ok bool) {
 		return p, false
 	}
 	parent, err := strconv.Atoi(string(f[1]))
-	return process{pid, parent, f[0][0] == 'T' || f[0][0] == 'Z'}, err == nil
+	dead := f[0][0] == 'Z' || f[0][0] == 'X'
+	return process{pid, parent, f[0][0] == 'T' || dead, dead}, err == nil
 }

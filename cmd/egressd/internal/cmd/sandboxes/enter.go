@@ -3,14 +3,18 @@
 package sandboxes
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -199,19 +203,49 @@ func enterEnvironment(o attach.Request, a attach.Answer, stderr io.Writer) ([]st
 	return environ.With(env, environ.ForTrust(path)), nil
 }
 
-// writeBundle writes what programs are to trust where the sandbox has room for it, under
-// a name of its own, and returns its path.
+// writeBundle writes what programs are to trust where the sandbox has room for it, and returns its path. Nobody removes the
+// file, since enter becomes the program: the name is of the content, so that the next enter finds it.
 func writeBundle(ca []byte) (string, error) {
 	if _, system, err := certs.SystemRoots(); err == nil { // an image may have none
 		ca = authority.Bundle(system, ca)
 	}
-	f, err := os.CreateTemp(os.Getenv(caFolderVariable), "egressd-ca-*.pem")
+	folder := os.Getenv(caFolderVariable)
+	if folder == "" {
+		folder = os.TempDir()
+	}
+	path := filepath.Join(folder, fmt.Sprintf("egressd-ca-%.16x.pem", sha256.Sum256(ca)))
+	if isOwn(path, ca) {
+		return path, nil
+	}
+	f, err := os.CreateTemp(folder, ".egressd-ca-*")
 	if err != nil {
 		return "", err
 	}
 	_, err = f.Write(ca)
-	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return "", err
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	return f.Name(), nil
+	if err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return path, nil
+}
+
+// isOwn reports whether a file of this user, which nobody else can change, has a text.
+func isOwn(path string, text []byte) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o644 || info.Size() != int64(len(text)) {
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(owner.Uid) != os.Geteuid() {
+		return false
+	}
+	there, err := io.ReadAll(io.LimitReader(f, int64(len(text))))
+	return err == nil && bytes.Equal(there, text)
 }

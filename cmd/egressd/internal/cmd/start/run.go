@@ -3,10 +3,13 @@
 package start
 
 import (
+	"errors"
 	"os"
+	"time"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/run"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
@@ -42,7 +45,9 @@ egressd's policy, log and keys are hidden or read-only, and so are sockets and
 devices that lead out, such as Docker's, D-Bus or an ssh agent; --host-socket
 keeps one of them reachable. With --fs everything except the working directory
 is read-only, /tmp and /run are empty, and changes to HOME are dropped at the
-end. Use --hide for keys and other files that the program must not read.
+end; commits go to the repository of the working directory wherever it lies, and
+--share PATH shares more. Use --hide for keys and other files that the program must
+not read.
 
 Bubblewrap, srt, Podman and the sandbox of Codex need mounts of their own: add
 --fs or --nested.
@@ -54,8 +59,11 @@ egressd serve can ask for it (listen.enter).
 On a terminal, run offers at its end to allow what it denied, one key each. It
 never offers private addresses, or a request with a canary.
 
-Exit codes: those of the program; 128+N signal N ended the program; 125 no
-sandbox could be made; 126 the program cannot be executed; 127 there is no such
+What the program leaves behind is ended with it: SIGTERM, and SIGKILL five seconds
+later. With --wait, run waits for it.
+
+Exit codes: those of the program; if signal N ended the program, run ends by it,
+too, which shells show as 128+N; 125 no sandbox could be made; 126 the program cannot be executed; 127 there is no such
 program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 		Example: `  egressd run -- npm test
   egressd run --allow docs.example.com --preset npm -- npm test
@@ -67,16 +75,22 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 			if policy != "" {
 				o.Config = policy
 			}
-			var fixes []string
+			if len(o.Share) > 0 && !o.Apart {
+				return exits.AsSandbox(hint.Misused(errors.New("--share is for --fs: without it the program can change all your files"), "egressd run --fs --share "+o.Share[0]+" -- COMMAND"))
+			}
+			began := time.Now()
+			end, err := run.Run(cmd.Context(), cmd.ErrOrStderr(), args, o)
 			if !o.Quiet {
-				o.Fixes = &fixes
+				offer(os.Stdin, cmd.ErrOrStderr(), end.Fixes, began)
 			}
-			code, err := run.Run(cmd.Context(), cmd.ErrOrStderr(), args, o)
-			offer(os.Stdin, cmd.ErrOrStderr(), fixes)
-			if err == nil && code != 0 {
-				return cli.Status(code)
+			if err != nil {
+				return exits.AsSandbox(err)
 			}
-			return exits.AsSandbox(err)
+			exits.DieOf(end.Signal)
+			if end.Code != 0 {
+				return cli.Status(end.Code)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
@@ -89,8 +103,10 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().StringArrayVarP(&o.Publish, "publish", "p", nil, "publish `[HOSTPORT:]PORT` of the sandbox on the host's 127.0.0.1")
 	cmd.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the program reach this `PORT` of the host's 127.0.0.1")
 	cmd.Flags().BoolVar(&o.FailOnDeny, "fail-on-deny", false, "exit 86 if the program succeeds but egressd denied a request")
+	cmd.Flags().BoolVar(&o.Wait, "wait", false, "keep the sandbox until background processes of the program have ended, too")
 	cmd.Flags().BoolVar(&o.Learn, "learn", false, "allow public hosts that no rule mentions, and record them for egressd suggest")
 	cmd.Flags().BoolVar(&o.Apart, "fs", false, "make the file system read-only, except the working directory")
+	cmd.Flags().StringArrayVar(&o.Share, "share", nil, "with --fs, let the program change the file or folder at `PATH`, too")
 	cmd.Flags().BoolVar(&o.Nested, "nested", false, "allow nested sandboxes such as bubblewrap; the program can then replace the policy of later runs")
 	cmd.Flags().BoolVar(&o.NoCA, "no-ca", false, "add no authority to the CA bundle; denied HTTPS then ends with a TLS alert")
 	cmd.Flags().StringVar(&o.Summary, "summary", "", "write what the run came to into `FILE`, as one JSON object")

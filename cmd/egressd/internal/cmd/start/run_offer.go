@@ -19,10 +19,14 @@ import (
 // offerFor is how long a person has for each offer. Afterwards nothing more is offered.
 const offerFor = 30 * time.Second
 
-// offer asks on the terminal, one key each, whether to run the commands that allow what a run denied. Without a terminal
-// in the foreground it does nothing.
-func offer(stdin *os.File, stderr io.Writer, fixes []string) {
+// offer asks on the terminal, one key each, whether to run the commands that allow what a run denied. It does nothing
+// without a terminal in the foreground, or if nobody seems to be at the terminal. Keys that wait belong to the shell: then
+// offer does nothing, and the keys stay. The run began at began.
+func offer(stdin *os.File, stderr io.Writer, fixes []string, began time.Time) {
 	if len(fixes) == 0 || !cli.IsTerminal(stdin) || !cli.IsTerminal(stderr) || tty.Foreground(stdin) != syscall.Getpgrp() {
+		return
+	}
+	if unattended(os.Getenv) || !typedAt(stdin, began) || tty.Typed(stdin) {
 		return
 	}
 	for _, fix := range fixes {
@@ -45,6 +49,22 @@ func offer(stdin *os.File, stderr io.Writer, fixes []string) {
 			return
 		}
 	}
+}
+
+// unattended reports whether the environment says that nobody reads along.
+func unattended(getenv func(string) string) bool {
+	ci := getenv("CI")
+	return ci != "" && ci != "false" && ci != "0" || getenv("TERM") == "dumb"
+}
+
+// typedAt reports whether somebody has typed on a terminal: this process is a job of an interactive shell, or keys were read
+// while it ran. A terminal that a program made for this process alone, such as script or a CI runner, has seen no key.
+func typedAt(terminal *os.File, began time.Time) bool {
+	if tty.IsJob() {
+		return true
+	}
+	var state syscall.Stat_t
+	return syscall.Fstat(int(terminal.Fd()), &state) == nil && time.Unix(state.Atim.Unix()).After(began)
 }
 
 // wordsOf splits a command as a shell does that knows only the quotes of package shell. It accepts only egressd allow.

@@ -1,0 +1,119 @@
+package run
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+// A workshop has a git repository with a submodule and two linked working trees, in a home.
+type workshop struct {
+	*world.Daemon
+	t    *testing.T
+	home string
+}
+
+func newWorkshop(t *testing.T) *workshop {
+	t.Helper()
+	d := world.NewDaemon(t, world.RunPolicy)
+	w := &workshop{d, t, filepath.Join(d.Dir, "home")}
+	if err := os.MkdirAll(w.home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.git("", `git config --global user.email a@b.test; git config --global user.name A
+git config --global protocol.file.allow always; git config --global init.defaultBranch main
+git init -q part; (cd part; echo s >s; git add s; git commit -qm s)
+git init -q repo; cd repo; mkdir sub; echo a >f; echo b >sub/g; git add .; git commit -qm one
+git submodule -q add ../part part; git commit -qm part; git pack-refs --all
+git worktree add -q ../tree; git worktree add -q ../other; cd ../tree; git submodule -q update --init
+git init -q --separate-git-dir ../apart.git ../separate; mkdir ../secret; echo key >../secret/key`)
+	return w
+}
+
+// git runs a script outside, in a folder of the home, and returns what it printed.
+func (w *workshop) git(folder, script string) string {
+	w.t.Helper()
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Dir = filepath.Join(w.home, folder)
+	cmd.Env = append(os.Environ(), "HOME="+w.home)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// inside runs a script under egressd run --fs in a folder of the home.
+func (w *workshop) inside(user, folder, script string, flags ...string) *ran {
+	w.t.Helper()
+	cmd := jailed(w.t.Context(), w.Daemon, user, append([]string{"--fs"}, flags...), "sh", "-c", script)
+	cmd.Dir = filepath.Join(w.home, folder)
+	cmd.Env = append(cmd.Env, "HOME="+w.home, "PWD="+cmd.Dir)
+	var out, talk strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	_ = w.World.Gateway.Run(cmd) // the code says it
+	return &ran{out: out.String(), talk: talk.String(), code: codeOf(cmd.ProcessState)}
+}
+
+// TestRunFSKeepsCommits has git write to repositories that lie outside of the working directory.
+func TestRunFSKeepsCommits(t *testing.T) {
+	for user := range world.Users {
+		w := newWorkshop(t)
+		for _, row := range []struct{ says, folder, script, outside, want string }{
+			{"a worktree", "tree", "echo x >f; git commit -qam work; git branch agent", "git log -1 --format=%s agent; git branch --list agent --format='%(refname:short)'", "work\nagent"},
+			{"a packed reference", "tree", "git branch -qD agent; git pack-refs --all; git tag t; git gc -q", "git branch --list agent; git tag", "t"},
+			{"a stash", "tree", "echo y >f; git stash -q; git stash list | wc -l", "git stash list --format=%gs | cut -c1-3", "WIP"},
+			{"a rebase", "tree", "git commit -q --allow-empty -m two; git commit -q --allow-empty -m three; git rebase -q --root", "git log -1 --format=%s", "three"},
+			{"a submodule of it", "tree/part", "echo z >s; git commit -qam inner", "git log -1 --format=%s", "inner"},
+			{"a subfolder", "repo/sub", "echo x >g; git commit -qam below", "git log -1 --format=%s; git status --short", "below"},
+			{"a submodule", "repo/part", "echo v >s; git commit -qam module", "git log -1 --format=%s", "module"},
+			{"a working tree whose repository is named", "separate", "git commit -q --allow-empty -m named", "git log -1 --format=%s", "named"},
+		} {
+			t.Run(user+"/"+row.says, func(t *testing.T) {
+				flags := []string{}
+				if row.folder == "separate" {
+					flags = []string{"--share", filepath.Join(w.home, "apart.git")}
+				}
+				r := w.inside(user, row.folder, row.script, flags...)
+				if got := w.git(row.folder, row.outside); r.code != 0 || got != row.want {
+					t.Errorf("exit %d, %q, want %q: %s", r.code, got, row.want, r.talk)
+				}
+			})
+		}
+	}
+}
+
+// TestRunFSSharesNoOtherRepository has a program write what git outside would execute, and a .git that names folders of
+// others.
+func TestRunFSSharesNoOtherRepository(t *testing.T) {
+	for user := range world.Users {
+		w := newWorkshop(t)
+		before := w.git("repo", "cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir")
+		r := w.inside(user, "tree", `G=$HOME/repo/.git; git config core.fsmonitor evil; git config --worktree core.fsmonitor evil
+for n in nest plain; do echo 'for f in config hooks/pre-commit HEAD worktrees/other/commondir worktrees/other/modules/x modules/part/config; do
+	echo evil >>$G/$f; mv $G/$f $G/moved; rm -rf $G/$f; done; mv $G/hooks $G/old; mv $G/modules $G/old; mv $G $G-old; umount -l $G/config; mount -o remount,bind,rw $G/hooks' >/tmp/$n; done
+export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; echo "$HOME/secret" >$G/commondir`)
+		if after := w.git("repo", "rm .git/commondir; cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir"); after != before {
+			t.Errorf("%s: was %q, and is %q", user, before, after)
+		}
+		if !strings.Contains(r.talk, ".git/commondir") {
+			t.Errorf("%s: nothing is said of what it left: %s", user, r.talk)
+		}
+		for _, named := range []string{"../secret", "../repo/.git/worktrees/other", "../repo/.git", "../apart.git", "/etc"} {
+			t.Run(user+"/"+named, func(t *testing.T) {
+				w.git("tree", "mkdir -p ../project; echo 'gitdir: "+named+"' >../project/.git")
+				r := w.inside(user, "project", "touch "+named+"/made; echo ran")
+				if made := w.git("project", "ls -d "+named+"/made || true"); !strings.Contains(made, "cannot access") {
+					t.Errorf("it was written: %q", made)
+				}
+				if named != "/etc" && (r.code != 125 || !strings.Contains(r.talk, "--share ")) {
+					t.Errorf("exit %d, %s", r.code, r.talk)
+				}
+			})
+		}
+	}
+}
