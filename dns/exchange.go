@@ -30,27 +30,6 @@ const (
 	maxUnfit = 64 // packets that answer nothing, before TCP is asked instead
 )
 
-// An exchange is the first try of a lookup: both questions on their way to the first
-// upstream, over UDP. Nearly all lookups are over with it.
-type exchange struct {
-	forwarder *Forwarder
-	flight    *flight
-	name      string
-	began     time.Time
-
-	// These fields belong to the poller's goroutine as soon as the questions are sent.
-	replies [2]reply
-	queries []*query
-	unfit   int
-	until   time.Time // for which answers are waited
-
-	// These fields are guarded by poller.mu.
-	one    *socket
-	failed error // of sending
-	given  bool  // nobody waits for it any more
-	over   bool
-}
-
 // A query is one question on its way to one upstream.
 type query struct {
 	name  string
@@ -138,10 +117,12 @@ func (q *query) fail(err error) {
 }
 
 // kindOf sorts the errors of sockets. net.ErrClosed means a timeout: only the end of the lookup closes a socket that
-// is being read.
+// is being read. context.Canceled means one too: the lookup ended before it had the socket.
 func kindOf(err error) Kind {
-	if err == Timeout || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
-		return Timeout
+	for _, late := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, context.Canceled, net.ErrClosed} {
+		if errors.Is(err, late) {
+			return Timeout
+		}
 	}
 	return ServerFailure
 }
@@ -164,11 +145,6 @@ func (f *Forwarder) try(ctx context.Context, upstream netip.AddrPort, name strin
 			}
 		}
 	}
-	f.askAgain(ctx, upstream, queries)
-}
-
-// askAgain asks over TCP what has to be asked there.
-func (f *Forwarder) askAgain(ctx context.Context, upstream netip.AddrPort, queries []*query) {
 	for _, q := range queries {
 		if q.state == overTCP {
 			f.askTCP(ctx, upstream, q)

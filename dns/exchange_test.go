@@ -71,6 +71,28 @@ func TestForgeryFromAnotherSourceDoesNotArrive(t *testing.T) {
 	wantAddrs(t, forwarder(up), "a.test", truth)
 }
 
+// TestAFloodOfForgeriesIsAnsweredWithTCP has somebody guess the ID of a question until
+// it would be right.
+func TestAFloodOfForgeriesIsAnsweredWithTCP(t *testing.T) {
+	up := startUpstream(t, func(q *asked) {
+		b := q.reply(miekg.RcodeSuccess, q.msg.Question[0].Name+" 60 IN A "+truth)
+		if q.network == "tcp" {
+			q.answer(q.msg.Question[0].Name+" 60 IN A "+truth, soa)
+			return
+		}
+		for range 2 * maxUnfit {
+			b[0]++
+			if b[0] == q.raw[0] {
+				b[0]++
+			}
+			q.send(b)
+		}
+	})
+	f := forwarder(up)
+	f.Timeout = 20 * time.Second // which nobody waits for
+	wantAddrs(t, f, "a.test", truth)
+}
+
 func TestLateDuplicatesAnswerNothingElse(t *testing.T) {
 	got := make(chan []byte, 1)
 	up := startUpstream(t, func(q *asked) {

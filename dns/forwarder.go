@@ -79,8 +79,7 @@ type Forwarder struct {
 	inFlight int                // all, those that nobody may join any more included
 	closed   bool
 
-	flying sync.WaitGroup // the flights of inFlight; Add is called with mu held and closed not set
-	poller poller
+	flying sync.WaitGroup // the flights of inFlight; it grows with mu held and closed not set
 }
 
 // An entry is the outcome of a lookup: addresses, or the kind of failure.
@@ -94,10 +93,8 @@ type entry struct {
 
 // A flight is a lookup under way, shared by everyone who asks for its name.
 type flight struct {
-	waiters int // the lookup is given up when the last one leaves
-	left    bool
-	first   *exchange          // that may be under way, and then
-	cancel  context.CancelFunc // of all that follows; nil before
+	waiters int                // the lookup is given up when the last one leaves
+	cancel  context.CancelFunc // of the lookup
 	done    chan struct{}      // closed when landed holds the outcome; nil where nobody waits
 	then    []func(entry)      // called then, without a lock
 	landed  entry
@@ -120,7 +117,7 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr
 	if !canonical(name) {
 		return nil, nil, &Error{Name: name, Kind: Malformed}
 	}
-	e, fl := f.join(name)
+	e, fl := f.join(name, nil)
 	if fl != nil {
 		select {
 		case <-fl.done:
@@ -140,12 +137,9 @@ func (f *Forwarder) Ask(name string, then func(addrs []netip.Addr, aliases []str
 		then(entry{kind: Malformed}.told(name))
 		return
 	}
-	e, fl, fresh := f.find(name, func(e entry) { then(e.told(name)) })
-	switch {
-	case fl == nil:
+	e, fl := f.join(name, func(e entry) { then(e.told(name)) })
+	if fl == nil {
 		then(e.told(name))
-	case fresh:
-		f.launch(name, fl)
 	}
 }
 
@@ -157,38 +151,23 @@ func (e entry) told(name string) (addrs []netip.Addr, aliases []string, err erro
 	return e.addrs, e.aliases, nil
 }
 
-// join returns what is known of name, or a flight to wait for.
-func (f *Forwarder) join(name string) (entry, *flight) {
-	e, fl, fresh := f.find(name, nil)
-	if fresh {
-		f.launch(name, fl)
-	}
-	return e, fl
-}
-
-// find returns the cached entry of name, or a flight. It adds then to the flight, or a waiter for done if then is nil.
-// The caller launches a fresh flight.
-func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fresh bool) {
+// join returns the cached entry of name, or a flight, which it begins if there is none. It adds then to the flight, or
+// a waiter for done if then is nil.
+func (f *Forwarder) join(name string, then func(entry)) (entry, *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, ok := f.fresh(name); ok {
-		return e, nil, false
+		return e, nil
 	}
-	fl = f.flights[name]
+	fl := f.flights[name]
 	switch {
 	case f.closed:
-		return entry{kind: Timeout}, nil, false
+		return entry{kind: Timeout}, nil
 	case fl != nil:
 	case f.inFlight >= maxFlights:
-		return entry{kind: Busy}, nil, false
+		return entry{kind: Busy}, nil
 	default:
-		fl, fresh = new(flight), true
-		if f.flights == nil {
-			f.flights = make(map[string]*flight)
-		}
-		f.flights[strings.Clone(name)] = fl // name may be a part of something large
-		f.inFlight++
-		f.flying.Add(1)
+		fl = f.begin(strings.Clone(name)) // name may be a part of something large
 	}
 	fl.waiters++
 	switch {
@@ -197,62 +176,23 @@ func (f *Forwarder) find(name string, then func(entry)) (e entry, fl *flight, fr
 	case fl.done == nil:
 		fl.done = make(chan struct{})
 	}
-	return entry{}, fl, fresh
+	return entry{}, fl
 }
 
-// launch begins a lookup: by an exchange of the poller if possible, and otherwise on a goroutine.
-func (f *Forwarder) launch(name string, fl *flight) {
-	x := f.newExchange(strings.Clone(name), fl)
-	f.mu.Lock()
-	fl.first = x
-	f.mu.Unlock()
-	if len(f.Upstreams) > 0 && len(x.queries) > 0 && f.poller.begin(x, f.Upstreams[0]) {
-		return
+// begin begins a lookup on a goroutine of its own. f.mu is held, so the lookup cannot be over before it has a waiter.
+func (f *Forwarder) begin(name string) *flight {
+	ctx, cancel := context.WithTimeout(context.Background(), f.totalTimeout())
+	fl := &flight{cancel: cancel}
+	if f.flights == nil {
+		f.flights = make(map[string]*flight)
 	}
-	if f.poller.never(x) { // else whoever left has landed it
-		go f.fly(x, false)
-	}
-}
-
-// newExchange makes the questions of a lookup; there are none where name cannot be
-// asked for.
-func (f *Forwarder) newExchange(name string, fl *flight) *exchange {
-	x := &exchange{forwarder: f, flight: fl, name: name, began: time.Now()}
-	for i, family := range [...]uint16{typeAAAA, typeA} {
-		x.replies[i] = reply{rtype: family, kind: ServerFailure}
-		q, err := newQuery(name, &x.replies[i])
-		if err != nil {
-			x.queries = nil
-			break
-		}
-		x.queries = append(x.queries, q)
-	}
-	return x
-}
-
-// heard ends a lookup of which the exchange with the first upstream is over, or goes on
-// with it elsewhere.
-func (f *Forwarder) heard(x *exchange) {
-	for i, q := range x.queries {
-		if q.state != answered || anyFailure(x.replies[i].kind) && x.replies[1-i].kind != 0 {
-			go f.fly(x, true)
-			return
-		}
-	}
-	f.land(x.name, x.flight, f.merge(x.replies[0], x.replies[1]))
-}
-
-// fly does what is left of a lookup: all of it, or what comes after the first exchange.
-func (f *Forwarder) fly(x *exchange, begun bool) {
-	ctx, cancel := context.WithDeadline(context.Background(), x.began.Add(f.totalTimeout()))
-	defer cancel()
-	f.mu.Lock()
-	x.flight.cancel = cancel
-	if x.flight.left || f.closed {
-		cancel()
-	}
-	f.mu.Unlock()
-	f.land(x.name, x.flight, f.resolve(ctx, x, begun))
+	f.flights[name] = fl
+	f.inFlight++
+	f.flying.Go(func() {
+		defer cancel()
+		f.land(name, fl, f.resolve(ctx, name))
+	})
+	return fl
 }
 
 // land tells everybody in fl what came of it.
@@ -272,7 +212,6 @@ func (f *Forwarder) land(name string, fl *flight, e entry) {
 	for _, tell := range then {
 		tell(e)
 	}
-	f.flying.Done()
 }
 
 // Close ends the lookups under way as Timeout, and waits until their goroutines and sockets are gone. A lookup that
@@ -281,14 +220,10 @@ func (f *Forwarder) Close() {
 	f.mu.Lock()
 	f.closed = true
 	for _, fl := range f.flights {
-		if fl.cancel != nil {
-			fl.cancel()
-		}
+		fl.cancel()
 	}
 	f.mu.Unlock()
-	f.poller.stop()
 	f.flying.Wait()
-	f.poller.ended.Wait()
 }
 
 // Idle reports whether no lookup is under way.
@@ -301,43 +236,28 @@ func (f *Forwarder) Idle() bool {
 // leave takes a waiter off fl.
 func (f *Forwarder) leave(name string, fl *flight) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	fl.waiters--
 	if fl.waiters > 0 {
-		f.mu.Unlock()
 		return
 	}
-	fl.left = true
+	fl.cancel()
 	if f.flights[name] == fl {
 		delete(f.flights, name)
 	}
-	cancel := fl.cancel
-	f.mu.Unlock()
-	switch {
-	case cancel != nil:
-		cancel()
-	case f.poller.giveUp(fl.first):
-		f.land(name, fl, entry{kind: Timeout})
-	}
 }
 
-// resolve asks the upstreams in order until there is something to tell. Where it has
-// begun, the first one was asked over UDP already.
-func (f *Forwarder) resolve(ctx context.Context, x *exchange, begun bool) entry {
-	if begun {
-		f.askAgain(ctx, f.Upstreams[0], x.queries)
-	}
-	f.askAll(ctx, x.name, x.replies[:], begun)
-	return f.merge(x.replies[0], x.replies[1])
+// resolve asks for the addresses of name.
+func (f *Forwarder) resolve(ctx context.Context, name string) entry {
+	replies := [...]reply{{rtype: typeAAAA, kind: ServerFailure}, {rtype: typeA, kind: ServerFailure}}
+	f.askAll(ctx, name, replies[:])
+	return f.merge(replies[0], replies[1])
 }
 
-// askAll asks the upstreams in order until there is something to tell. Where begun, the first one was asked already.
-func (f *Forwarder) askAll(ctx context.Context, name string, replies []reply, begun bool) {
+// askAll asks the upstreams in order until there is something to tell.
+func (f *Forwarder) askAll(ctx context.Context, name string, replies []reply) {
 	for _, failed := range []func(Kind) bool{anyFailure, timedOut} {
 		for _, upstream := range f.Upstreams {
-			if begun {
-				begun = false
-				continue
-			}
 			open := unsettled(replies, failed)
 			if len(open) == 0 || ctx.Err() != nil {
 				break

@@ -53,7 +53,7 @@ func TestQueryIsBuiltFromScratch(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(ids) < lookups || len(names) < lookups || len(ports) < lookups/2 {
+	if len(ids) < lookups || len(names) < lookups || len(ports) < lookups*9/10 { // the kernel may choose one twice
 		t.Errorf("%d lookups had %d IDs, %d ways to write the name and %d ports", lookups, len(ids), len(names), len(ports))
 	}
 }
@@ -313,9 +313,9 @@ func TestLookupEndsWhenNobodyWaits(t *testing.T) {
 
 func TestNobodyJoinsALookupThatWasGivenUp(t *testing.T) {
 	f := forwarder(startUpstream(t, silent))
-	_, first := f.join("a.test")
+	_, first := f.join("a.test", nil)
 	f.leave("a.test", first)
-	_, second := f.join("a.test")
+	_, second := f.join("a.test", nil)
 	f.leave("a.test", second)
 	if first == second {
 		t.Error("joined a lookup that was given up")

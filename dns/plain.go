@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 )
 
@@ -55,19 +54,6 @@ func (p *packets) write(b []byte, to source) { _, _ = p.conn.WriteToUDPAddrPort(
 
 // ignore does nothing: egressd drops the datagrams itself.
 func (p *packets) ignore([]netip.Addr) {}
-
-// poller refuses every exchange, so that each lookup has a goroutine.
-type poller struct{ ended sync.WaitGroup }
-
-type socket struct{}
-
-func (m *poller) begin(*exchange, netip.AddrPort) bool { return false }
-
-func (m *poller) never(*exchange) bool { return true }
-
-func (m *poller) giveUp(*exchange) bool { return false }
-
-func (m *poller) stop() {}
 
 // askForDestinations returns an error: a [PlaceholderServer] is for captured sandboxes, which are on Linux only.
 func askForDestinations(syscall.RawConn, bool) error { return errors.ErrUnsupported }

@@ -33,7 +33,7 @@ func (f *Forwarder) LookupRRs(ctx context.Context, name, kind string) (egress.RR
 	ctx, cancel := context.WithTimeout(ctx, f.totalTimeout())
 	defer cancel()
 	replies := []reply{{rtype: rtype, kind: ServerFailure}}
-	f.askAll(ctx, name, replies, false)
+	f.askAll(ctx, name, replies)
 	r := &replies[0]
 	switch {
 	case r.kind != 0 && ctx.Err() != nil:

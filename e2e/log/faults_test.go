@@ -178,11 +178,11 @@ func (f *faulty) check(t *testing.T, wantCode int) {
 }
 
 // A logFault is what strace makes of the system calls of egressd on its log.
-type logFault struct{ calls, error string }
+type logFault struct{ calls, effect string }
 
-func (l logFault) String() string { return l.calls + " " + l.error }
+func (l logFault) String() string { return l.calls + " " + l.effect }
 
-// strace returns the arguments by which such calls fail at a moment, or always.
+// strace returns the arguments that have the effect on such calls at a moment, or always.
 func (l logFault) strace(f *faulty, moment string) []string {
 	args := []string{"-f", "-o", filepath.Join(f.Dir, "trace"), "-P", f.Log.Dir, "-P", filepath.Join(f.Log.Dir, "lock")}
 	for n := 1; n <= 5; n++ {
@@ -190,7 +190,7 @@ func (l logFault) strace(f *faulty, moment string) []string {
 			args = append(args, "-P", filepath.Join(f.Log.Dir, fmt.Sprintf("%08d.%s", n, extension)))
 		}
 	}
-	return append(args, "-e", "trace="+l.calls, "-e", fmt.Sprintf("inject=%s:error=%s%s", l.calls, l.error, moment))
+	return append(args, "-e", "trace="+l.calls, "-e", fmt.Sprintf("inject=%s:%s%s", l.calls, l.effect, moment))
 }
 
 func (f *faulty) injected(t *testing.T) bool {
@@ -206,7 +206,7 @@ func (f *faulty) injected(t *testing.T) bool {
 // passes, and egressd goes on by itself.
 func TestSystemCallsOnTheLogFail(t *testing.T) {
 	world.Covers(t, "AU-15")
-	for _, fault := range []logFault{{"write", "ENOSPC"}, {"write", "EIO"}, {"fdatasync", "EIO"}, {"fdatasync,openat", "ENOSPC"}} {
+	for _, fault := range []logFault{{"write", "error=ENOSPC"}, {"write", "error=EIO"}, {"fdatasync", "error=EIO"}, {"fdatasync,openat", "error=ENOSPC"}} {
 		t.Run(fault.String(), func(t *testing.T) {
 			f := newFaulty(t)
 			t.Cleanup(f.end)
@@ -286,11 +286,11 @@ func (f *faulty) traced(t *testing.T) bool {
 // that a crash has left, or that retention makes shorter, fail in TestEveryCallFails of
 // package audit.
 func TestFaultsFromTheStart(t *testing.T) {
-	faults, moments := []logFault{{"renameat,renameat2,rename", "EIO"}}, []int{1}
+	faults, moments := []logFault{{"renameat,renameat2,rename", "error=EIO"}}, []int{1}
 	if os.Getenv(faultsVariable) != "" {
 		moments = []int{1, 2, 3, 4, 6, 9}
 		for _, calls := range []string{"write", "fdatasync", "fsync", "openat", "mkdirat,mkdir", "write,fdatasync,openat", "newfstatat,lstat", "flock"} {
-			faults = append(faults, logFault{calls, "EIO"}, logFault{calls, "ENOSPC"})
+			faults = append(faults, logFault{calls, "error=EIO"}, logFault{calls, "error=ENOSPC"})
 		}
 	}
 	for _, fault := range faults {
