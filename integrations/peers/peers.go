@@ -9,6 +9,7 @@ package peers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -19,7 +20,18 @@ type Conversion struct {
 	Stricter []string // what it refuses and the original lets pass, or asks about
 	Wider    []string // what it lets pass and the original refuses
 	Left     []string // what of the original is about something else
+
+	// Of an import: how many lines of each list there are, and how many lines of Stricter are about lines of the
+	// original, not about all imports of the kind. Open is that the policy allows what no line is about.
+	Allowed, Asked, Denied, Lost int
+	Open                         bool
+
+	// Widens is how many of the lost lines Options.Widen would take by a rule that allows more.
+	Widens int
 }
+
+// Nothing reports whether an imported policy lets no request pass and asks nobody.
+func (c *Conversion) Nothing() bool { return !c.Open && c.Allowed+c.Asked == 0 }
 
 // Options are how to convert.
 type Options struct {
@@ -54,12 +66,10 @@ func Names(kinds []Kind) []string {
 }
 
 const (
-	privateNames   = "a name that resolves to a private address is refused, unless the address is allowed itself"
-	deniedNames    = "a name that resolves to a denied address is refused"
-	rangeNames     = "a name is refused that no pattern allows, even if its address is in an allowed range"
-	cleanPaths     = "where methods or paths are named, a tunnel has to carry HTTP, and a path that two servers could read in two ways is refused"
-	clusterOnly    = "pods, services and entities of the cluster are left out"
-	privateDefault = "private and special-purpose addresses are refused, unless they are named"
+	privateNames = "a name that resolves to a private address is refused, unless the address is allowed itself"
+	deniedNames  = "a name that resolves to a denied address is refused"
+	rangeNames   = "a name is refused that no pattern allows, even if its address is in an allowed range"
+	cleanPaths   = "where methods or paths are named, a tunnel has to carry HTTP, and a path that two servers could read in two ways is refused"
 )
 
 // kinds are in the order of their names.
@@ -93,10 +103,14 @@ func Import(from string, text []byte, o Options) (*Conversion, error) {
 	}
 	f := &ruleFile{apart: r.apart, stricter: r.stricterf}
 	f.write(tabulate(r.clauses, r.open))
+	lost := len(r.strict) - len(kinds[i].stricter)
 	if f.conditional() {
 		r.stricter(cleanPaths)
 	}
-	return &Conversion{Text: f.text(from), Stricter: r.strict, Wider: r.wide, Left: r.aside}, nil
+	return &Conversion{
+		Text: f.text(from), Stricter: r.strict, Wider: r.wide, Left: r.aside, Open: f.open, Lost: lost, Widens: r.couldWiden,
+		Allowed: len(f.allow), Asked: len(f.ask), Denied: len(f.deny),
+	}, nil
 }
 
 // A reading collects what a policy of a peer says.
@@ -105,10 +119,12 @@ type reading struct {
 	clauses []clause
 	open    bool // what no clause is about is allowed
 	apart   bool // a denied address stays reachable by an allowed name
+	root    schema
 
 	families map[string]bool // by the name below which labels have patterns: whether these are of their ends
 
 	strict, wide, aside []string
+	couldWiden          int // lines that Widen would take
 }
 
 func (r *reading) stricter(what string) { r.strict = appendNew(r.strict, what) }
@@ -129,6 +145,7 @@ func (r *reading) widens(said, why string) bool {
 		return true
 	}
 	r.stricterf("%s is left out: %s", said, why)
+	r.couldWiden++
 	return false
 }
 
@@ -136,6 +153,7 @@ func (r *reading) widens(said, why string) bool {
 func (r *reading) allow(said string, s scope, like clause) {
 	if s.part != "" && !r.Widen && len(s.inner) > 0 {
 		r.stricterf("%s allows less: %s, and is taken for one label", said, s.part)
+		r.couldWiden++
 		s = just(s.inner...)
 	}
 	if s = r.oneFamily(s); s.part != "" && !r.widens(said, s.part) {
@@ -177,6 +195,15 @@ func (r *reading) oneFamily(s scope) scope {
 	return s
 }
 
+// asks adds an ask for each set of a scope.
+func (r *reading) asks(said string, s scope, like clause) {
+	if s = r.oneFamily(s); s.part != "" {
+		r.stricterf("%s asks about more: %s", said, s.part)
+	}
+	like.ask = true
+	r.add(false, s, like)
+}
+
 func (r *reading) add(allow bool, s scope, like clause) {
 	like.allow = allow
 	for _, h := range s.sets {
@@ -191,3 +218,5 @@ func appendNew(list []string, s string) []string {
 	}
 	return append(list, s)
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -35,25 +35,50 @@ func (l line) String() string {
 
 func quoted(text string) string { return strconv.QuoteToASCII(text) }
 
-// ruleFile writes a table as a policy file, in which the most specific rule decides.
+// ruleFile writes a table as a policy file. Of the lines in it that match a request, those decide that name the host most
+// closely, and among them deny beats ask beats allow. Ports, methods and paths do not count. So lines for the same
+// hosts with different verdicts have no port in common, unless the stricter one says less.
 type ruleFile struct {
-	allow, deny []line
-	open        bool
-	apart       bool // a denied address stays reachable by an allowed name, as in the peer
-	stricter    func(format string, args ...any)
+	allow, ask, deny []line
+	open             bool
+	apart            bool // a denied address stays reachable by an allowed name, as in the peer
+	stricter         func(format string, args ...any)
 }
 
 func (f *ruleFile) write(t *table) {
 	closed := make([]action, len(t.spans))
+	fromAbove := slices.Clone(t.rows)
+	slices.SortStableFunc(fromAbove, func(a, b *row) int { return b.hosts.specific(a.hosts) })
+	for _, r := range fromAbove {
+		if r.parent != nil {
+			f.settle(t.spans, r, r.parent.does)
+		} else if uniform(r.does) && r.does[0].plain() && !r.does[0].ask {
+			f.open = r.does[0].allow
+		}
+	}
 	for _, r := range t.rows {
 		above := closed
 		if r.parent != nil {
 			above = r.parent.does
-		} else if uniform(r.does) && r.does[0].plain() {
-			f.open = r.does[0].allow
+		} else if f.open || uniform(r.does) && r.does[0].closed() {
 			continue
 		}
 		f.row(t.spans, r, above)
+	}
+}
+
+// settle denies what a row cannot say: a line with methods or paths opens some requests, and no line for the same hosts
+// closes the rest that the row above lets pass.
+func (f *ruleFile) settle(spans []span, r *row, above []action) {
+	var lost []span
+	for i, a := range r.does {
+		if !a.plain() && !a.allow && !a.same(above[i]) && !above[i].closed() {
+			r.does[i] = action{}
+			lost = append(lost, spans[i])
+		}
+	}
+	if len(lost) > 0 {
+		f.stricter("%s is denied: it is open for some requests alone, and a line for more hosts opens the rest; name hosts instead of a wildcard", spell(r.hosts, lost))
 	}
 }
 
@@ -69,64 +94,120 @@ func (f *ruleFile) row(spans []span, r *row, above []action) {
 	for i, a := range r.does {
 		keep[i] = !a.same(above[i]) || insist && r.denied[i] && a.plain()
 	}
-	last := len(spans) - 1
-	written := make([]bool, len(spans))
-	if keep[last] {
-		f.rule(r.hosts.beforePort()+":*", r.does[last])
-		for i, a := range r.does {
-			written[i], keep[i] = a.same(r.does[last]), true
+	if uniform(r.does) && slices.Contains(keep, true) {
+		f.rule(r.hosts.beforePort()+":*", r.does[0], above[0])
+		return
+	}
+	last := r.does[len(spans)-1]
+	open := last.allow && last.plain() && !slices.ContainsFunc(r.does, func(a action) bool { return !a.same(last) && !a.closed() })
+	if open && slices.Contains(keep, true) { // denies beside an allow of every port
+		f.rule(r.hosts.beforePort()+":*", last, above[len(spans)-1])
+		for i := range keep {
+			keep[i] = r.does[i].closed()
 		}
 	}
-	web := func(s span) bool { return s == port(80) || s == port(443) }
-	if i, j := slices.IndexFunc(spans, web), slices.Index(spans, port(443)); keep[i] && keep[j] && !written[i] && !written[j] && r.does[i].same(r.does[j]) {
-		f.rule(r.hosts.String(), r.does[i])
-		written[i], written[j] = true, true
+	i, j := slices.Index(spans, port(80)), slices.Index(spans, port(443))
+	if keep[i] && keep[j] && r.does[i].same(r.does[j]) && allowsOnly(r.does[i], above[i]) && allowsOnly(r.does[j], above[j]) {
+		f.rule(r.hosts.String(), r.does[i], above[i])
+		keep[i], keep[j] = false, false
 	}
-	for i := 0; i <= last; i++ {
-		if !keep[i] || written[i] {
+	for i := 0; i < len(spans); i++ {
+		if !keep[i] {
 			continue
 		}
 		end := i
-		for end < last && keep[end+1] && !written[end+1] && r.does[end+1].same(r.does[i]) {
+		for end+1 < len(spans) && keep[end+1] && r.does[end+1].same(r.does[i]) && above[end+1].closed() == above[i].closed() {
 			end++
 		}
 		text := strconv.Itoa(int(spans[i].first))
 		if spans[end].last != spans[i].first {
 			text += "-" + strconv.Itoa(int(spans[end].last))
 		}
-		f.rule(r.hosts.beforePort()+":"+text, r.does[i])
+		f.rule(r.hosts.beforePort()+":"+text, r.does[i], above[i])
 		i = end
 	}
 }
 
-// rule writes an action as rules for one pattern. There a rule with a condition comes before one
-// without, and deny wins between two of them.
-func (f *ruleFile) rule(pattern string, a action) {
-	for i, w := range a.ways {
-		l := line{pattern, w.methods, w.paths}
-		if !w.allow {
-			f.addDeny(l)
-			if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") {
+// allowsOnly reports whether an action is written as allows alone, so that a pattern without a port says ports 80 and 443.
+func allowsOnly(a, above action) bool {
+	denies := func(w way) bool {
+		return !w.allow || slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w)
+	}
+	return (a.allow || !a.plain() && !a.ask && above.closed()) && !slices.ContainsFunc(a.ways, denies)
+}
+
+// rule writes an action as rules for one pattern. Since a deny wins there, an allow that denies hold in whole is left out.
+func (f *ruleFile) rule(pattern string, a, above action) {
+	var denies []way
+	for _, w := range a.ways {
+		switch get := slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD"); {
+		case !w.allow:
+			denies = append(denies, w)
+			if get {
 				f.stricter("%s: HEAD is denied where GET is", pattern)
 			}
-			continue
-		}
-		f.addAllow(l)
-		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
-			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
-		}
-		if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w) {
-			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
+		case get && !headAllowed(a, w): // an allow of GET has HEAD in it here
+			denies = append(denies, way{methods: []string{"HEAD"}, paths: w.paths})
 			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
 				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
 			}
 		}
 	}
-	if a.allow {
+	for _, w := range denies {
+		f.addDeny(line{pattern, w.methods, w.paths})
+	}
+	for i, w := range a.ways {
+		if !w.allow {
+			continue
+		}
+		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
+			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
+		}
+		if !hidden(w, denies) {
+			f.addAllow(line{pattern, w.methods, w.paths})
+		}
+	}
+	switch {
+	case a.allow && hidden(way{}, denies):
+		f.stricter("%s: what is no request is denied, as all requests are", pattern)
+	case a.allow:
 		f.addAllow(line{pattern: pattern})
-	} else {
+	case a.ask:
+		f.ask = append(f.ask, line{pattern: pattern})
+	case a.plain() || !above.closed():
 		f.addDeny(line{pattern: pattern})
 	}
+}
+
+// hidden reports whether denies are about all requests that w is about.
+func hidden(w way, denies []way) bool {
+	methods, paths := []string{""}, []string{""}
+	if len(w.methods) > 0 {
+		methods = w.methods
+	}
+	if len(w.paths) > 0 {
+		paths = w.paths
+	}
+	for _, m := range methods {
+		for _, p := range paths {
+			if !slices.ContainsFunc(denies, func(d way) bool { return d.holds(m, p) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// holds reports whether all requests of a method and a pattern of paths are ones that w is about. An empty text stands for all.
+func (w way) holds(method, path string) bool {
+	head := method == "HEAD" && slices.Contains(w.methods, "GET")
+	if len(w.methods) > 0 && !head && !slices.Contains(w.methods, method) {
+		return false
+	}
+	return len(w.paths) == 0 || slices.ContainsFunc(w.paths, func(held string) bool {
+		base, deep := strings.CutSuffix(held, "*/**")
+		return held == "/**" || held == path || deep && !strings.Contains(base, "*") && strings.HasPrefix(path, base)
+	})
 }
 
 // headAllowed reports whether HEAD is allowed beside the GET of w.
@@ -177,7 +258,7 @@ func (f *ruleFile) text(from string) string {
 	for _, list := range []struct {
 		key   string
 		lines []line
-	}{{"allow", f.allow}, {"deny", f.deny}} {
+	}{{"allow", f.allow}, {"deny", f.deny}, {"ask", f.ask}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(&b, "%s:\n", list.key)
 		}
