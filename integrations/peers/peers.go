@@ -74,8 +74,8 @@ const (
 
 // kinds are in the order of their names.
 var kinds = []Kind{
-	{Name: "claude", File: "settings.json of Claude Code: sandbox.network and WebFetch(domain:HOST)", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
-	{Name: "codex", File: "config.toml of Codex: permissions.NAME.network", read: readCodex, stricter: []string{privateNames}},
+	{Name: "claude", File: "settings.json of Claude Code: sandbox.network, and WebFetch(domain:HOST) under permissions", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
+	{Name: "codex", File: "config.toml or requirements.toml of Codex: permissions.NAME.network, features.network_proxy", read: readCodex, stricter: []string{privateNames}},
 	{Name: "daytona", File: "networkAllowList and domainAllowList of a sandbox", read: readDaytona, stricter: []string{rangeNames, privateNames}},
 	{Name: "docker", File: "sbx policy ls --json, an organisation's allow list, or proxy-config.json", read: readDocker, stricter: []string{privateNames, deniedNames}},
 	{Name: "e2b", File: "the object of E2B's network option", read: readE2B, stricter: []string{privateNames, deniedNames, rangeNames, "8.8.8.8 is not opened for DNS: egressd resolves"}},

@@ -264,7 +264,7 @@ func (r *reading) codex(c codexNetwork) error {
 			r.stricter("mode limited without mitm: plain HTTP at port 80 alone")
 		}
 	}
-	allowed, denied := c.allowed, c.denied
+	allowed, denied := slices.Clone(c.allowed), c.denied
 	for _, d := range c.domains {
 		if err := choice(d.value, "domains."+d.key, d.at, "allow", "deny", "none"); err != nil {
 			return err
@@ -276,6 +276,9 @@ func (r *reading) codex(c codexNetwork) error {
 			denied = append(denied, word{d.key, d.at})
 		}
 	}
+	allowed = slices.DeleteFunc(allowed, func(w word) bool {
+		return w.text == "*" && !r.widens("*", "Codex refuses it unless an organisation allows it")
+	})
 	if err := r.list(r.deny, denied, codexScope, anyDepth, clause{}); err != nil {
 		return err
 	}

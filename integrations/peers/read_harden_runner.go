@@ -8,8 +8,8 @@ import (
 
 // A hardenRunner is what the inputs of step-security/harden-runner say (its action.yml, read 2026-11-28).
 type hardenRunner struct {
-	mode, endpoints, policy word
-	store                   *node
+	mode, endpoints word
+	store           *node
 }
 
 func (h *hardenRunner) schema() schema {

@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
@@ -104,6 +105,7 @@ func (o *policyImportOptions) run(stdin io.Reader, stdout, stderr io.Writer, pat
 	if err != nil {
 		return hint.Failed(err, "egressd policy import --from "+o.from+" FILE")
 	}
+	file := path
 	if path == "-" {
 		path = "standard input"
 	}
@@ -125,7 +127,7 @@ func (o *policyImportOptions) run(stdin io.Reader, stdout, stderr io.Writer, pat
 	}
 	next := "egressd run --learn -- CMD records what a program needs, and egressd suggest --run last proposes rules"
 	if c.Widens > 0 {
-		next = "egressd policy import --from " + o.from + " --allow-wider FILE takes what was left out by rules that allow more"
+		next = "egressd policy import --from " + o.from + " --allow-wider " + shell.Word(file) + " takes what was left out by rules that allow more"
 	}
 	return hint.Failed(fmt.Errorf("%s: the policy allows nothing", path), next)
 }
