@@ -21,8 +21,8 @@ type Conversion struct {
 	Wider    []string // what it lets pass and the original refuses
 	Left     []string // what of the original is about something else
 
-	// Of an import: how many lines of each list there are, and how many lines of Stricter are about lines of the
-	// original, not about all imports of the kind. Open is that the policy allows what no line is about.
+	// Of an import: the lines of each list, and the lines of Stricter that are about this file alone.
+	// If Open is set, the policy allows all hosts that no line names.
 	Allowed, Asked, Denied, Lost int
 	Open                         bool
 

@@ -61,16 +61,16 @@ func (c *codexNetwork) schema() schema {
 
 // hook reads a hook. The older form has what it matches in a table of its own.
 func (c *codexNetwork) hook(older bool) items {
-	return func(_, said string) (schema, func(*node) error) {
+	return func(_, said string) (schema, func(*setting) error) {
 		h := codexHook{said: said}
-		var query, headers, body *node
+		var query, headers, body *setting
 		s := schema{"methods": into(&h.methods), "path_prefixes": into(&h.paths), "query": into(&query), "headers": into(&headers), "body": into(&body)}
 		if older {
 			s = schema{"match": fields(s)}
 		}
 		s.known("action actions")
 		s["host"] = into(&h.host)
-		return s, func(n *node) error {
+		return s, func(n *setting) error {
 			if h.host.at == nil {
 				return n.errorf("%s has no host", said)
 			}
@@ -87,8 +87,8 @@ type codexProfile struct {
 	network codexNetwork
 }
 
-// readCodex reads config.toml or requirements.toml. A deny wins; "**." stands for a name and what is below it, "*." for what
-// is below it (codex-rs/network-proxy/README.md).
+// readCodex reads config.toml or requirements.toml. A deny wins. "*.x.test" matches the names below x.test, and "**.x.test"
+// matches x.test as well (codex-rs/network-proxy/README.md).
 func readCodex(r *reading, text []byte) error {
 	top, err := parseTOML(text)
 	if err != nil {
@@ -176,13 +176,13 @@ func (r *reading) codexOn(on *bool, what string) bool {
 }
 
 func codexProfiles(into map[string]*codexProfile) items {
-	return func(name, _ string) (schema, func(*node) error) {
+	return func(name, _ string) (schema, func(*setting) error) {
 		p := &codexProfile{}
 		s := schema{"extends": {into: &p.extends}, "network": fields(p.network.schema())}.aside("description filesystem workspace_roots")
 		if name == "filesystem" { // of requirements.toml
 			s = schema{}.aside("deny_read deny_write")
 		}
-		return s, func(*node) error {
+		return s, func(*setting) error {
 			if name != "filesystem" {
 				into[name] = p
 			}
@@ -191,13 +191,13 @@ func codexProfiles(into map[string]*codexProfile) items {
 	}
 }
 
-// codexConfigProfile reads a profile of settings, which is about something else as long as it says nothing of the network.
-func codexConfigProfile(_, said string) (schema, func(*node) error) {
+// codexConfigProfile reads a profile of settings. It refuses one with settings of the network.
+func codexConfigProfile(_, said string) (schema, func(*setting) error) {
 	const instead = "this import reads the file's own settings; move what the profile has there, in a copy of the file"
 	return schema{
 		"features":                {keys: schema{"network_proxy": refused(instead)}, open: true},
 		"sandbox_workspace_write": refused(instead), "default_permissions": refused(instead), "permissions": refused(instead),
-	}.aside(codexAside + " sandbox_mode include_apply_patch_tool"), func(*node) error { return nil }
+	}.aside(codexAside + " sandbox_mode include_apply_patch_tool"), func(*setting) error { return nil }
 }
 
 // codexChosen is the network of the profile that is meant, with what it extends.

@@ -16,16 +16,16 @@ func readDocker(r *reading, text []byte) error {
 		return err
 	}
 	if top.kind == isList {
-		top = &node{kind: isMapping, line: 1, column: 1, members: []member{{"rules", 1, 1, top}}}
+		top = &setting{kind: isMapping, line: 1, column: 1, members: []pair{{"rules", 1, 1, top}}}
 	}
 	if top.at("rules") == nil {
 		return readDockerDesktop(r, top)
 	}
 	domain := "network"
 	var rules []*dockerRule
-	s := schema{"domain": into(&domain), "rules": {items: func(string, string) (schema, func(*node) error) {
+	s := schema{"domain": into(&domain), "rules": {items: func(string, string) (schema, func(*setting) error) {
 		d := &dockerRule{}
-		return d.schema(), func(n *node) error {
+		return d.schema(), func(n *setting) error {
 			d.at = n
 			rules = append(rules, d)
 			return d.check()
@@ -44,7 +44,7 @@ func readDocker(r *reading, text []byte) error {
 type dockerRule struct {
 	name, kind, decision, status, scope, appliesTo string
 	resources, actions, methods                    []word
-	paths, at                                      *node
+	paths, at                                      *setting
 }
 
 func (d *dockerRule) schema() schema {
@@ -157,7 +157,7 @@ func dockerResource(text string) (scope, []span, error) {
 
 // readDockerDesktop reads proxy-config.json, in which the most specific entry decides. The keys are
 // those of files that people have shown; the product is superseded by sbx.
-func readDockerDesktop(r *reading, top *node) error {
+func readDockerDesktop(r *reading, top *setting) error {
 	var mode word
 	var allowed, blocked, allowedPrefixes, blockedPrefixes, bypass, bypassed []word
 	s := schema{"policy": into(&mode), "network": fields(schema{

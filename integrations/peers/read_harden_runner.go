@@ -9,7 +9,7 @@ import (
 // A hardenRunner is what the inputs of step-security/harden-runner say (its action.yml, read 2026-11-28).
 type hardenRunner struct {
 	mode, endpoints word
-	store           *node
+	store           *setting
 }
 
 func (h *hardenRunner) schema() schema {
@@ -66,7 +66,7 @@ func readHardenRunner(r *reading, text []byte) error {
 }
 
 // hardenRunnerInputs finds the inputs that are meant in a file.
-func hardenRunnerInputs(name string, top *node) (*node, error) {
+func hardenRunnerInputs(name string, top *setting) (*setting, error) {
 	jobs, runs := top.at("jobs"), top.at("runs")
 	if jobs == nil && runs == nil {
 		if with := top.at("with"); with != nil {
@@ -75,8 +75,8 @@ func hardenRunnerInputs(name string, top *node) (*node, error) {
 		return top, nil
 	}
 	var names []string
-	var found []*node
-	collect := func(job string, n *node) {
+	var found []*setting
+	collect := func(job string, n *setting) {
 		steps := n.at("steps")
 		if steps == nil {
 			return
@@ -89,7 +89,7 @@ func hardenRunnerInputs(name string, top *node) (*node, error) {
 			if name == "" || name == job {
 				inputs := step.at("with")
 				if inputs == nil {
-					inputs = &node{kind: isMapping, line: step.line, column: step.column}
+					inputs = &setting{kind: isMapping, line: step.line, column: step.column}
 				}
 				names, found = append(names, job), append(found, inputs)
 			}

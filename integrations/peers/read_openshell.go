@@ -16,19 +16,19 @@ func readOpenShell(r *reading, text []byte) error {
 		return err
 	}
 	var all []*openShellEndpoint
-	var middlewares *node
+	var middlewares *setting
 	s := schema{
-		"network_policies": {items: func(name, said string) (schema, func(*node) error) {
+		"network_policies": {items: func(name, said string) (schema, func(*setting) error) {
 			var binaries []string
 			var endpoints []*openShellEndpoint
 			s := schema{
 				"endpoints": {items: openShellEndpoints(&endpoints)},
-				"binaries": {items: func(string, string) (schema, func(*node) error) {
+				"binaries": {items: func(string, string) (schema, func(*setting) error) {
 					var path string
-					return schema{"path": into(&path)}.known("harness"), func(*node) error { binaries = append(binaries, path); return nil }
+					return schema{"path": into(&path)}.known("harness"), func(*setting) error { binaries = append(binaries, path); return nil }
 				}},
 			}.known("name")
-			return s, func(*node) error {
+			return s, func(*setting) error {
 				for _, e := range endpoints {
 					e.said += " in " + name
 					e.programs = binaries
@@ -70,27 +70,27 @@ type openShellEndpoint struct {
 }
 
 func openShellEndpoints(found *[]*openShellEndpoint) items {
-	return func(_, said string) (schema, func(*node) error) {
+	return func(_, said string) (schema, func(*setting) error) {
 		e := &openShellEndpoint{said: said}
 		s := schema{
 			"host": into(&e.host), "port": into(&e.port), "ports": into(&e.many), "protocol": into(&e.protocol), "access": into(&e.access),
 			"enforcement": into(&e.enforcement), "allowed_ips": into(&e.addresses), "path": into(&e.path),
 			"deny_rules": {items: openShellMatches(&e.denies)},
-			"rules": {items: func(string, string) (schema, func(*node) error) {
+			"rules": {items: func(string, string) (schema, func(*setting) error) {
 				m := &openShellMatch{}
-				return schema{"allow": fields(m.schema())}, func(*node) error { e.rules = append(e.rules, m); return nil }
+				return schema{"allow": fields(m.schema())}, func(*setting) error { e.rules = append(e.rules, m); return nil }
 			}},
 		}.known(`tls allow_encoded_slash credential_binding request_body_credential_rewrite websocket_credential_rewrite
 			allow_uninspected_credentials credential_signing signing_service signing_region`).
 			narrows(&e.more, "persisted_queries graphql_persisted_queries graphql_max_body_bytes mcp json_rpc")
-		return s, func(n *node) error {
+		return s, func(n *setting) error {
 			*found = append(*found, e)
 			return e.check(n)
 		}
 	}
 }
 
-func (e *openShellEndpoint) check(n *node) error {
+func (e *openShellEndpoint) check(n *setting) error {
 	if e.port != 0 {
 		e.many = append(e.many, e.port)
 	}
@@ -264,9 +264,9 @@ func (m *openShellMatch) schema() schema {
 }
 
 func openShellMatches(found *[]*openShellMatch) items {
-	return func(string, string) (schema, func(*node) error) {
+	return func(string, string) (schema, func(*setting) error) {
 		m := &openShellMatch{}
-		return m.schema(), func(*node) error { *found = append(*found, m); return nil }
+		return m.schema(), func(*setting) error { *found = append(*found, m); return nil }
 	}
 }
 

@@ -12,7 +12,7 @@ func readDaytona(r *reading, text []byte) error {
 		return err
 	}
 	var blocked bool
-	var prefixes, domains *node
+	var prefixes, domains *setting
 	s := schema{"networkBlockAll": into(&blocked), "networkAllowList": into(&prefixes), "domainAllowList": into(&domains)}.aside(`
 		outboundProxyUrl otelEndpointOverride name user language envVars labels public autoStopInterval autoPauseInterval
 		autoArchiveInterval autoDeleteInterval ttlMinutes volumes kvm ephemeral spot linkedSandbox secrets image resources
@@ -39,7 +39,7 @@ func readDaytona(r *reading, text []byte) error {
 }
 
 // commas reads a text with commas, or a list of texts.
-func commas(n *node, path string) (words []word, err error) {
+func commas(n *setting, path string) (words []word, err error) {
 	if n == nil || n.kind != isText {
 		if n != nil {
 			err = n.into(&words, path)
@@ -89,13 +89,13 @@ func readSprites(r *reading, text []byte) error {
 	}
 	type rule struct {
 		domain, action, include word
-		at                      *node
+		at                      *setting
 	}
 	var rules []rule
-	s := schema{"rules": {items: func(string, string) (schema, func(*node) error) {
+	s := schema{"rules": {items: func(string, string) (schema, func(*setting) error) {
 		var one rule
 		return schema{"domain": into(&one.domain), "action": into(&one.action), "include": into(&one.include)},
-			func(n *node) error { one.at = n; rules = append(rules, one); return nil }
+			func(n *setting) error { one.at = n; rules = append(rules, one); return nil }
 	}}}
 	if err := r.take(top, s); err != nil {
 		return err

@@ -18,9 +18,9 @@ func readSmokescreen(r *reading, text []byte) error {
 	var allowed, denied []word
 	s := schema{
 		"version": into(&version), "global_allow_list": into(&allowed), "global_deny_list": into(&denied), "default": fields(fallback.schema()),
-		"services": {items: func(string, string) (schema, func(*node) error) {
+		"services": {items: func(string, string) (schema, func(*setting) error) {
 			s := &smokescreenService{}
-			return s.schema(), func(n *node) error { s.at = n; services = append(services, s); return nil }
+			return s.schema(), func(n *setting) error { s.at = n; services = append(services, s); return nil }
 		}},
 	}
 	if err := r.take(top, s); err != nil {
@@ -61,7 +61,7 @@ func smokescreenScope(text string, wild star) (scope, error) {
 type smokescreenService struct {
 	name, action string
 	allowed      []word
-	at           *node
+	at           *setting
 }
 
 func (s *smokescreenService) schema() schema {

@@ -26,7 +26,7 @@ func readVercel(r *reading, text []byte) error {
 		}
 		top = nested
 	}
-	var allow *node
+	var allow *setting
 	var allowed, denied []word
 	s := schema{"allow": into(&allow), "subnets": fields(schema{"allow": into(&allowed), "deny": into(&denied)}), "networkPolicy": {}}
 	if err := r.take(top, s); err != nil {
@@ -59,9 +59,9 @@ func readVercel(r *reading, text []byte) error {
 }
 
 // vercelDomains reads domains with their rules.
-func (r *reading) vercelDomains(allow *node) error {
+func (r *reading) vercelDomains(allow *setting) error {
 	domains := slices.Clone(allow.members)
-	slices.SortStableFunc(domains, func(a, b member) int { return moreSpecific(a.key, b.key) })
+	slices.SortStableFunc(domains, func(a, b pair) int { return moreSpecific(a.key, b.key) })
 	for _, m := range domains {
 		var rules []*vercelRule
 		if m.value.kind != isList && m.value.kind != isNull {
@@ -70,7 +70,7 @@ func (r *reading) vercelDomains(allow *node) error {
 		if err := r.items(m.value, vercelRules(&rules), "allow."+m.key); m.value.kind == isList && err != nil {
 			return err
 		}
-		if err := r.vercelDomain(word{m.key, &node{line: m.line, column: m.column}}, rules); err != nil {
+		if err := r.vercelDomain(word{m.key, &setting{line: m.line, column: m.column}}, rules); err != nil {
 			return err
 		}
 	}
@@ -95,16 +95,16 @@ type vercelRule struct {
 }
 
 func vercelRules(found *[]*vercelRule) items {
-	return func(string, string) (schema, func(*node) error) {
+	return func(string, string) (schema, func(*setting) error) {
 		v := &vercelRule{}
-		condition := items(func(string, string) (schema, func(*node) error) {
+		condition := items(func(string, string) (schema, func(*setting) error) {
 			none := func() schema { var m matcher; return m.schema() }
-			return schema{"key": fields(none()), "value": fields(none())}, func(*node) error { v.more = true; return nil }
+			return schema{"key": fields(none()), "value": fields(none())}, func(*setting) error { v.more = true; return nil }
 		})
 		s := schema{
 			"match": fields(schema{"path": fields(v.path.schema()), "method": into(&v.methods), "queryString": {items: condition}, "headers": {items: condition}}),
 		}.known("transform response forwardURL")
-		return s, func(n *node) error {
+		return s, func(n *setting) error {
 			v.matches, v.answers, v.forwards, v.transforms = n.at("match") != nil, n.at("response") != nil, n.at("forwardURL") != nil, n.at("transform") != nil
 			v.hasPath = v.matches && n.at("match").at("path") != nil
 			*found = append(*found, v)

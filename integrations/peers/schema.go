@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/egressd/egressd/internal/spelling"
 )
 
 // A schema is closed: it has each key that a mapping of a peer's file may hold. A key that it does not have is an error.
@@ -13,31 +15,31 @@ type schema map[string]field
 // A field says what becomes of the value of a key. The zero value is of a setting that is about something else than
 // destinations: its value is not read, and the import lists its name.
 type field struct {
-	into   any    // *string, *bool, **bool, *uint16, *[]uint16, *word, *[]word, *[]named or **node: it gets the value
+	into   any    // *string, *bool, **bool, *uint16, *[]uint16, *word, *[]word, *[]named or **setting: it gets the value
 	keys   schema // the value is a mapping with these keys
 	truth  **bool // with keys: the value may be true or false instead
 	items  items  // the value is a list of mappings, or a mapping of names to mappings
 	open   bool   // of keys: a key that the schema does not have is about something else
-	quiet  bool   // a setting of the zero value's kind that the import does not list
-	more   *bool  // the setting narrows what is allowed in a way that no rule of egressd says; it is set
+	quiet  bool   // with the zero value: the import does not list the name
+	more   *bool  // the setting narrows what is allowed, and no rule of egressd says how: more is set
 	refuse string // the setting may restrict and egressd cannot read it: what to do instead
 }
 
 // items makes a schema for each item, and a function that is called when the item was read. said is the place of the item,
 // as in "permissions.work".
-type items func(name, said string) (schema, func(n *node) error)
+type items func(name, said string) (schema, func(n *setting) error)
 
 // A word is a text of a file, with its place.
 type word struct {
 	text string
-	at   *node
+	at   *setting
 }
 
 // named is a text under a key.
 type named struct {
 	key   string
 	value string
-	at    *node
+	at    *setting
 }
 
 func into(v any) field         { return field{into: v} }
@@ -69,7 +71,7 @@ func (s schema) narrows(more *bool, keys string) schema {
 }
 
 // take reads the mapping n, which is the whole file.
-func (r *reading) take(n *node, s schema) error {
+func (r *reading) take(n *setting, s schema) error {
 	if n.kind == isNull {
 		return n.errorf("the file is empty")
 	}
@@ -78,7 +80,7 @@ func (r *reading) take(n *node, s schema) error {
 }
 
 // takeAt reads the mapping n at the place said, which is empty or "sandbox.network".
-func (r *reading) takeAt(n *node, s schema, said string, open bool) error {
+func (r *reading) takeAt(n *setting, s schema, said string, open bool) error {
 	if n.kind == isNull {
 		return nil
 	}
@@ -107,7 +109,7 @@ func (r *reading) takeAt(n *node, s schema, said string, open bool) error {
 	return nil
 }
 
-func (r *reading) field(m *member, f field, path string) error {
+func (r *reading) field(m *pair, f field, path string) error {
 	switch {
 	case f.truth != nil && m.value.kind == isTruth:
 		return m.value.into(f.truth, path)
@@ -126,8 +128,8 @@ func (r *reading) field(m *member, f field, path string) error {
 	return nil
 }
 
-func (r *reading) items(n *node, each items, path string) error {
-	item := func(name, said string, v *node) error {
+func (r *reading) items(n *setting, each items, path string) error {
+	item := func(name, said string, v *setting) error {
 		s, done := each(name, said)
 		if err := r.takeAt(v, s, said, false); err != nil {
 			return err
@@ -154,10 +156,10 @@ func (r *reading) items(n *node, each items, path string) error {
 }
 
 // into decodes a value into v.
-func (n *node) into(v any, path string) error {
+func (n *setting) into(v any, path string) error {
 	want := isText
 	switch v := v.(type) {
-	case **node:
+	case **setting:
 		*v = n
 		return nil
 	case *string:
@@ -218,7 +220,7 @@ func (n *node) into(v any, path string) error {
 				if m.value.kind != isText {
 					return m.value.errorf("%s is %s; it has to be text", inside(path, m.key), kindNames[m.value.kind])
 				}
-				*v = append(*v, named{m.key, m.value.text, &node{line: m.line, column: m.column}})
+				*v = append(*v, named{m.key, m.value.text, &setting{line: m.line, column: m.column}})
 			}
 			return nil
 		}
@@ -226,9 +228,9 @@ func (n *node) into(v any, path string) error {
 	return n.errorf("%s is %s; it has to be %s", path, kindNames[n.kind], kindNames[want])
 }
 
-// unknown is the error for a key that a schema does not have. It names the place where the peer has a key of that name, or a
-// key here that is spelled much like it.
-func (r *reading) unknown(m *member, s schema, said string) error {
+// unknown is the error for a key that a schema does not have. It names a key with similar spelling, or
+// the place where the peer has this key.
+func (r *reading) unknown(m *pair, s schema, said string) error {
 	path := inside(said, m.key)
 	near, alike := s.near(m.key)
 	at := r.root.places(m.key, "", 0)
@@ -269,7 +271,7 @@ func (s schema) near(key string) (best string, alike bool) {
 		f := s[name]
 		begin := shared(plain(key), plain(name))
 		begins := (begin >= 6 || begin == len(plain(key)) && begin > 2) && (f.into != nil || f.keys != nil || f.items != nil)
-		d := edits(plain(key), plain(name))
+		d := spelling.Distance(plain(key), plain(name))
 		if d > limit && begins {
 			d = limit + 1
 		} else if d > limit {
@@ -294,27 +296,6 @@ func plain(key string) string {
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(key))
 }
 
-// edits is how many letters have to be put in, left out or changed to make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // inside is the place of a key.
 func inside(said, key string) string {
 	if said == "" {
@@ -331,7 +312,7 @@ func orFile(said string) string {
 }
 
 // choice returns an error at a place for a text that is none of several.
-func choice(text, path string, at *node, of ...string) error {
+func choice(text, path string, at *setting, of ...string) error {
 	if slices.Contains(of, text) {
 		return nil
 	}

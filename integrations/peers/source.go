@@ -8,9 +8,9 @@ import (
 )
 
 // settingsIn reads a JSON object, or takes the known settings out of Python: "name = VALUE" or "name: VALUE", where
-// VALUE is True, False, or a list of texts. A value that is computed is an error, and so is a name that is set twice, and one
-// that looks like a list of destinations and is not known.
-func settingsIn(text []byte, known schema) (*node, error) {
+// VALUE is True, False, or a list of texts. The errors are a computed value, a name that is set twice, and an unknown
+// name that looks like a list of destinations.
+func settingsIn(text []byte, known schema) (*setting, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return parseJSON(text)
 	}
@@ -18,13 +18,13 @@ func settingsIn(text []byte, known schema) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &node{kind: isMapping, line: 1, column: 1}
+	found := &setting{kind: isMapping, line: 1, column: 1}
 	for i, name := range tokens {
 		if name.text {
 			continue
 		}
 		value, sets := valueAfter(tokens[i+1:])
-		m := member{name.value, name.line, name.column, value}
+		m := pair{name.value, name.line, name.column, value}
 		_, is := known[name.value]
 		switch {
 		case !sets:
@@ -55,7 +55,7 @@ func destinations(name string) bool {
 
 // valueAfter reads what a name is set to, if it is: after "=" or ":", or after the "=" behind a type. The
 // value is nil if it is computed.
-func valueAfter(tokens []token) (value *node, sets bool) {
+func valueAfter(tokens []token) (value *setting, sets bool) {
 	if len(tokens) == 0 || !tokens[0].is("=") && !tokens[0].is(":") {
 		return nil, false
 	}
@@ -127,11 +127,11 @@ func tokensOf(text []byte) (all []token, err error) {
 }
 
 // literal reads a value that nothing computes.
-func literal(tokens []token) (*node, bool) {
+func literal(tokens []token) (*setting, bool) {
 	if len(tokens) == 0 {
 		return nil, false
 	}
-	n := &node{line: tokens[0].line, column: tokens[0].column}
+	n := &setting{line: tokens[0].line, column: tokens[0].column}
 	if !tokens[0].text {
 		switch text := strings.ToLower(tokens[0].value); text {
 		case "true", "false":
@@ -148,7 +148,7 @@ func literal(tokens []token) (*node, bool) {
 	for i := 1; i < len(tokens); i++ {
 		switch t := tokens[i]; {
 		case t.text:
-			n.list = append(n.list, &node{kind: isText, text: t.value, line: t.line, column: t.column})
+			n.list = append(n.list, &setting{kind: isText, text: t.value, line: t.line, column: t.column})
 			if i+1 < len(tokens) && !tokens[i+1].is(",") && !tokens[i+1].is("]") {
 				return nil, false
 			}

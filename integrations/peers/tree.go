@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A PlaceError is an error in a file of a peer, at a line and a column that are counted from 1.
+// A PlaceError is an error in a file of a peer. Line and Column count from 1.
 type PlaceError struct {
 	Line, Column int
 	Err          error
@@ -38,31 +38,31 @@ const (
 
 var kindNames = [...]string{"nothing", "true or false", "a number", "text", "a list", "a mapping"}
 
-// A node is a value in a file of a peer, whatever the format of that, with its place. No mapping has a key twice.
-type node struct {
+// A setting is a value in a file of JSON, YAML or TOML, with its place. No mapping has a key twice.
+type setting struct {
 	line, column int
 	kind         nodeKind
 	text         string // of isTruth, isNumber and isText
-	list         []*node
-	members      []member
+	list         []*setting
+	members      []pair
 }
 
-type member struct {
+type pair struct {
 	key          string
 	line, column int
-	value        *node
+	value        *setting
 }
 
-func (n *node) errorf(format string, args ...any) error {
+func (n *setting) errorf(format string, args ...any) error {
 	return &PlaceError{n.line, n.column, fmt.Errorf(format, args...)}
 }
 
-func (m *member) errorf(format string, args ...any) error {
+func (m *pair) errorf(format string, args ...any) error {
 	return &PlaceError{m.line, m.column, fmt.Errorf(format, args...)}
 }
 
 // at returns the value at key, or nil. A value that is null counts as none.
-func (n *node) at(key string) *node {
+func (n *setting) at(key string) *setting {
 	for i := range n.members {
 		if n.members[i].key == key && n.members[i].value.kind != isNull {
 			return n.members[i].value
@@ -71,8 +71,8 @@ func (n *node) at(key string) *node {
 	return nil
 }
 
-// put adds a member, and returns an error if the key is there.
-func (n *node) put(m member) error {
+// put adds a pair, and returns an error if the key is there.
+func (n *setting) put(m pair) error {
 	for i := range n.members {
 		if n.members[i].key == m.key {
 			return m.errorf("%s stands here a second time", m.key)
@@ -83,7 +83,7 @@ func (n *node) put(m member) error {
 }
 
 // parseJSON reads JSON with comments.
-func parseJSON(text []byte) (*node, error) {
+func parseJSON(text []byte) (*setting, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if _, err := jsonc.Parse(bytes.Clone(text)); err != nil {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
@@ -101,8 +101,8 @@ type jsonTree struct {
 	start      int // where that line begins
 }
 
-// next reads a token, and returns a node at its place.
-func (p *jsonTree) next() (json.Token, *node, error) {
+// next reads a token, and returns a setting at its place.
+func (p *jsonTree) next() (json.Token, *setting, error) {
 	at := int(p.d.InputOffset())
 	for at < len(p.text) && bytes.IndexByte([]byte(" \t\r\n,:"), p.text[at]) >= 0 {
 		at++
@@ -116,10 +116,10 @@ func (p *jsonTree) next() (json.Token, *node, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("it is not JSON: %w", err)
 	}
-	return token, &node{line: p.line, column: at - p.start + 1}, nil
+	return token, &setting{line: p.line, column: at - p.start + 1}, nil
 }
 
-func (p *jsonTree) value() (*node, error) {
+func (p *jsonTree) value() (*setting, error) {
 	token, n, err := p.next()
 	if err != nil {
 		return nil, err
@@ -141,9 +141,9 @@ func (p *jsonTree) value() (*node, error) {
 	return n, err
 }
 
-func (p *jsonTree) inside(n *node) error {
+func (p *jsonTree) inside(n *setting) error {
 	for p.d.More() {
-		var m member
+		var m pair
 		if n.kind == isMapping {
 			token, at, err := p.next()
 			if err != nil {
@@ -169,7 +169,7 @@ func (p *jsonTree) inside(n *node) error {
 }
 
 // parseYAML reads one document of YAML, which JSON is, too.
-func parseYAML(text []byte) (*node, error) {
+func parseYAML(text []byte) (*setting, error) {
 	var found []*yaml.Node
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
 		var tree yaml.Node
@@ -194,11 +194,11 @@ func parseYAML(text []byte) (*node, error) {
 	return yamlTree(found[0])
 }
 
-func yamlTree(y *yaml.Node) (*node, error) {
+func yamlTree(y *yaml.Node) (*setting, error) {
 	if y.Kind == yaml.AliasNode {
 		return yamlTree(y.Alias)
 	}
-	n := &node{line: y.Line, column: y.Column, text: y.Value}
+	n := &setting{line: y.Line, column: y.Column, text: y.Value}
 	switch y.Kind {
 	case yaml.SequenceNode:
 		n.kind = isList
@@ -227,9 +227,9 @@ func yamlTree(y *yaml.Node) (*node, error) {
 	return n, nil
 }
 
-// yamlMembers adds the members of a mapping, then those that "<<" brings and that are not there.
-func yamlMembers(n *node, y *yaml.Node) error {
-	var merged []*node
+// yamlMembers adds the members of a mapping. Those of a merge key "<<" come last and replace nothing.
+func yamlMembers(n *setting, y *yaml.Node) error {
+	var merged []*setting
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		key := y.Content[i]
 		v, err := yamlTree(y.Content[i+1])
@@ -241,7 +241,7 @@ func yamlMembers(n *node, y *yaml.Node) error {
 			merged = append(merged, v.list...)
 			continue
 		}
-		if err := n.put(member{key.Value, key.Line, key.Column, v}); err != nil {
+		if err := n.put(pair{key.Value, key.Line, key.Column, v}); err != nil {
 			return err
 		}
 	}
@@ -253,13 +253,13 @@ func yamlMembers(n *node, y *yaml.Node) error {
 	return nil
 }
 
-func parseTOML(text []byte) (*node, error) {
+func parseTOML(text []byte) (*setting, error) {
 	if err := toml.Unmarshal(text, &map[string]any{}); err != nil {
 		return nil, fmt.Errorf("it is not TOML: %w", err)
 	}
 	p := &unstable.Parser{}
 	p.Reset(text)
-	top := &node{line: 1, column: 1, kind: isMapping}
+	top := &setting{line: 1, column: 1, kind: isMapping}
 	table := top
 	for p.NextExpression() {
 		var err error
@@ -279,24 +279,24 @@ func parseTOML(text []byte) (*node, error) {
 }
 
 // tomlTable finds the table at a key, and makes what is not there. If list is set, it adds one to a list of tables.
-func tomlTable(p *unstable.Parser, top *node, key unstable.Iterator, list bool) (*node, error) {
+func tomlTable(p *unstable.Parser, top *setting, key unstable.Iterator, list bool) (*setting, error) {
 	at := top
 	for key.Next() {
 		k := key.Node()
 		place := p.Shape(k.Raw).Start
 		child := at.at(string(k.Data))
 		if child == nil {
-			child = &node{line: place.Line, column: place.Column, kind: isMapping}
+			child = &setting{line: place.Line, column: place.Column, kind: isMapping}
 			if list && key.IsLast() {
 				child.kind = isList
 			}
-			if err := at.put(member{string(k.Data), place.Line, place.Column, child}); err != nil {
+			if err := at.put(pair{string(k.Data), place.Line, place.Column, child}); err != nil {
 				return nil, err
 			}
 		}
 		if child.kind == isList {
 			if list && key.IsLast() {
-				child.list = append(child.list, &node{line: place.Line, column: place.Column, kind: isMapping})
+				child.list = append(child.list, &setting{line: place.Line, column: place.Column, kind: isMapping})
 			}
 			child = child.list[len(child.list)-1]
 		}
@@ -306,22 +306,22 @@ func tomlTable(p *unstable.Parser, top *node, key unstable.Iterator, list bool) 
 }
 
 // tomlMember adds "a.b = value" to a table.
-func tomlMember(p *unstable.Parser, table *node, e *unstable.Node) error {
+func tomlMember(p *unstable.Parser, table *setting, e *unstable.Node) error {
 	for key := e.Key(); key.Next(); {
 		k := key.Node()
 		place := p.Shape(k.Raw).Start
 		name := string(k.Data)
 		if key.IsLast() {
-			v, err := tomlValue(p, e.Value(), &node{line: place.Line, column: place.Column})
+			v, err := tomlValue(p, e.Value(), &setting{line: place.Line, column: place.Column})
 			if err != nil {
 				return err
 			}
-			return table.put(member{name, place.Line, place.Column, v})
+			return table.put(pair{name, place.Line, place.Column, v})
 		}
 		child := table.at(name)
 		if child == nil {
-			child = &node{line: place.Line, column: place.Column, kind: isMapping}
-			if err := table.put(member{name, place.Line, place.Column, child}); err != nil {
+			child = &setting{line: place.Line, column: place.Column, kind: isMapping}
+			if err := table.put(pair{name, place.Line, place.Column, child}); err != nil {
 				return err
 			}
 		}
@@ -331,7 +331,7 @@ func tomlMember(p *unstable.Parser, table *node, e *unstable.Node) error {
 }
 
 // tomlValue fills n, which has the place of the key. A text gets its own.
-func tomlValue(p *unstable.Parser, v *unstable.Node, n *node) (*node, error) {
+func tomlValue(p *unstable.Parser, v *unstable.Node, n *setting) (*setting, error) {
 	n.text = string(v.Data)
 	switch v.Kind {
 	case unstable.String:
@@ -347,7 +347,7 @@ func tomlValue(p *unstable.Parser, v *unstable.Node, n *node) (*node, error) {
 	case unstable.Array:
 		n.kind = isList
 		for items := v.Children(); items.Next(); {
-			item, err := tomlValue(p, items.Node(), &node{line: n.line, column: n.column})
+			item, err := tomlValue(p, items.Node(), &setting{line: n.line, column: n.column})
 			if err != nil {
 				return nil, err
 			}
