@@ -31,7 +31,7 @@ const claudeAside = `$schema apiKeyHelper autoMemoryEnabled autoUpdatesChannel a
 	askUserQuestionTimeout teammateDefaultModel workflowSizeGuideline enableArtifact permissionExplainerEnabled diffTool
 	externalEditorContext autoConnectIde autoInstallIdeExtension emojiCompletionEnabled vimInsertModeRemaps
 	processWrapper forceLoginGatewayUrl disableSideloadFlags browserExternalPageTools disableBrowserExternalNavigation
-	disableMobileSimulatorTools requireCoworkFullVmSandbox mcpServers ignorePatterns`
+	disableMobileSimulatorTools requireCoworkFullVmSandbox terminalTitleFromRename mcpServers ignorePatterns`
 
 func readClaude(r *reading, text []byte) error {
 	top, err := parseJSON(text)

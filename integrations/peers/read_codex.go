@@ -56,7 +56,7 @@ func (c *codexNetwork) schema() schema {
 	}.aside(`proxy_url admin_url enable_socks5 socks_url enable_socks5_udp http_port socks_port allow_upstream_proxy
 		dangerously_allow_non_loopback_proxy dangerously_allow_non_loopback_admin dangerously_allow_all_unix_sockets
 		unix_sockets allow_unix_sockets allow_local_binding managed_allowed_domains_only danger_full_access_denylist_only
-		credential_broker`)
+		credential_broker prompt_on_block poll_interval_ms mitm_ca_cert_path mitm_ca_key_path`)
 }
 
 // hook reads a hook. The older form has what it matches in a table of its own.
