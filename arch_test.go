@@ -23,7 +23,7 @@ const module = "github.com/egressd/egressd/"
 var levels = map[string]int{
 	"internal": 0, "record": 0,
 	"policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
-	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/peers": 2,
+	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/boundary": 2, "integrations/peers": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2, "egress/upstream": 2,

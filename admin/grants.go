@@ -16,25 +16,27 @@ type GrantRequest struct {
 	Method   string   `json:"method,omitempty"` // of an allow: only requests of this method
 	Path     string   `json:"path,omitempty"`   // of an allow: only requests below this path of the policy file
 	Seconds  int64    `json:"seconds"`
-	Sandbox  string   `json:"sandbox,omitempty"` // limits the grant to one sandbox
-	From     string   `json:"from,omitempty"`    // id of the denied flow that caused the request
+	Sandbox  string   `json:"sandbox,omitempty"`   // limits the grant to one sandbox
+	From     string   `json:"from,omitempty"`      // id of the denied flow that caused the request
+	OverDeny bool     `json:"over_deny,omitempty"` // of an allow: also over lines that deny or ask, unless they name the host more closely
 }
 
 // A Grant is a temporary rule beside those of the policy file, as operators see it. The daemon makes it together with the
 // [policy.Grant] that decides.
 type Grant struct {
-	ID      string    `json:"id"`
-	Verdict string    `json:"verdict"`
-	Pattern string    `json:"pattern"`
-	Method  string    `json:"method,omitempty"`
-	Path    string    `json:"path,omitempty"`
-	Sandbox string    `json:"sandbox,omitempty"` // empty for all sandboxes
-	From    string    `json:"from,omitempty"`
-	By      string    `json:"by"`            // the operator who asked for it
-	UID     *uint32   `json:"uid,omitempty"` // the operator's uid if known
-	Since   time.Time `json:"since"`
-	Until   time.Time `json:"until"`   // computed from the current clock
-	Seconds float64   `json:"seconds"` // time left
+	ID       string    `json:"id"`
+	Verdict  string    `json:"verdict"`
+	Pattern  string    `json:"pattern"`
+	Method   string    `json:"method,omitempty"`
+	Path     string    `json:"path,omitempty"`
+	Sandbox  string    `json:"sandbox,omitempty"` // empty for all sandboxes
+	From     string    `json:"from,omitempty"`
+	OverDeny bool      `json:"over_deny,omitempty"`
+	By       string    `json:"by"`            // the operator who asked for it
+	UID      *uint32   `json:"uid,omitempty"` // the operator's uid if known
+	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until"`   // computed from the current clock
+	Seconds  float64   `json:"seconds"` // time left
 }
 
 // Text returns what the grant is about: "example.com", or "GET /a of example.com:80".
@@ -43,6 +45,14 @@ func (g *Grant) Text() string {
 		return g.Pattern
 	}
 	return strings.TrimSpace(cmp.Or(g.Method, "any method")+" "+g.Path) + " of " + g.Pattern
+}
+
+// Does returns the verdict in words: "allow", "allow over deny" or "deny".
+func (g *Grant) Does() string {
+	if g.OverDeny {
+		return g.Verdict + " over deny"
+	}
+	return g.Verdict
 }
 
 // Granted is the result of a [GrantRequest]. Its policy is in force.

@@ -146,9 +146,6 @@ func useLog(dir string, o Options, full *os.File, report func(seq int64, name st
 }
 
 func waited(l *Log, seq int64) error {
-	if seq%2 == 0 {
-		hurry(l)
-	}
 	answer := make(chan error, 1)
 	l.Durable(seq, func(err error) { answer <- err })
 	return <-answer

@@ -13,13 +13,6 @@ import (
 // from 21 to 14 µs, and no rate from them.
 const gatherFor = 2 * time.Millisecond
 
-// quickSync is the longest sync that an event loop does by itself. To have the committer do it, and be told, takes a loop
-// about half as long.
-const quickSync = 200 * time.Microsecond
-
-// unknownPace stands for the syncs before the first one: thirty have to be quick before a loop does one.
-const unknownPace = 10 * time.Millisecond
-
 // A syncGroup is all callers that wait for the same sync.
 type syncGroup struct {
 	size      int
@@ -72,24 +65,6 @@ func (l *Log) Wait(ctx context.Context, seq int64) error {
 		return r.err
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// SyncIfQuick syncs the log on the caller's goroutine if recent syncs were quick and no sync is under way. An idle event
-// loop calls it before Durable, and so saves two changes of threads.
-func (l *Log) SyncIfQuick() {
-	if l.options.Durability == Process || !l.syncing.TryLock() {
-		return
-	}
-	defer l.syncing.Unlock()
-	if l.pace > quickSync {
-		return
-	}
-	_ = l.sync() // which is what Settled says
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.answered) > 0 {
-		l.wakeCommitter()
 	}
 }
 
@@ -210,9 +185,7 @@ func (l *Log) sync() error {
 	l.mu.Unlock()
 
 	if err == nil && !clean {
-		began := time.Now()
 		err = errors.Join(l.lasts(), syncData(segment.File), linked(segment.File, segment.Name()))
-		l.pace = max(time.Since(began), l.pace-l.pace/8)
 	}
 	if err != nil {
 		err = l.fail(err)

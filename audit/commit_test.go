@@ -130,69 +130,6 @@ func TestACrowdGathersAndOneAloneDoesNot(t *testing.T) {
 	})
 }
 
-// hurry is SyncIfQuick after syncs that took no time.
-func hurry(l *Log) {
-	l.syncing.Lock()
-	l.pace = 0
-	l.syncing.Unlock()
-	l.SyncIfQuick()
-}
-
-// TestACallerSyncsWhileSyncsAreQuick has one caller append and sync as an event loop does.
-func TestACallerSyncsWhileSyncsAreQuick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where a sync takes no time
-		l := create(t, t.TempDir(), Options{})
-		syncs := func() bool {
-			seq := appendTo(t, l, named("x"))
-			l.SyncIfQuick()
-			known, err := l.Settled(seq)
-			if _, durable := l.marks(); err != nil || known != (durable > seq) {
-				t.Fatalf("record %d is known to be durable: %v, %v, and %d are", seq, known, err, durable)
-			}
-			return known
-		}
-		seen := 0
-		for ; !syncs(); seen++ {
-			wait(t, l, int64(seen))
-		}
-		if seen < 20 || seen > 40 {
-			t.Errorf("it syncs after %d quick syncs of others", seen)
-		}
-		l.pace = 2 * quickSync
-		if syncs() {
-			t.Error("it waits for a slow disk")
-		}
-		l.pace = 0
-		l.syncing.Lock()
-		if syncs() {
-			t.Error("it has not waited for the sync of another")
-		}
-		l.syncing.Unlock()
-		if !syncs() {
-			t.Error("it does not sync again")
-		}
-		closeLog(t, l)
-	})
-}
-
-// TestASyncByACallerAnswersWhoWaits although the committer gathers.
-func TestASyncByACallerAnswersWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := create(t, t.TempDir(), Options{})
-		wait(t, l, appendTo(t, l, named("before")))
-		l.lastSize = 5
-		begin := time.Now()
-		answer := make(chan error, 1)
-		l.Durable(appendTo(t, l, named("x")), func(err error) { answer <- err })
-		synctest.Wait() // the committer gathers
-		hurry(l)
-		if err := <-answer; err != nil || time.Since(begin) > 0 {
-			t.Errorf("answered after %v: %v", time.Since(begin), err)
-		}
-		closeLog(t, l)
-	})
-}
-
 func TestCloseSyncsAndAnswers(t *testing.T) {
 	dir := t.TempDir()
 	l := create(t, dir, Options{})

@@ -236,9 +236,6 @@ func appendUntilKilled(t *testing.T, dir string) {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("%d-%d-%d-%s", os.Getpid(), w, i, strings.Repeat("x", rand.IntN(300)))
 				seq, err := l.Append([]byte(named(name)))
-				if err == nil && w%2 == 0 {
-					hurry(l)
-				}
 				if err == nil {
 					err = l.Wait(t.Context(), seq)
 				}

@@ -114,25 +114,6 @@ func TestASyncErrorLosesWhatItWasFor(t *testing.T) {
 	closeLog(t, open(t, dir, Options{}))
 }
 
-// TestAFailedSyncByACallerIsSeenByAll has a caller sync for itself and for another one.
-func TestAFailedSyncByACallerIsSeenByAll(t *testing.T) {
-	l := create(t, t.TempDir(), Options{})
-	l.syncing.Lock() // keeps the committer from being faster
-	other, own := appendTo(t, l, named("other")), appendTo(t, l, named("own"))
-	answers := make(chan error, 1)
-	l.Durable(other, func(err error) { answers <- err })
-	breakDescriptor(t, l, pipe(t))
-	l.pace = 0
-	l.syncing.Unlock()
-	l.SyncIfQuick()
-	if err := <-answers; !errors.Is(err, ErrUnavailable) {
-		t.Errorf("the other one is told %v", err)
-	}
-	if known, err := l.Settled(own); !known || !errors.Is(err, ErrUnavailable) {
-		t.Errorf("it is known: %v, %v", known, err)
-	}
-}
-
 func TestAWriteErrorAnswersWhoWaitsForASync(t *testing.T) {
 	l := create(t, t.TempDir(), Options{})
 	l.syncing.Lock() // keeps the committer from being faster

@@ -90,7 +90,6 @@ type Log struct {
 
 	// syncing is held over a sync, and over replacing or closing the segment.
 	syncing sync.Mutex
-	pace    time.Duration // of syncs: the slowest one lately, less an eighth for each one since; guarded by syncing
 
 	// signing is held over making checkpoints and writing them.
 	signing sync.Mutex
@@ -245,7 +244,6 @@ func start(dir string, o Options, find func(*Log) error) (*Log, error) {
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), stopped: make(chan struct{}),
 		sign: make(chan struct{}, 1), signQuit: make(chan struct{}), signStopped: make(chan struct{}),
 		queue: new(batch), waiting: new(syncGroup),
-		pace: unknownPace,
 	}
 	if o.Epoch <= 0 {
 		l.options.Epoch = defaultEpoch

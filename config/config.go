@@ -34,6 +34,10 @@ type Config struct {
 
 	Learn bool // let pass what no rule mentions
 
+	// Patient is for commands that answer a person: an evaluation of Rego may take five seconds of processor
+	// time, so that a busy machine does not make the answer a failure.
+	Patient bool
+
 	BuiltIn bool     // the starter policy, and no file exists at Path
 	Added   []string // rules of the command line, which are in File and not in Text; the digest covers them
 

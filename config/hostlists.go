@@ -68,8 +68,11 @@ func (c *Config) listStates(h hash.Hash, enter func(string)) {
 	}
 }
 
-// listDoubts returns the warnings about allowed patterns of these files.
+// listDoubts returns the warnings about these files.
 func (c *Config) listDoubts() (all []policy.Problem) {
+	if len(c.HostLists) > 0 {
+		all = c.File.ListDoubts(c.HostLists)
+	}
 	for i := range c.HostLists {
 		all = append(all, c.HostLists[i].Hosts.Doubts()...)
 	}

@@ -113,6 +113,14 @@ func (c *Config) Doubts() (all []policy.Problem) {
 	return append(all, c.listDoubts()...)
 }
 
+// Remarks returns the further warnings of all files, for "policy check".
+func (c *Config) Remarks() (all []policy.Problem) {
+	for _, f := range c.files() {
+		all = append(all, f.Remarks()...)
+	}
+	return all
+}
+
 // Warnings returns the warnings for each start. The configuration must be compiled.
 func (c *Config) Warnings() (said []string) {
 	for _, p := range c.Doubts() {

@@ -142,8 +142,10 @@ func (r *regoReader) read(file, path string) ([]rego.Source, error) {
 	return r.sources, err
 }
 
-func (p *RegoPart) load() (*rego.Evaluator, error) {
-	e, err := rego.Load(p.Deciding(), p.Options)
+func (p *RegoPart) load(patient bool) (*rego.Evaluator, error) {
+	o := p.Options
+	o.Patient = patient
+	e, err := rego.Load(p.Deciding(), o)
 	if err != nil {
 		return nil, hint.Misused(p.regoError(err), "correct that, then egressd policy check")
 	}
@@ -216,7 +218,7 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 	}
 	for i := range parts {
 		p := &parts[i]
-		rules, err := p.load()
+		rules, err := p.load(c.Patient)
 		if err != nil {
 			return env, err
 		}

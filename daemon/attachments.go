@@ -41,6 +41,7 @@ type attachments struct {
 	sandboxes *sandbox.Directory
 	path      string // of the policy file
 	complain  func(error)
+	judge     func(pid int) error // of the container that a process is in
 
 	listeners []*attachListener
 	ca        atomic.Pointer[[]byte]          // PEM of what sandboxes have to trust, or nil
@@ -139,6 +140,16 @@ func (a *attachments) serve(c *attach.Conn) {
 		c.Refuse(err, nobodyAttaches)
 		return
 	}
+	unread := ""
+	if err := a.judge(c.PID); err != nil {
+		var refused *RefusedContainer
+		if errors.As(err, &refused) {
+			a.refuse(c.Attacher, nil, err)
+			c.Refuse(err, refused.Breach.Instead)
+			return
+		}
+		unread = "its container was not looked at: " + err.Error() // egressd's user need not be allowed to ask the engine
+	}
 	if err := a.reserve(who.Name, c.Network); err != nil {
 		a.refuse(c.Attacher, nil, err)
 		c.Refuse(err, "end what it was attached for, then try again")
@@ -163,6 +174,9 @@ func (a *attachments) serve(c *attach.Conn) {
 		return
 	}
 	defer loop.Release()
+	if unread != "" {
+		c.Request.Notes = append(c.Request.Notes, unread)
+	}
 	s := &attached{Attachment: a.sandboxes.Attach(who), conn: c, sockets: sockets, loop: loop}
 	a.gate.Attachments.Begin(s.Attachment.ID, &s.tally)
 	note, err := a.recordStart(s)

@@ -31,9 +31,9 @@ type grant struct {
 	end         time.Duration // by the clock of granting
 }
 
-// text is the line for a person: "allow example.com to sandbox ci".
+// text is the line for a person: "allow example.com to sandbox ci", "allow over deny example.com".
 func (g *grant) text() string {
-	return g.Verdict + " " + g.Text() + toSandbox(g.Sandbox)
+	return g.Does() + " " + g.Text() + toSandbox(g.Sandbox)
 }
 
 func toSandbox(name string) string {

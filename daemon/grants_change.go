@@ -80,6 +80,9 @@ func parseGrantRequest(who admin.Operator, q admin.GrantRequest) (*grantRequest,
 	default:
 		return nil, refused("egressd allow HOST, or egressd deny HOST", "the verdict is allow or deny")
 	}
+	if q.OverDeny && a.effect != policy.Allow {
+		return nil, refused("egressd deny HOST", "over_deny is of an allow; a deny stands above every line anyway")
+	}
 	if q.Seconds < 1 || q.Seconds > int64(grantLongest/time.Second) {
 		return nil, refused("--for 1h; what is for longer belongs into the policy: --save", "a grant is for 1 second to %s", quantity.Span(grantLongest))
 	}
@@ -250,13 +253,13 @@ func (j *grantJudgement) isAllowed(ctx context.Context, o policy.Opening) bool {
 func (gs grantsAPI) newGrant(a *grantRequest, o policy.Opening, id string) *grant {
 	began, end := time.Now(), gs.now()+a.lasts
 	g := &grant{end: end, Grant: admin.Grant{
-		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, By: a.who.String(),
+		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, OverDeny: a.OverDeny, By: a.who.String(),
 		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
 	}}
 	if !a.who.Addr.IsValid() {
 		g.UID = &a.who.UID
 	}
-	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, Over: func() bool { return gs.now() >= end }}
+	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, OverDeny: a.OverDeny, Over: func() bool { return gs.now() >= end }}
 	return g
 }
 
@@ -305,6 +308,9 @@ func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, af
 		if before.Asked != "" && r.Asked != before.Asked {
 			j.warn("rule %s asks a person about %s%s, and does not until the grant ends", before.Asks.Rule, before.Asked, j.to(d, who))
 		}
+		if g.OverDeny && r.Allowed > before.Allowed && before.Why.Class == policy.RuleDeny {
+			j.warn("rule %s denies %s%s, and does not until the grant ends", before.Why.Rule, before.Shut, j.to(d, who))
+		}
 		if r.Refused > 0 {
 			j.warn("%s stays refused%s: %s", r.Shut, j.to(d, who), r.Why.Text())
 			shut = r
@@ -314,7 +320,7 @@ func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, af
 		return refused("egressd allow HOST:PORT, with the ports that are needed", "it takes longer than %s to find out what that would open", judgeWithin)
 	}
 	if !changes {
-		return refused(wayOut(d, &shut), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), shut.Why.Text())
+		return refused(wayOut(d, &shut, j.OverDeny), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), shut.Why.Text())
 	}
 	if sharing := g.rule.Pattern.Sharing(); sharing != "" {
 		j.warn("%s %s", g.Pattern, sharing)
@@ -331,13 +337,15 @@ func (j *grantJudgement) to(d *Daemon, who policy.Sandbox) string {
 }
 
 // wayOut is what to type where a grant does not open what it names.
-func wayOut(d *Daemon, r *policy.Reach) string {
+func wayOut(d *Daemon, r *policy.Reach, over bool) string {
 	id, granted := strings.CutPrefix(r.Why.Rule, "grant:")
 	switch {
 	case granted:
 		return "egressd grants revoke " + id
 	case r.Why.Verdict == policy.Ask:
 		return "egressd questions, which lists what rule " + r.Why.Rule + " asks, and egressd approve ID"
+	case r.Why.Class == policy.RuleDeny && r.Why.Layer == policy.User && !over:
+		return "egressd allow " + shell.Pattern(r.Shut) + " --over-deny, if it is meant to pass until the grant ends"
 	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
 		return "--sandbox " + r.Sandbox + ", for a grant to that one, whose own list does not have it"
 	case r.Why.Layer == policy.Organisation && d.Config.Organisation != nil:

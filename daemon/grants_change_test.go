@@ -119,23 +119,35 @@ func TestWhatIsAskedForIsReadStrictly(t *testing.T) {
 	}
 }
 
-// TestAGrantBesideARuleThatAsks: one that is longer than the rule stands before it, which is said;
-// its own pattern is answered where questions are.
-func TestAGrantBesideARuleThatAsks(t *testing.T) {
-	w := newGrantsWorld(t, "ask: [\"*.a.test\", b.test]\nallow: [c.test]\n")
-	const says = "rule ask[0] asks a person about api.a.test:443, and does not until the grant ends"
-	if done := w.gets(t, "allow", time.Hour, "api.a.test:443"); !slices.Equal(done.Warnings, []string{says}) {
-		t.Errorf("warned of %q, want %q", done.Warnings, says)
-	}
+// TestAGrantOpensWhatARuleRefusesOnlyIfItIsWrittenForThat: without that, what to type is said; with it, which rule stands
+// back is.
+func TestAGrantOpensWhatARuleRefusesOnlyIfItIsWrittenForThat(t *testing.T) {
+	w := newGrantsWorld(t, "ask: [\"*.a.test\", b.test]\ndeny: [\"*.bad.test\"]\nallow: [c.test]\n")
 	if done := w.gets(t, "allow", time.Hour, "d.test"); len(done.Warnings) != 0 {
 		t.Errorf("of a host that no rule is about: %q", done.Warnings)
 	}
-	for pattern, rule := range map[string]string{"*.a.test": "ask[0]", "b.test": "ask[1]"} {
+	for pattern, hint := range map[string]string{"api.a.test": "egressd approve ID", "b.test": "egressd approve ID", "x.bad.test": "egressd allow x.bad.test:443 --over-deny"} {
 		_, err := w.asks(t, "allow", time.Hour, pattern)
 		var why *admin.Unavailable
-		if !errors.As(err, &why) || !strings.HasPrefix(why.Hint, "egressd questions, ") || !strings.Contains(why.Hint, rule) || !strings.Contains(why.Hint, "egressd approve") {
+		if !errors.As(err, &why) || !strings.Contains(why.Hint, hint) {
 			t.Errorf("%s: %+v", pattern, err)
 		}
+	}
+	for pattern, warning := range map[string]string{
+		"api.a.test": "rule ask[0] asks a person about api.a.test:443, and does not until the grant ends",
+		"x.bad.test": "rule deny[0] denies x.bad.test:443, and does not until the grant ends",
+	} {
+		a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{pattern}, Seconds: 60, OverDeny: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := w.api().grant(t.Context(), a)
+		if err != nil || !slices.Equal(done.Warnings, []string{warning}) || !done.Grants[0].OverDeny {
+			t.Errorf("%s: %+v, %v", pattern, done, err)
+		}
+	}
+	if _, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "deny", Patterns: []string{"a.test"}, Seconds: 60, OverDeny: true}); err == nil {
+		t.Error("a deny is granted over denies")
 	}
 }
 

@@ -10,14 +10,18 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress/names"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/attach"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // An attachListener is a socket at which networks are attached.
@@ -56,7 +60,39 @@ func (d *Daemon) listenForNetworks() error {
 func (d *Daemon) prepareAttachments() {
 	a := &d.attachments
 	a.gate, a.server, a.sandboxes, a.path, a.complain = d.Gate, d.Server, d.sandboxes, d.Path, d.Complain
+	c := d.Config
+	a.judge = func(pid int) error { return judgeContainer(c, pid) }
 }
+
+// A RefusedContainer is a container whose settings lead around egressd. Instead is what to write.
+type RefusedContainer struct {
+	Breach boundary.Breach
+	Name   string
+}
+
+func (e *RefusedContainer) Error() string {
+	return fmt.Sprintf("the container %s has %s: %s", e.Name, e.Breach.As("--"), e.Breach.Why)
+}
+
+// judgeContainer holds the container of a process to the table of package boundary, as its engine describes it now.
+func judgeContainer(c *config.Config, pid int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+	defer cancel()
+	d, volumes, err := containers.Around(ctx, c.EngineSocket(), pid)
+	if err != nil || d == nil {
+		return err
+	}
+	m := hostpaths.Machine("", c.EngineSocket(), c)
+	m.Volumes, m.Labelled = volumes, true
+	for _, b := range boundary.Judge(d, m) {
+		name, _ := d["Name"].(string)
+		return &RefusedContainer{b, strings.TrimPrefix(name, "/")}
+	}
+	return nil
+}
+
+// lookPatience is how long the engine may take to describe a container; the client waits no longer.
+const lookPatience = 2 * time.Second
 
 // setModes sets the modes of the sockets for attachments. If the configuration tells sandboxes by user, everybody may
 // connect, since the kernel names the user. Otherwise only egressd's user may, and the group of a set-group-ID

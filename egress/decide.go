@@ -362,18 +362,19 @@ type sharedDecisions struct {
 // A decisionKey has every field of a decision that allows. Two decisions with the same key are
 // one: a field that is missing here, such as Inject, would be another decision's.
 type decisionKey struct {
-	rule, reason, policy string
-	question, source     string
-	layer                policy.Layer
-	verdict              policy.Verdict
-	needs                policy.Needs
-	anyProtocol, ech     bool
-	upgrade              bool
-	inject               string
-	maxBytesUp           int64
-	budgetRule           string
-	budgetLayer          policy.Layer
-	log                  bool
+	rule, reason, cause string
+	policy              string
+	question, source    string
+	layer               policy.Layer
+	verdict             policy.Verdict
+	needs               policy.Needs
+	anyProtocol, ech    bool
+	upgrade             bool
+	inject              string
+	maxBytesUp          int64
+	budgetRule          string
+	budgetLayer         policy.Layer
+	log                 bool
 }
 
 const decisionsMost = 1024
@@ -385,7 +386,7 @@ func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
 		own := d
 		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	key := decisionKey{d.Rule, d.Reason, d.Cause, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

@@ -247,7 +247,7 @@ func (e *encoder) verdict(d *policy.Decision) {
 	e.Text("action", d.Verdict.Action())
 	e.TextWithin("rule", d.Rule, record.MaxRaw)
 	e.Text("layer", string(d.Layer))
-	e.TextWithin("reason", d.Reason, record.MaxReason)
+	e.TextWithin("reason", d.ReasonAndCause(), record.MaxReason)
 	e.Text("class", string(d.Class))
 }
 

@@ -37,9 +37,6 @@ type recordOf struct {
 // event loop calls them only then.
 func (w *Records) WritesAtOnce() bool { return w.gate.config.Log.WritesAtOnce() }
 
-// SyncIfQuick is [audit.Log.SyncIfQuick], after which [Flow.Settled] may know more.
-func (w *Records) SyncIfQuick() { w.gate.config.Log.SyncIfQuick() }
-
 // append writes one record of f to the log.
 func (w *Records) append(f *attempt, r recordOf) (int64, error) {
 	return w.gate.config.Log.Append(w.encode(f, r))

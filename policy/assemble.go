@@ -65,7 +65,8 @@ type Parts struct {
 type Lists struct {
 	Layer Layer
 
-	// The most specific pattern of all lists decides. At a tie deny beats ask, and ask beats allow.
+	// Of the rules that match a request, deny beats ask and ask beats allow, unless the other pattern names the host more
+	// closely ([Pattern.Closer]). A deny or an ask without a port means every port.
 	Allow, Deny, Ask []Rule
 
 	// HostLists are further rules, allows and denies, in files that have one pattern a line.
@@ -188,12 +189,11 @@ func (l *Lists) evaluator(grants []Grant) *rules {
 	rs.own.addAll(l.Deny, Deny, false)
 	rs.own.addAll(l.Ask, Ask, false)
 	rs.addGrants(grants, l.ECH)
-	rs.own.finish()
 	if len(l.Presets) > 0 {
 		rs.presets = newIndex()
 		rs.presets.addAll(l.Presets, Allow, l.ECH)
-		rs.presets.finish()
 	}
+	rs.finish()
 	return rs
 }
 
@@ -212,7 +212,7 @@ func (b *Parts) sandboxes() sandboxLayer {
 		}
 		rs.own.addAll(s.Allow, Allow, false)
 		rs.own.addAll(s.Deny, Deny, false)
-		rs.own.finish()
+		rs.finish()
 		layer[s.Name] = rs
 	}
 	return sandboxLayer{newListed(layer)}
@@ -286,7 +286,7 @@ func (b *Parts) slow() bool {
 }
 
 // compilerVersion is part of digests. It changes whenever the same text gets another meaning.
-const compilerVersion = "egressd policy 3"
+const compilerVersion = "egressd policy 4"
 
 // digestOf covers the compiler's version and all texts. Each part stands behind
 // its length, so no two different lists of parts have the same digest.

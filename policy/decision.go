@@ -106,6 +106,10 @@ type Decision struct {
 	Layer   Layer
 	Reason  string // one sentence for a person; never text that a sandbox chose freely
 
+	// Cause says what failed where Class is [PolicyError]. The log and the commands
+	// show it. No reply does: the cause names files, and may quote the request.
+	Cause string
+
 	// Source tells apart the policies in Rego of one layer that ask. Two of them may have
 	// rules of one name. It is empty for the rules of a file.
 	Source string
@@ -175,6 +179,14 @@ func (d *Decision) Text() string {
 		return d.Reason
 	}
 	return "rule " + d.Rule + ": " + d.Reason
+}
+
+// ReasonAndCause is what a record, and who may read the policy, are told.
+func (d *Decision) ReasonAndCause() string {
+	if d.Cause == "" {
+		return d.Reason
+	}
+	return d.Reason + ": " + d.Cause
 }
 
 // Spend lowers the upload budget of d to most bytes, the budget of rule, unless d has a smaller one. 0 means no budget.

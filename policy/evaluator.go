@@ -70,7 +70,9 @@ func (p *Policy) MayName(port uint16) bool {
 	return p.fallback == Allow || p.learning || slices.ContainsFunc(p.evaluators, may) || slices.ContainsFunc(p.below, may)
 }
 
-func (rs *rules) namesAt(port uint16) bool { return rs.own.namesAt(port) || rs.presets.namesAt(port) }
+func (rs *rules) namesAt(port uint16) bool {
+	return rs.own.namesAt(port) || rs.granted.namesAt(port) || rs.presets.namesAt(port)
+}
 
 // namesAt implements [namer]: a baseline lets nothing pass by itself.
 func (*Baseline) namesAt(uint16) bool { return false }

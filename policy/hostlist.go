@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"iter"
 	"strings"
 )
 
@@ -197,6 +198,39 @@ func (l *HostList) each(host []byte, yield func(ports portSet, line int)) {
 		if ports, found := l.portsAt(offset, host); found {
 			yield(ports, l.lineAt(int(offset)))
 		}
+	}
+}
+
+// All yields the patterns with the numbers of their lines.
+func (l *HostList) All() iter.Seq2[int, Pattern] {
+	return func(yield func(int, Pattern) bool) {
+		number := 0
+		for line := range bytes.Lines(l.text) {
+			number++
+			host, ports, hasPorts := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+			if host == "" {
+				continue
+			}
+			p, _ := parsePatternHost(host) // as it was printed
+			if hasPorts {
+				p.ports, _ = parsePorts(ports)
+			}
+			if !yield(number, p) {
+				return
+			}
+		}
+	}
+}
+
+// Of yields the patterns for the hosts of p, with the numbers of their lines.
+func (l *HostList) Of(p Pattern) iter.Seq2[int, Pattern] {
+	return func(yield func(int, Pattern) bool) {
+		more := true
+		l.each([]byte(p.Host()), func(ports portSet, line int) {
+			if p.ports = ports; more {
+				more = yield(line, p)
+			}
+		})
 	}
 }
 

@@ -72,7 +72,7 @@ func TestARuleInAFileDecidesAsOneInTheList(t *testing.T) {
 			t.Fatalf("%s: %s by %s, want %s by %s", d, got.Verdict, got.Rule, want.Verdict, want.Rule)
 		}
 		length := 0
-		for b := mixed.find(d.Host, d.Addr, 0); b != nil; b = b.next {
+		for b := mixed.find(d.Host, d.Addr, 0, ""); b != nil; b = b.next {
 			length += len(b.rules)
 		}
 		if length > mixed.longest() {

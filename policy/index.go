@@ -25,9 +25,8 @@ type index struct {
 	ech   bool          // the allows among them let an encrypted ClientHello pass
 }
 
-// A bucket holds the rules whose patterns name the same host, the most
-// specific first. If no rule fits, the search goes on with the next bucket: the next
-// less specific pattern that covers the same hosts.
+// A bucket holds the rules whose patterns name the same hosts, in the order of compareRules. If no rule matches, the
+// search goes on with the next bucket, whose pattern names the host less closely.
 type bucket struct {
 	pattern Pattern // of any of its rules: only the host counts
 	rules   []rule
@@ -88,7 +87,7 @@ func bucketIn(buckets map[string]*bucket, p Pattern) *bucket {
 	return b
 }
 
-// finish sorts the buckets and links each to the next less specific one. It is
+// finish sorts the buckets and links each to the one that names its hosts next closely. It is
 // called once, after the last add.
 func (ix *index) finish() {
 	for _, names := range []map[string]*bucket{ix.exact, ix.labels, ix.below} {
@@ -109,20 +108,25 @@ func (b *bucket) finish(next *bucket) {
 	slices.SortStableFunc(b.rules, compareRules)
 }
 
-// compareRules orders the rules of one host: one port before a range before
-// the default ports before any; with a condition before without; then, which
-// is the tie, deny before ask before allow. Of two allows one with a credential
-// comes first, which would else never be used; then the stricter.
+// compareRules orders the rules of one host: a temporary allow that was written for it, deny, ask, allow. The rest
+// only chooses which of several rules with one verdict is named, and which of several allows supplies its options: one
+// port before a range before the default ports before any; with a condition before without; with a credential before
+// without; then the stricter options.
 func compareRules(a, b rule) int {
 	return cmp.Or(
+		compareVerdicts(&a, &b),
 		cmp.Compare(a.ports.rank(), b.ports.rank()),
 		compareBool(b.conditional(), a.conditional()),
-		cmp.Compare(a.effect, b.effect),
 		compareBool(b.injects, a.injects),
 		compareBool(a.options.anyProtocol, b.options.anyProtocol),
 		compareBool(a.options.ech, b.options.ech),
 		compareBool(a.options.upgrade, b.options.upgrade),
 	)
+}
+
+// compareVerdicts puts the rule first that decides if neither names the host more closely.
+func compareVerdicts(a, b *rule) int {
+	return cmp.Or(compareBool(b.overDeny, a.overDeny), cmp.Compare(a.effect, b.effect))
 }
 
 // compareBool puts false before true.
@@ -143,7 +147,7 @@ func (ix *index) covers(d *Destination) bool {
 	if ix == nil {
 		return false
 	}
-	for b := ix.find(d.Host, d.Addr, d.Port); b != nil; b = b.next {
+	for b := ix.find(d.Host, d.Addr, d.Port, ""); b != nil; b = b.next {
 		for i := range b.rules {
 			if b.rules[i].ports.has(d.Port) {
 				return true
@@ -153,11 +157,11 @@ func (ix *index) covers(d *Destination) bool {
 	return false
 }
 
-// find returns the most specific bucket for a canonical host, or nil. The chain leaves out rules of one
-// label that are not for port, unless port is 0.
-func (ix *index) find(name string, addr netip.Addr, port uint16) *bucket {
+// find returns the bucket that names a canonical host most closely, or nil. The chain leaves out rules of one label that
+// are not for the sandbox who, or not for port; a port of 0 stands for all.
+func (ix *index) find(name string, addr netip.Addr, port uint16, who string) *bucket {
 	if len(ix.files) > 0 {
-		return ix.listed(name, addr, port)
+		return ix.listed(name, addr, port, who)
 	}
 	if addr.IsValid() {
 		if b, found := ix.addresses.Lookup(addr); found {
@@ -167,23 +171,22 @@ func (ix *index) find(name string, addr netip.Addr, port uint16) *bucket {
 	}
 	b, found := ix.exact[name]
 	if !found {
-		return ix.wildcard(name, port)
+		return ix.wildcard(name, port, who)
 	}
 	if _, parent, _ := strings.Cut(name, "."); ix.parents[parent] {
-		return &bucket{pattern: b.pattern, rules: b.rules, next: ix.wildcard(name, port)}
+		return &bucket{pattern: b.pattern, rules: b.rules, next: ix.wildcard(name, port, who)}
 	}
 	return b
 }
 
-// wildcard returns the most specific bucket for name at port without its own.
-func (ix *index) wildcard(name string, port uint16) *bucket {
+// wildcard returns the bucket that names name at port most closely, without its own.
+func (ix *index) wildcard(name string, port uint16, who string) *bucket {
 	label, parent, _ := strings.Cut(name, ".")
 	if !ix.parents[parent] {
 		return ix.suffix(name)
 	}
 	next := ix.directlyBelow(name, parent)
-	begins, ends := atPort(ix.beginning(label, parent), port), atPort(ix.ending(label, parent), port)
-	ties := mergeTies(begins, ends)
+	ties := mergeTies(atPort(ix.beginning(label, parent), port, who), atPort(ix.ending(label, parent), port, who))
 	for i := len(ties) - 1; i >= 0; i-- {
 		ties[i].next = next
 		next = ties[i]
@@ -232,16 +235,17 @@ func (ix *index) appendLabel(all []*bucket, name []byte) []*bucket {
 	return append(all, b)
 }
 
-// atPort returns the rules for port, each in a bucket of its own, up to the first that always decides.
-func atPort(buckets []*bucket, port uint16) (all []*bucket) {
+// atPort returns the rules for port and for the sandbox who, each in a bucket of its own, up to the first that always
+// matches.
+func atPort(buckets []*bucket, port uint16, who string) (all []*bucket) {
 	for _, b := range buckets {
 		for i := range b.rules {
 			r := &b.rules[i]
-			if port != 0 && !r.ports.has(port) {
+			if port != 0 && !r.ports.has(port) || !r.stands(who) {
 				continue
 			}
 			all = append(all, &bucket{pattern: b.pattern, rules: b.rules[i : i+1 : i+1]})
-			if port != 0 && !r.conditional() && r.sandbox == "" && r.over == nil {
+			if port != 0 && !r.conditional() {
 				return all
 			}
 		}
@@ -249,32 +253,30 @@ func atPort(buckets []*bucket, port uint16) (all []*bucket) {
 	return all
 }
 
-// mergeTies merges the rules for the beginning of a label with the rules for its end. Neither list is more specific,
-// so the stricter verdict counts: a rule comes before the rules of the other list unless one of them is stricter. If
-// each list has a rule that is stricter than the first of the other list, the remaining rules are sorted by strictness.
-func mergeTies(a, b []*bucket) (all []*bucket) {
-	for len(a) > 0 && len(b) > 0 {
-		aFits, bFits := a[0].rules[0].effect <= strictest(b), b[0].rules[0].effect <= strictest(a)
-		switch {
-		case !aFits && !bFits:
-			rest := slices.Concat(a, b)
-			slices.SortStableFunc(rest, func(p, q *bucket) int { return cmp.Compare(p.rules[0].effect, q.rules[0].effect) })
-			return append(all, rest...)
-		case aFits:
-			all, a = append(all, a[0]), a[1:]
-		default:
-			all, b = append(all, b[0]), b[1:]
-		}
+// mergeTies merges the rules for the beginning of a label with those for its end. Within each list, the first match
+// counts. Neither pattern names the host more closely, so of the two matches the stricter decides.
+func mergeTies(begins, ends []*bucket) []*bucket {
+	if len(begins) == 0 || len(ends) == 0 {
+		return append(begins, ends...)
 	}
-	return slices.Concat(all, a, b)
+	all := append(unlessEarlier(begins), unlessEarlier(ends)...)
+	slices.SortStableFunc(all, func(a, b *bucket) int { return compareVerdicts(&a.rules[0], &b.rules[0]) })
+	return all
 }
 
-func strictest(all []*bucket) Verdict {
-	effect := Allow
-	for _, b := range all {
-		effect = min(effect, b.rules[0].effect)
+// unlessEarlier prepares rules, of which the first match counts, for sorting by verdict: a rule does not match what an
+// earlier one matches that is sorted behind it.
+func unlessEarlier(list []*bucket) (all []*bucket) {
+	for i, b := range list {
+		r := b.rules[0]
+		for _, earlier := range list[:i] {
+			if compareVerdicts(&earlier.rules[0], &r) > 0 {
+				r.unless = append(slices.Clip(r.unless), &earlier.rules[0].conditions)
+			}
+		}
+		all = append(all, &bucket{pattern: b.pattern, rules: []rule{r}})
 	}
-	return effect
+	return all
 }
 
 // suffix returns the bucket of the longest "*.suffix" that covers name, else

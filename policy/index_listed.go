@@ -32,7 +32,7 @@ func (l *ListedHosts) rule(ports portSet, line int, ech bool) rule {
 
 // listed finds the rules for a host where some stand in files. Those of one host come together in one bucket, so that
 // it makes no difference where a rule is written.
-func (ix *index) listed(name string, addr netip.Addr, port uint16) (first *bucket) {
+func (ix *index) listed(name string, addr netip.Addr, port uint16, who string) (first *bucket) {
 	var all []*bucket
 	add := func(static *bucket, host string) {
 		if b := ix.with(static, host); b != nil {
@@ -50,7 +50,7 @@ func (ix *index) listed(name string, addr netip.Addr, port uint16) (first *bucke
 		label, parent, _ := strings.Cut(name, ".")
 		add(ix.exact[name], name)
 		if ix.parents[parent] || ix.anyOneLabel() {
-			all = append(all, mergeTies(atPort(ix.beginning(label, parent), port), atPort(ix.ending(label, parent), port))...)
+			all = append(all, mergeTies(atPort(ix.beginning(label, parent), port, who), atPort(ix.ending(label, parent), port, who))...)
 		}
 		add(ix.labels["*."+parent], anyLabel+parent)
 		for rest := parent; rest != ""; _, rest, _ = strings.Cut(rest, ".") {

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// rules is the [Evaluator] of lists of rules. The most specific rule that is
-// about a request decides it.
+// rules is the [Evaluator] of lists of rules. Of the rules that match a request, those that name its host most closely
+// count ([Pattern.Closer]), and the strictest of them decides.
 type rules struct {
-	first   *index // asked before own, whatever that says; nil where there is nothing
+	first   *index // temporary denies, asked before own; nil where there are none
 	own     *index
-	presets *index // asked where own is silent; nil where there are none
+	granted *index // temporary allows, asked where own is silent; nil where there are none
+	presets *index // asked where own and granted are silent; nil where there are none
 	layer   Layer
 	silence silence
 }
@@ -37,18 +38,12 @@ func (rs *rules) addGrants(grants []Grant, ech bool) {
 	for i := range grants {
 		g := &grants[i]
 		if g.Effect == Allow {
-			rs.own.add(g.Pattern, g.compile(ech))
+			rs.addAllow(g, ech)
 			continue
-		}
-		if rs.first == nil {
-			rs.first = newIndex()
 		}
 		denied := *g
 		denied.Effect = Deny
-		rs.first.add(g.Pattern, denied.compile(false))
-	}
-	if rs.first != nil {
-		rs.first.finish()
+		addTo(&rs.first, g.Pattern, denied.compile(false))
 	}
 }
 
@@ -59,7 +54,34 @@ func (rs *rules) addOwnGrants(grants []Grant, name string) {
 		g := &grants[i]
 		_, fits := of.ID(g.Sandbox)
 		if g.Effect == Allow && (fits || g.Sandbox == name) {
-			rs.own.add(g.Pattern, g.compile(false))
+			rs.addAllow(g, false)
+		}
+	}
+}
+
+func (rs *rules) addAllow(g *Grant, ech bool) {
+	into := &rs.granted
+	if g.OverDeny {
+		into = &rs.own
+	}
+	addTo(into, g.Pattern, g.compile(ech))
+}
+
+func addTo(ix **index, p Pattern, r rule) {
+	if *ix == nil {
+		*ix = newIndex()
+	}
+	(*ix).add(p, r)
+}
+
+// indexes are in the order in which they are asked. Some are nil.
+func (rs *rules) indexes() [4]*index { return [...]*index{rs.first, rs.own, rs.granted, rs.presets} }
+
+// finish is called once, after the last rule was added.
+func (rs *rules) finish() {
+	for _, ix := range rs.indexes() {
+		if ix != nil {
+			ix.finish()
 		}
 	}
 }
@@ -92,7 +114,7 @@ func (rs *rules) Probe(_ context.Context, r *Request, p *Probes) {
 func (rs *rules) resolvedTo(r *Request, yield func(search)) {
 	dst := &r.Destination
 	about := func(alias string, addr netip.Addr) {
-		yield(search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(alias, addr, dst.Port), silence: permissive, resolved: true})
+		yield(search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(alias, addr, dst.Port, r.Sandbox.Name), silence: permissive, resolved: true})
 	}
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
@@ -112,33 +134,31 @@ func (rs *rules) resolvedTo(r *Request, yield func(search)) {
 
 // searchFor finds the rules about the host that was asked for.
 func (rs *rules) searchFor(r *Request) search {
-	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr, r.Destination.Port), silence: rs.silence}
+	return search{rules: rs, who: r.Sandbox.Name, buckets: rs.find(r.Destination.Host, r.Destination.Addr, r.Destination.Port, r.Sandbox.Name), silence: rs.silence}
 }
 
-func (rs *rules) find(name string, addr netip.Addr, port uint16) (b [3]*bucket) {
-	if rs.first != nil {
-		b[0] = rs.first.find(name, addr, port)
-	}
-	b[1] = rs.own.find(name, addr, port)
-	if rs.presets != nil {
-		b[2] = rs.presets.find(name, addr, port)
+func (rs *rules) find(name string, addr netip.Addr, port uint16, who string) (b [4]*bucket) {
+	for i, ix := range rs.indexes() {
+		if ix != nil {
+			b[i] = ix.find(name, addr, port, who)
+		}
 	}
 	return b
 }
 
 // longest returns the length of the longest chain of rules for one host.
 func (rs *rules) longest() (n int) {
-	for _, ix := range []*index{rs.first, rs.own, rs.presets} {
+	for _, ix := range rs.indexes() {
 		n += ix.longest()
 	}
 	return n
 }
 
-// A search goes through the rules for one host, the most specific first.
+// A search goes through the rules for one host. The first that matches the request decides.
 type search struct {
 	rules    *rules
 	who      string     // the sandbox
-	buckets  [3]*bucket // where to begin: in what comes first, in the file's own rules and in the presets
+	buckets  [4]*bucket // where to begin in each of [rules.indexes]
 	silence  silence
 	resolved bool // the host was not asked for, but is what was asked for resolved to
 	turn     *evaluationTurn
@@ -255,7 +275,7 @@ func (s *search) rulesAt(r *Request, port uint16) (o rulesAtPort) {
 			}
 		}
 		o.needs |= candidate.needs()
-		asks := candidate.conditions.needs()
+		asks := candidate.sees()
 		o.ends = asks == 0 || asks == NeedsMethod && tried != ""
 		return !o.ends
 	})
@@ -386,8 +406,7 @@ func (s *search) nothing(r *Request) Decision {
 	}
 }
 
-// allowedIf says which requests at port would be allowed, the most specific
-// rule first, or nil.
+// allowedIf says which requests at port would be allowed, or nil.
 func (s *search) allowedIf(port uint16) []string {
 	var ways, unless []string
 	ended := false

@@ -43,7 +43,7 @@ type Standing struct {
 	// the unknown part (method, path) may still exclude it.
 	Holds, Depends bool
 
-	// Ties says that the rule is just as specific as the one before it.
+	// Ties says that the rule before it does not name the host more closely.
 	Ties bool
 }
 
@@ -110,7 +110,7 @@ func opinionsOf(ctx context.Context, e Evaluator, r *Request, layer Layer) (list
 func opinionOf(ctx context.Context, part Part, e Evaluator, r *Request) Opinion {
 	d, err := e.Evaluate(ctx, r)
 	if err != nil {
-		d = Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+		d = failed(err.Error())
 	}
 	return Opinion{Part: part, By: e, Decision: d, Err: err}
 }
@@ -135,21 +135,19 @@ func (rs *rules) opinions(ctx context.Context, r *Request) (all []Opinion) {
 // deny or ask about what it resolved to.
 func (rs *rules) standings(r *Request) (all []Standing) {
 	dst := &r.Destination
-	if rs.first != nil {
-		all = rs.first.find(dst.Host, dst.Addr, dst.Port).standings(r, netip.Addr{})
+	for _, b := range rs.find(dst.Host, dst.Addr, dst.Port, r.Sandbox.Name) {
+		all = append(all, b.standings(r, netip.Addr{})...)
 	}
-	all = append(all, rs.own.find(dst.Host, dst.Addr, dst.Port).standings(r, netip.Addr{})...)
 	for _, addr := range dst.Addrs {
 		if addr != dst.Addr {
-			all = append(all, rs.own.find("", addr, dst.Port).standings(r, addr)...)
+			all = append(all, rs.own.find("", addr, dst.Port, "").standings(r, addr)...)
 		}
 	}
 	return all
 }
 
 func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
-	var before *rule
-	var beforeOf Pattern
+	var before Pattern
 	for ; b != nil; b = b.next {
 		if resolved.IsValid() && b.pattern.kind == anyHost {
 			break
@@ -160,14 +158,16 @@ func (b *bucket) standings(r *Request, resolved netip.Addr) (all []Standing) {
 				continue
 			}
 			pattern := b.pattern
-			pattern.ports = c.ports
+			if pattern.ports = c.ports; c.effect != Allow && c.ports == everyPort() {
+				pattern.ports = portSet{} // the short form of that
+			}
 			all = append(all, Standing{
 				Rule: c.id, Effect: c.effect, Pattern: pattern, Line: c.at.Line, Column: c.at.Column, Address: resolved,
 				Holds:   r.HTTP == nil && !c.conditional() || r.HTTP != nil && c.holds(r.HTTP),
 				Depends: r.HTTP == nil && c.conditional(),
-				Ties:    before != nil && (beforeOf == b.pattern && before.ties(c) || beforeOf.ties(b.pattern)),
+				Ties:    before != (Pattern{}) && !before.Closer(b.pattern),
 			})
-			before, beforeOf = c, b.pattern
+			before = b.pattern
 		}
 	}
 	return all

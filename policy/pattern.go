@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"iter"
 	"net/netip"
 	"slices"
@@ -18,8 +17,7 @@ type Pattern struct {
 	ports  portSet
 }
 
-// The kinds stand in order of specificity; none, that of the zero value, is
-// least specific.
+// A later kind names a host more closely than an earlier one.
 type patternKind uint8
 
 const (
@@ -123,6 +121,24 @@ func (p Pattern) AnyPort() Pattern {
 	return p
 }
 
+// EveryPort returns the same hosts at every port.
+func (p Pattern) EveryPort() Pattern {
+	p.ports = everyPort()
+	return p
+}
+
+// PortsIn reports whether each port of p is one of some other pattern.
+func (p Pattern) PortsIn(others []Pattern) bool {
+	var ends Probes
+	ends.addPorts(p.ports)
+	for _, q := range others {
+		ends.addPorts(q.ports)
+	}
+	return !slices.ContainsFunc(ends.Ports, func(port uint16) bool {
+		return p.ports.has(port) && !slices.ContainsFunc(others, func(q Pattern) bool { return q.ports.has(port) })
+	})
+}
+
 // bracketed is the host as it stands before a port.
 func (p Pattern) bracketed() string {
 	if p.kind == addresses && p.prefix.Addr().Is6() {
@@ -163,21 +179,21 @@ func (s portSet) String() string {
 	return strconv.Itoa(int(s.first)) + "-" + strconv.Itoa(int(s.last))
 }
 
-// Compare returns a negative number where p is more specific than q, a
-// positive one where q is, and 0 only if they are equal: a host comes before
-// a wildcard of one label, one of any depth, an address, and "*"; then longer
-// before shorter; then one port before a range, the default ports, and any port.
-// Equally specific patterns are ordered by their text.
-func (p Pattern) Compare(q Pattern) int {
-	return cmp.Or(
-		-cmp.Compare(p.kind, q.kind),
-		-cmp.Compare(len(p.name), len(q.name)),
-		-cmp.Compare(p.prefix.Bits(), q.prefix.Bits()),
-		cmp.Compare(p.ports.rank(), q.ports.rank()),
-		cmp.Compare(p.ports.first, q.ports.first),
-		cmp.Compare(p.name, q.name),
-		p.prefix.Addr().Compare(q.prefix.Addr()),
-	)
+// Closer reports whether p names a host that both patterns hold more closely than q does: a name comes before a
+// wildcard, and of two wildcards or two prefixes the one comes first whose hosts the other holds as well. Of a pattern
+// for the beginning of a label and one for its end, neither is closer. Ports do not count.
+func (p Pattern) Closer(q Pattern) bool {
+	switch {
+	case p.kind != q.kind:
+		return p.kind > q.kind
+	case p.kind == oneLabel:
+		before, after, _ := p.aroundStar()
+		otherBefore, otherAfter, _ := q.aroundStar()
+		return p.name != q.name && strings.HasPrefix(before, otherBefore) && strings.HasSuffix(after, otherAfter)
+	case p.kind == addresses:
+		return p.prefix.Bits() > q.prefix.Bits()
+	}
+	return len(p.name) > len(q.name)
 }
 
 // rank is smaller for what is more specific: the width of a range, then the
@@ -265,17 +281,6 @@ func labelsMeet(a, b Pattern) bool {
 			(strings.HasSuffix(after, otherAfter) || strings.HasSuffix(otherAfter, after))
 	}
 	return false
-}
-
-// ties reports whether p and q name the beginning and the end of a label below one parent. Both may hold the same
-// host, and neither is more specific.
-func (p Pattern) ties(q Pattern) bool {
-	if p.kind != oneLabel || q.kind != oneLabel {
-		return false
-	}
-	before, after, parent := p.aroundStar()
-	otherBefore, otherAfter, otherParent := q.aroundStar()
-	return parent == otherParent && (before != "" && otherAfter != "" || after != "" && otherBefore != "")
 }
 
 // Samples yields typical destinations of p, at each of its ports: the host, an unlisted host below a wildcard, the first

@@ -248,10 +248,18 @@ func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, 
 // request, because no later stage would decide the request.
 func heard(ctx context.Context, e Evaluator, r *Request) Decision {
 	d, err := e.Evaluate(ctx, r)
-	if err != nil || d.Verdict > Abstain || d.Verdict == Inspect && r.HTTP != nil {
-		return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated"}
+	switch {
+	case err != nil:
+		return failed(err.Error())
+	case d.Verdict > Abstain, d.Verdict == Inspect && r.HTTP != nil:
+		return failed("it has no verdict about a complete request")
 	}
 	return d
+}
+
+// failed is the decision of an evaluator that could not be asked. cause says why.
+func failed(cause string) Decision {
+	return Decision{Class: PolicyError, Rule: "policy-error", Layer: Builtin, Reason: "the policy could not be evaluated", Cause: cause}
 }
 
 // hearBelow combines what the layers below the organisation say, the default among

@@ -11,7 +11,7 @@ func TestTheProbesOfAName(t *testing.T) {
 	allow[1].Methods = []string{"GET"}
 	p := Assemble(Parts{Lists: Lists{Layer: User, Allow: allow, Deny: mustRules(t, "a.test")}, Inspection: true})
 	got := p.probes(t.Context(), &Request{Destination: Destination{Host: "a.test"}})
-	if want := []uint16{443, 80, 1, 22, 23, 80, 81, 443, 444, 501}; !slices.Equal(got.Ports, want) {
+	if want := []uint16{443, 80, 1, 22, 23, 443, 501}; !slices.Equal(got.Ports, want) {
 		t.Errorf("%v, want %v", got.Ports, want)
 	}
 	if want := []string{"GET", "HEAD", "any other"}; !slices.Equal(got.Methods, want) {

@@ -60,6 +60,12 @@ func (r *Rule) Conditional() bool {
 	return c.conditional()
 }
 
+// Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
+// and no id of its own.
+func (r *Rule) Plain() bool {
+	return !r.AnyProtocol && !r.ECH && !r.Upgrade && r.Inject == nil && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+}
+
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
 func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Inject != nil }
 
@@ -120,14 +126,16 @@ type rule struct {
 	effect Verdict
 	ports  portSet
 	conditions
+	unless  []*conditions // of a tie: requests that a closer rule matches; each has a condition
 	options loosened
 	injects bool // an allow that adds a credential
 	id      string
 	reason  string // never empty for an allow
 	at      Position
 
-	sandbox string      // whom alone it is for, or ""
-	over    func() bool // reports that it is none any more; nil for never
+	overDeny bool        // a temporary allow that decides before denies of the same host
+	sandbox  string      // whom alone it is for, or ""
+	over     func() bool // reports that it is none any more; nil for never
 }
 
 // loosened is what an allow loosens beside the destination.
@@ -141,10 +149,11 @@ func (r *Rule) Conditions() string {
 
 func (r *Rule) compile(effect Verdict, ech bool) rule {
 	compiled := rule{
-		effect: effect, ports: r.Pattern.ports, conditions: r.conditions(effect),
+		effect: effect, ports: r.Pattern.AnyPort().ports, conditions: r.conditions(effect),
 		id: r.ID, reason: r.Reason, at: r.At,
 	}
 	if effect == Allow {
+		compiled.ports = r.Pattern.ports
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
 		compiled.injects = r.Inject != nil
 		if r.Reason == "" {
@@ -159,9 +168,48 @@ func (r *rule) stands(who string) bool {
 	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
 }
 
+// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+func (r *rule) holds(request *HTTPRequest) bool {
+	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
+}
+
+func (r *rule) holdsMethod(method string) bool {
+	return r.conditions.holdsMethod(method) &&
+		!slices.ContainsFunc(r.unless, func(c *conditions) bool { return len(c.paths) == 0 && c.holdsMethod(method) })
+}
+
+func (r *rule) work(request *HTTPRequest) int {
+	n := r.conditions.work(request)
+	for _, c := range r.unless {
+		n += c.work(request)
+	}
+	return n
+}
+
+func (r *rule) sees() Needs {
+	n := r.conditions.needs()
+	for _, c := range r.unless {
+		n |= c.needs()
+	}
+	return n
+}
+
+func (r *rule) conditional() bool { return r.sees() != 0 }
+
+func (r *rule) words() string {
+	var parts []string
+	if own := r.conditions.words(); own != "" {
+		parts = append(parts, own)
+	}
+	for _, c := range r.unless {
+		parts = append(parts, "not ("+c.words()+")")
+	}
+	return strings.Join(parts, " and ")
+}
+
 // needs says what the rule has to see of a request.
 func (r *rule) needs() (n Needs) {
-	n = r.conditions.needs()
+	n = r.sees()
 	if r.injects {
 		n |= NeedsCredential
 	}
@@ -172,12 +220,8 @@ func (r *rule) needs() (n Needs) {
 // own says that this request alone is meant.
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
-	return one && strings.HasSuffix(r.id, "]") && len(r.paths) == 1 && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
-}
-
-// ties reports whether two rules for one host are equally specific.
-func (r *rule) ties(other *rule) bool {
-	return r.ports.rank() == other.ports.rank() && r.conditional() == other.conditional()
+	unnamed := strings.HasSuffix(r.id, "]") || strings.HasPrefix(r.id, "grant:")
+	return one && unnamed && len(r.paths) == 1 && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
 }
 
 // PlainMethod reports whether text is a method short and plain enough to be
@@ -197,17 +241,19 @@ func PlainMethod(text string) bool {
 // A Grant is a line that somebody has added to a file for a while. The daemon makes it from an operator's request, and
 // compiles the next policy without it when its time has ended.
 //
-// An Allow counts like a line of the top list "allow": the most specific line decides, a deny wins a tie, all ceilings
-// must include it, and the tests of the files must pass. An Allow for one sandbox counts as a line of that sandbox's
-// list, too. It makes no exception to the baseline.
+// An Allow opens what no line of the file speaks of. With OverDeny it counts like a line of the list "allow" that also
+// decides before a deny or an ask for the same hosts; lines that name the host more closely still decide before it. All
+// ceilings must include an Allow, and the tests of the files must pass. An Allow for one sandbox opens the same in that
+// sandbox's list. It makes no exception to the baseline.
 //
-// A Deny is asked before all lists of the file, so no line is more specific. The tests of the files do not apply to it;
-// otherwise nobody could deny a host that a test promises.
+// A Deny is asked before all lines of the file, whichever names the host more closely. The tests of the files do not
+// apply to it; otherwise nobody could deny a host that a test promises.
 type Grant struct {
 	ID     string  // of the rule in decisions; one with a colon is that of no line
 	Effect Verdict // Allow or Deny
 	Opening
-	Sandbox string // whom alone it is for; empty: everybody
+	Sandbox  string // whom alone it is for; empty: everybody
+	OverDeny bool   // of an Allow
 
 	// Over reports whether the time of an Allow has ended. An ended Allow opens nothing, even before a policy without it
 	// is in force. Every decision about the line calls Over. A nil Over means that the Allow never ends.
@@ -219,12 +265,15 @@ func (g *Grant) compile(ech bool) rule {
 	compiled := line.compile(g.Effect, ech)
 	compiled.sandbox = g.Sandbox
 	if g.Effect == Allow {
-		compiled.over = g.Over
+		compiled.over, compiled.overDeny = g.Over, g.OverDeny
+		if g.OverDeny {
+			compiled.reason += ", over what other rules deny"
+		}
 	}
 	return compiled
 }
 
 // Text is what the digest covers of the grant.
 func (g *Grant) Text() []byte {
-	return fmt.Appendf(nil, "grant %q %s %q %q", g.ID, g.Effect, g.String(), g.Sandbox)
+	return fmt.Appendf(nil, "grant %q %s %q %q %t", g.ID, g.Effect, g.String(), g.Sandbox, g.OverDeny)
 }

@@ -29,6 +29,7 @@ func TestBesideLinesForSingleRequestsARequestLacksALine(t *testing.T) {
 		"two lines":                   {[]Rule{single, other}, DefaultDeny},
 		"a line and all below a path": {[]Rule{single, {ID: "allow[1]", Pattern: pattern, Methods: []string{"GET"}, Paths: path("/v1/**")}}, PathDenied},
 		"a line of any method":        {[]Rule{{ID: "allow[0]", Pattern: pattern, Paths: path("/a")}}, PathDenied},
+		"a grant":                     {[]Rule{{ID: "grant:GAAAAAA", Pattern: pattern, Methods: []string{"GET"}, Paths: path("/a")}}, DefaultDeny},
 		"a line that has a name":      {[]Rule{{ID: "model", Pattern: pattern, Methods: []string{"GET"}, Paths: path("/a")}}, PathDenied},
 	} {
 		p := New((&Lists{Layer: User, Allow: row.rules}).evaluator(nil))

@@ -251,34 +251,27 @@ func (c *conn) decided(flow *egress.Flow, err error) {
 	}
 	c.flow = flow
 	flow.OnChange(c.changedSoon)
-	if known, err := flow.Settled(); known {
-		c.recorded(err)
-	} else {
-		c.loop.WhenIdle(func(idle bool) { awaitRecord(c, flow, idle) })
-	}
+	c.awaitRecord(flow)
 	if c.closed || c.flow == nil {
 		return
 	}
 	c.cancel = flow.Connect(c.loop, c.connected)
 }
 
-// awaitRecord tells c when the record of its flow is durable. An idle loop syncs it, where that is quick: that saves two
-// changes of threads.
-func awaitRecord(c *conn, flow *egress.Flow, idle bool) {
-	answer := func(err error) {
-		if c.flow == flow { // and not one that has come in its place
-			c.recorded(err)
-		}
-	}
-	if idle {
-		c.server.Gate.Records.SyncIfQuick()
-	}
+// awaitRecord tells c when the record of its flow is durable.
+func (c *conn) awaitRecord(flow *egress.Flow) {
 	if known, err := flow.Settled(); known {
-		answer(err)
+		c.recorded(err)
 		return
 	}
 	loop := c.loop
-	flow.Durable(func(err error) { loop.Post(func() { answer(err) }) })
+	flow.Durable(func(err error) {
+		loop.Post(func() {
+			if c.flow == flow { // and not one that has come in its place
+				c.recorded(err)
+			}
+		})
+	})
 }
 
 // recorded takes the answer of the log. If the record failed, a client that has no answer yet

@@ -125,3 +125,16 @@ func listOf(n int) (data, literals []byte) {
 	}
 	return fmt.Appendf(nil, `{"hosts": [%s "h7.example.com"], "paths": [%s "/x/**"]}`, &hosts, &paths), []byte(rules.String())
 }
+
+func BenchmarkLoad(b *testing.B) {
+	_, literals := listOf(1000)
+	for name, text := range map[string]string{"typical": typical, "github": gitHub, "rules-1000": string(literals)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := rego.Load([]rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -123,19 +123,19 @@ type verdictCache struct {
 	half int
 
 	mu         sync.RWMutex // guards young and old
-	young, old map[string]policy.Decision
+	young, old map[string]judged
 }
 
 func newVerdictCache(entries int) *verdictCache {
 	if entries < 0 {
 		return nil
 	}
-	return &verdictCache{half: max(entries/2, 1), young: map[string]policy.Decision{}}
+	return &verdictCache{half: max(entries/2, 1), young: map[string]judged{}}
 }
 
-func (c *verdictCache) get(key []byte) (policy.Decision, bool) {
+func (c *verdictCache) get(key []byte) (judged, bool) {
 	if c == nil {
-		return policy.Decision{}, false
+		return judged{}, false
 	}
 	c.mu.RLock()
 	d, found := c.young[string(key)]
@@ -150,14 +150,14 @@ func (c *verdictCache) get(key []byte) (policy.Decision, bool) {
 	return d, found
 }
 
-func (c *verdictCache) put(key []byte, d policy.Decision) {
+func (c *verdictCache) put(key []byte, d judged) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.young) >= c.half {
-		c.old, c.young = c.young, make(map[string]policy.Decision, c.half)
+		c.old, c.young = c.young, make(map[string]judged, c.half)
 	}
 	c.young[string(key)] = d
 }

@@ -150,3 +150,67 @@ func literals(t *ast.Term) (words []string, ok bool) {
 	}
 	return words, ok && len(words) > 0
 }
+
+// An allowedWay holds the conditions on the method under which a rule allows requests.
+type allowedWay []*ast.Expr
+
+// wayOf returns the conditions that are about nothing but the method. The copies may be kept.
+func wayOf(conditions []*ast.Expr) *allowedWay {
+	var w allowedWay
+	for _, expr := range conditions {
+		if fieldsIn(expr) == readsMethod && !usesSupport(expr) {
+			w = append(w, expr.Copy())
+		}
+	}
+	return &w
+}
+
+func waysOf(allow []opinion) (ways []allowedWay) {
+	for _, o := range allow {
+		switch {
+		case o.way != nil:
+			ways = append(ways, *o.way)
+		case o.needs != 0: // it holds at a later stage
+			ways = append(ways, nil)
+		}
+	}
+	return ways
+}
+
+// takes reports whether the conditions hold for a method. A condition that is no comparison with constants
+// counts as one that holds.
+func (w allowedWay) takes(method string) bool {
+	return !slices.ContainsFunc(w, func(expr *ast.Expr) bool {
+		holds, known := comparison(expr, ast.String(method))
+		return known && holds == expr.Negated
+	})
+}
+
+// comparison decides a comparison of an input field, which has a value, with constants.
+func comparison(expr *ast.Expr, value ast.Value) (holds, known bool) {
+	if !expr.IsCall() || len(expr.Operands()) != 2 {
+		return false, false
+	}
+	a, b := expr.Operand(0), expr.Operand(1)
+	if subject(a) == "" {
+		a, b = b, a
+	}
+	if subject(a) == "" || !ast.IsConstant(b.Value) {
+		return false, false
+	}
+	is := func(t *ast.Term) bool { return t.Value.Compare(value) == 0 }
+	switch expr.Operator().String() {
+	case "eq", "equal":
+		return is(b), true
+	case "neq":
+		return !is(b), true
+	case "internal.member_2":
+		switch list := b.Value.(type) {
+		case ast.Set:
+			return list.Contains(ast.NewTerm(value)), true
+		case *ast.Array:
+			return list.Until(is), true
+		}
+	}
+	return false, false
+}

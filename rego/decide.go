@@ -2,6 +2,7 @@ package rego
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ type opinion struct {
 
 	needs policy.Needs // parts of the request that the opinion depends on; 0 for none
 	words string       // conditions on the request, as text
+	way   *allowedWay  // nil without needs
 
 	pending bool // it depends on something else that a later stage adds, such as addresses
 }
@@ -42,14 +44,14 @@ const (
 func opinionOf(t *ast.Term) (o opinion, err error) {
 	members, ok := t.Value.(ast.Object)
 	if !ok {
-		return o, fmt.Errorf("a member is %s; write an object: {\"rule\": \"NAME\"}", ast.ValueName(t.Value))
+		return o, notAMember(ast.ValueName(t.Value))
 	}
 	members.Until(func(key, value *ast.Term) bool {
 		err = o.set(key, value)
 		return err != nil
 	})
 	if err == nil && o.rule == "" {
-		err = fmt.Errorf("a member has no rule; write: {\"rule\": \"NAME\"}")
+		err = errNoRule
 	}
 	return o, err
 }
@@ -77,12 +79,31 @@ func (o *opinion) set(key, value *ast.Term) (err error) {
 	case "max_bytes_up":
 		o.maxBytesUp, err = byteBudget(value)
 	default:
-		err = fmt.Errorf("it is none of rule, reason, ech, tls, upgrade, inject, log, max_bytes_up")
+		return unknownPart(string(name))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", strconv.QuoteToASCII(clip(string(name), maxRuleBytes)), err)
 	}
 	return nil
+}
+
+var errNoRule = errors.New(`a member has no rule; write: {"rule": "NAME"}`)
+
+func notAMember(what string) error {
+	if what == "string" {
+		return errors.New(`a member is a string, as conftest has them; write an object: {"rule": "NAME", "reason": msg}`)
+	}
+	return fmt.Errorf(`a member is %s; write an object: {"rule": "NAME"}`, what)
+}
+
+// unknownPart is the error for a part that a member cannot have.
+func unknownPart(name string) error {
+	quoted := strconv.QuoteToASCII(clip(name, maxRuleBytes))
+	switch name {
+	case "msg", "message", "details", "metadata":
+		return fmt.Errorf(`%s is how conftest and Gatekeeper say it; write: {"rule": "NAME", "reason": msg}`, quoted)
+	}
+	return fmt.Errorf("%s: it is none of rule, reason, ech, tls, upgrade, inject, log, max_bytes_up", quoted)
 }
 
 // option parses one of two words. It returns true for the permissive one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +39,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 	if r.HTTP != nil && e.reads&readsMethod != 0 && !policy.CanonicalMethod(r.HTTP.Method) && !e.sameForAll(ctx, r) {
 		return e.ambiguousMethod(), nil
 	}
-	if d, err = e.evaluate(ctx, r); err != nil {
+	j, err := e.evaluate(ctx, r)
+	if err != nil {
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
 	}
+	d = j.Decision
 	if d.Verdict == policy.Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
 		d.Upgrade = e.sameForAll(ctx, r)
 	}
@@ -51,11 +54,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 }
 
 // missed returns the refusal of a request to a destination of which the policy allows other requests, or
-// nil if it allows none.
+// nil if it allows none. It comes from the look-ahead for the tunnel, which the cache has in most cases.
 func (e *Evaluator) missed(ctx context.Context, r *policy.Request) *policy.Decision {
 	tunnel := *r
 	tunnel.HTTP = nil
-	d, err := e.Evaluate(ctx, &tunnel)
+	d, err := e.evaluate(ctx, &tunnel)
 	if err != nil || d.Verdict != policy.Inspect || len(d.AllowedIf) == 0 {
 		return nil
 	}
@@ -64,26 +67,25 @@ func (e *Evaluator) missed(ctx context.Context, r *policy.Request) *policy.Decis
 		who = "rule " + d.Rule + " and others allow"
 	}
 	reason := clip(who+" a request to "+r.Destination.String()+" only if "+strings.Join(d.AllowedIf, ", or "), maxReasonBytes)
-	return &policy.Decision{Class: e.missedClass(ctx, r), Rule: d.Rule, Layer: d.Layer, Reason: reason, AllowedIf: d.AllowedIf}
+	return &policy.Decision{Class: e.missedClass(d.ways, r.HTTP.Method), Rule: d.Rule, Layer: d.Layer, Reason: reason, AllowedIf: d.AllowedIf}
 }
 
-// missedClass returns method-denied if another method would be allowed, else the class for the first other
-// part of a request that the policy reads.
-func (e *Evaluator) missedClass(ctx context.Context, r *policy.Request) policy.Class {
-	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-		other, head := *r, *r.HTTP
-		other.HTTP, head.Method = &head, method
-		if e.reads&readsMethod == 0 || method == r.HTTP.Method {
-			continue
-		}
-		if d, err := e.evaluate(ctx, &other); err == nil && d.Verdict == policy.Allow {
-			return policy.MethodDenied
-		}
-	}
-	if e.reads&(readsPath|readsQuery) != 0 {
+// missedClass returns method-denied if no rule that allows requests takes the method, else the class for
+// the first other part of a request that the policy reads.
+func (e *Evaluator) missedClass(ways []allowedWay, method string) policy.Class {
+	switch {
+	case e.reads&readsMethod != 0 && !slices.ContainsFunc(ways, func(w allowedWay) bool { return w.takes(method) }):
+		return policy.MethodDenied
+	case e.reads&(readsPath|readsQuery) != 0:
 		return policy.PathDenied
 	}
 	return policy.RuleDeny
+}
+
+// A judged is a decision. A decision without the HTTP request has the ways in which rules allow requests.
+type judged struct {
+	policy.Decision
+	ways []allowedWay
 }
 
 // sameForAll reports whether the policy allows, or has no opinion on, every request to the destination of r.
@@ -96,9 +98,9 @@ func (e *Evaluator) sameForAll(ctx context.Context, r *policy.Request) bool {
 }
 
 // evaluate is Evaluate for a request that the policy can judge. Its decisions are cached.
-func (e *Evaluator) evaluate(ctx context.Context, r *policy.Request) (policy.Decision, error) {
+func (e *Evaluator) evaluate(ctx context.Context, r *policy.Request) (judged, error) {
 	if r.Usage == nil && e.ReadsUsage() {
-		return policy.Decision{}, errNoUsage
+		return judged{}, errNoUsage
 	}
 	unknown := e.pending(r)
 	var buffer [512]byte
@@ -110,7 +112,7 @@ func (e *Evaluator) evaluate(ctx context.Context, r *policy.Request) (policy.Dec
 	}
 	d, err := e.ask(ctx, r, unknown)
 	if err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
 	if cacheable {
 		e.cache.put(key, d)
@@ -136,34 +138,48 @@ func (e *Evaluator) ambiguousMethod() policy.Decision {
 
 // ask evaluates when it is the sandbox's turn. The deadline excludes the wait for the turn, since every
 // earlier evaluation has a deadline, too.
-func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFields) (policy.Decision, error) {
+func (e *Evaluator) ask(ctx context.Context, r *policy.Request, unknown inputFields) (judged, error) {
+	if err := e.rests.check(r.Sandbox.Name, time.Now()); err != nil {
+		return judged{}, err
+	}
 	ask := e.now
 	if unknown != 0 {
 		c, err := e.pool.take(ctx, &r.Sandbox)
 		if err != nil {
-			return policy.Decision{}, err
+			return judged{}, err
 		}
 		defer e.pool.give(c)
-		ask = func(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
+		ask = func(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (judged, error) {
 			return e.partial(ctx, c, r, unknown, cancel)
 		}
 	}
 	if err := e.turns.Take(ctx, r.Sandbox.Holder(), r.Sandbox.Name); err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
 	defer e.turns.Give()
-	return e.attempts(ctx, func(cancel topdown.Cancel) (policy.Decision, error) { return ask(ctx, r, cancel) })
+	d, err := e.attempts(ctx, func(cancel topdown.Cancel) (judged, error) { return ask(ctx, r, cancel) })
+	if err != nil && ctx.Err() == nil && r.Sandbox.Name != "" && (errors.Is(err, errTooMuchMemory) || errors.Is(err, errTooSlow)) {
+		e.rests.begin(r.Sandbox.Name, time.Now())
+	}
+	return d, err
 }
 
 // maxAttempts is the number of evaluations before a request counts as too slow. The deadline is wall-clock
 // time, so a busy machine alone must not cause a denial.
 const maxAttempts = 2
 
+func (e *Evaluator) maxAttempts() int {
+	if e.patient {
+		return 1
+	}
+	return maxAttempts
+}
+
 // attempts evaluates until an evaluation ends without being cancelled, or maxAttempts are used up.
-func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) (policy.Decision, error)) (d policy.Decision, err error) {
-	for range maxAttempts {
-		w := startWatchdog(e.timeLeft(ctx), e.growth)
-		d, err = recovering(func() (policy.Decision, error) { return evaluate(w.cancel) })
+func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) (judged, error)) (d judged, err error) {
+	for range e.maxAttempts() {
+		w := startWatchdog(e.timeLeft(ctx), e.clock(), e.growth)
+		d, err = recovering(func() (judged, error) { return evaluate(w.cancel) })
 		switch err = w.stop(err); {
 		case errors.Is(err, errTooMuchMemory):
 			runtime.GC() // frees the memory of the failed evaluation before the next one
@@ -171,15 +187,28 @@ func (e *Evaluator) attempts(ctx context.Context, evaluate func(topdown.Cancel) 
 			return d, err
 		}
 	}
+	if topdown.IsCancel(err) {
+		err = fmt.Errorf("%w, %v: %w", errTooSlow, e.deadline, err)
+	}
 	return d, err
 }
+
+var errTooSlow = errors.New("the evaluation took longer than it may")
 
 var errFailed = errors.New("the evaluation failed")
 
 // recovering converts a panic inside OPA to an error.
-func recovering(evaluate func() (policy.Decision, error)) (d policy.Decision, err error) {
-	defer recovered.Log("evaluating Rego", func() { d, err = policy.Decision{}, errFailed })
+func recovering(evaluate func() (judged, error)) (d judged, err error) {
+	defer recovered.Log("evaluating Rego", func() { d, err = judged{}, errFailed })
 	return evaluate()
+}
+
+// clock returns the clock of the deadline.
+func (e *Evaluator) clock() func() time.Duration {
+	if e.patient {
+		return processorTime
+	}
+	return since()
 }
 
 func (e *Evaluator) timeLeft(ctx context.Context) time.Duration {
@@ -204,7 +233,7 @@ func (e *Evaluator) newQuery(c *compiled, body ast.Body, in *ast.Term, r *policy
 }
 
 // now evaluates with complete input.
-func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (policy.Decision, error) {
+func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.Cancel) (judged, error) {
 	var found opinions
 	asked := e.whole.queries[e.query]
 	err := e.newQuery(e.whole, asked.query, input(r, e.reads), r, cancel).Iter(ctx, func(result topdown.QueryResult) (err error) {
@@ -224,7 +253,8 @@ func (e *Evaluator) now(ctx context.Context, r *policy.Request, cancel topdown.C
 		return nil
 	})
 	if err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
-	return e.decide(r, &found)
+	d, err := e.decide(r, &found)
+	return judged{Decision: d}, err
 }

@@ -23,6 +23,16 @@ func load(t testing.TB, text string, data ...rego.Source) *rego.Evaluator {
 	return e
 }
 
+// loadAsIs loads a policy that fails, as load does.
+func loadAsIs(t testing.TB, text string, data ...rego.Source) *rego.Evaluator {
+	t.Helper()
+	e, err := rego.LoadAsIs(append(data, rego.Source{Name: "egress.rego", Text: []byte(text)}), rego.Options{Layer: policy.Organisation, Deadline: patient})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // to is a request as it is first known.
 func to(t testing.TB, hostport string) policy.Request {
 	t.Helper()

@@ -65,7 +65,7 @@ func TestWhatFailsDenies(t *testing.T) {
 		{"more than may be made at once", `allow contains {"rule": "r"} if { s := concat("", [sprintf("%%0%dd", [9999999])]); count(sprintf(s, [1])) > 0 }`, "would make more"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			e := load(t, "package egress\n"+row.text, rego.Source{Name: "text.json", Text: []byte(`{"text": "10.0.0.0/8"}`)})
+			e := loadAsIs(t, "package egress\n"+row.text, rego.Source{Name: "text.json", Text: []byte(`{"text": "10.0.0.0/8"}`)})
 			if err := fails(t, e, to(t, "a.test:443")); !strings.Contains(err.Error(), row.want) {
 				t.Errorf("said %q, want %q", err, row.want)
 			}
@@ -105,7 +105,7 @@ func TestBombs(t *testing.T) {
 		{"only for some requests", `allow contains {"rule": "r"} if { input.http.method == "GET"; count(numbers.range(1, 1000000000)) > 0 }`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			e, err := rego.Load([]rego.Source{{Name: "bomb.rego", Text: []byte("package egress\n" + row.text)}}, rego.Options{}) // the deadline that policies have
+			e, err := rego.LoadAsIs([]rego.Source{{Name: "bomb.rego", Text: []byte("package egress\n" + row.text)}}, rego.Options{}) // the deadline that policies have
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestOneCallMakesOnlySoMuch(t *testing.T) {
 		{"product", "", `product([1111111111 | some i in numbers.range(1, 7000)])`},
 	} {
 		t.Run(row.call[:min(len(row.call), 60)], func(t *testing.T) {
-			e := load(t, "package egress\n"+row.rules+"numbers_as_text := [\"1\" | some i in numbers.range(1, 3000)]\nallow contains {\"rule\": \"r\"} if { x := "+row.call+"; x != input.via; count(numbers_as_text) > 0 }")
+			e := loadAsIs(t, "package egress\n"+row.rules+"numbers_as_text := [\"1\" | some i in numbers.range(1, 3000)]\nallow contains {\"rule\": \"r\"} if { x := "+row.call+"; x != input.via; count(numbers_as_text) > 0 }")
 			err := fails(t, e, to(t, "a.test:443"))
 			if !strings.Contains(err.Error(), row.name+": it would make more") {
 				t.Errorf("said %q", err)

@@ -226,13 +226,25 @@ func (l *location) misplaced(r *ast.Rule) policy.FileError {
 	}
 	switch {
 	case len(r.Head.Args) > 0:
-	case l.has(path[0]) && len(ref) > 1:
-		return policy.FileError{problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", path[0], path[0]))}
+	case l.has(path[0]) && (len(ref) > 1 || r.Head.RuleKind() != ast.MultiValue):
+		return policy.FileError{problemAt(r.Location, setOfReasons(path[0], r))}
 	case l.has(path[0]):
+	case r.Head.RuleKind() == ast.MultiValue && idioms[path[0]] != "":
+		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", path[0], strings.Join(words(l.pkg[1:]), "."), idioms[path[0]]))}
 	case decides(path), decides(last) && r.Head.RuleKind() == ast.MultiValue:
-		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", strings.Join(path, "."), strings.Join(words(l.pkg[1:]), "."), l.instead(set)))}
+		instead := l.instead(set)
+		if r.Head.RuleKind() != ast.MultiValue && len(path) == 1 {
+			instead += ", as a set: " + setOfReasons(set, r)
+		}
+		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", strings.Join(path, "."), strings.Join(words(l.pkg[1:]), "."), instead))}
 	}
 	return nil
+}
+
+// idioms says what to write for the sets of other tools. The map is never written.
+var idioms = map[string]string{
+	"violation": `Gatekeeper's violation[{"msg": msg}] is here: package egress, and deny contains {"rule": "NAME", "reason": msg} if …`,
+	"warn":      `conftest's warn is here: package egress, and ask contains {"rule": "NAME", "reason": msg} if …, or allow with "log": true`,
 }
 
 // instead returns a suggestion for a set that no query reads.

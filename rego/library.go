@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"github.com/egressd/egressd/policy"
 )
 
 // The library exists twice, with equal functions and tests. Folder lib is plain Rego for other tools.
@@ -68,9 +66,8 @@ var libraryFunctions = map[string]string{
 	"time.office_hours": "data.egressd.time.office_hours", "time.between": "data.egressd.time.between", "time.on": "data.egressd.time.on",
 }
 
-// adopt points calls without an import to the library, unless the module defines the name. It also checks
-// literal patterns.
-func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) {
+// adopt points calls without an import to the library, unless the module defines the name.
+func adopt(m *ast.Module, declared map[string]bool) {
 	for _, call := range callsIn(m) {
 		operator, ok := call[0].Value.(ast.Ref)
 		if !ok || len(operator) == 0 {
@@ -80,9 +77,7 @@ func adopt(m *ast.Module, declared map[string]bool) (problems policy.FileError) 
 		if libraryFunctions[name] != "" && !declared[head] {
 			call[0].Value = located(ast.MustParseRef(libraryFunctions[name]), call[0].Location)
 		}
-		problems = append(problems, checkPattern(call, m)...) // after the operator was replaced
 	}
-	return problems
 }
 
 func headOf(ref ast.Ref) ast.Var {
@@ -107,9 +102,9 @@ func located(ref ast.Ref, at *ast.Location) ast.Ref {
 	return ref
 }
 
-// callsIn returns the terms of each call in a module, operator first. The target and the value of a "with"
+// callsIn returns the terms of each call in a module or a rule, operator first. The target and the value of a "with"
 // count as calls without operands.
-func callsIn(m *ast.Module) (calls [][]*ast.Term) {
+func callsIn(x any) (calls [][]*ast.Term) {
 	ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
 		case *ast.Expr:
@@ -126,7 +121,7 @@ func callsIn(m *ast.Module) (calls [][]*ast.Term) {
 			}
 		}
 		return false
-	}).Walk(m)
+	}).Walk(x)
 	return calls
 }
 
@@ -144,40 +139,4 @@ func declaredIn(modules map[string]*ast.Module, pkg *ast.Package) map[string]boo
 		}
 	}
 	return declared
-}
-
-// checkPattern refuses a literal pattern that would fail at every evaluation.
-func checkPattern(call []*ast.Term, m *ast.Module) policy.FileError {
-	operator, ok := call[0].Value.(ast.Ref)
-	if !ok || len(call) < 3 {
-		return nil
-	}
-	text, ok := call[2].Value.(ast.String)
-	if !ok {
-		return nil
-	}
-	var err error
-	switch libraryName(operator, m) {
-	case "host.matches", "egressd.host_matches":
-		_, err = hostPattern(string(text))
-	case "path.matches", "egressd.path_matches":
-		_, err = policy.PathMatches("/", string(text))
-	}
-	if err == nil {
-		return nil
-	}
-	return policy.FileError{problemAt(call[2].Location, err.Error())}
-}
-
-// libraryName returns the short name of a library function from its full reference or through an import.
-func libraryName(operator ast.Ref, m *ast.Module) string {
-	for _, i := range m.Imports {
-		path, ok := i.Path.Value.(ast.Ref)
-		if ok && headOf(operator) == i.Name() {
-			operator = path.Concat(operator[1:])
-			break
-		}
-	}
-	name, _ := strings.CutPrefix(dotted(operator), "data.egressd.")
-	return name
 }

@@ -2,18 +2,15 @@ package rego
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"regexp/syntax"
 	"slices"
-	"strings"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Lint returns likely mistakes in a policy: host conditions that also hold for foreign hosts, negations
-// that a request can bypass, and comparisons with an encoded query. It reads modules as written, without tests. Syntax errors are left to [Load].
+// Lint returns likely mistakes in a policy: host conditions that also hold for foreign hosts, comparisons
+// that never hold, negations that a request can bypass, and comparisons with an encoded query. It leaves out tests. Errors are left to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {
@@ -31,7 +28,9 @@ func Lint(sources []Source) (found []policy.Problem) {
 		})
 		found = append(found, l.found...)
 	}
-	return found
+	found = append(found, lintCompiled(sources)...)
+	slices.SortStableFunc(found, compareProblems)
+	return slices.Compact(found)
 }
 
 // A linter examines one module.
@@ -48,72 +47,13 @@ type linter struct {
 }
 
 func (l *linter) call(call []*ast.Term) {
-	operator, ok := call[0].Value.(ast.Ref)
-	if !ok {
-		return
-	}
-	l.compared(dotted(operator), call[1:])
-	l.query(dotted(operator), call[1:])
-	switch operands := call[1:]; dotted(operator) {
-	case "regex.match":
-		if len(operands) >= 2 && l.isHost(operands[1]) {
-			l.pattern(operands[0])
-		}
-	case "endswith":
-		if len(operands) >= 2 && l.isHost(operands[0]) {
-			l.suffix(operands[1])
-		}
-	case "glob.match":
-		if len(operands) >= 2 && operands[1].Value.Compare(ast.NullValue) == 0 {
-			l.say(operands[1], `with null delimiters "*" matches dots and slashes too; write host.matches or path.matches, or the delimiters`)
-		}
-	}
-}
-
-// pattern checks a regular expression that a host must match.
-func (l *linter) pattern(t *ast.Term) {
-	text, ok := t.Value.(ast.String)
-	if !ok {
-		return
-	}
-	expression, err := syntax.Parse(string(text), syntax.Perl)
-	if err == nil && !(begins(expression) && ends(expression)) {
-		l.say(t, "the pattern is not anchored at both ends, so longer hosts match as well; write host.matches, or ^ and $ around all of it")
-	}
-}
-
-func (l *linter) suffix(t *ast.Term) {
-	text, ok := t.Value.(ast.String)
-	if ok && text != "" && !strings.HasPrefix(string(text), ".") {
-		l.say(t, "hosts that only end like it match as well, as evil"+clip(string(text), maxRuleBytes)+` does; write host.matches with "*.`+clip(string(text), maxRuleBytes)+`"`)
+	if operator, ok := call[0].Value.(ast.Ref); ok {
+		l.query(dotted(operator), call[1:])
 	}
 }
 
 func (l *linter) say(at *ast.Term, message string) {
 	l.found = append(l.found, problemAt(at.Location, message))
-}
-
-// begins reports whether every match begins at the start of the text.
-func begins(e *syntax.Regexp) bool {
-	return anchored(e, syntax.OpBeginText, func(parts []*syntax.Regexp) *syntax.Regexp { return parts[0] })
-}
-
-// ends reports whether every match ends at the end of the text.
-func ends(e *syntax.Regexp) bool {
-	return anchored(e, syntax.OpEndText, func(parts []*syntax.Regexp) *syntax.Regexp { return parts[len(parts)-1] })
-}
-
-func anchored(e *syntax.Regexp, anchor syntax.Op, side func([]*syntax.Regexp) *syntax.Regexp) bool {
-	inner := func(part *syntax.Regexp) bool { return anchored(part, anchor, side) }
-	switch {
-	case e.Op == anchor:
-		return true
-	case e.Op == syntax.OpAlternate:
-		return !slices.ContainsFunc(e.Sub, func(part *syntax.Regexp) bool { return !inner(part) })
-	case e.Op == syntax.OpConcat, e.Op == syntax.OpCapture:
-		return len(e.Sub) > 0 && inner(side(e.Sub))
-	}
-	return false
 }
 
 // isHost reports whether a term holds a host: an input field, a variable that was assigned one, or a call
@@ -152,74 +92,6 @@ func hostVariables(m *ast.Module) map[ast.Var]bool {
 		}
 	}
 	return l.hosts
-}
-
-// compared finds upper-case text compared with a host. Hosts are in lower case, so such a comparison never
-// holds.
-func (l *linter) compared(operator string, operands []*ast.Term) {
-	if len(operands) < 2 {
-		return
-	}
-	a, b := operands[0], operands[1]
-	switch operator {
-	case "eq", "equal", "neq":
-		if l.isHost(b) {
-			a, b = b, a
-		}
-		fallthrough
-	case "startswith", "endswith", "contains":
-		if l.isHost(a) && !(isUpper(b) && !isField(a)) {
-			l.lowerCase(b)
-		}
-	case "internal.member_2":
-		if l.isHost(a) && isField(a) {
-			l.lowerCaseIn(b)
-		}
-	}
-}
-
-// isField reports whether a term is a host field of the input. A value computed from it may have upper
-// case.
-func isField(t *ast.Term) bool {
-	ref, ok := t.Value.(ast.Ref)
-	return ok && isHostField(ref)
-}
-
-func isUpper(t *ast.Term) bool {
-	text, ok := t.Value.(ast.String)
-	return ok && strings.ToUpper(string(text)) == string(text)
-}
-
-func (l *linter) lowerCase(t *ast.Term) {
-	text, ok := t.Value.(ast.String)
-	if lower := strings.ToLower(string(text)); ok && lower != string(text) {
-		l.say(t, fmt.Sprintf("hosts are in lower case, so this is never one of them; write %q", clip(lower, maxRuleBytes)))
-	}
-}
-
-// lowerCaseIn checks a literal list or a list of the data.
-func (l *linter) lowerCaseIn(t *ast.Term) {
-	switch list := t.Value.(type) {
-	case ast.Set:
-		list.Foreach(l.lowerCase)
-	case *ast.Array:
-		list.Foreach(l.lowerCase)
-	case ast.Ref:
-		if path := words(list[1:]); list.HasPrefix(ast.DefaultRootRef) && len(path) == len(list)-1 {
-			l.lowerCaseData(t, path)
-		}
-	}
-}
-
-func (l *linter) lowerCaseData(at *ast.Term, path []string) {
-	value, _ := l.data.valueAt(path)
-	list, _ := value.([]any)
-	for _, one := range list {
-		if text, ok := one.(string); ok && strings.ToLower(text) != text {
-			l.say(at, fmt.Sprintf("hosts are in lower case, and the list has %q, which is never one of them; write it in lower case, or ask host.any", clip(text, maxRuleBytes)))
-			return
-		}
-	}
 }
 
 // comparisons are the calls that compare text without decoding it.

@@ -49,7 +49,7 @@ func TestLint(t *testing.T) {
 		{host + ` in {"a.test", "B.test"}`, `2:70: hosts are in lower case, so this is never one of them; write "b.test"`},
 		{host + ` in ["a.test", "b.test"]`, ""},
 		{`{ h := ` + host + `; h == "Example.com" }`, "in lower case"},
-		{host + ` in data.mixed`, `the list has "B.test"`},
+		{host + ` in data.mixed`, `has "B.test"`},
 		{host + ` in data.plain`, ""},
 		{`not net.cidr_contains("10.0.0.0/8", ` + host + `)`, "2:69: a host that is a name lies in no network"},
 		{`not net.contains("10.0.0.0/8", ` + host + `)`, "a host that is a name"},

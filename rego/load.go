@@ -11,7 +11,6 @@ package rego
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -59,6 +58,10 @@ type Options struct {
 	// Built-ins that can produce large results are therefore bounded by size.
 	Deadline time.Duration
 
+	// Patient gives an evaluation five seconds of processor time in place of Deadline. It is for commands
+	// that answer a person, and evaluate one request at a time.
+	Patient bool
+
 	// Injections are the credentials that "inject" may name. If it is nil, names are not checked; an empty
 	// list allows none.
 	Injections []policy.Injection
@@ -69,6 +72,7 @@ type Options struct {
 
 const (
 	defaultDeadline = 50 * time.Millisecond
+	patientDeadline = 5 * time.Second
 	defaultCached   = 8192
 
 	// maxSourceBytes bounds the total size of a policy's files.
@@ -83,6 +87,7 @@ type Evaluator struct {
 	query      string // name of the query: a package, or ceilingName
 	bare       bool
 	deadline   time.Duration
+	patient    bool               // the deadline is processor time
 	growth     uint64             // maximum heap growth during an evaluation
 	injections []policy.Injection // nil if unknown
 
@@ -97,6 +102,7 @@ type Evaluator struct {
 	ports     []uint16 // see Probe
 
 	turns *turns.Turns  // limits the evaluations of all policies
+	rests *rests        // of this query
 	pool  *policyCopies // for partial evaluation; nil if the policy never needs it
 }
 
@@ -114,43 +120,61 @@ type decidingSet struct {
 	members ast.Body // query for the members, in the variable "member"
 }
 
-// Load compiles the modules together with the library. It opens no file. The error is a [policy.FileError]
-// with the position of each problem.
+// Load compiles the modules together with the library, and evaluates them for sample requests. A rule that
+// fails, or has a malformed member, is an error even if no sample reaches it. Load opens no file. The error
+// is a [policy.FileError] with the position of each problem.
 func Load(sources []Source, o Options) (*Evaluator, error) {
+	e, set, err := load(sources, o)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := e.unsound(set)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(problems) > 0:
+		return nil, problems
+	}
+	return e, nil
+}
+
+// load is Load without the evaluation.
+func load(sources []Source, o Options) (*Evaluator, *sourceSet, error) {
 	if o.Package == "" {
 		o.Package = "egress"
 	}
 	set, err := parse(sources, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	asked, err := o.queries()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e := newEvaluator(o)
 	if problems := set.unasked(asked, o.Sandboxes); len(problems) > 0 {
-		return nil, problems
+		return nil, nil, problems
 	}
 	if o.Injections != nil {
 		if problems := set.unknownInjections(o.Injections); len(problems) > 0 {
-			return nil, problems
+			return nil, nil, problems
 		}
 	}
 	e.mayInject, e.ports = set.mayInject(), set.ports()
+	set.asked = asked
 	if e.whole, err = set.compile(asked); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reads := e.whole.allReads()
 	e.looks = reads&readsHTTP != 0 || e.mayInject
 	if reads&mayBePending != 0 || e.mayInject {
 		more := func() (*compiled, error) { return set.compile(asked) }
 		if e.pool, err = newPool(copies(set.size), more); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	e.split(o.Cached)
-	return e, nil
+	return e, &set, nil
 }
 
 // newEvaluator returns an evaluator without a policy.
@@ -158,12 +182,16 @@ func newEvaluator(o Options) *Evaluator {
 	if o.Deadline <= 0 {
 		o.Deadline = defaultDeadline
 	}
+	if o.Patient {
+		o.Deadline = patientDeadline
+	}
 	return &Evaluator{
 		layer: o.Layer, source: o.Source, pkg: o.Package, query: o.Package, bare: o.Bare,
-		deadline: o.Deadline, growth: maxGrowth, injections: o.Injections,
+		deadline: o.Deadline, patient: o.Patient, growth: maxGrowth, injections: o.Injections,
 		natives: nativeFunctions(newCompiledLists()),
 		cache:   newVerdictCache(cachedBy(o.Cached)),
 		turns:   evaluations,
+		rests:   newRests(),
 	}
 }
 
@@ -206,10 +234,18 @@ func packageRef(name string) (ast.Ref, error) {
 func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 	for _, r := range rules {
 		if r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
-			problems = append(problems, problemAt(r.Location, fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", name, name)))
+			problems = append(problems, problemAt(r.Location, setOfReasons(name, r)))
 		}
 	}
 	return problems
+}
+
+// setOfReasons says what to write in place of a rule that assigns a deciding set.
+func setOfReasons(name string, r *ast.Rule) string {
+	if r.Default {
+		return fmt.Sprintf("%s is a set of reasons, which is empty where no rule adds to it; leave this line out", name)
+	}
+	return fmt.Sprintf("%s is a set of reasons; write: %s contains {\"rule\": \"NAME\"} if …", name, name)
 }
 
 // A sourceSet holds the parsed files of a policy.
@@ -218,6 +254,7 @@ type sourceSet struct {
 	data    map[string]any
 	size    int  // of the files in bytes
 	tests   bool // include test modules
+	asked   []querySpec
 }
 
 // parse parses a policy, which may call the library without an import.
@@ -233,7 +270,7 @@ func parse(sources []Source, tests bool) (sourceSet, error) {
 	for _, name := range slices.Sorted(maps.Keys(set.modules)) {
 		m := set.modules[name]
 		problems = append(problems, taken(m)...)
-		problems = append(problems, adopt(m, declaredIn(set.modules, m.Package))...)
+		adopt(m, declaredIn(set.modules, m.Package))
 	}
 	if len(problems) > 0 {
 		return set, problems
@@ -266,6 +303,8 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	}
 	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
 	switch {
+	case err != nil && isV0(s):
+		return policy.FileError{oldSyntax(s.Name, err)}
 	case err != nil:
 		return problemsOf(s.Name, err)
 	case m == nil:
@@ -323,49 +362,6 @@ func (set *sourceSet) compiler(others []ast.Ref) (c *ast.Compiler, err error) {
 		WithPathConflictsCheck(set.hasData).
 		WithStageAfterID(ast.StageBuildRequiredCapabilities, ast.CompilerStageDefinition{Name: "BoundCalls", MetricName: "bound_calls", Stage: boundCalls}).
 		SetErrorLimit(0), nil
-}
-
-func problemsOf(name string, err error) (problems policy.FileError) {
-	var several ast.Errors
-	if !errors.As(err, &several) {
-		return policy.FileError{{File: name, Line: 1, Column: 1, Message: err.Error()}}
-	}
-	for _, one := range several {
-		problems = append(problems, problemAt(one.Location, message(one)))
-	}
-	return problems
-}
-
-func problemAt(at *ast.Location, text string) policy.Problem {
-	if at == nil {
-		return policy.Problem{Line: 1, Column: 1, Message: text}
-	}
-	return policy.Problem{File: at.File, Line: max(at.Row, 1), Column: max(at.Col, 1), Message: text}
-}
-
-// message returns OPA's message and details on one line, without markers.
-func message(err *ast.Error) string {
-	text := err.Message
-	if name, ok := strings.CutPrefix(text, "undefined function "); ok {
-		text += "; " + aboutMissing(name)
-	}
-	if err.Details == nil {
-		return strings.Join(strings.Fields(text), " ")
-	}
-	for _, line := range err.Details.Lines() {
-		if line = strings.TrimSpace(line); strings.Trim(line, "^") != "" && !strings.HasSuffix(text, line) {
-			text += "; " + line
-		}
-	}
-	return strings.Join(strings.Fields(text), " ")
-}
-
-// aboutMissing says what to write in place of a function that does not exist.
-func aboutMissing(name string) string {
-	if slices.ContainsFunc(ast.Builtins, func(b *ast.Builtin) bool { return b.Name == name }) {
-		return "egressd leaves out this built-in of OPA, since it reaches outside, is random or takes too long: give the policy data in its place"
-	}
-	return "write a function of this name, or import the package that has it"
 }
 
 // background is a context for OPA calls that never block.

@@ -14,30 +14,32 @@ import (
 // partial decides while part of the input is unknown. It partially evaluates each set; the remaining
 // conditions of a rule tell which unknown parts it depends on. The caller must own the copy c of the
 // policy.
-func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request, unknown inputFields, cancel topdown.Cancel) (policy.Decision, error) {
+func (e *Evaluator) partial(ctx context.Context, c *compiled, r *policy.Request, unknown inputFields, cancel topdown.Cancel) (judged, error) {
 	var found opinions
 	if err := e.partialAt(ctx, c, r, r.Stage(), unknown, cancel, &found); err != nil {
-		return policy.Decision{}, err
+		return judged{}, err
 	}
 	if e.reads&readsStage != 0 && r.HTTP == nil && r.DNS == nil {
 		var later opinions // opinions at the later HTTP stage
 		if err := e.partialAt(ctx, c, r, policy.StageHTTP, unknown, cancel, &later); err != nil {
-			return policy.Decision{}, err
+			return judged{}, err
 		}
 		found.addLater(&later)
 	}
 	if e.reads&(readsUsage|readsTime) != 0 && r.HTTP == nil && r.DNS == nil {
 		if err := e.partialChanging(ctx, c, r, unknown, cancel, &found); err != nil {
-			return policy.Decision{}, err
+			return judged{}, err
 		}
 	}
 	if len(found.allow) == 0 {
 		found.allow = found.mayAsk
 	}
 	if r.DNS != nil {
-		return e.resolvable(r, &found)
+		d, err := e.resolvable(r, &found)
+		return judged{Decision: d}, err
 	}
-	return e.decide(r, &found)
+	d, err := e.decide(r, &found)
+	return judged{d, waysOf(found.allow)}, err
 }
 
 // addLater adds the opinions that hold at the HTTP stage. An opinion that holds only then depends on the
@@ -189,7 +191,7 @@ func residual(body ast.Body, pkg string, extra, unknown inputFields) (o opinion,
 	o.needs = needsFor(reads & unknown)
 	o.pending = o.needs == 0 && reads&unknown != 0
 	if o.needs != 0 {
-		o.words = wordsFor(conditions, o.rule)
+		o.words, o.way = wordsFor(conditions, o.rule), wayOf(conditions)
 	}
 	return o, nil
 }

@@ -121,7 +121,7 @@ func (e *Evaluator) split(cached int) {
 	others := map[string]*Evaluator{}
 	for name := range e.whole.queries {
 		one := *e
-		one.query, one.reads, one.cache = name, e.whole.reads(name), newVerdictCache(cachedBy(cached))
+		one.query, one.reads, one.cache, one.rests = name, e.whole.reads(name), newVerdictCache(cachedBy(cached)), newRests()
 		if e.mayInject {
 			one.reads |= readsHost | readsPort // the decision depends on whether the credential may go there
 		}

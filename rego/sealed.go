@@ -37,8 +37,24 @@ func keeps(b *ast.Builtin) bool {
 
 // Format returns a module in the layout of "opa fmt". The error is a [policy.FileError].
 func Format(s Source) ([]byte, error) {
-	parsing := ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1}
-	text, err := format.SourceWithOpts(s.Name, s.Text, format.Opts{RegoVersion: ast.RegoV1, ParserOptions: &parsing})
+	return formatted(s, ast.RegoV1)
+}
+
+// Rewrite lays a module out as [Format] does, and rewrites one of Rego v0 first. A module of today stays as it is.
+func Rewrite(s Source) ([]byte, error) {
+	if text, err := Format(s); err == nil || !isV0(s) {
+		return text, err
+	}
+	text, err := formatted(s, ast.RegoV0)
+	if err != nil {
+		return nil, err
+	}
+	return Format(Source{Name: s.Name, Text: text}) // it has to be one of today
+}
+
+func formatted(s Source, from ast.RegoVersion) ([]byte, error) {
+	parsing := ast.ParserOptions{Capabilities: sealed(), RegoVersion: from}
+	text, err := format.SourceWithOpts(s.Name, s.Text, format.Opts{RegoVersion: ast.RegoV1, ParserOptions: &parsing, DropRedundantDirectiveImports: from == ast.RegoV0})
 	var problems ast.Errors
 	switch {
 	case errors.As(err, &problems):

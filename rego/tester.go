@@ -18,6 +18,9 @@ import (
 // testTime is the maximum time of one test.
 const testTime = 5 * time.Second
 
+// maxFailureBytes bounds the reason of a failure: OPA repeats an error for each element that it is about.
+const maxFailureBytes = 512
+
 // An Outcome is the outcome of a test.
 type Outcome string
 
@@ -100,8 +103,14 @@ func (o Options) CheckTests(sources []Source) error {
 	if err != nil {
 		return err
 	}
-	_, err = set.check()
-	return err
+	c, err := set.check()
+	if err != nil {
+		return err
+	}
+	if problems := set.refusedConstants(c); len(problems) > 0 {
+		return problems
+	}
+	return nil
 }
 
 // testBuiltins returns egressd's built-ins for the test runner.
@@ -134,7 +143,7 @@ func resultOf(r *tester.Result) TestResult {
 	case r.Skip:
 		out.Outcome = Skip
 	case r.Error != nil:
-		out.Outcome, out.Message = Fail, strings.Join(strings.Fields(r.Error.Error()), " ")
+		out.Outcome, out.Message = Fail, clip(strings.Join(strings.Fields(r.Error.Error()), " "), maxFailureBytes)
 	case r.Fail:
 		out.Outcome, out.Message = Fail, "it is not true"
 		if names := failing(r.SubResults, ""); len(names) > 0 {

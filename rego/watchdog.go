@@ -2,8 +2,10 @@ package rego
 
 import (
 	"errors"
+	"math"
 	"runtime/metrics"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -24,8 +26,10 @@ var errTooMuchMemory = errors.New("the evaluation took too much memory")
 // A watchdog cancels an evaluation at its deadline or if the heap has grown too much.
 type watchdog struct {
 	cancel topdown.Cancel
-	end    time.Time
-	growth uint64 // maximum growth of the heap
+	limit  time.Duration
+	clock  func() time.Duration // runs while the evaluation does
+	begun  time.Duration        // of the clock
+	growth uint64               // maximum growth of the heap
 
 	mu    sync.Mutex // guards the following fields
 	timer *time.Timer
@@ -35,19 +39,34 @@ type watchdog struct {
 }
 
 // startWatchdog starts a watchdog. The caller ends it with stop.
-func startWatchdog(limit time.Duration, growth uint64) *watchdog {
-	w := &watchdog{cancel: topdown.NewCancel(), end: time.Now().Add(limit), growth: growth}
+func startWatchdog(limit time.Duration, clock func() time.Duration, growth uint64) *watchdog {
+	w := &watchdog{cancel: topdown.NewCancel(), limit: limit, clock: clock, begun: clock(), growth: growth}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(min(heapInterval, limit), w.look)
 	return w
 }
 
+// since is a clock of wall time.
+func since() func() time.Duration {
+	begun := time.Now()
+	return func() time.Duration { return time.Since(begun) }
+}
+
+// processorTime is a clock of the time that the threads of this process have spent on a processor.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return math.MaxInt64 // as if all time were used up
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
 // look checks once and rearms the timer while the evaluation may continue.
 func (w *watchdog) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	left := time.Until(w.end)
+	left := w.limit - (w.clock() - w.begun)
 	switch now := heapBytes(); {
 	case w.over:
 		return

@@ -87,10 +87,53 @@ func TestAWatchSaysWhy(t *testing.T) {
 		{true, other, other},
 		{true, nil, nil},
 	} {
-		w := startWatchdog(time.Minute, maxGrowth)
+		w := startWatchdog(time.Minute, since(), maxGrowth)
 		w.grown = row.grown
 		if got := w.stop(row.err); got != row.want {
 			t.Errorf("%+v: said %v", row, got)
 		}
+	}
+}
+
+// TestAPatientEvaluationTakesItsTime gives a policy that needs longer than the deadline five seconds of
+// processor time, while the machine is busy with something else, and does not let one run on that never ends.
+func TestAPatientEvaluationTakesItsTime(t *testing.T) {
+	const long = `package egress
+allow contains {"rule": "slow"} if {
+	count([x | some a in numbers.range(1, 300); some b in numbers.range(1, 300); x := a * b]) > 0
+	input.http.method == "GET"
+}
+`
+	r := policy.Request{HTTP: &policy.HTTPRequest{Method: "GET", Path: "/"}}
+	if _, err := mustLoad(t, long, Options{Deadline: time.Millisecond, Cached: -1}).Evaluate(t.Context(), &r); !errors.Is(err, errTooSlow) {
+		t.Errorf("within a millisecond: %v", err)
+	}
+	e := mustLoad(t, long, Options{Patient: true, Cached: -1})
+	if d, err := e.Evaluate(t.Context(), &r); err != nil || d.Verdict != policy.Allow {
+		t.Errorf("within five seconds: %v, %v", d.Verdict, err)
+	}
+	e = mustLoad(t, slowForOne, Options{Patient: true, Cached: -1})
+	e.deadline = 100 * time.Millisecond
+	r.Sandbox.Name = "slow"
+	if _, err := e.Evaluate(t.Context(), &r); !errors.Is(err, errTooSlow) {
+		t.Errorf("one that never ends: %v", err)
+	}
+}
+
+// TestWaitingCostsNoProcessorTime: the clock of a patient evaluation stands still while the process waits.
+func TestWaitingCostsNoProcessorTime(t *testing.T) {
+	w := startWatchdog(time.Second, func() time.Duration { return 0 }, maxGrowth)
+	w.mu.Lock()
+	begun := w.begun
+	w.mu.Unlock()
+	w.look()
+	if err := w.stop(nil); err != nil || begun != 0 || w.cancel.Cancelled() {
+		t.Errorf("cancelled without having run: %v", err)
+	}
+	clock := mustLoad(t, slowForOne, Options{Patient: true}).clock()
+	before := clock()
+	time.Sleep(100 * time.Millisecond) // what is measured
+	if used := clock() - before; used < 0 || used > 90*time.Millisecond {
+		t.Errorf("%v of processor time were used up by waiting", used)
 	}
 }

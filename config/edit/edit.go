@@ -4,6 +4,7 @@ package edit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 )
 
 // An Addition is lines for one list of a policy file. [Addition.Add] judges them; [Addition.Write] puts
-// them into the file.
+// them into the file. A line to deny takes the place of plain lines that could not decide beside it.
 type Addition struct {
 	Path     string // of the policy file
 	Added    []policy.Opening
@@ -126,7 +127,8 @@ func (a *Addition) reach(by *policy.Policy, o policy.Opening, name string) polic
 }
 
 // Add puts the lines into the text, compiles the result with its tests, and judges each new line. It
-// returns an error if the file would not compile, or if a line would change nothing. Lines to deny are about all requests.
+// returns an error if the file would not compile, if a line would never decide or change nothing, or if a host would not be
+// denied after all. Lines to deny are about all requests.
 func (a *Addition) Add(lines []policy.Opening) error {
 	for _, o := range lines {
 		if a.Says(o) {
@@ -135,19 +137,19 @@ func (a *Addition) Add(lines []policy.Opening) error {
 			a.Added = append(a.Added, o)
 		}
 	}
-	if len(a.Added) == 0 {
-		return nil
+	if len(a.Added) > 0 {
+		a.warnOfOthers()
+		if err := a.put(); err != nil {
+			return err
+		}
+	} else {
+		a.after = a.before
 	}
-	a.warnOfOthers()
-	if err := a.put(); err != nil {
-		return err
+	if a.verdict == "deny" {
+		return a.judgeDenies(lines)
 	}
 	for _, o := range a.Added {
-		judge := a.judge
-		if a.verdict == "deny" {
-			judge = a.judgeDeny
-		}
-		if err := judge(o); err != nil {
+		if err := a.judge(o); err != nil {
 			return err
 		}
 	}
@@ -157,6 +159,9 @@ func (a *Addition) Add(lines []policy.Opening) error {
 // put makes the text with the new lines, and compiles it.
 func (a *Addition) put() (err error) {
 	text := a.old
+	if text, err = a.apart(text); err != nil {
+		return err
+	}
 	if a.own {
 		if text, err = file.AllowOwnText(a.Path, text, a.only, a.missing()...); err != nil {
 			return hint.Failed(err, "write it under allow of sandbox "+a.only+" in "+a.Path)
@@ -176,6 +181,53 @@ func (a *Addition) put() (err error) {
 		a.warn("the lists of %s did not have it either: the sandboxes without a list of their own may reach it, too", a.Path)
 	}
 	return nil
+}
+
+// apart returns the text without the lines that a new deny hides, and an error if other lines would hide a new one.
+func (a *Addition) apart(text []byte) ([]byte, error) {
+	lists, list := a.lists()
+	for _, o := range a.Added {
+		*list = append(*list, o.Line(""))
+	}
+	hidden := lists.Hidden()
+	slices.SortStableFunc(hidden, func(x, y policy.Idle) int { // the last first, so that the places before stay
+		return cmp.Or(cmp.Compare(y.Rule.At.Line, x.Rule.At.Line), cmp.Compare(y.Rule.At.Column, x.Rule.At.Column))
+	})
+	for _, idle := range hidden {
+		by := idle.By[0]
+		switch new := idle.Rule.ID == ""; {
+		case new:
+			return nil, hint.Failed(fmt.Errorf("%s would stay refused, so nothing was written: rule %s in line %d decides, and the new line never would", idle.Rule.Pattern, by.ID, by.At.Line), a.changing(by.ID))
+		case a.verdict != "deny" || by.ID != "":
+		case !idle.Rule.Plain(), idle.Rule.Conditional():
+			return nil, hint.Failed(fmt.Errorf("rule %s in line %d says more about %s than its host, so nothing was written", idle.Rule.ID, idle.Rule.At.Line, idle.Rule.Pattern), "remove that line from "+a.Path+", then the same again")
+		default:
+			without, ok := file.RemoveText(a.Path, text, idle.Rule.At)
+			if !ok {
+				return nil, hint.Failed(fmt.Errorf("rule %s in line %d is written so that it cannot be taken out, so nothing was written", idle.Rule.ID, idle.Rule.At.Line), "remove that line from "+a.Path+", then the same again")
+			}
+			text = without
+			a.warn("rule %s in line %d could not decide beside that, and is taken out", idle.Rule.ID, idle.Rule.At.Line)
+		}
+	}
+	return text, nil
+}
+
+func (a *Addition) changing(rule string) string {
+	return "change rule " + rule + " in " + a.Path + ", if it is meant to pass"
+}
+
+// lists returns a copy of the rules among which the new lines will stand, and the list that gets them.
+func (a *Addition) lists() (all *policy.Lists, into *[]policy.Rule) {
+	f := a.Config.File
+	all = &policy.Lists{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny), Ask: f.Ask, UnsafeAllow: f.UnsafeAllow}
+	if i := slices.IndexFunc(f.Sandboxes, func(s file.SandboxRules) bool { return a.own && s.Name == a.only }); i >= 0 {
+		all = &policy.Lists{Allow: slices.Clone(f.Sandboxes[i].Allow), Deny: f.Sandboxes[i].Deny}
+	}
+	if a.verdict == "deny" {
+		return all, &all.Deny
+	}
+	return all, &all.Allow
 }
 
 // warnOfOthers says which other sandboxes the new lines are for, too.
@@ -247,39 +299,53 @@ func (a *Addition) judge(o policy.Opening) error {
 	return nil
 }
 
-// judgeDeny returns an error if a deny line closes nothing. It warns of parts of o that stay allowed.
-func (a *Addition) judgeDeny(o policy.Opening) error {
-	p := o.Pattern
-	denies := false
-	var open policy.Reach
-	for _, name := range a.sandboxes {
-		now := a.reach(a.after, o, name)
-		denies = denies || now.Refused > 0
-		if now.Allowed > 0 {
-			a.warn("%s stays allowed%s by rule %s, which is more specific", now.Open, a.to(name), now.By.Rule)
-			open = now
+// judgeDenies returns an error if a line leaves something of its pattern allowed.
+func (a *Addition) judgeDenies(lines []policy.Opening) error {
+	for _, o := range lines {
+		for _, name := range a.sandboxes {
+			if now := a.reach(a.after, o, name); now.Allowed > 0 {
+				return a.staysAllowed(now.Open, name, now.By.Rule)
+			}
 		}
-	}
-	if !denies {
-		return hint.Failed(fmt.Errorf("%s would stay allowed%s by rule %s, so nothing was written", open.Open, a.to(open.Sandbox), open.By.Rule), "change rule "+open.By.Rule+" in "+a.Path)
-	}
-	if more := a.moreSpecific(p); !p.OneHost() && more != "" {
-		a.warn("what is more specific stays allowed, as by rule %s", more)
+		if o.Pattern.OneHost() {
+			continue
+		}
+		if rule, p := a.closer(o.Pattern.AnyPort()); rule != "" {
+			return a.staysAllowed(p.String(), "", rule)
+		}
 	}
 	return nil
 }
 
-// moreSpecific returns the id of a rule that still allows some of p, or "".
-func (a *Addition) moreSpecific(p policy.Pattern) string {
-	for _, r := range a.Config.File.Allow {
-		if holds(p, r.Pattern) && slices.ContainsFunc(a.sandboxes, func(name string) bool {
-			opens, _ := a.after.Opens(context.Background(), policy.Opening{Pattern: r.Pattern}, policy.Sandbox{Name: name})
+func (a *Addition) staysAllowed(what, name, rule string) error {
+	to := ""
+	if name != "" {
+		to = a.to(name)
+	}
+	return hint.Failed(fmt.Errorf("%s would stay allowed%s by rule %s, so nothing was written", what, to, rule), "remove rule "+rule+" from "+a.Path+", then the same again; or egressd deny HOST, for a while")
+}
+
+// closer returns a rule that allows some of p because it names the host more closely.
+func (a *Addition) closer(p policy.Pattern) (rule string, q policy.Pattern) {
+	opens := func(q policy.Pattern) bool {
+		return holds(p, q) && slices.ContainsFunc(a.sandboxes, func(name string) bool {
+			opens, _ := a.after.Opens(context.Background(), policy.Opening{Pattern: q}, policy.Sandbox{Name: name})
 			return opens
-		}) {
-			return r.ID
+		})
+	}
+	for _, r := range a.Config.File.Allow {
+		if opens(r.Pattern) {
+			return r.ID, r.Pattern
 		}
 	}
-	return ""
+	for _, l := range a.Config.HostLists {
+		for line, q := range l.Hosts.All() {
+			if l.Effect == policy.Allow && opens(q) {
+				return fmt.Sprintf("%s:%d", l.ID, line), q
+			}
+		}
+	}
+	return "", q
 }
 
 func holds(p, q policy.Pattern) bool {
@@ -327,7 +393,7 @@ func (a *Addition) wayOut(r *policy.Reach) string {
 	case r.Why.Class == policy.AddressDenied:
 		return "egressd check " + shell.Pattern(r.Shut)
 	default:
-		return "change rule " + r.Why.Rule + " in " + a.Path + ", if it is meant to pass"
+		return a.changing(r.Why.Rule)
 	}
 }
 

@@ -72,7 +72,7 @@ func (j *judgedRequest) answer(p *policy.Policy, saidMore bool) *Answer {
 	d, dst := j.decision, &j.judged.Destination
 	a := &Answer{
 		Request: requestText(&j.judged), Sandbox: j.asked.Sandbox.Name, Verdict: d.Verdict.Action(),
-		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Policy: d.Policy,
+		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.ReasonAndCause(), AllowedIf: d.AllowedIf, Policy: d.Policy,
 		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
 		Credential:      d.Inject,
 		MaxBytesUp:      d.MaxBytesUp,
@@ -145,7 +145,7 @@ func shadowOf(p *policy.Policy, asked policy.Request, d policy.Decision, inspect
 		return nil
 	}
 	return &Shadow{
-		Verdict: s.Verdict.Action(), Class: s.Class, Rule: s.Rule, Layer: s.Layer, Reason: s.Reason,
+		Verdict: s.Verdict.Action(), Class: s.Class, Rule: s.Rule, Layer: s.Layer, Reason: s.ReasonAndCause(),
 		AllowedIf: s.AllowedIf, Inspected: looks, Policy: s.Policy,
 	}
 }

@@ -110,7 +110,7 @@ func opinionOf(c *config.Config, o *policy.Opinion, lines []file.Line, decision 
 
 // standingOf compares rule i of the opinion o with the other rules, and with the decision.
 func standingOf(o *policy.Opinion, i int, at Written, decision *policy.Decision) Line {
-	s, stands, first := &o.Rules[i], "is less specific", firstOf(o)
+	s, stands, first := &o.Rules[i], "names the host less closely", firstOf(o)
 	switch {
 	case i == first && decision.Rule == s.Rule:
 		stands = "decides"
@@ -120,8 +120,10 @@ func standingOf(o *policy.Opinion, i int, at Written, decision *policy.Decision)
 		stands = "depends on the request"
 	case !s.Holds:
 		stands = "is not about this request"
+	case s.Ties && s.Effect != o.Rules[i-1].Effect:
+		stands = "names the host as closely, and the stricter counts"
 	case s.Ties:
-		stands = "ties, and the stricter counts"
+		stands = "says the same"
 	case o.Decision.Verdict == policy.Abstain:
 		stands = "has no say"
 	case i < first:
@@ -179,7 +181,7 @@ func (e *Explanation) wayOut(flags string, asked *policy.Request, d *policy.Deci
 	case len(e.Written) == 0:
 		return "", ""
 	case e.fromFile(d):
-		return "", "rule " + d.Rule + " without it, or a line under allow that is more specific"
+		return "", "rule " + d.Rule + " without it, or a line under allow that names the host more closely"
 	}
 	return "", "rule " + d.Rule + " without it: a refusal counts, whatever else allows"
 }

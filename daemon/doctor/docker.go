@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/sandbox"
@@ -25,6 +27,7 @@ type containerLook struct {
 	Container dockerContainer
 	Networks  []dockerNetwork
 
+	settings  []boundary.Breach              // that the table of package boundary refuses
 	rules     string                         // of the table of sidecar.HostRules, as nft prints it
 	addresses func(string) ([]string, error) // of an interface of this host
 }
@@ -32,9 +35,8 @@ type containerLook struct {
 type dockerContainer struct {
 	Name       string
 	HostConfig struct {
-		NetworkMode, PidMode, UsernsMode string
-		Privileged                       bool
-		CapAdd, CapDrop, DNS             []string
+		NetworkMode string
+		DNS         []string
 	}
 	Config          struct{ Env []string }
 	Mounts          []struct{ Source, Destination string }
@@ -84,7 +86,11 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 		return nil, err
 	}
 	look.Engine = is.Version
-	if err := containers.Ask(socket, "/containers/"+name+"/json", &look.Container); err != nil {
+	d, volumes, err := containers.Inspect(context.Background(), socket, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Into(&look.Container); err != nil {
 		return nil, err
 	}
 	for _, n := range look.Container.NetworkSettings.Networks {
@@ -98,6 +104,9 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 		look.Networks = append(look.Networks, network)
 	}
 	slices.SortFunc(look.Networks, func(a, b dockerNetwork) int { return strings.Compare(a.Name, b.Name) })
+	m := hostpaths.Machine("", socket, cfg)
+	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
+	look.settings = boundary.Judge(d, m)
 	if out, err := exec.Command("nft", "list", "table", "inet", "egressd-docker").Output(); err == nil {
 		look.rules = string(out)
 	}
@@ -121,11 +130,11 @@ func interfaceAddresses(name string) (all []string, err error) {
 // findings has each trap looked at; cfg is the policy in front of the container, or nil.
 func (l *containerLook) findings(cfg *config.Config) (all []Finding) {
 	for _, trap := range []func(*containerLook) Finding{
-		(*containerLook).hostNetwork, (*containerLook).sockets, (*containerLook).capabilities, (*containerLook).processes,
-		(*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
+		(*containerLook).hostNetwork, (*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
 	} {
 		all = append(all, trap(l))
 	}
+	all = append(all, l.settingFindings()...)
 	if cfg != nil {
 		all = append(all, l.listener(cfg), l.authority(cfg))
 	}
@@ -150,50 +159,31 @@ func (l *containerLook) hostNetwork() Finding {
 	return Finding{Check: "network", Says: "its own"}
 }
 
-// sockets are those of what acts for others on this host.
-func (l *containerLook) sockets() Finding {
-	for _, m := range l.Container.Mounts {
-		if strings.HasSuffix(m.Source, ".sock") && !strings.HasSuffix(m.Source, "/enter.sock") || slices.Contains([]string{"/", "/run", "/var/run", "/run/containerd", "/run/podman"}, m.Source) {
-			return Finding{"sockets", m.Source + " is mounted at " + m.Destination + ": a program that connects there can act outside its sandbox", "start the container without that mount"}
+// settingFindings are about the settings that package boundary judges. Networks have findings of their own.
+func (l *containerLook) settingFindings() (all []Finding) {
+	for _, b := range l.settings {
+		if b.Field != "HostConfig.NetworkMode" && b.Field != "NetworkSettings.Networks" {
+			all = append(all, Finding{"settings", b.As("--") + ": " + b.Why, b.Instead})
 		}
 	}
-	return Finding{Check: "sockets", Says: "none is mounted that egressd knows of"}
+	if len(all) == 0 {
+		all = append(all, Finding{Check: "settings", Says: "none by which it leaves, or poses as another"})
+	}
+	return all
 }
 
-func (l *containerLook) capabilities() Finding {
-	const check = "capabilities"
-	h := &l.Container.HostConfig
-	if h.Privileged {
-		return Finding{check, "it is privileged: it becomes root of the host", "the container without --privileged"}
-	}
-	has := func(set []string, one string) bool {
-		return slices.ContainsFunc(set, func(c string) bool {
-			c = strings.TrimPrefix(strings.ToUpper(c), "CAP_")
-			return c == one || c == "ALL"
-		})
-	}
-	for _, one := range []string{"SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"} {
-		if has(h.CapAdd, one) {
-			return Finding{check, "it has " + one + ", by which it leaves what holds it", "the container without --cap-add " + one}
-		}
-	}
+// closed are the names of networks that lead nowhere. Without any of these, nothing is one.
+func (l *containerLook) closed() (all []string) {
 	if l.alone() {
-		return Finding{Check: check, Says: "none by which it leaves"}
+		return nil
 	}
-	if has(h.CapAdd, "NET_ADMIN") {
-		return Finding{check, "it has NET_ADMIN: it takes addresses and routes that are not its own", "the container without --cap-add NET_ADMIN"}
+	all = []string{"(no network of egressd)"}
+	for _, n := range l.Networks {
+		if n.Internal {
+			all = append(all, n.Name)
+		}
 	}
-	if has(h.CapAdd, "NET_RAW") || !has(h.CapDrop, "NET_RAW") {
-		return Finding{check, "it has NET_RAW: it sends packets with addresses that are not its own", "--cap-drop NET_RAW, or cap_drop: [NET_RAW] in a compose file"}
-	}
-	return Finding{Check: check, Says: "none by which it leaves, or poses as another"}
-}
-
-func (l *containerLook) processes() Finding {
-	if mode := l.Container.HostConfig.PidMode; mode == "host" || strings.HasPrefix(mode, "container:") {
-		return Finding{"processes", "it sees those of " + strings.TrimPrefix(mode, "container:") + ", and what they have open", "the container without --pid"}
-	}
-	return Finding{Check: "processes", Says: "its own alone"}
+	return all
 }
 
 // open are the networks that lead out.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/sidecar"
 )
 
@@ -15,7 +16,6 @@ import (
 func heldContainer() *containerLook {
 	l := &containerLook{Engine: "20.10.24+dfsg1", addresses: func(string) ([]string, error) { return nil, nil }}
 	l.Container.HostConfig.NetworkMode = "app_egressd-web"
-	l.Container.HostConfig.CapDrop = []string{"NET_ADMIN", "NET_RAW"}
 	l.Container.HostConfig.DNS = []string{"10.140.16.2"}
 	l.Container.Config.Env = []string{"HTTPS_PROXY=http://10.140.16.2:3128", "NO_PROXY=db"}
 	l.Networks = []dockerNetwork{{ID: "0123456789abcdef", Name: "app_egressd-web", Driver: "bridge", Internal: true, Options: map[string]string{"com.docker.network.bridge.name": "egd-0123456789"}}}
@@ -44,17 +44,12 @@ func TestDoctorFindsTrapsOfDocker(t *testing.T) {
 		t.Fatalf("a container that is held:\n%s", got)
 	}
 	for says, change := range map[string]func(*containerLook){
-		"it has the network of the host":              func(l *containerLook) { l.Container.HostConfig.NetworkMode = "host" },
-		"it has lost its network app_egressd-web":     func(l *containerLook) { l.Networks = nil },
-		"the network of another container":            func(l *containerLook) { l.Container.HostConfig.NetworkMode = "container:other" },
-		"docker.sock is mounted at /d":                func(l *containerLook) { l.mount("/var/run/docker.sock", "/d") },
-		"✗ sockets: /run is mounted at /host":         func(l *containerLook) { l.mount("/run", "/host") },
-		"it is privileged":                            func(l *containerLook) { l.Container.HostConfig.Privileged = true },
-		"it has SYS_ADMIN":                            func(l *containerLook) { l.Container.HostConfig.CapAdd = []string{"CAP_SYS_ADMIN"} },
-		"it has SYS_PTRACE":                           func(l *containerLook) { l.Container.HostConfig.CapAdd = []string{"sys_ptrace"} },
-		"it has NET_ADMIN":                            func(l *containerLook) { l.Container.HostConfig.CapAdd = []string{"NET_ADMIN"} },
-		"it has NET_RAW":                              func(l *containerLook) { l.Container.HostConfig.CapDrop = nil },
-		"it sees those of host":                       func(l *containerLook) { l.Container.HostConfig.PidMode = "host" },
+		"it has the network of the host":          func(l *containerLook) { l.Container.HostConfig.NetworkMode = "host" },
+		"it has lost its network app_egressd-web": func(l *containerLook) { l.Networks = nil },
+		"the network of another container":        func(l *containerLook) { l.Container.HostConfig.NetworkMode = "container:other" },
+		"✗ settings: --cap-add SYS_PTRACE: it reads other processes": func(l *containerLook) {
+			l.settings = []boundary.Breach{{Field: "HostConfig.CapAdd", Value: "SYS_PTRACE", Why: "it reads other processes", Instead: "leave it out"}}
+		},
 		"bridge leads out past egressd":               func(l *containerLook) { l.join("bridge", false) },
 		"has IPv6, and leads out by it":               func(l *containerLook) { l.join("bridge", true) },
 		"CVE-2024-29018":                              func(l *containerLook) { l.Container.HostConfig.DNS = nil },

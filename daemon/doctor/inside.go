@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/sandbox/rules"
 )
 
@@ -28,15 +29,12 @@ func Inside(getenv func(string) string) []Finding {
 // insideCapabilities is about those by which a container leaves what holds it, or poses as
 // another (capabilities(7)).
 func insideCapabilities(has uint64) Finding {
-	for _, c := range []struct {
-		bit        int
-		name, does string
-	}{
-		{21, "SYS_ADMIN", "it leaves what holds it"}, {16, "SYS_MODULE", "it loads modules of the kernel"}, {17, "SYS_RAWIO", "it writes to devices"}, {19, "SYS_PTRACE", "it reads other processes"},
-		{2, "DAC_READ_SEARCH", "it opens files of the host"}, {39, "BPF", "it loads programs into the kernel"}, {12, "NET_ADMIN", "it takes addresses and routes that are not its own"}, {13, "NET_RAW", "it sends packets with addresses that are not its own"},
-	} {
-		if has>>c.bit&1 == 1 {
-			return Finding{"capabilities", "it has or can get " + c.name + ": " + c.does, "--cap-drop " + c.name + ", or cap_drop: [" + c.name + "] in a compose file, and no --privileged"}
+	for bit := range 64 {
+		if has>>bit&1 == 0 {
+			continue
+		}
+		if c := boundary.CapabilityOf(bit); c.Does != "" {
+			return Finding{"capabilities", "it has or can get " + c.Name + ": " + c.Does, "--cap-drop " + c.Name + ", or cap_drop: [" + c.Name + "] in a compose file, and no --privileged"}
 		}
 	}
 	return Finding{Check: "capabilities", Says: "none by which it leaves, or poses as another"}

@@ -64,6 +64,7 @@ func (w *dockerWorld) init(t *testing.T, dir string, args ...string) {
 	cmd := exec.Command(world.Egressd.Path(), append([]string{"init"}, args...)...)
 	var talk bytes.Buffer
 	cmd.Dir, cmd.Stderr, cmd.Env = dir, &talk, append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config"))
+	cmd.Env = append(cmd.Env, w.Environment()...) // it reads the ID of the image
 	if err := w.Gateway.Run(cmd); err != nil {
 		t.Fatalf("egressd init %s: %v\n%s", strings.Join(args, " "), err, talk.String())
 	}
@@ -97,12 +98,25 @@ func startComposed(t *testing.T, w *dockerWorld) *composed {
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy", "--allow", "web=web.allowed.test", "--allow", "web=*.web.allowed.test", "--allow", "worker=worker.allowed.test")
 	c.completePolicy(t)
 	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
-	c.compose(t, "up", "-d")
+	c.up(t)
 	for service, id := range map[string]*string{"web": &c.web, "worker": &c.worker, "egressd": &c.egressd} {
 		*id = w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service="+service)
 	}
 	c.log = &world.AuditLog{Dir: filepath.Join(w.docker(t, "volume", "inspect", "-f", "{{.Mountpoint}}", "app_egressd-state"), "audit")}
 	return c
+}
+
+// up runs the script that judges the files again.
+func (c *composed) up(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+	cmd.Dir = c.dir
+	cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), c.Environment()...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := c.Gateway.Run(cmd); err != nil {
+		t.Fatalf("up.sh: %v\n%s", err, out.String())
+	}
 }
 
 func (c *composed) completePolicy(t *testing.T) {
@@ -317,6 +331,7 @@ func TestCompose(t *testing.T) {
 		all = append(all, attempt{c.web, "tcp " + address, failed})
 	}
 	c.doctored(t)
+	c.isNotMistaken(t)
 	w.watchFarHosts(t)
 	asked, written := w.Zone.Mark(), c.marked(t)
 	c.byDockersResolver(t)
@@ -391,10 +406,22 @@ func (c *composed) doctored(t *testing.T) {
 		t.Errorf("doctor, of web: %v\n%s", err, out)
 	}
 	out, err := doctor(c.contain(t, engine.Shell))
-	for _, want := range []string{"✗ route", "✗ capabilities", "✗ names"} {
+	for _, want := range []string{"✗ route", "✗ settings: --cap-drop", "✗ names"} {
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("doctor, of a container of Docker's own, does not say %q: %v\n%s", want, err, out)
 		}
+	}
+}
+
+// isNotMistaken has a container with the labels of egressd's, which the script leaves alone.
+func (c *composed) isNotMistaken(t *testing.T) {
+	t.Helper()
+	folder := filepath.Join(c.dir, "policy")
+	c.contain(t, "--label", "com.docker.compose.service=egressd", "--label", "egressd.policy="+folder, engine.Shell)
+	cmd := exec.Command("sh", filepath.Join(folder, "egressd"), "status")
+	cmd.Env = append(os.Environ(), c.Environment()...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("egressd status, beside a container with its labels: %v\n%s", err, out)
 	}
 }
 

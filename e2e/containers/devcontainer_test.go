@@ -67,7 +67,9 @@ func newDevContainer(t *testing.T, d *world.Daemon, w *dockerWorld, settings str
 		t.Fatal(err)
 	}
 	argv := append([]string{"init", "devcontainer", "--config", d.Config, "--workspace", c.folder, "--name", "web", "--yes"}, flags...)
-	if said, err := d.Command(t.Context(), nil, argv...).CombinedOutput(); err != nil {
+	cmd := d.Command(t.Context(), nil, argv...)
+	cmd.Env = append(cmd.Env, w.Environment()...) // it reads the image's metadata
+	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	t.Cleanup(c.remove)

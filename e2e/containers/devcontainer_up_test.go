@@ -41,7 +41,7 @@ func TestDevContainer(t *testing.T) {
 
 func devContainerByProxy(t *testing.T, w *dockerWorld) {
 	t.Helper()
-	d := startFor(t, w, devContainerPolicy)
+	d := startFor(t, w, w.judgingPolicy(devContainerPolicy))
 	c := newDevContainer(t, d, w, `{
   "image": "`+devImage+`", // of the tests
   "onCreateCommand": "/probe 'get http://created.allowed.test/'",
@@ -123,6 +123,8 @@ func (c *devContainer) doesNotStartUnheld(t *testing.T) {
 	}
 	for _, row := range []struct{ says, old, new, want string }{
 		{"a network", `"--network=none"`, `"--network=bridge"`, "eth0"},
+		{"a capability", `"--cap-drop=NET_RAW"`, `"--cap-add=SYS_PTRACE"`, "capability 19"},
+		{"the engine's socket, under another name", `"mounts": [`, `"mounts": ["source=` + c.w.Socket + `,target=/any,type=bind",`, "the socket /any is mounted"},
 		{"no egressd behind the socket", `/web,target=`, `/run,target=`, "enter.sock"},
 	} {
 		if err := os.WriteFile(at, []byte(strings.ReplaceAll(string(whole), row.old, row.new)), 0o644); err != nil {
@@ -255,14 +257,14 @@ func TestDevContainerFeatureByHand(t *testing.T) {
 		t.Errorf("it is to trust %q, %v, and not %q", trusted, err, authority)
 	}
 	for says, flags := range map[string][]string{
-		"the container has CAP_NET_ADMIN, and mode is proxy":  {"--network=none", "--cap-add=NET_ADMIN"},
-		"mode is transparent, which takes CAP_NET_ADMIN":      {"--network=none", "-e", "MODE=transparent"},
-		"the container has CAP_SYS_ADMIN":                     {"--network=none", "--privileged"},
-		"/run/docker.sock starts containers with any network": {"--network=none", "-v", w.Socket + ":/run/docker.sock"},
-		"the network has the interface eth0":                  {},
-		"mode is other":                                       {"--network=none", "-e", "MODE=other"},
-		"socket has characters that a shell would read":       {"--network=none", "-e", "SOCKET=/run/$(id)"},
-		"no egressd answers":                                  {"--network=none", "-e", "SOCKET=/run/egressd/none.sock"},
+		"the container has CAP_NET_ADMIN, and mode is proxy": {"--network=none", "--cap-add=NET_ADMIN"},
+		"mode is transparent, which takes CAP_NET_ADMIN":     {"--network=none", "-e", "MODE=transparent"},
+		"the container has capability 2 of":                  {"--network=none", "--privileged"},
+		"the socket /run/docker.sock is mounted":             {"--network=none", "-v", w.Socket + ":/run/docker.sock"},
+		"the network has the interface eth0":                 {},
+		"mode is other":                                      {"--network=none", "-e", "MODE=other"},
+		"socket has characters that a shell would read":      {"--network=none", "-e", "SOCKET=/run/$(id)"},
+		"no egressd answers":                                 {"--network=none", "-e", "SOCKET=/run/egressd/none.sock"},
 	} {
 		c := begin(flags...)
 		if code := w.docker(t, "wait", c); code != "1" {

@@ -213,7 +213,7 @@ func TestAttachToAContainer(t *testing.T) {
 	}
 	holds(t, d, "web", out)
 	bridged := w.contain(t, engine.Scratch)
-	if e := d.Attach(t, "web", "--docker", w.Socket, bridged); e.Code != 1 || !strings.Contains(e.Talk, "eth0") {
+	if e := d.Attach(t, "web", "--docker", w.Socket, bridged); e.Code != 1 || !strings.Contains(e.Talk, "--network") {
 		t.Errorf("to one with a network of Docker's: exit %d, %q", e.Code, e.Talk)
 	}
 	killed(t, d, out)

@@ -256,7 +256,9 @@ func fixesInDevContainer(t *testing.T, w *dockerWorld) {
 		if err := os.WriteFile(settings, []byte(`{"image": "`+devImage+`", "containerUser": "user", "remoteUser": "user", "updateRemoteUserUID": false}`), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		said, err := d.Command(t.Context(), nil, "init", "devcontainer", "--config", d.Config, "--workspace", c.folder, "--name", "web", "--yes").CombinedOutput()
+		cmd := d.Command(t.Context(), nil, "init", "devcontainer", "--config", d.Config, "--workspace", c.folder, "--name", "web", "--yes")
+		cmd.Env = append(cmd.Env, w.Environment()...)
+		said, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, said)
 		}

@@ -58,10 +58,23 @@ func TestAHostIsGrantedForAWhile(t *testing.T) {
 	if d.Digest(t) == before {
 		t.Error("the digest does not name what is in force")
 	}
-	if e := d.RunCommand(t, nil, "allow", "x.other.allowed.test", "*.allowed.test", "--config", d.Config); e.Code != 1 || !strings.Contains(e.Talk, "any-host-below.allowed.test:443") {
+	if e := d.RunCommand(t, nil, "allow", "x.other.allowed.test", "--config", d.Config); e.Code != 1 || !strings.Contains(e.Talk, "egressd allow x.other.allowed.test:443 --over-deny") {
 		t.Errorf("against a deny: exit %d: %s", e.Code, e.Talk)
 	}
+	if e := d.RunCommand(t, nil, "allow", "a.allowed.test", "--over-deny", "--config", d.Config); e.Code != 0 || d.ConnectStatus(t, "a.allowed.test:443") != http.StatusOK {
+		t.Errorf("over a deny: exit %d: %s", e.Code, e.Talk)
+	}
+	if e := d.RunCommand(t, nil, "grants", "--json", "--config", d.Config); !strings.Contains(e.Out, `"over_deny":true`) {
+		t.Errorf("the list does not say so: %s", e.Out)
+	}
+	if e := d.RunCommand(t, nil, "log", "kind:admin", "--config", d.Config); !strings.Contains(e.Out, "allow over deny a.allowed.test") {
+		t.Errorf("the log does not say so: %s", e.Out)
+	}
 	ids := grants(t, d)
+	if e := d.RunCommand(t, nil, "grants", "revoke", ids[len(ids)-1], "--config", d.Config); e.Code != 0 {
+		t.Errorf("revoke: exit %d: %s", e.Code, e.Talk)
+	}
+	ids = grants(t, d)
 	if len(ids) != 1 {
 		t.Fatalf("granted %q", ids)
 	}

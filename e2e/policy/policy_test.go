@@ -108,38 +108,63 @@ listed["other.test"] := true
 	})
 }
 
-// TestAPolicyThatFailsDenies has a policy fail for some hosts, which a line allows.
+// TestAPolicyThatFailsDenies has a policy fail for some hosts, which a line allows and no sample has.
 func TestAPolicyThatFailsDenies(t *testing.T) {
 	world.Covers(t, "PO-03")
 	d := world.StartRego(t, withRego, `package egress
 
+named(label) if regex.match(concat("", ["^", label, "[.]allowed[.]test$"]), input.destination.host)
+
 limit := true if input.destination.port > 0
 
-limit := false if input.destination.host == "conflict.allowed.test"
+limit := false if named("conflict")
 
 deny contains {"rule": "conflict"} if {
-	input.destination.host == "conflict.allowed.test"
+	named("conflict")
 	limit == false
 }
 
 deny contains {"rule": "divide"} if {
-	input.destination.host == "divide.allowed.test"
+	named("divide")
 	1 / (input.destination.port - input.destination.port) > 1
 }
 
 deny contains {"rule": "not-divide"} if {
-	input.destination.host == "not-divide.allowed.test"
+	named("not-divide")
 	not 1 / (input.destination.port - input.destination.port) > 1
 }
 
-deny contains "no object" if input.destination.host == "shape.allowed.test"
+deny contains {"rule": regex.replace(input.destination.host, "^shape[.].*", "")} if named("shape")
 
-allow contains {"rule": input.destination.port} if input.destination.host == "name.allowed.test"
+allow contains {"rule": regex.replace(input.destination.host, "^name[.].*", "a b")} if named("name")
 `)
 	for _, host := range []string{"conflict", "divide", "not-divide", "shape", "name"} {
 		refuses(t, d, "PO-03", host+".allowed.test:443", policy.PolicyError)
 	}
 	passes(t, d, "PO-03", "plain.allowed.test:443", world.AllowedIPv4)
+	records, err := d.Log.Since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Decision != nil && r.Decision.Class == string(policy.PolicyError) && !strings.Contains(r.Decision.Reason, "egress.rego:") && !strings.Contains(r.Decision.Reason, "a member") && !strings.Contains(r.Decision.Reason, `"rule"`) {
+			t.Errorf("the record has no cause: %+v", r.Decision)
+		}
+	}
+}
+
+// TestAPolicyThatAlwaysFailsDoesNotLoad has policies of which every request, or the one of a rule, would fail.
+func TestAPolicyThatAlwaysFailsDoesNotLoad(t *testing.T) {
+	world.Covers(t, "PO-03")
+	for _, rule := range []string{
+		`deny contains "no object" if input.destination.host == "shape.allowed.test"`,
+		`allow contains {"rule": input.destination.port} if input.http.method == "BREW"`,
+		`allow contains {"rule": "r"} if host.any(input.destination.host, ["a.test:443"])`,
+	} {
+		d := world.NewDaemon(t, withRego)
+		d.PutFile(t, "policy/egress.rego", "package egress\n\n"+rule+"\n")
+		loadsNothing(t, d, "policy/egress.rego:3:")
+	}
 }
 
 // TestBuiltinsThatReachOutsideDoNotExist has policies call them, and reads where that is
@@ -335,7 +360,7 @@ func TestDenyOverridesAllow(t *testing.T) {
 	for name, text := range map[string]string{
 		"allow first": "version: 1\nallow: [\"11.0.0.0/8\"]\ndeny: [\"11.0.0.5/32\"]\n",
 		"deny first":  "version: 1\ndeny: [\"11.0.0.5/32\"]\nallow: [\"11.0.0.0/8\"]\n",
-		"a tie":       "version: 1\nallow: [\"11.0.0.0/8\", 11.0.0.5]\ndeny: [11.0.0.5]\n",
+		"a tie":       "version: 1\nallow: [\"11.0.0.0/8\", 11.0.0.5]\ndeny: [\"11.0.0.5:443\"]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := world.Start(t, text)

@@ -18,9 +18,9 @@ type composeInput struct {
 }
 
 // harmlessBuildKeys are keys of build that give it no more than the engine's network, which every
-// build has.
-var harmlessBuildKeys = strings.Fields(`additional_contexts args cache_from cache_to context dockerfile dockerfile_inline extra_hosts isolation
-	labels no_cache no_cache_filter platforms provenance pull sbom secrets shm_size tags target ulimits`)
+// build has. A file of this machine that the build reads is judged as a mount.
+const harmlessBuildKeys = `additional_contexts args context dockerfile dockerfile_inline extra_hosts labels no_cache no_cache_filter platforms provenance pull
+	sbom shm_size target ulimits`
 
 // build judges how the image of a service is made, and notes of what.
 func (j *composeJudge) build(n *yaml.Node) {
@@ -28,35 +28,36 @@ func (j *composeJudge) build(n *yaml.Node) {
 		j.context(n.Value, "")
 		return
 	}
-	var keys map[string]yaml.Node
-	if err := n.Decode(&keys); err != nil {
-		j.problem("has build that cannot be read: %v", err)
-		return
-	}
+	keys := j.only("build", n, harmlessBuildKeys+" network privileged entitlements ssh tags secrets cache_from isolation")
 	value := func(key string) *yaml.Node {
 		n := keys[key]
 		return resolved(&n)
 	}
-	for _, key := range keysIn(keys) {
-		n := value(key)
-		switch {
-		case isNothing(n) || slices.Contains(harmlessBuildKeys, key) || strings.HasPrefix(key, "x-"):
-		case key == "privileged" && n.Kind == yaml.ScalarNode && n.Value == "false":
-		case key == "network" && n.Kind == yaml.ScalarNode && slices.Contains([]string{"", "none", "default"}, n.Value):
-		case key == "privileged" || key == "network" && n.Kind == yaml.ScalarNode:
-			j.problem("has build.%s: %s", key, n.Value)
-		case key == "entitlements" || key == "ssh":
-			j.problem("has build.%s: %s", key, strings.Join(append(keysOf(n), n.Value), " "))
-		default:
-			j.problem("has build.%s, of which egressd does not know whether it leads out", key)
+	for _, key := range []string{"privileged", "entitlements", "ssh", "isolation"} {
+		if n := value(key); !isNothing(n) && n.Value != "false" {
+			j.problem("has build.%s %s", key, strings.TrimSpace(strings.Join(append(keysOf(n), n.Value), " ")))
 		}
 	}
+	if n := value("network"); !isNothing(n) && !slices.Contains([]string{"", "none", "default"}, n.Value) {
+		j.problem("has build.network %s", n.Value)
+	}
+	for _, from := range valuesOf(value("cache_from")) {
+		if strings.ContainsAny(from, "=$") {
+			j.problem("has build.cache_from %s: only names of images are read", from)
+		}
+	}
+	if n := value("secrets"); !isNothing(n) {
+		j.given(n, "secrets", j.file.Secrets)
+	}
+	j.service.tags = append(j.service.tags, valuesOf(value("tags"))...)
+	j.service.builds = true
 	j.context(value("context").Value, value("dockerfile").Value)
 	j.moreContexts(value("additional_contexts"))
 }
 
 // context notes the folder that an image is built of, and the Dockerfile, which may lie outside of it.
 func (j *composeJudge) context(folder, dockerfile string) {
+	j.service.builds = true
 	if isRemote(folder) {
 		return
 	}
@@ -92,27 +93,29 @@ func isRemote(place string) bool {
 	return strings.Contains(place, "://") || strings.HasPrefix(place, "git@")
 }
 
-// textFiles are the files of env_file or label_file: one, or a list of names or of {path: NAME}.
-func (j *composeJudge) textFiles(n *yaml.Node) {
+// envFiles are one file, or a list of names or of {path: NAME}. Their lines become variables of the container.
+func (j *composeJudge) envFiles(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
 		j.input(n.Value, false)
 		return
 	}
 	for _, one := range n.Content {
 		one = resolved(one)
-		var long struct{ Path string }
-		if one.Kind == yaml.MappingNode && one.Decode(&long) == nil {
-			j.input(long.Path, false)
-			continue
+		if one.Kind == yaml.MappingNode {
+			path := j.only("env_file", one, "path required format")["path"]
+			one = resolved(&path)
 		}
 		j.input(one.Value, false)
 	}
 }
 
+// input notes a file or folder that Compose reads, and has it judged as if it were mounted: what is built of it, or
+// started with it, can read it.
 func (j *composeJudge) input(place string, isBuild bool) composeInput {
 	text, known := j.expanded(place)
 	if known {
 		text = j.absolute(text)
+		j.service.mounted = append(j.service.mounted, map[string]any{"Type": "bind", "Source": text})
 	}
 	in := composeInput{text, known, isBuild}
 	if !slices.Contains(j.service.inputs, in) {

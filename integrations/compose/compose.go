@@ -10,14 +10,16 @@ import (
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/sidecar"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // A Compose is what an override file for Compose depends on.
 type Compose struct {
 	sidecar.Sidecar
 	File     *File
-	Path     string // of the override file
-	Together bool   // services stay in the network default, too
+	Path     string   // of the override file
+	Together bool     // services stay in the network default, too
+	Again    []string // the command that made the files, which judges them once more
 
 	// Variables are those by which programs find the proxy at an address.
 	Variables func(proxy string) ([]integrations.Variable, error)
@@ -57,7 +59,7 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		c.network(&b, name, "")
 	}
 	b.WriteString("volumes:\n  " + state + ": {}\n")
-	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.Command(c.up())}, Notes: c.notes(), Readable: c.Folder}, nil
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.upScript(), c.Command(c.upPath(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
 }
 
 // up is the command that starts both files.
@@ -65,11 +67,34 @@ func (c *Compose) up() string {
 	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
 }
 
+func (c *Compose) upPath() string { return filepath.Join(c.Folder, "up.sh") }
+
+// upScript starts both files, once egressd has judged them again: a service may have changed them. The command that made
+// the override file writes nothing if it is as it was, and fails if it is not.
+func (c *Compose) upScript() integrations.Made {
+	var again []string
+	for _, word := range c.Again {
+		again = append(again, shell.Quote(word))
+	}
+	text := fmt.Sprintf(`#!/bin/sh
+# docker compose up for services of %[1]s, once egressd has judged its files again: up.sh [OPTION…]
+# Made by egressd init compose.
+set -eu
+%[2]s >/dev/null
+if docker compose version >/dev/null 2>&1; then
+	exec docker compose -f %[3]s -f %[4]s up "$@"
+fi
+exec docker-compose -f %[3]s -f %[4]s up "$@"
+`, filepath.Base(c.File.Path), strings.Join(again, " "), shell.Quote(c.File.Path), shell.Quote(c.Path))
+	return integrations.Made{Path: c.upPath(), Text: text, Mode: 0o755}
+}
+
 func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }
 
 func (c *Compose) self(b *strings.Builder) {
 	fmt.Fprintf(b, `  %s:
     image: %q
+    pull_policy: never
     read_only: true
     user: "65532:65532"
     cap_drop: ["ALL"]
@@ -132,7 +157,7 @@ func (c *Compose) heldNames() (all []string) {
 // inDefault reports whether a service stays in the network that those have who name
 // none.
 func (c *Compose) inDefault(name string) bool {
-	return c.Together && len(c.of(name).Networks) == 0
+	return c.Together && len(c.File.Service(name).Networks) == 0
 }
 
 // networksOf are the networks of a service that are not its own alone.
@@ -152,24 +177,15 @@ func (c *Compose) networksOf(s *Service) []string {
 // add networks to a service, and take none away.
 func (c *Compose) shared() (all []string) {
 	for _, h := range c.Sandboxes {
-		all = append(all, c.networksOf(c.of(h.Name))...)
+		all = append(all, c.networksOf(c.File.Service(h.Name))...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func (c *Compose) of(name string) *Service {
-	for i := range c.File.Services {
-		if c.File.Services[i].Name == name {
-			return &c.File.Services[i]
-		}
-	}
-	return &Service{}
-}
-
 // neighbours are the services that a held one shares a network with.
 func (c *Compose) neighbours(name string) (all []string) {
-	mine := c.networksOf(c.of(name))
+	mine := c.networksOf(c.File.Service(name))
 	for i := range c.File.Services {
 		s := &c.File.Services[i]
 		if s.Name != name && slices.ContainsFunc(c.networksOf(s), func(n string) bool { return slices.Contains(mine, n) }) {

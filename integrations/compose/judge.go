@@ -2,16 +2,17 @@ package compose
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/egressd/egressd/integrations/hostfiles"
+	"github.com/egressd/egressd/integrations/boundary"
 	"go.yaml.in/yaml/v3"
 )
 
-// A composeJudge looks for parts of a service that its network does not hold. An unknown key is a problem, because a
-// key of a later Compose may lead out.
+// A composeJudge describes a service as the engine would, for the table of package boundary. A key that it cannot
+// describe is a problem, because a key of a later Compose may lead out.
 type composeJudge struct {
 	file    *composeText
 	service Service
@@ -23,152 +24,232 @@ type composeJudge struct {
 type sharedWith struct{ key, service string }
 
 // harmlessKeys are keys of a service that take it nowhere, whatever they say.
-var harmlessKeys = strings.Fields(`annotations attach blkio_config cap_drop cgroup_parent command container_name cpu_count cpu_percent
-	cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset depends_on deploy develop dns dns_opt dns_search domainname entrypoint
-	environment expose external_links extra_hosts gpus group_add healthcheck hostname image init isolation labels links
-	mac_address mem_limit mem_reservation mem_swappiness memswap_limit models network_mode networks oom_kill_disable oom_score_adj pids_limit
-	platform ports profiles pull_policy read_only restart runtime scale shm_size stdin_open stop_grace_period stop_signal storage_opt sysctls
-	tmpfs tty ulimits user working_dir`)
+const harmlessKeys = `attach blkio_config command cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset
+	depends_on dns dns_opt dns_search domainname entrypoint environment expose extra_hosts group_add healthcheck hostname init
+	mac_address mem_limit mem_reservation mem_swappiness memswap_limit oom_kill_disable oom_score_adj pids_limit
+	platform ports profiles pull_policy read_only restart scale shm_size stdin_open stop_grace_period stop_signal storage_opt tmpfs tty ulimits user working_dir`
 
-// outsideKeys are keys that say something of what no network holds, with the values that say
-// nothing of it.
-var outsideKeys = map[string][]string{
-	"privileged": {"false"}, "use_api_socket": {"false"}, "pid": nil, "uts": nil, "userns_mode": nil, "cgroup": {"private"}, "ipc": {"none", "private", "shareable"},
-	"devices": nil, "device_cgroup_rules": nil, "volumes_from": nil, "provider": nil, "credential_spec": nil,
+// engineFields are keys whose value is that of a field of the engine's HostConfig.
+func engineFields() map[string]string {
+	return map[string]string{
+		"privileged": "Privileged", "cap_add": "CapAdd", "cap_drop": "CapDrop", "security_opt": "SecurityOpt", "pid": "PidMode", "ipc": "IpcMode", "uts": "UTSMode",
+		"userns_mode": "UsernsMode", "cgroup": "CgroupnsMode", "runtime": "Runtime", "isolation": "Isolation", "cgroup_parent": "CgroupParent", "annotations": "Annotations",
+		"devices": "Devices", "device_cgroup_rules": "DeviceCgroupRules", "gpus": "DeviceRequests", "volumes_from": "VolumesFrom", "volume_driver": "VolumeDriver",
+		"links": "Links", "external_links": "Links", "network_mode": "NetworkMode", "sysctls": "Sysctls",
+	}
 }
 
-// judge reads the keys of a service.
-func (j *composeJudge) judge(keys map[string]yaml.Node) Service {
+// describe reads the keys of a service.
+func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 	s := &j.service
+	s.host, s.config, s.keys = map[string]any{}, map[string]any{}, map[string]string{}
 	value := func(key string) *yaml.Node {
 		n := keys[key]
 		return resolved(&n)
 	}
 	for _, key := range keysIn(keys) {
 		n := value(key)
-		values, outside := outsideKeys[key]
+		field, ofEngine := engineFields()[key]
 		switch {
-		case isNothing(n) || slices.Contains(harmlessKeys, key) || strings.HasPrefix(key, "x-"):
-		case outside:
-			j.outside(key, n, values)
-		case key == "extends":
-			j.problem("extends another service, which is not looked at")
-		case key == "cap_add":
-			j.capabilities(n)
-		case key == "security_opt":
-			j.security(n)
+		case isNothing(n) || slices.Contains(strings.Fields(harmlessKeys), key) || strings.HasPrefix(key, "x-"):
+		case (key == "pid" || key == "ipc") && strings.HasPrefix(n.Value, "service:"):
+			s.joins = append(s.joins, sharedWith{key, strings.TrimPrefix(n.Value, "service:")})
+		case key == "network_mode" && strings.HasPrefix(n.Value, "service:"):
+		case ofEngine:
+			j.field(key, field, plain(n))
+		case key == "image":
+			s.config["Image"] = n.Value
+		case key == "labels":
+			j.labels(n)
+		case key == "container_name":
+			j.containerName(n.Value)
 		case key == "build":
 			j.build(n)
-		case key == "env_file" || key == "label_file":
-			j.textFiles(n)
+		case key == "env_file":
+			j.envFiles(n)
 		case key == "logging":
 			j.logging(n)
 		case key == "volumes":
 			j.volumes(n)
 		case key == "configs":
-			j.given(n, j.file.Configs)
+			j.given(n, "configs", j.file.Configs)
 		case key == "secrets":
-			j.given(n, j.file.Secrets)
+			j.given(n, "secrets", j.file.Secrets)
+		case key == "networks":
+			j.networks(n)
+		case key == "deploy":
+			j.deploy(n)
+		case key == "develop":
+			j.develop(n)
 		case key == "post_start" || key == "pre_stop":
 			j.hooks(key, n)
 		default:
-			j.problem("has %s, of which egressd does not know whether it leads out", key)
+			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}
 	}
 	s.Networks, s.shares, s.ports = keysOf(value("networks")), value("network_mode").Value, len(value("ports").Content) > 0
 	return *s
 }
 
-func keysIn(keys map[string]yaml.Node) (all []string) {
-	for key := range keys {
-		all = append(all, key)
+// field gives a field of HostConfig a value. Sysctls and annotations may be lists of NAME=VALUE.
+func (j *composeJudge) field(key, field string, value any) {
+	if field == "Sysctls" || field == "Annotations" {
+		value = named(value)
 	}
-	slices.Sort(all)
+	if before, ok := j.service.host[field].([]any); ok {
+		if more, ok := value.([]any); ok {
+			value = append(before, more...)
+		}
+	}
+	j.service.host[field], j.service.keys["HostConfig."+field] = value, key
+}
+
+// plain is a value as JSON would have it.
+func plain(n *yaml.Node) any {
+	var value any
+	if n.Decode(&value) != nil {
+		return n.Value
+	}
+	switch v := value.(type) {
+	case nil, bool, string, []any, map[string]any:
+		return value
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// named is a mapping, or a list of NAME=VALUE, as a mapping.
+func named(value any) map[string]any {
+	all := map[string]any{}
+	switch v := value.(type) {
+	case map[string]any:
+		return v
+	case []any:
+		for _, one := range v {
+			name, is, _ := strings.Cut(fmt.Sprint(one), "=")
+			all[name] = is
+		}
+	default:
+		all[fmt.Sprint(v)] = ""
+	}
 	return all
 }
+
+func keysIn(keys map[string]yaml.Node) []string { return slices.Sorted(maps.Keys(keys)) }
 
 func (j *composeJudge) problem(text string, a ...any) {
 	j.service.problems = append(j.service.problems, fmt.Sprintf(text, a...))
 }
 
-func (j *composeJudge) outside(key string, n *yaml.Node, harmless []string) {
-	of, another := strings.CutPrefix(n.Value, "service:")
-	switch {
-	case n.Kind == yaml.ScalarNode && slices.Contains(harmless, n.Value):
-	case another && (key == "pid" || key == "ipc"):
-		j.service.joins = append(j.service.joins, sharedWith{key, of})
-	case key == "privileged":
-		j.problem("is privileged: it becomes root of the host")
-	case n.Kind == yaml.ScalarNode:
-		j.problem("has %s: %s", key, n.Value)
-	default:
-		j.problem("has %s, which lead out", key)
+// only refuses keys of a mapping that are not among those.
+func (j *composeJudge) only(of string, n *yaml.Node, known string) map[string]yaml.Node {
+	var keys map[string]yaml.Node
+	if err := n.Decode(&keys); err != nil {
+		j.problem("has %s that cannot be read: %v", of, err)
+		return nil
 	}
-}
-
-func (j *composeJudge) capabilities(n *yaml.Node) {
-	for _, capability := range valuesOf(n) {
-		if one := strings.TrimPrefix(strings.ToUpper(capability), "CAP_"); slices.Contains(escaping, one) || strings.Contains(one, "$") {
-			j.problem("has cap_add: %s", one)
+	for _, key := range keysIn(keys) {
+		if one := keys[key]; !isNothing(&one) && !strings.HasPrefix(key, "x-") && !slices.Contains(strings.Fields(known), key) {
+			j.problem("has %s.%s, which egressd does not know, nor whether it leads out", of, key)
 		}
 	}
+	return keys
 }
 
-// escaping are capabilities with which a container leaves its network, or uses the address of another container.
-var escaping = []string{"ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF", "PERFMON", "NET_ADMIN", "NET_RAW"}
-
-func (j *composeJudge) security(n *yaml.Node) {
-	for _, option := range valuesOf(n) {
-		_, is, _ := strings.Cut(strings.Replace(option, ":", "=", 1), "=")
-		if is == "unconfined" || is == "disable" || strings.Contains(option, "$") {
-			j.problem("has security_opt: %s", option)
+// labels may not be known by a variable alone.
+func (j *composeJudge) labels(n *yaml.Node) {
+	all := named(plain(n))
+	for name := range all {
+		if strings.Contains(name, "$") {
+			j.problem("has labels %s: what its variables stand for is up to Compose; write the name", name)
 		}
 	}
+	j.service.config["Labels"] = all
 }
 
-// localLogs are the drivers of logs that keep what a program prints on this machine. Others send it on,
-// from the engine, past every network of the service.
-var localLogs = []string{"", "json-file", "local", "none", "journald"}
+func (j *composeJudge) containerName(name string) {
+	if isOwn(name) || strings.Contains(name, "$") {
+		j.problem("has container_name %s: egressd's own containers have such names; leave it out", name)
+	}
+}
 
 func (j *composeJudge) logging(n *yaml.Node) {
-	var log struct{ Driver string }
-	if err := n.Decode(&log); err != nil {
-		j.problem("has logging that cannot be read: %v", err)
+	keys := j.only("logging", n, "driver options")
+	if driver := keys["driver"]; !isNothing(&driver) {
+		j.service.host["LogConfig"] = map[string]any{"Type": resolved(&driver).Value}
+	}
+}
+
+// networks are names of networks, with settings of the service in them.
+func (j *composeJudge) networks(n *yaml.Node) {
+	for _, name := range keysOf(n) {
+		var all map[string]yaml.Node
+		if n.Kind != yaml.MappingNode || n.Decode(&all) != nil {
+			continue
+		}
+		if one := all[name]; !isNothing(&one) {
+			j.only("networks."+name, resolved(&one), "aliases ipv4_address ipv6_address link_local_ips mac_address priority gw_priority")
+		}
+	}
+}
+
+// deploy has limits, which are harmless, and devices.
+func (j *composeJudge) deploy(n *yaml.Node) {
+	const harmless = "mode replicas endpoint_mode labels restart_policy update_config rollback_config placement"
+	keys := j.only("deploy", n, harmless+" resources")
+	resources := keys["resources"]
+	if isNothing(&resources) {
 		return
 	}
-	if !slices.Contains(localLogs, log.Driver) {
-		j.problem("has logging.driver: %s, by which the engine may send what it prints to another machine; json-file, local, journald and none do not", log.Driver)
+	keys = j.only("deploy.resources", resolved(&resources), "limits reservations")
+	reserved := keys["reservations"]
+	if isNothing(&reserved) {
+		return
+	}
+	keys = j.only("deploy.resources.reservations", resolved(&reserved), "cpus memory pids devices")
+	if devices := keys["devices"]; !isNothing(&devices) {
+		j.field("deploy.resources.reservations.devices", "DeviceRequests", plain(resolved(&devices)))
+	}
+}
+
+// develop copies files of this machine into the container, for docker compose watch.
+func (j *composeJudge) develop(n *yaml.Node) {
+	keys := j.only("develop", n, "watch")
+	watch := keys["watch"]
+	for _, one := range resolved(&watch).Content {
+		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
+		path := rule["path"]
+		j.mount(resolved(&path).Value, "", false, "")
 	}
 }
 
 // hooks are commands that Compose has the engine start in the container.
 func (j *composeJudge) hooks(key string, n *yaml.Node) {
 	for _, one := range n.Content {
-		var hook struct{ Privileged string }
-		if err := resolved(one).Decode(&hook); err != nil || hook.Privileged != "" && hook.Privileged != "false" {
+		keys := j.only(key, resolved(one), "command user privileged working_dir environment")
+		if p := keys["privileged"]; !isNothing(&p) && resolved(&p).Value != "false" {
 			j.problem("has %s that is privileged", key)
 		}
 	}
 }
 
 // given are configs or secrets of a service: of those that are files, the files are mounted.
-func (j *composeJudge) given(n *yaml.Node, all map[string]composeGiven) {
+func (j *composeJudge) given(n *yaml.Node, of string, all map[string]yaml.Node) {
 	for _, one := range n.Content {
 		name := resolved(one).Value
 		if resolved(one).Kind == yaml.MappingNode {
-			var long struct{ Source string }
-			if resolved(one).Decode(&long) != nil {
-				j.problem("has a config or a secret that cannot be read")
-				continue
-			}
-			name = long.Source
+			source := j.only(of, resolved(one), "source target uid gid mode")["source"]
+			name = resolved(&source).Value
 		}
 		if strings.Contains(name, "$") {
 			j.unknownMount(name)
 			continue
 		}
-		if file := all[name].File; file != "" {
-			j.mount(file, false)
+		if given := all[name]; !isNothing(&given) {
+			keys := j.only(of+"."+name, resolved(&given), "file content environment name labels")
+			if file := keys["file"]; !isNothing(&file) {
+				j.mount(resolved(&file).Value, "", false, "")
+			}
 		}
 	}
 }
@@ -186,76 +267,113 @@ func (j *composeJudge) volumes(n *yaml.Node) {
 		case !known:
 			j.unknownMount(one.Value)
 		case len(parts) < 2: // a new volume
+		case len(parts) > 3:
+			j.problem("has volumes %s, which egressd cannot read; write {type: bind, source: …, target: …}", one.Value)
 		case strings.ContainsAny(parts[0][:min(1, len(parts[0]))], "./~"):
-			j.mount(parts[0], len(parts) < 3 || !slices.Contains(strings.Split(parts[2], ","), "ro"))
+			writable, propagation := mountFlags(parts[2:])
+			j.mount(parts[0], parts[1], writable, propagation)
 		default:
-			j.named(parts[0])
+			_, propagation := mountFlags(parts[2:])
+			j.named(parts[0], propagation)
 		}
 	}
 }
 
+// mountFlags reads the third part of a short volume. A flag that it does not know counts as propagation, which the
+// table refuses.
+func mountFlags(flags []string) (writable bool, propagation string) {
+	writable = true
+	for _, flag := range flags {
+		for one := range strings.SplitSeq(flag, ",") {
+			switch one {
+			case "", "rw", "z", "Z", "nocopy", "cached", "delegated", "consistent":
+			case "ro":
+				writable = false
+			default:
+				propagation = one
+			}
+		}
+	}
+	return writable, propagation
+}
+
 func (j *composeJudge) longVolume(n *yaml.Node) {
-	var m struct {
-		Type     string `yaml:"type"`
-		Source   string `yaml:"source"`
-		ReadOnly string `yaml:"read_only"`
+	keys := j.only("volumes", n, "type source target read_only consistency bind volume tmpfs image")
+	value := func(key string) string {
+		n := keys[key]
+		return resolved(&n).Value
 	}
-	if err := n.Decode(&m); err != nil {
-		j.problem("has a volume that cannot be read: %v", err)
-		return
+	propagation := ""
+	if bind := keys["bind"]; !isNothing(&bind) {
+		p := j.only("volumes.bind", resolved(&bind), "propagation create_host_path selinux recursive")["propagation"]
+		propagation = resolved(&p).Value
 	}
-	switch m.Type {
+	if volume := keys["volume"]; !isNothing(&volume) {
+		j.only("volumes.volume", resolved(&volume), "nocopy subpath labels")
+	}
+	switch kind := value("type"); kind {
 	case "bind":
-		j.mount(m.Source, m.ReadOnly != "true")
+		j.mount(value("source"), value("target"), value("read_only") != "true", propagation)
 	case "volume":
-		j.named(m.Source)
+		j.named(value("source"), propagation)
 	case "tmpfs", "image":
 	default:
-		j.problem("mounts %s as %q, of which egressd does not know whether it leads out", m.Source, m.Type)
+		j.service.mounted = append(j.service.mounted, map[string]any{"Type": kind, "Source": value("source"), "Destination": value("target")})
 	}
 }
 
-// named judges a named volume. Driver and options may turn the volume into a host folder or a network share.
-func (j *composeJudge) named(name string) {
+// named is a named volume, whose driver and options the table judges.
+func (j *composeJudge) named(name, propagation string) {
 	if strings.Contains(name, "$") {
 		j.unknownMount(name)
 		return
 	}
-	v := j.file.Volumes[name]
-	if !slices.Contains([]string{"", "local"}, v.Driver) {
-		j.problem("has the volume %s, whose driver is %s: what is written to it may go to another machine", name, v.Driver)
-	}
-	if kind := v.Options["type"]; !slices.Contains([]string{"", "none", "tmpfs"}, kind) {
-		j.problem("has the volume %s, whose driver_opts have type: %s; it may be of another machine, and none and tmpfs are not", name, kind)
-	}
-	if v.elsewhere() && !slices.Contains(j.service.external, name) {
-		j.service.external = append(j.service.external, name)
-	}
-	for _, value := range v.Options {
-		text, known := j.expanded(value)
-		if !known {
-			j.unknownMount(value)
-			continue
-		}
-		for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(",=:", r) }) {
-			if strings.HasPrefix(part, "/") {
-				j.mount(part, true)
-			}
+	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "RW": true, "Propagation": propagation})
+	for _, value := range j.volume(name).Options {
+		if filepath.IsAbs(value) {
+			j.service.mounts, j.service.reads = append(j.service.mounts, value), append(j.service.reads, value)
 		}
 	}
 }
 
-func (j *composeJudge) mount(source string, writable bool) {
+// volume is how the file describes a volume.
+func (j *composeJudge) volume(name string) boundary.Volume {
+	n := j.file.Volumes[name]
+	if isNothing(&n) {
+		return boundary.Volume{}
+	}
+	keys := j.only("volumes."+name, resolved(&n), "driver driver_opts external name labels")
+	value := func(key string) *yaml.Node {
+		n := keys[key]
+		return resolved(&n)
+	}
+	v := boundary.Volume{Driver: value("driver").Value}
+	v.Unknown = !isNothing(value("external")) && value("external").Value != "false" || !isNothing(value("name")) && value("name").Value != j.file.Name+"_"+name
+	for option, is := range named(plain(value("driver_opts"))) {
+		if isNothing(value("driver_opts")) {
+			break
+		}
+		text, known := j.expanded(fmt.Sprint(is))
+		if !known {
+			j.unknownMount(text)
+		}
+		if v.Options == nil {
+			v.Options = map[string]string{}
+		}
+		v.Options[option] = text
+	}
+	return v
+}
+
+func (j *composeJudge) mount(source, target string, writable bool, propagation string) {
 	text, known := j.expanded(source)
 	if !known {
 		j.unknownMount(source)
 		return
 	}
 	path := j.absolute(text)
-	switch {
-	case hostfiles.Leads(path, j.home):
-		j.problem("mounts %s, by which others act for it outside", path)
-	case writable:
+	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "bind", "Source": path, "Destination": target, "RW": writable, "Propagation": propagation})
+	if writable {
 		j.service.mounts = append(j.service.mounts, path)
 	}
 	j.service.reads = append(j.service.reads, path)

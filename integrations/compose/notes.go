@@ -33,9 +33,6 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
-		if held && len(s.external) > 0 {
-			all = append(all, fmt.Sprintf("%s has volumes that may be made elsewhere (%s): docker volume inspect says whether one is a folder of this machine, or of another one", s.Name, strings.Join(s.external, ", ")))
-		}
 		if paths := c.replaceable(s); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}
@@ -43,9 +40,11 @@ func (c *Compose) notes() (all []string) {
 	if len(c.shared()) > 0 {
 		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
 	}
+	if !c.Pinned() {
+		all = append(all, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+c.Image+" yet, whose ID is to be in the file")
+	}
 	return append(all,
-		"make image && docker load -i build/egressd-image.tar, where the engine does not have "+c.Image+" yet",
-		fmt.Sprintf("%s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.up(), base, file),
+		fmt.Sprintf("%s judges both files again, and is %s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.upPath(), c.up(), base, file),
 		c.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
 }
 

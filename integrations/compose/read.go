@@ -24,8 +24,8 @@ type File struct {
 	Name     string // of the project, where the file says it
 	Version  string
 	Services []Service // by name
-	Includes bool      // of other files, which are not looked at
-	networks map[string]composeNetwork
+	problems []string  // of the file as a whole
+	text     *composeText
 }
 
 // A Service is one service of a compose file.
@@ -36,44 +36,28 @@ type Service struct {
 	joins    []sharedWith // namespaces of other services
 	problems []string     // by which no network would hold it
 	ports    bool
-	mounts   []string // folders of the host that it can write, absolute
-	reads    []string // and all that it has of the host
-	external []string // volumes that are made elsewhere
-	inputs   []composeInput
-}
 
-type composeNetwork struct {
-	External yaml.Node `yaml:"external"`
-	Driver   string    `yaml:"driver"`
+	host, config map[string]any    // as the engine would describe it
+	mounted      []any             // the same
+	keys         map[string]string // that fields of the engine come from
+	builds       bool              // its image is built
+	tags         []string          // more names of that image
+
+	mounts []string // folders of the host that it can write, absolute
+	reads  []string // and all that it has of the host
+	inputs []composeInput
 }
 
 // composeText is a compose file, with what has several forms left as it is.
 type composeText struct {
 	Name     string                          `yaml:"name"`
 	Version  yaml.Node                       `yaml:"version"`
-	Include  yaml.Node                       `yaml:"include"`
 	Services map[string]map[string]yaml.Node `yaml:"services"`
-	Networks map[string]composeNetwork       `yaml:"networks"`
-	Volumes  map[string]composeVolume        `yaml:"volumes"`
-	Configs  map[string]composeGiven         `yaml:"configs"`
-	Secrets  map[string]composeGiven         `yaml:"secrets"`
-}
-
-type composeVolume struct {
-	External yaml.Node         `yaml:"external"`
-	Name     string            `yaml:"name"`
-	Driver   string            `yaml:"driver"`
-	Options  map[string]string `yaml:"driver_opts"`
-}
-
-// elsewhere reports whether Compose may use an existing volume, whose driver and options the file does not show.
-func (v *composeVolume) elsewhere() bool {
-	return v.Name != "" || !isNothing(&v.External) && resolved(&v.External).Value != "false"
-}
-
-// A composeGiven is a config or a secret: a file that is mounted, or no concern of the host's.
-type composeGiven struct {
-	File string `yaml:"file"`
+	Networks map[string]yaml.Node            `yaml:"networks"`
+	Volumes  map[string]yaml.Node            `yaml:"volumes"`
+	Configs  map[string]yaml.Node            `yaml:"configs"`
+	Secrets  map[string]yaml.Node            `yaml:"secrets"`
+	Others   map[string]yaml.Node            `yaml:",inline"`
 }
 
 // Read reads the compose file at path, or where path is a folder the one that
@@ -93,13 +77,27 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, Includes: !isNothing(&file.Include), networks: file.Networks}
+	return described(path, file), nil
+}
+
+// described has every service of a file described.
+func described(path string, file *composeText) *File {
+	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, text: file}
+	for _, key := range keysIn(file.Others) {
+		if one := file.Others[key]; !strings.HasPrefix(key, "x-") && !isNothing(&one) {
+			c.problems = append(c.problems, key+" is a part of the file that egressd does not read: write the services into one file")
+		}
+	}
 	for name, keys := range file.Services {
-		j := composeJudge{file: file, service: Service{Name: name}, dir: filepath.Dir(path), home: os.Getenv("HOME")}
-		c.Services = append(c.Services, j.judge(keys))
+		j := c.judge(name)
+		c.Services = append(c.Services, j.describe(keys))
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
-	return c, nil
+	return c
+}
+
+func (c *File) judge(name string) *composeJudge {
+	return &composeJudge{file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME")}
 }
 
 // parseCompose refuses a second document: Compose merges it into the first.
@@ -162,32 +160,14 @@ func resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Problems are why no network would hold a service, one sentence each.
-func (c *File) Problems(s *Service, held []string) (all []string) {
-	for _, p := range s.problems {
-		all = append(all, s.Name+" "+p)
-	}
-	if of, ok := strings.CutPrefix(s.shares, "service:"); s.shares != "" && s.shares != "none" && (!ok || !slices.Contains(held, of)) {
-		all = append(all, fmt.Sprintf("%s has network_mode: %s", s.Name, s.shares))
-	}
-	for _, j := range s.joins {
-		if !slices.Contains(held, j.service) {
-			all = append(all, fmt.Sprintf("%s has %s: service:%s, which is not held", s.Name, j.key, j.service))
+// Service returns the service of that name, or an empty one.
+func (c *File) Service(name string) *Service {
+	for i := range c.Services {
+		if c.Services[i].Name == name {
+			return &c.Services[i]
 		}
 	}
-	for _, name := range s.Networks {
-		if !plainNetwork(name) {
-			all = append(all, fmt.Sprintf("%s is in the network %q, and none can be called that", s.Name, name))
-		}
-		n := c.networks[name]
-		if n.External.Kind != 0 && n.External.Value != "false" {
-			all = append(all, fmt.Sprintf("%s is in the network %s, which is made elsewhere and cannot be closed from here", s.Name, name))
-		}
-		if n.Driver != "" && n.Driver != "bridge" {
-			all = append(all, fmt.Sprintf("%s is in the network %s, whose driver is %s", s.Name, name, n.Driver))
-		}
-	}
-	return all
+	return &Service{}
 }
 
 // Shares reports whether a service has the network of another one, or none at all: it gets none.

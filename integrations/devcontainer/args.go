@@ -2,63 +2,156 @@ package devcontainer
 
 import (
 	"strings"
+
+	"github.com/egressd/egressd/integrations/boundary"
 )
 
 // An argument is a flag of docker run with its value. Of a flag without one the value is empty.
 type argument struct{ name, value string }
 
-// valued are the flags whose value may be the next word, and which say something of
-// boundaries.
-var valued = map[string]bool{
-	"--network": true, "--net": true, "--pid": true, "--ipc": true, "--uts": true, "--userns": true, "--cgroupns": true,
-	"--cap-add": true, "--security-opt": true, "--device": true, "--device-cgroup-rule": true, "--volumes-from": true,
-	"--volume": true, "--mount": true,
+// The flags of docker run that runArgs may have. Any other flag is refused by name. No engine can be asked what a flag
+// means before it has made the container.
+const (
+	switches = "--init --rm --read-only --interactive --tty --detach --no-healthcheck --oom-kill-disable --publish-all --privileged -i -t -d -P"
+	harmless = `--env --workdir --user --hostname --domainname --dns --dns-search --dns-option --add-host --shm-size --memory --memory-swap --memory-reservation
+		--memory-swappiness --cpus --cpu-shares --cpu-period --cpu-quota --cpuset-cpus --cpuset-mems --ulimit --tmpfs --restart --log-opt --stop-signal --stop-timeout
+		--group-add --platform --pull --entrypoint --expose --publish --ip --ip6 --mac-address --network-alias --health-cmd --health-interval --health-retries
+		--health-timeout --health-start-period --oom-score-adj --pids-limit --cap-drop -e -w -u -h -m -c -p -a`
+)
+
+// engineFlags are flags whose value is that of a field of the engine's HostConfig; those in the second list hold many.
+var (
+	engineFlags = map[string]string{"--network": "NetworkMode", "--net": "NetworkMode", "--pid": "PidMode", "--ipc": "IpcMode", "--uts": "UTSMode", "--userns": "UsernsMode",
+		"--cgroupns": "CgroupnsMode", "--runtime": "Runtime", "--cgroup-parent": "CgroupParent", "--isolation": "Isolation", "--volume-driver": "VolumeDriver"}
+	engineLists = map[string]string{"--cap-add": "CapAdd", "--security-opt": "SecurityOpt", "--device": "Devices", "--device-cgroup-rule": "DeviceCgroupRules",
+		"--gpus": "DeviceRequests", "--volumes-from": "VolumesFrom", "--link": "Links", "--annotation": "Annotations"}
+	otherValues = "--sysctl --label -l --log-driver --volume -v --mount --env-file --name"
+)
+
+// takesValue reports whether a flag needs a value. known says whether egressd knows the flag at all.
+func takesValue(name string) (needs, known bool) {
+	if has(switches, name) {
+		return false, true
+	}
+	return true, engineFlags[name] != "" || engineLists[name] != "" || has(harmless+" "+otherValues, name)
 }
 
-// lettersWithValue are the flags of docker run of one letter that take a value.
-const lettersWithValue = "acehlmpuvw"
-
-// readArguments reads words as docker run does. It does not know which unknown flags take a value, so it reads each
-// word with a dash as a flag: a value may be refused, but no flag is missed.
-func (c *checker) readArguments(words []string) (all []argument, err error) {
-	for i := 0; i < len(words); i++ {
-		word := words[i]
-		next := func() (value string) {
-			if i+1 < len(words) {
-				i++
-				value = words[i]
-			}
-			return value
+func has(list, name string) bool {
+	for one := range strings.FieldsSeq(list) {
+		if one == name {
+			return true
 		}
+	}
+	return false
+}
+
+// readArguments reads words as docker run does.
+func (c *checker) readArguments(words []string) (all []argument, err error) {
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		name, value, given := strings.Cut(word, "=")
+		rest := ""
+		if !strings.HasPrefix(word, "--") && strings.HasPrefix(word, "-") && len(word) > 1 {
+			name, rest, given = word[:2], word[2:], false
+		}
+		needs, known := takesValue(name)
 		switch {
 		case strings.HasPrefix(word, "${"):
 			return nil, c.breaks("runArgs", word+" may be any flag", "write the flag that it stands for")
-		case strings.HasPrefix(word, "--"):
-			name, value, found := strings.Cut(word, "=")
-			if !found && valued[name] {
-				value = next()
-			}
-			all = append(all, argument{name, value})
-		case strings.HasPrefix(word, "-"):
-			all = append(all, letters(word[1:], next)...)
+		case !strings.HasPrefix(word, "-"):
+			return nil, c.breaks("runArgs", word+" is no flag: docker run would take it for the image", "leave it out")
+		case !known:
+			return nil, c.breaks("runArgs", name+": egressd does not know this flag, nor whether it leads out", "leave it out")
+		case !needs && rest != "": // flags of one letter, written together
+			words = append([]string{"-" + rest}, words...)
+		case needs && rest != "":
+			value = strings.TrimPrefix(rest, "=")
+		case needs && !given && len(words) == 0:
+			return nil, c.breaks("runArgs", name+" needs a value", name+"=VALUE")
+		case needs && !given:
+			value, words = words[0], words[1:]
 		}
+		all = append(all, argument{name, value})
 	}
 	return all, nil
 }
 
-// letters reads flags of one letter that are written together, the last of them with its value.
-func letters(word string, next func() string) (all []argument) {
-	for i, letter := range word {
-		name := "-" + string(letter)
-		if !strings.ContainsRune(lettersWithValue, letter) {
-			all = append(all, argument{name, ""})
-			continue
-		}
-		value := strings.TrimPrefix(word[i+1:], "=")
-		if value == "" {
-			value = next()
-		}
-		return append(all, argument{name, value})
+func (c *checker) arguments(said map[string]any) error {
+	args, err := c.readArguments(words(said["runArgs"]))
+	if err != nil {
+		return err
 	}
-	return all
+	for _, a := range args {
+		d := newDescribed("--")
+		if err := c.describe(a, d); err != nil {
+			return err
+		}
+		if err := c.judge("runArgs", d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe adds one flag of docker run to a description.
+func (c *checker) describe(a argument, d *described) error {
+	const setting = "runArgs"
+	name, is, _ := strings.Cut(a.value, "=")
+	switch {
+	case engineFlags[a.name] != "":
+		d.host[engineFlags[a.name]] = a.value
+	case engineLists[a.name] != "":
+		d.host[engineLists[a.name]] = []any{a.value}
+		if a.name == "--cap-add" {
+			return c.netAdmin(setting, a.value)
+		}
+	}
+	switch a.name {
+	case "--privileged":
+		if a.value != "false" {
+			d.host["Privileged"] = true
+		}
+	case "--sysctl":
+		d.host["Sysctls"] = map[string]any{name: is}
+	case "--label", "-l":
+		d.config["Labels"] = map[string]any{name: is}
+		if strings.HasPrefix(name, "devcontainer.") || strings.Contains(name, "$") {
+			return c.breaks(setting, a.name+" "+name+": by such labels tools find the container", "leave it out")
+		}
+	case "--log-driver":
+		d.host["LogConfig"] = map[string]any{"Type": a.value}
+	case "--volume", "-v":
+		return c.volume(a.value, d)
+	case "--mount":
+		return c.mount(setting, a.value, d)
+	case "--env-file":
+		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": c.expanded(a.value)})
+	case "--name":
+		if a.value == featureFolder || strings.HasPrefix(a.value, featureFolder+"-") {
+			return c.breaks(setting, "--name "+a.value+": egressd's own containers have such names", "another name")
+		}
+	}
+	return nil
+}
+
+// volume reads SOURCE:TARGET[:OPTIONS].
+func (c *checker) volume(text string, d *described) error {
+	parts := strings.Split(c.expanded(text), ":")
+	if len(parts) == 1 {
+		return nil // a new volume
+	}
+	m := map[string]any{"Type": "volume", "Source": parts[0], "Destination": parts[1], "RW": true}
+	for _, options := range parts[2:] {
+		for one := range strings.SplitSeq(options, ",") {
+			switch one {
+			case "rw", "z", "Z", "nocopy", "cached", "delegated", "consistent", "":
+			case "ro":
+				m["RW"] = false
+			default:
+				m["Propagation"] = one
+			}
+		}
+	}
+	return c.addMount("runArgs", m, boundary.Volume{}, d)
 }

@@ -24,17 +24,9 @@ type writableMount struct {
 	workspace     bool // in which the folder of the settings is mounted read-only
 }
 
-// wide are capabilities that administer networks, load code into the kernel, or open
-// files past every mount.
-var wide = []string{"ALL", "NET_ADMIN", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"}
-
-// engines are parts of the names of Features that start containers of their own, or have
-// the machine's engine do so.
-var engines = []string{"docker-in-docker", "docker-outside-of-docker", "docker-from-docker", "podman-in-container"}
-
 func (d *Options) check(at string, said map[string]any) error {
 	c := &checker{Options: *d, at: at}
-	for _, looks := range []func(map[string]any) error{c.composed, c.features, c.properties, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.variables} {
+	for _, looks := range []func(map[string]any) error{c.composed, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
@@ -55,136 +47,9 @@ func (c *checker) composed(said map[string]any) error {
 		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.SocketFolder, folderInside))
 }
 
-func (c *checker) features(said map[string]any) error {
-	features, _ := said["features"].(map[string]any)
-	for name := range features {
-		for _, engine := range engines {
-			if strings.Contains(strings.ToLower(name), engine) { // tools read names of Features in any case
-				return c.breaks("features", name+" starts containers that have a network", "leave it out, and start containers outside")
-			}
-		}
-	}
-	return nil
-}
-
-func (c *checker) properties(said map[string]any) error {
-	if said["privileged"] != nil && said["privileged"] != false {
-		return c.breaks("privileged", "the machine's devices and networks are within reach", "leave it out")
-	}
-	for _, name := range words(said["capAdd"]) {
-		if err := c.capability("capAdd", name); err != nil {
-			return err
-		}
-	}
-	for _, option := range words(said["securityOpt"]) {
-		if err := c.security("securityOpt", option); err != nil {
-			return err
-		}
-	}
-	if user, _ := said["containerUser"].(string); c.Captured && user != "" && user != "root" && user != "0" {
-		return c.breaks("containerUser", user+" cannot capture what is sent", `"containerUser": "root", with "remoteUser": "`+user+`"; or egressd init devcontainer without --transparent`)
-	}
-	return nil
-}
-
-func (c *checker) capability(setting, name string) error {
-	name = strings.TrimPrefix(strings.ToUpper(name), "CAP_")
-	if !slices.Contains(wide, name) || name == "NET_ADMIN" && c.Captured && setting == "runArgs" {
-		return nil
-	}
-	instead := "leave it out"
-	if name == "NET_ADMIN" {
-		instead = "leave it out; egressd init devcontainer --transparent, to capture what is sent"
-	}
-	return c.breaks(setting, "the container would have CAP_"+name, instead)
-}
-
-func (c *checker) security(setting, option string) error {
-	if name, value, _ := strings.Cut(strings.ReplaceAll(option, ":", "="), "="); value == "unconfined" {
-		return c.breaks(setting, name+" keeps the container from sockets that no network holds, and from the kernel", "leave "+option+" out")
-	}
-	return nil
-}
-
-func (c *checker) arguments(said map[string]any) error {
-	args, err := c.readArguments(words(said["runArgs"]))
-	if err != nil {
-		return err
-	}
-	for _, a := range args {
-		if err := c.argument(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// argument judges one flag of docker run.
-func (c *checker) argument(a argument) error {
-	const setting = "runArgs"
-	shown := a.name + " " + a.value
-	switch a.name {
-	case "--network", "--net":
-		if a.value != "none" {
-			return c.breaks(setting, shown+": the container has a network besides egressd", "leave it out: egressd init devcontainer adds --network=none")
-		}
-	case "--privileged", "--use-api-socket":
-		if a.value != "false" {
-			return c.breaks(setting, a.name+": the machine's devices and networks are within reach", "leave it out")
-		}
-	case "--pid", "--ipc", "--uts", "--userns", "--cgroupns":
-		if a.value == "host" || strings.HasPrefix(a.value, "container:") {
-			return c.breaks(setting, shown+": it is shared with what has a network", "leave it out")
-		}
-	case "--cap-add":
-		return c.capability(setting, a.value)
-	case "--security-opt":
-		return c.security(setting, a.value)
-	case "--device", "--device-cgroup-rule", "--volumes-from":
-		return c.breaks(setting, shown+": it may lead out, which nothing here can tell", "leave it out")
-	case "--volume", "-v":
-		source, _, _ := strings.Cut(c.expanded(a.value), ":")
-		return c.source(setting, source)
-	case "--mount":
-		return c.mount(setting, a.value)
-	}
-	return nil
-}
-
-func (c *checker) mounts(said map[string]any) error {
-	mounts, _ := said["mounts"].([]any)
-	for _, m := range mounts {
-		if err := c.oneMount("mounts", m); err != nil {
-			return err
-		}
-	}
-	return c.oneMount(workspaceMount, said[workspaceMount])
-}
-
 const workspaceMount = "workspaceMount"
 
-func (c *checker) oneMount(setting string, m any) error {
-	switch m := m.(type) {
-	case string:
-		return c.mount(setting, m)
-	case map[string]any:
-		source, _ := m["source"].(string)
-		return c.source(setting, c.expanded(source))
-	}
-	return nil
-}
-
-// mount judges every path of this machine in a value of --mount, a list of NAME=VALUE: a
-// volume can be one in its options.
-func (c *checker) mount(setting, text string) error {
-	for _, source := range mountSources(c.expanded(text)) {
-		if err := c.source(setting, source); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// mountSources are all paths of this machine in a value of --mount: a volume can be one in its options.
 func mountSources(text string) (all []string) {
 	for field := range strings.SplitSeq(text, ",") {
 		field = strings.TrimSpace(strings.Trim(field, `"`))
@@ -209,17 +74,8 @@ func (c *checker) variables(said map[string]any) error {
 	return nil
 }
 
-// source judges what of the machine is mounted. A name that begins with neither a slash
-// nor a dot is a volume.
-func (c *checker) source(setting, source string) error {
-	if strings.HasPrefix(source, ".") {
-		source = filepath.Join(c.Folder, source)
-	}
-	if !filepath.IsAbs(source) {
-		return nil
-	}
-	source = filepath.Clean(source)
-	home, _ := c.variable("HOME")
+// link refuses a source that somebody in the container can put a link in the place of.
+func (c *checker) link(setting, source string) error {
 	if source == c.SocketFolder {
 		return nil
 	}
@@ -227,10 +83,7 @@ func (c *checker) source(setting, source string) error {
 		return c.breaks(setting, source+" lies in "+place+": somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
 			"leave it out, or mount a volume, or a folder outside of what can be written")
 	}
-	if !hostfiles.Leads(source, home) {
-		return nil
-	}
-	return c.breaks(setting, source+" is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone")
+	return nil
 }
 
 // collect finds what can be written, of all settings, before any is judged by it.

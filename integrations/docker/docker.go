@@ -21,7 +21,7 @@ type Docker struct {
 // is docker run in its network, and the policy.
 func (d *Docker) Docker() (integrations.Set, error) {
 	up := path.Join(d.Folder, "up.sh")
-	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: up, Text: d.up(), Mode: 0o755}, d.Command(up)}}
+	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: up, Text: d.up(), Mode: 0o755}, d.Command(up, "name=^/"+d.container()+"$")}}
 	for _, h := range d.Sandboxes {
 		vars, err := d.Variables(h.Proxy())
 		if err != nil {
@@ -30,12 +30,13 @@ func (d *Docker) Docker() (integrations.Set, error) {
 		set.Files = append(set.Files, integrations.Made{Path: d.runPath(h), Text: d.runScript(h, vars), Mode: 0o755})
 	}
 	set.Readable = d.Folder
-	set.Notes = []string{
-		"make image && docker load -i build/egressd-image.tar, where the engine does not have " + d.Image + " yet",
-		up + " starts egressd; with down as its argument it takes all of this away",
-		d.runPath(d.Sandboxes[0]) + " IMAGE COMMAND is docker run for a container that is held",
-		d.CommandPath() + " log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME",
+	if !d.Pinned() {
+		set.Notes = append(set.Notes, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+d.Image+" yet, whose ID is to be in the scripts")
 	}
+	set.Notes = append(set.Notes,
+		up+" starts egressd; with down as its argument it takes all of this away",
+		d.runPath(d.Sandboxes[0])+" IMAGE COMMAND is docker run for a container that is held",
+		d.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME")
 	return set, nil
 }
 
@@ -67,36 +68,44 @@ if [ "${1:-}" = down ]; then
 		fmt.Fprintf(&b, "\tdocker network rm %s\n", d.network(h))
 	}
 	fmt.Fprintf(&b, "\texec docker network rm %s\nfi\n", d.outside())
-	b.WriteString("made() { docker network inspect \"$1\" >/dev/null 2>&1; }\n")
-	fmt.Fprintf(&b, "made %s || docker network create %s >/dev/null\n", d.outside(), d.outside())
+	fmt.Fprintf(&b, `fail() {
+	echo "egressd: error: $1" >&2
+	echo "egressd: hint: $2" >&2
+	exit 1
+}
+image=$(docker image inspect -f '{{.Id}}' %s) || fail 'the engine does not have the image' 'make image && docker load -i build/egressd-image.tar'
+made() { docker network inspect "$1" >/dev/null 2>&1; }
+closed() { [ "$(docker network inspect -f '{{.Internal}}' "$1")" = true ] || fail "the network $1 is not egressd's: it leads out" "docker network rm $1"; }
+made %s || docker network create %s >/dev/null
+`, shell.Quote(d.Image), d.outside(), d.outside())
 	for _, h := range d.Sandboxes {
-		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s >/dev/null\n", d.network(h), h.Subnet, h.Free(),
-			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h))
+		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s >/dev/null\nclosed %s\n", d.network(h), h.Subnet, h.Free(),
+			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h), d.network(h))
 	}
 	var set []string
 	for _, s := range sidecar.Sysctls {
 		set = append(set, s.Name+"="+s.Value)
 	}
 	fmt.Fprintf(&b, `docker rm -f %[1]s >/dev/null 2>&1 || true
-docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only --user 65532:65532 \
+container=$(docker create --name %[1]s --network %[2]s --restart unless-stopped --read-only --user 65532:65532 \
 	--cap-drop ALL --security-opt no-new-privileges%[3]s \
-	--label %[6]s -e %[7]s \
-	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd %[5]s >/dev/null
-`, d.container(), d.outside(), options("--sysctl", set...), shell.Quote(d.Folder), shell.Quote(d.Image),
+	--label %[5]s -e %[6]s \
+	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd "$image")
+`, d.container(), d.outside(), options("--sysctl", set...), shell.Quote(d.Folder),
 		shell.Quote(sidecar.Label+"="+d.Folder), shell.Quote(d.Environment().Name+"="+d.Environment().Value))
 	for _, h := range d.Sandboxes {
-		fmt.Fprintf(&b, "docker network connect --ip %s %s %s\n", h.Self(), d.network(h), d.container())
+		fmt.Fprintf(&b, "docker network connect --ip %s %s \"$container\"\n", h.Self(), d.network(h))
 	}
-	fmt.Fprintf(&b, `docker start %[1]s >/dev/null
+	fmt.Fprintf(&b, `docker start "$container" >/dev/null
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-	if docker exec %[1]s %[2]s >/dev/null 2>&1; then
-		exec docker exec %[1]s %[2]s
+	if docker exec "$container" %[1]s >/dev/null 2>&1; then
+		exec docker exec "$container" %[1]s
 	fi
 	sleep 1
 done
-docker logs %[1]s >&2
+docker logs "$container" >&2
 exit 1
-`, d.container(), strings.Join(sidecar.Healthy, " "))
+`, strings.Join(sidecar.Healthy, " "))
 	return b.String()
 }
 

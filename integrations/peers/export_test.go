@@ -72,7 +72,7 @@ func drawRules(r *rand.Rand, conditions bool) string {
 		seen := map[string]bool{}
 		var lines string
 		for _, line := range some(r, n, rule) {
-			if !seen[line] {
+			if _, err := file.Parse("rules", []byte(text+list+":\n"+lines+line)); err == nil && !seen[line] { // it can decide
 				seen[line] = true
 				lines += line
 			}

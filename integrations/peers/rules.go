@@ -65,6 +65,39 @@ func (f *ruleFile) write(t *table) {
 		}
 		f.row(t.spans, r, above)
 	}
+	f.prune()
+}
+
+// prune leaves out lines that never decide, which a policy file may not have.
+func (f *ruleFile) prune() {
+	var lists policy.Lists
+	for _, list := range []struct {
+		lines []line
+		into  *[]policy.Rule
+	}{{f.allow, &lists.Allow}, {f.ask, &lists.Ask}, {f.deny, &lists.Deny}} {
+		for _, l := range list.lines {
+			r := policy.Rule{ID: l.String(), Methods: l.methods}
+			r.Pattern, _ = policy.ParsePattern(l.pattern) // of a host and ports that were read
+			for _, text := range l.paths {
+				path, _ := policy.ParsePathPattern(text)
+				r.Paths = append(r.Paths, path)
+			}
+			*list.into = append(*list.into, r)
+		}
+	}
+	for _, idle := range lists.Hidden() {
+		is := func(l line) bool { return l.String() == idle.Rule.ID }
+		switch idle.Effect {
+		case policy.Deny:
+			f.deny = slices.DeleteFunc(f.deny, is)
+			continue
+		case policy.Ask:
+			f.ask = slices.DeleteFunc(f.ask, is)
+		default:
+			f.allow = slices.DeleteFunc(f.allow, is)
+		}
+		f.stricter("%s is left out: a deny for the same hosts stands before it here", idle.Rule.ID)
+	}
 }
 
 // settle denies what a row cannot say: a line with methods or paths opens some requests, and no line for the same hosts
@@ -136,40 +169,29 @@ func allowsOnly(a, above action) bool {
 	return (a.allow || !a.plain() && !a.ask && above.closed()) && !slices.ContainsFunc(a.ways, denies)
 }
 
-// rule writes an action as rules for one pattern. Since a deny wins there, an allow that denies hold in whole is left out.
+// rule writes an action as rules for one pattern. A deny wins there.
 func (f *ruleFile) rule(pattern string, a, above action) {
-	var denies []way
-	for _, w := range a.ways {
-		switch get := slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD"); {
-		case !w.allow:
-			denies = append(denies, w)
+	for i, w := range a.ways {
+		get := slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") // it has HEAD in it here
+		if !w.allow {
+			f.addDeny(line{pattern, w.methods, w.paths})
 			if get {
 				f.stricter("%s: HEAD is denied where GET is", pattern)
 			}
-		case get && !headAllowed(a, w): // an allow of GET has HEAD in it here
-			denies = append(denies, way{methods: []string{"HEAD"}, paths: w.paths})
+			continue
+		}
+		f.addAllow(line{pattern, w.methods, w.paths})
+		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
+			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
+		}
+		if get && !headAllowed(a, w) {
+			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
 			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
 				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
 			}
 		}
 	}
-	for _, w := range denies {
-		f.addDeny(line{pattern, w.methods, w.paths})
-	}
-	for i, w := range a.ways {
-		if !w.allow {
-			continue
-		}
-		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
-			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
-		}
-		if !hidden(w, denies) {
-			f.addAllow(line{pattern, w.methods, w.paths})
-		}
-	}
 	switch {
-	case a.allow && hidden(way{}, denies):
-		f.stricter("%s: what is no request is denied, as all requests are", pattern)
 	case a.allow:
 		f.addAllow(line{pattern: pattern})
 	case a.ask:
@@ -177,37 +199,6 @@ func (f *ruleFile) rule(pattern string, a, above action) {
 	case a.plain() || !above.closed():
 		f.addDeny(line{pattern: pattern})
 	}
-}
-
-// hidden reports whether denies are about all requests that w is about.
-func hidden(w way, denies []way) bool {
-	methods, paths := []string{""}, []string{""}
-	if len(w.methods) > 0 {
-		methods = w.methods
-	}
-	if len(w.paths) > 0 {
-		paths = w.paths
-	}
-	for _, m := range methods {
-		for _, p := range paths {
-			if !slices.ContainsFunc(denies, func(d way) bool { return d.holds(m, p) }) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// holds reports whether all requests of a method and a pattern of paths are ones that w is about. An empty text stands for all.
-func (w way) holds(method, path string) bool {
-	head := method == "HEAD" && slices.Contains(w.methods, "GET")
-	if len(w.methods) > 0 && !head && !slices.Contains(w.methods, method) {
-		return false
-	}
-	return len(w.paths) == 0 || slices.ContainsFunc(w.paths, func(held string) bool {
-		base, deep := strings.CutSuffix(held, "*/**")
-		return held == "/**" || held == path || deep && !strings.Contains(base, "*") && strings.HasPrefix(path, base)
-	})
 }
 
 // headAllowed reports whether HEAD is allowed beside the GET of w.

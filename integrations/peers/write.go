@@ -94,8 +94,8 @@ var specialPrefixes = []string{
 	"168.63.129.16/32", "::/3", "4000::/2", "8000::/1", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 }
 
-// take spells the rules out, in the order in which egressd asks them: the most specific host first, then the
-// narrowest ports, then rules with conditions, then denies. The baseline comes after rules for the same addresses or
+// take spells the rules out, in the order in which egressd asks them: the one that names the host most closely first, then
+// deny, ask and allow. The baseline comes after rules for the same addresses or
 // fewer, and presets come last.
 func (w *writing) take(rules Rules) error {
 	var own, presets []ranked
@@ -118,7 +118,7 @@ func (w *writing) take(rules Rules) error {
 		w.stricterf("%s is denied, where egressd asks", rules.Ask[i].Pattern)
 	}
 	for _, p := range specialPrefixes {
-		own = append(own, ranked{clause: clause{hosts: withinText(p)}, kind: somePrefix, width: 1 << 20})
+		own = append(own, ranked{clause: clause{hosts: withinText(p)}, kind: somePrefix, order: 3})
 	}
 	for _, list := range [][]ranked{own, presets} {
 		slices.SortStableFunc(list, ranked.compare)

@@ -9,18 +9,17 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A ranked is a clause with its place among the clauses for the same host: narrower ports come first, then the stricter effect.
+// A ranked is a clause with its place among the clauses for the same host: the stricter effect comes first.
 type ranked struct {
 	clause
-	kind         hostKind // of the pattern that the rule has: a deny that is taken wider keeps its place
-	width, order int
+	kind  hostKind // of the pattern that the rule has: a deny that is taken wider keeps its place
+	order int
 }
 
 func (r ranked) compare(other ranked) int {
 	return cmp.Or(
 		-cmp.Compare(r.kind, other.kind),
-		r.hosts.specific(other.hosts), cmp.Compare(r.width, other.width),
-		boolFirst(r.conditional(), other.conditional()), cmp.Compare(r.order, other.order),
+		r.hosts.specific(other.hosts), cmp.Compare(r.order, other.order),
 	)
 }
 
@@ -58,8 +57,11 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 		w.stricterf("%s denies all requests to its addresses", rule.Pattern)
 		c.methods, c.paths = nil, nil
 	}
-	width := 0
-	if c.ports, width, err = patternPorts(rule.Pattern); err != nil {
+	about := rule.Pattern
+	if !allow {
+		about = about.AnyPort()
+	}
+	if c.ports, err = patternPorts(about); err != nil {
 		return nil, err
 	}
 	if rule.Inject != nil {
@@ -67,7 +69,7 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	}
 	for _, h := range s.sets {
 		c.hosts = h
-		all = append(all, ranked{c, kind, width, order})
+		all = append(all, ranked{c, kind, order})
 	}
 	return all, nil
 }
@@ -76,7 +78,7 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 // set has just the hosts of both.
 func (w *writing) tie(p policy.Pattern, h hostSet) string {
 	for i := range w.refusing {
-		other := w.refusing[i].Pattern
+		other := w.refusing[i].Pattern.AnyPort()
 		s, err := patternScope(other)
 		if err == nil && s.sets[0].crosses(h) && other.SharesPort(p) {
 			return other.String()
@@ -95,15 +97,15 @@ func patternScope(p policy.Pattern) (scope, error) {
 	return anyScope(p.Host(), anyDepth)
 }
 
-// patternPorts reads the ports of a pattern, and how wide egressd takes them for.
-func patternPorts(p policy.Pattern) (ports []span, width int, err error) {
+// patternPorts reads the ports of a pattern; none are all.
+func patternPorts(p policy.Pattern) (ports []span, err error) {
 	text := p.String()
 	if text == p.Host() {
-		return webPorts, 65536, nil
+		return webPorts, nil
 	}
 	text = text[strings.LastIndexByte(text, ':')+1:]
 	if text == "*" {
-		return nil, 65537, nil
+		return nil, nil
 	}
 	low, high, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -111,5 +113,5 @@ func patternPorts(p policy.Pattern) (ports []span, width int, err error) {
 	}
 	first, err := strconv.ParseUint(low, 10, 16)
 	last, more := strconv.ParseUint(high, 10, 16)
-	return []span{{uint16(first), uint16(last)}}, int(last) - int(first), cmp.Or(err, more)
+	return []span{{uint16(first), uint16(last)}}, cmp.Or(err, more)
 }

@@ -2,6 +2,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 // sandbox has a network of its own, which leads nowhere but to it.
 type Sidecar struct {
 	Project   string // what the networks are told apart by: one word
-	Image     string // egressd's
+	Image     string // egressd's; its ID, if the engine has it
+	Program   string // egressd on the host; empty: the first one of PATH
 	Folder    string // of the policy, outside of what a sandbox can write
 	Allow     []string
 	Presets   []string
@@ -64,18 +66,24 @@ func Subnets(pool netip.Prefix, count int) ([]netip.Prefix, error) {
 	return all, nil
 }
 
+// PoolBits is the length of the prefixes of [Pools].
+const PoolBits = 20
+
 // Pools returns prefixes that Docker would not choose itself. Their order depends on word alone, so that two projects
 // seldom begin with the same pool.
 func Pools(word string) (all []netip.Prefix) {
-	const first, count, bits = 128, 64 * 16, 20 // 10.128.0.0/10 in pieces of 64 networks
+	const first, count = 128, 64 * 16 // 10.128.0.0/10 in pieces of 64 networks
 	sum := sha256.Sum256([]byte(word))
 	start := int(sum[0])<<8 | int(sum[1])
 	for i := range count {
 		n := (start + i) % count
-		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + n/16), byte(n % 16 * 16), 0}), bits))
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(first + n/16), byte(n % 16 * 16), 0}), PoolBits))
 	}
 	return all
 }
+
+// Pinned reports whether Image is an ID, which no other image can have.
+func (s *Sidecar) Pinned() bool { return strings.HasPrefix(s.Image, "sha256:") }
 
 // PolicyPath is where the policy is on the host.
 func (s *Sidecar) PolicyPath() string { return path.Join(s.Folder, "egressd.yaml") }
@@ -178,33 +186,48 @@ const adminSocket = "/var/lib/egressd/admin.sock"
 func (s *Sidecar) CommandPath() string { return path.Join(s.Folder, "egressd") }
 
 // Command returns the wrapper: a script with which the host runs egressd's commands in the container. egressd
-// cannot write its own policy there, so the wrapper writes what allow --save and deny --save print. up is the
-// command that starts the container.
-func (s *Sidecar) Command(up string) integrations.Made {
+// cannot write its own policy there, so the wrapper writes what allow --save and deny --save print, once the host's
+// own egressd has checked it. up is the command that starts the container, filter the arguments of docker ps that
+// find it. Labels and names prove nothing, as any image may have them: the container has to have egressd's image, and
+// to be the only one.
+func (s *Sidecar) Command(up string, filter ...string) integrations.Made {
 	q := shell.Quote
+	filters := ""
+	for _, f := range append(filter, "label="+Label+"="+s.Folder) {
+		filters += " --filter " + q(f)
+	}
 	text := fmt.Sprintf(`#!/bin/sh
-# egressd of %s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd questions, egressd status.
-# allow --save and deny --save change %s.
+# egressd of %[1]s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd questions, egressd status.
+# allow --save and deny --save change %[2]s.
 set -eu
-container=$(docker ps -q --filter label=%s)
-if [ -z "$container" ]; then
-	echo "egressd: error: its container does not run" >&2
-	echo "egressd: hint: "%s >&2
+fail() {
+	echo "egressd: error: $1" >&2
+	echo "egressd: hint: $2" >&2
 	exit 1
-fi
+}
+image=$(docker image inspect -f '{{.Id}}' %[3]s) || fail 'the engine does not have its image' "make image && docker load -i build/egressd-image.tar"
+container=
+for one in $(docker ps -q --no-trunc%[4]s); do
+	[ "$(docker inspect -f '{{.Image}}' "$one")" = "$image" ] || continue
+	[ -z "$container" ] || fail "two containers are egressd's: $container and $one" "docker stop the one that is not yours"
+	container=$one
+done
+[ -n "$container" ] || fail 'its container does not run' %[5]s
 terminal=
 if [ -t 0 ] && [ -t 1 ]; then terminal=-t; fi
 case " $* " in
 *" --save "*) ;;
 *) exec docker exec -i $terminal "$container" /usr/bin/egressd "$@" ;;
 esac
-policy=%s
+policy=%[6]s
 trap 'rm -f "$policy.new"' EXIT
 docker exec "$container" /usr/bin/egressd "$@" --print >"$policy.new"
+%[7]s policy check --config "$policy.new" >&2 || fail 'the policy was left as it is' 'correct the rule, or edit '"$policy"
+diff -u "$policy" "$policy.new" >&2 || true
 chmod 644 "$policy.new"
 mv "$policy.new" "$policy"
 docker exec "$container" /usr/bin/egressd reload
-`, s.Project, s.PolicyPath(), q(Label+"="+s.Folder), q(up), q(s.PolicyPath()))
+`, s.Project, s.PolicyPath(), q(s.Image), filters, q(up), q(s.PolicyPath()), q(cmp.Or(s.Program, "egressd")))
 	return integrations.Made{Path: s.CommandPath(), Text: text, Mode: 0o755}
 }
 

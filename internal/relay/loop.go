@@ -22,7 +22,6 @@ import (
 const (
 	bufferSize   = 64 << 10
 	eventsAtOnce = 256
-	idleWithin   = 2    // rounds, until what waits for an idle loop is told that it is not idle
 	callsAtOnce  = 64   // of one kind in a round: posted functions, timers, tunnels whose time is over
 	looksAtOnce  = 4096 // at tunnels whose time may be over, in a round
 	sweepEvery   = 500 * time.Millisecond
@@ -138,8 +137,6 @@ type Loop struct {
 	due        []func()  // posted before those in posted
 	ran        int       // of due, at the beginning, have run
 	behind     bool      // some of due, or of posted without a wake-up, are left for the next round
-	whenIdle   []func(bool)
-	idleRounds int // since the first of whenIdle was added
 
 	mu     sync.Mutex // guards the rest
 	posted []func()
@@ -180,25 +177,6 @@ func (l *Loop) Close() {
 	if !l.closed {
 		l.closed = true
 		l.ring()
-	}
-}
-
-// WhenIdle calls f once. An idle loop passes true, and f may take a moment. A loop with events in each of the next rounds
-// passes false.
-func (l *Loop) WhenIdle(f func(idle bool)) { l.whenIdle = append(l.whenIdle, f) }
-
-// runIdle calls the functions of WhenIdle. An idle loop has no event in this round and no work left from the last one.
-func (l *Loop) runIdle(events int) {
-	idle := events == 0 && !l.left()
-	if l.idleRounds++; len(l.whenIdle) > 0 && (idle || l.idleRounds > idleWithin) {
-		waiting := l.whenIdle
-		l.whenIdle = nil
-		for _, f := range waiting {
-			f(idle)
-		}
-	}
-	if len(l.whenIdle) == 0 {
-		l.idleRounds = 0
 	}
 }
 
@@ -280,7 +258,6 @@ func (l *Loop) Run() error {
 		l.now = time.Now()
 		l.instant = instant(l.now.Sub(l.began) / time.Millisecond)
 		l.share = eventShare
-		l.runIdle(n)
 		for _, ev := range events[:n] {
 			l.dispatch(ev)
 		}
@@ -294,10 +271,7 @@ func (l *Loop) Run() error {
 	}
 }
 
-// owes reports whether there is something to do without an event: the next round must not wait for one.
-func (l *Loop) owes() bool { return len(l.whenIdle) > 0 || l.left() }
-
-// left reports whether the last round has left something to do.
+// left reports whether the last round has left something to do: the next one must not wait for an event.
 func (l *Loop) left() bool {
 	return len(l.busy) > 0 || l.behind || l.tunnels.next != nil
 }

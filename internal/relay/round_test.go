@@ -95,42 +95,6 @@ func TestWhatIsPostedWhileALoopIsBehindIsRun(t *testing.T) {
 	}
 }
 
-// TestALoopSaysWhenItIsIdle to what waits for that, and does not keep it waiting while there are events.
-func TestALoopSaysWhenItIsIdle(t *testing.T) {
-	l := newLoop(t)
-	said := make(chan bool, 1)
-	l.Post(func() { l.WhenIdle(func(idle bool) { said <- idle }) })
-	select {
-	case idle := <-said:
-		if !idle {
-			t.Error("nothing was ready, and it was not idle")
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("a loop without events says nothing")
-	}
-
-	rounds, toldIn := 0, 0
-	var again func()
-	again = func() { // there is always an event: that something was posted
-		if rounds++; rounds == 2 {
-			l.WhenIdle(func(idle bool) {
-				toldIn = rounds
-				said <- idle
-			})
-		}
-		if rounds < 100 {
-			l.Post(again)
-		}
-	}
-	l.Post(again)
-	if <-said {
-		t.Error("something was ready, and it was idle")
-	}
-	if toldIn > 2+idleWithin+1 {
-		t.Errorf("it was told after %d rounds", toldIn-2)
-	}
-}
-
 // TestALoopThatClosesRunsWhatWasPostedBefore however much that is.
 func TestALoopThatClosesRunsWhatWasPostedBefore(t *testing.T) {
 	l, err := NewLoop()

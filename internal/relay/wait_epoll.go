@@ -91,7 +91,7 @@ func (p *poller) control(op, fd int, ev *event) error {
 // wait first looks without giving up the processor, which under load is all
 // it takes, and blocks only when nothing is there.
 func (l *Loop) wait(events []event) (int, error) {
-	if n := l.look(events); n > 0 || l.owes() {
+	if n := l.look(events); n > 0 || l.left() {
 		return n, nil
 	}
 	n, err := syscall.EpollWait(l.epoll, events, l.timers.waitFor(time.Now()))

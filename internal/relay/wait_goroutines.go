@@ -162,7 +162,7 @@ func (p *poller) tell(w *waiter, e Events) {
 // wait returns events that are there, or waits for one, for the next timer or for ring.
 func (l *Loop) wait(events []event) (int, error) {
 	n := l.take(events)
-	if n > 0 || l.owes() {
+	if n > 0 || l.left() {
 		return n, nil
 	}
 	var late <-chan time.Time

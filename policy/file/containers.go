@@ -87,7 +87,8 @@ func (r *reader) checkContainers(f *File) {
 			r.failAt(r.places[at], "%s needs a TCP listener or a socket to hand its network in, and the sandbox has none to come by; add one to listen.proxy, listen.transparent or listen.enter", at)
 		}
 	}
-	if f.Docker.Socket != "" && !f.AsksDocker() {
-		r.failAt(r.places["docker"], "docker.socket is asked for sandboxes with docker, and there is none; write docker: {name: web} under a sandbox, or leave the key out")
+	enters := len(f.Listen.Enter) > 0 || slices.ContainsFunc(f.Sandboxes, func(s SandboxRules) bool { return s.Enter != "" })
+	if f.Docker.Socket != "" && !f.AsksDocker() && !enters {
+		r.failAt(r.places["docker"], "docker.socket is asked for sandboxes with docker or enter, and there is none; write docker: {name: web} under a sandbox, or leave the key out")
 	}
 }

@@ -75,7 +75,7 @@ func TestContainersThatAreNone(t *testing.T) {
 		"no way to come":         {"listen: {proxy: [\"unix:/run/p.sock\"]}\nsandboxes: [{name: a, docker: {name: x}}]", "needs a TCP listener or a socket to hand its network in"},
 		"a uid without a socket": {"listen: {proxy: [\"unix:/run/p.sock\", \"127.0.0.1:1\"]}\nsandboxes: [{name: a, uid: [7], docker: {name: x}}]", "no connection is both"},
 		"an engine by TCP":       {"docker: {socket: \"127.0.0.1:2375\"}\nsandboxes: [{name: a, docker: {name: x}}]", "is not a Unix socket; write unix:/run/docker.sock"},
-		"an engine for none":     {"docker: {socket: \"unix:/run/docker.sock\"}", "docker.socket is asked for sandboxes with docker, and there is none"},
+		"an engine for none":     {"docker: {socket: \"unix:/run/docker.sock\"}", "docker.socket is asked for sandboxes with docker or enter, and there is none"},
 		"a misspelt section":     {"dokcer: {socket: \"unix:/run/docker.sock\"}", "docker"},
 		"a misspelt setting":     {"docker: {sokcet: \"unix:/run/docker.sock\"}", "socket"},
 		"nothing tells apart":    {`sandboxes: [{name: a}]`, "docker"},

@@ -121,14 +121,26 @@ func (kind draws) lines(t *rapid.T, name string, most int, lists ...string) stri
 			rapid.SampledFrom([]string{"", "", ":443", ":22", ":*", ":23-500"}).Draw(t, "port"),
 			rapid.SampledFrom(kind.conditions).Draw(t, "condition"))
 	})
-	var text strings.Builder
-	for _, list := range lists {
-		items := rapid.SliceOfN(item, 0, most).Draw(t, name+" "+list)
-		if len(items) > 0 {
-			fmt.Fprintf(&text, "%s: [%s]\n", list, strings.Join(items, ", "))
+	drawn := make([][]string, len(lists))
+	text := func() string {
+		var text strings.Builder
+		for i, list := range lists {
+			if len(drawn[i]) > 0 {
+				fmt.Fprintf(&text, "%s: [%s]\n", list, strings.Join(drawn[i], ", "))
+			}
+		}
+		return text.String()
+	}
+	for i, list := range lists {
+		for _, line := range rapid.SliceOfN(item, 0, most).Draw(t, name+" "+list) {
+			before := drawn[i]
+			drawn[i] = append(slices.Clip(before), line)
+			if _, err := Parse("f", []byte("version: 1\n"+text())); err != nil { // it never decides, or keeps another from that
+				drawn[i] = before
+			}
 		}
 	}
-	return text.String()
+	return text()
 }
 
 // flow puts lines of block style into an element of a list in flow style.

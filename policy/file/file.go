@@ -23,8 +23,8 @@ type File struct {
 	// work. The baseline of private and special addresses holds either way.
 	Default policy.Verdict
 
-	// Allow, Deny and Ask are the rules. Their order means nothing: the most
-	// specific pattern decides, and at a tie deny beats ask beats allow. An
+	// Allow, Deny and Ask are the rules. Their order means nothing: deny beats ask
+	// beats allow, unless the other rule names the host more closely. An
 	// empty file allows nothing. An ask is put to a person where egressd serve has a
 	// listen.admin, and refused where nobody can answer.
 	Allow, Deny, Ask []policy.Rule

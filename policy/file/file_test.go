@@ -113,7 +113,7 @@ var badFiles = []struct {
 	{"an address of a sink", "version: 1\naudit: {sinks: [{name: a, type: syslog, address: \"localhost:514\"}]}", `audit.sinks[0].address is not an address; write udp:HOST:PORT`},
 	{"a format of a sink", "version: 1\naudit: {sinks: [{name: a, type: file, path: /a, format: ocfs}]}", `audit.sinks[0].format cannot be "ocfs"; did you mean "ocsf"?`},
 	{"a format that went", "version: 1\naudit: {sinks: [{name: a, type: file, path: /a, format: cef}]}", `audit.sinks[0].format cannot be "cef": egressd does not write cef; take json`},
-	{"a key that went", "version: 1\naudit: {witnesses: [{url: \"https://a.test\"}]}", `f:2:9: audit has no key "witnesses": egressd asks no witnesses to sign checkpoints; send checkpoints to audit.anchors`},
+	{"a key that went", "version: 1\naudit: {witnesses: [{url: \"https://a.test\"}]}", `f:2:9: audit.witnesses was removed; send checkpoints to audit.anchors`},
 	{"headers for a file", "version: 1\naudit: {sinks: [{name: a, type: file, path: /a, headers_file: h}]}", `audit.sinks[0].headers_file is for sinks of type otlp`},
 	{"retention that waits and never removes", "version: 1\naudit: {retain: {sinks: {age: 24h}}}", `f:2:17: audit.retain.sinks says how long removal waits, and nothing is removed; add bytes, age or segments to audit.retain`},
 	{"retention that waits for too few bytes", "version: 1\naudit: {retain: {bytes: 2000000, sinks: {bytes: 2000000}}}", `write more than the 2000000 of audit.retain.bytes`},

@@ -10,7 +10,7 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// granted compiles a file with grants, each written as "allow HOST" or "deny HOST", for a
+// granted compiles a file with grants, each written as "allow HOST", "over HOST" (over a deny) or "deny HOST", for a
 // sandbox behind an @.
 func granted(t *testing.T, lines string, env Environment, grants ...string) (*policy.Policy, error) {
 	t.Helper()
@@ -21,7 +21,7 @@ func granted(t *testing.T, lines string, env Environment, grants ...string) (*po
 	for i, text := range grants {
 		verdict, rest, _ := strings.Cut(text, " ")
 		host, who, _ := strings.Cut(rest, "@")
-		g := policy.Grant{ID: "grant:" + string(rune('A'+i)), Effect: policy.Allow, Opening: policy.Opening{Pattern: mustPatterns(t, host)[0]}, Sandbox: who}
+		g := policy.Grant{ID: "grant:" + string(rune('A'+i)), Effect: policy.Allow, Opening: policy.Opening{Pattern: mustPatterns(t, host)[0]}, Sandbox: who, OverDeny: verdict == "over"}
 		if verdict == "deny" {
 			g.Effect = policy.Deny
 		}
@@ -33,8 +33,8 @@ func granted(t *testing.T, lines string, env Environment, grants ...string) (*po
 func TestGrantsStandBesideTheLinesOfTheFile(t *testing.T) {
 	const lines = `
 allow: [a.test, "*.some.test", "b.wide.test", {host: api.test, methods: [GET]}, 93.184.216.34, named.test]
-deny: ["*.bad.test", never.test]
-ask: [asked.test]
+deny: ["*.bad.test", never.test, {host: "*.posts.test", methods: [POST]}]
+ask: [asked.test, "*.asked.test"]
 sandboxes: [{name: default, listen: "127.0.0.1:1"}, {name: ci, listen: "127.0.0.1:2"}, {name: own, listen: "127.0.0.1:3", allow: [a.test]}]
 `
 	for _, row := range []struct{ grants, who, ask, want string }{
@@ -46,18 +46,37 @@ sandboxes: [{name: default, listen: "127.0.0.1:1"}, {name: ci, listen: "127.0.0.
 		{"allow new.test@ci", "ci", "new.test", "allow by grant:A"},
 		{"allow new.test@ci", "default", "new.test", "deny default-deny by default"},
 		{"allow new.test@other", "", "new.test", "deny default-deny by default"},
-		// A longer pattern wins, and a tie goes to the deny.
-		{"allow x.bad.test", "ci", "x.bad.test", "allow by grant:A"},
+		// What a line denies or asks about stays so, even if the grant names the host more closely.
+		{"allow x.bad.test", "ci", "x.bad.test", "deny rule-deny by deny[0]"},
 		{"allow *.bad.test", "ci", "x.bad.test", "deny rule-deny by deny[0]"},
 		{"allow never.test", "ci", "never.test", "deny rule-deny by deny[1]"},
 		{"allow asked.test", "ci", "asked.test", "ask ask-rejected by ask[0]"},
+		{"allow *.asked.test", "ci", "x.asked.test", "ask ask-rejected by ask[1]"},
+		{"allow x.asked.test", "ci", "x.asked.test", "ask ask-rejected by ask[1]"},
+		{"over x.asked.test", "ci", "x.asked.test", "allow by grant:A"},
+		{"allow x.posts.test", "ci", "https://x.posts.test/", "allow by grant:A"},
+		{"allow x.posts.test", "ci", "POST https://x.posts.test/", "deny rule-deny by deny[2]"},
+		{"allow x.posts.test", "ci", "x.posts.test", "inspect by grant:A"},
+		{"over x.posts.test", "ci", "x.posts.test", "allow by grant:A"},
+		{"allow x.bad.test, over x.bad.test:443", "ci", "x.bad.test", "allow by grant:B"},
+		{"allow api.test", "ci", "POST https://api.test/", "allow by grant:A"},
+		// Unless it is written for that, and no line names the host more closely.
+		{"over x.bad.test", "ci", "x.bad.test", "allow by grant:A"},
+		{"over *.bad.test", "ci", "x.bad.test", "allow by grant:A"},
+		{"over *.test", "ci", "x.bad.test", "deny rule-deny by deny[0]"},
+		{"over never.test:22", "ci", "never.test:22", "allow by grant:A"},
+		{"over never.test:22", "ci", "never.test", "deny rule-deny by deny[1]"},
+		{"over asked.test", "ci", "asked.test", "allow by grant:A"},
+		{"over x.bad.test@ci", "ci", "x.bad.test", "allow by grant:A"},
+		{"over x.bad.test@ci", "default", "x.bad.test", "deny rule-deny by deny[0]"},
+		{"over x.bad.test, deny *.test", "ci", "x.bad.test", "deny rule-deny by grant:B"},
 		// The baseline stays, and so does what a sandbox has no part in.
 		{"allow 10.0.0.5:8443", "ci", "10.0.0.5:8443", "deny address-denied by baseline"},
 		{"allow 169.254.169.254", "ci", "169.254.169.254", "deny address-denied by baseline"},
 		{"allow new.test", "own", "new.test", "deny default-deny by default"},
 		{"allow new.test@own", "own", "new.test", "allow by grant:A"},
 		{"allow new.test@own", "ci", "new.test", "deny default-deny by default"},
-		// Nothing is more specific than what is denied.
+		// A temporary deny stands above every line.
 		{"deny a.test", "ci", "a.test", "deny rule-deny by grant:A"},
 		{"deny a.test", "ci", "b.wide.test", "allow by allow[2]"},
 		{"deny *.wide.test", "ci", "b.wide.test", "deny rule-deny by grant:A"},

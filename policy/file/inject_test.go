@@ -46,7 +46,7 @@ func TestACredentialIsInspectedAndNamed(t *testing.T) {
 		{"a tunnel of a rule that ties", "allow: [a.test, {host: a.test, " + in + "}]", "a.test", "inspect by allow[1] needs credential"},
 		{"a tunnel at another port", "allow: ['a.test:8443', {host: a.test, " + in + "}]", "a.test:8443", "allow by allow[0]"},
 		{"a tunnel that a more specific rule allows", "allow: [a.test, {host: 'a.test:*', " + in + "}]", "a.test", "allow by allow[0]"},
-		{"a denied tunnel", "allow: [{host: a.test, " + in + "}]\ndeny: [a.test]", "a.test", "deny rule-deny by deny[0]"},
+		{"a denied tunnel", "allow: [{host: a.test, " + in + "}]\ndeny: ['a.test:443']", "a.test", "deny rule-deny by deny[0]"},
 		{"a tunnel under default allow", "default: allow\nallow: [{host: a.test, " + in + "}]", "a.test", "inspect by allow[0] needs credential"},
 
 		{"a request of the rule", "allow: [{host: a.test, id: key, " + in + "}]", "POST https://a.test/x", "allow by key with key"},

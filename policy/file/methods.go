@@ -24,14 +24,3 @@ func (w *warnings) misspelt(rules []policy.Rule) {
 		}
 	}
 }
-
-// denied warns of an allow of the same hosts, ports and requests as a deny, which never decides.
-func (w *warnings) denied(allow *policy.Rule) {
-	for i := range w.file.Deny {
-		deny := &w.file.Deny[i]
-		if deny.Pattern == allow.Pattern && (!deny.Conditional() && !allow.Conditional()) {
-			w.say(allow.At, "%s never decides: %s denies %s, and at a tie deny counts", allow.ID, deny.ID, allow.Pattern)
-			return
-		}
-	}
-}

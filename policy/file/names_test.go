@@ -64,7 +64,7 @@ func TestANameOfWhichTwoLayersLeaveNothingIsNotResolved(t *testing.T) {
 		{"a sandbox's list at another port", all + "sandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test:22']}]", inspecting, policy.Deny},
 		{"a sandbox's list at a range that meets", "allow: ['*.allowed.test:8000-8100']\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test:8100-9000']}]", inspecting, policy.Allow},
 		{"default: allow, and a list at one port that is denied", "default: allow\ndeny: ['*.x.allowed.test']\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: ['*.allowed.test']}]", inspecting, policy.Deny},
-		{"a range of which the default ports are denied", "allow: ['*.allowed.test:443-500']\nsandboxes: [{name: default, source: [10.9.0.0/16], deny: ['*.x.allowed.test']}]", inspecting, policy.Allow},
+		{"a range of which the default ports are denied", "allow: ['*.allowed.test:443-500']\nsandboxes: [{name: default, source: [10.9.0.0/16], deny: ['*.x.allowed.test:80-443']}]", inspecting, policy.Allow},
 		{"methods that two layers do not share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST]}]}]", inspecting, policy.Deny},
 		{"methods that they share", "allow: [{host: '*.allowed.test', methods: [GET]}]\nsandboxes: [{name: default, source: [10.9.0.0/16], allow: [{host: '*.allowed.test', methods: [POST, GET]}]}]", inspecting, policy.Allow},
 		{"without inspection, since plain HTTP is seen", "allow: [{host: '*.allowed.test', methods: [GET]}]", Environment{}, policy.Allow},
@@ -104,8 +104,8 @@ func TestANameIsResolvedWhereOnePortOfItCanBeReached(t *testing.T) {
 		{"an alias that is asked about", "allow: [a.test]\nask: [b.test]", public, []string{"b.test"}, policy.AskRejected},
 		{"a denied IPv4 address inside an IPv6 one", "allow: [a.test]\ndeny: [93.184.216.34]", []netip.Addr{netip.MustParseAddr("64:ff9b::5db8:d822")}, nil, policy.RuleDeny},
 		{"a private address", "allow: [a.test]", []netip.Addr{public[0], netip.MustParseAddr("10.0.0.5")}, nil, policy.AddressDenied},
-		{"a deny-list and an address on some ports", "default: allow\ndeny: [93.184.216.34]", public, nil, ""},
-		{"a deny-list and an address on all ports", "default: allow\ndeny: ['93.184.216.34:*']", public, nil, policy.RuleDeny},
+		{"a deny-list and an address on some ports", "default: allow\ndeny: ['93.184.216.34:80-443']", public, nil, ""},
+		{"a deny-list and an address on all ports", "default: allow\ndeny: [93.184.216.34]", public, nil, policy.RuleDeny},
 		{"a deny-list and the name", "default: allow\ndeny: ['a.test:*']", nil, nil, policy.RuleDeny},
 	} {
 		t.Run(row.says, func(t *testing.T) {

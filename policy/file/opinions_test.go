@@ -39,7 +39,7 @@ func TestOpinions(t *testing.T) {
 baseline: abstain by
 file: abstain by
 sandbox: abstain by`},
-		{"the most specific first", "allow: [{host: b.a.test, methods: [GET]}]\ndeny: [\"*\", \"*.a.test\"]\n", "b.a.test", `
+		{"the closest host first", "allow: [{host: b.a.test, methods: [GET]}]\ndeny: [\"*\", \"*.a.test\"]\n", "b.a.test", `
 baseline: abstain by
 file: inspect by allow[0]
   allow[0] allow b.a.test at 2:9 depends
@@ -51,10 +51,10 @@ baseline: abstain by
 file: deny method-denied by allow[0]
   allow[0] allow a.test at 2:9
 sandbox: abstain by`},
-		{"a tie", "allow: [a.test]\ndeny: [a.test]\n", "a.test", `
+		{"a tie", "allow: [a.test]\ndeny: [a.test:443]\n", "a.test", `
 baseline: abstain by
 file: deny rule-deny by deny[0]
-  deny[0] deny a.test at 3:8 holds
+  deny[0] deny a.test:443 at 3:8 holds
   allow[0] allow a.test at 2:9 holds ties
 sandbox: abstain by`},
 		{"another port is not about it", "allow: [\"a.test:22\"]\n", "a.test", `

@@ -47,6 +47,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkContainers(f)
 	r.checkGuarded(f)
 	r.checkNever(f)
+	r.checkHidden(f)
 }
 
 // placesOf reads the sections of [ParsePlaces] and ignores every other one. A wrong section "listen" counts as absent.
@@ -159,28 +160,35 @@ func (r *reader) checkGuarded(f *File) {
 // checkNever refuses a rule that needs a look into tunnels that "tls.never"
 // keeps shut: one of the two would not be kept.
 func (r *reader) checkNever(f *File) {
-	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
-	for _, s := range f.Sandboxes {
-		lists = append(lists, s.Allow, s.Deny)
+	for i := range f.Ceiling {
+		r.checkRuleNever(&f.Ceiling[i], f.Ceiling[i].Pattern, f.TLS.Never)
 	}
-	for _, list := range lists {
-		for i := range list {
-			r.checkRuleNever(&list[i], f.TLS.Never)
+	for _, lists := range f.ruleLists() {
+		for _, list := range [][]policy.Rule{lists.Allow, lists.UnsafeAllow} {
+			for i := range list {
+				r.checkRuleNever(&list[i], list[i].Pattern, f.TLS.Never)
+			}
+		}
+		for _, list := range [][]policy.Rule{lists.Deny, lists.Ask} {
+			for i := range list {
+				r.checkRuleNever(&list[i], list[i].Pattern.AnyPort(), f.TLS.Never)
+			}
 		}
 	}
 }
 
-func (r *reader) checkRuleNever(rule *policy.Rule, never []policy.Pattern) {
+// checkRuleNever takes the hosts and ports of the rule from about.
+func (r *reader) checkRuleNever(rule *policy.Rule, about policy.Pattern, never []policy.Pattern) {
 	keys := inspectionKeys(rule)
 	if len(keys) == 0 {
 		return
 	}
 	for _, p := range never {
-		if !rule.Pattern.SharesTunnel(p) {
+		if !about.SharesTunnel(p) {
 			continue
 		}
 		hint := "remove one of them"
-		if rule.Inject == nil && rule.Pattern.HasPort(80) {
+		if rule.Inject == nil && about.HasPort(80) {
 			hint += ", or narrow the rule to " + rule.Pattern.At(80).String()
 		}
 		r.failAt(rule.At, "%s: %s of %s needs a look into tunnels that tls.never keeps shut with %s; %s",

@@ -48,10 +48,16 @@ func (t *Test) run(ctx context.Context, p *policy.Policy) error {
 	r := t.Request
 	r.Usage = new(policy.Usage) // as at the start of a sandbox
 	var d policy.Decision
+	var cause string
 	for range testAttempts {
-		if d, _ = p.Judge(ctx, r); d.Class != policy.PolicyError {
+		var judged policy.Request
+		d, judged = p.Judge(ctx, r)
+		if cause = failure(ctx, p, &d, &judged); cause == "" {
 			break
 		}
+	}
+	if cause != "" {
+		return fmt.Errorf("the test %q failed, whatever it expects: %s; correct the policy", t.Text, cause)
 	}
 	got := d.Verdict
 	if got == policy.Inspect {
@@ -62,6 +68,20 @@ func (t *Test) run(ctx context.Context, p *policy.Policy) error {
 	}
 	return fmt.Errorf("the test %q failed: expected %s, got %s from rule %s, layer %s (%s); correct the test or that rule",
 		t.Text, t.Want, got, d.Rule, d.Layer, d.Reason)
+}
+
+// failure returns why a part of the policy could not be evaluated, or "". Such a test is red, even where another
+// rule refuses the request as well.
+func failure(ctx context.Context, p *policy.Policy, d *policy.Decision, judged *policy.Request) string {
+	if d.Class == policy.PolicyError {
+		return d.ReasonAndCause()
+	}
+	for _, o := range p.Opinions(ctx, judged) {
+		if o.Decision.Class == policy.PolicyError {
+			return o.Decision.ReasonAndCause()
+		}
+	}
+	return ""
 }
 
 // As returns a copy of f whose tests are asked by a sandbox.

@@ -39,7 +39,6 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 	}
 	for i := range f.Allow {
 		w.allow(&f.Allow[i])
-		w.denied(&f.Allow[i])
 		w.leads(&f.Allow[i], opening)
 	}
 	for _, rules := range [][]policy.Rule{f.Allow, f.Deny, f.Ask} {

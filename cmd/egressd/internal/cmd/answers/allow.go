@@ -30,13 +30,16 @@ func newAllow() *cobra.Command {
 		Short: "Allow a host, for a while or for good",
 		Long: `Allow adds a rule that allows HOST: for a while, or with --save for good.
 
-A temporary rule goes to the running egressd serve, and counts like
-a line of the list allow. It ends after --for, with egressd grants revoke, or when
-egressd serve stops. Connections that only it allowed are cut then.
+A temporary rule goes to the running egressd serve, and opens what no line of
+the file speaks of. With --over-deny, it also opens what a line denies or asks
+about, unless that line names the host more closely. It ends after --for, with
+egressd grants revoke, or when egressd serve stops. Connections that only it
+allowed are cut then.
 
 With --save, allow adds a line to the policy file and shows the change. It needs
-no daemon. Without a file it writes the one of egressd init, with that line. The rest of the file stays as it is, comments too. The tests in the
-file must pass, and if another rule still denies HOST, allow says so.
+no daemon. Without a file it writes the one of egressd init, with that line. The
+rest of the file stays as it is, comments too. The tests in the file must pass. If
+another rule still denies HOST, allow names it and writes nothing.
 
 HOST is ports 80 and 443, HOST:PORT one port, *.HOST every host below it. Allow
 refuses whatever needs unsafe_allow, and patterns that cover the domains of
@@ -50,11 +53,13 @@ own in the file. With --save, that list gets the line (also with --sandbox), and
 the list of the file gets it too if that denies HOST as well.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
+  egressd allow uploads.example.org --for 10m --over-deny
   egressd allow pkgs.corp.example --from 01KB6ZQ4 --save
   egressd allow pkgs.corp.example:80 --method GET --path '/v1/**' --save`,
 	}
 	o.addFlags(cmd, "allow")
 	cmd.Flags().StringVar(&o.from, "from", "", "`ID` of the denied request that this answers")
+	cmd.Flags().BoolVar(&o.overDeny, "over-deny", false, "allow it for a while even if a rule of the file denies it or asks about it")
 	cmd.Flags().StringVar(&o.method, "method", "", "allow only requests of this `METHOD`; GET includes HEAD")
 	cmd.Flags().StringVar(&o.path, "path", "", "allow only requests of this `PATH`, as in paths of a rule")
 	_ = cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -70,6 +75,7 @@ type options struct {
 	method, path  string // of an allow: "" for all
 	lasts         time.Duration
 	save, json    bool
+	overDeny      bool // of an allow
 	print         bool
 }
 
@@ -93,6 +99,8 @@ func (o *options) addFlags(cmd *cobra.Command, what string) {
 // contradiction says which flags do not go together.
 func (o *options) contradiction(timed bool) error {
 	switch {
+	case o.save && o.overDeny:
+		return hint.Misused(errors.New("--over-deny is for a while; in the file, the rule that denies is what to change"), "--save alone, which names that rule")
 	case o.save && timed:
 		return hint.Misused(errors.New("--save is for good, and --for is not"), "one of them alone")
 	case o.print && (!o.save || o.json):

@@ -31,7 +31,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, lines []pol
 	if err := o.canAsk(cfg, lines); err != nil {
 		return err
 	}
-	q := admin.GrantRequest{Verdict: o.verdict, Method: o.method, Path: o.path, Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox}
+	q := admin.GrantRequest{Verdict: o.verdict, Method: o.method, Path: o.path, Seconds: int64(o.lasts / time.Second), Sandbox: o.sandbox, OverDeny: o.overDeny}
 	for _, l := range lines {
 		q.Patterns = append(q.Patterns, l.Pattern.String())
 	}
@@ -111,7 +111,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 
 // sentence says what is granted to whom, and until when.
 func sentence(g *admin.Grant, now time.Time) string {
-	past := map[string]string{"allow": "allowed", "deny": "denied"}[g.Verdict]
+	past := map[string]string{"allow": "allowed", "allow over deny": "allowed over deny", "deny": "denied"}[g.Does()]
 	return printable.Text(fmt.Sprintf("%s is %s to %s for %s, until %s (%s)", g.Text(), past, whom(g), left(g), quantity.Clock(g.Until, now), g.ID))
 }
 

@@ -16,13 +16,14 @@ A temporary rule goes to the running egressd serve, and comes
 before every line of the file. It ends after --for, with egressd grants revoke, or
 when egressd serve stops.
 
-With --save, deny adds a line to the policy file; it needs no daemon. There the
-most specific line decides, and deny says which longer line still allows the
-host. The tests in the file must pass.
+With --save, deny adds a line to the policy file; it needs no daemon. Then HOST is
+denied, whatever else the file says. A plain line that only allowed HOST is taken
+out. If another line still allows some of HOST, deny names it and writes nothing.
+The tests in the file must pass.
 
-HOST is ports 80 and 443, HOST:PORT one port, HOST:* every port, *.HOST every
-host below it, '*:*' everything.`,
-		Example: `  egressd deny pastebin.com:*
+HOST is every port, HOST:PORT one port, *.HOST every host below it, '*'
+everything.`,
+		Example: `  egressd deny pastebin.com
   egressd deny '*.example.com' --for 20m --sandbox ci
   egressd deny pastebin.com --save`,
 	}

@@ -95,7 +95,7 @@ func list(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool) 
 	fmt.Fprintln(table, "ID\tVERDICT\tHOST\tSANDBOX\tLEFT\tUNTIL\tFROM\tBY")
 	for i := range grants {
 		g := &grants[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Word(g.ID), printable.Word(g.Verdict), printable.Word(g.Text()), printable.Word(cmp.Or(g.Sandbox, "(all)")),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Word(g.ID), printable.Text(g.Does()), printable.Word(g.Text()), printable.Word(cmp.Or(g.Sandbox, "(all)")),
 			left(g), quantity.Clock(g.Until, time.Now()), printable.Word(cmp.Or(g.From, "–")), printable.Word(g.By))
 	}
 	return table.Flush()
@@ -124,7 +124,7 @@ func revoke(ctx context.Context, w, talk io.Writer, at client.Place, asJSON, all
 		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
 		Say: func(_ string, done *admin.Revoked) string {
 			g := &done.Revoked
-			return fmt.Sprintf("%s is taken back: %s %s to %s", printable.Text(g.ID), g.Verdict, printable.Text(g.Text()), printable.Text(whom(g)))
+			return fmt.Sprintf("%s is taken back: %s %s to %s", printable.Text(g.ID), g.Does(), printable.Text(g.Text()), printable.Text(whom(g)))
 		},
 	}
 	return each.Run(ctx, w, talk, ids)
@@ -143,7 +143,7 @@ func completeGrants(ctx context.Context, at client.Place, given []string, word s
 	}
 	for i := range grants {
 		if g := &grants[i]; strings.HasPrefix(g.ID, strings.ToUpper(word)) && !slices.Contains(given, g.ID) {
-			all = append(all, printable.Text(g.ID)+"\t"+printable.Text(g.Verdict+" "+g.Text()+" to "+whom(g)))
+			all = append(all, printable.Text(g.ID)+"\t"+printable.Text(g.Does()+" "+g.Text()+" to "+whom(g)))
 		}
 	}
 	return all

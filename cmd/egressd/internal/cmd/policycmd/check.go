@@ -76,6 +76,7 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err != nil {
 		return hint.Unsure(err)
 	}
+	cfg.Patient = true
 	p, err := cfg.Compile()
 	if err != nil {
 		return hint.Unsure(err)

@@ -74,6 +74,9 @@ type policyOptions struct {
 
 func (o *policyOptions) load() (*config.Config, error) {
 	c, err := config.LoadUnder(o.config, cmp.Or(o.above, config.OrganisationPath))
+	if err == nil {
+		c.Patient = true
+	}
 	if err == nil && o.stderr != nil && !o.json {
 		sayJudged(o.stderr, c, o.config != "")
 	}
@@ -174,6 +177,7 @@ func loads(asked rego.Options, sources []rego.Source) error {
 	} else {
 		asked.Sandboxes = names
 	}
+	asked.Patient = true
 	_, err := rego.Load(sources, asked)
 	return err
 }
@@ -195,6 +199,7 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	all = append(all, findingsOf("error", cfg.File.OpenListeners())...)
 	all = append(all, findingsOf("warning", cfg.File.Unset())...)
 	all = append(all, findingsOf("warning", cfg.Doubts())...)
+	all = append(all, findingsOf("warning", cfg.Remarks())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {
 		all = append(all, findingsOf("lint", rego.Lint(p.Sources))...)
@@ -219,27 +224,34 @@ func asFindings(err error, where string) ([]finding, error) {
 }
 
 func newPolicyFmtCommand() *cobra.Command {
-	var write, diff bool
+	var write, diff, rewrite bool
 	cmd := &cobra.Command{
-		Use:   "fmt [-w|-d] PATH…",
+		Use:   "fmt [-w|-d] [--rewrite-v0] PATH…",
 		Short: "Format Rego files",
 		Long: `Fmt prints the Rego files at PATH in the layout of "opa fmt". -d shows only the
-changes, -w writes the files.
+changes, -w writes the files. --rewrite-v0 rewrites modules of Rego v0, as they were
+written before OPA 1.0.
 
 Exit codes: 0 done (with -d: nothing to change); 1 with -d: something to change;
 2 a file could not be read or is not Rego.`,
 		Example: `  egressd policy fmt -d policy/
-  egressd policy fmt -w policy/egress.rego`,
+  egressd policy fmt -w policy/egress.rego
+  egressd policy fmt -w --rewrite-v0 policy/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return formatFiles(cmd.OutOrStdout(), args, write, diff)
+			format := rego.Format
+			if rewrite {
+				format = rego.Rewrite
+			}
+			return formatFiles(cmd.OutOrStdout(), args, format, write, diff)
 		},
 	}
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files instead of printing them")
 	cmd.Flags().BoolVarP(&diff, "diff", "d", false, "print only the changes")
+	cmd.Flags().BoolVar(&rewrite, "rewrite-v0", false, "rewrite modules of Rego v0")
 	return cmd
 }
 
-func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
+func formatFiles(stdout io.Writer, paths []string, format func(rego.Source) ([]byte, error), write, diff bool) error {
 	switch {
 	case len(paths) == 0:
 		return hint.Misused(errors.New("there is nothing to format"), "egressd policy fmt policy/")
@@ -256,7 +268,7 @@ func formatFiles(stdout io.Writer, paths []string, write, diff bool) error {
 	}
 	changed := false
 	for _, s := range sources {
-		text, err := rego.Format(s)
+		text, err := format(s)
 		if err != nil {
 			return hint.Misused(err, "correct that, then egressd policy fmt "+shell.Word(s.Name))
 		}

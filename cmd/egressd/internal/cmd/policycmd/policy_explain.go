@@ -66,6 +66,7 @@ func (o *explainOptions) run(stdout, stderr io.Writer, arg string) error {
 	if err != nil {
 		return hint.Unsure(err)
 	}
+	cfg.Patient = true
 	p, err := cfg.Compile()
 	if err != nil {
 		return hint.Unsure(err)

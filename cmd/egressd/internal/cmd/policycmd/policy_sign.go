@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
@@ -67,7 +68,7 @@ func newPolicySignCommand() *cobra.Command {
 		Use:   "sign BUNDLE --key KEY",
 		Short: "Sign a bundle",
 		Long: `Sign adds an OPA signature over every file to a bundle, and replaces an old one. It
-refuses a bundle that egressd could not read.`,
+refuses a bundle that egressd could not read, or whose policy does not load.`,
 		Example: `  egressd policy sign bundle.tar.gz --key policy.key.pem --valid 720h
   egressd policy sign bundle.tar.gz --key policy.key.pem --key-id team-net -o signed.tar.gz`,
 		Args: cli.OneArgument("a bundle", "egressd policy sign bundle.tar.gz --key KEY"),
@@ -92,6 +93,13 @@ func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJ
 	packed, err := durable.Read(path, config.MaxBundleBytes)
 	if err != nil {
 		return hint.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shell.Word(path))
+	}
+	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	if err == nil {
+		err = loads(rego.Options{Layer: policy.Organisation}, b.Sources)
+	}
+	if err != nil {
+		return hint.Failed(fmt.Errorf("the bundle is not signed, because its policy does not load: %w", err), "correct that, then egressd policy build -o "+shell.Word(path))
 	}
 	if packed, err = o.apply(stderr, packed, time.Now()); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
@@ -89,7 +90,14 @@ func testRego(ctx context.Context, asked rego.Options, paths []string) ([]testVi
 	if err != nil {
 		return nil, nil, hint.Misused(err, "egressd policy test FILE…, or a folder with .rego files")
 	}
-	return testSources(ctx, asked, sources)
+	tests, coverage, err := testSources(ctx, asked, sources)
+	if names, egress := rego.Sandboxes(sources); err != nil || len(tests) == 0 || !egress && len(names) == 0 {
+		return tests, coverage, err
+	}
+	if err := loads(asked, sources); err != nil { // the tests of what cannot be evaluated say nothing
+		return nil, nil, hint.Misused(config.RegoError(err), "correct that, then egressd policy check "+shell.Word(paths[0]))
+	}
+	return tests, coverage, nil
 }
 
 func testSources(ctx context.Context, asked rego.Options, sources []rego.Source) (tests []testView, coverage []rego.FileCoverage, err error) {

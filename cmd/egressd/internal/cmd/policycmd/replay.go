@@ -64,6 +64,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err != nil {
 		return err
 	}
+	cfg.Patient = true
 	p, err := cfg.Compile()
 	if err != nil {
 		return err

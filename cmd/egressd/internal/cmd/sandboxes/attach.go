@@ -4,6 +4,7 @@ package sandboxes
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/pidfd"
 	"github.com/egressd/egressd/internal/printable"
@@ -89,6 +92,15 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	if err != nil {
 		return err
 	}
+	if !isPID(who) {
+		engine, err := o.engineSocket(who)
+		if err == nil {
+			err = o.judge(engine, who)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	process, err := pidfd.Open(pid)
 	if err != nil {
 		return hint.Failed(fmt.Errorf("find process %d: %w", pid, err), "egressd attach PID, of a process that runs")
@@ -140,12 +152,27 @@ func (o *attachOptions) engineSocket(rest string) (string, error) {
 // longer.
 const pidDigits = 10
 
+func isPID(who string) bool {
+	pid, err := strconv.Atoi(who)
+	return len(who) <= pidDigits && err == nil && pid > 0
+}
+
+// judge holds a container to the table of package boundary. egressd serve does so too, but may not ask this engine.
+func (o *attachOptions) judge(engine, container string) error {
+	d, volumes, err := containers.Inspect(context.Background(), engine, container)
+	if err != nil {
+		return hint.Failed(fmt.Errorf("ask the engine about %s: %w", container, err), "egressd attach --docker PATH of the engine's socket")
+	}
+	m := hostpaths.Machine("", engine, nil)
+	socket := hostpaths.Real(socketPath(o.socket))
+	m.Volumes, m.Labelled, m.Doors = volumes, true, []string{socket, filepath.Dir(socket)}
+	return refusedByTable(boundary.Judge(d, m))
+}
+
 // process finds the process that is meant.
 func (o *attachOptions) process(who string) (int, error) {
-	if len(who) <= pidDigits {
-		if pid, err := strconv.Atoi(who); err == nil && pid > 0 {
-			return pid, nil
-		}
+	if isPID(who) {
+		return strconv.Atoi(who)
 	}
 	socket, err := o.engineSocket(who + ", or the PID of the container's first process")
 	if err != nil {

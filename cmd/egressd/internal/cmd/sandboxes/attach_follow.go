@@ -32,6 +32,7 @@ const attachRetry = time.Second
 // the follower attaches to the container again.
 type follower struct {
 	*attachOptions
+	engine         string // its socket
 	stdout, stderr io.Writer
 	key, value     string
 	any            bool // value does not count
@@ -71,7 +72,7 @@ func (o *attachOptions) followContainers(ctx context.Context, stdout, stderr io.
 	if err != nil {
 		return err
 	}
-	f := &follower{attachOptions: o, stdout: stdout, stderr: stderr, held: map[*policy.Container]context.CancelFunc{}}
+	f := &follower{attachOptions: o, engine: socket, stdout: stdout, stderr: stderr, held: map[*policy.Container]context.CancelFunc{}}
 	var given bool
 	f.key, f.value, given = strings.Cut(o.label, "=")
 	f.any = !given
@@ -125,6 +126,7 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 	for ctx.Err() == nil {
 		handed, done, err := f.attach(k)
 		var open *attach.OpenNetworkError
+		var refused *refusedContainer
 		switch {
 		case err == nil:
 			last = ""
@@ -134,6 +136,9 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 			return
 		case errors.As(err, &open) || errors.Is(err, attach.ErrHostNetwork):
 			f.say("error: %s is not held: %v\negressd: hint: docker run --network none", name, err)
+			return
+		case errors.As(err, &refused):
+			f.say("error: %s is not held: %v\negressd: hint: start it without that", name, err)
 			return
 		case err.Error() != last:
 			last = err.Error()
@@ -147,6 +152,9 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 }
 
 func (f *follower) attach(k *sandbox.Container) (*attach.Attached, *attachedView, error) {
+	if err := f.judge(f.engine, k.ID); err != nil {
+		return nil, nil, err
+	}
 	process, err := containers.OpenFirst(k)
 	if err != nil {
 		return nil, nil, err

@@ -3,14 +3,14 @@
 package sandboxes
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,12 +18,15 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/daemon/hostpaths"
-	"github.com/egressd/egressd/internal/dockerrun"
+	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/internal/tty"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox/attach"
+	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
@@ -61,7 +64,8 @@ captured; the container gets NET_ADMIN and NET_RAW, and gives them up before the
 program starts. Otherwise egressd is a proxy on 127.0.0.1:3128, set by variables, and a
 program that ignores it has no network.
 
-Flags that would give the container another way out are refused, and so are flags
+Docker reads its own flags. The engine creates the container, and egressd judges it
+before it starts. It removes a container with a setting that leads around egressd, or
 that egressd does not know; the error says what to type instead.`,
 		Example: `  egressd docker run --rm -it node:22 npm test
   egressd docker run --socket /run/egressd/web/enter.sock --name web IMAGE`,
@@ -70,13 +74,13 @@ that egressd does not know; the error says what to type instead.`,
 			if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
 				return cmd.Help()
 			}
-			return exits.AsSandbox(dockerRun(cmd.ErrOrStderr(), args))
+			return exits.AsSandbox(dockerRun(cmd.Context(), args))
 		},
 	}
 }
 
-// dockerRun returns only where docker was not started.
-func dockerRun(stderr io.Writer, args []string) error {
+// dockerRun runs docker with an engine socket of its own, at which egressd changes and judges the container.
+func dockerRun(ctx context.Context, args []string) error {
 	socket := ""
 	for len(args) > 0 && (args[0] == "--socket" || strings.HasPrefix(args[0], "--socket=")) {
 		value, given := strings.CutPrefix(args[0], "--socket=")
@@ -85,26 +89,15 @@ func dockerRun(stderr io.Writer, args []string) error {
 		}
 		socket = value
 	}
-	c, err := dockerrun.Parse(args)
-	if refused, ok := errors.AsType[*dockerrun.RefusedError](err); ok {
-		return hint.Misused(err, refused.Instead)
-	}
-	if err != nil {
-		return err
-	}
 	socket = hostpaths.Real(socketPath(socket))
-	if err := checkSocketAndEngine(c, socket); err != nil {
-		return err
+	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
 	}
 	docker, err := exec.LookPath("docker")
 	if err != nil {
 		return hint.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
 	}
-	image, err := imageOf(docker, c, stderr)
-	if err != nil {
-		return err
-	}
-	argv, err := image.command(c)
+	engine, err := engineOf(ctx, docker)
 	if err != nil {
 		return err
 	}
@@ -112,135 +105,219 @@ func dockerRun(stderr io.Writer, args []string) error {
 	if err != nil {
 		return hint.Failed(err, "egressd docker run, from a file")
 	}
-	err = syscall.Exec(docker, slices.Concat([]string{"docker"}, dockerArguments(c, image, hostpaths.Real(own), socket, argv)), os.Environ())
-	return hint.Failed(fmt.Errorf("start docker: %w", err), "docker version")
-}
-
-func dockerArguments(c *dockerrun.Command, image *dockerImage, own, socket string, argv []string) []string {
-	args := slices.Concat([]string{"run"}, c.Flags, []string{
-		"--network", "none", "--dns", "127.0.0.1", "--pull", "never",
-		"--mount", bindMount(own, containerCommand) + ",readonly",
-		"--mount", bindMount(socket, containerSocket),
-		"--mount", "type=tmpfs,destination=" + containerRoom + ",tmpfs-mode=1777",
-		"-e", caFolderVariable + "=" + containerRoom,
-		"--entrypoint", containerCommand,
-	})
-	if image.captures(c) {
-		args = append(args, "--cap-add", "NET_ADMIN", "--cap-add", "NET_RAW") // egressd enter gives both up
-	} else {
-		args = append(args, proxyVariables()...) // docker exec starts programs without egressd enter
+	c := &heldContainer{own: hostpaths.Real(own), socket: socket, engine: engine}
+	front := &containers.Front{Engine: engine, Change: c.change, Judge: c.judge}
+	dir, err := os.MkdirTemp("", "egressd-docker-") // 0700
+	if err != nil {
+		return hint.Failed(err, "TMPDIR=FOLDER egressd docker run, with a folder of yours")
 	}
-	return slices.Concat(args, []string{"--", c.Image, "enter", "--socket", containerSocket, "--"}, argv)
-}
-
-// proxyVariables are flags that set the proxy variables of egressd enter in the whole container.
-func proxyVariables() (flags []string) {
-	vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort), nil)
-	if err != nil { // the address is good
-		return nil
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", filepath.Join(dir, "docker.sock"))
+	if err != nil {
+		return hint.Failed(err, "TMPDIR=FOLDER egressd docker run, with a shorter path")
 	}
-	for _, v := range vars {
-		flags = append(flags, "-e", v.Name+"="+v.Value)
+	served := make(chan struct{})
+	go func() {
+		_ = front.Serve(l) // it ends when l is closed
+		close(served)
+	}()
+	code, err := 0, asksFor(ctx, docker, "unix://"+l.Addr().String(), front)
+	if err == nil {
+		code, err = runDocker(docker, append([]string{"run"}, args...), "unix://"+l.Addr().String())
 	}
-	return flags
-}
-
-// bindMount is a value of --mount, which is a line of CSV.
-func bindMount(from, to string) string {
-	return `type=bind,"source=` + strings.ReplaceAll(from, `"`, `""`) + `",target=` + to
-}
-
-// checkSocketAndEngine refuses what would be no sandbox, before anything is started.
-func checkSocketAndEngine(c *dockerrun.Command, socket string) error {
-	host := os.Getenv("DOCKER_HOST")
-	if host != "" && !strings.HasPrefix(host, file.UnixListener) {
-		return hint.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", host), "unset DOCKER_HOST, or run egressd there")
+	l.Close()
+	<-served
+	if refused := front.Refused(); refused != nil {
+		return refused
 	}
-	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
-		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
+	if err != nil {
+		return hint.Failed(err, "docker version")
 	}
-	engine := hostpaths.Real(strings.TrimPrefix(strings.TrimPrefix(cmp.Or(host, "/run/docker.sock"), file.UnixListener), "//"))
-	never := append(hostpaths.HostSockets(nil), engine, "/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", filepath.Dir(socket))
-	below := []string{"/proc", "/sys", "/dev"} // which are not to be had above either
-	for _, source := range c.Sources {
-		real := hostpaths.Real(source)
-		if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
-			return hint.Misused(fmt.Errorf("-v %s: a socket leads out of the container, past egressd", source), "leave it out; what listens there can be reached by TCP, where the policy allows it")
-		}
-		for _, path := range append(never, below...) {
-			if hostpaths.IsOrHolds(real, path) || slices.Contains(below, path) && hostpaths.Within(real, path) {
-				return hint.Misused(fmt.Errorf("-v %s: it holds %s, which leads out of the container, past egressd", source, path), "mount folders below it, without that")
-			}
-		}
+	if code != 0 {
+		return cli.Status(code)
 	}
 	return nil
 }
 
-// A dockerImage is what docker says of an image.
-type dockerImage struct {
-	Entrypoint, Cmd []string
-	User            string
-	Healthcheck     *struct{ Test []string }
+// engineOf returns the socket of the engine that docker would ask.
+func engineOf(ctx context.Context, docker string) (string, error) {
+	out, err := exec.CommandContext(ctx, docker, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}").Output()
+	host := strings.TrimSpace(string(out))
+	if err != nil || host == "" {
+		host = cmp.Or(os.Getenv("DOCKER_HOST"), "unix:///run/docker.sock")
+	}
+	path, local := strings.CutPrefix(host, file.UnixListener)
+	if path = strings.TrimPrefix(path, "//"); !local || !filepath.IsAbs(path) {
+		return "", hint.Failed(fmt.Errorf("the engine at %s is on another machine, or cannot be told not to be", printable.Text(host)), "unset DOCKER_HOST, or run egressd there")
+	}
+	return hostpaths.Real(path), nil
 }
 
-// imageOf asks docker what an image starts, and fetches it where it is not there.
-func imageOf(docker string, c *dockerrun.Command, stderr io.Writer) (*dockerImage, error) {
-	image, err := inspectImage(docker, c.Image)
-	if c.Pull != "always" && (err == nil || c.Pull == "never") {
-		return image, err
-	}
-	args := []string{"pull"}
-	if c.Platform != "" {
-		args = append(args, "--platform", c.Platform)
-	}
-	pull := exec.Command(docker, append(args, "--", c.Image)...)
-	pull.Stdout, pull.Stderr = stderr, stderr
-	if err := pull.Run(); err != nil {
-		return nil, hint.Failed(fmt.Errorf("docker pull %s: %w", c.Image, err), "docker images, for those that are there")
-	}
-	return inspectImage(docker, c.Image)
-}
-
-func inspectImage(docker, name string) (*dockerImage, error) {
-	var said bytes.Buffer
-	cmd := exec.Command(docker, "image", "inspect", "--format", "{{json .Config}}", "--", name)
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+// asksFor has docker ask the engine something harmless. A docker that does not do so by the socket of front, as that of
+// podman, would start containers that nobody judges.
+func asksFor(ctx context.Context, docker, host string, front *containers.Front) error {
+	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{.Server.Version}}")
+	cmd.Env = environmentFor(host)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return nil, hint.Failed(fmt.Errorf("docker image inspect %s: %s", name, printable.Text(strings.TrimSpace(said.String()))), "docker pull "+shell.Word(name))
+		return fmt.Errorf("docker version: %w: %s", err, printable.Text(strings.TrimSpace(string(out))))
 	}
-	image := new(dockerImage)
-	if err := json.Unmarshal(out, image); err != nil {
-		return nil, hint.Failed(fmt.Errorf("docker image inspect %s: %w", name, err), "docker version")
+	if !front.Asked() {
+		return fmt.Errorf("%s does not ask an engine at DOCKER_HOST, and egressd could not judge its containers", docker)
 	}
-	return image, nil
+	return nil
 }
 
-// command is what the image starts with the arguments that were given.
-func (i *dockerImage) command(c *dockerrun.Command) ([]string, error) {
-	argv := slices.Concat(i.Entrypoint, cmpSlices(c.Args, i.Cmd))
-	if c.HasEntrypoint {
-		argv = c.Args
-		if c.Entrypoint != "" {
-			argv = append([]string{c.Entrypoint}, c.Args...)
+func environmentFor(host string) []string {
+	return environ.With(environ.Without(os.Environ(), []string{"DOCKER_CONTEXT", "DOCKER_TLS_VERIFY"}), []environ.Variable{{Name: "DOCKER_HOST", Value: host}})
+}
+
+// runDocker runs docker to its end, with the terminal, the streams and the signals of this process.
+func runDocker(docker string, args []string, host string) (code int, err error) {
+	cmd := exec.Command(docker, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = environmentFor(host)
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start docker: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			group := tty.Foreground(os.Stdin) // its terminal has sent the signal of a key to docker, too
+			if fromKeys := s == syscall.SIGINT || s == syscall.SIGQUIT; !fromKeys || group == 0 || group != syscall.Getpgrp() {
+				_ = cmd.Process.Signal(s)
+			}
+		case err := <-ended:
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				return 0, err
+			}
+			status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			if status.Signaled() {
+				return exits.Signal + int(status.Signal()), nil
+			}
+			return status.ExitStatus(), nil
 		}
 	}
+}
+
+// A heldContainer is what egressd adds to a container of docker run, and judges it by.
+type heldContainer struct {
+	own, socket, engine string
+}
+
+// change changes a request to create a container: egressd enter starts the program, and is its network.
+func (c *heldContainer) change(create map[string]any, image containers.ImageConfig) error {
+	argv, err := startedBy(create, image)
+	if err != nil {
+		return err
+	}
+	config := integrations.Table(create, "HostConfig")
+	if ports, _ := config["PortBindings"].(map[string]any); len(ports) > 0 || config["PublishAllPorts"] == true {
+		return hint.Misused(errors.New("--publish: nobody reaches a container without a network of Docker's"), "egressd attach, and docker exec; or a sidecar (egressd init compose)")
+	}
+	if mode := text(config["NetworkMode"]); mode == "" || mode == "default" {
+		config["NetworkMode"] = "none"
+		delete(create, "NetworkingConfig")
+	}
+	config["Dns"] = []any{"127.0.0.1"}
+	mounts, _ := config["Mounts"].([]any)
+	config["Mounts"] = append(mounts,
+		map[string]any{"Type": "bind", "Source": c.own, "Target": containerCommand, "ReadOnly": true},
+		map[string]any{"Type": "bind", "Source": c.socket, "Target": containerSocket},
+		map[string]any{"Type": "tmpfs", "Target": containerRoom, "TmpfsOptions": map[string]any{"Mode": 0o1777}})
+	env := []environ.Variable{{Name: caFolderVariable, Value: containerRoom}}
+	if captures(create, image) {
+		caps, _ := config["CapAdd"].([]any)
+		config["CapAdd"] = append(caps, "NET_ADMIN", "NET_RAW") // egressd enter gives both up
+	} else if vars, _, err := environ.ForProxy(fmt.Sprintf("127.0.0.1:%d", attach.ProxyPort), nil); err == nil {
+		env = append(env, vars...) // docker exec starts programs without egressd enter
+	}
+	create["Env"] = environ.With(words(create["Env"]), env)
+	create["Entrypoint"] = []string{containerCommand}
+	create["Cmd"] = append([]string{"enter", "--socket", containerSocket, "--"}, argv...)
+	return nil
+}
+
+// judge refuses what would be no sandbox, before the container starts.
+func (c *heldContainer) judge(d boundary.Description, volumes map[string]boundary.Volume) error {
+	work, err := os.Getwd()
+	if err != nil {
+		work = ""
+	}
+	p := hostpaths.Machine(work, c.engine, nil)
+	p.Volumes, p.Doors = volumes, []string{c.own, c.socket}
+	return refusedByTable(boundary.Judge(d, p))
+}
+
+// refusedByTable is an error with a line for each problem, and what to write instead of the first.
+func refusedByTable(problems []boundary.Breach) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.As("--")+": "+p.Why)
+	}
+	return hint.Failed(&refusedContainer{strings.Join(lines, "\n")}, problems[0].Instead)
+}
+
+// A refusedContainer has settings by which it gets around egressd.
+type refusedContainer struct{ why string }
+
+func (e *refusedContainer) Error() string { return e.why }
+
+// startedBy is the command that a request would start.
+func startedBy(create map[string]any, image containers.ImageConfig) ([]string, error) {
+	entrypoint, cmd := words(create["Entrypoint"]), words(create["Cmd"])
+	if len(entrypoint) == 0 { // an entrypoint of the request drops the image's command, too
+		entrypoint = image.Entrypoint
+		if len(cmd) == 0 {
+			cmd = image.Cmd
+		}
+	}
+	if len(entrypoint) == 1 && entrypoint[0] == "" {
+		entrypoint = nil
+	}
+	argv := slices.Concat(entrypoint, cmd)
 	if len(argv) == 0 {
-		return nil, hint.Misused(fmt.Errorf("the image %s starts nothing by itself", c.Image), "egressd docker run "+shell.Word(c.Image)+" COMMAND")
+		name := text(create["Image"])
+		return nil, hint.Misused(fmt.Errorf("the image %s starts nothing by itself", name), "egressd docker run "+shell.Word(name)+" COMMAND")
 	}
 	return argv, nil
 }
 
-func cmpSlices(first, second []string) []string {
-	if len(first) > 0 {
-		return first
+// captures reports whether the container gets NET_ADMIN and NET_RAW, which egressd enter gives up before the program starts.
+// It needs root, and no health check: Docker would start the check with NET_ADMIN.
+func captures(create map[string]any, image containers.ImageConfig) bool {
+	user, _, _ := strings.Cut(cmp.Or(text(create["User"]), image.User, "0"), ":")
+	test := []string(nil)
+	if image.Healthcheck != nil {
+		test = image.Healthcheck.Test
 	}
-	return second
+	if own, given := create["Healthcheck"].(map[string]any); given {
+		test = words(own["Test"])
+		if len(test) == 0 { // the other fields of a check
+			test = []string{"inherited"}
+		}
+	}
+	return (user == "0" || user == "root") && (len(test) == 0 || test[0] == "NONE")
 }
 
-// captures reports whether the container gets NET_ADMIN and NET_RAW, which egressd enter gives up before the program starts.
-// It needs root, and an image without a health check: Docker would start the check with NET_ADMIN.
-func (i *dockerImage) captures(c *dockerrun.Command) bool {
-	user, _, _ := strings.Cut(cmp.Or(c.User, i.User, "0"), ":")
-	return (user == "0" || user == "root") && !c.Health && (i.Healthcheck == nil || len(i.Healthcheck.Test) == 0 || i.Healthcheck.Test[0] == "NONE")
+func text(value any) string {
+	s, _ := value.(string)
+	return s
+}
+
+func words(list any) (all []string) {
+	elements, _ := list.([]any)
+	for _, e := range elements {
+		all = append(all, text(e))
+	}
+	return all
 }

@@ -2,17 +2,21 @@ package start
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/compose"
 	"github.com/egressd/egressd/integrations/sidecar"
@@ -36,14 +40,15 @@ gives each service an internal network that leads to egressd alone. The policy c
 list hosts for each service. No service can change the policy file.
 
 It replaces an existing file only with --force, and an existing policy never. A
-service that no network could confine (privileged, network_mode: host, Docker's
-socket, …) is an error.`,
+service that no network could confine is an error, and so is every key that egressd
+does not know. It judges the file as it is written, and as docker compose config
+prints it if Compose is there.`,
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, err := o.plan()
+			plan, err := o.plan(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -63,15 +68,16 @@ type composeOptions struct {
 	file, output string
 	services     []string
 	together     bool
+	unresolved   string // why Compose did not read the file
 }
 
-func (o *composeOptions) plan() (set integrations.Set, err error) {
+func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err error) {
 	file, err := compose.Read(o.file)
 	if err != nil {
 		return set, hint.Failed(err, "egressd init compose -f FILE")
 	}
 	dir := filepath.Dir(file.Path)
-	names, err := o.held(file)
+	chosen, err := o.chosen(file)
 	if err != nil {
 		return set, err
 	}
@@ -79,13 +85,68 @@ func (o *composeOptions) plan() (set integrations.Set, err error) {
 	if c.Path == "" {
 		c.Path = filepath.Join(dir, "compose.egressd.yaml")
 	}
+	names := slices.DeleteFunc(slices.Clone(chosen), func(name string) bool { return file.Service(name).Shares() })
 	if c.Sidecar, err = o.sidecar(projectName(file, dir), dir, names); err != nil {
+		return set, err
+	}
+	if err := o.judge(ctx, file, &c.Sidecar, chosen); err != nil {
+		return set, err
+	}
+	if len(names) == 0 {
+		return set, hint.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
+	}
+	if c.Again, err = o.again(&c); err != nil {
 		return set, err
 	}
 	if set, err = c.Compose(); err != nil {
 		return set, err
 	}
+	if o.unresolved != "" {
+		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
+	}
 	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// again is this command, by whole paths.
+func (o *composeOptions) again(c *compose.Compose) ([]string, error) {
+	output, err := filepath.Abs(c.Path)
+	if err != nil {
+		return nil, hint.Failed(err, o.command+" -o FILE")
+	}
+	c.Path = output
+	argv := []string{c.Program, "init", "compose", "-f", c.File.Path, "-o", output, "--policy", c.Folder, "--image", o.image}
+	for _, name := range o.services {
+		argv = append(argv, "--service", name)
+	}
+	if o.together {
+		argv = append(argv, "--together")
+	}
+	pool := o.subnet
+	if pool == "" && len(c.Sandboxes) > 0 { // the one that was chosen
+		pool = netip.PrefixFrom(c.Sandboxes[0].Subnet.Addr(), sidecar.PoolBits).String()
+	}
+	return append(argv, "--subnet", pool), nil
+}
+
+// judge refuses what egressd would not hold, in the file as it is written and as Compose reads it.
+func (o *composeOptions) judge(ctx context.Context, file *compose.File, s *sidecar.Sidecar, chosen []string) error {
+	m := hostpaths.Machine(filepath.Dir(file.Path), "", nil)
+	m.Own = append(m.Own, s.Folder)
+	m.Images = []string{o.image, s.Image}
+	problems := file.Problems(m, chosen)
+	if len(problems) == 0 {
+		resolved, err := file.Resolved(ctx)
+		if err != nil { // the file was judged as it is written
+			o.unresolved = err.Error()
+		}
+		if resolved != nil {
+			problems = resolved.Problems(m, chosen)
+		}
+	}
+	if len(problems) > 0 {
+		return hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
+	}
+	return nil
 }
 
 // projectName returns the name that the file gives its project, or that of its folder.
@@ -96,38 +157,21 @@ func projectName(file *compose.File, dir string) string {
 	return filepath.Base(dir)
 }
 
-// held are the services that get a network of egressd's.
-func (o *composeOptions) held(file *compose.File) (names []string, err error) {
+// chosen are the services that are to be held.
+func (o *composeOptions) chosen(file *compose.File) ([]string, error) {
 	var all []string
 	for i := range file.Services {
 		all = append(all, file.Services[i].Name)
 	}
-	chosen := o.services
-	if len(chosen) == 0 {
-		if file.Includes {
-			return nil, hint.Failed(fmt.Errorf("%s includes other files, whose services are not looked at", file.Path), o.command+" --service NAME, for those of the file itself")
-		}
-		chosen = all
+	if len(o.services) == 0 {
+		return all, nil
 	}
-	var problems []string
-	for _, name := range chosen {
-		i := slices.Index(all, name)
-		if i < 0 {
+	for _, name := range o.services {
+		if !slices.Contains(all, name) {
 			return nil, hint.Misused(fmt.Errorf("%s: there is no service %s in %s", o.command, printable.Text(name), file.Path), o.command+" --service "+strings.Join(all, ","))
 		}
-		s := &file.Services[i]
-		problems = append(problems, file.Problems(s, chosen)...)
-		if !s.Shares() {
-			names = append(names, name)
-		}
 	}
-	if len(problems) > 0 {
-		return nil, hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
-	}
-	if len(names) == 0 {
-		return nil, hint.Failed(errors.New("none of the services has a network"), "egressd enter, for containers without one")
-	}
-	return names, nil
+	return o.services, nil
 }
 
 // composeVariables are those of egressd env.
@@ -160,7 +204,10 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar
 	if err := checkImage(o.image, o.command); err != nil {
 		return s, err
 	}
-	s = sidecar.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: o.image, Presets: o.presets}
+	s = sidecar.Sidecar{Project: cmp.Or(plainWord(project), "project"), Image: pinned(o.image), Presets: o.presets}
+	if s.Program, err = os.Executable(); err != nil {
+		return s, hint.Failed(err, o.command+", by its whole path")
+	}
 	if s.Folder, err = o.policyFolder(s.Project); err != nil {
 		return s, err
 	}
@@ -175,6 +222,16 @@ func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar
 		s.Sandboxes = append(s.Sandboxes, sidecar.SandboxNetwork{Name: name, Subnet: subnets[i]})
 	}
 	return s, o.divide(&s)
+}
+
+// pinned returns the ID of an image of the engine. Another image can get the same name, but never the same ID. pinned
+// returns the name if no engine has the image.
+func pinned(image string) string {
+	out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", "--", image).Output()
+	if id := strings.TrimSpace(string(out)); err == nil && strings.HasPrefix(id, "sha256:") {
+		return id
+	}
+	return image
 }
 
 func (o *sidecarOptions) policyFolder(project string) (string, error) {

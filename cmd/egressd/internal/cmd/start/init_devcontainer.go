@@ -1,15 +1,18 @@
 package start
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/devcontainer"
 	"github.com/egressd/egressd/internal/durable"
@@ -36,8 +39,9 @@ settings are mounted read-only, so a program in the container cannot change them
 Programs find egressd by proxy variables. With --transparent all their traffic is
 captured; the container then gets CAP_NET_ADMIN over its own network.
 
-Settings that would bypass egressd are errors: privileged, other networks,
-Docker's socket, Features that start containers, network capabilities, Compose.
+Settings that would bypass egressd are errors, and so are settings that egressd does
+not know. It reads local Features, and the metadata of images that the engine has;
+other Features and images are errors, unless you name them with --trust.
 
 It shows the change first, and writes it with --yes or when you confirm on a
 terminal. Everything else in the file stays, comments too.`,
@@ -54,6 +58,7 @@ terminal. Everything else in the file stays, comments too.`,
 	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "`FOLDER` that holds .devcontainer")
 	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture all traffic; the container gets CAP_NET_ADMIN")
 	cmd.Flags().BoolVar(&o.copy, "copy", false, "copy egressd into the Feature instead of mounting it")
+	cmd.Flags().StringSliceVar(&o.trust, "trust", nil, "`NAME` of a Feature, an image or a Dockerfile that you have read")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
 	cmd.Flags().BoolVar(&o.print, "print", false, "print the new devcontainer.json, write nothing")
 	return cmd
@@ -63,6 +68,7 @@ type devContainerOptions struct {
 	integrationOptions
 	sandbox, workspace string
 	transparent, copy  bool
+	trust              []string
 }
 
 func (o *devContainerOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
@@ -130,9 +136,16 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	if o.copy {
 		d.Program = ""
 	}
-	d.Captured, d.Environ = o.transparent, os.Environ()
+	d.Captured, d.Environ, d.Trust = o.transparent, os.Environ(), o.trust
+	d.Machine, d.ImageLabels = hostpaths.Machine(d.Folder, "", c), imageLabels
 	d.Variables, err = o.variables(c)
 	return d, missing, err
+}
+
+// imageLabels asks docker for the labels of an image.
+func imageLabels(image string) (labels map[string]string, found bool) {
+	out, err := exec.Command("docker", "image", "inspect", "--format", "{{json .Config.Labels}}", "--", image).Output()
+	return labels, err == nil && json.Unmarshal(out, &labels) == nil
 }
 
 // attachSocket returns the enter socket of a sandbox in the policy. If the policy has none, it returns a path for the

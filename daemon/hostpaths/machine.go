@@ -1,0 +1,70 @@
+package hostpaths
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/internal/hostsockets"
+	"github.com/egressd/egressd/policy/file"
+)
+
+// Machine describes this machine to the package boundary: the user, egressd's own files, and sockets that lead out.
+// workspace is a folder that a container of the project may write, or empty. engine is the socket of the container
+// engine, c the configuration in force; both may be missing.
+func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
+	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: OwnProgram()}
+	p.Doors = doors(c)
+	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
+	if engine != "" {
+		p.Sockets = append(p.Sockets, engine)
+		_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers") // of version 2
+		p.HostGroups = err != nil
+	}
+	return p
+}
+
+// ownPaths are folders and files of egressd: those of the usual places, and those that a configuration names.
+func ownPaths(c *config.Config) (all []string) {
+	all = append(all, "/run/egressd", "/var/lib/egressd", "/etc/egressd")
+	for _, file := range config.SearchPath() {
+		all = append(all, filepath.Dir(file))
+	}
+	add := func(path string, err error) {
+		if err == nil && filepath.IsAbs(path) {
+			all = append(all, path)
+		}
+	}
+	log, err := config.DefaultAuditDir()
+	add(filepath.Dir(log), err)
+	if c != nil {
+		add(filepath.Abs(c.Path))
+		add(c.AuditDir())
+		add(c.KeyDir())
+		add(c.CADir())
+		all = append(all, c.EnterFolders()...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// doors are the sockets at which sandboxes attach their networks. A container may have such a socket, and its folder if
+// nothing else is in there.
+func doors(c *config.Config) (all []string) {
+	if c == nil {
+		return nil
+	}
+	for _, name := range c.EnterNames() {
+		socket := filepath.Clean(strings.TrimPrefix(name, file.UnixListener))
+		all = append(all, socket)
+		folder := filepath.Dir(socket)
+		entries, err := os.ReadDir(folder)
+		if err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Join(folder, e.Name()) != socket }) {
+			all = append(all, folder)
+		}
+	}
+	return all
+}

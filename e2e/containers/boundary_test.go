@@ -1,0 +1,185 @@
+package containers
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/internal/lab/engine"
+)
+
+// TestDockerRunRemovesWhatItRefuses has the engine make containers of flags that lead out. None of them starts, and none is
+// left.
+func TestDockerRunRemovesWhatItRefuses(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	d := w.startBeside(t, dockerPolicy)
+	before := w.docker(t, "ps", "-aq")
+	for _, row := range []struct{ flags, says string }{
+		{"--cap-add SYS_PTRACE", "--cap-add SYS_PTRACE"},
+		{"--cap-add SYS_BOOT", "--cap-add SYS_BOOT"},
+		{"--cap-add MAC_ADMIN", "--cap-add MAC_ADMIN"},
+		{"--privileged", "--privileged"},
+		{"--gpus all", "--gpus"},
+		{"--device /dev/null", "--device"},
+		{"--device-cgroup-rule a", "--device-cgroup-rule"},
+		{"--log-driver syslog", "--log-driver syslog"},
+		{"--log-driver=fluentd", "--log-driver fluentd"},
+		{"--cgroup-parent /x", "--cgroup-parent /x"},
+		{"--sysctl net.ipv4.ip_forward=1", "--sysctl net.ipv4.ip_forward"},
+		{"--security-opt seccomp=unconfined", "--security-opt seccomp"},
+		{"--security-opt apparmor=unconfined", "--security-opt apparmor"},
+		{"--security-opt systempaths=unconfined", "--security-opt /proc/kcore"},
+		{"--pid host", "--pid host"},
+		{"--ipc host", "--ipc host"},
+		{"--uts host", "--uts host"},
+		{"--network bridge", "--network bridge"},
+		{"--label egressd.policy=/x", "--label egressd.policy"},
+		{"-l com.docker.compose.service=egressd", "--label com.docker.compose.service"},
+		{"-v /etc:/e", "--volume /etc"},
+		{"-v /usr/local/bin:/e", "--volume /usr/local/bin"},
+		{"-v /var/lib/egressd:/e:ro", "--volume /var/lib/egressd"},
+		{"--mount type=volume,src=far,dst=/e,volume-opt=type=nfs,volume-opt=device=:/x,volume-opt=o=addr=192.0.2.1", "nfs"},
+		{"-p 80:80", "--publish"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := w.dockerRun(ctx, d, "web", append(append([]string{"-itd", "--rm"}, strings.Fields(row.flags)...), engine.Shell)...)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		_ = cmd.Run()
+		cancel()
+		if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(talk.String(), row.says) {
+			t.Errorf("%s: exit %d, %q", row.flags, cmd.ProcessState.ExitCode(), talk.String())
+		}
+	}
+	if after := w.docker(t, "ps", "-aq"); after != before {
+		t.Errorf("containers are left: %s", after)
+	}
+}
+
+// judgingPolicy has egressd ask the engine about containers that are attached.
+func (w *dockerWorld) judgingPolicy(policy string) string {
+	return policy + "docker: {socket: \"unix:" + w.Socket + "\"}\n"
+}
+
+// TestAttachmentsAreJudged attaches containers that nobody judged when they were made.
+func TestAttachmentsAreJudged(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	d := w.startBeside(t, w.judgingPolicy(dockerPolicy))
+	good := w.contain(t, "--network", "none", "-v", t.TempDir()+":/data", engine.Scratch)
+	if e := d.Attach(t, "web", "--docker", w.Socket, good); e.Code != 0 {
+		t.Fatalf("exit %d, %q", e.Code, e.Talk)
+	}
+	holds(t, d, "web", w.ways(t, good))
+	for flags, says := range map[string]string{
+		"--cap-add SYS_PTRACE":          "--cap-add SYS_PTRACE",
+		"-v /etc:/e":                    "--volume /etc",
+		"-v " + w.Socket + ":/anywhere": "--volume " + w.Socket,
+		"--security-opt apparmor=unconfined --log-driver none": "--security-opt apparmor=unconfined",
+	} {
+		mark, err := d.Log.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := w.contain(t, append(append([]string{"--network", "none"}, strings.Fields(flags)...), engine.Scratch)...)
+		if e := d.Attach(t, "web", "--docker", w.Socket, c); e.Code != 1 || !strings.Contains(e.Talk, says) {
+			t.Errorf("%s: exit %d, %q", flags, e.Code, e.Talk)
+		}
+		records, err := d.Log.Since(mark)
+		if err != nil || len(records) > 0 { // attach refuses by itself, and asks nobody
+			t.Errorf("%s: %v, %+v", flags, err, records)
+		}
+		pid := w.docker(t, "inspect", "-f", "{{.State.Pid}}", c)
+		if e := d.Attach(t, "web", pid); e.Code != 1 || !strings.Contains(e.Talk, says) {
+			t.Errorf("%s, by its process: exit %d, %q", flags, e.Code, e.Talk)
+		}
+		records, err = d.Log.Since(mark)
+		if err != nil || len(records) != 1 || records[0].Decision == nil || !strings.Contains(records[0].Decision.Reason, says) {
+			t.Errorf("%s: %v, %+v", flags, err, records)
+		}
+		out, _ := d.Command(t.Context(), nil, "doctor", "--container", c, "--docker", w.Socket).CombinedOutput()
+		if !strings.Contains(string(out), "✗ settings: "+says) {
+			t.Errorf("%s: doctor says %s", flags, out)
+		}
+	}
+	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PTRACE", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
+	w.said(t, inside, "--cap-add SYS_PTRACE")
+}
+
+// TestInitComposeRefuses has files of projects that get around egressd, and their siblings.
+func TestInitComposeRefuses(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	const image = "image: " + engine.Shell
+	for text, says := range map[string]string{
+		"services: {web: {" + image + ", volumes: ['" + w.Socket + ":/anywhere']}}":                                     "volumes " + w.Socket,
+		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + ":/e']}}":                              "volumes " + filepath.Dir(w.Socket),
+		"services: {web: {" + image + ", logging: {driver: syslog, options: {syslog-address: 'udp://192.0.2.1:514'}}}}": "logging.driver syslog",
+		"services: {web: {" + image + ", volumes: ['./policy:/p']}}":                                                    "/policy: it has in it, or lies in, what is egressd's",
+		"services: {web: {" + image + ", volumes: ['.:/src']}}":                                                         "it is, or has in it, a way out",
+		"services: {web: {" + image + ", volumes: ['/etc/cron.d:/c']}}":                                                 "volumes /etc/cron.d",
+		"services: {web: {" + image + ", volumes: ['~/.bashrc:/c']}}":                                                   ".bashrc",
+		"services: {web: {" + image + ", volumes: ['egressd-state:/s']}}\nvolumes: {egressd-state: {}}":                 "volumes egressd-state",
+		"services: {web: {build: ., image: 'egressd:latest'}}":                                                          "in the place of egressd's own",
+		"services: {web: {" + image + "}, egressd: {" + image + "}}":                                                    "egressd: a sandbox cannot be called that",
+		"services: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {name: other_default}}":                         "name other_default",
+		"services: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {external: true}}":                              "external",
+		"services: {web: {" + image + ", network_mode: bridge}}":                                                        "network_mode bridge",
+		"services: {web: {" + image + ", external_links: [other_db_1]}}":                                                "external_links other_db_1",
+		"services: {web: {" + image + ", labels: {egressd.policy: /x}}}":                                                "labels egressd.policy",
+		"services: {web: {" + image + ", labels: ['com.docker.compose.service=egressd']}}":                              "labels com.docker.compose.service",
+		"services: {web: {" + image + ", deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}":     "deploy.resources.reservations.devices",
+		"services: {web: {" + image + ", of_tomorrow: 1}}":                                                              "of_tomorrow",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(world.Egressd.Path(), "init", "compose", "--subnet", composePool, "--policy", "policy")
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config")), w.Environment()...)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		_ = w.Gateway.Run(cmd)
+		if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(talk.String(), says) {
+			t.Errorf("%s: exit %d, %q", text, cmd.ProcessState.ExitCode(), talk.String())
+		}
+		if _, err := os.Stat(filepath.Join(dir, "compose.egressd.yaml")); err == nil {
+			t.Errorf("%s: the override file was written", text)
+		}
+	}
+}
+
+// TestDockerRunNeedsADockerThatAsks has a command docker that starts containers by itself, as that of podman does.
+func TestDockerRunNeedsADockerThatAsks(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	d := w.startBeside(t, dockerPolicy)
+	dir := t.TempDir()
+	started := filepath.Join(dir, "started")
+	script := "#!/bin/sh\ncase $1 in version) echo 4.3 ;; run) touch " + started + " ;; *) exit 1 ;; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.dockerRun(t.Context(), d, "web", engine.Shell)
+	cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	said, _ := cmd.CombinedOutput()
+	if _, err := os.Stat(started); err == nil || cmd.ProcessState.ExitCode() != 125 {
+		t.Errorf("it started something: %v, exit %d, %s", err, cmd.ProcessState.ExitCode(), said)
+	}
+}

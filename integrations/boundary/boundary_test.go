@@ -1,0 +1,207 @@
+package boundary
+
+import (
+	"encoding/json"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the page of the reference anew")
+
+// TestPage keeps the page of the reference as the table is.
+func TestPage(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "reference", "container-settings.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != Page() {
+		t.Errorf("%s is another one than the table makes (%v): go test ./integrations/boundary -update", path, err)
+	}
+}
+
+// describe is a container without a network that has more in it.
+func describe(t *testing.T, text string) Description {
+	t.Helper()
+	var d Description
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	config, _ := d["HostConfig"].(map[string]any)
+	if config == nil {
+		config = map[string]any{}
+		d["HostConfig"] = config
+	}
+	if config["NetworkMode"] == nil {
+		config["NetworkMode"] = "none"
+	}
+	return d
+}
+
+func TestJudge(t *testing.T) {
+	home := t.TempDir()
+	work := filepath.Join(home, "src", "project")
+	for _, dir := range []string{work, filepath.Join(home, "src", "other", ".git", "hooks"), filepath.Join(home, "data"), filepath.Join(home, ".config", "systemd", "user"), filepath.Join(home, "policy")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(home, "data", "engine")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Symlink("data/engine", filepath.Join(home, "link")); err != nil {
+		t.Fatal(err)
+	}
+	m := &Machine{
+		Home: home, UID: 7, Workspace: work, Own: []string{filepath.Join(home, "policy")}, Doors: []string{"/run/egressd/web"},
+		Volumes: map[string]Volume{
+			"nfs": {Driver: "local", Options: map[string]string{"type": "nfs", "device": ":/x", "o": "addr=10.0.0.1"}}, "cloud": {Driver: "rexray"}, "theirs": {Unknown: true},
+			"root": {Options: map[string]string{"type": "none", "device": "/", "o": "bind"}}, "mem": {Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}, "disk": {Options: map[string]string{"type": "ext4", "device": "/dev/sda1"}},
+			"shared": {Options: map[string]string{"type": "none", "device": "/srv/x", "o": "bind,shared"}},
+			"odd":    {Options: map[string]string{"mountpoint": "/"}},
+		},
+		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"},
+	}
+	for text, refused := range map[string]string{
+		`{}`:                                                                                                               "",
+		`{"HostConfig": {"Privileged": true}}`:                                                                             "HostConfig.Privileged",
+		`{"HostConfig": {"Privileged": false}}`:                                                                            "",
+		`{"HostConfig": {"OfTomorrow": 1}}`:                                                                                "HostConfig.OfTomorrow",
+		`{"HostConfig": {"OfTomorrow": false}}`:                                                                            "",
+		`{"Tomorrow": {"A": 1}}`:                                                                                           "Tomorrow",
+		`{"HostConfig": {"NetworkMode": "host"}}`:                                                                          "HostConfig.NetworkMode host",
+		`{"HostConfig": {"NetworkMode": ""}}`:                                                                              "HostConfig.NetworkMode default",
+		`{"HostConfig": {"NetworkMode": "container:x"}}`:                                                                   "HostConfig.NetworkMode container:x",
+		`{"NetworkSettings": {"Networks": {"none": {"NetworkID": "1"}}}}`:                                                  "",
+		`{"NetworkSettings": {"Networks": {"none": {"LeadsOut": "1"}}}}`:                                                   "NetworkSettings.Networks.LeadsOut",
+		`{"NetworkSettings": {"Networks": {"other_default": {}}}}`:                                                         "NetworkSettings.Networks other_default",
+		`{"NetworkSettings": {"Networks": {"none": {"DriverOpts": {"a": "b"}}}}}`:                                          "NetworkSettings.Networks.DriverOpts a",
+		`{"HostConfig": {"CapAdd": ["CHOWN", "CAP_SYS_NICE", "net_admin"]}}`:                                               "",
+		`{"HostConfig": {"CapAdd": ["SYS_PTRACE"]}}`:                                                                       "HostConfig.CapAdd SYS_PTRACE",
+		`{"HostConfig": {"CapAdd": ["cap_sys_boot"]}}`:                                                                     "HostConfig.CapAdd SYS_BOOT",
+		`{"HostConfig": {"CapAdd": ["MAC_ADMIN"]}}`:                                                                        "HostConfig.CapAdd MAC_ADMIN",
+		`{"HostConfig": {"CapAdd": ["CHECKPOINT_RESTORE"]}}`:                                                               "HostConfig.CapAdd CHECKPOINT_RESTORE",
+		`{"HostConfig": {"CapAdd": ["ALL"]}}`:                                                                              "HostConfig.CapAdd ALL",
+		`{"HostConfig": {"CapAdd": ["OF_TOMORROW"]}}`:                                                                      "HostConfig.CapAdd OF_TOMORROW",
+		`{"HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}]}}`:                                          "HostConfig.DeviceRequests Count Driver",
+		`{"HostConfig": {"Devices": [{"PathOnHost": "/dev/kvm"}]}}`:                                                        "HostConfig.Devices PathOnHost",
+		`{"HostConfig": {"DeviceCgroupRules": ["a *:* rwm"]}}`:                                                             "HostConfig.DeviceCgroupRules a *:* rwm",
+		`{"HostConfig": {"Runtime": "kata"}}`:                                                                              "HostConfig.Runtime kata",
+		`{"HostConfig": {"Runtime": "runc"}}`:                                                                              "",
+		`{"HostConfig": {"CgroupParent": "/system.slice"}}`:                                                                "HostConfig.CgroupParent /system.slice",
+		`{"HostConfig": {"Sysctls": {"net.core.somaxconn": "9"}}}`:                                                         "",
+		`{"HostConfig": {"Sysctls": {"net.ipv4.ip_forward": "1"}}}`:                                                        "HostConfig.Sysctls net.ipv4.ip_forward",
+		`{"HostConfig": {"Annotations": {"run.oci.hooks.stdout": "/etc/x"}}}`:                                              "HostConfig.Annotations run.oci.hooks.stdout",
+		`{"HostConfig": {"PidMode": "host"}}`:                                                                              "HostConfig.PidMode host",
+		`{"HostConfig": {"IpcMode": "container:x"}}`:                                                                       "HostConfig.IpcMode container:x",
+		`{"HostConfig": {"IpcMode": "private", "UTSMode": "", "CgroupnsMode": "private"}}`:                                 "",
+		`{"HostConfig": {"UTSMode": "host"}}`:                                                                              "HostConfig.UTSMode host",
+		`{"HostConfig": {"UsernsMode": "host"}}`:                                                                           "HostConfig.UsernsMode host",
+		`{"HostConfig": {"SecurityOpt": ["no-new-privileges:true", "label=level:s0:c1"]}}`:                                 "",
+		`{"HostConfig": {"SecurityOpt": ["seccomp={}"]}}`:                                                                  "HostConfig.SecurityOpt seccomp={}",
+		`{"HostConfig": {"SecurityOpt": ["apparmor:unconfined"]}}`:                                                         "HostConfig.SecurityOpt apparmor:unconfined",
+		`{"HostConfig": {"SecurityOpt": ["label=type:spc_t"]}}`:                                                            "HostConfig.SecurityOpt label=type:spc_t",
+		`{"HostConfig": {"SecurityOpt": ["no-new-privileges=false"]}}`:                                                     "HostConfig.SecurityOpt no-new-privileges=false",
+		`{"HostConfig": {"MaskedPaths": []}}`:                                                                              "HostConfig.MaskedPaths /proc/kcore",
+		`{"HostConfig": {"ReadonlyPaths": null}}`:                                                                          "HostConfig.ReadonlyPaths /proc/bus",
+		`{"HostConfig": {"LogConfig": {"Type": "json-file", "Config": {"tag": "x"}}}}`:                                     "",
+		`{"HostConfig": {"LogConfig": {"Type": "syslog"}}}`:                                                                "HostConfig.LogConfig.Type syslog",
+		`{"HostConfig": {"LogConfig": {"Type": "fluentd"}}}`:                                                               "HostConfig.LogConfig.Type fluentd",
+		`{"HostConfig": {"VolumesFrom": ["x"]}}`:                                                                           "HostConfig.VolumesFrom x",
+		`{"HostConfig": {"Links": ["x:y"]}}`:                                                                               "HostConfig.Links x:y",
+		`{"HostConfig": {"PortBindings": {"80/tcp": [{"HostPort": "80"}]}, "Memory": 5, "Ulimits": [{"Name": "nofile"}]}}`: "",
+		`{"Config": {"Image": "egressd"}}`:                                                                                 "Config.Image egressd",
+		`{"Config": {"Image": "docker.io/library/egressd:latest"}}`:                                                        "Config.Image docker.io/library/egressd:latest",
+		`{"Image": "sha256:11"}`:                                                                                           "Image sha256:11",
+		`{"Config": {"Image": "egressd:2", "Labels": {"a": "b"}}}`:                                                         "",
+		`{"Config": {"Labels": {"egressd.policy": "/x"}}}`:                                                                 "Config.Labels egressd.policy",
+		`{"Config": {"Labels": {"com.docker.compose.service": "egressd"}}}`:                                                "Config.Labels com.docker.compose.service",
+		`{"Mounts": [{"Type": "npipe", "Source": "x"}]}`:                                                                   "Mounts npipe ",
+		`{"Mounts": [{"Type": "volume", "Name": "v", "RW": true}, {"Type": "tmpfs"}]}`:                                     "",
+		`{"Mounts": [{"Type": "volume", "Name": "egressd-state"}]}`:                                                        "Mounts egressd-state",
+		`{"Mounts": [{"Type": "volume", "Name": "nfs"}]}`:                                                                  "Mounts nfs nfs :/x",
+		`{"Mounts": [{"Type": "volume", "Name": "cloud"}]}`:                                                                "Mounts cloud rexray",
+		`{"Mounts": [{"Type": "volume", "Name": "theirs"}]}`:                                                               "Mounts theirs",
+		`{"Mounts": [{"Type": "volume", "Name": "root"}]}`:                                                                 "Mounts root /",
+		`{"Mounts": [{"Type": "volume", "Name": "mem"}]}`:                                                                  "",
+		`{"Mounts": [{"Type": "volume", "Name": "disk"}]}`:                                                                 "Mounts disk ext4 /dev/sda1",
+		`{"Mounts": [{"Type": "volume", "Name": "shared"}]}`:                                                               "Mounts shared o shared",
+		`{"Mounts": [{"Type": "volume", "Name": "shop_egressd-state"}]}`:                                                   "Mounts shop_egressd-state",
+		`{"Mounts": [{"Type": "volume", "Name": "egressd-local-state"}]}`:                                                  "Mounts egressd-local-state",
+		`{"Mounts": [{"Type": "volume", "Name": "odd"}]}`:                                                                  "Mounts odd mountpoint",
+		`{"Mounts": [{"Type": "bind", "Source": "/run/egressd/web", "RW": true}]}`:                                         "",
+		`{"Mounts": [{"Type": "bind", "Source": "/run/egressd/api", "RW": true}]}`:                                         "Mounts /run/egressd/api",
+		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true}]}`:                                                     "",
+		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true, "Propagation": "rshared"}]}`:                           "Mounts WORK rshared",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/data/sub", "RW": true}]}`:                                            "",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/data/engine"}]}`:                                                     "Mounts HOME/data/engine",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/link"}]}`:                                                            "Mounts HOME/link",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/policy"}]}`:                                                          "Mounts HOME/policy",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/policy/x"}]}`:                                                        "Mounts HOME/policy/x",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME", "RW": true}]}`:                                                     "Mounts HOME",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.ssh"}]}`:                                                            "Mounts HOME/.ssh",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.bashrc", "RW": true}]}`:                                             "Mounts HOME/.bashrc",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.gitconfig"}]}`:                                                      "",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.gitconfig", "RW": true}]}`:                                          "Mounts HOME/.gitconfig",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.config/systemd/user", "RW": true}]}`:                                "Mounts HOME/.config/systemd/user",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/bin", "RW": true}]}`:                                                 "Mounts HOME/bin",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other", "RW": true}]}`:                                           "Mounts HOME/src/other",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other"}]}`:                                                       "",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other/.git/hooks", "RW": true}]}`:                                "Mounts HOME/src/other/.git/hooks",
+		`{"Mounts": [{"Type": "bind", "Source": "/etc", "RW": true}]}`:                                                     "Mounts /etc",
+		`{"Mounts": [{"Type": "bind", "Source": "/etc/cron.d", "RW": true}]}`:                                              "Mounts /etc/cron.d",
+		`{"Mounts": [{"Type": "bind", "Source": "/etc/localtime"}]}`:                                                       "",
+		`{"Mounts": [{"Type": "bind", "Source": "/var/spool/cron", "RW": true}]}`:                                          "Mounts /var/spool/cron",
+		`{"Mounts": [{"Type": "bind", "Source": "/usr/local/bin", "RW": true}]}`:                                           "Mounts /usr/local/bin",
+		`{"Mounts": [{"Type": "bind", "Source": "/srv/data", "RW": true}]}`:                                                "",
+		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`:                                                      "Mounts /proc/self/root",
+		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:                                                                    "Mounts /",
+		`{"HostConfig": {"Mounts": [{"Type": "volume", "VolumeOptions": {"DriverConfig": {"Options": {"type": "cifs", "device": "//a/b"}}}}]}}`: "HostConfig.Mounts.VolumeOptions.DriverConfig.Options cifs //a/b",
+		`{"HostConfig": {"Mounts": [{"Type": "bind", "BindOptions": {"Propagation": "shared"}}]}}`:                                              "HostConfig.Mounts.BindOptions.Propagation shared",
+	} {
+		in := strings.NewReplacer("HOME", home, "WORK", work)
+		d := describe(t, in.Replace(text))
+		var got []string
+		for _, b := range Judge(d, m) {
+			got = append(got, b.As(""))
+			if b.Why == "" || b.Instead == "" {
+				t.Errorf("%s: %+v", text, b)
+			}
+		}
+		if all := strings.Join(got, "; "); all != in.Replace(refused) {
+			t.Errorf("%s: refused is %q", text, all)
+		}
+	}
+}
+
+// TestJudgeASidecarsContainer is about a container in a network with egressd.
+func TestJudgeASidecarsContainer(t *testing.T) {
+	m := &Machine{Networks: []string{"app_egressd-web"}, Labelled: true}
+	for text, refused := range map[string]string{
+		`{"NetworkMode": "app_egressd-web", "CapDrop": ["NET_RAW"]}`:                          "",
+		`{"NetworkMode": "app_egressd-web", "CapDrop": ["ALL"], "CapAdd": ["CHOWN"]}`:         "",
+		`{"NetworkMode": "app_egressd-web"}`:                                                  "HostConfig.CapDrop",
+		`{"NetworkMode": "app_egressd-web", "CapDrop": ["NET_RAW"], "CapAdd": ["NET_ADMIN"]}`: "HostConfig.CapAdd NET_ADMIN",
+		`{"NetworkMode": "app_egressd-web", "CapDrop": ["ALL"], "CapAdd": ["CAP_NET_RAW"]}`:   "HostConfig.CapAdd NET_RAW",
+		`{"NetworkMode": "bridge", "CapDrop": ["NET_RAW"]}`:                                   "HostConfig.NetworkMode bridge",
+		`{"NetworkMode": "other_default", "CapDrop": ["NET_RAW"]}`:                            "HostConfig.NetworkMode other_default",
+		`{"NetworkMode": "none", "CapDrop": ["NET_RAW"], "CapAdd": ["SYS_PTRACE"]}`:           "HostConfig.CapAdd SYS_PTRACE",
+	} {
+		d := describe(t, `{"HostConfig": `+text+`, "Config": {"Labels": {"com.docker.compose.service": "web"}}}`)
+		var got []string
+		for _, b := range Judge(d, m) {
+			got = append(got, b.As(""))
+		}
+		if all := strings.Join(got, "; "); all != refused {
+			t.Errorf("%s: refused is %q", text, all)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package boundary
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations/hostfiles"
+)
+
+// mounts judges the list Mounts: what the engine mounts, with sources and targets of this machine.
+func (j *judge) mounts(value any) {
+	list, _ := value.([]any)
+	for _, one := range list {
+		m, _ := one.(map[string]any)
+		source, target := text(m["Source"]), text(m["Destination"])
+		writable, _ := m["RW"].(bool)
+		if p := text(m["Propagation"]); !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, p) {
+			j.refuse(source+" "+p, "what is mounted inside would appear on the host", leaveOut)
+		}
+		switch kind := text(m["Type"]); kind {
+		case "bind":
+			j.bind(source, target, writable)
+		case "volume":
+			j.volume(text(m["Name"]), text(m["Driver"]))
+		case "tmpfs", "image":
+		default:
+			j.refuse(kind+" "+target, "egressd does not know what it brings in", "a mount of the type bind, volume or tmpfs")
+		}
+	}
+}
+
+func (j *judge) bind(source, target string, writable bool) {
+	if slices.Contains(j.machine.Doors, source) {
+		return
+	}
+	if !filepath.IsAbs(source) {
+		j.refuse(source, "egressd cannot tell what of this machine that is", "write the whole path")
+		return
+	}
+	if why, instead := j.machine.JudgePath(source, writable); why != "" {
+		j.refuse(source, why, instead)
+	}
+}
+
+// JudgePath returns why a container may not have a path of this machine, or "". A read-only mount may
+// have programs of the host, but nothing that leads out.
+func (p *Machine) JudgePath(source string, writable bool) (why, instead string) {
+	source = filepath.Clean(source)
+	real := hostfiles.ResolveLinks(source)
+	switch {
+	case hostfiles.Leads(source, p.Home) || p.isSocket(real):
+		return "it is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone"
+	case p.holdsOwn(real) != "":
+		return "it has in it, or lies in, what is egressd's: " + p.holdsOwn(real), "leave it out, or mount folders beside it"
+	case p.isSecret(real):
+		return "keys of yours lie there", "leave it out; egressd adds credentials to requests (docs/how-to/credentials.md)"
+	case writable && (!p.mayWrite(real) || p.holdsProgram(real)):
+		return "the container could write what the host executes or reads later", "mount it read-only, or a folder of the project, of /srv, or a volume"
+	}
+	return "", ""
+}
+
+// isSocket reports whether a file is a socket, whatever its name, or holds one that the machine names.
+func (p *Machine) isSocket(real string) bool {
+	if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.Sockets, func(s string) bool { return hostfiles.Under(hostfiles.ResolveLinks(s), real) })
+}
+
+func (p *Machine) holdsProgram(real string) bool {
+	return slices.ContainsFunc(p.Programs, func(one string) bool { return hostfiles.Under(hostfiles.ResolveLinks(one), real) })
+}
+
+func (p *Machine) holdsOwn(real string) string {
+	for _, own := range p.Own {
+		if at := hostfiles.ResolveLinks(own); hostfiles.Under(at, real) || hostfiles.Under(real, at) {
+			return own
+		}
+	}
+	return ""
+}
+
+// secrets are folders of a home with keys.
+var secrets = []string{".ssh", ".gnupg", ".config/egressd", ".local/state/egressd", ".local/share/egressd", ".docker/config.json"}
+
+func (p *Machine) isSecret(real string) bool {
+	return filepath.IsAbs(p.Home) && slices.ContainsFunc(secrets, func(s string) bool {
+		at := filepath.Join(hostfiles.ResolveLinks(p.Home), s)
+		return hostfiles.Under(at, real) || hostfiles.Under(real, at)
+	})
+}
+
+// systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
+const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
+
+// dataFolders are for data all the same.
+var dataFolders = []string{"/var/tmp", "/dev/shm"}
+
+// mayWrite is the list of what a container may write: the workspace, folders for data, and folders of a home whose
+// names say nothing to programs. Where the workspace is known, other repositories of git are not among these:
+// whoever works in one executes its hooks and configuration.
+func (p *Machine) mayWrite(real string) bool {
+	if p.Workspace != "" && hostfiles.Under(real, hostfiles.ResolveLinks(p.Workspace)) && !p.holdsHome(p.Workspace) {
+		return true
+	}
+	if p.Workspace != "" && gitAbove(real) != "" || p.holdsHome(real) {
+		return false
+	}
+	home := hostfiles.ResolveLinks(p.Home)
+	if rest, ok := strings.CutPrefix(real, "/home/"); ok && !hostfiles.Under(real, home) {
+		user, _, _ := strings.Cut(rest, "/")
+		home = "/home/" + user
+	}
+	if below, in := strings.CutPrefix(real, home+"/"); in && filepath.IsAbs(home) && home != "/" {
+		first, _, _ := strings.Cut(below, "/")
+		return first[0] != '.' && first != "bin"
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
+	return first != "" && !slices.Contains(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
+}
+
+// holdsHome reports whether a folder is, or holds, the home of the user: shells and services start from there.
+func (p *Machine) holdsHome(folder string) bool {
+	return filepath.IsAbs(p.Home) && hostfiles.Under(hostfiles.ResolveLinks(p.Home), hostfiles.ResolveLinks(folder))
+}
+
+// gitAbove returns the repository that a folder lies in, is, or has directly in it, or "".
+func gitAbove(folder string) string {
+	for at := folder; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			return at
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	below, _ := filepath.Glob(filepath.Join(globbed(folder), "*", ".git")) // the pattern is sound
+	if len(below) > 0 {
+		return filepath.Dir(below[0])
+	}
+	return ""
+}
+
+// globbed has no character that Glob reads as a pattern.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
+// volume judges a named volume, or one without a name.
+func (j *judge) volume(name, driver string) {
+	v := j.machine.Volumes[name]
+	if v.Driver == "" {
+		v.Driver = driver
+	}
+	switch {
+	case slices.Contains(j.machine.Mine, name) || isOwnVolume(name):
+		j.refuse(name, "that volume is egressd's own", "a volume of your own, under another name")
+	case v.Unknown:
+		j.refuse(name, "it is made elsewhere: nothing here can tell whether it is a folder of this machine or of another one", "a volume of the project's own, without external and name")
+	case v.Driver != "" && v.Driver != "local":
+		j.refuse(name+" "+v.Driver, "the volume may be of another machine", "the driver local")
+	}
+	j.options(name+" ", v.Options)
+}
+
+// isOwnVolume reports whether a volume has the name of one with egressd's state, of any project: those of egressd init
+// compose and init docker.
+func isOwnVolume(name string) bool {
+	return name == "egressd-state" || strings.HasSuffix(name, "_egressd-state") || strings.HasPrefix(name, "egressd-") && strings.HasSuffix(name, "-state")
+}
+
+func (j *judge) volumeOptions(value any) {
+	all, _ := value.(map[string]any)
+	options := make(map[string]string)
+	for name, v := range all {
+		options[name] = fmt.Sprint(v)
+	}
+	j.options("", options)
+}
+
+// options takes those by which the driver local makes a tmpfs, or mounts a folder that a bind mount could be.
+func (j *judge) options(before string, options map[string]string) {
+	kind, device := options["type"], options["device"]
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		if !slices.Contains([]string{"type", "device", "o", "size"}, name) {
+			j.refuse(before+name, "egressd does not know this option of a volume", leaveOut)
+			return
+		}
+	}
+	flags := strings.Split(options["o"], ",")
+	binds := slices.Contains(flags, "bind") || slices.Contains(flags, "rbind")
+	folder := (kind == "none" || kind == "") && filepath.IsAbs(device) && binds
+	if !folder && !(kind == "" && device == "") && !(kind == "tmpfs" && !binds) {
+		j.refuse(strings.TrimSpace(before+kind+" "+device), "the volume may be of another machine, or a device", "the type tmpfs, or none with o: bind and a folder")
+		return
+	}
+	for _, flag := range flags {
+		if name, _, _ := strings.Cut(flag, "="); !slices.Contains([]string{"", "bind", "rbind", "ro", "rw", "private", "rprivate", "size", "uid", "gid", "mode"}, name) {
+			j.refuse(before+"o "+flag, "egressd does not know this option of a volume", leaveOut)
+			return
+		}
+	}
+	if folder {
+		if why, instead := j.machine.JudgePath(device, !slices.Contains(flags, "ro")); why != "" {
+			j.refuse(before+device, why, instead)
+		}
+	}
+}

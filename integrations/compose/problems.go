@@ -1,0 +1,181 @@
+package compose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations/boundary"
+	"go.yaml.in/yaml/v3"
+)
+
+// Problems are why egressd would not hold some services of the file, one sentence each. m describes this machine; its
+// networks and volumes come from the file.
+func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
+	all = append(all, c.problems...)
+	closed, bad := c.networkProblems(held)
+	all = append(all, bad...)
+	for _, name := range append(keysIn(c.text.Networks), keysIn(c.text.Volumes)...) {
+		if isOwn(name) {
+			all = append(all, fmt.Sprintf("%s: a network or volume of that name would change egressd's own; give it another name", name))
+		}
+	}
+	for i := range c.Services {
+		s := &c.Services[i]
+		switch {
+		case isOwn(s.Name):
+			all = append(all, fmt.Sprintf("%s: a service of that name would change egressd's own; give it another name", s.Name))
+		case slices.Contains(held, s.Name):
+			all = append(all, c.heldProblems(s, m, closed, held)...)
+		default:
+			all = append(all, s.replaces(m)...)
+			for _, name := range s.Networks {
+				if isOwn(name) {
+					all = append(all, fmt.Sprintf("%s has the network %s, which is egressd's own", s.Name, name))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// isOwn reports whether the override file may have a service, a network or a volume of that name.
+func isOwn(name string) bool { return name == selfService || strings.HasPrefix(name, selfService+"-") }
+
+// heldProblems holds a service to the table.
+func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []string) (all []string) {
+	j := c.judge(s.Name)
+	at := *m
+	at.Networks, at.Volumes, at.Mine = closed, map[string]boundary.Volume{}, append(slices.Clone(m.Mine), state)
+	for _, one := range s.mounted {
+		mount, _ := one.(map[string]any)
+		if name, _ := mount["Name"].(string); name != "" {
+			at.Volumes[name] = j.volume(name)
+		}
+	}
+	for _, p := range append(slices.Clone(s.problems), j.service.problems...) {
+		all = append(all, s.Name+" "+p)
+	}
+	for _, with := range s.joins {
+		if !slices.Contains(held, with.service) {
+			all = append(all, fmt.Sprintf("%s has %s service:%s, which is not held", s.Name, with.key, with.service))
+		}
+	}
+	if of, ok := strings.CutPrefix(s.shares, "service:"); ok && !slices.Contains(held, of) {
+		all = append(all, fmt.Sprintf("%s has network_mode %s, which is not held", s.Name, s.shares))
+	}
+	for _, b := range boundary.Judge(s.description(closed), &at) {
+		name := b.As("_")
+		if key := s.keys[b.Field]; key != "" {
+			name = strings.TrimSpace(key + " " + b.Value)
+		}
+		all = append(all, fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead))
+	}
+	return append(all, s.replaces(m)...)
+}
+
+// description is the service as the engine would describe its container, in egressd's networks.
+func (s *Service) description(closed []string) boundary.Description {
+	host := map[string]any{"CapDrop": []any{"NET_RAW"}} // the override file has it
+	for field, value := range s.host {
+		if field != "CapDrop" {
+			host[field] = value
+		}
+	}
+	networks := map[string]any{}
+	for _, name := range s.Networks {
+		if slices.Contains(closed, name) { // the others have a sentence of their own
+			networks[name] = map[string]any{}
+		}
+	}
+	if host["NetworkMode"] == nil {
+		host["NetworkMode"] = ownNetwork
+	}
+	return boundary.Description{"HostConfig": host, "Config": s.config, "Mounts": s.mounted, "NetworkSettings": map[string]any{"Networks": networks}}
+}
+
+// ownNetwork stands for the network that the override file gives a service.
+const ownNetwork = "egressd's network"
+
+// replaces reports whether a build of the service would put another image in the place of egressd's.
+func (s *Service) replaces(m *boundary.Machine) (all []string) {
+	if !s.builds {
+		return nil
+	}
+	name, _ := s.config["Image"].(string)
+	for _, tag := range append([]string{name}, s.tags...) {
+		switch {
+		case strings.Contains(tag, "$"):
+			all = append(all, fmt.Sprintf("%s builds an image called %s: what its variables stand for is up to Compose; write the name", s.Name, tag))
+		case slices.ContainsFunc(m.Images, func(own string) bool { return tag != "" && boundary.SameImage(tag, own) }):
+			all = append(all, fmt.Sprintf("%s builds an image called %s, in the place of egressd's own; give it another name", s.Name, tag))
+		}
+	}
+	return all
+}
+
+// networkProblems judges the networks that held services are in. closed are those that the override file closes.
+func (c *File) networkProblems(held []string) (closed, problems []string) {
+	closed = []string{ownNetwork}
+	of := map[string]string{"default": "the file"}
+	for i := range c.Services {
+		for _, name := range c.Services[i].Networks {
+			if slices.Contains(held, c.Services[i].Name) {
+				of[name] = c.Services[i].Name
+			}
+		}
+	}
+	for name, who := range of {
+		n := c.text.Networks[name]
+		bad := c.networkProblem(name, resolved(&n))
+		for _, p := range bad {
+			problems = append(problems, fmt.Sprintf("%s has the network %s: %s", who, name, p))
+		}
+		if len(bad) == 0 {
+			closed = append(closed, name)
+		}
+	}
+	slices.Sort(problems)
+	return closed, problems
+}
+
+func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
+	switch {
+	case !plainNetwork(name):
+		return []string{"none can be called that"}
+	case isOwn(name):
+		return []string{"egressd's own networks have such names; give it another one"}
+	case isNothing(n):
+		return nil
+	}
+	j := c.judge("")
+	keys := j.only("networks."+name, n, "name driver driver_opts ipam internal attachable enable_ipv4 enable_ipv6 external labels")
+	value := func(key string) *yaml.Node {
+		n := keys[key]
+		return resolved(&n)
+	}
+	all = append(all, j.service.problems...)
+	if n := value("external"); !isNothing(n) && n.Value != "false" {
+		all = append(all, "external: it is made elsewhere, and cannot be closed from here")
+	}
+	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
+		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+	}
+	if n := value("driver"); !isNothing(n) && n.Value != "bridge" {
+		all = append(all, "driver "+n.Value+": egressd closes networks of the driver bridge")
+	}
+	for option := range named(plain(value("driver_opts"))) {
+		if !isNothing(value("driver_opts")) && option != "com.docker.network.driver.mtu" {
+			all = append(all, "driver_opts "+option+": egressd does not know where that leads; leave it out")
+		}
+	}
+	if ipam := value("ipam"); !isNothing(ipam) {
+		own := c.judge("")
+		if driver := own.only("ipam", ipam, "driver config")["driver"]; !isNothing(&driver) && resolved(&driver).Value != "default" {
+			all = append(all, "ipam.driver "+resolved(&driver).Value+": egressd knows default alone")
+		}
+		all = append(all, own.service.problems...)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,48 @@
+package compose
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// resolvePatience bounds how long Compose may take to print a file.
+const resolvePatience = 30 * time.Second
+
+// Resolved returns the file as the Compose of this machine reads it, or nil if there is none. Two readers of YAML may
+// differ, and egressd judges both readings. Compose only prints; it asks no engine, and [File.Problems] refuses what
+// would have it fetch other files.
+func (c *File) Resolved(ctx context.Context) (*File, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
+	defer cancel()
+	program := program(ctx)
+	if program == nil {
+		return nil, nil
+	}
+	var out, talk bytes.Buffer
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "-f", c.Path, "config")...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Dir(c.Path), &out, &talk
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s config refuses %s: %w: %.1000s", strings.Join(program, " "), c.Path, err, strings.TrimSpace(talk.String()))
+	}
+	text, err := parseCompose(out.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("%s config prints what cannot be read: %w", strings.Join(program, " "), err)
+	}
+	return described(c.Path, text), nil
+}
+
+// program is the Compose of this machine: the plugin of docker, or the older command.
+func program(ctx context.Context) []string {
+	if exec.CommandContext(ctx, "docker", "compose", "version").Run() == nil {
+		return []string{"docker", "compose"}
+	}
+	if _, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{"docker-compose"}
+	}
+	return nil
+}

@@ -1,0 +1,428 @@
+package devcontainer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/integrations/hostfiles"
+	"github.com/egressd/egressd/integrations/jsonc"
+)
+
+// harmlessProperties of devcontainer.json say what runs in the container, or how an editor shows it.
+const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes containerEnv remoteEnv remoteUser containerUser updateRemoteUserUID
+	userEnvProbe overrideCommand shutdownAction init customizations extensions settings devPort waitFor onCreateCommand updateContentCommand postCreateCommand postStartCommand
+	postAttachCommand workspaceFolder overrideFeatureInstallOrder appPort secrets`
+
+// judgedProperties are looked at elsewhere in this package.
+const judgedProperties = "image build dockerFile context features runArgs mounts workspaceMount dockerComposeFile service runServices"
+
+// harmlessOfFeature are more properties of a Feature, and of the metadata of an image.
+const harmlessOfFeature = "id version description documentationURL licenseURL keywords options installsAfter deprecated legacyIds entrypoint"
+
+// engineProperties are those that are settings of the container.
+var engineProperties = map[string]string{"privileged": "Privileged", "capAdd": "CapAdd", "securityOpt": "SecurityOpt"}
+
+// A described container is what the engine would make of one part of the settings.
+type described struct {
+	host, config map[string]any
+	mounts       []any
+	volumes      map[string]boundary.Volume
+	style        string // of names in errors
+	workspace    string // if it is a folder above the workspace's own
+}
+
+func newDescribed(style string) *described {
+	return &described{map[string]any{"NetworkMode": "none"}, map[string]any{}, nil, map[string]boundary.Volume{}, style, ""}
+}
+
+// judge holds a part of the settings to the table.
+func (c *checker) judge(setting string, d *described) error {
+	m := *c.Machine
+	m.Workspace, m.Doors, m.Volumes = d.workspace, []string{c.SocketFolder, c.Program, filepath.Join(c.Folder, ".devcontainer")}, d.volumes
+	if m.Workspace == "" {
+		m.Workspace = c.Folder
+	}
+	m.Own = slices.DeleteFunc(slices.Clone(m.Own), func(own string) bool { return own == c.SocketFolder })
+	for _, b := range boundary.Judge(boundary.Description{"HostConfig": d.host, "Config": d.config, "Mounts": d.mounts}, &m) {
+		return c.breaks(setting, b.As(d.style)+": "+b.Why, b.Instead)
+	}
+	return nil
+}
+
+// known judges what settings, a Feature or an image say of the container, and refuses properties that are not known.
+func (c *checker) known(said map[string]any) error {
+	return c.properties("", said, harmlessProperties+" "+judgedProperties)
+}
+
+func (c *checker) properties(of string, said map[string]any, harmless string) error {
+	d := newDescribed("json")
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		value := said[name]
+		setting := strings.TrimSpace(of + " " + name)
+		field := engineProperties[name]
+		switch {
+		case field != "" && value != false:
+			d.host[field] = value
+			for _, one := range words(value) {
+				if err := c.netAdmin(setting, one); name == "capAdd" && err != nil {
+					return err
+				}
+			}
+			if err := c.judge(setting, d); err != nil {
+				return err
+			}
+			delete(d.host, field)
+		case field != "" || value == nil || slices.Contains(strings.Fields(harmless), name):
+		case name == "initializeCommand":
+			return c.breaks(setting, "it runs on this machine, outside of the container, and whoever can change the project can change it", "leave it out, and type the command yourself")
+		case name == "hostRequirements":
+			if needs, _ := value.(map[string]any); needs["gpu"] != nil && needs["gpu"] != false {
+				return c.breaks(setting, "gpu: devices lead out of a container", "leave gpu out")
+			}
+		default:
+			return c.breaks(setting, "egressd does not know it, nor whether it leads out", "leave it out")
+		}
+	}
+	return nil
+}
+
+// netAdmin is over a network that leads nowhere, and wanted where the container captures.
+func (c *checker) netAdmin(setting, name string) error {
+	if strings.TrimPrefix(strings.ToUpper(name), "CAP_") != "NET_ADMIN" || c.Captured && setting == "runArgs" {
+		return nil
+	}
+	return c.breaks(setting, "the container would have CAP_NET_ADMIN", "leave it out; egressd init devcontainer --transparent, to capture what is sent")
+}
+
+func (c *checker) mounts(said map[string]any) error {
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range mounts {
+		if err := c.oneMount("mounts", m); err != nil {
+			return err
+		}
+	}
+	if err := c.user(said); err != nil {
+		return err
+	}
+	if said[workspaceMount] == nil {
+		return nil
+	}
+	return c.oneMount(workspaceMount, said[workspaceMount])
+}
+
+// user has to be root in a container that captures.
+func (c *checker) user(said map[string]any) error {
+	if user, _ := said["containerUser"].(string); c.Captured && user != "" && user != "root" && user != "0" {
+		return c.breaks("containerUser", user+" cannot capture what is sent", `"containerUser": "root", with "remoteUser": "`+user+`"; or egressd init devcontainer without --transparent`)
+	}
+	return nil
+}
+
+func (c *checker) oneMount(setting string, m any) error {
+	d := newDescribed("json")
+	switch m := m.(type) {
+	case string:
+		if err := c.mount(setting, m, d); err != nil {
+			return err
+		}
+	case map[string]any:
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			fields = append(fields, fmt.Sprintf("%s=%v", name, m[name]))
+		}
+		if err := c.mount(setting, strings.Join(fields, ","), d); err != nil {
+			return err
+		}
+	default:
+		return c.breaks(setting, "it is no mount", `"source=FOLDER,target=/PATH,type=bind"`)
+	}
+	for _, one := range d.mounts {
+		mount, _ := one.(map[string]any)
+		if source, _ := mount["Source"].(string); setting == workspaceMount && hostfiles.InFolder(c.Folder, source) {
+			d.workspace = source
+		}
+	}
+	return c.judge(setting, d)
+}
+
+// mount reads a value of --mount: a line of CSV, of NAME=VALUE.
+func (c *checker) mount(setting, text string, d *described) error {
+	if strings.ContainsAny(text, "\"\r\n") {
+		return c.breaks(setting, text+": egressd does not read mounts with quotes or in several lines", "a mount without quotes")
+	}
+	m := map[string]any{"RW": true, "Type": "volume"}
+	options, driver := map[string]string{}, ""
+	for field := range strings.SplitSeq(text, ",") {
+		name, value, has := strings.Cut(field, "=")
+		value = c.expanded(value)
+		if v := unknownVariable().FindString(field); v != "" && !strings.HasPrefix(v, "${devcontainerId") && strings.HasPrefix(strings.ToLower(name), "s") {
+			return c.breaks(setting, field+": what its variable stands for is not known yet", "write the path")
+		}
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "type":
+			m["Type"] = strings.ToLower(value)
+		case "source", "src":
+			m["Source"] = value
+		case "target", "dst", "destination":
+			m["Destination"] = value
+		case "readonly", "ro":
+			m["RW"] = has && value != "true" && value != "1"
+		case "bind-propagation":
+			m["Propagation"] = value
+		case "volume-opt":
+			name, is, _ := strings.Cut(value, "=")
+			options[name] = is
+		case "volume-driver":
+			driver = value
+		case "consistency", "volume-nocopy", "volume-label", "tmpfs-size", "tmpfs-mode", "bind-recursive", "external", "":
+		default:
+			return c.breaks(setting, name+": egressd does not know this part of a mount", "leave it out")
+		}
+	}
+	return c.addMount(setting, m, boundary.Volume{Driver: driver, Options: options}, d)
+}
+
+func (c *checker) addMount(setting string, m map[string]any, v boundary.Volume, d *described) error {
+	source, _ := m["Source"].(string)
+	if strings.HasPrefix(source, ".") {
+		source = filepath.Join(c.Folder, source)
+	}
+	if filepath.IsAbs(source) {
+		source = filepath.Clean(source)
+	}
+	if m["Type"] == "volume" && !filepath.IsAbs(source) {
+		m["Name"] = source
+		d.volumes[source] = v
+	} else {
+		m["Type"], m["Source"] = typeOf(m["Type"]), source
+	}
+	d.mounts = append(d.mounts, m)
+	for _, path := range []string{source, v.Options["device"]} {
+		if filepath.IsAbs(path) {
+			if err := c.link(setting, filepath.Clean(path)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// typeOf has a volume whose source is a path be a folder of this machine.
+func typeOf(kind any) any {
+	if kind == "volume" {
+		return "bind"
+	}
+	return kind
+}
+
+// features judges what local Features say of the container. Others have not been read.
+func (c *checker) features(said map[string]any) error {
+	features, _ := said["features"].(map[string]any)
+	return c.eachFeature(features, nil)
+}
+
+func (c *checker) eachFeature(features map[string]any, within []string) error {
+	for _, name := range slices.Sorted(maps.Keys(features)) {
+		local := strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+		switch {
+		case name == "./"+featureFolder || slices.Contains(c.Trust, name) || slices.Contains(within, name):
+		case !local:
+			return c.breaks("features", name+": egressd has not read it; a Feature may mount this machine's files, and be privileged", "leave it out, or look at it, and --trust "+name)
+		default:
+			if err := c.localFeature(name, within); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// localFeature reads devcontainer-feature.json beside the settings.
+func (c *checker) localFeature(name string, within []string) error {
+	folder := filepath.Join(filepath.Dir(c.at), name)
+	if !hostfiles.Under(hostfiles.ResolveLinks(folder), hostfiles.ResolveLinks(filepath.Dir(c.at))) {
+		return c.breaks("features", name+": it lies outside of .devcontainer, where somebody in the container can change it", "mv it into .devcontainer")
+	}
+	at := filepath.Join(folder, "devcontainer-feature.json")
+	text, err := os.ReadFile(at)
+	if err != nil {
+		return c.breaks("features", name+": "+err.Error(), "leave it out")
+	}
+	doc, err := jsonc.Parse(text)
+	said := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(jsonc.Standard(doc.Pack()), &said)
+	}
+	if err != nil {
+		return c.breaks("features", at+": "+err.Error(), "leave it out")
+	}
+	needs, _ := said["dependsOn"].(map[string]any)
+	delete(said, "dependsOn")
+	if err := c.snippet("features "+name, said); err != nil {
+		return err
+	}
+	return c.eachFeature(needs, append(within, name))
+}
+
+// snippet judges the settings of a Feature, or of the metadata of an image.
+func (c *checker) snippet(of string, said map[string]any) error {
+	mounts, _ := said["mounts"].([]any)
+	for _, m := range mounts {
+		if err := c.oneMount(of+" mounts", m); err != nil {
+			return err
+		}
+	}
+	return c.properties(of, said, harmlessProperties+" "+harmlessOfFeature+" mounts")
+}
+
+// metadataLabel is where images have settings of dev containers.
+const metadataLabel = "devcontainer.metadata"
+
+// images judges the settings that an image, or those it is built of, bring with them.
+func (c *checker) images(said map[string]any) error {
+	if image, ok := said["image"].(string); ok {
+		if err := c.image("image", image); err != nil {
+			return err
+		}
+	}
+	dockerfile := c.dockerfile(said)
+	if dockerfile == "" || slices.Contains(c.Trust, dockerfile) {
+		return nil
+	}
+	text, err := os.ReadFile(dockerfile)
+	if err != nil {
+		return c.breaks("build.dockerfile", err.Error(), "a Dockerfile that is there")
+	}
+	if strings.Contains(string(text), metadataLabel) {
+		return c.breaks("build.dockerfile", dockerfile+" has "+metadataLabel+" in it, by which an image brings settings with it", "write them into devcontainer.json")
+	}
+	stages := []string{"scratch"}
+	for line := range strings.Lines(string(text)) {
+		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
+		if len(f) < 2 || !strings.EqualFold(f[0], "FROM") {
+			continue
+		}
+		if !slices.Contains(stages, strings.ToLower(f[1])) {
+			if err := c.image("build.dockerfile", f[1]); err != nil {
+				return err
+			}
+		}
+		if len(f) > 3 && strings.EqualFold(f[2], "AS") {
+			stages = append(stages, strings.ToLower(f[3]))
+		}
+	}
+	return nil
+}
+
+func (c *checker) image(setting, name string) error {
+	if slices.Contains(c.Trust, name) {
+		return nil
+	}
+	d := newDescribed("json")
+	d.config["Image"] = name
+	if err := c.judge(setting, d); err != nil {
+		return err
+	}
+	labels, read := map[string]string(nil), false
+	if c.ImageLabels != nil && !strings.Contains(name, "$") {
+		labels, read = c.ImageLabels(name)
+	}
+	if !read {
+		return c.breaks(setting, name+": egressd has not read it; the label "+metadataLabel+" of an image may mount this machine's files, and be privileged", "docker pull "+name+"; or --trust "+name)
+	}
+	for label := range labels {
+		if boundary.ReservedLabel(label) && !strings.HasPrefix(label, "com.docker.compose.") {
+			return c.breaks(setting, name+" has the label "+label+", by which egressd's scripts find egressd's container", "another image")
+		}
+	}
+	if labels[metadataLabel] == "" {
+		return nil
+	}
+	var all []map[string]any
+	if err := json.Unmarshal([]byte(labels[metadataLabel]), &all); err != nil {
+		var one map[string]any
+		if json.Unmarshal([]byte(labels[metadataLabel]), &one) != nil {
+			return c.breaks(setting, name+" has the label "+metadataLabel+", which cannot be read: "+err.Error(), "another image; or --trust "+name)
+		}
+		all = append(all, one)
+	}
+	for _, said := range all {
+		delete(said, "features") // that are in the image already
+		if err := c.snippet(setting+" "+name, said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) dockerfile(said map[string]any) string {
+	build, _ := said["build"].(map[string]any)
+	name, _ := build["dockerfile"].(string)
+	if old, ok := said["dockerFile"].(string); ok {
+		name = old
+	}
+	if name = c.expanded(name); name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(c.at), name)
+}
+
+// harmlessOptions are flags of docker build.
+var harmlessOptions = []string{"--build-arg", "--no-cache", "--pull", "--platform", "--progress", "--target", "--shm-size", "--memory", "--quiet"}
+
+// build judges how the image is built: what of this machine it reads, and by which flags.
+func (c *checker) build(said map[string]any) error {
+	build, _ := said["build"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(build)) {
+		switch {
+		case slices.Contains([]string{"dockerfile", "context", "args", "target"}, name):
+		case name == "cacheFrom":
+			for _, from := range append(words(build[name]), fmt.Sprint(build[name])) {
+				if strings.Contains(from, "=") {
+					return c.breaks("build.cacheFrom", from+": only names of images are read", "leave it out")
+				}
+			}
+		case name == "options":
+			if err := c.buildOptions(words(build[name])); err != nil {
+				return err
+			}
+		default:
+			return c.breaks("build."+name, "egressd does not know it, nor whether it leads out", "leave it out")
+		}
+	}
+	d := newDescribed("json")
+	for _, place := range []any{build["context"], said["context"]} {
+		if path, ok := place.(string); ok {
+			if path = c.expanded(path); !filepath.IsAbs(path) {
+				path = filepath.Join(filepath.Dir(c.at), path)
+			}
+			d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": path})
+		}
+	}
+	if dockerfile := c.dockerfile(said); dockerfile != "" {
+		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": dockerfile})
+	}
+	return c.judge("build", d)
+}
+
+func (c *checker) buildOptions(options []string) error {
+	valued := false
+	for _, word := range options {
+		name, _, has := strings.Cut(word, "=")
+		switch {
+		case valued:
+			valued = false
+		case !slices.Contains(harmlessOptions, name):
+			return c.breaks("build.options", word+": egressd does not know this flag of docker build, nor whether it leads out", "leave it out")
+		default:
+			valued = !has && !slices.Contains([]string{"--no-cache", "--pull", "--quiet"}, name)
+		}
+	}
+	return nil
+}
