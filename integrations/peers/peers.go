@@ -9,6 +9,7 @@ package peers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -19,7 +20,18 @@ type Conversion struct {
 	Stricter []string // what it refuses and the original lets pass, or asks about
 	Wider    []string // what it lets pass and the original refuses
 	Left     []string // what of the original is about something else
+
+	// Of an import: the lines of each list, and the lines of Stricter that are about this file alone.
+	// If Open is set, the policy allows all hosts that no line names.
+	Allowed, Asked, Denied, Lost int
+	Open                         bool
+
+	// Widens is how many of the lost lines Options.Widen would take by a rule that allows more.
+	Widens int
 }
+
+// Nothing reports whether an imported policy lets no request pass and asks nobody.
+func (c *Conversion) Nothing() bool { return !c.Open && c.Allowed+c.Asked == 0 }
 
 // Options are how to convert.
 type Options struct {
@@ -54,18 +66,16 @@ func Names(kinds []Kind) []string {
 }
 
 const (
-	privateNames   = "a name that resolves to a private address is refused, unless the address is allowed itself"
-	deniedNames    = "a name that resolves to a denied address is refused"
-	rangeNames     = "a name is refused that no pattern allows, even if its address is in an allowed range"
-	cleanPaths     = "where methods or paths are named, a tunnel has to carry HTTP, and a path that two servers could read in two ways is refused"
-	clusterOnly    = "pods, services and entities of the cluster are left out"
-	privateDefault = "private and special-purpose addresses are refused, unless they are named"
+	privateNames = "a name that resolves to a private address is refused, unless the address is allowed itself"
+	deniedNames  = "a name that resolves to a denied address is refused"
+	rangeNames   = "a name is refused that no pattern allows, even if its address is in an allowed range"
+	cleanPaths   = "where methods or paths are named, a tunnel has to carry HTTP, and a path that two servers could read in two ways is refused"
 )
 
 // kinds are in the order of their names.
 var kinds = []Kind{
-	{Name: "claude", File: "settings.json of Claude Code: sandbox.network and WebFetch(domain:HOST)", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
-	{Name: "codex", File: "config.toml of Codex: permissions.NAME.network", read: readCodex, stricter: []string{privateNames}},
+	{Name: "claude", File: "settings.json of Claude Code: sandbox.network, and WebFetch(domain:HOST) under permissions", read: readClaude, stricter: []string{privateNames, "what is not listed is refused, where Claude Code asks"}},
+	{Name: "codex", File: "config.toml or requirements.toml of Codex: permissions.NAME.network, features.network_proxy", read: readCodex, stricter: []string{privateNames}},
 	{Name: "daytona", File: "networkAllowList and domainAllowList of a sandbox", read: readDaytona, stricter: []string{rangeNames, privateNames}},
 	{Name: "docker", File: "sbx policy ls --json, an organisation's allow list, or proxy-config.json", read: readDocker, stricter: []string{privateNames, deniedNames}},
 	{Name: "e2b", File: "the object of E2B's network option", read: readE2B, stricter: []string{privateNames, deniedNames, rangeNames, "8.8.8.8 is not opened for DNS: egressd resolves"}},
@@ -93,10 +103,14 @@ func Import(from string, text []byte, o Options) (*Conversion, error) {
 	}
 	f := &ruleFile{apart: r.apart, stricter: r.stricterf}
 	f.write(tabulate(r.clauses, r.open))
+	lost := len(r.strict) - len(kinds[i].stricter)
 	if f.conditional() {
 		r.stricter(cleanPaths)
 	}
-	return &Conversion{Text: f.text(from), Stricter: r.strict, Wider: r.wide, Left: r.aside}, nil
+	return &Conversion{
+		Text: f.text(from), Stricter: r.strict, Wider: r.wide, Left: r.aside, Open: f.open, Lost: lost, Widens: r.couldWiden,
+		Allowed: len(f.allow), Asked: len(f.ask), Denied: len(f.deny),
+	}, nil
 }
 
 // A reading collects what a policy of a peer says.
@@ -105,10 +119,12 @@ type reading struct {
 	clauses []clause
 	open    bool // what no clause is about is allowed
 	apart   bool // a denied address stays reachable by an allowed name
+	root    schema
 
 	families map[string]bool // by the name below which labels have patterns: whether these are of their ends
 
 	strict, wide, aside []string
+	couldWiden          int // lines that Widen would take
 }
 
 func (r *reading) stricter(what string) { r.strict = appendNew(r.strict, what) }
@@ -129,6 +145,7 @@ func (r *reading) widens(said, why string) bool {
 		return true
 	}
 	r.stricterf("%s is left out: %s", said, why)
+	r.couldWiden++
 	return false
 }
 
@@ -136,6 +153,7 @@ func (r *reading) widens(said, why string) bool {
 func (r *reading) allow(said string, s scope, like clause) {
 	if s.part != "" && !r.Widen && len(s.inner) > 0 {
 		r.stricterf("%s allows less: %s, and is taken for one label", said, s.part)
+		r.couldWiden++
 		s = just(s.inner...)
 	}
 	if s = r.oneFamily(s); s.part != "" && !r.widens(said, s.part) {
@@ -177,6 +195,15 @@ func (r *reading) oneFamily(s scope) scope {
 	return s
 }
 
+// asks adds an ask for each set of a scope.
+func (r *reading) asks(said string, s scope, like clause) {
+	if s = r.oneFamily(s); s.part != "" {
+		r.stricterf("%s asks about more: %s", said, s.part)
+	}
+	like.ask = true
+	r.add(false, s, like)
+}
+
 func (r *reading) add(allow bool, s scope, like clause) {
 	like.allow = allow
 	for _, h := range s.sets {
@@ -191,3 +218,5 @@ func appendNew(list []string, s string) []string {
 	}
 	return append(list, s)
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -174,11 +174,18 @@ func lets(p *policy.Policy, q question) policy.Verdict {
 	return d.Verdict
 }
 
+// compiled loads an imported policy. Its denies and asks name their ports: without one, such a line is about every port.
 func compiled(t *testing.T, text string) *policy.Policy {
 	t.Helper()
 	parsed, err := file.Parse("converted", []byte(text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
+	}
+	imported := strings.HasPrefix(text, "# From the settings of ")
+	for _, rule := range slices.Concat(parsed.Deny, parsed.Ask) {
+		if imported && rule.Pattern.String() == rule.Pattern.Host() {
+			t.Fatalf("%s has no port\n%s", rule.Pattern, text)
+		}
 	}
 	p, err := parsed.Compile(file.Environment{Inspection: true})
 	if err != nil {

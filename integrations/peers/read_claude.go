@@ -1,153 +1,132 @@
 package peers
 
 import (
-	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 )
 
-// asideOfSRT are keys of the network of srt that open no destination and close none.
-var asideOfSRT = []string{
-	"allowUnixSockets", "allowAllUnixSockets", "allowLocalBinding", "allowMachLookup", "allowManagedDomainsOnly",
-	"httpProxyPort", "socksProxyPort", "deniedDomainReasons", "strictAllowlist", "mitmProxy", "tlsTerminate", "parentProxy",
-}
+// claudeAside are settings of Claude Code that open no destination and close none (code.claude.com/docs/en/settings,
+// and its schema at json.schemastore.org, read 2026-11-28).
+const claudeAside = `$schema apiKeyHelper autoMemoryEnabled autoUpdatesChannel autoUpdates awsCredentialExport awsAuthRefresh claudeMdExcludes
+	cleanupPeriodDays env attribution includeGitInstructions includeCoAuthoredBy plansDirectory respectGitignore language
+	model availableModels modelOverrides effortLevel fastMode fastModePerSessionOptIn feedbackSurveyRate
+	enableAllProjectMcpServers enabledMcpjsonServers disabledMcpjsonServers allowedMcpServers deniedMcpServers
+	httpHookAllowedEnvVars hooks disableAllHooks allowedChannelPlugins allowedHttpHookUrls allowManagedHooksOnly
+	allowManagedPermissionRulesOnly statusLine fileSuggestion enabledPlugins extraKnownMarketplaces
+	strictKnownMarketplaces skippedMarketplaces skippedPlugins forceLoginMethod forceLoginOrgUUID otelHeadersHelper
+	outputStyle skipWebFetchPreflight spinnerVerbs spinnerTipsEnabled spinnerTipsOverride terminalProgressBarEnabled
+	showTurnDuration skillOverrides prefersReducedMotion prUrlTemplate alwaysThinkingEnabled companyAnnouncements
+	teammateMode worktree parentSettingsBehavior pluginTrustMessage pluginConfigs allowManagedMcpServersOnly
+	blockedMarketplaces agent autoMemoryDirectory autoMode channelsEnabled defaultShell disableDeepLinkRegistration
+	disableSkillShellExecution forceRemoteSettingsRefresh minimumVersion showClearContextOnPlanAccept
+	showThinkingSummaries skipDangerousModePermissionPrompt strictPluginOnlyCustomization tui viewMode
+	useAutoModeDuringPlan voiceEnabled wslInheritsWindowsSettings subagentStatusLine advisorModel autoCompactEnabled
+	disableAgentView editorMode enforceAvailableModels fallbackModel fileCheckpointingEnabled gcpAuthRefresh
+	managedMcpServers skillListingMaxDescChars preferredNotifChannel pluginSuggestionMarketplaces
+	requiredMaximumVersion requiredMinimumVersion respondToBashCommands skillListingBudgetFraction sshConfigs
+	sshHostAllowlist theme voice wheelScrollAccelerationEnabled disableBundledSkills awaySummaryEnabled
+	autoScrollEnabled allowAllClaudeAiMcps agentPushNotifEnabled axScreenReader claudeMd disableArtifact disableAutoMode
+	disableClaudeAiConnectors disableRemoteControl disableWorkflows footerLinksRegexes inputNeededNotifEnabled
+	policyHelper remoteControlAtStartup syntaxHighlightingDisabled verbose workflowKeywordTriggerEnabled
+	askUserQuestionTimeout teammateDefaultModel workflowSizeGuideline enableArtifact permissionExplainerEnabled diffTool
+	externalEditorContext autoConnectIde autoInstallIdeExtension emojiCompletionEnabled vimInsertModeRemaps
+	processWrapper forceLoginGatewayUrl disableSideloadFlags browserExternalPageTools disableBrowserExternalNavigation
+	disableMobileSimulatorTools requireCoworkFullVmSandbox terminalTitleFromRename mcpServers ignorePatterns`
 
-func readSRT(r *reading, text []byte) error {
+func readClaude(r *reading, text []byte) error {
 	top, err := parseJSON(text)
 	if err != nil {
 		return err
 	}
-	var network object
-	if err := top.take("network", &network); err != nil {
+	var network srtNetwork
+	var p claudePermissions
+	s := schema{
+		"sandbox": fields(schema{"network": fields(network.schema())}.aside(`enabled failIfUnavailable autoAllowBashIfSandboxed
+			excludedCommands allowUnsandboxedCommands enableWeakerNestedSandbox enableWeakerNetworkIsolation allowAppleEvents
+			ignoreViolations filesystem credentials ripgrep bwrapPath socatPath enabledPlatforms`)),
+		"permissions": fields(schema{"allow": into(&p.allow), "ask": into(&p.ask), "deny": into(&p.deny), "defaultMode": into(&p.mode)}.
+			aside("additionalDirectories disableBypassPermissionsMode disableAutoMode")),
+	}.aside(claudeAside)
+	if err := r.take(top, s); err != nil {
 		return err
 	}
-	if err := readSRTNetwork(r, network, nil, nil); err != nil {
-		return err
-	}
-	r.left(top.keys("")...)
-	return nil
+	return r.claude(network, p)
 }
 
-func readClaude(r *reading, text []byte) error {
-	var sandbox, network, permissions object
-	var allow, deny []string
-	if _, err := settings(text, parseJSON, map[string]any{"sandbox": &sandbox, "permissions": &permissions}); err != nil {
-		return err
-	}
-	if err := permissions.takeAll(map[string]any{"allow": &allow, "deny": &deny}); err != nil {
-		return fmt.Errorf("permissions.%w", err)
-	}
-	if err := sandbox.take("network", &network); err != nil {
-		return err
-	}
-	if err := readSRTNetwork(r, network, fetched(allow), fetched(deny)); err != nil {
-		return err
-	}
-	r.left(sandbox.keys("sandbox.")...)
-	return nil
+// claudePermissions are rules for tools, of which those of WebFetch are about hosts. A deny comes before an ask, and an ask
+// before an allow. Claude Code adds those hosts to the lists of its sandbox.
+type claudePermissions struct {
+	allow, ask, deny []word
+	mode             string
 }
 
-// fetched are the hosts of WebFetch(domain:HOST) among rules: Claude Code adds them
-// to the lists of its sandbox.
-func fetched(rules []string) (hosts []string) {
-	for _, rule := range rules {
-		if rest, ok := strings.CutPrefix(rule, "WebFetch(domain:"); ok {
-			hosts = append(hosts, strings.TrimSuffix(rest, ")"))
-		}
-	}
-	return hosts
-}
-
-// readSRTNetwork reads the lists of hosts, in which a deny wins.
-func readSRTNetwork(r *reading, network object, allowed, denied []string) error {
-	var moreAllowed, moreDenied, addresses []string
-	if err := network.takeAll(map[string]any{"allowedDomains": &moreAllowed, "deniedDomains": &moreDenied, "deniedResolvedAddresses": &addresses}); err != nil {
-		return err
-	}
-	aside, err := network.only("network.", asideOfSRT...)
+func (r *reading) claude(network srtNetwork, p claudePermissions) error {
+	allow, anyAllowed, err := r.fetched(p.allow, true)
 	if err != nil {
 		return err
 	}
-	r.left(aside...)
-	if err := r.prefixes(false, addresses, clause{}); err != nil {
-		return fmt.Errorf("deniedResolvedAddresses: %w", err)
-	}
-	if err := r.hostPorts(false, append(denied, moreDenied...), anyDepth); err != nil {
+	ask, anyAsked, err := r.fetched(p.ask, false)
+	if err != nil {
 		return err
 	}
-	return r.hostPorts(true, append(allowed, moreAllowed...), anyDepth)
-}
-
-// hostPorts adds clauses for patterns of hosts, with a port behind a colon or without. An IPv6 address
-// stands in brackets.
-func (r *reading) hostPorts(allow bool, texts []string, wild star) error {
-	for _, text := range texts {
-		host, ports, ok := cutPort(text)
-		if !ok {
-			return fmt.Errorf("%q is no host, with a port or without", text)
+	deny, anyDenied, err := r.fetched(p.deny, false)
+	if err != nil {
+		return err
+	}
+	if err := r.denies(srtNetwork{denied: slices.Concat(deny, network.denied), addresses: network.addresses}); err != nil {
+		return err
+	}
+	askSays := r.asks
+	if p.mode == "dontAsk" && len(ask) > 0 {
+		r.stricter("defaultMode dontAsk: what ask has is denied")
+		askSays = r.deny
+	}
+	if err := r.hostPorts(askSays, ask, anyDepth); err != nil {
+		return err
+	}
+	for _, w := range network.allowed {
+		if host, ports, _ := cutPort(w.text); host == "*" && r.widens(w.text, "the sandbox of Claude Code refuses it as too broad") {
+			r.allow(w.text, just(everything), clause{ports: ports})
 		}
-		s, err := everyOr(host, wild)
-		if err != nil {
-			return fmt.Errorf("%q is no host, with a port or without", text)
+	}
+	named := slices.DeleteFunc(network.allowed, func(w word) bool { host, _, _ := cutPort(w.text); return host == "*" })
+	if err := r.hostPorts(r.allow, named, anyDepth); err != nil {
+		return err
+	}
+	switch {
+	case anyDenied:
+		for _, w := range allow {
+			r.stricterf("%s is left out: permissions.deny has WebFetch for all hosts", w.text)
 		}
-		r.say(allow, text, s, clause{ports: ports})
+		return nil
+	case anyAsked && p.mode == "dontAsk":
+		return nil
+	case anyAsked:
+		return r.hostPorts(r.asks, allow, anyDepth)
+	case anyAllowed && r.widens("WebFetch without a domain", "every host is fetched without a question, by Claude Code itself, and not by its commands"):
+		r.allow("WebFetch", just(everything), clause{ports: webPorts})
 	}
-	return nil
+	return r.hostPorts(r.allow, allow, anyDepth)
 }
 
-// list adds an allow or a deny for each of texts, which read reads.
-func (r *reading) list(allow bool, texts []string, read func(string, star) (scope, error), wild star, like clause) error {
-	for _, text := range texts {
-		s, err := read(text, wild)
-		if err != nil {
-			return err
+// fetched are the hosts of WebFetch(domain:HOST) among rules. all reports whether a rule is about WebFetch for all hosts.
+func (r *reading) fetched(rules []word, allows bool) (hosts []word, all bool, err error) {
+	for _, rule := range rules {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(rule.text), "WebFetch")
+		host, hasDomain := strings.CutPrefix(rest, "(domain:")
+		host, closed := strings.CutSuffix(strings.TrimSpace(host), ")")
+		switch {
+		case !ok || rest != "" && rest[0] != '(':
+			r.left(rule.text)
+		case rest == "", rest == "(*)", hasDomain && closed && strings.TrimSpace(host) == "*":
+			all = true
+		case hasDomain && closed:
+			hosts = append(hosts, word{strings.TrimSpace(host), rule.at})
+		case allows:
+			r.stricterf("%s is left out: it is not of the form WebFetch(domain:HOST)", rule.text)
+		default:
+			return nil, false, rule.at.errorf("%q is not of the form WebFetch(domain:HOST), so this import cannot keep what it refuses", rule.text)
 		}
-		r.say(allow, text, s, like)
 	}
-	return nil
-}
-
-// say adds an allow or a deny.
-func (r *reading) say(allow bool, said string, s scope, like clause) {
-	if allow {
-		r.allow(said, s, like)
-	} else {
-		r.deny(said, s, like)
-	}
-}
-
-// everyOr reads "*" as everything.
-func everyOr(text string, wild star) (scope, error) {
-	if text == "*" {
-		return just(everything), nil
-	}
-	return hostScope(text, wild)
-}
-
-// cutPort cuts the port off a host. ok is false for text that is no host, or a port that is none.
-func cutPort(text string) (host string, ports []span, ok bool) {
-	host = text
-	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
-		n, err := strconv.ParseUint(text[i+1:], 10, 16)
-		if err != nil || n == 0 {
-			return "", nil, false
-		}
-		host, ports = text[:i], []span{port(uint16(n))}
-	}
-	if inner, bracketed := strings.CutPrefix(host, "["); bracketed {
-		p, isAddress := prefixOf(inner)
-		return host, ports, isAddress && p.Addr().Is6() && p.IsSingleIP()
-	}
-	return host, ports, host != "" && !strings.ContainsAny(host, ":/ ")
-}
-
-func (r *reading) prefixes(allow bool, texts []string, like clause) error {
-	for _, text := range texts {
-		p, ok := prefixOf(text)
-		if !ok {
-			return fmt.Errorf("%q is no address and no prefix", text)
-		}
-		r.say(allow, text, just(within(p)), like)
-	}
-	return nil
+	return hosts, all, nil
 }

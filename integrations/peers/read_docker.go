@@ -1,9 +1,7 @@
 package peers
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,80 +11,95 @@ import (
 // (docs.docker.com/reference/api/ai-governance, read 2026-11-25), both with "rules", and the proxy-config.json of
 // Docker Desktop's docker sandbox. In the first two a deny wins.
 func readDocker(r *reading, text []byte) error {
-	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
-		text = slices.Concat([]byte(`{"rules":`), text, []byte("}"))
-	}
 	top, err := parseJSON(text)
 	if err != nil {
 		return err
 	}
-	if _, ok := top["rules"]; !ok {
+	if top.kind == isList {
+		top = &setting{kind: isMapping, line: 1, column: 1, members: []pair{{"rules", 1, 1, top}}}
+	}
+	if top.at("rules") == nil {
 		return readDockerDesktop(r, top)
 	}
-	var rules []object
-	var domain string
-	if err := top.takeOnly("", map[string]any{"rules": &rules, "domain": &domain}); err != nil {
+	domain := "network"
+	var rules []*dockerRule
+	s := schema{"domain": into(&domain), "rules": {items: func(string, string) (schema, func(*setting) error) {
+		d := &dockerRule{}
+		return d.schema(), func(n *setting) error {
+			d.at = n
+			rules = append(rules, d)
+			return d.check()
+		}
+	}}}.aside("id name description created_at updated_at createdAt updatedAt")
+	if err := r.take(top, s); err != nil {
 		return err
 	}
-	var all []dockerRule
-	for i, o := range rules {
-		rule, err := dockerRuleOf(o, domain)
-		if err != nil {
-			return fmt.Errorf("rules[%d]: %w", i, err)
-		}
-		all = append(all, rule)
+	for _, d := range rules {
+		d.kind = cmp.Or(d.kind, domain)
 	}
-	return r.dockerRules(all)
+	return r.dockerRules(rules)
 }
 
 // A dockerRule is a row of sbx policy ls, or a rule of an allow list.
 type dockerRule struct {
-	name, kind, decision, status, scope string
-	resources, actions, methods         []string
-	paths                               json.RawMessage
+	name, kind, decision, status, scope, appliesTo string
+	resources, actions, methods                    []word
+	paths, at                                      *setting
 }
 
-func dockerRuleOf(o object, domain string) (d dockerRule, err error) {
-	d.kind = cmp.Or(domain, "network")
-	var id, policyID, appliesTo, origin, sandbox string
-	var editable bool
-	if err := o.takeAll(map[string]any{
-		"id": &id, "name": &d.name, "policy_id": &policyID, "scope": &d.scope, "applies_to": &appliesTo, "resource_type": &d.kind,
-		"decision": &d.decision, "resources": &d.resources, "origin": &origin, "status": &d.status, "editable": &editable,
-		"sandbox_id": &sandbox, "actions": &d.actions, "methods": &d.methods, "paths": &d.paths,
-	}); err != nil {
-		return d, err
+func (d *dockerRule) schema() schema {
+	return schema{
+		"name": into(&d.name), "scope": into(&d.scope), "applies_to": into(&d.appliesTo), "resource_type": into(&d.kind), "decision": into(&d.decision),
+		"resources": into(&d.resources), "status": into(&d.status), "actions": into(&d.actions), "methods": into(&d.methods), "paths": into(&d.paths),
+	}.known("id policy_id origin editable sandbox_id created_at updated_at description")
+}
+
+func (d *dockerRule) check() error {
+	if err := choice(d.decision, "decision", d.at, "allow", "deny"); err != nil {
+		return err
 	}
-	if d.decision != "allow" && d.decision != "deny" {
-		return d, fmt.Errorf("decision %q is neither allow nor deny", d.decision)
+	return choice(cmp.Or(d.status, "active"), "status", d.at, "active", "inactive")
+}
+
+func (d *dockerRule) said() string {
+	var all []string
+	for _, w := range d.resources {
+		all = append(all, w.text)
 	}
-	if d.status != "" && d.status != "active" && d.status != "inactive" {
-		return d, fmt.Errorf("status %q is neither active nor inactive", d.status)
-	}
-	_, err = o.only("")
-	return d, err
+	return cmp.Or(d.name, strings.Join(all, ","))
 }
 
 // about reports whether a rule is in effect and about connections over TCP.
 func (d *dockerRule) about() bool {
-	return d.status != "inactive" && d.kind == "network" && (len(d.actions) == 0 || slices.Contains(d.actions, "connect:tcp"))
+	tcp := func(w word) bool { return w.text == "connect:tcp" }
+	return d.status != "inactive" && d.kind == "network" && (len(d.actions) == 0 || slices.ContainsFunc(d.actions, tcp))
 }
 
-func (r *reading) dockerRules(all []dockerRule) error {
-	scopes := map[string]bool{}
-	for _, d := range all {
-		if strings.HasPrefix(d.scope, "sandbox:") {
-			scopes[d.scope] = true
-		}
+// alone is whom a rule is for, or "" if that is every sandbox.
+func (d *dockerRule) alone() string {
+	switch {
+	case strings.HasPrefix(d.scope, "sandbox:"):
+		return d.scope
+	case d.appliesTo != "" && d.appliesTo != "all":
+		return d.appliesTo
 	}
+	return ""
+}
+
+func (r *reading) dockerRules(all []*dockerRule) error {
+	whom := map[string]bool{}
+	for _, d := range all {
+		whom[d.alone()] = true
+	}
+	delete(whom, "")
 	for _, decision := range []string{"deny", "allow"} {
 		for _, d := range all {
 			switch {
 			case d.decision != decision:
 			case !d.about():
-				r.left(cmp.Or(d.name, strings.Join(d.resources, ",")))
+				r.left(d.said())
 			default:
-				if err := r.dockerRule(d, len(scopes) > 1); err != nil {
+				if err := r.dockerRule(d, len(whom) > 1); err != nil {
 					return err
 				}
 			}
@@ -96,24 +109,28 @@ func (r *reading) dockerRules(all []dockerRule) error {
 }
 
 // dockerRule adds the clauses of one rule. several says that the rules are of several sandboxes.
-func (r *reading) dockerRule(d dockerRule, several bool) error {
+func (r *reading) dockerRule(d *dockerRule, several bool) error {
 	allow := d.decision == "allow"
-	if len(d.paths) > 0 {
+	if d.paths != nil && len(d.paths.list) > 0 {
 		if allow {
-			r.stricterf("%s is left out: which paths a pattern of sbx stands for is not documented", d.name)
+			r.stricterf("%s is left out: which paths a pattern of sbx stands for is not documented", d.said())
 			return nil
 		}
-		r.stricterf("%s denies all paths: which a pattern of sbx stands for is not documented", d.name)
+		r.stricterf("%s denies all paths: which a pattern of sbx stands for is not documented", d.said())
 	}
-	for _, text := range d.resources {
-		s, ports, err := dockerResource(text)
+	var methods []string
+	for _, m := range d.methods {
+		methods = append(methods, strings.ToUpper(m.text))
+	}
+	for _, w := range d.resources {
+		s, ports, err := dockerResource(w.text)
 		if err != nil {
-			return err
+			return w.at.errorf("%w", err)
 		}
-		if allow && several && strings.HasPrefix(d.scope, "sandbox:") && !r.widens(text, "it is for "+d.scope+" alone, and the rules are of several sandboxes") {
+		if allow && several && d.alone() != "" && !r.widens(w.text, "it is for "+d.alone()+" alone, and the rules are of several sandboxes") {
 			continue
 		}
-		r.say(allow, text, s, clause{ports: ports, methods: d.methods})
+		r.sayer(allow)(w.text, s, clause{ports: ports, methods: methods})
 	}
 	return nil
 }
@@ -140,41 +157,48 @@ func dockerResource(text string) (scope, []span, error) {
 
 // readDockerDesktop reads proxy-config.json, in which the most specific entry decides. The keys are
 // those of files that people have shown; the product is superseded by sbx.
-func readDockerDesktop(r *reading, top object) error {
-	var mode string
-	var network object
-	if err := top.takeAll(map[string]any{"policy": &mode, "network": &network}); err != nil {
+func readDockerDesktop(r *reading, top *setting) error {
+	var mode word
+	var allowed, blocked, allowedPrefixes, blockedPrefixes, bypass, bypassed []word
+	s := schema{"policy": into(&mode), "network": fields(schema{
+		"allowedDomains": into(&allowed), "blockedDomains": into(&blocked), "allowCIDR": into(&allowedPrefixes), "blockCIDR": into(&blockedPrefixes),
+		"bypassDomains": into(&bypass), "bypassCIDR": into(&bypassed),
+	}), "rules": field{}}
+	if err := r.take(top, s); err != nil {
 		return err
 	}
-	if mode != "allow" && mode != "deny" {
-		return fmt.Errorf("policy %q is neither allow nor deny; it is neither a proxy-config.json nor a list of rules", mode)
+	if mode.at == nil {
+		return top.errorf("it has neither rules, as sbx policy ls --json prints them, nor a policy, as a proxy-config.json has it")
 	}
-	if _, err := top.only(""); err != nil {
+	if err := choice(mode.text, "policy", mode.at, "allow", "deny"); err != nil {
 		return err
 	}
-	r.open = mode == "allow"
-	var allowed, blocked, allowedPrefixes, blockedPrefixes, bypass, bypassed []string
-	if err := network.takeOnly("network.", map[string]any{
-		"allowedDomains": &allowed, "blockedDomains": &blocked, "allowCIDR": &allowedPrefixes, "blockCIDR": &blockedPrefixes,
-		"bypassDomains": &bypass, "bypassCIDR": &bypassed,
-	}); err != nil {
+	r.open = mode.text == "allow"
+	for _, w := range slices.Concat(bypass, bypassed) {
+		r.stricterf("%s does not bypass anything: egressd looks into tunnels only where a rule needs it", w.text)
+	}
+	if err := r.hostPorts(r.deny, blocked, anyDepth); err != nil {
 		return err
 	}
-	if len(bypass)+len(bypassed) > 0 {
-		r.stricter("the entries that bypass its inspection are left out: egressd looks into tunnels only where a rule needs it")
-	}
-	if err := r.hostPorts(false, blocked, anyDepth); err != nil {
+	if err := r.prefixes(r.deny, blockedPrefixes, clause{}); err != nil {
 		return err
 	}
-	if err := r.prefixes(false, blockedPrefixes, clause{}); err != nil {
+	if err := r.hostPorts(r.allow, allowed, anyDepth); err != nil {
 		return err
 	}
-	if err := r.hostPorts(true, allowed, anyDepth); err != nil {
-		return err
-	}
-	if err := r.prefixes(true, allowedPrefixes, clause{}); err != nil {
+	if err := r.prefixes(r.allow, allowedPrefixes, clause{}); err != nil {
 		return err
 	}
 	slices.SortStableFunc(r.clauses, func(a, b clause) int { return a.hosts.specific(b.hosts) })
 	return nil
+}
+
+func boolFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }

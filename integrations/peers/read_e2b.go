@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 )
@@ -13,57 +12,72 @@ func readE2B(r *reading, text []byte) error {
 		return err
 	}
 	r.open, r.apart = true, true
-	var allowed, denied []string
-	for _, names := range []struct {
-		camel, snake string
-		into         any
-	}{
-		{"allowInternetAccess", "allow_internet_access", &r.open},
-		{"allowOut", "allow_out", &allowed},
-		{"denyOut", "deny_out", &denied},
-	} {
-		if top[names.camel] != nil && top[names.snake] != nil {
-			return fmt.Errorf("%s and %s are the same setting", names.camel, names.snake)
-		}
-		if err := top.takeAll(map[string]any{names.camel: names.into, names.snake: names.into}); err != nil {
-			return err
-		}
-	}
-	if _, err := top.only(""); err != nil {
+	var camel, snake, inCamel, inSnake e2bLists
+	camelKeys := schema{"allowInternetAccess": into(&camel.open), "allowOut": into(&camel.allowed), "denyOut": into(&camel.denied)}
+	snakeKeys := schema{"allow_internet_access": into(&snake.open), "allow_out": into(&snake.allowed), "deny_out": into(&snake.denied)}
+	s := schema{"network": fields(joined(
+		schema{"allowOut": into(&inCamel.allowed), "denyOut": into(&inCamel.denied), "allowInternetAccess": into(&inCamel.open)},
+		schema{"allow_out": into(&inSnake.allowed), "deny_out": into(&inSnake.denied), "allow_internet_access": into(&inSnake.open)},
+	).aside(e2bAside))}
+	if err := r.take(top, joined(s, camelKeys, snakeKeys).aside(e2bAside)); err != nil {
 		return err
 	}
-	for _, text := range allowed {
-		if err := r.allowE2B(text); err != nil {
+	var l e2bLists
+	for _, other := range []e2bLists{camel, snake, inCamel, inSnake} {
+		if l.allowed != nil && other.allowed != nil || l.denied != nil && other.denied != nil || l.open != nil && other.open != nil {
+			return top.errorf("a setting stands there twice: as allowOut and allow_out, or at the top and in network")
+		}
+		if other.allowed != nil {
+			l.allowed = other.allowed
+		}
+		if other.denied != nil {
+			l.denied = other.denied
+		}
+		if other.open != nil {
+			l.open, r.open = other.open, *other.open
+		}
+	}
+	for _, w := range l.allowed {
+		if err := r.allowE2B(w); err != nil {
 			return err
 		}
 	}
-	for _, text := range denied {
-		p, ok := ipv4Of(text)
+	for _, w := range l.denied {
+		p, ok := ipv4Of(w.text)
 		if !ok {
-			return fmt.Errorf("denyOut: %q is no address", text)
+			return w.at.errorf("denyOut: %q is no IPv4 address or prefix, and E2B denies nothing else", w.text)
 		}
 		if p.Bits() == 0 {
 			r.open = false
 		}
-		r.deny(text, just(within(p)), clause{})
+		r.deny(w.text, just(within(p)), clause{})
 	}
 	return nil
 }
 
+// e2bAside are settings of the network and of Sandbox.create that open no destination and close none (npm e2b 2.51.0).
+const e2bAside = `rules egressProxy egress_proxy allowPublicTraffic allow_public_traffic maskRequestHost mask_request_host httpsPorts
+	https_ports template templateID metadata envs envVars env_vars timeout timeoutMs secure mcp lifecycle autoPause auto_pause volumeMounts`
+
+type e2bLists struct {
+	open            *bool
+	allowed, denied []word
+}
+
 // allowE2B adds an entry of allowOut: a name at the ports of the web, or an address at all.
-func (r *reading) allowE2B(text string) error {
-	if p, ok := ipv4Of(text); ok {
-		r.allow(text, just(within(p)), clause{})
+func (r *reading) allowE2B(w word) error {
+	if p, ok := ipv4Of(w.text); ok {
+		r.allow(w.text, just(within(p)), clause{})
 		return nil
 	}
-	if strings.ContainsAny(text, ":/") {
-		return fmt.Errorf("allowOut: %q is neither a name nor an address", text)
+	if strings.ContainsAny(w.text, ":/") {
+		return w.at.errorf("allowOut: %q is neither a name nor an IPv4 address", w.text)
 	}
-	s, err := namesOr(text, anyDepth)
+	s, err := namesOr(w.text, anyDepth)
 	if err != nil {
-		return fmt.Errorf("allowOut: %w", err)
+		return w.at.errorf("allowOut: %w", err)
 	}
-	r.allow(text, s, clause{ports: webPorts})
+	r.allow(w.text, s, clause{ports: webPorts})
 	return nil
 }
 

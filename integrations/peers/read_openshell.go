@@ -2,44 +2,45 @@ package peers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
 )
 
 // readOpenShell reads network_policies of an OpenShell policy. Its "*" is one label, "**" any number. Which program
-// may reach a host, egressd's rules do not say.
+// may reach a host, egressd's rules do not say (docs.nvidia.com/openshell, policies/schema, read 2026-11-28).
 func readOpenShell(r *reading, text []byte) error {
-	var policies map[string]object
-	var version int
-	top, err := settings(text, parseYAML, map[string]any{"network_policies": &policies, "version": &version})
+	top, err := parseYAML(text)
 	if err != nil {
 		return err
 	}
-	r.left(top.keys("")...)
-	var all []openShellEndpoint
-	for _, key := range sortedKeys(policies) {
-		var name string
-		var endpoints []object
-		var binaries []struct{ Path string }
-		if err := policies[key].takeAll(map[string]any{"name": &name, "endpoints": &endpoints, "binaries": &binaries}); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		if _, err := policies[key].only(key + "."); err != nil {
-			return err
-		}
-		anyProgram := len(binaries) > 0
-		for _, b := range binaries {
-			anyProgram = anyProgram && (b.Path == "/**" || b.Path == "**")
-		}
-		for i, o := range endpoints {
-			e, err := openShellEndpointOf(fmt.Sprintf("%s, endpoint %d", key, i+1), o)
-			if err != nil {
-				return err
+	var all []*openShellEndpoint
+	var middlewares *setting
+	s := schema{
+		"network_policies": {items: func(name, said string) (schema, func(*setting) error) {
+			var binaries []string
+			var endpoints []*openShellEndpoint
+			s := schema{
+				"endpoints": {items: openShellEndpoints(&endpoints)},
+				"binaries": {items: func(string, string) (schema, func(*setting) error) {
+					var path string
+					return schema{"path": into(&path)}.known("harness"), func(*setting) error { binaries = append(binaries, path); return nil }
+				}},
+			}.known("name")
+			return s, func(*setting) error {
+				for _, e := range endpoints {
+					e.said += " in " + name
+					e.programs = binaries
+				}
+				all = append(all, endpoints...)
+				return nil
 			}
-			e.anyProgram = anyProgram
-			all = append(all, e)
-		}
+		}},
+		"network_middlewares": into(&middlewares),
+	}.known("version").aside("filesystem_policy landlock process inference")
+	if err := r.take(top, s); err != nil {
+		return err
 	}
 	for _, e := range all {
 		if err := e.deny(r); err != nil {
@@ -47,6 +48,7 @@ func readOpenShell(r *reading, text []byte) error {
 		}
 	}
 	for _, e := range all {
+		e.more = e.more || middlewares != nil && len(middlewares.members) > 0
 		if err := e.allow(r); err != nil {
 			return err
 		}
@@ -54,67 +56,110 @@ func readOpenShell(r *reading, text []byte) error {
 	return nil
 }
 
-// An openShellEndpoint is one endpoint of a policy. Keys that it does not have make it narrower than egressd can say.
+// An openShellEndpoint is one endpoint of a policy.
 type openShellEndpoint struct {
-	said                      string
-	host, protocol, access    string
-	ports                     []span
-	rules                     []struct{ Allow openShellMatch }
-	denies                    []openShellMatch
-	addresses                 []string
-	anyProgram, more, audited bool
+	said                                      string
+	host, protocol, access, enforcement, path word
+	port                                      uint16
+	many                                      []uint16
+	ports                                     []span
+	rules, denies                             []*openShellMatch
+	addresses                                 []word
+	programs                                  []string
+	more                                      bool // something may refuse requests that no rule of egressd names
 }
 
-type openShellMatch map[string]any
-
-func openShellEndpointOf(said string, o object) (e openShellEndpoint, err error) {
-	var one uint16
-	var many []uint16
-	var tls, enforcement, path string
-	e.said = said
-	if err := o.takeAll(map[string]any{
-		"host": &e.host, "port": &one, "ports": &many, "protocol": &e.protocol, "tls": &tls, "enforcement": &enforcement, "access": &e.access,
-		"rules": &e.rules, "deny_rules": &e.denies, "allowed_ips": &e.addresses, "path": &path,
-	}); err != nil {
-		return e, fmt.Errorf("%s: %w", said, err)
-	}
-	e.more = path != "" || len(o) > 0
-	e.audited = enforcement != "enforce"
-	if one != 0 {
-		many = append(many, one)
-	}
-	if len(many) == 0 {
-		many = []uint16{443}
-	}
-	for _, n := range many {
-		if n == 0 {
-			return e, fmt.Errorf("%s: a port is 0", said)
+func openShellEndpoints(found *[]*openShellEndpoint) items {
+	return func(_, said string) (schema, func(*setting) error) {
+		e := &openShellEndpoint{said: said}
+		s := schema{
+			"host": into(&e.host), "port": into(&e.port), "ports": into(&e.many), "protocol": into(&e.protocol), "access": into(&e.access),
+			"enforcement": into(&e.enforcement), "allowed_ips": into(&e.addresses), "path": into(&e.path),
+			"deny_rules": {items: openShellMatches(&e.denies)},
+			"rules": {items: func(string, string) (schema, func(*setting) error) {
+				m := &openShellMatch{}
+				return schema{"allow": fields(m.schema())}, func(*setting) error { e.rules = append(e.rules, m); return nil }
+			}},
+		}.known(`tls allow_encoded_slash credential_binding request_body_credential_rewrite websocket_credential_rewrite
+			allow_uninspected_credentials credential_signing signing_service signing_region`).
+			narrows(&e.more, "persisted_queries graphql_persisted_queries graphql_max_body_bytes mcp json_rpc")
+		return s, func(n *setting) error {
+			*found = append(*found, e)
+			return e.check(n)
 		}
-		e.ports = append(e.ports, port(n))
 	}
-	return e, nil
 }
 
-func (e *openShellEndpoint) hosts() (scope, error) {
-	if e.host == "" {
+func (e *openShellEndpoint) check(n *setting) error {
+	if e.port != 0 {
+		e.many = append(e.many, e.port)
+	}
+	if len(e.many) == 0 {
+		return n.errorf("%s has no port and no ports", e.said)
+	}
+	for _, p := range e.many {
+		e.ports = append(e.ports, port(p))
+	}
+	if e.host.at == nil && len(e.addresses) == 0 {
+		return n.errorf("%s has no host and no allowed_ips", e.said)
+	}
+	if strings.Contains(e.host.text, "*") && strings.Count(e.host.text, ".") < 2 {
+		return e.host.at.errorf("%q is refused by OpenShell: a wildcard has at least three labels", e.host.text)
+	}
+	e.more = e.more || !slices.Contains([]string{"", "**", "/**"}, e.path.text)
+	e.said = fmt.Sprintf("%s:%d", e.host.text, e.many[0])
+	if e.host.at == nil {
+		e.said = e.addresses[0].text
+	}
+	for _, c := range []struct {
+		w    word
+		name string
+		of   []string
+	}{
+		{e.protocol, "protocol", []string{"rest", "websocket", "graphql", "mcp", "json-rpc", "tcp", "sql"}},
+		{e.access, "access", []string{"read-only", "read-write", "full"}}, {e.enforcement, "enforcement", []string{"enforce", "audit"}},
+	} {
+		if c.w.at == nil {
+			continue
+		}
+		if err := choice(c.w.text, c.name, c.w.at, c.of...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *openShellEndpoint) hosts() (s scope, err error) {
+	rest, deep := strings.CutPrefix(e.host.text, "**.")
+	switch {
+	case e.host.text == "":
 		return just(everything), nil
+	case deep:
+		s, err = scopeOf("*."+rest, anyDepth)
+	default:
+		s, err = hostScope(e.host.text, oneLabel)
 	}
-	if rest, ok := strings.CutPrefix(e.host, "**."); ok {
-		return scopeOf("*."+rest, anyDepth)
+	if err != nil {
+		err = e.host.at.errorf("%w", err)
 	}
-	if e.host == "**" {
-		return just(everything), nil
-	}
-	return hostScope(e.host, oneLabel)
+	return s, err
+}
+
+// requests reports whether the endpoint's rules are about methods and paths of HTTP.
+func (e *openShellEndpoint) requests() bool {
+	return e.protocol.text == "" || e.protocol.text == "rest" || e.protocol.text == "websocket"
 }
 
 func (e *openShellEndpoint) deny(r *reading) error {
 	s, err := e.hosts()
 	if err != nil {
-		return fmt.Errorf("%s: %w", e.said, err)
+		return err
 	}
 	for _, d := range e.denies {
 		c, whole := d.clause()
+		if !e.requests() {
+			c, whole = clause{}, false
+		}
 		if !whole {
 			r.stricterf("%s: a deny is taken for all that its method and path hold", e.said)
 		}
@@ -124,29 +169,49 @@ func (e *openShellEndpoint) deny(r *reading) error {
 	return nil
 }
 
+// controlPlane are ports that OpenShell blocks at endpoints with a name or an address.
+var controlPlane = []uint16{2379, 2380, 6443, 10250, 10255}
+
 func (e *openShellEndpoint) allow(r *reading) error {
 	s, err := e.hosts()
 	if err != nil {
-		return fmt.Errorf("%s: %w", e.said, err)
+		return err
 	}
-	if !e.anyProgram && !r.widens(e.said, "only some programs may reach it") {
+	anyProgram := func(path string) bool { return path == "/**" || path == "**" }
+	if len(e.programs) == 0 {
+		r.stricterf("%s is left out: no program may reach it", e.said)
+		return nil
+	}
+	if !slices.ContainsFunc(e.programs, anyProgram) && !r.widens(e.said, "only "+strings.Join(e.programs, ", ")+" may reach it") {
 		return nil
 	}
 	if e.more && !r.widens(e.said, "it has settings that no rule of egressd has") {
 		return nil
 	}
+	if !strings.Contains(e.host.text, "*") {
+		e.ports = slices.DeleteFunc(e.ports, func(s span) bool { return slices.Contains(controlPlane, s.first) })
+		if len(e.ports) < len(e.many) {
+			r.stricterf("%s: OpenShell blocks the ports of control planes", e.said)
+		}
+		if len(e.ports) == 0 {
+			return nil
+		}
+	}
 	if len(e.addresses) > 0 {
-		if e.host == "" {
+		if e.host.text == "" {
 			r.stricterf("%s: by its addresses alone, and by no name", e.said)
-			return r.prefixes(true, e.addresses, clause{ports: e.ports})
+			return r.prefixes(r.allow, e.addresses, clause{ports: e.ports})
 		}
 		if !r.widens(e.said, "its names may lead to allowed_ips alone") {
 			return nil
 		}
 	}
 	clauses, whole := e.ways()
-	if e.audited && e.protocol != "" {
+	if e.enforcement.text != "enforce" && e.protocol.text != "" && e.protocol.text != "tcp" {
 		r.stricterf("%s: its rules hold, which OpenShell only reports", e.said)
+	}
+	if e.protocol.text == "" && (e.access.text != "" || len(e.rules) > 0) {
+		r.stricterf("%s: its rules hold, though it has no protocol", e.said)
 	}
 	if !whole {
 		r.stricterf("%s: a rule is left out that says more than a method and a path", e.said)
@@ -160,42 +225,63 @@ func (e *openShellEndpoint) allow(r *reading) error {
 
 // ways returns the clauses of what the endpoint allows. whole is false if one had to be left out.
 func (e *openShellEndpoint) ways() (clauses []clause, whole bool) {
+	if e.protocol.text == "tcp" {
+		return []clause{{}}, true
+	}
 	whole = true
-	switch e.access {
-	case "read-only":
-		clauses = append(clauses, clause{methods: readOnlyMethods})
-	case "read-write":
-		clauses = append(clauses, clause{methods: []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH"}})
-	case "full":
+	switch {
+	case e.access.text == "full":
 		clauses = append(clauses, clause{paths: []string{"/**"}})
+	case e.access.text != "" && !e.requests():
+		whole = false
+	case e.access.text == "read-only":
+		clauses = append(clauses, clause{methods: readOnlyMethods})
+	case e.access.text == "read-write":
+		clauses = append(clauses, clause{methods: []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH"}})
 	}
 	for _, rule := range e.rules {
-		c, same := rule.Allow.clause()
+		c, same := rule.clause()
+		same = same && e.requests()
 		if whole = whole && same; same {
 			clauses = append(clauses, c)
 		}
 	}
-	if e.access == "" && len(e.rules) == 0 && e.protocol == "" {
+	if e.access.text == "" && len(e.rules) == 0 && e.protocol.text == "" {
 		clauses = append(clauses, clause{})
 	}
 	return clauses, whole
 }
 
+// An openShellMatch is what a rule is about.
+type openShellMatch struct {
+	method, path word
+	more         bool
+}
+
+func (m *openShellMatch) schema() schema {
+	return schema{"method": into(&m.method), "path": into(&m.path)}.
+		narrows(&m.more, "query operation_type operation_name fields tool params rpc_method command")
+}
+
+func openShellMatches(found *[]*openShellMatch) items {
+	return func(string, string) (schema, func(*setting) error) {
+		m := &openShellMatch{}
+		return m.schema(), func(*setting) error { *found = append(*found, m); return nil }
+	}
+}
+
 // clause turns a match into a clause. whole is false if the match says more than a method and a path.
-func (m openShellMatch) clause() (c clause, whole bool) {
-	whole = true
-	for key, value := range m {
-		text, isText := value.(string)
-		switch {
-		case key == "method" && isText && text != "*":
-			c.methods = []string{strings.ToUpper(text)}
-		case key == "path" && isText && text != "/**" && text != "**":
-			pattern := openShellPath(text)
-			if whole = whole && pattern != ""; pattern != "" {
-				c.paths = []string{pattern}
-			}
-		case key != "method" && key != "path" || !isText:
-			whole = false
+func (m *openShellMatch) clause() (c clause, whole bool) {
+	whole = !m.more
+	if method := strings.ToUpper(m.method.text); method != "" && method != "*" {
+		if c.methods = []string{method}; strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+			c.methods, whole = nil, false
+		}
+	}
+	if text := m.path.text; text != "" && text != "/**" && text != "**" {
+		pattern := openShellPath(text)
+		if whole = whole && pattern != ""; pattern != "" {
+			c.paths = []string{pattern}
 		}
 	}
 	if !c.conditional() {

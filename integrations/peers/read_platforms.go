@@ -1,265 +1,121 @@
 package peers
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 )
 
-// readVercel reads networkPolicy of Vercel Sandbox. The rules of a domain count in their order; a rule
-// that answers by itself keeps the request from the domain.
-func readVercel(r *reading, text []byte) error {
-	switch strings.Trim(string(text), " \t\r\n\"") {
-	case "allow-all":
-		r.open = true
-		return nil
-	case "deny-all":
-		return nil
-	}
+// readDaytona reads the network settings of a sandbox (npm @daytonaio/sdk 0.218.0). Both lists are text with commas.
+func readDaytona(r *reading, text []byte) error {
 	top, err := parseJSON(text)
 	if err != nil {
 		return err
 	}
-	if nested, ok := top["networkPolicy"]; ok && len(top) == 1 {
-		return readVercel(r, nested)
-	}
-	var subnets struct{ Allow, Deny []string }
-	var allow json.RawMessage
-	if err := top.takeOnly("", map[string]any{"allow": &allow, "subnets": &subnets}); err != nil {
-		return err
-	}
-	if err := r.prefixes(false, subnets.Deny, clause{}); err != nil {
-		return fmt.Errorf("subnets.deny: %w", err)
-	}
-	if err := r.prefixes(true, subnets.Allow, clause{}); err != nil {
-		return fmt.Errorf("subnets.allow: %w", err)
-	}
-	var names []string
-	if len(allow) == 0 || json.Unmarshal(allow, &names) == nil {
-		for _, name := range names {
-			if err := r.vercelDomain(name, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return r.vercelRules(allow)
-}
-
-func (r *reading) vercelRules(text json.RawMessage) error {
-	domains, err := objectOf(text, "allow is neither a list nor a mapping of domains")
-	if err != nil {
-		return err
-	}
-	keys := domains.keys("")
-	slices.SortStableFunc(keys, moreSpecific)
-	for _, name := range keys {
-		var rules []object
-		if err := domains.take(name, &rules); err != nil {
-			return fmt.Errorf("allow.%w", err)
-		}
-		if err := r.vercelDomain(name, rules); err != nil {
-			return fmt.Errorf("allow.%s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// moreSpecific orders patterns of names: a name, a longer wildcard, a shorter one.
-func moreSpecific(a, b string) int {
-	stars := func(s string) int { return strings.Count(s, "*") }
-	if d := stars(a) - stars(b); d != 0 {
-		return d
-	}
-	return len(b) - len(a)
-}
-
-// vercelDomain adds the clauses of a domain: its rules, then that the rest is allowed. Other
-// domains do not count where one has rules.
-func (r *reading) vercelDomain(name string, rules []object) error {
-	s, err := namesOr(name, anyDepth)
-	if err != nil {
-		return err
-	}
-	at443 := clause{ports: []span{port(443)}}
-	if len(rules) > 0 && s.part != "" && !r.widens(name, s.part) {
-		return nil
-	}
-	for i, rule := range rules {
-		ended, err := r.vercelRule(fmt.Sprintf("%s, rule %d", name, i+1), scope{sets: s.sets}, rule)
-		if err != nil || ended {
-			return err
-		}
-	}
-	r.allow(name, s, at443)
-	return nil
-}
-
-// vercelRule adds the clause of a rule, and reports whether the rule is about all requests.
-func (r *reading) vercelRule(said string, s scope, rule object) (ended bool, err error) {
-	var match struct {
-		Path                 *matcher
-		Method               []string
-		QueryString, Headers []json.RawMessage
-	}
-	_, matches := rule["match"]
-	if err := rule.take("match", &match); err != nil {
-		return false, err
-	}
-	_, transforms := rule["transform"]
-	_, answers := rule["response"]
-	_, forwards := rule["forwardURL"]
-	if transforms {
-		r.left(said + ": transform")
-	}
-	if forwards {
-		r.stricterf("%s: a request that went to forwardURL is denied", said)
-	}
-	delete(rule, "transform")
-	delete(rule, "response")
-	delete(rule, "forwardURL")
-	if _, err := rule.only(""); err != nil {
-		return false, err
-	}
-	c := clause{ports: []span{port(443)}, methods: match.Method}
-	whole := len(match.QueryString)+len(match.Headers) == 0 // all that match says can be said here
-	if match.Path != nil {
-		path := match.Path.pattern()
-		whole = whole && path != ""
-		if path != "" {
-			c.paths = []string{path}
-		}
-	}
-	switch {
-	case answers || forwards:
-		if !whole {
-			r.stricterf("%s denies more: its match says more than methods, an exact path or the beginning of one", said)
-		}
-		r.deny(said, s, c)
-		return !matches, nil
-	case !whole:
-		r.stricterf("%s is left out: its match says more than methods, an exact path or the beginning of one", said)
-		return false, nil
-	}
-	r.allow(said, s, c)
-	return !matches, nil
-}
-
-// A matcher is a condition of Vercel on a text.
-type matcher struct {
-	Exact      *string `json:"exact"`
-	StartsWith *string `json:"startsWith"`
-	Regex      *string `json:"regex"`
-}
-
-// pattern is the same as a pattern of paths, or "" if there is none.
-func (m *matcher) pattern() string {
-	switch {
-	case m.Exact != nil && m.StartsWith == nil && m.Regex == nil:
-		return exactly(*m.Exact)
-	case m.StartsWith != nil && m.Exact == nil && m.Regex == nil:
-		return startingWith(*m.StartsWith)
-	}
-	return ""
-}
-
-// readDaytona reads the network settings of a sandbox. Both lists are text with commas.
-func readDaytona(r *reading, text []byte) error {
 	var blocked bool
-	var prefixes, domains commaList
-	var proxy string
-	top, err := settings(text, parseJSON, map[string]any{"networkBlockAll": &blocked, "networkAllowList": &prefixes, "domainAllowList": &domains, "outboundProxyUrl": &proxy})
+	var prefixes, domains *setting
+	s := schema{"networkBlockAll": into(&blocked), "networkAllowList": into(&prefixes), "domainAllowList": into(&domains)}.aside(`
+		outboundProxyUrl otelEndpointOverride name user language envVars labels public autoStopInterval autoPauseInterval
+		autoArchiveInterval autoDeleteInterval ttlMinutes volumes kvm ephemeral spot linkedSandbox secrets image resources
+		snapshot id organizationId target cpu gpu gpuType memory disk state desiredState createdAt updatedAt env buildInfo`)
+	if err := r.take(top, s); err != nil {
+		return err
+	}
+	ranges, err := commas(prefixes, "networkAllowList")
 	if err != nil {
 		return err
 	}
-	r.left(top.keys("")...)
-	if blocked {
-		return nil
-	}
-	if len(prefixes)+len(domains) == 0 {
+	names, err := commas(domains, "domainAllowList")
+	switch {
+	case err != nil || blocked:
+		return err
+	case len(ranges)+len(names) == 0:
 		r.open = r.widens("a sandbox without lists", "the organisation's tier says what it may reach")
 		return nil
 	}
-	if err := r.prefixes(true, prefixes, clause{}); err != nil {
-		return fmt.Errorf("networkAllowList: %w", err)
+	if err := r.prefixes(r.allow, ranges, clause{}); err != nil {
+		return err
 	}
-	if err := r.list(true, domains, namesOr, anyDepth, clause{ports: webPorts}); err != nil {
-		return fmt.Errorf("domainAllowList: %w", err)
-	}
-	return nil
+	return r.list(r.allow, names, namesOr, anyDepth, clause{ports: webPorts})
 }
 
-type commaList []string
-
-func (l *commaList) UnmarshalJSON(text []byte) error {
-	var whole string
-	if json.Unmarshal(text, &whole) != nil {
-		return json.Unmarshal(text, (*[]string)(l))
+// commas reads a text with commas, or a list of texts.
+func commas(n *setting, path string) (words []word, err error) {
+	if n == nil || n.kind != isText {
+		if n != nil {
+			err = n.into(&words, path)
+		}
+		return words, err
 	}
-	for part := range strings.SplitSeq(whole, ",") {
+	for part := range strings.SplitSeq(n.text, ",") {
 		if part = strings.TrimSpace(part); part != "" {
-			*l = append(*l, part)
+			words = append(words, word{part, n})
 		}
 	}
-	return nil
+	return words, nil
 }
 
 // readModal reads arguments of modal.Sandbox.create, as JSON or out of a Python call.
 func readModal(r *reading, text []byte) error {
-	top, err := settingsIn(text, []string{"block_network", "outbound_cidr_allowlist", "cidr_allowlist", "outbound_domain_allowlist"})
+	var blocked bool
+	var prefixes, older, domains []word
+	s := schema{
+		"block_network": into(&blocked), "outbound_cidr_allowlist": into(&prefixes), "cidr_allowlist": into(&older), "outbound_domain_allowlist": into(&domains),
+	}
+	top, err := settingsIn(text, s)
 	if err != nil {
 		return err
 	}
-	var blocked bool
-	var prefixes, older, domains []string
-	if err := top.takeAll(map[string]any{"block_network": &blocked, "outbound_cidr_allowlist": &prefixes, "cidr_allowlist": &older, "outbound_domain_allowlist": &domains}); err != nil {
+	if err := r.take(top, s.aside(`app name image env secrets tags network_file_systems timeout idle_timeout workdir gpu cloud region cpu memory
+		inbound_cidr_allowlist volumes pty encrypted_ports h2_ports unencrypted_ports custom_domain proxy readiness_probe
+		include_oidc_identity_token verbose experimental_options client environment_name pty_info`)); err != nil {
 		return err
 	}
-	r.left(top.keys("")...)
 	r.open = !blocked && prefixes == nil && older == nil && domains == nil
 	if blocked {
 		return nil
 	}
-	if err := r.prefixes(true, slices.Concat(prefixes, older), clause{}); err != nil {
+	if err := r.prefixes(r.allow, slices.Concat(prefixes, older), clause{}); err != nil {
 		return err
 	}
-	if err := r.list(true, domains, namesOr, anyDepth, clause{ports: []span{port(443)}}); err != nil {
-		return fmt.Errorf("outbound_domain_allowlist: %w", err)
-	}
-	return nil
+	return r.list(r.allow, domains, namesOr, anyDepth, clause{ports: []span{port(443)}})
 }
 
-// readSprites reads the network policy of a Sprite, in which the most specific rule decides. It is enforced by
-// name; "*" opens names, and addresses stay closed.
+// readSprites reads the network policy of a Sprite, in which the most specific rule decides (npm @fly/sprites 0.1.0). It is
+// enforced by name; "*" opens names, and addresses stay closed.
 func readSprites(r *reading, text []byte) error {
 	top, err := parseJSON(text)
 	if err != nil {
 		return err
 	}
-	var rules []struct{ Domain, Action, Include string }
-	if err := top.take("rules", &rules); err != nil {
+	type rule struct {
+		domain, action, include word
+		at                      *setting
+	}
+	var rules []rule
+	s := schema{"rules": {items: func(string, string) (schema, func(*setting) error) {
+		var one rule
+		return schema{"domain": into(&one.domain), "action": into(&one.action), "include": into(&one.include)},
+			func(n *setting) error { one.at = n; rules = append(rules, one); return nil }
+	}}}
+	if err := r.take(top, s); err != nil {
 		return err
 	}
-	if _, err := top.only(""); err != nil {
-		return err
-	}
-	for i, rule := range rules {
-		switch {
-		case rule.Include != "":
-			r.stricterf("include: %s is left out, since its hosts are not documented; name presets for what you need", rule.Include)
+	for _, one := range rules {
+		if one.include.at != nil {
+			r.stricterf("include: %s is left out, since its hosts are not documented; name presets for what you need", one.include.text)
 			continue
-		case rule.Action != "allow" && rule.Action != "deny":
-			return fmt.Errorf("rules[%d]: action %q is neither allow nor deny", i, rule.Action)
 		}
-		s, err := namesOr(rule.Domain, anyDepth)
+		if err := choice(one.action.text, "action", one.at, "allow", "deny"); err != nil {
+			return err
+		}
+		s, err := namesOr(one.domain.text, anyDepth)
 		if err != nil {
-			return fmt.Errorf("rules[%d]: %w", i, err)
+			return one.at.errorf("domain: %w", err)
 		}
-		if rule.Domain == "*" && rule.Action == "deny" {
+		if one.domain.text == "*" && one.action.text == "deny" {
 			s = just(everything)
 		}
-		r.say(rule.Action == "allow", rule.Domain, s, clause{})
+		r.sayer(one.action.text == "allow")(one.domain.text, s, clause{})
 	}
 	slices.SortStableFunc(r.clauses, func(a, b clause) int { return boolFirst(!a.allow, !b.allow) })
 	slices.SortStableFunc(r.clauses, func(a, b clause) int { return a.hosts.specific(b.hosts) })

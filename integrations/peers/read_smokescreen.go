@@ -1,74 +1,88 @@
 package peers
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 )
 
 // readSmokescreen reads an ACL of smokescreen, for the service that Options.Name names. Domains of the service
-// count before global_deny_list, and "*." stands for any depth.
+// count before global_deny_list, and "*." stands for any depth (github.com/stripe/smokescreen, pkg/smokescreen/acl/v1).
 func readSmokescreen(r *reading, text []byte) error {
-	var version string
-	var services []smokescreenService
-	var fallback *smokescreenService
-	var allowed, denied []string
-	if err := onlySettings(text, parseYAML, map[string]any{"version": &version, "services": &services, "default": &fallback, "global_allow_list": &allowed, "global_deny_list": &denied}); err != nil {
-		return err
-	}
-	s, err := chosenService(r.Name, services, fallback)
+	top, err := parseYAML(text)
 	if err != nil {
 		return err
 	}
-	for _, list := range []struct {
-		allow bool
-		texts []string
-	}{{true, s.AllowedDomains}, {false, denied}, {true, allowed}} {
-		if err := r.list(list.allow, list.texts, hostScope, anyDepth, clause{}); err != nil {
+	var version word
+	var services []*smokescreenService
+	fallback := &smokescreenService{name: "default"}
+	var allowed, denied []word
+	s := schema{
+		"version": into(&version), "global_allow_list": into(&allowed), "global_deny_list": into(&denied), "default": fields(fallback.schema()),
+		"services": {items: func(string, string) (schema, func(*setting) error) {
+			s := &smokescreenService{}
+			return s.schema(), func(n *setting) error { s.at = n; services = append(services, s); return nil }
+		}},
+	}
+	if err := r.take(top, s); err != nil {
+		return err
+	}
+	if version.at != nil {
+		if err := choice(version.text, "version", version.at, "v1"); err != nil {
 			return err
 		}
 	}
-	switch s.Action {
-	case "open", "report":
-		r.open = true
-	case "enforce":
-	default:
-		return fmt.Errorf("action %q of %s is none of open, report, enforce", s.Action, s.Name)
+	fallback.at = top.at("default")
+	service, err := chosenService(r.Name, services, fallback)
+	if err != nil {
+		return err
 	}
-	if len(s.MITM)+len(s.Proxies) > 0 {
-		r.left(s.Name + ": mitm_domains, allowed_external_proxies")
+	if err := choice(service.action, "action", service.at, "open", "report", "enforce"); err != nil {
+		return err
+	}
+	r.open = service.action != "enforce"
+	for _, list := range []struct {
+		say   sayer
+		words []word
+	}{{r.allow, service.allowed}, {r.deny, denied}, {r.allow, allowed}} {
+		if err := r.list(list.say, list.words, smokescreenScope, anyDepth, clause{}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-type smokescreenService struct {
-	Name, Project, Action string
-	AllowedDomains        []string          `json:"allowed_domains"`
-	Proxies               []string          `json:"allowed_external_proxies"`
-	MITM                  []json.RawMessage `json:"mitm_domains"`
+func smokescreenScope(text string, wild star) (scope, error) {
+	if strings.Contains(strings.TrimPrefix(text, "*."), "*") {
+		return scope{}, fmt.Errorf("%q is refused by smokescreen: a star stands for the first labels alone", text)
+	}
+	return hostScope(text, wild)
 }
 
-func (s *smokescreenService) UnmarshalJSON(text []byte) error {
-	return onlySettings(text, parseMember, map[string]any{
-		"name": &s.Name, "project": &s.Project, "action": &s.Action,
-		"allowed_domains": &s.AllowedDomains, "allowed_external_proxies": &s.Proxies, "mitm_domains": &s.MITM,
-	})
+type smokescreenService struct {
+	name, action string
+	allowed      []word
+	at           *setting
+}
+
+func (s *smokescreenService) schema() schema {
+	return schema{"name": into(&s.name), "action": into(&s.action), "allowed_domains": into(&s.allowed)}.
+		aside("project mitm_domains allowed_external_proxies")
 }
 
 // chosenService is the service of a name; without a name the only one, or the default where there is none.
-func chosenService(name string, services []smokescreenService, fallback *smokescreenService) (*smokescreenService, error) {
+func chosenService(name string, services []*smokescreenService, fallback *smokescreenService) (*smokescreenService, error) {
 	var names []string
-	for i := range services {
-		if services[i].Name == name || name == "" && len(services) == 1 {
-			return &services[i], nil
+	for _, s := range services {
+		if s.name == name || name == "" && len(services) == 1 {
+			return s, nil
 		}
-		names = append(names, services[i].Name)
+		names = append(names, s.name)
 	}
-	if fallback != nil && (name == "default" || name == "" && len(services) == 0) {
+	if fallback.at != nil && (name == fallback.name || name == "" && len(services) == 0) {
 		return fallback, nil
 	}
-	if fallback != nil {
-		names = append(names, "default")
+	if fallback.at != nil {
+		names = append(names, fallback.name)
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("it has no service")

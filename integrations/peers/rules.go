@@ -35,22 +35,32 @@ func (l line) String() string {
 
 func quoted(text string) string { return strconv.QuoteToASCII(text) }
 
-// ruleFile writes a table as a policy file, in which deny beats allow unless the allow names the host more closely.
+// ruleFile writes a table as a policy file. Of the lines in it that match a request, those decide that name the host most
+// closely, and among them deny beats ask beats allow. Ports, methods and paths do not count. So lines for the same
+// hosts with different verdicts have no port in common, unless the stricter one says less.
 type ruleFile struct {
-	allow, deny []line
-	open        bool
-	apart       bool // a denied address stays reachable by an allowed name, as in the peer
-	stricter    func(format string, args ...any)
+	allow, ask, deny []line
+	open             bool
+	apart            bool // a denied address stays reachable by an allowed name, as in the peer
+	stricter         func(format string, args ...any)
 }
 
 func (f *ruleFile) write(t *table) {
 	closed := make([]action, len(t.spans))
+	fromAbove := slices.Clone(t.rows)
+	slices.SortStableFunc(fromAbove, func(a, b *row) int { return b.hosts.specific(a.hosts) })
+	for _, r := range fromAbove {
+		if r.parent != nil {
+			f.settle(t.spans, r, r.parent.does)
+		} else if uniform(r.does) && r.does[0].plain() && !r.does[0].ask {
+			f.open = r.does[0].allow
+		}
+	}
 	for _, r := range t.rows {
 		above := closed
 		if r.parent != nil {
 			above = r.parent.does
-		} else if uniform(r.does) && r.does[0].plain() {
-			f.open = r.does[0].allow
+		} else if f.open || uniform(r.does) && r.does[0].closed() {
 			continue
 		}
 		f.row(t.spans, r, above)
@@ -64,7 +74,7 @@ func (f *ruleFile) prune() {
 	for _, list := range []struct {
 		lines []line
 		into  *[]policy.Rule
-	}{{f.allow, &lists.Allow}, {f.deny, &lists.Deny}} {
+	}{{f.allow, &lists.Allow}, {f.ask, &lists.Ask}, {f.deny, &lists.Deny}} {
 		for _, l := range list.lines {
 			r := policy.Rule{ID: l.String(), Methods: l.methods}
 			r.Pattern, _ = policy.ParsePattern(l.pattern) // of a host and ports that were read
@@ -77,12 +87,31 @@ func (f *ruleFile) prune() {
 	}
 	for _, idle := range lists.Hidden() {
 		is := func(l line) bool { return l.String() == idle.Rule.ID }
-		if idle.Effect == policy.Deny {
+		switch idle.Effect {
+		case policy.Deny:
 			f.deny = slices.DeleteFunc(f.deny, is)
 			continue
+		case policy.Ask:
+			f.ask = slices.DeleteFunc(f.ask, is)
+		default:
+			f.allow = slices.DeleteFunc(f.allow, is)
 		}
-		f.allow = slices.DeleteFunc(f.allow, is)
 		f.stricter("%s is left out: a deny for the same hosts stands before it here", idle.Rule.ID)
+	}
+}
+
+// settle denies what a row cannot say: a line with methods or paths opens some requests, and no line for the same hosts
+// closes the rest that the row above lets pass.
+func (f *ruleFile) settle(spans []span, r *row, above []action) {
+	var lost []span
+	for i, a := range r.does {
+		if !a.plain() && !a.allow && !a.same(above[i]) && !above[i].closed() {
+			r.does[i] = action{}
+			lost = append(lost, spans[i])
+		}
+	}
+	if len(lost) > 0 {
+		f.stricter("%s is denied: it is open for some requests alone, and a line for more hosts opens the rest; name hosts instead of a wildcard", spell(r.hosts, lost))
 	}
 }
 
@@ -94,91 +123,81 @@ func uniform(does []action) bool {
 // denial holds against allows of other layers, and a denied address against allowed names.
 func (f *ruleFile) row(spans []span, r *row, above []action) {
 	insist := r.hosts.kind != everyHost && (!f.apart || r.hosts.kind != somePrefix)
-	does, keep := slices.Clone(r.does), make([]bool, len(spans))
-	for i, a := range does {
+	keep := make([]bool, len(spans))
+	for i, a := range r.does {
 		keep[i] = !a.same(above[i]) || insist && r.denied[i] && a.plain()
-		if keep[i] && !a.plain() && !a.allow && above[i].allows() {
-			f.stricter("%s: its rules for methods and paths are left out where a wider rule would allow the other requests", r.hosts)
-			does[i] = action{}
+	}
+	if uniform(r.does) && slices.Contains(keep, true) {
+		f.rule(r.hosts.beforePort()+":*", r.does[0], above[0])
+		return
+	}
+	last := r.does[len(spans)-1]
+	open := last.allow && last.plain() && !slices.ContainsFunc(r.does, func(a action) bool { return !a.same(last) && !a.closed() })
+	if open && slices.Contains(keep, true) { // denies beside an allow of every port
+		f.rule(r.hosts.beforePort()+":*", last, above[len(spans)-1])
+		for i := range keep {
+			keep[i] = r.does[i].closed()
 		}
 	}
-	last := len(spans) - 1
-	if keep[last] && wholly(does) {
-		f.rule([]string{r.hosts.beforePort() + ":*"}, nil, does[last])
-		for i, a := range does {
-			keep[i] = !a.same(does[last])
-		}
-	}
-	web := func(s span) bool { return s == port(80) || s == port(443) }
-	i, j := slices.IndexFunc(spans, web), slices.Index(spans, port(443))
-	if keep[i] && keep[j] && does[i].same(does[j]) && does[i].allows() {
-		f.rule([]string{r.hosts.String()}, []string{r.hosts.beforePort() + ":80", r.hosts.beforePort() + ":443"}, does[i])
+	i, j := slices.Index(spans, port(80)), slices.Index(spans, port(443))
+	if keep[i] && keep[j] && r.does[i].same(r.does[j]) && allowsOnly(r.does[i], above[i]) && allowsOnly(r.does[j], above[j]) {
+		f.rule(r.hosts.String(), r.does[i], above[i])
 		keep[i], keep[j] = false, false
 	}
-	for i := 0; i <= last; i++ {
+	for i := 0; i < len(spans); i++ {
 		if !keep[i] {
 			continue
 		}
 		end := i
-		for end < last && keep[end+1] && does[end+1].same(does[i]) {
+		for end+1 < len(spans) && keep[end+1] && r.does[end+1].same(r.does[i]) && above[end+1].closed() == above[i].closed() {
 			end++
 		}
 		text := strconv.Itoa(int(spans[i].first))
 		if spans[end].last != spans[i].first {
 			text += "-" + strconv.Itoa(int(spans[end].last))
 		}
-		f.rule([]string{r.hosts.beforePort() + ":" + text}, nil, does[i])
+		f.rule(r.hosts.beforePort()+":"+text, r.does[i], above[i])
 		i = end
 	}
 }
 
-// wholly reports whether a line for every port can say what is done in the last span, beside lines that only deny.
-func wholly(does []action) bool {
-	most := does[len(does)-1]
-	return most.plain() && !slices.ContainsFunc(does, func(a action) bool {
-		return !a.same(most) && (!most.allow || a.allows() && !a.allow)
-	})
+// allowsOnly reports whether an action is written as allows alone, so that a pattern without a port says ports 80 and 443.
+func allowsOnly(a, above action) bool {
+	denies := func(w way) bool {
+		return !w.allow || slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w)
+	}
+	return (a.allow || !a.plain() && !a.ask && above.closed()) && !slices.ContainsFunc(a.ways, denies)
 }
 
-// rule writes an action as rules for patterns of the same hosts; those that deny have their own, if their ports need
-// that. Among them deny wins. No wider rule allows the requests that rules with conditions leave out.
-func (f *ruleFile) rule(patterns, denying []string, a action) {
-	if denying == nil {
-		denying = patterns
-	}
-	deny := func(methods, paths []string) {
-		for _, pattern := range denying {
-			f.addDeny(line{pattern, methods, paths})
-		}
-	}
+// rule writes an action as rules for one pattern. A deny wins there.
+func (f *ruleFile) rule(pattern string, a, above action) {
 	for i, w := range a.ways {
+		get := slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") // it has HEAD in it here
 		if !w.allow {
-			deny(w.methods, w.paths)
-			if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") {
-				f.stricter("%s: HEAD is denied where GET is", patterns[0])
+			f.addDeny(line{pattern, w.methods, w.paths})
+			if get {
+				f.stricter("%s: HEAD is denied where GET is", pattern)
 			}
 			continue
 		}
-		for _, pattern := range patterns {
-			f.addAllow(line{pattern, w.methods, w.paths})
-		}
+		f.addAllow(line{pattern, w.methods, w.paths})
 		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
-			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", patterns[0])
+			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
 		}
-		if slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") && !headAllowed(a, w) {
-			deny([]string{"HEAD"}, w.paths)
+		if get && !headAllowed(a, w) {
+			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
 			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
-				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", patterns[0])
+				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
 			}
 		}
 	}
 	switch {
 	case a.allow:
-		for _, pattern := range patterns {
-			f.addAllow(line{pattern: pattern})
-		}
-	case a.plain():
-		deny(nil, nil)
+		f.addAllow(line{pattern: pattern})
+	case a.ask:
+		f.ask = append(f.ask, line{pattern: pattern})
+	case a.plain() || !above.closed():
+		f.addDeny(line{pattern: pattern})
 	}
 }
 
@@ -230,7 +249,7 @@ func (f *ruleFile) text(from string) string {
 	for _, list := range []struct {
 		key   string
 		lines []line
-	}{{"allow", f.allow}, {"deny", f.deny}} {
+	}{{"allow", f.allow}, {"deny", f.deny}, {"ask", f.ask}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(&b, "%s:\n", list.key)
 		}

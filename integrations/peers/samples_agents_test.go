@@ -30,12 +30,21 @@ func sampleCodex(r *rand.Rand) sample {
 		return h
 	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "default_permissions = \"work\"\n[permissions.work.network]\nenabled = %t\nmode = %q\nmitm = %t\n", enabled, map[bool]string{true: "limited", false: "full"}[limited], mitm)
+	fmt.Fprintf(&b, "default_permissions = \"work\"\n[permissions.work.network]\nenabled = %t\nmode = %q\nmitm.enabled = %t\n", enabled, map[bool]string{true: "limited", false: "full"}[limited], mitm)
 	b.WriteString("[permissions.work.network.domains]\n")
 	for _, name := range sortedKeys(domains) {
 		fmt.Fprintf(&b, "%q = %q\n", name, domains[name])
 	}
-	for _, h := range hooks {
+	older := r.IntN(2) == 0
+	for i, h := range hooks {
+		if !older {
+			fmt.Fprintf(&b, "[permissions.work.network.mitm.hooks.h%d]\nhost = %q\nmethods = [%s]\npath_prefixes = [%s]\naction = [\"a\"]\n",
+				i, h.host, strings.Join(quotedAll(h.methods), ", "), strings.Join(quotedAll(h.prefixes), ", "))
+			if h.headers {
+				b.WriteString("headers = {\"x-key\" = [\"1\"]}\n")
+			}
+			continue
+		}
 		fmt.Fprintf(&b, "[[permissions.work.network.mitm_hooks]]\nhost = %q\n[permissions.work.network.mitm_hooks.match]\nmethods = [%s]\npath_prefixes = [%s]\n",
 			h.host, strings.Join(quotedAll(h.methods), ", "), strings.Join(quotedAll(h.prefixes), ", "))
 		if h.headers {
@@ -114,8 +123,8 @@ func sampleOpenShell(r *rand.Rand) sample {
 	}
 	anyProgram := r.IntN(4) > 0
 	endpoints := some(r, 8, func() endpoint {
-		e := endpoint{Host: pick(r, "x.test", "x.test", "a.x.test", "b.a.x.test", "**.x.test", "**.test", "93.184.216.34", "*.x.test"), Enforce: "enforce"}
-		e.Ports = some(r, 4, func() int { return pick(r, 443, 80, 22, 8080) })
+		e := endpoint{Host: pick(r, "x.test", "x.test", "a.x.test", "b.a.x.test", "**.x.test", "**.a.x.test", "93.184.216.34", "*.x.test"), Enforce: "enforce"}
+		e.Ports = append(some(r, 3, func() int { return pick(r, 443, 80, 22, 8080) }), 443)
 		if r.IntN(2) == 0 {
 			e.Protocol = "rest"
 			e.Access = pick(r, "", "read-only", "read-write", "full")
@@ -129,14 +138,10 @@ func sampleOpenShell(r *rand.Rand) sample {
 	})
 	binaries := []map[string]string{{"path": map[bool]string{true: "/**", false: "/usr/bin/git"}[anyProgram]}}
 	about := func(e endpoint, q question) bool {
-		ports := e.Ports
-		if len(ports) == 0 {
-			ports = []int{443}
-		}
 		rest, deep := strings.CutPrefix(e.Host, "**.")
 		label, single := strings.CutPrefix(e.Host, "*.")
 		host := e.Host == q.host || deep && isBelow(q.host, rest) || single && labelsBelow(q.host, label) == 1
-		return host && slices.Contains(ports, int(q.port))
+		return host && slices.Contains(e.Ports, int(q.port))
 	}
 	return sample{
 		text: asJSON(map[string]any{"version": 1, "network_policies": map[string]any{"p": map[string]any{"name": "p", "endpoints": endpoints, "binaries": binaries}}}),

@@ -113,10 +113,10 @@ func pathMatch(r *rand.Rand) map[string]string {
 	return pick(r, map[string]string{"exact": pick(r, pathTexts...)}, map[string]string{"startsWith": pick(r, pathTexts...)}, map[string]string{"regex": "^/a.*"})
 }
 
-type vercelRule map[string]any
+type vercelAnswer map[string]any
 
 // vercelHolds reports whether the match of a rule holds.
-func vercelHolds(rule vercelRule, q question) bool {
+func vercelHolds(rule vercelAnswer, q question) bool {
 	match, ok := rule["match"].(map[string]any)
 	if !ok {
 		return true
@@ -143,15 +143,15 @@ func vercelHolds(rule vercelRule, q question) bool {
 
 func sampleVercel(r *rand.Rand) sample {
 	allowed := some(r, 3, func() string { return pick(r, nameWildcards...) })
-	rules := map[string][]vercelRule{}
+	rules := map[string][]vercelAnswer{}
 	subnets := map[string][]string{
 		"allow": some(r, 2, func() string { return pick(r, prefixTexts[:6]...) }), "deny": some(r, 2, func() string { return pick(r, prefixTexts[:6]...) }),
 	}
 	var allow any = allowed
 	if r.IntN(2) == 0 {
 		for _, name := range allowed {
-			rules[name] = some(r, 3, func() vercelRule {
-				rule := vercelRule{}
+			rules[name] = some(r, 3, func() vercelAnswer {
+				rule := vercelAnswer{}
 				if r.IntN(4) > 0 {
 					match := map[string]any{}
 					if r.IntN(2) == 0 {
@@ -168,8 +168,8 @@ func sampleVercel(r *rand.Rand) sample {
 				rule[pick(r, "transform", "response")] = map[string]any{}
 				return rule
 			})
-			if rules[name] = append([]vercelRule{}, rules[name]...); r.IntN(2) == 0 {
-				rules[name] = append(rules[name], vercelRule{"response": map[string]any{}}) // which denies the rest
+			if rules[name] = append([]vercelAnswer{}, rules[name]...); r.IntN(2) == 0 {
+				rules[name] = append(rules[name], vercelAnswer{"response": map[string]any{}}) // which denies the rest
 			}
 		}
 		allow = rules

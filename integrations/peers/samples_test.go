@@ -53,17 +53,23 @@ func sampleSRT(r *rand.Rand) sample {
 
 func sampleClaude(r *rand.Rand) sample {
 	allowed, denied, addresses, allows := drawSRT(r)
-	var rules, refusals []string
+	var rules, refusals, questions []string
 	for len(allowed) > 0 && r.IntN(2) == 0 {
 		rules, allowed = append(rules, "WebFetch(domain:"+allowed[0]+")"), allowed[1:]
 	}
 	for len(denied) > 0 && r.IntN(2) == 0 {
 		refusals, denied = append(refusals, "WebFetch(domain:"+denied[0]+")"), denied[1:]
 	}
+	asked := some(r, 2, func() string { return pick(r, nameWildcards...) })
+	for _, host := range asked {
+		questions = append(questions, "WebFetch(domain:"+host+")")
+	}
 	network := map[string]any{"allowedDomains": allowed, "deniedDomains": denied, "deniedResolvedAddresses": addresses}
 	return sample{text: asJSON(map[string]any{
-		"permissions": map[string]any{"allow": append(rules, "Bash(ls)"), "deny": refusals}, "sandbox": map[string]any{"network": network},
-	}), allows: allows}
+		"permissions": map[string]any{"allow": append(rules, "Bash(ls)"), "ask": questions, "deny": refusals}, "sandbox": map[string]any{"network": network},
+	}), allows: func(q question) bool {
+		return allows(q) && !slices.ContainsFunc(asked, func(host string) bool { return wildcard(host, q) })
+	}}
 }
 
 func sampleE2B(r *rand.Rand) sample {

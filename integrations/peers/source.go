@@ -2,15 +2,15 @@ package peers
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 )
 
 // settingsIn reads a JSON object, or takes the known settings out of Python: "name = VALUE" or "name: VALUE", where
-// VALUE is True, False, or a list of texts. A value that is computed is an error, and so is a name that is set twice.
-func settingsIn(text []byte, known []string) (object, error) {
+// VALUE is True, False, or a list of texts. The errors are a computed value, a name that is set twice, and an unknown
+// name that looks like a list of destinations.
+func settingsIn(text []byte, known schema) (*setting, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		return parseJSON(text)
 	}
@@ -18,39 +18,51 @@ func settingsIn(text []byte, known []string) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := object{}
+	found := &setting{kind: isMapping, line: 1, column: 1}
 	for i, name := range tokens {
 		if name.text {
 			continue
 		}
 		value, sets := valueAfter(tokens[i+1:])
-		if !slices.Contains(known, name.value) || !sets {
+		m := pair{name.value, name.line, name.column, value}
+		_, is := known[name.value]
+		switch {
+		case !sets:
 			continue
+		case !is && destinations(name.value):
+			return nil, m.errorf("%s is no setting that this import knows; take it out of a copy of the file if it is not about destinations", name.value)
+		case !is:
+			continue
+		case value == nil:
+			return nil, m.errorf("%s is computed; write its value as true, false, or a list of texts", name.value)
 		}
-		if value == nil {
-			return nil, fmt.Errorf("%s is computed; write its value as true, false, or a list of texts", name.value)
+		if err := found.put(m); err != nil {
+			return nil, fmt.Errorf("%w; keep the settings of one sandbox", err)
 		}
-		if _, twice := found[name.value]; twice {
-			return nil, fmt.Errorf("%s is set twice; keep the settings of one sandbox", name.value)
-		}
-		found[name.value] = value
 	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("it sets none of %s", strings.Join(known, ", "))
+	if len(found.members) == 0 {
+		return nil, fmt.Errorf("it sets none of %s", strings.Join(sortedKeys(known), ", "))
 	}
 	return found, nil
 }
 
+// destinations reports whether a name looks like one of a list of destinations. A list of who may come in is none.
+func destinations(name string) bool {
+	name = strings.ToLower(name)
+	return !strings.HasPrefix(name, "inbound_") && (strings.HasSuffix(name, "list") && (strings.Contains(name, "allow") || strings.Contains(name, "deny") || strings.Contains(name, "block")) ||
+		strings.HasPrefix(name, "block_") || strings.HasPrefix(name, "outbound_"))
+}
+
 // valueAfter reads what a name is set to, if it is: after "=" or ":", or after the "=" behind a type. The
 // value is nil if it is computed.
-func valueAfter(tokens []token) (value json.RawMessage, sets bool) {
+func valueAfter(tokens []token) (value *setting, sets bool) {
 	if len(tokens) == 0 || !tokens[0].is("=") && !tokens[0].is(":") {
 		return nil, false
 	}
 	if value, ok := literal(tokens[1:]); ok {
 		return value, true
 	}
-	for i := 1; tokens[0].is(":") && i < len(tokens) && !tokens[i].text && (word(tokens[i].value[0]) || strings.Contains("[]<>|=", tokens[i].value)); i++ {
+	for i := 1; tokens[0].is(":") && i < len(tokens) && !tokens[i].text && (letter(tokens[i].value[0]) || strings.Contains("[]<>|=", tokens[i].value)); i++ {
 		if tokens[i].is("=") {
 			value, _ = literal(tokens[i+1:])
 			break
@@ -61,19 +73,29 @@ func valueAfter(tokens []token) (value json.RawMessage, sets bool) {
 
 // A token is a word, a text in quotes, or one character of a program.
 type token struct {
-	value string
-	text  bool
+	value        string
+	text         bool
+	line, column int
 }
 
 func (t token) is(value string) bool { return !t.text && t.value == value }
 
-func word(c byte) bool {
+func letter(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
 // tokensOf leaves comments out.
 func tokensOf(text []byte) (all []token, err error) {
 	s := string(text)
+	seen, line, start := 0, 1, 0
+	add := func(value string, isText bool, at int) {
+		for ; seen < at; seen++ {
+			if s[seen] == '\n' {
+				line, start = line+1, seen+1
+			}
+		}
+		all = append(all, token{value, isText, line, at - start + 1})
+	}
 	for i := 0; i < len(s); {
 		rest := s[i:]
 		switch c := s[i]; {
@@ -87,17 +109,17 @@ func tokensOf(text []byte) (all []token, err error) {
 			if n < 0 || strings.ContainsAny(rest[1:1+n], "\\\n") {
 				return nil, fmt.Errorf("a text in it has escapes or several lines: %.40q", rest)
 			}
-			all = append(all, token{rest[1 : 1+n], true})
+			add(rest[1:1+n], true, i)
 			i += n + 2
-		case word(c):
+		case letter(c):
 			n := 1
-			for n < len(rest) && word(rest[n]) {
+			for n < len(rest) && letter(rest[n]) {
 				n++
 			}
-			all = append(all, token{value: rest[:n]})
+			add(rest[:n], false, i)
 			i += n
 		default:
-			all = append(all, token{value: rest[:1]})
+			add(rest[:1], false, i)
 			i++
 		}
 	}
@@ -105,32 +127,33 @@ func tokensOf(text []byte) (all []token, err error) {
 }
 
 // literal reads a value that nothing computes.
-func literal(tokens []token) (json.RawMessage, bool) {
+func literal(tokens []token) (*setting, bool) {
 	if len(tokens) == 0 {
 		return nil, false
 	}
+	n := &setting{line: tokens[0].line, column: tokens[0].column}
 	if !tokens[0].text {
-		switch strings.ToLower(tokens[0].value) {
+		switch text := strings.ToLower(tokens[0].value); text {
 		case "true", "false":
-			return json.RawMessage(strings.ToLower(tokens[0].value)), ended(tokens[1:])
+			n.kind, n.text = isTruth, text
+			return n, ended(tokens[1:])
 		case "none", "null", "undefined":
-			return json.RawMessage("null"), ended(tokens[1:])
+			return n, ended(tokens[1:])
 		}
 	}
 	if !tokens[0].is("[") {
 		return nil, false
 	}
-	list := []string{}
+	n.kind = isList
 	for i := 1; i < len(tokens); i++ {
 		switch t := tokens[i]; {
 		case t.text:
-			list = append(list, t.value)
+			n.list = append(n.list, &setting{kind: isText, text: t.value, line: t.line, column: t.column})
 			if i+1 < len(tokens) && !tokens[i+1].is(",") && !tokens[i+1].is("]") {
 				return nil, false
 			}
 		case t.is("]"):
-			text, err := json.Marshal(list)
-			return text, err == nil && ended(tokens[i+1:])
+			return n, ended(tokens[i+1:])
 		case !t.is(","):
 			return nil, false
 		}
@@ -144,5 +167,5 @@ func ended(tokens []token) bool {
 		return true
 	}
 	next := tokens[0].value
-	return word(next[0]) && !slices.Contains([]string{"if", "or", "and", "in", "instanceof"}, next) || strings.Contains(",;)}]@", next)
+	return letter(next[0]) && !slices.Contains([]string{"if", "or", "and", "in", "instanceof"}, next) || strings.Contains(",;)}]@", next)
 }

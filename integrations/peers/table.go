@@ -11,6 +11,7 @@ import (
 // Other orders become this one: a policy in which denials win has its denials first.
 type clause struct {
 	allow   bool
+	ask     bool // of a clause that does not allow: somebody is asked
 	hosts   hostSet
 	ports   []span   // none: all
 	methods []string // none: all. GET is without HEAD
@@ -33,7 +34,7 @@ func (c *clause) conditional() bool { return len(c.methods)+len(c.paths) > 0 }
 // clause, it is about all of them or none. An allow of everything does not open special-purpose
 // space: egressd opens that by name alone.
 func (c *clause) about(h hostSet, special bool, s span) bool {
-	if !c.hosts.holds(h) || special && c.allow && c.hosts.kind == everyHost {
+	if !c.hosts.holds(h) || special && (c.allow || c.ask) && c.hosts.kind == everyHost {
 		return false
 	}
 	return len(c.ports) == 0 || slices.ContainsFunc(c.ports, func(p span) bool { return p.first <= s.first && s.last <= p.last })
@@ -55,23 +56,26 @@ type row struct {
 
 // An action is what happens to a request: the first way that holds decides, else allow does.
 type action struct {
-	ways  []way
-	allow bool
+	ways       []way
+	allow, ask bool
 }
 
 // A way decides requests of some methods and paths.
 type way struct {
-	allow          bool
+	allow, ask     bool
 	methods, paths []string
 }
 
 func (w way) same(other way) bool {
-	return w.allow == other.allow && slices.Equal(w.methods, other.methods) && slices.Equal(w.paths, other.paths)
+	return w.allow == other.allow && w.ask == other.ask && slices.Equal(w.methods, other.methods) && slices.Equal(w.paths, other.paths)
 }
 
 func (a action) same(other action) bool {
-	return a.allow == other.allow && slices.EqualFunc(a.ways, other.ways, way.same)
+	return a.allow == other.allow && a.ask == other.ask && slices.EqualFunc(a.ways, other.ways, way.same)
 }
+
+// closed reports whether the action lets no request pass and asks nobody.
+func (a action) closed() bool { return a.plain() && !a.allow && !a.ask }
 
 // plain reports whether the action is the same for all requests.
 func (a action) plain() bool { return len(a.ways) == 0 }
@@ -117,14 +121,14 @@ func (r *row) fill(clauses []clause, spans []span, open bool) {
 				continue
 			}
 			if !c.conditional() {
-				a.allow, r.denied[i] = c.allow, !c.allow && c.hosts == r.hosts
+				a.allow, a.ask, r.denied[i] = c.allow, c.ask, !c.allow && !c.ask && c.hosts == r.hosts
 				break
 			}
-			if w := (way{c.allow, c.methods, c.paths}); !slices.ContainsFunc(a.ways, w.same) {
+			if w := (way{c.allow, c.ask, c.methods, c.paths}); !slices.ContainsFunc(a.ways, w.same) {
 				a.ways = append(a.ways, w)
 			}
 		}
-		for len(a.ways) > 0 && a.ways[len(a.ways)-1].allow == a.allow {
+		for len(a.ways) > 0 && a.ways[len(a.ways)-1].allow == a.allow && a.ways[len(a.ways)-1].ask == a.ask {
 			a.ways = a.ways[:len(a.ways)-1]
 		}
 	}
@@ -159,7 +163,12 @@ func both(a, b []span) (in []span) {
 }
 
 // startingWith returns the pattern of paths that begin with text, or "" where none says so.
-func startingWith(text string) string { return pathPattern(text, "*/**") }
+func startingWith(text string) string {
+	if text == "/" {
+		return "/**"
+	}
+	return pathPattern(text, "*/**")
+}
 
 // exactly returns the pattern of one path, or "" where none says so.
 func exactly(text string) string { return pathPattern(text, "") }
