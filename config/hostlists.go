@@ -68,10 +68,13 @@ func (c *Config) listStates(h hash.Hash, enter func(string)) {
 	}
 }
 
-// listDoubts returns the warnings about allowed patterns of these files.
+// listDoubts returns the warnings about these files.
 func (c *Config) listDoubts() (all []policy.Problem) {
 	for i := range c.HostLists {
-		all = append(all, c.HostLists[i].Hosts.Doubts()...)
+		for _, p := range c.HostLists[i].Hosts.Doubts() {
+			p.Message = c.HostLists[i].ID + ": " + p.Message
+			all = append(all, p)
+		}
 	}
 	return all
 }
