@@ -70,6 +70,6 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 
 // underEtc is a command that sees the folder as /etc/egressd.
 func underEtc(folder string, command ...string) *exec.Cmd {
-	script := `mount -t tmpfs none /etc && mkdir /etc/egressd && mount --bind "$0" /etc/egressd && exec "$@"`
+	script := `mount -t tmpfs none /etc && echo nameserver 127.0.0.1 >/etc/resolv.conf && mkdir /etc/egressd && mount --bind "$0" /etc/egressd && exec "$@"`
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, folder}, command...)...)
 }

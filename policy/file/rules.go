@@ -153,6 +153,7 @@ func (r *reader) presets(into *[]string) func(*yaml.Node) {
 				r.fail(item, "the preset %q stands twice; keep one", name)
 			default:
 				*into = append(*into, name)
+				r.places["preset "+name] = placeOf(item)
 			}
 		}
 	}
