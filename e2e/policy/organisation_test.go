@@ -68,8 +68,9 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 	}
 }
 
-// underEtc is a command that sees the folder as /etc/egressd.
+// underEtc is a command that sees the folder as /etc/egressd, and of the rest of /etc only what egressd itself needs.
 func underEtc(folder string, command ...string) *exec.Cmd {
-	script := `mount -t tmpfs none /etc && echo nameserver 127.0.0.1 >/etc/resolv.conf && mkdir /etc/egressd && mount --bind "$0" /etc/egressd && exec "$@"`
+	script := `mount --bind /etc /mnt && mount -t tmpfs none /etc && mkdir /etc/egressd /etc/ssl && mount --bind /mnt/ssl /etc/ssl && umount -l /mnt &&
+		echo nameserver 127.0.0.1 >/etc/resolv.conf && mount --bind "$0" /etc/egressd && exec "$@"`
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, folder}, command...)...)
 }
