@@ -5,6 +5,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/jailinit"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
@@ -189,7 +191,7 @@ func rulesFindings(c *config.Config) []Finding {
 	const check = "rules"
 	p, err := c.Compile()
 	if err != nil {
-		return []Finding{{check, err.Error(), "egressd policy check --config " + shell.Word(c.Path)}}
+		return []Finding{{check, err.Error(), cmp.Or(hint.Next(err), "egressd policy check --config "+shell.Word(c.Path))}}
 	}
 	all := []Finding{{Check: check, Says: "the policy can be used, and its tests pass"}}
 	for _, w := range append(c.Doubts(), c.Overruled(p)...) {

@@ -92,7 +92,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 	case errors.As(err, &none):
 		all = append(all, doctor.Finding{Check: "policy", Says: none.Error(), Fix: "egressd init"})
 	case err != nil:
-		all = append(all, doctor.Finding{Check: "policy", Says: err.Error(), Fix: "egressd policy check"})
+		all = append(all, doctor.Finding{Check: "policy", Says: err.Error(), Fix: cmp.Or(hint.Next(err), "egressd policy check")})
 	default:
 		all = append(all, doctor.Configuration(cfg, os.Getenv, time.Now())...)
 	}

@@ -216,6 +216,7 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	all = append(all, findingsOf("warning", cfg.File.Unset())...)
 	all = append(all, findingsOf("warning", cfg.Doubts())...)
 	all = append(all, findingsOf("warning", overruled)...)
+	all = append(all, findingsOf("warning", cfg.UnnamedTests())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {
 		all = append(all, findingsOf("lint", rego.Lint(p.Sources))...)

@@ -112,6 +112,11 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, w := range cfg.UnnamedTests() {
+		if o.stderr != nil && !o.json {
+			fmt.Fprintf(o.stderr, "egressd: warning: %s\n", printable.Text(w.String()))
+		}
+	}
 	if tests, err = ownTests(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
