@@ -8,7 +8,7 @@ import (
 )
 
 // asciiLike are letters that look like one of ASCII in the fonts of most terminals: of Cyrillic, Greek, Armenian, and
-// further ones of Latin. A name of such letters, or with one among others, is seldom what a person meant to write.
+// further ones of Latin. People seldom mean to write a name with such letters.
 var asciiLike = map[rune]byte{
 	'а': 'a', 'с': 'c', 'ԁ': 'd', 'е': 'e', 'һ': 'h', 'і': 'i', 'ј': 'j', 'к': 'k', 'ӏ': 'l', 'о': 'o', 'р': 'p', 'ԛ': 'q', 'ѕ': 's', 'ԝ': 'w', 'х': 'x', 'у': 'y', 'ѵ': 'v',
 	'α': 'a', 'ι': 'i', 'κ': 'k', 'ν': 'v', 'ο': 'o', 'ρ': 'p', 'υ': 'u', 'ϳ': 'j',

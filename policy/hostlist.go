@@ -48,8 +48,8 @@ const (
 // ReadHostList reads patterns, one a line, as [ParsePattern] does. "#" begins a comment at the beginning of a line or
 // after a space. name is for messages. An error about the text is a [FileError].
 //
-// If opens is set, the patterns are for allow rules. A line that is no pattern is then an error. So is a host that is not
-// public, since an exception to the baseline belongs into the policy.
+// If opens is set, the patterns are for allow rules. A line that is no pattern is then an error. A host that is not
+// public is one, too: an exception to the baseline belongs into the policy.
 //
 // Otherwise the patterns are for deny rules. They may then also stand as lists of hosts to block are published: as lines of
 // a hosts file, as rules for hosts of an Adblock list, or as settings of dnsmasq. "!" begins a comment there. A line that

@@ -86,6 +86,14 @@ func TestASavedLineKeepsTheGroupOfTheFile(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	program, err := os.ReadFile(world.Egressd.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	egressd := filepath.Join(dir, "egressd") // where that user may run it
+	if err := os.WriteFile(egressd, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		groups []uint32
 		code   int
@@ -93,7 +101,7 @@ func TestASavedLineKeepsTheGroupOfTheFile(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, []byte(text), 0o640), os.Chown(path, user, foreign), os.Chown(dir, user, user)); err != nil {
 			t.Fatal(err)
 		}
-		c := exec.Command(world.Egressd.Path(), "allow", "z.test", "--save", "--config", path)
+		c := exec.Command(egressd, "allow", "z.test", "--save", "--config", path)
 		c.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_RUNTIME_DIR=")
 		c.Dir = dir
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user, Groups: row.groups}}

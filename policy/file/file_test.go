@@ -186,6 +186,7 @@ var badFiles = []struct {
 	{"two ports of one host", "version: 1\nallow: [a.test:80,443]", `f:2:19: allow[1] is a number; for a further port write the host again: "a.test:443"`},
 	{"two ports of one host in quotes", "version: 1\ndeny: ['a.test:80, 443']", "f:2:8: deny[0]: \"a.test:80, 443\" is not a pattern: it has several ports; write a pattern for each: a.test:80, a.test:443"},
 	{"a list that is not closed", "version: 1\nallow: [a.test,\n  b.test\ndeny: [c.test]", "f:2:8: [ is not closed; write ] where it ends"},
+	{"a mapping in a list that is not closed", "version: 1\nallow: [{host: a.test\ndeny: [c.test]", "f:2:9: { is not closed; write } where it ends"},
 	{"a list that is not closed at the end", "version: 1\nallow:\n  - {host: a.test, methods: [GET}", "f:3:29: [ is not closed; write ] where it ends"},
 	{"a mapping that is not closed", "version: 1\nallow: # don't [\n  - {host: 'it''s {', id: x", "f:3:5: { is not closed; write } where it ends"},
 	{"a quote that is not closed", "version: 1\nallow:\n  - \"a.test", "f:3:5: \" is not closed; write \" where it ends"},
