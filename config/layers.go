@@ -143,7 +143,7 @@ func (c *Config) Overruled(p *policy.Policy) (all []policy.Problem) {
 }
 
 // RunTests runs the tests of all files of the policy, those of each against its own layer.
-func (c *Config) RunTests(ctx context.Context) ([]file.TestResult, error) {
+func (c *Config) RunTests(ctx context.Context) ([]file.RanTest, error) {
 	self, err := hostAddresses()
 	if err != nil {
 		return nil, err

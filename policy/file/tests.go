@@ -88,8 +88,8 @@ func (f *File) RunTest(ctx context.Context, p *policy.Policy, i int) (_ policy.P
 	return problem, true
 }
 
-// A TestResult is what came of one test.
-type TestResult struct {
+// A RanTest is one test and what came of it.
+type RanTest struct {
 	Test  Test
 	At    policy.Problem // its place, and what is wrong if it is red
 	Green bool
@@ -97,12 +97,12 @@ type TestResult struct {
 
 // RunTests runs the tests of the files of all layers. The tests of a file are about its own layer: its lists, presets,
 // Rego and ceiling. Other layers may be stricter, and open more; see [File.Overruled].
-func (f *File) RunTests(ctx context.Context, env Environment) (all []TestResult, err error) {
+func (f *File) RunTests(ctx context.Context, env Environment) (all []RanTest, err error) {
 	return f.runTests(ctx, &env, nil)
 }
 
 // runTests is RunTests. whole is the policy of all layers if it is made already, else nil.
-func (f *File) runTests(ctx context.Context, env *Environment, whole *policy.Policy) (all []TestResult, err error) {
+func (f *File) runTests(ctx context.Context, env *Environment, whole *policy.Policy) (all []RanTest, err error) {
 	p := whole
 	if own := env.withoutOthers(); len(f.Tests) > 0 && (whole == nil || env.Layers.Organisation != nil || len(env.Layers.Projects) > 0 || len(own.Grants) < len(env.Grants)) {
 		if p, err = f.assemble(&own); err != nil {
@@ -133,10 +133,10 @@ func (f *File) runTests(ctx context.Context, env *Environment, whole *policy.Pol
 	return all, nil
 }
 
-func (f *File) results(ctx context.Context, p *policy.Policy) (all []TestResult) {
+func (f *File) results(ctx context.Context, p *policy.Policy) (all []RanTest) {
 	for i, t := range f.Tests {
 		at, green := f.RunTest(ctx, p, i)
-		all = append(all, TestResult{t, at, green})
+		all = append(all, RanTest{t, at, green})
 	}
 	return all
 }
