@@ -68,8 +68,8 @@ func (c *Config) listStates(h hash.Hash, enter func(string)) {
 	}
 }
 
-// listDoubts returns the warnings about these files.
-func (c *Config) listDoubts() (all []policy.Problem) {
+// ListDoubts returns the warnings about these files.
+func (c *Config) ListDoubts() (all []policy.Problem) {
 	for i := range c.HostLists {
 		for _, p := range c.HostLists[i].Hosts.Doubts() {
 			p.Message = c.HostLists[i].ID + ": " + p.Message

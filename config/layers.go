@@ -112,7 +112,7 @@ func (c *Config) Doubts() (all []policy.Problem) {
 	for _, f := range files[1:] {
 		all = append(all, f.Doubts()...)
 	}
-	return append(all, c.listDoubts()...)
+	return append(all, c.ListDoubts()...)
 }
 
 // Warnings returns the warnings for each start. The configuration must be compiled.
