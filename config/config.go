@@ -141,12 +141,21 @@ func Read(path string) ([]byte, error) {
 // Compile compiles the policy without a daemon; the listeners are those of the file. A failing test of the
 // file is an error.
 func (c *Config) Compile() (*policy.Policy, error) {
+	self, err := hostAddresses()
+	if err != nil {
+		return nil, err
+	}
+	listeners := c.Listeners()
+	return c.CompileWith(self, func() []netip.AddrPort { return listeners })
+}
+
+// hostAddresses returns a function for the addresses that this host has now.
+func hostAddresses() (func() []netip.Addr, error) {
 	self, err := HostAddresses()
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd check URL, as a user who may")
 	}
-	listeners := c.Listeners()
-	return c.CompileWith(func() []netip.Addr { return self }, func() []netip.AddrPort { return listeners })
+	return func() []netip.Addr { return self }, nil
 }
 
 // CompileWith compiles the policy. The functions self and listeners are those of [file.Environment].

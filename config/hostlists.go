@@ -68,13 +68,16 @@ func (c *Config) listStates(h hash.Hash, enter func(string)) {
 	}
 }
 
-// listDoubts returns the warnings about these files.
-func (c *Config) listDoubts() (all []policy.Problem) {
+// ListDoubts returns the warnings about these files.
+func (c *Config) ListDoubts() (all []policy.Problem) {
 	if len(c.HostLists) > 0 {
 		all = c.File.ListDoubts(c.HostLists)
 	}
 	for i := range c.HostLists {
-		all = append(all, c.HostLists[i].Hosts.Doubts()...)
+		for _, p := range c.HostLists[i].Hosts.Doubts() {
+			p.Message = c.HostLists[i].ID + ": " + p.Message
+			all = append(all, p)
+		}
 	}
 	return all
 }

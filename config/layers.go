@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -110,7 +112,7 @@ func (c *Config) Doubts() (all []policy.Problem) {
 	for _, f := range files[1:] {
 		all = append(all, f.Doubts()...)
 	}
-	return append(all, c.listDoubts()...)
+	return append(all, c.ListDoubts()...)
 }
 
 // Remarks returns the further warnings of all files, for "policy check".
@@ -127,6 +129,38 @@ func (c *Config) Warnings() (said []string) {
 		said = append(said, p.String())
 	}
 	return said
+}
+
+// Overruled returns the warnings about what the user's file and trusted projects allow and a ceiling or the organisation
+// keeps shut in p, the compiled policy.
+func (c *Config) Overruled(p *policy.Policy) (all []policy.Problem) {
+	above := ""
+	if c.Organisation != nil {
+		above = c.Organisation.Path
+	}
+	if above == "" && !c.Ceiled() {
+		return nil
+	}
+	all = c.File.Overruled(context.Background(), p, above, "")
+	for _, one := range c.Projects {
+		if one.State == ProjectTrusted {
+			all = append(all, one.File.As(one.Sandbox).Overruled(context.Background(), p, cmp.Or(above, c.Path), one.Sandbox)...)
+		}
+	}
+	return all
+}
+
+// RunTests runs the tests of all files of the policy, those of each against its own layer.
+func (c *Config) RunTests(ctx context.Context) ([]file.RanTest, error) {
+	self, err := hostAddresses()
+	if err != nil {
+		return nil, err
+	}
+	env, err := c.Environment(self, c.Listeners)
+	if err != nil {
+		return nil, err
+	}
+	return c.File.RunTests(ctx, env)
 }
 
 // fileOf returns the file that an error names, or else path.

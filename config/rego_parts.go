@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -150,6 +151,30 @@ func (p *RegoPart) load(patient bool) (*rego.Evaluator, error) {
 		return nil, hint.Misused(p.regoError(err), "correct that, then egressd policy check")
 	}
 	return e, nil
+}
+
+// UnnamedTests returns warnings about tests of Rego beside a file that the policy names. It names files, so these tests
+// do not run.
+func (c *Config) UnnamedTests() (all []policy.Problem) {
+	for _, list := range c.regoLists() {
+		named := map[string]bool{}
+		for _, s := range list.entries {
+			named[filepath.Clean(beside(list.File, s.Path))] = true
+		}
+		for i, s := range list.entries {
+			module := filepath.Clean(beside(list.File, s.Path))
+			name, isModule := strings.CutSuffix(module, ".rego")
+			if s.Path == "" || !isModule || strings.HasSuffix(name, "_test") {
+				continue
+			}
+			tests := name + "_test.rego"
+			if info, err := os.Stat(tests); err == nil && info.Mode().IsRegular() && !named[tests] && !named[filepath.Dir(tests)] {
+				all = append(all, policy.Problem{File: list.File, Line: 1, Column: 1, Message: fmt.Sprintf(
+					"%s[%d]: the tests in %s do not run, since rego does not name them; add %s beside %s", list.At, i, tests, filepath.Join(filepath.Dir(s.Path), filepath.Base(tests)), s.Path)})
+			}
+		}
+	}
+	return all
 }
 
 // regoError adds context to an error without a position.

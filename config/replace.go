@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -74,7 +75,8 @@ func takeAfter(f *os.File, info os.FileInfo) error {
 	}
 	if own.Uid != theirs.Uid || own.Gid != theirs.Gid {
 		if err := f.Chown(int(theirs.Uid), int(theirs.Gid)); err != nil {
-			return err
+			return fmt.Errorf("it belongs to user %d and group %d, which only root or, for the group, one of its members can give to the new file; "+
+				"do it as such a user, or chgrp %d %s before: %w", theirs.Uid, theirs.Gid, own.Gid, info.Name(), errors.Unwrap(err))
 		}
 	}
 	return f.Chmod(info.Mode().Perm())

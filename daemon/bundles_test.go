@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -106,6 +107,26 @@ func (w *regoWorld) policyStatus(t *testing.T) *policystatus.Status {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestTheStatusOfAnotherFileIsSaid: two files with one log, of which one is in force.
+func TestTheStatusOfAnotherFileIsSaid(t *testing.T) {
+	key := newBundleSigner(t)
+	w := serveFetched(t, serveBundle(t, answering(key.sign(t, packed(t, "one", "one.test"), 0))), key)
+	own := filepath.Join(w.dir, "egressd.yaml")
+	text, err := os.ReadFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, link := filepath.Join(w.dir, "other.yaml"), filepath.Join(w.dir, "link.yaml")
+	if err := errors.Join(os.WriteFile(other, text, 0o600), os.Symlink(own, link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{own: "", link: "", other: own} {
+		if s, err := policystatus.Read(path, ""); err != nil || !s.Running || s.Other != want || s.OK != (want == "") {
+			t.Errorf("%s: %+v, %v", path, s, err)
+		}
+	}
 }
 
 func TestABundleIsFetchedAndRenewed(t *testing.T) {

@@ -289,11 +289,12 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	if err := d.audit.recordStart(); err != nil {
 		return nil, err
 	}
-	if err := d.Gate.SetPolicy(ctx, p, "loaded "+d.Path); err != nil {
+	loaded := "loaded " + absolute(d.Path)
+	if err := d.Gate.SetPolicy(ctx, p, loaded); err != nil {
 		return nil, hint.Failed(fmt.Errorf("record the start: %w", err), "free space for the audit log")
 	}
 	d.policy = p
-	d.current.putInForce(p, d.Config, "loaded "+d.Path)
+	d.current.putInForce(p, d.Config, loaded)
 	d.audit.attest()
 	d.bundles.adopt(d.Config)
 	if err := d.audit.sinks.Apply(first.sinks); err != nil {
@@ -310,6 +311,14 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 		fmt.Fprintf(d.Talk, "egressd: warning: %s\n", printable.Text(w))
 	}
 	return p, d.reloads.noteProjects()
+}
+
+// absolute returns a path that readers of the log in other folders understand.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path
 }
 
 func (au *auditing) recordStart() error {

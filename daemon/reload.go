@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/dns"
 	upstreams "github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy"
@@ -177,6 +178,9 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		re.daemon.Complain(err)
 	}
 	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
+	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
+		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))
+	}
 	if err := re.noteProjects(); err != nil {
 		re.daemon.Complain(err) // what the change itself is, is recorded
 	}

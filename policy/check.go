@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"strings"
 )
 
 // Judge decides a request of a check as serve comes to it: an https URL as
@@ -86,4 +87,23 @@ func (p *Policy) reach(ctx context.Context, o Opening, who Sandbox, more func(*R
 		}
 	}
 	return r
+}
+
+// OverruledBy returns the first decision about a sample of o by which a ceiling keeps it shut. If above is set, so may the
+// organisation's layer by any rule. at is the sample. The decision is to inspect if requests of some methods or paths
+// remain. It looks at a few samples only.
+func (p *Policy) OverruledBy(ctx context.Context, o Opening, who Sandbox, above bool) (at string, why Decision, overruled bool) {
+	const most = 4
+	n := 0
+	for dst := range o.Pattern.Samples() {
+		if n++; n > most {
+			break
+		}
+		d, _ := p.AsWritten().Judge(ctx, o.sample(dst, who))
+		bound := strings.HasPrefix(d.Rule, "ceiling") || above && d.Layer == Organisation
+		if bound && (d.Verdict == Deny || d.Verdict == Inspect && !o.Conditional() && len(d.AllowedIf) > 0) {
+			return dst.String(), d, true
+		}
+	}
+	return "", Decision{}, false
 }

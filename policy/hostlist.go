@@ -15,7 +15,7 @@ import (
 // others, and takes little more memory than the file. It does not change and is safe for concurrent use.
 type HostList struct {
 	// text has a line for each line of the file: the host of its pattern and, behind a space, its ports unless they are
-	// the default. Lines without a pattern are empty.
+	// the default. A carriage return stands between the patterns of one line. Lines without a pattern are empty.
 	text  []byte
 	marks []uint32 // how many lines end before each multiple of lineStride in text
 	table []uint32 // open addressing by host: 1 + the offset of a line in text, 0 for a free slot
@@ -27,7 +27,10 @@ type HostList struct {
 	oneLabel bool         // a pattern has a star within its first label
 	prefixes [2][129]bool // lengths in use, of IPv4 and IPv6
 
-	doubts []Problem
+	doubts  []Problem
+	lines   int     // that say something
+	skipped int     // of lines, those of which something was not read
+	first   Problem // the first of skipped
 }
 
 const (
@@ -44,8 +47,14 @@ const (
 )
 
 // ReadHostList reads patterns, one a line, as [ParsePattern] does. "#" begins a comment at the beginning of a line or
-// after a space. name is for messages. If opens is set, the patterns are for allow rules: hosts that are not public are
-// then refused, since an exception to the baseline belongs into the policy. An error about the text is a [FileError].
+// after a space. name is for messages. An error about the text is a [FileError].
+//
+// If opens is set, the patterns are for allow rules. A line that is no pattern is then an error. A host that is not
+// public is one, too: an exception to the baseline belongs into the policy.
+//
+// Otherwise the patterns are for deny rules. They may then also stand as lists of hosts to block are published: as lines of
+// a hosts file, as rules for hosts of an Adblock list, or as settings of dnsmasq. "!" begins a comment there. A line that
+// is none of these is skipped and counted, see [HostList.Doubts]. It is an error if no line is read.
 func ReadHostList(name string, from io.Reader, opens bool) (*HostList, error) {
 	l := &HostList{seed: maphash.MakeSeed(), table: make([]uint32, 16)}
 	var problems FileError
@@ -53,13 +62,25 @@ func ReadHostList(name string, from io.Reader, opens bool) (*HostList, error) {
 	lines := bufio.NewScanner(limited)
 	number := 1
 	for ; len(problems) < maxProblems && lines.Scan(); number++ {
+		line := lines.Text()
+		if number == 1 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
 		at := Problem{File: name, Line: number, Column: 1}
-		p, err := l.add(patternOf(lines.Text()), opens)
+		one, err := l.read(patternOf(line), opens)
+		if err == nil {
+			err = l.add(one.patterns)
+		}
 		if err != nil {
 			at.Message = err.Error()
 			problems = append(problems, at)
-		} else if opens {
-			l.doubt(p, at)
+			continue
+		}
+		if opens && len(one.patterns) > 0 {
+			l.doubt(one.patterns[0], at)
+		}
+		if one.problem != "" {
+			l.skip(patternOf(line), &one, at)
 		}
 	}
 	wrong := Problem{File: name, Line: number, Column: 1}
@@ -72,6 +93,9 @@ func ReadHostList(name string, from io.Reader, opens bool) (*HostList, error) {
 		return nil, fmt.Errorf("%s: %w", name, lines.Err())
 	case limited.N == 0:
 		wrong.Message = fmt.Sprintf("the file is larger than %d bytes; split it", maxHostList)
+	case l.count == 0 && l.skipped > 0:
+		wrong = l.first
+		wrong.Message = fmt.Sprintf("none of its %d lines names a host to deny; the first: %s", l.lines, l.first.Message)
 	case l.count == 0:
 		wrong.Line, wrong.Message = 1, "the file has no pattern; write one a line, or remove the file from the policy"
 	default:
@@ -79,6 +103,61 @@ func ReadHostList(name string, from io.Reader, opens bool) (*HostList, error) {
 		return l, nil
 	}
 	return nil, FileError{wrong}
+}
+
+// read reads a line, which may be empty. The error is about a line of a file that opens.
+func (l *HostList) read(line string, opens bool) (one listedLine, err error) {
+	if line == "" || !opens && isListComment(line) {
+		return one, nil
+	}
+	l.lines++
+	if one, published := publishedLine(line); published {
+		if opens {
+			return one, errors.New(notForAllow(line, &one))
+		}
+		return one, nil
+	}
+	p, problem := parsePattern(line)
+	switch {
+	case problem != "" && !opens:
+		one.problem = problem
+	case problem != "":
+		_, err = ParsePattern(line)
+	case opens && InSpecialSpace(p):
+		err = fmt.Errorf("%s is not public; write it under allow in the policy", p)
+	default:
+		one.patterns = []Pattern{p}
+	}
+	return one, err
+}
+
+// notForAllow says what to write instead of a line that is read in files of denials only.
+func notForAllow(line string, one *listedLine) string {
+	write := textsOf(one.patterns, " and, in a line of its own, ")
+	if host, isException := strings.CutPrefix(line, "@@||"); isException {
+		host, _, _ = strings.Cut(host, "^")
+		write = hostsIn(host)
+	}
+	if write == "" {
+		write = "one pattern a line, such as example.com"
+	}
+	return quoteBriefly(line) + " has the form of a list of hosts to block, which only deny_file reads; here write " + write
+}
+
+// skip notes a line of which something was not read. Only the first is explained: a list may have a million.
+func (l *HostList) skip(line string, one *listedLine, at Problem) {
+	if l.skipped++; l.skipped > 1 {
+		return
+	}
+	at.Message = quoteBriefly(line) + ": " + one.problem
+	if one.write != "" {
+		at.Message += "; write " + one.write
+	} else if _, err := ParsePattern(line); err != nil && len(one.patterns) == 0 {
+		if _, published := publishedLine(line); !published {
+			at.Message = err.Error()
+		}
+	}
+	l.first = at
 }
 
 // doubt notes a warning about an allowed pattern.
@@ -100,26 +179,26 @@ func patternOf(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// add adds a line, which may be empty.
-func (l *HostList) add(pattern string, opens bool) (p Pattern, err error) {
-	offset := len(l.text)
-	if pattern == "" {
+// add adds the patterns of a line, of which there may be none.
+func (l *HostList) add(patterns []Pattern) error {
+	if len(patterns) == 0 {
 		l.text = append(l.text, '\n')
-		return p, nil
 	}
-	if p, err = ParsePattern(pattern); err != nil {
-		return p, err
+	for i, p := range patterns {
+		if i > 0 {
+			l.text[len(l.text)-1] = '\r'
+		}
+		host, offset := p.Host(), len(l.text)
+		l.text = append(l.text, host...)
+		if p.ports != (portSet{}) {
+			l.text = append(append(l.text, ' '), p.ports.String()...)
+		}
+		l.text = append(l.text, '\n')
+		if err := l.insert(p, host, offset); err != nil {
+			return err
+		}
 	}
-	if opens && InSpecialSpace(p) {
-		return p, fmt.Errorf("%s is not public; write it under allow in the policy", p)
-	}
-	host := p.Host()
-	l.text = append(l.text, host...)
-	if p.ports != (portSet{}) {
-		l.text = append(append(l.text, ' '), p.ports.String()...)
-	}
-	l.text = append(l.text, '\n')
-	return p, l.insert(p, host, offset)
+	return nil
 }
 
 func (l *HostList) insert(p Pattern, host string, offset int) error {
@@ -162,7 +241,7 @@ func (l *HostList) grow() {
 			continue
 		}
 		line := l.text[entry-1:]
-		slot := l.slot(line[:bytes.IndexAny(line, " \n")])
+		slot := l.slot(line[:bytes.IndexAny(line, " \r\n")])
 		for l.table[slot] != 0 {
 			slot = l.after(slot)
 		}
@@ -182,10 +261,10 @@ func (l *HostList) portsAt(offset uint32, host []byte) (portSet, bool) {
 		return portSet{}, false
 	}
 	switch rest[0] {
-	case '\n':
+	case '\r', '\n':
 		return portSet{}, true
 	case ' ':
-		ports, _ := parsePorts(string(rest[1:bytes.IndexByte(rest, '\n')])) // as they were printed
+		ports, _ := parsePorts(string(rest[1:bytes.IndexAny(rest, "\r\n")])) // as they were printed
 		return ports, true
 	}
 	return portSet{}, false
@@ -250,5 +329,13 @@ func (l *HostList) lineAt(offset int) int {
 // Len returns the number of different patterns.
 func (l *HostList) Len() int { return l.count }
 
-// Doubts returns warnings about allowed patterns that hold hosts of several registrants, the first few of them.
-func (l *HostList) Doubts() []Problem { return l.doubts }
+// Doubts returns warnings: how many lines were skipped, with the first of them, and the first few allowed patterns that
+// hold hosts of several registrants.
+func (l *HostList) Doubts() []Problem {
+	if l.skipped == 0 {
+		return l.doubts
+	}
+	skipped := l.first
+	skipped.Message = fmt.Sprintf("%d of %d lines skipped, the first: %s", l.skipped, l.lines, l.first.Message)
+	return append([]Problem{skipped}, l.doubts...)
+}

@@ -196,7 +196,7 @@ func parsePorts(text string) (portSet, string) {
 func explainPattern(text, problem string) *PatternError {
 	e := &PatternError{Text: text, Problem: problem}
 	for _, explain := range []func(*PatternError) bool{
-		explainEmpty, explainURL, explainWildcard, explainUnicode, explainAddress, explainColons,
+		explainEmpty, explainURL, explainLines, explainPorts, explainWildcard, explainUnicode, explainAddress, explainColons,
 	} {
 		if explain(e) {
 			return e
@@ -249,6 +249,32 @@ func isPrefixText(text string) bool {
 	before, _, found := strings.Cut(strings.TrimPrefix(text, "["), "/")
 	_, err := netip.ParseAddr(before)
 	return found && (err == nil || endsInNumber(before))
+}
+
+// explainLines finds two items of a YAML list that were read as one, since the second is indented deeper.
+func explainLines(e *PatternError) bool {
+	first, second, found := strings.Cut(e.Text, " - ")
+	if found {
+		e.Problem = "two items of a list were read as one; indent both alike: - " + quoteBriefly(first) + " and - " + quoteBriefly(second)
+	}
+	return found
+}
+
+// explainPorts finds several ports of one host.
+func explainPorts(e *PatternError) bool {
+	host, ports, _ := strings.Cut(e.Text, ":")
+	if !strings.Contains(ports, ",") || !isASCII(e.Text) || problemOfHost(host) != "" {
+		return false
+	}
+	var each []string
+	for port := range strings.SplitSeq(ports, ",") {
+		if _, problem := parsePorts(strings.TrimSpace(port)); problem != "" {
+			return false
+		}
+		each = append(each, host+":"+strings.TrimSpace(port))
+	}
+	e.Problem = "it has several ports; write a pattern for each: " + strings.Join(each, ", ")
+	return true
 }
 
 func explainWildcard(e *PatternError) bool {
@@ -317,7 +343,13 @@ func explainUnicode(e *PatternError) bool {
 		label, host = first+".", parent
 	}
 	e.Problem = "a name has only ASCII"
-	if ascii := toALabels(host); ascii != "" {
+	ascii := toALabels(host)
+	why := lookalike(host)
+	switch {
+	case ascii == "":
+	case why != "":
+		e.Problem = "it " + why + "; type its letters anew, or write " + label + ascii + rest + " if that name is meant"
+	default:
 		e.Hint = label + ascii + rest
 	}
 	return true

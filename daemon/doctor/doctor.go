@@ -5,6 +5,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,10 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/jailinit"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
@@ -146,7 +149,8 @@ func mayWrite(path string) bool {
 // Configuration are about what the policy file says, and the variables and files that
 // belong to it.
 func Configuration(c *config.Config, getenv func(string) string, now time.Time) []Finding {
-	all := append([]Finding{policyFinding(c)}, listenerFindings(c)...)
+	all := append([]Finding{policyFinding(c)}, rulesFindings(c)...)
+	all = append(all, listenerFindings(c)...)
 	all = append(all, variableFindings(c, getenv)...)
 	all = append(all, logFinding(c), clockFinding(c, now))
 	all = append(all, captureFindings(c)...)
@@ -177,6 +181,21 @@ func policyFinding(c *config.Config) Finding {
 		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
 	}
 	return Finding{Check: "policy", Says: c.Path}
+}
+
+// rulesFindings compile the policy with its Rego and tests, as every command does. They also say what other layers keep
+// shut of it, which is no problem of this machine.
+func rulesFindings(c *config.Config) []Finding {
+	const check = "rules"
+	p, err := c.Compile()
+	if err != nil {
+		return []Finding{{check, err.Error(), cmp.Or(hint.Next(err), "egressd policy check --config "+shell.Word(c.Path))}}
+	}
+	all := []Finding{{Check: check, Says: "the policy can be used, and its tests pass"}}
+	for _, w := range append(c.Doubts(), c.Overruled(p)...) {
+		all = append(all, Finding{Check: check, Says: "warning: " + w.String()})
+	}
+	return all
 }
 
 // listenerFindings are about listeners that serve whoever can reach them.

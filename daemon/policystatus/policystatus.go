@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,8 +32,11 @@ type Status struct {
 	Rejected *config.Rejection `json:"rejected,omitempty"`
 	Failed   *Failures         `json:"failed,omitempty"`
 	File     string            `json:"file_error,omitempty"` // why the policy file cannot be read now
+	Other    string            `json:"other_file,omitempty"` // the file that egressd serve runs with, if another was asked about
 	Upstream *UpstreamState    `json:"upstream,omitempty"`   // as a running daemon has it
 	Bundles  []Bundle          `json:"bundles"`
+
+	loaded string // the file with which egressd started last
 }
 
 // An UpstreamState is the proxy that egressd connects through.
@@ -91,8 +96,24 @@ func Read(path, dir string) (*Status, error) {
 	if err := s.readLog(dir); err != nil {
 		return nil, err
 	}
+	if cfg != nil && path != "" {
+		s.Other = s.otherThan(cfg.Path)
+	}
 	s.OK = s.good()
 	return s, nil
+}
+
+// otherThan returns the policy file that egressd runs with if that is not the one at path.
+func (s *Status) otherThan(path string) string {
+	if !s.Running || !filepath.IsAbs(s.loaded) {
+		return ""
+	}
+	asked, err := os.Stat(path)
+	inForce, errInForce := os.Stat(s.loaded)
+	if whole, errAbs := filepath.Abs(path); errAbs == nil && whole == s.loaded || err == nil && errInForce == nil && os.SameFile(asked, inForce) {
+		return ""
+	}
+	return s.loaded
 }
 
 func (s *Status) good() bool {
@@ -101,7 +122,7 @@ func (s *Status) good() bool {
 			return false
 		}
 	}
-	return s.File == "" && (s.Rejected == nil || !s.Rejected.Current)
+	return s.File == "" && s.Other == "" && (s.Rejected == nil || !s.Rejected.Current)
 }
 
 // readLog finds out from the records about policies what is in force. There may be
@@ -144,7 +165,10 @@ func (s *Status) follow(r *record.Record) {
 		s.count(r)
 		return
 	}
-	done, _, _ := strings.Cut(r.Note, " ")
+	done, rest, _ := strings.Cut(r.Note, " ")
+	if done == "loaded" {
+		s.loaded = rest
+	}
 	switch done {
 	case "loaded", "reloaded", "renewed", "grants:":
 		s.Policy, s.Since, s.Source, s.Failed = r.Decision.Policy, r.Time, r.Note, nil

@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/egressd/egressd/e2e/world"
@@ -68,8 +70,55 @@ func TestTheOrganisationsFileHolds(t *testing.T) {
 	}
 }
 
-// underEtc is a command that sees the folder as /etc/egressd.
+// underEtc is a command that sees the folder as /etc/egressd, and of the rest of /etc only what egressd itself needs.
 func underEtc(folder string, command ...string) *exec.Cmd {
-	script := `mount -t tmpfs none /etc && mkdir /etc/egressd && mount --bind "$0" /etc/egressd && exec "$@"`
+	script := `mount --bind /etc /mnt && mount -t tmpfs none /etc && mkdir /etc/egressd /etc/ssl && mount --bind /mnt/ssl /etc/ssl && umount -l /mnt &&
+		echo nameserver 127.0.0.1 >/etc/resolv.conf && mount --bind "$0" /etc/egressd && exec "$@"`
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, folder}, command...)...)
+}
+
+// TestASavedLineKeepsTheGroupOfTheFile: or says why it cannot, and changes nothing.
+func TestASavedLineKeepsTheGroupOfTheFile(t *testing.T) {
+	t.Parallel()
+	const user, foreign, text = 4321, 1234, "version: 1\nallow: [a.test]\n"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "egressd.yaml")
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(world.Egressd.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	egressd := filepath.Join(dir, "egressd") // where that user may run it
+	if err := os.WriteFile(egressd, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		group uint32 // of who types the command
+		code  int
+	}{{user, 1}, {foreign, 0}} {
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o640), os.Chown(path, user, foreign), os.Chown(dir, user, user)); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(egressd, "allow", "z.test", "--save", "--config", path)
+		c.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_RUNTIME_DIR=")
+		c.Dir = dir
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: row.group, NoSetGroups: true}}
+		out, ran := c.CombinedOutput()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.ProcessState.ExitCode(); got != row.code || info.Sys().(*syscall.Stat_t).Gid != foreign || (string(now) == text) != (row.code == 1) {
+			t.Errorf("by group %d: %v, group %d: %s", row.group, ran, info.Sys().(*syscall.Stat_t).Gid, out)
+		}
+		if row.code == 1 && !strings.Contains(string(out), "group 1234") {
+			t.Errorf("it does not name the group: %s", out)
+		}
+	}
 }

@@ -115,22 +115,6 @@ func (f *File) Compile(env Environment) (*policy.Policy, error) {
 	return p.WithShadow(other), nil
 }
 
-// test runs the tests of all files against p, as if it withheld nothing for a while: they are
-// about what the files say.
-func (f *File) test(env *Environment, p *policy.Policy) (err error) {
-	if lasting := slices.DeleteFunc(slices.Clone(env.Grants), func(g policy.Grant) bool { return g.Effect != policy.Allow }); len(lasting) < len(env.Grants) {
-		other := *env
-		other.Grants = lasting
-		if p, err = f.assemble(&other); err != nil {
-			return err
-		}
-	}
-	if err := f.runTests(p); err != nil {
-		return err
-	}
-	return f.runOthersTests(env, p)
-}
-
 func (f *File) names(shadow bool) bool {
 	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
 }

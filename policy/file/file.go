@@ -29,7 +29,7 @@ type File struct {
 	// listen.admin, and refused where nobody can answer.
 	Allow, Deny, Ask []policy.Rule
 
-	// AllowFiles and DenyFiles are files with one pattern a line, as for Allow and Deny. A relative path is relative
+	// AllowFiles and DenyFiles are files that [policy.ReadHostList] reads. A relative path is relative
 	// to the folder of the configuration. Default: none.
 	AllowFiles, DenyFiles []string
 

@@ -334,12 +334,78 @@ func TestTestsOfOtherFilesAreRun(t *testing.T) {
 	if _, err := f("allow: [a.test]").Compile(env); err == nil || !strings.HasPrefix(err.Error(), "organisation.yaml:2:") {
 		t.Errorf("the organisation's test: %v", err)
 	}
-	env.Layers = Layers{Projects: project(t, "allow: [tree.test]\ntests: [allow tree.test]")}
-	if _, err := f("ceiling: [tree.test]").Compile(env); err != nil {
-		t.Errorf("the project's test: %v", err)
+	env.Layers = Layers{Projects: project(t, "allow: [tree.test]\npresets: [npm]\ntests: [allow tree.test, 'allow https://registry.npmjs.org/', deny b.test]")}
+	for _, user := range []string{"ceiling: [tree.test]", "ceiling: []", "deny: [tree.test]", "allow: [b.test]\nceiling: [b.test]"} {
+		if _, err := f(user).Compile(env); err != nil {
+			t.Errorf("the project's tests beside %q: %v", user, err)
+		}
 	}
+	env.Layers = Layers{Projects: project(t, "allow: [tree.test]\ntests: [deny tree.test]")}
 	if _, err := f("ceiling: []").Compile(env); err == nil || !strings.HasPrefix(err.Error(), "project.yaml:3:") {
-		t.Errorf("the project's test above the ceiling: %v", err)
+		t.Errorf("a project's test that its own lines break: %v", err)
+	}
+}
+
+// TestEachFileIsTestedByItself: whatever an organisation denies, opens or leaves out of its ceiling, a user's tests are about
+// the user's lines. What does not hold on the machine is said.
+func TestEachFileIsTestedByItself(t *testing.T) {
+	user := `
+allow: [a.test, "*.wide.test", {host: some.test, methods: [GET, POST], paths: [/a/**]}, asked.test, "10.0.0.5:8443"]
+presets: [npm]
+tests: [allow a.test, deny open.test, "allow POST https://some.test/a/b", "allow https://registry.npmjs.org/"]
+`
+	for _, row := range []struct {
+		above string
+		said  []string // beginnings
+	}{
+		{"ceiling: ['*:*', '10.0.0.5:8443']", nil},
+		{"deny: [z.test]", nil},
+		{"allow: [open.test]", []string{`u:4:23: the test "deny open.test" holds for this file alone, and not with o.yaml: expected deny, got allow`}},
+		{"deny: [a.test]", []string{
+			"u:2:9: allow[0] allows a.test, and o.yaml keeps a.test:443 shut (rule deny[0])",
+			`u:4:9: the test "allow a.test"`,
+		}},
+		{"ceiling: [a.test, b.wide.test, asked.test, {host: some.test, methods: [GET]}]", []string{
+			"u:2:17: allow[1] allows *.wide.test, and o.yaml keeps any-host-below.wide.test:443 shut (rule ceiling)",
+			"u:2:32: allow[2] allows some.test, and o.yaml keeps POST some.test:443/a/** shut (rule ceiling)",
+			"u:2:101: allow[4] allows 10.0.0.5:8443, and o.yaml keeps 10.0.0.5:8443 shut (rule ceiling)",
+			"u:3:11: preset npm: o.yaml keeps shut, in whole or in part, all of it (",
+			`u:4:39: the test "allow POST https://some.test/a/b"`,
+			`u:4:75: the test "allow https://registry.npmjs.org/"`,
+		}},
+		{"ceiling: [a.test, '*.wide.test', some.test, '10.0.0.5:8443', {host: asked.test, methods: [GET]}, 'registry.npmjs.org:443', registry.yarnpkg.com]", []string{
+			"u:2:89: allow[3] allows asked.test, and o.yaml lets asked.test:443 pass only if method is GET or HEAD;",
+			"u:3:11: preset npm: o.yaml keeps shut, in whole or in part, registry.npmjs.org",
+		}},
+		{"ceiling: []\nallow: [a.test, '*.wide.test', some.test, asked.test, '10.0.0.5:8443', registry.npmjs.org, '*.yarnpkg.com', nodejs.org]", nil},
+	} {
+		f, err := Parse("u", []byte("version: 1"+user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := ParseOrganisation("o.yaml", []byte("version: 1\n"+row.above))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Compile(Environment{Inspection: true, Layers: Layers{Organisation: o}})
+		if err != nil {
+			t.Errorf("under %s: %v", row.above, err)
+			continue
+		}
+		var said []string
+		for _, one := range f.Overruled(t.Context(), p, "o.yaml", "") {
+			said = append(said, one.String())
+		}
+		if !slices.EqualFunc(said, row.said, strings.HasPrefix) {
+			t.Errorf("under %s it says\n%s", row.above, strings.Join(said, "\n"))
+		}
+	}
+	f, err := Parse("u", []byte("version: 1\nallow: [a.test]\nceiling: []\ntests: [allow a.test]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Compile(Environment{}); err == nil {
+		t.Error("a file's own ceiling is not part of its layer")
 	}
 }
 

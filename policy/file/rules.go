@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ func (r *reader) rules(list string, into *[]policy.Rule, effect policy.Verdict) 
 		for i, item := range items {
 			rule := &(*into)[i]
 			*rule = policy.Rule{ID: fmt.Sprintf("%s[%d]", list, i), At: placeOf(item)}
+			if i > 0 && r.isPortOf(items[i-1], item, rule.ID) {
+				continue
+			}
 			r.rule(item, rule, list, effect)
 		}
 	}
@@ -26,6 +30,9 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 	what := rule.ID
 	if n.Kind != yaml.MappingNode {
 		r.pattern(what, &rule.Pattern)(n)
+		return
+	}
+	if r.spellsHost(n, what) {
 		return
 	}
 	r.mapping(n, what, fields{
@@ -48,6 +55,50 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 	if rule.Inject != nil {
 		r.checkInjectHost(n, what, rule.Pattern)
 	}
+}
+
+// isPortOf refuses a number behind a pattern with a port: the second port of [a.test:80,443].
+func (r *reader) isPortOf(before, n *yaml.Node, what string) bool {
+	host, _, hasPort := strings.Cut(before.Value, ":")
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || before.Kind != yaml.ScalarNode || !hasPort {
+		return false
+	}
+	r.fail(n, "%s is a number; for a further port write the host again: %q", what, printable(host+":"+n.Value))
+	return true
+}
+
+// spellsHost refuses a rule that says with a key of another tool where to: {host: a.test, port: 443}, {domain: a.test}, or
+// "a.test: 443", which YAML reads as a key and a value.
+func (r *reader) spellsHost(n *yaml.Node, what string) bool {
+	host := "example.com"
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if key, value := n.Content[i], n.Content[i+1]; key.Value == "host" && value.Kind == yaml.ScalarNode && value.Value != "" {
+			host = value.Value
+		}
+	}
+	if strings.Count(host, ":") > 1 && !strings.HasPrefix(host, "[") {
+		host = "[" + host + "]"
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch key.Value {
+		case "port", "ports":
+			port := value.Value
+			if value.Kind == yaml.SequenceNode && len(value.Content) > 0 {
+				port = value.Content[0].Value
+			}
+			r.fail(key, "%s has no key %q; a port stands behind the host, one in each rule: host: %q", what, key.Value, printable(host+":"+cmp.Or(port, "443")))
+			return true
+		case "domain", "hostname", "address", "ip", "cidr", "url", "destination", "to":
+			r.fail(key, "%s has no key %q; write host: %s", what, key.Value, cmp.Or(printable(value.Value), host))
+			return true
+		}
+		if _, err := policy.ParsePattern(key.Value + ":" + value.Value); err == nil && strings.Contains(key.Value, ".") && len(n.Content) == 2 {
+			r.fail(key, "%s is a mapping; write the port without a space before it: %q", what, printable(key.Value+":"+value.Value))
+			return true
+		}
+	}
+	return false
 }
 
 // allowOnly reads a key that belongs to rules of one list alone.
@@ -153,6 +204,7 @@ func (r *reader) presets(into *[]string) func(*yaml.Node) {
 				r.fail(item, "the preset %q stands twice; keep one", name)
 			default:
 				*into = append(*into, name)
+				r.places["preset "+name] = placeOf(item)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -95,8 +96,14 @@ func (r *reader) elsewhere(all fields, here []string, prefix string) fields {
 }
 
 func (r *reader) version(n *yaml.Node) {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Value != "1" {
-		r.fail(n, "version cannot be %s; write \"version: 1\", or use an egressd that knows it", cmp.Or(printable(n.Value), kindOf(n)))
+	switch _, err := strconv.Atoi(n.Value); {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!int" && n.Value == "1":
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value == "1":
+		r.fail(n, "version is text; write version: 1, without quotes")
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!int" && err == nil:
+		r.fail(n, "this egressd does not know version %s; write version: 1, or use an egressd that knows it", printable(n.Value))
+	default:
+		r.fail(n, "version cannot be %s; write version: 1", cmp.Or(printable(n.Value), kindOf(n)))
 	}
 }
 

@@ -108,36 +108,104 @@ func (f *File) RunTest(ctx context.Context, p *policy.Policy, i int) (_ policy.P
 	return problem, true
 }
 
-func (f *File) runTests(p *policy.Policy) error {
+// A RanTest is one test and what came of it.
+type RanTest struct {
+	Test  Test
+	At    policy.Problem // its place, and what is wrong if it is red
+	Green bool
+}
+
+// RunTests runs the tests of the files of all layers. The tests of a file are about its own layer: its lists, presets,
+// Rego and ceiling. Other layers may be stricter, and open more; see [File.Overruled].
+func (f *File) RunTests(ctx context.Context, env Environment) (all []RanTest, err error) {
+	return f.runTests(ctx, &env, nil)
+}
+
+// runTests is RunTests. whole is the policy of all layers if it is made already, else nil.
+func (f *File) runTests(ctx context.Context, env *Environment, whole *policy.Policy) (all []RanTest, err error) {
+	p := whole
+	if own := env.withoutOthers(); len(f.Tests) > 0 && (whole == nil || env.Layers.Organisation != nil || len(env.Layers.Projects) > 0 || len(own.Grants) < len(env.Grants)) {
+		if p, err = f.assemble(&own); err != nil {
+			return nil, err
+		}
+	}
+	all = f.results(ctx, p)
+	if o := env.Layers.Organisation; o != nil && len(o.Tests) > 0 {
+		alone := env.bare()
+		alone.Evaluators = env.Evaluators
+		if p, err = o.assemble(&alone); err != nil {
+			return nil, err
+		}
+		all = append(all, o.results(ctx, p)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(env.Layers.Projects)) {
+		one := env.Layers.Projects[name]
+		if !one.Opens || len(one.File.Tests) == 0 {
+			continue
+		}
+		alone := env.bare()
+		alone.Layers.Projects = map[string]WorkingTree{name: one}
+		if p, err = roomy(name).assemble(&alone); err != nil {
+			return nil, err
+		}
+		all = append(all, one.File.As(name).results(ctx, p)...)
+	}
+	return all, nil
+}
+
+func (f *File) results(ctx context.Context, p *policy.Policy) (all []RanTest) {
+	for i, t := range f.Tests {
+		at, green := f.RunTest(ctx, p, i)
+		all = append(all, RanTest{t, at, green})
+	}
+	return all
+}
+
+// bare returns the environment without what other files say.
+func (env *Environment) bare() Environment {
+	return Environment{
+		Self: env.Self, Listeners: env.Listeners, AdminListeners: env.AdminListeners, UpstreamAt: env.UpstreamAt,
+		Inspection: env.Inspection,
+	}
+}
+
+// withoutOthers returns the environment of the layer of the file that is compiled. Only an allow for a while is part of
+// it: the tests are about what the file says, and would otherwise keep anybody from denying a host that they promise.
+func (env *Environment) withoutOthers() Environment {
+	own := *env
+	own.Grants = slices.DeleteFunc(slices.Clone(env.Grants), func(g policy.Grant) bool { return g.Effect != policy.Allow })
+	own.Layers.Projects = nil
+	if env.Layers.Organisation != nil {
+		own.Evaluators, own.Layers.Organisation = nil, nil
+		own.Layers.Ceilings = slices.DeleteFunc(slices.Clone(env.Layers.Ceilings), func(c policy.Ceiling) bool { return c.Layer == policy.Organisation })
+	}
+	return own
+}
+
+// roomy returns a file that allows nothing itself, and under whose ceiling the project of a sandbox may open everything.
+func roomy(sandbox string) *File {
+	f := defaults()
+	everything, _ := policy.ParsePattern("*:*") // which is a pattern
+	f.Sandboxes = []SandboxRules{{Name: sandbox}}
+	f.Ceiled, f.Ceiling = true, []policy.Rule{{ID: "ceiling[0]", Pattern: everything}}
+	return &f
+}
+
+// test runs the tests of all files, where whole is the policy of all layers. The error has the red ones of the first file
+// that has any.
+func (f *File) test(env *Environment, whole *policy.Policy) error {
+	all, err := f.runTests(context.Background(), env, whole)
+	if err != nil {
+		return err
+	}
 	var red policy.FileError
-	for i := range f.Tests {
-		if problem, ok := f.RunTest(context.Background(), p, i); !ok {
-			red = append(red, problem)
+	for _, r := range all {
+		if !r.Green && (len(red) == 0 || red[0].File == r.At.File) {
+			red = append(red, r.At)
 		}
 	}
 	if len(red) > 0 {
 		return red.Sorted()
-	}
-	return nil
-}
-
-// runOthersTests runs the tests of the other files: the organisation's against its
-// own layer alone, since users may be stricter, and each project's as its sandbox.
-func (f *File) runOthersTests(env *Environment, p *policy.Policy) error {
-	if o := env.Layers.Organisation; o != nil && len(o.Tests) > 0 {
-		alone := Environment{Self: env.Self, Listeners: env.Listeners, AdminListeners: env.AdminListeners, Evaluators: env.Evaluators, Shadow: env.Shadow, Inspection: env.Inspection}
-		if _, err := o.Compile(alone); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(env.Layers.Projects)) {
-		one := env.Layers.Projects[name]
-		if !one.Opens {
-			continue
-		}
-		if err := one.File.As(name).runTests(p); err != nil {
-			return err
-		}
 	}
 	return nil
 }

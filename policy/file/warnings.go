@@ -44,6 +44,7 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 	for _, rules := range [][]policy.Rule{f.Allow, f.Deny, f.Ask} {
 		w.misspelt(rules)
 	}
+	w.deceptive()
 	for i, text := range f.Listen.DNS {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
 	}
@@ -83,6 +84,22 @@ func (w *warnings) allow(r *policy.Rule) {
 	}
 	if r.Conditional() && r.Inject == nil && w.file.Default == policy.Allow {
 		w.say(r.At, "%s changes nothing: the requests that it leaves out are allowed by default; write what is to be refused under deny", r.ID)
+	}
+}
+
+// deceptive warns of names that a person reads as others.
+func (w *warnings) deceptive() {
+	f := w.file
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
+	for _, s := range f.Sandboxes {
+		lists = append(lists, s.Allow, s.Deny)
+	}
+	for _, list := range lists {
+		for i := range list {
+			if why := list[i].Pattern.Deceptive(); why != "" {
+				w.say(list[i].At, "%s: %s %s; write the name that is meant", list[i].ID, list[i].Pattern, why)
+			}
+		}
 	}
 }
 

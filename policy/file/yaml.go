@@ -124,6 +124,9 @@ func (r *reader) syntax(text []byte, err error) {
 		line := lines[at.Line-1]
 		at.Column = len(line) - len(bytes.TrimLeft(line, " ")) + 1
 	}
+	if open, what := unclosed(lines); open.Line > 0 {
+		at, message, hint = open, what+" is not closed", "write "+closing[what]+" where it ends"
+	}
 	if star := unquotedStar(lines); star.Line > 0 {
 		at, hint = star, `put a pattern that begins with * in quotes, as in "*.example.com"`
 	}
@@ -141,6 +144,66 @@ func unquotedStar(lines [][]byte) policy.Position {
 		}
 	}
 	return policy.Position{}
+}
+
+// closing is what closes a list, a mapping and a text in quotes.
+var closing = map[string]string{"[": "]", "{": "}", `"`: `"`, "'": "'"}
+
+// unclosed returns the first place of a bracket or quote that nothing closes before the next key of the file or its end, or
+// that a bracket of another kind closes.
+func unclosed(lines [][]byte) (at policy.Position, what string) {
+	type opened struct {
+		what string
+		at   policy.Position
+	}
+	var open []opened
+	inner := func() opened { return open[len(open)-1] }
+	for i, line := range lines {
+		if len(open) > 0 && beginsKey(line) {
+			return inner().at, inner().what
+		}
+		for j := 0; j < len(line); j++ {
+			c := string(line[j])
+			quoted := len(open) > 0 && closing[inner().what] == inner().what
+			switch {
+			case quoted && inner().what == `"` && c == `\`:
+				j++
+			case quoted && c == "'" && inner().what == "'" && j+1 < len(line) && line[j+1] == '\'':
+				j++
+			case quoted && c == inner().what:
+				open = open[:len(open)-1]
+			case quoted:
+			case c == "#" && (j == 0 || line[j-1] == ' '):
+				j = len(line)
+			case closing[c] != "" && (beginsValue(line[:j]) || len(open) > 0 && (c == "[" || c == "{" || beginsInside(line[:j]))):
+				open = append(open, opened{c, policy.Position{Line: i + 1, Column: j + 1}})
+			case len(open) > 0 && (c == "]" || c == "}"):
+				if closing[inner().what] != c {
+					return inner().at, inner().what
+				}
+				open = open[:len(open)-1]
+			}
+		}
+	}
+	switch {
+	case len(open) == 0:
+		return policy.Position{}, ""
+	case closing[inner().what] == inner().what:
+		return inner().at, inner().what
+	}
+	return open[0].at, open[0].what
+}
+
+// beginsKey reports whether a line begins a key at the top of the file.
+func beginsKey(line []byte) bool {
+	key, _, found := bytes.Cut(line, []byte(":"))
+	return found && len(key) > 0 && len(bytes.Trim(key, "abcdefghijklmnopqrstuvwxyz_")) == 0
+}
+
+// beginsInside reports whether a text in quotes begins after the first part of a line within a list or mapping.
+func beginsInside(before []byte) bool {
+	trimmed := bytes.TrimRight(before, " ")
+	return len(trimmed) > 0 && bytes.IndexByte([]byte("[{,:"), trimmed[len(trimmed)-1]) >= 0
 }
 
 // beginsValue reports whether a value begins after the first part of a line.

@@ -49,7 +49,29 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return hint.Misused(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]), cmd.CommandPath()+" --help")
+	err := fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0])
+	if near := spelling.Nearest(args[0], CommandNames(cmd)); near != "" {
+		return hint.Misused(err, "did you mean "+cmd.CommandPath()+" "+near+"?")
+	}
+	return hint.Misused(err, cmd.CommandPath()+" --help")
+}
+
+// Misspelt refuses a first argument that is probably a misspelt subcommand, of a command that also takes free words. A word
+// of three letters, or one that is as long as the subcommand and as short as four letters, may be meant as it stands.
+// instead is the command line that takes the word as it is.
+func Misspelt(cmd *cobra.Command, args []string, instead func(word string) string) error {
+	if len(args) == 0 || len(args[0]) < 4 || strings.Trim(strings.ToLower(args[0]), "abcdefghijklmnopqrstuvwxyz") != "" {
+		return nil
+	}
+	word := strings.ToLower(args[0])
+	for _, name := range CommandNames(cmd) {
+		if far := spelling.Distance(word, name); far > len(word)/4 && (far > 2 || len(word) < 7) || len(word) == 4 && len(name) == 4 {
+			continue
+		}
+		return hint.Misused(fmt.Errorf("there is no command %q", cmd.Name()+" "+args[0]),
+			"did you mean "+cmd.CommandPath()+" "+name+"? For the word itself: "+instead(args[0]))
+	}
+	return nil
 }
 
 // ConfigFlag adds --config to a command that reads the policy or the log.

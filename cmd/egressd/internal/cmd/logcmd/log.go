@@ -42,6 +42,9 @@ values for one key, one must. ! or - before a filter negates it.
   egressd log -f sandbox:ci
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
   egressd log --json 'host:*.test' 'up:>10k'`,
+		Args: func(cmd *cobra.Command, words []string) error {
+			return cli.Misspelt(cmd, words, func(word string) string { return "egressd log 'host:*" + word + "*'" })
+		},
 		RunE: func(cmd *cobra.Command, words []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},

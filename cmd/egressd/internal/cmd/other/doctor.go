@@ -26,10 +26,10 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this machine for problems that stop or bypass egressd",
 		Long: `Doctor checks this machine, this shell's variables and egressd's own files:
-namespaces for egressd run, who can write the policy, proxy variables that bypass
-egressd, sockets that lead out of a sandbox, trust in the authority, the log, the
-clock, capture rules, and who can reach the operator's listener. It changes
-nothing and sends nothing (except with --pod).
+namespaces for egressd run, the policy with its tests, who can write it, proxy
+variables that bypass egressd, sockets that lead out of a sandbox, trust in the
+authority, the log, the clock, capture rules, and who can reach the operator's
+listener. It changes nothing and sends nothing (except with --pod).
 
 Each problem comes with a fix. Exit codes: 0 no problem; 1 a problem; 2 it could
 not check.`,
@@ -92,7 +92,7 @@ func (o *doctorOptions) run(w io.Writer) error {
 	case errors.As(err, &none):
 		all = append(all, doctor.Finding{Check: "policy", Says: none.Error(), Fix: "egressd init"})
 	case err != nil:
-		all = append(all, doctor.Finding{Check: "policy", Says: err.Error(), Fix: "egressd policy check"})
+		all = append(all, doctor.Finding{Check: "policy", Says: err.Error(), Fix: cmp.Or(hint.Next(err), "egressd policy check")})
 	default:
 		all = append(all, doctor.Configuration(cfg, os.Getenv, time.Now())...)
 	}

@@ -65,7 +65,11 @@ type checkOptions struct {
 }
 
 func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
-	if args = takePolicy(args, &o.config); len(args) == 0 {
+	args, err := takePolicy(args, &o.config)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
 		return hint.Misused(errors.New("there is nothing to check"), "egressd check https://example.com/")
 	}
 	cfg, err := config.Load(o.config)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -24,16 +25,26 @@ func policyAt(path string) (string, bool) {
 	return path, err == nil && info.Mode().IsRegular() && (ext == ".yaml" || ext == ".yml")
 }
 
-// takePolicy takes the policy file from the front of args, if args begin with one and --config names none.
-func takePolicy(args []string, path *string) []string {
+// takePolicy takes the policy file from the front of args, if args begin with one and --config names none. It is an error
+// if they begin with a folder or with Rego instead: these are no policy by themselves, and no host is meant.
+func takePolicy(args []string, path *string) ([]string, error) {
 	if len(args) == 0 || *path != "" || !strings.ContainsAny(args[0], "/.") {
-		return args
+		return args, nil
 	}
 	if found, ok := policyAt(args[0]); ok {
 		*path = found
-		return args[1:]
+		return args[1:], nil
 	}
-	return args
+	info, err := os.Stat(args[0])
+	if err != nil || !info.IsDir() && filepath.Ext(args[0]) != ".rego" {
+		return args, nil
+	}
+	folder, named := args[0], "."
+	if !info.IsDir() {
+		folder, named = filepath.Dir(args[0]), filepath.Base(args[0])
+	}
+	return nil, hint.Misused(fmt.Errorf("%s is no policy file, and requests are decided by one", args[0]),
+		fmt.Sprintf(`write "version: 1" and "rego: [%s]" into %s; tests alone: egressd policy test %s`, named, filepath.Join(folder, config.FileName), shell.Word(args[0])))
 }
 
 // sayJudged names the policy file that a command judges, unless the command line names it. If another policy file lies in

@@ -192,14 +192,18 @@ func (o *policyOptions) checkConfig() ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = cfg.Compile(); err == nil {
-		err = config.CheckTests(parts)
+	var overruled []policy.Problem
+	p, err := cfg.Compile()
+	if err == nil {
+		overruled, err = cfg.Overruled(p), config.CheckTests(parts)
 	}
 	all, err := asFindings(err, cfg.Path)
 	all = append(all, findingsOf("error", cfg.File.OpenListeners())...)
 	all = append(all, findingsOf("warning", cfg.File.Unset())...)
 	all = append(all, findingsOf("warning", cfg.Doubts())...)
 	all = append(all, findingsOf("warning", cfg.Remarks())...)
+	all = append(all, findingsOf("warning", overruled)...)
+	all = append(all, findingsOf("warning", cfg.UnnamedTests())...)
 	all = append(all, projectFindings(cfg)...)
 	for _, p := range parts {
 		all = append(all, findingsOf("lint", rego.Lint(p.Sources))...)

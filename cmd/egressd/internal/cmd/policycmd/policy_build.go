@@ -129,6 +129,12 @@ func (o *policyBuildOptions) ofConfig(stderr io.Writer) (sources []rego.Source, 
 	return sources, nil
 }
 
+// packsConfig reports whether the policy file names Rego to pack.
+func (o *policyBuildOptions) packsConfig() bool {
+	sources, err := o.ofConfig(io.Discard)
+	return err == nil && len(sources) > 0
+}
+
 // refuse prints the problems of a policy to stderr, and returns an error if there are any.
 func (o *policyBuildOptions) refuse(ctx context.Context, stderr io.Writer, sources []rego.Source, paths []string) error {
 	find := o.checkConfig // with the tests that stand in the file

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -12,6 +13,7 @@ import (
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
@@ -34,13 +36,16 @@ Exit codes: 0 allow, 1 deny, 3 ask, 2 cannot tell.`,
 		Example: `  egressd policy explain https://api.github.com/repos/acme/x
   egressd policy explain -X POST --sandbox ci https://example.com/upload
   egressd policy explain --address 93.184.216.34 example.com:443`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			path := o.config
-			return cli.OneArgument("a URL or a host", "egressd policy explain https://example.com/")(cmd, takePolicy(args, &path))
-		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), takePolicy(args, &o.config)[0])
+			args, err := takePolicy(args, &o.config)
+			if err != nil {
+				return err
+			}
+			if err := onlyOne(args); err != nil {
+				return err
+			}
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
@@ -92,6 +97,24 @@ func (o *explainOptions) run(stdout, stderr io.Writer, arg string) error {
 		return cli.Status(code)
 	}
 	return nil
+}
+
+// onlyOne refuses any number of requests but one, with what to type.
+func onlyOne(args []string) error {
+	switch {
+	case len(args) == 0:
+		return hint.Misused(errors.New("there is nothing to explain"), "egressd policy explain https://example.com/")
+	case len(args) == 1:
+		return nil
+	case slices.Contains(methods, args[0]):
+		return hint.Misused(fmt.Errorf("%s is no host", args[0]), "egressd policy explain -X "+args[0]+" "+shell.Word(args[1]))
+	}
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = shell.Word(arg)
+	}
+	return hint.Misused(fmt.Errorf("one request is explained at a time, and there are %d", len(args)),
+		"egressd policy explain "+words[0]+", or for verdicts alone: egressd check "+strings.Join(words, " "))
 }
 
 // resolved reads the addresses that the name is taken to have.

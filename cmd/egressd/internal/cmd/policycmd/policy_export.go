@@ -30,7 +30,11 @@ KIND is
 		Example: `  egressd policy export --to srt > srt-settings.json
   egressd policy export --to e2b --allow-wider egressd.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.NoArguments(cmd, takePolicy(args, &o.config)); err != nil {
+			args, err := takePolicy(args, &o.config)
+			if err != nil {
+				return err
+			}
+			if err := cli.NoArguments(cmd, args); err != nil {
 				return err
 			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
@@ -69,8 +70,23 @@ func makeKeys(stdout, stderr io.Writer, name, kind string, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: hint: egressd policy build -o bundle.tar.gz --sign %s --valid 720h\n", printable.Text(shell.Word(key)))
+	fmt.Fprintf(stderr, "egressd: hint: %s policy build%s -o bundle.tar.gz --sign %s --valid 720h\n", shell.Program(), toPack(stderr), printable.Text(shell.Word(key)))
 	return nil
+}
+
+// toPack returns the arguments of policy build for the Rego that is here: that of the policy file needs none. If there is
+// none, toPack says how to make some first.
+func toPack(stderr io.Writer) string {
+	if (&policyBuildOptions{}).packsConfig() {
+		return ""
+	}
+	for _, dir := range []string{"policy", "."} {
+		if found, err := filepath.Glob(filepath.Join(dir, "*.rego")); err == nil && len(found) > 0 {
+			return " " + dir
+		}
+	}
+	fmt.Fprintf(stderr, "egressd: hint: there is no Rego here yet: %s policy init egress-policy\n", shell.Program())
+	return " egress-policy/policy"
 }
 
 func newKeys(kind string) (private, public []byte, err error) {

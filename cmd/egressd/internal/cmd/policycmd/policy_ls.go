@@ -41,7 +41,11 @@ the request cannot be counted.`,
   egressd policy ls --unused --since 30d
   egressd policy ls --json --since 24h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.NoArguments(cmd, takePolicy(args, &o.Config)); err != nil {
+			args, err := takePolicy(args, &o.Config)
+			if err != nil {
+				return err
+			}
+			if err := cli.NoArguments(cmd, args); err != nil {
 				return err
 			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())

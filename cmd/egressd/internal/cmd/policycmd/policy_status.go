@@ -75,6 +75,9 @@ func (s *status) print(w io.Writer, asJSON bool, now time.Time) error {
 	if f := s.Failed; f != nil {
 		fmt.Fprintf(&b, "%s %d decisions failed under it and denied, the last %s, for %s\n", colours.Mark("deny"), f.Count, ago(f.Last, now), printable.Text(f.Where))
 	}
+	if s.Other != "" {
+		fmt.Fprintf(&b, "%s that is %s, with which egressd serve runs; the file that --config names is not in force\n", colours.Mark("deny"), printable.Text(s.Other))
+	}
 	if s.File != "" {
 		fmt.Fprintf(&b, "%s the policy file cannot be read: %s\n", colours.Mark("deny"), printable.Text(s.File))
 	}

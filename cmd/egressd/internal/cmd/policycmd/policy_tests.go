@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -117,6 +116,11 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, w := range cfg.UnnamedTests() {
+		if o.stderr != nil && !o.json {
+			fmt.Fprintf(o.stderr, "egressd: warning: %s\n", printable.Text(w.String()))
+		}
+	}
 	if tests, err = ownTests(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
@@ -134,54 +138,19 @@ func (o *policyTestOptions) ofConfig(ctx context.Context) (tests []testView, cov
 	return tests, coverage, nil
 }
 
-// ownTests runs the tests in the files of the policy. The organisation's tests run against its layer alone, and a
-// project's tests run as the project's sandbox.
+// ownTests runs the tests in the files of the policy.
 func ownTests(ctx context.Context, c *config.Config) (tests []testView, err error) {
-	if _, err := c.ReadProjects(); err != nil {
+	if _, err := untested(c).Compile(); err != nil {
 		return nil, err
 	}
-	p, err := untested(c).Compile()
+	results, err := c.RunTests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tests = testsOf(ctx, c.File, p)
-	if o := c.Organisation; o != nil {
-		alone, err := aboveAlone(c)
-		if err != nil {
-			return nil, err
-		}
-		tests = append(tests, testsOf(ctx, o.File, alone)...)
-	}
-	for _, one := range c.Projects {
-		if one.State == config.ProjectTrusted {
-			tests = append(tests, testsOf(ctx, one.File.As(one.Sandbox), p)...)
-		}
+	for _, r := range results {
+		tests = append(tests, ownTest(r.Test, r.At, r.Green))
 	}
 	return tests, nil
-}
-
-// aboveAlone is the policy of the organisation's file alone. The configuration has been
-// compiled.
-func aboveAlone(c *config.Config) (*policy.Policy, error) {
-	self, err := config.HostAddresses()
-	if err != nil {
-		return nil, hint.Misused(fmt.Errorf("list this host's addresses: %w", err), "egressd policy test, as a user who may")
-	}
-	env, err := c.Environment(func() []netip.Addr { return self }, c.Listeners)
-	if err != nil {
-		return nil, err
-	}
-	env.Layers = file.Layers{}
-	env.ShadowLayers = file.Layers{}
-	return withoutTests(c.Organisation.File).Compile(env)
-}
-
-func testsOf(ctx context.Context, f *file.File, p *policy.Policy) (tests []testView) {
-	for i, t := range f.Tests {
-		at, green := f.RunTest(ctx, p, i)
-		tests = append(tests, ownTest(t, at, green))
-	}
-	return tests
 }
 
 // untested is the configuration without the tests that stand in its files, so that it

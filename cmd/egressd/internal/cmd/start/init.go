@@ -131,7 +131,27 @@ func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) er
 	if wrote {
 		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(path))
 	}
+	if err := sayOverruled(stderr, path); err != nil {
+		return err
+	}
 	fmt.Fprintf(stderr, "egressd: hint: run a program behind it: egressd run%s -- npm test\n", config)
 	fmt.Fprintf(stderr, "egressd: hint: for containers and many sandboxes: egressd serve%s\n", config)
+	return nil
+}
+
+// sayOverruled says what of the policy at path the organisation's file keeps shut. The error is that egressd does not accept
+// the policy on this machine.
+func sayOverruled(stderr io.Writer, path string) error {
+	c, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	p, err := c.Compile()
+	if err != nil {
+		return err
+	}
+	for _, w := range c.Overruled(p) {
+		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w.String()))
+	}
 	return nil
 }
