@@ -194,7 +194,7 @@ func TestAnAnswerCountsUntilItCanBeUsed(t *testing.T) {
 // TestAPolicyMentionsWhatItsRulesAreAbout, and lets the name decide that a client claims at an address that they do not
 // mention.
 func TestAPolicyMentionsWhatItsRulesAreAbout(t *testing.T) {
-	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [good.test, \"*.any.test:8443\", \"93.184.216.34:443\"]\ndeny: [\"evil.test:*\", 93.184.216.35]\nask: [maybe.test]\n"))
+	parsed, err := file.Parse("test.yaml", []byte("version: 1\nallow: [good.test, \"*.any.test:8443\", \"93.184.216.34:443\"]\ndeny: [\"evil.test:*\", 93.184.216.35]\nask: [\"maybe.test:443\"]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

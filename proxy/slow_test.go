@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,7 +152,7 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 			}
 		}},
 		"another policy comes": {outcome: "rule-deny", happens: func(t *testing.T, w *world, _ *testClient, e *thinker) {
-			parsed, err := file.Parse("test.yaml", []byte(twoSandboxes+"deny: [\"allowed.test:*\"]\n"))
+			parsed, err := file.Parse("test.yaml", []byte(strings.Replace(twoSandboxes, "allow:", "deny:", 1)))
 			if err != nil {
 				t.Fatal(err)
 			}
