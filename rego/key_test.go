@@ -36,6 +36,7 @@ var hiddenFields = map[string]string{
 	"HTTP.Upgrade":        "is decided by package policy",
 	"Destination.Aliases": "are judged by rules of the file",
 	"Destination.Asked":   "is for the record",
+	"Destination.Local":   "is for the record",
 	"Approved":            "is looked up by rule",
 }
 

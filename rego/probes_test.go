@@ -17,7 +17,7 @@ func TestANameIsAskedForWhereRegoAndListsLeaveAPort(t *testing.T) {
 		{"a list at one port, and a deny of it", "allow: ['a.test:22']", `deny contains {"rule": "d"} if input.destination.port == 22`, "", policy.Deny},
 		{"a deny of all that a list leaves", "allow: [a.test]", `deny contains {"rule": "d"} if input.destination.port < 1024`, "", policy.Deny},
 		{"a deny of one of its ports", "allow: [a.test]", `deny contains {"rule": "d"} if input.destination.port == 443`, "", policy.Allow},
-		{"an allow at a port of its own", "deny: [a.test]", `allow contains {"rule": "a"} if input.destination.port == 8443`, "", policy.Allow},
+		{"an allow at a port of its own", "deny: ['a.test:443']", `allow contains {"rule": "a"} if input.destination.port == 8443`, "", policy.Allow},
 		{"an allow above a port", "", `allow contains {"rule": "a"} if input.destination.port > 8443`, "", policy.Allow},
 		{"an allow at ports of the data", "", `allow contains {"rule": "a"} if input.destination.port in data.ports`, `{"ports": [8443]}`, policy.Allow},
 		{"an allow that the lists deny", "deny: ['a.test:8443']", `allow contains {"rule": "a"} if input.destination.port == 8443`, "", policy.Deny},
