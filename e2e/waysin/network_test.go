@@ -46,7 +46,7 @@ var initOthers = map[string]struct {
 	"codex":        {[]string{"--print"}, false},
 	"systemd":      {[]string{"--print"}, true},
 	"github":       {[]string{"--print"}, false},
-	"devcontainer": {[]string{"--workspace", "app", "--print"}, false},
+	"devcontainer": {[]string{"--workspace", "app", "--print", "--trust", "a"}, false},
 	"bubblewrap":   {[]string{"--print"}, false},
 }
 
