@@ -18,8 +18,8 @@ const (
 	machineEvery = time.Second // between two looks at the machine's files
 )
 
-// A machineFile is a file of the machine that egressd reads again when it changes. It is fixed if this user can change it:
-// a program that egressd runs could change it, too, and choose where an allowed name leads.
+// A machineFile is a file of the machine that egressd reads again when it changes. It is fixed if somebody else could
+// change it and so choose where an allowed name leads: a program that this user runs, or another container that has the file.
 type machineFile struct {
 	path  string
 	fixed bool
@@ -33,7 +33,7 @@ type fileState struct {
 }
 
 func newMachineFile(path string) machineFile {
-	return machineFile{path: path, fixed: hostpaths.MayChange(path), seen: stateOf(path)}
+	return machineFile{path: path, fixed: hostpaths.MayChange(path) || hostpaths.IsShared(path), seen: stateOf(path)}
 }
 
 func stateOf(path string) fileState {

@@ -179,7 +179,7 @@ func startPod(t *testing.T) *testPod {
 		t.Fatalf("the manifest has %+v", pod)
 	}
 	w := world.Open(t)
-	p := &testPod{Daemon: world.NewDaemon(t, strings.Replace(policy, "allow: []", "allow: [allowed.test]", 1)), agent: pod.Containers[0]}
+	p := &testPod{Daemon: world.NewDaemon(t, strings.Replace(policy, "allow: []", "allow: [one.allowed.test]", 1)), agent: pod.Containers[0]}
 	p.volume = filepath.Join(p.Dir, "volume")
 	if err := os.Mkdir(p.volume, 0o777); err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestPod(t *testing.T) {
 	p := startPod(t)
 	asWritten := p.agent.confined()
 	for _, row := range []struct{ says, script, want string }{
-		{"an allowed name", `curl -sS -m9 --resolve allowed.test:80:` + world.EvilIPv4 + ` http://allowed.test/`, "origin "},
+		{"an allowed name", `curl -sS -m9 --resolve one.allowed.test:80:` + world.EvilIPv4 + ` http://one.allowed.test/`, "origin "},
 		{"a denied name", `curl -sS -m9 --resolve evil.test:80:` + world.EvilIPv4 + ` http://evil.test/`, `"class":"default-deny"`},
 		{"a name that is asked for", `dig +time=3 +tries=1 @8.8.8.8 evil.test`, "REFUSED"},
 		{"a datagram", `echo x | socat -t1 - UDP:` + world.EvilIPv4 + `:443 2>&1; echo done`, "done"},
