@@ -53,7 +53,6 @@ type h2Conn struct {
 
 	state     sync.Mutex // guards what follows
 	malformed int
-	counted   int // resets that the library has counted and not sent yet
 	ended     bool
 	running   sync.WaitGroup
 
@@ -109,7 +108,7 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	defer idle.end()
 	patience := newCountdown(limits.Head, v.headLate)
 	defer patience.end()
-	watched := tapClient(client, patience, v.countMalformed, v.refusedStream)
+	watched := tapClient(client, limits.HeadBytes, patience, v.countMalformed)
 	h2s.ServeConn(watched, &http2.ServeConnOpts{Handler: v, BaseConfig: base})
 	v.wait()
 	if watched.greeted.Load() { // and has not just left
@@ -169,35 +168,12 @@ func (v *h2Conn) countMalformed(kind string) {
 	v.state.Lock()
 	v.malformed++
 	n := v.malformed
-	if strings.HasPrefix(kind, countedReset) || strings.HasPrefix(kind, countedFrame) {
-		v.counted++
-	}
 	v.state.Unlock()
 	switch {
 	case n < malformedMost:
 		v.Forwarder.Gate.Refuse(v.Peer, v.Via, nil, policy.MalformedRequest, "HTTP/2: "+strings.ReplaceAll(kind, "_", " "))
 	case n == malformedMost:
 		v.breakOff(string(policy.MalformedRequest))
-	}
-}
-
-// How the library counts a reset as PROTOCOL_ERROR before it sends it. It counts none for fields that RFC 9113 §8.2
-// and §8.3 forbid.
-const (
-	countedReset = "stream_PROTOCOL_ERROR_"
-	countedFrame = "frame_"
-)
-
-// refusedStream records that the library resets a stream as PROTOCOL_ERROR, unless countMalformed has.
-func (v *h2Conn) refusedStream() {
-	v.state.Lock()
-	recorded := v.counted > 0
-	if recorded {
-		v.counted--
-	}
-	v.state.Unlock()
-	if !recorded {
-		v.countMalformed("fields that break the rules")
 	}
 }
 

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"sync"
@@ -41,34 +40,26 @@ func (t *frameTap) Close() error {
 	return t.Conn.Close()
 }
 
-// tapClient returns client as the library is to read it. report is called for each problem that the library does not
-// count. refused is called for each stream that the library resets because the client broke a rule. patience runs
-// while a head is not complete; nil means that a head may take any time.
-func tapClient(client *tls.Conn, patience *countdown, report func(problem string), refused func()) *frameTap {
-	heads, empty := &headLimit{patience: patience}, newEmptyFrameLimit(false)
-	reportLarge := sync.OnceFunc(func() { report("a frame of more than the advertised size") })
-	var end sync.Once
+// tapClient returns client as the library is to read it. report is called for each problem, while the library reads.
+// patience runs while a head is not complete; nil means that a head may take any time.
+func tapClient(client *tls.Conn, headBytes int, patience *countdown, report func(problem string)) *frameTap {
+	heads, empty := newHeadWatch(headBytes, patience, report), newEmptyFrameLimit(false)
+	reportEmpty := sync.OnceFunc(func() { report(errEmptyFrames.Error()) })
 	t := &frameTap{Conn: client, closed: func() {}}
-	t.in = frameWalk{preface: len(http2.ClientPreface), begin: func(f frame) {
-		if f.length > frameMost {
-			reportLarge() // the library ends the connection
-		}
-		heads.received(f)
+	t.in = frameWalk{preface: len(http2.ClientPreface), payload: heads.payload, begin: func(f frame) {
+		heads.begin(f)
 		empty.received(f)
 	}}
-	t.out.begin = func(f frame) {
-		empty.sent(f)
-		if f.kind == http2.FrameRSTStream && f.word == int(http2.ErrCodeProtocol) {
-			refused()
-		}
-	}
+	t.out.begin = empty.sent
 	t.check = func() error {
 		heads.hurry(t.in.inHead())
-		err := cmp.Or(heads.err(), empty.err())
-		if err != nil {
-			end.Do(func() { report(err.Error()) })
+		if heads.parts > headParts {
+			return errHeadParts
 		}
-		return err
+		if empty.spent {
+			reportEmpty()
+		}
+		return empty.err()
 	}
 	return t
 }
@@ -105,11 +96,12 @@ const (
 
 // A frame is what is known of an HTTP/2 frame before its payload has come.
 type frame struct {
+	head   [frameHeadSize]byte
 	kind   http2.FrameType
 	flags  http2.Flags
 	stream uint32
 	length int // of the payload, which is what flow control counts of DATA
-	word   int // the padding of DATA, what WINDOW_UPDATE grants, the last stream of GOAWAY, or the code of RST_STREAM
+	word   int // the padding of DATA, what WINDOW_UPDATE grants, or the last stream of GOAWAY
 }
 
 // ends reports whether DATA or HEADERS is the last of what its end sends on a stream.
@@ -177,7 +169,7 @@ func (w *frameWalk) wordSize() int {
 	case w.have < frameHeadSize:
 	case kind == http2.FrameData && http2.Flags(w.known[4]).Has(http2.FlagDataPadded):
 		size = 1
-	case kind == http2.FrameWindowUpdate, kind == http2.FrameGoAway, kind == http2.FrameRSTStream:
+	case kind == http2.FrameWindowUpdate, kind == http2.FrameGoAway:
 		size = frameWordSize
 	}
 	if size > w.length() { // and breaks the rules
@@ -188,7 +180,8 @@ func (w *frameWalk) wordSize() int {
 
 func (w *frameWalk) read() frame {
 	f := frame{kind: http2.FrameType(w.known[3]), flags: http2.Flags(w.known[4]), length: w.length()}
-	f.stream = binary.BigEndian.Uint32(w.known[5:]) & (1<<31 - 1)
+	copy(f.head[:], w.known[:])
+	f.stream = binary.BigEndian.Uint32(f.head[5:]) & (1<<31 - 1)
 	for _, b := range w.known[frameHeadSize:w.have] {
 		f.word = f.word<<8 | int(b)
 	}
@@ -196,12 +189,5 @@ func (w *frameWalk) read() frame {
 	return f
 }
 
-// inHead reports whether the head of a message, or that of a frame, has come in part.
-func (w *frameWalk) inHead() bool {
-	if 0 < w.have && w.have < frameHeadSize {
-		return true
-	}
-	f := w.frame
-	part := f.kind == http2.FrameHeaders || f.kind == http2.FrameContinuation
-	return part && (w.at < f.length || !f.flags.Has(http2.FlagHeadersEndHeaders))
-}
+// inHead reports whether the head of a frame has come in part.
+func (w *frameWalk) inHead() bool { return 0 < w.have && w.have < frameHeadSize }
