@@ -139,15 +139,15 @@ func gitAbove(folder string) string {
 			break
 		}
 	}
-	below, _ := filepath.Glob(filepath.Join(globbed(folder), "*", ".git")) // the pattern is sound
+	below, _ := filepath.Glob(filepath.Join(Globbed(folder), "*", ".git")) // the pattern is sound
 	if len(below) > 0 {
 		return filepath.Dir(below[0])
 	}
 	return ""
 }
 
-// globbed has no character that Glob reads as a pattern.
-func globbed(path string) string {
+// Globbed has no character that Glob reads as a pattern.
+func Globbed(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 

@@ -141,6 +141,9 @@ func (c *checker) volume(text string, d *described) error {
 	if len(parts) == 1 {
 		return nil // a new volume
 	}
+	if err := c.unknown("runArgs", parts[0]); err != nil {
+		return err
+	}
 	m := map[string]any{"Type": "volume", "Source": parts[0], "Destination": parts[1], "RW": true}
 	for _, options := range parts[2:] {
 		for one := range strings.SplitSeq(options, ",") {

@@ -134,7 +134,14 @@ func (c *checker) oneMount(setting string, m any) error {
 	case map[string]any:
 		var fields []string
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			fields = append(fields, fmt.Sprintf("%s=%v", name, m[name]))
+			value, isText := m[name].(string)
+			switch {
+			case !slices.Contains([]string{"type", "source", "target"}, name):
+				return c.breaks(setting, name+": a mount that is an object has type, source and target, and tools read no more of it", "a mount that is a text, such as \"source=FOLDER,target=/PATH,type=bind,readonly\"")
+			case !isText || strings.Contains(value, ","):
+				return c.breaks(setting, fmt.Sprintf("%s: %v would be several options of a mount", name, m[name]), "a text without commas")
+			}
+			fields = append(fields, name+"="+value)
 		}
 		if err := c.mount(setting, strings.Join(fields, ","), d); err != nil {
 			return err
@@ -158,11 +165,17 @@ func (c *checker) mount(setting, text string, d *described) error {
 	}
 	m := map[string]any{"RW": true, "Type": "volume"}
 	options, driver := map[string]string{}, ""
-	for field := range strings.SplitSeq(text, ",") {
+	for field := range strings.SplitSeq(c.expanded(text), ",") { // a value may have commas in it
 		name, value, has := strings.Cut(field, "=")
-		value = c.expanded(value)
-		if v := unknownVariable().FindString(field); v != "" && !strings.HasPrefix(v, "${devcontainerId") && strings.HasPrefix(strings.ToLower(name), "s") {
-			return c.breaks(setting, field+": what its variable stands for is not known yet", "write the path")
+		if err := c.unknown(setting, name); err != nil {
+			return err
+		}
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "target", "dst", "destination":
+		default:
+			if err := c.unknown(setting, value); err != nil {
+				return err
+			}
 		}
 		switch strings.ToLower(strings.TrimSpace(name)) {
 		case "type":
@@ -186,6 +199,15 @@ func (c *checker) mount(setting, text string, d *described) error {
 		}
 	}
 	return c.addMount(setting, m, boundary.Volume{Driver: driver, Options: options}, d)
+}
+
+// unknown refuses a part of a mount with a variable in it that is not known before the container is there. The ID of
+// the dev container is one that nobody chooses.
+func (c *checker) unknown(setting, text string) error {
+	if strings.Contains(strings.ReplaceAll(text, "${devcontainerId}", ""), "${") {
+		return c.breaks(setting, text+": what its variable stands for is not known yet", "write the path")
+	}
+	return nil
 }
 
 func (c *checker) addMount(setting string, m map[string]any, v boundary.Volume, d *described) error {
@@ -250,6 +272,9 @@ func (c *checker) localFeature(name string, within []string) error {
 		return c.breaks("features", name+": it lies outside of .devcontainer, where somebody in the container can change it", "mv it into .devcontainer")
 	}
 	at := filepath.Join(folder, "devcontainer-feature.json")
+	if err := c.fixed("features", at); err != nil {
+		return err
+	}
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return c.breaks("features", name+": "+err.Error(), "leave it out")
@@ -295,29 +320,7 @@ func (c *checker) images(said map[string]any) error {
 	if dockerfile == "" || slices.Contains(c.Trust, dockerfile) {
 		return nil
 	}
-	text, err := os.ReadFile(dockerfile)
-	if err != nil {
-		return c.breaks("build.dockerfile", err.Error(), "a Dockerfile that is there")
-	}
-	if strings.Contains(string(text), metadataLabel) {
-		return c.breaks("build.dockerfile", dockerfile+" has "+metadataLabel+" in it, by which an image brings settings with it", "write them into devcontainer.json")
-	}
-	stages := []string{"scratch"}
-	for line := range strings.Lines(string(text)) {
-		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
-		if len(f) < 2 || !strings.EqualFold(f[0], "FROM") {
-			continue
-		}
-		if !slices.Contains(stages, strings.ToLower(f[1])) {
-			if err := c.image("build.dockerfile", f[1]); err != nil {
-				return err
-			}
-		}
-		if len(f) > 3 && strings.EqualFold(f[2], "AS") {
-			stages = append(stages, strings.ToLower(f[3]))
-		}
-	}
-	return nil
+	return c.readDockerfile(dockerfile)
 }
 
 func (c *checker) image(setting, name string) error {
@@ -361,18 +364,6 @@ func (c *checker) image(setting, name string) error {
 	return nil
 }
 
-func (c *checker) dockerfile(said map[string]any) string {
-	build, _ := said["build"].(map[string]any)
-	name, _ := build["dockerfile"].(string)
-	if old, ok := said["dockerFile"].(string); ok {
-		name = old
-	}
-	if name = c.expanded(name); name == "" || filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(c.at), name)
-}
-
 // harmlessOptions are flags of docker build.
 var harmlessOptions = []string{"--build-arg", "--no-cache", "--pull", "--platform", "--progress", "--target", "--shm-size", "--memory", "--quiet"}
 
@@ -381,7 +372,14 @@ func (c *checker) build(said map[string]any) error {
 	build, _ := said["build"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(build)) {
 		switch {
-		case slices.Contains([]string{"dockerfile", "context", "args", "target"}, name):
+		case name == "args":
+			args, _ := build[name].(map[string]any)
+			for arg := range args {
+				if err := c.buildArgument("build.args", arg); err != nil {
+					return err
+				}
+			}
+		case slices.Contains([]string{"dockerfile", "context", "target"}, name):
 		case name == "cacheFrom":
 			for _, from := range append(words(build[name]), fmt.Sprint(build[name])) {
 				if strings.Contains(from, "=") {
@@ -412,16 +410,28 @@ func (c *checker) build(said map[string]any) error {
 }
 
 func (c *checker) buildOptions(options []string) error {
-	valued := false
+	valued, before := false, ""
 	for _, word := range options {
-		name, _, has := strings.Cut(word, "=")
+		name, value, has := strings.Cut(word, "=")
+		if before == "--build-arg" {
+			value = word
+		}
+		if before == "--build-arg" || name == "--build-arg" {
+			arg, _, _ := strings.Cut(c.expanded(value), "=")
+			if err := c.buildArgument("build.options", arg); err != nil {
+				return err
+			}
+		}
+		before = ""
 		switch {
 		case valued:
 			valued = false
 		case !slices.Contains(harmlessOptions, name):
 			return c.breaks("build.options", word+": egressd does not know this flag of docker build, nor whether it leads out", "leave it out")
 		default:
-			valued = !has && !slices.Contains([]string{"--no-cache", "--pull", "--quiet"}, name)
+			if valued = !has && !slices.Contains([]string{"--no-cache", "--pull", "--quiet"}, name); valued {
+				before = name
+			}
 		}
 	}
 	return nil

@@ -111,8 +111,8 @@ func TestDevContainerChangesWhatItNamesAlone(t *testing.T) {
 		"the socket and egressd were elsewhere": {
 			strings.NewReplacer("=/run/egressd/web,", "=/run/user/7/egressd/web,", "=/usr/bin/egressd,", "=/opt/egressd,").Replace(devContainerWhole), devContainerWhole,
 		},
-		"comments, tabs and order": {devContainerCommented, devContainerCommentedNew},
-		"lists that are empty":     {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
+		"comments and tabs":    {devContainerCommented, devContainerCommentedNew},
+		"lists that are empty": {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
 		"all in one line": {
 			`{"image":"base","runArgs":["--init"]}`,
 			`{"image":"base","runArgs":["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],"mounts": [`,
@@ -254,6 +254,17 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"mounts": ["source=x,target=/p,type=volume,volume-driver=rexray"]}`,
 		`{"mounts": ["source=${containerWorkspaceFolder},target=/p,type=bind"]}`,
 		`{"mounts": [7]}`,
+		`{"mounts": [{"source": "/var/run/docker.sock", "src": "/srv/x", "target": "/d", "type": "bind"}]}`,
+		`{"mounts": [{"source": "/var/run/docker.sock", "type": "bind,source=/srv/x", "target": "/d"}]}`,
+		`{"mounts": [{"source": "/usr/local/bin", "type": "bind", "target": "/d", "readonly": true}]}`,
+		`{"mounts": ["type=bind,readonly,target=/h,source=${localEnv:NOT_SET:/a,source=/}"]}`,
+		`{"mounts": ["type=bind,readonly,source=/srv/a,target=${localEnv:NOT_SET:/h,source=/run}"]}`,
+		`{"workspaceMount": "", "workspaceFolder": "/etc", "runArgs": ["-v", "${containerWorkspaceFolder}:/x"]}`,
+		`{"runArgs": ["-e", 0, "--privileged"]}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", 0, "--network=host"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", "BUILDKIT_SYNTAX=x"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg=${localEnv:NOT_SET:BUILDKIT_SYNTAX}=x"]}}`,
+		`{"build": {"dockerfile": "D", "args": {"BUILDKIT_SYNTAX": "x"}}}`,
 	} {
 		d := workspace(t, text)
 		for name, text := range map[string]string{
@@ -337,7 +348,7 @@ func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 	} {
 		d := workspace(t, text)
 		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "local", "devcontainer-feature.json"), `{"id": "local", "version": "1.0.0", "options": {}, "installsAfter": [], "containerEnv": {"A": "b"}, "mounts": ["source=cache,target=/c,type=volume"]}`)
-		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=x\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=docker/dockerfile:1\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
 		if _, err := Merge(d); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -418,6 +429,7 @@ func TestDevContainerNotes(t *testing.T) {
 		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
 	} {
 		d := workspace(t, text)
+		d.Trust = append(d.Trust, filepath.Join(d.Folder, "Dockerfile"))
 		for _, folder := range []string{".", ".devcontainer"} {
 			writeFile(t, filepath.Join(d.Folder, folder, "Dockerfile"), "FROM base\n")
 		}
