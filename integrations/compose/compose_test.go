@@ -302,6 +302,10 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{volumes: ['~/src:/s', '${HOME}/a:/a', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
 		"{network_mode: 'service:web'}": "",
 		"{network_mode: none}":          "",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, privileged: true}}]}}": "develop.watch.exec that is privileged",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, of_tomorrow: 1}}]}}":   "develop.watch.exec.of_tomorrow",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, user: root}}]}}":       "",
+		"{cap_add: {SYS_ADMIN: 1}}": "cap_add SYS_ADMIN",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {
 		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
@@ -376,6 +380,7 @@ func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
 
 func TestReadComposeRefuses(t *testing.T) {
 	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+		"the tag !!null": "services: {a: {volumes: !!null ['/:/host']}}\n", "the tag !!binary": "services: {a: {volumes: [!!binary Lzov]}}\n", "the tag !x": "services: {a: {privileged: !x true}}\n",
 		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

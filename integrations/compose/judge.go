@@ -218,18 +218,25 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	watch := keys["watch"]
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
-		path := rule["path"]
+		path, exec := rule["path"], rule["exec"]
 		j.mount(resolved(&path).Value, "", false, "")
+		if !isNothing(&exec) {
+			j.hook("develop.watch.exec", resolved(&exec))
+		}
 	}
 }
 
 // hooks are commands that Compose has the engine start in the container.
 func (j *composeJudge) hooks(key string, n *yaml.Node) {
 	for _, one := range n.Content {
-		keys := j.only(key, resolved(one), "command user privileged working_dir environment")
-		if p := keys["privileged"]; !isNothing(&p) && resolved(&p).Value != "false" {
-			j.problem("has %s that is privileged", key)
-		}
+		j.hook(key, resolved(one))
+	}
+}
+
+func (j *composeJudge) hook(key string, n *yaml.Node) {
+	keys := j.only(key, n, "command user privileged working_dir environment")
+	if p := keys["privileged"]; !isNothing(&p) && resolved(&p).Value != "false" {
+		j.problem("has %s that is privileged", key)
 	}
 }
 
