@@ -30,6 +30,7 @@ func (j *judge) mounts(value any) {
 		default:
 			j.refuse(kind+" "+target, "egressd does not know what it brings in", "a mount of the type bind, volume or tmpfs")
 		}
+		j.replaceable(m, list)
 	}
 }
 
@@ -44,6 +45,42 @@ func (j *judge) bind(source, target string, writable bool) {
 	if why, instead := j.machine.JudgePath(source, writable); why != "" {
 		j.refuse(source, why, instead)
 	}
+}
+
+// replaceable refuses a source that lies in another mount, which the container can write: a program puts a link in its
+// place, and at the next start the engine mounts what the link leads to. A restart policy is enough for that.
+func (j *judge) replaceable(m map[string]any, list []any) {
+	source := j.machine.folderOf(m)
+	if source == "" || slices.Contains(j.machine.Doors, source) || text(m["Destination"]) == "" { // what is read at the start is no mount
+		return
+	}
+	for _, one := range list {
+		outer, _ := one.(map[string]any)
+		writable, _ := outer["RW"].(bool)
+		folder := j.machine.folderOf(outer)
+		if !writable || folder == "" || !hostfiles.ThroughFolder(source, folder) {
+			continue
+		}
+		// The kernel replaces no directory on which something is mounted, seen through the folder directly above it.
+		inPlace := filepath.Dir(source) == folder && filepath.Clean(text(m["Destination"])) == filepath.Join(text(outer["Destination"]), filepath.Base(source)) &&
+			hostfiles.ResolveLinks(source) == filepath.Join(hostfiles.ResolveLinks(folder), filepath.Base(source))
+		if !inPlace {
+			j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
+			return
+		}
+	}
+}
+
+// folderOf returns the folder of this machine that a mount or a volume is, or "".
+func (p *Machine) folderOf(m map[string]any) string {
+	folder := text(m["Source"])
+	if text(m["Type"]) == "volume" { // the engine's own folder otherwise
+		folder = p.Volumes[text(m["Name"])].Options["device"]
+	}
+	if !filepath.IsAbs(folder) {
+		return ""
+	}
+	return filepath.Clean(folder)
 }
 
 // JudgePath returns why a container may not have a path of this machine, or "". A read-only mount may

@@ -107,7 +107,7 @@ func resources() []rows {
 
 func files() []rows {
 	return []rows{
-		{fields: "Mounts", ruling: Judged, why: "A mount leads to nothing of egressd's, to no socket or device, and lets nobody change what the host executes.", names: "--volume volumes mounts", judge: (*judge).mounts},
+		{fields: "Mounts", ruling: Judged, why: "A mount leads to nothing of egressd's, to no socket or device, lies in no other one that the container can write, and lets nobody change what the host executes.", names: "--volume volumes mounts", judge: (*judge).mounts},
 		{under: "Mounts.", fields: "Type Name Source Destination Driver Mode RW Propagation", ruling: Harmless, why: "Parts of a mount, which is judged as a whole."},
 		{under: host, fields: "Binds Mounts.Source Mounts.Target Mounts.ReadOnly Mounts.Consistency Mounts.Type Tmpfs StorageOpt", ruling: Harmless, why: "Judged as Mounts, or files of the container's own.", names: "--volume volumes mounts"},
 		{under: host, fields: `Mounts.BindOptions.NonRecursive Mounts.BindOptions.CreateMountpoint Mounts.BindOptions.ReadOnlyNonRecursive

@@ -255,7 +255,7 @@ func (j *composeJudge) given(n *yaml.Node, of string, all map[string]yaml.Node) 
 		if given := all[name]; !isNothing(&given) {
 			keys := j.only(of+"."+name, resolved(&given), "file content environment name labels")
 			if file := keys["file"]; !isNothing(&file) {
-				j.mount(resolved(&file).Value, "", false, "")
+				j.mount(resolved(&file).Value, "/run/"+of+"/"+name, false, "")
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func (j *composeJudge) volumes(n *yaml.Node) {
 			j.mount(parts[0], parts[1], writable, propagation)
 		default:
 			_, propagation := mountFlags(parts[2:])
-			j.named(parts[0], propagation)
+			j.named(parts[0], parts[1], propagation)
 		}
 	}
 }
@@ -322,7 +322,7 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 	case "bind":
 		j.mount(value("source"), value("target"), value("read_only") != "true", propagation)
 	case "volume":
-		j.named(value("source"), propagation)
+		j.named(value("source"), value("target"), propagation)
 	case "tmpfs", "image":
 	default:
 		j.service.mounted = append(j.service.mounted, map[string]any{"Type": kind, "Source": value("source"), "Destination": value("target")})
@@ -330,12 +330,12 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 }
 
 // named is a named volume, whose driver and options the table judges.
-func (j *composeJudge) named(name, propagation string) {
+func (j *composeJudge) named(name, target, propagation string) {
 	if strings.Contains(name, "$") {
 		j.unknownMount(name)
 		return
 	}
-	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "RW": true, "Propagation": propagation})
+	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "Destination": target, "RW": true, "Propagation": propagation})
 	for _, value := range j.volume(name).Options {
 		if filepath.IsAbs(value) {
 			j.service.mounts, j.service.reads = append(j.service.mounts, value), append(j.service.reads, value)
@@ -383,7 +383,9 @@ func (j *composeJudge) mount(source, target string, writable bool, propagation s
 	if writable {
 		j.service.mounts = append(j.service.mounts, path)
 	}
-	j.service.reads = append(j.service.reads, path)
+	if target != "" { // what Compose copies is no mount
+		j.service.reads = append(j.service.reads, path)
+	}
 }
 
 func (j *composeJudge) unknownMount(source string) {
