@@ -62,6 +62,7 @@ func TestJudge(t *testing.T) {
 	}
 	m := &Machine{
 		Home: home, UID: 7, Workspace: work, Own: []string{filepath.Join(home, "policy")}, Doors: []string{"/run/egressd/web"},
+		Programs: []string{filepath.Join(home, "tools", "sbin")},
 		Volumes: map[string]Volume{
 			"nfs": {Driver: "local", Options: map[string]string{"type": "nfs", "device": ":/x", "o": "addr=10.0.0.1"}}, "cloud": {Driver: "rexray"}, "theirs": {Unknown: true},
 			"root": {Options: map[string]string{"type": "none", "device": "/", "o": "bind"}}, "mem": {Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}, "disk": {Options: map[string]string{"type": "ext4", "device": "/dev/sda1"}},
@@ -153,6 +154,13 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.gitconfig"}]}`:                                                      "",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.gitconfig", "RW": true}]}`:                                          "Mounts HOME/.gitconfig",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.config/systemd/user", "RW": true}]}`:                                "Mounts HOME/.config/systemd/user",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/go/pkg/mod", "RW": true}]}`:                                          "Mounts HOME/go/pkg/mod",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/Library/LaunchAgents", "RW": true}]}`:                                "Mounts HOME/Library/LaunchAgents",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/tools", "RW": true}]}`:                                               "Mounts HOME/tools",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/tools"}]}`:                                                           "",
+		`{"Mounts": [{"Type": "bind", "Source": "/mnt/c/Users", "RW": true}]}`:                                             "Mounts /mnt/c/Users",
+		`{"Mounts": [{"Type": "bind", "Source": "/mnt", "RW": true}]}`:                                                     "Mounts /mnt",
+		`{"Mounts": [{"Type": "bind", "Source": "/mnt/data", "RW": true}, {"Type": "bind", "Source": "/mnt/c"}]}`:          "",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/bin", "RW": true}]}`:                                                 "Mounts HOME/bin",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other", "RW": true}]}`:                                           "Mounts HOME/src/other",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other"}]}`:                                                       "",

@@ -135,6 +135,9 @@ func (p *Machine) isSecret(real string) bool {
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
 const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
 
+// homeFolders are folders of a home that hold programs, or what systems start by themselves.
+var homeFolders = []string{"bin", "sbin", "go", "snap", "Library", "Applications"}
+
 // dataFolders are for data all the same.
 var dataFolders = []string{"/var/tmp", "/dev/shm"}
 
@@ -155,7 +158,11 @@ func (p *Machine) mayWrite(real string) bool {
 	}
 	if below, in := strings.CutPrefix(real, home+"/"); in && filepath.IsAbs(home) && home != "/" {
 		first, _, _ := strings.Cut(below, "/")
-		return first[0] != '.' && first != "bin"
+		return first[0] != '.' && !slices.Contains(homeFolders, first)
+	}
+	if below, in := strings.CutPrefix(real+"/", "/mnt/"); in { // where Windows has its disks: C: is /mnt/c
+		disk, _, _ := strings.Cut(below, "/")
+		return len(disk) > 1 && !strings.HasPrefix(disk, "wsl")
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
 	return first != "" && !slices.Contains(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
