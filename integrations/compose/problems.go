@@ -164,6 +164,9 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
 		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
 	}
+	if n := value("enable_ipv6"); !isNothing(n) && n.Value != "false" {
+		all = append(all, "enable_ipv6 "+n.Value+": the host would have an address in it; leave it out")
+	}
 	if n := value("driver"); !isNothing(n) && n.Value != "bridge" {
 		all = append(all, "driver "+n.Value+": egressd closes networks of the driver bridge")
 	}
