@@ -21,6 +21,7 @@ var FileNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "d
 // A File has the parts of a compose file that decide whether a network holds its services.
 type File struct {
 	Path     string
+	Text     []byte // what was judged
 	Name     string // of the project, where the file says it
 	Version  string
 	Services []Service // by name
@@ -77,7 +78,9 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	return described(path, file), nil
+	described := described(path, file)
+	described.Text = text
+	return described, nil
 }
 
 // described has every service of a file described.
