@@ -336,6 +336,9 @@ func (c *checker) image(setting, name string) error {
 	if c.ImageLabels != nil && !strings.Contains(name, "$") {
 		labels, read = c.ImageLabels(name)
 	}
+	if strings.Contains(name, "$") {
+		return c.breaks(setting, name+": which image that is depends on how it is built", "write its name; or --trust '"+name+"'")
+	}
 	if !read {
 		return c.breaks(setting, name+": egressd has not read it; the label "+metadataLabel+" of an image may mount this machine's files, and be privileged", "docker pull "+name+"; or --trust "+name)
 	}

@@ -84,8 +84,9 @@ func basesOf(text string) (images []string, problem string) {
 		return nil, "has " + metadataLabel + " in it, by which an image brings settings with it"
 	}
 	stages := []string{"scratch"}
-	instructions := joined(text)
+	instructions, documents := joined(text), false
 	for i, line := range slices.Concat(instructions, strings.Split(text, "\n")) {
+		documents = documents || strings.Contains(line, "<<")
 		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
 		if len(f) > 0 && strings.EqualFold(f[0], "ONBUILD") {
 			f = f[1:]
@@ -102,8 +103,8 @@ func basesOf(text string) (images []string, problem string) {
 			if !slices.Contains(stages, strings.ToLower(f[1])) {
 				images = append(images, f[1])
 			}
-			// A line within a here-document is none of the file's, and this reader does not tell them apart.
-			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !strings.Contains(text, "<<") {
+			// A line within a here-document names no stage, and this reader does not know where one ends.
+			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !documents {
 				stages = append(stages, strings.ToLower(f[3]))
 			}
 		}

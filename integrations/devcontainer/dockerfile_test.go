@@ -29,7 +29,8 @@ func TestDockerfileThatHidesALabelOrAnImage(t *testing.T) {
 		"{\"syntax\": \"evil/frontend\"}":                                                 true,
 		"RUN true\n":                                                                      true,
 		"# syntax=docker/dockerfile:1.7-labs\n# escape=\\\nFROM base AS a\nLABEL version=\"$V\" maintainer=me\n\nFROM a AS b\nRUN x \\\n # why\n y\nFROM B\n": false,
-		"FROM base\nRUN <<EOF\necho \\\nEOF\nLABEL org.opencontainers.image.title='a b'\n":                                                                    false,
+		"FROM base AS a\nRUN <<EOF\nEOF\nFROM a\n":                                         false,
+		"FROM base\nRUN <<EOF\necho \\\nEOF\nLABEL org.opencontainers.image.title='a b'\n": false,
 	} {
 		d := workspace(t, `{"build": {"dockerfile": "D"}}`)
 		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), text)
