@@ -38,9 +38,19 @@ func (c *checker) breaks(setting, problem, instead string) error {
 	return &BoundaryError{c.at, setting, problem, instead}
 }
 
-// lists refuses lists with anything but texts in them. The tool that starts the container makes words of numbers.
+// lists refuses values of another kind than egressd reads. The tool that starts the container makes words of numbers, and
+// a text of a list.
 func (c *checker) lists(said map[string]any) error {
 	build, _ := said["build"].(map[string]any)
+	if said["build"] != nil && build == nil {
+		return c.breaks("build", "it is no object", `"build": {"dockerfile": "Dockerfile"}`)
+	}
+	for setting, value := range map[string]any{"image": said["image"], "dockerFile": said["dockerFile"], "context": said["context"],
+		"build.dockerfile": build["dockerfile"], "build.context": build["context"], "workspaceFolder": said["workspaceFolder"]} {
+		if _, isText := value.(string); value != nil && !isText {
+			return c.breaks(setting, "it is no text", `"`+setting+`": "TEXT"`)
+		}
+	}
 	for setting, value := range map[string]any{"runArgs": said["runArgs"], "build.options": build["options"]} {
 		all, isList := value.([]any)
 		if value != nil && !isList {

@@ -287,7 +287,10 @@ func (c *checker) localFeature(name string, within []string) error {
 	if err != nil {
 		return c.breaks("features", at+": "+err.Error(), "leave it out")
 	}
-	needs, _ := said["dependsOn"].(map[string]any)
+	needs, isObject := said["dependsOn"].(map[string]any)
+	if said["dependsOn"] != nil && !isObject {
+		return c.breaks("features", at+": dependsOn is no object", "leave it out")
+	}
 	delete(said, "dependsOn")
 	if err := c.snippet("features "+name, said); err != nil {
 		return err
@@ -297,7 +300,10 @@ func (c *checker) localFeature(name string, within []string) error {
 
 // snippet judges the settings of a Feature, or of the metadata of an image.
 func (c *checker) snippet(of string, said map[string]any) error {
-	mounts, _ := said["mounts"].([]any)
+	mounts, isList := said["mounts"].([]any)
+	if said["mounts"] != nil && !isList {
+		mounts = []any{said["mounts"]} // tools take one that stands alone
+	}
 	for _, m := range mounts {
 		if err := c.oneMount(of+" mounts", m); err != nil {
 			return err

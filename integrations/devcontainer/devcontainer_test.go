@@ -36,6 +36,7 @@ func workspace(t *testing.T, text string) Options {
 // testImages are the images of the engine, with their metadata.
 var testImages = map[string]string{
 	"base": "", "good": `[{"id": "x", "init": true, "remoteUser": "node", "onCreateCommand": "true"}, {"containerEnv": {"A": "b"}}]`,
+	"alone":  `[{"mounts": "source=/var/run/docker.sock,target=/x,type=bind"}]`,
 	"mounts": `[{"mounts": ["source=/var/run/docker.sock,target=/x,type=bind"]}]`, "privileged": `{"privileged": true}`, "cap": `[{"capAdd": ["SYS_ADMIN"]}]`,
 	"opt": `[{"securityOpt": ["seccomp=unconfined"]}]`, "host": `[{"initializeCommand": "x"}]`, "odd": `[{"ofTomorrow": 1}]`, "broken": `[`,
 	"gpu": `[{"hostRequirements": {"gpu": "optional"}}]`,
@@ -261,6 +262,8 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"mounts": ["type=bind,readonly,source=/srv/a,target=${localEnv:NOT_SET:/h,source=/run}"]}`,
 		`{"workspaceMount": "", "workspaceFolder": "/etc", "runArgs": ["-v", "${containerWorkspaceFolder}:/x"]}`,
 		`{"runArgs": ["-e", 0, "--privileged"]}`,
+		`{"image": ["unread"]}`, `{"image": "alone"}`, `{"build": {"dockerfile": ["unread.Dockerfile"]}}`, `{"build": ["D"]}`,
+		`{"features": {"./alone": {}}}`, `{"features": {"./alone-object": {}}}`, `{"features": {"./list": {}}}`,
 		`{"build": {"dockerfile": "D", "options": ["--build-arg", 0, "--network=host"]}}`,
 		`{"build": {"dockerfile": "D", "options": ["--build-arg", "BUILDKIT_SYNTAX=x"]}}`,
 		`{"build": {"dockerfile": "D", "options": ["--build-arg=${localEnv:NOT_SET:BUILDKIT_SYNTAX}=x"]}}`,
@@ -268,14 +271,17 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	} {
 		d := workspace(t, text)
 		for name, text := range map[string]string{
-			"mounts/devcontainer-feature.json":     `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
-			"privileged/devcontainer-feature.json": `{"id": "privileged", "privileged": true} // JSON with comments`,
-			"cap/devcontainer-feature.json":        `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
-			"opt/devcontainer-feature.json":        `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
-			"needs/devcontainer-feature.json":      `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
-			"../outside/devcontainer-feature.json": `{"id": "outside"}`,
-			"odd/devcontainer-feature.json":        `{"id": "odd", "ofTomorrow": 1}`,
-			"D":                                    "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
+			"mounts/devcontainer-feature.json":       `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
+			"privileged/devcontainer-feature.json":   `{"id": "privileged", "privileged": true} // JSON with comments`,
+			"cap/devcontainer-feature.json":          `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
+			"opt/devcontainer-feature.json":          `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
+			"needs/devcontainer-feature.json":        `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
+			"../outside/devcontainer-feature.json":   `{"id": "outside"}`,
+			"alone/devcontainer-feature.json":        `{"id": "alone", "mounts": "source=/var/run/docker.sock,target=/x,type=bind"}`,
+			"alone-object/devcontainer-feature.json": `{"id": "alone", "mounts": {"source": "/", "target": "/x", "type": "bind"}}`,
+			"list/devcontainer-feature.json":         `{"id": "list", "dependsOn": ["./privileged"]}`,
+			"odd/devcontainer-feature.json":          `{"id": "odd", "ofTomorrow": 1}`,
+			"D":                                      "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
 			"variable.Dockerfile": "ARG X=base\nFROM $X\n", "mounts.Dockerfile": "from --platform=x mounts as a\nFROM a\n",
 		} {
 			writeFile(t, filepath.Join(d.Folder, ".devcontainer", name), text)
