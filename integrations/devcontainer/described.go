@@ -1,10 +1,12 @@
 package devcontainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,6 +108,9 @@ func (c *checker) mounts(said map[string]any) error {
 		if err := c.oneMount("mounts", m); err != nil {
 			return err
 		}
+		if at := c.covers(said, m); at != "" {
+			return c.breaks("mounts", "the target "+at+" is that of a mount of egressd's, and tools take the last one", "another target")
+		}
 	}
 	if err := c.user(said); err != nil {
 		return err
@@ -114,6 +119,28 @@ func (c *checker) mounts(said map[string]any) error {
 		return nil
 	}
 	return c.oneMount(workspaceMount, said[workspaceMount])
+}
+
+// covers returns the target of a mount that has it in common with one of egressd's own, and is another one.
+func (c *checker) covers(said map[string]any, m any) string {
+	folder, _ := said["workspaceFolder"].(string)
+	if folder == "" {
+		folder = c.usualPlace(gitRoot(c.Folder))
+	}
+	inside := strings.NewReplacer("${containerWorkspaceFolder}", c.expanded(folder), "${containerWorkspaceFolderBasename}", path.Base(c.expanded(folder)))
+	text, isText := m.(string)
+	if object, ok := m.(map[string]any); ok {
+		text = fmt.Sprintf("target=%v", object["target"])
+	}
+	for _, own := range c.Options.mounts() {
+		for _, at := range mountTargets(inside.Replace(c.expanded(own))) {
+			same := func(target string) bool { return path.Clean(target) == path.Clean(at) }
+			if slices.ContainsFunc(mountTargets(inside.Replace(c.expanded(text))), same) && !(isText && text == own) {
+				return at
+			}
+		}
+	}
+	return ""
 }
 
 // user has to be root in a container that captures.
@@ -164,20 +191,25 @@ func (c *checker) mount(setting, text string, d *described) error {
 		return c.breaks(setting, text+": egressd does not read mounts with quotes or in several lines", "a mount without quotes")
 	}
 	m := map[string]any{"RW": true, "Type": "volume"}
-	options, driver := map[string]string{}, ""
+	options, driver, seen := map[string]string{}, "", map[string]bool{}
 	for field := range strings.SplitSeq(c.expanded(text), ",") { // a value may have commas in it
 		name, value, has := strings.Cut(field, "=")
 		if err := c.unknown(setting, name); err != nil {
 			return err
 		}
-		switch strings.ToLower(strings.TrimSpace(name)) {
+		part := cmp.Or(map[string]string{"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}[name], name)
+		if name != strings.ToLower(strings.TrimSpace(name)) || seen[part] && part != "volume-opt" && part != "volume-label" {
+			return c.breaks(setting, field+": readers of mounts differ on a part that is there twice, or not in small letters", "each part once, in small letters")
+		}
+		seen[part] = true
+		switch name {
 		case "target", "dst", "destination":
 		default:
 			if err := c.unknown(setting, value); err != nil {
 				return err
 			}
 		}
-		switch strings.ToLower(strings.TrimSpace(name)) {
+		switch name {
 		case "type":
 			m["Type"] = strings.ToLower(value)
 		case "source", "src":
