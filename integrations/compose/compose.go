@@ -83,8 +83,8 @@ const judgedFile, judgedOverride = "judged.yaml", "judged.egressd.yaml"
 
 func (c *Compose) upPath() string { return filepath.Join(c.Folder, "up.sh") }
 
-// upScript starts both files, once egressd has judged them again: a service may have changed them. The command that made
-// the override file leaves it if it is as it was, fails if it is not, and keeps what it has judged.
+// upScript starts both files, once egressd has judged them again: a service may have changed them. egressd init compose
+// fails there if the override file has changed, and keeps copies of what it judged.
 func (c *Compose) upScript() integrations.Made {
 	var again []string
 	for _, word := range c.Again {

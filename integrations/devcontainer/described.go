@@ -121,7 +121,7 @@ func (c *checker) mounts(said map[string]any) error {
 	return c.oneMount(workspaceMount, said[workspaceMount])
 }
 
-// covers returns the target of a mount that has it in common with one of egressd's own, and is another one.
+// covers returns the target of one of egressd's own mounts if another mount has it, too.
 func (c *checker) covers(said map[string]any, m any) string {
 	folder, _ := said["workspaceFolder"].(string)
 	if folder == "" {
@@ -233,8 +233,8 @@ func (c *checker) mount(setting, text string, d *described) error {
 	return c.addMount(setting, m, boundary.Volume{Driver: driver, Options: options}, d)
 }
 
-// unknown refuses a part of a mount with a variable in it that is not known before the container is there. The ID of
-// the dev container is one that nobody chooses.
+// unknown refuses a variable that has no value before the container is there. Nobody chooses the ID of the dev
+// container.
 func (c *checker) unknown(setting, text string) error {
 	if strings.Contains(strings.ReplaceAll(text, "${devcontainerId}", ""), "${") {
 		return c.breaks(setting, text+": what its variable stands for is not known yet", "write the path")
