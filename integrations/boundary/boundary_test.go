@@ -117,6 +117,7 @@ func TestJudge(t *testing.T) {
 		`{"HostConfig": {"LogConfig": {"Type": "json-file", "Config": {"tag": "x"}}}}`:                                     "",
 		`{"HostConfig": {"LogConfig": {"Type": "syslog"}}}`:                                                                "HostConfig.LogConfig.Type syslog",
 		`{"HostConfig": {"LogConfig": {"Type": "fluentd"}}}`:                                                               "HostConfig.LogConfig.Type fluentd",
+		`{"HostConfig": {"LogConfig": {"Config": {"max-size": "1m", "fluentd-address": "192.0.2.1:24224"}}}}`:              "HostConfig.LogConfig.Config fluentd-address",
 		`{"HostConfig": {"VolumesFrom": ["x"]}}`:                                                                           "HostConfig.VolumesFrom x",
 		`{"HostConfig": {"Links": ["x:y"]}}`:                                                                               "HostConfig.Links x:y",
 		`{"HostConfig": {"PortBindings": {"80/tcp": [{"HostPort": "80"}]}, "Memory": 5, "Ulimits": [{"Name": "nofile"}]}}`: "",

@@ -101,7 +101,7 @@ func resources() []rows {
 		OomKillDisable OomScoreAdj PidsLimit Ulimits.Name Ulimits.Hard Ulimits.Soft CpuCount CpuPercent IOMaximumIOps IOMaximumBandwidth ShmSize Umask`, ruling: Harmless, why: "Limits of what it uses."},
 		{under: host, fields: "ContainerIDFile ConsoleSize AutoRemove RestartPolicy.Name RestartPolicy.MaximumRetryCount Init", ruling: Harmless, why: "How the engine starts and ends it."},
 		{under: host, fields: "LogConfig.Type", ruling: Judged, why: "A log stays on this machine: another driver sends what is printed on, past every network of the container.", names: "--log-driver logging.driver", judge: mode("", "json-file", "local", "none", "journald")},
-		{under: host, fields: "LogConfig.Config", ruling: Harmless, why: "Options of a log that stays on this machine.", names: "--log-opt logging.options"},
+		{under: host, fields: "LogConfig.Config", ruling: Judged, why: "Options are those of logs that stay on this machine: the engine's own driver may be another one.", names: "--log-opt logging.options", judge: (*judge).logOptions},
 	}
 }
 

@@ -311,6 +311,8 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, privileged: true}}]}}": "develop.watch.exec that is privileged",
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, of_tomorrow: 1}}]}}":   "develop.watch.exec.of_tomorrow",
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, user: root}}]}}":       "",
+		"{logging: {options: {gelf-address: 'udp://192.0.2.1:12201'}}}":                                         "logging.options gelf-address",
+		"{logging: {driver: json-file, options: {max-size: 1m, max-file: 3}}}":                                  "",
 		"{cap_add: {SYS_ADMIN: 1}}":                                                                             "cap_add SYS_ADMIN",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {

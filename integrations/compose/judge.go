@@ -175,9 +175,14 @@ func (j *composeJudge) containerName(name string) {
 
 func (j *composeJudge) logging(n *yaml.Node) {
 	keys := j.only("logging", n, "driver options")
+	log := map[string]any{}
 	if driver := keys["driver"]; !isNothing(&driver) {
-		j.service.host["LogConfig"] = map[string]any{"Type": resolved(&driver).Value}
+		log["Type"] = resolved(&driver).Value
 	}
+	if options := keys["options"]; !isNothing(&options) {
+		log["Config"] = named(plain(resolved(&options)))
+	}
+	j.service.host["LogConfig"] = log
 }
 
 // networks are names of networks, with settings of the service in them.

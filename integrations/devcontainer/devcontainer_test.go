@@ -267,6 +267,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"mounts": ["type=volume,source=x,target=/workspaces/${localWorkspaceFolderBasename}/.devcontainer"]}`,
 		`{"workspaceFolder": "/w", "workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "mounts": ["type=tmpfs,target=/w/.devcontainer"]}`,
 		`{"mounts": ["type=volume,source=x,target=/y,dst=/z"]}`,
+		`{"runArgs": ["--log-opt", "gelf-address=udp://192.0.2.1:12201"]}`,
 		`{"runArgs": ["-e", 0, "--privileged"]}`,
 		`{"image": ["unread"]}`, `{"image": "alone"}`, `{"build": {"dockerfile": ["unread.Dockerfile"]}}`, `{"build": ["D"]}`,
 		`{"features": {"./alone": {}}}`, `{"features": {"./alone-object": {}}}`, `{"features": {"./list": {}}}`,
