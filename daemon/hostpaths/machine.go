@@ -16,7 +16,7 @@ import (
 // workspace is a folder that a container of the project may write, or empty. engine is the socket of the container
 // engine, c the configuration in force; both may be missing.
 func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
-	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: OwnProgram()}
+	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: append(OwnProgram(), programFolders(workspace)...)}
 	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
@@ -25,6 +25,16 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 		p.HostGroups = err != nil
 	}
 	return p
+}
+
+// programFolders are those of PATH. In those of the workspace its own programs lie, which the container may write.
+func programFolders(workspace string) (all []string) {
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(folder) && (workspace == "" || !IsOrHolds(workspace, folder)) {
+			all = append(all, filepath.Clean(folder))
+		}
+	}
+	return all
 }
 
 // ownPaths are folders and files of egressd: those of the usual places, and those that a configuration names.

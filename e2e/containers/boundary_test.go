@@ -183,3 +183,35 @@ func TestDockerRunNeedsADockerThatAsks(t *testing.T) {
 		t.Errorf("it started something: %v, exit %d, %s", err, cmd.ProcessState.ExitCode(), said)
 	}
 }
+
+// TestComposeStartsWhatWasJudged has a service that writes the files between the judging and the start.
+func TestComposeStartsWhatWasJudged(t *testing.T) {
+	dir, programs := t.TempDir(), t.TempDir()
+	started := filepath.Join(programs, "started")
+	script := "#!/bin/sh\ncase $* in\n*version) ;;\n*' config') cat ;;\n" +
+		"*' up') printf 'services: {a: {image: a, privileged: true}}' >" + dir + "/compose.yaml; echo evil >" + dir + "/compose.egressd.yaml\n" +
+		"while [ $# -gt 0 ]; do if [ \"$1\" = -f ]; then cat \"$2\"; fi; shift; done >" + started + " ;;\n*) exit 1 ;;\nesac\n"
+	for path, text := range map[string]string{filepath.Join(programs, "docker"): script, filepath.Join(dir, "compose.yaml"): "services: {a: {image: a, volumes: ['.:/a']}}\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := append(os.Environ(), "HOME="+t.TempDir(), "PATH="+programs+":"+os.Getenv("PATH"))
+	made := exec.Command(world.Egressd.Path(), "init", "compose", "--subnet", composePool, "--policy", filepath.Join(programs, "policy"))
+	made.Dir, made.Env = dir, append(env, "PATH="+os.Getenv("PATH"))
+	if out, err := made.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	up := exec.Command("sh", filepath.Join(programs, "policy", "up.sh"))
+	up.Dir, up.Env = dir, env
+	out, _ := up.CombinedOutput()
+	text, err := os.ReadFile(started)
+	if err != nil || !strings.Contains(string(text), "'.:/a'") || strings.Contains(string(text), "privileged: true") || strings.Contains(string(text), "evil") {
+		t.Errorf("%v: started %q\n%s", err, text, out)
+	}
+	up = exec.Command("sh", filepath.Join(programs, "policy", "up.sh")) // what they wrote is there now
+	up.Dir, up.Env = dir, env
+	if out, err := up.CombinedOutput(); err == nil || !strings.Contains(string(out), "privileged") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

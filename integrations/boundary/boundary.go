@@ -279,9 +279,13 @@ func shown(value any) string {
 	return ""
 }
 
-// texts are the elements of a list of texts. An element of another kind is a text of its value.
+// texts are the elements of a list of texts. An element of another kind is a text of its value. The names of a mapping
+// count as elements, and so does any other value alone.
 func texts(value any) (all []string) {
 	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		return slices.Sorted(maps.Keys(v))
 	case []any:
 		for _, one := range v {
 			all = append(all, fmt.Sprint(one))
@@ -290,6 +294,8 @@ func texts(value any) (all []string) {
 		if v != "" {
 			all = append(all, v)
 		}
+	default:
+		all = append(all, fmt.Sprint(v))
 	}
 	return all
 }

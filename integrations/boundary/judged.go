@@ -192,6 +192,18 @@ func (j *judge) cgroupns(value any) {
 	}
 }
 
+// logOptionNames are options of json-file, local and journald.
+const logOptionNames = "max-size max-file compress mode max-buffer-size labels labels-regex env env-regex tag cache-disabled cache-max-size cache-max-file cache-compress"
+
+func (j *judge) logOptions(value any) {
+	all, _ := value.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(strings.Fields(logOptionNames), name) {
+			j.refuse(name, "another driver of logs may send what is printed to a place that it names", leaveOut)
+		}
+	}
+}
+
 func (j *judge) image(value any) {
 	name := text(value)
 	for _, own := range j.machine.Images {

@@ -30,6 +30,7 @@ func (j *judge) mounts(value any) {
 		default:
 			j.refuse(kind+" "+target, "egressd does not know what it brings in", "a mount of the type bind, volume or tmpfs")
 		}
+		j.replaceable(m, list)
 	}
 }
 
@@ -44,6 +45,42 @@ func (j *judge) bind(source, target string, writable bool) {
 	if why, instead := j.machine.JudgePath(source, writable); why != "" {
 		j.refuse(source, why, instead)
 	}
+}
+
+// replaceable refuses a source that lies in another mount, which the container can write: a program puts a link in its
+// place, and at the next start the engine mounts what the link leads to. A restart policy is enough for that.
+func (j *judge) replaceable(m map[string]any, list []any) {
+	source := j.machine.folderOf(m)
+	if source == "" || slices.Contains(j.machine.Doors, source) || text(m["Destination"]) == "" { // what is read at the start is no mount
+		return
+	}
+	for _, one := range list {
+		outer, _ := one.(map[string]any)
+		writable, _ := outer["RW"].(bool)
+		folder := j.machine.folderOf(outer)
+		if !writable || folder == "" || !hostfiles.ThroughFolder(source, folder) {
+			continue
+		}
+		// The kernel replaces no directory on which something is mounted, seen through the folder directly above it.
+		inPlace := filepath.Dir(source) == folder && filepath.Clean(text(m["Destination"])) == filepath.Join(text(outer["Destination"]), filepath.Base(source)) &&
+			hostfiles.ResolveLinks(source) == filepath.Join(hostfiles.ResolveLinks(folder), filepath.Base(source))
+		if !inPlace {
+			j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
+			return
+		}
+	}
+}
+
+// folderOf returns the folder of this machine that a mount or a volume is, or "".
+func (p *Machine) folderOf(m map[string]any) string {
+	folder := text(m["Source"])
+	if text(m["Type"]) == "volume" { // the engine's own folder otherwise
+		folder = p.Volumes[text(m["Name"])].Options["device"]
+	}
+	if !filepath.IsAbs(folder) {
+		return ""
+	}
+	return filepath.Clean(folder)
 }
 
 // JudgePath returns why a container may not have a path of this machine, or "". A read-only mount may
@@ -98,6 +135,9 @@ func (p *Machine) isSecret(real string) bool {
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
 const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
 
+// homeFolders are folders of a home that hold programs, or what systems start by themselves.
+var homeFolders = []string{"bin", "sbin", "go", "snap", "Library", "Applications"}
+
 // dataFolders are for data all the same.
 var dataFolders = []string{"/var/tmp", "/dev/shm"}
 
@@ -118,7 +158,11 @@ func (p *Machine) mayWrite(real string) bool {
 	}
 	if below, in := strings.CutPrefix(real, home+"/"); in && filepath.IsAbs(home) && home != "/" {
 		first, _, _ := strings.Cut(below, "/")
-		return first[0] != '.' && first != "bin"
+		return first[0] != '.' && !slices.Contains(homeFolders, first)
+	}
+	if below, in := strings.CutPrefix(real+"/", "/mnt/"); in { // where Windows has its disks: C: is /mnt/c
+		disk, _, _ := strings.Cut(below, "/")
+		return len(disk) > 1 && !strings.HasPrefix(disk, "wsl")
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
 	return first != "" && !slices.Contains(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
@@ -139,15 +183,15 @@ func gitAbove(folder string) string {
 			break
 		}
 	}
-	below, _ := filepath.Glob(filepath.Join(globbed(folder), "*", ".git")) // the pattern is sound
+	below, _ := filepath.Glob(filepath.Join(Globbed(folder), "*", ".git")) // the pattern is sound
 	if len(below) > 0 {
 		return filepath.Dir(below[0])
 	}
 	return ""
 }
 
-// globbed has no character that Glob reads as a pattern.
-func globbed(path string) string {
+// Globbed has no character that Glob reads as a pattern.
+func Globbed(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 

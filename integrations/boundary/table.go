@@ -101,13 +101,13 @@ func resources() []rows {
 		OomKillDisable OomScoreAdj PidsLimit Ulimits.Name Ulimits.Hard Ulimits.Soft CpuCount CpuPercent IOMaximumIOps IOMaximumBandwidth ShmSize Umask`, ruling: Harmless, why: "Limits of what it uses."},
 		{under: host, fields: "ContainerIDFile ConsoleSize AutoRemove RestartPolicy.Name RestartPolicy.MaximumRetryCount Init", ruling: Harmless, why: "How the engine starts and ends it."},
 		{under: host, fields: "LogConfig.Type", ruling: Judged, why: "A log stays on this machine: another driver sends what is printed on, past every network of the container.", names: "--log-driver logging.driver", judge: mode("", "json-file", "local", "none", "journald")},
-		{under: host, fields: "LogConfig.Config", ruling: Harmless, why: "Options of a log that stays on this machine.", names: "--log-opt logging.options"},
+		{under: host, fields: "LogConfig.Config", ruling: Judged, why: "Options are those of logs that stay on this machine: the engine's own driver may be another one.", names: "--log-opt logging.options", judge: (*judge).logOptions},
 	}
 }
 
 func files() []rows {
 	return []rows{
-		{fields: "Mounts", ruling: Judged, why: "A mount leads to nothing of egressd's, to no socket or device, and lets nobody change what the host executes.", names: "--volume volumes mounts", judge: (*judge).mounts},
+		{fields: "Mounts", ruling: Judged, why: "A mount leads to nothing of egressd's, to no socket or device, lies in no other one that the container can write, and lets nobody change what the host executes.", names: "--volume volumes mounts", judge: (*judge).mounts},
 		{under: "Mounts.", fields: "Type Name Source Destination Driver Mode RW Propagation", ruling: Harmless, why: "Parts of a mount, which is judged as a whole."},
 		{under: host, fields: "Binds Mounts.Source Mounts.Target Mounts.ReadOnly Mounts.Consistency Mounts.Type Tmpfs StorageOpt", ruling: Harmless, why: "Judged as Mounts, or files of the container's own.", names: "--volume volumes mounts"},
 		{under: host, fields: `Mounts.BindOptions.NonRecursive Mounts.BindOptions.CreateMountpoint Mounts.BindOptions.ReadOnlyNonRecursive

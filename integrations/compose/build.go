@@ -89,8 +89,10 @@ func (j *composeJudge) moreContexts(n *yaml.Node) {
 	}
 }
 
+// isRemote reports whether a build fetches a place. Of another scheme it is a path: file://../x lies in a folder
+// called file:.
 func isRemote(place string) bool {
-	return strings.Contains(place, "://") || strings.HasPrefix(place, "git@")
+	return slices.ContainsFunc([]string{"https://", "http://", "git://", "ssh://", "docker-image://", "git@"}, func(p string) bool { return strings.HasPrefix(place, p) })
 }
 
 // envFiles are one file, or a list of names or of {path: NAME}. Their lines become variables of the container.

@@ -67,10 +67,24 @@ func (c *Compose) up() string {
 	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
 }
 
+// Judged are copies of both files in the folder of the policy, which no service can write. up.sh starts these: a
+// service that runs may write its own between the judging and the start.
+func (c *Compose) Judged(set integrations.Set) (all []integrations.Made) {
+	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedFile), Text: string(c.File.Text), Mode: 0o600})
+	for _, f := range set.Files {
+		if f.Path == c.Path {
+			all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedOverride), Text: f.Text, Mode: 0o600})
+		}
+	}
+	return all
+}
+
+const judgedFile, judgedOverride = "judged.yaml", "judged.egressd.yaml"
+
 func (c *Compose) upPath() string { return filepath.Join(c.Folder, "up.sh") }
 
-// upScript starts both files, once egressd has judged them again: a service may have changed them. The command that made
-// the override file writes nothing if it is as it was, and fails if it is not.
+// upScript starts both files, once egressd has judged them again: a service may have changed them. egressd init compose
+// fails there if the override file has changed, and keeps copies of what it judged.
 func (c *Compose) upScript() integrations.Made {
 	var again []string
 	for _, word := range c.Again {
@@ -82,10 +96,11 @@ func (c *Compose) upScript() integrations.Made {
 set -eu
 %[2]s >/dev/null
 if docker compose version >/dev/null 2>&1; then
-	exec docker compose -f %[3]s -f %[4]s up "$@"
+	exec docker compose --project-directory %[3]s -f %[4]s -f %[5]s up "$@"
 fi
-exec docker-compose -f %[3]s -f %[4]s up "$@"
-`, filepath.Base(c.File.Path), strings.Join(again, " "), shell.Quote(c.File.Path), shell.Quote(c.Path))
+exec docker-compose --project-directory %[3]s -f %[4]s -f %[5]s up "$@"
+`, filepath.Base(c.File.Path), strings.Join(again, " "), shell.Quote(filepath.Dir(c.File.Path)),
+		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)))
 	return integrations.Made{Path: c.upPath(), Text: text, Mode: 0o755}
 }
 

@@ -71,7 +71,7 @@ func override(t *testing.T, file *File, together bool, names ...string) (overrid
 	return o, set
 }
 
-const twoServices = "version: '3.8'\nservices:\n  web: {image: a, ports: ['80:80']}\n  worker: {image: b, volumes: ['.:/src', 'data:/data', './x:/x:ro']}\n"
+const twoServices = "version: '3.8'\nservices:\n  web: {image: a, ports: ['80:80']}\n  files: {volumes: ['./x:/x:ro']}\n  worker: {image: b, volumes: ['.:/src', 'data:/data']}\n"
 
 func TestComposeGivesEachServiceANetwork(t *testing.T) {
 	o, set := override(t, composeFile(t, twoServices), false, "web", "worker")
@@ -300,8 +300,20 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{pid: 'service:web', ipc: private, uts: , cgroup: private, devices: [], privileged: }":                "",
 		"{security_opt: ['no-new-privileges:true'], x-mine: 1, pre_stop: [{command: x}]}":                      "",
 		"{volumes: ['~/src:/s', '${HOME}/a:/a', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
-		"{network_mode: 'service:web'}": "",
-		"{network_mode: none}":          "",
+		"{network_mode: 'service:web'}":                                                                         "",
+		"{network_mode: none}":                                                                                  "",
+		"{volumes: ['.:/a', './data:/data'], restart: always}":                                                  "/data: it lies in ",
+		"{volumes: ['./d:/a', './d/link/x:/x:ro']}":                                                             "/d/link/x: it lies in ",
+		"{volumes: ['.:/a', './data:/a/data', './web:/w:ro'], user: root}":                                      "/web: it lies in ",
+		"{volumes: ['./a:/a', './a/data:/a/data']}":                                                             "",
+		"{build: {context: ., additional_contexts: ['x=file://../../../../../../etc/ssh/../../srv/policy']}}":   "/srv/policy",
+		"{build: {context: ., additional_contexts: {x: 'docker-image://a', y: 'https://example.com/a.git'}}}":   "",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, privileged: true}}]}}": "develop.watch.exec that is privileged",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, of_tomorrow: 1}}]}}":   "develop.watch.exec.of_tomorrow",
+		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, user: root}}]}}":       "",
+		"{logging: {options: {gelf-address: 'udp://192.0.2.1:12201'}}}":                                         "logging.options gelf-address",
+		"{logging: {driver: json-file, options: {max-size: 1m, max-file: 3}}}":                                  "",
+		"{cap_add: {SYS_ADMIN: 1}}":                                                                             "cap_add SYS_ADMIN",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {
 		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
@@ -324,6 +336,8 @@ func TestComposeFilesThatChangeEgressdsOwn(t *testing.T) {
 		"services: {a: {}}\nvolumes: {egressd-state: {external: true}}\n":           "egressd-state: a network or volume of that name",
 		"services: {a: {}, b: {build: ., image: egressd}}\n":                        "b builds an image called egressd",
 		"services: {a: {}}\nnetworks: {default: {external: true}}\n":                "the file has the network default: external",
+		"services: {a: {networks: [n]}}\nnetworks: {n: {enable_ipv6: true}}\n":      "a has the network n: enable_ipv6",
+		"services: {a: {networks: [n]}}\nnetworks: {n: {enable_ipv6: false}}\n":     "",
 		"services: {a: {}}\ninclude: [other.yaml]\n":                                "include is a part",
 		"services: {a: {}}\nmodels: {m: {model: x}}\n":                              "models is a part",
 		"services: {a: {}, b: {privileged: true}}\nx-mine: 1\n":                     "",
@@ -350,7 +364,6 @@ func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
 		"env_file: e/a.env, volumes: ['./e:/src']":                                                             "it can write DIR/e/a.env, which",
 		"env_file: [x, {path: e/a.env}], volumes: ['./e:/src']":                                                "it can write DIR/e/a.env, which",
 		"volumes: ['./.env:/e']":                                                                               "it can write DIR/.env, which",
-		"volumes: ['./ctx:/a', './link/x:/x:ro']":                                                              "it can put a link in the place of DIR/link/x,",
 		"build: '${CTX:-.}', volumes: ['./ctx:/src']":                                                          "nothing here can tell whether it can write ${CTX:-.}",
 		"build: ., volumes: ['.:/src:ro']":                                                                     "",
 		"build: 'https://example.com/a.git', volumes: ['./ctx:/src']":                                          "",
@@ -374,8 +387,29 @@ func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
 	}
 }
 
+// What one service mounts, another one must not be able to make a link.
+func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
+	for text, want := range map[string]string{
+		"{volumes: ['.:/src']}, b: {volumes: ['./x:/x:ro']}":                                                        "a can put a link in the place of DIR/x,",
+		"{volumes: ['.:/src']}, b: {secrets: [s]}":                                                                  "a can put a link in the place of DIR/s,",
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/src', './x:/src/x']}":                                             "a can put a link in the place of DIR/x,",
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b, develop: {watch: [{path: ./b}]}}": "",
+		"{volumes: ['./a:/src']}, b: {volumes: ['./x:/x:ro'], secrets: [s]}":                                        "",
+		"{volumes: ['.:/src:ro']}, b: {volumes: ['./x:/x']}":                                                        "",
+	} {
+		file := composeFile(t, "services: {a: "+text+"}\nsecrets: {s: {file: ./s}}\n")
+		m := composeMachine()
+		m.Workspace = filepath.Dir(file.Path)
+		got := strings.ReplaceAll(strings.Join(file.Problems(m, []string{"a", "b"}), "; "), m.Workspace, "DIR")
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
 func TestReadComposeRefuses(t *testing.T) {
 	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+		"the tag !!null": "services: {a: {volumes: !!null ['/:/host']}}\n", "the tag !!binary": "services: {a: {volumes: [!!binary Lzov]}}\n", "the tag !x": "services: {a: {privileged: !x true}}\n",
 		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -175,9 +175,14 @@ func (j *composeJudge) containerName(name string) {
 
 func (j *composeJudge) logging(n *yaml.Node) {
 	keys := j.only("logging", n, "driver options")
+	log := map[string]any{}
 	if driver := keys["driver"]; !isNothing(&driver) {
-		j.service.host["LogConfig"] = map[string]any{"Type": resolved(&driver).Value}
+		log["Type"] = resolved(&driver).Value
 	}
+	if options := keys["options"]; !isNothing(&options) {
+		log["Config"] = named(plain(resolved(&options)))
+	}
+	j.service.host["LogConfig"] = log
 }
 
 // networks are names of networks, with settings of the service in them.
@@ -218,18 +223,25 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	watch := keys["watch"]
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
-		path := rule["path"]
+		path, exec := rule["path"], rule["exec"]
 		j.mount(resolved(&path).Value, "", false, "")
+		if !isNothing(&exec) {
+			j.hook("develop.watch.exec", resolved(&exec))
+		}
 	}
 }
 
 // hooks are commands that Compose has the engine start in the container.
 func (j *composeJudge) hooks(key string, n *yaml.Node) {
 	for _, one := range n.Content {
-		keys := j.only(key, resolved(one), "command user privileged working_dir environment")
-		if p := keys["privileged"]; !isNothing(&p) && resolved(&p).Value != "false" {
-			j.problem("has %s that is privileged", key)
-		}
+		j.hook(key, resolved(one))
+	}
+}
+
+func (j *composeJudge) hook(key string, n *yaml.Node) {
+	keys := j.only(key, n, "command user privileged working_dir environment")
+	if p := keys["privileged"]; !isNothing(&p) && resolved(&p).Value != "false" {
+		j.problem("has %s that is privileged", key)
 	}
 }
 
@@ -248,7 +260,7 @@ func (j *composeJudge) given(n *yaml.Node, of string, all map[string]yaml.Node) 
 		if given := all[name]; !isNothing(&given) {
 			keys := j.only(of+"."+name, resolved(&given), "file content environment name labels")
 			if file := keys["file"]; !isNothing(&file) {
-				j.mount(resolved(&file).Value, "", false, "")
+				j.mount(resolved(&file).Value, "/run/"+of+"/"+name, false, "")
 			}
 		}
 	}
@@ -274,7 +286,7 @@ func (j *composeJudge) volumes(n *yaml.Node) {
 			j.mount(parts[0], parts[1], writable, propagation)
 		default:
 			_, propagation := mountFlags(parts[2:])
-			j.named(parts[0], propagation)
+			j.named(parts[0], parts[1], propagation)
 		}
 	}
 }
@@ -315,7 +327,7 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 	case "bind":
 		j.mount(value("source"), value("target"), value("read_only") != "true", propagation)
 	case "volume":
-		j.named(value("source"), propagation)
+		j.named(value("source"), value("target"), propagation)
 	case "tmpfs", "image":
 	default:
 		j.service.mounted = append(j.service.mounted, map[string]any{"Type": kind, "Source": value("source"), "Destination": value("target")})
@@ -323,12 +335,12 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 }
 
 // named is a named volume, whose driver and options the table judges.
-func (j *composeJudge) named(name, propagation string) {
+func (j *composeJudge) named(name, target, propagation string) {
 	if strings.Contains(name, "$") {
 		j.unknownMount(name)
 		return
 	}
-	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "RW": true, "Propagation": propagation})
+	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "Destination": target, "RW": true, "Propagation": propagation})
 	for _, value := range j.volume(name).Options {
 		if filepath.IsAbs(value) {
 			j.service.mounts, j.service.reads = append(j.service.mounts, value), append(j.service.reads, value)
@@ -376,7 +388,9 @@ func (j *composeJudge) mount(source, target string, writable bool, propagation s
 	if writable {
 		j.service.mounts = append(j.service.mounts, path)
 	}
-	j.service.reads = append(j.service.reads, path)
+	if target != "" { // what Compose copies is no mount
+		j.service.reads = append(j.service.reads, path)
+	}
 }
 
 func (j *composeJudge) unknownMount(source string) {

@@ -33,7 +33,7 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
-		if paths := c.replaceable(s); held && len(paths) > 0 {
+		if paths := c.File.replaceable(s, func(other string) bool { return !slices.Contains(c.heldNames(), other) }); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}
 	}
@@ -99,10 +99,13 @@ func (c *Compose) written(s *Service) (all []string) {
 	return all
 }
 
-// replaceable are paths that some service mounts, and that lie in a folder which s can write.
-func (c *Compose) replaceable(s *Service) (all []string) {
-	for i := range c.File.Services {
-		for _, path := range c.File.Services[i].reads {
+// replaceable are paths that some of the other services mount, and that lie in a folder which s can write.
+func (c *File) replaceable(s *Service, of func(service string) bool) (all []string) {
+	for i := range c.Services {
+		if !of(c.Services[i].Name) {
+			continue
+		}
+		for _, path := range c.Services[i].reads {
 			in := func(dir string) bool { return hostfiles.ThroughFolder(path, dir) }
 			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
 				all = append(all, path)

@@ -27,6 +27,9 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 			all = append(all, fmt.Sprintf("%s: a service of that name would change egressd's own; give it another name", s.Name))
 		case slices.Contains(held, s.Name):
 			all = append(all, c.heldProblems(s, m, closed, held)...)
+			for _, path := range c.replaceable(s, func(other string) bool { return other != s.Name && slices.Contains(held, other) }) {
+				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which another service mounts: its next start, by a restart policy, mounts what that leads to; mount a folder beside it, or that of %s read-only", s.Name, path, s.Name))
+			}
 		default:
 			all = append(all, s.replaces(m)...)
 			for _, name := range s.Networks {
@@ -160,6 +163,9 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	}
 	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
 		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+	}
+	if n := value("enable_ipv6"); !isNothing(n) && n.Value != "false" {
+		all = append(all, "enable_ipv6 "+n.Value+": the host would have an address in it; leave it out")
 	}
 	if n := value("driver"); !isNothing(n) && n.Value != "bridge" {
 		all = append(all, "driver "+n.Value+": egressd closes networks of the driver bridge")

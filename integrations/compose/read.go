@@ -21,6 +21,7 @@ var FileNames = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "d
 // A File has the parts of a compose file that decide whether a network holds its services.
 type File struct {
 	Path     string
+	Text     []byte // what was judged
 	Name     string // of the project, where the file says it
 	Version  string
 	Services []Service // by name
@@ -77,7 +78,9 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	return described(path, file), nil
+	described := described(path, file)
+	described.Text = text
+	return described, nil
 }
 
 // described has every service of a file described.
@@ -100,18 +103,39 @@ func (c *File) judge(name string) *composeJudge {
 	return &composeJudge{file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME")}
 }
 
-// parseCompose refuses a second document: Compose merges it into the first.
+// parseCompose refuses tags, and a second document: Compose merges it into the first.
 func parseCompose(text []byte) (*composeText, error) {
 	var file composeText
-	var second yaml.Node
+	var root, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&root); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	}
+	if at := tagged(&root); at != nil {
+		return nil, fmt.Errorf("line %d has the tag %s: readers differ on what it makes of a value; leave it out", at.Line, at.Tag)
+	}
+	if root.Kind != 0 {
+		if err := root.Decode(&file); err != nil {
+			return nil, err
+		}
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("a second document begins in it, which Compose merges into the first; keep one")
 	}
 	return &file, nil
+}
+
+// tagged returns a value that has a tag, or nil. By !!null a list looks like nothing, and by !!binary a text like another.
+func tagged(n *yaml.Node) *yaml.Node {
+	if n.Style&yaml.TaggedStyle != 0 {
+		return n
+	}
+	for _, one := range n.Content {
+		if at := tagged(one); at != nil {
+			return at
+		}
+	}
+	return nil
 }
 
 func findCompose(path string) ([]byte, string, error) {

@@ -24,8 +24,9 @@ func (c *File) Resolved(ctx context.Context) (*File, error) {
 		return nil, nil
 	}
 	var out, talk bytes.Buffer
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "-f", c.Path, "config")...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Dir(c.Path), &out, &talk
+	dir := filepath.Dir(c.Path)
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "--project-directory", dir, "-f", "-", "config")...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, bytes.NewReader(c.Text), &out, &talk // the file may be another one by now
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s config refuses %s: %w: %.1000s", strings.Join(program, " "), c.Path, err, strings.TrimSpace(talk.String()))
 	}

@@ -14,7 +14,7 @@ type argument struct{ name, value string }
 const (
 	switches = "--init --rm --read-only --interactive --tty --detach --no-healthcheck --oom-kill-disable --publish-all --privileged -i -t -d -P"
 	harmless = `--env --workdir --user --hostname --domainname --dns --dns-search --dns-option --add-host --shm-size --memory --memory-swap --memory-reservation
-		--memory-swappiness --cpus --cpu-shares --cpu-period --cpu-quota --cpuset-cpus --cpuset-mems --ulimit --tmpfs --restart --log-opt --stop-signal --stop-timeout
+		--memory-swappiness --cpus --cpu-shares --cpu-period --cpu-quota --cpuset-cpus --cpuset-mems --ulimit --tmpfs --restart --stop-signal --stop-timeout
 		--group-add --platform --pull --entrypoint --expose --publish --ip --ip6 --mac-address --network-alias --health-cmd --health-interval --health-retries
 		--health-timeout --health-start-period --oom-score-adj --pids-limit --cap-drop -e -w -u -h -m -c -p -a`
 )
@@ -25,7 +25,7 @@ var (
 		"--cgroupns": "CgroupnsMode", "--runtime": "Runtime", "--cgroup-parent": "CgroupParent", "--isolation": "Isolation", "--volume-driver": "VolumeDriver"}
 	engineLists = map[string]string{"--cap-add": "CapAdd", "--security-opt": "SecurityOpt", "--device": "Devices", "--device-cgroup-rule": "DeviceCgroupRules",
 		"--gpus": "DeviceRequests", "--volumes-from": "VolumesFrom", "--link": "Links", "--annotation": "Annotations"}
-	otherValues = "--sysctl --label -l --log-driver --volume -v --mount --env-file --name"
+	otherValues = "--sysctl --label -l --log-driver --log-opt --volume -v --mount --env-file --name"
 )
 
 // takesValue reports whether a flag needs a value. known says whether egressd knows the flag at all.
@@ -121,6 +121,8 @@ func (c *checker) describe(a argument, d *described) error {
 		}
 	case "--log-driver":
 		d.host["LogConfig"] = map[string]any{"Type": a.value}
+	case "--log-opt":
+		d.host["LogConfig"] = map[string]any{"Config": map[string]any{name: is}}
 	case "--volume", "-v":
 		return c.volume(a.value, d)
 	case "--mount":
@@ -140,6 +142,9 @@ func (c *checker) volume(text string, d *described) error {
 	parts := strings.Split(c.expanded(text), ":")
 	if len(parts) == 1 {
 		return nil // a new volume
+	}
+	if err := c.unknown("runArgs", parts[0]); err != nil {
+		return err
 	}
 	m := map[string]any{"Type": "volume", "Source": parts[0], "Destination": parts[1], "RW": true}
 	for _, options := range parts[2:] {

@@ -26,7 +26,7 @@ type writableMount struct {
 
 func (d *Options) check(at string, said map[string]any) error {
 	c := &checker{Options: *d, at: at}
-	for _, looks := range []func(map[string]any) error{c.composed, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
+	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
@@ -36,6 +36,31 @@ func (d *Options) check(at string, said map[string]any) error {
 
 func (c *checker) breaks(setting, problem, instead string) error {
 	return &BoundaryError{c.at, setting, problem, instead}
+}
+
+// lists refuses values of another kind than egressd reads. The tool that starts the container makes words of numbers, and
+// a text of a list.
+func (c *checker) lists(said map[string]any) error {
+	build, _ := said["build"].(map[string]any)
+	if said["build"] != nil && build == nil {
+		return c.breaks("build", "it is no object", `"build": {"dockerfile": "Dockerfile"}`)
+	}
+	for setting, value := range map[string]any{"image": said["image"], "dockerFile": said["dockerFile"], "context": said["context"],
+		"build.dockerfile": build["dockerfile"], "build.context": build["context"], "workspaceFolder": said["workspaceFolder"]} {
+		if _, isText := value.(string); value != nil && !isText {
+			return c.breaks(setting, "it is no text", `"`+setting+`": "TEXT"`)
+		}
+	}
+	for setting, value := range map[string]any{"runArgs": said["runArgs"], "build.options": build["options"]} {
+		all, isList := value.([]any)
+		if value != nil && !isList {
+			return &integrations.ShapeError{Path: c.at, Problem: setting + " is no list", ByHand: c.byHand()}
+		}
+		if len(words(value)) != len(all) {
+			return c.breaks(setting, "it has more than texts in it", `"`+setting+`": ["--FLAG=VALUE"]`)
+		}
+	}
+	return nil
 }
 
 // composed is for containers whose networks are Compose's to say.
@@ -120,12 +145,15 @@ func (c *checker) collect(said map[string]any) error {
 // writes adds what a value of --mount has of this machine, unless it is read-only.
 func (c *checker) writes(setting, text string) {
 	text = c.expanded(text)
+	readOnly := false
 	for field := range strings.SplitSeq(text, ",") {
 		name, value, has := strings.Cut(strings.ToLower(strings.TrimSpace(field)), "=")
-		// Between quotes it may be a piece of another option.
-		if (name == "readonly" || name == "ro") && (!has || value == "true" || value == "1") && !strings.Contains(text, `"`) {
-			return
+		if name == "readonly" || name == "ro" { // the last one counts
+			readOnly = !has || value == "true" || value == "1"
 		}
+	}
+	if readOnly && !strings.Contains(text, `"`) { // between quotes it may be a piece of another option
+		return
 	}
 	for _, source := range mountSources(text) {
 		c.add(setting, source)
@@ -178,7 +206,7 @@ func (c *checker) replaceable(setting, source string) string {
 	return ""
 }
 
-// expanded puts in what the tool does that starts the container.
+// expanded puts in what the tool does that starts the container. A variable that is not known before stays as it is.
 func (c *checker) expanded(text string) string {
 	var b strings.Builder
 	for {
@@ -201,6 +229,8 @@ func (c *checker) expanded(text string) string {
 			b.WriteString(c.Folder)
 		case "localWorkspaceFolderBasename":
 			b.WriteString(filepath.Base(c.Folder))
+		default:
+			b.WriteString("${" + inside + "}")
 		}
 		text = after
 	}

@@ -1,10 +1,12 @@
 package devcontainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,6 +108,9 @@ func (c *checker) mounts(said map[string]any) error {
 		if err := c.oneMount("mounts", m); err != nil {
 			return err
 		}
+		if at := c.covers(said, m); at != "" {
+			return c.breaks("mounts", "the target "+at+" is that of a mount of egressd's, and tools take the last one", "another target")
+		}
 	}
 	if err := c.user(said); err != nil {
 		return err
@@ -114,6 +119,28 @@ func (c *checker) mounts(said map[string]any) error {
 		return nil
 	}
 	return c.oneMount(workspaceMount, said[workspaceMount])
+}
+
+// covers returns the target of one of egressd's own mounts if another mount has it, too.
+func (c *checker) covers(said map[string]any, m any) string {
+	folder, _ := said["workspaceFolder"].(string)
+	if folder == "" {
+		folder = c.usualPlace(gitRoot(c.Folder))
+	}
+	inside := strings.NewReplacer("${containerWorkspaceFolder}", c.expanded(folder), "${containerWorkspaceFolderBasename}", path.Base(c.expanded(folder)))
+	text, isText := m.(string)
+	if object, ok := m.(map[string]any); ok {
+		text = fmt.Sprintf("target=%v", object["target"])
+	}
+	for _, own := range c.Options.mounts() {
+		for _, at := range mountTargets(inside.Replace(c.expanded(own))) {
+			same := func(target string) bool { return path.Clean(target) == path.Clean(at) }
+			if slices.ContainsFunc(mountTargets(inside.Replace(c.expanded(text))), same) && !(isText && text == own) {
+				return at
+			}
+		}
+	}
+	return ""
 }
 
 // user has to be root in a container that captures.
@@ -134,7 +161,14 @@ func (c *checker) oneMount(setting string, m any) error {
 	case map[string]any:
 		var fields []string
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			fields = append(fields, fmt.Sprintf("%s=%v", name, m[name]))
+			value, isText := m[name].(string)
+			switch {
+			case !slices.Contains([]string{"type", "source", "target"}, name):
+				return c.breaks(setting, name+": a mount that is an object has type, source and target, and tools read no more of it", "a mount that is a text, such as \"source=FOLDER,target=/PATH,type=bind,readonly\"")
+			case !isText || strings.Contains(value, ","):
+				return c.breaks(setting, fmt.Sprintf("%s: %v would be several options of a mount", name, m[name]), "a text without commas")
+			}
+			fields = append(fields, name+"="+value)
 		}
 		if err := c.mount(setting, strings.Join(fields, ","), d); err != nil {
 			return err
@@ -157,14 +191,25 @@ func (c *checker) mount(setting, text string, d *described) error {
 		return c.breaks(setting, text+": egressd does not read mounts with quotes or in several lines", "a mount without quotes")
 	}
 	m := map[string]any{"RW": true, "Type": "volume"}
-	options, driver := map[string]string{}, ""
-	for field := range strings.SplitSeq(text, ",") {
+	options, driver, seen := map[string]string{}, "", map[string]bool{}
+	for field := range strings.SplitSeq(c.expanded(text), ",") { // a value may have commas in it
 		name, value, has := strings.Cut(field, "=")
-		value = c.expanded(value)
-		if v := unknownVariable().FindString(field); v != "" && !strings.HasPrefix(v, "${devcontainerId") && strings.HasPrefix(strings.ToLower(name), "s") {
-			return c.breaks(setting, field+": what its variable stands for is not known yet", "write the path")
+		if err := c.unknown(setting, name); err != nil {
+			return err
 		}
-		switch strings.ToLower(strings.TrimSpace(name)) {
+		part := cmp.Or(map[string]string{"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}[name], name)
+		if name != strings.ToLower(strings.TrimSpace(name)) || seen[part] && part != "volume-opt" && part != "volume-label" {
+			return c.breaks(setting, field+": readers of mounts differ on a part that is there twice, or not in small letters", "each part once, in small letters")
+		}
+		seen[part] = true
+		switch name {
+		case "target", "dst", "destination":
+		default:
+			if err := c.unknown(setting, value); err != nil {
+				return err
+			}
+		}
+		switch name {
 		case "type":
 			m["Type"] = strings.ToLower(value)
 		case "source", "src":
@@ -186,6 +231,15 @@ func (c *checker) mount(setting, text string, d *described) error {
 		}
 	}
 	return c.addMount(setting, m, boundary.Volume{Driver: driver, Options: options}, d)
+}
+
+// unknown refuses a variable that has no value before the container is there. Nobody chooses the ID of the dev
+// container.
+func (c *checker) unknown(setting, text string) error {
+	if strings.Contains(strings.ReplaceAll(text, "${devcontainerId}", ""), "${") {
+		return c.breaks(setting, text+": what its variable stands for is not known yet", "write the path")
+	}
+	return nil
 }
 
 func (c *checker) addMount(setting string, m map[string]any, v boundary.Volume, d *described) error {
@@ -250,6 +304,9 @@ func (c *checker) localFeature(name string, within []string) error {
 		return c.breaks("features", name+": it lies outside of .devcontainer, where somebody in the container can change it", "mv it into .devcontainer")
 	}
 	at := filepath.Join(folder, "devcontainer-feature.json")
+	if err := c.fixed("features", at); err != nil {
+		return err
+	}
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return c.breaks("features", name+": "+err.Error(), "leave it out")
@@ -262,7 +319,10 @@ func (c *checker) localFeature(name string, within []string) error {
 	if err != nil {
 		return c.breaks("features", at+": "+err.Error(), "leave it out")
 	}
-	needs, _ := said["dependsOn"].(map[string]any)
+	needs, isObject := said["dependsOn"].(map[string]any)
+	if said["dependsOn"] != nil && !isObject {
+		return c.breaks("features", at+": dependsOn is no object", "leave it out")
+	}
 	delete(said, "dependsOn")
 	if err := c.snippet("features "+name, said); err != nil {
 		return err
@@ -272,7 +332,10 @@ func (c *checker) localFeature(name string, within []string) error {
 
 // snippet judges the settings of a Feature, or of the metadata of an image.
 func (c *checker) snippet(of string, said map[string]any) error {
-	mounts, _ := said["mounts"].([]any)
+	mounts, isList := said["mounts"].([]any)
+	if said["mounts"] != nil && !isList {
+		mounts = []any{said["mounts"]} // tools take one that stands alone
+	}
 	for _, m := range mounts {
 		if err := c.oneMount(of+" mounts", m); err != nil {
 			return err
@@ -295,29 +358,7 @@ func (c *checker) images(said map[string]any) error {
 	if dockerfile == "" || slices.Contains(c.Trust, dockerfile) {
 		return nil
 	}
-	text, err := os.ReadFile(dockerfile)
-	if err != nil {
-		return c.breaks("build.dockerfile", err.Error(), "a Dockerfile that is there")
-	}
-	if strings.Contains(string(text), metadataLabel) {
-		return c.breaks("build.dockerfile", dockerfile+" has "+metadataLabel+" in it, by which an image brings settings with it", "write them into devcontainer.json")
-	}
-	stages := []string{"scratch"}
-	for line := range strings.Lines(string(text)) {
-		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
-		if len(f) < 2 || !strings.EqualFold(f[0], "FROM") {
-			continue
-		}
-		if !slices.Contains(stages, strings.ToLower(f[1])) {
-			if err := c.image("build.dockerfile", f[1]); err != nil {
-				return err
-			}
-		}
-		if len(f) > 3 && strings.EqualFold(f[2], "AS") {
-			stages = append(stages, strings.ToLower(f[3]))
-		}
-	}
-	return nil
+	return c.readDockerfile(dockerfile)
 }
 
 func (c *checker) image(setting, name string) error {
@@ -332,6 +373,9 @@ func (c *checker) image(setting, name string) error {
 	labels, read := map[string]string(nil), false
 	if c.ImageLabels != nil && !strings.Contains(name, "$") {
 		labels, read = c.ImageLabels(name)
+	}
+	if strings.Contains(name, "$") {
+		return c.breaks(setting, name+": which image that is depends on how it is built", "write its name; or --trust '"+name+"'")
 	}
 	if !read {
 		return c.breaks(setting, name+": egressd has not read it; the label "+metadataLabel+" of an image may mount this machine's files, and be privileged", "docker pull "+name+"; or --trust "+name)
@@ -361,18 +405,6 @@ func (c *checker) image(setting, name string) error {
 	return nil
 }
 
-func (c *checker) dockerfile(said map[string]any) string {
-	build, _ := said["build"].(map[string]any)
-	name, _ := build["dockerfile"].(string)
-	if old, ok := said["dockerFile"].(string); ok {
-		name = old
-	}
-	if name = c.expanded(name); name == "" || filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(c.at), name)
-}
-
 // harmlessOptions are flags of docker build.
 var harmlessOptions = []string{"--build-arg", "--no-cache", "--pull", "--platform", "--progress", "--target", "--shm-size", "--memory", "--quiet"}
 
@@ -381,7 +413,14 @@ func (c *checker) build(said map[string]any) error {
 	build, _ := said["build"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(build)) {
 		switch {
-		case slices.Contains([]string{"dockerfile", "context", "args", "target"}, name):
+		case name == "args":
+			args, _ := build[name].(map[string]any)
+			for arg := range args {
+				if err := c.buildArgument("build.args", arg); err != nil {
+					return err
+				}
+			}
+		case slices.Contains([]string{"dockerfile", "context", "target"}, name):
 		case name == "cacheFrom":
 			for _, from := range append(words(build[name]), fmt.Sprint(build[name])) {
 				if strings.Contains(from, "=") {
@@ -412,16 +451,28 @@ func (c *checker) build(said map[string]any) error {
 }
 
 func (c *checker) buildOptions(options []string) error {
-	valued := false
+	valued, before := false, ""
 	for _, word := range options {
-		name, _, has := strings.Cut(word, "=")
+		name, value, has := strings.Cut(word, "=")
+		if before == "--build-arg" {
+			value = word
+		}
+		if before == "--build-arg" || name == "--build-arg" {
+			arg, _, _ := strings.Cut(c.expanded(value), "=")
+			if err := c.buildArgument("build.options", arg); err != nil {
+				return err
+			}
+		}
+		before = ""
 		switch {
 		case valued:
 			valued = false
 		case !slices.Contains(harmlessOptions, name):
 			return c.breaks("build.options", word+": egressd does not know this flag of docker build, nor whether it leads out", "leave it out")
 		default:
-			valued = !has && !slices.Contains([]string{"--no-cache", "--pull", "--quiet"}, name)
+			if valued = !has && !slices.Contains([]string{"--no-cache", "--pull", "--quiet"}, name); valued {
+				before = name
+			}
 		}
 	}
 	return nil

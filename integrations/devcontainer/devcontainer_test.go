@@ -36,6 +36,7 @@ func workspace(t *testing.T, text string) Options {
 // testImages are the images of the engine, with their metadata.
 var testImages = map[string]string{
 	"base": "", "good": `[{"id": "x", "init": true, "remoteUser": "node", "onCreateCommand": "true"}, {"containerEnv": {"A": "b"}}]`,
+	"alone":  `[{"mounts": "source=/var/run/docker.sock,target=/x,type=bind"}]`,
 	"mounts": `[{"mounts": ["source=/var/run/docker.sock,target=/x,type=bind"]}]`, "privileged": `{"privileged": true}`, "cap": `[{"capAdd": ["SYS_ADMIN"]}]`,
 	"opt": `[{"securityOpt": ["seccomp=unconfined"]}]`, "host": `[{"initializeCommand": "x"}]`, "odd": `[{"ofTomorrow": 1}]`, "broken": `[`,
 	"gpu": `[{"hostRequirements": {"gpu": "optional"}}]`,
@@ -111,8 +112,8 @@ func TestDevContainerChangesWhatItNamesAlone(t *testing.T) {
 		"the socket and egressd were elsewhere": {
 			strings.NewReplacer("=/run/egressd/web,", "=/run/user/7/egressd/web,", "=/usr/bin/egressd,", "=/opt/egressd,").Replace(devContainerWhole), devContainerWhole,
 		},
-		"comments, tabs and order": {devContainerCommented, devContainerCommentedNew},
-		"lists that are empty":     {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
+		"comments and tabs":    {devContainerCommented, devContainerCommentedNew},
+		"lists that are empty": {`{"runArgs": [], "mounts": [ /* none */ ]}`, `{"runArgs": ["--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"], "mounts": [ /* none */`},
 		"all in one line": {
 			`{"image":"base","runArgs":["--init"]}`,
 			`{"image":"base","runArgs":["--init", "--network=none", "--cap-drop=NET_RAW", "--dns=127.0.0.1", "--env-file=${localWorkspaceFolder}/.devcontainer/egressd/container.env"],"mounts": [`,
@@ -254,17 +255,40 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"mounts": ["source=x,target=/p,type=volume,volume-driver=rexray"]}`,
 		`{"mounts": ["source=${containerWorkspaceFolder},target=/p,type=bind"]}`,
 		`{"mounts": [7]}`,
+		`{"mounts": [{"source": "/var/run/docker.sock", "src": "/srv/x", "target": "/d", "type": "bind"}]}`,
+		`{"mounts": [{"source": "/var/run/docker.sock", "type": "bind,source=/srv/x", "target": "/d"}]}`,
+		`{"mounts": [{"source": "/usr/local/bin", "type": "bind", "target": "/d", "readonly": true}]}`,
+		`{"mounts": ["type=bind,readonly,target=/h,source=${localEnv:NOT_SET:/a,source=/}"]}`,
+		`{"mounts": ["type=bind,readonly,source=/srv/a,target=${localEnv:NOT_SET:/h,source=/run}"]}`,
+		`{"workspaceMount": "", "workspaceFolder": "/etc", "runArgs": ["-v", "${containerWorkspaceFolder}:/x"]}`,
+		`{"mounts": ["type=volume,source=x,target=${containerWorkspaceFolder}/.devcontainer,Target=/y"]}`,
+		`{"mounts": ["type=volume,source=x,target=${containerWorkspaceFolder}/.devcontainer"]}`,
+		`{"mounts": [{"type": "volume", "source": "x", "target": "${containerWorkspaceFolder}/./.devcontainer/"}]}`,
+		`{"mounts": ["type=volume,source=x,target=/workspaces/${localWorkspaceFolderBasename}/.devcontainer"]}`,
+		`{"workspaceFolder": "/w", "workspaceMount": "source=${localWorkspaceFolder},target=/w,type=bind", "mounts": ["type=tmpfs,target=/w/.devcontainer"]}`,
+		`{"mounts": ["type=volume,source=x,target=/y,dst=/z"]}`,
+		`{"runArgs": ["--log-opt", "gelf-address=udp://192.0.2.1:12201"]}`,
+		`{"runArgs": ["-e", 0, "--privileged"]}`,
+		`{"image": ["unread"]}`, `{"image": "alone"}`, `{"build": {"dockerfile": ["unread.Dockerfile"]}}`, `{"build": ["D"]}`,
+		`{"features": {"./alone": {}}}`, `{"features": {"./alone-object": {}}}`, `{"features": {"./list": {}}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", 0, "--network=host"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", "BUILDKIT_SYNTAX=x"]}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg=${localEnv:NOT_SET:BUILDKIT_SYNTAX}=x"]}}`,
+		`{"build": {"dockerfile": "D", "args": {"BUILDKIT_SYNTAX": "x"}}}`,
 	} {
 		d := workspace(t, text)
 		for name, text := range map[string]string{
-			"mounts/devcontainer-feature.json":     `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
-			"privileged/devcontainer-feature.json": `{"id": "privileged", "privileged": true} // JSON with comments`,
-			"cap/devcontainer-feature.json":        `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
-			"opt/devcontainer-feature.json":        `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
-			"needs/devcontainer-feature.json":      `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
-			"../outside/devcontainer-feature.json": `{"id": "outside"}`,
-			"odd/devcontainer-feature.json":        `{"id": "odd", "ofTomorrow": 1}`,
-			"D":                                    "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
+			"mounts/devcontainer-feature.json":       `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
+			"privileged/devcontainer-feature.json":   `{"id": "privileged", "privileged": true} // JSON with comments`,
+			"cap/devcontainer-feature.json":          `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
+			"opt/devcontainer-feature.json":          `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
+			"needs/devcontainer-feature.json":        `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
+			"../outside/devcontainer-feature.json":   `{"id": "outside"}`,
+			"alone/devcontainer-feature.json":        `{"id": "alone", "mounts": "source=/var/run/docker.sock,target=/x,type=bind"}`,
+			"alone-object/devcontainer-feature.json": `{"id": "alone", "mounts": {"source": "/", "target": "/x", "type": "bind"}}`,
+			"list/devcontainer-feature.json":         `{"id": "list", "dependsOn": ["./privileged"]}`,
+			"odd/devcontainer-feature.json":          `{"id": "odd", "ofTomorrow": 1}`,
+			"D":                                      "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
 			"variable.Dockerfile": "ARG X=base\nFROM $X\n", "mounts.Dockerfile": "from --platform=x mounts as a\nFROM a\n",
 		} {
 			writeFile(t, filepath.Join(d.Folder, ".devcontainer", name), text)
@@ -337,7 +361,7 @@ func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 	} {
 		d := workspace(t, text)
 		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "local", "devcontainer-feature.json"), `{"id": "local", "version": "1.0.0", "options": {}, "installsAfter": [], "containerEnv": {"A": "b"}, "mounts": ["source=cache,target=/c,type=volume"]}`)
-		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=x\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=docker/dockerfile:1\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
 		if _, err := Merge(d); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -418,6 +442,7 @@ func TestDevContainerNotes(t *testing.T) {
 		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
 	} {
 		d := workspace(t, text)
+		d.Trust = append(d.Trust, filepath.Join(d.Folder, "Dockerfile"))
 		for _, folder := range []string{".", ".devcontainer"} {
 			writeFile(t, filepath.Join(d.Folder, folder, "Dockerfile"), "FROM base\n")
 		}

@@ -22,6 +22,9 @@ func Parse(text []byte) (*File, error) {
 	if deep(text) {
 		return nil, fmt.Errorf("values in it are nested more than %d deep", maxDepth)
 	}
+	if bytes.ContainsAny(bytes.ReplaceAll(text, []byte("\r\n"), nil), "\r") {
+		return nil, errors.New("a line ends in a carriage return alone: readers differ on whether a comment ends there")
+	}
 	root, err := hujson.Parse(text)
 	if err != nil {
 		return nil, err

@@ -52,9 +52,19 @@ prints it if Compose is there.`,
 			if err != nil {
 				return err
 			}
-			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), plan)
+			if err := o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), plan); err != nil || !o.keeps {
+				return err
+			}
+			for _, f := range o.judged {
+				if err := writePlanned(f); err != nil {
+					return hint.Failed(err, "the same as a user who may write "+f.Path)
+				}
+			}
+			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&o.keeps, "keep-judged", false, "write what was judged beside the policy, as up.sh has it")
+	_ = cmd.Flags().MarkHidden("keep-judged") // it exists
 	cmd.Flags().StringVarP(&o.file, "file", "f", ".", "compose `FILE`, or its folder")
 	cmd.Flags().StringSliceVar(&o.services, "service", nil, "`NAME` of a service to confine (default: all)")
 	cmd.Flags().BoolVar(&o.together, "together", false, "let services that name no network still reach each other")
@@ -69,6 +79,8 @@ type composeOptions struct {
 	services     []string
 	together     bool
 	unresolved   string // why Compose did not read the file
+	keeps        bool   // what was judged
+	judged       []integrations.Made
 }
 
 func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err error) {
@@ -101,6 +113,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	if set, err = c.Compose(); err != nil {
 		return set, err
 	}
+	o.judged = c.Judged(set)
 	if o.unresolved != "" {
 		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
 	}
@@ -125,7 +138,7 @@ func (o *composeOptions) again(c *compose.Compose) ([]string, error) {
 	if pool == "" && len(c.Sandboxes) > 0 { // the one that was chosen
 		pool = netip.PrefixFrom(c.Sandboxes[0].Subnet.Addr(), sidecar.PoolBits).String()
 	}
-	return append(argv, "--subnet", pool), nil
+	return append(argv, "--subnet", pool, "--keep-judged"), nil
 }
 
 // judge refuses what egressd would not hold, in the file as it is written and as Compose reads it.

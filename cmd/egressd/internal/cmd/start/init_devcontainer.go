@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -142,10 +143,21 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	return d, missing, err
 }
 
-// imageLabels asks docker for the labels of an image.
+// imageLabels asks docker for the labels of an image. One that gives further labels to what is built of it counts as
+// unread.
 func imageLabels(image string) (labels map[string]string, found bool) {
-	out, err := exec.Command("docker", "image", "inspect", "--format", "{{json .Config.Labels}}", "--", image).Output()
-	return labels, err == nil && json.Unmarshal(out, &labels) == nil
+	out, err := exec.Command("docker", "image", "inspect", "--format", "{{json .Config}}", "--", image).Output()
+	var is struct {
+		Labels  map[string]string
+		OnBuild []string
+	}
+	if err != nil || json.Unmarshal(out, &is) != nil {
+		return nil, false
+	}
+	return is.Labels, !slices.ContainsFunc(is.OnBuild, func(step string) bool {
+		f := strings.Fields(step)
+		return len(f) > 0 && strings.EqualFold(f[0], "LABEL")
+	})
 }
 
 // attachSocket returns the enter socket of a sandbox in the policy. If the policy has none, it returns a path for the

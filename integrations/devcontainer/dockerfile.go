@@ -1,0 +1,161 @@
+package devcontainer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/egressd/egressd/integrations/hostfiles"
+)
+
+// A Dockerfile decides about the labels of its image, and the label devcontainer.metadata about the container: it may be
+// privileged, and mount anything. So egressd reads the file for what gives an image labels, and nobody in the container
+// may change the file.
+
+func (c *checker) dockerfile(said map[string]any) string {
+	build, _ := said["build"].(map[string]any)
+	name, _ := build["dockerfile"].(string)
+	if old, ok := said["dockerFile"].(string); ok {
+		name = old
+	}
+	if name = c.expanded(name); name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(c.at), name)
+}
+
+// fixed refuses a file of the settings that somebody in the container can change.
+func (c *checker) fixed(setting, file string) error {
+	const instead = "mv it into .devcontainer"
+	settings := filepath.Join(c.Folder, ".devcontainer")
+	if rest, ok := strings.CutPrefix(file, settings+"/"); ok {
+		if hostfiles.ResolveLinks(file) != filepath.Join(hostfiles.ResolveLinks(settings), rest) {
+			return c.breaks(setting, file+" is behind a link: somebody in the container can change what it leads to, or the link", instead)
+		}
+		return nil
+	}
+	for _, path := range []string{file, hostfiles.ResolveLinks(file)} {
+		if place := c.replaceable(setting, path); place != "" {
+			return c.breaks(setting, file+" lies in "+place+": somebody in the container can write a label "+metadataLabel+" into it, and the next container is privileged", instead+"; or --trust "+file)
+		}
+	}
+	return nil
+}
+
+// readDockerfile judges the images that a Dockerfile begins with, and what gives its image labels.
+func (c *checker) readDockerfile(at string) error {
+	const setting = "build.dockerfile"
+	if err := c.fixed(setting, at); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(at)
+	if err != nil {
+		return c.breaks(setting, err.Error(), "a Dockerfile that is there")
+	}
+	images, problem := basesOf(string(text))
+	if problem != "" {
+		return c.breaks(setting, at+" "+problem, "leave that out; or look at it, and --trust "+at)
+	}
+	for _, image := range images {
+		if err := c.image(setting, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// basesOf returns the images that a Dockerfile begins with, or why these and its labels cannot be told.
+func basesOf(text string) (images []string, problem string) {
+	text = strings.TrimPrefix(text, "\ufeff")
+	for _, d := range directive().FindAllStringSubmatch(text, -1) {
+		name, is := strings.ToLower(d[1]), d[2]
+		if name == "escape" && is != `\` || name == "syntax" && !dockersSyntax().MatchString(is) {
+			return nil, "has the directive " + name + "=" + is + ": something else than Docker's own reader makes an image of it"
+		}
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		return nil, "is no Dockerfile"
+	}
+	if strings.Contains(text, metadataLabel) {
+		return nil, "has " + metadataLabel + " in it, by which an image brings settings with it"
+	}
+	stages := []string{"scratch"}
+	instructions, documents := joined(text), false
+	for i, line := range slices.Concat(instructions, strings.Split(text, "\n")) {
+		documents = documents || strings.Contains(line, "<<")
+		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
+		if len(f) > 0 && strings.EqualFold(f[0], "ONBUILD") {
+			f = f[1:]
+		}
+		if len(f) < 2 {
+			continue
+		}
+		switch strings.ToUpper(f[0]) {
+		case "LABEL":
+			if word := unclearLabel(f[1:]); word != "" {
+				return nil, "has LABEL " + word + ": which label that is depends on how the name is read; write it without variables, quotes and backslashes"
+			}
+		case "FROM":
+			if !slices.Contains(stages, strings.ToLower(f[1])) {
+				images = append(images, f[1])
+			}
+			// A line within a here-document names no stage, and this reader does not know where one ends.
+			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !documents {
+				stages = append(stages, strings.ToLower(f[3]))
+			}
+		}
+	}
+	if len(images) == 0 && !strings.Contains(strings.ToUpper(text), "FROM") {
+		return nil, "has no FROM"
+	}
+	return slices.Compact(images), ""
+}
+
+// joined are the instructions of a Dockerfile: its lines, with those that go on behind a backslash put together.
+func joined(text string) (all []string) {
+	begun := ""
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimRight(line, "\r \t")
+		if first := strings.TrimSpace(line); strings.HasPrefix(first, "#") || first == "" {
+			continue
+		}
+		if before, ok := strings.CutSuffix(line, `\`); ok && !strings.HasSuffix(before, `\`) {
+			begun += before
+			continue
+		}
+		all, begun = append(all, begun+line), ""
+	}
+	return append(all, begun)
+}
+
+// unclearLabel is a word of LABEL whose name is not what is written, or "".
+func unclearLabel(words []string) string {
+	for i, word := range words {
+		name, _, has := strings.Cut(word, "=")
+		if (has || i == 0) && strings.ContainsAny(name, "$\\\"'`") {
+			return fmt.Sprintf("%.60s", word)
+		}
+	}
+	return ""
+}
+
+// directive finds lines by which a Dockerfile says what reads it.
+var directive = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?mi)^\s*(?:#|//)\s*(syntax|escape)\s*=\s*(\S+)`)
+})
+
+var dockersSyntax = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(docker\.io/)?docker/dockerfile([:@][\w.:-]+)*$`)
+})
+
+// buildArgument refuses arguments of a build that say what reads the Dockerfile.
+func (c *checker) buildArgument(setting, name string) error {
+	if name != "BUILDKIT_INLINE_CACHE" && (strings.HasPrefix(name, "BUILDKIT_") || strings.Contains(name, "$")) {
+		return c.breaks(setting, name+": it may have something else than Docker's own reader make the image", "leave it out")
+	}
+	return nil
+}
