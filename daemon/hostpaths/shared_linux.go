@@ -2,8 +2,7 @@ package hostpaths
 
 import (
 	"os"
-
-	"golang.org/x/sys/unix"
+	"strings"
 )
 
 // firstPIDNamespace is the name of the machine's own PID namespace: the kernel gives it a fixed number (PROC_PID_INIT_INO).
@@ -20,9 +19,15 @@ func IsShared(path string) bool {
 
 // isMounted reports whether a file is mounted by itself, or cannot be looked at.
 func isMounted(path string) bool {
-	var s unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, 0, 0, &s); err != nil {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if _, missing := os.Stat(path); err != nil || missing != nil {
 		return true
 	}
-	return s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	real := Real(path)
+	for line := range strings.Lines(string(mounts)) { // proc_pid_mountinfo(5): the fifth field is the mount point
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == real {
+			return true
+		}
+	}
+	return false
 }
