@@ -41,6 +41,9 @@ func newNet(name string) (*Net, error) {
 func (n *Net) live(ready chan<- error) {
 	runtime.LockOSThread()
 	err := syscall.Unshare(syscall.CLONE_NEWNET)
+	if err == nil {
+		err = forwardNothing()
+	}
 	n.path = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), syscall.Gettid())
 	ready <- err
 	if err != nil {
@@ -49,6 +52,16 @@ func (n *Net) live(ready chan<- error) {
 	for f := range n.calls {
 		f()
 	}
+}
+
+// forwardNothing makes the namespace of the calling thread a host that forwards nothing. A new namespace begins with the
+// machine's setting, which an engine such as Docker's switches on.
+func forwardNothing() error {
+	const setting = "/proc/sys/net/ipv4/ip_forward"
+	if text, err := os.ReadFile(setting); err != nil || text[0] == '0' {
+		return err
+	}
+	return os.WriteFile(setting, []byte("0"), 0)
 }
 
 // close ends the thread. Sockets that were made in n keep it in being.
