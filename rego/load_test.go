@@ -38,7 +38,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"an empty file", "", "egress.rego:1:1: "},
 		{"no package", "allow := true", "egress.rego:1:1"},
 		{"another package", "package policy\nallow contains {\"rule\": \"r\"}", "egress.rego:2:1: nobody asks allow of package policy; write it as allow in package egress"},
-		{"none of the sets", "package egress\nalow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
+		{"none of the sets", "package egress\nfiles contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
 		{"a value for a set", "package egress\nallow := true", "egress.rego:2:1: allow is a set"},
 		{"a function for a set", "package egress\ndeny(x) if x", "egress.rego:2:1: deny is a set"},
 		{"an object for a set", "package egress\ndeny[x] := 1 if x := input.via", "egress.rego:2:1: deny is a set"},
