@@ -16,8 +16,9 @@ import (
 // variables, rules, functions and data, and not by how that is written.
 type matchLint struct {
 	*origins
-	opens map[*ast.Rule]bool // rules that an allow or a ceiling may depend on
-	found []policy.Problem
+	opens    map[*ast.Rule]bool // rules that an allow or a ceiling may depend on
+	patterns map[literal]bool   // texts that a function takes for a pattern
+	found    []policy.Problem
 }
 
 // lintCompiled returns what a matchLint finds. A policy that does not compile has none.
@@ -30,7 +31,8 @@ func lintCompiled(sources []Source) []policy.Problem {
 	if err != nil {
 		return nil
 	}
-	l := matchLint{origins: newOrigins(newFlow(&set, c)), opens: opening(c)}
+	l := matchLint{origins: newOrigins(newFlow(&set, c)), opens: opening(c), patterns: map[literal]bool{}}
+	l.calls(l.pattern)
 	l.calls(l.call)
 	l.references()
 	slices.SortFunc(l.found, compareProblems)
@@ -60,6 +62,34 @@ func opening(c *ast.Compiler) map[*ast.Rule]bool {
 		}
 	}
 	return seen
+}
+
+// A literal is a text at its place in a module or in the data.
+type literal struct {
+	text, from, file string
+	row, column      int
+}
+
+func literalOf(v constant) literal {
+	l := literal{text: v.value.String(), from: v.from}
+	if v.at != nil {
+		l.file, l.row, l.column = v.at.File, v.at.Row, v.at.Col
+	}
+	return l
+}
+
+// pattern notes the texts with a star that a call takes apart or matches, as startswith(pattern, "*.") does.
+// A comparison with such a text beside it is one of several ways to match.
+func (l *matchLint) pattern(r *ast.Rule, call []*ast.Term) {
+	at := map[string]int{"startswith": 1, "trim_prefix": 1, "trim_left": 1, "contains": 1, "replace": 1, "glob.match": 1, "egressd.host_matches": 2}[functionName(call)]
+	if at == 0 || at >= len(call) {
+		return
+	}
+	for _, v := range l.constants(r, call[at]) {
+		if text, ok := v.value.(ast.String); ok && strings.Contains(string(text), "*") {
+			l.patterns[literalOf(v)] = true
+		}
+	}
 }
 
 const hostFields = readsHost | readsRegistrable | readsSNI | readsQuestionName
@@ -348,7 +378,7 @@ func (l *matchLint) compared(r *ast.Rule, field *ast.Term, with []constant, list
 		}
 		for _, v := range with {
 			text, ok := v.value.(ast.String)
-			if !ok {
+			if !ok || l.patterns[literalOf(v)] {
 				continue
 			}
 			if said := c.never(string(text)); said != "" {

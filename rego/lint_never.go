@@ -72,7 +72,10 @@ func neverRegistrable(text string) string {
 
 func neverAMethod(text string) string {
 	upper := strings.ToUpper(text)
-	if upper == text {
+	switch {
+	case text == "CONNECT":
+		return `a CONNECT is a tunnel and no request, so no method equals this; write input.via == "connect", or leave it out`
+	case upper == text:
 		return ""
 	}
 	return fmt.Sprintf("methods are in upper case, and one in lower case is refused before the policy is asked; write %q", clip(upper, maxRuleBytes))
