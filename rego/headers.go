@@ -78,6 +78,11 @@ func (o *origins) field(r *ast.Rule, t *ast.Term, depth int) ast.Ref {
 				return ref
 			}
 		}
+		if i := slices.IndexFunc(r.Head.Args, t.Equal); i >= 0 {
+			if sites := o.called[r.Ref().String()]; i < len(sites) && len(sites[i]) > 0 {
+				return o.field(sites[i][0].rule, sites[i][0].term, depth-1)
+			}
+		}
 		for _, call := range o.made[r][v] {
 			if functionName(call) == "object.get" {
 				return below(o.field(r, call[1], depth-1), pathOf(call[2]))

@@ -322,8 +322,8 @@ func (c *compiled) unread(a querySpec) (problems policy.FileError) {
 	return problems
 }
 
-// mayBeMeant reports whether a rule can be meant as a member of a set: it adds to a set, or it is a condition
-// for a refusal, as other tools have them.
+// mayBeMeant reports whether a rule resembles a member of a set. Every rule that adds to a set does. For deny,
+// a plain condition does, too: other tools write refusals so.
 func mayBeMeant(r *ast.Rule, set string) bool {
 	return r.Head.RuleKind() == ast.MultiValue || set == "deny" && len(r.Head.Args) == 0 && r.Head.Value.Equal(ast.BooleanTerm(true))
 }

@@ -163,19 +163,25 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 	if m, ok := matches[name]; ok && max(m.host, m.with)+1 < len(call) && l.derives(r, call[m.host+1], hostFields) {
 		l.match(r, m, name, call[m.host+1], call[m.with+1])
 	}
+	l.paths(r, name, call)
 	switch name {
 	case "eq", "equal", "neq":
 		if len(call) >= 3 {
-			l.cased(r, call[1], call[2])
-			l.cased(r, call[2], call[1])
-			l.compared(r, call[1], l.constants(r, call[2]), call[2])
-			l.compared(r, call[2], l.constants(r, call[1]), call[1])
+			l.equal(r, call[1], call[2])
+			l.equal(r, call[2], call[1])
 		}
 	case "internal.member_2":
 		if len(call) >= 3 {
 			l.compared(r, call[1], l.members(r, call[2]), call[2])
+			l.resulted(r, call[1], l.members(r, call[2]), call[2])
 			l.headerNames(r, call[1], call[2])
+			if l.is(r, call[2], readsAddresses) {
+				l.compared(r, call[2], l.constants(r, call[1]), call[1])
+			}
 		}
+	case "lt", "lte", "gt", "gte":
+		l.ordered(r, call[1], call[2])
+		l.ordered(r, call[2], call[1])
 	case "object.get":
 		if len(call) >= 3 {
 			l.get(r, call[1], call[2])
@@ -185,6 +191,15 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 			l.say(r, call[0].Location, "a part of a host at a fixed place is in other hosts as well; write host.matches with a pattern such as \"*.example.com\"")
 		}
 	}
+}
+
+// equal looks at one side of a comparison.
+func (l *matchLint) equal(r *ast.Rule, field, with *ast.Term) {
+	l.cased(r, field, with)
+	l.compared(r, field, l.constants(r, with), with)
+	l.resulted(r, field, l.constants(r, with), with)
+	l.whole(r, field, with)
+	l.segments(r, field, with)
 }
 
 // get looks at the key or the path of an object.get.
@@ -411,6 +426,7 @@ func (l *matchLint) references() {
 					l.headerName(r, l.values(r, ref[len(headers)]), t)
 				default:
 					l.lookups(r, ref, t)
+					l.byName(r, ref, t)
 				}
 				return false
 			})
@@ -450,6 +466,8 @@ func (l *matchLint) headerName(r *ast.Rule, names []constant, at *ast.Term) {
 		lower := strings.ToLower(string(text))
 		switch {
 		case !ok:
+		case lower == "host":
+			l.say(r, placeFor(at, v), "policies do not see the header host; write input.destination.host")
 		case isCredential(lower):
 			l.say(r, placeFor(at, v), fmt.Sprintf("policies do not see the header %s, since it is a credential", clip(lower, maxRuleBytes)))
 		case lower != string(text):

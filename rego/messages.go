@@ -64,6 +64,7 @@ func message(err *ast.Error) string {
 		if name, ok := strings.CutPrefix(text, "undefined ref: input."); ok {
 			return text + "; " + cmp.Or(otherInput(name), otherField(details))
 		}
+		text += "; " + otherKey(details)
 	case *ast.UnificationErrDetail:
 		text = neverEqual(details.Left, details.Right)
 	default:
@@ -99,6 +100,17 @@ func otherField(d *ast.RefErrInvalidDetail) string {
 		return "that is the input of another program; egressd decides connections and requests: input.destination, .http, .tls, .dns, .sandbox, .process, .usage, .via, .stage and .time"
 	}
 	return fmt.Sprintf("%s has %s", parent, strings.Join(names, ", "))
+}
+
+// otherKey says what is wrong with a key of a list or of an object.
+func otherKey(d *ast.RefErrInvalidDetail) string {
+	switch {
+	case d.Want != nil && types.Compare(d.Want, types.N) == 0:
+		return "a list has numbers for keys; write VALUE in LIST"
+	case d.Have != nil && types.Compare(d.Have, types.N) == 0:
+		return "its keys are texts and never a number; write them without quotes"
+	}
+	return "it has no such key"
 }
 
 // neverEqual says what is wrong with a comparison of two types.
