@@ -26,7 +26,7 @@ func (set *sourceSet) headersAsText(c *ast.Compiler) (problems policy.FileError)
 			return
 		}
 		for i, t := range call[1:] {
-			if header := o.field(r, t, maxFlowDepth); isHeader(header) {
+			if header := o.field(r, t, map[variable]bool{}); isHeader(header) {
 				problems = append(problems, o.asText(r, call, i, header)...)
 			}
 		}
@@ -54,38 +54,46 @@ var headersRef = httpRef.Append(ast.StringTerm("headers"))
 
 func isHeader(ref ast.Ref) bool { return ref.HasPrefix(headersRef) && len(ref) == len(headersRef)+1 }
 
-// field returns the field of the input that a term of a rule is, through variables, rules and object.get, or nil.
-func (o *origins) field(r *ast.Rule, t *ast.Term, depth int) ast.Ref {
-	if depth == 0 || t == nil {
-		return nil
-	}
+// A variable is one of a rule.
+type variable struct {
+	rule *ast.Rule
+	name ast.Var
+}
+
+// field returns the field of the input that a term of a rule is, through variables, rules and object.get, or
+// nil. It looks at no variable twice, since equalities lead from one to the other and back.
+func (o *origins) field(r *ast.Rule, t *ast.Term, seen map[variable]bool) ast.Ref {
 	switch v := t.Value.(type) {
 	case ast.Ref:
 		switch {
 		case v.HasPrefix(ast.InputRootRef):
 			return v
 		case !v.HasPrefix(ast.DefaultRootRef):
-			return below(o.field(r, v[0], depth-1), v[1:])
+			return below(o.field(r, v[0], seen), v[1:])
 		}
 		for _, rule := range o.compiler.GetRulesExact(v) {
 			if len(rule.Head.Args) == 0 && rule.Head.RuleKind() == ast.SingleValue {
-				return o.field(rule, rule.Head.Value, depth-1)
+				return o.field(rule, rule.Head.Value, seen)
 			}
 		}
 	case ast.Var:
+		if seen[variable{r, v}] {
+			return nil
+		}
+		seen[variable{r, v}] = true
 		for _, from := range o.assigned(r)[v] {
-			if ref := o.field(r, from, depth-1); ref != nil {
+			if ref := o.field(r, from, seen); ref != nil {
 				return ref
 			}
 		}
 		if i := slices.IndexFunc(r.Head.Args, t.Equal); i >= 0 {
 			if sites := o.called[r.Ref().String()]; i < len(sites) && len(sites[i]) > 0 {
-				return o.field(sites[i][0].rule, sites[i][0].term, depth-1)
+				return o.field(sites[i][0].rule, sites[i][0].term, seen)
 			}
 		}
 		for _, call := range o.made[r][v] {
 			if functionName(call) == "object.get" {
-				return below(o.field(r, call[1], depth-1), pathOf(call[2]))
+				return below(o.field(r, call[1], seen), pathOf(call[2]))
 			}
 		}
 	}

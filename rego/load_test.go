@@ -2,6 +2,7 @@ package rego_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,4 +182,23 @@ func TestDataOfOneDocument(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// TestVariablesThatEqualEachOther loads a policy in which each variable equals each other one. There are more
+// ways among them than anybody can follow.
+func TestVariablesThatEqualEachOther(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("package egress\n\nallow contains {\"rule\": \"r\"} if {\n")
+	for i := range 10 {
+		fmt.Fprintf(&b, "\tx%d := input.http.query\n", i)
+		for j := range i {
+			fmt.Fprintf(&b, "\tx%d = x%d\n", i, j)
+		}
+	}
+	b.WriteString("\tregex.match(x3, input.http.path)\n\tinput.http.headers.a[_] == x4\n}\n")
+	source := []rego.Source{{Name: "egress.rego", Text: []byte(b.String())}}
+	if _, err := rego.Load(source, rego.Options{}); err != nil {
+		t.Error(err)
+	}
+	rego.Lint(source)
 }
