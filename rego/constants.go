@@ -66,7 +66,14 @@ func hostText(s string) error        { _, err := hostCanonical([]*ast.Term{ast.S
 func addressText(s string) error     { _, err := address(ast.StringTerm(s)); return err }
 func prefixText(s string) error      { _, err := prefix(ast.StringTerm(s)); return err }
 func pathPatternText(s string) error { _, err := policy.PathMatches("/", s); return err }
-func regexText(s string) error       { _, err := regexp.Compile(s); return err }
+
+func regexText(s string) error {
+	_, err := regexp.Compile(s)
+	if err != nil && strings.HasPrefix(s, "*") {
+		return fmt.Errorf("%w; a pattern such as %q is for host.matches", err, "*.example.com")
+	}
+	return err
+}
 
 func globText(s string) error {
 	operands := []*ast.Term{ast.StringTerm(s), ast.ArrayTerm(), ast.StringTerm("a.test")}

@@ -13,6 +13,25 @@ type flow struct {
 	set      *sourceSet
 	compiler *ast.Compiler
 	given    map[*ast.Rule]map[ast.Var][]*ast.Term // what a variable of a rule is assigned
+	seen     map[visit]bool                        // by the present search
+}
+
+// A visit is a look at a path in a variable of a rule.
+type visit struct {
+	variable
+	path string
+}
+
+// enter reports whether a search has not looked there yet. Equalities lead from one variable to the other and
+// back, in as many ways as there are paths among them.
+func (f *flow) enter(r *ast.Rule, v ast.Var, path string, depth int) bool {
+	if depth == maxFlowDepth || f.seen == nil {
+		f.seen = map[visit]bool{}
+	}
+	at := visit{variable{r, v}, path}
+	entered := f.seen[at]
+	f.seen[at] = true
+	return !entered
 }
 
 // A constant is a value that a term can have.
@@ -65,6 +84,9 @@ func (f *flow) at(r *ast.Rule, t *ast.Term, path ast.Ref, depth int) (all []cons
 	}
 	switch v := t.Value.(type) {
 	case ast.Var:
+		if !f.enter(r, v, path.String(), depth) {
+			return nil
+		}
 		for _, from := range f.assigned(r)[v] {
 			all = append(all, f.at(r, from, path, depth-1)...)
 		}
@@ -122,6 +144,9 @@ func (f *flow) keysAt(r *ast.Rule, t *ast.Term, depth int) (all []constant) {
 	case ast.Object:
 		v.Foreach(func(key, _ *ast.Term) { all = append(all, f.at(r, key, nil, depth)...) })
 	case ast.Var:
+		if !f.enter(r, v, "keys", depth) {
+			return nil
+		}
 		for _, from := range f.assigned(r)[v] {
 			all = append(all, f.keysAt(r, from, depth-1)...)
 		}

@@ -233,7 +233,9 @@ func (l *location) misplaced(r *ast.Rule) policy.FileError {
 		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", path[0], strings.Join(words(l.pkg[1:]), "."), idioms[path[0]]))}
 	case decides(path), decides(last) && r.Head.RuleKind() == ast.MultiValue:
 		instead := l.instead(set)
-		if r.Head.RuleKind() != ast.MultiValue && len(path) == 1 {
+		if r.Default && len(path) == 1 && r.Head.Value.Equal(ast.BooleanTerm(false)) {
+			instead = "leave this line out"
+		} else if r.Head.RuleKind() != ast.MultiValue && len(path) == 1 {
 			instead += ", as a set: " + setOfReasons(set, r)
 		}
 		return policy.FileError{problemAt(r.Location, fmt.Sprintf("nobody asks %s of package %s; %s", strings.Join(path, "."), strings.Join(words(l.pkg[1:]), "."), instead))}
@@ -311,13 +313,19 @@ func (c *compiled) unread(a querySpec) (problems policy.FileError) {
 		for _, r := range m.Rules {
 			name := string(headOf(r.Head.Ref()))
 			set := near(name)
-			if !slices.ContainsFunc(a.sets, func(s setName) bool { return s.name == set }) || r.Head.RuleKind() != ast.MultiValue || len(c.compiler.Graph.Dependents(r)) > 0 {
+			if !slices.ContainsFunc(a.sets, func(s setName) bool { return s.name == set }) || !mayBeMeant(r, set) || len(c.compiler.Graph.Dependents(r)) > 0 {
 				continue
 			}
 			problems = append(problems, problemAt(r.Location, fmt.Sprintf("nothing reads %s; write %s, or name it otherwise", name, set)))
 		}
 	}
 	return problems
+}
+
+// mayBeMeant reports whether a rule resembles a member of a set. Every rule that adds to a set does. For deny,
+// a plain condition does, too: other tools write refusals so.
+func mayBeMeant(r *ast.Rule, set string) bool {
+	return r.Head.RuleKind() == ast.MultiValue || set == "deny" && len(r.Head.Args) == 0 && r.Head.Value.Equal(ast.BooleanTerm(true))
 }
 
 // near returns the deciding set that a name resembles. It returns "" for an exact name and if there is no
@@ -334,6 +342,10 @@ func near(name string) string {
 	}
 	if lower == "ask" {
 		return lower
+	}
+	first, _, _ := strings.Cut(lower, "_") // conftest's deny_NAME
+	if decides([]string{first}) {
+		return first
 	}
 	return meant[lower]
 }

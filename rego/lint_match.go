@@ -16,8 +16,9 @@ import (
 // variables, rules, functions and data, and not by how that is written.
 type matchLint struct {
 	*origins
-	opens map[*ast.Rule]bool // rules that an allow or a ceiling may depend on
-	found []policy.Problem
+	opens    map[*ast.Rule]bool // rules that an allow or a ceiling may depend on
+	patterns map[literal]bool   // texts that a function takes for a pattern
+	found    []policy.Problem
 }
 
 // lintCompiled returns what a matchLint finds. A policy that does not compile has none.
@@ -30,7 +31,8 @@ func lintCompiled(sources []Source) []policy.Problem {
 	if err != nil {
 		return nil
 	}
-	l := matchLint{origins: newOrigins(newFlow(&set, c)), opens: opening(c)}
+	l := matchLint{origins: newOrigins(newFlow(&set, c)), opens: opening(c), patterns: map[literal]bool{}}
+	l.calls(l.pattern)
 	l.calls(l.call)
 	l.references()
 	slices.SortFunc(l.found, compareProblems)
@@ -60,6 +62,34 @@ func opening(c *ast.Compiler) map[*ast.Rule]bool {
 		}
 	}
 	return seen
+}
+
+// A literal is a text at its place in a module or in the data.
+type literal struct {
+	text, from, file string
+	row, column      int
+}
+
+func literalOf(v constant) literal {
+	l := literal{text: v.value.String(), from: v.from}
+	if v.at != nil {
+		l.file, l.row, l.column = v.at.File, v.at.Row, v.at.Col
+	}
+	return l
+}
+
+// pattern notes the texts with a star that a call takes apart or matches, as startswith(pattern, "*.") does.
+// A comparison with such a text beside it is one of several ways to match.
+func (l *matchLint) pattern(r *ast.Rule, call []*ast.Term) {
+	at := map[string]int{"startswith": 1, "trim_prefix": 1, "trim_left": 1, "contains": 1, "replace": 1, "glob.match": 1, "egressd.host_matches": 2}[functionName(call)]
+	if at == 0 || at >= len(call) {
+		return
+	}
+	for _, v := range l.constants(r, call[at]) {
+		if text, ok := v.value.(ast.String); ok && strings.Contains(string(text), "*") {
+			l.patterns[literalOf(v)] = true
+		}
+	}
 }
 
 const hostFields = readsHost | readsRegistrable | readsSNI | readsQuestionName
@@ -133,19 +163,25 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 	if m, ok := matches[name]; ok && max(m.host, m.with)+1 < len(call) && l.derives(r, call[m.host+1], hostFields) {
 		l.match(r, m, name, call[m.host+1], call[m.with+1])
 	}
+	l.paths(r, name, call)
 	switch name {
 	case "eq", "equal", "neq":
 		if len(call) >= 3 {
-			l.cased(r, call[1], call[2])
-			l.cased(r, call[2], call[1])
-			l.compared(r, call[1], l.constants(r, call[2]), call[2])
-			l.compared(r, call[2], l.constants(r, call[1]), call[1])
+			l.equal(r, call[1], call[2])
+			l.equal(r, call[2], call[1])
 		}
 	case "internal.member_2":
 		if len(call) >= 3 {
 			l.compared(r, call[1], l.members(r, call[2]), call[2])
+			l.resulted(r, call[1], l.members(r, call[2]), call[2])
 			l.headerNames(r, call[1], call[2])
+			if l.is(r, call[2], readsAddresses) {
+				l.compared(r, call[2], l.constants(r, call[1]), call[1])
+			}
 		}
+	case "lt", "lte", "gt", "gte":
+		l.ordered(r, call[1], call[2])
+		l.ordered(r, call[2], call[1])
 	case "object.get":
 		if len(call) >= 3 {
 			l.get(r, call[1], call[2])
@@ -155,6 +191,15 @@ func (l *matchLint) call(r *ast.Rule, call []*ast.Term) {
 			l.say(r, call[0].Location, "a part of a host at a fixed place is in other hosts as well; write host.matches with a pattern such as \"*.example.com\"")
 		}
 	}
+}
+
+// equal looks at one side of a comparison.
+func (l *matchLint) equal(r *ast.Rule, field, with *ast.Term) {
+	l.cased(r, field, with)
+	l.compared(r, field, l.constants(r, with), with)
+	l.resulted(r, field, l.constants(r, with), with)
+	l.whole(r, field, with)
+	l.segments(r, field, with)
 }
 
 // get looks at the key or the path of an object.get.
@@ -348,7 +393,7 @@ func (l *matchLint) compared(r *ast.Rule, field *ast.Term, with []constant, list
 		}
 		for _, v := range with {
 			text, ok := v.value.(ast.String)
-			if !ok {
+			if !ok || l.patterns[literalOf(v)] {
 				continue
 			}
 			if said := c.never(string(text)); said != "" {
@@ -381,6 +426,7 @@ func (l *matchLint) references() {
 					l.headerName(r, l.values(r, ref[len(headers)]), t)
 				default:
 					l.lookups(r, ref, t)
+					l.byName(r, ref, t)
 				}
 				return false
 			})
@@ -420,6 +466,8 @@ func (l *matchLint) headerName(r *ast.Rule, names []constant, at *ast.Term) {
 		lower := strings.ToLower(string(text))
 		switch {
 		case !ok:
+		case lower == "host":
+			l.say(r, placeFor(at, v), "policies do not see the header host; write input.destination.host")
 		case isCredential(lower):
 			l.say(r, placeFor(at, v), fmt.Sprintf("policies do not see the header %s, since it is a credential", clip(lower, maxRuleBytes)))
 		case lower != string(text):

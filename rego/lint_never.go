@@ -18,6 +18,11 @@ var canonical = []struct {
 	{readsMethod, neverAMethod},
 	{readsPath, neverAPath},
 	{readsStage, oneOf("stage", "name", "address", "tls", "http", "dns")},
+	{numberFields, neverANumber},
+	{readsAddresses, neverAnAddress},
+	{readsAddressClass, neverAClass},
+	{readsSandboxKind, oneOf("sandbox.kind", "certificate", "uid", "container", "listener", "source", "token")},
+	{readsExe, neverAProgram},
 	{readsVia, oneOf("via", "connect", "http", "socks5", "transparent", "forwarded", "dns")},
 	{readsQuestionType, func(text string) string {
 		if upper := strings.ToUpper(text); upper != text {
@@ -72,7 +77,14 @@ func neverRegistrable(text string) string {
 
 func neverAMethod(text string) string {
 	upper := strings.ToUpper(text)
-	if upper == text {
+	switch {
+	case text == "CONNECT":
+		return `a CONNECT is a tunnel and no request, so no method equals this; write input.via == "connect", or leave it out`
+	case text == "*":
+		return "no request has this method; leave the comparison out, which then holds for every method"
+	case strings.ContainsAny(text, ", "):
+		return `a method is one word, so none equals this; write input.http.method in {"GET", "HEAD"}`
+	case upper == text:
 		return ""
 	}
 	return fmt.Sprintf("methods are in upper case, and one in lower case is refused before the policy is asked; write %q", clip(upper, maxRuleBytes))

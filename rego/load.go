@@ -207,7 +207,7 @@ func (set *sourceSet) compile(asked []querySpec) (c *compiled, err error) {
 	if err := c.findSets(asked); err != nil {
 		return nil, err
 	}
-	problems := slices.Concat(set.undefined(c.compiler), set.emptyLists(c.compiler))
+	problems := slices.Concat(set.undefined(c.compiler), set.emptyLists(c.compiler), set.headersAsText(c.compiler))
 	for _, a := range asked {
 		problems = append(problems, c.unread(a)...)
 	}
@@ -242,6 +242,9 @@ func notSets(name string, rules []*ast.Rule) (problems policy.FileError) {
 
 // setOfReasons says what to write in place of a rule that assigns a deciding set.
 func setOfReasons(name string, r *ast.Rule) string {
+	if r.Default && r.Head.Value.Equal(ast.BooleanTerm(true)) {
+		return fmt.Sprintf("%s is a set of reasons; to have it hold for everything write: %s contains {\"rule\": \"all\"}", name, name)
+	}
 	if r.Default {
 		return fmt.Sprintf("%s is a set of reasons, which is empty where no rule adds to it; leave this line out", name)
 	}

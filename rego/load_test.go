@@ -2,6 +2,7 @@ package rego_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"an empty file", "", "egress.rego:1:1: "},
 		{"no package", "allow := true", "egress.rego:1:1"},
 		{"another package", "package policy\nallow contains {\"rule\": \"r\"}", "egress.rego:2:1: nobody asks allow of package policy; write it as allow in package egress"},
-		{"none of the sets", "package egress\nalow contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
+		{"none of the sets", "package egress\nfiles contains {\"rule\": \"r\"}", "no file has a rule for allow, ask or deny"},
 		{"a value for a set", "package egress\nallow := true", "egress.rego:2:1: allow is a set"},
 		{"a function for a set", "package egress\ndeny(x) if x", "egress.rego:2:1: deny is a set"},
 		{"an object for a set", "package egress\ndeny[x] := 1 if x := input.via", "egress.rego:2:1: deny is a set"},
@@ -181,4 +182,23 @@ func TestDataOfOneDocument(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// TestVariablesThatEqualEachOther loads a policy in which each variable equals each other one. There are more
+// ways among them than anybody can follow.
+func TestVariablesThatEqualEachOther(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("package egress\n\nallow contains {\"rule\": \"r\"} if {\n")
+	for i := range 10 {
+		fmt.Fprintf(&b, "\tx%d := input.http.query\n", i)
+		for j := range i {
+			fmt.Fprintf(&b, "\tx%d = x%d\n", i, j)
+		}
+	}
+	b.WriteString("\tregex.match(x3, input.http.path)\n\tinput.http.headers.a[_] == x4\n}\n")
+	source := []rego.Source{{Name: "egress.rego", Text: []byte(b.String())}}
+	if _, err := rego.Load(source, rego.Options{}); err != nil {
+		t.Error(err)
+	}
+	rego.Lint(source)
 }

@@ -29,7 +29,11 @@ type origins struct {
 	*flow
 	made   map[*ast.Rule]map[ast.Var][][]*ast.Term // the calls that give a variable its value
 	called map[string][][]termIn                   // by function and argument, what it is called with
+	steps  int                                     // of the present search
 }
+
+// maxOriginSteps bounds a search among variables that are equal to each other in many ways.
+const maxOriginSteps = 20_000
 
 func newOrigins(f *flow) *origins {
 	o := &origins{flow: f, made: map[*ast.Rule]map[ast.Var][][]*ast.Term{}, called: map[string][][]termIn{}}
@@ -87,10 +91,13 @@ func (o *origins) rulesOf(call []*ast.Term) []*ast.Rule {
 var unchanging = []string{"lower", "trim_space", "egressd.host_canonical"}
 
 // of returns the origin of a term of a rule.
-func (o *origins) of(r *ast.Rule, t *ast.Term) origin { return o.at(r, t, maxFlowDepth) }
+func (o *origins) of(r *ast.Rule, t *ast.Term) origin {
+	o.steps = 0
+	return o.at(r, t, maxFlowDepth)
+}
 
 func (o *origins) at(r *ast.Rule, t *ast.Term, depth int) (from origin) {
-	if depth == 0 {
+	if o.steps++; depth == 0 || o.steps > maxOriginSteps {
 		return from
 	}
 	switch v := t.Value.(type) {

@@ -72,6 +72,9 @@ func (c *compiled) findSets(asked []querySpec) error {
 		}
 	}
 	if len(c.queries) == 0 {
+		if problems := c.unread(asked[0]); len(problems) > 0 {
+			return problems
+		}
 		return fmt.Errorf("no file has a rule for allow, ask or deny in package %s; write: allow contains {\"rule\": \"NAME\"} if …", asked[0].name)
 	}
 	return nil
