@@ -19,7 +19,7 @@ type listedLine struct {
 //	||a.example^                      the host and every host below it (AdGuard, Adblock Plus)
 //	server=/a.example/b.example/      the same, of each host (dnsmasq); local= and address= too
 //
-// Whatever narrows such a line, or sends the host elsewhere, has no patterns and a problem.
+// Lines with modifiers that narrow them, and lines that redirect the host, have a problem instead of patterns.
 func publishedLine(line string) (l listedLine, published bool) {
 	switch {
 	case strings.HasPrefix(line, "||"), strings.HasPrefix(line, "@@"):

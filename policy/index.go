@@ -157,8 +157,8 @@ func (ix *index) covers(d *Destination) bool {
 	return false
 }
 
-// find returns the bucket that names a canonical host most closely, or nil. The chain leaves out rules of one label that
-// are not for the sandbox who, or not for port; a port of 0 stands for all.
+// find returns the bucket that names a canonical host most closely, or nil. The chain leaves out rules of one label
+// for other sandboxes than who, and for other ports than port. A port of 0 leaves out none.
 func (ix *index) find(name string, addr netip.Addr, port uint16, who string) *bucket {
 	if len(ix.files) > 0 {
 		return ix.listed(name, addr, port, who)

@@ -180,8 +180,8 @@ func (s portSet) String() string {
 }
 
 // Closer reports whether p names a host that both patterns hold more closely than q does: a name comes before a
-// wildcard, and of two wildcards or two prefixes the one comes first whose hosts the other holds as well. Of a pattern
-// for the beginning of a label and one for its end, neither is closer. Ports do not count.
+// wildcard, and of two wildcards or two prefixes the one comes first whose hosts the other holds as well. The patterns
+// "prod-*" and "*-db" tie. Ports do not count.
 func (p Pattern) Closer(q Pattern) bool {
 	switch {
 	case p.kind != q.kind:

@@ -45,7 +45,7 @@ func labelsOf(patterns []Pattern, names []string) []string {
 const labelLetters = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
 // labelKinds returns one label of each kind that patterns of one label and names, all directly below one name, tell
-// apart. A label's kind is what it begins with, what it ends with, and which name it is. The labels are found by going
+// apart. Two labels are of one kind if they match the same beginnings, endings and names. The labels are found by going
 // through the states of an automaton, shortest first.
 func labelKinds(patterns []Pattern, names []string) (labels []string) {
 	begins, ends, exact := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -56,7 +56,7 @@ func labelKinds(patterns []Pattern, names []string) (labels []string) {
 	for _, name := range names {
 		exact[name] = true
 	}
-	// The automaton keeps a text while it may still grow into a name or a beginning, and its end while that may grow into an end.
+	// A state is the text read, while it can still become a name or a beginning, and the suffix that can still become an ending.
 	beginning, ending := map[string]bool{}, map[string]bool{}
 	letters := map[byte]bool{}
 	for _, set := range []map[string]bool{begins, ends, exact} {

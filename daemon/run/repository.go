@@ -29,7 +29,7 @@ const submodulesDepth = 4
 
 // repositoryOf looks for the repository of a working directory, which has no symbolic links. The program may have written
 // anything there in an earlier run, such as a .git that names a folder of somebody else's. So a folder outside
-// counts only if it names the working tree itself, or has it in it.
+// counts only if the folder itself names the working tree, or contains it.
 func repositoryOf(work, home string, shared []string) (*repository, error) {
 	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}}
 	top := workingTree(work)

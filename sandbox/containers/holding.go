@@ -11,8 +11,8 @@ import (
 )
 
 // Around returns what the engine at a socket says of the container that a process is in, by the process's control
-// groups. The description is nil if the process is in no container, if this process is in the same one, or if
-// there is no engine.
+// groups. The description is nil without an engine, for a process outside of containers, and for one in
+// egressd's own container.
 func Around(ctx context.Context, socket string, pid int) (d boundary.Description, volumes map[string]boundary.Volume, err error) {
 	own := containerIDs(controlGroups(os.Getpid()))
 	ids := slices.DeleteFunc(containerIDs(controlGroups(pid)), func(id string) bool { return slices.Contains(own, id) })

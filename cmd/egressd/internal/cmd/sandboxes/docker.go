@@ -153,8 +153,8 @@ func engineOf(ctx context.Context, docker string) (string, error) {
 	return hostpaths.Real(path), nil
 }
 
-// asksFor has docker ask the engine something harmless. A docker that does not do so by the socket of front, as that of
-// podman, would start containers that nobody judges.
+// asksFor has docker ask the engine something harmless. Podman's docker command ignores
+// DOCKER_HOST: it would start containers that egressd never judged.
 func asksFor(ctx context.Context, docker, host string, front *containers.Front) error {
 	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{.Server.Version}}")
 	cmd.Env = environmentFor(host)

@@ -20,8 +20,8 @@ import (
 const offerFor = 30 * time.Second
 
 // offer asks on the terminal, one key each, whether to run the commands that allow what a run denied. It does nothing
-// without a terminal in the foreground, or if nobody seems to be at the terminal. Keys that wait belong to the shell: then
-// offer does nothing, and the keys stay. The run began at began.
+// without a terminal in the foreground on which somebody has typed. Keys that were typed ahead belong to the
+// shell: offer leaves them and does nothing. The run began at began.
 func offer(stdin *os.File, stderr io.Writer, fixes []string, began time.Time) {
 	if len(fixes) == 0 || !cli.IsTerminal(stdin) || !cli.IsTerminal(stderr) || tty.Foreground(stdin) != syscall.Getpgrp() {
 		return
