@@ -44,13 +44,14 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 	w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
 	const flood, few = 20_000, 100
 	began := time.Now()
-	ids := map[string]bool{}
+	ids, summed := map[string]bool{}, map[string]bool{}
 	for i := range flood {
 		_, err := w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("n%d.evil.test:443", i)))
 		refusal := refusalOf(t, err, policy.RuleDeny)
-		if known := ids[refusal.ID.String()]; known != refusal.Summed {
-			t.Fatalf("refusal %d has the id of an earlier one: %v, and says %v", i, known, refusal.Summed)
+		if known := ids[refusal.ID.String()]; known && !refusal.Summed {
+			t.Fatalf("refusal %d has the id of an earlier one, and does not say so", i)
 		}
+		summed[refusal.ID.String()] = refusal.Summed
 		ids[refusal.ID.String()] = true
 		if i%(flood/few) == 0 {
 			_, err := w.Open(t.Context(), from(2), ask(t, fmt.Sprintf("n%d.other.test:443", i)))
@@ -70,6 +71,11 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 	}
 	if n := len(by["two"]); n != few || times(by["two"]) != few {
 		t.Errorf("%d records of %d denials of the other sandbox", n, few)
+	}
+	for _, r := range by["one"] {
+		if r.Count == 0 && r.Shared != summed[r.Flow] {
+			t.Fatalf("the record of %s says that it is shared: %v, and its reply %v", r.Flow, r.Shared, summed[r.Flow])
+		}
 	}
 	for id := range ids {
 		if !known[id] {
@@ -249,8 +255,14 @@ func TestAFloodOfDomainsIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
 		const flood = denialsBurst + sightingsMost + 1000
+		ids := map[string]bool{}
 		for i := range flood {
-			w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("n.junk%d.test:443", i)))
+			_, err := w.Open(t.Context(), from(1), ask(t, fmt.Sprintf("n.junk%d.test:443", i)))
+			refusal := refusalOf(t, err, policy.RuleDeny)
+			if first := !ids[refusal.ID.String()]; refusal.Summed != (i >= denialsBurst+sightingsMost) || !refusal.Summed && !first {
+				t.Fatalf("refusal %d says that its id is shared: %v", i, refusal.Summed)
+			}
+			ids[refusal.ID.String()] = true
 		}
 		w.Shut()
 		w.Records.Settle()

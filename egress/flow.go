@@ -35,7 +35,7 @@ type attempt struct {
 	request  *policy.Request  // not changed once the flow is open: others may share it
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
-	seq      int64            // of the record that has to be durable before the first byte
+	seq      int64            // of the record that has to be durable before the first byte; -1: there is none yet
 	src      endpoint         // not guarded: it does not change
 	dialled  endpoint
 	hurried  bool // who opens it must not wait
@@ -63,9 +63,8 @@ type carried struct {
 // dialling is a flow's capability to connect to what was decided.
 type dialling struct{ carried }
 
-// inSum is the seq of a denial that has no record of its own: its id is that of a record that may name something else.
-// A flow without any record yet has -1.
-const inSum = -2
+// sharedID is the seq of a denial with an id that denials of other requests may have, too.
+const sharedID = -2
 
 // An End is how a flow ended.
 type End struct {

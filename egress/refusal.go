@@ -23,7 +23,7 @@ type Refusal struct {
 	Decision    policy.Decision
 	Note        string // of the close record, of a flow that could not be connected
 	Final       bool   // the same request fails each time, though others of its class may pass later
-	Summed      bool   // the record with ID may name another destination: this one is in a sum
+	Summed      bool   // ID may stand for denials of other requests, too: no command may name it
 
 	cause error
 }
@@ -78,7 +78,7 @@ var unavailable = policy.Decision{
 
 func (f *attempt) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
-	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == inSum}
+	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == sharedID}
 	if h := f.request.HTTP; h != nil {
 		r.Method, r.Unnamed = h.Method, h.Upgrade || !policy.NamesOne(h.Method, h.Path)
 	}

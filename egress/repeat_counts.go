@@ -96,11 +96,16 @@ func (f *recorded) recordRefusal(r recordOf) *Refusal {
 		f.gate.Records.count(&f.attempt, r)
 		return nil
 	}
+	if r.shared {
+		f.seq = sharedID
+	}
 	seq, err := f.gate.Records.append(&f.attempt, r)
 	if err != nil {
 		return f.refusal(unavailable)
 	}
-	f.seq = seq
+	if !r.shared {
+		f.seq = seq
+	}
 	s.wrote(key, f.id)
 	if r.canary != nil {
 		f.sight(*r.canary)
@@ -196,7 +201,7 @@ func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, d counting) 
 	k.more++
 	if by != byKind {
 		k.names.add(f.named(), d.sight, k.more)
-		f.seq = inSum
+		f.seq = sharedID
 	}
 	return "", k.id, false, true
 }
