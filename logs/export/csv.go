@@ -17,7 +17,7 @@ import (
 func CSV(b []byte, r *record.Record, _ Origin) []byte {
 	v := csvRecord{
 		Record: r, dst: orZero(r.Dst), tls: orZero(r.TLS), http: orZero(r.HTTP), dns: orZero(r.DNS), container: orZero(r.Container),
-		process: orZero(r.Process), said: orZero(r.Decision), signal: orZero(r.Signal),
+		process: orZero(r.Process), said: orZero(r.Decision), signal: orZero(r.Signal), names: orZero(r.Names),
 	}
 	for i, column := range csvColumns {
 		if i > 0 {
@@ -48,6 +48,7 @@ type csvRecord struct {
 	process   record.Process
 	said      record.Decision
 	signal    record.Signal
+	names     record.Names
 }
 
 func orZero[T any](p *T) (v T) {
@@ -98,6 +99,9 @@ var csvColumns = []struct {
 	{"signal.where", func(v *csvRecord) string { return v.signal.Where }},
 	{"raw", func(v *csvRecord) string { return v.Raw }},
 	{"note", func(v *csvRecord) string { return v.Note }},
+	{"names.first", func(v *csvRecord) string { return v.names.First }},
+	{"names.last", func(v *csvRecord) string { return v.names.Last }},
+	{"names.domains", func(v *csvRecord) string { return unlessZero(v.names.Domains) }},
 }
 
 func unlessZero(n int64) string {
