@@ -44,8 +44,8 @@ func appendDestination(b []byte, r *record.Record) []byte {
 	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
-// What returns the HTTP method, "dns" and the type of a DNS question, or else the via. If the client asked for an
-// address and only claimed the host, What names that address.
+// What returns the HTTP method, or "dns" and the type of a DNS question, or else the via. It adds the address that the client
+// asked for, if the client only claimed the host.
 func What(r *record.Record) string { return string(appendWhat(nil, r)) }
 
 func appendWhat(b []byte, r *record.Record) []byte {

@@ -22,8 +22,8 @@ type visit struct {
 	path string
 }
 
-// enter reports whether a search has not looked there yet. Equalities lead from one variable to the other and
-// back, in as many ways as there are paths among them.
+// enter reports whether a search has not looked there yet. Equal variables lead to each other: without this
+// check, ten of them would be searched along millions of paths.
 func (f *flow) enter(r *ast.Rule, v ast.Var, path string, depth int) bool {
 	if depth == maxFlowDepth || f.seen == nil {
 		f.seen = map[visit]bool{}

@@ -11,7 +11,7 @@ import (
 )
 
 // wrongMembers returns a problem for each rule of the sets whose member cannot be one: a literal, or a term
-// whose type the compiler knows. What only an evaluation shows is left to [Evaluator.unsound].
+// whose type the compiler knows. [Evaluator.unsound] finds the members that only an evaluation shows.
 func (c *compiled) wrongMembers(asked []querySpec) (problems policy.FileError) {
 	for _, a := range asked {
 		q := c.queries[a.name]

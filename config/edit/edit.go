@@ -127,8 +127,8 @@ func (a *Addition) reach(by *policy.Policy, o policy.Opening, name string) polic
 }
 
 // Add puts the lines into the text, compiles the result with its tests, and judges each new line. It
-// returns an error if the file would not compile, if a line would never decide or change nothing, or if a host would not be
-// denied after all. Lines to deny are about all requests.
+// returns an error if the file does not compile, if a line never decides or changes nothing, or if a host to deny stays
+// open. Lines to deny are about all requests.
 func (a *Addition) Add(lines []policy.Opening) error {
 	for _, o := range lines {
 		if a.Says(o) {

@@ -61,8 +61,8 @@ func ownPaths(c *config.Config) (all []string) {
 	return slices.Compact(all)
 }
 
-// doors are the sockets at which sandboxes attach their networks. A container may have such a socket, and its folder if
-// nothing else is in there.
+// doors are the sockets at which sandboxes attach their networks. A container may mount such a socket, or a folder
+// with nothing but that socket.
 func doors(c *config.Config) (all []string) {
 	if c == nil {
 		return nil

@@ -132,8 +132,8 @@ func looksLikeGit(dir string) bool {
 
 // add adds a repository; own is the folder of the working tree's own in it, or empty.
 //
-// What git outside would execute or follow stays as it is: settings, hooks, submodules of other working trees, and
-// where those have their repository.
+// The program cannot change files that git outside executes or follows: settings, hooks, submodules of other working
+// trees, and the pointers to their repositories.
 func (r *repository) add(dir, own string) {
 	r.folders = append(r.folders, dir)
 	r.keepEmpty(filepath.Join(dir, "hooks"))

@@ -8,8 +8,8 @@ import (
 )
 
 // DieOf ends this process by the signal that ended its program, as a shell, make or git expect of a program that
-// a signal has ended: a loop ends at Ctrl-C only then. It returns if s is 0, and where the kernel keeps the signal from
-// this process, such as from the first of a container.
+// a signal has ended: a loop ends at Ctrl-C only then. It returns if s is 0, or if the kernel does not deliver
+// the signal, as to the first process of a container.
 func DieOf(s syscall.Signal) {
 	if s == 0 || os.Getpid() == 1 {
 		return

@@ -59,7 +59,7 @@ egressd serve can ask for it (listen.enter).
 On a terminal, run offers at its end to allow what it denied, one key each. It
 never offers private addresses, or a request with a canary.
 
-What the program leaves behind is ended with it: SIGTERM, and SIGKILL five seconds
+run ends what the program leaves behind: by SIGTERM, and by SIGKILL five seconds
 later. With --wait, run waits for it.
 
 Exit codes: those of the program; if signal N ended the program, run ends by it,
