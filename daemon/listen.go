@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 )
@@ -167,7 +167,7 @@ func clearSocket(path string) error {
 }
 
 func answers(path string) bool {
-	fd, err := relay.Socket(syscall.AF_UNIX)
+	fd, err := carry.Socket(syscall.AF_UNIX)
 	if err != nil {
 		return true
 	}

@@ -7,20 +7,15 @@ import (
 	"unsafe"
 )
 
-func boundUnsent(fd int) {
+func setUnsent(fd int) {
 	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)
 }
 
 // accept takes one connection off the queue of fd, without waiting.
-func accept(fd int) (int, netip.AddrPort, error) {
-	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
-	if err != nil {
-		return -1, netip.AddrPort{}, err
-	}
-	noDelay(client)
-	boundUnsent(client)
-	return client, addrPort(sa), nil
+func accept(fd int) (int, error) {
+	client, _, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+	return client, err
 }
 
 // userOf returns the user and the process that connected to a Unix socket.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -257,6 +257,6 @@ func disconnected(c net.Conn) (left bool) {
 	if err != nil {
 		return true // closed here
 	}
-	err = raw.Control(func(fd uintptr) { left = relay.Left(int(fd)) })
+	err = raw.Control(func(fd uintptr) { left = carry.Left(int(fd)) })
 	return left || err != nil
 }
