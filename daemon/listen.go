@@ -95,7 +95,9 @@ func openListener(name string) (boundListener, error) {
 	l := boundListener{name: name}
 	path, unix := strings.CutPrefix(name, file.UnixListener)
 	if !unix {
-		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, file.TLSListener))
+		how := net.ListenConfig{KeepAlive: -1} // package proxy sets it once for all connections
+		how.SetMultipathTCP(false)
+		tcp, err := how.Listen(context.Background(), "tcp", strings.TrimPrefix(name, file.TLSListener))
 		l.Listener = tcp
 		return l, err
 	}

@@ -22,9 +22,9 @@ const attemptsMost = 4
 
 // keepAlive has the kernel ask an upstream that is silent whether it is still there. A client's own keepalives end at
 // egressd, which cannot see them. Packet filters on the way forget silent connections: NAT gateways after 240 to 350
-// seconds, but a client asks more often than that for a reason. With four seconds of silence to the first probe, egressd keeps what a
-// client keeps with a filter of five. An upstream that answers none for two minutes is gone.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 4 * time.Second, Count: 30}
+// seconds, others after 5, and clients that know it ask more often. A probe after each 4 seconds of silence keeps the
+// connection in both. Unanswered, the kernel's own interval and count apply (tcp(7)).
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: -1, Count: -1}
 
 var (
 	errNotJudged = errors.New("the address was not decided")
@@ -190,11 +190,7 @@ func (f *dialling) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, er
 		},
 	}
 	d.SetMultipathTCP(false)
-	conn, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, to)
-	if err != nil {
-		return nil, err // and not a nil *net.TCPConn
-	}
-	return conn, nil
+	return d.DialContext(ctx, "tcp", to.String())
 }
 
 // A Kept holds the connection of an ended flow for the next flow of the same sandbox to the same destination. Only

@@ -177,4 +177,3 @@ func TestNothingElseOfAFlowWaitsForTheRecordOfACanary(t *testing.T) {
 		t.Errorf("%d signals", n)
 	}
 }
-

@@ -180,11 +180,7 @@ func (u *upstreamProxy) dialProxy(ctx context.Context, f *dialling, at, to netip
 		},
 	}
 	d.SetMultipathTCP(false)
-	conn, err := d.DialTCP(ctx, "tcp", netip.AddrPort{}, at)
-	if err != nil {
-		return nil, err // and not a nil *net.TCPConn
-	}
-	return conn, nil
+	return d.DialContext(ctx, "tcp", at.String())
 }
 
 // begin makes TLS with the proxy if it is to be, and has open ask it. The time of ctx bounds both.

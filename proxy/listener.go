@@ -32,6 +32,7 @@ func (in *listener) serve() error {
 	defer in.Close()
 	s.start.Do(s.prepare)
 	in.at = boundTo(in)
+	in.setOptions()
 	if !s.register(in) {
 		return ErrClosed
 	}
@@ -66,7 +67,6 @@ func (in *listener) take(nc net.Conn) {
 		if at, ok := of.RemoteAddr().(*net.TCPAddr); ok {
 			c.came.Addr = netip.AddrPortFrom(at.AddrPort().Addr().Unmap().WithZone(""), at.AddrPort().Port())
 		}
-		boundUnsent(of)
 	case *net.UnixConn:
 		peerOf(of, &c.came)
 	case *foreign.Conn:

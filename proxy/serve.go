@@ -31,6 +31,7 @@ type conn struct {
 	state          atomic.Int32
 	waits          atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
 	came           sandbox.Peer // Peer, as it came; final once it is served
+	asked          time.Time    // when the gate was
 	client         net.Conn     // Conn, below what is inspected
 	flow           *egress.Flow // that is open, until a tunnel has it
 	capture        *capture     // of a captured connection, or of one that is served like those
@@ -156,6 +157,7 @@ func (c *conn) tunnel(r policy.Request) {
 		return
 	}
 	c.waits.Store(len(c.First) == 0 && !c.silent())
+	c.asked = time.Now()
 	defer c.watchClient().Stop()
 	flow, err := c.server.Gate.Open(c.ctx, c.Peer, r)
 	c.capture.decided()
@@ -230,7 +232,7 @@ func (c *conn) durable(synced <-chan error) bool {
 
 // dial connects to a decided address, unless something ends that before. The error is a [*egress.Refusal].
 func (c *conn) dial(flow *egress.Flow) (net.Conn, error) {
-	if c.left() {
+	if time.Since(c.asked) > lookAfter && c.left() {
 		return nil, errLeft
 	}
 	upstream, err := flow.Dial(c.ctx)
@@ -245,8 +247,12 @@ func (c *conn) dial(flow *egress.Flow) (net.Conn, error) {
 	}
 }
 
-// watchEvery is how often a client is looked at while nobody reads from it.
-const watchEvery = 250 * time.Millisecond
+// watchEvery is how often a client is looked at while nobody reads from it. Its destination is not reached for a client
+// that has left in a longer wait than lookAfter.
+const (
+	watchEvery = 250 * time.Millisecond
+	lookAfter  = 5 * time.Millisecond
+)
 
 // watchClient ends ctx once the client has left, while nobody reads from it.
 func (c *conn) watchClient() *time.Timer {

@@ -30,11 +30,21 @@ func peerOf(c *net.UnixConn, p *sandbox.Peer) {
 	})
 }
 
-// boundUnsent bounds what the kernel queues for a client.
-func boundUnsent(c *net.TCPConn) {
-	if raw, err := c.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { setUnsent(int(fd)) })
+// setOptions sets what connections inherit from their listener: keepalives, so that a client that has vanished is
+// noticed, and a bound of what the kernel queues for a client.
+func (in *listener) setOptions() {
+	tcp, ok := in.Listener.(*net.TCPListener)
+	if !ok {
+		return
 	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) {
+		syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1)
+		setInherited(int(fd))
+	})
 }
 
 // originalOf asks how where a captured connection was going.

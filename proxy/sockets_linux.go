@@ -7,9 +7,15 @@ import (
 	"unsafe"
 )
 
-func setUnsent(fd int) {
+// keepAliveIdle is how long a client is silent, in seconds, before the kernel asks whether it is still there, and how often it
+// asks.
+const keepAliveIdle = 30
+
+func setInherited(fd int) {
 	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE, keepAliveIdle)
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, keepAliveIdle)
 }
 
 // accept takes one connection off the queue of fd, without waiting.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUnsent does nothing: the kernel's own bound holds.
-func setUnsent(int) {}
+// setInherited does nothing: the kernel's own bounds hold.
+func setInherited(int) {}
 
 // accept takes one connection off the queue of fd, without waiting.
 func accept(fd int) (int, error) {
