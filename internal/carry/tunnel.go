@@ -63,10 +63,13 @@ type stream struct {
 	buffer      *buffer      // borrowed: holds what was read and is not passed on
 	rest        []byte       // of it
 	pipe        *pipe        // borrowed, of a busy stream
-	busy        bool
+	busy        int8  // reads to come that use a pipe, if none of them brings much
 	failed      error // of the last read or write
 	read, write func(fd uintptr) bool
 }
+
+// busyFor is how many reads in a row bring little before a stream that was busy is not.
+const busyFor = 16
 
 // Down lets the upstream speak.
 func (t *Tunnel) Down() {
@@ -334,7 +337,7 @@ func (s *stream) fetch() error {
 
 // tryRead reads without waiting, and returns false if there is nothing yet.
 func (s *stream) tryRead(fd uintptr) bool {
-	if s.busy && s.tunnel.watcher.Load() == nil {
+	if s.busy > 0 && s.tunnel.watcher.Load() == nil {
 		if s.pipe == nil {
 			s.pipe = s.tunnel.set.pipes.borrow()
 		}
@@ -352,7 +355,9 @@ func (s *stream) tryRead(fd uintptr) bool {
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
-	s.busy = n == len(s.buffer) && s.to.raw != nil
+	if n == len(s.buffer) && s.to.raw != nil {
+		s.busy = busyFor
+	}
 	s.failed = s.came(n, err)
 	return true
 }
@@ -393,7 +398,9 @@ func (s *stream) trySplice(fd int) bool {
 		err = io.EOF
 	case err == nil:
 		s.pipe.held = n
-		s.busy = n >= bufferSize/2
+		if s.busy--; n >= bufferSize/2 {
+			s.busy = busyFor
+		}
 		if s.exceeds(n) {
 			err = errBudget
 		}
