@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,8 @@ type listener struct {
 	at       netip.AddrPort
 	original Original            // nil where clients mean to come here
 	tls      func() *TLSListener // nil where they speak in clear
+
+	begun sync.WaitGroup // captured connections, until they are decided or wait for their first bytes
 }
 
 // serve accepts until the server ends or the listener is closed.
@@ -38,7 +41,10 @@ func (in *listener) serve() error {
 	}
 	defer s.unregister(in)
 	waits := false // something, for a descriptor
-	defer func() { in.refuseLeft(waits) }()
+	defer func() {
+		in.refuseLeft(waits)
+		in.awaitBegun()
+	}()
 	for {
 		c, err := in.Accept()
 		switch {
@@ -75,7 +81,7 @@ func (in *listener) take(nc net.Conn) {
 		}
 		nc = of.UnixConn
 	}
-	c.client = nc
+	c.socket, c.client = nc, nc
 	c.Client = forward.Client{Forwarder: &s.forwarder, Raw: nc, Conn: nc, Via: policy.ViaHTTP, Assign: c.assign}
 	h := s.Sandboxes.Holder(&c.came)
 	c.Peer = c.came
@@ -134,6 +140,22 @@ func (in *listener) refuseLeft(waits bool) {
 		unseen = backlogOf(int(fd))
 	})
 	in.refuseUnseen(unseen)
+}
+
+// begunMost bounds how long a listener waits at its end for captured connections to be decided. Whoever has begun one may
+// be gone, and it is to be in the log, with its program.
+const begunMost = time.Second
+
+func (in *listener) awaitBegun() {
+	done := make(chan struct{})
+	go func() {
+		in.begun.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(begunMost):
+	}
 }
 
 // backlogMost is more than wait at a listener, by net.core.somaxconn, and bounds what comes in the

@@ -76,7 +76,7 @@ func (s *Server) evictHandshake() {
 	if all > handshakesMost {
 		oldest := s.handshakes[busiest][0]
 		s.removeHandshake(busiest, oldest)
-		oldest.Raw.Close()
+		oldest.socket.Close()
 	}
 }
 
@@ -112,6 +112,8 @@ func (c *conn) shakeHands() bool {
 	transport.bound.Over = true
 	s.handshakeDone(c)
 	switch {
+	case c.isEvicted():
+		return false
 	case err != nil && !transport.spoke: // as with other listeners, one that says nothing leaves no trace
 		return false
 	case err != nil:

@@ -32,7 +32,8 @@ type conn struct {
 	waits          atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
 	came           sandbox.Peer // Peer, as it came; final once it is served
 	asked          time.Time    // when the gate was
-	client         net.Conn     // Conn, below what is inspected
+	socket         net.Conn     // that was accepted; final
+	client         net.Conn     // socket, or the TLS of a TLS listener on it
 	flow           *egress.Flow // that is open, until a tunnel has it
 	capture        *capture     // of a captured connection, or of one that is served like those
 	carried        bool         // a tunnel has the client and the flow
@@ -294,7 +295,7 @@ func (c *conn) patience(d time.Duration) bool {
 	if d > 0 {
 		until = time.Now().Add(d)
 	}
-	c.Conn.SetDeadline(until)
+	c.socket.SetDeadline(until)
 	return !c.isEvicted() // who evicts sets a deadline, too
 }
 
@@ -318,19 +319,19 @@ func (c *conn) evict() {
 	switch c.state.Swap(evicted) {
 	case serving:
 		c.cancel(errEvicted)
-		c.Conn.SetDeadline(time.Unix(1, 0))
+		c.socket.SetDeadline(time.Unix(1, 0))
 	case elsewhere:
 		c.server.recordRefusal(c.came, policy.ViaUnknown, func() { c.server.refuseOneMore(c.came) })
-		carry.Abort(c.Raw)
+		carry.Abort(c.socket)
 	default:
-		carry.Abort(c.Raw)
+		carry.Abort(c.socket)
 	}
 }
 
 // shut ends the connection for a server that ends.
 func (c *conn) shut() {
 	c.cancel(errShut)
-	c.Raw.Close()
+	c.socket.Close()
 }
 
 // closeFlow ends the flow, where there is one.

@@ -64,7 +64,6 @@ type Server struct {
 	handshakes map[netip.Addr][]*conn // TLS handshakes under way, by source, the oldest first
 
 	accepting sync.WaitGroup // listeners
-	begun     sync.WaitGroup // captured connections, until they are decided or wait for their first bytes
 	running   sync.WaitGroup // goroutines of conns, and others
 }
 
@@ -131,7 +130,7 @@ func (s *Server) begin(c *conn) bool {
 	s.conns[c] = struct{}{}
 	s.running.Add(1)
 	if c.listener.original != nil {
-		s.begun.Add(1)
+		c.listener.begun.Add(1)
 	}
 	return true
 }
@@ -149,7 +148,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
 	s.accepting.Wait()
-	s.awaitBegun()
 	for s.connections.count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -172,22 +170,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("%d connections were cut", left)
 	}
 	return nil
-}
-
-// begunMost bounds how long Shutdown waits for captured connections to be decided. Whoever has begun one may be gone, and
-// it is to be in the log.
-const begunMost = time.Second
-
-func (s *Server) awaitBegun() {
-	done := make(chan struct{})
-	go func() {
-		s.begun.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(begunMost):
-	}
 }
 
 func (s *Server) stopAccepting() {

@@ -56,7 +56,7 @@ func (c *conn) serveSOCKS() {
 	switch {
 	case v.asked != nil:
 		c.serveAsked(*v.asked)
-	case err != nil && !v.recorded:
+	case err != nil && !v.recorded && !c.isEvicted():
 		v.failed(err)
 	}
 }
