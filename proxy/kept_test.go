@@ -11,18 +11,20 @@ func TestWhatIsKeptForSandboxesIsBounded(t *testing.T) {
 	s := new(Server)
 	s.start.Do(s.prepare)
 	first := new(carry.Meter)
-	if l := s.limitsFor(first); l.Meter != first || l != s.limitsFor(first) {
-		t.Errorf("limits %+v", l)
+	for _, far := range []bool{false, true} {
+		if l := s.limitsFor(first, far); l.Meter != first || l.Turn != nil != far || l != s.limitsFor(first, far) {
+			t.Errorf("limits %+v", l)
+		}
 	}
 	for range 3 * limitsMost {
-		s.limitsFor(new(carry.Meter))
+		s.limitsFor(new(carry.Meter), false)
 	}
 	kept := 0
 	s.limitsOf.Range(func(any, any) bool { kept++; return true })
 	if kept > limitsMost || kept == 0 {
 		t.Errorf("the limits of %d sandboxes are kept", kept)
 	}
-	if l := s.limitsFor(first); l.Meter != first {
+	if l := s.limitsFor(first, false); l.Meter != first {
 		t.Errorf("limits %+v of who was forgotten", l)
 	}
 }

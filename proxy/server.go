@@ -51,7 +51,7 @@ type Server struct {
 	inspector    inspect.Inspector
 	carrying     carry.Set    // tunnels
 	limitsCount  atomic.Int64 // in limitsOf
-	limitsOf     sync.Map     // *carry.Meter of a sandbox to the *carry.Limits of its tunnels
+	limitsOf     sync.Map     // *carry.Meter of a sandbox to the *tunnelLimits of its tunnels
 	connections  connQuota
 	refusals     refusals      // that wait for the log
 	lingerTime   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
@@ -80,18 +80,30 @@ func (s *Server) Serve(l net.Listener, name string) error {
 // name.
 const limitsMost = 1024
 
+// tunnelLimits are those of one sandbox's tunnels, which share its meter.
+type tunnelLimits struct {
+	near, far carry.Limits // far: of clients that have a network of their own, whose tunnels take turns
+	turn      sync.Mutex   // of far
+}
+
 // limitsFor returns the limits of a tunnel whose bytes m counts.
-func (s *Server) limitsFor(m *carry.Meter) *carry.Limits {
+func (s *Server) limitsFor(m *carry.Meter, far bool) *carry.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
-		l := &carry.Limits{Idle: s.forwarder.Limits.Idle, Life: s.forwarder.Limits.Lifetime, Meter: m}
+		l := &tunnelLimits{near: carry.Limits{Idle: s.forwarder.Limits.Idle, Life: s.forwarder.Limits.Lifetime, Meter: m}}
+		l.far = l.near
+		l.far.Turn = &l.turn
 		if s.limitsCount.Add(1) > limitsMost { // most are of sandboxes that are gone; the others' are made anew
 			s.limitsCount.Store(1)
 			s.limitsOf.Clear()
 		}
 		found, _ = s.limitsOf.LoadOrStore(m, l)
 	}
-	return found.(*carry.Limits)
+	l := found.(*tunnelLimits)
+	if far {
+		return &l.far
+	}
+	return &l.near
 }
 
 func (s *Server) prepare() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A tunnel is what is left of a connection once its bytes are carried. Thousands are idle at a time.
@@ -19,7 +20,7 @@ type tunnel struct {
 // carry judges the client's first bytes, and has a tunnel carry them and what follows.
 func (c *conn) carry(upstream net.Conn) {
 	t := &tunnel{server: c.server, flow: c.flow, holder: c.admission.holder}
-	c.server.carrying.Begin(&t.Tunnel, c.Conn, upstream, t, c.server.limitsFor(c.flow.Meter()))
+	c.server.carrying.Begin(&t.Tunnel, c.Conn, upstream, t, c.server.limitsFor(c.flow.Meter(), c.far()))
 	c.carried, c.flow = true, nil
 	t.flow.OnChange(func() {
 		if t.changed(); t.flow.WasCut() {
@@ -27,6 +28,14 @@ func (c *conn) carry(upstream net.Conn) {
 		}
 	})
 	(&firstBytes{conn: c, tunnel: t, upstream: upstream, clientFirst: clientFirst(t.flow)}).judge()
+}
+
+// far reports whether the client has a network of its own. A packet filter there, which the sandbox may administer, runs
+// within calls on the connection.
+func (c *conn) far() bool {
+	_, foreignOwned := c.listener.Listener.(foreign.Listener)
+	addr := c.came.Addr.Addr()
+	return foreignOwned || addr.IsValid() && !addr.IsLoopback()
 }
 
 // changed looks at what a later policy has made of the flow.

@@ -43,6 +43,10 @@ type Limits struct {
 	Idle  time.Duration // without a byte either way
 	Life  time.Duration // from Begin to the end, whatever moves
 	Meter *Meter        // nil: nobody counts
+	// Turn, if it is set, is held in each system call on the client's connection, and in no other one. A client's packet
+	// filter may run within these calls, for as long as it likes: then those that share a Turn wait for each other, and take
+	// one thread.
+	Turn *sync.Mutex
 }
 
 // A Meter counts the payload bytes of some tunnels, as they pass. It is safe for concurrent use.

@@ -1,6 +1,10 @@
 package carry
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 const linuxReadEnded = 0x2000 // POLLRDHUP; no other system has that bit
 
@@ -15,8 +19,13 @@ func Ended(fd int) bool { return poll(fd, 0)&(unix.POLLHUP|unix.POLLERR|unix.POL
 // poll asks poll(2) for events, without waiting.
 func poll(fd int, asked int16) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: asked}}
-	if _, err := unix.Poll(fds, 0); err != nil {
-		return unix.POLLERR
+	for {
+		_, err := unix.Poll(fds, 0)
+		switch {
+		case err == nil:
+			return fds[0].Revents
+		case !errors.Is(err, unix.EINTR): // which the runtime's signals cause
+			return unix.POLLERR
+		}
 	}
-	return fds[0].Revents
 }

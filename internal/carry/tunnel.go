@@ -63,8 +63,8 @@ type stream struct {
 	buffer      *buffer      // borrowed: holds what was read and is not passed on
 	rest        []byte       // of it
 	pipe        *pipe        // borrowed, of a busy stream
-	busy        int8  // reads to come that use a pipe, if none of them brings much
-	failed      error // of the last read or write
+	busy        int8         // reads to come that use a pipe, if none of them brings much
+	failed      error        // of the last read or write
 	read, write func(fd uintptr) bool
 }
 
@@ -335,8 +335,20 @@ func (s *stream) fetch() error {
 	return s.failed
 }
 
+// turn returns what is held in calls on one side of the tunnel, or nil.
+func (t *Tunnel) turn(s *side) *sync.Mutex {
+	if s != &t.client {
+		return nil
+	}
+	return t.limits.Turn
+}
+
 // tryRead reads without waiting, and returns false if there is nothing yet.
 func (s *stream) tryRead(fd uintptr) bool {
+	if turn := s.tunnel.turn(s.from); turn != nil {
+		turn.Lock()
+		defer turn.Unlock()
+	}
 	if s.busy > 0 && s.tunnel.watcher.Load() == nil {
 		if s.pipe == nil {
 			s.pipe = s.tunnel.set.pipes.borrow()
@@ -446,6 +458,10 @@ func (s *stream) flush() error {
 
 // tryWrite writes what goes without waiting, and returns false if something is left.
 func (s *stream) tryWrite(fd uintptr) bool {
+	if turn := s.tunnel.turn(s.to); turn != nil {
+		turn.Lock()
+		defer turn.Unlock()
+	}
 	for len(s.rest) > 0 {
 		n, err := writeFD(int(fd), s.rest)
 		if err != nil {
