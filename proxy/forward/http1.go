@@ -115,22 +115,23 @@ func (v *h1Conn) closeUpstream() {
 
 // An exchange is one request and its response.
 type exchange struct {
-	req       http1.Request
-	fields    http1.Fields // of req, without those that end here
-	target    http1.Target
-	body      http1.Framing
-	expects   bool
-	upgrade   bool // it asks for a WebSocket
-	dst       policy.Destination
-	named     string // the server that it names, where the connection leads to another one
-	flow      *egress.Flow
-	upload    *upload           // of a request with a body
-	redaction *secret.Redaction // of the response, or nil
-	meter     *relay.Meter      // of the sandbox
-	payload   int64             // that was let up, beside heads; for the goroutine that sends it
-	reused    bool
-	keep      bool // the client's connection, afterwards
-	end       egress.End
+	req        http1.Request
+	fields     http1.Fields // of req, without those that end here
+	target     http1.Target
+	body       http1.Framing
+	expects    bool
+	upgrade    bool // it asks for a WebSocket
+	dst        policy.Destination
+	named      string // the server that it names, where the connection leads to another one
+	flow       *egress.Flow
+	upload     *upload           // of a request with a body
+	redaction  *secret.Redaction // of the response, or nil
+	headMemory *Reservation      // of a long head of a response, or nil
+	meter      *relay.Meter      // of the sandbox
+	payload    int64             // that was let up, beside heads; for the goroutine that sends it
+	reused     bool
+	keep       bool // the client's connection, afterwards
+	end        egress.End
 }
 
 // serve serves one request and reports whether another may follow.
@@ -168,6 +169,7 @@ func (v *h1Conn) serve() bool {
 		}
 	}
 	x.meter = x.flow.Meter()
+	defer func() { x.headMemory.Release() }()
 	if err := v.exchange(x); err != nil {
 		v.failed(x, err)
 		return false
@@ -398,7 +400,7 @@ func (v *h1Conn) failed(x *exchange, err error) {
 		}
 		x.end.Outcome = "reset"
 		if over := refusalIn(late.error); over != nil {
-			x.end.Outcome = string(over.Decision.Class)
+			x.end.Outcome, x.end.Note = string(over.Decision.Class), cmp.Or(over.Note, x.end.Note)
 		}
 		x.flow.Close(x.end)
 		Abort(v.Conn)
