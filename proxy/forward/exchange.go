@@ -37,11 +37,11 @@ func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.reach(x, true); err != nil {
 		return err
 	}
-	if err := x.flow.Wait(context.Background()); err != nil {
+	if err := x.flow.Wait(x.ctx); err != nil {
 		return err
 	}
 	err := v.roundTrip(x)
-	if errors.Is(err, errStale) {
+	if errors.Is(err, errStale) && x.ctx.Err() == nil {
 		v.closeUpstream()
 		if err := v.reach(x, false); err != nil {
 			return err
@@ -74,10 +74,10 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 
 func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
 	if x.upgrade {
-		conn, err := x.flow.Dial(context.Background())
+		conn, err := x.flow.Dial(x.ctx)
 		return conn, nil, err
 	}
-	return x.flow.DialHTTP(context.Background())
+	return x.flow.DialHTTP(x.ctx)
 }
 
 // reachInside keeps to the connection of the tunnel while it stands.
@@ -88,7 +88,7 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 	}
 	v.closeUpstream()
 	v.used = false
-	conn, err := v.tunnel.Redial(context.Background(), x.flow)
+	conn, err := v.tunnel.Redial(x.ctx, x.flow)
 	if err != nil {
 		return err
 	}
@@ -128,6 +128,8 @@ func (u *h1Upstream) abrupt() bool {
 }
 
 func (v *h1Conn) roundTrip(x *exchange) error {
+	up := v.up.conn
+	defer context.AfterFunc(x.ctx, func() { Abort(up) })()
 	if err := v.sendHead(x); err != nil {
 		return v.broken(x, err)
 	}

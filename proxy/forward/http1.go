@@ -124,6 +124,9 @@ type exchange struct {
 	dst        policy.Destination
 	named      string // the server that it names, where the connection leads to another one
 	flow       *egress.Flow
+	ctx        context.Context // until the exchange is over or its client has left
+	leave      context.CancelCauseFunc
+	hangup     *hangup           // ended before somebody else reads from the client
 	upload     *upload           // of a request with a body
 	redaction  *secret.Redaction // of the response, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
@@ -170,7 +173,12 @@ func (v *h1Conn) serve() bool {
 	}
 	x.meter = x.flow.Meter()
 	defer func() { x.headMemory.Release() }()
-	if err := v.exchange(x); err != nil {
+	x.ctx, x.leave = context.WithCancelCause(v.ctx)
+	defer x.leave(nil)
+	x.hangup = v.watch(x)
+	err = v.exchange(x)
+	x.hangup.end()
+	if err != nil {
 		v.failed(x, err)
 		return false
 	}
@@ -387,6 +395,20 @@ func (v *h1Conn) finish(x *exchange) {
 // An unanswerable exchange cannot be answered any more: part of a response is out.
 type unanswerable struct{ error }
 
+func (e unanswerable) Unwrap() error { return e.error }
+
+// left reports whether an exchange failed because its client went away: it has reset its connection, or left in the
+// middle of its request.
+func (v *h1Conn) left(x *exchange, err error) bool {
+	var cut incompleteUpload
+	if errors.As(err, &cut) || errors.Is(context.Cause(x.ctx), errClientLeft) {
+		return true
+	}
+	var late unanswerable
+	_, gone := socketEnd(v.Raw)
+	return gone && errors.As(err, &late) && refusalIn(err) == nil
+}
+
 // failed ends an exchange that did not come about.
 func (v *h1Conn) failed(x *exchange, err error) {
 	defer v.closeUpstream()
@@ -394,6 +416,14 @@ func (v *h1Conn) failed(x *exchange, err error) {
 	var refusal *egress.Refusal
 	var late unanswerable
 	switch {
+	case v.left(x, err):
+		x.end.Outcome = ClientLeft
+		if v.tunnel != nil {
+			x.end.Outcome = v.tunnel.Outcome(ClientLeft)
+		}
+		x.flow.Close(x.end)
+		Abort(v.Conn)
+		return
 	case errors.As(err, &late):
 		if errors.As(late.error, &bad) { // it is too late to answer, not to record
 			RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, bad)

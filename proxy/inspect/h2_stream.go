@@ -26,6 +26,7 @@ import (
 
 // A stream is one request, from its head to the end of its response.
 type stream struct {
+	client     context.Context // ends when the client resets the stream, or its connection ends
 	flow       *egress.Flow
 	target     http1.Target
 	fields     http1.Fields
@@ -52,7 +53,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.running.Done()
-	st := new(stream)
+	st := &stream{client: r.Context()}
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
 	defer cancel(nil)
 	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
@@ -81,6 +82,9 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(relay.IdleTooLong)
+		}
+		if st.end.Outcome == "reset" && st.client.Err() != nil {
+			st.end.Outcome = v.Outcome(forward.ClientLeft)
 		}
 		if st.exceeded.Load() {
 			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
