@@ -50,6 +50,7 @@ func TestAnEndDecidesWhatWasHeld(t *testing.T) {
 func TestAnEndOpensNothingOnTheWebsPorts(t *testing.T) {
 	for _, said := range []string{"z", "\x16\x03\x01\x02\x00"} {
 		w := newWorld(t, openPolicy, nil)
+		w.start.Do(w.prepare) // or wait for who does
 		flow, err := w.Gate.Open(t.Context(), sandbox.Peer{Listener: "tcp"}, policy.Request{Via: policy.ViaConnect, Destination: policy.Destination{Host: "allowed.test", Port: 443}})
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -255,8 +256,11 @@ const (
 	lookAfter  = 5 * time.Millisecond
 )
 
-// watchClient ends ctx once the client has left, while nobody reads from it.
+// watchClient ends ctx once the client has left, while nobody reads from it. The caller stops the timer.
 func (c *conn) watchClient() *time.Timer {
+	var mu sync.Mutex // guards watch
+	mu.Lock()
+	defer mu.Unlock()
 	var watch *time.Timer
 	watch = time.AfterFunc(watchEvery, func() {
 		if c.ctx.Err() != nil {
@@ -266,6 +270,8 @@ func (c *conn) watchClient() *time.Timer {
 			c.cancel(errLeft)
 			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		watch.Reset(watchEvery)
 	})
 	return watch
