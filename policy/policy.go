@@ -55,8 +55,7 @@ func (p *Policy) Digest() string {
 	return p.digest
 }
 
-// AnswersAtOnce reports whether Decide answers within microseconds, so that an event
-// loop may call it.
+// AnswersAtOnce reports whether Decide answers within microseconds.
 func (p *Policy) AnswersAtOnce() bool { return p == nil || !p.slow }
 
 // short reports whether all lists of p are evaluated within microseconds.
