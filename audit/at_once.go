@@ -7,7 +7,7 @@ const roomMost = 16 * format.MaxLine
 
 // WritesAtOnce reports whether Append would most likely only write to the page cache. Otherwise another
 // append is under way, which may stand before a slow disk, or Append has to end the segment
-// or to go on after an error, which both wait for syncs. Whoever must not wait leaves that to a goroutine.
+// or to go on after an error, which both wait for syncs. A caller that must not wait leaves that to a goroutine.
 func (l *Log) WritesAtOnce() bool {
 	if !l.writing.TryLock() {
 		return false

@@ -142,8 +142,8 @@ func (in *listener) refuseLeft(waits bool) {
 	in.refuseUnseen(unseen)
 }
 
-// begunMost is how long a listener waits at its end for the next captured connection to be decided. Whoever has begun one may
-// be gone, and it is to be in the log, with its program. One that waits for a person is not waited for.
+// begunMost is how long a listener waits at its end for the next captured connection to be decided. The client of such a
+// connection may be gone, and its decision is to be in the log. The listener does not wait for a person's answer.
 const begunMost = time.Second
 
 func (in *listener) awaitBegun() {
