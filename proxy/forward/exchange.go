@@ -16,6 +16,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
+const asProxy = "the destination is used as a proxy; if egressd is to connect through it, write it under upstream.proxy in the policy file, and have programs use egressd alone"
+
+// ErrProxyInside is a request inside a tunnel in the form that proxies take.
+var ErrProxyInside = &http1.MalformedError{Problem: "a whole URL as the target inside a tunnel: " + asProxy, Status: 400}
+
 var (
 	errLateConnect = errors.New("CONNECT has to be the first request of its connection")
 	errUpstream    = errors.New("the upstream answered what is no response")
@@ -23,7 +28,7 @@ var (
 )
 
 // ErrInnerConnect is a CONNECT inside an inspected tunnel.
-var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel", Status: 405}
+var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel: " + asProxy, Status: 405}
 
 // exchange sends the request and passes the response on. Nothing is sent
 // before the record of the request is durable.
@@ -31,7 +36,7 @@ func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.addCredential(x); err != nil {
 		return err
 	}
-	if x.upgrade && x.flow.HasCanaries() {
+	if x.webSocket && x.flow.HasCanaries() {
 		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
 	}
 	if err := v.reach(x, true); err != nil {
@@ -58,7 +63,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 	}
 	kept := v.up.kept
 	v.up.kept = nil
-	tunnels := x.upgrade && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
+	tunnels := x.protocols != "" && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
 	if x.reused = reuse && !tunnels && x.flow.Reuse(kept); x.reused {
 		return nil
 	}
@@ -73,7 +78,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 }
 
 func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
-	if x.upgrade {
+	if x.protocols != "" {
 		conn, err := x.flow.Dial(x.ctx)
 		return conn, nil, err
 	}
@@ -133,16 +138,13 @@ func (v *h1Conn) roundTrip(x *exchange) error {
 	if err := v.sendHead(x); err != nil {
 		return v.broken(x, err)
 	}
-	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
+	if x.upload == nil {
 		return v.receive(x)
 	}
 	v.extend() // the deadline was for the head
-	if x.expects {
-		if _, err := v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return unanswerable{err}
-		}
+	if !x.expects {
+		x.upload.begin()
 	}
-	x.upload = &upload{done: make(chan struct{})}
 	go x.upload.run(v, x)
 	err := v.receive(x)
 	moment := time.Duration(0)
@@ -228,8 +230,11 @@ func (x *exchange) appendFields(out http1.Fields) http1.Fields {
 	if x.body.Kind == http1.BodyChunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
 	}
-	if x.upgrade {
-		out = append(out, upgradeFields...)
+	if x.expects {
+		out = append(out, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
+	if x.protocols != "" {
+		out = append(out, upgradeFields(x.protocols)...)
 	}
 	return out
 }
@@ -310,8 +315,7 @@ func (v *h1Conn) dropUpstream() {
 	v.up.in = nil
 }
 
-// readResponse reads the final response. Interim ones are not passed on: 100
-// was answered here, and the rest are hints that nobody has to give.
+// readResponse reads the final response, and passes interim ones on (RFC 9110 section 15.2).
 func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
 	limits := v.Forwarder.Responses
 	limits.Grow = x.growHead(v.Forwarder)
@@ -323,13 +327,32 @@ func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
 		switch {
 		case err != nil:
 			return resp, x.unreadable(err)
-		case resp.Status == http.StatusSwitchingProtocols && !x.acceptsWebSocket(&resp):
+		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.malformed("it switches to a protocol that was not asked for")
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
 			return resp, nil
 		}
+		if resp.Status == http.StatusContinue {
+			x.upload.begin()
+		}
+		if err := v.interim(x, &resp); err != nil {
+			return resp, unanswerable{err}
+		}
 	}
 	return http1.Response{}, x.malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
+}
+
+// interim passes an interim response on, to clients that know of them.
+func (v *h1Conn) interim(x *exchange, resp *http1.Response) error {
+	if x.req.Minor == 0 {
+		return nil
+	}
+	fields := x.responseFields(http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{})))
+	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), fields)
+	v.extend()
+	n, err := v.Conn.Write(v.out)
+	x.addDown(int64(n))
+	return err
 }
 
 // growHead returns what asks for the memory of a head that is longer than a reader's buffer. It is free again when the

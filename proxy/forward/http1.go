@@ -119,8 +119,9 @@ type exchange struct {
 	fields     http1.Fields // of req, without those that end here
 	target     http1.Target
 	body       http1.Framing
-	expects    bool
-	upgrade    bool // it asks for a WebSocket
+	expects    bool   // 100 (Continue) before its body
+	protocols  string // that it asks to change to, or ""
+	webSocket  bool   // it asks for a WebSocket alone
 	dst        policy.Destination
 	named      string // the server that it names, where the connection leads to another one
 	flow       *egress.Flow
@@ -175,6 +176,9 @@ func (v *h1Conn) serve() bool {
 	defer func() { x.headMemory.Release() }()
 	x.ctx, x.leave = context.WithCancelCause(v.ctx)
 	defer x.leave(nil)
+	if x.body.Kind == http1.BodyChunked || x.body.Length > 0 {
+		x.upload = &upload{done: make(chan struct{}), wanted: make(chan struct{})}
+	}
 	x.hangup = v.watch(x)
 	err = v.exchange(x)
 	x.hangup.end()
@@ -259,7 +263,7 @@ func (v *h1Conn) answerTo(class policy.Class) Answer {
 func (v *h1Conn) understand(x *exchange) (err error) {
 	req := &x.req
 	switch {
-	case req.Method == "CONNECT" && v.tunnel != nil:
+	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect
 	case req.Method == "CONNECT":
 		return errLateConnect
@@ -270,13 +274,17 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
-	x.upgrade = asksWebSocket(req, x.body)
+	if x.protocols, err = protocolsOf(req); err != nil {
+		return err
+	}
+	x.webSocket = asksWebSocket(req, x.body, x.protocols)
 	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
 	if err != nil {
 		return err
 	}
 	x.fields = http1.StripClaims(fields)
 	x.expects, err = req.ExpectsContinue()
+	x.expects = x.expects && (x.body.Kind == http1.BodyChunked || x.body.Length > 0)
 	x.keep = req.Persistent()
 	return err
 }
@@ -355,7 +363,7 @@ func parseAuthority(s string) (policy.Destination, error) {
 func (v *h1Conn) request(x *exchange) policy.Request {
 	head := &policy.HTTPRequest{
 		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: HeaderOf(x.appendFields(nil)),
-		BodySize: x.body.Length, Upgrade: x.upgrade,
+		BodySize: x.body.Length, Upgrade: x.protocols != "", OtherProtocol: x.protocols != "" && !x.webSocket,
 	}
 	head.Authority = x.named
 	if v.tunnel != nil {
