@@ -92,7 +92,7 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 		return nil
 	}
 	v.closeUpstream()
-	v.used = false
+	v.used, v.owned = false, false
 	conn, err := v.tunnel.Redial(x.ctx, x.flow)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (v *h1Conn) sendHead(x *exchange) error {
 		target = absolute(host, target)
 		out = append(out.Delete("Max-Forwards"), by.Fields()...) // with 0, a TRACE would bring back what the proxy was sent
 	}
-	v.owned = v.owned || authenticates(out.Get("Authorization"))
+	v.owned = v.owned || !x.mayLeave() || authenticates(out.Get("Authorization"))
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, target, out)
 	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
 	n, err := v.up.conn.Write(v.out)
@@ -276,6 +276,7 @@ func (v *h1Conn) receive(x *exchange) error {
 		return x.unreadable(err)
 	}
 	x.end.Status = resp.Status
+	v.owned = v.owned || resp.Status < 200 || resp.Status >= 400
 	if resp.Status == http.StatusSwitchingProtocols {
 		return v.switchProtocols(x, &resp)
 	}
@@ -300,6 +301,12 @@ func (v *h1Conn) receive(x *exchange) error {
 		v.dropUpstream()
 	}
 	return nil
+}
+
+// mayLeave reports whether another tunnel may use the upstream connection after a request. A server that answers a body
+// or an expectation twice, the second time late, must not answer somebody else.
+func (x *exchange) mayLeave() bool {
+	return (x.req.Method == "GET" || x.req.Method == "HEAD") && x.upload == nil && x.protocols == ""
 }
 
 // authenticates reports whether the scheme authenticates the connection instead of a request, as only NTLM and Negotiate

@@ -33,7 +33,7 @@ type h1Conn struct {
 	up     h1Upstream
 	served int
 	used   bool // the upstream connection of the tunnel has carried requests of another one
-	owned  bool // a request may have authenticated the upstream connection, see authenticates
+	owned  bool // the upstream connection is for no other tunnel, see mayLeave
 	whole  bool // the last request went up to its last byte, and its response is read
 	abrupt bool // the last response was ended by a connection that closed without close_notify
 
