@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -98,7 +99,7 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 		return err
 	}
 	x.reused = false
-	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(orderly{conn}, v.Forwarder.Heads.Bytes)}
 	return nil
 }
 
@@ -121,15 +122,18 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// abrupt reports whether the upstream closed the connection without TLS's close_notify, as anybody on the
-// network path can.
-func (u *h1Upstream) abrupt() bool {
-	secure, ok := u.conn.(*tls.Conn)
-	if !ok {
-		return false
+// orderly reads from an upstream's TLS. An end without close_notify, which anybody on the network path can make, is
+// no end of a body.
+type orderly struct{ net.Conn }
+
+func (o orderly) Read(b []byte) (int, error) {
+	n, err := o.Conn.Read(b)
+	if secure, ok := o.Conn.(*tls.Conn); ok && errors.Is(err, io.EOF) {
+		if below, ok := secure.NetConn().(*UpstreamConn); ok && below.closed {
+			err = io.ErrUnexpectedEOF
+		}
 	}
-	below, ok := secure.NetConn().(*UpstreamConn)
-	return ok && below.closed
+	return n, err
 }
 
 func (v *h1Conn) roundTrip(x *exchange) error {
@@ -296,7 +300,6 @@ func (v *h1Conn) receive(x *exchange) error {
 	if err := v.answer(x, head, framing, rechunk && x.req.Minor == 1); err != nil {
 		return unanswerable{x.unreadableBody(err)}
 	}
-	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
 	if !upstreamKeeps {
 		v.dropUpstream()
 	}

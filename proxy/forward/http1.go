@@ -35,7 +35,6 @@ type h1Conn struct {
 	used   bool // the upstream connection of the tunnel has carried requests of another one
 	owned  bool // the upstream connection is for no other tunnel, see mayLeave
 	whole  bool // the last request went up to its last byte, and its response is read
-	abrupt bool // the last response was ended by a connection that closed without close_notify
 
 	ctx    context.Context // until what the client sends is not
 	cancel context.CancelFunc
@@ -84,7 +83,7 @@ func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
 	if upstream != nil {
-		v.up = h1Upstream{conn: upstream, in: h.Forwarder.readers.borrow(upstream, h.Forwarder.Heads.Bytes)}
+		v.up = h1Upstream{conn: upstream, in: h.Forwarder.readers.borrow(orderly{upstream}, h.Forwarder.Heads.Bytes)}
 	}
 	defer h.Forwarder.readers.giveBack(v.in)
 	defer v.closeUpstream()
@@ -93,8 +92,8 @@ func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	if t != nil && v.up.conn != nil && v.whole && !v.owned && v.up.quiet() && t.Keep(v.up.conn) {
 		v.up.conn = nil
 	}
-	if t != nil && !v.abrupt {
-		halfClose(v.Conn) // else a body that ends with its connection could have been cut short
+	if t != nil {
+		halfClose(v.Conn)
 	}
 }
 
