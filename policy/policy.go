@@ -116,7 +116,7 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	return d
 }
 
-// passesUnread reports whether a tunnel to the destination of a request would pass without a look at what is in it.
+// passesUnread reports whether r's destination allows a tunnel that is not inspected.
 func (p *Policy) passesUnread(ctx context.Context, r *Request) bool {
 	tunnel := *r
 	tunnel.HTTP = nil

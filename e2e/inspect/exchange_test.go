@@ -15,17 +15,17 @@ import (
 // exchangePolicy has a host whose requests nobody judges, and one whose requests are looked at.
 const exchangePolicy = `version: 1
 allow:
-  - a.allowed.test
-  - {host: i.allowed.test, paths: ["/**"]}
+  - whole.allowed.test
+  - {host: judged.allowed.test, paths: ["/**"]}
 tls: {ca_dir: ca, extra_roots: [lab.pem]}
 `
 
 // exchangeWays are how curl reaches them: in clear, in a tunnel to port 80, and inside TLS in both versions.
 var exchangeWays = map[string]string{
-	"in clear":   "U=http://a.allowed.test; C='curl -sS'; ",
-	"in CONNECT": "U=http://a.allowed.test; C='curl -sS -p'; ",
-	"HTTP/1.1":   "U=https://i.allowed.test; C=\"curl -sS --http1.1 --cacert $LAB_CA\"; ",
-	"HTTP/2":     "U=https://i.allowed.test; C=\"curl -sS --http2 --cacert $LAB_CA\"; ",
+	"in clear":   "U=http://whole.allowed.test; C='curl -sS'; ",
+	"in CONNECT": "U=http://whole.allowed.test; C='curl -sS -p'; ",
+	"HTTP/1.1":   "U=https://judged.allowed.test; C=\"curl -sS --http1.1 --cacert $LAB_CA\"; ",
+	"HTTP/2":     "U=https://judged.allowed.test; C=\"curl -sS --http2 --cacert $LAB_CA\"; ",
 }
 
 // oddAnswers are what servers of the field send, by name.
@@ -103,7 +103,7 @@ func answerOnce(w http.ResponseWriter, answer string) {
 
 const nodeUpgrade = `
 const [name, port] = process.argv[1].split(":");
-require("http").request({host: name, port, path: "http://a.allowed.test/upgrade", headers: {Connection: "Upgrade", Upgrade: "tcp"}})
+require("http").request({host: name, port, path: "http://whole.allowed.test/upgrade", headers: {Connection: "Upgrade", Upgrade: "tcp"}})
   .on("upgrade", (res, socket, head) => { socket.unshift(head);
     socket.once("data", (d) => { console.log(res.statusCode, res.headers.upgrade, d.toString()); socket.destroy(); }); })
   .on("response", (res) => console.log(res.statusCode)).end();
@@ -114,7 +114,7 @@ const pythonReset = `
 import os, socket, struct, time
 host, port = os.environ["LAB_PROXY"].split(":")
 s = socket.create_connection((host, int(port)))
-s.sendall(b"GET http://a.allowed.test/wait HTTP/1.1\r\nHost: a.allowed.test\r\n\r\n")
+s.sendall(b"GET http://whole.allowed.test/wait HTTP/1.1\r\nHost: whole.allowed.test\r\n\r\n")
 time.sleep(1)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 s.close()
@@ -124,7 +124,7 @@ s.close()
 func TestExchanges(t *testing.T) {
 	d := world.Start(t, exchangePolicy)
 	site := new(exchangeSite)
-	for _, host := range []string{"a.allowed.test", "i.allowed.test"} {
+	for _, host := range []string{"whole.allowed.test", "judged.allowed.test"} {
 		d.World.Origin.Sites.Store(host, site)
 	}
 	dir, ca := t.TempDir(), d.AuthorityFile()
@@ -165,14 +165,14 @@ func TestExchanges(t *testing.T) {
 		run(t, "in clear", "$C $U/日本", "asked /%E6%97%A5%E6%9C%AC by")
 	})
 	t.Run("userinfo", func(t *testing.T) {
-		run(t, "in clear", "wget -q -O - http://user:hunter2@a.allowed.test/x", `by "Basic dXNlcjpodW50ZXIy"`)
-		run(t, "in clear", "wget -S -O - --header 'Authorization: Basic eDp5' http://user:hunter2@a.allowed.test/x 2>&1 || true", "x")
+		run(t, "in clear", "wget -q -O - http://user:hunter2@whole.allowed.test/x", `by "Basic dXNlcjpodW50ZXIy"`)
+		run(t, "in clear", "wget -S -O - --header 'Authorization: Basic eDp5' http://user:hunter2@whole.allowed.test/x 2>&1 || true", "x")
 		if d.Log.Holds("hunter2") {
 			t.Error("a password of a URL stands in the log")
 		}
 	})
 	t.Run("a destination that is a proxy", func(t *testing.T) {
-		run(t, "in clear", "curl -sS --preproxy socks5h://$LAB_PROXY -x http://a.allowed.test:80 http://evil.test/", "upstream.proxy")
+		run(t, "in clear", "curl -sS --preproxy socks5h://$LAB_PROXY -x http://whole.allowed.test:80 http://evil.test/", "upstream.proxy")
 	})
 	t.Run("clients that leave", func(t *testing.T) {
 		for _, line := range []string{

@@ -122,7 +122,7 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// orderly reads from an upstream's TLS. An end without close_notify, which anybody on the network path can make, is
+// orderly reads from an upstream's TLS. Anybody on the network path can end it without close_notify, so that end is
 // no end of a body.
 type orderly struct{ net.Conn }
 
