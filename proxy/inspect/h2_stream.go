@@ -384,8 +384,8 @@ const (
 	largeHead   = "http2: response header list larger than advertised limit"
 )
 
-// unreadable says what was wrong with a response that the library could not read, or nothing if that is not why
-// there is none.
+// unreadable returns what was wrong with a response that the library could not read. It returns "" for every other
+// error.
 func unreadable(err error) string {
 	var stream http2.StreamError
 	var conn http2.ConnectionError

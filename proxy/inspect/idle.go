@@ -26,7 +26,7 @@ const keptConnection = "the upstream connection was kept from an earlier tunnel 
 // An idleKey says which tunnels may share an upstream connection. [egress.Flow.Reuse] compares the policy, too.
 type idleKey struct {
 	sandbox, host string
-	client        string // whose connection it is, see [sandbox.Peer.Source]
+	client        string // the source of its peer
 	port          uint16
 	protos        string // that the upstream was offered
 }
