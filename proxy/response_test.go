@@ -73,6 +73,7 @@ func TestResponsesAreReadAsTheRFCSays(t *testing.T) {
 		"204-chunked":  {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
 		"204-length":   {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
 		"304-length":   {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"},
+		"304-chunked":  {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 304 Not Modified\r\n\r\n"},
 		"blank-colon":  {ok + "Content-Type : text/plain\r\nContent-Length: 1\r\n\r\na", ok + "Content-Type: text/plain\r\nContent-Length: 1\r\n\r\na"},
 		"folded":       {ok + "X: a\r\n b\r\nContent-Length: 1\r\n\r\na", ok + "X: a b\r\nContent-Length: 1\r\n\r\na"},
 		"two-lengths":  {ok + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na", ok + "Content-Length: 1\r\n\r\na"},
