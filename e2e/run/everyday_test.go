@@ -172,8 +172,8 @@ func TestCommandsForTheOperatorSayThatTheyAreInside(t *testing.T) {
 		return all.String(), codeOf(cmd.ProcessState)
 	}
 	for _, words := range [][]string{
-		{"allow", "evil.test", "--from", "01KB6ZQ410", "--save"}, {"allow", "*.evil.test", "--save", "--config", d.Config}, {"deny", "a.test"}, {"grants"}, {"questions"}, {"approve", "q1"},
-		{"log"}, {"log", "verify"}, {"log", "-f"}, {"runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"suggest"}, {"replay"}, {"check", "evil.test"}, {"status"}, {"trust"},
+		{"allow", "evil.test", "--from", "01KB6ZQ410", "--save"}, {"allow", "*.evil.test", "--save", "--config", d.Config}, {"deny", "a.test"}, {"allow", "--list"}, {"answer"}, {"answer", "01KB6ZQ410", "yes"},
+		{"log"}, {"log", "verify"}, {"log", "-f"}, {"log", "--runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"policy", "suggest"}, {"policy", "replay"}, {"check", "evil.test"}, {"status"}, {"policy", "trust"},
 	} {
 		said, code := inside(words...)
 		if code != 1 || !strings.Contains(said, "this is inside of an egressd run") || !strings.Contains(said, "outside: egressd "+words[0]) {
