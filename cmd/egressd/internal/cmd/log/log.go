@@ -65,8 +65,9 @@ values for one key, one must. ! or - before a filter negates it.
 	cmd.Flags().BoolVar(&o.summary, "summary", false, "begin with totals; with --json, print one object")
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print a summary in Markdown, for a CI job")
 	cmd.Flags().BoolVar(&o.runs, "runs", false, "list the runs of egressd run")
-	cmd.MarkFlagsMutuallyExclusive("markdown", "json", "follow", "runs")
+	cmd.MarkFlagsMutuallyExclusive("markdown", "follow", "runs")
 	cmd.MarkFlagsMutuallyExclusive("summary", "follow", "runs")
+	cmd.MarkFlagsMutuallyExclusive("markdown", "json")
 	cmd.MarkFlagsMutuallyExclusive("dir", "runs")
 	cmd.AddCommand(newBy(o.logFlags), newShow(o.logFlags), newSignals(o.logFlags), newVerify(o.logFlags), newExport(o.logFlags))
 	return cmd
