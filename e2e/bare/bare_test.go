@@ -105,7 +105,9 @@ func (r *row) compare(t *testing.T, s side) {
 		switch {
 		case expected && len(differences) == 0:
 			t.Errorf("%v: there is no difference any more; take %q from the row", m, r.differs)
-		case !expected && len(differences) > 0:
+		case expected:
+			t.Logf("%v: %s: %s", m, r.differs, strings.Join(differences, "\n"))
+		case len(differences) > 0:
 			t.Errorf("%v: %s\n%s", m, r.line, strings.Join(differences, "\n"))
 		}
 	}

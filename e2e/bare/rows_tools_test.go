@@ -33,7 +33,6 @@ var tools = []row{
 	{name: "mvn", long: true, line: `printf '<project><modelVersion>4.0.0</modelVersion><groupId>g</groupId><artifactId>a</artifactId><version>1</version><packaging>pom</packaging></project>' >pom.xml; mvn -o -q validate; echo $?; rm -rf .m2 /tmp/hsperf*`, needs: "mvn", modes: devAlone},
 	{name: "make in parallel", line: "printf 'all: a b c d\\na b c d:\\n\\t@sleep 0.1; echo $$PPID >/dev/null; echo made >$@\\nfail:\\n\\t@exit 3\\nsub:\\n\\t@+$(MAKE) -s --no-print-directory all\\n' >Makefile; make -j4 -s; make -s fail; echo $?; rm a b; make -j2 -s sub; ls", needs: "make"},
 	{name: "gcc", line: `printf '#include <stdio.h>\n#include <unistd.h>\nint main(void) { printf("hello %%d\\n", getuid() == geteuid()); return 3; }' >m.c; gcc -pipe -o m m.c; ./m; echo $?; gcc m.c -o /nowhere/x 2>&1 | tail -1; rm m`, needs: "gcc", modes: noTerminal},
-	{name: "make gives up at Ctrl-C", line: "printf 'a:\\n\\t@echo x >a; echo begun; sleep 60\\n' >Makefile; make a; echo $?", needs: "make", keys: []string{"begun", "\x03"}},
 	{name: "vi", line: `TERM=vt100 vim.tiny -u NONE -i NONE -n f`, needs: "vim.tiny", keys: []string{"~", "ihello\x1b", "", ":wq\r"}},
 	{name: "ex", line: `vim.tiny -u NONE -i NONE -es -c 'a|one' -c 'wq' f; printf 'one\ntwo\n' >g; ed -s g <<<$'1d\nw\nq'; cat g`, needs: "vim.tiny ed"},
 	{name: "less", line: `seq 100 | less`, needs: "less", keys: []string{":\x1b[K", "G", "(END)", "q"}},
