@@ -85,6 +85,7 @@ type Program struct {
 	devices []string                // that were left, beside plain ones
 	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
 	folders map[string]bool         // those of hidden that are folders
+	pinned  []string                // folders that must stay where they are
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.

@@ -103,10 +103,10 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := sealKernel(); err != nil {
 		return err
 	}
-	if err := pinFolders(kept); err != nil {
+	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
 		return err
 	}
-	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
+	if p.pinned, err = pinFolders(kept); err != nil {
 		return err
 	}
 	return reenter(dir)
@@ -189,9 +189,9 @@ func ownQueues(mounts []mounted) error {
 // hideAll hides every path. It returns a folder for new files, which is the first hidden folder, or else /tmp,
 // until closeScratch. Unmounting costs milliseconds, in which the kernel waits for every processor.
 func hideAll(paths []string) (scratch string, err error) {
+	scratch = outerFolder(paths)
 	for _, path := range paths {
-		if info, err := os.Stat(path); scratch == "" && err == nil && info.IsDir() {
-			scratch = path
+		if path == scratch {
 			continue
 		}
 		if err := hide(path); err != nil {
@@ -205,6 +205,20 @@ func hideAll(paths []string) (scratch string, err error) {
 		return "", fmt.Errorf("hide %s: %w", scratch, err)
 	}
 	return scratch, nil
+}
+
+// outerFolder returns the first folder of paths that no other of them holds, or "".
+func outerFolder(paths []string) string {
+	for _, path := range paths {
+		holds := func(other string) bool {
+			_, ok := below(path, other)
+			return ok && other != path
+		}
+		if isFolderAt(path) && !slices.ContainsFunc(paths, holds) {
+			return path
+		}
+	}
+	return ""
 }
 
 const tmp = "/tmp"

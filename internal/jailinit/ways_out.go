@@ -197,7 +197,8 @@ func tryParent(Program) string {
 	return ""
 }
 
-// tryFiles reads what is hidden and opens for writing what is fixed or covered.
+// tryFiles reads what is hidden, opens for writing what is fixed or covered, and removes the folders above, of which none is
+// empty.
 func tryFiles(p Program) string {
 	for _, path := range p.Hidden {
 		if found := readable(path); found != "" {
@@ -207,6 +208,11 @@ func tryFiles(p Program) string {
 	for path, was := range p.hidden {
 		if now, there := hiddenSocketAt(path); there && now == was || p.folders[path] && readable(path) != "" {
 			return path
+		}
+	}
+	for _, path := range p.pinned {
+		if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOTEMPTY) {
+			return path + " can be moved"
 		}
 	}
 	closed := append([]string(nil), p.Fixed...)
