@@ -47,7 +47,6 @@ var tools = []row{
 	{name: "man", line: `man -w ls >/dev/null 2>&1; echo $?; printf '.TH X 1\n.SH NAME\nx - y\n' >x.1; man -P cat ./x.1 2>&1 | wc -l | awk '{ print ($1 > 0) }'`, needs: "man"},
 	{name: "GNU parallel", line: `seq 6 | parallel -k -j3 echo; echo $?; rm -rf .parallel`, needs: "parallel", modes: devAlone},
 	{name: "entr", line: `echo a >f; (sleep 0.4; echo b >f; sleep 0.4; kill -INT $(pgrep -P $$ entr)) & echo f | entr -pn cat f; wait`, needs: "entr", modes: noTerminal},
-	{name: "cmake and ninja", line: `printf 'cmake_minimum_required(VERSION 3.5)\nproject(p NONE)\nadd_custom_target(t ALL COMMAND echo built)\n' >CMakeLists.txt; cmake -G Ninja -B b >/dev/null; ninja -C b | tail -1 | cut -c1-5; rm -rf b`, needs: "cmake ninja", modes: devAlone},
 }
 
 // npmRegistry starts a registry with one package at $PORT.

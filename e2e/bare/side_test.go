@@ -138,6 +138,7 @@ func (s *side) run(t *testing.T, r *row) *outcome {
 		o.out = s.converse(ctx, t, cmd, r.keys)
 	} else {
 		var out, talk bytes.Buffer
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // some lines signal their process group
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(r.stdin), &out, &talk
 		var exit *exec.ExitError
 		if err := s.world.Gateway.Run(cmd); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
