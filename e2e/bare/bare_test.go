@@ -15,7 +15,8 @@ import (
 // A row is one line of shell.
 type row struct {
 	name  string
-	line  string
+	line  string   // for bash, or
+	argv  []string // a program and its arguments
 	needs string   // commands beside those that every Debian has; scripts/setup.sh installs their packages
 	modes []mode   // nil: all
 	stdin string   // without a terminal
