@@ -31,6 +31,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
+	r.hidden = append(r.hidden, "/var/lib/egressd", "/var/lib/private/egressd") // of a service, whose files root could read
 	r.hideKeys(c, runs)
 	r.hideBundles(c)
 	if err := r.hideNamedFiles(c); err != nil {

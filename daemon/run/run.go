@@ -466,6 +466,7 @@ func (r *runner) exec() error {
 	if r.beside != nil {
 		how += ", decided by the egressd at " + r.beside.socket
 	}
+	how += r.missingUsers()
 	path := r.Path
 	if r.Config.BuiltIn {
 		path = "of egressd init"
@@ -478,6 +479,7 @@ func (r *runner) exec() error {
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
 	r.sayRepository()
+	r.sayUsers()
 	r.sayAgents()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {

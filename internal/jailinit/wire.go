@@ -116,7 +116,7 @@ func (d *Word) fields(w *wire) { w.flags((*bool)(d)) }
 func (p *Plan) fields(w *wire) {
 	w.bytes(&p.IPv4)
 	w.bytes(&p.IPv6)
-	w.flags(&p.Redirect, &p.Dialers, &p.Again, &p.Interface)
+	w.flags(&p.Redirect, &p.Dialers, &p.Again, &p.Interface, &p.Root)
 	each(w, &p.HostPorts, func(port *uint16) {
 		n := uint64(*port)
 		w.number(&n)
