@@ -75,6 +75,7 @@ const (
 	UpgradeDenied Class = "upgrade-denied" // a WebSocket that no rule lets, where other requests pass
 
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
+	MalformedResponse     Class = "malformed-response"             // it is no response of HTTP, or larger than one may be
 	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
 	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
 

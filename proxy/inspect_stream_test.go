@@ -201,8 +201,10 @@ func TestAClientThatLeavesTakesItsRequestAlong(t *testing.T) {
 		feed.Close()
 		<-done
 		w.closed(t)
-		if n := w.count(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "reset" }); n != 1 {
-			t.Errorf("%d requests ended as reset", n)
+		if n := w.count(t, func(r record.Record) bool {
+			return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "client-left"
+		}); n != 1 {
+			t.Errorf("%d requests ended as client-left", n)
 		}
 	})
 }

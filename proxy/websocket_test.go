@@ -177,13 +177,13 @@ func TestASwitchThatNobodyAskedForIsRefused(t *testing.T) {
 			c := w.inside(t, "allowed.test", o.port)
 			c.send(insideGet("allowed.test", o.port, "/live", tt.fields...))
 			resp, body := c.response("GET")
-			reply{resp, body}.refused(t, 502, policy.NetworkTLS)
+			reply{resp, body}.refused(t, 502, policy.MalformedResponse)
 			if strings.Contains(c.rest(), "leaked") {
 				t.Error("what came behind the switch went through")
 			}
 			c.Close()
 			w.recorded(t, func(r record.Record) bool {
-				return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "network-tls"
+				return r.Kind == record.KindClose && r.HTTP != nil && r.Outcome == "malformed-response"
 			})
 			w.closed(t)
 		})

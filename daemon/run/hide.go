@@ -109,10 +109,10 @@ func (r *runner) hideBundles(c *config.Config) {
 // egressd allow --save do, is no mount any more.
 func fixed(c *config.Config) []string {
 	var all []string
-	if folder := filepath.Dir(c.Path); !c.BuiltIn && !holdsOthers(folder) {
+	if folder := filepath.Dir(c.Path); !c.NoFile && !holdsOthers(folder) {
 		all = append(all, folder)
 	}
-	if !c.BuiltIn {
+	if !c.NoFile {
 		all = append(all, c.Path)
 	}
 	if c.Organisation != nil {

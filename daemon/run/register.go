@@ -27,6 +27,9 @@ func (r *runner) register() {
 		r.running = lockedFile(filepath.Join(r.folder, "lock"))
 	}
 	r.entry = source.Run{ID: r.index.Run, Began: now, Sandbox: r.name, Program: filepath.Base(r.argv[0]), Daemon: r.beside != nil, Log: r.folder}
+	if r.options.Config != "" {
+		r.entry.Policy, _ = filepath.Abs(r.options.Config)
+	}
 	if r.beside != nil {
 		r.entry.Log, _ = r.Config.AuditDir()
 		r.records, _ = source.Ending(r.entry.Log)

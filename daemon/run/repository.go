@@ -240,7 +240,7 @@ func (r *runner) sayRepository() {
 // sayPolicyInTree says what git cannot do where the policy lies in a working tree that the program can change.
 func (r *runner) sayPolicyInTree() {
 	work, err := os.Getwd()
-	if err != nil || r.Config.BuiltIn {
+	if err != nil || r.Config.NoFile {
 		return
 	}
 	top := workingTree(filepath.Dir(hostpaths.Real(r.Path)))

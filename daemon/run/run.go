@@ -244,7 +244,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, Starter: r.options.adds()})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
 	var none *config.NotFoundError
 	switch {
 	case errors.Is(err, errDaemonAnswers):
@@ -468,8 +468,8 @@ func (r *runner) exec() error {
 	}
 	how += r.missingUsers()
 	path := r.Path
-	if r.Config.BuiltIn {
-		path = "of egressd init"
+	if r.Config.NoFile {
+		path = "of --allow and --preset alone"
 	}
 	fmt.Fprintf(r.talk, "egressd: sandbox %s (%s), policy %s (%.8s…), %d escape checks passed\n", r.name, how, path, strings.TrimPrefix(r.digest, "sha256:"), len(tried))
 	r.serveProxy()

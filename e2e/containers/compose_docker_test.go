@@ -3,6 +3,7 @@ package containers
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,4 +97,63 @@ func TestInitDocker(t *testing.T) {
 	}
 	script("egressd", "questions")
 	script("egressd", "status")
+}
+
+// TestNeighboursOfInitDocker has containers of one run-NAME.sh try to reach each other, and another one try to join them.
+func TestNeighboursOfInitDocker(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	dir := t.TempDir()
+	w.init(t, dir, "docker", "--project", "apart", "--subnet", "10.140.48.0/20", "--policy", "policy")
+	policy := filepath.Join(dir, "policy")
+	t.Cleanup(func() {
+		down := exec.Command("sh", filepath.Join(policy, "up.sh"), "down")
+		down.Env = append(os.Environ(), w.Environment()...)
+		if out, err := down.CombinedOutput(); err != nil {
+			t.Errorf("up.sh down: %v\n%s", err, out)
+		}
+		w.docker(t, "volume", "rm", "egressd-apart-state")
+	})
+	if said, err := w.typeOn(t, filepath.Join(policy, "up.sh")); err != nil {
+		t.Fatalf("up.sh: %v\n%s", err, said)
+	}
+	w.leaveBridgesAlone(t)
+	type neighbour struct{ id, address, egressd string }
+	var all []neighbour
+	for range 8 {
+		id, err := w.typeOn(t, filepath.Join(policy, "run-agent.sh")+" -d "+engine.Shell+" httpd -f -p 8080")
+		if err != nil {
+			t.Fatalf("number %d: %v\n%s", len(all)+1, err, id)
+		}
+		n := neighbour{id: strings.TrimSpace(id)}
+		t.Cleanup(func() { w.docker(t, "rm", "-f", n.id) })
+		n.address = w.docker(t, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", n.id)
+		n.egressd = w.docker(t, "exec", n.id, "sh", "-c", "echo ${http_proxy#http://}")
+		all = append(all, n)
+	}
+	if said, err := w.typeOn(t, filepath.Join(policy, "run-agent.sh")+" "+engine.Shell); err == nil || !strings.Contains(said, "all 8 networks of agent have a container") {
+		t.Errorf("one more than there are networks: %v, %q", err, said)
+	}
+	a, b := all[0], all[1]
+	w.attempts(t, []attempt{
+		{a.id, "tcp " + a.address + ":8080", "connected"},
+		{a.id, "tcp " + a.egressd, "connected"},
+		{a.id, "get http://evil.test/", `"class":"default-deny"`},
+		{a.id, "tcp " + b.address + ":8080", "error: "},
+		{a.id, "tcp " + b.egressd, "error: "},
+		{a.id, "get http://" + b.address + ":8080/", `"class":"address-denied"`},
+		{b.id, "tcp " + a.address + ":8080", "error: "},
+		{b.id, "get http://" + a.address + ":8080/", `"class":"address-denied"`},
+	})
+	network := w.docker(t, "inspect", "-f", "{{.HostConfig.NetworkMode}}", a.id)
+	stranger := w.contain(t, engine.Shell)
+	beside := netip.MustParseAddr(a.address).Prev().String()
+	for _, args := range [][]string{{network, stranger}, {"--ip", beside, network, stranger}, {"--ip", a.address, network, stranger}} {
+		if out, err := w.Docker(t.Context(), append([]string{"network", "connect"}, args...)...); err == nil {
+			t.Errorf("docker network connect %q: it has joined: %s", args, out)
+		}
+	}
 }

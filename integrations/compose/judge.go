@@ -87,6 +87,7 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}
 	}
+	j.replicas(value("scale").Value)
 	s.Networks, s.shares, s.ports = keysOf(value("networks")), value("network_mode").Value, len(value("ports").Content) > 0
 	return *s
 }
@@ -198,10 +199,18 @@ func (j *composeJudge) networks(n *yaml.Node) {
 	}
 }
 
+func (j *composeJudge) replicas(count string) {
+	if count != "" && count != "0" && count != "1" {
+		j.service.replicas = count
+	}
+}
+
 // deploy has limits, which are harmless, and devices.
 func (j *composeJudge) deploy(n *yaml.Node) {
 	const harmless = "mode replicas endpoint_mode labels restart_policy update_config rollback_config placement"
 	keys := j.only("deploy", n, harmless+" resources")
+	replicas := keys["replicas"]
+	j.replicas(resolved(&replicas).Value)
 	resources := keys["resources"]
 	if isNothing(&resources) {
 		return

@@ -24,6 +24,9 @@ func (c *Compose) notes() (all []string) {
 		if way := c.wayOut(s); !held && way != "" {
 			all = append(all, fmt.Sprintf("%s is not held, and in the network %s with services that are: through it they may get out; --service %s holds it too", s.Name, way, s.Name))
 		}
+		if held && s.replicas != "" && !s.Shares() {
+			all = append(all, fmt.Sprintf("the %s containers of %s are one sandbox, and reach each other without a record", s.replicas, s.Name))
+		}
 		if held && s.ports {
 			all = append(all, fmt.Sprintf("the ports of %s are not published any more: an internal network has none", s.Name))
 		}

@@ -37,6 +37,7 @@ type Service struct {
 	joins    []sharedWith // namespaces of other services
 	problems []string     // by which no network would hold it
 	ports    bool
+	replicas string // how many containers it has, where that is not one
 
 	host, config map[string]any    // as the engine would describe it
 	mounted      []any             // the same

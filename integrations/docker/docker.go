@@ -23,7 +23,7 @@ func (d *Docker) Docker() (integrations.Set, error) {
 	up := path.Join(d.Folder, "up.sh")
 	set := integrations.Set{Files: []integrations.Made{d.Policy(), {Path: up, Text: d.up(), Mode: 0o755}, d.Command(up, "name=^/"+d.container()+"$")}}
 	for _, h := range d.Sandboxes {
-		vars, err := d.Variables(h.Proxy())
+		vars, err := d.Variables(fmt.Sprintf("%s:%d", anyNetwork, sidecar.ProxyPort))
 		if err != nil {
 			return integrations.Set{}, err
 		}
@@ -46,7 +46,15 @@ func (d *Docker) outside() string                         { return d.container()
 func (d *Docker) runPath(h sidecar.SandboxNetwork) string {
 	return path.Join(d.Folder, "run-"+h.Name+".sh")
 }
-func (d *Docker) bridgeOf(h sidecar.SandboxNetwork) string { return d.Bridge(d.network(h)) }
+
+// networks are all of all sandboxes.
+func (d *Docker) networks() (all []sidecar.SandboxNetwork) {
+	for _, h := range d.Sandboxes {
+		all = append(all, h.Networks()...)
+	}
+	return all
+}
+
 func options(flag string, a ...string) (s string) {
 	for _, one := range a {
 		s += " " + flag + " " + one
@@ -64,8 +72,8 @@ set -eu
 if [ "${1:-}" = down ]; then
 	docker rm -f %s >/dev/null 2>&1 || true
 `, d.container())
-	for _, h := range d.Sandboxes {
-		fmt.Fprintf(&b, "\tdocker network rm %s\n", d.network(h))
+	for _, n := range d.networks() {
+		fmt.Fprintf(&b, "\tdocker network rm %s\n", d.network(n))
 	}
 	fmt.Fprintf(&b, "\texec docker network rm %s\nfi\n", d.outside())
 	fmt.Fprintf(&b, `fail() {
@@ -78,9 +86,14 @@ made() { docker network inspect "$1" >/dev/null 2>&1; }
 closed() { [ "$(docker network inspect -f '{{.Internal}}' "$1")" = true ] || fail "the network $1 is not egressd's: it leads out" "docker network rm $1"; }
 made %s || docker network create %s >/dev/null
 `, shell.Quote(d.Image), d.outside(), d.outside())
-	for _, h := range d.Sandboxes {
-		fmt.Fprintf(&b, "made %s || docker network create --internal --subnet %s --ip-range %s%s %s >/dev/null\nclosed %s\n", d.network(h), h.Subnet, h.Free(),
-			options("-o", sidecar.OptionBridge+"="+d.bridgeOf(h), sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"), d.network(h), d.network(h))
+	fmt.Fprintf(&b, `cell() { # NETWORK SUBNET GATEWAY RANGE BRIDGE RESERVED RESERVED RESERVED: the one address that is left is for one container
+	made "$1" || docker network create --internal --subnet "$2" --gateway "$3" --ip-range "$4"%s \
+		--aux-address a="$6" --aux-address b="$7" --aux-address c="$8" "$1" >/dev/null
+	closed "$1"
+}
+`, options("-o", sidecar.OptionBridge+`="$5"`, sidecar.OptionInhibit+"=true", sidecar.OptionIsolated+"=isolated"))
+	for _, n := range d.networks() {
+		fmt.Fprintf(&b, "cell %s %s %s %s %s %s\n", d.network(n), n.Subnet, n.Subnet.Addr().Next(), n.Free(), d.Bridge(d.network(n)), strings.Trim(fmt.Sprint(n.Reserved()), "[]"))
 	}
 	var set []string
 	for _, s := range sidecar.Sysctls {
@@ -93,8 +106,8 @@ container=$(docker create --name %[1]s --network %[2]s --restart unless-stopped 
 	-v %[4]s:/etc/egressd:ro -v %[1]s-state:/var/lib/egressd "$image")
 `, d.container(), d.outside(), options("--sysctl", set...), shell.Quote(d.Folder),
 		shell.Quote(sidecar.Label+"="+d.Folder), shell.Quote(d.Environment().Name+"="+d.Environment().Value))
-	for _, h := range d.Sandboxes {
-		fmt.Fprintf(&b, "docker network connect --ip %s %s \"$container\"\n", h.Self(), d.network(h))
+	for _, n := range d.networks() {
+		fmt.Fprintf(&b, "docker network connect --ip %s %s \"$container\"\n", n.Self(), d.network(n))
 	}
 	fmt.Fprintf(&b, `docker start "$container" >/dev/null
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
@@ -109,17 +122,45 @@ exit 1
 	return b.String()
 }
 
-// runScript is docker run for a sandbox; what it is given goes on behind.
+// runScript is docker run for a sandbox; what it is given goes on behind. It takes a network without a container. Of two
+// scripts that take the same one at once, the engine refuses the second.
 func (d *Docker) runScript(h sidecar.SandboxNetwork, vars []integrations.Variable) string {
 	var b strings.Builder
+	all := h.Networks()
 	fmt.Fprintf(&b, `#!/bin/sh
-# docker run for a container that reaches egressd and nothing else: run-%s.sh [OPTION…] IMAGE [COMMAND…]
+# docker run for a container that reaches egressd and nothing else: run-%[1]s.sh [OPTION…] IMAGE [COMMAND…]
 # Made by egressd init docker.
-exec docker run --network %s --dns %s --dns-search .%s \
-`, h.Name, d.network(h), h.Self(), options("--cap-drop", sidecar.Dropped...))
+set -eu
+fail() {
+	echo "egressd: error: $1" >&2
+	echo "egressd: hint: $2" >&2
+	exit 125
+}
+tried=0
+while :; do
+	[ $tried -lt %[2]d ] || fail 'all %[2]d networks of %[1]s have a container' 'docker stop one of them, or egressd init docker with another name'
+	n=$((($$ + tried) %% %[2]d + 1))
+	tried=$((tried + 1))
+	case $(docker network inspect -f ' {{range .Containers}}{{.Name}} {{end}}' %[3]s-$n) in
+	' %[4]s ') break ;;
+	*' %[4]s '*) ;;
+	*) fail 'egressd does not run' %[5]s ;;
+	esac
+done
+case $n in
+`, h.Name, len(all), d.network(h), d.container(), shell.Quote(path.Join(d.Folder, "up.sh")))
+	for i, n := range all {
+		fmt.Fprintf(&b, "%d) self=%s ;;\n", i+1, n.Self())
+	}
+	fmt.Fprintf(&b, `esac
+exec docker run --network %s-$n --dns $self --dns-search .%s \
+`, d.network(h), options("--cap-drop", sidecar.Dropped...))
 	for _, v := range vars {
-		fmt.Fprintf(&b, "\t-e %s \\\n", shell.Quote(v.Name+"="+v.Value))
+		fmt.Fprintf(&b, "\t-e %s \\\n", strings.ReplaceAll(shell.Quote(v.Name+"="+v.Value), anyNetwork, `'"$self"'`))
 	}
 	b.WriteString("\t\"$@\"\n")
 	return b.String()
 }
+
+// anyNetwork stands for egressd's address in variables, until a script has chosen the network.
+const anyNetwork = "192.0.2.1"

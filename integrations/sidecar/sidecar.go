@@ -32,6 +32,32 @@ type SandboxNetwork struct {
 	Name   string
 	Subnet netip.Prefix
 	Allow  []string // all that it may reach, out of Sidecar.Allow and Presets; nil: all of that
+	Apart  bool     // Subnet is divided into cells, one for each container
+}
+
+// Networks returns the networks that a sandbox has: itself, or its cells.
+func (h SandboxNetwork) Networks() (all []SandboxNetwork) {
+	if !h.Apart {
+		return []SandboxNetwork{h}
+	}
+	for i := range 1 << (cellBits - h.Subnet.Bits()) {
+		a := h.Subnet.Addr().As4()
+		a[3] |= byte(i << (32 - cellBits))
+		all = append(all, SandboxNetwork{Name: fmt.Sprintf("%s-%d", h.Name, i+1), Subnet: netip.PrefixFrom(netip.AddrFrom4(a), cellBits)})
+	}
+	return all
+}
+
+// cellBits is how large a cell is: an address of the engine's gateway, egressd's own, and that of one container. The other
+// three are reserved, so that no second container can join.
+const cellBits = 29
+
+// Reserved are the addresses of a cell that nobody may have.
+func (h SandboxNetwork) Reserved() (all []netip.Addr) {
+	for a := h.Self().Next(); len(all) < 3; a = a.Next() {
+		all = append(all, a)
+	}
+	return all
 }
 
 // subnetBits is how large the network of a sandbox is: half of its 64 addresses are for
@@ -122,9 +148,25 @@ var Sysctls = []integrations.Variable{
 // Dropped are the capabilities with which a sandbox could change its address and routes.
 var Dropped = []string{"NET_ADMIN", "NET_RAW"}
 
-const proxyPort, namesPort = 3128, 53
+const ProxyPort, namesPort = 3128, 53
 
-func (h SandboxNetwork) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), proxyPort) }
+func (h SandboxNetwork) Proxy() string { return fmt.Sprintf("%s:%d", h.Self(), ProxyPort) }
+
+// Proxies are egressd's listeners in each network of a sandbox.
+func (h SandboxNetwork) Proxies() (all []string) {
+	for _, n := range h.Networks() {
+		all = append(all, n.Proxy())
+	}
+	return all
+}
+
+// Resolvers are egressd's name servers in each network of a sandbox.
+func (h SandboxNetwork) Resolvers() (all []string) {
+	for _, n := range h.Networks() {
+		all = append(all, fmt.Sprintf("%s:%d", n.Self(), namesPort))
+	}
+	return all
+}
 
 // Healthy is asked inside of egressd's container.
 var Healthy = []string{"/usr/bin/egressd", "doctor", "--serving"}
@@ -136,12 +178,11 @@ func (s *Sidecar) Policy() integrations.Made {
 # An edit counts at once. See what was denied, and allow it, with %s
 version: 1
 listen:
-  # egressd's own address in the network of each sandbox.
+  # egressd's own address in each network of a sandbox.
 `, s.Project, s.CommandPath())
 	var proxies, names []string
 	for _, h := range s.Sandboxes {
-		proxies = append(proxies, h.Proxy())
-		names = append(names, fmt.Sprintf("%s:%d", h.Self(), namesPort))
+		proxies, names = append(proxies, h.Proxies()...), append(names, h.Resolvers()...)
 	}
 	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n  admin: %q   # for %s\n", Inline(proxies), Inline(names), "unix:"+adminSocket, s.CommandPath())
 	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/reference/policy-file.md\nallow:", Inline(s.Presets))

@@ -21,6 +21,7 @@ type Run struct {
 	Program string    `json:"program,omitempty"` // base name of its file
 	Daemon  bool      `json:"daemon,omitempty"`  // an egressd serve decided and recorded for the run
 	Log     string    `json:"log"`               // folder of the log
+	Policy  string    `json:"policy,omitempty"`  // path of the policy file that --config named
 
 	// Unknown until the run ended. They stay so if egressd was killed.
 	Ended    *time.Time `json:"ended,omitempty"`

@@ -135,6 +135,10 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"flows_per_sandbox": number(r, "limits.flows_per_sandbox", &l.FlowsPerSandbox, 1, 1<<20),
 		"head_bytes":        number(r, "limits.head_bytes", &l.HeadBytes, 1<<10, 1<<20),
 		"header_fields":     number(r, "limits.header_fields", &l.HeaderFields, 1, 10000),
+
+		"response_head_bytes": number(r, "limits.response_head_bytes", &l.ResponseHeadBytes, 1<<10, 1<<20),
+		"response_fields":     number(r, "limits.response_fields", &l.ResponseFields, 1, 10000),
+
 		"head_timeout":      r.duration("limits.head_timeout", &l.HeadTimeout),
 		"hello_bytes":       number(r, "limits.hello_bytes", &l.HelloBytes, 1<<10, 64<<10),
 		"hello_timeout":     r.duration("limits.hello_timeout", &l.HelloTimeout),

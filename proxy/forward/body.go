@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"net"
+	"os"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -67,11 +69,18 @@ func bodyError(received, sent error) error {
 		return unanswerable{sent}
 	case errors.As(sent, &bad):
 		return sent
-	case errors.As(sent, &cut):
+	case errors.As(sent, &cut) && (errors.Is(sent, os.ErrDeadlineExceeded) || errors.Is(sent, net.ErrClosed)):
 		return unanswerable{sent}
+	case errors.As(sent, &cut):
+		return unanswerable{incompleteUpload{sent}}
 	}
 	return received
 }
+
+// An incompleteUpload is the body of a request whose client has left.
+type incompleteUpload struct{ error }
+
+func (e incompleteUpload) Unwrap() error { return e.error }
 
 // incompleteBody is a body that its sender did not finish.
 type incompleteBody struct{ error }

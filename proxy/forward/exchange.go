@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -36,11 +37,11 @@ func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.reach(x, true); err != nil {
 		return err
 	}
-	if err := x.flow.Wait(context.Background()); err != nil {
+	if err := x.flow.Wait(x.ctx); err != nil {
 		return err
 	}
 	err := v.roundTrip(x)
-	if errors.Is(err, errStale) {
+	if errors.Is(err, errStale) && x.ctx.Err() == nil {
 		v.closeUpstream()
 		if err := v.reach(x, false); err != nil {
 			return err
@@ -73,10 +74,10 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 
 func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
 	if x.upgrade {
-		conn, err := x.flow.Dial(context.Background())
+		conn, err := x.flow.Dial(x.ctx)
 		return conn, nil, err
 	}
-	return x.flow.DialHTTP(context.Background())
+	return x.flow.DialHTTP(x.ctx)
 }
 
 // reachInside keeps to the connection of the tunnel while it stands.
@@ -87,7 +88,7 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 	}
 	v.closeUpstream()
 	v.used = false
-	conn, err := v.tunnel.Redial(context.Background(), x.flow)
+	conn, err := v.tunnel.Redial(x.ctx, x.flow)
 	if err != nil {
 		return err
 	}
@@ -127,6 +128,8 @@ func (u *h1Upstream) abrupt() bool {
 }
 
 func (v *h1Conn) roundTrip(x *exchange) error {
+	up := v.up.conn
+	defer context.AfterFunc(x.ctx, func() { Abort(up) })()
 	if err := v.sendHead(x); err != nil {
 		return v.broken(x, err)
 	}
@@ -265,7 +268,7 @@ func (v *h1Conn) receive(x *exchange) error {
 	}
 	framing, err := resp.Body(x.req.Method)
 	if err != nil {
-		return errUpstream
+		return x.unreadable(err)
 	}
 	x.end.Status = resp.Status
 	if resp.Status == http.StatusSwitchingProtocols {
@@ -277,19 +280,15 @@ func (v *h1Conn) receive(x *exchange) error {
 	if !x.upload.complete(5 * time.Millisecond) {
 		x.keep = false
 	}
-	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose
+	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose && !framing.Faulty
 	rechunk := framing.Kind == http1.BodyChunked || framing.Kind == http1.BodyUntilClose
 	if rechunk && x.req.Minor == 0 {
 		x.keep = false
 	}
-	head, err := v.responseHead(x, &resp, rechunk && x.req.Minor == 1)
-	if err != nil {
-		return errUpstream
-	}
+	head := v.responseHead(x, &resp, framing, rechunk && x.req.Minor == 1)
 	v.Deadline(v.Forwarder.Limits.Idle)
-	err = v.answer(x, head, framing, rechunk && x.req.Minor == 1)
-	if err != nil {
-		return unanswerable{err}
+	if err := v.answer(x, head, framing, rechunk && x.req.Minor == 1); err != nil {
+		return unanswerable{x.unreadableBody(err)}
 	}
 	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
 	if !upstreamKeeps {
@@ -314,30 +313,78 @@ func (v *h1Conn) dropUpstream() {
 // readResponse reads the final response. Interim ones are not passed on: 100
 // was answered here, and the rest are hints that nobody has to give.
 func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
+	limits := v.Forwarder.Responses
+	limits.Grow = x.growHead(v.Forwarder)
 	for range InterimMost {
-		resp, err := http1.ReadResponse(v.up.in, v.Forwarder.Heads)
+		if _, err := v.up.in.Peek(1); err != nil {
+			return http1.Response{}, v.broken(x, err)
+		}
+		resp, err := http1.ReadResponse(v.up.in, limits)
 		switch {
-		case err != nil && v.up.in.Buffered() == 0:
-			return resp, v.broken(x, err)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return resp, errors.Join(errUpstream, err)
-		case err != nil || resp.Status == http.StatusSwitchingProtocols && !x.acceptsWebSocket(&resp):
-			return resp, errUpstream
+		case err != nil:
+			return resp, x.unreadable(err)
+		case resp.Status == http.StatusSwitchingProtocols && !x.acceptsWebSocket(&resp):
+			return resp, x.malformed("it switches to a protocol that was not asked for")
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
 			return resp, nil
 		}
 	}
-	return http1.Response{}, errUpstream
+	return http1.Response{}, x.malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
+}
+
+// growHead returns what asks for the memory of a head that is longer than a reader's buffer. It is free again when the
+// exchange ends.
+func (x *exchange) growHead(f *Forwarder) func(n int) bool {
+	return func(n int) bool {
+		if x.headMemory == nil {
+			x.headMemory = f.BodyMemory.Reserve(x.flow.Holder(), x.flow.Sandbox())
+		}
+		return x.headMemory.grow(int64(n))
+	}
+}
+
+// unreadable returns the refusal for a response that cannot be read, or an error of the connection as errUpstream.
+func (x *exchange) unreadable(err error) error {
+	var bad *http1.MalformedError
+	switch {
+	case !errors.As(err, &bad):
+		return errors.Join(errUpstream, err)
+	case !bad.Large:
+		return x.malformed(bad.Problem)
+	case bad.Field != "":
+		return x.malformed(bad.Problem + ", most of them in " + bad.Field + responseLimits)
+	}
+	return x.malformed(bad.Problem + responseLimits)
+}
+
+const responseLimits = " (limits.response_head_bytes, limits.response_fields)"
+
+// malformed returns the refusal for a response that is none, or too large.
+func (x *exchange) malformed(problem string) *egress.Refusal {
+	return MalformedResponse(x.flow, problem)
+}
+
+// MalformedResponse returns the refusal for a response to the request of flow.
+func MalformedResponse(flow *egress.Flow, problem string) *egress.Refusal {
+	r := flow.Failed(policy.MalformedResponse, "the response cannot be passed on: "+problem)
+	r.Note = r.Decision.Reason
+	return r
+}
+
+// unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.
+func (x *exchange) unreadableBody(err error) error {
+	var cut incompleteBody
+	var bad *http1.MalformedError
+	if errors.As(err, &cut) && errors.As(cut.error, &bad) {
+		return x.malformed(bad.Problem)
+	}
+	return err
 }
 
 // responseHead writes the head anew. The reason phrase and the fields by
 // which egressd speaks for itself cannot come from an upstream.
-func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, chunked bool) ([]byte, error) {
-	fields, err := http1.StripHopByHop(resp.Fields)
-	if err != nil {
-		return nil, err
-	}
-	out := x.responseFields(fields)
+func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, framing http1.Framing, chunked bool) []byte {
+	out := x.responseFields(http1.StripResponseHops(resp.Framed(x.req.Method, framing)))
 	if chunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
 	}
@@ -345,7 +392,7 @@ func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, chunked bool) (
 		out = append(out, http1.Field{Name: "Connection", Value: "close"})
 	}
 	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), out)
-	return v.out, nil
+	return v.out
 }
 
 // reserved names the response fields that only egressd sends, and Alt-Svc,
@@ -379,7 +426,7 @@ func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk
 	if framing.Kind == http1.BodyLength && v.tunnel == nil && x.redaction == nil {
 		return v.answerLength(x, framing.Length)
 	}
-	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Heads)
+	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Responses)
 	down, err := v.copyBody(v.Conn, body, rechunk, x.responseFilter(), x.countDown)
 	x.end.Down += down
 	return err

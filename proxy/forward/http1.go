@@ -115,22 +115,26 @@ func (v *h1Conn) closeUpstream() {
 
 // An exchange is one request and its response.
 type exchange struct {
-	req       http1.Request
-	fields    http1.Fields // of req, without those that end here
-	target    http1.Target
-	body      http1.Framing
-	expects   bool
-	upgrade   bool // it asks for a WebSocket
-	dst       policy.Destination
-	named     string // the server that it names, where the connection leads to another one
-	flow      *egress.Flow
-	upload    *upload           // of a request with a body
-	redaction *secret.Redaction // of the response, or nil
-	meter     *relay.Meter      // of the sandbox
-	payload   int64             // that was let up, beside heads; for the goroutine that sends it
-	reused    bool
-	keep      bool // the client's connection, afterwards
-	end       egress.End
+	req        http1.Request
+	fields     http1.Fields // of req, without those that end here
+	target     http1.Target
+	body       http1.Framing
+	expects    bool
+	upgrade    bool // it asks for a WebSocket
+	dst        policy.Destination
+	named      string // the server that it names, where the connection leads to another one
+	flow       *egress.Flow
+	ctx        context.Context // until the exchange is over or its client has left
+	leave      context.CancelCauseFunc
+	hangup     *hangup           // ended before somebody else reads from the client
+	upload     *upload           // of a request with a body
+	redaction  *secret.Redaction // of the response, or nil
+	headMemory *Reservation      // of a long head of a response, or nil
+	meter      *relay.Meter      // of the sandbox
+	payload    int64             // that was let up, beside heads; for the goroutine that sends it
+	reused     bool
+	keep       bool // the client's connection, afterwards
+	end        egress.End
 }
 
 // serve serves one request and reports whether another may follow.
@@ -168,7 +172,13 @@ func (v *h1Conn) serve() bool {
 		}
 	}
 	x.meter = x.flow.Meter()
-	if err := v.exchange(x); err != nil {
+	defer func() { x.headMemory.Release() }()
+	x.ctx, x.leave = context.WithCancelCause(v.ctx)
+	defer x.leave(nil)
+	x.hangup = v.watch(x)
+	err = v.exchange(x)
+	x.hangup.end()
+	if err != nil {
 		v.failed(x, err)
 		return false
 	}
@@ -388,6 +398,20 @@ func (v *h1Conn) finish(x *exchange) {
 // An unanswerable exchange cannot be answered any more: part of a response is out.
 type unanswerable struct{ error }
 
+func (e unanswerable) Unwrap() error { return e.error }
+
+// left reports whether an exchange failed because its client went away: it has reset its connection, or left in the
+// middle of its request.
+func (v *h1Conn) left(x *exchange, err error) bool {
+	var cut incompleteUpload
+	if errors.As(err, &cut) || errors.Is(context.Cause(x.ctx), errClientLeft) {
+		return true
+	}
+	var late unanswerable
+	_, gone := socketEnd(v.Raw)
+	return gone && errors.As(err, &late) && refusalIn(err) == nil
+}
+
 // failed ends an exchange that did not come about.
 func (v *h1Conn) failed(x *exchange, err error) {
 	defer v.closeUpstream()
@@ -395,13 +419,21 @@ func (v *h1Conn) failed(x *exchange, err error) {
 	var refusal *egress.Refusal
 	var late unanswerable
 	switch {
+	case v.left(x, err):
+		x.end.Outcome = ClientLeft
+		if v.tunnel != nil {
+			x.end.Outcome = v.tunnel.Outcome(ClientLeft)
+		}
+		x.flow.Close(x.end)
+		Abort(v.Conn)
+		return
 	case errors.As(err, &late):
 		if errors.As(late.error, &bad) { // it is too late to answer, not to record
 			RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, bad)
 		}
 		x.end.Outcome = "reset"
 		if over := refusalIn(late.error); over != nil {
-			x.end.Outcome = string(over.Decision.Class)
+			x.end.Outcome, x.end.Note = string(over.Decision.Class), cmp.Or(over.Note, x.end.Note)
 		}
 		x.flow.Close(x.end)
 		Abort(v.Conn)

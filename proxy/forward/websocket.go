@@ -58,10 +58,8 @@ func onlyWebSocket(f http1.Fields) bool {
 // WebSocket both ways until one side ends.
 func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
 	x.keep = false
-	fields, err := http1.StripHopByHop(resp.Fields)
-	if err != nil {
-		return errUpstream
-	}
+	x.hangup.end() // the streams see how they end
+	fields := http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{}))
 	v.out = http1.AppendResponse(v.out[:0], http.StatusSwitchingProtocols, statusText(http.StatusSwitchingProtocols), append(x.responseFields(fields), upgradeFields...))
 	v.Deadline(v.Forwarder.Limits.Idle)
 	n, err := v.Conn.Write(v.out)

@@ -230,7 +230,7 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 		return err
 	}
 	t.DisableCompression = true
-	t.MaxHeaderListSize = uint32(v.Forwarder.Limits.HeadBytes)
+	t.MaxHeaderListSize = uint32(v.Forwarder.Limits.ResponseHeadBytes + fieldOverhead*v.Forwarder.Limits.ResponseFields)
 	t.MaxDecoderHeaderTableSize = dynamicTable
 	t.MaxReadFrameSize = frameMost
 	t.WriteByteTimeout = v.Forwarder.Limits.Idle

@@ -40,6 +40,9 @@ func AsSandbox(err error) error {
 	return err
 }
 
+// IsInside reports whether this process seems to be in the sandbox of egressd run. It is for messages.
+func IsInside() bool { return jailinit.IsInside() }
+
 // NoSandbox wraps the error of a machine that cannot make a sandbox. Its hint never offers a weaker sandbox.
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"

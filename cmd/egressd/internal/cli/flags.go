@@ -147,4 +147,5 @@ func OneLogFlags(cmd *cobra.Command, s *source.Source) {
 	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, or a run `ID`")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 	_ = cmd.RegisterFlagCompletionFunc("run", completeRuns(s))
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { s.Talk = cmd.ErrOrStderr() }
 }

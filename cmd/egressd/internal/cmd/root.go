@@ -5,6 +5,7 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,9 +20,12 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/sandboxes"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/start"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/internal/version"
+	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Run executes one command line, and returns the exit code.
@@ -94,6 +98,7 @@ reach, dials only what it decided, and keeps a log of what left and what was den
 		Args:          cobra.ArbitraryArgs,
 		RunE:          runRoot,
 	}
+	root.PersistentPreRunE = outside
 	root.Version = version.This().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
@@ -115,6 +120,30 @@ func addCompletion(root *cobra.Command) {
 // removedCommands says of commands that egressd had what to type instead.
 var removedCommands = map[string]string{
 	"watch": "egressd log -f, which follows the log in a terminal, or egressd ui, which shows it in a browser",
+}
+
+// outsideOnly are the commands whose policy and log the sandbox hides, by the first word.
+var outsideOnly = []string{"allow", "deny", "grants", "questions", "approve", "reject", "status", "ps", "cut", "reload", "check", "trust", "suggest", "replay", "log", "runs", "why", "ui"}
+
+// outside returns an error inside of egressd run if cmd is one of outsideOnly. There it would find no policy and no log, and
+// its own advice would not help. With --dir it reads a log that its user knows.
+func outside(cmd *cobra.Command, args []string) error {
+	path := strings.Fields(cmd.CommandPath())
+	dir := cmd.Flags().Lookup("dir")
+	if len(path) < 2 || !slices.Contains(outsideOnly, path[1]) || dir != nil && dir.Changed || !exits.IsInside() {
+		return nil
+	}
+	words := path
+	for _, arg := range args {
+		words = append(words, shell.Word(arg))
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		words = append(words, "--"+f.Name)
+		if f.Value.Type() != "bool" {
+			words = append(words, shell.Word(f.Value.String()))
+		}
+	})
+	return hint.Failed(errors.New("this is inside of an egressd run, and its policy and log are outside"), "ask the person who started it to type, outside: "+strings.Join(words, " "))
 }
 
 // runRoot prints the help for a bare "egressd", and an error for a command that does not exist.

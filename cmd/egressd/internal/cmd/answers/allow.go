@@ -37,9 +37,9 @@ egressd grants revoke, or when egressd serve stops. Connections that only it
 allowed are cut then.
 
 With --save, allow adds a line to the policy file and shows the change. It needs
-no daemon. Without a file it writes the one of egressd init, with that line. The
-rest of the file stays as it is, comments too. The tests in the file must pass. If
-another rule still denies HOST, allow names it and writes nothing.
+no daemon. Without a file it writes one with that line alone. The rest of a file
+stays as it is, comments too. The tests in the file must pass. If another rule still
+denies HOST, allow names it and writes nothing.
 
 HOST is ports 80 and 443, HOST:PORT one port, *.HOST every host below it. Allow
 refuses whatever needs unsafe_allow, and patterns that cover the domains of
@@ -48,9 +48,9 @@ several owners, such as *.com.
 With --from, HOST must be the destination of that denied request, and no rule may
 have denied it on purpose. Allow opens exactly that request: its port, and its
 method and path if egressd could read them. The temporary rule is for that
-sandbox alone; a saved one is for all, unless the sandbox has a list allow of its
-own in the file. With --save, that list gets the line (also with --sandbox), and
-the list of the file gets it too if that denies HOST as well.`,
+sandbox alone. With --save, --from and --sandbox open nothing to another sandbox of
+the file: the line goes to the sandbox's own list allow, or to its also_allow if the
+list of the file does not have HOST.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
   egressd allow uploads.example.org --for 10m --over-deny
@@ -138,7 +138,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 		return err
 	}
 	if o.sandbox != "" {
-		if !a.HasOwn(o.sandbox) {
+		if a.Config.EntryFor(o.sandbox) == nil {
 			return o.everySandbox()
 		}
 		a.For(o.sandbox)

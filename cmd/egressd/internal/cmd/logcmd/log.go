@@ -75,12 +75,6 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return err
 	}
 	log, f, err := o.Ask(words)
-	if o.noDaemonLog(err) {
-		o.Run = "last"
-		if log, f, err = o.Ask(words); err == nil {
-			fmt.Fprintf(stderr, "egressd: the log of the last run (--run all reads those of all runs): %s\n", log.Dir)
-		}
-	}
 	if err != nil {
 		return err
 	}
@@ -89,12 +83,6 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return o.stream(ctx, log, f, stdout)
 	}
 	return o.summarise(log, f, stdout, stderr)
-}
-
-// noDaemonLog reports whether a log is missing that no flag named, while there are runs.
-func (o *logOptions) noDaemonLog(err error) bool {
-	var missing *source.NoLogError
-	return errors.As(err, &missing) && o.Dir == "" && o.Run == "" && len(o.Runs()) > 0
 }
 
 // sayNewer names the last run if it began after all that was shown of the daemon's log.

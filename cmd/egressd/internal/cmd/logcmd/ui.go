@@ -71,7 +71,7 @@ func (o *uiOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	log.Close()
 	s := ui.New(ui.Options{
 		Dial: o.daemon(ctx, stderr),
-		Dir:  log.Dir, Title: o.title(log.Dir), Flags: o.Flags(), Allow: o.AllowFlags(), Config: o.Config, HasPolicy: o.Dir == "" || o.Config != "",
+		Dir:  log.Dir, Title: o.title(log.Dir), Flags: o.Flags(), Allow: o.AllowFlags(), Config: o.PolicyFile(), HasPolicy: o.Dir == "" || o.Config != "",
 		Key:      func() (string, error) { key, _, _, err := o.find(log.Dir, nil); return key, err },
 		Selftest: o.selftest(),
 	})

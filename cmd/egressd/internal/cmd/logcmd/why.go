@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
@@ -178,6 +179,9 @@ func (s storyView) printFix(b *strings.Builder, policyPath string) {
 		what = "adds a line to "
 	}
 	cli.Field(b, "", what+policyPath+", if this is meant to pass")
+	if d := s.Decisive.Dst; d != nil {
+		cli.Field(b, "in presets", strings.Join(file.PresetsWith(d.Host, d.Port), ", "))
+	}
 }
 
 // printLinked tells what the same program did around the story.

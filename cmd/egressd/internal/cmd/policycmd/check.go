@@ -145,6 +145,7 @@ func printAnswer(w io.Writer, a *explain.Answer, asJSON bool, colours cli.Palett
 	cli.Field(&b, "class", string(a.Class))
 	cli.Field(&b, "reason", a.Reason)
 	cli.Field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
+	cli.Field(&b, "in presets", strings.Join(a.Presets[:min(len(a.Presets), 3)], ", "))
 	cli.Field(&b, "credential", credentialText(a.Credential))
 	cli.Field(&b, "goes up", budgetText(a.MaxBytesUp))
 	cli.Field(&b, "policy", a.Policy)

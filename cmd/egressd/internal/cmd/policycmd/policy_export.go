@@ -90,18 +90,11 @@ func (o *policyExportOptions) run(stdout, stderr io.Writer) error {
 func exportable(c *config.Config) (peers.Rules, error) {
 	f := c.File
 	rules := peers.Rules{Allow: f.Allow, Deny: f.Deny, Ask: f.Ask, Open: f.Default == policy.Allow}
-	for _, name := range f.Presets {
-		text, err := file.PresetText(name)
-		if err != nil {
-			return rules, err
-		}
-		preset, err := file.Parse(name, text)
-		if err != nil {
-			return rules, err
-		}
-		rules.Presets = append(rules.Presets, preset.Allow...)
+	var err error
+	if rules.Presets, err = file.PresetRules(f.Presets...); err != nil {
+		return rules, err
 	}
-	lists := func(s file.SandboxRules) bool { return s.Narrowed || len(s.Deny)+len(s.Rego) > 0 }
+	lists := func(s file.SandboxRules) bool { return s.Narrowed || len(s.Deny)+len(s.AlsoAllow)+len(s.Rego) > 0 }
 	for _, beside := range []struct {
 		there bool
 		what  string

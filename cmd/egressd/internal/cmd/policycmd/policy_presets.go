@@ -106,7 +106,7 @@ func presetLineOf(name string) (*presetLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := file.Parse("preset "+name, text)
+	rules, err := file.PresetRules(name)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func presetLineOf(name string) (*presetLine, error) {
 		words = append(words, strings.TrimSpace(comment))
 	}
 	comment := strings.Join(words, " ")
-	line := &presetLine{Name: name, Rules: len(rules.Allow)}
+	line := &presetLine{Name: name, Rules: len(rules)}
 	line.About, _, _ = strings.Cut(comment, ". ")
 	line.About = strings.TrimSuffix(line.About, ".")
 	if found := presetChecked.FindStringSubmatch(comment); found != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // collections are presets that repeat the hosts of many others. They are not proposed: the others open less.
-var collections = []string{"daytona-essential", "devcontainer"}
+var collections = []string{"daytona-essential", "devcontainer", "starter"}
 
 // presetsOf returns for each destination the preset that allows it. Of several presets it is the one that allows most of
 // all destinations. A destination that none allows is not in the map.
@@ -24,17 +24,13 @@ func presetsOf(all []*logs.LearnedDestination) (map[*logs.LearnedDestination]str
 		if slices.Contains(collections, name) {
 			continue
 		}
-		text, err := file.PresetText(name)
-		if err != nil {
-			return nil, err
-		}
-		preset, err := file.Parse(name, text)
+		rules, err := file.PresetRules(name)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range all {
 			to, err := policy.ParseDestination(l.Pattern.String())
-			if err == nil && slices.ContainsFunc(preset.Allow, func(r policy.Rule) bool { return r.Pattern.MatchesName(to.Host, to.Port) }) {
+			if err == nil && slices.ContainsFunc(rules, func(r policy.Rule) bool { return r.Pattern.MatchesName(to.Host, to.Port) }) {
 				has[name] = append(has[name], l)
 			}
 		}

@@ -195,18 +195,12 @@ func foresee(c *config.Config, v *trustView, project *file.File) error {
 	for _, rule := range project.Allow {
 		v.Rules = append(v.Rules, loosestView(rule.ID, rule.Pattern, compiled, v.Whose))
 	}
-	for _, name := range project.Presets {
-		text, err := file.PresetText(name)
-		if err != nil {
-			return err
-		}
-		preset, err := file.Parse("preset "+name, text)
-		if err != nil {
-			return err
-		}
-		for _, rule := range preset.Allow {
-			v.Rules = append(v.Rules, loosestView("preset:"+name, rule.Pattern, compiled, v.Whose))
-		}
+	presets, err := file.PresetRules(project.Presets...)
+	if err != nil {
+		return err
+	}
+	for _, rule := range presets {
+		v.Rules = append(v.Rules, loosestView(rule.ID, rule.Pattern, compiled, v.Whose))
 	}
 	if len(project.Rego) > 0 {
 		v.notes = append(v.notes, "what its Rego opens is for you to read: no list of it can be made")

@@ -374,14 +374,20 @@ func (o *sidecarOptions) unheard() string {
 
 // missingIn is what a policy lacks for a sandbox, or "".
 func missingIn(f *file.File, h sidecar.SandboxNetwork) string {
-	proxy, names := h.Self().String()+":3128", h.Self().String()+":53"
+	proxies := without(h.Proxies(), f.Listen.Proxy)
+	resolvers := without(h.Resolvers(), f.Listen.DNS)
 	switch {
-	case !slices.Contains(f.Listen.Proxy, proxy):
-		return proxy + " in listen.proxy"
-	case !slices.Contains(f.Listen.DNS, names):
-		return names + " in listen.dns"
+	case len(proxies) > 0:
+		return strings.Join(proxies, ", ") + " in listen.proxy"
+	case len(resolvers) > 0:
+		return strings.Join(resolvers, ", ") + " in listen.dns"
 	case !slices.ContainsFunc(f.Sandboxes, func(s file.SandboxRules) bool { return slices.Contains(s.Sources, h.Subnet) }):
 		return fmt.Sprintf("the sandbox {name: %s, source: [%s]}", h.Name, h.Subnet)
 	}
 	return ""
+}
+
+// without returns the elements of all that some does not have.
+func without(all, some []string) []string {
+	return slices.DeleteFunc(all, func(one string) bool { return slices.Contains(some, one) })
 }

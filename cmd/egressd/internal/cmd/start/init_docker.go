@@ -13,9 +13,10 @@ func newInitDockerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docker [NAME…]",
 		Short: "Write scripts that run containers behind egressd",
-		Long: `Init docker writes a policy and two kinds of scripts for plain docker. up.sh makes an
-internal network for each NAME (default: agent) and starts egressd in a container
-of its own. run-NAME.sh is docker run in that network.
+		Long: `Init docker writes a policy and two kinds of scripts for plain docker. up.sh makes eight
+internal networks for each NAME (default: agent) and starts egressd in a container
+of its own. run-NAME.sh is docker run in one of these networks. Each network has room
+for one container, so that containers do not reach each other.
 
 Three ways to put egressd in front of a container are a boundary:
 
@@ -62,6 +63,9 @@ func (o *dockerInitOptions) plan(names []string) (set integrations.Set, err erro
 	d := docker.Docker{Variables: composeVariables}
 	if d.Sidecar, err = o.sidecar(o.project, filepath.Clean(folder), names); err != nil {
 		return set, err
+	}
+	for i := range d.Sandboxes {
+		d.Sandboxes[i].Apart = true
 	}
 	if set, err = d.Docker(); err != nil {
 		return set, err

@@ -31,8 +31,8 @@ connection by your policy, and refuses all UDP except DNS. The run has its own
 log: egressd log --run last. If an egressd serve of yours listens at listen.enter
 of the same policy file, that daemon decides and records, unless you add --alone.
 
-Without a policy file, --allow HOST and --preset NAME start a run by the policy that
-egressd init would write, with these rules added. Proxy variables are not passed on,
+Without a policy file, --allow HOST and --preset NAME open these and nothing else.
+--preset starter is what egressd init begins with. Proxy variables are not passed on,
 since the program needs no proxy.
 
 Denied HTTPS is answered with the reason: the program trusts an authority made for the
@@ -97,7 +97,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	cli.ConfigFlag(cmd, &o.Config)
 	cmd.Flags().StringVar(&policy, "policy", "", "the same as --config")
-	cmd.Flags().StringSliceVar(&o.Allow, "allow", nil, "allow `HOST` for this run, as egressd allow takes it; without a policy file, the starter policy applies too")
+	cmd.Flags().StringSliceVar(&o.Allow, "allow", nil, "allow `HOST` for this run, as egressd allow takes it; without a policy file, nothing else")
 	cmd.Flags().StringSliceVar(&o.Presets, "preset", nil, "add the rules of the preset `NAME` for this run, such as npm")
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the sandbox in rules and in the log (default: the name of the working directory)")
 	cmd.Flags().StringArrayVarP(&o.Publish, "publish", "p", nil, "publish `[HOSTPORT:]PORT` of the sandbox on the host's 127.0.0.1")
