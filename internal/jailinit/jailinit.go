@@ -126,7 +126,7 @@ func (s *setup) run() error {
 	if err := confine(s.control, kept, program); err != nil {
 		return err
 	}
-	if err := s.report(tryWaysOut(program)); err != nil {
+	if err := s.report(&program); err != nil {
 		return err
 	}
 	if err := s.awaitReaper(); err != nil {
@@ -209,9 +209,17 @@ func CloseAll(fds []int) {
 	}
 }
 
-// report sends what was tried, and waits for the word to go on.
-func (s *setup) report(all []WayOut) error {
-	if err := Send(s.control, Pack(&Failure{Tried: all})); err != nil {
+// report tries the ways out, sends what came of it, and waits for the word to go on.
+func (s *setup) report(p *Program) error {
+	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable()}
+	if len(f.Removable) > 0 {
+		fd, err := listenForRemovals()
+		if err != nil {
+			f.Removable = nil // so they cannot be removed
+		}
+		f.Listener = uint32(max(fd, 0))
+	}
+	if err := Send(s.control, Pack(f)); err != nil {
 		return err
 	}
 	var goOn Word

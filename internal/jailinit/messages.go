@@ -49,7 +49,11 @@ type (
 	}
 	// A Failure is what came of a Program, whether or not it failed.
 	Failure struct {
-		Tried   []WayOut // what was tried, where nothing failed
+		Tried []WayOut // what was tried, where nothing failed
+		// Removable are hidden sockets that egressd is to remove for the program, which Listener, a descriptor of this process, tells of.
+		Removable []string
+		Listener  uint32
+
 		Problem string
 		Missing bool
 		Setup   bool // it is not the program's fault

@@ -139,6 +139,10 @@ func (r *Report) fields(w *wire) {
 
 func (f *Failure) fields(w *wire) {
 	each(w, &f.Tried, func(a *WayOut) { w.string(&a.Name); w.string(&a.Escaped) })
+	w.strings(&f.Removable)
+	listener := uint64(f.Listener)
+	w.number(&listener)
+	f.Listener = uint32(listener)
 	w.string(&f.Problem)
 	w.flags(&f.Missing, &f.Setup)
 }

@@ -184,6 +184,11 @@ func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 	case f == nil || len(f.Tried) == 0:
 		return nil, &SetupError{Step: "prepare the program", Err: errors.New("the process that becomes it ended")}
 	}
+	if len(f.Removable) > 0 {
+		if err := j.answerRemovals(f.Listener, f.Removable); err != nil {
+			return nil, &SetupError{Step: "prepare the program", Err: err}
+		}
+	}
 	return f.Tried, nil
 }
 
