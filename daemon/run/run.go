@@ -65,6 +65,7 @@ type runner struct {
 	tally       egress.Tally
 	denied      chan denial // places that the tally counts for the first time
 	hidden      []string
+	policyEnd   func() bool // of a policy in the working tree, see checkPolicyInTree; or nil
 	ports       ports
 	inside      []publishedPort
 	given       []uint16         // ports of the host
@@ -349,6 +350,9 @@ func (r *runner) change(c *config.Config) error {
 	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
+	if err := r.checkPolicyInTree(c); err != nil {
+		return err
+	}
 	beside := r.findDaemon(c)
 	if err := r.checkCommands(c, beside); err != nil {
 		return err
@@ -418,7 +422,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
-	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(r.fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Covered = map[string][]byte{}
 	coverHosts(p.Covered)
 	coverSSH(p.Covered)
@@ -466,6 +470,7 @@ func (r *runner) exec() error {
 	if r.beside != nil {
 		how += ", decided by the egressd at " + r.beside.socket
 	}
+	how += r.missingUsers()
 	path := r.Path
 	if r.Config.NoFile {
 		path = "of --allow and --preset alone"
@@ -478,6 +483,7 @@ func (r *runner) exec() error {
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
 	r.sayRepository()
+	r.sayUsers()
 	r.sayAgents()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {
