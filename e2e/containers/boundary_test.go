@@ -215,3 +215,44 @@ func TestComposeStartsWhatWasJudged(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// TestComposeOfAnotherProject has files of a project choose the name of another one, whose volumes the engine has.
+func TestComposeOfAnotherProject(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	w.docker(t, "volume", "create", "--label", "com.docker.compose.project=victim", "victim_data")
+	t.Cleanup(func() { w.docker(t, "volume", "rm", "victim_data") })
+	w.contain(t, "--label", "com.docker.compose.project=busy", "--label", "com.docker.compose.project.working_dir=/srv/busy", engine.Shell)
+	const services = "services: {web: {image: '" + engine.Shell + "', volumes: ['data:/d']}}\nvolumes: {data: {}}\n"
+	for _, row := range []struct {
+		says, folder, name, env string
+		args                    []string
+		code                    int
+	}{
+		{"name in the file", "app", "name: victim\n", "", nil, 1},
+		{"name in .env", "app", "", "COMPOSE_PROJECT_NAME=victim\n", nil, 1},
+		{"name of a folder that another one has", "busy", "", "", nil, 1},
+		{"name of a folder without another one", "victim", "", "", nil, 0},
+		{"a name of nobody's", "app", "name: nobody\n", "", nil, 0},
+		{"told that it is the same project", "app", "name: victim\n", "", []string{"--project", "victim"}, 0},
+	} {
+		dir := filepath.Join(t.TempDir(), row.folder)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"compose.yaml": row.name + services, ".env": row.env} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(world.Egressd.Path(), append([]string{"init", "compose", "--subnet", composePool, "--policy", filepath.Join(t.TempDir(), "policy")}, row.args...)...)
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config")), w.Environment()...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != row.code || code == 1 && !strings.Contains(string(out), "would share networks and volumes") {
+			t.Errorf("%s: exit %d, %s", row.says, code, out)
+		}
+	}
+}

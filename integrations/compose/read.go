@@ -27,6 +27,7 @@ type File struct {
 	Services []Service // by name
 	problems []string  // of the file as a whole
 	text     *composeText
+	env      envFile
 }
 
 // A Service is one service of a compose file.
@@ -81,7 +82,8 @@ func Read(path string) (*File, error) {
 	}
 	described := described(path, file)
 	described.Text = text
-	return described, nil
+	described.env, err = readEnv(filepath.Dir(path))
+	return described, err
 }
 
 // described has every service of a file described.
