@@ -94,7 +94,7 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	case p.holdsOwn(real) != "":
 		return "it has in it, or lies in, what is egressd's: " + p.holdsOwn(real), "leave it out, or mount folders beside it"
 	case p.isSecret(real):
-		return "keys of yours lie there", "leave it out; egressd adds credentials to requests (docs/how-to/credentials.md)"
+		return "keys, passwords or sessions of yours or of this machine lie there", "leave it out, or mount what is needed of it alone; egressd adds credentials to requests (docs/how-to/give-a-credential.md)"
 	case writable && (!p.mayWrite(real) || p.holdsProgram(real)):
 		return "the container could write what the host executes or reads later", "mount it read-only, or a folder of the project, of /srv, or a volume"
 	}
@@ -120,16 +120,6 @@ func (p *Machine) holdsOwn(real string) string {
 		}
 	}
 	return ""
-}
-
-// secrets are folders of a home with keys.
-var secrets = []string{".ssh", ".gnupg", ".config/egressd", ".local/state/egressd", ".local/share/egressd", ".docker/config.json"}
-
-func (p *Machine) isSecret(real string) bool {
-	return filepath.IsAbs(p.Home) && slices.ContainsFunc(secrets, func(s string) bool {
-		at := filepath.Join(hostfiles.ResolveLinks(p.Home), s)
-		return hostfiles.Under(at, real) || hostfiles.Under(real, at)
-	})
 }
 
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.

@@ -135,6 +135,22 @@ func (e envFile) passedOn(file string) string {
 	return b.String()
 }
 
+// secretWords are parts of names of variables that hold keys and passwords.
+var secretWords = []string{"TOKEN", "SECRET", "PASS", "KEY", "CREDENTIAL", "AUTH"}
+
+// Secrets returns the names of variables that hold secrets, by their names, and that the file has Compose take from an
+// environment.
+func (c *File) Secrets(environ []string) (all []string) {
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		if names(string(c.Text), name) && slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToUpper(name), w) }) {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // names reports whether a text has a name as a word of its own.
 func names(text, name string) bool {
 	for rest := text; ; {

@@ -77,3 +77,12 @@ func TestVolumesOfTheProjectAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretsOfTheEnvironment names variables that services get of the user's own environment.
+func TestSecretsOfTheEnvironment(t *testing.T) {
+	file := composeFile(t, "services: {web: {image: x, environment: [GITHUB_TOKEN, 'K=${OPENAI_API_KEY:-}', LANG]}}\n")
+	got := file.Secrets([]string{"GITHUB_TOKEN=1", "OPENAI_API_KEY=2", "LANG=C", "AWS_SECRET_ACCESS_KEY=3", "TOKEN=4"})
+	if strings.Join(got, " ") != "GITHUB_TOKEN OPENAI_API_KEY" {
+		t.Errorf("%q", got)
+	}
+}

@@ -120,6 +120,9 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		return set, err
 	}
 	o.judged = c.Judged(set)
+	if all := file.Secrets(os.Environ()); len(all) > 0 {
+		set.Notes = append(set.Notes, "the file names "+strings.Join(all, ", ")+": services may get the values of your environment; unset them, or let egressd add credentials to requests")
+	}
 	if o.unasked != "" {
 		set.Notes = append(set.Notes, o.unasked)
 	}
