@@ -52,6 +52,12 @@ func (c *Compose) Compose() (integrations.Set, error) {
 			return integrations.Set{}, err
 		}
 	}
+	for i := range c.File.Services {
+		if s := &c.File.Services[i]; len(s.guards) > 0 && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one
+			b.WriteString("  " + s.Name + ":\n")
+			s.writeGuards(&b)
+		}
+	}
 	b.WriteString("networks:\n  " + outside + ": {}\n")
 	for _, h := range c.Sandboxes {
 		c.network(&b, networkName(h), fmt.Sprintf("    ipam:\n      config:\n        - {subnet: %q, ip_range: %q}\n", h.Subnet, h.Free()))
@@ -157,6 +163,7 @@ func (c *Compose) service(b *strings.Builder, h sidecar.SandboxNetwork) error {
 		}
 		fmt.Fprintf(b, "      %s: %q\n", v.Name, inCompose(v.Value))
 	}
+	c.File.Service(h.Name).writeGuards(b)
 	return nil
 }
 

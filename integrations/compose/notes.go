@@ -36,6 +36,9 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
+		if held && len(s.guards) > 0 {
+			all = append(all, fmt.Sprintf("%s cannot rename or replace %s: these are mounted where they lie, since others mount them, too", s.Name, strings.Join(destinations(s.guards), ", ")))
+		}
 		if paths := c.File.replaceable(s, func(other string) bool { return !slices.Contains(c.heldNames(), other) }); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}
@@ -97,22 +100,6 @@ func (c *Compose) written(s *Service) (all []string) {
 		}
 		if slices.ContainsFunc(s.mounts, func(dir string) bool { return hostfiles.InFolder(path, dir) }) {
 			all = append(all, file)
-		}
-	}
-	return all
-}
-
-// replaceable are paths that some of the other services mount, and that lie in a folder which s can write.
-func (c *File) replaceable(s *Service, of func(service string) bool) (all []string) {
-	for i := range c.Services {
-		if !of(c.Services[i].Name) {
-			continue
-		}
-		for _, path := range c.Services[i].reads {
-			in := func(dir string) bool { return hostfiles.ThroughFolder(path, dir) }
-			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
-				all = append(all, path)
-			}
 		}
 	}
 	return all

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -28,6 +29,7 @@ type File struct {
 	problems []string  // of the file as a whole
 	text     *composeText
 	env      envFile
+	written  *File // what Compose has read; nil: this
 }
 
 // A Service is one service of a compose file.
@@ -46,8 +48,10 @@ type Service struct {
 	builds       bool              // its image is built
 	tags         []string          // more names of that image
 
-	mounts []string // folders of the host that it can write, absolute
-	reads  []string // and all that it has of the host
+	mounts []string        // folders of the host that it can write, absolute
+	from   []string        // services whose mounts it has, too
+	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
+	reads  []string        // and all that it has of the host
 	inputs []composeInput
 }
 
@@ -99,7 +103,31 @@ func described(path string, file *composeText) *File {
 		c.Services = append(c.Services, j.describe(keys))
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
+	for range c.Services { // a service may have the mounts of one that has those of another one
+		for i := range c.Services {
+			c.Services[i].borrow(c)
+		}
+	}
 	return c
+}
+
+// borrow adds the mounts of services that volumes_from names.
+func (s *Service) borrow(c *File) {
+	for _, one := range s.from {
+		of := c.Service(serviceOf(one))
+		for _, m := range of.mounted {
+			if mount, _ := m.(map[string]any); !s.has(filepath.Clean(text(mount["Destination"]))) {
+				s.mounted = append(s.mounted, m)
+			}
+		}
+		s.mounts, s.reads = union(s.mounts, of.mounts), union(s.reads, of.reads)
+	}
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (c *File) judge(name string) *composeJudge {

@@ -47,7 +47,9 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s config prints what cannot be read: %w", strings.Join(program, " "), err)
 	}
-	return described(c.Path, text), nil
+	resolved := described(c.Path, text)
+	resolved.written = c
+	return resolved, nil
 }
 
 // program is the Compose of this machine: the plugin of docker, or the older command.
