@@ -123,7 +123,7 @@ func (c *devContainer) doesNotStartUnheld(t *testing.T) {
 	}
 	for _, row := range []struct{ says, old, new, want string }{
 		{"a network", `"--network=none"`, `"--network=bridge"`, "eth0"},
-		{"a capability", `"--cap-drop=NET_RAW"`, `"--cap-add=SYS_PTRACE"`, "capability 19"},
+		{"a capability", `"--cap-drop=NET_RAW"`, `"--cap-add=SYS_PACCT"`, "capability 20"},
 		{"the engine's socket, under another name", `"mounts": [`, `"mounts": ["source=` + c.w.Socket + `,target=/any,type=bind",`, "the socket /any is mounted"},
 		{"no egressd behind the socket", `/web,target=`, `/run,target=`, "enter.sock"},
 	} {
