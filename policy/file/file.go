@@ -236,7 +236,7 @@ func defaults() File {
 	return File{
 		Listen:   Listen{Proxy: []string{"127.0.0.1:3128"}},
 		TLS:      TLS{ECH: "refuse"},
-		Audit:    Audit{Durability: "disk", SegmentBytes: 64 << 20},
+		Audit:    Audit{Durability: "process", SegmentBytes: 64 << 20},
 		Upstream: Upstream{DNS: []string{"system"}},
 		Limits: Limits{
 			Connections: 20000, FlowsPerSandbox: 4096,
