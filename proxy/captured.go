@@ -107,13 +107,11 @@ func (k *capture) direct(in *loopListener, lost error) {
 		k.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
-	name, placeholder := gate.Names.OfPlaceholder(c.peer, to.Addr())
+	name, _ := gate.Names.OfPlaceholder(c.peer, to.Addr())
 	k.name = name
 	switch {
 	case in.server.isHost(to.Addr()):
 		k.ask()
-	case placeholder && name == "":
-		k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.replies.refuse(r) })
 	case web(to.Port()):
 		k.look(c.server.forwarder.Limits.Hello)
 	case name != "":

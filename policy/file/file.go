@@ -67,6 +67,10 @@ type File struct {
 	// Docker is the engine that says which container is which.
 	Docker Docker
 
+	// Placeholders are where the addresses come from that stand for names in captured sandboxes. Default: the range of
+	// egressd.
+	Placeholders PlaceholderPrefixes
+
 	// TLS is about certificates and hellos.
 	TLS TLS
 
