@@ -62,7 +62,7 @@ func (b *bench) measureLog(ctx context.Context) ([]row, error) {
 // logQuestions are commands about a log, and about one flow in it.
 func logQuestions(flow, key string) []string {
 	return []string{
-		"why " + flow, "log show " + flow, "log host:h7.example.test", "log verdict:deny", "log", "log stats", "log signals", "log verify --key " + key,
+		"why " + flow, "log host:h7.example.test", "log verdict:deny", "log", "log by host", "log signals", "log verify --key " + key,
 	}
 }
 

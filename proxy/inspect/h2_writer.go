@@ -13,7 +13,7 @@ import (
 )
 
 // A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
-// policy cuts it, or if no byte moves for the idle time. It drops interim responses; too many of them end the
+// policy cuts it, or if no byte moves for the idle time. It passes interim responses on; too many of them end the
 // stream.
 //
 // The handler calls the methods of [http.ResponseWriter]. Any goroutine may call the others.
@@ -24,6 +24,7 @@ type streamWriter struct {
 	idleTime time.Duration
 	cancel   context.CancelCauseFunc // of the request
 	breakOff func(outcome string)    // breaks the whole tunnel off
+	strike   func(http.Header)       // takes out of an interim response what may not pass
 
 	mu         sync.Mutex  // guards what follows
 	idle       *time.Timer // until nothing has moved for too long
@@ -130,7 +131,7 @@ func (a *streamWriter) unblock(outcome string) {
 
 func (a *streamWriter) WriteHeader(status int) {
 	if status < 200 {
-		a.hint()
+		a.hint(status)
 		return
 	}
 	a.mu.Lock()
@@ -140,12 +141,19 @@ func (a *streamWriter) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// hint counts an interim response.
-func (a *streamWriter) hint() {
+// hint passes an interim response on. The library itself says 100 (Continue), and HTTP/2 has no 101 (RFC 9113 §8.6).
+func (a *streamWriter) hint(status int) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.interim++; a.interim > forward.InterimMost {
+	a.interim++
+	over := a.interim > forward.InterimMost
+	a.mu.Unlock()
+	switch {
+	case over:
 		a.cancel(errInterim)
+	case status > http.StatusSwitchingProtocols:
+		a.strike(a.Header())
+		a.moved()
+		a.ResponseWriter.WriteHeader(status)
 	}
 }
 
