@@ -111,8 +111,7 @@ func (in *listener) take(nc net.Conn) {
 	go c.serve()
 }
 
-// refuseLeft takes or records what waits at a listener that has ended. What was captured until then is of somebody who
-// may be gone, and would leave no trace.
+// refuseLeft takes or records the captured connections that wait at a listener that has ended. Their programs may be gone.
 func (in *listener) refuseLeft(waits bool) {
 	if in.original == nil {
 		return
@@ -142,8 +141,8 @@ func (in *listener) refuseLeft(waits bool) {
 	in.refuseUnseen(unseen)
 }
 
-// begunMost is how long a listener waits at its end for the next captured connection to be decided. The client of such a
-// connection may be gone, and its decision is to be in the log. The listener does not wait for a person's answer.
+// begunMost is how long a listener waits at its end for the next captured connection to be decided. The program may be gone
+// by then, and the log has to have its decision. The listener does not wait for a person's answer.
 const begunMost = time.Second
 
 func (in *listener) awaitBegun() {
