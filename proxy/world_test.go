@@ -103,7 +103,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 	}
 	w.answer = make(chan struct{})
 	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second, Placeholders: names.DefaultRange()})
-	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
+	w.Server = &Server{Gate: gate, Sandboxes: everybody}
 	if change != nil {
 		change(w.Server)
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -130,7 +130,7 @@ type exchange struct {
 	upload     *upload           // of a request with a body
 	redaction  *secret.Redaction // of the response, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
-	meter      *relay.Meter      // of the sandbox
+	meter      *carry.Meter      // of the sandbox
 	payload    int64             // that was let up, beside heads; for the goroutine that sends it
 	reused     bool
 	keep       bool // the client's connection, afterwards

@@ -346,7 +346,7 @@ func commandFor(r *egress.Refusal) string {
 		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
 			return ""
 		}
-		return shell.Program() + " approve " + r.Decision.Question + r.FixFlags
+		return shell.Program() + " answer " + r.Decision.Question + " yes" + r.FixFlags
 	}
 	return r.Fix()
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 )
 
 const protocolWebSocket = "websocket"
@@ -133,7 +133,7 @@ func (v *h1Conn) carry(x *exchange) {
 	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
 	v.both(x)
 	if !tooOld.Stop() {
-		x.end.Outcome = string(relay.TooOld)
+		x.end.Outcome = string(carry.TooOld)
 	}
 }
 

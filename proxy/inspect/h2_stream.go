@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -83,7 +83,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		st.bodyMemory.Release()
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
-			st.end.Outcome = string(relay.IdleTooLong)
+			st.end.Outcome = string(carry.IdleTooLong)
 		}
 		if st.end.Outcome == "reset" && st.client.Err() != nil {
 			st.end.Outcome = v.Outcome(forward.ClientLeft)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/proxy/forward"
 )
 
@@ -20,7 +20,7 @@ import (
 type streamWriter struct {
 	http.ResponseWriter
 	end      *egress.End
-	meter    *relay.Meter // of the sandbox; nil before the request was decided
+	meter    *carry.Meter // of the sandbox; nil before the request was decided
 	idleTime time.Duration
 	cancel   context.CancelCauseFunc // of the request
 	breakOff func(outcome string)    // breaks the whole tunnel off
@@ -89,7 +89,7 @@ func (a *streamWriter) tooIdle() {
 	a.mu.Unlock()
 	a.cancel(errIdle)
 	if begun {
-		a.reset(string(relay.IdleTooLong))
+		a.reset(string(carry.IdleTooLong))
 		return
 	}
 	a.moved()
