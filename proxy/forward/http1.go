@@ -336,6 +336,9 @@ func (v *h1Conn) named(target string, whole bool, host string) (policy.Destinati
 	if _, _, bare := policy.ParseHost(host); bare == nil {
 		named.Port = cmp.Or(v.TunnelTo, v.CapturedTo).Port
 	}
+	if to := v.TunnelTo; to != nil && !named.Addr.IsValid() && !strings.Contains(named.Host, ".") && strings.HasPrefix(to.Host, named.Host+".") {
+		named.Host = to.Host // by the search list; the request is written with the whole name
+	}
 	return named, err
 }
 
