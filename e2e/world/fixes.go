@@ -252,7 +252,7 @@ func (p *FixPlace) takeBack(t *testing.T, policy []byte) {
 	if !p.Served {
 		return
 	}
-	if said, err := p.Typed(t, p.Command("grants revoke --all")); err != nil {
+	if said, err := p.Typed(t, p.Command("allow --undo all")); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 }
