@@ -65,6 +65,7 @@ type runner struct {
 	tally       egress.Tally
 	denied      chan denial // places that the tally counts for the first time
 	hidden      []string
+	policyEnd   func() bool // of a policy in the working tree, see checkPolicyInTree; or nil
 	ports       ports
 	inside      []publishedPort
 	given       []uint16         // ports of the host
@@ -229,8 +230,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
 func (r *runner) prepare(ctx context.Context) (err error) {
-	placeholders := names.DefaultRange()
-	own4, own6 := placeholders.Own()
+	own4, own6 := names.Own()
 	// First: what is started later would have less to give up.
 	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
@@ -245,7 +245,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: true, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
 	var none *config.NotFoundError
 	switch {
 	case errors.Is(err, errDaemonAnswers):
@@ -350,6 +350,9 @@ func (r *runner) change(c *config.Config) error {
 	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
+	if err := r.checkPolicyInTree(c); err != nil {
+		return err
+	}
 	beside := r.findDaemon(c)
 	if err := r.checkCommands(c, beside); err != nil {
 		return err
@@ -419,7 +422,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
-	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(r.fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Covered = map[string][]byte{}
 	coverHosts(p.Covered)
 	coverSSH(p.Covered)
@@ -467,6 +470,7 @@ func (r *runner) exec() error {
 	if r.beside != nil {
 		how += ", decided by the egressd at " + r.beside.socket
 	}
+	how += r.missingUsers()
 	path := r.Path
 	if r.Config.NoFile {
 		path = "of --allow and --preset alone"
@@ -479,6 +483,7 @@ func (r *runner) exec() error {
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
 	r.sayRepository()
+	r.sayUsers()
 	r.sayAgents()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {

@@ -254,9 +254,9 @@ func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []b
 	}
 }
 
-// reasonOf returns the reason of a refusal. It is empty where the reason could quote what a client sent.
+// reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.
 func reasonOf(r *egress.Refusal, a Answer) string {
-	if a.Status == 400 || a.Status == 407 {
+	if a.Status == 407 {
 		return ""
 	}
 	return r.Decision.Reason

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ import (
 func newTrust(f *policyFlags) *cobra.Command {
 	var o trustOptions
 	cmd := &cobra.Command{
-		Use:   "trust DIR",
+		Use:   "trust DIR|FILE",
 		Short: "Trust the policy file inside a repository",
 		Long: `A sandbox with the key project reads DIR/.egressd/project.yaml as one more layer of its
 policy. Programs in the sandbox can write that file, so egressd applies it only in
@@ -37,10 +38,15 @@ repository has the same version. --digest makes sure that you trust what you saw
 When the file changes, its allow rules stop counting until you trust the new version.
 Its deny rules still count. A revoked file has no effect.
 
+A policy file that lies in the working tree of a program under egressd run can be
+changed by that program. Then no run reads it until you look at it, and accept it
+with policy trust --yes FILE.
+
 Exit codes: 0 done, or trusted already; 1 shown and not trusted; 2 it could not be
 read.`,
 		Example: `  egressd policy trust ~/src/app
   egressd policy trust --yes --digest sha256:2c26b46b68ff ~/src/app
+  egressd policy trust --yes egressd.yaml
   egressd policy trust --list
   egressd policy trust --revoke ~/src/app`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,6 +79,9 @@ func (o *trustOptions) run(stdout, stderr io.Writer, args []string) error {
 	}
 	if o.revoke {
 		return revokeTrust(stderr, store, o.config, args[0])
+	}
+	if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
+		return o.accept(stderr, args[0])
 	}
 	v, err := o.look(store, args[0])
 	if err != nil {
@@ -122,6 +131,23 @@ func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trus
 		return hint.Failed(fmt.Errorf("keep what is trusted: %w", err), "the same again, as a user who may write in "+string(store))
 	}
 	fmt.Fprintf(stderr, "egressd: trusted %s (%.19s…)\n", printable.Text(v.Dir), v.Digest)
+	return nil
+}
+
+// accept lets runs read a policy file that a program could have changed.
+func (o *trustOptions) accept(stderr io.Writer, path string) error {
+	if !o.yes {
+		fmt.Fprintf(stderr, "egressd: hint: look at it, then egressd policy trust --yes %s\n", printable.Text(shell.Word(path)))
+		return cli.Status(cli.ExitFailed)
+	}
+	notes, err := config.OpenTreePolicies()
+	if err == nil {
+		err = notes.Accept(path)
+	}
+	if err != nil {
+		return hint.Failed(err, "the same again, as the user who runs egressd")
+	}
+	fmt.Fprintf(stderr, "egressd: trusted %s as it is\n", printable.Text(path))
 	return nil
 }
 
