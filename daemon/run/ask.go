@@ -97,6 +97,8 @@ func (r *runner) hasTerminal() bool {
 // askOne asks a question and records the answer. The processes of the jail are stopped meanwhile: they can neither read the
 // keys nor change what is shown. It reports false if the person wants no more questions.
 func (r *runner) askOne(ctx context.Context, q *egress.Question) (more bool) {
+	r.prompt.Lock()
+	defer r.prompt.Unlock()
 	r.asking.Store(true)
 	resume := r.jail.Pause()
 	before := tty.Foreground(r.terminal)

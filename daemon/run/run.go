@@ -85,6 +85,7 @@ type runner struct {
 
 	terminal *os.File             // where the policy's questions are asked, see openTerminal; or nil
 	asking   atomic.Bool          // the program is stopped while a person is asked
+	prompt   sync.Mutex           // held while a person is asked; nothing else is written then
 	records  *source.RecordReader // what the daemon beside this run records from now on; nil if this user cannot read its log
 	summary  *os.File             // for Options.Summary, or nil
 

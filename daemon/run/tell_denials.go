@@ -78,7 +78,14 @@ func (r *runner) tellDenials(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		r.talk.Say("egressd: denied: " + (&deniedPlace{DeniedHost: d.DeniedHost}).text() + "\n")
+		r.sayBesidePrompts("egressd: denied: " + (&deniedPlace{DeniedHost: d.DeniedHost}).text() + "\n")
 	}
-	r.talk.Say("egressd: further denied destinations are named at the end, and by " + r.logCommand() + "\n")
+	r.sayBesidePrompts("egressd: further denied destinations are named at the end, and by " + r.logCommand() + "\n")
+}
+
+// sayBesidePrompts writes text at once, or when the person who is being asked has answered.
+func (r *runner) sayBesidePrompts(text string) {
+	r.prompt.Lock()
+	defer r.prompt.Unlock()
+	r.talk.Say(text)
 }
