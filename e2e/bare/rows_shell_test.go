@@ -72,7 +72,7 @@ var shells = []row{
 	{name: "Ctrl-C that is caught", line: `trap 'echo caught; exit 6' INT; echo begun; while :; do sleep 0.05; done`, keys: []string{"begun", "\x03"}},
 	{name: "Ctrl-C in a loop", line: `for i in 1 2 3; do sh -c "echo begun $i; exec sleep 60"; done`, keys: []string{"begun 1", "\x03"}},
 	{name: "Ctrl-backslash", line: `ulimit -c 0; trap 'echo quit' QUIT; sh -c 'echo begun; exec sleep 60'; echo on`, keys: []string{"begun", "\x1c"}},
-	{name: "an interactive bash", line: `HISTFILE= TERM=dumb PS1='> ' bash --norc --noprofile -i`, keys: []string{"> ", "sh -c 'echo $((40+2)); exec sleep 60'\n", "42", "\x1a", "Stopped", "", "> ", "jobs; fg\n", "\nsh -c", "\x03", "> ", "echo $?\n", "130", "", "> ", "exit 4\n"}},
+	{name: "an interactive bash", line: `HISTFILE= TERM=dumb PS1='> ' bash --norc --noprofile -i`, keys: []string{"> ", "python3 -c 'import signal as s, time; s.signal(18, lambda *a: print(\"goes on\", flush=True)); print(6*7, flush=True)\nwhile 1: time.sleep(1)'\n", "42", "\x1a", "Stopped", "", "> ", "jobs; fg\n", "\ngoes on", "\x03", "> ", "echo $?\n", "130", "", "> ", "exit 4\n"}},
 	{name: "an interactive dash", argv: []string{"dash"}, needs: "dash", keys: []string{"> ", "sleep 60 &\n", "> ", "kill %1; wait; echo done $((1+1))\n", "done 2", "exit 4\n"}},
 	{name: "an interactive dash in a script", line: `PS1='> ' dash -i`, differs: "pids", keys: []string{"> ", "sleep 60 &\n", "> ", "kill %1; wait; echo done $((1+1))\n", "done 2", "exit 4\n"}},
 	{name: "an interactive sh that ends with its input", argv: []string{"sh", "-i"}, keys: []string{"> ", "false\n", "> ", "\x04"}},
