@@ -37,7 +37,7 @@ var tools = []row{
 	{name: "vi", line: `TERM=vt100 vim.tiny -u NONE -i NONE -n f`, needs: "vim.tiny", keys: []string{"~", "ihello\x1b", "", ":wq\r"}},
 	{name: "ex", line: `vim.tiny -u NONE -i NONE -es -c 'a|one' -c 'wq' f; printf 'one\ntwo\n' >g; ed -s g <<<$'1d\nw\nq'; cat g`, needs: "vim.tiny ed"},
 	{name: "less", line: `seq 100 | less`, needs: "less", keys: []string{":\x1b[K", "G", "(END)", "q"}},
-	{name: "nano", line: `nano -I f`, needs: "nano", keys: []string{"Help", "hello\x18", "Save modified", "y", "File Name", "\r"}},
+	{name: "nano", line: `nano -I f`, needs: "nano", draws: true, keys: []string{"Help", "hello\x18", "Save modified", "y", "File Name", "\r"}},
 	{name: "top", line: `top -b -n1 | sed -n 1p | cut -c1-3; top -b -n1 -p $$ | tail -1 | awk '{ print $NF }'`, needs: "top"},
 	{name: "watch", line: `watch -n 9 -t echo seen`, needs: "watch", draws: true, keys: []string{"seen", "\x03"}},
 	{name: "script", line: `script -qec 'tty | cut -c1-8; exit 4' log; echo $?; grep -c pts log; rm log`, needs: "script"},
