@@ -93,7 +93,6 @@ lint() {
 		exit 1
 	fi
 	go vet ./...
-	go test -count=1 -vet=off -tags noepoll ./internal/relay
 	(cd bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
