@@ -56,6 +56,9 @@ func (r *runner) publishAuto(ctx context.Context, own []uint16) {
 			listeners, err := onLoopback(port)
 			if err != nil {
 				settled[port] = true
+				if !r.awaitLines(ctx) {
+					return
+				}
 				r.talk.Say(fmt.Sprintf("egressd: port %d of the sandbox is not published: the host uses it\n", port))
 				continue
 			}
