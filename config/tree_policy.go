@@ -45,7 +45,7 @@ func (t TreePolicies) Check(path string, text []byte) error {
 			continue
 		}
 		if err != nil || string(was) != digestOf(text) {
-			return hint.Misused(&ChangedPolicyError{path}, "look at it, then egressd trust --yes "+shell.Word(path))
+			return hint.Misused(&ChangedPolicyError{path}, "look at it, then egressd policy trust --yes "+shell.Word(path))
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ type runner struct {
 	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
-	entry       source.Run // that egressd runs lists
+	entry       source.Run // that egressd log --runs lists
 	jail        *jail.Jail
 	sockets     *capture.Sockets
 	program     jail.Program // as outline has it

@@ -58,6 +58,6 @@ func (r *runner) sayPolicyInTree() {
 // sayPolicyChanged says that the policy in the working tree is another one now.
 func (r *runner) sayPolicyChanged() {
 	if r.policyEnd != nil && !r.policyEnd() {
-		fmt.Fprintf(r.talk, "egressd: warning: %s was changed while the program ran: look at it; the next run asks for egressd trust --yes %s\n", printable.Text(r.Path), printable.Text(r.Path))
+		fmt.Fprintf(r.talk, "egressd: warning: %s was changed while the program ran: look at it; the next run asks for egressd policy trust --yes %s\n", printable.Text(r.Path), printable.Text(r.Path))
 	}
 }

@@ -132,6 +132,7 @@ func (s *setup) run() error {
 	if err := s.awaitReaper(); err != nil {
 		return err
 	}
+	leadGroup(path, program.Argv)
 	err = syscall.Exec(path, program.Argv, program.Env)
 	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
 		err = syscall.Exec("/bin/sh", slices.Concat(program.Argv[:1], []string{path}, program.Argv[1:]), program.Env)
