@@ -19,7 +19,8 @@ const (
 	autoPort  = "auto"                 // of -p
 	autoLook  = 200 * time.Millisecond // between two looks at the servers of the sandbox
 	autoMost  = 16                     // ports that are published at a time
-	autoLeast = 1024                   // the lowest port, below which programs of the host trust
+	autoLeast = 1024                   // the lowest port: programs of the host trust lower ones
+	autoNos   = 3                      // ports that a person refuses until no more are asked about
 )
 
 // publishAuto publishes the ports that programs in the sandbox listen on, while they do, until ctx is done. On a terminal it asks
@@ -27,6 +28,8 @@ const (
 func (r *runner) publishAuto(ctx context.Context, own []uint16) {
 	published := map[uint16][]net.Listener{}
 	settled := map[uint16]bool{} // refused, in use, or published by another flag
+	agreed := map[uint16]bool{}  // by a person, or by the flag
+	nos := 0
 	for _, port := range own {
 		settled[port] = true
 	}
@@ -62,10 +65,20 @@ func (r *runner) publishAuto(ctx context.Context, own []uint16) {
 				r.talk.Say(fmt.Sprintf("egressd: port %d of the sandbox is not published: the host uses it\n", port))
 				continue
 			}
-			if yes, later := r.mayPublish(ctx, port); !yes {
-				settled[port] = !later
-				closeAll(listeners)
-				continue
+			if !agreed[port] {
+				yes, later := r.mayPublish(ctx, port)
+				if agreed[port] = yes; !yes {
+					closeAll(listeners)
+					if settled[port] = !later; !later {
+						nos++
+					}
+				}
+				if nos >= autoNos {
+					return
+				}
+				if !yes {
+					continue
+				}
 			}
 			what := fmt.Sprintf("127.0.0.1:%d leads to port %d of the sandbox", port, port)
 			if err := r.ports.tell(r.talk, what); err != nil {

@@ -44,7 +44,7 @@ func TestRunLeavesAPolicyInTheWorkingTreeAlone(t *testing.T) {
 		if e := run(`git checkout -q other; ` + denied); e.Code != 0 || e.Out != "1\n" || !strings.Contains(e.Talk, "was changed while the program ran") {
 			t.Errorf("%v: a change: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
-		if e := run(`echo started`); e.Code != 125 || e.Out != "" || !strings.Contains(e.Talk, "hint: look at it, then egressd trust --yes ") {
+		if e := run(`echo started`); e.Code != 125 || e.Out != "" || !strings.Contains(e.Talk, "hint: look at it, then egressd policy trust --yes ") {
 			t.Errorf("%v: the next run: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
 		git("checkout", "-q", "main")
@@ -54,7 +54,7 @@ func TestRunLeavesAPolicyInTheWorkingTreeAlone(t *testing.T) {
 		if e := run(`echo started`); e.Code != 125 || e.Out != "" {
 			t.Errorf("%v: a link in its place: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
-		if e := d.RunCommand(t, nil, "trust", "--yes", policy); e.Code != 0 {
+		if e := d.RunCommand(t, nil, "policy", "trust", "--yes", policy); e.Code != 0 {
 			t.Errorf("%v: trust: exit %d, %s", flags, e.Code, e.Talk)
 		}
 		if e := run(`curl -sS -m9 http://evil.test/`); e.Code != 0 || !strings.Contains(e.Out, `"class":"network-`) { // it is allowed, and there is no such name
