@@ -81,13 +81,11 @@ func (c *conn) serveCaptured() {
 		k.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
-	name, placeholder := s.Gate.Names.OfPlaceholder(c.Peer, to.Addr())
+	name, _ := s.Gate.Names.OfPlaceholder(c.Peer, to.Addr())
 	k.name = name
 	switch {
 	case s.isHost(to.Addr()):
 		k.open()
-	case placeholder && name == "":
-		c.refuseCaptured(k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again"))
 	case web(to.Port()):
 		k.look(s.forwarder.Limits.Hello)
 		k.goOn()

@@ -235,8 +235,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
 func (r *runner) prepare(ctx context.Context) (err error) {
-	placeholders := names.DefaultRange()
-	own4, own6 := placeholders.Own()
+	own4, own6 := names.Own()
 	// First: what is started later would have less to give up.
 	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0 || r.auto, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
@@ -251,7 +250,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: true, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
 	var none *config.NotFoundError
 	switch {
 	case errors.Is(err, errDaemonAnswers):

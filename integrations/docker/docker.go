@@ -2,6 +2,7 @@
 package docker
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -14,6 +15,7 @@ import (
 // A Docker is egressd in front of containers of docker run, without Compose.
 type Docker struct {
 	sidecar.Sidecar
+	Judges    bool                                                // the program judges each container, as egressd docker run does
 	Variables func(proxy string) ([]integrations.Variable, error) // as in compose.Compose
 }
 
@@ -152,9 +154,15 @@ case $n in
 	for i, n := range all {
 		fmt.Fprintf(&b, "%d) self=%s ;;\n", i+1, n.Self())
 	}
-	fmt.Fprintf(&b, `esac
-exec docker run --network %s-$n --dns $self --dns-search .%s \
-`, d.network(h), options("--cap-drop", sidecar.Dropped...))
+	run := "docker run"
+	if d.Judges {
+		fmt.Fprintf(&b, "esac\negressd=%s\n[ -x \"$egressd\" ] || egressd=egressd\n", shell.Quote(cmp.Or(d.Program, "egressd")))
+		run = fmt.Sprintf(`"$egressd" docker run --behind %s-$n --policy %s`, d.network(h), shell.Quote(d.Folder))
+	} else {
+		b.WriteString("esac\n")
+	}
+	fmt.Fprintf(&b, `exec %s --network %s-$n --dns $self --dns-search .%s \
+`, run, d.network(h), options("--cap-drop", sidecar.Dropped...))
 	for _, v := range vars {
 		fmt.Fprintf(&b, "\t-e %s \\\n", strings.ReplaceAll(shell.Quote(v.Name+"="+v.Value), anyNetwork, `'"$self"'`))
 	}

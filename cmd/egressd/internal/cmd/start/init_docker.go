@@ -2,6 +2,7 @@ package start
 
 import (
 	"path/filepath"
+	"runtime"
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/docker"
@@ -60,7 +61,7 @@ func (o *dockerInitOptions) plan(names []string) (set integrations.Set, err erro
 	if err != nil {
 		return set, err
 	}
-	d := docker.Docker{Variables: composeVariables}
+	d := docker.Docker{Variables: composeVariables, Judges: runtime.GOOS == "linux"}
 	if d.Sidecar, err = o.sidecar(o.project, filepath.Clean(folder), names); err != nil {
 		return set, err
 	}
