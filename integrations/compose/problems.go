@@ -167,8 +167,10 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	if n := value("external"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "external: it is made elsewhere, and cannot be closed from here")
 	}
-	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
-		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+	if n := value("name"); !isNothing(n) {
+		if text, known := j.expanded(n.Value); !known || !c.owns("network", name, text) {
+			all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+		}
 	}
 	if n := value("enable_ipv6"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "enable_ipv6 "+n.Value+": the host would have an address in it; leave it out")

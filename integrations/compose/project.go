@@ -42,8 +42,14 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 	return p, fmt.Errorf("the folder %s gives the project no name", filepath.Dir(c.Path))
 }
 
-// Call gives the file the name under which Compose starts it: a volume or network of that name is the project's own.
-func (c *File) Call(p ProjectName) { c.Name, c.text.Name = p.Name, p.Name }
+// Call gives the file the name under which Compose starts it: a volume or network of that name is the project's own, and so
+// is one with another name if has says so.
+func (c *File) Call(p ProjectName, has func(kind, name string) bool) { c.Name, c.has = p.Name, has }
+
+// owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
+func (c *File) owns(kind, key, name string) bool {
+	return name == c.Name+"_"+key || c.has != nil && c.has(kind, name)
+}
 
 // plainProject is text as Compose makes a name of a project of it.
 func plainProject(text string) string {
@@ -78,6 +84,21 @@ func (p ProjectName) Taken(dir string) (why string, asked bool) {
 		return "a file of the project chose the name, and the engine has " + all[0] + ", perhaps another project's", true
 	}
 	return "", asked
+}
+
+// Has reports whether a volume or network (kind) may have a name that the file gives it. The engine has none of that name, or
+// it is the project's own. PROJECT_NAME is kept for a project that may start later, and then take what is there.
+func (p ProjectName) Has(kind, name string) bool {
+	if strings.Contains(name, "_") && !strings.HasPrefix(name, p.Name+"_") {
+		return false
+	}
+	out, err := exec.Command("docker", kind, "ls", "--filter", "name="+name, "--format", "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}").Output()
+	for line := range strings.Lines(string(out)) {
+		if is, project, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); is == name && project != p.Name {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.
@@ -121,16 +142,28 @@ func (e envFile) value(name string) (is string) {
 // optionPrefixes begin names that programs of the host read: Compose, docker, its builder, the loader of programs.
 var optionPrefixes = []string{"COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "OTEL_", "LD_", "DYLD_"}
 
+func isOption(name string) bool {
+	return slices.ContainsFunc(optionPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// passed is the value of a variable that is passed on, as it is written.
+func (e envFile) passed(name string) (value string, is bool) {
+	for _, line := range e {
+		if f := envLine().FindStringSubmatch(line); f != nil && f[1] == name && !isOption(name) {
+			value, is = strings.TrimSpace(f[2]), true
+		}
+	}
+	return value, is
+}
+
 // passedOn are the lines with variables that a compose file names, and no program of the host.
 func (e envFile) passedOn(file string) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		f := envLine().FindStringSubmatch(line)
-		if f == nil || !names(file, f[1]) || slices.ContainsFunc(optionPrefixes, func(p string) bool { return strings.HasPrefix(f[1], p) }) {
-			continue
+		if f := envLine().FindStringSubmatch(line); f != nil && names(file, f[1]) && !isOption(f[1]) {
+			b.WriteString(line + "\n")
 		}
-		b.WriteString(line + "\n")
 	}
 	return b.String()
 }
