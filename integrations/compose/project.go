@@ -19,7 +19,7 @@ import (
 // these.
 type ProjectName struct {
 	Name   string
-	Chosen bool // by the user or by the name of the folder, and not by a file of the project
+	Chosen bool // the user chose the name, or it is the folder's; else a file of the project did
 }
 
 // projectVariable names the project, in the environment and in .env.
@@ -42,8 +42,8 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 	return p, fmt.Errorf("the folder %s gives the project no name", filepath.Dir(c.Path))
 }
 
-// Call gives the file the name under which Compose starts it: a volume or network of that name is the project's own, and so
-// is one with another name if has says so.
+// Call gives the file the name under which Compose starts it. A volume or network with that name before its own belongs to the
+// project. has is asked for any other name.
 func (c *File) Call(p ProjectName, has func(kind, name string) bool) { c.Name, c.has = p.Name, has }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
