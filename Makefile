@@ -4,15 +4,20 @@ BIN := build/egressd
 CONFIG := build/run/egressd.yaml
 PEERS ?= goproxy smokescreen squid tinyproxy
 FUZZTIME ?= 60s
+PART ?=
+
+# One way to compile, here, in CI and by hand: each other way compiles everything again.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help build image packages release releasecheck run test setup check race opa fuzz bench lint e2e conformance man docs clean
+.PHONY: help build image packages release releasecheck run test quick nightly setup check race opa bench lint e2e conformance man docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build build/egressd, one static binary
-	CGO_ENABLED=0 go build -trimpath -o $(BIN) ./cmd/egressd
+	go build -o $(BIN) ./cmd/egressd
 
 image: build ## write build/egressd-image.tar, a container image for docker load or podman load
 	go run ./packaging/image -binary $(BIN) -o build/egressd-image.tar
@@ -32,7 +37,15 @@ run: build ## build, write the starter policy to build/run, and serve it on 127.
 	XDG_STATE_HOME=$(CURDIR)/build/run $(BIN) serve --config $(CONFIG)
 
 test: ## install what is missing and run everything that CI runs
-	scripts/test.sh
+	scripts/test.sh $(PART)
+
+quick: ## build, vet, and the unit tests of what changed and of what imports it
+	go build -o $(BIN) ./cmd/egressd
+	go vet ./...
+	go test -vet=off $$(go list ./... | grep -v /e2e)
+
+nightly: ## what make test has no time for: every fuzz target for FUZZTIME (60s)
+	scripts/fuzz.sh $(FUZZTIME)
 
 setup: ## install what the tests need (Debian or Ubuntu, as root)
 	scripts/setup.sh
@@ -47,8 +60,8 @@ check: ## format, vet, staticcheck, dead code, actionlint and the build for macO
 	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml .github/workflows/*.yml
 
 race: ## unit and script tests with the race detector
-	GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)
-	cd bench && GORACE=atexit_sleep_ms=10 go test -race ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race $$(go list ./... | grep -v /e2e)
+	cd bench && CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race ./...
 
 e2e: build ## the conformance suite and the end-to-end tests, in network namespaces
 	EGRESSD=$(CURDIR)/$(BIN) go test -count=1 ./e2e/...
@@ -58,9 +71,6 @@ conformance: build ## the conformance suite alone, with the IDs of the cases tha
 
 opa: ## the example policies under the opa command itself, which is built for that: minutes
 	scripts/opa.sh
-
-fuzz: ## every fuzz target for FUZZTIME (60s)
-	scripts/fuzz.sh $(FUZZTIME)
 
 bench: build ## measure against direct and PEERS="goproxy smokescreen squid tinyproxy", mitmproxy too
 	cd bench && go run . -egressd ../$(BIN) -peers "$(PEERS)" $(BENCHFLAGS)

@@ -38,8 +38,8 @@ type Config struct {
 	// time, so that a busy machine does not make the answer a failure.
 	Patient bool
 
-	BuiltIn bool     // the starter policy, and no file exists at Path
-	Added   []string // rules of the command line, which are in File and not in Text; the digest covers them
+	NoFile bool     // there is none at Path, and Text allows nothing
+	Added  []string // rules of the command line, which are in File and not in Text; the digest covers them
 
 	// AdminListeners returns the addresses of the operator's listener. If it is nil, those of the file apply.
 	AdminListeners func() []netip.AddrPort
@@ -226,11 +226,20 @@ var starter string
 // Starter returns the text of the starter policy.
 func Starter() []byte { return []byte(starter) }
 
-// Starting returns the starter policy as if it were the user's policy file, under the organisation's file.
-func Starting(organisation string) (*Config, error) {
-	c, err := New(SearchPath()[0], Starter(), organisation)
+// blank is a policy that allows nothing.
+const blank = `# What a sandbox may reach. What no line allows is denied and recorded.
+# For coding agents: egressd init --print
+version: 1
+`
+
+// Blank returns the text of a policy that allows nothing, for commands that add the first line.
+func Blank() []byte { return []byte(blank) }
+
+// WithoutFile returns [Blank] as if it were the user's policy file, under the organisation's file.
+func WithoutFile(organisation string) (*Config, error) {
+	c, err := New(SearchPath()[0], Blank(), organisation)
 	if err == nil {
-		c.BuiltIn = true
+		c.NoFile = true
 	}
 	return c, err
 }

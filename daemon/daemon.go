@@ -85,7 +85,7 @@ func (d *Daemon) connect() {
 // serves whoever comes. Its zero value changes nothing.
 type Tailoring struct {
 	Change       func(*config.Config) error // of each configuration that is read; may be nil
-	Starter      bool                       // without a policy file, the starter policy counts
+	NoFile       bool                       // no policy file is needed, since Change adds the rules
 	Unread       bool                       // the files are not read again
 	Placeholders names.Range                // of addresses that stand for names
 	Tally        *egress.Tally              // counts what passes; may be nil
@@ -102,8 +102,8 @@ type Tailoring struct {
 func (d *Daemon) load(path string) (*config.Config, error) {
 	c, err := config.LoadUnder(path, d.reloads.above)
 	var none *config.NotFoundError
-	if d.tailor.Starter && errors.As(err, &none) {
-		c, err = config.Starting(d.reloads.above)
+	if d.tailor.NoFile && errors.As(err, &none) {
+		c, err = config.WithoutFile(d.reloads.above)
 	}
 	if err == nil && d.tailor.Change != nil {
 		err = d.tailor.Change(c)
@@ -178,6 +178,7 @@ func (d *Daemon) build(path string) error {
 	}
 	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
+		ResponseHeadBytes: l.ResponseHeadBytes, ResponseFields: l.ResponseFields,
 		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	d.prepareAttachments()

@@ -24,9 +24,9 @@ type Names struct {
 }
 
 // Bind decides whether peer may ask for the addresses of q's canonical name, records the decision, and binds
-// placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. Bind
-// resolves nothing. The error is always a [*Refusal]: for other record types, unknown peers, a failed record, or if no
-// address is free.
+// placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. A name
+// without a dot stands for one in the resolver's search list, which Bind looks up; it resolves nothing else. The error is
+// always a [*Refusal]: for other record types, unknown peers, a failed record, or if no address is free.
 func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Placeholder, error) {
 	g := n.gate
 	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
@@ -42,6 +42,8 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) 
 	if q.Type != "A" && q.Type != "AAAA" {
 		return names.Placeholder{}, f.refuse(typeDenied)
 	}
+	q.Name = n.complete(ctx, peer, q)
+	f.request.Destination.Host = q.Name
 	addrs, ok := n.placeholders.Bind(who.Name, q.Name, func() map[string]bool { return g.Flows.hostsOf(who.Name) })
 	if !ok {
 		return names.Placeholder{}, f.refuse(noneFree)

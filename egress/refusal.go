@@ -94,6 +94,8 @@ var networkReasons = map[policy.Class]string{
 
 	policy.UpstreamRefused: "the upstream proxy refused it",
 
+	policy.MalformedResponse: "the destination answered what is no response of HTTP",
+
 	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credentials of this host",
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }

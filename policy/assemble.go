@@ -90,7 +90,7 @@ type Lists struct {
 	Ceiled  bool
 }
 
-// SandboxLists are the rules of one sandbox. They open nothing by themselves.
+// SandboxLists are the rules of one sandbox. Only AlsoAllow opens something by itself.
 type SandboxLists struct {
 	Name string
 
@@ -99,6 +99,9 @@ type SandboxLists struct {
 	Narrowed bool
 
 	Deny []Rule
+
+	// AlsoAllow opens to the sandbox what no line of the file speaks of. It makes no exception to the baseline.
+	AlsoAllow []Rule
 }
 
 // ProjectLists are the layer of the working tree of one sandbox.
@@ -128,7 +131,7 @@ func Assemble(parts Parts) *Policy {
 		digest:     digestOf(b.texts()),
 	}
 	projects := b.projects(len(ceilings) > 0)
-	own := b.Lists.evaluator(b.Grants)
+	own := b.Lists.evaluator(b.Grants, b.Sandboxes...)
 	p.evaluators = []Evaluator{baseline}
 	if b.Organisation != nil {
 		p.evaluators = append(p.evaluators, b.Organisation.evaluator(nil))
@@ -177,8 +180,8 @@ func (l *Lists) exceptions() (opening [2][]Rule) {
 	return [2][]Rule{l.Allow, l.UnsafeAllow}
 }
 
-// evaluator returns the opinion of the lists, with what is granted beside them.
-func (l *Lists) evaluator(grants []Grant) *rules {
+// evaluator returns the opinion of the lists, with what is granted beside them, and what is opened to single sandboxes.
+func (l *Lists) evaluator(grants []Grant, sandboxes ...SandboxLists) *rules {
 	rs := &rules{own: newIndex(), layer: l.Layer}
 	if l.Default == Allow {
 		rs.silence = permissive
@@ -189,6 +192,9 @@ func (l *Lists) evaluator(grants []Grant) *rules {
 	rs.own.addAll(l.Deny, Deny, false)
 	rs.own.addAll(l.Ask, Ask, false)
 	rs.addGrants(grants, l.ECH)
+	for i := range sandboxes {
+		rs.addAlsoAllow(&sandboxes[i])
+	}
 	if len(l.Presets) > 0 {
 		rs.presets = newIndex()
 		rs.presets.addAll(l.Presets, Allow, l.ECH)
@@ -211,6 +217,9 @@ func (b *Parts) sandboxes() sandboxLayer {
 			rs.addOwnGrants(b.Grants, s.Name)
 		}
 		rs.own.addAll(s.Allow, Allow, false)
+		if s.Narrowed {
+			rs.own.addAll(s.AlsoAllow, Allow, false)
+		}
 		rs.own.addAll(s.Deny, Deny, false)
 		rs.finish()
 		layer[s.Name] = rs

@@ -72,9 +72,10 @@ const (
 	Canary        Class = "canary"          // a text that nobody has a reason to send
 	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
 
-	UpgradeDenied Class = "upgrade-denied" // a WebSocket that no rule lets, where other requests pass
+	UpgradeDenied Class = "upgrade-denied" // a change of protocol that no rule lets, where other requests pass
 
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
+	MalformedResponse     Class = "malformed-response"             // it is no response of HTTP, or larger than one may be
 	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
 	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
 

@@ -14,7 +14,7 @@ import (
 type rules struct {
 	first   *index // temporary denies, asked before own; nil where there are none
 	own     *index
-	granted *index // temporary allows, asked where own is silent; nil where there are none
+	granted *index // temporary allows and those for one sandbox, asked where own is silent; nil where there are none
 	presets *index // asked where own and granted are silent; nil where there are none
 	layer   Layer
 	silence silence
@@ -56,6 +56,16 @@ func (rs *rules) addOwnGrants(grants []Grant, name string) {
 		if g.Effect == Allow && (fits || g.Sandbox == name) {
 			rs.addAllow(g, false)
 		}
+	}
+}
+
+// addAlsoAllow adds what the file opens to one sandbox, or to those of one template.
+func (rs *rules) addAlsoAllow(s *SandboxLists) {
+	kind, _ := ParseTemplate(s.Name)
+	for i := range s.AlsoAllow {
+		compiled := s.AlsoAllow[i].compile(Allow, false)
+		compiled.sandbox, compiled.kind = s.Name, kind
+		addTo(&rs.granted, s.AlsoAllow[i].Pattern, compiled)
 	}
 }
 

@@ -135,6 +135,7 @@ type rule struct {
 
 	overDeny bool        // a temporary allow that decides before denies of the same host
 	sandbox  string      // whom alone it is for, or ""
+	kind     Template    // of sandboxes for which alone it is; the zero value where it names none
 	over     func() bool // reports that it is none any more; nil for never
 }
 
@@ -165,7 +166,10 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 
 // stands reports whether there is such a rule for a sandbox.
 func (r *rule) stands(who string) bool {
-	return (r.sandbox == "" || r.sandbox == who) && (r.over == nil || !r.over())
+	if _, fits := r.kind.ID(who); r.sandbox != "" && r.sandbox != who && !fits {
+		return false
+	}
+	return r.over == nil || !r.over()
 }
 
 // holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.

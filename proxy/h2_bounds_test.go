@@ -99,8 +99,8 @@ func TestAStatusHasThreeDigits(t *testing.T) {
 		r := ask(t, over(t, c), "GET", o.url("allowed.test", "/public/x"), nil)
 		want := "closed"
 		if refused {
-			r.refused(t, 502, policy.NetworkTLS)
-			want = string(policy.NetworkTLS)
+			r.refused(t, 502, policy.MalformedResponse)
+			want = string(policy.MalformedResponse)
 		} else if r.body != "body" || r.Status[:3] != status {
 			t.Errorf(":status %s: %s", status, r.all())
 		}
@@ -209,9 +209,9 @@ func TestAnUpstreamMayHintSoOften(t *testing.T) {
 	if r := ask(t, rt, "GET", o.url("allowed.test", "/public/few"), nil); r.body != "fine" {
 		t.Fatal(r.all())
 	}
-	ask(t, rt, "GET", o.url("allowed.test", "/public/many"), nil).refused(t, 502, policy.NetworkTLS)
+	ask(t, rt, "GET", o.url("allowed.test", "/public/many"), nil).refused(t, 502, policy.MalformedResponse)
 	soon(t, "the upstream's stream to be reset", reset)
-	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/many")))); end.Outcome != string(policy.NetworkTLS) {
+	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/many")))); end.Outcome != string(policy.MalformedResponse) {
 		t.Errorf("ended %+v", end)
 	}
 }

@@ -132,7 +132,7 @@ func TestAStreamThatLeavesDuringARedial(t *testing.T) {
 	for stream, path := range map[uint32]string{waits: "/public/waits", dials: "/public/dials"} {
 		s.frames.WriteRSTStream(stream, http2.ErrCodeCancel)
 		s.flush(t)
-		if end := w.recorded(t, closeOf(w.recorded(t, requestTo(path)))); end.Outcome != "reset" {
+		if end := w.recorded(t, closeOf(w.recorded(t, requestTo(path)))); end.Outcome != "client-left" {
 			t.Errorf("%s ended %+v", path, end)
 		}
 	}

@@ -2,22 +2,47 @@
 # Everything that has to be green, from a clean checkout, on a machine that may
 # have nothing but Go, git and root. A test that skips itself is a failure.
 #
+#   scripts/test.sh                 all of it
+#   scripts/test.sh unit waysin     two of the parts: unit, run, waysin, containers
+#
 # What waits runs beside what computes: the end-to-end tests, which mostly wait, have
-# the processors first, then what they leave is for the linters and the other tests, and
-# what these leave for the fuzz targets.
+# the processors first, and what they leave is for the linters and the other tests. Fuzz
+# targets run their seeds and their corpus here, and look for more in make nightly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
 
+# The folders of e2e that a part runs, one after the other. The part unit has none.
+declare -A lanes=([run]="run bare" [waysin]="waysin inspect load" [containers]="containers policy log docs operator")
+missing=$(comm -3 <(printf '%s\n' ${lanes[*]} world | sort) <(ls -d e2e/*/ | xargs -n 1 basename | sort))
+if [ -n "$missing" ]; then
+	echo "not once in a lane: $missing" >&2
+	exit 1
+fi
+unit=
+asked=" $* "
+[ $# -gt 0 ] || asked=" unit ${!lanes[*]} "
+for part in $asked; do
+	if [ "$part" = unit ]; then
+		unit=1
+	elif [ -z "${lanes[$part]:-}" ]; then
+		echo "there is no part $part; the parts are unit ${!lanes[*]}" >&2
+		exit 2
+	fi
+done
+for part in "${!lanes[@]}"; do
+	[[ "$asked" == *" $part "* ]] || unset "lanes[$part]"
+done
+
 # One way to compile, that of make build, whatever the package is compiled for: each
-# other way compiles all of it again. The race detector and fuzzing have ways of their own.
-GOFLAGS="$(go env GOFLAGS) -trimpath"
+# other way compiles all of it again. The race detector has a way of its own.
+GOFLAGS="$(go env GOFLAGS | sed 's/ *-trimpath//') -trimpath"
 export CGO_ENABLED=0 GOFLAGS
 
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 logs=$(mktemp -d)
-declare -A lane=() lanes=()
+declare -A lane=()
 clean() {
 	if [ -n "${lane[setup]:-}" ]; then
 		wait "${lane[setup]}" 2>/dev/null || true # packages that are half installed would stay so
@@ -57,7 +82,9 @@ mkdir -p build
 go build -o build/egressd ./cmd/egressd
 go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
 go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
-go test -c -ldflags='-s -w' -o "$logs/e2e/" ./e2e/...
+for folder in ${lanes[*]}; do
+	echo "./e2e/$folder"
+done | xargs -r go test -c -ldflags='-s -w' -o "$logs/e2e/"
 
 lint() {
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
@@ -66,7 +93,6 @@ lint() {
 		exit 1
 	fi
 	go vet ./...
-	go test -count=1 -vet=off -tags noepoll ./internal/relay
 	(cd bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...
@@ -74,7 +100,7 @@ lint() {
 	go tool -modfile=tools/go.mod actionlint integrations/github/workflow.yml .github/workflows/*.yml
 }
 export -f lint
-beside lint 10 bash -euo pipefail -c lint
+[ -z "$unit" ] || beside lint 10 bash -euo pipefail -c lint
 
 ended setup
 cat "$logs/setup"
@@ -82,12 +108,6 @@ cat "$logs/setup"
 
 step "conformance and end-to-end tests"
 export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
-lanes=([first]="run" [second]="waysin inspect load" [third]="containers policy log docs operator")
-missing=$(comm -3 <(printf '%s\n' ${lanes[*]} | sort) <(basename -s .test "$logs"/e2e/*.test | sort))
-if [ -n "$missing" ]; then
-	echo "not once in a lane, or without tests: $missing" >&2
-	exit 1
-fi
 # folders runs the tests of folders of e2e one after the other, each with a log and a status of its own.
 folders() { # where logs go, folders
 	local folder
@@ -99,45 +119,38 @@ export -f folders
 for name in "${!lanes[@]}"; do
 	beside "$name" 0 bash -euo pipefail -c 'folders "$@"' folders "$logs" ${lanes[$name]}
 done
-beside targets 15 scripts/fuzz.sh build "$logs/fuzzing"
 
-step "gofmt, vet, staticcheck, dead code, actionlint"
-ended lint
-cat "$logs/lint"
-[ "$status" -eq 0 ]
-
-# The race detector makes a program five times as slow. What starts no goroutine, or starts the
-# whole program a thousand times, runs without it; rego's tests that start goroutines run with it too.
-# go vet has looked at all packages, with their tests.
-step "unit and script tests, with the race detector"
-plain=(go test -v -vet=off)
-# A program with the race detector would sleep for a second before it ends, and tests start many.
-race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 "${plain[@]}" -race)
-alone=(./cmd/egressd ./rego ./logs/signals ./integrations/peers ./packaging/image .)
-packages=$(comm -23 <(go list ./... | grep -v '/e2e' | sort) <(go list "${alone[@]}" | sort))
-goroutines=$(git grep -lE '\.Go\(|go func' -- 'rego/*_test.go' | xargs sed -nE 's/^func (Test[^(]+)\(.*/\1/p' | paste -sd '|')
 declare -A result
-units() { # a name, a command
-	beside "$1" 10 "${@:2}"
-	ended "$1"
-	result[$1]=$status
-}
-units alone "${plain[@]}" -count=1 "${alone[@]}"
-units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego
-units unit "${race[@]}" -count=1 $packages
-units bench env -C bench "${race[@]}" -count=1 ./...
-for name in "${!lanes[@]}" targets; do
+if [ -n "$unit" ]; then
+	step "gofmt, vet, staticcheck, dead code, actionlint"
+	ended lint
+	cat "$logs/lint"
+	[ "$status" -eq 0 ]
+
+	# The race detector makes a program five times as slow. What starts no goroutine, or starts the
+	# whole program a thousand times, runs without it; rego's tests that start goroutines run with it too.
+	# go vet has looked at all packages, with their tests.
+	step "unit and script tests, with the race detector"
+	plain=(go test -v -vet=off)
+	# A program with the race detector would sleep for a second before it ends, and tests start many.
+	race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 "${plain[@]}" -race)
+	alone=(./cmd/egressd ./rego ./logs/signals ./integrations/peers ./packaging/image .)
+	packages=$(comm -23 <(go list ./... | grep -v '/e2e' | sort) <(go list "${alone[@]}" | sort))
+	goroutines=$(git grep -lE '\.Go\(|go func' -- 'rego/*_test.go' | xargs sed -nE 's/^func (Test[^(]+)\(.*/\1/p' | paste -sd '|')
+	units() { # a name, a command
+		beside "$1" 10 "${@:2}"
+		ended "$1"
+		result[$1]=$status
+	}
+	units alone "${plain[@]}" -count=1 "${alone[@]}"
+	units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego
+	units unit "${race[@]}" -count=1 $packages
+	units bench env -C bench "${race[@]}" -count=1 ./...
+fi
+for name in "${!lanes[@]}"; do
 	ended "$name"
 	result[$name]=$status
 done
-
-# A target's seconds are of the clock: it has a processor to itself.
-step "fuzz targets, ten seconds each"
-cat "$logs/targets"
-[ "${result[targets]}" -eq 0 ]
-beside fuzz 0 scripts/fuzz.sh 10s "$logs/fuzzing"
-ended fuzz
-result[fuzz]=$status
 step "all have ended"
 
 # A machine may be busier than a test allows for. At most two tests of a run that
@@ -183,12 +196,12 @@ judge() {
 	grep -E '^(ok|FAIL|---)|no test files' "$1" | grep -v -- '--- PASS' || true
 	printf '%s tests passed\n' "$(grep -cE '^\s*--- PASS' "$1")"
 }
-for name in alone goroutines unit; do
-	judge "$logs/$name" "${result[$name]}" unit
-done
-judge "$logs/bench" "${result[bench]}" env -C bench "${race[@]}" -count=3 ./... -run
-cat "$logs/fuzz"
-[ "${result[fuzz]}" -eq 0 ]
+if [ -n "$unit" ]; then
+	for name in alone goroutines unit; do
+		judge "$logs/$name" "${result[$name]}" unit
+	done
+	judge "$logs/bench" "${result[bench]}" env -C bench "${race[@]}" -count=3 ./... -run
+fi
 for name in "${!lanes[@]}"; do
 	cat "$logs/$name"
 	[ "${result[$name]}" -eq 0 ]

@@ -31,7 +31,7 @@ type Addition struct {
 	Warnings []string
 	Config   *config.Config // of the file as it is
 
-	fresh         bool   // there is no policy file, and old is the starter policy
+	fresh         bool   // there is no policy file, and old allows nothing
 	verdict       string // allow or deny, which is also the name of the list
 	old, text     []byte // the file as it is, and with the new lines
 	before, after *policy.Policy
@@ -40,6 +40,7 @@ type Addition struct {
 	only          string         // the one sandbox that the lines are meant for, or its template, or empty
 	asker         string         // the same, never a template
 	own           bool           // only has a list of its own, which gets the lines
+	alone         bool           // only is one sandbox of several, and a line that the file lacks goes to its list also_allow
 }
 
 // Digest returns the digest of the policy that the file has after [Addition.Write].
@@ -59,19 +60,19 @@ func (a *Addition) Diff() string { return UnifiedDiff(a.Path, a.Path, string(a.o
 // After returns the configuration and the policy of the file with the new lines. It needs [Addition.Added].
 func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.after }
 
-// Fresh reports whether there is no policy file yet: [Addition.Write] makes one from the starter policy.
+// Fresh reports whether there is no policy file yet: [Addition.Write] makes one of the new lines alone.
 func (a *Addition) Fresh() bool { return a.fresh }
 
-// New reads the policy file at path, or the usual one if path is empty. If no usual one exists, it begins with the
-// starter policy. It takes a list without a value,
-// which serve refuses, for an empty list, because the new lines give it a value.
+// New reads the policy file at path, or the usual one if path is empty. If no usual one exists, it begins with a policy
+// that allows nothing. It takes a list without a value, which serve refuses, for an empty list, because the new lines give
+// it a value.
 func New(path, verdict string) (*Addition, error) {
 	path, err := config.Find(path)
 	a := &Addition{verdict: verdict, Path: path}
 	var none *config.NotFoundError
 	switch a.fresh = errors.As(err, &none); {
 	case a.fresh:
-		path, a.old, err = config.SearchPath()[0], config.Starter(), nil
+		path, a.old, err = config.SearchPath()[0], config.Blank(), nil
 		a.Path = path
 	case err != nil:
 		return nil, err
@@ -158,16 +159,27 @@ func (a *Addition) Add(lines []policy.Opening) error {
 
 // put makes the text with the new lines, and compiles it.
 func (a *Addition) put() (err error) {
-	text := a.old
-	if text, err = a.apart(text); err != nil {
+	old, err := a.apart(a.old)
+	if err != nil {
 		return err
 	}
+	text := old
 	if a.own {
-		if text, err = file.AllowOwnText(a.Path, text, a.only, a.missing()...); err != nil {
+		if text, err = file.AllowOwnText(a.Path, old, a.only, a.missing()...); err != nil {
 			return hint.Failed(err, "write it under allow of sandbox "+a.only+" in "+a.Path)
 		}
 		if a.saved, a.after, err = compileText(a.Path, text); err == nil && a.opened() {
 			a.text = text
+			return nil
+		}
+	}
+	if a.alone {
+		also, err := file.AlsoAllowText(a.Path, old, a.only, a.Added...)
+		if err != nil {
+			return hint.Failed(err, "write it under also_allow of sandbox "+a.only+" in "+a.Path)
+		}
+		if a.saved, a.after, err = compileText(a.Path, also); err == nil && a.opened() {
+			a.text = also
 			return nil
 		}
 	}
@@ -177,8 +189,22 @@ func (a *Addition) put() (err error) {
 	if a.saved, a.after, err = compileText(a.Path, a.text); err != nil {
 		return hint.Failed(fmt.Errorf("with that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
 	}
-	if len(a.Config.File.Sandboxes) > 1 && a.own {
-		a.warn("the lists of %s did not have it either: the sandboxes without a list of their own may reach it, too", a.Path)
+	return a.opensOthers()
+}
+
+// opensOthers returns an error if lines that are meant for one sandbox open something to another one.
+func (a *Addition) opensOthers() error {
+	if a.only == "" || a.verdict != "allow" {
+		return nil
+	}
+	for _, s := range a.Config.File.Sandboxes {
+		for _, o := range a.Added {
+			if s.Name == a.only || a.reach(a.after, o, s.Name).Allowed <= a.reach(a.before, o, s.Name).Allowed {
+				continue
+			}
+			next := "egressd allow " + shell.Pattern(o.Pattern.String()) + " --sandbox " + shell.Word(a.asker) + ", which is for a while; or egressd allow " + shell.Pattern(o.Pattern.String()) + " --save, for all of them; or first a list allow of its own for sandbox " + s.Name
+			return hint.Failed(fmt.Errorf("that line would open %s to sandbox %s, too, so nothing was written", o, s.Name), next)
+		}
 	}
 	return nil
 }
@@ -232,10 +258,7 @@ func (a *Addition) lists() (all *policy.Lists, into *[]policy.Rule) {
 
 // warnOfOthers says which other sandboxes the new lines are for, too.
 func (a *Addition) warnOfOthers() {
-	switch others := len(a.Config.File.Sandboxes) > 1; {
-	case others && !a.own && a.only != "":
-		a.warn("the line is for every sandbox of %s, not for %s alone", a.Path, a.asker)
-	case a.asker != a.only:
+	if a.asker != a.only {
 		a.warn("the line is for every sandbox of %s, not for %s alone", a.only, a.asker)
 	}
 }
@@ -366,6 +389,7 @@ func (a *Addition) For(who string) {
 		a.only, a.sandboxes = s.Name, []string{s.Name}
 	}
 	a.own = a.verdict == "allow" && a.HasOwn(a.only)
+	a.alone = a.verdict == "allow" && len(a.Config.File.Sandboxes) > 1 && a.Config.EntryFor(who) != nil
 }
 
 // HasOwn reports whether the file has a list allow for the sandbox who alone, or for its template.
@@ -413,6 +437,9 @@ func (a *Addition) Write() (target string, watched bool, err error) {
 		target = a.Path
 	} else {
 		target, err = config.ReplaceFile(a.Path, a.old, a.text)
+		if notes, noted := config.OpenTreePolicies(); err == nil && noted == nil {
+			notes.Replaced(a.Path, []byte(a.old), []byte(a.text))
+		}
 	}
 	if err != nil {
 		return "", false, hint.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.Path))

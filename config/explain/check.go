@@ -39,6 +39,9 @@ type Answer struct {
 	// Shadow is the answer of the shadow policy if it differs, else nil.
 	Shadow *Shadow `json:"shadow,omitempty"`
 
+	// Presets are those that would allow the host of a request that no rule allows.
+	Presets []string `json:"presets,omitempty"`
+
 	Notes []string `json:"-"` // remarks for a person
 }
 
@@ -82,6 +85,9 @@ func (j *judgedRequest) answer(p *policy.Policy, saidMore bool) *Answer {
 	a.Notes = notesOn(d, &j.judged, j.asked.HTTP != nil || saidMore)
 	if a.Verdict == "allow" && !a.AddressesJudged {
 		a.Notes = append(a.Notes, "the addresses that the name resolves to are judged when it is dialled")
+	}
+	if presets := file.PresetsWith(dst.Host, dst.Port); d.Class == policy.DefaultDeny && len(presets) > 0 {
+		a.Presets = presets
 	}
 	return a
 }

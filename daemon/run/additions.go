@@ -35,9 +35,6 @@ func (o *Options) allowed() ([]policy.Pattern, error) {
 // of --allow, too.
 func (r *runner) add(c *config.Config) {
 	f := c.File
-	if c.BuiltIn {
-		f.Tests = nil // of what the starter policy alone allows
-	}
 	for _, name := range r.options.Presets {
 		if !slices.Contains(f.Presets, name) {
 			f.Presets = append(f.Presets, name)

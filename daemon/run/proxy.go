@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// proxyPort is where the starter policy has its proxy. The jail is made before the policy is read, so that port is
+// proxyPort is where the policy of egressd init has its proxy. The jail is made before the policy is read, so that port is
 // taken for every run, and released if the policy has no proxy there.
 const proxyPort = 3128
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 const (
@@ -47,7 +49,7 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 		places[i].print(w)
 	}
 	if c.Learned > 0 {
-		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd suggest --run last")
+		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd policy suggest --run last")
 	}
 	if more := len(places) - deniedLines; more > 0 {
 		fmt.Fprintf(w, "egressd: hint: %d more: %s\n", more, log)
@@ -182,5 +184,8 @@ func (d *deniedPlace) print(w io.Writer) {
 	fmt.Fprintf(w, "egressd: denied: %s\n", d.text())
 	if d.Fix != "" {
 		fmt.Fprintf(w, "egressd: hint: to allow it: %s\n", printable.Text(d.Fix))
+		if presets := file.PresetsWith(d.Host, d.Port); len(presets) > 0 {
+			fmt.Fprintf(w, "egressd: hint: it is in a preset: %s\n", strings.Join(presets, ", "))
+		}
 	}
 }

@@ -84,7 +84,7 @@ func TestInitDocker(t *testing.T) {
 	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
 		t.Errorf("after %s: %s", fix, said)
 	}
-	script("egressd", "grants", "revoke", "--all")
+	script("egressd", "allow", "--undo", "all")
 	if said := fetch(); !strings.Contains(said, "default-deny") {
 		t.Errorf("with the grant taken back: %s", said)
 	}
@@ -95,7 +95,7 @@ func TestInitDocker(t *testing.T) {
 	if text, err := os.ReadFile(policy); err != nil || !strings.Contains(string(text), "evil.test:80") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	script("egressd", "questions")
+	script("egressd", "answer")
 	script("egressd", "status")
 }
 

@@ -64,8 +64,8 @@ func TestRunWithoutAFile(t *testing.T) {
 	if _, said, code := egressd("run", "--", "true"); code != 125 || !strings.Contains(said, "run --allow HOST") {
 		t.Errorf("without a word of what to allow: %d %q", code, said)
 	}
-	out, said, code := egressd("run", "--allow", "a.allowed.test", "--", "sh", "-c", `env | grep -ci proxy; curl -s -m9 -o reply -w '%{http_code}' http://evil.test/`)
-	if code != 0 || out != "0\n403" || !strings.Contains(said, "HTTP_PROXY") || !strings.Contains(said, "connects directly") {
+	out, said, code := egressd("run", "--allow", "a.allowed.test", "--", "sh", "-c", `env | grep -ci proxy; curl -s -m9 -o reply http://registry.npmjs.org/; curl -s -m9 -o reply -w '%{http_code}' http://evil.test/`)
+	if code != 0 || out != "0\n403" || !strings.Contains(said, "registry.npmjs.org:80 (default-deny") || !strings.Contains(said, "HTTP_PROXY") || !strings.Contains(said, "connects directly") {
 		t.Errorf("%d %q %q", code, out, said)
 	}
 	_, fix, found := strings.Cut(said, "to allow it: egressd ")

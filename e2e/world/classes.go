@@ -23,7 +23,7 @@ func statusFor(c policy.Class) []int {
 		return []int{503}
 	case policy.NetworkTimeout:
 		return []int{504}
-	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS, policy.ResponseRefused, policy.UpstreamRefused:
+	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS, policy.ResponseRefused, policy.MalformedResponse, policy.UpstreamRefused:
 		return []int{502}
 	}
 	return []int{403}

@@ -47,11 +47,11 @@ func (c *Compose) notes() (all []string) {
 		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
 	}
 	if !c.Pinned() {
-		all = append(all, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+c.Image+" yet, whose ID is to be in the file")
+		all = append(all, "make image && docker load -i build/egressd-image.tar, and then this once more with --yes: the engine does not have "+c.Image+" yet, whose ID is to be in the file")
 	}
 	return append(all,
 		fmt.Sprintf("%s judges both files again, and is %s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.ScriptPath(), c.up(), base, file),
-		c.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
+		c.CommandPath()+" log, and why, allow, answer, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
 }
 
 // neighbourly are the held services that share networks, each with whom.

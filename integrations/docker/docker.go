@@ -33,12 +33,12 @@ func (d *Docker) Docker() (integrations.Set, error) {
 	}
 	set.Readable = d.Folder
 	if !d.Pinned() {
-		set.Notes = append(set.Notes, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+d.Image+" yet, whose ID is to be in the scripts")
+		set.Notes = append(set.Notes, "make image && docker load -i build/egressd-image.tar, and then this once more with --yes: the engine does not have "+d.Image+" yet, whose ID is to be in the scripts")
 	}
 	set.Notes = append(set.Notes,
 		up+" starts egressd; with down as its argument it takes all of this away",
 		d.runPath(d.Sandboxes[0])+" IMAGE COMMAND is docker run for a container that is held",
-		d.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME")
+		d.CommandPath()+" log, and why, allow, answer, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME")
 	return set, nil
 }
 

@@ -51,7 +51,7 @@ func BenchmarkChunkedBody(b *testing.B) {
 	for b.Loop() {
 		in.Reset(wire)
 		br.Reset(in)
-		if n, err := io.Copy(io.Discard, NewBodyReader(br, Framing{BodyChunked, -1}, Limits{})); n != 64*4096 || err != nil {
+		if n, err := io.Copy(io.Discard, NewBodyReader(br, Framing{Kind: BodyChunked, Length: -1}, Limits{})); n != 64*4096 || err != nil {
 			b.Fatal(n, err)
 		}
 	}

@@ -24,6 +24,7 @@ type BodyReader struct {
 	extensions int   // bytes of chunk extensions so far
 	lim        Limits
 	started    bool // chunked: a chunk was begun
+	lax        bool // chunked: blanks may stand behind a size
 	err        error
 }
 
@@ -31,7 +32,7 @@ type BodyReader struct {
 // the trailer section; lines of chunk sizes and trailers have to fit in br's
 // buffer too.
 func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
-	b := &BodyReader{br: br, kind: f.Kind, left: max(f.Length, 0), lim: lim}
+	b := &BodyReader{br: br, kind: f.Kind, left: max(f.Length, 0), lim: lim, lax: f.Lax}
 	if f.Kind == BodyNone {
 		b.err = io.EOF
 	}
@@ -144,6 +145,9 @@ func (b *BodyReader) readSize() (int64, error) {
 	}
 	const most = 4 << 10
 	extensions := line[digits:]
+	if b.lax {
+		extensions = strings.Trim(extensions, " \t")
+	}
 	b.extensions += len(extensions)
 	if b.extensions > most || !validExtensions(extensions) {
 		return 0, malformed("a bad chunk extension")
@@ -162,7 +166,7 @@ func parseHex(s string) (value int64, digits int) {
 }
 
 // validExtensions reports whether s is a sequence of chunk extensions (RFC
-// 9112, section 7.1.1) without any whitespace. They are ignored otherwise.
+// 9112, section 7.1.1) without any whitespace inside. They are ignored otherwise.
 func validExtensions(s string) bool {
 	for s != "" {
 		if s[0] != ';' {

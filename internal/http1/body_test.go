@@ -27,7 +27,7 @@ func readBody(in io.Reader, f Framing) (body string, trailer Fields, err error) 
 	return string(content), b.Trailer, nil
 }
 
-var chunked = Framing{BodyChunked, -1}
+var chunked = Framing{Kind: BodyChunked, Length: -1}
 
 func TestBodies(t *testing.T) {
 	for _, row := range []struct {
@@ -38,8 +38,8 @@ func TestBodies(t *testing.T) {
 		trailer Fields
 	}{
 		{"none", Framing{}, "", "", nil},
-		{"a length of 0", Framing{BodyLength, 0}, "", "", nil},
-		{"a length of 5", Framing{BodyLength, 5}, "hello", "hello", nil},
+		{"a length of 0", Framing{Kind: BodyLength, Length: 0}, "", "", nil},
+		{"a length of 5", Framing{Kind: BodyLength, Length: 5}, "hello", "hello", nil},
 		{"no chunks", chunked, "0\r\n\r\n", "", nil},
 		{"two chunks", chunked, "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n", "hello world", nil},
 		{"hexadecimal sizes", chunked, "0A\r\n0123456789\r\n0000000000000001\r\nx\r\n000\r\n\r\n", "0123456789x", nil},
@@ -71,7 +71,7 @@ func TestBodies(t *testing.T) {
 
 func TestBodyUntilClose(t *testing.T) {
 	br := bufio.NewReader(iotest.DataErrReader(strings.NewReader("all of it")))
-	got, err := io.ReadAll(NewBodyReader(br, Framing{BodyUntilClose, -1}, Limits{}))
+	got, err := io.ReadAll(NewBodyReader(br, Framing{Kind: BodyUntilClose, Length: -1}, Limits{}))
 	if string(got) != "all of it" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -82,7 +82,7 @@ func TestBodyUntilClose(t *testing.T) {
 func TestLastBytesWithEOF(t *testing.T) {
 	in := strings.Repeat("x", 100)
 	br := bufio.NewReaderSize(iotest.DataErrReader(strings.NewReader(in)), 16)
-	b := NewBodyReader(br, Framing{BodyLength, 100}, Limits{})
+	b := NewBodyReader(br, Framing{Kind: BodyLength, Length: 100}, Limits{})
 	if got, err := io.ReadAll(b); string(got) != in || err != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -91,7 +91,7 @@ func TestLastBytesWithEOF(t *testing.T) {
 // TestCutWithEOF: bytes that are too few are so even where EOF comes with them.
 func TestCutWithEOF(t *testing.T) {
 	br := bufio.NewReaderSize(iotest.DataErrReader(strings.NewReader(strings.Repeat("x", 60))), 16)
-	b := NewBodyReader(br, Framing{BodyLength, 100}, Limits{})
+	b := NewBodyReader(br, Framing{Kind: BodyLength, Length: 100}, Limits{})
 	if got, err := io.ReadAll(b); len(got) != 60 || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}

@@ -175,7 +175,7 @@ func parseField(line string) (Field, error) {
 }
 
 // StripHopByHop returns f without the fields that concern one connection only
-// (RFC 9110, section 7.6.1) and those that Connection nominates. It reuses f.
+// (RFC 9110, section 7.6.1) and those that Connection nominates. It is for requests. It reuses f.
 //
 // A Connection that nominates Host or a field of framing is a *MalformedError:
 // were it obeyed, the next hop would see another message than was judged.
@@ -187,6 +187,25 @@ func StripHopByHop(f Fields) (Fields, error) {
 	return slices.DeleteFunc(f, func(field Field) bool {
 		return isHopByHop(field.Name) || isOneOf(field.Name, nominated)
 	}), nil
+}
+
+// StripResponseHops does for a response what [StripHopByHop] does for a request. Nominations that a response must not
+// have are ignored: its framing was read before.
+func StripResponseHops(f Fields) Fields {
+	var nominated []string
+	for i := range f {
+		if !equalFold(f[i].Name, "Connection") {
+			continue
+		}
+		for name := range strings.SplitSeq(f[i].Value, ",") {
+			if name = trim(name); name != "" && !isEndToEnd(name) {
+				nominated = append(nominated, name)
+			}
+		}
+	}
+	return slices.DeleteFunc(f, func(field Field) bool {
+		return isHopByHop(field.Name) || isOneOf(field.Name, nominated)
+	})
 }
 
 func nominations(f Fields) (names []string, err error) {

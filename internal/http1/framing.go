@@ -1,6 +1,9 @@
 package http1
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // A BodyKind says how the end of a body is found.
 type BodyKind uint8
@@ -16,6 +19,8 @@ const (
 type Framing struct {
 	Kind   BodyKind
 	Length int64 // bytes; 0 for BodyNone, -1 where only reading shows it
+	Lax    bool  // responses only: blanks may stand behind the size of a chunk
+	Faulty bool  // responses only: others could read the end elsewhere, and so the connection must end with it
 }
 
 // Body returns the framing of the request's body (RFC 9112, section 6.3). Any
@@ -33,28 +38,6 @@ func (r *Request) Body() (Framing, error) {
 			return Framing{}, malformed("a body in a CONNECT request")
 		}
 		return Framing{}, nil // some clients say Content-Length: 0
-	}
-	return f, nil
-}
-
-// Body returns the framing of the response's body, given the method of the
-// request it answers. In a 2xx answer to CONNECT, Content-Length and
-// Transfer-Encoding mean nothing, but have to be well-formed as elsewhere.
-func (r *Response) Body(method string) (Framing, error) {
-	f, err := framing(r.Fields, r.Minor)
-	if err != nil {
-		return Framing{}, err
-	}
-	switch {
-	case r.Status < 200 || r.Status == 204:
-		if f.Kind == BodyChunked || f.Length > 0 {
-			return Framing{}, malformed("a body in a response that has none")
-		}
-		return Framing{}, nil
-	case r.Status == 304 || method == "HEAD" || method == "CONNECT" && r.Status < 300:
-		return Framing{}, nil
-	case f.Kind == BodyNone:
-		return Framing{BodyUntilClose, -1}, nil
 	}
 	return f, nil
 }
@@ -80,7 +63,7 @@ func framing(fields Fields, minor int) (Framing, error) {
 	case codings > 1 || codings == 1 && !equalFold(coding, "chunked"):
 		return Framing{}, malformed("a Transfer-Encoding other than chunked")
 	case codings == 1:
-		return Framing{BodyChunked, -1}, nil
+		return Framing{Kind: BodyChunked, Length: -1}, nil
 	case lengths > 1:
 		return Framing{}, malformed("more than one Content-Length")
 	case lengths == 1:
@@ -97,5 +80,28 @@ func parseLength(s string) (Framing, error) {
 	if err != nil {
 		return Framing{}, malformed("a Content-Length that is too large")
 	}
-	return Framing{BodyLength, n}, nil
+	return Framing{Kind: BodyLength, Length: n}, nil
 }
+
+// responseLength returns the one number that the Content-Length fields of a response say, and how many times they say
+// it: a server may repeat itself, in fields or in a list (RFC 9110 section 8.6).
+func responseLength(fields Fields) (length int64, times int, err error) {
+	for i := range fields {
+		if !equalFold(fields[i].Name, "Content-Length") {
+			continue
+		}
+		for element := range strings.SplitSeq(fields[i].Value, ",") {
+			n, bad := strconv.ParseInt(trim(element), 10, 64)
+			switch {
+			case bad != nil || !isDigits(trim(element)):
+				err = malformed("a Content-Length that is no number")
+			case times > 0 && n != length:
+				err = malformed("Content-Lengths that differ")
+			}
+			length, times = n, times+1
+		}
+	}
+	return length, times, err
+}
+
+func lengthText(n int64) string { return strconv.FormatInt(n, 10) }

@@ -102,20 +102,6 @@ func ReadRequest(br *bufio.Reader, lim Limits) (Request, error) {
 	return req, err
 }
 
-// ReadResponse does for a response what [ReadRequest] does for a request.
-func ReadResponse(br *bufio.Reader, lim Limits) (Response, error) {
-	head, lines, err := peekHead(br, lim)
-	if err != nil {
-		return Response{}, err
-	}
-	resp, err := parseResponse(string(head), lines)
-	if err != nil {
-		return Response{}, err
-	}
-	_, err = br.Discard(len(head))
-	return resp, err
-}
-
 func peekHead(br *bufio.Reader, lim Limits) (head []byte, lines int, err error) {
 	var s Scanner
 	lim.Bytes = min(lim.bytes(), br.Size())
@@ -160,25 +146,10 @@ func parseRequest(head string, lines int) (Request, error) {
 	return req, nil
 }
 
-func parseResponse(head string, lines int) (Response, error) {
-	line, rest := cutLine(head)
-	resp, err := parseStatusLine(line)
-	if err != nil {
-		return Response{}, err
-	}
-	if resp.Fields, err = parseFields(rest, lines-2); err != nil {
-		return Response{}, err
-	}
-	if _, err := resp.Body(""); err != nil {
-		return Response{}, err
-	}
-	return resp, nil
-}
-
-// cutLine splits scanned text after its first CRLF.
+// cutLine splits scanned text after its first line, which ends in CRLF or, in a response, in LF.
 func cutLine(s string) (line, rest string) {
-	i := strings.IndexByte(s, '\n')
-	return s[:i-1], s[i+1:]
+	line, rest, _ = strings.Cut(s, "\n")
+	return strings.TrimSuffix(line, "\r"), rest
 }
 
 func parseFields(s string, n int) (Fields, error) {
@@ -201,9 +172,14 @@ func parseRequestLine(line string) (Request, error) {
 	if !ok || !isToken(method) {
 		return Request{}, malformed("a request line without a method")
 	}
-	target, version, ok := strings.Cut(rest, " ")
-	if !ok || !isVisible(target) {
-		return Request{}, badTarget(method, target)
+	target, version, _ := strings.Cut(rest, " ")
+	switch err := checkTarget(method, target); {
+	case err != nil:
+		return Request{}, err
+	case version == "":
+		return Request{}, malformed("a request line without an HTTP version")
+	case strings.Contains(version, " "):
+		return Request{}, malformed("a space in the request target, which has to be written as %20")
 	}
 	minor, err := parseVersion(version)
 	if err != nil {
@@ -212,15 +188,20 @@ func parseRequestLine(line string) (Request, error) {
 	return Request{Method: method, Target: target, Minor: minor}, nil
 }
 
-// badTarget blames the host where the bytes that no target has stand in it.
-func badTarget(method, target string) error {
-	const problem = "a request target that is not printable ASCII"
+// checkTarget refuses bytes that no target has, and blames the host where they stand in it.
+func checkTarget(method, target string) error {
 	_, authority, absolute := strings.Cut(target, "://")
 	authority, _, _ = strings.Cut(authority, "/")
-	if method == "CONNECT" || absolute && !isVisible(authority) {
-		return malformedHost(problem)
+	inHost := method == "CONNECT" || absolute && !isVisible(authority)
+	switch {
+	case isVisible(target):
+		return nil
+	case inHost:
+		return malformedHost(notASCII)
+	case target == "" || !isText(target) || strings.Contains(target, "\t"):
+		return malformed("a request target that is empty or has a control character")
 	}
-	return malformed(problem)
+	return nil
 }
 
 // parseVersion takes HTTP/1.0 and HTTP/1.1. Later minor versions are refused,
@@ -236,26 +217,6 @@ func parseVersion(s string) (minor int, err error) {
 	default:
 		return 0, malformed("not an HTTP/1 version")
 	}
-}
-
-func parseStatusLine(line string) (Response, error) {
-	version, rest, ok := strings.Cut(line, " ")
-	if !ok {
-		return Response{}, malformed("not a status line")
-	}
-	minor, err := parseVersion(version)
-	if err != nil {
-		return Response{}, err
-	}
-	code, reason, _ := strings.Cut(rest, " ") // many servers leave out the space before no reason
-	if len(code) != 3 || code[0] < '1' || !isDigits(code) {
-		return Response{}, malformed("not a status code")
-	}
-	if !isText(reason) {
-		return Response{}, malformed("a control character in the reason phrase")
-	}
-	status := int(code[0]-'0')*100 + int(code[1]-'0')*10 + int(code[2]-'0')
-	return Response{Status: status, Reason: reason, Minor: minor}, nil
 }
 
 // checkHost demands what RFC 9112, section 3.2 demands, and that a Host names

@@ -271,65 +271,6 @@ func TestReadRequestErrors(t *testing.T) {
 	}
 }
 
-func TestParseResponse(t *testing.T) {
-	for _, row := range []struct {
-		line   string
-		status int
-		reason string
-	}{
-		{"HTTP/1.1 200 OK", 200, "OK"},
-		{"HTTP/1.1 200 ", 200, ""},
-		{"HTTP/1.1 200", 200, ""},
-		{"HTTP/1.0 404 Not  Found ", 404, "Not  Found "},
-		{"HTTP/1.1 999 x\xe9", 999, "x\xe9"},
-		{"HTTP/1.1 100 Continue", 100, "Continue"},
-	} {
-		head := crlf(row.line, "X: y", "")
-		resp, n, err := parseWholeResponse([]byte(head+"body"), Limits{})
-		if err != nil || n != len(head) || resp.Status != row.status || resp.Reason != row.reason || resp.Fields.Get("x") != "y" {
-			t.Errorf("%q: %+v, %v", row.line, resp, err)
-		}
-		br := bufio.NewReader(strings.NewReader(head + "body"))
-		if again, err := ReadResponse(br, Limits{}); err != nil || !cmp.Equal(again, resp) {
-			t.Errorf("ReadResponse: %+v, %v", again, err)
-		}
-		if rest, _ := io.ReadAll(br); string(rest) != "body" {
-			t.Errorf("ReadResponse leaves %q", rest)
-		}
-	}
-}
-
-func TestMalformedResponses(t *testing.T) {
-	for _, head := range []string{
-		"HTTP/1.1 200 OK\n\n",
-		"\r\nHTTP/1.1 200 OK\r\n\r\n",
-		"HTTP/1.1  200 OK\r\n\r\n",
-		"HTTP/1.1 20 OK\r\n\r\n",
-		"HTTP/1.1 2000 OK\r\n\r\n",
-		"HTTP/1.1 099 OK\r\n\r\n",
-		"HTTP/1.1 +20 OK\r\n\r\n",
-		"HTTP/1.1 2x0 OK\r\n\r\n",
-		"HTTP/1.1\r\n\r\n",
-		"HTTP/1.2 200 OK\r\n\r\n",
-		"ICY 200 OK\r\n\r\n",
-		"HTTP/1.1 200 O\x00K\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-	} {
-		if resp, _, err := parseWholeResponse([]byte(head), Limits{}); !isMalformed(err, 400) {
-			t.Errorf("%q: %+v, %v", head, resp, err)
-		}
-	}
-	big := "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 1<<20) + "\r\n\r\n"
-	if _, _, err := parseWholeResponse([]byte(big), Limits{}); !isMalformed(err, 431) {
-		t.Errorf("a head of 1 MiB: %v", err)
-	}
-}
-
 func TestPersistent(t *testing.T) {
 	for _, row := range []struct {
 		minor     int
@@ -369,18 +310,4 @@ func TestExpectsContinue(t *testing.T) {
 			t.Errorf("%+v: %t, %v", row, got, err)
 		}
 	}
-}
-
-// parseWholeResponse parses the head at the start of b, as [ParseRequest] does for a request.
-func parseWholeResponse(b []byte, lim Limits) (resp Response, n int, err error) {
-	var s Scanner
-	n, err = s.Scan(b, lim)
-	if err != nil {
-		return Response{}, 0, err
-	}
-	resp, err = parseResponse(string(b[:n]), s.lines)
-	if err != nil {
-		return Response{}, 0, err
-	}
-	return resp, n, nil
 }

@@ -1,8 +1,8 @@
 // Package http1 parses and writes HTTP/1.1 messages (RFC 9112) for a forward
 // proxy that writes every message anew and relays none.
 //
-// It is strict where others are kind: whatever two parsers could read in two
-// ways is an error, and nothing is repaired. It opens no connection, follows no
+// Requests are read strictly: whatever two parsers could read in two ways is an
+// error, and nothing is repaired. Responses are read as the RFC says. The package opens no connection, follows no
 // redirect, makes no host canonical and takes no decision.
 //
 //	req, err := http1.ReadRequest(br, limits)
@@ -20,9 +20,11 @@ var ErrShort = errors.New("http1: the message head is not complete")
 
 // A MalformedError says why a message is refused.
 type MalformedError struct {
-	Problem string // constant text: never holds what the peer sent
+	Problem string // never holds what the peer sent
 	Status  int    // how a server answers a request with this problem: 400, 417, 431 or 505
 	Host    bool   // the problem is in the host or port that was asked for
+	Large   bool   // responses only: the head is larger than it may be
+	Field   string // of such a head, the name of the longest field; a token that the peer chose
 }
 
 func (e *MalformedError) Error() string { return "http1: malformed message: " + e.Problem }
@@ -39,6 +41,9 @@ func tooLarge(problem string) error { return &MalformedError{Problem: problem, S
 type Limits struct {
 	Bytes  int // of the head with its empty line; 0 means 64 KiB
 	Fields int // field lines; 0 means 256
+
+	// Grow is asked before a response's head takes n bytes more memory than the reader's buffer. nil means yes.
+	Grow func(n int) bool
 }
 
 func (l Limits) bytes() int {
@@ -59,7 +64,7 @@ func (l Limits) fields() int {
 // looked into, see [ParseTarget]. Its strings share one copy of the head.
 type Request struct {
 	Method string // a token, case as sent: methods are case-sensitive
-	Target string // printable ASCII without spaces
+	Target string // without spaces and control characters; a path may hold bytes above 0x7f
 	Minor  int    // 0 for HTTP/1.0, 1 for HTTP/1.1
 	Fields Fields
 }

@@ -1,8 +1,11 @@
 package http1
 
 import (
+	"encoding/base64"
 	"net/netip"
+	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Form is one of the four shapes of a request target (RFC 9112, section 3.2).
@@ -19,13 +22,16 @@ const (
 type Target struct {
 	Form      Form
 	Authority string // host[:port] as sent, in absolute and authority form; not canonical
-	Path      string // begins with "/" but not with "//", or is "*"; empty in authority form
-	Query     string // without "?"
+	Path      string // ASCII; begins with "/" but not with "//", or is "*"; empty in authority form
+	Query     string // ASCII, without "?"
 	HasQuery  bool   // there was a "?", even with nothing behind it
+
+	// Basic is the value of the Authorization field that says what the URI's userinfo says ("user:password@"), or "".
+	Basic string
 }
 
 // RequestURI returns the target in the form in which an origin server is asked
-// for it: byte for byte the path and query that were judged.
+// for it: the path and query that were judged.
 func (t Target) RequestURI() string {
 	if !t.HasQuery {
 		return t.Path
@@ -42,11 +48,12 @@ func (e *SchemeError) Error() string { return "http1: a URI of another scheme th
 // ParseTarget takes a request target apart. Errors are *MalformedError, or
 // *SchemeError for a URI of another scheme than http with a slash behind it. The authority is left as
 // it is, after a check that it is a host with at most one port, without
-// userinfo, percent signs, and characters that no host needs.
+// percent signs and characters that no host needs. Userinfo of a URI is taken out of it. In the path and query, bytes of
+// UTF-8 that are not ASCII are percent-encoded, as browsers do it.
 func ParseTarget(method, target string) (Target, error) {
 	switch {
-	case !isVisible(target):
-		return Target{}, malformed("a request target that is not printable ASCII")
+	case target == "" || !isText(target) || strings.ContainsAny(target, " \t"):
+		return Target{}, malformed("a request target that is empty or has a blank or a control character")
 	case method == "CONNECT":
 		return parseAuthorityForm(target)
 	case target == "*":
@@ -88,10 +95,37 @@ func parseAbsoluteForm(target string) (Target, error) {
 		end = len(rest)
 	}
 	t := Target{Form: Absolute, Authority: rest[:end]}
+	if at := strings.LastIndexByte(t.Authority, '@'); at >= 0 {
+		var err error
+		if t.Basic, err = basicOf(t.Authority[:at]); err != nil {
+			return Target{}, err
+		}
+		t.Authority = t.Authority[at+1:]
+	}
 	if err := checkAuthority(t.Authority); err != nil {
 		return Target{}, err
 	}
 	return t.withPath(rest[end:])
+}
+
+// basicOf returns the credentials of RFC 7617 that userinfo stands for (RFC 3986 section 3.2.1).
+func basicOf(userinfo string) (string, error) {
+	user, password, _ := strings.Cut(userinfo, ":")
+	name, bad := url.PathUnescape(user)
+	word, wrong := url.PathUnescape(password)
+	if bad != nil || wrong != nil || !isText(name+word) || strings.Contains(name, ":") || !isUserinfo(userinfo) {
+		return "", malformedHost("a user name or password in the URL that is not percent-encoded as it has to be")
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+word)), nil
+}
+
+func isUserinfo(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isHostByte(c) && !strings.ContainsRune("~!$&'()*+,;=%:", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // withPath fills in path and query from s. A path that begins with "//" is
@@ -99,6 +133,12 @@ func parseAbsoluteForm(target string) (Target, error) {
 func (t Target) withPath(s string) (Target, error) {
 	if strings.IndexByte(s, '#') >= 0 {
 		return Target{}, malformed("a fragment in the request target")
+	}
+	if !isVisible(s) && s != "" {
+		if !utf8.ValidString(s) {
+			return Target{}, malformed("a path or query with bytes that are neither ASCII nor UTF-8")
+		}
+		s = encoded(s)
 	}
 	t.Path, t.Query, t.HasQuery = strings.Cut(s, "?")
 	if t.Path == "" {
@@ -111,6 +151,20 @@ func (t Target) withPath(s string) (Target, error) {
 		return Target{}, malformed("a bad percent-escape in the path")
 	}
 	return t, nil
+}
+
+// encoded returns s with its bytes above 0x7f percent-encoded.
+func encoded(s string) string {
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, 3*len(s))
+	for i := range len(s) {
+		if c := s[i]; c > 0x7f {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
 
 func validEscapes(s string) bool {
@@ -135,9 +189,17 @@ func isScheme(s string) bool {
 	return s != ""
 }
 
+const notASCII = "a host with characters that are not printable ASCII; international names are written with xn--"
+
 // checkAuthority reports what is wrong with s as host[:port]: the shape and
 // the characters only. Whether the host is one is for others to say.
 func checkAuthority(s string) error {
+	switch {
+	case strings.IndexByte(s, '@') >= 0:
+		return malformedHost("a user name before the host")
+	case s != "" && !isVisible(s):
+		return malformedHost(notASCII)
+	}
 	host, port, err := cutPort(s)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +87,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		covered = map[string][]byte{}
 	}
 	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
-	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
+	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n%s", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3], ownSearch())
 	for path, text := range covered {
 		err := cover(scratch, path, text)
 		if errors.Is(err, unix.ENOENT) && slices.Contains(facts[:], path) {
@@ -103,13 +104,25 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := sealKernel(); err != nil {
 		return err
 	}
-	if err := pinFolders(kept); err != nil {
-		return err
-	}
 	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
 		return err
 	}
+	if p.pinned, err = pinFolders(kept); err != nil {
+		return err
+	}
 	return reenter(dir)
+}
+
+// ownSearch keeps the C library from looking names up in the domain of the machine's name, if the machine has a search list:
+// the jail's name server goes by that list.
+func ownSearch() string {
+	text, _ := os.ReadFile(ResolvConf)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "search") || strings.HasPrefix(line, "domain") {
+			return "search .\n"
+		}
+	}
+	return ""
 }
 
 // A hiddenSocket tells a socket from one that is made later under its path.
@@ -189,9 +202,9 @@ func ownQueues(mounts []mounted) error {
 // hideAll hides every path. It returns a folder for new files, which is the first hidden folder, or else /tmp,
 // until closeScratch. Unmounting costs milliseconds, in which the kernel waits for every processor.
 func hideAll(paths []string) (scratch string, err error) {
+	scratch = outerFolder(paths)
 	for _, path := range paths {
-		if info, err := os.Stat(path); scratch == "" && err == nil && info.IsDir() {
-			scratch = path
+		if path == scratch {
 			continue
 		}
 		if err := hide(path); err != nil {
@@ -205,6 +218,20 @@ func hideAll(paths []string) (scratch string, err error) {
 		return "", fmt.Errorf("hide %s: %w", scratch, err)
 	}
 	return scratch, nil
+}
+
+// outerFolder returns the first folder of paths that no other of them holds, or "".
+func outerFolder(paths []string) string {
+	for _, path := range paths {
+		holds := func(other string) bool {
+			_, ok := below(path, other)
+			return ok && other != path
+		}
+		if isFolderAt(path) && !slices.ContainsFunc(paths, holds) {
+			return path
+		}
+	}
+	return ""
 }
 
 const tmp = "/tmp"

@@ -8,18 +8,21 @@ import (
 	"os"
 	slash "path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// pinFolders keeps the folders above what is hidden or fixed, and above the symbolic links
-// that lead there, from being renamed: that would go with them, and something else
-// could be put under its path. A folder stays where it is once it is a mount of
-// itself, which costs renames and hard links across its edge (EXDEV). So does a link.
-// Paths that do not exist are passed over.
-func pinFolders(paths []string) error {
-	var trails []string
+// pinFolders keeps the folders above what is hidden or fixed, and the symbolic links that lead there, where they are: a
+// program that renamed or removed one could put something else under the path of a fixed file. It returns the folders.
+// Paths that do not exist are passed over. The working directory stays in the present root.
+//
+// The kernel refuses both for a mount point, by whichever mount of the namespace the folder is reached. So the folders are
+// mount points in the present root alone. This process gets a copy of that root, where they are none: files can be renamed
+// and linked across them. The copy covers the present root.
+func pinFolders(paths []string) (folders []string, err error) {
+	var trails, links []string
 	seen := plain{}
 	for _, path := range paths {
 		way, err := seen.trail(path)
@@ -27,21 +30,40 @@ func pinFolders(paths []string) error {
 			continue
 		}
 		for _, link := range way[:len(way)-1] {
-			if unix.Access(slash.Dir(link), unix.W_OK) != nil || slices.Contains(trails, link) {
-				continue
-			}
-			if err := keepLink(link); err != nil {
-				return fmt.Errorf("keep the link %s as it is: %w", link, err)
+			if unix.Access(slash.Dir(link), unix.W_OK) == nil && !slices.Contains(links, link) {
+				links = append(links, link)
 			}
 		}
 		trails = append(trails, way...)
 	}
-	for _, folder := range foldersAbove(trails) {
-		if err := unix.Mount(folder, folder, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("keep %s where it is: %w", folder, err)
+	folders = foldersAbove(trails)
+	if len(folders)+len(links) == 0 {
+		return nil, nil
+	}
+	root, err := cloneTree("/")
+	if err != nil {
+		return nil, fmt.Errorf("copy the root: %w", err)
+	}
+	defer unix.Close(root)
+	for _, link := range links {
+		if err := keepLink(link); err != nil {
+			return nil, fmt.Errorf("keep the link %s as it is: %w", link, err)
 		}
 	}
-	return nil
+	for i, folder := range folders {
+		if i == 0 {
+			err = unix.Mount("tmpfs", folder, "tmpfs", bare|unix.MS_RDONLY, "size=4k,mode=0555")
+		} else {
+			err = unix.Mount(folders[i-1], folder, "", unix.MS_BIND, "")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("keep %s where it is: %w", folder, err)
+		}
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, fmt.Errorf("cover the root: %w", os.NewSyscallError("move_mount", err))
+	}
+	return folders, os.NewSyscallError("chroot", unix.Chroot("/proc/self/fd/"+strconv.Itoa(root)))
 }
 
 // keepLink makes a symbolic link a mount of itself: it is followed as before, and can be
@@ -128,8 +150,7 @@ func workingDirectory() (string, error) {
 	return dir, err
 }
 
-// foldersAbove returns the folders above the paths that the user may rename, the outermost first, because each
-// becomes a mount in the one before.
+// foldersAbove returns the folders above the paths that the user may rename, the innermost first.
 //
 // The paths lead through no links.
 func foldersAbove(paths []string) []string {
@@ -141,5 +162,5 @@ func foldersAbove(paths []string) []string {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+	return slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 }

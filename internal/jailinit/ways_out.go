@@ -68,10 +68,10 @@ func tryInterfaces(Program) string {
 	return ""
 }
 
-func tryPrivileges(Program) string {
+func tryPrivileges(p Program) string {
 	var has [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0])
-	if err != nil || has != [2]unix.CapUserData{} {
+	if err != nil || has != p.capabilities() {
 		return fmt.Sprintf("capabilities %x %v", has, err)
 	}
 	if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || on != 1 {
@@ -197,7 +197,8 @@ func tryParent(Program) string {
 	return ""
 }
 
-// tryFiles reads what is hidden and opens for writing what is fixed or covered.
+// tryFiles reads what is hidden, opens for writing what is fixed or covered, and removes the folders above, of which none is
+// empty.
 func tryFiles(p Program) string {
 	for _, path := range p.Hidden {
 		if found := readable(path); found != "" {
@@ -207,6 +208,11 @@ func tryFiles(p Program) string {
 	for path, was := range p.hidden {
 		if now, there := hiddenSocketAt(path); there && now == was || p.folders[path] && readable(path) != "" {
 			return path
+		}
+	}
+	for _, path := range p.pinned {
+		if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOTEMPTY) {
+			return path + " can be moved"
 		}
 	}
 	closed := append([]string(nil), p.Fixed...)

@@ -21,6 +21,7 @@ type Run struct {
 	Program string    `json:"program,omitempty"` // base name of its file
 	Daemon  bool      `json:"daemon,omitempty"`  // an egressd serve decided and recorded for the run
 	Log     string    `json:"log"`               // folder of the log
+	Policy  string    `json:"policy,omitempty"`  // path of the policy file that --config named
 
 	// Unknown until the run ended. They stay so if egressd was killed.
 	Ended    *time.Time `json:"ended,omitempty"`
@@ -120,7 +121,7 @@ func (s *Source) OfDaemon() bool {
 
 func (s *Source) run() (Run, error) {
 	if s.Run == AllRuns {
-		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd runs lists")
+		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd log --runs lists")
 	}
 	folder, err := s.runsFolder()
 	if err != nil {

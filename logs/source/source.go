@@ -24,12 +24,14 @@ import (
 )
 
 // A Source says where the audit log is: in the folder Dir, else in the log of the run Run (or of [AllRuns]), else in the
-// daemon's log. The daemon's log is in the folder Daemon if it is known. Otherwise the policy file Config names its folder.
+// daemon's log, and where there is none, in that of the last run. The daemon's log is in the folder Daemon if it is known.
+// Otherwise the policy file Config names its folder.
 //
 // [Source.Ask] adds Since and Until to the filter as since: and until:, unless they are "".
 type Source struct {
 	Config, Dir, Run, Daemon string
 	Since, Until             string
+	Talk                     io.Writer // is told of a run that was taken for want of a daemon's log; may be nil
 
 	followed string // the folder of the run that Ask has found, or ""
 }
@@ -43,6 +45,7 @@ func (e *NoLogError) Error() string {
 
 // Open opens the log for reading. It takes no lock, so the daemon may go on writing.
 func (s *Source) Open() (*RecordReader, error) {
+	s.settle()
 	if s.Dir == "" && s.Run == AllRuns {
 		return s.openRuns()
 	}
@@ -79,6 +82,7 @@ func (s *Source) Ask(words []string) (*RecordReader, *logs.Filter, error) {
 		}
 		s.Run = f.Run
 	}
+	s.settle()
 	if s.Run != "" && s.Run != AllRuns {
 		run, err := s.run()
 		if err != nil {
@@ -96,6 +100,33 @@ func (s *Source) Ask(words []string) (*RecordReader, *logs.Filter, error) {
 	}
 	log, err := s.Open()
 	return log, f, err
+}
+
+// settle takes the last run if no log was named, no daemon has written one, and there are runs.
+func (s *Source) settle() {
+	if s.Dir != "" || s.Run != "" || s.Daemon != "" {
+		return
+	}
+	dir, err := s.daemonLog()
+	if err != nil {
+		return
+	}
+	hasLog := func(dir string) bool {
+		paths, err := audit.Segments(dir)
+		return err == nil && len(paths) > 0
+	}
+	if hasLog(dir) {
+		return
+	}
+	runs := s.Runs()
+	last := slices.IndexFunc(runs, func(id string) bool { return hasLog(filepath.Join(config.RunsBeside(dir), id)) })
+	if last < 0 {
+		return
+	}
+	s.Run = runs[last]
+	if s.Talk != nil {
+		fmt.Fprintf(s.Talk, "egressd: the log of the last run, %s (--run all reads those of all runs)\n", s.Run)
+	}
 }
 
 // Ended reports whether the run that [Source.Ask] found has ended, so that its log gets no more records. It returns false if
@@ -124,6 +155,7 @@ func ParseFilter(words []string, now time.Time) (*logs.Filter, error) {
 // Directory returns the folder of the log. Without a policy file it returns the default folder, so that a
 // log stays readable after the configuration is gone.
 func (s *Source) Directory() (string, error) {
+	s.settle()
 	if s.Dir != "" {
 		return s.Dir, nil
 	}
@@ -152,7 +184,7 @@ func (s *Source) daemonLog() (string, error) {
 
 // PolicyPath returns the path of the policy file, to show to a person.
 func (s *Source) PolicyPath() string {
-	path, err := config.Find(s.Config)
+	path, err := config.Find(s.PolicyFile())
 	if err != nil {
 		return "egressd.yaml"
 	}
@@ -161,7 +193,7 @@ func (s *Source) PolicyPath() string {
 
 // Flags returns the flags with which another command reads the same log and policy, each with a space before it.
 func (s *Source) Flags() string {
-	text := ConfigFlag(s.Config)
+	text := ConfigFlag(s.PolicyFile())
 	if s.Dir != "" {
 		text += " --dir " + shell.Word(s.Dir)
 	}
@@ -169,6 +201,18 @@ func (s *Source) Flags() string {
 		text += " --run " + shell.Word(s.Run)
 	}
 	return text
+}
+
+// PolicyFile returns Config, or the policy file that --config of the run named, or "" for the usual one.
+func (s *Source) PolicyFile() string {
+	if s.Config != "" || s.Dir != "" || s.Run == "" || s.Run == AllRuns {
+		return s.Config
+	}
+	run, err := s.run()
+	if err != nil {
+		return ""
+	}
+	return run.Policy
 }
 
 // ConfigFlag returns --config for a policy file, with a space before it; "" for the usual one.
@@ -185,7 +229,7 @@ func (s *Source) AllowFlags() string {
 		return s.Flags()
 	}
 	whole := *s
-	whole.Run = "" // the id is found in any run
+	whole.Config, whole.Run = s.PolicyFile(), "" // the id is found in any run
 	return " --save" + whole.Flags()
 }
 

@@ -56,10 +56,13 @@ func (e *unknownError) Error() string { return fmt.Sprintf("id %q is not in the 
 // FindAnywhere is [Find] in the log that s names. If s names none, it looks in the daemon's log and then in
 // the logs of runs, the newest first, and sets s.Run to the run that has the id. The caller closes the reader.
 func FindAnywhere(s *source.Source, prefix string) (*Story, *source.RecordReader, error) {
-	log, err := s.Open()
+	first := *s
+	first.Talk = nil
+	log, err := first.Open()
 	if err == nil {
 		var found *Story
 		if found, err = Find(log, prefix); err == nil {
+			s.Run = first.Run
 			return found, log, nil
 		}
 		log.Close()

@@ -119,21 +119,6 @@ func (f *File) names(shadow bool) bool {
 	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
 }
 
-func (f *File) parsePresets() ([]*File, error) {
-	presets := make([]*File, len(f.Presets))
-	for i, name := range slices.Sorted(slices.Values(f.Presets)) {
-		preset, err := parsePreset(name)
-		if err != nil {
-			return nil, fmt.Errorf("read preset %s: %w", name, err)
-		}
-		for j := range preset.Allow {
-			preset.Allow[j].ID = "preset:" + name
-		}
-		presets[i] = preset
-	}
-	return presets, nil
-}
-
 // assemble makes the policy of the file and all layers, and runs no test.
 func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 	own, err := f.lists()
@@ -158,7 +143,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 		Texts:      own.texts,
 	}
 	for _, s := range f.Sandboxes {
-		parts.Sandboxes = append(parts.Sandboxes, policy.SandboxLists{Name: s.Name, Allow: s.Allow, Narrowed: s.Narrowed, Deny: s.Deny})
+		parts.Sandboxes = append(parts.Sandboxes, policy.SandboxLists{Name: s.Name, Allow: s.Allow, Narrowed: s.Narrowed, Deny: s.Deny, AlsoAllow: s.AlsoAllow})
 	}
 	if o := l.Organisation; o != nil {
 		above, err := o.lists()
@@ -195,7 +180,7 @@ type fileLists struct {
 }
 
 func (f *File) lists() (fileLists, error) {
-	presets, err := f.parsePresets()
+	presets, err := parsePresets(f.Presets)
 	if err != nil {
 		return fileLists{}, err
 	}

@@ -39,6 +39,16 @@ func AllowOwnText(name string, text []byte, sandbox string, openings ...policy.O
 	return addToList(name, text, sandbox, "allow", openings)
 }
 
+// AlsoAllowText is [AllowText] for the list "also_allow" of a sandbox.
+func AlsoAllowText(name string, text []byte, sandbox string, openings ...policy.Opening) ([]byte, error) {
+	for _, o := range openings {
+		if err := o.Check(); err != nil {
+			return nil, err
+		}
+	}
+	return addToList(name, text, sandbox, "also_allow", openings)
+}
+
 // DenyText is [AllowText] for the list "deny", to which any pattern may be added.
 func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, error) {
 	return addToList(name, text, "", "deny", policy.OpeningsOf(patterns))

@@ -183,6 +183,13 @@ type Limits struct {
 	// 431. Default: 100.
 	HeaderFields int
 
+	// ResponseHeadBytes is the size of a response's head; a longer one is refused with
+	// malformed-response. Default: 256 KiB.
+	ResponseHeadBytes int
+
+	// ResponseFields is how many fields a response's head may have. Default: 1000.
+	ResponseFields int
+
 	// HeadTimeout is the time to send a whole head or SOCKS greeting.
 	// Default: 10s.
 	HeadTimeout time.Duration
@@ -233,7 +240,7 @@ func defaults() File {
 		Upstream: Upstream{DNS: []string{"system"}},
 		Limits: Limits{
 			Connections: 20000, FlowsPerSandbox: 4096,
-			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second,
+			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second, ResponseHeadBytes: 256 << 10, ResponseFields: 1000,
 			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
 			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour, AskWait: 30 * time.Second,
 			DNSQueriesPerSecond: 200, DNSNameBytes: 4096,

@@ -33,7 +33,7 @@ func TestTheSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Limits{
-		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, HeadTimeout: 5 * time.Second,
+		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, ResponseHeadBytes: 131072, ResponseFields: 500, HeadTimeout: 5 * time.Second,
 		HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
 		TunnelLifetime: 2 * time.Hour, AskWait: 90 * time.Second, DNSQueriesPerSecond: 50, DNSNameBytes: 1024,
 	}

@@ -29,8 +29,9 @@ func (f *File) Lines() (all []Line, err error) {
 	for _, s := range f.Sandboxes {
 		all = f.linesOf(all, Line{Layer: policy.PerSandbox, Sandbox: s.Name, Effect: policy.Allow}, s.Allow)
 		all = f.linesOf(all, Line{Layer: policy.PerSandbox, Sandbox: s.Name, Effect: policy.Deny}, s.Deny)
+		all = f.linesOf(all, Line{Layer: f.kind.layer(), Sandbox: s.Name, Effect: policy.Allow}, s.AlsoAllow)
 	}
-	presets, err := f.parsePresets()
+	presets, err := parsePresets(f.Presets)
 	if err != nil {
 		return nil, err
 	}

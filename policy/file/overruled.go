@@ -35,7 +35,7 @@ func (f *File) Overruled(ctx context.Context, p *policy.Policy, above, sandbox s
 
 // presets warns of each preset of which hosts are shut, all in one sentence.
 func (w *warnings) presets(ctx context.Context, o *overruling) {
-	presets, err := w.file.parsePresets()
+	presets, err := parsePresets(w.file.Presets)
 	if err != nil { // a file with such a preset is not read
 		return
 	}

@@ -1,13 +1,17 @@
 package file
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/egressd/egressd/policy"
 )
 
-// Each preset is a rule file of its own, with allow rules and tests alone.
+// Each preset is a rule file of its own, with allow rules, or with names of other presets, and with tests.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
@@ -29,9 +33,68 @@ func Presets() []string {
 // PresetText returns the rule file of a preset, for a person to read.
 func PresetText(name string) ([]byte, error) {
 	if !slices.Contains(Presets(), name) {
-		return nil, fmt.Errorf("there is no preset %q; %s", printable(name), didYouMean(name, Presets()))
+		return nil, fmt.Errorf("there is no preset %q; %s", printable(name), didYouMeanPreset(name))
 	}
 	return presetFiles.ReadFile("presets/" + name + ".yaml")
+}
+
+// didYouMeanPreset names the presets whose names hold name as a word, and otherwise those that are spelled like it.
+func didYouMeanPreset(name string) string {
+	var near []string
+	for _, known := range Presets() {
+		if slices.Contains(strings.Split(known, "-"), strings.ToLower(name)) || slices.Contains(strings.Split(strings.ToLower(name), "-"), known) {
+			near = append(near, fmt.Sprintf("%q", known))
+		}
+	}
+	if len(near) == 0 {
+		return didYouMean(name, Presets())
+	}
+	return "did you mean " + strings.Join(near, " or ") + "?"
+}
+
+// PresetRules returns the rules of presets, and of those that they name. The id of each is "preset:" and its preset.
+func PresetRules(names ...string) (all []policy.Rule, err error) {
+	presets, err := parsePresets(names)
+	for _, p := range presets {
+		all = append(all, p.Allow...)
+	}
+	return all, err
+}
+
+// PresetsWith returns the presets that allow tunnels to a host, those with the fewest rules first. It leaves out those that
+// name other presets.
+func PresetsWith(host string, port uint16) []string {
+	rules := map[string]int{}
+	for _, name := range Presets() {
+		f, err := parsePreset(name)
+		if err == nil && slices.ContainsFunc(f.Allow, func(r policy.Rule) bool { return !r.Conditional() && r.Pattern.MatchesName(host, port) }) {
+			rules[name] = len(f.Allow)
+		}
+	}
+	byRules := func(a, b string) int { return cmp.Or(cmp.Compare(rules[a], rules[b]), strings.Compare(a, b)) }
+	return slices.SortedFunc(maps.Keys(rules), byRules)
+}
+
+// parsePresets reads presets in the order of their names. It reads those that a preset names in place of that.
+func parsePresets(names []string) (all []*File, err error) {
+	done := map[string]bool{}
+	for i := 0; i < len(names); i++ {
+		name := names[i]
+		if done[name] {
+			continue
+		}
+		done[name] = true
+		f, err := parsePreset(name)
+		if err != nil {
+			return nil, fmt.Errorf("read preset %s: %w", name, err)
+		}
+		if len(f.Presets) == 0 {
+			all = append(all, f)
+		}
+		names = slices.Concat(names, f.Presets)
+	}
+	slices.SortFunc(all, func(a, b *File) int { return strings.Compare(a.Allow[0].ID, b.Allow[0].ID) })
+	return all, nil
 }
 
 // parsePreset reads the rules of a preset. Its tests are run by the tests of this package alone.
@@ -45,5 +108,8 @@ func parsePreset(name string) (*File, error) {
 		return nil, err
 	}
 	f.Tests = nil
+	for i := range f.Allow {
+		f.Allow[i].ID = "preset:" + name
+	}
 	return f, nil
 }

@@ -3,9 +3,11 @@ package file
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestEveryPresetKeepsItsPromises(t *testing.T) {
@@ -25,8 +27,62 @@ func TestEveryPresetKeepsItsPromises(t *testing.T) {
 			if !bytes.HasPrefix(text, []byte("# ")) {
 				t.Error("it does not begin with what it is for")
 			}
+			if len(f.Presets) > 0 {
+				checkCollection(t, f)
+				return
+			}
 			checkPreset(t, f)
 		})
+	}
+}
+
+// checkCollection holds a preset that names others to that.
+func checkCollection(t *testing.T, f *File) {
+	if f.Default != policy.Deny || len(f.Allow)+len(f.Deny)+len(f.Ask)+len(f.UnsafeAllow)+len(f.Sandboxes) > 0 {
+		t.Error("it holds more than names of presets and tests")
+	}
+	for _, name := range f.Presets {
+		if one, err := parsePreset(name); err != nil || len(one.Presets) > 0 {
+			t.Errorf("%s: %v, and names %v", name, err, one.Presets)
+		}
+	}
+}
+
+// TestACollectionIsItsPresets compares a policy with a preset that names others with one that names them itself.
+func TestACollectionIsItsPresets(t *testing.T) {
+	whole, err := PresetRules("starter", "npm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := PresetRules("pypi", "npm", "golang", "github", "codex", "claude-code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := func(all []policy.Rule) (texts []string) {
+		for i := range all {
+			texts = append(texts, all[i].ID+" "+all[i].Pattern.String())
+		}
+		return texts
+	}
+	if diff := cmp.Diff(ids(parts), ids(whole)); diff != "" || len(whole) < 20 {
+		t.Error(diff, len(whole))
+	}
+}
+
+func TestPresetsThatHaveAHost(t *testing.T) {
+	for host, want := range map[string]string{"api.anthropic.com": "claude-code", "registry.npmjs.org": "npm", "github.com": "github", "evil.test": ""} {
+		got := PresetsWith(host, 443)
+		if slices.Contains(got, "starter") || want == "" && len(got) > 0 || want != "" && !slices.Contains(got, want) {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+}
+
+func TestAPresetIsNearByAWordOfItsName(t *testing.T) {
+	for wrong, want := range map[string]string{"claude": "claude-code", "gemini": "gemini-cli", "docker": "docker-hub", "azure": "azure-openai", "npn": "npm", "openai-codex": "codex"} {
+		if text := didYouMeanPreset(wrong); !strings.Contains(text, want) {
+			t.Errorf("%s: %s", wrong, text)
+		}
 	}
 }
 

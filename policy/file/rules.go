@@ -199,13 +199,27 @@ func (r *reader) presets(into *[]string) func(*yaml.Node) {
 			switch {
 			case !ok:
 			case !slices.Contains(Presets(), name):
-				r.fail(item, "there is no preset %q; %s", printable(name), didYouMean(name, Presets()))
+				r.fail(item, "there is no preset %q; %s", printable(name), didYouMeanPreset(name))
 			case slices.Contains(*into, name):
 				r.fail(item, "the preset %q stands twice; keep one", name)
 			default:
 				*into = append(*into, name)
 				r.places["preset "+name] = placeOf(item)
+				r.placeMembers(name, item)
 			}
+		}
+	}
+}
+
+// placeMembers has the presets that a preset names stand where it does.
+func (r *reader) placeMembers(name string, at *yaml.Node) {
+	members, err := parsePresets([]string{name})
+	if err != nil {
+		return
+	}
+	for _, m := range members {
+		if _, named := r.places[m.name]; !named {
+			r.places[m.name] = placeOf(at)
 		}
 	}
 }

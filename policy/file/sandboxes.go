@@ -58,6 +58,10 @@ type SandboxRules struct {
 	// list, which allows nothing.
 	Narrowed bool
 
+	// AlsoAllow opens to this sandbox alone what no line of the file speaks of. A private address needs a line of the
+	// list "allow" of the file.
+	AlsoAllow []policy.Rule
+
 	// Deny is refused to this sandbox on top of the rest of the file.
 	Deny []policy.Rule
 
@@ -88,6 +92,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"certificate": r.checked(at+".certificate", &s.Certificate, problemOfCertificate),
 				"allow":       r.rules(at+".allow", &s.Allow, policy.Allow),
 				"deny":        r.rules(at+".deny", &s.Deny, policy.Deny),
+				"also_allow":  r.rules(at+".also_allow", &s.AlsoAllow, policy.Allow),
 				"rego":        r.plainRego(at+".rego", &s.Rego),
 				"project":     r.path(at+".project", &s.Project),
 			})
@@ -110,6 +115,11 @@ func (r *reader) checkSandbox(n *yaml.Node, at string, s SandboxRules, before []
 		r.fail(n, "%s has no name; add \"name: web\" or the like", at)
 	}
 	r.checkTemplate(n, at, s)
+	for _, rule := range s.AlsoAllow {
+		if policy.InSpecialSpace(rule.Pattern) {
+			r.failAt(rule.At, "%s: %s is not public; write it under allow of the file, and under allow of each sandbox that may reach it", rule.ID, rule.Pattern)
+		}
+	}
 	if !toldApart(n) {
 		r.fail(n, "nothing tells %s from the others; add token_file, listen, enter, uid, source, docker or certificate", at)
 	}

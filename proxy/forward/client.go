@@ -3,18 +3,17 @@ package forward
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -138,6 +137,7 @@ func (c *UpstreamConn) Read(b []byte) (int, error) {
 type Prefixed struct {
 	net.Conn
 	First []byte
+	ended atomic.Bool // the other end has ended its half, which TLS above may not have said
 }
 
 func (c *Prefixed) Read(b []byte) (int, error) {
@@ -146,7 +146,11 @@ func (c *Prefixed) Read(b []byte) (int, error) {
 		c.First = c.First[n:]
 		return n, nil
 	}
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, io.EOF) {
+		c.ended.Store(true)
+	}
+	return n, err
 }
 
 // Abort breaks c off, so that its other end cannot take what came for all.
@@ -164,99 +168,4 @@ func Abort(c net.Conn) {
 		socket.SetLinger(0)
 	}
 	c.Close()
-}
-
-// A clientContext is a context that is cancelled when the client disconnects, for goroutines that wait
-// while nobody reads from the connection. It looks at the connection four times a second once
-// somebody has called Done, and whenever somebody calls Err. A client that sends no more (FIN)
-// counts as gone: egressd cannot tell it from a client that still reads.
-type clientContext struct {
-	context.Context
-	raw     net.Conn // the client's connection
-	looking sync.WaitGroup
-
-	mu       sync.Mutex    // guards what follows
-	done     chan struct{} // closed once the client has left; nil before somebody asks
-	gone     bool          // gone is closed
-	stop     chan struct{} // ends look; nil where it does not run
-	released bool
-}
-
-// pollEvery is the time between two looks at the connection.
-const pollEvery = 250 * time.Millisecond
-
-// Context returns a context that ends when the client disconnects. The caller has to call Release.
-func (h *Client) Context() *clientContext {
-	return &clientContext{Context: context.Background(), raw: h.Raw}
-}
-
-// Release ends the context's goroutine and waits for it.
-func (p *clientContext) Release() {
-	p.mu.Lock()
-	over := p.stop
-	p.released, p.stop = true, nil
-	p.mu.Unlock()
-	if over != nil {
-		close(over)
-	}
-	p.looking.Wait()
-}
-
-// Done implements [context.Context].
-func (p *clientContext) Done() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.done == nil {
-		p.done = make(chan struct{})
-	}
-	if !p.gone && !p.released && p.stop == nil {
-		over := make(chan struct{})
-		p.stop = over
-		p.looking.Go(func() { p.poll(over) })
-	}
-	return p.done
-}
-
-// Err implements [context.Context]. It looks at the connection, and closes Done before it
-// returns an error.
-func (p *clientContext) Err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.gone && disconnected(p.raw) {
-		if p.done == nil {
-			p.done = make(chan struct{})
-		}
-		p.gone = true
-		close(p.done)
-	}
-	if p.gone {
-		return context.Canceled
-	}
-	return nil
-}
-
-func (p *clientContext) poll(over <-chan struct{}) {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for p.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-over:
-			return
-		}
-	}
-}
-
-// disconnected reports whether a peer has ended its connection, whatever it sent before.
-func disconnected(c net.Conn) (left bool) {
-	socket, ok := c.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return true // closed here
-	}
-	err = raw.Control(func(fd uintptr) { left = relay.Left(int(fd)) })
-	return left || err != nil
 }

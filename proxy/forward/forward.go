@@ -19,20 +19,26 @@ import (
 // Limits bound what a client can make the server hold. Zero fields have the
 // stated defaults.
 type Limits struct {
-	Connections int           // open at a time, over all sandboxes; 20,000. Nobody gets one more that has as many as are free
-	HeadBytes   int           // of a request or response head; 64 KiB
-	HeadFields  int           // header fields in one; 100
-	Head        time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
-	HelloBytes  int           // of a tunnel's first bytes; 64 KiB
-	Hello       time.Duration // for them, and for a handshake on a TLS listener; 10 s
-	Idle        time.Duration // without a byte either way; 10 min
-	Lifetime    time.Duration // of a tunnel, whatever moves in it; 24 h
+	Connections int // open at a time, over all sandboxes; 20,000. Nobody gets one more that has as many as are free
+	HeadBytes   int // of a request's head; 64 KiB
+	HeadFields  int // header fields in one; 100
+
+	ResponseHeadBytes int // of a response's head; 256 KiB
+	ResponseFields    int // header fields in one; 1000
+
+	Head       time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
+	HelloBytes int           // of a tunnel's first bytes; 64 KiB
+	Hello      time.Duration // for them, and for a handshake on a TLS listener; 10 s
+	Idle       time.Duration // without a byte either way; 10 min
+	Lifetime   time.Duration // of a tunnel, whatever moves in it; 24 h
 }
 
 func (l Limits) filled() Limits {
 	fill(&l.Connections, 20_000)
 	fill(&l.HeadBytes, 64<<10)
 	fill(&l.HeadFields, 100)
+	fill(&l.ResponseHeadBytes, 256<<10)
+	fill(&l.ResponseFields, 1000)
 	fill(&l.Head, 10*time.Second)
 	fill(&l.HelloBytes, 64<<10)
 	fill(&l.Hello, 10*time.Second)
@@ -56,7 +62,8 @@ type Forwarder struct {
 	Redaction func(policy.Destination) *secret.Redaction // of responses in clear; nil results redact nothing
 
 	Limits       Limits
-	Heads        http1.Limits
+	Heads        http1.Limits // of requests
+	Responses    http1.Limits
 	readers      headReaders
 	Buffers      sync.Pool     // of *[BodyBuffer]byte
 	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned
@@ -70,6 +77,7 @@ type Forwarder struct {
 func (s *Forwarder) Prepare(gate *egress.Gate, sandboxes *sandbox.Directory, limits Limits) {
 	s.Gate, s.Sandboxes, s.Limits = gate, sandboxes, limits.filled()
 	s.Heads = http1.Limits{Bytes: s.Limits.HeadBytes, Fields: s.Limits.HeadFields}
+	s.Responses = http1.Limits{Bytes: s.Limits.ResponseHeadBytes, Fields: s.Limits.ResponseFields}
 	s.Buffers.New = func() any { return new([BodyBuffer]byte) }
 	s.cutting = make(chan struct{})
 	s.BodyMemory.SetDefault(bodyMemoryOfSandbox)

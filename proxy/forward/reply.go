@@ -65,6 +65,7 @@ var answers = map[policy.Class]Answer{
 	policy.Canary:           {403, false, SOCKSRefused},
 
 	policy.ResponseRefused:       {502, false, SOCKSFailure},
+	policy.MalformedResponse:     {502, false, SOCKSFailure},
 	policy.CredentialUnavailable: {503, true, SOCKSFailure},
 
 	policy.NetworkDNS:         {502, true, SOCKSHost},
@@ -90,6 +91,7 @@ const (
 	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
 	whoMessage     = "The proxy needs the user name and password of a sandbox."
 	networkMessage = "The policy allows this request, but the connection failed."
+	answerMessage  = "The policy allows this request, but egressd could not read the response. Do not retry: the reason says what was wrong."
 	otherMessage   = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
 )
 
@@ -112,8 +114,11 @@ func (a Answer) Message() string {
 
 func messageOf(r *egress.Refusal, a Answer) string {
 	message := a.Message()
-	if r.Decision.Class == policy.UpstreamRefused {
+	switch r.Decision.Class {
+	case policy.UpstreamRefused:
 		message = otherMessage
+	case policy.MalformedResponse:
+		message = answerMessage
 	}
 	if r.Hint == "" {
 		return message
@@ -217,7 +222,7 @@ func proxyError(a Answer, class policy.Class) string {
 		return "connection_timeout"
 	case class == policy.NetworkUnreachable:
 		return "destination_ip_unroutable"
-	case class == policy.NetworkTLS:
+	case class == policy.NetworkTLS, class == policy.MalformedResponse:
 		return "http_protocol_error"
 	case class == policy.UpstreamRefused:
 		return "proxy_internal_response"
@@ -249,9 +254,9 @@ func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []b
 	}
 }
 
-// reasonOf returns the reason of a refusal. It is empty where the reason could quote what a client sent.
+// reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.
 func reasonOf(r *egress.Refusal, a Answer) string {
-	if a.Status == 400 || a.Status == 407 {
+	if a.Status == 407 {
 		return ""
 	}
 	return r.Decision.Reason
@@ -341,7 +346,7 @@ func commandFor(r *egress.Refusal) string {
 		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
 			return ""
 		}
-		return shell.Program() + " approve " + r.Decision.Question + r.FixFlags
+		return shell.Program() + " answer " + r.Decision.Question + " yes" + r.FixFlags
 	}
 	return r.Fix()
 }

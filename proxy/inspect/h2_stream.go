@@ -1,20 +1,25 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
 
+	"golang.org/x/net/http2"
+
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -22,6 +27,7 @@ import (
 
 // A stream is one request, from its head to the end of its response.
 type stream struct {
+	client     context.Context // ends when the client resets the stream, or its connection ends
 	flow       *egress.Flow
 	target     http1.Target
 	fields     http1.Fields
@@ -48,7 +54,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.running.Done()
-	st := new(stream)
+	st := &stream{client: r.Context()}
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
 	defer cancel(nil)
 	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
@@ -67,6 +73,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve forwards a request that was decided, and records its end.
 func (v *h2Conn) serve(st *stream, r *http.Request) {
 	st.flow.OnCut(st.writer.cut)
+	st.writer.strike = st.interim
 	st.writer.meter = st.flow.Meter()
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
@@ -76,7 +83,10 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		st.bodyMemory.Release()
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
-			st.end.Outcome = string(relay.IdleTooLong)
+			st.end.Outcome = string(carry.IdleTooLong)
+		}
+		if st.end.Outcome == "reset" && st.client.Err() != nil {
+			st.end.Outcome = v.Outcome(forward.ClientLeft)
 		}
 		if st.exceeded.Load() {
 			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
@@ -156,7 +166,7 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	if st.target.Form == http1.Absolute {
-		return forward.ErrOtherHost
+		return forward.ErrProxyInside
 	}
 	lengths := r.Header["Content-Length"]
 	switch {
@@ -178,7 +188,21 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	st.fields = http1.StripClaims(f)
+	if r.ContentLength != 0 && expectsContinue(r.Body) {
+		st.fields = append(st.fields, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
 	return nil
+}
+
+// expectsContinue reports whether the client waits for 100 (Continue) before it sends a body. The library takes the
+// field out of the request, and answers by itself as soon as somebody reads from the body.
+func expectsContinue(body io.Reader) bool {
+	v := reflect.ValueOf(body)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return false
+	}
+	waits := v.Elem().FieldByName("needsContinue")
+	return waits.IsValid() && waits.Bool()
 }
 
 // oneLength reports whether the values of Content-Length, of which the library
@@ -270,8 +294,17 @@ func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *forwar
 // egressd and without the host's credentials.
 func (v *h2Conn) received(resp *http.Response) error {
 	st := resp.Request.Context().Value(streamKey{}).(*stream)
-	if hinted(resp.Request.Context()) || !finalStatus(resp) {
-		return st.flow.Failed(policy.NetworkTLS, "")
+	fields := 0
+	for _, values := range resp.Header {
+		fields += len(values)
+	}
+	switch most := v.Forwarder.Limits.ResponseFields; {
+	case hinted(resp.Request.Context()):
+		return forward.MalformedResponse(st.flow, errInterim.Error())
+	case !finalStatus(resp):
+		return forward.MalformedResponse(st.flow, "a status that is none")
+	case fields > most:
+		return forward.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
 	}
 	st.end.Status = resp.StatusCode
 	var filter *forward.BodyFilter
@@ -288,6 +321,18 @@ func (v *h2Conn) received(resp *http.Response) error {
 	filter.Header(resp.Trailer) // the names that it announces, which are passed on with the head
 	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
 	return nil
+}
+
+// interim strikes what may not pass out of the fields of an interim response.
+func (st *stream) interim(h http.Header) {
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
+		h.Del(name)
+	}
+	var filter *forward.BodyFilter
+	if st.redaction != nil {
+		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+	}
+	filter.Header(h)
 }
 
 // finalStatus reports whether the status is one of a final response, in three
@@ -307,7 +352,7 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case hinted(r.Context()):
-		refusal = st.flow.Failed(policy.NetworkTLS, "")
+		refusal = forward.MalformedResponse(st.flow, errInterim.Error())
 	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
 		panic(http.ErrAbortHandler)
 	case st.wrongLength(r):
@@ -324,9 +369,37 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 		refusal = st.flow.Failed(policy.NetworkTLS, st.end.Note)
 	default:
 		refusal = st.flow.Failed(policy.NetworkTLS, "")
+		if problem := unreadable(err); problem != "" {
+			refusal = forward.MalformedResponse(st.flow, problem)
+		}
 	}
-	st.end.Outcome = string(refusal.Decision.Class)
+	st.end.Outcome, st.end.Note = string(refusal.Decision.Class), cmp.Or(refusal.Note, st.end.Note)
 	v.refuse(w, r, refusal)
+}
+
+// resetByPeer is how the library tells streams that the upstream has reset from those that it has reset itself,
+// and largeHead why it did; that it still does so is under test.
+const (
+	resetByPeer = "received from peer"
+	largeHead   = "http2: response header list larger than advertised limit"
+)
+
+// unreadable returns what was wrong with a response that the library could not read. It returns "" for every other
+// error.
+func unreadable(err error) string {
+	var stream http2.StreamError
+	var conn http2.ConnectionError
+	switch {
+	case errors.As(err, &conn) && conn == http2.ConnectionError(http2.ErrCodeCompression): // of one field alone, too
+		return "a head that is too large (limits.response_head_bytes), or that cannot be unpacked"
+	case errors.As(err, &conn):
+		return "it breaks the rules of HTTP/2"
+	case !errors.As(err, &stream) || stream.Cause == nil || stream.Cause.Error() == resetByPeer:
+		return ""
+	case stream.Cause.Error() == largeHead:
+		return "a head that is too large (limits.response_head_bytes)"
+	}
+	return "it breaks the rules of HTTP/2"
 }
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {

@@ -40,6 +40,9 @@ func AsSandbox(err error) error {
 	return err
 }
 
+// IsInside reports whether this process seems to be in the sandbox of egressd run. It is for messages.
+func IsInside() bool { return jailinit.IsInside() }
+
 // NoSandbox wraps the error of a machine that cannot make a sandbox. Its hint never offers a weaker sandbox.
 func NoSandbox(err error) error {
 	next := "egressd serve, and proxy variables, for a sandbox that something else makes"
@@ -107,7 +110,7 @@ func missingHint(name string) string {
 func Escaped(tried []jail.WayOut) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
-			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
+			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd doctor --escapes")
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ func write(a *edit.Addition, stderr io.Writer) error {
 		return err
 	}
 	if a.Fresh() {
-		fmt.Fprintf(stderr, "egressd: wrote %s: the starter policy of egressd init, with that line\n", printable.Text(target))
+		fmt.Fprintf(stderr, "egressd: wrote %s, which has that line alone; for coding agents: egressd init --print\n", printable.Text(target))
 		return nil
 	}
 	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))

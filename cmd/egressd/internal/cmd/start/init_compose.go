@@ -29,8 +29,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitComposeCommand() *cobra.Command {
-	o := composeOptions{sidecarOptions: sidecarOptions{command: "egressd init compose", kind: "compose"}}
+func newInitComposeCommand(flags *planOptions) *cobra.Command {
+	o := composeOptions{sidecarOptions: sidecarOptions{planOptions: flags, command: "egressd init compose", kind: "compose"}}
 	cmd := &cobra.Command{
 		Use:   "compose",
 		Short: "Put egressd in front of the services of a Compose file",
@@ -39,7 +39,7 @@ compose.egressd.yaml beside it. That file adds egressd in a container of its own
 gives each service an internal network that leads to egressd alone. The policy can
 list hosts for each service. No service can change the policy file.
 
-It replaces an existing file only with --force, and an existing policy never. A
+It replaces an existing file only with --yes, and an existing policy never. A
 service that no network could confine is an error, and so is every key that egressd
 does not know. It judges the file as it is written, and as docker compose config
 prints it if Compose is there.`,
@@ -250,7 +250,7 @@ func composeVariables(proxy string) (all []integrations.Variable, err error) {
 
 // sidecarOptions are those of what has egressd in a container in front of others.
 type sidecarOptions struct {
-	planOptions
+	*planOptions
 	command, kind         string
 	image, folder, subnet string
 	allow, presets        []string
@@ -262,7 +262,6 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.subnet, "subnet", "", "private IPv4 `PREFIX` that the networks are pieces of (default: one below 10.128.0.0/10 that this host does not use)")
 	cmd.Flags().StringSliceVar(&o.allow, "allow", nil, "`HOST` that all may reach, or NAME=HOST for one alone")
 	cmd.Flags().StringSliceVar(&o.presets, "preset", nil, "`NAME` of a set of rules, such as npm")
-	o.planOptions.flags(cmd)
 }
 
 func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar.Sidecar, err error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitDockerCommand() *cobra.Command {
-	o := dockerInitOptions{sidecarOptions: sidecarOptions{command: "egressd init docker", kind: "docker"}}
+func newInitDockerCommand(flags *planOptions) *cobra.Command {
+	o := dockerInitOptions{sidecarOptions: sidecarOptions{planOptions: flags, command: "egressd init docker", kind: "docker"}}
 	cmd := &cobra.Command{
 		Use:   "docker [NAME…]",
 		Short: "Write scripts that run containers behind egressd",
