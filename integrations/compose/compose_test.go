@@ -146,7 +146,7 @@ networks: {theirs: {external: true}, named: {name: other_default}, lan: {driver:
 volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: ,
   plugin: {driver: rexray}, nfs: {driver: local, driver_opts: {type: nfs, o: "addr=192.0.2.1", device: ":/x"}}, kind: {driver_opts: {type: "${T:-none}"}}, theirs: {external: true}, taken: {name: other_egressd-state}, ram: {driver: local, driver_opts: {type: tmpfs, device: tmpfs}}}
 configs: {engine: {file: /var/run/docker.sock}, text: {content: x}, far: {external: true}}
-secrets: {engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}}
+secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}}
 `
 
 func composeMachine() *boundary.Machine {
@@ -279,21 +279,31 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{logging: {driver: none}}":                                                       "",
 		"{logging: {options: {max-size: 1m}}}":                                            "",
 		"{build: {context: ., privileged: true}}":                                         "build.privileged true",
-		"{build: {privileged: '${P}'}}":                                                   "build.privileged ${P}",
-		"{build: {entitlements: [network.host]}}":                                         "build.entitlements network.host",
-		"{build: {network: host}}":                                                        "build.network host",
-		"{build: {network: 'container:x'}}":                                               "build.network container:x",
-		"{build: {network: '$N'}}":                                                        "build.network $N",
-		"{build: {ssh: [default]}}":                                                       "build.ssh default",
-		"{build: {ssh: {key: ~/.ssh/id}}}":                                                "build.ssh key",
-		"{build: {cache_to: ['type=local,dest=/etc/cron.d']}}":                            "build.cache_to",
-		"{build: {cache_from: ['type=local,src=/root']}}":                                 "build.cache_from",
-		"{build: {context: '~'}}":                                                         "volumes /",
-		"{build: {additional_contexts: {a: /}}}":                                          "volumes /:",
-		"{build: {<<: *root}}":                                                            "build.privileged true",
-		"{build: {of_tomorrow: 1}}":                                                       "build.of_tomorrow",
-		"{build: [.]}":                                                                    "build that cannot be read",
-		"{build: .}":                                                                      "",
+		"{build: {context: ., args: ['TOKEN_1']}}":                                        "build.args TOKEN_1 of your environment",
+		"{build: {context: ., args: {TOKEN_1: }}}":                                        "build.args TOKEN_1 of your environment",
+		"{build: {context: ., args: {A: 'x${TOKEN_1}'}}}":                                 "build with TOKEN_1 of your environment",
+		"{build: {context: 'https://${TOKEN_1:-a}@example.com/a.git'}}":                   "build with TOKEN_1 of your environment",
+		"{image: 'registry.example/a:$TOKEN_1'}":                                          "image with TOKEN_1 of your environment",
+		"{build: {context: ., args: {TOKEN_1: mine, A: '$LANG'}}, environment: ['T=$TOKEN_1', TOKEN_1], command: 'a $TOKEN_1'}": "",
+		"{build: {context: ., secrets: [variable]}}":                  "build.secrets variable, of your environment",
+		"{build: {context: ., secrets: [text]}}":                      "",
+		"{build: {context: ~/src}}":                                   "/src, outside of the project",
+		"{build: {context: ., additional_contexts: ['x=/srv/data']}}": "is built of /srv/data",
+		"{build: {privileged: '${P}'}}":                               "build.privileged ${P}",
+		"{build: {entitlements: [network.host]}}":                     "build.entitlements network.host",
+		"{build: {network: host}}":                                    "build.network host",
+		"{build: {network: 'container:x'}}":                           "build.network container:x",
+		"{build: {network: '$N'}}":                                    "build.network $N",
+		"{build: {ssh: [default]}}":                                   "build.ssh default",
+		"{build: {ssh: {key: ~/.ssh/id}}}":                            "build.ssh key",
+		"{build: {cache_to: ['type=local,dest=/etc/cron.d']}}":        "build.cache_to",
+		"{build: {cache_from: ['type=local,src=/root']}}":             "build.cache_from",
+		"{build: {context: '~'}}":                                     "volumes /",
+		"{build: {additional_contexts: {a: /}}}":                      "volumes /:",
+		"{build: {<<: *root}}":                                        "build.privileged true",
+		"{build: {of_tomorrow: 1}}":                                   "build.of_tomorrow",
+		"{build: [.]}":                                                "build that cannot be read",
+		"{build: .}":                                                  "",
 		"{build: {context: ., network: none, privileged: false, entitlements: [], ssh: , args: {A: b}, x-mine: 1}}": "",
 		"{build: {dockerfile_inline: FROM a, network: default}, env_file: [a.env, {path: b.env}]}":                  "",
 		"{volumes: ['${UNSET_1}/b:/b']}":                              "mounts ${UNSET_1}/b:/b: what its variables stand for is up to Compose; write the path",
@@ -321,6 +331,7 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{cap_add: {SYS_ADMIN: 1}}":                                                                             "cap_add SYS_ADMIN",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {
+		t.Setenv("TOKEN_1", "secret")
 		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
 		if err := os.Symlink("/srv", filepath.Join(filepath.Dir(file.Path), "link")); err != nil {
 			t.Fatal(err)

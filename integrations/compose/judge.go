@@ -53,6 +53,7 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 	for _, key := range keysIn(keys) {
 		n := value(key)
 		field, ofEngine := engineFields()[key]
+		j.spills(key, n)
 		switch {
 		case isNothing(n) || slices.Contains(strings.Fields(harmlessKeys), key) || strings.HasPrefix(key, "x-"):
 		case (key == "pid" || key == "ipc") && strings.HasPrefix(n.Value, "service:"):

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -44,7 +46,9 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 
 // Call gives the file the name under which Compose starts it. A volume or network with that name before its own belongs to the
 // project. has is asked for any other name.
-func (c *File) Call(p ProjectName, has func(kind, name string) bool) { c.Name, c.has = p.Name, has }
+func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func(name string) (boundary.Volume, bool)) {
+	c.Name, c.has, c.volume = p.Name, has, volume
+}
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {
@@ -99,6 +103,22 @@ func (p ProjectName) Has(kind, name string) bool {
 		}
 	}
 	return err == nil
+}
+
+// Volume is what the engine has under the name of a volume, if it has that. Compose takes it as it is, whatever a file says by now.
+func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
+	out, err := exec.Command("docker", "volume", "inspect", "--format", "{{json .}}", "--", name).Output()
+	if err != nil {
+		return v, false
+	}
+	var is struct {
+		Driver          string
+		Options, Labels map[string]string
+	}
+	if json.Unmarshal(out, &is) != nil {
+		return boundary.Volume{Unknown: true}, true
+	}
+	return boundary.Volume{Driver: is.Driver, Options: is.Options, Unknown: is.Labels["com.docker.compose.project"] != p.Name}, true
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.
@@ -168,15 +188,12 @@ func (e envFile) passedOn(file string) string {
 	return b.String()
 }
 
-// secretWords are parts of names of variables that hold keys and passwords.
-var secretWords = []string{"TOKEN", "SECRET", "PASS", "KEY", "CREDENTIAL", "AUTH"}
-
 // Secrets returns the names of variables that hold secrets, by their names, and that the file has Compose take from an
 // environment.
 func (c *File) Secrets(environ []string) (all []string) {
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if names(string(c.Text), name) && slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToUpper(name), w) }) {
+		if names(string(c.Text), name) && boundary.IsSecretVariable(name) {
 			all = append(all, name)
 		}
 	}

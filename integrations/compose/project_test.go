@@ -70,7 +70,7 @@ TAG: 5`, "\n"))
 func TestVolumesOfTheProjectAlone(t *testing.T) {
 	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false} {
 		file := composeFile(t, "name: victim\nservices: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: "+name+"}}\n")
-		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind == "volume" && name == "free" })
+		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind == "volume" && name == "free" }, nil)
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) == 0) != own {
 			t.Errorf("%s: %q", name, problems)
@@ -107,6 +107,26 @@ func TestVariables(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %q", text, got)
+		}
+	}
+}
+
+// TestVolumesThatAreThere has the engine know volumes of the project from before.
+func TestVolumesThatAreThere(t *testing.T) {
+	for says, row := range map[string]struct {
+		is      boundary.Volume
+		refused bool
+	}{
+		"as the file has it":   {boundary.Volume{Driver: "local"}, false},
+		"a folder of the host": {boundary.Volume{Driver: "local", Options: map[string]string{"type": "none", "o": "bind", "device": "/etc"}}, true},
+		"another driver":       {boundary.Volume{Driver: "nfs"}, true},
+		"of nobody's project":  {boundary.Volume{Driver: "local", Unknown: true}, true},
+	} {
+		file := composeFile(t, "services: {web: {image: x, volumes: ['data:/d', 'new:/n']}}\nvolumes: {data: {}, new: {}}\n")
+		file.Call(ProjectName{Name: "app"}, nil, func(name string) (boundary.Volume, bool) { return row.is, name == "app_data" })
+		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
+		if (len(problems) > 0) != row.refused {
+			t.Errorf("%s: %q", says, problems)
 		}
 	}
 }

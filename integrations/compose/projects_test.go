@@ -56,7 +56,7 @@ func TestProjectsOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file.Call(p, func(string, string) bool { return true })
+		file.Call(p, func(string, string) bool { return true }, nil)
 		var held []string
 		for i := range file.Services {
 			held = append(held, file.Services[i].Name)

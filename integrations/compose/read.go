@@ -30,6 +30,7 @@ type File struct {
 	text     *composeText
 	env      envFile
 	has      func(kind, name string) bool
+	volume   func(name string) (boundary.Volume, bool)
 	written  *File // what Compose has read; nil: this
 }
 

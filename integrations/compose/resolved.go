@@ -49,7 +49,7 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 		return nil, fmt.Errorf("%s config prints what cannot be read: %w", strings.Join(program, " "), err)
 	}
 	resolved := described(c.Path, text, nil)
-	resolved.written, resolved.Name, resolved.has = c, c.Name, c.has
+	resolved.written, resolved.Name, resolved.has, resolved.volume = c, c.Name, c.has, c.volume
 	return resolved, nil
 }
 

@@ -200,7 +200,7 @@ func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 		return hint.Misused(err, next)
 	}
 	c.Named = p
-	file.Call(p, p.Has)
+	file.Call(p, p.Has, p.Volume)
 	if script, err := os.ReadFile(c.ScriptPath()); err == nil && p.Starts(script, dir) {
 		c.Named.Chosen = true
 	}
