@@ -59,7 +59,7 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	for _, one := range s.mounted {
 		mount, _ := one.(map[string]any)
 		if name, _ := mount["Name"].(string); name != "" {
-			at.Volumes[name] = j.volume(name)
+			at.Volumes[name] = c.made(name, j.volume(name))
 		}
 	}
 	for _, p := range append(slices.Clone(s.problems), j.service.problems...) {
@@ -73,6 +73,9 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	if of, ok := strings.CutPrefix(s.shares, "service:"); ok && !slices.Contains(held, of) {
 		all = append(all, fmt.Sprintf("%s has network_mode %s, which is not held", s.Name, s.shares))
 	}
+	for _, path := range s.outside(m.Workspace) {
+		all = append(all, fmt.Sprintf("%s is built of %s, outside of the project: a build has the engine's network, and can send it anywhere; copy what it needs into the project", s.Name, path))
+	}
 	for _, b := range boundary.Judge(s.description(closed), &at) {
 		name := b.As("_")
 		if key := s.keys[b.Field]; key != "" {
@@ -81,6 +84,17 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 		all = append(all, fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead))
 	}
 	return append(all, s.replacesImage(m)...)
+}
+
+// made is a volume as the engine has it, if it has that: Compose takes it as it is. Else it is the volume of the file.
+func (c *File) made(name string, described boundary.Volume) boundary.Volume {
+	if c.volume == nil || described.Unknown {
+		return described
+	}
+	if is, found := c.volume(c.Name + "_" + name); found {
+		return is
+	}
+	return described
 }
 
 // description is the service as the engine would describe its container, in egressd's networks.
@@ -167,8 +181,10 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	if n := value("external"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "external: it is made elsewhere, and cannot be closed from here")
 	}
-	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
-		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+	if n := value("name"); !isNothing(n) {
+		if text, known := j.expanded(n.Value); !known || !c.owns("network", name, text) {
+			all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+		}
 	}
 	if n := value("enable_ipv6"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "enable_ipv6 "+n.Value+": the host would have an address in it; leave it out")

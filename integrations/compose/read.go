@@ -29,6 +29,8 @@ type File struct {
 	problems []string  // of the file as a whole
 	text     *composeText
 	env      envFile
+	has      func(kind, name string) bool
+	volume   func(name string) (boundary.Volume, bool)
 	written  *File // what Compose has read; nil: this
 }
 
@@ -84,15 +86,18 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	described := described(path, file)
+	env, err := readEnv(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	described := described(path, file, env)
 	described.Text = text
-	described.env, err = readEnv(filepath.Dir(path))
-	return described, err
+	return described, nil
 }
 
 // described has every service of a file described.
-func described(path string, file *composeText) *File {
-	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, text: file}
+func described(path string, file *composeText, env envFile) *File {
+	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, text: file, env: env}
 	for _, key := range keysIn(file.Others) {
 		if one := file.Others[key]; !strings.HasPrefix(key, "x-") && !isNothing(&one) {
 			c.problems = append(c.problems, key+" is a part of the file that egressd does not read: write the services into one file")
@@ -131,7 +136,7 @@ func union(a, b []string) []string {
 }
 
 func (c *File) judge(name string) *composeJudge {
-	return &composeJudge{file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME")}
+	return &composeJudge{of: c, file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME"), env: c.env, environ: os.LookupEnv}
 }
 
 // parseCompose refuses tags, and a second document: Compose merges it into the first.

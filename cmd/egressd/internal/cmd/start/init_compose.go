@@ -162,7 +162,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
 		return err // where egressd's own files are, it says
 	}
-	m := hostpaths.Machine(filepath.Dir(file.Path), "", own)
+	m := hostpaths.Machine(workspaceOf(filepath.Dir(file.Path)), "", own)
 	m.Own = append(m.Own, c.Folder)
 	m.Images = []string{o.image, c.Image}
 	problems := file.Problems(m, chosen)
@@ -181,6 +181,17 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	return nil
 }
 
+// workspaceOf returns the git repository that a folder lies in, or the folder: a compose file may lie below the root of its
+// project.
+func workspaceOf(dir string) string {
+	for at := dir; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			return at
+		}
+	}
+	return dir
+}
+
 // found is the project, which has to be of this folder.
 func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 	dir, next := filepath.Dir(file.Path), o.command+" --project NAME"
@@ -189,7 +200,7 @@ func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 		return hint.Misused(err, next)
 	}
 	c.Named = p
-	file.Call(p)
+	file.Call(p, p.Has, p.Volume)
 	if script, err := os.ReadFile(c.ScriptPath()); err == nil && p.Starts(script, dir) {
 		c.Named.Chosen = true
 	}
