@@ -346,3 +346,35 @@ func TestInitComposeTakesProjects(t *testing.T) {
 		}
 	}
 }
+
+// TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.
+func TestComposeWithANetworkThatIsThere(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	c := &composed{dockerWorld: w, dir: t.TempDir()}
+	const services = "services: {web: {image: '" + engine.Shell + "', networks: [inner]}}\nnetworks: {inner: {}}\n"
+	if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte(services), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.docker(t, "network", "create", "--label", "com.docker.compose.project=app", "--label", "com.docker.compose.network=inner", "app_inner")
+	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+	up := func() ([]byte, error) {
+		cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+		cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), w.Environment()...)
+		return cmd.CombinedOutput()
+	}
+	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
+	if out, err := up(); err == nil || !strings.Contains(string(out), "the network app_inner is there, and leads out") {
+		t.Errorf("%v: %s", err, out)
+	}
+	w.docker(t, "network", "rm", "app_inner")
+	if out, err := up(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if inside := w.docker(t, "network", "inspect", "-f", "{{.Internal}}", "app_inner"); inside != "true" {
+		t.Errorf("the network is internal: %s", inside)
+	}
+}

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -202,8 +203,45 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 		if driver := own.only("ipam", ipam, "driver config")["driver"]; !isNothing(&driver) && resolved(&driver).Value != "default" {
 			all = append(all, "ipam.driver "+resolved(&driver).Value+": egressd knows default alone")
 		}
+		config := own.only("ipam", ipam, "driver config")["config"]
+		for _, one := range resolved(&config).Content {
+			subnet := own.only("ipam.config", resolved(one), "subnet ip_range gateway aux_addresses")["subnet"]
+			all = append(all, c.subnetProblem(resolved(&subnet).Value)...)
+		}
 		all = append(all, own.service.problems...)
 	}
 	slices.Sort(all)
 	return all
+}
+
+// givenName is the name that the file gives a network, or "".
+func (c *File) givenName(network string) string {
+	n := c.text.Networks[network]
+	var keys map[string]yaml.Node
+	if isNothing(&n) || resolved(&n).Decode(&keys) != nil {
+		return ""
+	}
+	name := keys["name"]
+	text, _ := c.judge("").expanded(resolved(&name).Value)
+	return text
+}
+
+// subnetProblem is about addresses that this host reaches elsewhere: a network that has these gets what the host sends there.
+func (c *File) subnetProblem(text string) []string {
+	if text == "" {
+		return nil
+	}
+	subnet, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return []string{"ipam.config.subnet " + text + ": write a prefix, such as 172.30.0.0/24"}
+	case !subnet.Addr().IsPrivate():
+		return []string{"ipam.config.subnet " + text + ": these addresses are others', and what this host sends there would arrive at a container; take a private prefix, such as 172.30.0.0/24"}
+	}
+	for _, taken := range c.routes {
+		if taken.Overlaps(subnet) {
+			return []string{"ipam.config.subnet " + text + ": this host reaches " + taken.String() + " elsewhere, and what it sends there would arrive at a container; take another one"}
+		}
+	}
+	return nil
 }

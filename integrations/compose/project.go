@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,9 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func(name string) (boundary.Volume, bool)) {
 	c.Name, c.has, c.volume = p.Name, has, volume
 }
+
+// Avoid gives the file the prefixes that this host reaches on other machines. No network of the file may have these.
+func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +128,20 @@ func TestVolumesThatAreThere(t *testing.T) {
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) > 0) != row.refused {
 			t.Errorf("%s: %q", says, problems)
+		}
+	}
+}
+
+// TestNetworksOfOthersAddresses has networks of a project take addresses to which the host sends.
+func TestNetworksOfOthersAddresses(t *testing.T) {
+	for subnet, want := range map[string]bool{
+		"172.27.0.0/16": true, "10.9.0.0/24": true, "192.168.7.0/24": false, "192.168.0.0/16": false, "192.168.7.128/25": false, "151.101.0.0/16": false, "0.0.0.0/0": false,
+		"127.0.0.0/8": false, "169.254.169.0/24": false, "fd00::/64": true, "2001:db8::/64": false, "$N": false, "x": false,
+	} {
+		file := composeFile(t, "services: {web: {image: x, networks: [n]}}\nnetworks: {n: {ipam: {config: [{subnet: '"+subnet+"'}]}}}\n")
+		file.Avoid([]netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")})
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) == 0) != want {
+			t.Errorf("%s: %q", subnet, problems)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,8 @@ type File struct {
 	env      envFile
 	has      func(kind, name string) bool
 	volume   func(name string) (boundary.Volume, bool)
-	written  *File // what Compose has read; nil: this
+	routes   []netip.Prefix // that this host has to other machines
+	written  *File          // what Compose has read; nil: this
 }
 
 // A Service is one service of a compose file.

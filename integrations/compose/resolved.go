@@ -50,6 +50,7 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	}
 	resolved := described(c.Path, text, nil)
 	resolved.written, resolved.Name, resolved.has, resolved.volume = c, c.Name, c.has, c.volume
+	resolved.routes = c.routes
 	return resolved, nil
 }
 
