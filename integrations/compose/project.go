@@ -56,7 +56,7 @@ func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {
-	return name == c.Name+"_"+key || c.has != nil && c.has(kind, name)
+	return name == c.Name+"_"+key || !isOwn(name) && c.has != nil && c.has(kind, name)
 }
 
 // plainProject is text as Compose makes a name of a project of it.
@@ -95,9 +95,9 @@ func (p ProjectName) Taken(dir string) (why string, asked bool) {
 }
 
 // Has reports whether a volume or network (kind) may have a name that the file gives it. The engine has none of that name, or
-// it is the project's own. PROJECT_NAME is kept for a project that may start later, and then take what is there.
+// it is the project's own. PROJECT_NAME is kept for what Compose names, of this project or of one that starts later.
 func (p ProjectName) Has(kind, name string) bool {
-	if strings.Contains(name, "_") && !strings.HasPrefix(name, p.Name+"_") {
+	if strings.Contains(name, "_") {
 		return false
 	}
 	out, err := exec.Command("docker", kind, "ls", "--filter", "name="+name, "--format", "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}").Output()

@@ -69,9 +69,11 @@ TAG: 5`, "\n"))
 
 // TestVolumesOfTheProjectAlone has volumes and networks with names of their own, where the project is called otherwise.
 func TestVolumesOfTheProjectAlone(t *testing.T) {
-	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false} {
+	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false, "egressd-local-state": false, "app_egressd-state": false} {
 		file := composeFile(t, "name: victim\nservices: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: "+name+"}}\n")
-		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind == "volume" && name == "free" }, nil)
+		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool {
+			return kind == "volume" && (name == "free" || name == "egressd-local-state")
+		}, nil)
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) == 0) != own {
 			t.Errorf("%s: %q", name, problems)
