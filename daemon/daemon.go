@@ -87,7 +87,7 @@ type Tailoring struct {
 	Change       func(*config.Config) error // of each configuration that is read; may be nil
 	NoFile       bool                       // no policy file is needed, since Change adds the rules
 	Unread       bool                       // the files are not read again
-	Placeholders names.Range                // of addresses that stand for names
+	Placeholders bool                       // names get addresses that stand for them, since all connections are captured
 	Tally        *egress.Tally              // counts what passes; may be nil
 	OneRun       bool                       // the daemon serves one egressd run, so a policy change takes effect in the next
 
@@ -104,6 +104,11 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 	var none *config.NotFoundError
 	if d.tailor.NoFile && errors.As(err, &none) {
 		c, err = config.WithoutFile(d.reloads.above)
+	}
+	if err == nil && d.tailor.Change == nil {
+		if notes, noted := config.OpenTreePolicies(); noted == nil {
+			err = notes.Check(c.Path, c.Text)
+		}
 	}
 	if err == nil && d.tailor.Change != nil {
 		err = d.tailor.Change(c)

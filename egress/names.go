@@ -55,17 +55,13 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) 
 	return addrs, nil
 }
 
-// OfPlaceholder returns the name that addr stands for in peer's sandbox. placeholder reports whether addr is in the
-// range of placeholders at all: without a name, it stands for nothing there, or no longer.
-func (n *Names) OfPlaceholder(peer sandbox.Peer, addr netip.Addr) (name string, placeholder bool) {
-	if !n.placeholders.Contains(addr) {
-		return "", false
-	}
+// OfPlaceholder returns the name that addr stands for in peer's sandbox. Other addresses mean themselves.
+func (n *Names) OfPlaceholder(peer sandbox.Peer, addr netip.Addr) (name string, ok bool) {
 	who, err := n.gate.accounts.identify(peer)
 	if err != nil {
-		return "", true
+		return "", false
 	}
-	return n.placeholders.Name(who.Name, addr), true
+	return n.placeholders.Name(who.Name, addr)
 }
 
 // OfAnswer returns the name that addr stands for by the recent answers to peer's sandbox, or "" if there are several.

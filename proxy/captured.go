@@ -64,7 +64,7 @@ const nameLooks = 3 * time.Second
 // serveCaptured asks the kernel where the connection was going, and serves it unless that leads in a circle or to
 // nothing.
 func (c *conn) serveCaptured() {
-	k := &capture{conn: c, began: sync.OnceFunc(c.listener.begun.Done)}
+	k := &capture{conn: c, began: sync.OnceFunc(func() { c.listener.begun.Add(-1) })}
 	c.capture = k
 	defer k.decided()
 	s, in := c.server, c.listener
@@ -81,13 +81,11 @@ func (c *conn) serveCaptured() {
 		k.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
-	name, placeholder := s.Gate.Names.OfPlaceholder(c.Peer, to.Addr())
+	name, _ := s.Gate.Names.OfPlaceholder(c.Peer, to.Addr())
 	k.name = name
 	switch {
 	case s.isHost(to.Addr()):
 		k.open()
-	case placeholder && name == "":
-		c.refuseCaptured(k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again"))
 	case web(to.Port()):
 		k.look(s.forwarder.Limits.Hello)
 		k.goOn()

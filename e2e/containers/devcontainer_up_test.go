@@ -153,7 +153,7 @@ var captured = map[string]string{
 	"direct http://[" + world.AllowedIPv6 + "]/":  "error: ",
 	"direct http://[fd00:ec2::254]/latest/":       "error: ",
 	"udp " + world.EvilIPv4 + ":9999":             "error: ",
-	"dns " + world.Resolver + " secret.evil.test": "answered [100.127.", // it stands for the name
+	"dns " + world.Resolver + " secret.evil.test": "answered [28.255.", // it stands for the name
 }
 
 func devContainerCaptured(t *testing.T, w *dockerWorld) {

@@ -179,7 +179,7 @@ func (c *Compose) service(b *strings.Builder, h sidecar.SandboxNetwork) error {
 	fmt.Fprintf(b, "    dns: [%q]\n    dns_search: [\".\"]\n    cap_drop: %s\n    environment:\n", h.Self(), sidecar.Inline(sidecar.Dropped))
 	for _, v := range vars {
 		if strings.EqualFold(v.Name, "no_proxy") || v.Name == "npm_config_noproxy" {
-			v.Value = strings.Join(c.neighbours(h.Name), ",")
+			v.Value = strings.Trim(v.Value+","+strings.Join(c.neighbours(h.Name), ","), ",")
 		}
 		fmt.Fprintf(b, "      %s: %q\n", v.Name, inCompose(v.Value))
 	}

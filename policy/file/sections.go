@@ -32,6 +32,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"sandboxes":    r.sandboxes(&f.Sandboxes),
 		"tls":          r.tls(&f.TLS),
 		"docker":       r.docker(&f.Docker),
+		"placeholders": r.placeholders(&f.Placeholders),
 		"audit":        r.audit(&f.Audit),
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
