@@ -163,6 +163,9 @@ func (e envFile) value(name string) (is string) {
 	return is
 }
 
+// profilesVariable chooses services of the file, all of which are judged.
+const profilesVariable = "COMPOSE_PROFILES"
+
 // optionPrefixes begin names that programs of the host read: Compose, docker, its builder, the loader of programs.
 var optionPrefixes = []string{"COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "OTEL_", "LD_", "DYLD_"}
 
@@ -180,12 +183,12 @@ func (e envFile) passed(name string) (value string, is bool) {
 	return value, is
 }
 
-// passedOn are the lines with variables that a compose file names, and no program of the host.
+// passedOn are the lines with variables that a compose file names, and no program of the host, and the choice of profiles.
 func (e envFile) passedOn(file string) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		if f := envLine().FindStringSubmatch(line); f != nil && names(file, f[1]) && !isOption(f[1]) {
+		if f := envLine().FindStringSubmatch(line); f != nil && (names(file, f[1]) && !isOption(f[1]) || f[1] == profilesVariable) {
 			b.WriteString(line + "\n")
 		}
 	}

@@ -52,6 +52,7 @@ export TOKEN="s e"
 X_Y = 2
 TAG2=no
 TOKEN_2=no
+COMPOSE_PROFILES=dev
 COMPOSE_FILE=/evil.yaml
 COMPOSE_FILE: /evil.yaml
 export COMPOSE_ENV_FILES=/home/u/.netrc
@@ -61,7 +62,7 @@ LD_PRELOAD=/w/evil.so
  TAG=4
 TAG: 5`, "\n"))
 	passed := lines.passedOn(file)
-	want := "TAG=1\nexport TOKEN=\"s e\"\nX_Y = 2\n"
+	want := "TAG=1\nexport TOKEN=\"s e\"\nX_Y = 2\nCOMPOSE_PROFILES=dev\n"
 	if _, got, _ := strings.Cut(passed, "\n"); got != want {
 		t.Errorf("%q", got)
 	}
