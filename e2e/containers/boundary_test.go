@@ -145,6 +145,12 @@ func TestInitComposeRefuses(t *testing.T) {
 		"services: {web: {" + image + ", labels: {egressd.policy: /x}}}":                                                "labels egressd.policy",
 		"services: {web: {" + image + ", labels: ['com.docker.compose.service=egressd']}}":                              "labels com.docker.compose.service",
 		"services: {web: {" + image + ", deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}}":     "deploy.resources.reservations.devices",
+		"name: app\nservices: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {name: app_egressd-out}}":            "name app_egressd-out",
+		"name: app\nservices: {web: {" + image + ", volumes: ['x:/x']}}\nvolumes: {x: {name: app_egressd-state}}":       "it is made elsewhere",
+		"name: app\nservices: {web: {" + image + ", volumes: ['x:/x']}}\nvolumes: {x: {name: egressd-local-state}}":     "it is made elsewhere",
+		"services: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {ipam: {config: [{subnet: 151.101.0.0/16}]}}}":  "ipam.config.subnet 151.101.0.0/16",
+		"services: {web: {" + image + ", build: {context: ., args: {A: '$A_TOKEN'}}}}":                                  "build with A_TOKEN of your environment",
+		"services: {web: {" + image + ", volumes: ['~/.aws:/a:ro']}}":                                                   "/.aws: keys, passwords or sessions",
 		"services: {web: {" + image + ", of_tomorrow: 1}}":                                                              "of_tomorrow",
 	} {
 		dir := t.TempDir()
@@ -152,7 +158,7 @@ func TestInitComposeRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(world.Egressd.Path(), "init", "compose", "--subnet", composePool, "--policy", "policy")
-		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config")), w.Environment()...)
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "A_TOKEN=x", "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config")), w.Environment()...)
 		var talk bytes.Buffer
 		cmd.Stderr = &talk
 		_ = w.Gateway.Run(cmd)

@@ -77,9 +77,13 @@ func (c *composed) compose(t *testing.T, args ...string) {
 	if _, err := exec.LookPath(program[0]); err != nil {
 		program = []string{"docker", "compose"}
 	}
+	empty := filepath.Join(c.dir, "empty.env") // .env of the test has options of Compose
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // also in a Cleanup
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program[0], append(append(program[1:], "-p", "app", "--env-file", filepath.Join("policy", "judged.env"), "-f", "compose.yaml", "-f", "compose.egressd.yaml"), args...)...)
+	cmd := exec.CommandContext(ctx, program[0], append(append(program[1:], "-p", "app", "--env-file", empty, "-f", "compose.yaml", "-f", "compose.egressd.yaml"), args...)...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.Environment()...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -415,7 +415,7 @@ func (j *composeJudge) volume(name string) boundary.Volume {
 
 func (j *composeJudge) mount(source, target string, writable bool, propagation string) {
 	text, known := j.expanded(source)
-	if !known {
+	if !known || strings.HasPrefix(text, "~") && text != "~" && text[1] != '/' { // older Compose reads ~USER
 		j.unknownMount(source)
 		return
 	}

@@ -56,7 +56,7 @@ func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {
-	return name == c.Name+"_"+key || c.has != nil && c.has(kind, name)
+	return name == c.Name+"_"+key || !isOwn(name) && c.has != nil && c.has(kind, name)
 }
 
 // plainProject is text as Compose makes a name of a project of it.
@@ -95,9 +95,9 @@ func (p ProjectName) Taken(dir string) (why string, asked bool) {
 }
 
 // Has reports whether a volume or network (kind) may have a name that the file gives it. The engine has none of that name, or
-// it is the project's own. PROJECT_NAME is kept for a project that may start later, and then take what is there.
+// it is the project's own. PROJECT_NAME is kept for what Compose names, of this project or of one that starts later.
 func (p ProjectName) Has(kind, name string) bool {
-	if strings.Contains(name, "_") && !strings.HasPrefix(name, p.Name+"_") {
+	if strings.Contains(name, "_") {
 		return false
 	}
 	out, err := exec.Command("docker", kind, "ls", "--filter", "name="+name, "--format", "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}").Output()
@@ -163,6 +163,9 @@ func (e envFile) value(name string) (is string) {
 	return is
 }
 
+// profilesVariable chooses services of the file, all of which are judged.
+const profilesVariable = "COMPOSE_PROFILES"
+
 // optionPrefixes begin names that programs of the host read: Compose, docker, its builder, the loader of programs.
 var optionPrefixes = []string{"COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "OTEL_", "LD_", "DYLD_"}
 
@@ -180,12 +183,12 @@ func (e envFile) passed(name string) (value string, is bool) {
 	return value, is
 }
 
-// passedOn are the lines with variables that a compose file names, and no program of the host.
+// passedOn are the lines with variables that a compose file names, and no program of the host, and the choice of profiles.
 func (e envFile) passedOn(file string) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		if f := envLine().FindStringSubmatch(line); f != nil && names(file, f[1]) && !isOption(f[1]) {
+		if f := envLine().FindStringSubmatch(line); f != nil && (names(file, f[1]) && !isOption(f[1]) || f[1] == profilesVariable) {
 			b.WriteString(line + "\n")
 		}
 	}

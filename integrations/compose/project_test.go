@@ -52,6 +52,7 @@ export TOKEN="s e"
 X_Y = 2
 TAG2=no
 TOKEN_2=no
+COMPOSE_PROFILES=dev
 COMPOSE_FILE=/evil.yaml
 COMPOSE_FILE: /evil.yaml
 export COMPOSE_ENV_FILES=/home/u/.netrc
@@ -61,7 +62,7 @@ LD_PRELOAD=/w/evil.so
  TAG=4
 TAG: 5`, "\n"))
 	passed := lines.passedOn(file)
-	want := "TAG=1\nexport TOKEN=\"s e\"\nX_Y = 2\n"
+	want := "TAG=1\nexport TOKEN=\"s e\"\nX_Y = 2\nCOMPOSE_PROFILES=dev\n"
 	if _, got, _ := strings.Cut(passed, "\n"); got != want {
 		t.Errorf("%q", got)
 	}
@@ -69,9 +70,11 @@ TAG: 5`, "\n"))
 
 // TestVolumesOfTheProjectAlone has volumes and networks with names of their own, where the project is called otherwise.
 func TestVolumesOfTheProjectAlone(t *testing.T) {
-	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false} {
+	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false, "egressd-local-state": false, "app_egressd-state": false} {
 		file := composeFile(t, "name: victim\nservices: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: "+name+"}}\n")
-		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind == "volume" && name == "free" }, nil)
+		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool {
+			return kind == "volume" && (name == "free" || name == "egressd-local-state")
+		}, nil)
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) == 0) != own {
 			t.Errorf("%s: %q", name, problems)

@@ -163,7 +163,11 @@ func (o *attachOptions) judge(engine, container string) error {
 	if err != nil {
 		return hint.Failed(fmt.Errorf("ask the engine about %s: %w", container, err), "egressd attach --docker PATH of the engine's socket")
 	}
-	m := hostpaths.Machine("", engine, nil)
+	places, err := ownPlaces()
+	if err != nil {
+		return err
+	}
+	m := hostpaths.Machine("", engine, places)
 	socket := hostpaths.Real(socketPath(o.socket))
 	m.Volumes, m.Labelled, m.Doors = volumes, true, []string{socket, filepath.Dir(socket)}
 	return refusedByTable(boundary.Judge(d, m))

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/boundary"
@@ -279,14 +280,27 @@ func (c *heldContainer) judge(d boundary.Description, volumes map[string]boundar
 	if err != nil {
 		work = ""
 	}
-	p := hostpaths.Machine(work, c.engine, nil)
+	places, err := ownPlaces()
+	if err != nil {
+		return err
+	}
+	p := hostpaths.Machine(work, c.engine, places)
 	p.Volumes = volumes
 	if c.network != "" {
-		p.Networks, p.Own = []string{c.network}, append(p.Own, c.policy)
+		p.Networks, p.Own, p.Doors = []string{c.network}, append(p.Own, c.policy), nil
 	} else {
 		p.Doors = []string{c.own, c.socket}
 	}
 	return refusedByTable(boundary.Judge(d, p))
+}
+
+// ownPlaces is the user's policy, as far as it says where egressd's files are, or nil if there is none.
+func ownPlaces() (*config.Config, error) {
+	c, err := config.Places("")
+	if none := (*config.NotFoundError)(nil); errors.As(err, &none) {
+		return nil, nil
+	}
+	return c, err
 }
 
 // refusedByTable is an error with a line for each problem, and what to write instead of the first.
