@@ -125,7 +125,7 @@ type attached struct {
 	*sandbox.Attachment
 	conn    *attach.Conn
 	sockets *capture.Sockets
-	names   *dns.PlaceholderServer
+	names   *dns.Server
 	loop    *proxy.OwnLoop
 	tally   egress.Tally
 	serving sync.WaitGroup
@@ -244,7 +244,7 @@ func (a *attachments) begin(s *attached) {
 	if l := s.sockets.Proxy; l != nil {
 		s.serving.Go(func() { _ = s.loop.Serve(l, name, nil) })
 	}
-	s.names = &dns.PlaceholderServer{Gate: a.gate, Limits: dns.PlaceholderLimits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+	s.names = &dns.Server{Gate: a.gate, Placeholders: true, Limits: dns.Limits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {
 			return programs.Connected(from, to)
 		}

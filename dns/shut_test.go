@@ -22,7 +22,7 @@ func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	s := &PlaceholderServer{Gate: newServerWorld(t, PlaceholderLimits{}).Gate}
+	s := &Server{Gate: newServerWorld(t, Limits{}).Gate, Placeholders: true}
 	served := make(chan error, 1)
 	go func() { served <- s.ServeUDP(c, "given") }()
 	_ = syscall.SetNonblock(int(theirs.Fd()), false)
@@ -74,13 +74,14 @@ func TestAConnectionDoesNotLinger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer asks.Close()
-	few := &fewConns{Listener: l, free: make(chan struct{}, 1)}
-	c, err := few.Accept()
+	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if lingers(c.(*fewConn).Conn.(*net.TCPConn), nil) != 0 {
+	s := &Server{Gate: newServerWorld(t, Limits{}).Gate, Placeholders: true}
+	defer s.Shutdown()
+	s.accepted(c, "given")
+	if lingers(c.(*net.TCPConn), nil) != 0 {
 		t.Error("close(2) waits for the client")
 	}
 }

@@ -3,32 +3,27 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
-
 	"github.com/egressd/egressd/record"
 )
 
 func questionOf(name, kind string) policy.DNSQuery { return policy.DNSQuery{Name: name, Type: kind} }
 
-// inquire asks one question to the end.
-func (w *world) inquire(t *testing.T, name, kind string) (Answer, error) {
+func (w *world) resolve(t *testing.T, name, kind string) (Answer, error) {
 	t.Helper()
-	i, err := w.Names.Inquire(peer, questionOf(name, kind))
-	if err != nil {
-		return Answer{}, err
-	}
-	a, wait, err := i.AnswerNow()
-	if wait {
-		return i.Answer(t.Context())
-	}
-	return a, err
+	return w.Resolve(t.Context(), peer, questionOf(name, kind))
 }
+
+var somewhere = []netip.Addr{netip.MustParseAddr("93.184.216.34")}
 
 // TestNothingIsAskedForBeforeItIsRecorded has the resolver look into the log.
 func TestNothingIsAskedForBeforeItIsRecorded(t *testing.T) {
@@ -44,7 +39,7 @@ func TestNothingIsAskedForBeforeItIsRecorded(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
 	})
-	a, err := w.inquire(t, "a.test", "A")
+	a, err := w.resolve(t, "a.test", "A")
 	if err != nil || len(a.Addrs) != 1 || seen != 1 {
 		t.Errorf("%v, %v, %d", a, err, seen)
 	}
@@ -63,23 +58,19 @@ func (f resolverFunc) Lookup(_ context.Context, name string) ([]netip.Addr, []st
 	return addrs, nil, err
 }
 
-// TestInquiriesThatAreRefused has each refusal recorded once, and no name looked up.
-func TestInquiriesThatAreRefused(t *testing.T) {
+// TestQuestionsThatAreRefused has each refusal recorded once, and no name looked up.
+func TestQuestionsThatAreRefused(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	_, err := w.inquire(t, "a.test", "A")
+	_, err := w.resolve(t, "a.test", "A")
 	refusalOf(t, err, policy.RuleDeny)
-	_, err = w.inquire(t, "a.test", "TXT")
+	_, err = w.resolve(t, "a.test", "TXT")
 	refusalOf(t, err, policy.DNSTypeDenied)
-	i, err := w.Names.Inquire(peer, policy.DNSQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusalOf(t, i.Refuse([]byte("\x00raw"), policy.MalformedRequest, "the test says so"), policy.MalformedRequest)
+	refusalOf(t, w.Names.Refuse(peer, []byte("\x00raw"), policy.MalformedRequest, "the test says so"), policy.MalformedRequest)
 	if r := w.records(t, record.KindRefused); len(r) != 1 || r[0].Raw != "\x00raw" || r[0].Sandbox != "default" {
 		t.Errorf("recorded %+v", r)
 	}
 	w.Shut()
-	_, err = w.inquire(t, "a.test", "A")
+	_, err = w.resolve(t, "a.test", "A")
 	refusalOf(t, err, policy.PolicyNotLoaded)
 	if n := len(w.records(t, record.KindDNS)); n != 3 || w.zone.asked.Load() != 0 {
 		t.Errorf("%d records, %d lookups", n, w.zone.asked.Load())
@@ -95,7 +86,7 @@ func TestAPolicyThatComesWhileANameIsLookedUp(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
 	})
-	a, err := w.inquire(t, "a.test", "A")
+	a, err := w.resolve(t, "a.test", "A")
 	refusalOf(t, err, policy.RuleDeny)
 	if a.Addrs != nil {
 		t.Errorf("beside the refusal came %v", a)
@@ -107,7 +98,7 @@ func TestTheResolversErrorIsHandedOn(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	said := errors.New("no such name")
 	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) { return nil, said })
-	_, err := w.inquire(t, "a.test", "A")
+	_, err := w.resolve(t, "a.test", "A")
 	refusalOf(t, err, policy.NetworkDNS)
 	if !errors.Is(err, said) || strings.Contains(err.Error(), said.Error()) {
 		t.Errorf("the refusal is %v", err)
@@ -117,11 +108,11 @@ func TestTheResolversErrorIsHandedOn(t *testing.T) {
 // TestUsageIsGivenToPoliciesThatReadIt has no flow counted for a question.
 func TestUsageIsGivenToPoliciesThatReadIt(t *testing.T) {
 	w := newWorld(t, nil)
-	i, err := w.Names.Inquire(peer, questionOf("a.test", "A"))
-	if err != nil {
-		t.Fatal(err)
+	f, refusal := w.Gate.question(peer, questionOf("a.test", "A"))
+	if refusal != nil {
+		t.Fatal(refusal)
 	}
-	if u := i.flow.account().sum(i.flow.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
+	if u := f.account().sum(f.began); u.FlowsOpen != 0 || u.FlowsMinute != 0 {
 		t.Errorf("usage is %+v", u)
 	}
 }
@@ -134,9 +125,74 @@ func TestNothingIsAskedForBeforeItIsDurable(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.dir, "00000001.log")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.inquire(t, "a.test", "A")
+	_, err := w.resolve(t, "a.test", "A")
 	refusalOf(t, err, policy.AuditUnavailable)
 	if n := w.zone.asked.Load(); n != 0 {
 		t.Errorf("the resolver was asked %d times", n)
+	}
+}
+
+// TestTooManyQuestionsWaitAtATime asks for one name more than may be looked up at a time.
+func TestTooManyQuestionsWaitAtATime(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	const most = 128
+	looked, goOn := make(chan struct{}, most+1), make(chan struct{})
+	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) {
+		looked <- struct{}{}
+		<-goOn
+		return somewhere, nil
+	})
+	var waiting sync.WaitGroup
+	for n := range most {
+		waiting.Go(func() {
+			if _, err := w.resolve(t, fmt.Sprintf("n%d.test", n), "A"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range most {
+		<-looked
+	}
+	_, err := w.resolve(t, "more.test", "A")
+	refusalOf(t, err, policy.DNSBudget)
+	close(goOn)
+	waiting.Wait()
+	if n := w.accounts.of("default").names.Waiting(); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	if _, err := w.resolve(t, "more.test", "A"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheEndWhileANameIsLookedUp shuts the gate meanwhile.
+func TestTheEndWhileANameIsLookedUp(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) {
+		w.Shut()
+		return somewhere, nil
+	})
+	_, err := w.resolve(t, "a.test", "A")
+	refusalOf(t, err, policy.PolicyNotLoaded)
+}
+
+// TestAnAnswersRecordHoldsNoCanary has a program ask whose arguments hold one.
+func TestAnAnswersRecordHoldsNoCanary(t *testing.T) {
+	const canary = "AKIAQ3EGCANARY77xZ9kLm"
+	c, err := secret.NewCanaries([]secret.Canary{{Name: "first", Text: []byte(canary)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, policy.New(opinion(allow)))
+	w.zone.addrs["a.test"] = somewhere
+	w.SetCanaries(c)
+	asks := peer
+	asks.Process = &policy.Process{PID: 7, Exe: "/usr/bin/dig", Argv: []string{"dig", canary}}
+	if _, err := w.Resolve(t.Context(), asks, questionOf("a.test", "A")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
+	if err != nil || strings.Contains(string(text), canary) || !strings.Contains(string(text), "/usr/bin/dig") {
+		t.Errorf("the log says %s, %v", text, err)
 	}
 }
