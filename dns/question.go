@@ -74,7 +74,7 @@ func (s *Server) answer(peer sandbox.Peer, m *message) (answer, error) {
 	return answer{addrs: told.Addrs, data: told.Data, ttl: told.TTL}, err
 }
 
-// placeholder answers with the address that stands for a name, or with none if there is none of the type.
+// placeholder answers with the placeholder address of a name. The answer is empty if the range has none of the family.
 func (s *Server) placeholder(peer sandbox.Peer, q policy.DNSQuery) (answer, error) {
 	both, err := s.Gate.Names.Bind(context.Background(), peer, q)
 	addr := both.IPv6
