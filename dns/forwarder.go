@@ -84,15 +84,6 @@ type Forwarder struct {
 	flying sync.WaitGroup // the lookups of inFlight; it grows with mu held and closed not set
 }
 
-// An entry is the outcome of a lookup: addresses, or the kind of failure.
-type entry struct {
-	addrs   []netip.Addr
-	aliases []string
-	kind    Kind
-	exists  bool      // where kind is NotFound: the name does, without addresses
-	expires time.Time // zero: not to be kept
-}
-
 // A flight is a lookup for addresses. One caller makes it, and others that ask for its name meanwhile wait for it. So there is one query at
 // a time for each name and type, and a forged response has one ID to guess.
 type flight struct {
@@ -138,14 +129,6 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr
 			return nil, nil, fmt.Errorf("lookup %q: %w", name, ctx.Err())
 		}
 	}
-}
-
-// told is what a lookup returns.
-func (e entry) told(name string) (addrs []netip.Addr, aliases []string, err error) {
-	if e.kind != 0 {
-		return nil, nil, &Error{Name: name, Kind: e.kind, Exists: e.exists}
-	}
-	return e.addrs, e.aliases, nil
 }
 
 // join returns the cached entry of name, or the flight for it. The flight is mine if there was none: then the caller makes it.
