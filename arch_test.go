@@ -41,8 +41,8 @@ var levels = map[string]int{
 
 	"cmd/egressd/internal/cli": 7, "cmd/egressd/internal/clitest": 8,
 	"cmd/egressd/internal/cmd":       11,
-	"cmd/egressd/internal/cmd/start": 10, "cmd/egressd/internal/cmd/sandboxes": 10, "cmd/egressd/internal/cmd/daemoncmd": 10, "cmd/egressd/internal/cmd/answers": 10,
-	"cmd/egressd/internal/cmd/policycmd": 10, "cmd/egressd/internal/cmd/logcmd": 10, "cmd/egressd/internal/cmd/other": 10,
+	"cmd/egressd/internal/cmd/start": 10, "cmd/egressd/internal/cmd/sandboxes": 10, "cmd/egressd/internal/cmd/daemon": 10, "cmd/egressd/internal/cmd/answers": 10,
+	"cmd/egressd/internal/cmd/policy": 10, "cmd/egressd/internal/cmd/log": 10, "cmd/egressd/internal/cmd/other": 10,
 }
 
 // stairs are imports within one level, each for a reason.
@@ -103,8 +103,9 @@ var guests = map[string]string{
 	"sandbox/rules golang.org/x/sys/unix":                         "numbers of nftables",
 
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
-	"internal/relay golang.org/x/sys/unix":    "poll(2)",
+	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
+	"proxy/forward golang.org/x/sys/unix":     "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",

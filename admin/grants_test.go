@@ -74,7 +74,7 @@ func TestWhyNothingWasGrantedIsSaid(t *testing.T) {
 		status int
 		says   string
 	}{
-		{&Unavailable{422, "a.test would stay refused", "egressd grants"}, 422, `{"error":"a.test would stay refused","hint":"egressd grants"}`},
+		{&Unavailable{422, "a.test would stay refused", "egressd allow --list"}, 422, `{"error":"a.test would stay refused","hint":"egressd allow --list"}`},
 		{&Unavailable{503, "egressd is stopping", ""}, 503, "egressd is stopping"},
 		{errors.New("no"), 500, "no"},
 	} {

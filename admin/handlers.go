@@ -157,14 +157,14 @@ func query(r *http.Request, known ...string) (url.Values, error) {
 func (s *Server) cut(w http.ResponseWriter, r *http.Request) {
 	id, ok := record.ParseID(r.PathValue("id"))
 	if !ok || !s.Gate.Flows.Has(id) {
-		fail(w, http.StatusNotFound, "there is no open flow with that id", "egressd ps")
+		fail(w, http.StatusNotFound, "there is no open flow with that id", "egressd status --connections")
 		return
 	}
 	if s.record(w, r, "cut flow "+id.String()) {
 		return
 	}
 	if !s.Gate.Flows.Cut(id) {
-		fail(w, http.StatusNotFound, "the flow has ended by itself", "egressd ps")
+		fail(w, http.StatusNotFound, "the flow has ended by itself", "egressd status --connections")
 		return
 	}
 	write(w, http.StatusOK, map[string]string{"cut": id.String()})

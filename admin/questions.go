@@ -48,11 +48,11 @@ type Answer struct {
 
 // answer answers a question. The parameters are for=DURATION and once=true.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	const list = "egressd questions"
+	const list = "egressd answer"
 	what := r.PathValue("answer")
 	counts, once, err := terms(r, what)
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error(), "egressd approve ID --for 1h, or egressd reject ID")
+		fail(w, http.StatusBadRequest, err.Error(), "egressd answer ID yes --for 1h, or egressd answer ID no")
 		return
 	}
 	id, ok := record.ParseID(r.PathValue("id"))
@@ -78,7 +78,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
 	case err != nil:
-		fail(w, http.StatusConflict, err.Error(), "egressd approve "+id.String()+" --for 5m")
+		fail(w, http.StatusConflict, err.Error(), "egressd answer "+id.String()+" yes --for 5m")
 		return
 	}
 	if now, found := s.Gate.Approvals.Question(id); found {

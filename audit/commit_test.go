@@ -154,3 +154,24 @@ func TestCloseSyncsAndAnswers(t *testing.T) {
 		t.Errorf("%d lines, want 1", len(got))
 	}
 }
+
+// TestProcessSyncsWithinATenthOfASecond appends now and then, and looks how soon each record is synced by itself. The
+// fastest of some counts: the machine may be busy.
+func TestProcessSyncsWithinATenthOfASecond(t *testing.T) {
+	l := create(t, t.TempDir(), Options{Durability: Process})
+	fastest := time.Hour
+	for range 5 {
+		began := time.Now()
+		seq := appendTo(t, l, named("x"))
+		for {
+			if _, durable := l.marks(); durable > seq {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		fastest = min(fastest, time.Since(began))
+	}
+	if fastest > 250*time.Millisecond {
+		t.Errorf("synced after %s", fastest)
+	}
+}

@@ -52,7 +52,7 @@ const (
 	// [Options.SegmentBytes] says otherwise.
 	DefaultSegmentBytes = 64 << 20
 
-	flushAfter = time.Second / 2  // unsynced records that nobody waits for are synced after this time
+	flushAfter = time.Second / 10 // unsynced records that nobody waits for are synced after this time
 	signAfter  = time.Second      // a record is in a checkpoint after this time and a little
 	vouchAfter = time.Second / 10 // the first checkpoint of an ephemeral log
 	retryAfter = time.Second      // between two attempts of Append to go on after an error

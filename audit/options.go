@@ -15,8 +15,8 @@ const (
 
 // Options say how a log is written. The zero value is ready for use.
 type Options struct {
-	// Durability says when Durable and Wait succeed. With either value, every record is synced within a second,
-	// and before its segment is closed.
+	// Durability says when Durable and Wait succeed. With either value, every record is synced a tenth of a second
+	// after it was written, as fast as the disk is, and before its segment is closed.
 	Durability Durability
 
 	// SegmentBytes is the size at which a segment is followed by a new one;

@@ -62,7 +62,7 @@ func (b *bench) measureLog(ctx context.Context) ([]row, error) {
 // logQuestions are commands about a log, and about one flow in it.
 func logQuestions(flow, key string) []string {
 	return []string{
-		"why " + flow, "log show " + flow, "log host:h7.example.test", "log verdict:deny", "log", "log stats", "log signals", "log verify --key " + key,
+		"why " + flow, "log host:h7.example.test", "log verdict:deny", "log", "log by host", "log signals", "log verify --key " + key,
 	}
 }
 
@@ -176,7 +176,7 @@ func openTunnel(ctx context.Context, gate *egress.Gate, n int) (*egress.Flow, er
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.NarrowNow(func(r *policy.Request) {
+	err = f.Narrow(context.Background(), func(r *policy.Request) {
 		r.TLS = &policy.ClientHello{ServerName: host, ALPN: []string{"h2", "http/1.1"}, JA4: "t13d1516h2_8daaf6152771_02713d6af862"}
 	})
 	return f, err

@@ -91,7 +91,7 @@ func (c *Config) OpenFeeds(open Feeds) error {
 			continue
 		}
 		if err := f.Private(); err != nil {
-			return hint.Failed(err, "egressd policy status, once that is as it should be")
+			return hint.Failed(err, "egressd policy show, once that is as it should be")
 		}
 		if slices.ContainsFunc(all, func(other *Feed) bool { return other.Source().SameStore(f.Source()) }) {
 			err := fmt.Errorf("rego[%d]: the bundle %s is there already, with another ca, token_file, refresh or max_age; say the same of it", i, f.Source().Label())

@@ -185,7 +185,7 @@ func RunDir(runs, id string) (string, error) {
 			return filepath.Join(runs, id), nil
 		}
 	}
-	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd runs")
+	return "", hint.Failed(fmt.Errorf("there is no run %s in %s", id, runs), "egressd log --runs")
 }
 
 // RunsIndexBeside returns the folder of the index beside that of the runs.

@@ -53,7 +53,7 @@ func (c *Config) ReadProjects() ([]*Project, error) {
 		}
 		p, err := readProject(s.Name, c.projectDir(s.Project))
 		if err != nil {
-			return nil, hint.Misused(err, "egressd trust --revoke "+shell.Word(c.projectDir(s.Project))+", then egressd trust "+shell.Word(c.projectDir(s.Project)))
+			return nil, hint.Misused(err, "egressd policy trust --revoke "+shell.Word(c.projectDir(s.Project))+", then egressd policy trust "+shell.Word(c.projectDir(s.Project)))
 		}
 		all = append(all, p)
 	}
@@ -142,7 +142,7 @@ func (p *Project) Path() string { return filepath.Join(p.Dir, TreeFolder, TreeFi
 
 // Warning returns a warning about the project, or "".
 func (p *Project) Warning(c *Config) string {
-	again := "egressd trust " + shell.Word(p.Dir)
+	again := "egressd policy trust " + shell.Word(p.Dir)
 	switch {
 	case p.State == ProjectUntrusted && p.why != nil:
 		return fmt.Sprintf("counts as absent, since nothing can be trusted (%v); set HOME", p.why)

@@ -111,7 +111,7 @@ func (h *handed) allTaken(config string) error {
 		names = append(names, c.LocalAddr().String()+" (datagrams)")
 	}
 	return hint.Misused(fmt.Errorf("the service manager handed over sockets that are no listeners of %s: %s", config, strings.Join(names, ", ")),
-		"egressd init systemd --force, which makes the socket units after the policy, then systemctl daemon-reload")
+		"egressd init systemd --yes, which makes the socket units after the policy, then systemctl daemon-reload")
 }
 
 // atProxy tells whether a socket is where a listener for the proxy would be. A

@@ -22,6 +22,7 @@ import (
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/attach"
 	"github.com/egressd/egressd/sandbox/capture"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // Limits of attached networks at a time. An attachment can make some threads of this process block, by sockets that its owner
@@ -126,7 +127,6 @@ type attached struct {
 	conn    *attach.Conn
 	sockets *capture.Sockets
 	names   *dns.Server
-	loop    *proxy.OwnLoop
 	tally   egress.Tally
 	serving sync.WaitGroup
 }
@@ -166,18 +166,10 @@ func (a *attachments) serve(c *attach.Conn) {
 		c.Refuse(errors.New("the sockets could not be taken"), "egressd enter -- COMMAND, once more")
 		return
 	}
-	loop, err := a.server.NewOwnLoop()
-	if err != nil {
-		a.complain(err)
-		sockets.Discard()
-		c.Refuse(errors.New("egressd has no resources left for another network"), "try again, or raise the limit of open files (ulimit -n) of egressd serve")
-		return
-	}
-	defer loop.Release()
 	if unread != "" {
 		c.Request.Notes = append(c.Request.Notes, unread)
 	}
-	s := &attached{Attachment: a.sandboxes.Attach(who), conn: c, sockets: sockets, loop: loop}
+	s := &attached{Attachment: a.sandboxes.Attach(who), conn: c, sockets: sockets}
 	a.gate.Attachments.Begin(s.Attachment.ID, &s.tally)
 	note, err := a.recordStart(s)
 	if err != nil {
@@ -239,10 +231,10 @@ func (a *attachments) begin(s *attached) {
 		how = proxy.OriginalNAT
 	}
 	for _, l := range s.sockets.TCP {
-		s.serving.Go(func() { _ = s.loop.Serve(l, name, how) })
+		s.serving.Go(func() { _ = a.server.ServeTransparent(foreign.Listener{Listener: l}, name, how) })
 	}
 	if l := s.sockets.Proxy; l != nil {
-		s.serving.Go(func() { _ = s.loop.Serve(l, name, nil) })
+		s.serving.Go(func() { _ = a.server.Serve(foreign.Listener{Listener: l}, name) })
 	}
 	s.names = &dns.Server{Gate: a.gate, Placeholders: true, Limits: dns.Limits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {

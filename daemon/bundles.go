@@ -198,7 +198,7 @@ func (bs *bundleFollower) refused(f *config.Feed, why error) {
 	}
 	f.Reported = note
 	bs.note(note)
-	fmt.Fprintf(bs.daemon.Talk, "egressd: error: %s\negressd: hint: egressd policy status\n", printable.Text(note))
+	fmt.Fprintf(bs.daemon.Talk, "egressd: error: %s\negressd: hint: egressd policy show\n", printable.Text(note))
 }
 
 // heard says that a feed which failed does no longer.

@@ -87,7 +87,7 @@ type Tailoring struct {
 	Change       func(*config.Config) error // of each configuration that is read; may be nil
 	NoFile       bool                       // no policy file is needed, since Change adds the rules
 	Unread       bool                       // the files are not read again
-	Placeholders names.Range                // of addresses that stand for names
+	Placeholders bool                       // names get addresses that stand for them, since all connections are captured
 	Tally        *egress.Tally              // counts what passes; may be nil
 	OneRun       bool                       // the daemon serves one egressd run, so a policy change takes effect in the next
 

@@ -95,7 +95,7 @@ func (gs *granting) inTurn(ctx context.Context, do func(context.Context) error) 
 	case err := <-told:
 		return err
 	case <-ctx.Done():
-		return &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "it takes long, and goes on", Hint: "egressd grants, which says what came of it"}
+		return &admin.Unavailable{Status: http.StatusGatewayTimeout, Why: "it takes long, and goes on", Hint: "egressd allow --list, which says what came of it"}
 	}
 }
 

@@ -93,7 +93,7 @@ func parseGrantRequest(who admin.Operator, q admin.GrantRequest) (*grantRequest,
 		return nil, refused("egressd log", "what it answers is not the id of a request")
 	}
 	if q.Sandbox != "" && !sandbox.PlainName(q.Sandbox) {
-		return nil, refused("egressd ps, which has their names", "what it is for is no name of a sandbox")
+		return nil, refused("egressd status --connections, which has their names", "what it is for is no name of a sandbox")
 	}
 	for _, text := range q.Patterns {
 		o, err := a.opening(text)
@@ -176,7 +176,7 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	case len(j.made) == 0:
 		return j.told(gs.daemon, now.policy), nil
 	case len(next) > grantsMost:
-		return done, refused("egressd grants revoke ID, or egressd allow HOST --save", "there are %d grants, and no more than %d", len(live), grantsMost)
+		return done, refused("egressd allow --undo ID, or egressd allow HOST --save", "there are %d grants, and no more than %d", len(live), grantsMost)
 	}
 	after, err := gs.daemon.Config.Granting(rulesOf(next))
 	if err != nil {
@@ -341,9 +341,9 @@ func wayOut(d *Daemon, r *policy.Reach, over bool) string {
 	id, granted := strings.CutPrefix(r.Why.Rule, "grant:")
 	switch {
 	case granted:
-		return "egressd grants revoke " + id
+		return "egressd allow --undo " + id
 	case r.Why.Verdict == policy.Ask:
-		return "egressd questions, which lists what rule " + r.Why.Rule + " asks, and egressd approve ID"
+		return "egressd answer, which lists what rule " + r.Why.Rule + " asks, and egressd answer ID yes"
 	case r.Why.Class == policy.RuleDeny && r.Why.Layer == policy.User && !over:
 		return "egressd allow " + shell.Pattern(r.Shut) + " --over-deny, if it is meant to pass until the grant ends"
 	case r.Why.Layer == policy.PerSandbox && r.Why.Class == policy.DefaultDeny:
@@ -372,7 +372,7 @@ func (gs grantsAPI) revoke(ctx context.Context, who admin.Operator, id string) (
 	live := gs.live()
 	i := slices.IndexFunc(live, func(g *grant) bool { return g.ID == id })
 	if i < 0 {
-		return done, &admin.Unavailable{Status: http.StatusNotFound, Why: "there is no grant with that id", Hint: "egressd grants"}
+		return done, &admin.Unavailable{Status: http.StatusNotFound, Why: "there is no grant with that id", Hint: "egressd allow --list"}
 	}
 	g := live[i]
 	if err := gs.daemon.Gate.Records.NoteOperator(who.Note("revoke grant " + g.ID + ": " + g.text())); err != nil {

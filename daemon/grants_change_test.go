@@ -126,7 +126,7 @@ func TestAGrantOpensWhatARuleRefusesOnlyIfItIsWrittenForThat(t *testing.T) {
 	if done := w.gets(t, "allow", time.Hour, "d.test"); len(done.Warnings) != 0 {
 		t.Errorf("of a host that no rule is about: %q", done.Warnings)
 	}
-	for pattern, hint := range map[string]string{"api.a.test": "egressd approve ID", "b.test": "egressd approve ID", "x.bad.test": "egressd allow x.bad.test:443 --over-deny"} {
+	for pattern, hint := range map[string]string{"api.a.test": "egressd answer ID yes", "b.test": "egressd answer ID yes", "x.bad.test": "egressd allow x.bad.test:443 --over-deny"} {
 		_, err := w.asks(t, "allow", time.Hour, pattern)
 		var why *admin.Unavailable
 		if !errors.As(err, &why) || !strings.Contains(why.Hint, hint) {

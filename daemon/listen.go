@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 )
@@ -95,7 +95,9 @@ func openListener(name string) (boundListener, error) {
 	l := boundListener{name: name}
 	path, unix := strings.CutPrefix(name, file.UnixListener)
 	if !unix {
-		tcp, err := net.Listen("tcp", strings.TrimPrefix(name, file.TLSListener))
+		how := net.ListenConfig{KeepAlive: -1} // package proxy sets it once for all connections
+		how.SetMultipathTCP(false)
+		tcp, err := how.Listen(context.Background(), "tcp", strings.TrimPrefix(name, file.TLSListener))
 		l.Listener = tcp
 		return l, err
 	}
@@ -167,7 +169,7 @@ func clearSocket(path string) error {
 }
 
 func answers(path string) bool {
-	fd, err := relay.Socket(syscall.AF_UNIX)
+	fd, err := carry.Socket(syscall.AF_UNIX)
 	if err != nil {
 		return true
 	}

@@ -31,10 +31,17 @@ type attachListener struct {
 }
 
 func (d *Daemon) placeholders() names.Range {
-	if len(d.Config.EnterNames()) > 0 {
-		return names.DefaultRange()
+	if len(d.Config.EnterNames()) == 0 && !d.tailor.Placeholders {
+		return names.Range{}
 	}
-	return d.tailor.Placeholders
+	r, own := names.DefaultRange(), d.Config.File.Placeholders
+	if own.IPv4.IsValid() {
+		r.IPv4 = own.IPv4
+	}
+	if own.IPv6.IsValid() {
+		r.IPv6 = own.IPv6
+	}
+	return r
 }
 
 // listenForNetworks opens the sockets at which networks are attached.

@@ -17,16 +17,12 @@ import (
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/proxy"
 	"github.com/egressd/egressd/proxy/inspect"
-	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // serveOn serves one listener until the server is shut down.
 func (ls *listeners) serveOn(l boundListener) error {
 	if strings.HasPrefix(l.name, file.TLSListener) {
 		return ls.daemon.Server.ServeTLS(l.Listener, l.name, ls.overTLS.Load)
-	}
-	if _, ok := l.Listener.(*foreign.Screen); ok {
-		return ls.daemon.Server.ServeGiven(l.Listener, l.name, nil)
 	}
 	return ls.daemon.Server.Serve(l.Listener, l.name)
 }

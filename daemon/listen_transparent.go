@@ -102,7 +102,8 @@ func openCapture(name string) (net.Listener, error) {
 	if at.Addr().Is4() {
 		network, level, option = "tcp4", syscall.SOL_IP, syscall.IP_TRANSPARENT
 	}
-	var lc net.ListenConfig
+	lc := net.ListenConfig{KeepAlive: -1} // package proxy sets it once for all connections
+	lc.SetMultipathTCP(false)
 	if kind.name == "tproxy" {
 		lc.Control = func(_, _ string, raw syscall.RawConn) error {
 			var refused error

@@ -54,12 +54,14 @@ func (m *machineFile) changes() bool { return !m.fixed && stateOf(m.path) != m.s
 // machine is what the files of egressd's machine say of names: the system's name servers, and the hosts file, unless that is
 // fixed.
 type machine struct {
-	mu      sync.Mutex // guards what follows
-	looked  time.Time
-	servers machineFile
-	hosts   machineFile
-	table   map[string][]netip.Addr // of hosts
-	config  *config.Config          // whose name servers are asked
+	mu       sync.Mutex // guards what follows
+	looked   time.Time
+	servers  machineFile
+	hosts    machineFile
+	table    map[string][]netip.Addr // of hosts
+	search   []string                // of servers
+	searched fileState               // of servers, when search was read
+	config   *config.Config          // whose name servers are asked
 }
 
 func newMachine(c *config.Config) *machine { return newMachineAt(c, resolvConf, dns.HostsPath) }
@@ -69,6 +71,7 @@ func newMachineAt(c *config.Config, servers, hosts string) *machine {
 	if !m.hosts.fixed {
 		m.readHosts()
 	}
+	m.search, m.searched = dns.SystemSearch(servers), m.servers.seen
 	return m
 }
 
@@ -95,6 +98,9 @@ func (m *machine) follow() *dns.Forwarder {
 	if m.hosts.changes() {
 		m.readHosts()
 	}
+	if state := stateOf(m.servers.path); !m.servers.fixed && state != m.searched {
+		m.search, m.searched = dns.SystemSearch(m.servers.path), state
+	}
 	if !m.config.AsksSystem() || !m.servers.changes() {
 		return nil
 	}
@@ -114,6 +120,13 @@ func (m *machine) addrs(name string) []netip.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.table[name]
+}
+
+// domains returns the search list of the system.
+func (m *machine) domains() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.search
 }
 
 // use has another configuration count.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,30 @@ func TestTheHostsFileCounts(t *testing.T) {
 	}
 	if own := newMachineFile(r.machine.hosts.path); !own.fixed {
 		t.Error("a file that this user can write would be followed")
+	}
+}
+
+// TestTheMachinesSearchListIsFollowed has resolv.conf replaced.
+func TestTheMachinesSearchListIsFollowed(t *testing.T) {
+	r, write := aMachine(t, "search one.test\nnameserver 192.0.2.1\n", "")
+	for _, row := range []struct{ text, want string }{
+		{"", "one.test"}, // as at the start
+		{"nameserver 192.0.2.1\nsearch Two.test.  three.test\n", "two.test three.test"},
+		{"nameserver 192.0.2.1\nsearch two.test\ndomain four.test\n", "four.test"}, // the last line counts
+		{"nameserver 192.0.2.1\nsearch . 1.2.3.4 a..b\n", ""},
+		{"nameserver 192.0.2.1\n", ""},
+	} {
+		if row.text != "" {
+			write("resolv.conf", row.text)
+		}
+		r.lookAgain()
+		if got := strings.Join(r.Search(), " "); got != row.want {
+			t.Errorf("%q: %q, want %q", row.text, got, row.want)
+		}
+	}
+	r.machine.servers.fixed = true
+	write("resolv.conf", "search five.test\nnameserver 192.0.2.1\n")
+	if r.lookAgain(); len(r.Search()) != 0 {
+		t.Errorf("a file that others can change counts: %q", r.Search())
 	}
 }

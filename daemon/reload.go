@@ -168,8 +168,8 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	}
 	re.daemon.resolver.machine.use(next.config)
 	re.daemon.resolver.replace(next.dnsForwarder)
-	if now := next.config.File; now.Limits != before.Limits || !sameLog(now.Audit, before.Audit) {
-		fmt.Fprintln(re.daemon.Talk, "egressd: warning: limits and audit are read at the start only; restart to change them")
+	if now := next.config.File; now.Limits != before.Limits || now.Placeholders != before.Placeholders || !sameLog(now.Audit, before.Audit) {
+		fmt.Fprintln(re.daemon.Talk, "egressd: warning: limits, placeholders and audit are read at the start only; restart to change them")
 	}
 	if err := re.daemon.audit.sinks.Apply(next.sinks); err != nil {
 		re.daemon.Complain(err)

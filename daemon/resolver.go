@@ -110,6 +110,12 @@ func (r *resolver) Cached(name string) ([]netip.Addr, []string, bool) {
 // IsLocal implements [egress.LocalResolver].
 func (r *resolver) IsLocal(name string) bool { return len(r.machine.addrs(name)) > 0 }
 
+// Search implements [egress.SearchResolver].
+func (r *resolver) Search() []string {
+	r.now()
+	return r.machine.domains()
+}
+
 // life is for how long what was said of a name still holds.
 func (r *resolver) life(name string) time.Duration {
 	if r.IsLocal(name) {

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -76,7 +75,7 @@ func (s *Server) answer(peer sandbox.Peer, m *message) (answer, error) {
 
 // placeholder answers with the placeholder address of a name. The answer is empty if the range has none of the family.
 func (s *Server) placeholder(peer sandbox.Peer, q policy.DNSQuery) (answer, error) {
-	both, err := s.Gate.Names.Bind(context.Background(), peer, q)
+	both, err := s.Gate.Names.Bind(s.life, peer, q)
 	addr := both.IPv6
 	if q.Type == "A" {
 		addr = both.IPv4

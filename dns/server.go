@@ -224,6 +224,9 @@ func (s *Server) ServeTCP(l net.Listener, name string) error {
 		return ErrServerClosed
 	}
 	defer release()
+	if s.Placeholders {
+		l = foreign.Listener{Listener: l}
+	}
 	for {
 		c, err := l.Accept()
 		switch {
@@ -249,10 +252,6 @@ func temporary(err error) bool {
 func (s *Server) accepted(c net.Conn, name string) {
 	release, ok := s.keep(c)
 	if !ok {
-		return
-	}
-	if socket, ok := c.(syscall.Conn); s.Placeholders && (!ok || foreign.Plain(socket) != nil) {
-		release()
 		return
 	}
 	from, ok := c.RemoteAddr().(*net.TCPAddr)

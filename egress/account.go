@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress/names"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -20,7 +20,7 @@ import (
 type account struct {
 	template *account // final: that of the template that the sandbox is of, or nil
 
-	meter   relay.Meter
+	meter   carry.Meter
 	names   names.Budget
 	repeats repeatCounts
 
@@ -233,7 +233,7 @@ func (f *attempt) noteDenial() {
 }
 
 // Meter counts the bytes of all flows of the sandbox, up and down. The carrier of the flow adds bytes as they pass.
-func (f *attempt) Meter() *relay.Meter { return &f.account().meter }
+func (f *attempt) Meter() *carry.Meter { return &f.account().meter }
 
 // accountsSwept is the number of accounts from which unused ones are searched for.
 const accountsSwept = 64

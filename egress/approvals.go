@@ -52,7 +52,7 @@ func (q *Question) Ask(flags string) string {
 	if q.Method != "" {
 		what = q.Method + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
 	}
-	return fmt.Sprintf("sandbox %s asks for %s (rule %s): %[4]s approve %[5]s%[6]s, or %[4]s reject %[5]s%[6]s", q.Sandbox, what, q.Rule, shell.Program(), q.ID, flags)
+	return fmt.Sprintf("sandbox %s asks for %s (rule %s): %[4]s answer %[5]s yes%[6]s, or %[4]s answer %[5]s no%[6]s", q.Sandbox, what, q.Rule, shell.Program(), q.ID, flags)
 }
 
 // askedPath is how many bytes of a path [Question.Ask] has at most.

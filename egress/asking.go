@@ -157,7 +157,7 @@ func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
 // Reasons for refusals of questions without an answer.
 const (
 	clientLeft    = "; the client left before anybody had answered" // an approval after that changes nothing
-	nobodyAnswers = "; nobody can answer: egressd run asks on its terminal, if it has one; a running egressd serve asks people (egressd questions), also for egressd run by listen.enter"
+	nobodyAnswers = "; nobody can answer: egressd run asks on its terminal, if it has one; a running egressd serve asks people (egressd answer), also for egressd run by listen.enter"
 )
 
 // unanswered returns d as the refusal of a question without an approval.

@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"net"
+
 	"github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -56,9 +58,17 @@ func (f *carried) cut() {
 	conn := f.conn
 	f.mu.Unlock()
 	if conn != nil {
-		conn.Close()
+		abort(conn)
 	}
 	f.changed()
+}
+
+// abort closes a connection with a reset: what came must not pass for all.
+func abort(c net.Conn) {
+	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
+		socket.SetLinger(0)
+	}
+	c.Close()
 }
 
 // Refusal returns why a flow that was cut may not go on. It returns nil if an operator cut it.

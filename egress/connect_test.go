@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -42,11 +41,10 @@ func TestFewAddressesAreTriedAtATime(t *testing.T) {
 	})
 }
 
-// TestALoopHasTheAddressThatAnswers opens flows to a name with one address at which nothing listens, and to one with
+// TestADialReachesTheAddressThatAnswers opens flows to a name with one address at which nothing listens, and to one with
 // another address where something does.
-func TestALoopHasTheAddressThatAnswers(t *testing.T) {
+func TestADialReachesTheAddressThatAnswers(t *testing.T) {
 	port := origin(t)
-	loop := runningLoop(t)
 	for says, row := range map[string]struct {
 		addrs []string
 		want  policy.Class // "": it connects
@@ -63,43 +61,14 @@ func TestALoopHasTheAddressThatAnswers(t *testing.T) {
 			to.Addrs = append(to.Addrs, netip.MustParseAddr(a))
 		}
 		f.request.Destination = to
-		came := make(chan error, 1)
-		loop.Post(func() {
-			f.Connect(loop, func(fd int, err error) {
-				if err == nil {
-					loop.CloseFD(fd)
-				}
-				came <- err
-			})
-		})
+		_, err := f.Dial(t.Context())
 		var refusal *Refusal
-		if err := <-came; row.want == "" && err != nil || row.want != "" && (!errors.As(err, &refusal) || refusal.Decision.Class != row.want) {
+		if row.want == "" && err != nil || row.want != "" && (!errors.As(err, &refusal) || refusal.Decision.Class != row.want) {
 			t.Errorf("%s: %v", says, err)
 		}
 		if at := f.dialled.addrPort(); row.want == "" && at != netip.MustParseAddrPort("127.0.0.1:"+port) {
 			t.Errorf("%s: connected to %v", says, at)
 		}
-	}
-}
-
-// TestACancelledConnectSaysNothing, whichever way it connects, and leaves no connection.
-func TestACancelledConnectSaysNothing(t *testing.T) {
-	loop := runningLoop(t)
-	for _, addrs := range [][]netip.Addr{{netip.MustParseAddr("127.0.0.1")}, {netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("127.0.0.1")}} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		f := openedFlow(t)
-		f.request.Destination = policy.Destination{Host: "two.test", Port: l.Addr().(*net.TCPAddr).AddrPort().Port(), Addrs: addrs}
-		loop.Post(func() {
-			f.Connect(loop, func(int, error) { t.Errorf("%v: it was called", addrs) })()
-		})
-		f.gate.tasks.wait()
-		settled := make(chan struct{})
-		loop.Post(func() { close(settled) })
-		<-settled
 	}
 }
 
@@ -112,21 +81,4 @@ func openedFlow(t *testing.T) *Flow {
 	}
 	t.Cleanup(func() { f.Close(End{}) })
 	return f
-}
-
-func runningLoop(t *testing.T) *relay.Loop {
-	t.Helper()
-	loop, err := relay.NewLoop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error)
-	go func() { ended <- loop.Run() }()
-	t.Cleanup(func() {
-		loop.Close()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return loop
 }

@@ -120,37 +120,20 @@ const (
 // can only be closed, and its close record holds the refusal. It is called by one
 // goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
 func (f *permission) Narrow(ctx context.Context, edit func(*policy.Request)) error {
-	_, err := f.narrow(ctx, edit, false)
-	return err
-}
-
-// NarrowNow is Narrow for an event loop: it answers at once or reports wait. Then
-// Narrow has to be called with the same edit where one can wait. A record that is written
-// until then says what edit adds.
-func (f *permission) NarrowNow(edit func(*policy.Request)) (wait bool, err error) {
-	return f.narrow(context.Background(), edit, true)
-}
-
-func (f *permission) narrow(ctx context.Context, edit func(*policy.Request), now bool) (wait bool, err error) {
 	r, inside := f.learn(edit)
 	for {
-		v, wait := f.verdict(ctx, r, inside, now)
-		switch {
-		case wait || now && noted(v.decision):
-			return true, nil
-		case !now: // a canary may be found at once, beside any policy
-			v.decision = f.comparedTo(ctx, v, r)
-		}
+		v, _ := f.verdict(ctx, r, inside, false)
+		v.decision = f.comparedTo(ctx, v, r)
 		over, stale := f.adopt(r, v)
 		switch {
 		case stale:
 			continue
 		case over != nil:
-			return false, over
+			return over
 		case !passes(v.decision.Verdict):
-			return false, f.noteRefusal(ctx, r)
+			return f.noteRefusal(ctx, r)
 		}
-		return false, nil
+		return nil
 	}
 }
 
@@ -201,9 +184,6 @@ func (f *permission) adopt(r *policy.Request, v verdict) (over *Refusal, stale b
 	return nil, false
 }
 
-// noted reports whether noteRefusal has something to record of a decision, which may wait for the log.
-func noted(d *policy.Decision) bool { return d.Class == policy.Canary || d.Verdict == policy.Ask }
-
 // noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
 // else writes to the flow: what is refused is not decided again.
 func (f *permission) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
@@ -225,19 +205,8 @@ func (f *permission) noteRefusal(ctx context.Context, r *policy.Request) *Refusa
 // cut or closed stays so.
 func (f *permission) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
 
-// currentNow is current for an event loop: it answers at once or reports wait.
-func (f *permission) currentNow() (refusal *Refusal, wait bool) {
-	return f.decideAgain(context.Background(), false, true)
-}
-
 // recheck is current, and with anew decides again whichever policy decided.
 func (f *permission) recheck(ctx context.Context, anew bool) *Refusal {
-	refusal, _ := f.decideAgain(ctx, anew, false)
-	return refusal
-}
-
-// decideAgain is recheck, and with now it reports wait where the policy takes its time.
-func (f *permission) decideAgain(ctx context.Context, anew, now bool) (refusal *Refusal, wait bool) {
 	for {
 		f.mu.Lock()
 		due, refusal := f.due(anew)
@@ -245,13 +214,10 @@ func (f *permission) decideAgain(ctx context.Context, anew, now bool) (refusal *
 		r := f.asked()
 		f.mu.Unlock()
 		if !due {
-			return refusal, false
+			return refusal
 		}
 		r.Usage = nil
-		v, wait := f.verdict(ctx, r, inside, now)
-		if wait {
-			return nil, true
-		}
+		v, _ := f.verdict(ctx, r, inside, false)
 		f.mu.Lock()
 		same := !f.closed && f.request == request && f.decision == decision
 		if same {
@@ -262,7 +228,7 @@ func (f *permission) decideAgain(ctx context.Context, anew, now bool) (refusal *
 		}
 		f.mu.Unlock()
 		if same {
-			return refusal, false
+			return refusal
 		}
 	}
 }

@@ -20,6 +20,12 @@ const attemptDelay = 250 * time.Millisecond
 // way to another. Each has a descriptor, and a name can have 32 that answer nothing.
 const attemptsMost = 4
 
+// keepAlive has the kernel ask an upstream that is silent whether it is still there. A client's own keepalives end at
+// egressd, which cannot see them. Packet filters on the way forget silent connections: NAT gateways after 240 to 350
+// seconds, others after 5, and clients that know it ask more often. A probe after each 4 seconds of silence keeps the
+// connection in both. Unanswered, the kernel's own interval and count apply (tcp(7)).
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: -1, Count: -1}
+
 var (
 	errNotJudged = errors.New("the address was not decided")
 	errRefused   = errors.New("the policy in force refuses it")
@@ -171,7 +177,7 @@ func headStart(next bool) <-chan time.Time {
 
 func (f *dialling) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
-		KeepAlive: -1,
+		KeepAliveConfig: keepAlive,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil {
@@ -209,7 +215,7 @@ func (f *dialling) Keep(carried net.Conn) *Kept {
 	if conn == nil || f.wasCut || f.closed {
 		return nil
 	}
-	if carried == nil {
+	if f.conn == conn {
 		f.conn = nil
 	}
 	return &Kept{conn: conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}

@@ -96,25 +96,6 @@ func (g *Gate) begin(f *Flow, peer sandbox.Peer, r *policy.Request) {
 // which denies.
 var undecided = new(policy.Decision)
 
-// OpenNow is Open for an event loop: it answers at once or reports wait,
-// having recorded nothing. A slow policy or log, a name server or a person make it wait. Then
-// Open has to be called where one can wait.
-func (g *Gate) OpenNow(peer sandbox.Peer, r policy.Request) (f *Flow, wait bool, err error) {
-	if !g.policy.Load().AnswersAtOnce() || !g.config.Log.WritesAtOnce() {
-		return nil, true, nil
-	}
-	f = g.newFlow(peer, r)
-	f.hurried = true
-	refusal := f.open(context.Background(), peer)
-	switch {
-	case refusal == wouldWait:
-		return nil, true, nil
-	case refusal != nil:
-		return nil, false, refusal
-	}
-	return f, false, nil
-}
-
 // Open decides whether peer may do what r asks, up to the addresses that its
 // destination resolves to, and records the decision before it returns. The
 // error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
@@ -133,9 +114,6 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 	}
 	who, err := f.gate.accounts.identify(peer)
 	if err != nil && f.gate.config.Sandboxes.Awaits(peer) {
-		if f.hurried {
-			return wouldWait
-		}
 		f.gate.config.Sandboxes.Await(ctx, peer)
 		who, err = f.gate.accounts.identify(peer)
 	}
@@ -233,17 +211,11 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 }
 
 // enlist adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
-// changed before. A hurried caller must not wait for that, so the dial decides again instead.
+// changed before.
 func (f *Flow) enlist(ctx context.Context) *Refusal {
-	hurried := f.hurried
-	f.hurried = false
 	f.gate.Flows.add(f)
-	refusal, _ := f.decideAgain(context.WithoutCancel(ctx), false, hurried)
-	switch {
-	case refusal == nil:
-	case hurried:
-		f.CloseNow(End{Outcome: string(refusal.Decision.Class)})
-	default:
+	refusal := f.recheck(context.WithoutCancel(ctx), false)
+	if refusal != nil {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 	}
 	return refusal
@@ -274,13 +246,7 @@ func (f *attempt) Holder() string {
 }
 
 // Close ends the flow and records how. Only the first call counts.
-func (f *Flow) Close(end End) { f.close(end, true) }
-
-// CloseNow is Close for an event loop: where the log may take its time, the record is written
-// after it has returned, and [Gate.CloseLeft] waits for that.
-func (f *Flow) CloseNow(end End) { f.close(end, false) }
-
-func (f *Flow) close(end End, mayWait bool) {
+func (f *Flow) Close(end End) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -293,12 +259,7 @@ func (f *Flow) close(end End, mayWait bool) {
 	}
 	line := f.gate.Records.encode(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
-	record := func() { _, _ = f.gate.config.Log.Append(line) } // a log that fails now refuses the next flow
-	if mayWait || f.gate.config.Log.WritesAtOnce() {
-		record()
-	} else {
-		f.gate.tasks.start(record)
-	}
+	_, _ = f.gate.config.Log.Append(line) // a log that fails now refuses the next flow
 	f.gate.Flows.remove(f)
 	f.gate.Approvals.FlowEnded(f.id)
 	f.account().ended()

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -92,30 +91,11 @@ func TestTheLastLookIsRightBeforeTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close(End{})
-	loop, err := relay.NewLoop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		loop.Close()
-		loop.Run()
-	}()
 	to := netip.MustParseAddrPort(nowhere)
-	begin := map[string]func() error{
-		"a loop": func() error {
-			return (&connecting{flow: &f.dialling, loop: loop, to: to}).connect()
-		},
-		"a dial": func() error {
-			_, err := f.dialOne(t.Context(), to)
-			return err
-		},
-	}
 	expect := func(want error) {
 		t.Helper()
-		for says, one := range begin {
-			if err := one(); !errors.Is(err, want) {
-				t.Errorf("%s: %v, want %v", says, err, want)
-			}
+		if _, err := f.dialOne(t.Context(), to); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
 		}
 	}
 	expect(errNotJudged)

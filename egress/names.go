@@ -22,9 +22,9 @@ type Names struct {
 }
 
 // Bind decides whether peer may ask for the addresses of q's canonical name, records the decision, and binds
-// placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. Bind
-// resolves nothing. The error is always a [*Refusal]: for other record types, unknown peers, too many questions, a failed
-// record, or if no address is free.
+// placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. A name
+// without a dot stands for one in the resolver's search list, which Bind looks up; it resolves nothing else. The error is
+// always a [*Refusal]: for other record types, unknown peers, too many questions, a failed record, or if no address is free.
 func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Placeholder, error) {
 	f, refusal := n.gate.question(peer, q)
 	if refusal != nil {
@@ -33,8 +33,9 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) 
 	if !f.asksForAddresses() {
 		return names.Placeholder{}, f.refuse(typeDenied)
 	}
-	who := f.request.Sandbox.Name
-	addrs, ok := n.placeholders.Bind(who, q.Name, func() map[string]bool { return n.gate.Flows.hostsOf(who) })
+	who, name := f.request.Sandbox.Name, n.complete(ctx, peer, q)
+	f.request.Destination.Host, f.request.DNS.Name = name, name
+	addrs, ok := n.placeholders.Bind(who, name, func() map[string]bool { return n.gate.Flows.hostsOf(who) })
 	if !ok {
 		return names.Placeholder{}, f.refuse(noneFree)
 	}
@@ -66,17 +67,13 @@ func (n *Names) Refuse(peer sandbox.Peer, raw []byte, class policy.Class, why st
 	return f.refuseMessage(policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why}, recordOf{raw: raw})
 }
 
-// OfPlaceholder returns the name that addr stands for in peer's sandbox. placeholder reports whether addr is in the
-// range of placeholders at all: without a name, it stands for nothing there, or no longer.
-func (n *Names) OfPlaceholder(peer sandbox.Peer, addr netip.Addr) (name string, placeholder bool) {
-	if !n.placeholders.Contains(addr) {
-		return "", false
-	}
+// OfPlaceholder returns the name that addr stands for in peer's sandbox. Other addresses mean themselves.
+func (n *Names) OfPlaceholder(peer sandbox.Peer, addr netip.Addr) (name string, ok bool) {
 	who, err := n.gate.accounts.identify(peer)
 	if err != nil {
-		return "", true
+		return "", false
 	}
-	return n.placeholders.Name(who.Name, addr), true
+	return n.placeholders.Name(who.Name, addr)
 }
 
 // OfAnswer returns the name that addr stands for by the recent answers to peer's sandbox, or "" if there are several.

@@ -72,23 +72,26 @@ func TestOnlyAddressesCanBeAskedFor(t *testing.T) {
 	}
 }
 
-// TestAddressesOutsideTheRangeStandForNothing looks addresses up that no name has.
-func TestAddressesOutsideTheRangeStandForNothing(t *testing.T) {
+// TestAddressesThatStandForNothingMeanThemselves looks addresses up that no name has, and then binds as many names.
+func TestAddressesThatStandForNothingMeanThemselves(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.Names.placeholders.Range = names.DefaultRange()
-	w.bind(t, "good.test")
-	for text, placeholder := range map[string]bool{
-		"100.126.255.255": false, "100.128.1.0": false, "93.184.216.34": false, "2d00:6567:7265:7374::100": false, "::1": false,
-		"100.127.0.0": true, "100.127.0.1": true, "100.127.0.255": true, "100.127.1.1": true, "100.127.255.255": true,
-		"2d00:6567:7265:7373::1": true, "2d00:6567:7265:7373::101": true,
+	first := w.bind(t, "good.test").IPv4
+	for _, text := range []string{
+		"28.254.255.255", "28.255.0.0", "28.255.0.1", "28.255.0.255", "28.255.1.1", "28.255.255.255", "93.184.216.34", "100.127.0.1",
+		"2d00:6567:7265:7374::100", "2d00:6567:7265:7373::1", "2d00:6567:7265:7373::102", "::1",
 	} {
-		if name, in := w.Names.OfPlaceholder(peer, netip.MustParseAddr(text)); name != "" || in != placeholder {
+		if name, in := w.Names.OfPlaceholder(peer, netip.MustParseAddr(text)); name != "" || in {
 			t.Errorf("%s is %q, %v", text, name, in)
 		}
 	}
-	own4, own6 := names.DefaultRange().Own()
-	if own4.String() != "100.127.0.1" || own6.String() != "2d00:6567:7265:7373::1" {
-		t.Errorf("the sandbox's own are %v and %v", own4, own6)
+	for _, name := range []string{"a.test", "b.test", "c.test"} {
+		if a := w.bind(t, name); a.IPv4.String() == "28.255.1.1" || a.IPv6.String() == "2d00:6567:7265:7373::102" {
+			t.Errorf("%s has %v, which the sandbox connected to when it meant itself", name, a)
+		}
+	}
+	if name, in := w.Names.OfPlaceholder(peer, first); name != "good.test" || !in {
+		t.Errorf("%v is %q, %v", first, name, in)
 	}
 }
 
@@ -103,10 +106,10 @@ func TestSandboxesHaveNamesOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name, in := w.Names.OfPlaceholder(sandbox.Peer{Listener: "lb"}, a.IPv4); name != "" || !in {
+	if name, in := w.Names.OfPlaceholder(sandbox.Peer{Listener: "lb"}, a.IPv4); name != "" || in {
 		t.Errorf("in the other sandbox it is %q, %v", name, in)
 	}
-	if name, in := w.Names.OfPlaceholder(sandbox.Peer{Listener: "lc"}, a.IPv4); name != "" || !in {
+	if name, in := w.Names.OfPlaceholder(sandbox.Peer{Listener: "lc"}, a.IPv4); name != "" || in {
 		t.Errorf("for a stranger it is %q, %v", name, in)
 	}
 	_, err = w.Names.Bind(t.Context(), sandbox.Peer{Listener: "lc"}, policy.DNSQuery{Name: "good.test", Type: "A"})

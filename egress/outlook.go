@@ -13,27 +13,15 @@ type Outlook struct{ gate *Gate }
 
 // Allows reports whether the policy would let r be, as far as r is known.
 func (o *Outlook) Allows(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
-	refusal, _, err := o.decide(ctx, peer, r, false)
+	refusal, err := o.decide(ctx, peer, r)
 	return err == nil && refusal == nil
-}
-
-// AllowsNow is Allows for an event loop: it answers at once or reports wait.
-func (o *Outlook) AllowsNow(peer sandbox.Peer, r policy.Request) (allowed, wait bool) {
-	refusal, wait, err := o.decide(context.Background(), peer, r, true)
-	return err == nil && refusal == nil, wait
 }
 
 // Mentions reports whether some part of the policy is about r: it lets r be, asks about it, or refuses it for another
 // reason than that no rule mentions it. A peer of no sandbox is refused whatever r is, so Mentions reports true.
 func (o *Outlook) Mentions(ctx context.Context, peer sandbox.Peer, r policy.Request) bool {
-	refusal, _, err := o.decide(ctx, peer, r, false)
+	refusal, err := o.decide(ctx, peer, r)
 	return err != nil || mentions(refusal)
-}
-
-// MentionsNow is Mentions for an event loop: it answers at once or reports wait.
-func (o *Outlook) MentionsNow(peer sandbox.Peer, r policy.Request) (mentioned, wait bool) {
-	refusal, wait, err := o.decide(context.Background(), peer, r, true)
-	return err != nil || mentions(refusal), wait
 }
 
 // AwaitsName reports whether the host that a client claims decides where it goes, and not the address that it asks for: no
@@ -47,14 +35,12 @@ func mentions(refusal *Refusal) bool {
 }
 
 // decide returns the refusal of r, or nil. The error says that peer is of no sandbox.
-func (o *Outlook) decide(ctx context.Context, peer sandbox.Peer, r policy.Request, now bool) (refusal *Refusal, wait bool, err error) {
+func (o *Outlook) decide(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Refusal, error) {
 	who, err := o.gate.accounts.identify(peer)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	f := o.gate.newFlow(peer, r)
 	f.request.Sandbox = who
-	f.hurried = now
-	refusal = f.decide(ctx, f.request)
-	return refusal, refusal == wouldWait, nil
+	return f.decide(ctx, f.request), nil
 }

@@ -105,9 +105,6 @@ func TestATunnelIsComparedWithItsFirstBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		hello := func(r *policy.Request) { r.TLS = &policy.ClientHello{ServerName: "allowed.test"} }
-		if wait, err := f.NarrowNow(hello); !wait || err != nil {
-			t.Fatalf("an event loop would have asked the shadow: %v", err)
-		}
 		began := time.Now()
 		if err := f.Narrow(t.Context(), hello); err != nil {
 			t.Fatal(err)

@@ -168,7 +168,7 @@ func (u *upstreamProxy) reach(ctx context.Context, f *dialling, to netip.AddrPor
 // dialProxy connects to the proxy at an address of it, to ask it for a decided one.
 func (u *upstreamProxy) dialProxy(ctx context.Context, f *dialling, at, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
-		KeepAlive: -1,
+		KeepAliveConfig: keepAlive,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			if a, err := netip.ParseAddrPort(address); err != nil || netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) != at {
 				return errNotJudged

@@ -12,14 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/egress/upstream"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/policy"
 )
@@ -159,21 +157,20 @@ func throughUpstream(t *testing.T, p *upstream.Proxy) (*world, *Flow) {
 	return w, f
 }
 
-// TestAnUpstreamProxyIsAskedForWhatWasDecided has each kind of proxy asked by Dial and by an event loop, for the decided
+// TestAnUpstreamProxyIsAskedForWhatWasDecided has each kind of proxy asked, for the decided
 // address or the name, with and without a password.
 func TestAnUpstreamProxyIsAskedForWhatWasDecided(t *testing.T) {
-	loop := runningLoop(t)
 	for _, kind := range []string{"http", "https", "socks5", "socks5+tls"} {
 		for _, byName := range []bool{false, true} {
-			for _, onLoop := range []bool{false, true} {
-				name := fmt.Sprintf("%s, by name %t, on a loop %t", kind, byName, onLoop)
+			for _, signsIn := range []bool{false, true} {
+				name := fmt.Sprintf("%s, by name %t, signs in %t", kind, byName, signsIn)
 				l := newUpstream(t, kind)
 				l.proxy.ByName = byName
 				want, addr := "127.0.0.9:443", netip.MustParseAddr("127.0.0.9")
 				if byName {
 					want, addr = "two.test:443", netip.Addr{}
 				}
-				if onLoop { // and signs in
+				if signsIn {
 					l.proxy.User, l.proxy.Password = "egressd", "geheim"
 					want = "egressd:geheim" + want
 				}
@@ -181,7 +178,11 @@ func TestAnUpstreamProxyIsAskedForWhatWasDecided(t *testing.T) {
 				if looked := w.zone.asked.Load(); (looked == 0) != byName {
 					t.Errorf("%s: %d names were looked up", name, looked)
 				}
-				conn := dialledBy(t, f, loop, onLoop)
+				dialled, err := f.Dial(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn := dialled.(dialledConn)
 				if got := talk(conn); got != "hellobye" {
 					t.Errorf("%s: got %q", name, got)
 				}
@@ -200,29 +201,6 @@ func TestAnUpstreamProxyIsAskedForWhatWasDecided(t *testing.T) {
 type dialledConn interface {
 	net.Conn
 	CloseWrite() error
-}
-
-// dialledBy connects the flow, by an event loop or without one.
-func dialledBy(t *testing.T, f *Flow, loop *relay.Loop, onLoop bool) dialledConn {
-	t.Helper()
-	if !onLoop {
-		conn, err := f.Dial(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return conn.(dialledConn)
-	}
-	type result struct {
-		fd  int
-		err error
-	}
-	came := make(chan result, 1)
-	loop.Post(func() { f.Connect(loop, func(fd int, err error) { came <- result{fd, err} }) })
-	r := <-came
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	return connOf(t, r.fd)
 }
 
 // talk sends, ends its half, and reads to the end.
@@ -414,16 +392,4 @@ func TestAPolicyChangeReachesAWaitForTheUpstreamProxy(t *testing.T) {
 	if err == nil || errors.As(err, new(*net.OpError)) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// connOf makes a connection of a descriptor, which it takes.
-func connOf(t *testing.T, fd int) dialledConn {
-	t.Helper()
-	f := os.NewFile(uintptr(fd), "upstream")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.(dialledConn)
 }

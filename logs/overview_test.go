@@ -153,7 +153,7 @@ func TestARecordCountsAsOftenAsItSays(t *testing.T) {
 	var k Ranking
 	repeats := opened("A", "a.test", "deny")
 	repeats.Count = 41
-	tally := DecisionJoiner{Emit: func(r *record.Record) { o.Add(r); k.Add("x", r) }}
+	tally := DecisionJoiner{Emit: func(r *record.Record) { o.Add(r); k.Add("x", r.Times(), r) }}
 	tally.Add(opened("A", "a.test", "deny"))
 	tally.Add(repeats)
 	tally.Flush(OutcomeOpen)

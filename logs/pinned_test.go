@@ -43,7 +43,7 @@ func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 			all := make([]Ranking, len(FieldNames))
 			return func(r *record.Record) {
 				for i, field := range FieldNames {
-					all[i].Add(Field(field)(r), r)
+					all[i].Add(Field(field)(r), r.Times(), r)
 				}
 			}, all
 		},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/record"
 )
@@ -27,14 +28,30 @@ type Entry struct {
 	Up     int64  `json:"up"`     // payload bytes
 	Down   int64  `json:"down"`
 
+	First time.Time `json:"-"`
+	Last  time.Time `json:"-"`
+
 	weight int64
 }
 
-// Add counts a decision under value.
-func (k *Ranking) Add(value string, r *record.Record) { k.AddWeight(value, r.Times(), r) }
+// Join adds the counts of another entry.
+func (e *Entry) Join(of *Entry) {
+	e.Count, e.Denied, e.Up, e.Down = e.Count+of.Count, e.Denied+of.Denied, e.Up+of.Up, e.Down+of.Down
+	e.span(of.First, of.Last)
+}
 
-// AddWeight is like Add, but ranks the value by the sum of weights instead of by the number of decisions.
-func (k *Ranking) AddWeight(value string, weight int64, r *record.Record) {
+// span widens the time of the entry to first and last.
+func (e *Entry) span(first, last time.Time) {
+	if e.First.IsZero() || !first.IsZero() && first.Before(e.First) {
+		e.First = first
+	}
+	if last.After(e.Last) {
+		e.Last = last
+	}
+}
+
+// Add counts a decision under value. The value is ranked by the sum of its weights.
+func (k *Ranking) Add(value string, weight int64, r *record.Record) {
 	e := k.entries[value]
 	switch {
 	case e == nil && k.fixed:
@@ -57,6 +74,7 @@ func (k *Ranking) AddWeight(value string, weight int64, r *record.Record) {
 	if r.Bytes != nil {
 		e.Up, e.Down = e.Up+r.Bytes.Up, e.Down+r.Bytes.Down
 	}
+	e.span(r.Time, r.Time)
 }
 
 // Exact reports whether all counts are complete.
@@ -71,14 +89,8 @@ func (k *Ranking) Again() *Ranking {
 	return again
 }
 
-// Only is like Again, but keeps just the n highest values.
-func (k *Ranking) Only(n int) *Ranking {
-	only := &Ranking{fixed: true, entries: map[string]*Entry{}}
-	for _, e := range k.Top(n) {
-		only.entries[e.Value] = &Entry{Value: e.Value}
-	}
-	return only
-}
+// Rest returns the sum of all values without an entry.
+func (k *Ranking) Rest() Entry { return k.rest }
 
 // Top returns the n highest entries, highest first. If n is 0, it returns all.
 func (k *Ranking) Top(n int) []*Entry {
@@ -97,51 +109,8 @@ func (k *Ranking) shrink() {
 	rest := k.Top(0)[half:]
 	slices.SortStableFunc(rest, func(a, b *Entry) int { return cmp.Compare(b.Up, a.Up) })
 	for _, e := range rest[half:] {
-		k.rest.Count, k.rest.Denied = k.rest.Count+e.Count, k.rest.Denied+e.Denied
-		k.rest.Up, k.rest.Down = k.rest.Up+e.Up, k.rest.Down+e.Down
+		k.rest.Join(e)
 		delete(k.entries, e.Value)
 	}
 	k.dropped = true
-}
-
-// A Pivot counts decisions by two values at once. Values outside the two rankings are counted under
-// [Beyond].
-type Pivot struct {
-	Rows, Columns *Ranking
-
-	cells map[[2]string]int64
-}
-
-// Add counts a decision under its two values with the given weight.
-func (p *Pivot) Add(row, column string, weight int64, r *record.Record) {
-	row, column = p.Rows.cellKey(row), p.Columns.cellKey(column)
-	p.Rows.AddWeight(row, weight, r)
-	p.Columns.AddWeight(column, weight, r)
-	if p.cells == nil {
-		p.cells = map[[2]string]int64{}
-	}
-	p.cells[[2]string{row, column}] += weight
-}
-
-// beyondKey is the key of all values without a row or column of their own. No record holds this byte.
-const beyondKey = "\xff"
-
-func (k *Ranking) cellKey(value string) string {
-	if e := k.entries[value]; e != nil {
-		return e.Value
-	}
-	return beyondKey
-}
-
-// Cell returns the count for a row and a column. A nil row or column stands for all values outside that
-// ranking.
-func (p *Pivot) Cell(row, column *Entry) int64 {
-	r, c := beyondKey, beyondKey
-	if row != nil {
-		r = row.Value
-	}
-	if column != nil {
-		c = column.Value
-	}
-	return p.cells[[2]string{r, c}]
 }

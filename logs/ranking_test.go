@@ -3,6 +3,7 @@ package logs
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/record"
 )
@@ -12,12 +13,12 @@ import (
 func TestRankingsAreBoundedAndExact(t *testing.T) {
 	count := func(k *Ranking) {
 		for i := range 20 * fewGroups {
-			k.Add(fmt.Sprintf("v%d", i), opened("A", "a.test", "deny"))
+			k.Add(fmt.Sprintf("v%d", i), 1, opened("A", "a.test", "deny"))
 			if i > 10*fewGroups && i%4 == 0 {
-				k.Add("late", opened("A", "a.test", "allow"))
+				k.Add("late", 1, opened("A", "a.test", "allow"))
 			}
 			if i == 5*fewGroups {
-				k.Add("sends", closed(opened("A", "a.test", "allow"), 1000, 1, "closed"))
+				k.Add("sends", 1, closed(opened("A", "a.test", "allow"), 1000, 1, "closed"))
 			}
 		}
 	}
@@ -41,24 +42,18 @@ func TestRankingsAreBoundedAndExact(t *testing.T) {
 	}
 }
 
-func TestPivotCountsEachDecisionInOneCell(t *testing.T) {
-	var rows, columns Ranking
-	add := func(do func(row, column string, r *record.Record)) {
-		for i := range 100 {
-			do(fmt.Sprint("r", i%10*i%10), fmt.Sprint("c", i%7), opened("A", "a.test", "deny"))
-		}
+func TestAnEntryHasTheTimesOfItsDecisions(t *testing.T) {
+	var k Ranking
+	r := opened("A", "a.test", "deny")
+	first := r.Time
+	for _, after := range []time.Duration{2, 0, 1} {
+		r.Time = first.Add(after * time.Hour)
+		k.Add("x", 1, r)
 	}
-	add(func(row, column string, r *record.Record) { rows.Add(row, r); columns.Add(column, r) })
-	p := Pivot{Rows: rows.Only(3), Columns: columns.Only(2)}
-	add(func(row, column string, r *record.Record) { p.Add(row, column, 2, r) })
-	total := int64(0)
-	for _, row := range append(p.Rows.Top(0), nil) {
-		for _, column := range append(p.Columns.Top(0), nil) {
-			total += p.Cell(row, column)
-		}
-	}
-	if total != 200 || len(p.Rows.Top(0)) != 3 || len(p.Columns.Top(0)) != 2 || p.Cell(nil, nil) == 0 {
-		t.Errorf("%d in all cells, want 200", total)
+	rest := k.Rest()
+	rest.Join(k.Top(1)[0])
+	if rest.Count != 3 || !rest.First.Equal(first) || !rest.Last.Equal(first.Add(2*time.Hour)) {
+		t.Errorf("%+v", rest)
 	}
 }
 

@@ -72,7 +72,7 @@ const (
 	Canary        Class = "canary"          // a text that nobody has a reason to send
 	UDPDenied     Class = "udp-denied"      // a datagram that is no question for a name
 
-	UpgradeDenied Class = "upgrade-denied" // a WebSocket that no rule lets, where other requests pass
+	UpgradeDenied Class = "upgrade-denied" // a change of protocol that no rule lets, where other requests pass
 
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
 	MalformedResponse     Class = "malformed-response"             // it is no response of HTTP, or larger than one may be

@@ -106,11 +106,29 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 	if d.Verdict != Deny {
 		d = agree(d, r, looks)
 	}
+	if d.Verdict == Allow && r.HTTP != nil && r.HTTP.OtherProtocol && !p.passesUnread(ctx, r) {
+		d = noUpgrade(d, r)
+	}
 	d.Policy = p.digest
 	if d.Verdict < Inspect {
 		d.Question = "" // it stands on none that was answered
 	}
 	return d
+}
+
+// passesUnread reports whether r's destination allows a tunnel that is not inspected.
+func (p *Policy) passesUnread(ctx context.Context, r *Request) bool {
+	tunnel := *r
+	tunnel.HTTP = nil
+	d, looks := p.judge(ctx, &tunnel)
+	return d.Verdict == Allow && !looks && d.Needs == 0
+}
+
+// noUpgrade refuses a change of protocol that d would allow without the change.
+func noUpgrade(d Decision, r *Request) Decision {
+	refused := refuseClaim(d, UpgradeDenied, fmt.Sprintf("the rules judge requests to %s, and what comes behind a change of protocol (Upgrade) are none that they could judge", r.Destination))
+	refused.AllowedIf = []string{"rules allow " + r.Destination.String() + " without conditions on requests"}
+	return refused
 }
 
 // decideName decides a question for a name. The name may be resolved where all layers let
@@ -377,7 +395,7 @@ func agreeHTTP(d Decision, r *Request) Decision {
 	case echoes(request.Method):
 		return refuseClaim(d, MethodDenied, fmt.Sprintf("%s sends a request's secrets back", request.Method))
 	case request.Authority != "" && request.Authority != r.Destination.String():
-		return refuseClaim(d, NameMismatch, fmt.Sprintf("the request names another server than %s", r.Destination))
+		return refuseClaim(d, NameMismatch, fmt.Sprintf("the request names another server than %s; if that is a proxy, egressd has to connect through it (upstream.proxy)", r.Destination))
 	case request.Upgrade && !d.Upgrade:
 		refused := noWebSocket(r, d.Rule, d.Layer)
 		refused.Policy, refused.Log = d.Policy, d.Log

@@ -55,9 +55,12 @@ type HTTPRequest struct {
 	// where that was no host. Empty: the way in has settled it.
 	Authority string
 
-	// Upgrade says that the request asks for a WebSocket (RFC 6455 section 4.1,
-	// RFC 8441).
+	// Upgrade says that the request asks to change the protocol of its connection (RFC 9110 section 7.8).
 	Upgrade bool
+
+	// OtherProtocol says that it does not ask for a WebSocket as RFC 6455 section 4.1 has it, whose
+	// answer proves that the server understood.
+	OtherProtocol bool
 }
 
 // A DNSQuery is what a DNS query asks for.

@@ -136,7 +136,6 @@ func TestALowerBudgetReachesOpenTunnels(t *testing.T) {
 	w.spend(t, openPolicy, 10)
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send("SSH-2.0-x\n").expect("SSH-2.0-x\n")
 	w.spend(t, openPolicy, 20)
-	w.caughtUp()
 	c.send("0123456789").expect("0123456789")
 	w.spend(t, openPolicy, 19)
 	if text := c.rest(); text != "" {
@@ -144,16 +143,6 @@ func TestALowerBudgetReachesOpenTunnels(t *testing.T) {
 	}
 	overBudgetEnd(t, w, 20)
 	w.closed(t)
-}
-
-// caughtUp waits until the loops have done what they were given.
-func (w *world) caughtUp() {
-	for _, loop := range w.loops {
-		done := make(chan struct{})
-		if loop.Post(func() { close(done) }) {
-			<-done
-		}
-	}
 }
 
 const plainPolicy = `version: 1
@@ -341,6 +330,8 @@ func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 	o := echo(t)
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established).send("ten bytes!").expect("ten bytes!")
 	before := used()
+	for late := time.Now().Add(10 * time.Second); before.BytesUp < 10 && time.Now().Before(late); before = used() {
+	} // an echo may be faster than who counts
 	if before.BytesUp != 10 || before.BytesDown != 10 || before.FlowsOpen != 1 {
 		t.Errorf("with a tunnel: %+v", before)
 	}

@@ -1,18 +1,18 @@
 package proxy
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -32,7 +32,7 @@ type Original func(fd int) (netip.AddrPort, error)
 // address itself, the name is the one that the sandbox got the address for ([egress.Names.OfAnswer]). Without a
 // name, the address is decided.
 func (s *Server) ServeTransparent(l net.Listener, name string, how Original) error {
-	return s.serve(l, wayIn{name: name, original: how})
+	return (&listener{Listener: l, server: s, name: name, original: how}).serve()
 }
 
 // A capture is a connection whose host is not known yet. It is a captured connection, or a tunnel that a client of the
@@ -43,16 +43,14 @@ type capture struct {
 	name      string              // that to stands for, or that was claimed
 	claimed   bool                // name was claimed
 	claim     *policy.ClientHello // of a hello whose server name is no name, or nil
-	hello     *sniff.Assembler    // of its first bytes, while they are an incomplete ClientHello
-	seen      sniff.Protocol      // of its first bytes
-	timedOut  bool                // the time for its first bytes is over
+	hello     sniff.Assembler     // of the first bytes
+	scanner   http1.Scanner       // of the first bytes
+	seen      sniff.Protocol      // of the first bytes
+	final     bool                // no more of them comes in time
+	late      bool                // since the time for them is over
 	recipient forward.Recipient   // of the answer, where it is HTTP
 	refused   *egress.Refusal     // what is to be answered once it is known how
-	looks     int                 // at its first bytes
-	looked    int                 // bytes that the last look found
-	again     *relay.Timer        // the next look, or nil
-
-	findingProgram bool // a goroutine looks for the program that connects
+	began     func()              // once it is decided, or waits for its first bytes; nil where nobody waits for that
 }
 
 // denyLooks is how long a denied client on a port that is not the web's has to
@@ -63,83 +61,63 @@ const denyLooks = time.Second
 // first bytes. A client that waits for its server shows none, and is decided by the address then.
 const nameLooks = 3 * time.Second
 
-// begin asks the kernel for the original destination and the program of c, then calls
-// direct.
-func (k *capture) begin(in *loopListener) {
-	c := k.conn
-	to, err := in.original(c.fd)
+// serveCaptured asks the kernel where the connection was going, and serves it unless that leads in a circle or to
+// nothing.
+func (c *conn) serveCaptured() {
+	k := &capture{conn: c, began: sync.OnceFunc(c.listener.begun.Done)}
+	c.capture = k
+	defer k.decided()
+	s, in := c.server, c.listener
+	to, err := originalOf(c.client, in.original)
 	k.to = to
-	if err := c.loop.Watch(c.fd, c); err != nil {
-		c.drop()
-		return
-	}
-	who := c.server.Program
-	if who == nil || err != nil {
-		k.direct(in, err)
-		return
-	}
-	k.findingProgram = true // one that breaks off until then is decided all the same
-	from, loop := c.peer.Addr, c.loop
-	in.lookups.Add(1)
-	c.server.programLookups.Go(func() {
-		defer in.lookups.Done()
-		found := who(in.name, from, to)
-		loop.Post(func() {
-			if !c.closed {
-				k.findingProgram = false
-				c.peer.Process = found
-				k.direct(in, nil)
-			}
-		})
-	})
-}
-
-// direct goes on by where c was going, unless that was lost.
-func (k *capture) direct(in *loopListener, lost error) {
-	c := k.conn
-	to := k.to
-	gate := c.server.Gate
-	switch {
-	case lost != nil:
+	if err != nil {
 		k.turnAway(in.at, "the kernel does not tell where the connection was going")
 		return
-	case in.is(to) || to.Addr().IsLoopback():
+	}
+	if s.Program != nil {
+		c.Peer.Process = s.Program(in.name, c.Peer.Addr, to)
+	}
+	if in.is(to) || to.Addr().IsLoopback() {
 		k.turnAway(to, "a connection to egressd's own listener leads in a circle")
 		return
 	}
-	name, placeholder := gate.Names.OfPlaceholder(c.peer, to.Addr())
+	name, _ := s.Gate.Names.OfPlaceholder(c.Peer, to.Addr())
 	k.name = name
 	switch {
-	case in.server.isHost(to.Addr()):
-		k.ask()
-	case placeholder && name == "":
-		k.deny(literal(to), "the address stands for no name, or no longer; ask for the name again", func(r *egress.Refusal) { c.replies.refuse(r) })
+	case s.isHost(to.Addr()):
+		k.open()
 	case web(to.Port()):
-		k.look(c.server.forwarder.Limits.Hello)
-	case name != "":
-		k.ask()
+		k.look(s.forwarder.Limits.Hello)
+		k.goOn()
+	case name != "", s.Gate.Outlook.Allows(c.ctx, c.Peer, policy.Request{Via: policy.ViaTransparent, Destination: literal(to)}):
+		k.open() // at once, since its server may have to speak first
 	default:
-		k.foresee()
+		k.byAnswer()
+	}
+}
+
+// decided notes that a server that ends need not wait for the connection any more. k may be nil.
+func (k *capture) decided() {
+	if k != nil && k.began != nil {
+		k.began()
 	}
 }
 
 // turnAway records that a connection leads nowhere, and resets it.
 func (k *capture) turnAway(at netip.AddrPort, why string) {
-	c := k.conn
-	k.deny(literal(at), why, func(*egress.Refusal) { c.reset() })
+	k.deny(literal(at), why)
+	carry.Abort(k.conn.Raw)
 }
 
 // deny refuses a captured connection for a reason that its listener knows.
-func (k *capture) deny(at policy.Destination, why string, answer func(*egress.Refusal)) {
+func (k *capture) deny(at policy.Destination, why string) *egress.Refusal {
 	c := k.conn
-	gate, peer := c.server.Gate, c.peer
-	c.replies.refuseBy(policy.ViaTransparent, func() *egress.Refusal {
-		return gate.Deny(peer, policy.Request{Via: policy.ViaTransparent, Destination: at}, policy.AddressDenied, why)
-	}, answer)
+	c.refused = true
+	return c.server.Gate.Deny(c.Peer, policy.Request{Via: policy.ViaTransparent, Destination: at}, policy.AddressDenied, why)
 }
 
 // is reports whether who connects to at comes to this listener.
-func (in *loopListener) is(at netip.AddrPort) bool {
+func (in *listener) is(at netip.AddrPort) bool {
 	return at == in.at || in.at.Addr().IsUnspecified() && at.Port() == in.at.Port() && in.server.isHost(at.Addr())
 }
 
@@ -149,44 +127,17 @@ func (s *Server) isHost(addr netip.Addr) bool {
 	return s.Host != nil && (addr.IsUnspecified() || slices.ContainsFunc(s.Host(), func(own netip.Addr) bool { return own.Unmap().WithZone("") == addr }))
 }
 
-// foresee lets a connection to an address that a rule names begin at once, since
-// its server may have to speak first; others have to show a name.
-func (k *capture) foresee() {
-	c := k.conn
-	gate, peer, loop := c.server.Gate, c.peer, c.loop
-	r := policy.Request{Via: policy.ViaTransparent, Destination: literal(k.to)}
-	then := func(allowed bool) {
-		switch {
-		case c.closed:
-		case allowed:
-			k.ask()
-		default:
-			c.headTaken = false
-			k.byAnswer()
-		}
-	}
-	if allowed, wait := gate.Outlook.AllowsNow(peer, r); !wait {
-		then(allowed)
-		return
-	}
-	c.headTaken = true
-	c.server.running.Go(func() {
-		allowed := gate.Outlook.Allows(context.Background(), peer, r)
-		loop.Post(func() { then(allowed) })
-	})
-}
-
 // byAnswer asks for the one name that the name server gave the sandbox for the address. Without such a name,
 // the client's first bytes have to show one. Clients of a server that speaks first never show any.
 func (k *capture) byAnswer() {
 	c := k.conn
-	to := k.to
-	k.name = c.server.Gate.Names.OfAnswer(c.peer, to.Addr())
-	if k.name != "" || serverFirst(to.Port()) {
-		k.ask()
+	k.name = c.server.Gate.Names.OfAnswer(c.Peer, k.to.Addr())
+	if k.name != "" || serverFirst(k.to.Port()) {
+		k.open()
 		return
 	}
 	k.look(min(nameLooks, c.server.forwarder.Limits.Hello))
+	k.goOn()
 }
 
 // serverFirst reports whether clients of a port wait for its server, or ask it in
@@ -203,74 +154,33 @@ func serverFirst(port uint16) bool {
 func (k *capture) unnamed() {
 	if web(k.to.Port()) {
 		k.look(k.conn.server.forwarder.Limits.Hello)
+		k.goOn()
 		return
 	}
 	k.byAnswer()
 }
 
-// look waits for the client's first bytes, without taking them. A client of the proxy sends none before an answer, so it
+// look waits for the client's first bytes. A client of the proxy sends none before an answer, so it
 // gets the good one. A later refusal is sent in the protocol of the first bytes.
 func (k *capture) look(patience time.Duration) {
 	c := k.conn
-	if _, silent := c.replies.replier.(capturedReplier); !silent {
-		relay.Write(c.fd, c.replies.replier.established()) // a client that is gone shows nothing, and is decided by the address
-		c.replies.replier = capturedReplier{c.replies.replier.via()}
+	if !c.silent() {
+		c.Conn.Write(c.replier.established()) // a client that is gone shows nothing, and is decided by the address
+		c.replier = capturedReplier{c.replier.via()}
 	}
-	c.headTaken = false
-	k.looks = 0
-	c.timer = c.loop.After(patience, func() {
-		k.timedOut = true
-		k.lookAt(0, true)
-	})
-	k.lookAt(0, false)
-}
-
-// A look copies all bytes that have arrived. A client could send its first bytes one by one. After looksAtOnce
-// looks, the next one comes when an eighth more has arrived, and after lookAgain at the latest.
-const (
-	looksAtOnce = 8
-	lookAgain   = 10 * time.Millisecond
-)
-
-// postpones reports whether a look at a few bytes more is to wait, and has it come later.
-func (k *capture) postpones() bool {
-	c := k.conn
-	if k.looks < looksAtOnce || len(c.rest)+relay.Waiting(c.fd) >= k.looked+k.looked/8 {
-		return false
+	if !c.patience(patience) {
+		k.final = true
 	}
-	if k.again == nil {
-		k.again = c.loop.After(lookAgain, func() {
-			if k.again = nil; !c.closed && !c.headTaken {
-				k.looked = 0
-				k.lookAt(0, false)
-			}
-		})
+	if len(c.First) == 0 && !c.unread() {
+		k.decided()
 	}
-	return true
-}
-
-// lookAt looks at what has arrived. final says that no more comes.
-func (k *capture) lookAt(e relay.Events, final bool) {
-	c := k.conn
-	final = final || e.Hangup()
-	if !final && k.postpones() {
-		return
+	for !k.understand(c.First, k.final) {
+		var err error
+		if c.First, err = c.server.carrying.Read(c.Conn, c.First); err != nil {
+			k.final, k.late = true, errors.Is(err, os.ErrDeadlineExceeded)
+		}
 	}
-	b := c.loop.Scratch()
-	rest := copy(b, c.rest)
-	n, _, err := syscall.Recvfrom(c.fd, b[rest:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	k.looks++
-	k.looked = rest + max(n, 0)
-	final = final || err == nil && n == 0
-	if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
-		final = true
-	}
-	if k.understand(b[:k.looked], final) {
-		c.loop.Stop(c.timer)
-		c.loop.Stop(k.again)
-		c.timer, k.again = nil, nil
-		k.lookedAt()
-	}
+	c.patience(0)
 }
 
 // understand notes what b begins and reports whether that is all there is to
@@ -291,19 +201,14 @@ func (k *capture) understand(b []byte, final bool) bool {
 }
 
 func (k *capture) understandTLS(b []byte, final bool) bool {
-	c := k.conn
-	if k.hello == nil {
-		k.hello = new(sniff.Assembler)
-	}
 	hello, err := k.hello.Parse(b)
-	if errors.Is(err, sniff.ErrShort) && !final && len(b) < min(c.server.forwarder.Limits.HelloBytes, len(c.loop.Scratch())) {
+	if errors.Is(err, sniff.ErrShort) && !final && len(b) < k.conn.server.forwarder.Limits.HelloBytes {
 		return false
 	}
-	k.hello = nil
 	var claim *policy.ClientHello
 	switch {
-	case k.name != "" || k.refused != nil:
-		return true
+	case k.name != "" || k.refused != nil || errors.Is(err, sniff.ErrShort) && final && !k.late:
+		return true // half a hello, of a client that has ended, is judged as any other bytes
 	case err != nil:
 		claim = malformedClaim(err)
 	default:
@@ -317,7 +222,7 @@ func (k *capture) understandTLS(b []byte, final bool) bool {
 }
 
 func (k *capture) understandHTTP(b []byte, final bool) bool {
-	req, _, err := k.conn.parseHead(b)
+	req, _, err := k.conn.parseHead(&k.scanner, b)
 	if errors.Is(err, http1.ErrShort) && !final {
 		return false
 	}
@@ -337,16 +242,13 @@ func methodShown(method string) string {
 	return ""
 }
 
-// lookedAt goes on with what was understood.
-func (k *capture) lookedAt() {
-	switch {
-	case k.refused != nil:
-		k.answer()
-	case k.seen == sniff.HTTP1:
+// goOn goes on with what was understood.
+func (k *capture) goOn() {
+	if k.seen == sniff.HTTP1 {
 		k.serveHTTP()
-	default:
-		k.ask()
+		return
 	}
+	k.open()
 }
 
 func (k *capture) destination() policy.Destination {
@@ -361,71 +263,68 @@ func (k *capture) destination() policy.Destination {
 	return named
 }
 
-// literal is the destination that an address stands for by itself.
-func literal(a netip.AddrPort) policy.Destination {
-	addr := a.Addr().Unmap().WithZone("")
-	return policy.Destination{Host: addr.String(), Addr: addr, Port: a.Port()}
-}
-
-func (k *capture) ask() {
+// open opens the tunnel to the destination that was found.
+func (k *capture) open() {
 	c := k.conn
-	c.headTaken = true
-	r := policy.Request{Via: c.replies.replier.via(), Destination: k.destination()}
+	r := policy.Request{Via: c.replier.via(), Destination: k.destination()}
 	if claim := k.claim; claim != nil { // which no destination agrees with
 		r.Protocol, r.TLS = policy.ProtocolTLS, claim
 	}
-	c.ask(r)
+	c.capture = k
+	c.tunnel(r)
 }
 
 // serveHTTP has every request decided on its own.
 func (k *capture) serveHTTP() {
 	c := k.conn
 	to := k.destination()
-	c.onGoroutine(c.rest, func(h *hosted) {
-		h.Via = c.replies.replier.via()
-		if k.name != "" {
-			h.TunnelTo = &to
-		} else {
-			h.CapturedTo = &to
-		}
-		h.ServeH1()
-	})
+	k.decided()
+	if k.name != "" {
+		c.TunnelTo = &to
+	} else {
+		c.CapturedTo = &to
+	}
+	c.serveHTTP(c.replier.via())
 }
 
-// refuse answers a refusal, once it is known what the client speaks.
-func (k *capture) refuse(r *egress.Refusal) {
-	c := k.conn
-	c.closeRefused(r)
+// refuseCaptured answers a refusal, once it is known what the client speaks.
+func (c *conn) refuseCaptured(r *egress.Refusal) {
+	c.closeFlow(egress.End{Outcome: string(r.Decision.Class), Note: r.Note})
+	k := c.capture
 	k.refused = r
-	c.headTaken = false
+	k.scanner = http1.Scanner{}
 	switch port := k.to.Port(); {
 	case serverFirst(port):
-		c.reset()
-	case k.timedOut: // and is not waited for twice
-		k.lookAt(0, true)
+		carry.Abort(c.Raw)
+		return
+	case k.late: // and is not waited for twice
+		k.understand(c.First, true)
 	case web(port):
 		k.look(c.server.forwarder.Limits.Hello)
 	default:
 		k.look(denyLooks)
 	}
+	k.answer()
 }
 
 // answer answers so that the program can tell policy from network trouble.
 func (k *capture) answer() {
 	c := k.conn
 	byPolicy := forward.AnswerTo(k.refused.Decision.Class).Status < 500
-	page := c.server.inspector.Page(k.refused, programOf(c.peer))
+	page := c.server.inspector.Page(k.refused, programOf(c.Peer))
 	switch {
 	case k.seen == sniff.TLS && page != nil:
-		c.onGoroutine(c.rest, func(h *hosted) { page(&h.Client) })
+		if c.enter(elsewhere) {
+			page(&c.Client)
+		}
 	case k.seen == sniff.TLS && byPolicy:
-		c.replies.farewell(accessDenied, k.refused)
+		c.farewell(accessDenied, k.refused, true)
 	case k.seen == sniff.HTTP1:
-		c.replies.farewell(forward.HTTPReply(k.refused, k.recipient), k.refused)
+		c.farewell(forward.HTTPReply(k.refused, k.recipient), k.refused, true)
 	case k.seen == sniff.SSH && byPolicy, k.to.Port() == 22 && byPolicy:
-		c.replies.farewell(sshGoodbye(k.refused), k.refused)
+		c.farewell(sshGoodbye(k.refused), k.refused, len(c.First) > 0)
 	default:
-		c.reset()
+		carry.Abort(c.Raw)
 	}
 }
 

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
+	"os"
 	"reflect"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -20,70 +24,118 @@ import (
 // record that every version reads.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// firstBytes are what the client of a tunnel says first, while they are judged against what was asked for. They go
-// once they have passed. All methods run on the loop.
+// firstBytes are what the client of a tunnel says first, in conn.First, while they are judged against what was asked for.
+// They go up once they have passed, and the goroutine that judges ends then.
 type firstBytes struct {
-	conn       *conn
-	upstream   int             // what judge hands over when it says Take
-	refused    *egress.Refusal // what judge did refuse
-	hello      *sniff.Assembler
-	helloWatch *helloWatch // of the hello that has passed, or nil
-	preamble   *preamble   // that may be all that the client says, or nil
-	holding    bool        // a goroutine searches the bytes, or waits for the policy
-	// resume judges the bytes once that goroutine is done; nil before.
-	resume func(first []byte) (relay.Judgement, []byte)
+	conn        *conn
+	tunnel      *tunnel
+	upstream    net.Conn
+	clientFirst bool // nothing passes before the client's first bytes were judged (decision 4)
+	hello       sniff.Assembler
+	late        *time.Timer // when they have to be complete
+	spoke       atomic.Bool // the client has said something
+	sent        int         // of them, the preamble, went up already (decision 46)
+	ended       bool        // no more comes: what is there has to do
 }
 
-// First implements [relay.Keeper].
-func (c *conn) First(first []byte) (relay.Judgement, []byte) { return c.firstBytes.judge(first) }
-
-// Follow implements [relay.Follower].
-func (c *conn) Follow(up bool, next []byte) (relay.Judgement, []byte) {
-	return c.firstBytes.follow(up, next)
+// clientFirst reports whether nothing passes before the client's first bytes were judged.
+func clientFirst(flow *egress.Flow) bool {
+	return web(flow.Destination().Port) && !flow.AnyProtocol() || flow.Inspected()
 }
 
-// judge judges a tunnel's first bytes.
-func (f *firstBytes) judge(first []byte) (relay.Judgement, []byte) {
-	c := f.conn
-	first = f.preamble.with(first)
-	switch resume := f.resume; {
-	case f.holding:
-		return relay.Hold, nil
-	case resume != nil:
-		f.resume = nil
-		return resume(first)
+// judge reads until the first bytes can be judged, and says what becomes of them.
+func (f *firstBytes) judge() {
+	t, c := f.tunnel, f.conn
+	f.late = time.AfterFunc(c.server.forwarder.Limits.Hello, f.tooLate)
+	defer f.late.Stop()
+	if !f.clientFirst {
+		t.Down()
 	}
-	protocol := detect(first, c.flow.Destination().Port)
-	spoken := c.tunnel.Down() > 0
-	switch {
-	case protocol == sniff.Undecided:
-		return f.awaitPreamble(first)
-	case protocol == sniff.TLS:
-		return f.judgeTLS(first)
-	case protocol == sniff.HTTP1 && !spoken: // no HTTP server speaks first
-		f.takeHTTP(first)
-		return relay.Take, nil
-	case c.flow.HasCanaries():
-		return f.scan(first)
-	default:
-		return f.narrow(nil, otherProtocol)
-	}
-}
-
-// scan searches first bytes of no known protocol for canaries, on a goroutine: 64 KiB take a millisecond,
-// which all tunnels of the loop would wait for.
-func (f *firstBytes) scan(first []byte) (relay.Judgement, []byte) {
-	c := f.conn
-	flow, own := c.flow, bytes.Clone(first)
-	return f.hold(func(ctx context.Context) error {
-		return c.server.forwarder.ScanFirst(ctx, flow, own)
-	}, func(_ []byte, err error) (relay.Judgement, []byte) {
-		if err != nil {
-			f.refused = forward.AsRefusal(err)
-			return relay.Refuse, nil
+	f.spoke.Store(len(c.First) > 0)
+	for len(c.First) == 0 && !f.ended {
+		if !f.read(0) {
+			return
 		}
-		return f.narrow(nil, otherProtocol)
-	})
+		f.spoke.Store(len(c.First) > 0)
+		f.late.Reset(c.server.forwarder.Limits.Hello)
+	}
+	switch {
+	case len(c.First) > 0:
+		f.judgeWhole()
+	case f.clientFirst:
+		t.Leave(carry.FirstEnded)
+	default:
+		f.handOver()
+		t.NothingUp()
+	}
+}
+
+// judgeWhole judges first bytes, of which there are some, once there are enough.
+func (f *firstBytes) judgeWhole() {
+	t, c := f.tunnel, f.conn
+	port := t.flow.Destination().Port
+	for {
+		protocol := detect(c.First, port)
+		if protocol == sniff.Undecided && f.ended {
+			protocol = sniff.Other
+		}
+		switch {
+		case protocol == sniff.Undecided:
+			if !f.awaitPreamble() {
+				return
+			}
+			continue
+		case protocol == sniff.TLS:
+			hello, err := f.hello.Parse(c.First)
+			switch {
+			case errors.Is(err, sniff.ErrShort) && len(c.First) < c.server.forwarder.Limits.HelloBytes && !f.ended:
+				if !f.read(0) {
+					return
+				}
+				continue
+			case errors.Is(err, sniff.ErrShort) && f.ended: // no server answers half a hello
+				f.judgeOther()
+			case err != nil:
+				f.pass(accessDenied, tlsClaim(malformedClaim(err)))
+			default:
+				f.judgeTLS(&hello)
+			}
+		case protocol == sniff.HTTP1 && f.takeHTTP():
+		default:
+			f.judgeOther()
+		}
+		return
+	}
+}
+
+// tooLate ends a tunnel whose first bytes are not complete in time. A server that has spoken may go on alone.
+func (f *firstBytes) tooLate() {
+	if !f.clientFirst && f.tunnel.Spoken() && !f.spoke.Load() {
+		return
+	}
+	f.tunnel.End(carry.FirstLate)
+	f.conn.cancel(errLate)
+}
+
+// read reads more of the first bytes, or notes their end. It waits no longer than d; 0 is any time. It returns false if
+// the tunnel is over.
+func (f *firstBytes) read(d time.Duration) (goOn bool) {
+	c := f.conn
+	if d > 0 {
+		c.Conn.SetReadDeadline(time.Now().Add(d))
+		defer c.Conn.SetReadDeadline(time.Time{})
+	}
+	var err error
+	c.First, err = c.server.carrying.Read(c.Conn, c.First)
+	switch {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
+		return true
+	case errors.Is(err, io.EOF):
+		f.ended = true
+		return true
+	}
+	f.tunnel.Leave(carry.FirstEnded)
+	return false
 }
 
 // detect returns the protocol that first begins, for a port. Plain HTTP is not accepted on port 443. On ports
@@ -110,106 +162,148 @@ func detect(first []byte, port uint16) sniff.Protocol {
 	}
 }
 
-func web(port uint16) bool { return port == 443 || port == 80 }
+// preamblePause is the time without a byte after which the client's first bytes count as a preamble.
+const preamblePause = time.Second
 
-func (f *firstBytes) judgeTLS(first []byte) (relay.Judgement, []byte) {
-	c := f.conn
-	if f.hello == nil {
-		f.hello = new(sniff.Assembler)
+// awaitPreamble reads on where the first bytes are too few to tell what they begin. A client may send a few bytes and then
+// wait for the server, as with JDWP-Handshake. If the rules allow any protocol, such a preamble passes after a pause.
+// Later bytes are held as soon as the protocol can be told, and judged together with the preamble, which alone is too
+// short for a server to act on. It returns false if the tunnel is over.
+func (f *firstBytes) awaitPreamble() bool {
+	t, c := f.tunnel, f.conn
+	if f.clientFirst || sniff.Detect(c.First) != sniff.Undecided {
+		return f.read(0)
 	}
-	hello, err := f.hello.Parse(first)
-	switch {
-	case errors.Is(err, sniff.ErrShort) && len(first) < c.server.forwarder.Limits.HelloBytes:
-		return relay.More, nil
-	case err != nil:
-		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+	before := len(c.First)
+	if f.sent == before {
+		return f.read(0)
 	}
-	f.hello = nil
-	claim, behind := claimOf(&hello), 0
-	if hello.AllowsRetry() {
-		behind = hello.Size
+	if f.sent == 0 {
+		if !f.read(min(preamblePause, c.server.forwarder.Limits.Hello/2)) {
+			return false
+		}
+		if len(c.First) > before || f.ended {
+			return true
+		}
+		if !f.narrow(nil, otherProtocol) {
+			return false
+		}
+		t.Limit(t.flow.Budget())
+		f.late.Stop() // until more comes
 	}
-	if name, ok := f.claimedHost(claim); ok {
-		return f.goByName(first, name, func(first []byte) (relay.Judgement, []byte) { return f.decideTLS(first, claim, behind) })
+	if !t.Send(c.First[f.sent:]) {
+		t.Leave("")
+		return false
 	}
-	return f.decideTLS(first, claim, behind)
+	f.sent = len(c.First)
+	if !f.read(0) {
+		return false
+	}
+	f.late.Reset(c.server.forwarder.Limits.Hello)
+	return true
 }
 
-// decideTLS judges first bytes that are a hello. behind is how many of them it has if a second one may follow, or 0.
-func (f *firstBytes) decideTLS(first []byte, claim *policy.ClientHello, behind int) (relay.Judgement, []byte) {
-	c := f.conn
-	return f.decide(first, accessDenied, tlsClaim(claim), func(first []byte) (relay.Judgement, []byte) {
-		spoken := c.tunnel.Down() > 0
-		switch {
-		case c.flow.Inspected() && (spoken || f.preamble.passed()): // what was said in clear is no part of TLS
-			f.refused = c.flow.Failed(policy.NotTLS, "something was said before TLS began")
-			return relay.Refuse, accessDenied
-		case c.flow.Inspected():
-			f.takeTLS(first, claim.ALPN)
-			return relay.Take, nil
-		case behind > 0:
-			return f.passWatchingHello(claim, first[behind:])
+// judgeOther judges first bytes of no known protocol.
+func (f *firstBytes) judgeOther() {
+	t, c := f.tunnel, f.conn
+	if t.flow.HasCanaries() {
+		if err := c.server.forwarder.ScanFirst(c.ctx, t.flow, c.First); err != nil {
+			f.refuse(nil, err)
+			return
 		}
-		return f.pass()
-	})
+	}
+	f.pass(nil, otherProtocol)
+}
+
+// judgeTLS judges first bytes that begin with a hello.
+func (f *firstBytes) judgeTLS(hello *sniff.Hello) {
+	t := f.tunnel
+	claim := claimOf(hello)
+	if host, ok := f.claimedHost(claim); ok && f.redirect(host) {
+		return
+	}
+	if !f.narrow(accessDenied, tlsClaim(claim)) {
+		return
+	}
+	switch {
+	case t.flow.Inspected():
+		f.takeTLS(claim.ALPN)
+	case hello.AllowsRetry():
+		f.passWatchingHello(claim, hello.Size)
+	default:
+		f.passNow()
+	}
 }
 
 // claimedHost returns the host that a hello names in a tunnel that was opened to an address. Once something has passed,
 // the tunnel stays where it leads.
 func (f *firstBytes) claimedHost(claim *policy.ClientHello) (policy.Destination, bool) {
-	c := f.conn
-	to := c.flow.Destination()
-	if !to.Addr.IsValid() || claim.ServerName == "" || c.tunnel.Down() > 0 || f.preamble.passed() {
+	to := f.tunnel.flow.Destination()
+	if !to.Addr.IsValid() || claim.ServerName == "" || f.tunnel.Spoken() || f.sent > 0 {
 		return policy.Destination{}, false
 	}
 	return policy.Destination{Host: claim.ServerName, Port: to.Port, Asked: to.Addr}, true
 }
 
-// goByName has a tunnel to an address go to the host that its client claims, if the policy mentions that host.
-// Otherwise the claim is judged in the tunnel to the address.
-func (f *firstBytes) goByName(first []byte, host policy.Destination, otherwise func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
+// redirect ends a tunnel to an address, on whose connection nothing was said, and opens another one to the host that the
+// client claims, if the policy mentions that host. Otherwise the claim is judged in the tunnel to the address.
+func (f *firstBytes) redirect(host policy.Destination) bool {
 	c := f.conn
-	gate, peer, r := c.server.Gate, c.peer, policy.Request{Via: c.replies.replier.via(), Destination: host}
-	after := func(first []byte, mentioned bool) (relay.Judgement, []byte) {
-		if !mentioned {
-			return otherwise(first)
-		}
-		f.redirect(first, host)
-		return relay.Take, nil
+	r := policy.Request{Via: c.replier.via(), Destination: host}
+	if !c.server.Gate.Outlook.Mentions(c.ctx, c.Peer, r) || !f.take() {
+		return false
 	}
-	mentioned, wait := gate.Outlook.MentionsNow(peer, r)
-	if !wait {
-		return after(first, mentioned)
-	}
-	return f.hold(func(ctx context.Context) error {
-		mentioned = gate.Outlook.Mentions(ctx, peer, r)
-		return nil
-	}, func(first []byte, _ error) (relay.Judgement, []byte) { return after(first, mentioned) })
+	carry.Abort(f.upstream)
+	c.closeFlow(egress.End{Outcome: "named"})
+	c.replier = capturedReplier{c.replier.via()}
+	k := &capture{conn: c, to: netip.AddrPortFrom(host.Asked, host.Port), name: host.Host, claimed: true}
+	k.open()
+	return true
 }
 
-// redirect ends the tunnel to an address, on whose connection nothing was said, and opens another one to the host that the
-// client's first bytes claim.
-func (f *firstBytes) redirect(first []byte, host policy.Destination) {
+// take gives the client and the flow back to the conn, unless the upstream has spoken or the tunnel is over.
+func (f *firstBytes) take() bool {
+	f.late.Stop()
 	c := f.conn
-	relay.Reset(f.upstream)
-	c.loop.CloseFD(f.upstream)
-	f.preamble.stop(c.loop)
-	c.closeFlow("named")
-	c.rest = bytes.Clone(first)
-	c.replies.replier = capturedReplier{c.replies.replier.via()}
-	c.captured = &capture{conn: c, to: netip.AddrPortFrom(host.Asked, host.Port), name: host.Host, claimed: true}
-	c.firstBytes = firstBytes{conn: c}
-	c.loop.Post(func() { // the loop still has the tunnel
-		if c.closed {
-			return
-		}
-		c.tunnel, c.carried, c.durable = relay.Tunnel{}, false, false
-		if err := c.loop.Watch(c.fd, c); err != nil {
-			c.drop()
-			return
-		}
-		c.captured.ask()
-	})
+	if !f.tunnel.Take() {
+		return false
+	}
+	c.carried, c.flow = false, f.tunnel.flow
+	c.flow.OnCut(func() { c.cancel(errCut) })
+	return true
+}
+
+// takeHTTP serves plain HTTP in the tunnel by deciding every request. The tunnel's own connection, on which nothing was
+// said, goes: each request has a flow of its own. A server that has spoken is no HTTP server.
+func (f *firstBytes) takeHTTP() bool {
+	if !f.take() {
+		return false
+	}
+	c := f.conn
+	host := c.flow.Destination()
+	carry.Abort(f.upstream)
+	c.closeFlow(egress.End{Up: int64(f.sent), Outcome: "http"})
+	c.TunnelTo = &host
+	c.serveHTTP(c.replier.via())
+	return true
+}
+
+// takeTLS serves a tunnel whose requests have to be decided: the client's TLS ends here, and another begins. What was said
+// in clear is no part of TLS.
+func (f *firstBytes) takeTLS(offered []string) {
+	c := f.conn
+	if f.sent > 0 || !f.take() {
+		f.tunnel.refused = f.tunnel.flow.Failed(policy.NotTLS, "something was said before TLS began")
+		f.farewell(accessDenied)
+		return
+	}
+	flow, host := c.flow, c.flow.Destination()
+	if !c.enter(elsewhere) {
+		return
+	}
+	flow.Keep(nil) // the connection ends with the tunnel, or serves the next one
+	c.flow, c.TunnelTo, c.Via = nil, &host, c.replier.via()
+	c.server.inspector.ServeTunnel(&c.Client, flow, f.upstream, offered)
 }
 
 // tlsClaim adds what a hello claims.
@@ -218,16 +312,6 @@ func tlsClaim(claim *policy.ClientHello) func(*policy.Request) {
 }
 
 func otherProtocol(r *policy.Request) { r.Protocol = policy.ProtocolOpaque }
-
-// pass lets the first bytes go, and what comes behind them, as far as the policy
-// lets anything go up.
-func (f *firstBytes) pass() (relay.Judgement, []byte) {
-	c := f.conn
-	f.preamble.stop(c.loop)
-	c.connHolder, c.setup = c.admission.holder, nil
-	c.tunnel.Limit(c.flow.Budget())
-	return relay.Pass, nil
-}
 
 // claimOf turns a hello into what policy reads. A server name that is not a
 // canonical name equals no host, so it is kept for the record only.
@@ -254,138 +338,131 @@ func malformedClaim(err error) *policy.ClientHello {
 	return claim
 }
 
-// narrow is decide for what passes once the policy lets it.
-func (f *firstBytes) narrow(farewell []byte, edit func(*policy.Request)) (relay.Judgement, []byte) {
-	return f.decide(nil, farewell, edit, func([]byte) (relay.Judgement, []byte) { return f.pass() })
-}
-
-// decide has the policy decide by what edit adds, and then says what becomes of first: after a
-// refusal nothing, except that the client is sent farewell. Where the policy takes its time, a goroutine waits for it.
-func (f *firstBytes) decide(first, farewell []byte, edit func(*policy.Request), then func(first []byte) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
-	c := f.conn
-	after := func(first []byte, err error) (relay.Judgement, []byte) {
-		if err != nil {
-			f.refused = forward.AsRefusal(err)
-			return relay.Refuse, farewell
-		}
-		return then(first)
+// narrow has the policy decide by what edit adds. After a refusal, the client is sent farewell, and the tunnel is over.
+func (f *firstBytes) narrow(farewell []byte, edit func(*policy.Request)) bool {
+	if err := f.tunnel.flow.Narrow(f.conn.ctx, edit); err != nil {
+		f.refuse(farewell, err)
+		return false
 	}
-	flow := c.flow
-	wait, err := flow.NarrowNow(edit)
-	if !wait {
-		return after(first, err)
-	}
-	return f.hold(func(ctx context.Context) error { return flow.Narrow(ctx, edit) }, after)
+	return true
 }
 
-// hold keeps the client's bytes in the tunnel while a goroutine does work. Then judge resumes with the bytes and the
-// error of work, on the loop. ctx ends with the tunnel.
-func (f *firstBytes) hold(work func(ctx context.Context) error, then func(first []byte, err error) (relay.Judgement, []byte)) (relay.Judgement, []byte) {
-	c := f.conn
-	loop := c.loop
-	ctx, leave := context.WithCancel(context.Background())
-	c.cancel, f.holding = leave, true
-	c.server.running.Go(func() {
-		err := work(ctx)
-		leave()
-		loop.Post(func() {
-			if c.closed {
-				return
-			}
-			c.cancel, f.holding = nil, false
-			f.resume = func(first []byte) (relay.Judgement, []byte) { return then(first, err) }
-			c.tunnel.Again()
-		})
-	})
-	return relay.Hold, nil
-}
-
-// takeHTTP moves a tunnel in which plain HTTP is spoken to a goroutine that
-// decides every request. The tunnel's own connection, on which nothing was
-// said, goes: each request has a flow of its own.
-func (f *firstBytes) takeHTTP(first []byte) {
-	c := f.conn
-	host, via := c.flow.Destination(), c.replies.replier.via()
-	relay.Reset(f.upstream) // nothing was said on it
-	c.loop.CloseFD(f.upstream)
-	c.flow.CloseNow(egress.End{Up: f.preamble.size(), Outcome: "http"})
-	c.onGoroutine(first, func(h *hosted) {
-		h.TunnelTo, h.Via = &host, via
-		h.ServeH1()
-	})
-}
-
-// takeTLS moves a tunnel whose requests have to be decided to a goroutine that
-// ends the client's TLS and begins its own.
-func (f *firstBytes) takeTLS(first []byte, offered []string) {
-	c := f.conn
-	flow, host, via := c.flow, c.flow.Destination(), c.replies.replier.via()
-	c.loop.Forget(f.upstream)
-	upstream, err := netConn(f.upstream)
-	if err != nil {
-		flow.CloseNow(egress.End{Outcome: string(relay.Broken)})
-		c.onGoroutine(nil, func(*hosted) {})
+// refuse ends the tunnel with the error of a decision, unless something else has ended it.
+func (f *firstBytes) refuse(farewell []byte, err error) {
+	if f.conn.ctx.Err() != nil {
+		f.tunnel.Leave(carry.FirstEnded)
 		return
 	}
-	served := c.onGoroutine(first, func(h *hosted) {
-		h.TunnelTo, h.Via = &host, via
-		c.server.inspector.ServeTunnel(&h.Client, flow, upstream, offered)
-	})
-	if !served {
-		upstream.Close()
-		flow.CloseNow(egress.End{Outcome: "cut"})
+	f.tunnel.refused = forward.AsRefusal(err)
+	f.farewell(farewell)
+}
+
+// farewell ends a tunnel of which nothing passes.
+func (f *firstBytes) farewell(last []byte) {
+	if len(last) > 0 && !f.tunnel.Over() {
+		f.conn.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		f.conn.Conn.Write(last)
+	}
+	f.tunnel.Leave(carry.Refused)
+}
+
+// pass lets the first bytes go if the policy does, by what edit adds.
+func (f *firstBytes) pass(farewell []byte, edit func(*policy.Request)) {
+	if f.narrow(farewell, edit) {
+		f.passNow()
 	}
 }
 
-// A helloWatch keeps a ClientHello while the server may ask the client for a second one. The second must make
-// the same claim, and not every server compares them: a different server name would reach a host that was
-// never decided (decision 40).
+// passNow lets the first bytes go, and what comes behind them, as far as the policy lets anything go up.
+func (f *firstBytes) passNow() {
+	t := f.tunnel
+	f.handOver()
+	t.Limit(t.flow.Budget())
+	if f.clientFirst {
+		t.Down()
+	}
+	t.Up(f.conn.First[f.sent:])
+}
+
+// handOver has the tunnel go on without the conn.
+func (f *firstBytes) handOver() {
+	f.late.Stop()
+	f.tunnel.flow.OnChange(f.tunnel.changed)
+}
+
+// A helloWatch looks at a tunnel after a ClientHello while the server may ask the client for a second one. The second must
+// make the same claim, and not every server compares them: a different server name would reach a host that was never
+// decided (decision 40). It implements [carry.Watcher].
 type helloWatch struct {
-	sniff.Retry
-	claim *policy.ClientHello
+	tunnel *tunnel
+	client net.Conn
+	claim  *policy.ClientHello
+	limit  time.Duration // for a second hello, once it has begun
+
+	mu    sync.Mutex // guards what follows
+	retry sniff.Retry
+	late  *time.Timer // ends that time
 }
 
-// passWatchingHello passes a hello and goes on looking for a second one. behind is what the client
-// sent after the first.
-func (f *firstBytes) passWatchingHello(claim *policy.ClientHello, behind []byte) (relay.Judgement, []byte) {
+// passWatchingHello passes a hello of size bytes and goes on looking for a second one.
+func (f *firstBytes) passWatchingHello(claim *policy.ClientHello, size int) {
 	c := f.conn
-	f.helloWatch = &helloWatch{claim: claim}
-	j, farewell := f.follow(true, behind)
-	if j != relay.Follow && j != relay.Await {
-		return j, farewell
+	w := &helloWatch{tunnel: f.tunnel, client: c.Conn, claim: claim, limit: c.server.forwarder.Limits.Hello}
+	if behind := c.First[size:]; len(behind) > 0 {
+		over, ok := w.Watch(true, behind)
+		if !ok {
+			f.tunnel.Leave(carry.Refused)
+			return
+		}
+		if over {
+			f.passNow()
+			return
+		}
 	}
-	c.connHolder = c.admission.holder
-	c.tunnel.Limit(c.flow.Budget())
-	return j, nil
+	f.tunnel.Watch(w)
+	f.passNow()
 }
 
-// follow judges a second ClientHello, and what follows a preamble.
-func (f *firstBytes) follow(up bool, next []byte) (relay.Judgement, []byte) {
-	if f.helloWatch == nil {
-		return f.followPreamble(up, next), nil
+// Watch implements [carry.Watcher].
+func (w *helloWatch) Watch(up bool, b []byte) (over, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	over, ok = w.look(up, b)
+	if (over || !ok) && w.late != nil {
+		w.late.Stop()
 	}
+	return over, ok
+}
+
+func (w *helloWatch) look(up bool, b []byte) (over, ok bool) {
 	if !up {
-		if f.helloWatch.Server(next) {
-			return f.pass()
-		}
-		return relay.Follow, nil
+		return w.retry.Server(b), true
 	}
-	hello, err := f.helloWatch.Client(next)
+	hello, err := w.retry.Client(b)
 	switch {
-	case errors.Is(err, sniff.ErrShort) && f.helloWatch.Keeps():
-		return relay.Await, nil
 	case errors.Is(err, sniff.ErrShort):
-		return relay.Follow, nil
+		if w.retry.Keeps() && w.late == nil {
+			w.late = time.AfterFunc(w.limit, func() { w.tunnel.End(carry.FirstLate) })
+		}
+		return false, true
 	case errors.Is(err, sniff.ErrNoTLS):
-		return f.pass()
-	case err != nil:
-		return f.narrow(accessDenied, tlsClaim(malformedClaim(err)))
+		return true, true
 	}
-	claim := claimOf(&hello)
-	if sameClaim(claim, f.helloWatch.claim) {
-		return f.pass()
+	claim := malformedClaim(err)
+	if err == nil {
+		claim = claimOf(&hello)
+		if sameClaim(claim, w.claim) {
+			return true, true
+		}
 	}
-	return f.narrow(accessDenied, tlsClaim(claim))
+	if err := w.tunnel.flow.Narrow(context.Background(), tlsClaim(claim)); err != nil {
+		w.tunnel.refused = forward.AsRefusal(err)
+		w.client.SetWriteDeadline(time.Now().Add(time.Second))
+		w.client.Write(accessDenied)
+		return true, false
+	}
+	w.tunnel.Limit(w.tunnel.flow.Budget())
+	return true, true
 }
 
 // sameClaim reports whether two hellos of one connection differ in their fingerprint alone:
@@ -394,81 +471,4 @@ func sameClaim(a, b *policy.ClientHello) bool {
 	x, y := *a, *b
 	x.JA4, y.JA4 = "", ""
 	return reflect.DeepEqual(x, y)
-}
-
-// A preamble is the few bytes that a client sends first and then falls silent, such as JDWP-Handshake. They
-// may begin HTTP or a ClientHello, or they may be all that the client sends before the server answers. If the
-// rules allow any protocol, they pass after a pause. Later bytes are held again as soon as the protocol can be
-// told, and judged together with the preamble, which alone is too short for a server to act on.
-//
-// A nil preamble is none.
-type preamble struct {
-	pause  *relay.Timer
-	paused bool   // the pause is
-	sent   []byte // went to the upstream
-}
-
-// preamblePause is the time without a byte after which the client's first bytes count as a preamble.
-const preamblePause = time.Second
-
-// awaitPreamble judges first bytes that are too few to tell what they begin.
-func (f *firstBytes) awaitPreamble(first []byte) (relay.Judgement, []byte) {
-	c := f.conn
-	switch {
-	case c.clientFirst() || sniff.Detect(first) != sniff.Undecided:
-		return relay.More, nil
-	case f.preamble == nil:
-		w := new(preamble)
-		w.pause = c.loop.After(min(preamblePause, c.server.forwarder.Limits.Hello/2), func() {
-			w.paused = true
-			c.tunnel.Again()
-		})
-		f.preamble = w
-		return relay.More, nil
-	case !f.preamble.paused || f.preamble.passed():
-		return relay.More, nil
-	}
-	return f.decide(first, nil, otherProtocol, func(first []byte) (relay.Judgement, []byte) {
-		f.preamble.sent = slices.Clone(first)
-		c.tunnel.Limit(c.flow.Budget())
-		return relay.Follow, nil
-	})
-}
-
-// followPreamble lets bytes after a preamble pass while the protocol is still unknown.
-func (f *firstBytes) followPreamble(up bool, next []byte) relay.Judgement {
-	if !up {
-		return relay.Follow
-	}
-	all := f.preamble.with(next)
-	if sniff.Detect(all) != sniff.Undecided {
-		return relay.More
-	}
-	f.preamble.sent = all
-	return relay.Follow
-}
-
-func (w *preamble) with(b []byte) []byte {
-	if !w.passed() {
-		return b
-	}
-	return slices.Concat(w.sent, b)
-}
-
-// passed reports whether w went to the upstream.
-func (w *preamble) passed() bool { return w != nil && w.sent != nil }
-
-// size is how many bytes went to the upstream.
-func (w *preamble) size() int64 {
-	if w == nil {
-		return 0
-	}
-	return int64(len(w.sent))
-}
-
-// stop is for when the client's first bytes have been judged.
-func (w *preamble) stop(loop *relay.Loop) {
-	if w != nil {
-		loop.Stop(w.pause)
-	}
 }

@@ -87,8 +87,9 @@ func FuzzSOCKS(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
-		h := &hosted{server: s, Client: forward.Client{Forwarder: &s.forwarder, Conn: c, First: said[:1:1]}}
-		h.serveSOCKS()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		of := &conn{server: s, listener: &listener{server: s}, ctx: ctx, cancel: cancel, socket: c, client: c, Client: forward.Client{Forwarder: &s.forwarder, Raw: c, Conn: c, First: said[:1:1]}}
+		of.serveSOCKS()
 		gate.Records.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
 		if n := bytes.Count(written, []byte("\n")); n != 1 || err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/sandbox/foreign"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,14 +26,14 @@ func TestAGivenListenerThatBlocksIsNobodyElsesTrouble(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := relay.Duplicate(l)
+	theirs, err := duplicate(l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Close(theirs)
 	served := make(chan error, 1)
 	go func() {
-		served <- w.ServeGiven(l, "given", func(int) (netip.AddrPort, error) { return to, nil })
+		served <- w.ServeTransparent(foreign.Listener{Listener: l}, "given", func(int) (netip.AddrPort, error) { return to, nil })
 	}()
 	dial := func() *testClient {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := relay.Duplicate(l)
+	theirs, err := duplicate(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	lingers := make(chan int32, 1)
-	go w.ServeGiven(l, "given", func(fd int) (netip.AddrPort, error) {
+	go w.ServeTransparent(foreign.Listener{Listener: l}, "given", func(fd int) (netip.AddrPort, error) {
 		for o, values := range options {
 			if got, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, o); err == nil && got != values[1] {
 				t.Errorf("option %d is %d, not %d", o, got, values[1])
@@ -122,51 +122,12 @@ func TestWhatAListenerWasGivenWithIsNotPassedOn(t *testing.T) {
 	(&testClient{c, bufio.NewReader(c), t}).send("one\n").expect("one\n")
 }
 
-// TestAnOwnLoopIsNobodyElsesTrouble has a sandbox stop its own event loop, as the packet filter of its network can
-// for as long as it likes.
-func TestAnOwnLoopIsNobodyElsesTrouble(t *testing.T) {
-	w := newWorld(t, openPolicy, nil)
-	to := w.named(t, "allowed.test", echo(t).port)
-	stopped, goOn := make(chan bool, 1), make(chan bool)
-	own := func(how Original) (*OwnLoop, string) {
-		t.Helper()
-		loop, err := w.NewOwnLoop()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		go loop.Serve(l, "given", how)
-		return loop, l.Addr().String()
+// duplicate returns a descriptor of its own for a listener.
+func duplicate(l net.Listener) (fd int, err error) {
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		return -1, err
 	}
-	dial := func(at string) *testClient {
-		t.Helper()
-		c, err := net.Dial("tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(20 * time.Second))
-		return &testClient{c, bufio.NewReader(c), t}
-	}
-	_, other := own(func(int) (netip.AddrPort, error) { return to, nil })
-	before := dial(other).send("one\n").expect("one\n")
-	loop, theirs := own(func(int) (netip.AddrPort, error) {
-		stopped <- true
-		<-goOn
-		return to, nil
-	})
-	held := dial(theirs)
-	<-stopped
-	before.send("two\n").expect("two\n")
-	dial(other).send("three\n").expect("three\n")
-	w.captured(t, to).send("four\n").expect("four\n")
-	close(goOn)
-	held.send("five\n").expect("five\n")
-	loop.Release()
-	if next, err := w.NewOwnLoop(); err != nil || next.loop != loop.loop {
-		t.Errorf("a loop that was given back is not used again: %v", err)
-	}
+	failed := raw.Control(func(p uintptr) { fd, err = unix.FcntlInt(p, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(failed, err)
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -91,8 +91,8 @@ func TestStreamsThatStandStillEnd(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
 		"/public/silent": string(policy.NetworkTimeout),
-		"/public/begins": string(relay.IdleTooLong),
-		"/public/unread": string(relay.IdleTooLong),
+		"/public/begins": string(carry.IdleTooLong),
+		"/public/unread": string(carry.IdleTooLong),
 	}
 	var got map[string]string
 	for idle := time.Second; idle <= 16*time.Second; idle *= 4 {

@@ -50,10 +50,10 @@ func (w *world) whenFreed(t *testing.T) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	freed := make(chan struct{})
-	for c := range w.clients {
-		tcp, ok := c.(*net.TCPConn)
-		if !ok || len(w.clients) != 1 {
-			t.Fatalf("%d connections, one is a %v", len(w.clients), reflect.TypeOf(c))
+	for c := range w.conns {
+		tcp, ok := c.client.(*net.TCPConn)
+		if !ok || len(w.conns) != 1 {
+			t.Fatalf("%d connections, one is a %v", len(w.conns), reflect.TypeOf(c.client))
 		}
 		runtime.AddCleanup(tcp, func(done chan struct{}) { close(done) }, freed)
 	}

@@ -41,10 +41,13 @@ func request(method, host, port, path string, fields ...string) string {
 	return head
 }
 
-// response reads one response to method.
+// response reads one final response to method.
 func (c *testClient) response(method string) (*http.Response, string) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.in, &http.Request{Method: method})
+	for err == nil && resp.StatusCode < 200 {
+		resp, err = http.ReadResponse(c.in, &http.Request{Method: method})
+	}
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (w *inspectWorld) askInTunnel(t *testing.T, port, method string, fields ...
 	t.Helper()
 	c := w.inside(t, "allowed.test", port)
 	c.send(insideRequest(method, "allowed.test", port, "/public/x", append(fields, "Content-Length: 0")...))
-	if resp, got := c.response(method); resp.StatusCode != 200 || got != "fine" {
+	if resp, got := c.response(method); resp.StatusCode != 200 && resp.StatusCode != 404 || got != "fine" {
 		t.Fatalf("answered %d %q", resp.StatusCode, got)
 	}
 	c.Close()
@@ -41,10 +41,16 @@ func TestATunnelGetsTheUpstreamConnectionOfAnEarlierOne(t *testing.T) {
 		between    func(*testing.T, *inspectWorld)
 		method     string
 		fields     []string
+		second     string // the address of the second client, where it is another one
 		handshakes int64
 	}{
 		"a GET":  {answer: fine, method: "GET", handshakes: 1},
-		"a POST": {answer: fine, method: "POST", handshakes: 1},
+		"a POST": {answer: fine, method: "POST", handshakes: 2},
+		"a status that is an error": {answer: func(c net.Conn, _ int) bool {
+			io.WriteString(c, strings.Replace(keptFine, "200 OK", "404 Not Found", 1))
+			return true
+		}, method: "GET", handshakes: 2},
+		"another client": {answer: fine, method: "GET", second: "127.0.0.2", handshakes: 2},
 		"a POST, to an upstream that has closed": {answer: func(c net.Conn, _ int) bool {
 			io.WriteString(c, keptFine)
 			time.Sleep(50 * time.Millisecond)
@@ -76,6 +82,9 @@ func TestATunnelGetsTheUpstreamConnectionOfAnEarlierOne(t *testing.T) {
 			w.askInTunnel(t, o.port, row.method, row.fields...)
 			if row.between != nil {
 				row.between(t, w)
+			}
+			if row.second != "" {
+				w.from = row.second
 			}
 			w.askInTunnel(t, o.port, row.method, row.fields...)
 			if n := handshakes.Load(); n != row.handshakes {

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-
 	"github.com/egressd/egressd/record"
 )
 
@@ -267,19 +265,4 @@ func TestShutdownInTheMiddle(t *testing.T) {
 		t.Errorf("the shutdown took %v", took)
 	}
 	w.closed(t)
-}
-
-// TestInterimResponsesStayHere over HTTP/2 as over HTTP/1.
-func TestInterimResponsesStayHere(t *testing.T) {
-	w := newInspectWorld(t, inspectPolicy, nil)
-	o := w.pki.rawOrigin(t, func(c net.Conn) {
-		f := serveFrames(c)
-		id := f.request()
-		f.head(id, "103")
-		f.respond(id, "fine", true)
-		f.request()
-	}, http2.NextProtoTLS)
-	if r := ask(t, w.visitor(t, true, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/x"), nil); r.body != "fine" {
-		t.Error(r.all())
-	}
 }

@@ -19,6 +19,9 @@ func socketOf(c net.Conn) *net.TCPConn {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
+	if gathering, ok := c.(*gatheringConn); ok {
+		c = gathering.Conn
+	}
 	return c.(*net.TCPConn)
 }
 

@@ -8,8 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/policy"
@@ -36,54 +36,7 @@ const (
 // Shutdown; what is inside is served as by [Server.Serve]. now is asked for
 // each connection, and is safe for concurrent use.
 func (s *Server) ServeTLS(l net.Listener, name string, now func() *TLSListener) error {
-	defer l.Close()
-	s.start.Do(s.prepare)
-	if s.startErr != nil {
-		return s.startErr
-	}
-	if !s.registerAccepting(l) {
-		return ErrClosed
-	}
-	for {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			s.serveTLSClient(c, name, now())
-		case errors.Is(err, net.ErrClosed):
-			return ErrClosed
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			s.forwarder.Pause(100 * time.Millisecond) // what waits in the kernel stays there
-		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
-		default:
-			return err
-		}
-	}
-}
-
-func (s *Server) registerAccepting(l net.Listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.accepting = append(s.accepting, l)
-	return !s.stopping
-}
-
-// serveTLSClient serves one connection of a TLS listener on a goroutine of its own.
-func (s *Server) serveTLSClient(c net.Conn, name string, with *TLSListener) {
-	f := &tlsClient{server: s, raw: c}
-	peer := sandbox.Peer{Listener: name}
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		addr := tcp.AddrPort()
-		peer.Addr = netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port())
-	}
-	if !s.registerTLSClient(f, &peer) {
-		s.Gate.Refuse(peer, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS connections, or handshakes of this address, are under way")
-		forward.Abort(c)
-		return
-	}
-	go func() {
-		defer s.forgetTLSClient(f)
-		f.serve(peer, with)
-	}()
+	return (&listener{Listener: l, server: s, name: name, tls: now}).serve()
 }
 
 // handshakeSource is what handshakes are counted by: one that has an IPv6 address has a
@@ -96,22 +49,16 @@ func handshakeSource(p sandbox.Peer) netip.Addr {
 	return addr
 }
 
-func (s *Server) registerTLSClient(f *tlsClient, p *sandbox.Peer) bool {
+// registerHandshake counts a handshake, unless too many of its address are under way.
+func (s *Server) registerHandshake(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := handshakeSource(*p)
+	from := handshakeSource(c.came)
 	if s.stopping || len(s.handshakes[from]) >= handshakesOfSource {
 		return false
 	}
-	var ok bool
-	if f.holder, ok = s.tlsConnections.reserve(s.Sandboxes.Holder(p)); !ok {
-		return false
-	}
-	s.handshakes[from] = append(s.handshakes[from], f)
+	s.handshakes[from] = append(s.handshakes[from], c)
 	s.evictHandshake()
-	s.tlsClients[f] = struct{}{}
-	s.tlsServing.Add(1)
-	f.loop = s.loops[len(s.tlsClients)%len(s.loops)]
 	return true
 }
 
@@ -129,75 +76,102 @@ func (s *Server) evictHandshake() {
 	if all > handshakesMost {
 		oldest := s.handshakes[busiest][0]
 		s.removeHandshake(busiest, oldest)
-		forward.Abort(oldest.raw)
+		oldest.socket.Close()
 	}
 }
 
 // handshakeDone notes the end of a handshake.
-func (s *Server) handshakeDone(from netip.Addr, f *tlsClient) {
+func (s *Server) handshakeDone(c *conn) {
+	if c.listener.tls == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removeHandshake(from, f)
+	s.removeHandshake(handshakeSource(c.came), c)
 }
 
-// removeHandshake takes f from the handshakes under way, where it is among them. It is called
+// removeHandshake takes c from the handshakes under way, where it is among them. It is called
 // with mu held.
-func (s *Server) removeHandshake(from netip.Addr, f *tlsClient) {
-	left := slices.DeleteFunc(s.handshakes[from], func(other *tlsClient) bool { return other == f })
+func (s *Server) removeHandshake(from netip.Addr, c *conn) {
+	left := slices.DeleteFunc(s.handshakes[from], func(other *conn) bool { return other == c })
 	if s.handshakes[from] = left; len(left) == 0 {
 		delete(s.handshakes, from)
 	}
 }
 
-func (s *Server) forgetTLSClient(f *tlsClient) {
-	f.raw.Close()
-	s.mu.Lock()
-	delete(s.tlsClients, f)
-	s.tlsConnections.releaseHeld(f.holder)
-	s.mu.Unlock()
-	s.tlsServing.Done()
-}
-
-// closeTLSClients ends the clients of TLS listeners, whose inner connections are closed already.
-func (s *Server) closeTLSClients() {
-	s.mu.Lock()
-	for f := range s.tlsClients {
-		f.stopReading(time.Second)
+// shakeHands makes TLS with the client of a TLS listener. What is inside is served like any other connection.
+func (c *conn) shakeHands() bool {
+	s, with := c.server, c.listener.tls()
+	transport := &handshakeConn{Conn: c.Raw}
+	inner := tls.Server(transport, with.config())
+	if !c.patience(s.forwarder.Limits.Hello) {
+		s.handshakeDone(c)
+		return false
 	}
-	s.mu.Unlock()
-	s.tlsServing.Wait()
-}
-
-// serve makes TLS with the client, and serves what is inside.
-func (f *tlsClient) serve(p sandbox.Peer, with *TLSListener) {
-	s := f.server
-	f.transport = &handshakeConn{Conn: f.raw}
-	f.tls = tls.Server(f.transport, with.config())
-	f.raw.SetDeadline(time.Now().Add(s.forwarder.Limits.Hello))
-	err := f.tls.Handshake()
-	f.transport.bound.Over = true
-	s.handshakeDone(handshakeSource(p), f)
+	err := inner.Handshake()
+	transport.bound.Over = true
+	s.handshakeDone(c)
 	switch {
-	case err != nil && !f.transport.spoke: // as with other listeners, one that says nothing leaves no trace
-		return
+	case c.isEvicted():
+		return false
+	case err != nil && !transport.spoke: // as with other listeners, one that says nothing leaves no trace
+		return false
 	case err != nil:
 		class, why := handshakeFailed(err, with)
-		s.Gate.Refuse(p, policy.ViaUnknown, nil, class, why)
-		return
+		c.refused = true
+		s.Gate.Refuse(c.came, policy.ViaUnknown, nil, class, why)
+		return false
 	}
-	if own := f.tls.ConnectionState().PeerCertificates; len(own) > 0 {
-		p.Certificate = sandbox.CertificateNames(own[0])
-		var ok bool
-		if f.holder, ok = s.tlsConnections.move(f.holder, s.Sandboxes.Holder(&p)); !ok {
-			s.refuseOneMore(p)
-			return
+	secure := &tlsConn{Conn: inner, transport: transport}
+	if own := inner.ConnectionState().PeerCertificates; len(own) > 0 {
+		c.Peer.Certificate = sandbox.CertificateNames(own[0])
+		if !s.connections.move(&c.admission, s.Sandboxes.Holder(&c.Peer)) {
+			c.refused = true
+			s.refuseOneMore(c.Peer)
+			return false
 		}
 	}
-	f.raw.SetDeadline(time.Time{})
-	if f.joinLoop(p) == nil {
-		f.pump()
-		f.linger()
+	c.Raw, c.Conn, c.client = secure, secure, secure
+	return c.patience(0)
+}
+
+// A tlsConn is the inside of a connection of a TLS listener.
+type tlsConn struct {
+	*tls.Conn
+	transport *handshakeConn
+	broken    atomic.Bool // it is to end without close_notify
+}
+
+// Read implements [net.Conn]. A client that closes without close_notify (RFC 8446 §6.1) may have had
+// more to say, so that is no end.
+func (c *tlsConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, io.EOF) && c.transport.closed {
+		err = io.ErrUnexpectedEOF
 	}
+	return n, err
+}
+
+// SyscallConn is of the socket below, for a look at whether the client has left.
+func (c *tlsConn) SyscallConn() (syscall.RawConn, error) {
+	return c.transport.Conn.(syscall.Conn).SyscallConn()
+}
+
+// SetLinger is what a connection is broken off with.
+func (c *tlsConn) SetLinger(seconds int) error {
+	c.broken.Store(true)
+	if tcp, ok := c.transport.Conn.(*net.TCPConn); ok {
+		return tcp.SetLinger(seconds)
+	}
+	return nil
+}
+
+// Close leaves the client a moment to take the end of what it was sent, unless the connection was broken off.
+func (c *tlsConn) Close() error {
+	if c.broken.Load() {
+		return c.transport.Close()
+	}
+	return c.Conn.Close()
 }
 
 func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
@@ -218,18 +192,6 @@ func handshakeFailed(err error, with *TLSListener) (policy.Class, string) {
 		return policy.MalformedRequest, why
 	}
 	return policy.UnknownSandbox, why
-}
-
-// linger leaves the client a moment to take the end of what it was sent: to
-// close before it has ended its side could overtake that by a reset.
-func (f *tlsClient) linger() {
-	tcp, ok := f.raw.(*net.TCPConn)
-	if !ok || f.ending.Load() != orderly || tcp.CloseWrite() != nil {
-		return
-	}
-	const moment = time.Second
-	tcp.SetReadDeadline(time.Now().Add(moment))
-	io.CopyN(io.Discard, tcp, 1<<20)
 }
 
 // config is for one connection. There are no tickets: who comes back shows

@@ -217,7 +217,7 @@ func (w *tlsWorld) settles(t *testing.T) {
 	left := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return len(w.tlsClients) + len(w.handshakes) + w.connections.count() + w.tlsConnections.count()
+		return len(w.conns) + len(w.handshakes) + w.connections.count()
 	}
 	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -17,8 +17,7 @@ import (
 // address, which other sandboxes may share. If that address has used up its part, its oldest unproven
 // connection is evicted.
 type connQuota struct {
-	server *Server
-	most   int
+	most int
 
 	mu      sync.Mutex // guards what follows, and all in connHolders and admissions that is not final
 	open    int
@@ -28,7 +27,6 @@ type connQuota struct {
 
 // A connHolder is what one holder has.
 type connHolder struct {
-	server    *Server     // final
 	isSandbox bool        // final: the holder is a sandbox
 	template  *connHolder // final: of a sandbox of a template, or nil
 
@@ -62,7 +60,7 @@ func (p *connQuota) holderLocked(h sandbox.Holder) *connHolder {
 		}
 		p.swept = len(p.holders)
 	}
-	s := &connHolder{server: p.server, isSandbox: h.Sandbox != ""}
+	s := &connHolder{isSandbox: h.Sandbox != ""}
 	p.holders[h] = s
 	return s
 }
@@ -95,11 +93,10 @@ func (s *connHolder) count(n int) {
 }
 
 // acquire admits a connection of h, or reports that h has too many. Somebody
-// else of h may have to give way. It sets holder before of can be evicted.
-func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holder **connHolder) (ok bool) {
+// else of h may have to give way.
+func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable) (ok bool) {
 	p.mu.Lock()
 	s := p.holderLocked(h)
-	*holder = s
 	var evicted *admission
 	if !s.mayHold(p.most - p.open) {
 		if evicted = s.first; evicted == nil {
@@ -122,31 +119,31 @@ func (p *connQuota) acquire(at *admission, h sandbox.Holder, of evictable, holde
 	return true
 }
 
-// reserve counts a connection that no other one displaces. releaseHeld undoes it.
-func (p *connQuota) reserve(h sandbox.Holder) (s *connHolder, ok bool) {
+// move counts an admission with h, which turned out to have the connection. It returns false if the admission was evicted,
+// or if h has used up its quota.
+func (p *connQuota) move(at *admission, h sandbox.Holder) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s = p.holderLocked(h); !s.mayHold(p.most - p.open) {
-		return s, false
-	}
-	p.open++
-	s.count(1)
-	return s, true
+	return !at.evicted && (at.holder == nil || p.moveLocked(at, p.holderLocked(h)))
 }
 
-// move counts what reserve gave with h, and reports whether h may have it.
-func (p *connQuota) move(from *connHolder, h sandbox.Holder) (s *connHolder, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s = p.holderLocked(h); s == from {
-		return s, true
+// moveLocked is move where p.mu is held and the admission stands.
+func (p *connQuota) moveLocked(at *admission, s *connHolder) bool {
+	if s == at.holder {
+		return true
 	}
 	if !s.mayHold(p.most - p.open + 1) { // without this one
-		return from, false
+		return false
 	}
-	from.count(-1)
+	if !at.holder.isSandbox {
+		at.holder.remove(at)
+	}
+	at.holder.count(-1)
 	s.count(1)
-	return s, true
+	if at.holder = s; !s.isSandbox {
+		s.append(at)
+	}
+	return true
 }
 
 // assign counts an admission with the sandbox of holder that turned out to have the connection. It returns false if the
@@ -160,55 +157,7 @@ func (p *connQuota) assign(at *admission, holder, name string) bool {
 	case at.holder == nil || at.holder.isSandbox:
 		return true
 	}
-	s := p.sandboxLocked(holder, name)
-	if !s.mayHold(p.most - p.open + 1) { // without this one
-		return false
-	}
-	at.holder.remove(at)
-	at.holder.count(-1)
-	s.count(1)
-	at.holder = s
-	return true
-}
-
-// handOver moves an admission from one value to another with a new owner. It returns false if from was
-// evicted.
-func (p *connQuota) handOver(from, to *admission, of evictable) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if from.evicted {
-		return false
-	}
-	to.holder, to.owner = from.holder, of
-	if s := from.holder; s != nil && !s.isSandbox {
-		s.remove(from)
-		s.append(to)
-	}
-	from.holder = nil
-	return true
-}
-
-// acquireBeside counts a connection twice for as long as it changes hands. to is not evictable until [connQuota.enlist]; if
-// from has no admission any more, to counts as evicted.
-func (p *connQuota) acquireBeside(from, to *admission) *connHolder {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if to.evicted = from.holder == nil; to.evicted {
-		return &connHolder{server: p.server}
-	}
-	to.holder = from.holder
-	p.open++
-	to.holder.count(1)
-	return to.holder
-}
-
-// enlist makes of, which has an admission of acquireBeside, evictable.
-func (p *connQuota) enlist(at *admission, of evictable) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at.owner = of; at.holder != nil && !at.holder.isSandbox {
-		at.holder.append(at)
-	}
+	return p.moveLocked(at, p.sandboxLocked(holder, name))
 }
 
 // release ends an admission, if it has not ended.
@@ -238,14 +187,6 @@ func (p *connQuota) releaseLocked(at *admission) {
 	p.open--
 	s.count(-1)
 	at.holder = nil
-}
-
-// admitted reports whether an admission stands: it was given, and has been neither given back
-// nor lost.
-func (p *connQuota) admitted(at *admission) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return at.holder != nil
 }
 
 // count is how many connections are open.

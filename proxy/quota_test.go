@@ -23,7 +23,7 @@ func newQuota(most int) *connQuota {
 func (p *connQuota) takeAll(name string) (all []*admission) {
 	for {
 		at := new(admission)
-		if !p.acquire(at, sandbox.Holder{Sandbox: name}, nil, new(*connHolder)) {
+		if !p.acquire(at, sandbox.Holder{Sandbox: name}, nil) {
 			return all
 		}
 		all = append(all, at)
@@ -57,7 +57,7 @@ func TestSharesOfNobodyAreForgotten(t *testing.T) {
 	kept := p.takeAll("kept")
 	for i := range 1000 {
 		at := new(admission)
-		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil, new(*connHolder))
+		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil)
 		p.release(at)
 	}
 	if len(p.holders) > 2*sweptMost {
@@ -76,7 +76,7 @@ func TestAPlaceCostsNoMemory(t *testing.T) {
 	p, at := newQuota(12), new(admission)
 	for _, peer := range []sandbox.Peer{{Listener: "a"}, {Listener: "b"}} {
 		if got := testing.AllocsPerRun(100, func() {
-			p.acquire(at, d.Holder(&peer), nil, new(*connHolder))
+			p.acquire(at, d.Holder(&peer), nil)
 			p.release(at)
 		}); got != 0 {
 			t.Errorf("%s: %v allocations", peer.Listener, got)
@@ -209,7 +209,7 @@ func TestATemplateIsOneHolder(t *testing.T) {
 	take := func(holder, name string) (n int) {
 		for {
 			at := new(admission)
-			if !p.acquire(at, sandbox.Holder{}, nil, new(*connHolder)) {
+			if !p.acquire(at, sandbox.Holder{}, nil) {
 				t.Fatal("no connection can come in any more")
 			}
 			if !p.assign(at, holder, name) {

@@ -8,8 +8,8 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// refusals are records of refused connections that the log could not take at once. An event loop leaves them here,
-// and a goroutine of the server writes them. A client that hangs up does not suppress its record. The zero value
+// refusals are records of refused connections that the log could not take at once. A goroutine that accepts
+// leaves them here, and one of the server writes them. A client that hangs up does not suppress its record. The zero value
 // is ready.
 type refusals struct {
 	mu      sync.Mutex // guards what follows
@@ -71,18 +71,17 @@ func (r *refusals) take() (all []func(), unseen map[refusedAt]int64) {
 	return all, unseen
 }
 
-// recordRefusal has record, which refuses p, called on a loop: at once if the log writes at once, else by a goroutine. It
-// returns false if the refusal is only counted.
-func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) bool {
+// recordRefusal has record, which refuses p, called for a goroutine that must not wait: at once if the log writes at once,
+// else by another goroutine. A refusal beyond what may wait is only counted.
+func (s *Server) recordRefusal(p sandbox.Peer, via policy.Via, record func()) {
 	if s.Gate.Records.WritesAtOnce() {
 		record()
-		return true
+		return
 	}
-	taken, first := s.refusals.add(refusedAt{p.Listener, via}, record)
-	if first { // running is not done: it counts the loop
+	_, first := s.refusals.add(refusedAt{p.Listener, via}, record)
+	if first {
 		s.running.Go(func() { s.refusals.write(s.Gate) })
 	}
-	return taken
 }
 
 func (s *Server) refuseOneMore(p sandbox.Peer) *egress.Refusal {

@@ -1,13 +1,16 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
+	"context"
+	"errors"
+	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 )
@@ -19,172 +22,142 @@ type replier interface {
 	refusal(*egress.Refusal) []byte
 }
 
-// replies are what a connection is answered before it is a tunnel. Each ends the connection, except for a page.
-type replies struct {
-	conn      *conn
-	replier   replier   // how to answer
-	refusing  bool      // a refusal waits for the log: the connection stays admitted until then
-	lingering *lingerer // of the last answer, once that was sent and may not have been read
+// silent reports whether the client waits for no answer: it was captured, or has its answer.
+func (c *conn) silent() bool {
+	_, is := c.replier.(capturedReplier)
+	return is
 }
 
-func (r *replies) refuse(err error) {
-	c := r.conn
+// refuse answers an error of Open or Dial, which is a [*egress.Refusal] or says why ctx has ended.
+func (c *conn) refuse(err error) {
+	switch {
+	case errors.Is(err, errLeft), errors.Is(err, errShut):
+		c.breakOff(string(carry.FirstEnded))
+		return
+	case errors.Is(err, errEvicted):
+		return
+	case errors.Is(err, errUnrecorded):
+		err = c.flow.Unrecorded()
+	case errors.Is(err, errCut):
+		refusal := c.flow.Refusal()
+		if refusal == nil { // an operator cut it
+			c.breakOff(string(carry.WasCut))
+			return
+		}
+		err = refusal
+	}
 	refusal := forward.AsRefusal(err)
-	if _, silent := r.replier.(capturedReplier); silent {
-		c.captured.refuse(refusal)
+	c.refused = true
+	if c.silent() {
+		c.refuseCaptured(refusal)
 		return
 	}
-	if r.showPage(refusal) {
+	if c.showPage(refusal) {
 		return
 	}
-	answer := func() { r.farewell(r.replier.refusal(refusal), refusal) }
-	if delay := c.server.forwarder.Penalty(c.peer, refusal); delay > 0 {
-		c.timer = c.loop.After(delay, answer)
-		return
-	}
-	answer()
+	c.pause(c.server.forwarder.Penalty(c.Peer, refusal))
+	c.farewell(c.replier.refusal(refusal), refusal, len(c.First) > 0)
 }
 
-// refuseBy has record refuse c, and then answers by answer. While the log takes its time, the client waits and stays
-// admitted. If the refusal is only counted, or the client gives way to another one, it is reset.
-func (r *replies) refuseBy(via policy.Via, record func() *egress.Refusal, answer func(*egress.Refusal)) {
-	c := r.conn
-	if c.server.Gate.Records.WritesAtOnce() {
-		answer(record())
+// pause waits, unless the connection ends before.
+func (c *conn) pause(d time.Duration) {
+	if d <= 0 {
 		return
 	}
-	c.loop.Stop(c.timer)
-	r.refusing = true
-	taken := c.server.recordRefusal(c.peer, via, func() {
-		refusal := record()
-		c.loop.Post(func() {
-			if !c.closed {
-				r.refusing = false
-				answer(refusal)
-			}
-		})
-	})
-	if !taken {
-		c.reset()
+	over := time.NewTimer(d)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-c.ctx.Done():
 	}
 }
 
 // malformed records what could not be parsed, and answers it.
-func (r *replies) malformed(via policy.Via, raw []byte, err error) {
-	c := r.conn
-	c.rest = bytes.Clone(raw) // something may be unread, too: leave the answer time to arrive
-	gate, peer, raw := c.server.Gate, c.peer, c.rest
-	r.refuseBy(via, func() *egress.Refusal { return forward.RefuseMalformed(gate, peer, via, raw, err) }, func(refusal *egress.Refusal) {
-		r.farewell(forward.MalformedReply(refusal, err), refusal)
-	})
+func (c *conn) malformed(via policy.Via, raw []byte, err error) {
+	c.refused = true
+	refusal := forward.RefuseMalformed(c.server.Gate, c.Peer, via, raw, err)
+	c.farewell(forward.MalformedReply(refusal, err), refusal, true)
 }
 
-// tooMany refuses a connection over the limit without serving it. If the log does not write at once, the connection is
-// reset: it is not admitted and must not wait.
-func (r *replies) tooMany() {
-	c := r.conn
-	server, peer := c.server, c.peer
-	if !server.Gate.Records.WritesAtOnce() {
-		server.recordRefusal(peer, policy.ViaUnknown, func() { server.refuseOneMore(peer) })
-		c.reset()
+// turnAway refuses a client for which there is no place, and waits for nothing: if the log does not write at once, it
+// records the refusal later, and resets the connection.
+func (s *Server) turnAway(c *conn) {
+	if !s.Gate.Records.WritesAtOnce() {
+		s.recordRefusal(c.came, c.listener.via(), func() { s.refuseOneMore(c.came) })
+		carry.Abort(c.Raw)
 		return
 	}
-	refusal := server.refuseOneMore(peer)
-	if c.captured != nil {
-		c.reset()
+	refusal := s.refuseOneMore(c.came)
+	if c.listener.original != nil || c.listener.tls != nil && c.Conn == c.Raw {
+		carry.Abort(c.Raw)
 		return
 	}
-	r.farewell(forward.HTTPReply(refusal, forward.Recipient{}), refusal)
+	c.Conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	c.Conn.Write(forward.HTTPReply(refusal, forward.Recipient{}))
+	readOnce(c.Raw) // bytes that nobody has read would turn the end into a reset
+}
+
+// readOnce reads and forgets what is there.
+func readOnce(c any) {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := socket.SyscallConn(); err == nil {
+		var b [4 << 10]byte
+		raw.Control(func(fd uintptr) { syscall.Read(int(fd), b[:]) })
+	}
 }
 
 // showPage has a browser show why its CONNECT was refused, and reports whether it does. Browsers
 // replace the body of every CONNECT answer but 200 with a page of their own. The client therefore gets 200, and
 // inside the tunnel, which has no upstream, a response with the refusal. Such a tunnel needs an authority
 // that the browser may trust.
-func (r *replies) showPage(refusal *egress.Refusal) bool {
-	c := r.conn
-	replier, ok := r.replier.(connectReplier)
+func (c *conn) showPage(refusal *egress.Refusal) bool {
+	replier, ok := c.replier.(connectReplier)
 	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || forward.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
 	page := c.server.inspector.Page(refusal, "")
-	if page == nil {
+	if page == nil || !c.enter(elsewhere) {
 		return false
 	}
-	answer := r.replier.established()
-	if n, err := relay.Write(c.fd, answer); err != nil || n < len(answer) {
+	if _, err := c.Conn.Write(replier.established()); err != nil {
 		return false
 	}
-	c.closeFlow(string(refusal.Decision.Class))
-	c.onGoroutine(c.rest, func(h *hosted) { page(&h.Client) })
+	c.closeFlow(egress.End{Outcome: string(refusal.Decision.Class)})
+	page(&c.Client)
 	return true
 }
 
-// farewell sends the last answer and closes. Where the client may have sent
-// bytes that nobody reads, it waits a moment for the client to close: a reset
-// could otherwise overtake the answer. For that moment it stays admitted. A connection
-// that is not admitted reads the bytes that are there and does not wait.
-func (r *replies) farewell(answer []byte, refusal *egress.Refusal) {
-	c := r.conn
-	if c.closed {
+// farewell sends the last answer. Where the client may have sent bytes that nobody reads, it waits a moment for the
+// client to close: a reset could otherwise overtake the answer. For that moment the connection stays admitted.
+func (c *conn) farewell(answer []byte, refusal *egress.Refusal, unread bool) {
+	c.closeFlow(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
+	if errors.Is(context.Cause(c.ctx), errShut) || !c.enter(farewelled) {
 		return
 	}
-	c.loop.Stop(c.timer)
-	c.closeRefused(refusal)
+	moment := cmp.Or(c.server.lingerTime, time.Second)
+	c.Conn.SetDeadline(time.Now().Add(moment))
 	if len(answer) > 0 {
-		relay.WriteLast(c.fd, answer)
-	}
-	switch {
-	case len(c.rest) == 0 && !relay.Unread(c.fd):
-		c.drop()
-	case !c.server.connections.admitted(&c.admission):
-		relay.Read(c.fd, c.loop.Scratch())
-		c.drop()
-	default:
-		c.closed = true
-		r.lingering = linger(c.loop, c.fd, cmp.Or(c.server.lingerTime, time.Second), c.release)
-	}
-}
-
-// A lingerer reads and forgets until the client closes. It belongs to the loop.
-type lingerer struct {
-	loop   *relay.Loop
-	fd     int
-	timer  *relay.Timer
-	closed func() // is told, once
-}
-
-func linger(loop *relay.Loop, fd int, moment time.Duration, closed func()) *lingerer {
-	l := &lingerer{loop: loop, fd: fd, closed: closed}
-	relay.ShutdownWrite(fd)
-	l.timer = loop.After(moment, l.close)
-	if loop.Watch(fd, l) != nil {
-		l.close()
-	} else {
-		l.Ready(relay.CanRead)
-	}
-	return l
-}
-
-func (l *lingerer) close() {
-	if l.fd < 0 {
-		return
-	}
-	l.loop.Stop(l.timer)
-	l.loop.CloseFD(l.fd)
-	l.fd = -1
-	l.closed()
-}
-
-func (l *lingerer) Ready(relay.Events) {
-	for range 16 {
-		n, again, err := relay.Read(l.fd, l.loop.Scratch())
-		if again {
+		if _, err := c.Conn.Write(answer); err != nil {
 			return
 		}
-		if err != nil || n == 0 {
-			break
+	}
+	if !unread && !c.unread() {
+		return
+	}
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		io.CopyN(io.Discard, c.Conn, 1<<20)
+	}
+}
+
+// unread reports whether bytes of the client wait that nobody has read.
+func (c *conn) unread() (waits bool) {
+	if socket, ok := c.Raw.(syscall.Conn); ok {
+		if raw, err := socket.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) { waits = carry.Unread(int(fd)) })
 		}
 	}
-	l.close()
+	return waits
 }

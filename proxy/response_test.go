@@ -49,6 +49,7 @@ func eachRawWay(t *testing.T, w *inspectWorld, serve func(net.Conn), test func(t
 // answers is an origin that answers each request by its path, which names one of the texts.
 func answers(texts map[string]string) func(net.Conn) {
 	return func(c net.Conn) {
+		defer c.Close() // by close_notify, inside TLS
 		in := bufio.NewReader(c)
 		for {
 			r, err := http.ReadRequest(in)
@@ -72,6 +73,7 @@ func TestResponsesAreReadAsTheRFCSays(t *testing.T) {
 		"204-chunked":  {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
 		"204-length":   {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
 		"304-length":   {"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n"},
+		"304-chunked":  {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 304 Not Modified\r\n\r\n"},
 		"blank-colon":  {ok + "Content-Type : text/plain\r\nContent-Length: 1\r\n\r\na", ok + "Content-Type: text/plain\r\nContent-Length: 1\r\n\r\na"},
 		"folded":       {ok + "X: a\r\n b\r\nContent-Length: 1\r\n\r\na", ok + "X: a b\r\nContent-Length: 1\r\n\r\na"},
 		"two-lengths":  {ok + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na", ok + "Content-Length: 1\r\n\r\na"},
@@ -181,4 +183,45 @@ func TestHTTP2ResponsesHaveTheirOwnLimits(t *testing.T) {
 			t.Errorf("%s: %s; ended %s, %q", path, r.body, end.Outcome, end.Note)
 		}
 	}
+}
+
+// TestAnAbortedResponseEndsByAReset towards clients of both versions, however its end would have been told: nobody
+// may take a part for the whole.
+func TestAnAbortedResponseEndsByAReset(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n"
+	w := newInspectWorld(t, inspectPolicy, nil)
+	serve := func(c net.Conn) {
+		r, err := http.ReadRequest(bufio.NewReader(c))
+		if err != nil {
+			return
+		}
+		io.WriteString(c, map[string]string{
+			"/public/length": ok + "Content-Length: 99\r\n\r\nhalf", "/public/chunked": ok + "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", "/public/close": ok + "\r\nhalf",
+		}[r.URL.Path])
+		c.Read(make([]byte, 1)) // until the client has read it
+		socketOf(c).SetLinger(0)
+		socketOf(c).Close()
+	}
+	eachRawWay(t, w, serve, func(t *testing.T, dial func() rawWay) {
+		for _, path := range []string{"length", "chunked", "close"} {
+			for _, version := range []string{"HTTP/1.0", "HTTP/1.1"} {
+				c := dial()
+				c.send(strings.Replace(c.request("POST", "/public/"+path, "Content-Length: 2"), "HTTP/1.1", version, 1) + "x")
+				got := make([]byte, 1024)
+				n := 0
+				for !strings.Contains(string(got[:n]), "half") {
+					more, err := c.in.Read(got[n:])
+					if n += more; err != nil {
+						t.Fatalf("%s, %s: %q, %v", path, version, got[:n], err)
+					}
+				}
+				c.send("x")
+				if _, err := io.ReadAll(c.in); err == nil {
+					t.Errorf("%s, %s: took %q for the whole", path, version, got[:n])
+				}
+				c.Close()
+			}
+		}
+	})
+	w.settled(t)
 }

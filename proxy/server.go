@@ -17,13 +17,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/proxy/inspect"
@@ -39,9 +38,6 @@ type Server struct {
 	Gate      *egress.Gate
 	Sandboxes *sandbox.Directory
 	Limits    Limits
-	// Loops is how many event loops carry tunnels; 0 means one for each two
-	// processors.
-	Loops int
 	// Program says which program has a captured connection of a listener, as far as
 	// can be told within a few milliseconds; it may be nil. It is called by any
 	// goroutine.
@@ -50,64 +46,34 @@ type Server struct {
 	// they are now; it may be nil. It is asked for every captured connection.
 	Host func() []netip.Addr
 
-	start          sync.Once
-	startErr       error
-	forwarder      forward.Forwarder
-	inspector      inspect.Inspector
-	limitsCount    atomic.Int64 // in tunnels
-	limitsOf       sync.Map     // *relay.Meter of a sandbox to the *tunnelLimits of its tunnels
-	loops          []*relay.Loop
-	loopTables     loopTables
-	connections    connQuota     // connections
-	tlsConnections connQuota     // those of TLS listeners, around the ones that are inside
-	refusals       refusals      // that wait for the log
-	lingerTime     time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
-	backlogLimit   int           // of what waits at a listener that ends, for tests; 0: backlogMost
+	start        sync.Once
+	forwarder    forward.Forwarder
+	inspector    inspect.Inspector
+	carrying     carry.Set    // tunnels
+	limitsCount  atomic.Int64 // in limitsOf
+	limitsOf     sync.Map     // *carry.Meter of a sandbox to the *tunnelLimits of its tunnels
+	connections  connQuota
+	refusals     refusals      // that wait for the log
+	lingerTime   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
+	backlogLimit int           // of what waits at a listener that ends, for tests; 0: backlogMost
 
-	mu             sync.Mutex // guards what follows
-	listeners      []*loopListener
-	stopping       bool
-	programLookups sync.WaitGroup // searches for the programs of captured connections
-	running        sync.WaitGroup // loops, and goroutines that serve a connection
-	clients        map[net.Conn]struct{}
-	accepting      []net.Listener // of TLS
-	otherLoops     []*relay.Loop  // beside loops, those among freeLoops included
-	freeLoops      []*relay.Loop  // of OwnLoops
-	tlsClients     map[*tlsClient]struct{}
-	tlsServing     sync.WaitGroup              // goroutines of tlsClients
-	handshakes     map[netip.Addr][]*tlsClient // TLS handshakes under way, by source, the oldest first
+	mu         sync.Mutex // guards what follows
+	stopping   bool
+	listeners  map[*listener]struct{}
+	conns      map[*conn]struct{}     // that a goroutine serves
+	handshakes map[netip.Addr][]*conn // TLS handshakes under way, by source, the oldest first
+
+	accepting sync.WaitGroup // listeners
+	running   sync.WaitGroup // goroutines of conns, and others
 }
 
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("proxy: server closed")
 
-// Serve accepts from l, which the server owns from now on, until Shutdown.
+// Serve accepts from l, which the server owns from now on, until Shutdown or until l is closed.
 // name is what the configuration calls l: a sandbox may be known by it.
-func (s *Server) Serve(l net.Listener, name string) error { return s.serve(l, wayIn{name: name}) }
-
-func (s *Server) serve(l net.Listener, by wayIn) error {
-	defer l.Close()
-	s.start.Do(s.prepare)
-	if s.startErr != nil {
-		return s.startErr
-	}
-	var open sync.WaitGroup
-	var left atomic.Int32
-	all := make([]*loopListener, 0, len(s.loops))
-	for i, loop := range s.loops {
-		fd, err := relay.Duplicate(l)
-		if err != nil {
-			closeAll(all)
-			return fmt.Errorf("listener %s: %w", by.name, err)
-		}
-		all = append(all, &loopListener{server: s, wayIn: by, at: boundTo(l), fd: fd, loop: loop, number: i, open: &open, left: &left})
-	}
-	if !s.register(all) {
-		closeAll(all)
-	}
-	leaveToLoops(l)
-	open.Wait()
-	return ErrClosed
+func (s *Server) Serve(l net.Listener, name string) error {
+	return (&listener{Listener: l, server: s, name: name}).serve()
 }
 
 // limitsMost bounds what is kept for sandboxes: those that attach their network may have any
@@ -116,67 +82,76 @@ const limitsMost = 1024
 
 // tunnelLimits are those of one sandbox's tunnels, which share its meter.
 type tunnelLimits struct {
-	web, other relay.Limits // web: to 443 and 80, where the client speaks first
+	near, far carry.Limits // far: of clients that have a network of their own, whose tunnels take turns
+	turn      sync.Mutex   // of far
 }
 
 // limitsFor returns the limits of a tunnel whose bytes m counts.
-func (s *Server) limitsFor(m *relay.Meter, web bool) *relay.Limits {
+func (s *Server) limitsFor(m *carry.Meter, far bool) *carry.Limits {
 	found, ok := s.limitsOf.Load(m)
 	if !ok {
-		l := tunnelLimits{web: relay.Limits{
-			First: s.forwarder.Limits.Hello, FirstBytes: s.forwarder.Limits.HelloBytes, Idle: s.forwarder.Limits.Idle, Life: s.forwarder.Limits.Lifetime, Meter: m,
-		}}
-		l.other = l.web
-		l.other.ServerFirst = true
+		l := &tunnelLimits{near: carry.Limits{Idle: s.forwarder.Limits.Idle, Life: s.forwarder.Limits.Lifetime, Meter: m}}
+		l.far = l.near
+		l.far.Turn = &l.turn
 		if s.limitsCount.Add(1) > limitsMost { // most are of sandboxes that are gone; the others' are made anew
 			s.limitsCount.Store(1)
 			s.limitsOf.Clear()
 		}
-		found, _ = s.limitsOf.LoadOrStore(m, &l)
+		found, _ = s.limitsOf.LoadOrStore(m, l)
 	}
 	l := found.(*tunnelLimits)
-	if web {
-		return &l.web
+	if far {
+		return &l.far
 	}
-	return &l.other
-}
-
-// register has the listeners of one socket begin, unless the server stops. All of them count
-// before one can end: who ends last says what still waits.
-func (s *Server) register(all []*loopListener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return false
-	}
-	for _, in := range all {
-		in.open.Add(1)
-		in.left.Add(1)
-	}
-	s.listeners = append(s.listeners, all...)
-	for _, in := range all {
-		in.loop.Post(in.begin)
-	}
-	return true
+	return &l.near
 }
 
 func (s *Server) prepare() {
 	s.forwarder.Prepare(s.Gate, s.Sandboxes, s.Limits)
 	s.inspector.Prepare(&s.forwarder)
-	s.clients = map[net.Conn]struct{}{}
-	for _, p := range []*connQuota{&s.connections, &s.tlsConnections} {
-		p.server, p.most, p.holders = s, s.forwarder.Limits.Connections, map[sandbox.Holder]*connHolder{}
+	s.connections.most, s.connections.holders = s.forwarder.Limits.Connections, map[sandbox.Holder]*connHolder{}
+	s.listeners, s.conns, s.handshakes = map[*listener]struct{}{}, map[*conn]struct{}{}, map[netip.Addr][]*conn{}
+}
+
+// register notes a listener, unless the server stops.
+func (s *Server) register(in *listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
 	}
-	s.tlsClients, s.handshakes = map[*tlsClient]struct{}{}, map[netip.Addr][]*tlsClient{}
-	for range max(1, s.loopCount()) {
-		loop, err := relay.NewLoop()
-		if err != nil {
-			s.startErr = fmt.Errorf("event loop: %w", err)
-			return
-		}
-		s.loops = append(s.loops, loop)
-		s.running.Go(func() { loop.Run() })
+	s.listeners[in] = struct{}{}
+	s.accepting.Add(1)
+	return true
+}
+
+func (s *Server) unregister(in *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, in)
+	s.accepting.Done()
+}
+
+// begin notes a connection that a goroutine is to serve. Listeners that have ended may still bring some.
+func (s *Server) begin(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping && c.listener.original == nil {
+		return false
 	}
+	s.conns[c] = struct{}{}
+	s.running.Add(1)
+	if c.listener.original != nil {
+		c.listener.begun.Add(1)
+	}
+	return true
+}
+
+// forget is for a connection that is over, or carried by a tunnel.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
 }
 
 // Shutdown stops accepting, waits for tunnels to end by themselves until ctx
@@ -184,9 +159,7 @@ func (s *Server) prepare() {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
-	settle(s.allLoops()) // whoever has begun a connection is to be in the log
-	s.programLookups.Wait()
-	settle(s.allLoops())
+	s.accepting.Wait()
 	for s.connections.count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -195,12 +168,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	left := s.connections.count()
 	s.Gate.Shut()
-	s.closeHosted()
-	for _, l := range s.allLoops() {
-		l.Close()
+	s.forwarder.Cut()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.shut()
 	}
+	s.mu.Unlock()
 	s.running.Wait()
-	s.closeTLSClients()
+	s.carrying.Wait()
+	s.carrying.Close()
 	s.Gate.CloseLeft()
 	if left > 0 {
 		return fmt.Errorf("%d connections were cut", left)
@@ -208,66 +184,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until loops have done what they were given to do until now.
-func settle(loops []*relay.Loop) {
-	for _, l := range loops {
-		done := make(chan struct{})
-		if l.Post(func() { close(done) }) {
-			<-done
-		}
-	}
-}
-
-func (s *Server) allLoops() []*relay.Loop {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.loops, s.otherLoops)
-}
-
 func (s *Server) stopAccepting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
-		return
-	}
 	s.stopping = true
-	for _, in := range s.listeners {
-		in.loop.Post(in.end)
-	}
-	for _, l := range s.accepting {
-		l.Close()
-	}
-}
-
-// onGoroutine keeps track of a connection that a goroutine serves.
-func (s *Server) onGoroutine(c net.Conn, at *admission, serve func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return false
-	}
-	s.clients[c] = struct{}{}
-	s.running.Go(func() {
-		defer s.release(c, at)
-		serve()
-	})
-	return true
-}
-
-func (s *Server) release(c net.Conn, at *admission) {
-	c.Close()
-	s.mu.Lock()
-	delete(s.clients, c)
-	s.mu.Unlock()
-	s.connections.release(at)
-}
-
-func (s *Server) closeHosted() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forwarder.Cut()
-	for c := range s.clients {
-		c.Close()
+	for in := range s.listeners {
+		in.stop()
 	}
 }
 

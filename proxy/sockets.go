@@ -5,51 +5,60 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"syscall"
 
 	"github.com/egressd/egressd/sandbox"
 )
 
-func (s *Server) loopCount() int {
-	if s.Loops > 0 {
-		return s.Loops
-	}
-	return runtime.GOMAXPROCS(0) / 2
-}
-
-// leaveToLoops closes l where the loops' duplicates are all that is needed of it. The
-// runtime watches every listener that is open in Go, and would wake a thread for each
-// connection that arrives, to find nobody who waits for it. That of a unix socket stays:
-// its file goes when it is closed.
-func leaveToLoops(l net.Listener) {
-	if tcp, ok := l.(*net.TCPListener); ok {
-		tcp.Close()
-	}
-}
-
-// noDelay sets TCP_NODELAY, which sends each write at once. Accepted connections inherit the option from their
-// listener. The exceptions are connections that were waiting before it was set, and MPTCP before Linux 5.17.
-// The option does nothing on a Unix socket.
-func noDelay(fd int) { syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
-
 // unsentMost is how much the kernel queues for a client that does not read. Without this bound, the queue grows to
 // tcp_wmem (4 MiB). A client on the same host reads no slower for it.
 const unsentMost = 512 << 10
 
-// peerOf is what the kernel knows of the other end of fd.
-func peerOf(listener string, fd int, from netip.AddrPort) sandbox.Peer {
-	p := sandbox.Peer{Addr: from, Listener: listener}
-	if from.IsValid() {
-		return p
-	}
-	uid, pid, err := userOf(fd)
+// peerOf notes what the kernel knows of the other end of a Unix socket.
+func peerOf(c *net.UnixConn, p *sandbox.Peer) {
+	raw, err := c.SyscallConn()
 	if err != nil { // then it is nobody's
-		return p
+		return
 	}
-	p.UID, p.HasUID = uid, true
-	p.Process = sandbox.ProcessOf(pid, uid)
-	return p
+	raw.Control(func(fd uintptr) {
+		uid, pid, err := userOf(int(fd))
+		if err != nil {
+			return
+		}
+		p.UID, p.HasUID = uid, true
+		p.Process = sandbox.ProcessOf(pid, uid)
+	})
+}
+
+// setOptions sets what connections inherit from their listener: keepalives, so that a client that has vanished is
+// noticed, and a bound of what the kernel queues for a client.
+func (in *listener) setOptions() {
+	tcp, ok := in.Listener.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) {
+		syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1)
+		setInherited(int(fd))
+	})
+}
+
+// originalOf asks how where a captured connection was going.
+func originalOf(c net.Conn, how Original) (to netip.AddrPort, err error) {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return to, errOriginal
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	failed := raw.Control(func(fd uintptr) { to, err = how(int(fd)) })
+	return to, errors.Join(failed, err)
 }
 
 func addrPort(sa syscall.Sockaddr) netip.AddrPort {
@@ -62,9 +71,13 @@ func addrPort(sa syscall.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// netConn makes a net.Conn of fd, which it closes either way.
-func netConn(fd int) (net.Conn, error) {
-	f := os.NewFile(uintptr(fd), "client")
+// acceptNow accepts one connection of fd, if one waits.
+func acceptNow(fd int) (net.Conn, error) {
+	client, err := accept(fd)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(client), "client")
 	defer f.Close()
 	return net.FileConn(f)
 }

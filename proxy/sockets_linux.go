@@ -7,20 +7,21 @@ import (
 	"unsafe"
 )
 
-func boundUnsent(fd int) {
+// keepAliveIdle is how long a client is silent, in seconds, before the kernel asks whether it is still there, and how often it
+// asks.
+const keepAliveIdle = 30
+
+func setInherited(fd int) {
 	const notSentLowat = 25 // TCP_NOTSENT_LOWAT
 	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notSentLowat, unsentMost)
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE, keepAliveIdle)
+	syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, keepAliveIdle)
 }
 
 // accept takes one connection off the queue of fd, without waiting.
-func accept(fd int) (int, netip.AddrPort, error) {
-	client, sa, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
-	if err != nil {
-		return -1, netip.AddrPort{}, err
-	}
-	noDelay(client)
-	boundUnsent(client)
-	return client, addrPort(sa), nil
+func accept(fd int) (int, error) {
+	client, _, err := syscall.Accept4(fd, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+	return client, err
 }
 
 // userOf returns the user and the process that connected to a Unix socket.

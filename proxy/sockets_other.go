@@ -9,26 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundUnsent does nothing: the kernel's own bound holds.
-func boundUnsent(int) {}
+// setInherited does nothing: the kernel's own bounds hold.
+func setInherited(int) {}
 
 // accept takes one connection off the queue of fd, without waiting.
-func accept(fd int) (int, netip.AddrPort, error) {
+func accept(fd int) (int, error) {
 	syscall.ForkLock.RLock()
-	client, sa, err := syscall.Accept(fd)
+	client, _, err := syscall.Accept(fd)
 	if err == nil {
 		syscall.CloseOnExec(client)
 	}
 	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return -1, netip.AddrPort{}, err
+		return -1, err
 	}
 	if err := syscall.SetNonblock(client, true); err != nil {
 		syscall.Close(client)
-		return -1, netip.AddrPort{}, err
+		return -1, err
 	}
-	noDelay(client)
-	return client, addrPort(sa), nil
+	return client, nil
 }
 
 // userOf returns the user that connected to a Unix socket. The process stays unknown.

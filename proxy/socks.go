@@ -9,11 +9,9 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 	"github.com/egressd/egressd/sandbox"
@@ -41,9 +39,12 @@ func (socksReplier) refusal(r *egress.Refusal) []byte {
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
 // takes over there: it is never asked to resolve, dial or carry.
-func (h *hosted) serveSOCKS() {
-	v := &socksHandshake{hosted: h, greeting: greeting(h.First)}
-	h.Deadline(h.server.forwarder.Limits.Head)
+func (c *conn) serveSOCKS() {
+	if !c.enter(elsewhere) {
+		return
+	}
+	v := &socksHandshake{conn: c, greeting: greeting(c.First)}
+	c.Deadline(c.server.forwarder.Limits.Head)
 	server := socks5.NewServer(
 		socks5.WithAuthMethods(v.methods()),
 		socks5.WithResolver(noResolver{}),
@@ -51,10 +52,27 @@ func (h *hosted) serveSOCKS() {
 		socks5.WithBindHandle(v.unsupported),
 		socks5.WithAssociateHandle(v.unsupported),
 	)
-	err := server.ServeConn(socksConn{h.Conn, &h.Client})
-	if err != nil && !v.recorded {
+	err := server.ServeConn(socksConn{c.Conn, &c.Client})
+	switch {
+	case v.asked != nil:
+		c.serveAsked(*v.asked)
+	case err != nil && !v.recorded && !c.isEvicted():
 		v.failed(err)
 	}
+}
+
+// serveAsked serves the request of a SOCKS5 client.
+func (c *conn) serveAsked(dst policy.Destination) {
+	if !c.enter(serving) {
+		return
+	}
+	c.replier = socksReplier{}
+	r := policy.Request{Via: policy.ViaSOCKS5, Destination: dst}
+	if c.server.Gate.Outlook.AwaitsName(c.ctx, c.Peer, r) {
+		(&capture{conn: c, to: netip.AddrPortFrom(dst.Addr, dst.Port)}).unnamed()
+		return
+	}
+	c.tunnel(r)
 }
 
 // socksConn is the client with what was read of it put back in front.
@@ -65,6 +83,9 @@ type socksConn struct {
 
 func (c socksConn) Read(b []byte) (int, error) { return c.r.Read(b) }
 
+// Close does nothing: the library closes what it has served, and here that goes on.
+func (socksConn) Close() error { return nil }
+
 // noResolver keeps the library from resolving: names go to the policy first.
 type noResolver struct{}
 
@@ -74,9 +95,10 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 
 // A socksHandshake is one client on its way to a tunnel.
 type socksHandshake struct {
-	*hosted
-	greeting []byte // its first bytes, which hold no password
-	recorded bool   // what became of it
+	*conn
+	greeting []byte              // its first bytes, which hold no password
+	recorded bool                // what became of it
+	asked    *policy.Destination // what it asks for; nil: nothing yet
 }
 
 // greeting returns the version and the methods that b begins with.
@@ -105,7 +127,7 @@ func (v *socksHandshake) Valid(user, password, _ string) bool {
 	v.unknown(sandbox.ErrUnknown)
 	delay := v.server.Sandboxes.Failed(v.Peer, time.Now())
 	v.Deadline(delay + v.server.forwarder.Limits.Head)
-	v.server.forwarder.Pause(delay)
+	v.pause(delay)
 	return false
 }
 
@@ -130,7 +152,7 @@ func (v *socksHandshake) unsupported(_ context.Context, w io.Writer, req *socks5
 	return err
 }
 
-// connect has the gate decide and moves the client to its loop.
+// connect takes the request. What the client has sent behind it is first bytes of the tunnel.
 func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	dst, err := socksDestination(&req.DstAddr)
@@ -142,28 +164,8 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		_, err = w.Write(socksReplier{}.refusal(refusal))
 		return err
 	}
-	ctx := v.Context()
-	defer ctx.Release()
-	r := policy.Request{Via: policy.ViaSOCKS5, Destination: dst}
-	if v.server.Gate.Outlook.AwaitsName(ctx, v.Peer, r) {
-		to := netip.AddrPortFrom(dst.Addr, dst.Port)
-		return v.toLoop(buffered(req.Reader), func(c *conn) {
-			c.captured = &capture{conn: c, to: to}
-			c.captured.unnamed()
-		}, func(string) {})
-	}
-	flow, err := v.server.Gate.Open(ctx, v.Peer, r)
-	v.Deadline(v.server.forwarder.Limits.Head) // a person may have been waited for
-	if err != nil {
-		_, err = w.Write(socksReplier{}.refusal(forward.AsRefusal(err)))
-		return err
-	}
-	if !v.server.connections.assign(&v.admission, flow.Holder(), flow.Sandbox()) {
-		flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
-		_, err = w.Write(socksReplier{}.refusal(v.server.refuseOneMore(v.Peer)))
-		return err
-	}
-	return v.toLoop(buffered(req.Reader), func(c *conn) { c.decided(flow, nil) }, func(why string) { flow.CloseNow(egress.End{Outcome: why}) })
+	v.asked, v.First = &dst, append(buffered(req.Reader), v.First...)
+	return nil
 }
 
 // socksDestination goes through the same parser as every other way in.
@@ -190,34 +192,4 @@ func buffered(r io.Reader) []byte {
 	}
 	b, _ := br.Peek(br.Buffered())
 	return append([]byte(nil), b...)
-}
-
-// toLoop makes the client a connection of its event loop, and has it begin there, or calls lost with the outcome. The
-// library closes its own descriptor when it returns; the loop has another.
-func (v *socksHandshake) toLoop(rest []byte, begin func(*conn), lost func(outcome string)) error {
-	rest = append(rest, v.First...)
-	v.First = nil
-	fd, err := relay.Duplicate(v.Conn)
-	if err != nil {
-		lost(string(relay.Broken))
-		return err
-	}
-	c := newConn(v.loop, &setup{fd: fd, peer: v.Peer, tlsClient: v.tlsClient, replies: replies{replier: socksReplier{}}, rest: rest})
-	c.headTaken = true
-	c.connHolder = v.server.connections.acquireBeside(&v.admission, &c.admission)
-	watched := func() {
-		if v.loop.Watch(fd, c) != nil {
-			lost(string(relay.Broken))
-			c.drop()
-			return
-		}
-		v.server.connections.enlist(&c.admission, c)
-		begin(c)
-	}
-	if !v.loop.Post(watched) {
-		syscall.Close(fd)
-		lost("cut")
-		c.release()
-	}
-	return nil
 }

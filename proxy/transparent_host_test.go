@@ -34,7 +34,7 @@ func TestWhatGoesToTheHostIsDecidedByAddress(t *testing.T) {
 func TestAListenerEverywhereIsAtEachAddress(t *testing.T) {
 	own := netip.MustParseAddr("192.0.2.1")
 	w := newWorld(t, "version: 1\ndefault: allow\nunsafe_allow: [\"192.0.2.1:*\"]\n", func(s *Server) { s.Host = func() []netip.Addr { return []netip.Addr{own} } })
-	in := &loopListener{server: w.Server, at: netip.MustParseAddrPort("0.0.0.0:3129")}
+	in := &listener{server: w.Server, at: netip.MustParseAddrPort("0.0.0.0:3129")}
 	for to, want := range map[string]bool{"192.0.2.1:3129": true, "192.0.2.1:3130": false, "192.0.2.2:3129": false, "0.0.0.0:3129": true} {
 		if got := in.is(netip.MustParseAddrPort(to)); got != want {
 			t.Errorf("%s is the listener: %v, want %v", to, got, want)

@@ -339,15 +339,16 @@ unsafe_allow: ["127.0.0.1:*"]
 	})
 }
 
-func TestAnAddressThatStandsForNothingIsRefused(t *testing.T) {
-	w := newWorld(t, "version: 1\ndefault: allow\n", nil)
-	for _, to := range []string{"100.127.9.9:80", "[2d00:6567:7265:7373::999]:80"} {
+// TestAnAddressThatStandsForNothingMeansItself has the policy decide about an address of the range that no name has.
+func TestAnAddressThatStandsForNothingMeansItself(t *testing.T) {
+	w := newWorld(t, "version: 1\nallow: [allowed.test]\n", nil)
+	for _, to := range []string{"28.255.9.9:80", "[2d00:6567:7265:7373::999]:80"} {
 		at := netip.MustParseAddrPort(to)
-		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n").rest()
-		if !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: " + at.Addr().String() + "\r\n\r\n").rest()
+		if !strings.HasPrefix(got, "HTTP/1.1 40") {
 			t.Errorf("%s: read %q", to, got)
 		}
-		if r := w.opened(t, at.Addr().String()); r.Decision.Class != string(policy.AddressDenied) {
+		if r := w.opened(t, at.Addr().String()); r.Decision.Action != "deny" || r.Decision.Class == string(policy.AddressDenied) {
 			t.Errorf("%s: recorded %+v", to, r.Decision)
 		}
 	}

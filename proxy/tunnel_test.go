@@ -379,8 +379,8 @@ func TestShutdownWaitsThenCuts(t *testing.T) {
 	w.recorded(t, ended("cut"))
 }
 
-func TestSeveralLoopsShareAListener(t *testing.T) {
-	w, o := newWorld(t, openPolicy, func(s *Server) { s.Loops = 3 }), echo(t)
+func TestManyClientsShareAListener(t *testing.T) {
+	w, o := newWorld(t, openPolicy, nil), echo(t)
 	first := hello(t, "base-allowed")
 	var clients sync.WaitGroup
 	for range 30 {

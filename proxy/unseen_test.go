@@ -7,13 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -24,18 +21,16 @@ import (
 func TestWhatIsNotLookedAtIsRecorded(t *testing.T) {
 	const many = 300
 	for name, row := range map[string]struct {
-		looksAt, loops int
-		descriptors    bool
-		all            bool // are looked at
+		looksAt     int
+		descriptors bool
+		all         bool // are looked at
 	}{
-		"too many":                   {30, 1, true, false},
-		"too many for two loops":     {30, 2, true, false},
-		"as many as are looked at":   {many, 1, true, true},
-		"no descriptors":             {0, 1, false, false},
-		"no descriptors for 2 loops": {0, 2, false, false},
+		"too many":                 {30, true, false},
+		"as many as are looked at": {many, true, true},
+		"no descriptors":           {0, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, openPolicy, func(s *Server) { s.backlogLimit, s.Loops = row.looksAt, row.loops })
+			w := newWorld(t, openPolicy, func(s *Server) { s.backlogLimit = row.looksAt })
 			l, denied := w.captures(t)
 			goOn := make(chan bool)
 			w.hold(goOn)
@@ -86,7 +81,7 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 	served := make(chan error, 1)
 	tried := make(chan bool, 100)
 	go func() {
-		served <- w.ServeGiven(triedListener{l, tried}, "given", func(int) (netip.AddrPort, error) { return to, nil })
+		served <- w.ServeTransparent(triedListener{l, tried}, "given", func(int) (netip.AddrPort, error) { return to, nil })
 	}()
 	<-tried
 	c, err := net.Dial("tcp", l.Addr().String())
@@ -117,108 +112,6 @@ func TestWhatAGivenListenerLeavesIsRecorded(t *testing.T) {
 	}
 }
 
-// TestALoopThatCannotListenLeavesItToTheOthers has the first of two loops fail to watch a
-// listener before the second has come to it: what waits is served, and not refused.
-func TestALoopThatCannotListenLeavesItToTheOthers(t *testing.T) {
-	const many = 5
-	w := newWorld(t, openPolicy, func(s *Server) { s.backlogLimit, s.Loops = 1, 2 })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	for range many {
-		beginOne(t, l)
-	}
-	to := w.named(t, "evil.test", "22")
-	w.start.Do(w.prepare) // or wait for who does
-	var open sync.WaitGroup
-	var left atomic.Int32
-	all := make([]*loopListener, 0, 2)
-	for _, loop := range w.loops {
-		fd, err := relay.Duplicate(l)
-		if err != nil {
-			t.Fatal(err)
-		}
-		how := func(int) (netip.AddrPort, error) { return to, nil }
-		all = append(all, &loopListener{server: w.Server, wayIn: wayIn{name: "captured", original: how}, at: boundTo(l), fd: fd, loop: loop, open: &open, left: &left})
-	}
-	goOn, ended := make(chan bool), make(chan bool)
-	w.loops[1].Post(func() { <-goOn })
-	first := all[0]
-	held := make(chan error)
-	first.loop.Post(func() {
-		held <- first.loop.WatchListener(first.fd, deaf{}) // so that it fails the next time
-		<-held
-	})
-	if err := <-held; err != nil {
-		t.Fatal(err)
-	}
-	w.register(all)
-	close(held)
-	first.loop.Post(func() { close(ended) })
-	<-ended
-	close(goOn)
-	settle(w.loops)
-	unseen := int64(0)
-	w.recorded(t, func(r record.Record) bool { return r.Decision != nil && r.Dst != nil && r.Dst.Host == "evil.test" })
-	w.count(t, func(r record.Record) bool {
-		if r.Kind == record.KindRefused && strings.Contains(r.Decision.Reason, "looked at") {
-			unseen += r.Times()
-		}
-		return false
-	})
-	if unseen != 0 {
-		t.Errorf("%d connections are recorded as refused", unseen)
-	}
-}
-
-// deaf does nothing about what it is told.
-type deaf struct{}
-
-func (deaf) Ready(relay.Events) {}
-
-// TestWhatThereIsNoDescriptorForIsRecorded has connections accepted and nothing left to serve
-// them with, while the listener goes on. They are summed as other denials are.
-func TestWhatThereIsNoDescriptorForIsRecorded(t *testing.T) {
-	const many = 40
-	w := newWorld(t, openPolicy, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accepted := make([]net.Conn, many)
-	for i := range accepted {
-		beginOne(t, l)
-		if accepted[i], err = l.Accept(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.start.Do(w.prepare) // or wait for who does
-	in := &loopListener{server: w.Server, wayIn: wayIn{name: "given", original: func(int) (netip.AddrPort, error) { return netip.AddrPort{}, nil }}, loop: w.loops[0]}
-	giveBack := takeDescriptors(t)
-	for _, c := range accepted {
-		w.acceptGiven(in, c)
-	}
-	giveBack()
-	w.Gate.Records.Settle()
-	seen, records := int64(0), 0
-	w.count(t, func(r record.Record) bool {
-		if r.Kind != record.KindRefused {
-			return false
-		}
-		seen, records = seen+r.Times(), records+1
-		if r.Decision.Class != string(policy.TooManyFlows) || r.Via != string(policy.ViaTransparent) || !strings.Contains(r.Decision.Reason, "no descriptor for the connection") {
-			t.Errorf("%+v, %+v", r, r.Decision)
-		}
-		return false
-	})
-	if seen != many || records >= many {
-		t.Errorf("%d of %d connections are in %d records", seen, many, records)
-	}
-}
-
 // A triedListener says when somebody begins to accept from it.
 type triedListener struct {
 	net.Listener
@@ -242,16 +135,16 @@ func beginOne(t *testing.T, l net.Listener) {
 	c.Close()
 }
 
-// hold keeps the loops busy until goOn is closed.
+// hold keeps whoever accepts busy until goOn is closed.
 func (w *world) hold(goOn <-chan bool) {
-	for _, loop := range w.loops {
-		held := make(chan bool)
-		loop.Post(func() { close(held); <-goOn })
-		<-held
-	}
+	w.connections.mu.Lock()
+	go func() {
+		<-goOn
+		w.connections.mu.Unlock()
+	}()
 }
 
-// stopNow shuts the server down, whose loops are held until then.
+// stopNow shuts the server down, where nobody accepts until then.
 func (w *world) stopNow(goOn chan<- bool) {
 	stopped := make(chan error, 1)
 	go func() {

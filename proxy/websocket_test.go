@@ -114,8 +114,50 @@ func TestAWebSocketWithoutARuleIsRefused(t *testing.T) {
 	w.closed(t)
 }
 
-// TestOtherUpgradesGoNoFurther: they are answered as requests without them.
-func TestOtherUpgradesGoNoFurther(t *testing.T) {
+// TestOtherUpgradesPassWhereNobodyJudgesRequests, behind a body, too, and are refused by name elsewhere.
+func TestOtherUpgradesPassWhereNobodyJudgesRequests(t *testing.T) {
+	w := newInspectWorld(t, webSocketPolicy, nil)
+	key := "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+	serve := func(c net.Conn) {
+		in := bufio.NewReader(c)
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		protocols := strings.Split(strings.Join(r.Header.Values("Upgrade"), ", "), ", ")
+		io.WriteString(c, "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: "+protocols[len(protocols)-1]+"\r\n\r\n"+string(body))
+		io.Copy(c, in)
+	}
+	clear, secure := newOrigin(t, serve), w.pki.rawOrigin(t, serve)
+	for _, fields := range [][]string{
+		{"Connection: Upgrade", "Upgrade: tcp"},
+		{"Connection: Upgrade", "Upgrade: TLS/1.0", key},
+		{"Connection: keep-alive, upgrade", "Upgrade: websocket, foo", key},
+		{"Connection: Upgrade", "Upgrade: websocket", "Upgrade: foo", key},
+		{"Connection: Upgrade", "Upgrade: websocket"},
+		{"Connection: Upgrade", "Upgrade: h2c"},
+	} {
+		c := w.dial(t).send(request("POST", "other.test", clear.port, "/x", append(fields, "Content-Length: 4")...) + "\r\nbody")
+		if status := c.head(); status != 101 {
+			t.Fatalf("%q: %d", fields, status)
+		}
+		c.expect("body").send("\x00raw").expect("\x00raw")
+		c.Close()
+		end := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.HTTP != nil && r.HTTP.Status == 101 })
+		if end.Outcome != "closed" || end.Bytes.Up < 8 || end.Bytes.Down < 8 {
+			t.Errorf("%q: ended %s with %+v", fields, end.Outcome, end.Bytes)
+		}
+		c = w.inside(t, "allowed.test", secure.port)
+		resp, body := c.send(insideGet("allowed.test", secure.port, "/live", fields...)).response("GET")
+		reply{resp, body}.refused(t, 403, policy.UpgradeDenied)
+		c.Close()
+	}
+	w.closed(t)
+}
+
+// TestAnOfferOfHTTP2IsNoUpgrade: curl and Java make it with each request in clear, and take HTTP/1.1 for an answer.
+func TestAnOfferOfHTTP2IsNoUpgrade(t *testing.T) {
 	w := newInspectWorld(t, webSocketPolicy, nil)
 	handle := func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" || r.Header.Get("Connection") != "" || r.Header.Get("Http2-Settings") != "" {
@@ -124,20 +166,12 @@ func TestOtherUpgradesGoNoFurther(t *testing.T) {
 		io.WriteString(rw, "plain")
 	}
 	inside, clear := w.pki.secureOrigin(t, false, handle, nil), webOrigin(t, handle)
-	key := "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 	for _, fields := range [][]string{
 		{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"},
-		{"Connection: Upgrade", "Upgrade: TLS/1.0", key},
-		{"Connection: Upgrade", "Upgrade: foo", key},
-		{"Connection: Upgrade", "Upgrade: websocket, foo", key},
-		{"Connection: Upgrade", "Upgrade: websocket", "Upgrade: foo", key},
-		{"Connection: Upgrade", "Upgrade: websocket"},
-		{"Connection: Upgrade", "Upgrade: websocket", key, key},
-		{"Connection: close", "Upgrade: websocket", key},
+		{"Connection: close", "Upgrade: websocket"},
 	} {
 		c := w.inside(t, "allowed.test", inside.port)
-		c.send(insideGet("allowed.test", inside.port, "/live", fields...))
-		if resp, body := c.response("GET"); resp.StatusCode != 200 || body != "plain" {
+		if resp, body := c.send(insideGet("allowed.test", inside.port, "/live", fields...)).response("GET"); resp.StatusCode != 200 || body != "plain" {
 			t.Errorf("%q inside: %d %s", fields, resp.StatusCode, body)
 		}
 		c.Close()

@@ -65,6 +65,7 @@ type world struct {
 	log    string // directory
 	socket string // a unix listener called "unix"
 	answer chan struct{}
+	from   string // the address that clients connect from, or ""
 
 	logChanged atomic.Pointer[func(error)] // is told when the log fails and goes on
 }
@@ -102,7 +103,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 	}
 	w.answer = make(chan struct{})
 	gate := egress.New(egress.Config{Log: log, Sandboxes: everybody, Resolver: zone{w.answer}, DialTimeout: 5 * time.Second, Placeholders: names.DefaultRange()})
-	w.Server = &Server{Gate: gate, Sandboxes: everybody, Loops: 1}
+	w.Server = &Server{Gate: gate, Sandboxes: everybody}
 	if change != nil {
 		change(w.Server)
 	}
@@ -191,7 +192,8 @@ type testClient struct {
 
 func (w *world) dial(t testing.TB) *testClient {
 	t.Helper()
-	c, err := net.Dial("tcp", w.addr)
+	from := &net.TCPAddr{IP: net.ParseIP(w.from)}
+	c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ var hiddenFields = map[string]string{
 	"TLS.Inspected":       "is for the record",
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",
+	"HTTP.OtherProtocol":  "is decided by package policy",
 	"Destination.Aliases": "are judged by rules of the file",
 	"Destination.Asked":   "is for the record",
 	"Destination.Local":   "is for the record",

@@ -91,7 +91,7 @@ const builtinsPackage = "egressd.builtins"
 // that these names hide.
 func shortModule(pkg string, heads map[string]bool) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by egressd policy library, for tools other than egressd: the library by\n# the names that it has there without an import.\n%s\n", pkg)
+	fmt.Fprintf(&b, "# Written by egressd policy build --library, for tools other than egressd: the library by\n# the names that it has there without an import.\n%s\n", pkg)
 	for _, name := range slices.Sorted(maps.Keys(libraryFunctions)) {
 		if head, _, _ := strings.Cut(name, "."); heads[head] {
 			arguments := parameters(libraryArity(name))
@@ -109,7 +109,7 @@ func shortModule(pkg string, heads map[string]bool) []byte {
 
 func passedOn() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by egressd policy library: built-ins for packages in which the library has\n# the name before the point.\npackage %s\n", builtinsPackage)
+	fmt.Fprintf(&b, "# Written by egressd policy build --library: built-ins for packages in which the library has\n# the name before the point.\npackage %s\n", builtinsPackage)
 	for _, builtin := range hiddenBuiltins() {
 		arguments := parameters(builtin.Decl.Arity())
 		fmt.Fprintf(&b, "\n%s(%s) := %s(%s)\n", flat(builtin.Name), arguments, builtin.Name, arguments)

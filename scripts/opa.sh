@@ -15,7 +15,7 @@ for example in examples/policies/*/; do
   policy=${example}policy library=$dir/library
   echo "$policy"
   rm -rf "$library"
-  "$dir/egressd" policy library -o "$library" "$policy" 2>/dev/null
+  "$dir/egressd" policy build --library "$library" "$policy" 2>/dev/null
   "$dir/opa" test "$policy" "$library"
   "$dir/opa" check --strict --schema "$library/input.schema" "$policy" "$library"
   "$dir/opa" build --capabilities "$library/egressd.capabilities" -b "$policy" -o "$dir/bundle.tar.gz"

@@ -20,7 +20,7 @@ make_parts() {
 	for shell in bash zsh fish; do
 		build/egressd completion $shell >"$out/completion/egressd.$shell"
 	done
-	build/egressd init systemd --config "$out/egressd.yaml" --program /usr/bin/egressd --dir "$out/units" >/dev/null 2>&1
+	build/egressd init systemd --config "$out/egressd.yaml" --program /usr/bin/egressd --output "$out/units" >/dev/null 2>&1
 	sed -i "s|$PWD/$out/egressd.yaml|/etc/egressd/egressd.yaml|" "$out"/units/*
 }
 

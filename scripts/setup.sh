@@ -12,6 +12,12 @@ declare -A package=(
 	[systemd-analyze]=systemd
 	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
+	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync
+	[inotifywait]=inotify-tools [gio]=libglib2.0-bin [ping]=iputils-ping [nc]=netcat-openbsd [gdb]=gdb [lsof]=lsof [ps]=procps
+	[systemd-run]=systemd [dbus-run-session]=dbus [gpg]=gpg [yarnpkg]=yarnpkg [rustc]=rustc [cargo]=cargo
+	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [vim.tiny]=vim-tiny [ed]=ed [less]=less [nano]=nano [expect]=expect
+	[tmux]=tmux [screen]=screen [man]=man-db [parallel]=parallel [entr]=entr [ruby]=ruby [php]=php-cli [perl]=perl [lua5.4]=lua5.4
+	[pg_ctlcluster]=postgresql [redis-server]=redis-server [redis-cli]=redis-tools [sqlite3]=sqlite3
 	[openssl]=openssl [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
 [ "$(id -u)" -eq 0 ] || package[newuidmap]=uidmap # by which the tests have a second user
@@ -19,6 +25,7 @@ missing=()
 for command in "${!package[@]}"; do
 	command -v "$command" >/dev/null || [ -x "/usr/sbin/$command" ] || missing+=("${package[$command]}")
 done
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 [ -s /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 
 # again runs what fetches something over the network, up to three times.

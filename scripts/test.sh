@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
 
 # The folders of e2e that a part runs, one after the other. The part unit has none.
-declare -A lanes=([run]="run" [waysin]="waysin inspect load" [containers]="containers policy log docs operator")
+declare -A lanes=([run]="run bare" [waysin]="waysin inspect load" [containers]="containers policy log docs operator")
 missing=$(comm -3 <(printf '%s\n' ${lanes[*]} world | sort) <(ls -d e2e/*/ | xargs -n 1 basename | sort))
 if [ -n "$missing" ]; then
 	echo "not once in a lane: $missing" >&2
@@ -93,7 +93,6 @@ lint() {
 		exit 1
 	fi
 	go vet ./...
-	go test -count=1 -vet=off -tags noepoll ./internal/relay
 	(cd bench && go vet ./... && go tool -modfile=../tools/go.mod staticcheck ./...)
 	(cd examples/embed-goproxy && go vet ./... && go test -count=1 ./...)
 	go tool -modfile=tools/go.mod staticcheck ./...

@@ -70,12 +70,12 @@ func asCharacters(s string) string {
 func TestNoViewLetsASandboxSpeak(t *testing.T) {
 	dir := hostileLog(t)
 	views := []string{
-		"log", "log --top 0", "log --json", "log kind:open", "log kind:dns", "log kind:signal", "log kind:close", "log kind:refused", "log kind:later", "log kind:policy", "log summary", "log summary --json",
-		"log summary --markdown --top 0", "log stats --top 0", "log stats --json", "log signals --top 0", "log signals --json", "why 01F0000001", "why 01F", "why 01F0000011 --json",
-		"log show 01F0000002", "log show 01F0000098", "log show 01F0000154 --json", "suggest", "log pivot proc host --json", "log pivot nothing-" + testfiles.Hostile[0], "log verdict:" + testfiles.Hostile[0],
+		"log", "log --top 0", "log --json", "log kind:open", "log kind:dns", "log kind:signal", "log kind:close", "log kind:refused", "log kind:later", "log kind:policy", "log --summary", "log --summary --json",
+		"log --markdown --top 0", "log --summary --top 0", "log signals --top 0", "log signals --json", "why 01F0000001", "why 01F", "why 01F0000011 --json",
+		"log show 01F0000002", "log show 01F0000098", "log show 01F0000154 --json", "policy suggest", "log by proc,host --json", "log by nothing-" + testfiles.Hostile[0], "log verdict:" + testfiles.Hostile[0],
 	}
 	for _, field := range logs.FieldNames {
-		views = append(views, "log pivot "+field+" who --top 0")
+		views = append(views, "log by "+field+",who --top 0")
 	}
 	for _, format := range append(export.Formats(), "csv") {
 		views = append(views, "log export --format "+format)

@@ -437,6 +437,9 @@ func (a *Addition) Write() (target string, watched bool, err error) {
 		target = a.Path
 	} else {
 		target, err = config.ReplaceFile(a.Path, a.old, a.text)
+		if notes, noted := config.OpenTreePolicies(); err == nil && noted == nil {
+			notes.Replaced(a.Path, []byte(a.old), []byte(a.text))
+		}
 	}
 	if err != nil {
 		return "", false, hint.Failed(fmt.Errorf("write policy: %w", err), "the same again, as a user who may write in "+filepath.Dir(a.Path))

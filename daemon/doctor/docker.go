@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -28,17 +29,21 @@ type containerLook struct {
 	Networks  []dockerNetwork
 
 	settings  []boundary.Breach              // that the table of package boundary refuses
+	strangers []stranger                     // in its networks
+	serves    bool                           // egressd serves its loopback
 	rules     string                         // of the table of sidecar.HostRules, as nft prints it
 	addresses func(string) ([]string, error) // of an interface of this host
 }
 
 type dockerContainer struct {
+	ID         string `json:"Id"`
 	Name       string
 	HostConfig struct {
 		NetworkMode string
 		DNS         []string
 	}
 	Config          struct{ Env []string }
+	State           struct{ Pid int }
 	Mounts          []struct{ Source, Destination string }
 	NetworkSettings struct {
 		Networks map[string]struct{ NetworkID, GlobalIPv6Address string }
@@ -49,6 +54,10 @@ type dockerNetwork struct {
 	ID, Name, Driver     string
 	Internal, EnableIPv6 bool
 	Options              map[string]string
+	IPAM                 struct {
+		Config []struct{ Subnet netip.Prefix }
+	}
+	Containers map[string]struct{ Name, IPv4Address string } // by ID
 }
 
 // PolicyOf returns the folder of the policy that holds a container of egressd init docker or egressd init compose, or
@@ -59,17 +68,15 @@ func PolicyOf(socket, name string) string {
 		return ""
 	}
 	for _, in := range held.NetworkSettings.Networks {
-		var network struct{ Containers map[string]struct{} }
+		var network dockerNetwork
 		if in.NetworkID == "" || containers.Ask(socket, "/networks/"+in.NetworkID, &network) != nil {
 			continue
 		}
-		for id := range network.Containers {
-			var other struct {
-				Config struct{ Labels map[string]string }
-			}
-			if containers.Ask(socket, "/containers/"+id+"/json", &other) == nil && other.Config.Labels[sidecar.Label] != "" {
-				return other.Config.Labels[sidecar.Label]
-			}
+		var own struct {
+			Config struct{ Labels map[string]string }
+		}
+		if id := network.egressd(); id != "" && containers.Ask(socket, "/containers/"+id+"/json", &own) == nil && own.Config.Labels[sidecar.Label] != "" {
+			return own.Config.Labels[sidecar.Label]
 		}
 	}
 	return ""
@@ -93,24 +100,36 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	if err := d.Into(&look.Container); err != nil {
 		return nil, err
 	}
-	for _, n := range look.Container.NetworkSettings.Networks {
+	if err := look.askNetworks(socket); err != nil {
+		return nil, err
+	}
+	m := hostpaths.Machine("", socket, cfg)
+	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
+	look.settings = boundary.Judge(d, m)
+	if look.strangers, err = look.others(socket, cfg); err != nil {
+		return nil, err
+	}
+	look.serves = servesLoopback(look.Container.State.Pid)
+	if out, err := exec.Command("nft", "list", "table", "inet", "egressd-docker").Output(); err == nil {
+		look.rules = string(out)
+	}
+	return look.findings(cfg), nil
+}
+
+// askNetworks asks the engine for the networks that the container is in.
+func (l *containerLook) askNetworks(socket string) error {
+	for _, n := range l.Container.NetworkSettings.Networks {
 		var network dockerNetwork
 		if n.NetworkID == "" {
 			continue // not started yet, or taken away
 		}
 		if err := containers.Ask(socket, "/networks/"+n.NetworkID, &network); err != nil {
-			return nil, err
+			return err
 		}
-		look.Networks = append(look.Networks, network)
+		l.Networks = append(l.Networks, network)
 	}
-	slices.SortFunc(look.Networks, func(a, b dockerNetwork) int { return strings.Compare(a.Name, b.Name) })
-	m := hostpaths.Machine("", socket, cfg)
-	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
-	look.settings = boundary.Judge(d, m)
-	if out, err := exec.Command("nft", "list", "table", "inet", "egressd-docker").Output(); err == nil {
-		look.rules = string(out)
-	}
-	return look.findings(cfg), nil
+	slices.SortFunc(l.Networks, func(a, b dockerNetwork) int { return strings.Compare(a.Name, b.Name) })
+	return nil
 }
 
 func interfaceAddresses(name string) (all []string, err error) {
@@ -127,18 +146,26 @@ func interfaceAddresses(name string) (all []string, err error) {
 	return all, err
 }
 
-// findings has each trap looked at; cfg is the policy in front of the container, or nil.
+// findings has each trap looked at; cfg is the policy in front of the container, or nil. A container without a network
+// has no traps of one.
 func (l *containerLook) findings(cfg *config.Config) (all []Finding) {
+	if l.alone() {
+		return append(append([]Finding{l.attached()}, l.settingFindings()...), l.variableFindings(cfg)...)
+	}
 	for _, trap := range []func(*containerLook) Finding{
 		(*containerLook).hostNetwork, (*containerLook).route, (*containerLook).ipv6, (*containerLook).names, (*containerLook).host, (*containerLook).exceptions,
+		(*containerLook).neighbours,
 	} {
 		all = append(all, trap(l))
 	}
-	all = append(all, l.settingFindings()...)
-	if cfg != nil {
-		all = append(all, l.listener(cfg), l.authority(cfg))
+	return append(append(all, l.settingFindings()...), l.variableFindings(cfg)...)
+}
+
+func (l *containerLook) variableFindings(cfg *config.Config) []Finding {
+	if cfg == nil {
+		return nil
 	}
-	return all
+	return []Finding{l.listener(cfg), l.authority(cfg)}
 }
 
 const byInit = "egressd init compose, or egressd init docker"
@@ -151,8 +178,6 @@ func (l *containerLook) hostNetwork() Finding {
 		return Finding{"network", "it has the network of the host", byInit}
 	case strings.HasPrefix(mode, "container:"):
 		return Finding{"network", "it has the network of another container", "egressd doctor --container " + strings.TrimPrefix(mode, "container:")}
-	case l.alone():
-		return Finding{Check: "network", Says: "none of Docker's"}
 	case len(l.Networks) == 0:
 		return Finding{"network", "it has lost its network " + mode + ": nothing can be reached", "start egressd's container again (up.sh, or docker compose up), then this one"}
 	}
@@ -217,8 +242,6 @@ func (l *containerLook) names() Finding {
 	const check = "names"
 	asks := l.Container.HostConfig.DNS
 	switch {
-	case l.alone():
-		return Finding{Check: check, Says: "nobody is asked"}
 	case len(l.open()) > 0:
 		return Finding{check, "they are asked for past egressd", byInit}
 	case len(asks) == 0 && !forwardsNoNames(l.Engine):

@@ -95,7 +95,7 @@ func sandboxFindings() []Finding {
 	}
 	all := []Finding{{Check: "sandbox", Says: fmt.Sprintf("can be made; self-test %d of %d", len(tried), len(tried))}}
 	if err := exits.Escaped(tried); err != nil {
-		all[0] = Finding{"sandbox", err.Error(), "egressd selftest"}
+		all[0] = Finding{"sandbox", err.Error(), "egressd doctor --escapes"}
 	}
 	capture := Finding{Check: "capture", Says: "tproxy"}
 	if redirected {

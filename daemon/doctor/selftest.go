@@ -18,7 +18,7 @@ import (
 // Selftest makes a sandbox without a policy, behind which nobody dials, and says
 // whether NAT captures there.
 func Selftest(redirect bool) (tried []jail.WayOut, redirected bool, err error) {
-	own4, own6 := names.DefaultRange().Own()
+	own4, own6 := names.Own()
 	j, err := jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: redirect})
 	if err != nil {
 		return nil, false, exits.NoSandbox(err)

@@ -30,7 +30,7 @@ func Serving(c *config.Config) []Finding {
 	case !writing:
 		return []Finding{{check, "nobody writes the log " + dir, "egressd serve"}}
 	}
-	open, err := listening()
+	open, err := listening("/proc/net")
 	if err != nil {
 		return []Finding{{check, err.Error(), "a container with /proc"}}
 	}
@@ -58,11 +58,11 @@ func tcpListeners(c *config.Config) (all []string) {
 	return all
 }
 
-// listening are the addresses in this network that somebody listens on (proc(5),
-// /proc/net/tcp).
-func listening() (map[netip.AddrPort]bool, error) {
+// listening are the addresses in a network that somebody listens on (proc(5), /proc/net/tcp). dir is /proc/net, or that of
+// a process.
+func listening(dir string) (map[netip.AddrPort]bool, error) {
 	all := make(map[netip.AddrPort]bool)
-	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+	for _, path := range []string{dir + "/tcp", dir + "/tcp6"} {
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // no IPv6

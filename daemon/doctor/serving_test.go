@@ -25,15 +25,15 @@ func TestListeningSeesBothFamilies(t *testing.T) {
 				t.Fatal(err)
 			}
 			its := one.Addr().(*net.TCPAddr).AddrPort()
-			if open, err := listening(); err != nil || !open[its] {
+			if open, err := listening("/proc/net"); err != nil || !open[its] {
 				t.Errorf("nobody seems to listen on %s: %v", its, err)
 			}
 			one.Close()
-			if open, err := listening(); err != nil || open[its] {
+			if open, err := listening("/proc/net"); err != nil || open[its] {
 				t.Errorf("somebody seems to listen on %s: %v", its, err)
 			}
 		}
-		if open, err := listening(); err != nil || !open[at.AddrPort()] {
+		if open, err := listening("/proc/net"); err != nil || !open[at.AddrPort()] {
 			t.Errorf("nobody seems to listen on %s: %v", at, err)
 		}
 		l.Close()

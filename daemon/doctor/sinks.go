@@ -24,7 +24,7 @@ func sinkFindings(c *config.Config) []Finding {
 	}
 	states, err := sink.States(dir)
 	if err != nil {
-		return []Finding{{"sinks", err.Error(), "egressd log sinks"}}
+		return []Finding{{"sinks", err.Error(), "egressd status --sinks"}}
 	}
 	byName := map[string]*sink.State{}
 	for i := range states {

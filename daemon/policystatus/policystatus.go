@@ -129,14 +129,14 @@ func (s *Status) good() bool {
 // no log yet.
 func (s *Status) readLog(dir string) (err error) {
 	if s.Running, err = audit.Writing(dir); err != nil {
-		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return hint.Failed(err, "egressd policy show --dir DIR, as a user who may read it")
 	}
 	lines, err := audit.NewReader(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return hint.Failed(err, "egressd policy status --dir DIR, as a user who may read it")
+		return hint.Failed(err, "egressd policy show --dir DIR, as a user who may read it")
 	}
 	defer lines.Close()
 	for {

@@ -55,6 +55,9 @@ func (r *runner) sweep() {
 
 // close releases what prepare has opened.
 func (r *runner) close() {
+	if r.policyEnd != nil {
+		r.policyEnd()
+	}
 	if r.beside != nil {
 		r.ports.stop()
 		r.beside.close()
@@ -78,6 +81,7 @@ func (r *runner) close() {
 func (r *runner) conclude(code int, took time.Duration) (int, []string) {
 	c := r.tally.Counts()
 	r.sayMade()
+	r.sayPolicyChanged()
 	summarize(r.talk, c, took, r.logCommand())
 	r.registerEnd(code, c)
 	r.writeSummary(code, c, took)

@@ -31,6 +31,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
+	r.hidden = append(r.hidden, "/var/lib/egressd", "/var/lib/private/egressd") // of a service, whose files root could read
 	r.hideKeys(c, runs)
 	r.hideBundles(c)
 	if err := r.hideNamedFiles(c); err != nil {
@@ -105,13 +106,13 @@ func (r *runner) hideBundles(c *config.Config) {
 // fixed are what the program can read and not change: all that makes the policy, for the next
 // run, and for an egressd serve that reads it again. The policy file's folder is among them
 // where programs can do without: a file that is replaced there from outside, as editors and
-// egressd allow --save do, is no mount any more.
-func fixed(c *config.Config) []string {
+// egressd allow --save do, is no mount any more. A policy file in the working tree may be left alone, see checkPolicyInTree.
+func (r *runner) fixed(c *config.Config) []string {
 	var all []string
-	if folder := filepath.Dir(c.Path); !c.NoFile && !holdsOthers(folder) {
-		all = append(all, folder)
-	}
-	if !c.NoFile {
+	if !c.NoFile && r.policyEnd == nil {
+		if folder := filepath.Dir(c.Path); !holdsOthers(folder) {
+			all = append(all, folder)
+		}
 		all = append(all, c.Path)
 	}
 	if c.Organisation != nil {

@@ -33,8 +33,8 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	}
 	folder := filepath.Dir(c.Path)
 	for _, path := range []string{"egressd.yaml", "web.rego", "above/organisation.yaml", "above/org.rego"} {
-		if !slices.Contains(fixed(c), filepath.Join(folder, path)) {
-			t.Errorf("%s can be changed; fixed are %q", path, fixed(c))
+		if !slices.Contains(new(runner).fixed(c), filepath.Join(folder, path)) {
+			t.Errorf("%s can be changed; fixed are %q", path, new(runner).fixed(c))
 		}
 	}
 }
@@ -66,7 +66,7 @@ rego:
 		}
 	}
 	want := []string{folder, path, filepath.Join(folder, "own.tar.gz"), filepath.Join(folder, "key.pem")}
-	if fixed := fixed(c); !slices.Equal(fixed, want) {
+	if fixed := new(runner).fixed(c); !slices.Equal(fixed, want) {
 		t.Errorf("fixed are %q, not %q", fixed, want)
 	}
 }

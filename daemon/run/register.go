@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/logs/source"
 )
 
-// register has egressd runs list the run. A run whose daemon is another has a folder for that alone.
+// register has egressd log --runs list the run. A run whose daemon is another has a folder for that alone.
 func (r *runner) register() {
 	now := time.Now()
 	if r.beside != nil {
@@ -38,7 +38,7 @@ func (r *runner) register() {
 }
 
 // lockedFile makes a file that is locked until it is closed, as the log of a run has one: nobody removes the folder
-// meanwhile, and egressd runs sees that the run goes on.
+// meanwhile, and egressd log --runs sees that the run goes on.
 func lockedFile(path string) *os.File {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
@@ -53,7 +53,7 @@ func (r *runner) writeEntry() {
 	}
 }
 
-// registerEnd completes the entry of egressd runs.
+// registerEnd completes the entry of egressd log --runs.
 func (r *runner) registerEnd(code int, c egress.Counts) {
 	now := time.Now()
 	r.entry.Ended, r.entry.Code, r.entry.Requests = &now, &code, c.Requests

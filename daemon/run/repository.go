@@ -237,18 +237,6 @@ func (r *runner) sayRepository() {
 	}
 }
 
-// sayPolicyInTree says what git cannot do where the policy lies in a working tree that the program can change.
-func (r *runner) sayPolicyInTree() {
-	work, err := os.Getwd()
-	if err != nil || r.Config.NoFile {
-		return
-	}
-	top := workingTree(filepath.Dir(hostpaths.Real(r.Path)))
-	if top != "" && top == workingTree(hostpaths.Real(work)) {
-		fmt.Fprintf(r.talk, "egressd: warning: %s lies in the working tree: until the program ends, git checkout and git stash cannot replace it\n", printable.Text(r.Path))
-	}
-}
-
 // workingTree returns the nearest folder, dir or above it, that has a .git; "" if there is none.
 func workingTree(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {

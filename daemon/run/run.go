@@ -54,7 +54,7 @@ type runner struct {
 	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
-	entry       source.Run // that egressd runs lists
+	entry       source.Run // that egressd log --runs lists
 	jail        *jail.Jail
 	sockets     *capture.Sockets
 	program     jail.Program // as outline has it
@@ -65,6 +65,7 @@ type runner struct {
 	tally       egress.Tally
 	denied      chan denial // places that the tally counts for the first time
 	hidden      []string
+	policyEnd   func() bool // of a policy in the working tree, see checkPolicyInTree; or nil
 	ports       ports
 	inside      []publishedPort
 	given       []uint16         // ports of the host
@@ -228,8 +229,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 
 // prepare makes the sandbox, and beside it all that waits for it outside.
 func (r *runner) prepare(ctx context.Context) (err error) {
-	placeholders := names.DefaultRange()
-	own4, own6 := placeholders.Own()
+	own4, own6 := names.Own()
 	// First: what is started later would have less to give up.
 	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
@@ -244,7 +244,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.serving.Go(func() { r.hostSockets(); r.signals() })
-	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: placeholders, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
+	r.Daemon, err = daemon.New(r.talk, r.options.Config, daemon.Tailoring{Change: r.change, Unread: true, Log: r.signRun, Placeholders: true, Tally: &r.tally, OneRun: true, NoFile: r.options.adds()})
 	var none *config.NotFoundError
 	switch {
 	case errors.Is(err, errDaemonAnswers):
@@ -349,6 +349,9 @@ func (r *runner) change(c *config.Config) error {
 	if err := r.hideFiles(c, folder); err != nil {
 		return err
 	}
+	if err := r.checkPolicyInTree(c); err != nil {
+		return err
+	}
 	beside := r.findDaemon(c)
 	if err := r.checkCommands(c, beside); err != nil {
 		return err
@@ -418,7 +421,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
-	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(r.fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Covered = map[string][]byte{}
 	coverHosts(p.Covered)
 	coverSSH(p.Covered)
@@ -466,6 +469,7 @@ func (r *runner) exec() error {
 	if r.beside != nil {
 		how += ", decided by the egressd at " + r.beside.socket
 	}
+	how += r.missingUsers()
 	path := r.Path
 	if r.Config.NoFile {
 		path = "of --allow and --preset alone"
@@ -478,6 +482,7 @@ func (r *runner) exec() error {
 	r.sayProxies()
 	r.sayNesting(r.program.Nested)
 	r.sayRepository()
+	r.sayUsers()
 	r.sayAgents()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {

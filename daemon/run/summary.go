@@ -49,7 +49,7 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 		places[i].print(w)
 	}
 	if c.Learned > 0 {
-		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd suggest --run last")
+		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd policy suggest --run last")
 	}
 	if more := len(places) - deniedLines; more > 0 {
 		fmt.Fprintf(w, "egressd: hint: %d more: %s\n", more, log)

@@ -3,6 +3,7 @@ package containers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestDockerRunRemovesWhatItRefuses(t *testing.T) {
 	d := w.startBeside(t, dockerPolicy)
 	before := w.docker(t, "ps", "-aq")
 	for _, row := range []struct{ flags, says string }{
-		{"--cap-add SYS_PTRACE", "--cap-add SYS_PTRACE"},
+		{"--cap-add SYS_PACCT", "--cap-add SYS_PACCT"},
 		{"--cap-add SYS_BOOT", "--cap-add SYS_BOOT"},
 		{"--cap-add MAC_ADMIN", "--cap-add MAC_ADMIN"},
 		{"--privileged", "--privileged"},
@@ -83,7 +84,7 @@ func TestAttachmentsAreJudged(t *testing.T) {
 	}
 	holds(t, d, "web", w.ways(t, good))
 	for flags, says := range map[string]string{
-		"--cap-add SYS_PTRACE":          "--cap-add SYS_PTRACE",
+		"--cap-add SYS_PACCT":           "--cap-add SYS_PACCT",
 		"-v /etc:/e":                    "--volume /etc",
 		"-v " + w.Socket + ":/anywhere": "--volume " + w.Socket,
 		"--security-opt apparmor=unconfined --log-driver none": "--security-opt apparmor=unconfined",
@@ -113,8 +114,8 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: doctor says %s", flags, out)
 		}
 	}
-	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PTRACE", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
-	w.said(t, inside, "--cap-add SYS_PTRACE")
+	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
+	w.said(t, inside, "--cap-add SYS_PACCT")
 }
 
 // TestInitComposeRefuses has files of projects that get around egressd, and their siblings.
@@ -213,5 +214,90 @@ func TestComposeStartsWhatWasJudged(t *testing.T) {
 	up.Dir, up.Env = dir, env
 	if out, err := up.CombinedOutput(); err == nil || !strings.Contains(string(out), "privileged") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestComposeOfAnotherProject has files of a project choose the name of another one, whose volumes the engine has.
+func TestComposeOfAnotherProject(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	w.docker(t, "volume", "create", "--label", "com.docker.compose.project=victim", "victim_data")
+	t.Cleanup(func() { w.docker(t, "volume", "rm", "victim_data") })
+	w.contain(t, "--label", "com.docker.compose.project=busy", "--label", "com.docker.compose.project.working_dir=/srv/busy", engine.Shell)
+	const services = "services: {web: {image: '" + engine.Shell + "', volumes: ['data:/d']}}\nvolumes: {data: {}}\n"
+	for _, row := range []struct {
+		says, folder, name, env string
+		args                    []string
+		code                    int
+	}{
+		{"name in the file", "app", "name: victim\n", "", nil, 1},
+		{"name in .env", "app", "", "COMPOSE_PROJECT_NAME=victim\n", nil, 1},
+		{"name of a folder that another one has", "busy", "", "", nil, 1},
+		{"name of a folder without another one", "victim", "", "", nil, 0},
+		{"a name of nobody's", "app", "name: nobody\n", "", nil, 0},
+		{"told that it is the same project", "app", "name: victim\n", "", []string{"--project", "victim"}, 0},
+	} {
+		dir := filepath.Join(t.TempDir(), row.folder)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"compose.yaml": row.name + services, ".env": row.env} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(world.Egressd.Path(), append([]string{"init", "compose", "--subnet", composePool, "--policy", filepath.Join(t.TempDir(), "policy")}, row.args...)...)
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, "config")), w.Environment()...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != row.code || code == 1 && !strings.Contains(string(out), "would share networks and volumes") {
+			t.Errorf("%s: exit %d, %s", row.says, code, out)
+		}
+	}
+}
+
+// TestComposeMountsInPlace has a service that can write the folder of the project try to put links where another one has
+// mounts.
+func TestComposeMountsInPlace(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	c := &composed{dockerWorld: w, dir: t.TempDir()}
+	const services = "services:\n  web: {image: '" + engine.Shell + "', volumes: ['./app:/app'], cap_add: [SYS_PTRACE], links: [db]}\n" +
+		"  db: {image: '" + engine.Shell + "', volumes: ['./app/conf/db.conf:/etc/db.conf:ro', './app/data/db:/data']}\n  backup: {image: '" + engine.Shell + "', volumes_from: ['db:ro']}\n"
+	for name, text := range map[string]string{"compose.yaml": services, "app/conf/db.conf": "is"} {
+		at := filepath.Join(c.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
+	c.up(t)
+	id := func(service string) string {
+		return w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service="+service)
+	}
+	w.docker(t, "exec", id("web"), "sh", "-c", `cd /app
+for one in conf conf/db.conf data data/db; do
+	mv $one away; rm -rf $one; ln -sfn /etc $one; ln -sf /etc/shadow $one
+done
+cp /bin/busybox x; mv x conf/db.conf; mkdir conf2; mv conf2 conf; echo changed >conf/db.conf`)
+	for _, one := range []string{"conf", "conf/db.conf", "data", "data/db"} {
+		if info, err := os.Lstat(filepath.Join(c.dir, "app", one)); err != nil || info.Mode()&os.ModeSymlink != 0 {
+			t.Errorf("%s was replaced: %v", one, err)
+		}
+	}
+	w.docker(t, "restart", "-t", "1", id("db"))
+	if got := w.docker(t, "exec", id("db"), "cat", "/etc/db.conf"); got != "changed" {
+		t.Errorf("db reads %q", got)
+	}
+	for _, service := range []string{"web", "db", "backup"} {
+		if bad, _ := w.doctor(t, id(service)); bad["settings"] != "" {
+			t.Errorf("doctor of %s: %q", service, bad)
+		}
 	}
 }

@@ -84,7 +84,7 @@ func TestInitDocker(t *testing.T) {
 	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
 		t.Errorf("after %s: %s", fix, said)
 	}
-	script("egressd", "grants", "revoke", "--all")
+	script("egressd", "allow", "--undo", "all")
 	if said := fetch(); !strings.Contains(said, "default-deny") {
 		t.Errorf("with the grant taken back: %s", said)
 	}
@@ -95,7 +95,7 @@ func TestInitDocker(t *testing.T) {
 	if text, err := os.ReadFile(policy); err != nil || !strings.Contains(string(text), "evil.test:80") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	script("egressd", "questions")
+	script("egressd", "answer")
 	script("egressd", "status")
 }
 
@@ -129,13 +129,19 @@ func TestNeighboursOfInitDocker(t *testing.T) {
 			t.Fatalf("number %d: %v\n%s", len(all)+1, err, id)
 		}
 		n := neighbour{id: strings.TrimSpace(id)}
-		t.Cleanup(func() { w.docker(t, "rm", "-f", n.id) })
+		t.Cleanup(func() { _, _ = w.Docker(context.Background(), "rm", "-f", n.id) }) // one is removed before
 		n.address = w.docker(t, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", n.id)
 		n.egressd = w.docker(t, "exec", n.id, "sh", "-c", "echo ${http_proxy#http://}")
 		all = append(all, n)
 	}
 	if said, err := w.typeOn(t, filepath.Join(policy, "run-agent.sh")+" "+engine.Shell); err == nil || !strings.Contains(said, "all 8 networks of agent have a container") {
 		t.Errorf("one more than there are networks: %v, %q", err, said)
+	}
+	w.docker(t, "rm", "-f", all[7].id)
+	for _, refused := range []string{"--privileged", "--cap-add NET_ADMIN", "-v " + policy + ":/policy", "-v " + w.Socket + ":/docker.sock", "--log-driver syslog"} {
+		if said, err := w.typeOn(t, filepath.Join(policy, "run-agent.sh")+" "+refused+" "+engine.Shell); err == nil || !strings.Contains(said, "egressd: error: ") {
+			t.Errorf("run-agent.sh %s: %v, %q", refused, err, said)
+		}
 	}
 	a, b := all[0], all[1]
 	w.attempts(t, []attempt{

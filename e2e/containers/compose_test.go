@@ -79,7 +79,7 @@ func (c *composed) compose(t *testing.T, args ...string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // also in a Cleanup
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program[0], append(append(program[1:], "-p", "app", "-f", "compose.yaml", "-f", "compose.egressd.yaml"), args...)...)
+	cmd := exec.CommandContext(ctx, program[0], append(append(program[1:], "-p", "app", "--env-file", filepath.Join("policy", "judged.env"), "-f", "compose.yaml", "-f", "compose.egressd.yaml"), args...)...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.Environment()...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("compose %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -93,6 +93,9 @@ func startComposed(t *testing.T, w *dockerWorld) *composed {
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte(composeServices), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, ".env"), []byte("COMPOSE_FILE=evil.yaml\nDOCKER_HOST=tcp://127.0.0.1:1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy", "--allow", "web=web.allowed.test", "--allow", "web=*.web.allowed.test", "--allow", "worker=worker.allowed.test")

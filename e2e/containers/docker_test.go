@@ -62,7 +62,7 @@ var openWays = []string{
 // for a name is egressd's answer, whoever was asked.
 func gotOut(printed string) (lines []string) {
 	for line := range strings.Lines(printed) {
-		if strings.Contains(line, ": 200 OK origin") || strings.Contains(line, ": answered") && !strings.Contains(line, "answered [100.127.") {
+		if strings.Contains(line, ": 200 OK origin") || strings.Contains(line, ": answered") && !strings.Contains(line, "answered [28.255.") {
 			lines = append(lines, line)
 		}
 	}

@@ -34,7 +34,7 @@ func TestAFloodOfNewNames(t *testing.T) {
 				mountScarce(t, d.Log, 64<<20, row.free)
 			}
 			d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
-			key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "key", "--config", d.Config))
+			key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "verify", "--print-key", "--config", d.Config))
 			began := time.Now()
 			flood, few := floodNames(t, d, 3*time.Second)
 			d.Stop(t)
@@ -135,8 +135,8 @@ func floodNames(t *testing.T, d *world.Daemon, lasts time.Duration) (flood, few 
 func readersCount(t *testing.T, d *world.Daemon, want int64) {
 	t.Helper()
 	var summary struct{ Denied int64 }
-	if err := json.Unmarshal([]byte(d.ExpectExit(t, 0, "log", "summary", "--json", "--config", d.Config)), &summary); err != nil || summary.Denied != want {
-		t.Errorf("egressd log summary counts %d denials, want %d: %v", summary.Denied, want, err)
+	if err := json.Unmarshal([]byte(d.ExpectExit(t, 0, "log", "--summary", "--json", "--config", d.Config)), &summary); err != nil || summary.Denied != want {
+		t.Errorf("egressd log --summary counts %d denials, want %d: %v", summary.Denied, want, err)
 	}
 	for format, count := range map[string]func(e map[string]any) any{
 		"ocsf": func(e map[string]any) any { return e["count"] },

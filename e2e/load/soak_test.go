@@ -270,7 +270,7 @@ func (s *soak) expectGoodLog(t *testing.T) {
 			t.Errorf("no flow ended with %s: %v", outcome, s.ledger.outcomes)
 		}
 	}
-	key := strings.TrimSpace(s.ExpectExit(t, 0, "log", "key", "--config", s.Config))
+	key := strings.TrimSpace(s.ExpectExit(t, 0, "log", "verify", "--print-key", "--config", s.Config))
 	s.ExpectExit(t, 0, "log", "verify", s.Log.Dir, "--key", key)
 	out, err := exec.Command("python3", world.Source("docs", "verify", "verify.py"), "--key", key, s.Log.Dir).CombinedOutput()
 	if err != nil {

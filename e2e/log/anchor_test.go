@@ -29,7 +29,7 @@ func TestLogCutBehindAnAnchor(t *testing.T) {
 	d.Kill()
 
 	dir := filepath.Join(d.Dir, "audit")
-	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "key", "--config", d.Config))
+	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "verify", "--print-key", "--config", d.Config))
 	world.BothVerify(t, d, 0, dir, key, kept)
 	cutBack(t, dir)
 	world.BothVerify(t, d, 0, dir, key, "")
@@ -106,7 +106,7 @@ func TestRunsAreAnchored(t *testing.T) {
 	}
 	index := filepath.Join(state, "runs-index")
 	second := filepath.Base(runs[1])
-	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "key", "--run", second, "--config", config))
+	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "verify", "--print-key", "--run", second, "--config", config))
 	verifyRun(t, d, 0, config, runs[1], index, key, kept)
 
 	swapped := runs[1] + ".was"

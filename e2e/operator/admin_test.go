@@ -154,7 +154,7 @@ func TestTheOperatorNeedsNoLine(t *testing.T) {
 		t.Errorf("a program under run is answered %s", e.Out)
 	}
 	d.WriteConfig(t, policy+"allow: [\n")
-	for _, words := range [][]string{{"status"}, {"ps"}, {"grants"}, {"questions"}, {"reload"}, {"why", "last"}} {
+	for _, words := range [][]string{{"status"}, {"status", "--connections"}, {"allow", "--list"}, {"answer"}, {"reload"}, {"why", "last"}} {
 		e := d.RunCommand(t, bare, append(words, "--config", d.Config)...)
 		if strings.Contains(e.Talk, "not running") || e.Code > 1 {
 			t.Errorf("%v with an error in the file: exit %d: %s%s", words, e.Code, e.Out, e.Talk)
@@ -363,7 +363,7 @@ func TestTheOperatorSeesWhatIsOpenAndCutsIt(t *testing.T) {
 	tunnel, other := d.MustOpenTunnel(t, "allowed.test:443"), d.MustOpenTunnel(t, "allowed.test:443")
 	d.ConnectStatus(t, "evil.test:443")
 	d.ConnectStatus(t, "evil test:443")
-	listed := d.RunCommand(t, nil, "ps", "--json", "--config", d.Config)
+	listed := d.RunCommand(t, nil, "status", "--connections", "--json", "--config", d.Config)
 	var flow egress.OpenFlow
 	for line := range strings.Lines(listed.Out) {
 		var one egress.OpenFlow

@@ -17,12 +17,12 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// questions are what egressd questions lists.
+// questions are what egressd answer lists.
 func questions(t *testing.T, d *world.Daemon) (all []egress.Question) {
 	t.Helper()
-	e := d.RunCommand(t, nil, "questions", "--json", "--config", d.Config)
+	e := d.RunCommand(t, nil, "answer", "--json", "--config", d.Config)
 	if e.Code != 0 {
-		t.Fatalf("egressd questions: exit %d, %s", e.Code, e.Talk)
+		t.Fatalf("egressd answer: exit %d, %s", e.Code, e.Talk)
 	}
 	for line := range strings.Lines(e.Out) {
 		var q egress.Question
@@ -90,7 +90,7 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 	} {
 		p := beside(t, d, line)
 		q := isAsked(t, d, 1, "a.allowed.test", "")
-		answers(t, d, "approve", q.ID, "--once")
+		answers(t, d, "answer", q.ID, "yes", "--once")
 		if out := <-p; !strings.Contains(out, "GET /x") {
 			t.Errorf("%s: approved, it printed %q", says, out)
 		}
@@ -99,7 +99,7 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 		line := askCurl + version + " --cacert $LAB_CA -d x https://curl.allowed.test" + "/" + version[2:]
 		p := beside(t, d, line)
 		q := isAsked(t, d, 1, "curl.allowed.test", "/"+version[2:])
-		if e := answers(t, d, "approve", q.ID); !strings.Contains(e.Talk, "POST /"+version[2:]) || !strings.Contains(e.Talk, "curl.allowed.test:443") {
+		if e := answers(t, d, "answer", q.ID, "yes"); !strings.Contains(e.Talk, "POST /"+version[2:]) || !strings.Contains(e.Talk, "curl.allowed.test:443") {
 			t.Errorf("it says %q", e.Talk)
 		}
 		if out := <-p; !strings.Contains(out, "POST /"+version[2:]) {
@@ -107,7 +107,7 @@ tls: {ca_dir: ca, extra_roots: [lab.pem]}
 		}
 		p = beside(t, d, line+"/other")
 		q = isAsked(t, d, 1, "curl.allowed.test", "/"+version[2:]+"/other")
-		answers(t, d, "reject", q.ID)
+		answers(t, d, "answer", q.ID, "no")
 		if out := <-p; !strings.Contains(out, " 403") || !strings.Contains(out, `"class":"ask-rejected"`) {
 			t.Errorf("%s: rejected, it printed %q", version, out)
 		}
@@ -137,15 +137,15 @@ func TestNobodyAnswersInTime(t *testing.T) {
 	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [allowed.test]\nlimits: {ask_wait: 1s}\n"))
 	out := <-beside(t, d, askCurl+"http://allowed.test/late")
 	q := isAsked(t, d, 0, "allowed.test", "")
-	for _, want := range []string{" 403", "Retry-After: 15", `"class":"ask-timeout"`, `"retryable":true`, "Waiting for a person to approve", "egressd approve " + q.ID} {
+	for _, want := range []string{" 403", "Retry-After: 15", `"class":"ask-timeout"`, `"retryable":true`, "Waiting for a person to approve", "egressd answer " + q.ID + " yes"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it printed %q, without %q", out, want)
 		}
 	}
-	if e := d.RunCommand(t, nil, "approve", q.ID, "--once", "--config", d.Config); e.Code != 1 || !strings.Contains(e.Talk, "nobody waits") {
+	if e := d.RunCommand(t, nil, "answer", q.ID, "yes", "--once", "--config", d.Config); e.Code != 1 || !strings.Contains(e.Talk, "nobody waits") {
 		t.Errorf("approved once for nobody: exit %d, %s", e.Code, e.Talk)
 	}
-	answers(t, d, "approve", q.ID, "--for", "2h")
+	answers(t, d, "answer", q.ID, "yes", "--for", "2h")
 	if out := <-beside(t, d, askCurl+"http://allowed.test/late"); !strings.Contains(out, "GET /late") {
 		t.Errorf("it printed %q", out)
 	}
@@ -153,16 +153,16 @@ func TestNobodyAnswersInTime(t *testing.T) {
 		t.Errorf("another port is answered %d", status)
 	}
 	q = isAsked(t, d, 0, "allowed.test", "")
-	answers(t, d, "approve", q.ID)
+	answers(t, d, "answer", q.ID, "yes")
 	tunnel := d.MustOpenTunnel(t, "allowed.test:443")
-	answers(t, d, "reject", q.ID)
+	answers(t, d, "answer", q.ID, "no")
 	if !tunnel.EndsWithin(world.Patience) {
 		t.Error("the approval was taken back, and the tunnel is open")
 	}
 	if e := d.RunCommand(t, nil, "why", q.ID, "--config", d.Config); e.Code != 0 || !strings.Contains(e.Out, "ask-pending") {
 		t.Errorf("egressd why: exit %d, %s%s", e.Code, e.Out, e.Talk)
 	}
-	if e := d.RunCommand(t, nil, "approve", "0000000000", "--config", d.Config); e.Code != 1 {
+	if e := d.RunCommand(t, nil, "answer", "0000000000", "yes", "--config", d.Config); e.Code != 1 {
 		t.Errorf("what nobody asks is approved: exit %d, %s", e.Code, e.Talk)
 	}
 }
@@ -242,11 +242,11 @@ func TestAFloodOfQuestionsHidesNone(t *testing.T) {
 	if of["near"] != 16 || of["next"] != 1 {
 		t.Errorf("questions listed: %v", of)
 	}
-	answers(t, d, "approve", q.ID)
+	answers(t, d, "answer", q.ID, "yes")
 	if status := <-answer; status != http.StatusOK {
 		t.Errorf("the other is answered %d", status)
 	}
-	if e := answers(t, d, "questions", "--json"); !strings.Contains(e.Out, `{"turned_away":{"sandbox":"near"`) {
+	if e := answers(t, d, "answer", "--json"); !strings.Contains(e.Out, `{"turned_away":{"sandbox":"near"`) {
 		t.Errorf("it does not say how many were turned away: %s", e.Out)
 	}
 }

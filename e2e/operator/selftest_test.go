@@ -21,10 +21,10 @@ func TestSelftestAndDoctor(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"a user", world.Users["user"], []string{"selftest"}, 0, "✓ a datagram over IPv6\nself-test 15/15\n"},
-		{"root", world.Users["root"], []string{"selftest", "--json"}, 0, `{"name":"interfaces of the machine","ok":true}`},
-		{"without tproxy", world.Users["user"], []string{"selftest", "--redirect"}, 0, "self-test 13/13\n"},
-		{"without namespaces", none, []string{"selftest"}, 2, "egressd: hint: allow unprivileged user namespaces"},
+		{"a user", world.Users["user"], []string{"doctor", "--escapes"}, 0, "✓ a datagram over IPv6\nself-test 15/15\n"},
+		{"root", world.Users["root"], []string{"doctor", "--escapes", "--json"}, 0, `{"name":"interfaces of the machine","ok":true}`},
+		{"without tproxy", world.Users["user"], []string{"doctor", "--escapes", "--redirect"}, 0, "self-test 13/13\n"},
+		{"without namespaces", none, []string{"doctor", "--escapes"}, 2, "egressd: hint: allow unprivileged user namespaces"},
 		{"a doctor", world.Users["user"], []string{"doctor", "--config", d.Config}, 1, "✓ sandbox: can be made; self-test 15 of 15\n✓ capture: tproxy\n"},
 		{"a doctor without namespaces", none, []string{"doctor", "--config", d.Config}, 1, "fix: sysctl user.max_user_namespaces=15000, as root"},
 	} {

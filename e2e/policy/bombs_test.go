@@ -44,7 +44,7 @@ func TestBombsInAPolicy(t *testing.T) {
 		refuses(t, d, "PO-08", name+".allowed.test:443", policy.PolicyError)
 		t.Logf("%s: %v through every way in; %d KiB so far", name, time.Since(began), d.Memory(t))
 		if said, _ := policyStatus(t, d); !strings.Contains(said, `"where":"`+name+`.allowed.test"`) {
-			t.Errorf("%s: policy status says %s", name, said)
+			t.Errorf("%s: policy show says %s", name, said)
 		}
 	}
 	othersGoOn(t, d)

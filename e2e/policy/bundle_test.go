@@ -109,7 +109,7 @@ func serves(t *testing.T, d *world.Daemon) {
 func policyStatus(t *testing.T, d *world.Daemon) (said string, code int) {
 	t.Helper()
 	var out world.Output
-	cmd := exec.Command(world.Egressd.Path(), "policy", "status", "--json", "--config", d.Config)
+	cmd := exec.Command(world.Egressd.Path(), "policy", "show", "--json", "--config", d.Config)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(append(os.Environ(), world.HostileEnvironment()...), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
 	var exit *exec.ExitError
@@ -119,7 +119,7 @@ func policyStatus(t *testing.T, d *world.Daemon) (said string, code int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// told waits until the log and policy status say so, and returns the digest in
+// told waits until the log and policy show say so, and returns the digest in
 // force.
 func told(t *testing.T, d *world.Daemon, what string) (digest string) {
 	t.Helper()
@@ -149,7 +149,7 @@ func hangup(t *testing.T, d *world.Daemon) {
 }
 
 // TestABundleThatIsNotGoodChangesNothing has the server answer badly in each way.
-// What was in force stays, and both the log and policy status say why.
+// What was in force stays, and both the log and policy show say why.
 func TestABundleThatIsNotGoodChangesNothing(t *testing.T) {
 	p, other := publish(t), publish(t)
 	now := time.Now()
@@ -187,7 +187,7 @@ func TestABundleThatIsNotGoodChangesNothing(t *testing.T) {
 			t.Errorf("%s: the policy changed", row.because)
 		}
 		if said, code := policyStatus(t, d); code != 1 || !strings.Contains(said, row.because) || !strings.Contains(said, `"revision":"one"`) {
-			t.Errorf("%s: policy status: exit code %d, %s", row.because, code, said)
+			t.Errorf("%s: policy show: exit code %d, %s", row.because, code, said)
 		}
 		if a, b := d.ConnectStatus(t, "allowed.test:443"), d.ConnectStatus(t, "evil.test:443"); a != http.StatusOK || b != http.StatusForbidden {
 			t.Errorf("%s: allowed.test is answered %d, evil.test %d", row.because, a, b)
@@ -207,7 +207,7 @@ func TestABundleThatIsNotGoodChangesNothing(t *testing.T) {
 	hangup(t, d)
 	told(t, d, "fetched again")
 	if said, code := policyStatus(t, d); code != 0 || !strings.Contains(said, `"revision":"three"`) {
-		t.Errorf("policy status at the end: exit code %d, %s", code, said)
+		t.Errorf("policy show at the end: exit code %d, %s", code, said)
 	}
 	if !tunnel.EndsWithin(world.Patience) {
 		t.Error("a tunnel goes on that the new bundle does not allow")
@@ -252,7 +252,7 @@ func TestABundleThatExpiresCuts(t *testing.T) {
 		t.Errorf("answered %d", status)
 	}
 	if said, code := policyStatus(t, d); code != 1 || !strings.Contains(said, `"stale":"it expired at `) {
-		t.Errorf("policy status: exit code %d, %s", code, said)
+		t.Errorf("policy show: exit code %d, %s", code, said)
 	}
 	p.has(p.sign(t, allowing(t, "two", "allowed.test"), time.Now(), 0))
 	hangup(t, d)
@@ -300,7 +300,7 @@ func TestKillNineWhileStoring(t *testing.T) {
 		}
 		d.Kill()
 		if said, code := policyStatus(t, d); code != 0 || strings.Contains(said, "damaged") {
-			t.Errorf("policy status: exit code %d, %s", code, said)
+			t.Errorf("policy show: exit code %d, %s", code, said)
 		}
 	}
 	p.server.Close()
@@ -334,7 +334,7 @@ func TestAHalfWrittenBundle(t *testing.T) {
 		t.Error("the policy changed")
 	}
 	if said, code := policyStatus(t, d); code != 1 || !strings.Contains(said, `"rejected":{`) || !strings.Contains(said, `"current":true`) {
-		t.Errorf("policy status: exit code %d, %s", code, said)
+		t.Errorf("policy show: exit code %d, %s", code, said)
 	}
 	if status := d.ConnectStatus(t, "allowed.test:443"); status != http.StatusOK {
 		t.Errorf("answered %d", status)
@@ -342,7 +342,7 @@ func TestAHalfWrittenBundle(t *testing.T) {
 	write(two)
 	d.ExpectPolicy(t, func(r record.Record) bool { return r.Decision.Policy != before })
 	if said, code := policyStatus(t, d); code != 0 {
-		t.Errorf("policy status: exit code %d, %s", code, said)
+		t.Errorf("policy show: exit code %d, %s", code, said)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// grants are what egressd grants lists.
+// grants are what egressd allow --list lists.
 func grants(t *testing.T, d *world.Daemon) (ids []string) {
 	t.Helper()
-	e := d.RunCommand(t, nil, "grants", "--json", "--config", d.Config)
+	e := d.RunCommand(t, nil, "allow", "--list", "--json", "--config", d.Config)
 	if e.Code != 0 {
 		t.Fatalf("exit %d: %s", e.Code, e.Talk)
 	}
@@ -64,21 +64,21 @@ func TestAHostIsGrantedForAWhile(t *testing.T) {
 	if e := d.RunCommand(t, nil, "allow", "a.allowed.test", "--over-deny", "--config", d.Config); e.Code != 0 || d.ConnectStatus(t, "a.allowed.test:443") != http.StatusOK {
 		t.Errorf("over a deny: exit %d: %s", e.Code, e.Talk)
 	}
-	if e := d.RunCommand(t, nil, "grants", "--json", "--config", d.Config); !strings.Contains(e.Out, `"over_deny":true`) {
+	if e := d.RunCommand(t, nil, "allow", "--list", "--json", "--config", d.Config); !strings.Contains(e.Out, `"over_deny":true`) {
 		t.Errorf("the list does not say so: %s", e.Out)
 	}
 	if e := d.RunCommand(t, nil, "log", "kind:admin", "--config", d.Config); !strings.Contains(e.Out, "allow over deny a.allowed.test") {
 		t.Errorf("the log does not say so: %s", e.Out)
 	}
 	ids := grants(t, d)
-	if e := d.RunCommand(t, nil, "grants", "revoke", ids[len(ids)-1], "--config", d.Config); e.Code != 0 {
+	if e := d.RunCommand(t, nil, "allow", "--undo", ids[len(ids)-1], "--config", d.Config); e.Code != 0 {
 		t.Errorf("revoke: exit %d: %s", e.Code, e.Talk)
 	}
 	ids = grants(t, d)
 	if len(ids) != 1 {
 		t.Fatalf("granted %q", ids)
 	}
-	if e := d.RunCommand(t, nil, "grants", "revoke", ids[0], "--config", d.Config); e.Code != 0 {
+	if e := d.RunCommand(t, nil, "allow", "--undo", ids[0], "--config", d.Config); e.Code != 0 {
 		t.Errorf("revoke: exit %d: %s", e.Code, e.Talk)
 	}
 	if !tunnel.EndsWithin(world.Patience) {

@@ -78,7 +78,7 @@ func TestEveryCommandWorksUnderAnOrganisationsCeiling(t *testing.T) {
 				{0, []string{"policy", "ls"}},
 				{1, []string{"check", "nowhere.example:8443"}},
 				{0, []string{"check", "wiki.corp.test"}},
-				{1, []string{"policy", "explain", "nowhere.example:8443"}},
+				{1, []string{"check", "-v", "nowhere.example:8443"}},
 				{0, []string{"allow", "new.api.test", "--save"}},
 				{0, []string{"policy", "test"}},
 				{0, []string{"run", "--", "true"}},

@@ -19,10 +19,10 @@ import (
 // askingPolicy asks about every host, and holds no request for long.
 var askingPolicy = strings.Replace(sharedPolicy, "allow: [\"*.allowed.test\"]\n", "ask: [{host: \"*.allowed.test\", id: asks}]\n", 1)
 
-// asked returns what egressd questions lists.
+// asked returns what egressd answer lists.
 func asked(t *testing.T, d *world.Daemon) (all []egress.Question) {
 	t.Helper()
-	e := d.RunCommand(t, nil, "questions", "--json", "--config", d.Config)
+	e := d.RunCommand(t, nil, "answer", "--json", "--config", d.Config)
 	for line := range strings.Lines(e.Out) {
 		var q egress.Question
 		if err := json.Unmarshal([]byte(line), &q); err != nil {
@@ -59,14 +59,14 @@ func TestTheNextRunHasTheAnswer(t *testing.T) {
 	if e := d.RunCommand(t, nil, "status", "--config", d.Config); e.Code != 0 || !strings.Contains(e.Out, "1 question") {
 		t.Errorf("status: exit %d, %s%s", e.Code, e.Out, e.Talk)
 	}
-	if e := d.RunCommand(t, nil, "approve", q.ID, "--config", d.Config); e.Code != 0 {
+	if e := d.RunCommand(t, nil, "answer", q.ID, "yes", "--config", d.Config); e.Code != 0 {
 		t.Fatal(e.Talk)
 	}
 	e := <-first
-	if e.Code != 0 || !strings.Contains(e.Out, "GET /x") || !strings.Contains(e.Talk, "egressd approve "+q.ID+" --config "+d.Config+",") {
+	if e.Code != 0 || !strings.Contains(e.Out, "GET /x") || !strings.Contains(e.Talk, "egressd answer "+q.ID+" yes --config "+d.Config+",") {
 		t.Errorf("the run that asked: exit %d, %s%s", e.Code, e.Out, e.Talk)
 	}
-	if said := d.Output.String(); !strings.Contains(said, "egressd: question: sandbox one asks for a.allowed.test:80 (rule asks): egressd approve "+q.ID+" --config "+d.Config+",") {
+	if said := d.Output.String(); !strings.Contains(said, "egressd: question: sandbox one asks for a.allowed.test:80 (rule asks): egressd answer "+q.ID+" yes --config "+d.Config+",") {
 		t.Errorf("serve said %s", said)
 	}
 	if e := runBeside(t, d, []string{"--name", "one", "--fail-on-deny"}, fetch); e.Code != 0 || !strings.Contains(e.Out, "GET /x") {
@@ -92,7 +92,7 @@ func TestADayOfQuestions(t *testing.T) {
 	day := questionDay{d: world.Start(t, askingPolicy+"limits: {ask_wait: 2m, dial_timeout: 2s}\n"), answers: map[string]int{}}
 	began := time.Now()
 	var runs, people sync.WaitGroup
-	for sandbox := range dayWords {
+	for _, sandbox := range dayWords {
 		runs.Go(func() {
 			for n := 0; n < 4 || time.Since(began) < lasts; n++ {
 				if n%4 == 3 {
@@ -114,8 +114,8 @@ func TestADayOfQuestions(t *testing.T) {
 	t.Logf("in %s: %d runs were approved, %d rejected, %d ended while they asked", time.Since(began).Round(time.Second), day.approved, day.rejected, day.left)
 }
 
-// dayWords has the sandboxes of TestADayOfQuestions, and the command that answers their questions.
-var dayWords = map[string]string{"yes": "approve", "no": "reject"}
+// dayWords has the sandboxes of TestADayOfQuestions, and the answers to their questions.
+var dayWords = []string{"yes", "no"}
 
 // A questionDay is what TestADayOfQuestions counts.
 type questionDay struct {
@@ -186,8 +186,8 @@ func (day *questionDay) answer(t *testing.T, over chan struct{}) {
 			day.mu.Lock()
 			day.answers[q.Sandbox+" "+q.Host]++
 			day.mu.Unlock()
-			if e := day.d.RunCommand(t, nil, dayWords[q.Sandbox], q.ID, "--config", day.d.Config); e.Code != 0 {
-				t.Errorf("%s %s: %s", dayWords[q.Sandbox], q.ID, e.Talk)
+			if e := day.d.RunCommand(t, nil, "answer", q.ID, q.Sandbox, "--config", day.d.Config); e.Code != 0 {
+				t.Errorf("%s %s: %s", q.Sandbox, q.ID, e.Talk)
 			}
 		}
 		select {

@@ -73,7 +73,7 @@ func TestAttach(t *testing.T) {
 	if e.Code != 0 || !strings.Contains(e.Talk, "transparent") {
 		t.Fatalf("exit %d, %q", e.Code, e.Talk)
 	}
-	if out := c.inside(t, `curl -sS -m9 http://a.allowed.test/; dig +short @127.0.0.11 a.allowed.test; dig +short @127.0.0.1 +tcp a.allowed.test; dig +short @8.8.8.8 evil.test`); !strings.Contains(out, "origin") || strings.Count(out, "100.127.") != 3 {
+	if out := c.inside(t, `curl -sS -m9 http://a.allowed.test/; dig +short @127.0.0.11 a.allowed.test; dig +short @127.0.0.1 +tcp a.allowed.test; dig +short @8.8.8.8 evil.test`); !strings.Contains(out, "origin") || strings.Count(out, "28.255.") != 3 {
 		t.Errorf("printed %q", out)
 	}
 	wire, err := d.World.Wire.Mark()

@@ -164,6 +164,10 @@ func TestTmuxStartsUnderRun(t *testing.T) {
 // TestCommandsForTheOperatorSayThatTheyAreInside has the program type what is for the person outside.
 func TestCommandsForTheOperatorSayThatTheyAreInside(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
+	given := filepath.Join(t.TempDir(), "given.yaml") // a policy that the program itself works on
+	if err := os.WriteFile(given, []byte("version: 1\nallow: [a.test]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	inside := func(words ...string) (string, int) {
 		var all strings.Builder
 		cmd := jailed(t.Context(), d, "user", nil, append([]string{world.Egressd.Path()}, words...)...)
@@ -172,15 +176,15 @@ func TestCommandsForTheOperatorSayThatTheyAreInside(t *testing.T) {
 		return all.String(), codeOf(cmd.ProcessState)
 	}
 	for _, words := range [][]string{
-		{"allow", "evil.test", "--from", "01KB6ZQ410", "--save"}, {"allow", "*.evil.test", "--save", "--config", d.Config}, {"deny", "a.test"}, {"grants"}, {"questions"}, {"approve", "q1"},
-		{"log"}, {"log", "verify"}, {"log", "-f"}, {"runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"suggest"}, {"replay"}, {"check", "evil.test"}, {"status"}, {"trust"},
+		{"allow", "evil.test", "--from", "01KB6ZQ410", "--save"}, {"allow", "*.evil.test", "--save", "--config", d.Config}, {"deny", "a.test"}, {"allow", "--list"}, {"answer"}, {"answer", "01KB6ZQ410", "yes"},
+		{"log"}, {"log", "verify"}, {"log", "-f"}, {"log", "--runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"policy", "suggest"}, {"policy", "replay"}, {"check", "evil.test"}, {"policy", "check"}, {"status"}, {"policy", "trust"},
 	} {
 		said, code := inside(words...)
 		if code != 1 || !strings.Contains(said, "this is inside of an egressd run") || !strings.Contains(said, "outside: egressd "+words[0]) {
 			t.Errorf("%q: exit %d: %s", words, code, said)
 		}
 	}
-	for _, words := range [][]string{{"version"}, {"log", "--help"}, {"help", "allow"}} {
+	for _, words := range [][]string{{"version"}, {"log", "--help"}, {"help", "allow"}, {"policy", "show", "presets"}, {"check", "--config", given, "a.test"}, {"policy", "check", given}} {
 		if said, code := inside(words...); code != 0 {
 			t.Errorf("%q: exit %d: %s", words, code, said)
 		}

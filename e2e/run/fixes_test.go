@@ -143,7 +143,7 @@ func fixRun(d *world.Daemon, before []string, flags ...string) *world.FixPlace {
 		e := d.RunCommand(t, before, slices.Concat([]string{"run", "--config", d.Config}, flags, []string{"--", "sh", "-c", script})...)
 		return e.Out, e.Talk, lastRun(t, d)
 	})
-	p.Explain = "policy explain"
+	p.Explain = "check -v"
 	return p
 }
 

@@ -48,7 +48,7 @@ func TestRunsAreIndexed(t *testing.T) {
 	for _, run := range runs {
 		d.ExpectExit(t, 0, "log", "verify", "--config", config, "--run", filepath.Base(run))
 	}
-	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "key", "--run", "last", "--config", config))
+	key := strings.TrimSpace(d.ExpectExit(t, 0, "log", "verify", "--print-key", "--run", "last", "--config", config))
 	world.BothVerify(t, d, 0, filepath.Dir(index), key, "")
 }
 

@@ -38,7 +38,7 @@ for u in http://x.denied.test/ http://10.0.0.5/ http://internal.corp.test/; do c
 		t.Errorf("%+v", r.records)
 	}
 
-	suggested, code := typed(t, d, "suggest", "--config", d.Config, "--run", "last")
+	suggested, code := typed(t, d, "policy", "suggest", "--config", d.Config, "--run", "last")
 	if code != 0 || !strings.Contains(suggested, "\n  - b.allowed.test:443 #") || !strings.Contains(suggested, "\n  - b.allowed.test:80 #") ||
 		strings.Contains(suggested, "a.allowed.test") || strings.Contains(suggested, "denied") || strings.Contains(suggested, "10.0.0.5") || strings.Contains(suggested, "- internal.corp.test") {
 		t.Fatalf("%d %s", code, suggested)
@@ -48,10 +48,10 @@ for u in http://x.denied.test/ http://10.0.0.5/ http://internal.corp.test/; do c
 	if err := os.WriteFile(learned, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := typed(t, d, "replay", "--config", d.Config, "--run", "last", "--policy", learned); code != 0 {
+	if out, code := typed(t, d, "policy", "replay", learned, "--config", d.Config, "--run", "last"); code != 0 {
 		t.Errorf("what was learned decides otherwise: %d %s", code, out)
 	}
-	if out, code := typed(t, d, "replay", "--config", d.Config, "--run", "last", "--policy", d.Config); code != 1 || !strings.Contains(out, "b.allowed.test:443") || strings.Contains(out, "a.allowed.test") {
+	if out, code := typed(t, d, "policy", "replay", d.Config, "--config", d.Config, "--run", "last"); code != 1 || !strings.Contains(out, "b.allowed.test:443") || strings.Contains(out, "a.allowed.test") {
 		t.Errorf("without what was learned: %d %s", code, out)
 	}
 }

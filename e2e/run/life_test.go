@@ -135,18 +135,11 @@ type terminal struct {
 // onTerminal starts a command as the leader of a terminal's session.
 func onTerminal(t *testing.T, d *world.Daemon, cmd *exec.Cmd) *terminal {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	master, slave, err := world.NewTerminal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { master.Close() })
-	var number, unlock int32
-	control(t, master, syscall.TIOCSPTLCK, unsafe.Pointer(&unlock))
-	control(t, master, syscall.TIOCGPTN, unsafe.Pointer(&number))
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer slave.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -155,19 +148,6 @@ func onTerminal(t *testing.T, d *world.Daemon, cmd *exec.Cmd) *terminal {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	return &terminal{File: master, t: t}
-}
-
-func control(t *testing.T, f *os.File, request uintptr, with unsafe.Pointer) {
-	t.Helper()
-	raw, err := f.SyscallConn() // Fd would take its deadlines away
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errno syscall.Errno
-	err = raw.Control(func(fd uintptr) { _, _, errno = syscall.Syscall(syscall.SYS_IOCTL, fd, request, uintptr(with)) })
-	if err != nil || errno != 0 {
-		t.Fatal(err, errno)
-	}
 }
 
 // until reads up to a text, and returns what came before it.
@@ -264,7 +244,9 @@ test "$(stat -c %t:%T $f)" != 1:3 && test -w $f && echo "can write $f"; done; ec
 	c.types("jobs; kill %1; fg; true; stty size\n")
 	c.until("Terminated")
 	size := [4]uint16{33, 77}
-	control(t, c.File, syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	if err := world.Control(c.File, syscall.TIOCSWINSZ, unsafe.Pointer(&size)); err != nil {
+		t.Fatal(err)
+	}
 	c.types("stty size\n")
 	c.until("33 77")
 	c.types("exit 6\n")

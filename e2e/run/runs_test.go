@@ -21,7 +21,7 @@ func TestRunsAreListed(t *testing.T) {
 	}
 	listed := func() (all []source.Run) {
 		t.Helper()
-		out := d.RunCommand(t, nil, "runs", "--json", "--config", d.Config)
+		out := d.RunCommand(t, nil, "log", "--runs", "--json", "--config", d.Config)
 		for line := range strings.Lines(out.Out) {
 			var r source.Run
 			if err := json.Unmarshal([]byte(line), &r); err != nil {

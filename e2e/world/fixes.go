@@ -112,7 +112,7 @@ type FixPlace struct {
 	Command func(words string) string                                                     // the line that is that command of egressd
 	Policy  string                                                                        // path of the policy file
 	Served  bool                                                                          // by a daemon, which has grants
-	Explain string                                                                        // the words of policy explain, where a saved line counts at once
+	Explain string                                                                        // the words of check -v, where a saved line counts at once
 }
 
 // Try has a request denied, and types each fix that is printed for it, where it was printed. The request works then, and
@@ -133,7 +133,7 @@ func (p *FixPlace) Try(t *testing.T, c *FixCase) {
 		if fix := fixLine.FindString(explained); fix != "" {
 			fixes = append(fixes, fix)
 		} else if c.never == "" {
-			t.Errorf("policy explain has no fix:\n%s", explained)
+			t.Errorf("check -v has no fix:\n%s", explained)
 		}
 	}
 	if c.never != "" {

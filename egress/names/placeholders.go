@@ -12,6 +12,7 @@ const (
 	maxBindings   = 16 << 10         // of one sandbox
 	bindingLife   = 10 * time.Minute // from its last use; longer than PlaceholderTTL
 	maxCandidates = 64               // bindings that are looked at to find one that can be replaced
+	maxLiterals   = 256              // of one sandbox
 )
 
 // PlaceholderTTL is how long a client may keep an answer with a placeholder address.
@@ -42,30 +43,27 @@ func (p *Placeholders) Bind(sandbox, name string, busy func() map[string]bool) (
 	return Placeholder{offset(p.Range.IPv4, reserved+index), offset(p.Range.IPv6, reserved+index)}, true
 }
 
-// Contains reports whether addr is in the range.
-func (p *Placeholders) Contains(addr netip.Addr) bool {
-	_, ok := p.Range.index(addr)
-	return ok
-}
-
-// Name returns the name that addr stands for in a sandbox, or "".
-func (p *Placeholders) Name(sandbox string, addr netip.Addr) string {
-	index, ok := p.Range.index(addr)
-	if !ok || index < reserved {
-		return ""
+// Name returns the name that addr stands for in a sandbox. Other addresses of the range mean themselves there, and will not
+// be given to a name, as far as maxLiterals of a sandbox go.
+func (p *Placeholders) Name(sandbox string, addr netip.Addr) (name string, ok bool) {
+	index, in := p.Range.index(addr)
+	if !in || index < reserved {
+		return "", false
 	}
-	if b := p.find(sandbox); b != nil {
-		return b.name(index-reserved, time.Now())
+	b := p.find(sandbox)
+	if b == nil {
+		return "", false
 	}
-	return ""
+	return b.name(index-reserved, time.Now())
 }
 
 // bindings are the names of one sandbox.
 type bindings struct {
-	mu      sync.Mutex
-	byName  map[string]*list.Element // of *binding
-	byIndex []*list.Element
-	used    list.List // the least recently used first
+	mu       sync.Mutex
+	byName   map[string]*list.Element // of *binding
+	byIndex  []*list.Element          // nil where a literal is
+	used     list.List                // the least recently used first
+	literals map[uint32]bool          // indexes of addresses that the sandbox connected to, and that stood for no name
 }
 
 type binding struct {
@@ -84,6 +82,9 @@ func (b *bindings) bind(name string, capacity int, now time.Time, busy func() ma
 	}
 	if b.byName == nil {
 		b.byName = map[string]*list.Element{}
+	}
+	for b.literals[uint32(len(b.byIndex))] {
+		b.byIndex = append(b.byIndex, nil)
 	}
 	if len(b.byIndex) < capacity {
 		e := b.used.PushBack(&binding{name: strings.Clone(name), index: uint32(len(b.byIndex)), used: now})
@@ -128,43 +129,48 @@ func (b *bindings) touch(e *list.Element, now time.Time) *binding {
 	return known
 }
 
-// name returns the name that index is bound to, or "".
-func (b *bindings) name(index uint32, now time.Time) string {
+// name returns the name that index is bound to. It keeps index from names to come if it is bound to none.
+func (b *bindings) name(index uint32, now time.Time) (name string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if int64(index) >= int64(len(b.byIndex)) {
-		return ""
+	if int64(index) < int64(len(b.byIndex)) && b.byIndex[index] != nil {
+		return b.touch(b.byIndex[index], now).name, true
 	}
-	return b.touch(b.byIndex[index], now).name
+	if b.literals == nil {
+		b.literals = map[uint32]bool{}
+	}
+	if len(b.literals) < maxLiterals {
+		b.literals[index] = true
+	}
+	return "", false
 }
 
 // A Range is where placeholder addresses come from. A placeholder stands for a name inside a sandbox whose connections
 // are captured: a program asks for a name, gets a placeholder, and connects to it. The name of that connection is then
 // known, even if the name is denied. Nothing is ever sent to a placeholder.
 //
-// The first 256 addresses of each prefix stand for no name: the sandbox's own addresses are among them. The zero value
-// is no range.
+// The first 256 addresses of each prefix stand for no name. The zero value is no range.
 type Range struct{ IPv4, IPv6 netip.Prefix }
 
-// DefaultRange returns the range that egressd uses unless its configuration has another.
+// DefaultRange returns the range that egressd uses unless the policy file has another.
 //
-// Many programs guard against private addresses, and treat both prefixes as ordinary. 100.64.0.0/10 is shared space
-// (RFC 6598), not private space of RFC 1918 and not link-local. 2d00::/8 is global unicast that IANA keeps unallocated.
-// 198.18.0.0/15 is not used: proxies inside sandboxes take it for private, or for their own.
+// Programs that guard against requests to private addresses take both prefixes for public. They refuse every block that a
+// registry sets apart, such as 100.64.0.0/10 and 198.18.0.0/15. 28.0.0.0/8 belongs to the network of a defence department, in which
+// nobody else has a server. 2d00::/8 is global unicast that IANA keeps unallocated.
 func DefaultRange() Range {
 	return Range{
-		IPv4: netip.MustParsePrefix("100.127.0.0/16"),
+		IPv4: netip.MustParsePrefix("28.255.0.0/16"),
 		IPv6: netip.MustParsePrefix("2d00:6567:7265:7373::/112"),
 	}
 }
 
+// Own returns the addresses that a captured sandbox has itself. No policy opens the first, and the second leads nowhere.
+func Own() (ipv4, ipv6 netip.Addr) {
+	return netip.MustParseAddr("100.127.0.1"), netip.MustParseAddr("2d00:6567:7265:7373::1")
+}
+
 // reserved is the number of addresses at the start of a prefix that stand for no name.
 const reserved = 256
-
-// Own returns the addresses of the range that a sandbox itself has.
-func (r Range) Own() (ipv4, ipv6 netip.Addr) {
-	return offset(r.IPv4, 1), offset(r.IPv6, 1)
-}
 
 // capacity returns how many names fit, for both families.
 func (r Range) capacity() int {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 )
 
 // drainMost is how long the last bytes may take to the proxy once their sender has left.
@@ -16,8 +16,8 @@ const drainMost = 5 * time.Second
 
 // Socket returns a socket that stands for secure, for callers that need a descriptor, and a function that carries bytes
 // between the two until both have ended. Somebody has to run that function; it closes secure.
-func Socket(secure *tls.Conn) (conn net.Conn, carry func(), err error) {
-	fds, err := relay.Pair()
+func Socket(secure *tls.Conn) (conn net.Conn, run func(), err error) {
+	fds, err := carry.Pair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -106,7 +106,7 @@ func (s *socket) awaitEnd() {
 	if err != nil {
 		return
 	}
-	raw.Read(func(fd uintptr) bool { return relay.Ended(int(fd)) })
+	raw.Read(func(fd uintptr) bool { return carry.Ended(int(fd)) })
 }
 
 // copyAll copies until from ends, and returns nil then.

@@ -118,6 +118,7 @@ type judge struct {
 	machine  *Machine
 	field    string
 	why      string // of the field's row
+	listed   bool   // the description is the engine's, with all mounts
 	problems []Breach
 }
 
@@ -129,7 +130,7 @@ const leaveOut = "leave it out"
 
 // Judge returns what is refused of a container, in the order of the fields. None: the container stays behind egressd.
 func Judge(d Description, p *Machine) []Breach {
-	j := &judge{machine: p}
+	j := &judge{machine: p, listed: text(d["Id"]) != ""}
 	j.inside("", map[string]any(d))
 	for field, always := range always() {
 		j.field = field

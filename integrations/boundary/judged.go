@@ -94,7 +94,7 @@ func Capabilities() []Capability {
 		{Name: "KILL"}, {Name: "SETGID"}, {Name: "SETUID"}, {Name: "SETPCAP"}, {Name: "LINUX_IMMUTABLE"}, {Name: "NET_BIND_SERVICE"}, {Name: "NET_BROADCAST"},
 		{Name: netAdmin, Does: "it takes addresses and routes that are not its own"}, {Name: netRaw, Does: "it sends packets with addresses that are not its own"},
 		{Name: "IPC_LOCK"}, {Name: "IPC_OWNER"}, {Name: "SYS_MODULE", Does: "it loads modules of the kernel"}, {Name: "SYS_RAWIO", Does: "it writes to devices"}, {Name: "SYS_CHROOT"},
-		{Name: "SYS_PTRACE", Does: "it reads other processes"}, {Name: "SYS_PACCT", Does: "it writes an account of the host's processes"}, {Name: "SYS_ADMIN", Does: "it leaves what holds it"},
+		{Name: "SYS_PTRACE"}, {Name: "SYS_PACCT", Does: "it writes an account of the host's processes"}, {Name: "SYS_ADMIN", Does: "it leaves what holds it"},
 		{Name: "SYS_BOOT", Does: "it restarts the machine"}, {Name: "SYS_NICE"}, {Name: "SYS_RESOURCE", Does: "it has more of the machine than it was given"},
 		{Name: "SYS_TIME", Does: "it sets the clock of the host"}, {Name: "SYS_TTY_CONFIG", Does: "it hangs up terminals of the host"}, {Name: "MKNOD"}, {Name: "LEASE"}, {Name: "AUDIT_WRITE"},
 		{Name: "AUDIT_CONTROL", Does: "it changes what the host records"}, {Name: "SETFCAP"}, {Name: "MAC_OVERRIDE", Does: "it passes the host's access rules"},
@@ -183,6 +183,13 @@ func (j *judge) systemPaths(value any) {
 			j.refuse(path, "it is open, and the engine masks it otherwise", "leave --security-opt systempaths=unconfined and --privileged out")
 			return
 		}
+	}
+}
+
+// volumesFrom takes what the engine has listed among the mounts.
+func (j *judge) volumesFrom(value any) {
+	if !j.listed {
+		j.refuse(shown(value), "it brings in what another container has mounted, which egressd does not see here", leaveOut)
 	}
 }
 

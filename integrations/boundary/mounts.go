@@ -61,14 +61,41 @@ func (j *judge) replaceable(m map[string]any, list []any) {
 		if !writable || folder == "" || !hostfiles.ThroughFolder(source, folder) {
 			continue
 		}
-		// The kernel replaces no directory on which something is mounted, seen through the folder directly above it.
-		inPlace := filepath.Dir(source) == folder && filepath.Clean(text(m["Destination"])) == filepath.Join(text(outer["Destination"]), filepath.Base(source)) &&
-			hostfiles.ResolveLinks(source) == filepath.Join(hostfiles.ResolveLinks(folder), filepath.Base(source))
-		if !inPlace {
+		if !j.machine.held(source, outer, list) {
 			j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
 			return
 		}
 	}
+}
+
+// held reports whether each folder on the way from a writable mount to a source, and the source itself, is a mount in its
+// place. The kernel replaces and renames none on which something is mounted (EBUSY), in the namespace of that mount.
+func (p *Machine) held(source string, outer map[string]any, list []any) bool {
+	steps := Steps(p.folderOf(outer), text(outer["Destination"]), source)
+	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s Step) bool {
+		return !slices.ContainsFunc(list, func(one any) bool {
+			m, _ := one.(map[string]any)
+			return p.folderOf(m) == s.Source && filepath.Clean(text(m["Destination"])) == s.Destination
+		})
+	})
+}
+
+// A Step is a mount of a file or folder where another mount has it.
+type Step struct{ Source, Destination string }
+
+// Steps are the mounts that hold a source in its place: of each folder between a mounted folder and the source, and of the
+// source. There are none if the source does not lie there, or behind a link.
+func Steps(folder, destination, source string) (all []Step) {
+	rest, inside := strings.CutPrefix(source, strings.TrimSuffix(folder, "/")+"/")
+	if !inside || hostfiles.ResolveLinks(source) != filepath.Join(hostfiles.ResolveLinks(folder), rest) {
+		return nil
+	}
+	at := ""
+	for name := range strings.SplitSeq(rest, "/") {
+		at = filepath.Join(at, name)
+		all = append(all, Step{filepath.Join(folder, at), filepath.Join(destination, at)})
+	}
+	return all
 }
 
 // folderOf returns the folder of this machine that a mount or a volume is, or "".
@@ -94,7 +121,7 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	case p.holdsOwn(real) != "":
 		return "it has in it, or lies in, what is egressd's: " + p.holdsOwn(real), "leave it out, or mount folders beside it"
 	case p.isSecret(real):
-		return "keys of yours lie there", "leave it out; egressd adds credentials to requests (docs/how-to/credentials.md)"
+		return "keys, passwords or sessions of yours or of this machine lie there", "leave it out, or mount what is needed of it alone; egressd adds credentials to requests (docs/how-to/give-a-credential.md)"
 	case writable && (!p.mayWrite(real) || p.holdsProgram(real)):
 		return "the container could write what the host executes or reads later", "mount it read-only, or a folder of the project, of /srv, or a volume"
 	}
@@ -120,16 +147,6 @@ func (p *Machine) holdsOwn(real string) string {
 		}
 	}
 	return ""
-}
-
-// secrets are folders of a home with keys.
-var secrets = []string{".ssh", ".gnupg", ".config/egressd", ".local/state/egressd", ".local/share/egressd", ".docker/config.json"}
-
-func (p *Machine) isSecret(real string) bool {
-	return filepath.IsAbs(p.Home) && slices.ContainsFunc(secrets, func(s string) bool {
-		at := filepath.Join(hostfiles.ResolveLinks(p.Home), s)
-		return hostfiles.Under(at, real) || hostfiles.Under(real, at)
-	})
 }
 
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.

@@ -53,12 +53,15 @@ A mount of a folder or file of this machine is refused if it
 
 - is or holds a socket of somebody who acts for clients, under any name, or a device, or lies in ` + "`/proc`, `/sys` or `/dev`" + `;
 - is, holds, or lies in what is egressd's: policy, state, keys, log, sockets;
-- is or holds ` + quotedFields("~/", strings.Join(secrets, " ")) + `;
+- is, holds, or lies in a place of keys, passwords and sessions, also if it is only read (the list is below);
 - can be written, and is not a folder for data.
 
 Folders for data are the workspace, folders of a home whose names do not begin with a dot (but not ` + "`~/bin`" + `), ` + quotedFields("", strings.Join(dataFolders, " ")) + `, and
 folders of the root that no system has, such as ` + "`/srv`" + `. These are the system's: ` + quotedFields("/", systemFolders) + `. Where egressd knows the workspace, other
 repositories of git cannot be written.
+
+Keys, passwords and sessions lie in ` + quotedFields("~/", homeSecrets) + `, and in
+` + quotedFields("", systemSecrets) + `. The homes are yours, and that of another user whose folder is mounted.
 
 A named volume is refused if another driver than ` + "`local`" + ` makes it, if its options name another machine, a device, or a folder that could not be
 mounted, if it is made elsewhere, or if it is egressd's own.

@@ -53,7 +53,7 @@ func network() []rows {
 	return []rows{
 		{under: host, fields: "NetworkMode", ruling: Judged, why: "The container has no network, or one that leads to egressd alone.", names: "--network network_mode", judge: (*judge).networkMode},
 		{fields: strings.TrimSuffix(endpoint, "."), ruling: Judged, why: "Each network leads to egressd alone.", names: "--network networks", free: true, judge: (*judge).networks},
-		{under: endpoint, fields: "Links", ruling: Refused, why: "A link leads to a container that egressd does not know.", names: "--link links"},
+		{under: endpoint, fields: "Links", ruling: Harmless, why: "Names of containers in a network that leads to egressd alone.", names: "--link links"},
 		{under: endpoint, fields: "DriverOpts", ruling: Refused, why: "Options of a driver may change how packets are routed.", names: "--network networks.driver_opts"},
 		{under: endpoint, fields: `IPAMConfig.IPv4Address IPAMConfig.IPv6Address IPAMConfig.LinkLocalIPs Aliases GwPriority NetworkID EndpointID Gateway IPAddress MacAddress
 		IPPrefixLen IPv6Gateway GlobalIPv6Address GlobalIPv6PrefixLen DNSNames`, ruling: Harmless, why: "Addresses and names within a network that leads to egressd alone.", names: "--ip --ip6 --network-alias"},
@@ -118,7 +118,7 @@ func files() []rows {
 		{under: host, fields: "Mounts.VolumeOptions.DriverConfig.Options", ruling: Judged, why: "Options make a folder of the host, or of another machine, of a volume.", names: "--mount volumes", judge: (*judge).volumeOptions},
 		{under: host, fields: "VolumeDriver", ruling: Judged, why: "Another driver may keep the volume on another machine.", names: "--volume-driver volume_driver", judge: mode("", "local")},
 		{under: host, fields: "Mounts.ClusterOptions", ruling: Refused, why: "The volume is of other machines.", names: "--mount volumes"},
-		{under: host, fields: "VolumesFrom", ruling: Refused, why: "It brings in what another container has mounted.", names: "--volumes-from volumes_from"},
+		{under: host, fields: "VolumesFrom", ruling: Judged, why: "What it brings in is judged as Mounts, where the engine lists that.", names: "--volumes-from volumes_from", judge: (*judge).volumesFrom},
 		{under: host, fields: "ReadonlyRootfs", ruling: Harmless, why: "It takes away, and gives nothing.", names: "--read-only read_only"},
 	}
 }

@@ -17,8 +17,9 @@ import (
 type Compose struct {
 	sidecar.Sidecar
 	File     *File
-	Path     string   // of the override file
-	Together bool     // services stay in the network default, too
+	Path     string // of the override file
+	Together bool   // services stay in the network default, too
+	Named    ProjectName
 	Again    []string // the command that made the files, which judges them once more
 
 	// Variables are those by which programs find the proxy at an address.
@@ -51,6 +52,12 @@ func (c *Compose) Compose() (integrations.Set, error) {
 			return integrations.Set{}, err
 		}
 	}
+	for i := range c.File.Services {
+		if s := &c.File.Services[i]; len(s.guards) > 0 && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one
+			b.WriteString("  " + s.Name + ":\n")
+			s.writeGuards(&b)
+		}
+	}
 	b.WriteString("networks:\n  " + outside + ": {}\n")
 	for _, h := range c.Sandboxes {
 		c.network(&b, networkName(h), fmt.Sprintf("    ipam:\n      config:\n        - {subnet: %q, ip_range: %q}\n", h.Subnet, h.Free()))
@@ -59,7 +66,7 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		c.network(&b, name, "")
 	}
 	b.WriteString("volumes:\n  " + state + ": {}\n")
-	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.upScript(), c.Command(c.upPath(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
+	return integrations.Set{Files: []integrations.Made{{Path: c.Path, Text: b.String(), Mode: 0o644}, c.Policy(), c.upScript(), c.Command(c.ScriptPath(), "label=com.docker.compose.service="+selfService)}, Notes: c.notes(), Readable: c.Folder}, nil
 }
 
 // up is the command that starts both files.
@@ -67,10 +74,11 @@ func (c *Compose) up() string {
 	return fmt.Sprintf("docker compose -f %s -f %s up", filepath.Base(c.File.Path), filepath.Base(c.Path))
 }
 
-// Judged are copies of both files in the folder of the policy, which no service can write. up.sh starts these: a
+// Judged are copies of both files, and of .env, in the folder of the policy, which no service can write. up.sh starts these: a
 // service that runs may write its own between the judging and the start.
 func (c *Compose) Judged(set integrations.Set) (all []integrations.Made) {
 	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedFile), Text: string(c.File.Text), Mode: 0o600})
+	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedEnv), Text: c.File.Env(), Mode: 0o600})
 	for _, f := range set.Files {
 		if f.Path == c.Path {
 			all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedOverride), Text: f.Text, Mode: 0o600})
@@ -79,9 +87,13 @@ func (c *Compose) Judged(set integrations.Set) (all []integrations.Made) {
 	return all
 }
 
-const judgedFile, judgedOverride = "judged.yaml", "judged.egressd.yaml"
+const judgedFile, judgedOverride, judgedEnv = "judged.yaml", "judged.egressd.yaml", "judged.env"
 
-func (c *Compose) upPath() string { return filepath.Join(c.Folder, "up.sh") }
+// Env is what Compose gets of the file .env.
+func (c *File) Env() string { return c.env.passedOn(string(c.Text)) }
+
+// ScriptPath is where up.sh is.
+func (c *Compose) ScriptPath() string { return filepath.Join(c.Folder, "up.sh") }
 
 // upScript starts both files, once egressd has judged them again: a service may have changed them. egressd init compose
 // fails there if the override file has changed, and keeps copies of what it judged.
@@ -95,13 +107,14 @@ func (c *Compose) upScript() integrations.Made {
 # Made by egressd init compose.
 set -eu
 %[2]s >/dev/null
-if docker compose version >/dev/null 2>&1; then
-	exec docker compose --project-directory %[3]s -f %[4]s -f %[5]s up "$@"
-fi
-exec docker-compose --project-directory %[3]s -f %[4]s -f %[5]s up "$@"
-`, filepath.Base(c.File.Path), strings.Join(again, " "), shell.Quote(filepath.Dir(c.File.Path)),
-		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)))
-	return integrations.Made{Path: c.upPath(), Text: text, Mode: 0o755}
+unset COMPOSE_FILE COMPOSE_ENV_FILES
+compose=docker-compose
+if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
+exec $compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s up "$@"
+`, filepath.Base(c.File.Path), strings.Join(again, " "), c.Named.options(filepath.Dir(c.File.Path)),
+		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
+		shell.Quote(filepath.Join(c.Folder, judgedEnv)))
+	return integrations.Made{Path: c.ScriptPath(), Text: text, Mode: 0o755}
 }
 
 func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }
@@ -146,10 +159,11 @@ func (c *Compose) service(b *strings.Builder, h sidecar.SandboxNetwork) error {
 	fmt.Fprintf(b, "    dns: [%q]\n    dns_search: [\".\"]\n    cap_drop: %s\n    environment:\n", h.Self(), sidecar.Inline(sidecar.Dropped))
 	for _, v := range vars {
 		if strings.EqualFold(v.Name, "no_proxy") || v.Name == "npm_config_noproxy" {
-			v.Value = strings.Join(c.neighbours(h.Name), ",")
+			v.Value = strings.Trim(v.Value+","+strings.Join(c.neighbours(h.Name), ","), ",")
 		}
 		fmt.Fprintf(b, "      %s: %q\n", v.Name, inCompose(v.Value))
 	}
+	c.File.Service(h.Name).writeGuards(b)
 	return nil
 }
 

@@ -166,7 +166,7 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{pid: host}":                                      "pid host",
 		"{userns_mode: host}":                              "userns_mode",
 		"{cap_add: [CAP_SYS_ADMIN]}":                       "cap_add SYS_ADMIN",
-		"{cap_add: [SYS_PTRACE]}":                          "cap_add SYS_PTRACE",
+		"{cap_add: [SYS_PTRACE]}":                          "",
 		"{cap_add: [SYS_BOOT]}":                            "cap_add SYS_BOOT",
 		"{cap_add: [net_raw]}":                             "cap_add NET_RAW",
 		"{cap_add: [ALL]}":                                 "cap_add ALL",
@@ -205,7 +205,11 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{networks: [cloud]}":                                                             "ipam.driver dhcp",
 		"{networks: [egressd-web]}":                                                       "egressd's own",
 		"{networks: {mine: {driver_opts: {a: b}}}}":                                       "networks.mine.driver_opts",
-		"{links: [web]}":                                                                  "links web",
+		"{links: [web, 'web:db']}":                                                        "",
+		"{links: [db]}":                                                                   "links db",
+		"{links: ['${X}']}":                                                               "links ${X}",
+		"{volumes_from: [web, 'web:ro']}":                                                 "",
+		"{volumes_from: [web, 'container:web']}":                                          "volumes_from",
 		"{external_links: [other_db_1]}":                                                  "external_links other_db_1",
 		"{labels: {egressd.policy: /x}}":                                                  "labels egressd.policy",
 		"{labels: ['com.docker.compose.service=egressd']}":                                "labels com.docker.compose.service",
@@ -302,9 +306,10 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{volumes: ['~/src:/s', '${HOME}/a:/a', {type: tmpfs, target: /t}], secrets: [text], configs: [text]}": "",
 		"{network_mode: 'service:web'}":                                                                         "",
 		"{network_mode: none}":                                                                                  "",
-		"{volumes: ['.:/a', './data:/data'], restart: always}":                                                  "/data: it lies in ",
-		"{volumes: ['./d:/a', './d/link/x:/x:ro']}":                                                             "/d/link/x: it lies in ",
-		"{volumes: ['.:/a', './data:/a/data', './web:/w:ro'], user: root}":                                      "/web: it lies in ",
+		"{volumes: ['.:/a', './data:/data'], restart: always}":                                                  "",
+		"{volumes: ['.:/a', './link/x:/x:ro']}":                                                                 "/link/x: it lies in ",
+		"{volumes: ['.:/a', '.:/$X', './data:/data']}":                                                          "what its variables stand for",
+		"{volumes: ['.:/a', './data:/a/data', './web:/w:ro'], user: root}":                                      "",
 		"{volumes: ['./a:/a', './a/data:/a/data']}":                                                             "",
 		"{build: {context: ., additional_contexts: ['x=file://../../../../../../etc/ssh/../../srv/policy']}}":   "/srv/policy",
 		"{build: {context: ., additional_contexts: {x: 'docker-image://a', y: 'https://example.com/a.git'}}}":   "",
@@ -317,6 +322,9 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {
 		file := composeFile(t, outsideCompose+"services:\n  web: {}\n  it: "+text+"\n")
+		if err := os.Symlink("/srv", filepath.Join(filepath.Dir(file.Path), "link")); err != nil {
+			t.Fatal(err)
+		}
 		m := composeMachine()
 		m.Workspace = filepath.Dir(file.Path)
 		got := strings.Join(file.Problems(m, []string{"web", "it"}), "; ")
@@ -387,22 +395,59 @@ func TestComposeSaysWhoCanWriteWhatIsRead(t *testing.T) {
 	}
 }
 
-// What one service mounts, another one must not be able to make a link.
+// What one service mounts, another one must not be able to make a link: the override file mounts it where it lies, or the
+// file is refused.
 func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
-	for text, want := range map[string]string{
-		"{volumes: ['.:/src']}, b: {volumes: ['./x:/x:ro']}":                                                        "a can put a link in the place of DIR/x,",
-		"{volumes: ['.:/src']}, b: {secrets: [s]}":                                                                  "a can put a link in the place of DIR/s,",
-		"{volumes: ['.:/src']}, b: {volumes: ['.:/src', './x:/src/x']}":                                             "a can put a link in the place of DIR/x,",
-		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b, develop: {watch: [{path: ./b}]}}": "",
-		"{volumes: ['./a:/src']}, b: {volumes: ['./x:/x:ro'], secrets: [s]}":                                        "",
-		"{volumes: ['.:/src:ro']}, b: {volumes: ['./x:/x']}":                                                        "",
+	for text, want := range map[string]struct{ problem, guards string }{
+		"{volumes: ['.:/src']}, b: {volumes: ['./x:/x:ro']}":                                                        {"", "DIR/x:/src/x"},
+		"{volumes: ['.:/src/']}, b: {volumes: ['./x/y:/x:ro']}":                                                     {"", "DIR/x:/src/x DIR/x/y:/src/x/y"},
+		"{volumes: ['.:/src']}, b: {secrets: [s]}":                                                                  {"", "DIR/s:/src/s"},
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/src', './x:/src/x']}":                                             {"", "DIR/x:/src/x"},
+		"{volumes: ['.:/src', './x:/src/x']}, b: {volumes: ['./x:/src/x']}":                                         {"", ""},
+		"{volumes: ['.:/src', '.:/again']}, b: {volumes: ['./x:/x']}":                                               {"", "DIR/x:/src/x DIR/x:/again/x"},
+		"{volumes: ['.:/src', 'v:/src/x']}, b: {volumes: ['./x:/x']}":                                               {"a can put a link in the place of DIR/x,", ""},
+		"{volumes: ['.:/src']}, b: {volumes: ['./link/x:/x:ro']}":                                                   {"a can put a link in the place of DIR/link/x,", ""},
+		"{volumes: ['d:/src']}, b: {volumes: ['./d/x:/x:ro']}":                                                      {"a can put a link in the place of DIR/d/x,", ""},
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b, develop: {watch: [{path: ./b}]}}": {"", ""},
+		"{volumes: ['./a:/src']}, b: {volumes: ['./x:/x:ro'], secrets: [s]}":                                        {"", ""},
+		"{volumes: ['.:/src:ro']}, b: {volumes: ['./x:/x']}":                                                        {"", ""},
+		"{network_mode: 'service:b', volumes: ['.:/src']}, b: {volumes: ['./x:/x']}":                                {"", "DIR/x:/src/x"},
+		"{volumes_from: [c]}, b: {volumes: ['./x:/x']}, c: {volumes: ['.:/c']}":                                     {"", "DIR/x:/c/x"},
 	} {
-		file := composeFile(t, "services: {a: "+text+"}\nsecrets: {s: {file: ./s}}\n")
+		dir := t.TempDir()
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "compose.yaml"), []byte("services: {a: "+text+"}\nsecrets: {s: {file: ./s}}\nvolumes: {v: {}, d: {driver_opts: {type: none, o: bind, device: "+dir+"/d}}}\n"), 0o600), os.Symlink("elsewhere", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		file, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
 		m := composeMachine()
-		m.Workspace = filepath.Dir(file.Path)
-		got := strings.ReplaceAll(strings.Join(file.Problems(m, []string{"a", "b"}), "; "), m.Workspace, "DIR")
-		if (want == "") != (got == "") || !strings.Contains(got, want) {
+		m.Workspace = dir
+		held := []string{"a", "b", "c"}
+		got := strings.ReplaceAll(strings.Join(file.Problems(m, held), "; "), dir, "DIR")
+		if (want.problem == "") != (got == "") || !strings.Contains(got, want.problem) {
 			t.Errorf("%s: %q", text, got)
+		}
+		if want.problem != "" {
+			continue
+		}
+		c := Compose{File: file, Path: filepath.Join(dir, "o.yaml"), Sidecar: sidecar.Sidecar{Sandboxes: []sidecar.SandboxNetwork{{Name: "b", Subnet: netip.MustParsePrefix("10.140.16.0/26")}}}}
+		c.Variables = func(string) ([]integrations.Variable, error) { return nil, nil }
+		set, err := c.Compose()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made struct {
+			Services map[string]struct{ Volumes []string }
+		}
+		_, body, _ := strings.Cut(set.Files[0].Text, "\n  a:\n")
+		body, _, _ = strings.Cut(body, "\nnetworks:")
+		if err := yaml.Unmarshal([]byte("services:\n  a:\n"+body), &made); want.guards != "" && err != nil {
+			t.Fatal(err)
+		}
+		if volumes := strings.ReplaceAll(strings.Join(made.Services["a"].Volumes, " "), dir, "DIR"); volumes != want.guards {
+			t.Errorf("%s: the override file mounts %q", text, volumes)
 		}
 	}
 }

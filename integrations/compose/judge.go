@@ -55,6 +55,9 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 		case (key == "pid" || key == "ipc") && strings.HasPrefix(n.Value, "service:"):
 			s.joins = append(s.joins, sharedWith{key, strings.TrimPrefix(n.Value, "service:")})
 		case key == "network_mode" && strings.HasPrefix(n.Value, "service:"):
+		case key == "links" && j.within(n): // names of services, which the networks lead to or do not
+		case key == "volumes_from" && j.within(n):
+			s.from = valuesOf(n)
 		case ofEngine:
 			j.field(key, field, plain(n))
 		case key == "image":
@@ -90,6 +93,20 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 	j.replicas(value("scale").Value)
 	s.Networks, s.shares, s.ports = keysOf(value("networks")), value("network_mode").Value, len(value("ports").Content) > 0
 	return *s
+}
+
+// within reports whether a list has services of the file, as SERVICE or SERVICE:MORE.
+func (j *composeJudge) within(n *yaml.Node) bool {
+	return !slices.ContainsFunc(valuesOf(n), func(one string) bool {
+		_, is := j.file.Services[serviceOf(one)]
+		return !is
+	})
+}
+
+// serviceOf is the service of an entry of links or volumes_from, which older Compose prints as service:NAME.
+func serviceOf(entry string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(entry, "service:"), ":")
+	return name
 }
 
 // field gives a field of HostConfig a value. Sysctls and annotations may be lists of NAME=VALUE.
@@ -345,8 +362,8 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 
 // named is a named volume, whose driver and options the table judges.
 func (j *composeJudge) named(name, target, propagation string) {
-	if strings.Contains(name, "$") {
-		j.unknownMount(name)
+	if strings.Contains(name+target, "$") {
+		j.unknownMount(name + ":" + target)
 		return
 	}
 	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "volume", "Name": name, "Destination": target, "RW": true, "Propagation": propagation})
@@ -390,6 +407,10 @@ func (j *composeJudge) mount(source, target string, writable bool, propagation s
 	text, known := j.expanded(source)
 	if !known {
 		j.unknownMount(source)
+		return
+	}
+	if strings.Contains(target, "$") {
+		j.unknownMount(target)
 		return
 	}
 	path := j.absolute(text)

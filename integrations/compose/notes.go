@@ -36,6 +36,9 @@ func (c *Compose) notes() (all []string) {
 		if paths := c.unplaced(); held && len(s.mounts) > 0 && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("nothing here can tell whether %s can write %s, which the next docker compose up or build reads: what its variables stand for is up to Compose", s.Name, strings.Join(paths, " and ")))
 		}
+		if held && len(s.guards) > 0 {
+			all = append(all, fmt.Sprintf("%s cannot rename or replace %s: these are mounted where they lie, since others mount them, too", s.Name, strings.Join(destinations(s.guards), ", ")))
+		}
 		if paths := c.File.replaceable(s, func(other string) bool { return !slices.Contains(c.heldNames(), other) }); held && len(paths) > 0 {
 			all = append(all, fmt.Sprintf("%s can put a link in the place of %s, and the engine then mounts what that leads to, such as its own socket: mount what does not lie in another mount", s.Name, strings.Join(paths, " and ")))
 		}
@@ -44,11 +47,11 @@ func (c *Compose) notes() (all []string) {
 		all = append(all, fmt.Sprintf("networks that are there already are made anew: docker compose -f %s down", base))
 	}
 	if !c.Pinned() {
-		all = append(all, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+c.Image+" yet, whose ID is to be in the file")
+		all = append(all, "make image && docker load -i build/egressd-image.tar, and then this once more with --yes: the engine does not have "+c.Image+" yet, whose ID is to be in the file")
 	}
 	return append(all,
-		fmt.Sprintf("%s judges both files again, and is %s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.upPath(), c.up(), base, file),
-		c.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
+		fmt.Sprintf("%s judges both files again, and is %s; COMPOSE_FILE=%s:%s in .env has docker compose take both, and without the second nothing is held", c.ScriptPath(), c.up(), base, file),
+		c.CommandPath()+" log, and why, allow, answer, status, is egressd in its container; for each running container, as root: egressd doctor --container NAME")
 }
 
 // neighbourly are the held services that share networks, each with whom.
@@ -97,22 +100,6 @@ func (c *Compose) written(s *Service) (all []string) {
 		}
 		if slices.ContainsFunc(s.mounts, func(dir string) bool { return hostfiles.InFolder(path, dir) }) {
 			all = append(all, file)
-		}
-	}
-	return all
-}
-
-// replaceable are paths that some of the other services mount, and that lie in a folder which s can write.
-func (c *File) replaceable(s *Service, of func(service string) bool) (all []string) {
-	for i := range c.Services {
-		if !of(c.Services[i].Name) {
-			continue
-		}
-		for _, path := range c.Services[i].reads {
-			in := func(dir string) bool { return hostfiles.ThroughFolder(path, dir) }
-			if slices.ContainsFunc(s.mounts, in) && !slices.Contains(all, path) {
-				all = append(all, path)
-			}
 		}
 	}
 	return all

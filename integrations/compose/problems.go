@@ -13,6 +13,7 @@ import (
 // networks and volumes come from the file.
 func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	all = append(all, c.problems...)
+	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)
 	for _, name := range append(keysIn(c.text.Networks), keysIn(c.text.Volumes)...) {
@@ -31,7 +32,7 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which another service mounts: its next start, by a restart policy, mounts what that leads to; mount a folder beside it, or that of %s read-only", s.Name, path, s.Name))
 			}
 		default:
-			all = append(all, s.replaces(m)...)
+			all = append(all, s.replacesImage(m)...)
 			for _, name := range s.Networks {
 				if isOwn(name) {
 					all = append(all, fmt.Sprintf("%s has the network %s, which is egressd's own", s.Name, name))
@@ -50,6 +51,11 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	j := c.judge(s.Name)
 	at := *m
 	at.Networks, at.Volumes, at.Mine = closed, map[string]boundary.Volume{}, append(slices.Clone(m.Mine), state)
+	for _, one := range s.from {
+		if !slices.Contains(held, serviceOf(one)) {
+			all = append(all, fmt.Sprintf("%s has volumes_from %s, which is not held", s.Name, one))
+		}
+	}
 	for _, one := range s.mounted {
 		mount, _ := one.(map[string]any)
 		if name, _ := mount["Name"].(string); name != "" {
@@ -74,7 +80,7 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 		}
 		all = append(all, fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead))
 	}
-	return append(all, s.replaces(m)...)
+	return append(all, s.replacesImage(m)...)
 }
 
 // description is the service as the engine would describe its container, in egressd's networks.
@@ -94,14 +100,14 @@ func (s *Service) description(closed []string) boundary.Description {
 	if host["NetworkMode"] == nil {
 		host["NetworkMode"] = ownNetwork
 	}
-	return boundary.Description{"HostConfig": host, "Config": s.config, "Mounts": s.mounted, "NetworkSettings": map[string]any{"Networks": networks}}
+	return boundary.Description{"HostConfig": host, "Config": s.config, "Mounts": s.guarded(), "NetworkSettings": map[string]any{"Networks": networks}}
 }
 
 // ownNetwork stands for the network that the override file gives a service.
 const ownNetwork = "egressd's network"
 
-// replaces reports whether a build of the service would put another image in the place of egressd's.
-func (s *Service) replaces(m *boundary.Machine) (all []string) {
+// replacesImage reports whether a build of the service would put another image in the place of egressd's.
+func (s *Service) replacesImage(m *boundary.Machine) (all []string) {
 	if !s.builds {
 		return nil
 	}

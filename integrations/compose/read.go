@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -27,6 +28,8 @@ type File struct {
 	Services []Service // by name
 	problems []string  // of the file as a whole
 	text     *composeText
+	env      envFile
+	written  *File // what Compose has read; nil: this
 }
 
 // A Service is one service of a compose file.
@@ -45,8 +48,10 @@ type Service struct {
 	builds       bool              // its image is built
 	tags         []string          // more names of that image
 
-	mounts []string // folders of the host that it can write, absolute
-	reads  []string // and all that it has of the host
+	mounts []string        // folders of the host that it can write, absolute
+	from   []string        // services whose mounts it has, too
+	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
+	reads  []string        // and all that it has of the host
 	inputs []composeInput
 }
 
@@ -81,7 +86,8 @@ func Read(path string) (*File, error) {
 	}
 	described := described(path, file)
 	described.Text = text
-	return described, nil
+	described.env, err = readEnv(filepath.Dir(path))
+	return described, err
 }
 
 // described has every service of a file described.
@@ -97,7 +103,31 @@ func described(path string, file *composeText) *File {
 		c.Services = append(c.Services, j.describe(keys))
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
+	for range c.Services { // a service may have the mounts of one that has those of another one
+		for i := range c.Services {
+			c.Services[i].borrow(c)
+		}
+	}
 	return c
+}
+
+// borrow adds the mounts of services that volumes_from names.
+func (s *Service) borrow(c *File) {
+	for _, one := range s.from {
+		of := c.Service(serviceOf(one))
+		for _, m := range of.mounted {
+			if mount, _ := m.(map[string]any); !s.has(filepath.Clean(text(mount["Destination"]))) {
+				s.mounted = append(s.mounted, m)
+			}
+		}
+		s.mounts, s.reads = union(s.mounts, of.mounts), union(s.reads, of.reads)
+	}
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (c *File) judge(name string) *composeJudge {

@@ -3,7 +3,9 @@ package compose
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,7 +18,9 @@ const resolvePatience = 30 * time.Second
 // Resolved returns the file as the Compose of this machine reads it, or nil if there is none. Two readers of YAML may
 // differ, and egressd judges both readings. Compose only prints; it asks no engine, and [File.Problems] refuses what
 // would have it fetch other files.
-func (c *File) Resolved(ctx context.Context) (*File, error) {
+//
+// Compose gets the same lines of .env as from up.sh, and the name of the project.
+func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
 	defer cancel()
 	program := program(ctx)
@@ -25,7 +29,16 @@ func (c *File) Resolved(ctx context.Context) (*File, error) {
 	}
 	var out, talk bytes.Buffer
 	dir := filepath.Dir(c.Path)
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "--project-directory", dir, "-f", "-", "config")...)
+	env, err := os.CreateTemp("", "egressd-env-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(env.Name())
+	_, err = env.WriteString(c.Env())
+	if err = errors.Join(err, env.Close()); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "--project-directory", dir, "--env-file", env.Name(), "-p", project, "-f", "-", "config")...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, bytes.NewReader(c.Text), &out, &talk // the file may be another one by now
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s config refuses %s: %w: %.1000s", strings.Join(program, " "), c.Path, err, strings.TrimSpace(talk.String()))
@@ -34,7 +47,9 @@ func (c *File) Resolved(ctx context.Context) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s config prints what cannot be read: %w", strings.Join(program, " "), err)
 	}
-	return described(c.Path, text), nil
+	resolved := described(c.Path, text)
+	resolved.written = c
+	return resolved, nil
 }
 
 // program is the Compose of this machine: the plugin of docker, or the older command.

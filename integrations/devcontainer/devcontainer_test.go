@@ -280,7 +280,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		for name, text := range map[string]string{
 			"mounts/devcontainer-feature.json":       `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
 			"privileged/devcontainer-feature.json":   `{"id": "privileged", "privileged": true} // JSON with comments`,
-			"cap/devcontainer-feature.json":          `{"id": "cap", "capAdd": ["SYS_PTRACE"]}`,
+			"cap/devcontainer-feature.json":          `{"id": "cap", "capAdd": ["SYS_BOOT"]}`,
 			"opt/devcontainer-feature.json":          `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
 			"needs/devcontainer-feature.json":        `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
 			"../outside/devcontainer-feature.json":   `{"id": "outside"}`,

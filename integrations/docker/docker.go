@@ -2,6 +2,7 @@
 package docker
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -14,6 +15,7 @@ import (
 // A Docker is egressd in front of containers of docker run, without Compose.
 type Docker struct {
 	sidecar.Sidecar
+	Judges    bool                                                // the program judges each container, as egressd docker run does
 	Variables func(proxy string) ([]integrations.Variable, error) // as in compose.Compose
 }
 
@@ -31,12 +33,12 @@ func (d *Docker) Docker() (integrations.Set, error) {
 	}
 	set.Readable = d.Folder
 	if !d.Pinned() {
-		set.Notes = append(set.Notes, "make image && docker load -i build/egressd-image.tar, and then this once more with --force: the engine does not have "+d.Image+" yet, whose ID is to be in the scripts")
+		set.Notes = append(set.Notes, "make image && docker load -i build/egressd-image.tar, and then this once more with --yes: the engine does not have "+d.Image+" yet, whose ID is to be in the scripts")
 	}
 	set.Notes = append(set.Notes,
 		up+" starts egressd; with down as its argument it takes all of this away",
 		d.runPath(d.Sandboxes[0])+" IMAGE COMMAND is docker run for a container that is held",
-		d.CommandPath()+" log, and why, allow, questions, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME")
+		d.CommandPath()+" log, and why, allow, answer, status, is egressd in its container; for a running container, as root: egressd doctor --container NAME")
 	return set, nil
 }
 
@@ -152,9 +154,15 @@ case $n in
 	for i, n := range all {
 		fmt.Fprintf(&b, "%d) self=%s ;;\n", i+1, n.Self())
 	}
-	fmt.Fprintf(&b, `esac
-exec docker run --network %s-$n --dns $self --dns-search .%s \
-`, d.network(h), options("--cap-drop", sidecar.Dropped...))
+	run := "docker run"
+	if d.Judges {
+		fmt.Fprintf(&b, "esac\negressd=%s\n[ -x \"$egressd\" ] || egressd=egressd\n", shell.Quote(cmp.Or(d.Program, "egressd")))
+		run = fmt.Sprintf(`"$egressd" docker run --behind %s-$n --policy %s`, d.network(h), shell.Quote(d.Folder))
+	} else {
+		b.WriteString("esac\n")
+	}
+	fmt.Fprintf(&b, `exec %s --network %s-$n --dns $self --dns-search .%s \
+`, run, d.network(h), options("--cap-drop", sidecar.Dropped...))
 	for _, v := range vars {
 		fmt.Fprintf(&b, "\t-e %s \\\n", strings.ReplaceAll(shell.Quote(v.Name+"="+v.Value), anyNetwork, `'"$self"'`))
 	}

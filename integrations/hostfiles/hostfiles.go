@@ -16,7 +16,7 @@ import (
 // on the way count as what they lead to now.
 func Leads(path, home string) bool {
 	paths := []string{filepath.Clean(path)}
-	if real, err := filepath.EvalSymlinks(path); err == nil && real != paths[0] {
+	if real := ResolveLinks(path); real != paths[0] {
 		paths = append(paths, real)
 	}
 	for _, p := range paths {
@@ -50,14 +50,26 @@ func InFolder(path, folder string) bool {
 	return Under(path, folder) || Under(ResolveLinks(path), ResolveLinks(folder))
 }
 
-// ResolveLinks is an absolute path without links, as far as it exists.
+// ResolveLinks is an absolute path without links, as far as it exists. A link that leads nowhere yet counts as where it leads.
 func ResolveLinks(path string) string {
+	links := 40
+	return resolveLinks(path, &links)
+}
+
+func resolveLinks(path string, links *int) string {
 	rest := ""
 	for {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			return filepath.Join(real, rest)
 		}
 		parent := filepath.Dir(path)
+		if target, err := os.Readlink(path); err == nil && *links > 0 {
+			*links--
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(resolveLinks(parent, links), target)
+			}
+			return filepath.Join(resolveLinks(target, links), rest)
+		}
 		if parent == path {
 			return filepath.Join(path, rest)
 		}

@@ -6,10 +6,10 @@ var removed = map[string]string{
 	"cloudflare":    "Cloudflare's lists are code of a Worker now: docs/how-to/cloudflare.md says where egressd stands there",
 	"gh-aw":         "egressd init github holds a job: docs/how-to/github-actions.md",
 	"init-firewall": "egressd init devcontainer writes a policy for a dev container",
-	"microsandbox":  "egressd run --learn -- CMD records what a program needs, and egressd suggest --run last proposes the rules",
+	"microsandbox":  "egressd run --learn -- CMD records what a program needs, and egressd policy suggest --run last proposes the rules",
 	"opa-envoy":     "docs/how-to/other-rego-tools.md says how egressd and Envoy ask the same Rego",
-	"opensandbox":   "egressd run --learn -- CMD records what a program needs, and egressd suggest --run last proposes the rules",
-	"pipelock":      "egressd run --learn -- CMD records what an agent needs, and egressd suggest --run last proposes the rules",
+	"opensandbox":   "egressd run --learn -- CMD records what a program needs, and egressd policy suggest --run last proposes the rules",
+	"pipelock":      "egressd run --learn -- CMD records what an agent needs, and egressd policy suggest --run last proposes the rules",
 	"squid":         "write the hosts of its dstdomain lists into allow_file: a pattern a line, .example.com as example.com and *.example.com",
 }
 

@@ -238,7 +238,7 @@ func (s *Sidecar) Command(up string, filter ...string) integrations.Made {
 		filters += " --filter " + q(f)
 	}
 	text := fmt.Sprintf(`#!/bin/sh
-# egressd of %[1]s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd questions, egressd status.
+# egressd of %[1]s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd answer, egressd status.
 # allow --save and deny --save change %[2]s.
 set -eu
 fail() {

@@ -40,7 +40,7 @@ type socketUnit struct {
 func Files(u Units) integrations.Set {
 	plan := integrations.Set{Notes: []string{
 		u.Config + " has to be readable by the service, which is no user that you know: chown root: and chmod 644, and 644 for what it names",
-		"listeners are in the policy and in the units: where one changes, egressd init systemd --force, systemctl daemon-reload, and start the sockets and the service again",
+		"listeners are in the policy and in the units: where one changes, egressd init systemd --yes, systemctl daemon-reload, and start the sockets and the service again",
 	}}
 	var sockets []string
 	for _, s := range u.sockets() {

@@ -48,6 +48,7 @@ func TestResponseFraming(t *testing.T) {
 		{"204 with chunked", "GET", 204, chunked, Framing{Faulty: true}},
 		{"204 with a length", "GET", 204, length, Framing{Faulty: true}},
 		{"100 with a length", "POST", 100, length, Framing{Faulty: true}},
+		{"304 with chunked", "GET", 304, chunked, Framing{Faulty: true}},
 		{"304 with lengths that differ", "GET", 304, Fields{{"Content-Length", "5, 6"}}, Framing{Faulty: true}},
 		{"the same length twice", "GET", 200, append(length, length...), Framing{Kind: BodyLength, Length: 5}},
 		{"the same length in a list", "GET", 200, Fields{{"Content-Length", "5, 5"}}, Framing{Kind: BodyLength, Length: 5}},

@@ -206,8 +206,11 @@ func (r *Response) Body(method string) (Framing, error) {
 	length, lengths, err := responseLength(r.Fields)
 	switch {
 	case none:
-		bodiless := r.Status < 200 || r.Status == 204
-		return Framing{Lax: true, Faulty: err != nil || bodiless && (len(codings) > 0 || length > 0)}, nil
+		faulty := err != nil || r.Status == 304 && len(codings) > 0 // a server may send a last chunk all the same
+		if r.Status < 200 || r.Status == 204 {
+			faulty = faulty || len(codings) > 0 || length > 0
+		}
+		return Framing{Lax: true, Faulty: faulty}, nil
 	case len(codings) == 1 && equalFold(codings[0], "identity"): // of RFC 2616, where it says nothing
 	case len(codings) == 1 && equalFold(codings[0], "chunked"):
 		return Framing{Kind: BodyChunked, Length: -1, Lax: true, Faulty: lengths > 0 || r.Minor == 0}, nil

@@ -114,7 +114,7 @@ func (s *setup) run() error {
 		return err
 	}
 	CloseAll(s.held)
-	program.devices = append(plan.Devices, terminals()...)
+	program.devices, program.root = append(plan.Devices, terminals()...), plan.Root
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
 	if err := s.rearrange(plan, &program); err != nil {
 		return err
@@ -126,12 +126,13 @@ func (s *setup) run() error {
 	if err := confine(s.control, kept, program); err != nil {
 		return err
 	}
-	if err := s.report(tryWaysOut(program)); err != nil {
+	if err := s.report(&program); err != nil {
 		return err
 	}
 	if err := s.awaitReaper(); err != nil {
 		return err
 	}
+	leadGroup(path, program.Argv)
 	err = syscall.Exec(path, program.Argv, program.Env)
 	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
 		err = syscall.Exec("/bin/sh", slices.Concat(program.Argv[:1], []string{path}, program.Argv[1:]), program.Env)
@@ -209,9 +210,17 @@ func CloseAll(fds []int) {
 	}
 }
 
-// report sends what was tried, and waits for the word to go on.
-func (s *setup) report(all []WayOut) error {
-	if err := Send(s.control, Pack(&Failure{Tried: all})); err != nil {
+// report tries the ways out, sends what came of it, and waits for the word to go on.
+func (s *setup) report(p *Program) error {
+	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable()}
+	if len(f.Removable) > 0 {
+		fd, err := listenForRemovals()
+		if err != nil {
+			f.Removable = nil // so they cannot be removed
+		}
+		f.Listener = uint32(max(fd, 0))
+	}
+	if err := Send(s.control, Pack(f)); err != nil {
 		return err
 	}
 	var goOn Word
@@ -248,7 +257,7 @@ func confine(control int, kept keptFiles, p Program) error {
 	}{
 		{"close what leads out", func() error { return closeDescriptors(control, kept) }},
 		{"close inherited folders", func() error { return closeFolders(p.Apart != nil) }},
-		{"capabilities", dropCapabilities},
+		{"capabilities", func() error { return dropCapabilities(p.capabilities()) }},
 		{"no new privileges", func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }},
 		{"scope of signals", scopeSignals},
 		{"signals of others", limitSignals},
@@ -273,10 +282,30 @@ func limitSignals() error {
 	return unix.Setrlimit(unix.RLIMIT_SIGPENDING, &may)
 }
 
-// dropCapabilities leaves the thread, and what it executes, without any, also
-// where its user is root.
-func dropCapabilities() error {
+// RootCapabilities are what a program of root keeps where all users are mapped: what root may do with files, with the
+// identity and the processes of other users, and with ports below 1024. None is about mounts, devices or the network.
+var RootCapabilities = [...]uint{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
+}
+
+// capabilities are those that the program has.
+func (p *Program) capabilities() (all [2]unix.CapUserData) {
+	if !p.root {
+		return all
+	}
+	for _, c := range RootCapabilities {
+		all[0].Permitted |= 1 << c
+	}
+	all[0].Effective = all[0].Permitted
+	return all
+}
+
+// dropCapabilities leaves the thread, and what it executes, no others, also where its user is root.
+func dropCapabilities(kept [2]unix.CapUserData) error {
 	for c := uintptr(0); ; c++ {
+		if c < 32 && kept[0].Permitted&(1<<c) != 0 {
+			continue
+		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
 			break // the kernel knows no more
@@ -288,6 +317,5 @@ func dropCapabilities() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return err
 	}
-	none := [2]unix.CapUserData{}
-	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &kept[0])
 }

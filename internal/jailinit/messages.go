@@ -37,6 +37,7 @@ type (
 		Dialers    bool
 		Again      bool     // the network may have been made before
 		Interface  bool     // beside loopback, for programs that think that they are offline without one
+		Root       bool     // the program keeps RootCapabilities
 		Devices    []string // paths at which the program may have devices, beside those that all may
 	}
 	// A Report is what came of a Plan.
@@ -48,7 +49,11 @@ type (
 	}
 	// A Failure is what came of a Program, whether or not it failed.
 	Failure struct {
-		Tried   []WayOut // what was tried, where nothing failed
+		Tried []WayOut // what was tried, where nothing failed
+		// Removable are hidden sockets that egressd is to remove for the program, which Listener, a descriptor of this process, tells of.
+		Removable []string
+		Listener  uint32
+
 		Problem string
 		Missing bool
 		Setup   bool // it is not the program's fault
@@ -83,6 +88,7 @@ type Program struct {
 	Nested bool
 
 	devices []string                // that were left, beside plain ones
+	root    bool                    // see Plan
 	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
 	folders map[string]bool         // those of hidden that are folders
 	pinned  []string                // folders that must stay where they are

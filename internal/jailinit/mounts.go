@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +87,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		covered = map[string][]byte{}
 	}
 	// Every name server address leads to the jail's name server, so resolv.conf may be missing.
-	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3])
+	covered[ResolvConf] = fmt.Appendf([]byte(resolvConfLead), "nameserver %d.%d.%d.%d\noptions edns0\n%s", plan.IPv4[0], plan.IPv4[1], plan.IPv4[2], plan.IPv4[3], ownSearch())
 	for path, text := range covered {
 		err := cover(scratch, path, text)
 		if errors.Is(err, unix.ENOENT) && slices.Contains(facts[:], path) {
@@ -110,6 +111,18 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		return err
 	}
 	return reenter(dir)
+}
+
+// ownSearch keeps the C library from looking names up in the domain of the machine's name, if the machine has a search list:
+// the jail's name server goes by that list.
+func ownSearch() string {
+	text, _ := os.ReadFile(ResolvConf)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "search") || strings.HasPrefix(line, "domain") {
+			return "search .\n"
+		}
+	}
+	return ""
 }
 
 // A hiddenSocket tells a socket from one that is made later under its path.

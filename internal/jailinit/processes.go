@@ -82,7 +82,7 @@ func startReaper(life, ready int) (pid, namespace int, err error) {
 		runtime.LockOSThread()
 		for _, step := range []func() error{
 			func() error { return unix.Unshare(unix.CLONE_NEWPID) },
-			dropCapabilities,
+			func() error { return dropCapabilities([2]unix.CapUserData{}) },
 			func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
 			func() error { return FilterCalls(false) },
 		} {

@@ -68,10 +68,10 @@ func tryInterfaces(Program) string {
 	return ""
 }
 
-func tryPrivileges(Program) string {
+func tryPrivileges(p Program) string {
 	var has [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0])
-	if err != nil || has != [2]unix.CapUserData{} {
+	if err != nil || has != p.capabilities() {
 		return fmt.Sprintf("capabilities %x %v", has, err)
 	}
 	if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || on != 1 {

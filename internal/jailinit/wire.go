@@ -116,7 +116,7 @@ func (d *Word) fields(w *wire) { w.flags((*bool)(d)) }
 func (p *Plan) fields(w *wire) {
 	w.bytes(&p.IPv4)
 	w.bytes(&p.IPv6)
-	w.flags(&p.Redirect, &p.Dialers, &p.Again, &p.Interface)
+	w.flags(&p.Redirect, &p.Dialers, &p.Again, &p.Interface, &p.Root)
 	each(w, &p.HostPorts, func(port *uint16) {
 		n := uint64(*port)
 		w.number(&n)
@@ -139,6 +139,10 @@ func (r *Report) fields(w *wire) {
 
 func (f *Failure) fields(w *wire) {
 	each(w, &f.Tried, func(a *WayOut) { w.string(&a.Name); w.string(&a.Escaped) })
+	w.strings(&f.Removable)
+	listener := uint64(f.Listener)
+	w.number(&listener)
+	f.Listener = uint32(listener)
 	w.string(&f.Problem)
 	w.flags(&f.Missing, &f.Setup)
 }

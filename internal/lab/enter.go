@@ -130,6 +130,7 @@ func again(stage string, flags uintptr, args []string) *exec.Cmd {
 	}
 	if flags&syscall.CLONE_NEWUSER != 0 {
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = numbered("/proc/self/uid_map", os.Getuid()), numbered("/proc/self/gid_map", os.Getgid())
+		cmd.SysProcAttr.GidMappingsEnableSetgroups = os.Getuid() == 0 // users of the lab can have several groups
 	}
 	return cmd
 }

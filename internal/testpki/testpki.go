@@ -120,7 +120,7 @@ func signed(t testing.TB, template, parent *x509.Certificate, key, by crypto.Sig
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// KeyPair returns a new key and its public key, in PEM, as egressd policy keygen writes them.
+// KeyPair returns a new key and its public key, in PEM, as egressd policy build --keygen writes them.
 func KeyPair(t testing.TB) (private, public []byte) {
 	t.Helper()
 	key := newKey(t)

@@ -35,7 +35,7 @@ func (s *Source) Values(key, begin string) []string {
 	var counts logs.Ranking
 	s.recent(func(r *record.Record) {
 		if v := field(r); v != "" && strings.HasPrefix(v, begin) && harmless(v) {
-			counts.Add(v, r)
+			counts.Add(v, r.Times(), r)
 		}
 	})
 	var values []string

@@ -121,7 +121,7 @@ func (s *Source) OfDaemon() bool {
 
 func (s *Source) run() (Run, error) {
 	if s.Run == AllRuns {
-		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd runs lists")
+		return Run{}, hint.Misused(errors.New("this command reads the log of one run, not of all"), "the same command with --run last, or with an ID that egressd log --runs lists")
 	}
 	folder, err := s.runsFolder()
 	if err != nil {

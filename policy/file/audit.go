@@ -15,9 +15,8 @@ type Audit struct {
 	// Dir is the folder of the log. Default: the command's state folder.
 	Dir string
 
-	// Durability is "disk", the default, where a record is synced before the
-	// first byte passes, or "process", where it survives a crash of egressd
-	// but not one of the machine.
+	// Durability is "process", the default, where a record is written before the first byte passes and synced a tenth of a
+	// second later, or "disk", where it is synced first.
 	Durability string
 
 	// SegmentBytes is the size at which a new segment begins. Default: 64 MiB.
@@ -63,7 +62,7 @@ type RetainSinks struct {
 func (r *reader) audit(a *Audit) func(*yaml.Node) {
 	return r.section("audit", fields{
 		"dir":           r.path("audit.dir", &a.Dir),
-		"durability":    word(r, "audit.durability", &a.Durability, "disk", "process"),
+		"durability":    word(r, "audit.durability", &a.Durability, "process", "disk"),
 		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
 		"key_dir":       r.path("audit.key_dir", &a.KeyDir),
 		"retain":        r.retain(&a.Retain),

@@ -87,7 +87,7 @@ func TestReasonsOfClaims(t *testing.T) {
 		edit func(*policy.Request)
 		want string
 	}{
-		{func(r *policy.Request) { r.HTTP.Authority = "b.test:443" }, "the request names another server than a.test:443"},
+		{func(r *policy.Request) { r.HTTP.Authority = "b.test:443" }, "the request names another server than a.test:443; if that is a proxy, egressd has to connect through it (upstream.proxy)"},
 		{func(r *policy.Request) { r.HTTP.Upgrade = true }, "rule allow[0] allows requests to a.test:443, but no WebSocket: it does not say upgrade: websocket"},
 		{func(r *policy.Request) { r.HTTP, r.Protocol = nil, policy.ProtocolOpaque }, "what is sent to a.test:443 is neither TLS nor HTTP, and the rules look at requests"},
 	}

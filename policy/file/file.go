@@ -67,6 +67,10 @@ type File struct {
 	// Docker is the engine that says which container is which.
 	Docker Docker
 
+	// Placeholders are where the addresses come from that stand for names in captured sandboxes. Default: the range of
+	// egressd.
+	Placeholders PlaceholderPrefixes
+
 	// TLS is about certificates and hellos.
 	TLS TLS
 
@@ -236,7 +240,7 @@ func defaults() File {
 	return File{
 		Listen:   Listen{Proxy: []string{"127.0.0.1:3128"}},
 		TLS:      TLS{ECH: "refuse"},
-		Audit:    Audit{Durability: "disk", SegmentBytes: 64 << 20},
+		Audit:    Audit{Durability: "process", SegmentBytes: 64 << 20},
 		Upstream: Upstream{DNS: []string{"system"}},
 		Limits: Limits{
 			Connections: 20000, FlowsPerSandbox: 4096,

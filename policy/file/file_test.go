@@ -79,7 +79,7 @@ func TestAFileThatSaysNothingHasTheDefaults(t *testing.T) {
 		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.TunnelLifetime != 24*time.Hour || l.AskWait != 30*time.Second || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
 		t.Errorf("the limits are %+v", l)
 	}
-	if f.Default != policy.Deny || f.Audit.Durability != "disk" || f.TLS.ECH != "refuse" || f.Listen.Proxy[0] != "127.0.0.1:3128" || f.Upstream.DNS[0] != "system" {
+	if f.Default != policy.Deny || f.Audit.Durability != "process" || f.TLS.ECH != "refuse" || f.Listen.Proxy[0] != "127.0.0.1:3128" || f.Upstream.DNS[0] != "system" {
 		t.Errorf("the defaults are %+v", f)
 	}
 }

@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
@@ -62,6 +63,34 @@ sandboxes:
 		r.HTTP.Upgrade = true
 		if got := saying(p.Decide(context.Background(), r)); got != row.want {
 			t.Errorf("%s asks %s: %q, want %q", row.sandbox, row.ask, got, row.want)
+		}
+	}
+}
+
+// TestAnotherProtocolPassesWhereNobodyJudgesRequests and nowhere else: behind it there may be requests of any kind.
+func TestAnotherProtocolPassesWhereNobodyJudgesRequests(t *testing.T) {
+	const refused = "deny upgrade-denied by baseline"
+	rows := []struct{ name, lines, want string }{
+		{"a rule without conditions", "allow: [a.test]", "allow by allow[0]"},
+		{"a rule with a method", "allow: [{host: a.test, methods: [GET]}]", "deny upgrade-denied by allow[0]"},
+		{"a rule for a WebSocket", "allow: [{host: a.test, paths: [/x], upgrade: websocket}]", refused},
+		{"a denied method", "allow: [a.test]\ndeny: [{host: a.test, methods: [POST]}]", refused},
+		{"a denied path of another host", "allow: [a.test]\ndeny: [{host: b.test, paths: [/y]}]", "allow by allow[0]"},
+		{"default allow", "default: allow", "allow by default"},
+		{"default allow with a denied method", "default: allow\ndeny: [{host: a.test, methods: [POST]}]", refused},
+		{"a layer that reads", "allow: [a.test]\nsandboxes: [{name: s, token_file: t, deny: [{host: a.test, methods: [POST]}]}]", refused},
+	}
+	for _, row := range rows {
+		for _, ask := range []string{"https://a.test/x", "http://a.test/x"} {
+			r := asking(t, ask)
+			r.Sandbox.Name = "s"
+			if !strings.Contains(row.lines, "sandboxes") {
+				r.Sandbox.Name = "default"
+			}
+			r.HTTP.Upgrade, r.HTTP.OtherProtocol = true, true
+			if got := saying(compiled(t, row.lines, inspecting).Decide(context.Background(), r)); got != row.want {
+				t.Errorf("%s, %s: %q, want %q", row.name, ask, got, row.want)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -15,12 +16,34 @@ import (
 // An upload is the goroutine that sends a request's body while the response
 // may already come.
 type upload struct {
-	done chan struct{}
-	err  error // once done is closed
+	done   chan struct{}
+	err    error // once done is closed
+	wanted chan struct{}
+	once   sync.Once
+}
+
+// ExpectPatience is how long a body waits for the upstream's 100 (Continue). Upstreams need not know of it (RFC 9110
+// section 10.1.1), and clients wait no longer.
+const ExpectPatience = time.Second
+
+// begin has the body go up. A nil upload has none.
+func (u *upload) begin() {
+	if u != nil {
+		u.once.Do(func() { close(u.wanted) })
+	}
 }
 
 func (u *upload) run(v *h1Conn, x *exchange) {
 	defer close(u.done)
+	patience := time.NewTimer(ExpectPatience)
+	defer patience.Stop()
+	select {
+	case <-u.wanted:
+	case <-patience.C:
+	case <-v.ctx.Done():
+		u.err = incompleteBody{net.ErrClosed}
+		return
+	}
 	u.err = v.sendBody(x)
 }
 

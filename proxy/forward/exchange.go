@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,11 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
+const asProxy = "the destination is used as a proxy; if egressd is to connect through it, write it under upstream.proxy in the policy file, and have programs use egressd alone"
+
+// ErrProxyInside is a request inside a tunnel in the form that proxies take.
+var ErrProxyInside = &http1.MalformedError{Problem: "a whole URL as the target inside a tunnel: " + asProxy, Status: 400}
+
 var (
 	errLateConnect = errors.New("CONNECT has to be the first request of its connection")
 	errUpstream    = errors.New("the upstream answered what is no response")
@@ -23,7 +29,7 @@ var (
 )
 
 // ErrInnerConnect is a CONNECT inside an inspected tunnel.
-var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel", Status: 405}
+var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel: " + asProxy, Status: 405}
 
 // exchange sends the request and passes the response on. Nothing is sent
 // before the record of the request is durable.
@@ -31,7 +37,7 @@ func (v *h1Conn) exchange(x *exchange) error {
 	if err := v.addCredential(x); err != nil {
 		return err
 	}
-	if x.upgrade && x.flow.HasCanaries() {
+	if x.webSocket && x.flow.HasCanaries() {
 		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
 	}
 	if err := v.reach(x, true); err != nil {
@@ -58,7 +64,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 	}
 	kept := v.up.kept
 	v.up.kept = nil
-	tunnels := x.upgrade && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
+	tunnels := x.protocols != "" && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
 	if x.reused = reuse && !tunnels && x.flow.Reuse(kept); x.reused {
 		return nil
 	}
@@ -73,7 +79,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 }
 
 func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
-	if x.upgrade {
+	if x.protocols != "" {
 		conn, err := x.flow.Dial(x.ctx)
 		return conn, nil, err
 	}
@@ -87,13 +93,13 @@ func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
 		return nil
 	}
 	v.closeUpstream()
-	v.used = false
+	v.used, v.owned = false, false
 	conn, err := v.tunnel.Redial(x.ctx, x.flow)
 	if err != nil {
 		return err
 	}
 	x.reused = false
-	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(orderly{conn}, v.Forwarder.Heads.Bytes)}
 	return nil
 }
 
@@ -116,15 +122,18 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// abrupt reports whether the upstream closed the connection without TLS's close_notify, as anybody on the
-// network path can.
-func (u *h1Upstream) abrupt() bool {
-	secure, ok := u.conn.(*tls.Conn)
-	if !ok {
-		return false
+// orderly reads from an upstream's TLS. Anybody on the network path can end it without close_notify, so that end is
+// no end of a body.
+type orderly struct{ net.Conn }
+
+func (o orderly) Read(b []byte) (int, error) {
+	n, err := o.Conn.Read(b)
+	if secure, ok := o.Conn.(*tls.Conn); ok && errors.Is(err, io.EOF) {
+		if below, ok := secure.NetConn().(*UpstreamConn); ok && below.closed {
+			err = io.ErrUnexpectedEOF
+		}
 	}
-	below, ok := secure.NetConn().(*UpstreamConn)
-	return ok && below.closed
+	return n, err
 }
 
 func (v *h1Conn) roundTrip(x *exchange) error {
@@ -133,16 +142,13 @@ func (v *h1Conn) roundTrip(x *exchange) error {
 	if err := v.sendHead(x); err != nil {
 		return v.broken(x, err)
 	}
-	if x.body.Kind == http1.BodyNone || x.body.Kind == http1.BodyLength && x.body.Length == 0 {
+	if x.upload == nil {
 		return v.receive(x)
 	}
 	v.extend() // the deadline was for the head
-	if x.expects {
-		if _, err := v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return unanswerable{err}
-		}
+	if !x.expects {
+		x.upload.begin()
 	}
-	x.upload = &upload{done: make(chan struct{})}
 	go x.upload.run(v, x)
 	err := v.receive(x)
 	moment := time.Duration(0)
@@ -186,7 +192,7 @@ func (v *h1Conn) sendHead(x *exchange) error {
 		target = absolute(host, target)
 		out = append(out.Delete("Max-Forwards"), by.Fields()...) // with 0, a TRACE would bring back what the proxy was sent
 	}
-	v.owned = v.owned || authenticates(out.Get("Authorization"))
+	v.owned = v.owned || !x.mayLeave() || authenticates(out.Get("Authorization"))
 	v.out = http1.AppendRequest(v.out[:0], x.req.Method, target, out)
 	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
 	n, err := v.up.conn.Write(v.out)
@@ -228,8 +234,11 @@ func (x *exchange) appendFields(out http1.Fields) http1.Fields {
 	if x.body.Kind == http1.BodyChunked {
 		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
 	}
-	if x.upgrade {
-		out = append(out, upgradeFields...)
+	if x.expects {
+		out = append(out, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
+	if x.protocols != "" {
+		out = append(out, upgradeFields(x.protocols)...)
 	}
 	return out
 }
@@ -271,6 +280,7 @@ func (v *h1Conn) receive(x *exchange) error {
 		return x.unreadable(err)
 	}
 	x.end.Status = resp.Status
+	v.owned = v.owned || resp.Status < 200 || resp.Status >= 400
 	if resp.Status == http.StatusSwitchingProtocols {
 		return v.switchProtocols(x, &resp)
 	}
@@ -290,11 +300,16 @@ func (v *h1Conn) receive(x *exchange) error {
 	if err := v.answer(x, head, framing, rechunk && x.req.Minor == 1); err != nil {
 		return unanswerable{x.unreadableBody(err)}
 	}
-	v.abrupt = framing.Kind == http1.BodyUntilClose && v.up.abrupt()
 	if !upstreamKeeps {
 		v.dropUpstream()
 	}
 	return nil
+}
+
+// mayLeave reports whether another tunnel may use the upstream connection after a request. A server that answers a body
+// or an expectation twice, the second time late, must not answer somebody else.
+func (x *exchange) mayLeave() bool {
+	return (x.req.Method == "GET" || x.req.Method == "HEAD") && x.upload == nil && x.protocols == ""
 }
 
 // authenticates reports whether the scheme authenticates the connection instead of a request, as only NTLM and Negotiate
@@ -310,8 +325,7 @@ func (v *h1Conn) dropUpstream() {
 	v.up.in = nil
 }
 
-// readResponse reads the final response. Interim ones are not passed on: 100
-// was answered here, and the rest are hints that nobody has to give.
+// readResponse reads the final response, and passes interim ones on (RFC 9110 section 15.2).
 func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
 	limits := v.Forwarder.Responses
 	limits.Grow = x.growHead(v.Forwarder)
@@ -323,13 +337,32 @@ func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
 		switch {
 		case err != nil:
 			return resp, x.unreadable(err)
-		case resp.Status == http.StatusSwitchingProtocols && !x.acceptsWebSocket(&resp):
+		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.malformed("it switches to a protocol that was not asked for")
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
 			return resp, nil
 		}
+		if resp.Status == http.StatusContinue {
+			x.upload.begin()
+		}
+		if err := v.interim(x, &resp); err != nil {
+			return resp, unanswerable{err}
+		}
 	}
 	return http1.Response{}, x.malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
+}
+
+// interim passes an interim response on, to clients that know of them.
+func (v *h1Conn) interim(x *exchange, resp *http1.Response) error {
+	if x.req.Minor == 0 {
+		return nil
+	}
+	fields := x.responseFields(http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{})))
+	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), fields)
+	v.extend()
+	n, err := v.Conn.Write(v.out)
+	x.addDown(int64(n))
+	return err
 }
 
 // growHead returns what asks for the memory of a head that is longer than a reader's buffer. It is free again when the

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -33,9 +33,8 @@ type h1Conn struct {
 	up     h1Upstream
 	served int
 	used   bool // the upstream connection of the tunnel has carried requests of another one
-	owned  bool // a request may have authenticated the upstream connection, see authenticates
+	owned  bool // the upstream connection is for no other tunnel, see mayLeave
 	whole  bool // the last request went up to its last byte, and its response is read
-	abrupt bool // the last response was ended by a connection that closed without close_notify
 
 	ctx    context.Context // until what the client sends is not
 	cancel context.CancelFunc
@@ -84,7 +83,7 @@ func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
 	if upstream != nil {
-		v.up = h1Upstream{conn: upstream, in: h.Forwarder.readers.borrow(upstream, h.Forwarder.Heads.Bytes)}
+		v.up = h1Upstream{conn: upstream, in: h.Forwarder.readers.borrow(orderly{upstream}, h.Forwarder.Heads.Bytes)}
 	}
 	defer h.Forwarder.readers.giveBack(v.in)
 	defer v.closeUpstream()
@@ -93,8 +92,8 @@ func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	if t != nil && v.up.conn != nil && v.whole && !v.owned && v.up.quiet() && t.Keep(v.up.conn) {
 		v.up.conn = nil
 	}
-	if t != nil && !v.abrupt {
-		halfClose(v.Conn) // else a body that ends with its connection could have been cut short
+	if t != nil {
+		halfClose(v.Conn)
 	}
 }
 
@@ -119,8 +118,9 @@ type exchange struct {
 	fields     http1.Fields // of req, without those that end here
 	target     http1.Target
 	body       http1.Framing
-	expects    bool
-	upgrade    bool // it asks for a WebSocket
+	expects    bool   // 100 (Continue) before its body
+	protocols  string // that it asks to change to, or ""
+	webSocket  bool   // it asks for a WebSocket alone
 	dst        policy.Destination
 	named      string // the server that it names, where the connection leads to another one
 	flow       *egress.Flow
@@ -130,7 +130,7 @@ type exchange struct {
 	upload     *upload           // of a request with a body
 	redaction  *secret.Redaction // of the response, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
-	meter      *relay.Meter      // of the sandbox
+	meter      *carry.Meter      // of the sandbox
 	payload    int64             // that was let up, beside heads; for the goroutine that sends it
 	reused     bool
 	keep       bool // the client's connection, afterwards
@@ -175,6 +175,9 @@ func (v *h1Conn) serve() bool {
 	defer func() { x.headMemory.Release() }()
 	x.ctx, x.leave = context.WithCancelCause(v.ctx)
 	defer x.leave(nil)
+	if x.body.Kind == http1.BodyChunked || x.body.Length > 0 {
+		x.upload = &upload{done: make(chan struct{}), wanted: make(chan struct{})}
+	}
 	x.hangup = v.watch(x)
 	err = v.exchange(x)
 	x.hangup.end()
@@ -259,7 +262,7 @@ func (v *h1Conn) answerTo(class policy.Class) Answer {
 func (v *h1Conn) understand(x *exchange) (err error) {
 	req := &x.req
 	switch {
-	case req.Method == "CONNECT" && v.tunnel != nil:
+	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect
 	case req.Method == "CONNECT":
 		return errLateConnect
@@ -270,13 +273,17 @@ func (v *h1Conn) understand(x *exchange) (err error) {
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
-	x.upgrade = asksWebSocket(req, x.body)
+	if x.protocols, err = protocolsOf(req); err != nil {
+		return err
+	}
+	x.webSocket = asksWebSocket(req, x.body, x.protocols)
 	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
 	if err != nil {
 		return err
 	}
 	x.fields = http1.StripClaims(fields)
 	x.expects, err = req.ExpectsContinue()
+	x.expects = x.expects && (x.body.Kind == http1.BodyChunked || x.body.Length > 0)
 	x.keep = req.Persistent()
 	return err
 }
@@ -329,6 +336,9 @@ func (v *h1Conn) named(target string, whole bool, host string) (policy.Destinati
 	if _, _, bare := policy.ParseHost(host); bare == nil {
 		named.Port = cmp.Or(v.TunnelTo, v.CapturedTo).Port
 	}
+	if to := v.TunnelTo; to != nil && !named.Addr.IsValid() && !strings.Contains(named.Host, ".") && strings.HasPrefix(to.Host, named.Host+".") {
+		named.Host = to.Host // by the search list; the request is written with the whole name
+	}
 	return named, err
 }
 
@@ -355,7 +365,7 @@ func parseAuthority(s string) (policy.Destination, error) {
 func (v *h1Conn) request(x *exchange) policy.Request {
 	head := &policy.HTTPRequest{
 		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: HeaderOf(x.appendFields(nil)),
-		BodySize: x.body.Length, Upgrade: x.upgrade,
+		BodySize: x.body.Length, Upgrade: x.protocols != "", OtherProtocol: x.protocols != "" && !x.webSocket,
 	}
 	head.Authority = x.named
 	if v.tunnel != nil {

@@ -254,9 +254,9 @@ func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []b
 	}
 }
 
-// reasonOf returns the reason of a refusal. It is empty where the reason could quote what a client sent.
+// reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.
 func reasonOf(r *egress.Refusal, a Answer) string {
-	if a.Status == 400 || a.Status == 407 {
+	if a.Status == 407 {
 		return ""
 	}
 	return r.Decision.Reason
@@ -346,7 +346,7 @@ func commandFor(r *egress.Refusal) string {
 		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
 			return ""
 		}
-		return shell.Program() + " approve " + r.Decision.Question + r.FixFlags
+		return shell.Program() + " answer " + r.Decision.Question + " yes" + r.FixFlags
 	}
 	return r.Fix()
 }

@@ -22,7 +22,8 @@ var (
 	errCredentials = errors.New("Proxy-Authorization is not of the scheme Basic, or holds no user name and password")
 	errManyFields  = errors.New("more than one Proxy-Authorization field")
 	errHostList    = errors.New("the Host field is not one host")
-	ErrOtherHost   = errors.New("the Host field names another host than the tunnel was opened to")
+
+	errTwoCredentials = &http1.MalformedError{Problem: "a user name in the URL beside an Authorization field; send one of them", Status: 400, Host: true}
 )
 
 // ConnectTarget is where a CONNECT wants to go. A Host field beside it is
@@ -77,11 +78,15 @@ func RefuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw [
 	if errors.Is(err, errCredentials) {
 		class = policy.UnknownSandbox // its answer, 407, asks for Basic
 	}
-	if errors.Is(err, errHostList) || errors.As(err, &destination) || errors.As(err, &message) && message.Host {
+	isMessage := errors.As(err, &message)
+	if errors.Is(err, errHostList) || errors.As(err, &destination) || isMessage && message.Host {
 		class = policy.MalformedHost
 	}
-	if destination != nil {
+	switch {
+	case destination != nil:
 		why = destination.Problem // its text may hold userinfo
+	case message != nil:
+		why = message.Problem
 	}
 	return gate.Refuse(peer, via, redact(raw), class, why)
 }
@@ -181,6 +186,12 @@ func (v *h1Conn) addressed(x *exchange) (err error) {
 	if x.dst, err = v.destination(x); err != nil {
 		return err
 	}
+	if x.target.Basic != "" {
+		if x.req.Fields.Has("Authorization") {
+			return errTwoCredentials
+		}
+		x.req.Fields = append(x.req.Fields, http1.Field{Name: "Authorization", Value: x.target.Basic})
+	}
 	if v.TunnelTo == nil && v.CapturedTo == nil {
 		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(x.req.Fields); err != nil {
 			return err
@@ -198,7 +209,7 @@ func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 	whole := x.target.Form == http1.Absolute
 	switch {
 	case v.tunnel != nil && whole:
-		return policy.Destination{}, ErrOtherHost
+		return policy.Destination{}, ErrProxyInside
 	case v.tunnel != nil:
 		return v.tunnel.Destination(), nil // the policy compares it with the Host field
 	case v.CapturedTo != nil && !whole && host == "":

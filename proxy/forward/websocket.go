@@ -11,18 +11,60 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 )
 
-var upgradeFields = http1.Fields{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: "websocket"}}
+const protocolWebSocket = "websocket"
 
-// asksWebSocket reports whether a request opens a WebSocket (RFC 6455 §4.1).
-// Other protocols cannot be switched to: their Upgrade goes no further.
-func asksWebSocket(req *http1.Request, body http1.Framing) bool {
-	f := req.Fields
-	return req.Method == "GET" && req.Minor == 1 && body.Kind == http1.BodyNone &&
-		f.HasToken("Connection", "Upgrade") && onlyWebSocket(f) && len(f.Values(webSocketKey)) == 1
+var errUpgrade = &http1.MalformedError{Problem: "an Upgrade that names no protocol", Status: 400}
+
+// protocolsOf returns the protocols that a request asks to change to (RFC 9110 §7.8), as it lists them, or "". An
+// offer of HTTP/2 with its settings (RFC 7540 §3.2) is none: it asks for the same response in another form, and
+// HTTP/1.1 is as good an answer.
+func protocolsOf(req *http1.Request) (string, error) {
+	values := req.Fields.Values("Upgrade")
+	if req.Minor == 0 || len(values) == 0 || !req.Fields.HasToken("Connection", "Upgrade") {
+		return "", nil
+	}
+	list := strings.Join(values, ", ")
+	for protocol := range strings.SplitSeq(list, ",") {
+		name, version, versioned := strings.Cut(strings.Trim(protocol, " \t"), "/")
+		if !(http1.Field{Name: name}).Valid() || versioned && !(http1.Field{Name: version}).Valid() {
+			return "", errUpgrade
+		}
+	}
+	if strings.EqualFold(list, "h2c") && len(req.Fields.Values("HTTP2-Settings")) == 1 {
+		return "", nil
+	}
+	return list, nil
+}
+
+// asksWebSocket reports whether a request that asks for protocols opens a WebSocket (RFC 6455 §4.1).
+func asksWebSocket(req *http1.Request, body http1.Framing, protocols string) bool {
+	return req.Method == "GET" && body.Kind == http1.BodyNone && strings.EqualFold(protocols, protocolWebSocket) && len(req.Fields.Values(webSocketKey)) == 1
+}
+
+// upgradeFields ask for protocols, or change to one.
+func upgradeFields(protocols string) http1.Fields {
+	return http1.Fields{{Name: "Connection", Value: "Upgrade"}, {Name: "Upgrade", Value: protocols}}
+}
+
+// accepts reports whether a 101 changes to what the request asked for.
+func (x *exchange) accepts(resp *http1.Response) bool {
+	switch {
+	case x.webSocket:
+		return x.acceptsWebSocket(resp)
+	case x.protocols == "" || !resp.Fields.HasToken("Connection", "Upgrade") || !resp.Fields.Has("Upgrade"):
+		return false
+	}
+	offered := http1.Fields{{Name: "Upgrade", Value: x.protocols}}
+	for protocol := range strings.SplitSeq(strings.Join(resp.Fields.Values("Upgrade"), ","), ",") {
+		if !offered.HasToken("Upgrade", strings.Trim(protocol, " \t")) {
+			return false
+		}
+	}
+	return true
 }
 
 const (
@@ -45,7 +87,7 @@ func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 // messages have to be scanned, because a compressed message cannot be scanned.
 func (x *exchange) acceptsWebSocket(resp *http1.Response) bool {
 	const extensions = "Sec-WebSocket-Extensions"
-	return x.upgrade && switchesToWebSocket(&x.req, resp) &&
+	return switchesToWebSocket(&x.req, resp) &&
 		(len(x.fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
 }
 
@@ -55,12 +97,18 @@ func onlyWebSocket(f http1.Fields) bool {
 }
 
 // switchProtocols passes the upstream's consent on, and then the bytes of the
-// WebSocket both ways until one side ends.
+// other protocol both ways until one side ends.
 func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
 	x.keep = false
+	if x.upload != nil { // the bytes behind the request's body are of the other protocol
+		if <-x.upload.done; x.upload.err != nil {
+			return bodyError(nil, x.upload.err)
+		}
+	}
 	x.hangup.end() // the streams see how they end
+	protocol := strings.Join(resp.Fields.Values("Upgrade"), ", ")
 	fields := http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{}))
-	v.out = http1.AppendResponse(v.out[:0], http.StatusSwitchingProtocols, statusText(http.StatusSwitchingProtocols), append(x.responseFields(fields), upgradeFields...))
+	v.out = http1.AppendResponse(v.out[:0], http.StatusSwitchingProtocols, statusText(http.StatusSwitchingProtocols), append(x.responseFields(fields), upgradeFields(protocol)...))
 	v.Deadline(v.Forwarder.Limits.Idle)
 	n, err := v.Conn.Write(v.out)
 	x.addDown(int64(n))
@@ -74,7 +122,7 @@ func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
 	return nil
 }
 
-// carry lets a WebSocket be for as long as a tunnel may. One inside a tunnel
+// carry lets another protocol be for as long as a tunnel may. One inside a tunnel
 // ends with that.
 func (v *h1Conn) carry(x *exchange) {
 	if v.tunnel != nil {
@@ -85,7 +133,7 @@ func (v *h1Conn) carry(x *exchange) {
 	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
 	v.both(x)
 	if !tooOld.Stop() {
-		x.end.Outcome = string(relay.TooOld)
+		x.end.Outcome = string(carry.TooOld)
 	}
 }
 
@@ -98,14 +146,14 @@ func (v *h1Conn) both(x *exchange) {
 	var sent int64
 	go func() {
 		var err error
-		if sent, err = v.pump(v.up.conn, v.in, &BodyFilter{scanner: newMessageScanner(x.flow, v.scanTurn(x))}, x.allowUp); refusalIn(err) != nil {
+		if sent, err = v.pump(v.up.conn, v.in, &BodyFilter{scanner: x.streamScanner(v.scanTurn(x))}, x.allowUp); refusalIn(err) != nil {
 			Abort(v.up.conn)
 		}
 		halfClose(v.up.conn)
 		v.windDown(err)
 		up <- err
 	}()
-	n, err := v.pump(v.Conn, v.up.in, x.messageFilter(), x.countDown)
+	n, err := v.pump(v.Conn, v.up.in, x.streamFilter(), x.countDown)
 	x.end.Down += n
 	if over := refusalIn(err); over != nil {
 		x.end.Outcome = string(over.Decision.Class)
@@ -120,6 +168,26 @@ func (v *h1Conn) both(x *exchange) {
 	defer v.mu.Unlock()
 	v.closeTimer.Stop()
 	v.ended = true
+}
+
+// streamScanner returns what looks at what the client sends in another protocol, or nil where there are no canaries.
+// Only a WebSocket has messages.
+func (x *exchange) streamScanner(turns scanTurn) Scanner {
+	if x.webSocket {
+		return newMessageScanner(x.flow, turns)
+	}
+	if guard := x.flow.Guard("body"); guard != nil {
+		return &bodyScanner{flow: x.flow, guard: guard, turn: turns, begun: true}
+	}
+	return nil
+}
+
+// streamFilter returns what strikes the host's credentials out of what the upstream sends in another protocol, or nil.
+func (x *exchange) streamFilter() *BodyFilter {
+	if x.webSocket {
+		return x.messageFilter()
+	}
+	return x.responseFilter()
 }
 
 // windDown leaves both ends a moment to finish after one has ended, and none

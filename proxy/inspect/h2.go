@@ -221,7 +221,7 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	// is made in this way cannot dial.
 	held := v.inspector.H2Memory.Reserve(v.flow.Holder(), v.flow.Sandbox())
 	window := int(held.GrowFair(downloadBuffer, leastWindow))
-	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
+	t, err := http2.ConfigureTransports(&http.Transport{ExpectContinueTimeout: forward.ExpectPatience, HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerConnection: window,
 		MaxReceiveBufferPerStream:     max(window/downloadStreams, frameMost),
 	}})

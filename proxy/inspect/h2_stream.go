@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,8 +18,8 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/relay"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -72,6 +73,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve forwards a request that was decided, and records its end.
 func (v *h2Conn) serve(st *stream, r *http.Request) {
 	st.flow.OnCut(st.writer.cut)
+	st.writer.strike = st.interim
 	st.writer.meter = st.flow.Meter()
 	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
@@ -81,7 +83,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		st.bodyMemory.Release()
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
-			st.end.Outcome = string(relay.IdleTooLong)
+			st.end.Outcome = string(carry.IdleTooLong)
 		}
 		if st.end.Outcome == "reset" && st.client.Err() != nil {
 			st.end.Outcome = v.Outcome(forward.ClientLeft)
@@ -164,7 +166,7 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	if st.target.Form == http1.Absolute {
-		return forward.ErrOtherHost
+		return forward.ErrProxyInside
 	}
 	lengths := r.Header["Content-Length"]
 	switch {
@@ -186,7 +188,21 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	st.fields = http1.StripClaims(f)
+	if r.ContentLength != 0 && expectsContinue(r.Body) {
+		st.fields = append(st.fields, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
 	return nil
+}
+
+// expectsContinue reports whether the client waits for 100 (Continue) before it sends a body. The library takes the
+// field out of the request, and answers by itself as soon as somebody reads from the body.
+func expectsContinue(body io.Reader) bool {
+	v := reflect.ValueOf(body)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return false
+	}
+	waits := v.Elem().FieldByName("needsContinue")
+	return waits.IsValid() && waits.Bool()
 }
 
 // oneLength reports whether the values of Content-Length, of which the library
@@ -307,6 +323,18 @@ func (v *h2Conn) received(resp *http.Response) error {
 	return nil
 }
 
+// interim strikes what may not pass out of the fields of an interim response.
+func (st *stream) interim(h http.Header) {
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
+		h.Del(name)
+	}
+	var filter *forward.BodyFilter
+	if st.redaction != nil {
+		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+	}
+	filter.Header(h)
+}
+
 // finalStatus reports whether the status is one of a final response, in three
 // digits (RFC 9110 §15). The library takes any number, with a sign too.
 func finalStatus(resp *http.Response) bool {
@@ -356,8 +384,8 @@ const (
 	largeHead   = "http2: response header list larger than advertised limit"
 )
 
-// unreadable says what was wrong with a response that the library could not read, or nothing if that is not why
-// there is none.
+// unreadable returns what was wrong with a response that the library could not read. It returns "" for every other
+// error.
 func unreadable(err error) string {
 	var stream http2.StreamError
 	var conn http2.ConnectionError

@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/proxy/forward"
 )
 
 // A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
-// policy cuts it, or if no byte moves for the idle time. It drops interim responses; too many of them end the
+// policy cuts it, or if no byte moves for the idle time. It passes interim responses on; too many of them end the
 // stream.
 //
 // The handler calls the methods of [http.ResponseWriter]. Any goroutine may call the others.
 type streamWriter struct {
 	http.ResponseWriter
 	end      *egress.End
-	meter    *relay.Meter // of the sandbox; nil before the request was decided
+	meter    *carry.Meter // of the sandbox; nil before the request was decided
 	idleTime time.Duration
 	cancel   context.CancelCauseFunc // of the request
 	breakOff func(outcome string)    // breaks the whole tunnel off
+	strike   func(http.Header)       // takes out of an interim response what may not pass
 
 	mu         sync.Mutex  // guards what follows
 	idle       *time.Timer // until nothing has moved for too long
@@ -88,7 +89,7 @@ func (a *streamWriter) tooIdle() {
 	a.mu.Unlock()
 	a.cancel(errIdle)
 	if begun {
-		a.reset(string(relay.IdleTooLong))
+		a.reset(string(carry.IdleTooLong))
 		return
 	}
 	a.moved()
@@ -130,7 +131,7 @@ func (a *streamWriter) unblock(outcome string) {
 
 func (a *streamWriter) WriteHeader(status int) {
 	if status < 200 {
-		a.hint()
+		a.hint(status)
 		return
 	}
 	a.mu.Lock()
@@ -140,12 +141,19 @@ func (a *streamWriter) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// hint counts an interim response.
-func (a *streamWriter) hint() {
+// hint passes an interim response on. The library itself says 100 (Continue), and HTTP/2 has no 101 (RFC 9113 §8.6).
+func (a *streamWriter) hint(status int) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.interim++; a.interim > forward.InterimMost {
+	a.interim++
+	over := a.interim > forward.InterimMost
+	a.mu.Unlock()
+	switch {
+	case over:
 		a.cancel(errInterim)
+	case status > http.StatusSwitchingProtocols:
+		a.strike(a.Header())
+		a.moved()
+		a.ResponseWriter.WriteHeader(status)
 	}
 }
 

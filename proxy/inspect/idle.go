@@ -26,6 +26,7 @@ const keptConnection = "the upstream connection was kept from an earlier tunnel 
 // An idleKey says which tunnels may share an upstream connection. [egress.Flow.Reuse] compares the policy, too.
 type idleKey struct {
 	sandbox, host string
+	client        string // the source of its peer
 	port          uint16
 	protos        string // that the upstream was offered
 }
@@ -100,7 +101,7 @@ func (s *idleUpstreams) close() {
 }
 
 func (i *tunnel) idleKey() idleKey {
-	return idleKey{i.flow.Sandbox(), i.dst.Host, i.dst.Port, strings.Join(i.protos, ",")}
+	return idleKey{i.flow.Sandbox(), i.dst.Host, i.Peer.Source(), i.dst.Port, strings.Join(i.protos, ",")}
 }
 
 // takeIdle returns TLS with the upstream that an earlier tunnel has left, or nil. The connection of this tunnel, on which

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 )
 
 // answering is a streamAnswer that nobody reads, with what became of it.
@@ -84,7 +84,7 @@ func TestARefusalIsGivenTime(t *testing.T) {
 		}
 		time.Sleep(resetTime)
 		synctest.Wait()
-		if _, severed := a.fate(); severed != string(relay.IdleTooLong) {
+		if _, severed := a.fate(); severed != string(carry.IdleTooLong) {
 			t.Errorf("in the end severed %q", severed)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/relay"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
@@ -127,7 +127,7 @@ func (s *Inspector) ServeTunnel(h *forward.Client, flow *egress.Flow, far net.Co
 		}
 	}
 	flow.OnCut(i.cut)
-	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(relay.TooOld)) })
+	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(carry.TooOld)) })
 	end := i.serve()
 	tooOld.Stop()
 	i.closeUpstream()

@@ -52,8 +52,12 @@ func ReachesOnlyHere(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// Exceptions are what no proxy has to do with: the machine itself. Some programs read a prefix, others only an address;
+// some read IPv6 in brackets, others without.
+const Exceptions = "localhost,127.0.0.1,127.0.0.0/8,::1,[::1]"
+
 // ForProxy returns what each kind of program reads. Both spellings are
-// set where programs differ, and the lists of exceptions are set and empty, so
+// set where programs differ, and the lists of exceptions are set to [Exceptions], so
 // that none is inherited. host is where the proxy is, and empty for a socket.
 func ForProxy(address string, user *url.Userinfo) (vars []Variable, host string, err error) {
 	if path, unix := strings.CutPrefix(address, file.UnixListener); unix {
@@ -78,7 +82,7 @@ func ForProxy(address string, user *url.Userinfo) (vars []Variable, host string,
 // socketVariables are for curl, which has this way to write a socket.
 func socketVariables(path string, user *url.Userinfo) []Variable {
 	socks := (&url.URL{Scheme: "socks5h", User: user, Host: "localhost", Path: path}).String()
-	return []Variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", ""}, {"no_proxy", ""}}
+	return []Variable{{"ALL_PROXY", socks}, {"all_proxy", socks}, {"NO_PROXY", Exceptions}, {"no_proxy", Exceptions}}
 }
 
 func addressVariables(proxy, socks string) []Variable {
@@ -86,9 +90,9 @@ func addressVariables(proxy, socks string) []Variable {
 		{"HTTP_PROXY", proxy}, {"http_proxy", proxy},
 		{"HTTPS_PROXY", proxy}, {"https_proxy", proxy},
 		{"ALL_PROXY", socks}, {"all_proxy", socks},
-		{"NO_PROXY", ""}, {"no_proxy", ""},
+		{"NO_PROXY", Exceptions}, {"no_proxy", Exceptions},
 		{"NODE_USE_ENV_PROXY", "1"},
-		{"npm_config_proxy", proxy}, {"npm_config_https_proxy", proxy}, {"npm_config_noproxy", ""},
+		{"npm_config_proxy", proxy}, {"npm_config_https_proxy", proxy}, {"npm_config_noproxy", Exceptions},
 		{"YARN_HTTP_PROXY", proxy}, {"YARN_HTTPS_PROXY", proxy},
 		{"PIP_PROXY", proxy},
 		{"CARGO_HTTP_PROXY", proxy},

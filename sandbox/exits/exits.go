@@ -110,7 +110,7 @@ func missingHint(name string) string {
 func Escaped(tried []jail.WayOut) error {
 	for _, a := range tried {
 		if a.Escaped != "" {
-			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd selftest")
+			return hint.Failed(fmt.Errorf("the sandbox does not hold: %s: %s", a.Name, a.Escaped), "egressd doctor --escapes")
 		}
 	}
 	return nil

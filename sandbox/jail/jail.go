@@ -41,6 +41,7 @@ type Jail struct {
 	made    *madeJail
 	begun   bool   // the program was sent
 	release func() // lets the thread end that started the jail
+	root    bool   // see AllUsers
 
 	planned   chan struct{} // closed when pid, apart, reaper and unplanned are set
 	apart     bool          // it has a PID namespace
@@ -57,6 +58,10 @@ func (j *Jail) OwnProcesses() bool {
 	<-j.planned
 	return j.apart
 }
+
+// AllUsers reports whether the program is one of root, and has all users that this process knows: files show their owners, and
+// it may change them. Else it has its own user and group alone.
+func (j *Jail) AllUsers() bool { return j.root }
 
 // Options describe a jail.
 type Options struct {
@@ -178,6 +183,11 @@ func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 		return nil, err
 	case f == nil || len(f.Tried) == 0:
 		return nil, &SetupError{Step: "prepare the program", Err: errors.New("the process that becomes it ended")}
+	}
+	if len(f.Removable) > 0 {
+		if err := j.answerRemovals(f.Listener, f.Removable); err != nil {
+			return nil, &SetupError{Step: "prepare the program", Err: err}
+		}
 	}
 	return f.Tried, nil
 }

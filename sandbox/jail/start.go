@@ -34,6 +34,7 @@ func startDivider(plan *jailinit.Plan) (*Jail, error) {
 		if err != nil {
 			return
 		}
+		plan.Root = j.root
 		j.unplanned = j.findInit(divider)
 		if err := j.send(plan); err != nil && j.unplanned == nil {
 			j.unplanned = &SetupError{Step: "control socket", Err: err}
@@ -59,7 +60,15 @@ func (j *Jail) start() (divider int, err error) {
 		return 0, os.NewSyscallError("pipe2", err)
 	}
 	defer unix.Close(life[0])
-	if divider, err = forkDivider(control[1], life[0]); err != nil {
+	all, mayMap := allUsers()
+	if mayMap {
+		divider, err = forkDivider(control[1], life[0], all)
+		j.root = err == nil
+	}
+	if !j.root {
+		divider, err = forkDivider(control[1], life[0], users{uids: ids(os.Getuid()), gids: ids(os.Getgid())})
+	}
+	if err != nil {
 		unix.Close(control[0])
 		unix.Close(life[1])
 		return 0, err
@@ -70,7 +79,7 @@ func (j *Jail) start() (divider int, err error) {
 
 // forkDivider executes this program again. Descriptors that this process inherited stay in place, as for any
 // other child.
-func forkDivider(control, life int) (pid int, err error) {
+func forkDivider(control, life int, mapped users) (pid int, err error) {
 	for _, fd := range []int{control, life} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return 0, err
@@ -82,10 +91,12 @@ func forkDivider(control, life int) (pid int, err error) {
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+			UidMappings: mapped.uids,
+			GidMappings: mapped.gids,
 			AmbientCaps: initCapabilities,
 			Pdeathsig:   syscall.SIGKILL,
+
+			GidMappingsEnableSetgroups: mapped.setGroups,
 		},
 	})
 }

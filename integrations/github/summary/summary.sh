@@ -15,4 +15,4 @@ elif [ -e "$dir/serve.pid" ]; then
 	done
 	rm "$dir/serve.pid"
 fi
-"$dir/bin/egressd" log summary --config "$EGRESSD_POLICY" "${of[@]}" --markdown >>"$GITHUB_STEP_SUMMARY"
+"$dir/bin/egressd" log --config "$EGRESSD_POLICY" "${of[@]}" --markdown >>"$GITHUB_STEP_SUMMARY"

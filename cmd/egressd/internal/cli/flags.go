@@ -14,16 +14,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// CommandNames returns the names of the commands below cmd that are not hidden, sorted.
+// CommandNames returns the names of the documented commands below cmd, sorted.
 func CommandNames(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
-		if !c.Hidden {
+		if Documented(c) {
 			names = append(names, c.Name())
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// unlisted is the annotation of [Unlist].
+const unlisted = "unlisted"
+
+// Unlist takes a command out of the lists of help and completion. The reference and the manual pages keep it.
+func Unlist(cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden, cmd.Annotations = true, map[string]string{unlisted: "true"}
+	return cmd
+}
+
+// Documented reports whether the reference and the manual pages have a command.
+func Documented(cmd *cobra.Command) bool {
+	return !cmd.Hidden || cmd.Annotations[unlisted] != ""
 }
 
 // RunGroup runs a command that only has subcommands: it prints the help, or an error for an unknown subcommand.
@@ -111,17 +125,21 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
-// FilterFlags adds [LogFlags], --since, --until and the completion of filters to a command that takes a filter of
-// [source.Source.Ask].
+// FilterFlags adds --since and --until to a command that has [LogFlags] and takes [Filters].
 func FilterFlags(cmd *cobra.Command, s *source.Source) {
-	LogFlags(cmd, s)
-	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = CompleteFilters(s)
-	}
+	Filters(cmd, s)
 	cmd.Flags().StringVar(&s.Since, "since", "", "only records since `TIME`, such as 1h, 2d, 09:30, yesterday or 2026-11-20; the same as since:TIME")
 	cmd.Flags().StringVar(&s.Until, "until", "", "only records before `TIME`; the same as until:TIME")
 	_ = cmd.RegisterFlagCompletionFunc("since", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("until", cobra.NoFileCompletions)
+}
+
+// Filters completes the filters of a command that takes those of [source.Source.Ask].
+func Filters(cmd *cobra.Command, s *source.Source) {
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { s.Talk = cmd.ErrOrStderr() }
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = CompleteFilters(s)
+	}
 }
 
 // OneArgument refuses any number of arguments but one.
@@ -136,16 +154,32 @@ func OneArgument(what, example string) cobra.PositionalArgs {
 
 // LogFlags adds --config, --dir and --run to a command that reads the audit log.
 func LogFlags(cmd *cobra.Command, s *source.Source) {
-	OneLogFlags(cmd, s)
-	cmd.Flags().Lookup("run").Usage = "read the log of a run: last, a run `ID`, or all"
+	ConfigFlag(cmd, &s.Config)
+	RunFlags(cmd, s)
 }
 
-// OneLogFlags is [LogFlags] for a command that does not take all runs at once.
-func OneLogFlags(cmd *cobra.Command, s *source.Source) {
-	ConfigFlag(cmd, &s.Config)
+// RunFlags adds --dir and --run to a command that has --config already.
+func RunFlags(cmd *cobra.Command, s *source.Source) {
 	cmd.Flags().StringVar(&s.Dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, or a run `ID`")
+	cmd.Flags().StringVar(&s.Run, "run", "", "read the log of a run: last, a run `ID`, or all")
 	cmd.MarkFlagsMutuallyExclusive("dir", "run")
 	_ = cmd.RegisterFlagCompletionFunc("run", completeRuns(s))
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) { s.Talk = cmd.ErrOrStderr() }
+}
+
+// Inherit lets the commands below cmd take the named flags of cmd, too.
+func Inherit(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		cmd.PersistentFlags().AddFlag(cmd.Flags().Lookup(name))
+	}
+}
+
+// Refuse returns an error if one of the named flags was given, which cmd inherits and has no use for.
+func Refuse(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return hint.Misused(fmt.Errorf("%s has no use for --%s", cmd.CommandPath(), name), cmd.CommandPath()+" --help")
+		}
+	}
+	return nil
 }

@@ -8,15 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/answers"
-	"github.com/egressd/egressd/cmd/egressd/internal/cmd/daemoncmd"
-	"github.com/egressd/egressd/cmd/egressd/internal/cmd/logcmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/daemon"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/log"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/other"
-	"github.com/egressd/egressd/cmd/egressd/internal/cmd/policycmd"
+	"github.com/egressd/egressd/cmd/egressd/internal/cmd/policy"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/sandboxes"
 	"github.com/egressd/egressd/cmd/egressd/internal/cmd/start"
 	"github.com/egressd/egressd/internal/hint"
@@ -30,6 +31,9 @@ import (
 
 // Run executes one command line, and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
+	if err := removed(args); err != nil {
+		return cli.Report(stderr, err)
+	}
 	root := rootFor(args)
 	root.SetArgs(negated(args))
 	root.SetOut(stdout)
@@ -56,11 +60,11 @@ func Tree() *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"start", "Start:", start.Commands()},
-		{"sandboxes", "Containers and other sandboxes:", sandboxes.Commands()},
-		{"daemon", "Control a running egressd serve:", daemoncmd.Commands()},
-		{"answers", "Allow, deny, approve:", answers.Commands()},
-		{"policy", "Policy:", policycmd.Commands()},
-		{"log", "Log:", logcmd.Commands()},
+		{"sandboxes", "Sandboxes, such as containers:", sandboxes.Commands()},
+		{"daemon", "Daemon, a running egressd serve:", daemon.Commands()},
+		{"answers", "Answers to what programs ask for:", answers.Commands()},
+		{"policy", "Policy:", policy.Commands()},
+		{"log", "Log:", log.Commands()},
 		{otherGroup, "Other:", other.Commands()},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
@@ -70,11 +74,10 @@ func Tree() *cobra.Command {
 		root.AddCommand(g.commands...)
 	}
 	root.SetHelpCommandGroupID(otherGroup)
-	root.SetCompletionCommandGroupID(otherGroup)
-	addCompletion(root)
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.InitDefaultHelpCmd()
 	if c, _, err := root.Find([]string{"help"}); err == nil {
-		c.Short = "Show the help of a command"
+		c.Short, c.Hidden = "Show the help of a command", true
 	}
 	return root
 }
@@ -87,7 +90,10 @@ func newRoot() *cobra.Command {
 		Short: "A local egress firewall for sandboxes",
 		Long: `egressd is a local egress firewall for sandboxes in which untrusted code runs:
 AI agents, CI jobs, build scripts. It decides by your policy what such a program may
-reach, dials only what it decided, and keeps a log of what left and what was denied.`,
+reach, dials only what it decided, and keeps a log of what left and what was denied.
+
+Not in the list: check URL (policy check, for short), docker run IMAGE, and pod-init
+and pod-run for Kubernetes. Each has its --help.`,
 		Example: `  egressd init                       write a starter policy
   egressd run -- npm test            run a program behind it
   egressd log --run last             see what was allowed and denied
@@ -98,7 +104,12 @@ reach, dials only what it decided, and keeps a log of what left and what was den
 		Args:          cobra.ArbitraryArgs,
 		RunE:          runRoot,
 	}
-	root.PersistentPreRunE = outside
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := together(cmd); err != nil {
+			return cmd.FlagErrorFunc()(cmd, err)
+		}
+		return outside(cmd, args)
+	}
 	root.Version = version.This().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
@@ -106,31 +117,38 @@ reach, dials only what it decided, and keeps a log of what left and what was den
 	return root
 }
 
-func addCompletion(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	if c, _, err := root.Find([]string{"completion"}); err == nil {
-		c.Short = "Print a completion script for your shell"
-		c.Args = cli.OneArgument("a shell", "egressd completion bash")
-		c.RunE = func(_ *cobra.Command, args []string) error {
-			return hint.Misused(fmt.Errorf("there is no completion for %q", args[0]), "egressd completion bash, or zsh, fish, powershell")
+// outsideOnly are the commands whose policy and log the sandbox hides, with those below them. The other commands of policy
+// also work on files of the working directory.
+var outsideOnly = []string{"allow", "deny", "answer", "status", "cut", "reload", "check", "policy check", "policy suggest", "policy replay", "policy trust", "log", "why", "ui"}
+
+// exclusive is the key under which cobra keeps the groups of flags that exclude each other.
+const exclusive = "cobra_annotation_mutually_exclusive"
+
+// together returns an error if two flags are given that exclude each other. It names them; cobra would name all groups.
+func together(cmd *cobra.Command) (err error) {
+	first := map[string]string{}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		for _, group := range f.Annotations[exclusive] {
+			if other := first[group]; other != "" && err == nil {
+				err = fmt.Errorf("--%s and --%s do not go together", other, f.Name)
+			}
+			first[group] = f.Name
 		}
-	}
+	})
+	return err
 }
 
-// removedCommands says of commands that egressd had what to type instead.
-var removedCommands = map[string]string{
-	"watch": "egressd log -f, which follows the log in a terminal, or egressd ui, which shows it in a browser",
-}
-
-// outsideOnly are the commands whose policy and log the sandbox hides, by the first word.
-var outsideOnly = []string{"allow", "deny", "grants", "questions", "approve", "reject", "status", "ps", "cut", "reload", "check", "trust", "suggest", "replay", "log", "runs", "why", "ui"}
-
-// outside returns an error inside of egressd run if cmd is one of outsideOnly. There it would find no policy and no log, and
-// its own advice would not help. With --dir it reads a log that its user knows.
+// outside returns an error inside of egressd run if cmd is one of outsideOnly. Inside, cmd would find no policy and no log,
+// and its advice would not help. A log that --dir names and a policy that policy check is given are those of its user.
 func outside(cmd *cobra.Command, args []string) error {
 	path := strings.Fields(cmd.CommandPath())
-	dir := cmd.Flags().Lookup("dir")
-	if len(path) < 2 || !slices.Contains(outsideOnly, path[1]) || dir != nil && dir.Changed || !exits.IsInside() {
+	line := strings.Join(path[1:], " ") + " "
+	dir, config := cmd.Flags().Lookup("dir"), cmd.Flags().Lookup("config")
+	switch {
+	case !slices.ContainsFunc(outsideOnly, func(words string) bool { return strings.HasPrefix(line, words+" ") }),
+		dir != nil && dir.Changed,
+		cmd.Name() == "check" && (config.Changed || slices.ContainsFunc(args, isThere)),
+		!exits.IsInside():
 		return nil
 	}
 	words := path
@@ -146,15 +164,18 @@ func outside(cmd *cobra.Command, args []string) error {
 	return hint.Failed(errors.New("this is inside of an egressd run, and its policy and log are outside"), "ask the person who started it to type, outside: "+strings.Join(words, " "))
 }
 
+// isThere reports whether a word is the path of a file or folder.
+func isThere(word string) bool {
+	_, err := os.Stat(word)
+	return err == nil
+}
+
 // runRoot prints the help for a bare "egressd", and an error for a command that does not exist.
 func runRoot(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	err := fmt.Errorf("there is no command %q", args[0])
-	if instead := removedCommands[args[0]]; instead != "" {
-		return hint.Misused(err, instead)
-	}
 	if near := spelling.Nearest(args[0], cli.CommandNames(cmd)); near != "" {
 		return hint.Misused(err, "did you mean egressd "+near+"?")
 	}
@@ -164,7 +185,7 @@ func runRoot(cmd *cobra.Command, args []string) error {
 // negated writes "-host:x" as "!host:x" for commands that take filters, because cobra would read a flag.
 // After "--" it changes nothing.
 func negated(args []string) []string {
-	if len(args) == 0 || !slices.Contains([]string{"log", "suggest", "replay"}, args[0]) {
+	if len(args) == 0 || args[0] != "log" && !(args[0] == "policy" && len(args) > 1 && (args[1] == "suggest" || args[1] == "replay")) {
 		return args
 	}
 	args = slices.Clone(args)

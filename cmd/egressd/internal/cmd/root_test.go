@@ -2,14 +2,21 @@ package cmd
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/spf13/cobra"
 )
 
 func TestNegationsAreNoFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"log -host:a.test -f":        "log !host:a.test -f",
-		"log summary -host:x --json": "log summary !host:x --json",
+		"log by host -host:x --json": "log by host !host:x --json",
 		"log -n 3 -f x":              "log -n 3 -f x",
 		"log -- -host:x":             "log -- -host:x",
 		"log --dir=a:b":              "log --dir=a:b",
@@ -23,20 +30,61 @@ func TestNegationsAreNoFlags(t *testing.T) {
 }
 
 func TestARemovedCommandSaysWhatToTypeInstead(t *testing.T) {
-	for line, want := range map[string][]string{
-		"watch":              {"egressd log -f", "egressd ui"},
-		"watch verdict:deny": {"egressd log -f", "egressd ui"},
+	names := slices.Collect(maps.Keys(removedCommands))
+	for line, want := range map[string]string{
+		"watch verdict:deny": "egressd log -f", "log key --run last": "egressd log verify --print-key", "grants revoke GK3Q7XA": "egressd allow --undo",
+		"policy explain https://a.test/": "egressd check -v", "approve 01KB6ZQ4SZ --once": "egressd answer ID yes",
 	} {
-		var out, talk bytes.Buffer
-		if code := Run(strings.Fields(line), &out, &talk); code != 2 || out.Len() > 0 {
-			t.Errorf("%s: exit code %d, %q", line, code, out.String())
+		names = append(names, line)
+		if err := removed(strings.Fields(line)); err == nil || !strings.Contains(hint.Next(err), want) {
+			t.Errorf("%s: %v, hint %q", line, err, hint.Next(err))
 		}
-		for _, command := range want {
-			if !strings.Contains(talk.String(), command) {
-				t.Errorf("%s: no %s in %q", line, command, talk.String())
+	}
+	for _, line := range names {
+		var out, talk bytes.Buffer
+		if code := Run(strings.Fields(line), &out, &talk); code != 2 || out.Len() > 0 || !strings.Contains(talk.String(), "egressd: hint: egressd ") {
+			t.Errorf("%s: exit code %d, %q, %q", line, code, out.String(), talk.String())
+		}
+	}
+}
+
+// TestEachWordThatIsPrintedInsteadExists looks up the commands and flags that removedCommands names.
+func TestEachWordThatIsPrintedInsteadExists(t *testing.T) {
+	command := regexp.MustCompile(`egressd( [a-z]+)+`)
+	flag := regexp.MustCompile(`--([a-z-]+)`)
+	for name, instead := range removedCommands {
+		if _, err := lookUp(strings.Fields(name)); err == nil {
+			t.Errorf("%s is a command", name)
+		}
+		for _, part := range strings.Split(instead, ", ") {
+			found := command.FindString(part)
+			if found == "" {
+				continue
+			}
+			c, err := lookUp(strings.Fields(found)[1:])
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for _, f := range flag.FindAllStringSubmatch(part, -1) {
+				if c.Flag(f[1]) == nil {
+					t.Errorf("%s: %s has no flag --%s", name, c.CommandPath(), f[1])
+				}
 			}
 		}
 	}
+}
+
+// lookUp finds the command that words begin with.
+func lookUp(words []string) (*cobra.Command, error) {
+	c, rest, err := Tree().Find(words)
+	if err == nil && (c.HasSubCommands() && len(rest) > 0 && c.Name() == "policy" || !c.HasParent()) {
+		err = fmt.Errorf("there is no command %s", words)
+	}
+	if err == nil && slices.Equal(rest, words[1:]) && len(words) > 1 && c.Name() == "log" {
+		err = fmt.Errorf("there is no command %s", words)
+	}
+	return c, err
 }
 
 func TestVersionIsAFlagAsWell(t *testing.T) {

@@ -2,23 +2,26 @@ package cmd
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// TestEachCommandHasAManualPage writes the pages, and looks for one of each command that the help lists and for no other.
+// TestEachCommandHasAManualPage writes the pages, and looks for one of each documented command and for no other.
 func TestEachCommandHasAManualPage(t *testing.T) {
 	dir := t.TempDir()
 	if code := Run([]string{"man", dir}, io.Discard, os.Stderr); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	pages := readFolder(t, dir)
-	for _, path := range listed(Tree()) {
+	for _, path := range documented(Tree()) {
 		title := strings.ReplaceAll(path, " ", "-")
 		name := title + ".1"
 		if start := ".TH " + strings.ToUpper(strings.ReplaceAll(title, "-", `\-`)) + " 1 "; !bytes.HasPrefix(pages[name], []byte(start)) {
@@ -27,19 +30,72 @@ func TestEachCommandHasAManualPage(t *testing.T) {
 		delete(pages, name)
 	}
 	for name := range pages {
-		t.Errorf("%s is about no command that the help lists", name)
+		t.Errorf("%s is about no documented command", name)
 	}
 }
 
-// listed returns the paths of cmd and of the commands below it that the help lists.
-func listed(cmd *cobra.Command) []string {
+// documented returns the paths of cmd and of the documented commands below it.
+func documented(cmd *cobra.Command) []string {
 	paths := []string{cmd.CommandPath()}
 	for _, below := range cmd.Commands() {
-		if below.IsAvailableCommand() {
-			paths = append(paths, listed(below)...)
+		if cli.Documented(below) {
+			paths = append(paths, documented(below)...)
 		}
 	}
 	return paths
+}
+
+// Limits of the tree: commands at the top and in all that the help lists, and flags that one of them or an unlisted one adds.
+const (
+	mostAtTop    = 20
+	mostCommands = 50
+	mostFlags    = 230
+)
+
+// TestTheTreeIsSmall compares the tree with testdata/tree.txt, and counts it. A command that help does not list stands in
+// brackets. The flags of a command are those that it does not inherit, without --help.
+func TestTheTreeIsSmall(t *testing.T) {
+	root := Tree()
+	var b strings.Builder
+	top, all, flags := 0, 0, 0
+	var walk func(cmd *cobra.Command, depth int, hidden bool)
+	walk = func(cmd *cobra.Command, depth int, hidden bool) {
+		var names []string
+		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !f.Hidden {
+				names = append(names, "--"+f.Name)
+			}
+		})
+		flags += len(names)
+		name := cmd.Name()
+		if hidden {
+			name = "(" + name + ")"
+		} else if depth > 0 {
+			all++
+		}
+		if depth == 1 && !hidden {
+			top++
+		}
+		fmt.Fprintln(&b, strings.TrimRight(strings.Repeat("  ", depth)+name+"  "+strings.Join(names, " "), " "))
+		for _, below := range cmd.Commands() {
+			walk(below, depth+1, hidden || below.Hidden)
+		}
+	}
+	walk(root, 0, false)
+	fmt.Fprintf(&b, "\n%d commands at the top, %d in all, %d flags\n", top, all, flags)
+	golden := filepath.Join("testdata", "tree.txt")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || b.String() != string(want) {
+		t.Errorf("%s has another tree (UPDATE=1 go test writes it): %v\n%s", golden, err, &b)
+	}
+	if top > mostAtTop || all > mostCommands || flags > mostFlags {
+		t.Errorf("there are %d commands at the top, %d in all and %d flags", top, all, flags)
+	}
 }
 
 func readFolder(t *testing.T, dir string) map[string][]byte {

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/edit"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
@@ -26,15 +27,16 @@ const usualTime = time.Hour
 func newAllow() *cobra.Command {
 	o := options{verdict: "allow"}
 	cmd := &cobra.Command{
-		Use:   "allow HOST[:PORT]…",
+		Use:   "allow HOST[:PORT]…|--list|--undo ID",
 		Short: "Allow a host, for a while or for good",
 		Long: `Allow adds a rule that allows HOST: for a while, or with --save for good.
 
 A temporary rule goes to the running egressd serve, and opens what no line of
 the file speaks of. With --over-deny, it also opens what a line denies or asks
 about, unless that line names the host more closely. It ends after --for, with
-egressd grants revoke, or when egressd serve stops. Connections that only it
-allowed are cut then.
+--undo, or when egressd serve stops. Connections that only it allowed are cut then.
+--list shows the temporary rules of allow and deny, and --undo takes any of them back;
+for those that ended, see egressd log kind:admin.
 
 With --save, allow adds a line to the policy file and shows the change. It needs
 no daemon. Without a file it writes one with that line alone. The rest of a file
@@ -53,11 +55,14 @@ the file: the line goes to the sandbox's own list allow, or to its also_allow if
 list of the file does not have HOST.`,
 		Example: `  egressd allow pkgs.corp.example --from 01KB6ZQ4
   egressd allow '*.example.com' example.org:8443 --for 20m --sandbox ci
+  egressd allow --list
+  egressd allow --undo GK3Q7XA
   egressd allow uploads.example.org --for 10m --over-deny
   egressd allow pkgs.corp.example --from 01KB6ZQ4 --save
   egressd allow pkgs.corp.example:80 --method GET --path '/v1/**' --save`,
 	}
 	o.addFlags(cmd, "allow")
+	cli.RunFlags(cmd, &o.Source)
 	cmd.Flags().StringVar(&o.from, "from", "", "`ID` of the denied request that this answers")
 	cmd.Flags().BoolVar(&o.overDeny, "over-deny", false, "allow it for a while even if a rule of the file denies it or asks about it")
 	cmd.Flags().StringVar(&o.method, "method", "", "allow only requests of this `METHOD`; GET includes HEAD")
@@ -77,20 +82,46 @@ type options struct {
 	save, json    bool
 	overDeny      bool // of an allow
 	print         bool
+
+	admin  string   // address of the operator's listener, or ""
+	listed bool     // list the temporary rules instead
+	undone []string // ids of temporary rules to take back instead, or allOfThem
+}
+
+// dial finds the running egressd serve.
+func (o *options) dial() (*client.Client, error) {
+	return client.Dial(client.Place{Config: o.Config, Admin: o.admin})
 }
 
 func (o *options) addFlags(cmd *cobra.Command, what string) {
-	cli.LogFlags(cmd, &o.Source)
+	cli.ConfigFlag(cmd, &o.Config)
 	cli.JSONFlag(cmd, &o.json)
 	cli.DurationFlag(cmd, &o.lasts, "for", usualTime, "how long the rule lasts, at most 24h")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox to change (default: all)")
 	cmd.Flags().BoolVar(&o.save, "save", false, "write the hosts into the list "+what+" of the policy file")
 	cmd.Flags().BoolVar(&o.print, "print", false, "with --save, print the new policy file instead of writing it")
+	cmd.Flags().StringVar(&o.admin, "admin", "", cli.AdminUsage)
+	cmd.Flags().BoolVar(&o.listed, "list", false, "list the temporary rules, those that allow and those that deny")
+	cmd.Flags().StringSliceVar(&o.undone, "undo", nil, "take back the temporary rule `ID`, or all")
+	for _, flag := range []string{"save", "for", "sandbox"} {
+		cmd.MarkFlagsMutuallyExclusive(flag, "list", "undo")
+	}
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	_ = cmd.RegisterFlagCompletionFunc("undo", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return o.completeGrants(cmd.Context(), o.undone, word), cobra.ShellCompDirectiveNoFileComp
+	})
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&o.Config))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.contradiction(cmd.Flags().Changed("for")); err != nil {
 			return err
+		}
+		switch {
+		case o.listed && len(args) > 0:
+			return hint.Misused(fmt.Errorf("--list takes no host, and was given %q", args[0]), "egressd allow --list")
+		case o.listed:
+			return o.list(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		case len(o.undone) > 0:
+			return o.undo(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), append(o.undone, args...))
 		}
 		return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 )
@@ -48,7 +48,7 @@ func (o *options) ask(ctx context.Context, stdout, stderr io.Writer, lines []pol
 			q.Sandbox = s.Decisive.Sandbox
 		}
 	}
-	c, err := client.Dial(client.Place{Config: o.Config})
+	c, err := o.dial()
 	if err != nil {
 		return err
 	}
@@ -97,16 +97,24 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 		fmt.Fprintf(stderr, "egressd: %s\n", sentence(&done.Grants[i], time.Now()))
 	}
 	if len(done.Grants) > 0 {
-		ids := ""
-		for i := range done.Grants {
-			ids += " " + done.Grants[i].ID
+		ids := done.Grants[0].ID
+		for i := range done.Grants[1:] {
+			ids += "," + done.Grants[1+i].ID
 		}
-		fmt.Fprintf(stderr, "egressd: hint: egressd grants revoke%s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), source.ConfigFlag(o.Config))
+		fmt.Fprintf(stderr, "egressd: hint: egressd allow --undo %s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), o.at())
 	}
 	if o.json {
 		return cli.PrintJSON(stdout, done)
 	}
 	return nil
+}
+
+// at names the daemon that was asked in a command, with a space before it.
+func (o *options) at() string {
+	if o.admin != "" {
+		return " --admin " + shell.Word(o.admin)
+	}
+	return source.ConfigFlag(o.Config)
 }
 
 // sentence says what is granted to whom, and until when.

@@ -7,14 +7,14 @@ import (
 func newDeny() *cobra.Command {
 	o := options{verdict: "deny"}
 	cmd := &cobra.Command{
-		Use:   "deny HOST[:PORT]…",
+		Use:   "deny HOST[:PORT]…|--list|--undo ID",
 		Short: "Deny a host, for a while or for good",
 		Long: `Deny adds a rule that denies HOST, and cuts its open connections: for a while, or
 with --save for good.
 
 A temporary rule goes to the running egressd serve, and comes
-before every line of the file. It ends after --for, with egressd grants revoke, or
-when egressd serve stops.
+before every line of the file. It ends after --for, with --undo, or when egressd serve
+stops. --list shows the temporary rules of allow and deny.
 
 With --save, deny adds a line to the policy file; it needs no daemon. Then HOST is
 denied, whatever else the file says. A plain line that only allowed HOST is taken

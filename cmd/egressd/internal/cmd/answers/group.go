@@ -9,9 +9,6 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		newAllow(),
 		newDeny(),
-		newGrants(),
-		newQuestions(),
-		newApprove(),
-		newReject(),
+		newAnswer(),
 	}
 }

@@ -33,12 +33,15 @@ Its key never leaves its folder; no sandbox may see that folder.`,
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		RunE: cli.RunGroup,
 	}
-	cmd.AddCommand(newCAShowCommand(), newCABundleCommand(), newCARotateCommand())
+	o := &caOptions{}
+	cli.ConfigFlag(cmd, &o.config)
+	cli.JSONFlag(cmd, &o.json)
+	cli.Inherit(cmd, "config", "json")
+	cmd.AddCommand(newCAShowCommand(o), newCABundleCommand(o), newCARotateCommand(o))
 	return cmd
 }
 
-func newCAShowCommand() *cobra.Command {
-	var o caOptions
+func newCAShowCommand(o *caOptions) *cobra.Command {
 	var asPEM bool
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -52,13 +55,11 @@ makes the authority if there is none.`,
 			return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
 		},
 	}
-	o.flags(cmd)
 	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate in PEM")
 	return cmd
 }
 
-func newCABundleCommand() *cobra.Command {
-	var o caOptions
+func newCABundleCommand(o *caOptions) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "bundle",
@@ -73,13 +74,11 @@ standard error says which variable or command each kind of program needs.`,
 			return o.bundle(cmd.OutOrStdout(), cmd.ErrOrStderr(), path)
 		},
 	}
-	o.flags(cmd)
 	cmd.Flags().StringVarP(&path, "output", "o", "", "write the bundle to `FILE`, readable by everybody")
 	return cmd
 }
 
-func newCARotateCommand() *cobra.Command {
-	var o caOptions
+func newCARotateCommand(o *caOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the authority with a new one",
@@ -90,18 +89,13 @@ until SIGHUP or a restart. Every sandbox needs the new bundle.`,
 		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.rotate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
-	o.flags(cmd)
 	return cmd
 }
 
+// caOptions are the flags of egressd ca, which the commands below it inherit.
 type caOptions struct {
 	config string
 	json   bool
-}
-
-func (o *caOptions) flags(cmd *cobra.Command) {
-	cli.ConfigFlag(cmd, &o.config)
-	cli.JSONFlag(cmd, &o.json)
 }
 
 // suffix is what commands in hints need to mean the same authority.

@@ -31,9 +31,15 @@ variables that bypass egressd, sockets that lead out of a sandbox, trust in the
 authority, the log, the clock, capture rules, and who can reach the operator's
 listener. It changes nothing and sends nothing (except with --pod).
 
+--escapes makes the sandbox of egressd run and tries the known escapes from inside, as
+restricted as a program would be. It also checks that connections and datagrams
+arrive at egressd. Nothing leaves the machine. Egressd run repeats most of these
+checks before each program, and refuses to start it if one escape works.
+
 Each problem comes with a fix. Exit codes: 0 no problem; 1 a problem; 2 it could
 not check.`,
 		Example: `  egressd doctor
+  egressd doctor --escapes
   egressd doctor --container web --json
   docker exec web egressd doctor --inside`,
 		Args: cli.NoArguments,
@@ -48,6 +54,9 @@ not check.`,
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
 	cmd.Flags().BoolVar(&o.inside, "inside", false, "check from inside a container what leads out of it")
 	cmd.Flags().BoolVar(&o.serving, "serving", false, "check only that egressd serve runs here and listens (a container health check)")
+	cmd.Flags().BoolVar(&o.escapes, "escapes", false, "try the known escapes from a sandbox, and report any that work")
+	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "with --escapes: capture connections with NAT even if the kernel has tproxy")
+	cmd.MarkFlagsMutuallyExclusive("escapes", "pod", "container", "inside", "serving")
 	cmd.Flags().Uint32Var(&o.podUser, "uid", doctor.PodUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }
@@ -61,10 +70,15 @@ type doctorOptions struct {
 	container, docker string
 	inside, serving   bool
 
+	escapes, redirect bool
+
 	json bool
 }
 
 func (o *doctorOptions) run(w io.Writer) error {
+	if o.escapes {
+		return o.tryEscapes(w)
+	}
 	if o.pod {
 		return printFindings(w, doctor.Pod(o.podUser), o.json)
 	}

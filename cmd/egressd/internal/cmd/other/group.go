@@ -1,4 +1,4 @@
-// Package other has the commands that belong to no other group: ca, doctor, selftest, version and man.
+// Package other has the commands that belong to no other group: ca, doctor, version, completion and man.
 package other
 
 import "github.com/spf13/cobra"
@@ -8,8 +8,8 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		newCA(),
 		newDoctor(),
-		newSelftest(),
 		newVersion(),
+		newCompletion(),
 		newMan(),
 	}
 }

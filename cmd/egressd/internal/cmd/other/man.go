@@ -55,7 +55,7 @@ func writeManPages(cmd *cobra.Command, dir string) error {
 
 // documented returns the commands below cmd that have a page, sorted by name.
 func documented(cmd *cobra.Command) []*cobra.Command {
-	all := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return c.Hidden || c.Name() == "help" })
+	all := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !cli.Documented(c) })
 	slices.SortFunc(all, func(a, b *cobra.Command) int { return strings.Compare(a.Name(), b.Name()) })
 	return all
 }

@@ -81,16 +81,9 @@ that egressd does not know; the error says what to type instead.`,
 
 // dockerRun runs docker with an engine socket of its own, at which egressd changes and judges the container.
 func dockerRun(ctx context.Context, args []string) error {
-	socket := ""
-	for len(args) > 0 && (args[0] == "--socket" || strings.HasPrefix(args[0], "--socket=")) {
-		value, given := strings.CutPrefix(args[0], "--socket=")
-		if args = args[1:]; !given && len(args) > 0 {
-			value, args = args[0], args[1:]
-		}
-		socket = value
-	}
-	socket = hostpaths.Real(socketPath(socket))
-	if info, err := os.Stat(socket); err != nil || info.Mode()&os.ModeSocket == 0 {
+	args, own := ownFlags(args)
+	socket := hostpaths.Real(socketPath(own[socketFlagName]))
+	if info, err := os.Stat(socket); own[behindFlag] == "" && (err != nil || info.Mode()&os.ModeSocket == 0) {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
 	}
 	docker, err := exec.LookPath("docker")
@@ -101,12 +94,10 @@ func dockerRun(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	own, err := os.Executable()
+	front, err := frontOf(engine, socket, own)
 	if err != nil {
-		return hint.Failed(err, "egressd docker run, from a file")
+		return err
 	}
-	c := &heldContainer{own: hostpaths.Real(own), socket: socket, engine: engine}
-	front := &containers.Front{Engine: engine, Change: c.change, Judge: c.judge}
 	dir, err := os.MkdirTemp("", "egressd-docker-") // 0700
 	if err != nil {
 		return hint.Failed(err, "TMPDIR=FOLDER egressd docker run, with a folder of yours")
@@ -137,6 +128,42 @@ func dockerRun(ctx context.Context, args []string) error {
 		return cli.Status(code)
 	}
 	return nil
+}
+
+// Flags of egressd's own, before those of docker run. The last two are those of run-NAME.sh: a network that leads to
+// egressd's container, and the folder of its policy.
+const socketFlagName, behindFlag, policyFlag = "--socket", "--behind", "--policy"
+
+// ownFlags takes egressd's flags, and their values, off the beginning of the arguments.
+func ownFlags(args []string) (rest []string, own map[string]string) {
+	own = make(map[string]string)
+	for len(args) > 0 {
+		name, value, given := strings.Cut(args[0], "=")
+		if name != socketFlagName && name != behindFlag && name != policyFlag {
+			break
+		}
+		if args = args[1:]; !given && len(args) > 0 {
+			value, args = args[0], args[1:]
+		}
+		own[name] = value
+	}
+	return args, own
+}
+
+// frontOf is what stands between docker and the engine: it changes a container to enter egressd at a socket, or only
+// judges one that egressd's container is the network of.
+func frontOf(engine, socket string, own map[string]string) (*containers.Front, error) {
+	if network := own[behindFlag]; network != "" {
+		c := &heldContainer{engine: engine, network: network, policy: own[policyFlag]}
+		unchanged := func(map[string]any, containers.ImageConfig) error { return nil }
+		return &containers.Front{Engine: engine, Change: unchanged, Judge: c.judge}, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, hint.Failed(err, "egressd docker run, from a file")
+	}
+	c := &heldContainer{own: hostpaths.Real(program), socket: socket, engine: engine}
+	return &containers.Front{Engine: engine, Change: c.change, Judge: c.judge}, nil
 }
 
 // engineOf returns the socket of the engine that docker would ask.
@@ -209,6 +236,8 @@ func runDocker(docker string, args []string, host string) (code int, err error) 
 // A heldContainer is what egressd adds to a container of docker run, and judges it by.
 type heldContainer struct {
 	own, socket, engine string
+
+	network, policy string // of a sidecar, which needs no change
 }
 
 // change changes a request to create a container: egressd enter starts the program, and is its network.
@@ -251,7 +280,12 @@ func (c *heldContainer) judge(d boundary.Description, volumes map[string]boundar
 		work = ""
 	}
 	p := hostpaths.Machine(work, c.engine, nil)
-	p.Volumes, p.Doors = volumes, []string{c.own, c.socket}
+	p.Volumes = volumes
+	if c.network != "" {
+		p.Networks, p.Own = []string{c.network}, append(p.Own, c.policy)
+	} else {
+		p.Doors = []string{c.own, c.socket}
+	}
 	return refusedByTable(boundary.Judge(d, p))
 }
 

@@ -122,7 +122,7 @@ func (o *enterOptions) run(stderr io.Writer, argv []string) error {
 }
 
 func ownAddresses() attach.Addresses {
-	own4, own6 := names.DefaultRange().Own()
+	own4, own6 := names.Own()
 	return attach.Addresses{IPv4: own4, IPv6: own6}
 }
 

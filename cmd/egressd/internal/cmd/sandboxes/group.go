@@ -2,15 +2,18 @@
 // pod, a network namespace.
 package sandboxes
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/spf13/cobra"
+)
 
-// Commands returns the commands of the group in the order of the help.
+// Commands returns the commands of the group in the order of the help, and those for which a page of their own is the way.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		newEnter(),
 		newAttach(),
-		newDocker(),
-		newPodInit(),
-		newPodRun(),
+		cli.Unlist(newDocker()),
+		cli.Unlist(newPodInit()),
+		cli.Unlist(newPodRun()),
 	}
 }

@@ -119,7 +119,7 @@ func printVariables(w io.Writer, format string, vars []environ.Variable) error {
 	for _, v := range vars {
 		text := "export " + v.Name + "=" + shell.Quote(v.Value)
 		if format == "docker" {
-			text = "-e " + v.Name + "=" + v.Value
+			text = "-e " + v.Name + "=" + strings.TrimSuffix(v.Value, ",[::1]") // which a shell could take for a pattern of files
 		}
 		if _, err := fmt.Fprintln(w, text); err != nil {
 			return err

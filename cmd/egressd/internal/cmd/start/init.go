@@ -20,14 +20,14 @@ import (
 )
 
 func newInit() *cobra.Command {
-	var o initOptions
+	o := initOptions{planOptions: &planOptions{}}
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Write a starter policy, or set up Docker, Claude Code, systemd and others",
 		Long: `Init writes a commented starter policy for an agent that works in a repository. It
 allows model APIs and the common package registries, and nothing else.
 
-It shows what it writes, and replaces an existing file only with --force. The
+It shows what it writes, and replaces an existing file only with --yes. The
 subcommands set up other programs; each shows its changes first.`,
 		Example: `  egressd init
   egressd init --print > egressd.yaml
@@ -36,25 +36,31 @@ subcommands set up other programs; each shows its changes first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	cmd.Flags().StringVar(&o.config, "config", "", "`FILE` to write (default: $XDG_CONFIG_HOME/egressd/egressd.yaml, or ~/.config/egressd/egressd.yaml)")
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace an existing file")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the policy, write nothing")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking, also over a file that is there")
+	cmd.Flags().BoolVar(&o.print, "print", false, "print what would be written, write nothing")
 	cli.JSONFlag(cmd, &o.json)
+	cli.Inherit(cmd, "yes", "print", "json")
 	for _, i := range programs {
-		cmd.AddCommand(newIntegrationCommand(i))
+		cmd.AddCommand(newIntegrationCommand(i, o.planOptions))
 	}
-	cmd.AddCommand(newInitSystemdCommand(), newInitK8sCommand(), newInitGitHubCommand(), newInitComposeCommand(), newInitDockerCommand(), newInitDevContainerCommand(), newInitBubblewrapCommand())
+	for _, newTarget := range []func(*planOptions) *cobra.Command{
+		newInitSystemdCommand, newInitK8sCommand, newInitGitHubCommand, newInitComposeCommand, newInitDockerCommand,
+		newInitDevContainerCommand, newInitBubblewrapCommand, newInitRegoCommand,
+	} {
+		cmd.AddCommand(newTarget(o.planOptions))
+	}
 	return cmd
 }
 
 type initOptions struct {
-	config             string
-	force, print, json bool
+	*planOptions
+	config string
 }
 
 func (o *initOptions) run(stdout, stderr io.Writer) error {
 	text := config.Starter()
 	if o.print {
-		return o.show(stdout, text)
+		return o.printText(stdout, text)
 	}
 	path, err := o.path()
 	if err != nil {
@@ -67,21 +73,21 @@ func (o *initOptions) run(stdout, stderr io.Writer) error {
 	}
 	if bytes.Equal(old, text) && exists {
 		fmt.Fprintf(stderr, "egressd: %s is the starter policy already\n", path)
-		return o.done(stdout, stderr, path, false)
+		return o.wrote(stdout, stderr, path, false)
 	}
-	if err := o.preview(stdout, path, string(old), string(text), exists); err != nil {
+	if err := o.previewText(stdout, path, string(old), string(text), exists); err != nil {
 		return err
 	}
-	if exists && !o.force {
-		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --force, to replace it as shown")
+	if exists && !o.yes {
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", path), "egressd init --yes, to replace it as shown")
 	}
 	if err := writePolicy(path, text); err != nil {
 		return hint.Failed(err, "egressd init --config FILE, where FILE can be written")
 	}
-	return o.done(stdout, stderr, path, true)
+	return o.wrote(stdout, stderr, path, true)
 }
 
-func (o *initOptions) show(stdout io.Writer, text []byte) error {
+func (o *initOptions) printText(stdout io.Writer, text []byte) error {
 	if o.json {
 		return cli.PrintJSON(stdout, cli.Written{Policy: string(text)})
 	}
@@ -99,7 +105,7 @@ func (o *initOptions) path() (string, error) {
 }
 
 // preview prints what is about to be written.
-func (o *initOptions) preview(w io.Writer, path, old, text string, exists bool) error {
+func (o *initOptions) previewText(w io.Writer, path, old, text string, exists bool) error {
 	if o.json {
 		return nil
 	}
@@ -120,7 +126,7 @@ func writePolicy(path string, text []byte) error {
 	return durable.Replace(path, text, 0o600)
 }
 
-func (o *initOptions) done(stdout, stderr io.Writer, path string, wrote bool) error {
+func (o *initOptions) wrote(stdout, stderr io.Writer, path string, wrote bool) error {
 	if o.json {
 		return cli.PrintJSON(stdout, cli.Written{Path: path, Written: wrote})
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitBubblewrapCommand() *cobra.Command {
-	var o planOptions
+func newInitBubblewrapCommand(o *planOptions) *cobra.Command {
 	var configFile, name, path string
 	cmd := &cobra.Command{
 		Use:   "bubblewrap",
@@ -42,7 +41,6 @@ needs no bwrap and also hides sockets of the machine's services.`,
 	cli.ConfigFlag(cmd, &configFile)
 	cmd.Flags().StringVar(&name, "name", "bwrap", "`NAME` of the sandbox")
 	cmd.Flags().StringVarP(&path, "output", "o", "egressd-bwrap", "`FILE` to write")
-	o.flags(cmd)
 	return cmd
 }
 

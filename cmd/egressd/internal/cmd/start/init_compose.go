@@ -29,8 +29,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitComposeCommand() *cobra.Command {
-	o := composeOptions{sidecarOptions: sidecarOptions{command: "egressd init compose", kind: "compose"}}
+func newInitComposeCommand(flags *planOptions) *cobra.Command {
+	o := composeOptions{sidecarOptions: sidecarOptions{planOptions: flags, command: "egressd init compose", kind: "compose"}}
 	cmd := &cobra.Command{
 		Use:   "compose",
 		Short: "Put egressd in front of the services of a Compose file",
@@ -39,7 +39,7 @@ compose.egressd.yaml beside it. That file adds egressd in a container of its own
 gives each service an internal network that leads to egressd alone. The policy can
 list hosts for each service. No service can change the policy file.
 
-It replaces an existing file only with --force, and an existing policy never. A
+It replaces an existing file only with --yes, and an existing policy never. A
 service that no network could confine is an error, and so is every key that egressd
 does not know. It judges the file as it is written, and as docker compose config
 prints it if Compose is there.`,
@@ -67,6 +67,7 @@ prints it if Compose is there.`,
 	_ = cmd.Flags().MarkHidden("keep-judged") // it exists
 	cmd.Flags().StringVarP(&o.file, "file", "f", ".", "compose `FILE`, or its folder")
 	cmd.Flags().StringSliceVar(&o.services, "service", nil, "`NAME` of a service to confine (default: all)")
+	cmd.Flags().StringVar(&o.project, "project", "", "`NAME` of the Compose project (default: as Compose finds it)")
 	cmd.Flags().BoolVar(&o.together, "together", false, "let services that name no network still reach each other")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FILE` to write (default: compose.egressd.yaml beside the compose file)")
 	o.flags(cmd)
@@ -76,8 +77,10 @@ prints it if Compose is there.`,
 type composeOptions struct {
 	sidecarOptions
 	file, output string
+	project      string
 	services     []string
 	together     bool
+	unasked      string // what the engine could not say
 	unresolved   string // why Compose did not read the file
 	keeps        bool   // what was judged
 	judged       []integrations.Made
@@ -101,7 +104,10 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	if c.Sidecar, err = o.sidecar(projectName(file, dir), dir, names); err != nil {
 		return set, err
 	}
-	if err := o.judge(ctx, file, &c.Sidecar, chosen); err != nil {
+	if err := o.found(file, &c); err != nil {
+		return set, err
+	}
+	if err := o.judge(ctx, file, &c, chosen); err != nil {
 		return set, err
 	}
 	if len(names) == 0 {
@@ -114,6 +120,12 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		return set, err
 	}
 	o.judged = c.Judged(set)
+	if all := file.Secrets(os.Environ()); len(all) > 0 {
+		set.Notes = append(set.Notes, "the file names "+strings.Join(all, ", ")+": services may get the values of your environment; unset them, or let egressd add credentials to requests")
+	}
+	if o.unasked != "" {
+		set.Notes = append(set.Notes, o.unasked)
+	}
 	if o.unresolved != "" {
 		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
 	}
@@ -131,6 +143,9 @@ func (o *composeOptions) again(c *compose.Compose) ([]string, error) {
 	for _, name := range o.services {
 		argv = append(argv, "--service", name)
 	}
+	if o.project != "" {
+		argv = append(argv, "--project", o.project)
+	}
 	if o.together {
 		argv = append(argv, "--together")
 	}
@@ -142,13 +157,17 @@ func (o *composeOptions) again(c *compose.Compose) ([]string, error) {
 }
 
 // judge refuses what egressd would not hold, in the file as it is written and as Compose reads it.
-func (o *composeOptions) judge(ctx context.Context, file *compose.File, s *sidecar.Sidecar, chosen []string) error {
-	m := hostpaths.Machine(filepath.Dir(file.Path), "", nil)
-	m.Own = append(m.Own, s.Folder)
-	m.Images = []string{o.image, s.Image}
+func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compose.Compose, chosen []string) error {
+	own, err := config.Places("")
+	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
+		return err // where egressd's own files are, it says
+	}
+	m := hostpaths.Machine(filepath.Dir(file.Path), "", own)
+	m.Own = append(m.Own, c.Folder)
+	m.Images = []string{o.image, c.Image}
 	problems := file.Problems(m, chosen)
 	if len(problems) == 0 {
-		resolved, err := file.Resolved(ctx)
+		resolved, err := file.Resolved(ctx, c.Named.Name)
 		if err != nil { // the file was judged as it is written
 			o.unresolved = err.Error()
 		}
@@ -158,6 +177,28 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, s *sidec
 	}
 	if len(problems) > 0 {
 		return hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
+	}
+	return nil
+}
+
+// found is the project, which has to be of this folder.
+func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
+	dir, next := filepath.Dir(file.Path), o.command+" --project NAME"
+	p, err := file.FindProject(o.project)
+	if err != nil {
+		return hint.Misused(err, next)
+	}
+	c.Named = p
+	file.Call(p)
+	if script, err := os.ReadFile(c.ScriptPath()); err == nil && p.Starts(script, dir) {
+		c.Named.Chosen = true
+	}
+	why, asked := c.Named.Taken(dir)
+	if why != "" && o.project == "" {
+		return hint.Failed(fmt.Errorf("the project %s would share networks and volumes with another one: %s", p.Name, why), next+", another one; or "+o.command+" --project "+p.Name+" if all of that is this project's")
+	}
+	if !asked && !c.Named.Chosen {
+		o.unasked = "a file of the project called it " + p.Name + ", and no engine could be asked whether another project has that name: look at docker volume ls"
 	}
 	return nil
 }
@@ -198,7 +239,7 @@ func composeVariables(proxy string) (all []integrations.Variable, err error) {
 
 // sidecarOptions are those of what has egressd in a container in front of others.
 type sidecarOptions struct {
-	planOptions
+	*planOptions
 	command, kind         string
 	image, folder, subnet string
 	allow, presets        []string
@@ -210,7 +251,6 @@ func (o *sidecarOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.subnet, "subnet", "", "private IPv4 `PREFIX` that the networks are pieces of (default: one below 10.128.0.0/10 that this host does not use)")
 	cmd.Flags().StringSliceVar(&o.allow, "allow", nil, "`HOST` that all may reach, or NAME=HOST for one alone")
 	cmd.Flags().StringSliceVar(&o.presets, "preset", nil, "`NAME` of a set of rules, such as npm")
-	o.planOptions.flags(cmd)
 }
 
 func (o *sidecarOptions) sidecar(project, dir string, names []string) (s sidecar.Sidecar, err error) {

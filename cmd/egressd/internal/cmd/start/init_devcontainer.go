@@ -27,8 +27,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitDevContainerCommand() *cobra.Command {
-	o := devContainerOptions{integrationOptions: integrationOptions{of: integration{name: "devcontainer"}}}
+func newInitDevContainerCommand(flags *planOptions) *cobra.Command {
+	o := devContainerOptions{integrationOptions: integrationOptions{planOptions: flags, of: integration{name: "devcontainer"}}}
 	cmd := &cobra.Command{
 		Use:   "devcontainer",
 		Short: "Put a dev container behind egressd",
@@ -54,14 +54,11 @@ terminal. Everything else in the file stays, comments too.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.sandbox, "name", "", "`NAME` of the sandbox (default: the name of the folder)")
 	cmd.Flags().StringVar(&o.workspace, "workspace", ".", "`FOLDER` that holds .devcontainer")
 	cmd.Flags().BoolVar(&o.transparent, "transparent", false, "capture all traffic; the container gets CAP_NET_ADMIN")
 	cmd.Flags().BoolVar(&o.copy, "copy", false, "copy egressd into the Feature instead of mounting it")
 	cmd.Flags().StringSliceVar(&o.trust, "trust", nil, "`NAME` of a Feature, an image or a Dockerfile that you have read")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the new devcontainer.json, write nothing")
 	return cmd
 }
 

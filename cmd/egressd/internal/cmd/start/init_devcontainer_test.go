@@ -17,7 +17,7 @@ func TestTheProjectsOwnDevContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := devContainerOptions{workspace: root, sandbox: "egressd", trust: []string{"mcr.microsoft.com/devcontainers/go:1.26-bookworm"}}
+	o := devContainerOptions{integrationOptions: integrationOptions{planOptions: &planOptions{}}, workspace: root, sandbox: "egressd", trust: []string{"mcr.microsoft.com/devcontainers/go:1.26-bookworm"}}
 	settings, missing, err := o.settings(c)
 	if err != nil || missing != "" {
 		t.Fatalf("the policy lacks %q: %v", missing, err)

@@ -2,14 +2,15 @@ package start
 
 import (
 	"path/filepath"
+	"runtime"
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/docker"
 	"github.com/spf13/cobra"
 )
 
-func newInitDockerCommand() *cobra.Command {
-	o := dockerInitOptions{sidecarOptions: sidecarOptions{command: "egressd init docker", kind: "docker"}}
+func newInitDockerCommand(flags *planOptions) *cobra.Command {
+	o := dockerInitOptions{sidecarOptions: sidecarOptions{planOptions: flags, command: "egressd init docker", kind: "docker"}}
 	cmd := &cobra.Command{
 		Use:   "docker [NAME…]",
 		Short: "Write scripts that run containers behind egressd",
@@ -60,7 +61,7 @@ func (o *dockerInitOptions) plan(names []string) (set integrations.Set, err erro
 	if err != nil {
 		return set, err
 	}
-	d := docker.Docker{Variables: composeVariables}
+	d := docker.Docker{Variables: composeVariables, Judges: runtime.GOOS == "linux"}
 	if d.Sidecar, err = o.sidecar(o.project, filepath.Clean(folder), names); err != nil {
 		return set, err
 	}

@@ -15,18 +15,11 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/spf13/cobra"
 )
 
-// planOptions are how the files of an integration are written.
+// planOptions are the flags of egressd init, which the commands below it inherit: how files are written.
 type planOptions struct {
-	force, print, json bool
-}
-
-func (o *planOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.force, "force", false, "replace existing files")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the files, write nothing")
-	cli.JSONFlag(cmd, &o.json)
+	yes, print, json bool
 }
 
 // maxThere is more than any file has that init would replace, in bytes.
@@ -64,8 +57,8 @@ func (o *planOptions) carryOut(stdout, stderr io.Writer, plan integrations.Set) 
 	if o.print {
 		return o.show(stdout, plan)
 	}
-	if len(there) > 0 && !o.force {
-		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --force, to replace it as shown")
+	if len(there) > 0 && !o.yes {
+		return hint.Failed(fmt.Errorf("%s exists, and was left as it is", there[0]), "the same with --yes, to replace it as shown")
 	}
 	for _, f := range changed {
 		if err := writePlanned(f); err != nil {

@@ -6,14 +6,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitGitHubCommand() *cobra.Command {
-	var o planOptions
+func newInitGitHubCommand(o *planOptions) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "github",
 		Short: "Write a GitHub Actions workflow that runs a script behind egressd",
 		Long: `Init github writes a workflow that runs a script with egressd's action and adds a
-summary of its traffic to the job. It replaces an existing file only with --force.`,
+summary of its traffic to the job. It replaces an existing file only with --yes.`,
 		Example: "  egressd init github",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -21,6 +20,5 @@ summary of its traffic to the job. It replaces an existing file only with --forc
 		},
 	}
 	cmd.Flags().StringVarP(&path, "output", "o", ".github/workflows/egressd.yml", "`FILE` to write")
-	o.flags(cmd)
 	return cmd
 }

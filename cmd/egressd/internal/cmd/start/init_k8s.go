@@ -11,15 +11,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitK8sCommand() *cobra.Command {
-	var o planOptions
+func newInitK8sCommand(o *planOptions) *cobra.Command {
 	var path, image string
 	cmd := &cobra.Command{
 		Use:   "k8s",
 		Short: "Write a Kubernetes pod: an agent with egressd as its sidecar",
 		Long: `Init k8s writes a pod: an agent without capabilities, egressd as its sidecar, and an
 init container that loads the capture rules. It replaces an existing file only
-with --force.`,
+with --yes.`,
 		Example: `  egressd init k8s --print
   egressd init k8s -o agent.yaml --image registry.example/egressd:1`,
 		Args: cli.NoArguments,
@@ -32,7 +31,6 @@ with --force.`,
 	}
 	cmd.Flags().StringVarP(&path, "output", "o", "agent.yaml", "`FILE` to write")
 	cmd.Flags().StringVar(&image, "image", "egressd:latest", "`NAME` of egressd's image")
-	o.flags(cmd)
 	return cmd
 }
 

@@ -58,8 +58,8 @@ To put all of Codex behind egressd, use: egressd run --fs -- codex`,
 	},
 }
 
-func newIntegrationCommand(i integration) *cobra.Command {
-	o := integrationOptions{of: i}
+func newIntegrationCommand(i integration, flags *planOptions) *cobra.Command {
+	o := integrationOptions{planOptions: flags, of: i}
 	cmd := &cobra.Command{
 		Use:   i.name,
 		Short: i.short,
@@ -75,10 +75,7 @@ value is an error.`,
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
-	cli.JSONFlag(cmd, &o.json)
 	cmd.Flags().StringVar(&o.listen, "listen", "", "`ADDR` of the proxy, on loopback (default: the first proxy listener of the policy)")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "write without asking")
-	cmd.Flags().BoolVar(&o.print, "print", false, "print the new file, write nothing")
 	if i.projects {
 		cmd.Flags().BoolVar(&o.project, "project", false, "change the settings in the working directory instead of the user's")
 	}
@@ -86,9 +83,10 @@ value is an error.`,
 }
 
 type integrationOptions struct {
-	of                        integration
-	config, listen            string
-	yes, print, project, json bool
+	*planOptions
+	of             integration
+	config, listen string
+	project        bool
 }
 
 func (o *integrationOptions) command() string { return "egressd init " + o.of.name }

@@ -48,7 +48,7 @@ func TestOnATerminalSomebodyIsAsked(t *testing.T) {
 		if _, err := person.WriteString(typed); err != nil {
 			t.Fatal(err)
 		}
-		o := integrationOptions{of: programs[0], listen: "127.0.0.1:3128"}
+		o := integrationOptions{planOptions: &planOptions{}, of: programs[0], listen: "127.0.0.1:3128"}
 		err := o.run(program, program, program)
 		_, missing := os.Stat(filepath.Join(os.Getenv("HOME"), ".claude", "settings.json"))
 		if (err == nil) != want || (missing == nil) != want {
@@ -67,7 +67,7 @@ func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	o := integrationOptions{of: programs[0]}
+	o := integrationOptions{planOptions: &planOptions{}, of: programs[0]}
 	if o.agreed(null, program) == nil || o.agreed(program, null) == nil {
 		t.Error("it was taken for a yes")
 	}
@@ -90,7 +90,7 @@ func TestNobodyIsWaitedFor(t *testing.T) {
 	planned := planOptions{}
 	for name, try := range map[string]func() error{
 		"init claude": func() error {
-			o := integrationOptions{of: programs[0], listen: "127.0.0.1:3128", project: true}
+			o := integrationOptions{planOptions: &planOptions{}, of: programs[0], listen: "127.0.0.1:3128", project: true}
 			return o.run(nil, io.Discard, io.Discard)
 		},
 		"settings that are replaced": func() error { return replaceSettings(&integrations.File{Path: claude, Old: []byte("x")}) },

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newInitSystemdCommand() *cobra.Command {
-	var o planOptions
+func newInitSystemdCommand(o *planOptions) *cobra.Command {
 	var configFile, dir, program string
 	cmd := &cobra.Command{
 		Use:   "systemd",
@@ -25,7 +24,7 @@ func newInitSystemdCommand() *cobra.Command {
 		Long: `Init systemd writes a hardened service and socket units for the listeners of the
 policy. systemd holds the sockets, so clients wait instead of failing while
 egressd restarts, and ports below 1024 need no capability. It replaces existing
-files only with --force.`,
+files only with --yes.`,
 		Example: `  egressd init systemd --print
   sudo egressd init systemd`,
 		Args: cli.NoArguments,
@@ -38,9 +37,8 @@ files only with --force.`,
 		},
 	}
 	cmd.Flags().StringVar(&configFile, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
-	cmd.Flags().StringVar(&dir, "dir", "/etc/systemd/system", "`FOLDER` to write the units to")
+	cmd.Flags().StringVarP(&dir, "output", "o", "/etc/systemd/system", "`FOLDER` to write the units to")
 	cmd.Flags().StringVar(&program, "program", "", "`PATH` of egressd in the units (default: this program's)")
-	o.flags(cmd)
 	return cmd
 }
 

@@ -31,7 +31,7 @@ func TestUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, talk bytes.Buffer
-	args := []string{"init", "systemd", "--config", config, "--dir", dir, "--program", "/bin/true"}
+	args := []string{"init", "systemd", "--config", config, "--output", dir, "--program", "/bin/true"}
 	if code := clitest.Run(newInit(), args, &out, &talk); code != 0 {
 		t.Fatalf("%d: %s", code, talk.String())
 	}

@@ -18,7 +18,6 @@ import (
 // NewRun returns egressd run. It is exported because the root command has it alone for a command line of run.
 func NewRun() *cobra.Command {
 	var o run.Options
-	var policy string
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARGUMENT…]",
 		Short: "Run a program that can reach only what your policy allows",
@@ -69,12 +68,9 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
   egressd run --allow docs.example.com --preset npm -- npm test
   egressd run --fail-on-deny --summary run.json -- make check
   egressd run -p 3000 --host-port 5432 -- npm run dev
-  egressd run --learn -- npm ci && egressd suggest --run last
+  egressd run --learn -- npm ci && egressd policy suggest --run last
   egressd run -- bash`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if policy != "" {
-				o.Config = policy
-			}
 			if len(o.Share) > 0 && !o.Apart {
 				return exits.AsSandbox(hint.Misused(errors.New("--share is for --fs: without it the program can change all your files"), "egressd run --fs --share "+o.Share[0]+" -- COMMAND"))
 			}
@@ -96,7 +92,6 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exits.AsSandbox(cli.FlagError(cmd, err)) })
 	cli.ConfigFlag(cmd, &o.Config)
-	cmd.Flags().StringVar(&policy, "policy", "", "the same as --config")
 	cmd.Flags().StringSliceVar(&o.Allow, "allow", nil, "allow `HOST` for this run, as egressd allow takes it; without a policy file, nothing else")
 	cmd.Flags().StringSliceVar(&o.Presets, "preset", nil, "add the rules of the preset `NAME` for this run, such as npm")
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the sandbox in rules and in the log (default: the name of the working directory)")
@@ -104,7 +99,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the program reach this `PORT` of the host's 127.0.0.1")
 	cmd.Flags().BoolVar(&o.FailOnDeny, "fail-on-deny", false, "exit 86 if the program succeeds but egressd denied a request")
 	cmd.Flags().BoolVar(&o.Wait, "wait", false, "keep the sandbox until background processes of the program have ended, too")
-	cmd.Flags().BoolVar(&o.Learn, "learn", false, "allow public hosts that no rule mentions, and record them for egressd suggest")
+	cmd.Flags().BoolVar(&o.Learn, "learn", false, "allow public hosts that no rule mentions, and record them for egressd policy suggest")
 	cmd.Flags().BoolVar(&o.Apart, "fs", false, "make the file system read-only, except the working directory")
 	cmd.Flags().StringArrayVar(&o.Share, "share", nil, "with --fs, let the program change the file or folder at `PATH`, too")
 	cmd.Flags().BoolVar(&o.Nested, "nested", false, "allow nested sandboxes such as bubblewrap; the program can then replace the policy of later runs")
@@ -115,7 +110,6 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().BoolVar(&o.Redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")
 	cmd.Flags().StringArrayVar(&o.Hide, "hide", nil, "hide the file or folder at `PATH`, such as ~/.ssh, from the program")
 	cmd.Flags().StringArrayVar(&o.HostSockets, "host-socket", nil, "keep the socket or device at `PATH` reachable, such as Docker's; it may lead out of the sandbox")
-	cmd.MarkFlagsMutuallyExclusive("config", "policy")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
 	_ = cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(file.Presets(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.NoFileCompletions)

@@ -26,9 +26,8 @@ when they change, and on SIGHUP. If the new policy is wrong or one of its tests
 fails, the old one stays in force; standard error and the log say why. Listeners,
 limits and the folder of the log are read only at the start.
 
-These commands talk to it through a socket of its user: status, ps, cut, reload,
-allow, deny, grants, questions, approve, reject and ui. listen.admin moves the
-socket.
+These commands talk to it through a socket of its user: status, cut, reload, allow,
+deny, answer and ui. listen.admin moves the socket.
 
 Serve works with systemd: it takes sockets from LISTEN_FDS and reports to
 NOTIFY_SOCKET. egressd init systemd writes the units.`,

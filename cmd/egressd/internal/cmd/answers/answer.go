@@ -1,0 +1,172 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/admin"
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/client"
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/record"
+	"github.com/spf13/cobra"
+)
+
+func newAnswer() *cobra.Command {
+	var o answerOptions
+	cmd := &cobra.Command{
+		Use:   "answer [ID… yes|no]",
+		Short: "List and answer requests that wait for a person",
+		Long: `Without arguments, answer lists requests that a rule under "ask" holds for a person,
+oldest first, and the answers that still count. It asks the running egressd serve.
+A question is about one sandbox, one host and port, and one rule. If the rule asks only
+about some requests, the question also names one method and path. Hosts, paths and
+programs are shown as the sandbox gave them.
+
+ID yes lets the request of a question pass for an hour, ID no denies it and further
+ones for ten minutes, without asking again: both for that question alone, or for as
+long as --for says. The rest of the policy still decides. When the time of a yes is
+over, or after a no, connections that only the yes allowed are cut. Answers are
+recorded. They change no file, and end when egressd serve stops or the rule no longer
+asks.
+
+Exit codes: 0 done; 1 there was no such question, or egressd serve does not answer.`,
+		Example: `  egressd answer
+  egressd answer -f --notify
+  egressd answer 01KB6ZQ4SZ yes
+  egressd answer 01KB6ZQ4SZ yes --once
+  egressd answer 01KB6ZQ4SZ no --for 8h
+  egressd answer --json | jq -r 'select(.state == "pending").id'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return o.show(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("for"))
+			}
+			return o.answer(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, cmd.Flags().Changed("for"))
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return o.complete(cmd.Context(), args, prefix), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cli.DaemonFlags(cmd, &o.at)
+	cli.JSONFlag(cmd, &o.json)
+	cli.DurationFlag(cmd, &o.counts, "for", approvals.ApprovedFor, "how long the answer lasts, from 1s to 24h; a no lasts 10m unless you say")
+	cmd.Flags().BoolVar(&o.once, "once", false, "with yes: only the requests that wait now; they too end with --for")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list only those of the sandbox `NAME`")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
+	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
+	cmd.MarkFlagsMutuallyExclusive("once", "follow")
+	return cmd
+}
+
+type answerOptions struct {
+	questionsOptions
+	counts time.Duration
+	once   bool
+}
+
+// answers are the words that answer a question, with what the daemon calls them.
+var answers = map[string]string{"yes": "approve", "no": "reject"}
+
+// show lists the questions.
+func (o *answerOptions) show(ctx context.Context, w, talk io.Writer, timed bool) error {
+	if o.once || timed {
+		return hint.Misused(errors.New("--once and --for are about an answer"), "egressd answer, then egressd answer ID yes")
+	}
+	return o.run(ctx, w, talk)
+}
+
+// answer answers the questions whose ids stand before yes or no.
+func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string, timed bool) error {
+	ids, word := words[:len(words)-1], words[len(words)-1]
+	what := answers[word]
+	switch {
+	case what == "" || len(ids) == 0:
+		id := "ID"
+		if _, ok := record.ParseID(strings.ToUpper(words[0])); ok {
+			id = strings.ToUpper(words[0])
+		}
+		return hint.Misused(fmt.Errorf("%q is no answer", word), "egressd answer "+id+" yes, or egressd answer "+id+" no")
+	case o.follow || o.sandbox != "":
+		return hint.Misused(errors.New("--follow and --sandbox are about the list of questions"), "egressd answer "+shell.Word(ids[0])+" "+word)
+	case o.once && what == "reject":
+		return hint.Misused(errors.New("--once is for yes"), "egressd answer "+shell.Word(ids[0])+" no --for 1m")
+	}
+	if !timed && what == "reject" {
+		o.counts = approvals.RejectedFor
+	}
+	if o.counts < time.Second || o.counts > approvals.MaxAnswer {
+		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd answer "+shell.Word(ids[0])+" "+word+" --for 8h; a rule in the policy counts for longer")
+	}
+	for i, id := range ids {
+		ids[i] = strings.ToUpper(id)
+		if _, ok := record.ParseID(ids[i]); !ok {
+			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd answer, which lists them")
+		}
+	}
+	c, err := client.Dial(o.at)
+	if err != nil {
+		return err
+	}
+	each := cli.Each[admin.Answer]{
+		Client: c, Method: http.MethodPost, List: "egressd answer", JSON: o.json,
+		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + o.terms() },
+		Say:  func(_ string, done *admin.Answer) string { return said(done) },
+	}
+	return each.Run(ctx, w, talk, ids)
+}
+
+func (o *answerOptions) terms() string {
+	q := url.Values{"for": {o.counts.String()}}
+	if o.once {
+		q.Set("once", "true")
+	}
+	return q.Encode()
+}
+
+// said repeats what was answered, in words that show what that is about.
+func said(a *admin.Answer) string {
+	q := &a.Question
+	may, undo := "may reach", "; undo: egressd answer "+q.ID+" no"
+	if q.State == "rejected" {
+		may, undo = "may not reach", ""
+	}
+	if q.Method != "" {
+		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
+	}
+	return fmt.Sprintf("%s: sandbox %s %s %s (rule %s)%s", stateText(q), printable.Word(q.Sandbox), may, printable.Word(placeOf(q)), printable.Word(q.Rule), undo)
+}
+
+// complete lists the questions that can be answered, and behind an id the answers.
+func (o *answerOptions) complete(ctx context.Context, args []string, prefix string) (found []string) {
+	if len(args) > 0 {
+		found = append(found, "yes", "no")
+	}
+	c, err := client.Dial(o.at)
+	if err != nil {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var all egress.Questions
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
+		return found
+	}
+	given := " " + strings.ToUpper(strings.Join(args, " ")) + " "
+	for i := range all.Questions {
+		q := &all.Questions[i]
+		if strings.HasPrefix(q.ID, strings.ToUpper(prefix)) && !strings.Contains(given, " "+q.ID+" ") {
+			found = append(found, cobra.CompletionWithDesc(q.ID, printable.Word(q.State+" "+placeOf(q)+" "+requestOf(q))))
+		}
+	}
+	return found
+}

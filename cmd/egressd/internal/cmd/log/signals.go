@@ -1,0 +1,104 @@
+package log
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs/signals"
+	"github.com/spf13/cobra"
+)
+
+func newSignals(flags *logFlags) *cobra.Command {
+	o := signalsOptions{logFlags: flags}
+	cmd := &cobra.Command{
+		Use:   "signals [FILTER…]",
+		Short: "Rank signs of data being sent out",
+		Long: `Signals ranks what each program did with each destination by how much it looks like
+data being sent out: canaries, names that carry data, unusual uploads, uploads to
+public sites, other routes tried after a denial, and requests at fixed intervals.
+
+A score is from 0 to 100; ordinary programs score up to about 40. A score is a hint
+for a reader, and egressd decides nothing by it. Filters are those of egressd log;
+records that they leave out are not compared with either.`,
+		Example: `  egressd log signals
+  egressd log signals --top 3 since:24h sandbox:ci
+  egressd log signals --json`,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
+		},
+	}
+	cli.Filters(cmd, &o.Source)
+	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest scores; 0 for all")
+	return cmd
+}
+
+type signalsOptions struct {
+	*logFlags
+	top int
+}
+
+func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
+	if o.top < 0 {
+		return hint.Misused(fmt.Errorf("--top %d is less than nothing", o.top), "egressd log signals --top 10")
+	}
+	log, filter, err := o.Ask(words)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	var finder signals.Finder
+	err = log.Decisions(filter, finder.Add)
+	all := finder.Suspects()
+	if o.top > 0 {
+		all = all[:min(len(all), o.top)]
+	}
+	out := bufio.NewWriter(stdout)
+	if err := errors.Join(o.print(out, all, cli.PaletteFor(stdout)), out.Flush()); err != nil {
+		return err
+	}
+	if err == nil && len(all) == 0 {
+		fmt.Fprintf(stderr, "egressd: no sign of data being sent out in %s\n", log.Dir)
+	}
+	return err
+}
+
+func (o *signalsOptions) print(w io.Writer, all []signals.Suspect, colours cli.Palette) error {
+	if o.json {
+		return cli.PrintEach(w, all)
+	}
+	for _, a := range all {
+		if err := printSuspect(w, a, o.Flags(), time.Now(), colours); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printSuspect writes one suspect: who and where, why, and what to look at.
+func printSuspect(w io.Writer, a signals.Suspect, flags string, now time.Time, colours cli.Palette) error {
+	who := a.Sandbox
+	if a.Program != "" {
+		who = strings.TrimPrefix(who+"/"+a.Program, "default/")
+	}
+	score := fmt.Sprintf("%3d", a.Score)
+	if a.Score >= 40 {
+		score = colours.Paint("31", score)
+	}
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
+	for _, s := range a.Signals {
+		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
+	}
+	if len(a.IDs) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "     %-8s egressd log show %s%s\n", "see", printable.Text(strings.Join(a.IDs, ", ")), flags)
+	return err
+}

@@ -1,9 +1,0 @@
-// Package logcmd has the commands that read the audit log: log and the commands below it, why, ui and watch.
-package logcmd
-
-import "github.com/spf13/cobra"
-
-// Commands returns the commands of the group in the order of the help.
-func Commands() []*cobra.Command {
-	return []*cobra.Command{newLog(), newRuns(), newWhy(), newUI()}
-}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/egressd/egressd/internal/durable"
+	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
+)
+
+// TreePolicies is a folder with a note for each policy file that a program under egressd run could write: it lies in the working tree
+// of that program. The note has the digest of the file as the run read it. Until the run ends with the file as it was, no other
+// run believes another version. Only its owner may read and write the folder, and no program sees it.
+type TreePolicies string
+
+// OpenTreePolicies makes the folder, in the user's state folder.
+func OpenTreePolicies() (TreePolicies, error) {
+	dir, err := stateFolder("tree-policies")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	return TreePolicies(dir), err
+}
+
+// A ChangedPolicyError says that a policy file was changed while a program could write it.
+type ChangedPolicyError struct{ Path string }
+
+func (e *ChangedPolicyError) Error() string {
+	return e.Path + " was changed while a program under egressd run could write it"
+}
+
+// Check returns a [*ChangedPolicyError] if a note has another digest than text.
+func (t TreePolicies) Check(path string, text []byte) error {
+	for _, note := range t.notes(path) {
+		was, err := os.ReadFile(note)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || string(was) != digestOf(text) {
+			return hint.Misused(&ChangedPolicyError{path}, "look at it, then egressd policy trust --yes "+shell.Word(path))
+		}
+	}
+	return nil
+}
+
+// Begin makes the notes of a run that read text from path. end removes them if path has what they say, and reports whether it has.
+func (t TreePolicies) Begin(path string, text []byte) (end func() (same bool), err error) {
+	id := rand.Text()
+	var notes []string
+	for _, key := range keysOf(path) {
+		note := filepath.Join(string(t), key+"."+id)
+		if err := durable.Replace(note, []byte(digestOf(text)), 0o600); err != nil {
+			return nil, err
+		}
+		notes = append(notes, note)
+	}
+	return func() bool {
+		now, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		for _, note := range notes {
+			if was, err := os.ReadFile(note); err == nil && string(was) != digestOf(now) {
+				return false
+			}
+		}
+		for _, note := range notes {
+			_ = os.Remove(note) // one that stays has the digest of the file
+		}
+		return true
+	}, nil
+}
+
+// Replaced has the notes that say before say after: a person had egressd write the file.
+func (t TreePolicies) Replaced(path string, before, after []byte) {
+	for _, note := range t.notes(path) {
+		if was, err := os.ReadFile(note); err == nil && string(was) == digestOf(before) {
+			_ = durable.Replace(note, []byte(digestOf(after)), 0o600) // else the next run asks
+		}
+	}
+}
+
+// Accept removes all notes of a file.
+func (t TreePolicies) Accept(path string) error {
+	for _, note := range t.notes(path) {
+		if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("accept %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (t TreePolicies) notes(path string) (all []string) {
+	entries, _ := os.ReadDir(string(t))
+	for _, e := range entries {
+		for _, key := range keysOf(path) {
+			if strings.HasPrefix(e.Name(), key+".") {
+				all = append(all, filepath.Join(string(t), e.Name()))
+			}
+		}
+	}
+	return all
+}
+
+// keysOf are of the path as it is written and as it is without symbolic links, which a program could make.
+func keysOf(path string) (keys []string) {
+	if all, err := filepath.Abs(path); err == nil {
+		path = all
+	}
+	keys = []string{digestOf([]byte(path))}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+		keys = append(keys, digestOf([]byte(real)))
+	}
+	return keys
+}
+
+func digestOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,90 @@
+package bare
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+var update = flag.Bool("update", false, "rewrite the list on the page about run")
+
+// A reason says why a program comes to something else under run than without.
+type reason struct{ key, text string }
+
+// reasons are in the order of the page.
+var reasons = []reason{
+	{"privileges", "The program has no capability and gains none, as root too: `su`, `sudo`, `crontab`, `mount`, `chroot`, ports below 1024 and files without permissions are refused, and root cannot map its user into a namespace."},
+	{"ids", "Only the caller's user and group exist inside. Giving a file to another user or group, also by an ACL, fails with `EINVAL`: `chgrp`, `tar` as root, `screen` as root."},
+	{"owners", "Files of other users, root among them, look as if of `nobody`."},
+	{"groups", "Other groups of the user count, but have the number 65534."},
+	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group: an interactive `dash` that another program starts in that group complains at its end and exits with 2."},
+	{"limits", "Half as many signals can be queued. A limit of another process, also of a child, cannot be set."},
+	{"calls", "`io_uring`, kernel keys and `TIOCSTI` are refused."},
+	{"sockets", "Sockets other than TCP, UDP, Unix and route netlink are refused."},
+	{"environment", "Variables name the file of authorities: `SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `DENO_CERT`. `--no-ca` leaves them out."},
+	{"hosts", "`/etc/hosts` has loopback lines alone, and the machine's name is at `::1`, too."},
+	{"network", "There are `lo` and `eth0`, and no interface of the machine."},
+	{"addresses", "A name's address is one that stands for it in this sandbox."},
+	{"names", "A name that does not exist has an address, too. The connection fails, with a page if it is HTTP."},
+	{"handshakes", "A connection that the server refuses is accepted first, and then reset."},
+	{"icmp", "`ping` does not work, not even to loopback."},
+	{"multicast", "Datagrams to groups are refused, also on loopback."},
+	{"mounts", "The table of mounts has what hides files and devices, and file systems have `nodev`."},
+	{"own", "egressd's own files are hidden, or can only be read."},
+	{"sandboxes", "Sandboxes that mount something (bubblewrap) need `--nested` or `--fs`."},
+	{"nested", "`egressd run` inside `egressd run` is refused."},
+	{"left", "What the program leaves behind gets SIGTERM. `--wait` waits for it."},
+}
+
+// Where the list stands on the page.
+const (
+	page  = "docs/explanation/run.md"
+	title = "## Other than without egressd\n"
+	lead  = "\nThe tests run lines of shell with and without egressd, in a terminal and without, as a user and as root. The exit status, the\noutput and the files are the same, but for these differences:\n\n"
+)
+
+// TestThePageHasEachReason compares the list with the rows and with the page.
+func TestThePageHasEachReason(t *testing.T) {
+	used := map[string]bool{}
+	for _, table := range tables {
+		for _, r := range table.rows {
+			used[r.differs] = true
+			if r.differs != "" && !slices.ContainsFunc(reasons, func(known reason) bool { return known.key == r.differs }) {
+				t.Errorf("%s: there is no reason %q", r.name, r.differs)
+			}
+		}
+	}
+	var list strings.Builder
+	list.WriteString(title + lead)
+	for _, r := range reasons {
+		if !used[r.key] {
+			t.Errorf("no row has the reason %q", r.key)
+		}
+		list.WriteString("- **" + r.key + "**: " + r.text + "\n")
+	}
+	list.WriteString("\n")
+	path := world.Source(page)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), title)
+	_, after, more := strings.Cut(rest, "\n## ")
+	if !found || !more {
+		t.Fatalf("%s needs %q, with a section after it", page, title)
+	}
+	whole := before + list.String() + "## " + after
+	if *update {
+		if err := os.WriteFile(path, []byte(whole), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if whole != string(text) {
+		t.Errorf("the list of %s is another one than in reasons_test.go; go test ./e2e/bare -run %s -update writes it", page, t.Name())
+	}
+}

@@ -1,0 +1,50 @@
+package run
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+// TestRunRemovesALiveSocketOfTheProject has a program clear away a folder in which a process of the host listens, and make a
+// socket of its own there.
+func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
+	const (
+		connect = `echo x | socat -t1 - UNIX-CONNECT:build/sock 2>&1 | grep -o outside; `
+		serve   = `socat UNIX-LISTEN:build/sock SYSTEM:'echo inside' & for i in $(seq 100); do [ -S build/sock ] && break; sleep 0.05; done; socat -t1 - UNIX-CONNECT:build/sock </dev/null; `
+	)
+	for _, row := range []struct{ says, script, out string }{
+		{"rm -rf", `rm -rf build && mkdir build; ` + connect + serve, "inside\n"},
+		{"unlink by node", `node -e 'fs.rmSync("build", {recursive: true}); fs.mkdirSync("build")'; ` + serve, "inside\n"},
+		{"by a whole path", `rm -f "$PWD/build/sock"; ls build; ` + serve, "inside\n"},
+		{"by a link to the folder", `ln -s build other; rm -f other/../build/./sock; ls build; ` + serve, "inside\n"},
+		{"from within", `cd build; rm -f sock; ls; cd ..; ` + serve, "inside\n"},
+		{"another file in its place", `echo mine >build/new; mv build/new build/sock; cat build/sock`, "mine\n"},
+		{"under another name", `mv build/sock away 2>/dev/null && echo moved; ln build/sock away 2>/dev/null && echo linked; ` + connect + `echo kept`, "kept\n"},
+		{"in another's place", `echo mine >m; python3 -c 'import ctypes; print(ctypes.CDLL(None).renameat2(-100, b"m", -100, b"build/sock", 2))'; ` + connect + `cat m`, "-1\nmine\n"},
+		{"in a namespace of its own", `unshare -Ur rm -f build/sock 2>/dev/null; ` + connect + `echo over`, "over\n"},
+		{"a folder above", `mv build b2 && ls b2; echo x | socat -t1 - UNIX-CONNECT:b2/sock 2>&1 | grep -o outside; rm -rf b2 && echo gone`, "sock\ngone\n"},
+	} {
+		for user := range world.Users {
+			for _, flags := range [][]string{nil, {"--fs"}} {
+				d := world.NewDaemon(t, world.RunPolicy)
+				build := filepath.Join(d.Dir, "home,with: marks", "project", "build")
+				if err := os.MkdirAll(build, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				l, err := d.World.Gateway.Listen("unix", filepath.Join(build, "sock"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				world.Serve(t, l, func(c net.Conn) { fmt.Fprintln(c, "outside") })
+				if r, _ := inProject(t, d, user, row.script, flags...); r.out != row.out || r.code == 125 {
+					t.Errorf("%s %s%v: exit %d, %q, %s", row.says, user, flags, r.code, r.out, r.talk)
+				}
+			}
+		}
+	}
+}

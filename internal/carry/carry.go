@@ -1,0 +1,161 @@
+// Package carry moves the bytes of established tunnels between a client and an upstream. Each direction has a goroutine
+// of its own, which holds neither a buffer nor a pipe while nothing moves. It decides nothing and opens nothing.
+//
+//	var t carry.Tunnel
+//	set.Begin(&t, client, upstream, owner, limits)
+//	t.Down()      // the upstream may speak
+//	t.Up(first)   // what the client said first may go, and what it says from now on
+//
+// The caller of Begin stands for the upward direction until it calls Up, Leave or Take.
+package carry
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An End says how a tunnel ended.
+type End struct {
+	Up, Down int64 // payload bytes passed on to the upstream and to the client
+	Why      Why
+}
+
+// Why is the reason of an end.
+type Why string
+
+const (
+	Closed      Why = "closed"           // both sides had finished
+	Broken      Why = "reset"            // one side broke off
+	IdleTooLong Why = "idle-timeout"     // nothing moved for the idle time
+	TooOld      Why = "lifetime"         // it has lasted as long as a tunnel may
+	FirstLate   Why = "first-bytes-late" // the client's first bytes were not complete in time
+	Refused     Why = "refused"          // its owner refused what it was to carry
+	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
+	WasCut      Why = "cut"
+	OverBudget  Why = "byte-budget" // the client had more to send than it may
+	taken       Why = "taken"       // its owner has the connections back
+)
+
+// Limits bound a tunnel in time, and say what counts its bytes. Tunnels share them, so they must not change.
+type Limits struct {
+	Idle  time.Duration // without a byte either way
+	Life  time.Duration // from Begin to the end, whatever moves
+	Meter *Meter        // nil: nobody counts
+	// Turn, if it is set, is held in each system call on the client's connection, and in no other one. A client's packet
+	// filter may run within these calls, for as long as it likes: then those that share a Turn wait for each other, and take
+	// one thread.
+	Turn *sync.Mutex
+}
+
+// A Meter counts the payload bytes of some tunnels, as they pass. It is safe for concurrent use.
+type Meter struct{ Up, Down atomic.Int64 }
+
+// An Owner is whom a tunnel belongs to.
+type Owner interface {
+	// Ended is called once, when both connections are closed and no goroutine carries, except after Take.
+	Ended(End)
+}
+
+// A Watcher looks at what a tunnel carries before it goes on, for as long as it returns over as false. If ok is false,
+// the bytes go nowhere and the tunnel ends as Refused. b is valid during the call only. The two directions may call it
+// at once.
+type Watcher interface {
+	Watch(up bool, b []byte) (over, ok bool)
+}
+
+// sweepEvery is how exact the times of tunnels are.
+const sweepEvery = 500 * time.Millisecond
+
+// A Set is tunnels that share buffers, pipes and a goroutine that looks at their times. The zero value is ready. It is
+// safe for concurrent use.
+type Set struct {
+	buffers buffers
+	pipes   pipes
+	running sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows, and next and prev of each tunnel
+	first    *Tunnel
+	looks    *Tunnel // that the sweep looks at next; nil while there is no sweep
+	sweeping bool    // a goroutine looks at the times
+}
+
+// Begin begins a tunnel in which nothing passes yet. t is zero, and owns both connections from now on.
+func (s *Set) Begin(t *Tunnel, client, upstream net.Conn, owner Owner, limits *Limits) {
+	t.set, t.owner, t.limits, t.parties = s, owner, limits, 1
+	t.began = time.Now()
+	t.quietSince = t.began
+	t.client, t.upstream = side{conn: client, raw: socket(client)}, side{conn: upstream, raw: socket(upstream)}
+	t.up = stream{tunnel: t, from: &t.client, to: &t.upstream}
+	t.down = stream{tunnel: t, from: &t.upstream, to: &t.client}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.next = s.first; t.next != nil {
+		t.next.prev = t
+	}
+	s.first = t
+	if !s.sweeping {
+		s.sweeping = true
+		s.running.Go(s.sweep)
+	}
+}
+
+// Wait returns when no tunnel is left.
+func (s *Set) Wait() { s.running.Wait() }
+
+func (s *Set) remove(t *Tunnel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looks == t {
+		s.looks = t.next
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		s.first = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	t.next, t.prev = nil, nil
+}
+
+// sweep ends tunnels whose time is over, until there are none.
+func (s *Set) sweep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for now := range tick.C {
+		s.mu.Lock()
+		s.looks = s.first
+		if s.sweeping = s.first != nil; !s.sweeping {
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		for more := true; more; {
+			more = s.look(now)
+		}
+	}
+}
+
+// looksAtOnce is how many tunnels are looked at while others wait for the lock.
+const looksAtOnce = 1024
+
+// look looks at some of the tunnels of a sweep, and reports whether others are left.
+func (s *Set) look(now time.Time) (more bool) {
+	var some [looksAtOnce]*Tunnel
+	n := 0
+	s.mu.Lock()
+	for ; s.looks != nil && n < len(some); n++ {
+		some[n], s.looks = s.looks, s.looks.next
+	}
+	more = s.looks != nil
+	s.mu.Unlock()
+	for _, t := range some[:n] {
+		if why := t.overdue(now); why != "" {
+			t.End(why)
+		}
+	}
+	return more
+}

@@ -1,0 +1,390 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A conn is one client connection, from accept until it is closed or a [tunnel] has it. One goroutine serves it, and
+// the methods below stand in the order in which that goroutine calls them.
+type conn struct {
+	forward.Client // with what the client has sent and nobody has taken yet in First
+	server         *Server
+	listener       *listener
+	replier        replier // how to answer, once that is known
+	admission      admission
+	ctx            context.Context // ends when nobody waits any more for what is under way
+	cancel         context.CancelCauseFunc
+	state          atomic.Int32
+	waits          atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
+	came           sandbox.Peer // Peer, as it came; final once it is served
+	asked          time.Time    // when the gate was
+	socket         net.Conn     // that was accepted; final
+	client         net.Conn     // socket, or the TLS of a TLS listener on it
+	flow           *egress.Flow // that is open, until a tunnel has it
+	capture        *capture     // of a captured connection, or of one that is served like those
+	carried        bool         // a tunnel has the client and the flow
+	refused        bool         // a refusal of the connection is recorded
+}
+
+// What a conn does, as far as its eviction concerns that.
+const (
+	serving    = iota // its goroutine reads from the client, or waits by ctx
+	elsewhere         // other code has the client, with deadlines of its own
+	farewelled        // it has had its last answer
+	evicted
+)
+
+// Why ctx ends. [errors.Is] of what it causes tells.
+var (
+	errLeft       = errors.New("the client has left")
+	errCut        = errors.New("the flow was cut")
+	errLate       = errors.New("the client's first bytes were late")
+	errEvicted    = errors.New("another connection has the place of this one")
+	errUnrecorded = errors.New("the record cannot become durable")
+	errShut       = errors.New("the server ends")
+)
+
+// serve takes a client from accept to close. Where a tunnel comes of it, that goes on when serve has returned.
+func (c *conn) serve() {
+	defer c.server.running.Done()
+	defer c.end()
+	switch {
+	case c.listener.tls != nil && !c.shakeHands():
+	case c.listener.original != nil:
+		c.serveCaptured()
+	default:
+		c.serveRequest()
+	}
+}
+
+// serveRequest reads a head, or the first byte of SOCKS, and serves what that asks for.
+func (c *conn) serveRequest() {
+	if !c.patience(c.server.forwarder.Limits.Head) {
+		return
+	}
+	var scanner http1.Scanner
+	for {
+		var err error
+		if c.First, err = c.server.carrying.Read(c.Conn, c.First); err != nil {
+			c.headEnded(err)
+			return
+		}
+		if len(c.First) == 0 {
+			continue
+		}
+		switch c.First[0] {
+		case 5:
+			c.serveSOCKS()
+			return
+		case 4:
+			c.malformed(policy.ViaUnknown, c.First, forward.ErrSOCKS4)
+			return
+		}
+		req, n, err := c.parseHead(&scanner, c.First)
+		switch {
+		case errors.Is(err, http1.ErrShort):
+			continue
+		case err != nil:
+			c.malformed(policy.ViaUnknown, c.First, err)
+		case req.Method == "CONNECT":
+			c.serveConnect(&req, n)
+		default:
+			c.serveHTTP(policy.ViaHTTP)
+		}
+		return
+	}
+}
+
+// parseHead is [http1.ParseRequest] for a head that grows: each byte is searched once until the head is whole.
+func (c *conn) parseHead(scanner *http1.Scanner, b []byte) (req http1.Request, n int, err error) {
+	if _, err := scanner.Scan(b, c.server.forwarder.Heads); err != nil {
+		return http1.Request{}, 0, err
+	}
+	return http1.ParseRequest(b, c.server.forwarder.Heads)
+}
+
+// headEnded records a head that will not be complete. A client that has said nothing leaves no trace.
+func (c *conn) headEnded(err error) {
+	switch {
+	case len(c.First) == 0 || c.isEvicted():
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.malformed(policy.ViaUnknown, c.First, forward.ErrHeadLate)
+	default:
+		forward.RefuseMalformed(c.server.Gate, c.Peer, policy.ViaUnknown, c.First, forward.ErrHeadCut)
+	}
+}
+
+// serveHTTP has every request decided on its own.
+func (c *conn) serveHTTP(via policy.Via) {
+	if c.enter(elsewhere) {
+		c.Via = via
+		c.ServeH1()
+	}
+}
+
+// serveConnect serves a CONNECT, whose head has n bytes.
+func (c *conn) serveConnect(req *http1.Request, n int) {
+	head := c.First[:n]
+	dst, err := forward.ConnectTarget(req)
+	if err == nil {
+		c.Peer.User, c.Peer.Password, c.Peer.HasCredentials, err = forward.Credentials(req.Fields)
+	}
+	if err != nil {
+		c.malformed(policy.ViaConnect, head, err)
+		return
+	}
+	c.replier = connectReplier{forward.RecipientOf(req.Fields)}
+	c.First = append([]byte(nil), c.First[n:]...)
+	c.tunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
+}
+
+// tunnel opens what the client asks for, records it, connects, answers, and carries.
+func (c *conn) tunnel(r policy.Request) {
+	if !c.patience(0) {
+		return
+	}
+	c.waits.Store(len(c.First) == 0 && !c.silent())
+	c.asked = time.Now()
+	defer c.watchClient().Stop()
+	flow, err := c.server.Gate.Open(c.ctx, c.Peer, r)
+	c.capture.decided()
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	c.flow = flow
+	if refusal := c.assign(flow); refusal != nil {
+		c.refuse(refusal)
+		return
+	}
+	flow.OnCut(func() { c.cancel(errCut) })
+	synced := c.sync(flow)
+	upstream, err := c.dial(flow)
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	if answer := c.replier.established(); len(answer) > 0 {
+		if _, err := c.Conn.Write(answer); err != nil {
+			carry.Abort(upstream)
+			c.closeFlow(egress.End{Outcome: string(carry.Broken)})
+			return
+		}
+		c.waits.Store(false)
+	}
+	if !c.durable(synced) {
+		carry.Abort(upstream)
+		c.breakOff(string(carry.WasCut))
+		return
+	}
+	c.carry(upstream)
+}
+
+// assign counts the connection with the sandbox that turned out to have it, or refuses it.
+func (c *conn) assign(flow *egress.Flow) *egress.Refusal {
+	if c.server.connections.assign(&c.admission, flow.Holder(), flow.Sandbox()) {
+		return nil
+	}
+	return c.server.refuseOneMore(c.Peer)
+}
+
+// sync has the record of a flow become durable beside what comes next. The channel has the outcome; nil: it is durable.
+func (c *conn) sync(flow *egress.Flow) <-chan error {
+	known, err := flow.Settled()
+	if known && err == nil {
+		return nil
+	}
+	done := make(chan error, 1)
+	flow.Durable(func(err error) {
+		if err != nil {
+			c.cancel(errUnrecorded)
+		}
+		done <- err
+	})
+	return done
+}
+
+// durable waits for what sync has begun.
+func (c *conn) durable(synced <-chan error) bool {
+	if synced == nil {
+		return true
+	}
+	select {
+	case err := <-synced:
+		return err == nil
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// dial connects to a decided address, unless something ends that before. The error is a [*egress.Refusal].
+func (c *conn) dial(flow *egress.Flow) (net.Conn, error) {
+	if time.Since(c.asked) > lookAfter && c.left() {
+		return nil, errLeft
+	}
+	upstream, err := flow.Dial(c.ctx)
+	switch cause := context.Cause(c.ctx); {
+	case cause == nil:
+		return upstream, err
+	case err == nil:
+		carry.Abort(upstream)
+		return nil, cause
+	default:
+		return nil, cause
+	}
+}
+
+// watchEvery is how often a client is looked at while nobody reads from it. Its destination is not reached for a client
+// that has left in a longer wait than lookAfter.
+const (
+	watchEvery = 250 * time.Millisecond
+	lookAfter  = 5 * time.Millisecond
+)
+
+// watchClient ends ctx once the client has left, while nobody reads from it. The caller stops the timer.
+func (c *conn) watchClient() *time.Timer {
+	var mu sync.Mutex // guards watch
+	mu.Lock()
+	defer mu.Unlock()
+	var watch *time.Timer
+	watch = time.AfterFunc(watchEvery, func() {
+		if c.ctx.Err() != nil {
+			return
+		}
+		if c.left() {
+			c.cancel(errLeft)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		watch.Reset(watchEvery)
+	})
+	return watch
+}
+
+// left reports whether the client has gone: both ways of its connection have ended, or it has failed. A client that
+// waits for an answer has gone, too, when it sends no more and has sent nothing behind its request: most that close a
+// connection look like that.
+func (c *conn) left() (gone bool) {
+	socket, ok := c.Raw.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		gone = carry.Ended(int(fd)) || c.waits.Load() && carry.Left(int(fd)) && !carry.Unread(int(fd))
+	})
+	return gone || err != nil
+}
+
+// patience gives the client d for what comes next; 0 is any time. It returns false for a client that was evicted.
+func (c *conn) patience(d time.Duration) bool {
+	var until time.Time
+	if d > 0 {
+		until = time.Now().Add(d)
+	}
+	c.socket.SetDeadline(until)
+	return !c.isEvicted() // who evicts sets a deadline, too
+}
+
+func (c *conn) isEvicted() bool { return c.state.Load() == evicted }
+
+// enter goes on to a state, unless the connection was evicted.
+func (c *conn) enter(next int32) bool {
+	for {
+		before := c.state.Load()
+		if before == evicted {
+			return false
+		}
+		if c.state.CompareAndSwap(before, next) {
+			return true
+		}
+	}
+}
+
+// evict implements [evictable]. The goroutine of the connection answers, where it can.
+func (c *conn) evict() {
+	switch c.state.Swap(evicted) {
+	case serving:
+		c.cancel(errEvicted)
+		c.socket.SetDeadline(time.Unix(1, 0))
+	case elsewhere:
+		c.server.recordRefusal(c.came, policy.ViaUnknown, func() { c.server.refuseOneMore(c.came) })
+		carry.Abort(c.socket)
+	default:
+		carry.Abort(c.socket)
+	}
+}
+
+// shut ends the connection for a server that ends.
+func (c *conn) shut() {
+	c.cancel(errShut)
+	c.socket.Close()
+}
+
+// closeFlow ends the flow, where there is one.
+func (c *conn) closeFlow(end egress.End) {
+	if c.flow != nil {
+		c.flow.Close(end)
+		c.flow = nil
+	}
+}
+
+// breakOff ends the connection with a reset, as one does that nobody answers.
+func (c *conn) breakOff(outcome string) {
+	c.closeFlow(egress.End{Outcome: outcome})
+	carry.Abort(c.Raw)
+}
+
+// end closes what no tunnel has.
+func (c *conn) end() {
+	c.server.forget(c)
+	c.cancel(nil)
+	if c.carried {
+		return
+	}
+	if !c.refused && errors.Is(context.Cause(c.ctx), errEvicted) {
+		c.server.turnAway(c)
+	}
+	c.closeFlow(egress.End{Outcome: string(carry.WasCut)})
+	c.client.Close()
+	c.server.connections.release(&c.admission)
+}
+
+// A connectReplier answers a CONNECT.
+type connectReplier struct{ recipient forward.Recipient }
+
+func (connectReplier) via() policy.Via { return policy.ViaConnect }
+
+func (connectReplier) established() []byte {
+	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+}
+
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.recipient) }
+
+// web reports whether a port is one of those where clients speak first, and TLS or HTTP.
+func web(port uint16) bool { return port == 443 || port == 80 }
+
+// literal is the destination that an address stands for by itself.
+func literal(a netip.AddrPort) policy.Destination {
+	addr := a.Addr().Unmap().WithZone("")
+	return policy.Destination{Host: addr.String(), Addr: addr, Port: a.Port()}
+}
