@@ -57,7 +57,9 @@ func run(source, binary string, files bool, only []string) error {
 	}
 	defer w.close()
 	if binary != "" {
-		w.egressd = binary
+		if w.egressd, err = filepath.Abs(binary); err != nil {
+			return err
+		}
 	} else if err := build(source, w.egressd); err != nil {
 		return err
 	}
