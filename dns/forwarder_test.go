@@ -258,32 +258,27 @@ func TestConcurrentLookupsShareOneExchange(t *testing.T) {
 	}
 }
 
+// TestOneCallerLeavingDoesNotFailTheOthers has another caller wait for a lookup that is given up. It makes the lookup itself then, which
+// fails, since there is no upstream.
 func TestOneCallerLeavingDoesNotFailTheOthers(t *testing.T) {
-	release := make(chan struct{})
-	up := startUpstream(t, func(q *asked) {
-		<-release
-		q.answer("a.test. 60 IN A 192.0.2.1", soa)
+	synctest.Test(t, func(t *testing.T) {
+		f := new(Forwarder)
+		_, fl, _ := f.join("a.test")
+		ended := make(chan error)
+		go func() {
+			_, _, err := f.Lookup(t.Context(), "a.test")
+			ended <- err
+		}()
+		synctest.Wait() // until it waits
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := f.fly(left, "a.test", fl); !errors.Is(err, context.Canceled) {
+			t.Errorf("who left got %v", err)
+		}
+		if err := <-ended; !errors.Is(err, ServerFailure) {
+			t.Errorf("who stayed got %v", err)
+		}
 	})
-	f := forwarder(up)
-	ctx, cancel := context.WithCancel(t.Context())
-	left, stayed := make(chan error), make(chan error)
-	go func() {
-		_, _, err := f.Lookup(ctx, "a.test")
-		left <- err
-	}()
-	waitForFlight(t, f, "a.test")
-	go func() {
-		_, _, err := f.Lookup(t.Context(), "a.test")
-		stayed <- err
-	}()
-	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("who left got %v", err)
-	}
-	close(release)
-	if err := <-stayed; err != nil {
-		t.Errorf("who stayed got %v", err)
-	}
 }
 
 // TestALookupEndsWithItsContext, and not in a minute. The next one begins anew.

@@ -196,8 +196,16 @@ func TestMessagesThatAreNoQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, raw := range []string{"", "\x00", "\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00", "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"} {
+	peer := peerAt(c.LocalAddr().(*net.UDPAddr).AddrPort(), "test")
+	for raw, answered := range map[string]bool{
+		"": false, "\x00": false,
+		"\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00":                         false, // a response
+		"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01": true,
+	} {
 		c.Write([]byte(raw))
+		if b := f.respond("udp", peer, c.RemoteAddr(), []byte(raw)); (b != nil) != answered {
+			t.Errorf("%q was answered %q", raw, b)
+		}
 	}
 	if m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)); len(m.Answer) != 1 { // and it is still there
 		t.Errorf("afterwards: %v", m)
