@@ -59,6 +59,10 @@ func (g *Gate) question(peer sandbox.Peer, q policy.DNSQuery) (*Flow, *Refusal) 
 	}
 	f := g.newFlow(peer, r)
 	who, err := g.accounts.identify(peer)
+	if err != nil && g.config.Sandboxes.Awaits(peer) {
+		g.config.Sandboxes.Await(g.life, peer)
+		who, err = g.accounts.identify(peer)
+	}
 	if err != nil {
 		return nil, f.refuseMessage(unidentified(err), recordOf{flood: true})
 	}

@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox"
 )
 
 func questionOf(name, kind string) policy.DNSQuery { return policy.DNSQuery{Name: name, Type: kind} }
@@ -194,5 +197,34 @@ func TestAnAnswersRecordHoldsNoCanary(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(w.dir, "00000001.log"))
 	if err != nil || strings.Contains(string(text), canary) || !strings.Contains(string(text), "/usr/bin/dig") {
 		t.Errorf("the log says %s, %v", text, err)
+	}
+}
+
+// A lateEngine knows the container of every address once somebody has waited for it.
+type lateEngine struct{ known atomic.Bool }
+
+func (e *lateEngine) At(netip.Addr) (*sandbox.Container, bool) {
+	if !e.known.Load() {
+		return nil, true
+	}
+	return &sandbox.Container{Container: &policy.Container{Name: "web", ID: "0123456789ab"}}, true
+}
+
+func (e *lateEngine) Await(context.Context, netip.Addr) { e.known.Store(true) }
+
+func (*lateEngine) Behind(int) *sandbox.Container { return nil }
+
+func (*lateEngine) Trouble() error { return nil }
+
+// TestTheFirstQuestionOfAContainerWaitsForItsEngine has a container ask before the engine has told of it.
+func TestTheFirstQuestionOfAContainerWaitsForItsEngine(t *testing.T) {
+	w := newWorldOf(t, policy.New(opinion(allow)), audit.Options{}, []sandbox.Entry{{Name: "web", Docker: policy.Containers{Name: "web"}}})
+	w.Gate.config.Sandboxes.SetEngine(new(lateEngine))
+	w.zone.addrs["a.test"] = somewhere
+	if a, err := w.resolve(t, "a.test", "A"); err != nil || len(a.Addrs) != 1 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if r := w.records(t, record.KindDNS); len(r) != 1 || r[0].Sandbox != "web" {
+		t.Errorf("recorded %+v", r)
 	}
 }
