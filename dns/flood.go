@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -24,8 +24,8 @@ import (
 type intake struct {
 	server *Server
 	conn   *net.UDPConn
-	name   string         // of the socket
-	pace   *tokens.Bucket // of the socket of a captured sandbox; else nil
+	name   string       // of the socket
+	pace   *fair.Bucket // of the socket of a captured sandbox; else nil
 
 	senders map[sandbox.Holder]*sender
 	dropped map[netip.Addr]int // datagrams since the second began
@@ -35,7 +35,7 @@ type intake struct {
 
 // A sender is one sandbox, or all peers that are no sandbox.
 type sender struct {
-	read   *tokens.Bucket
+	read   *fair.Bucket
 	unread int64 // messages that are in no record yet
 	peer   sandbox.Peer
 }
@@ -56,12 +56,12 @@ func newIntake(s *Server, c *net.UDPConn, name string) *intake {
 
 // readBudget returns the rate at which messages of a sandbox are read: twice its question rate, so that
 // excess questions get a refusal with a reason, plus a constant for sandboxes with a low rate.
-func readBudget(perSecond int) *tokens.Bucket {
-	return &tokens.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
+func readBudget(perSecond int) *fair.Bucket {
+	return &fair.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
 }
 
 // await waits until the budget allows one more message.
-func await(budget *tokens.Bucket) {
+func await(budget *fair.Bucket) {
 	for ok, _ := budget.Take(1, time.Now()); !ok; ok, _ = budget.Take(1, time.Now()) {
 		time.Sleep(time.Duration(float64(time.Second) / budget.Rate)) // at most 10 ms
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/quota"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
@@ -63,9 +63,9 @@ type Server struct {
 
 	start   sync.Once
 	limits  Limits
-	flying  quota.Pool[sandbox.Holder] // questions over UDP
-	streams quota.Pool[sandbox.Holder] // connections
-	sources quota.Pool[netip.Addr]     // the same, by address
+	flying  fair.Pool[sandbox.Holder] // questions over UDP
+	streams fair.Pool[sandbox.Holder] // connections
+	sources fair.Pool[netip.Addr]     // the same, by address
 	life    context.Context
 	die     context.CancelFunc
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress/names"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -108,7 +109,7 @@ type Gate struct {
 	canaries canaries
 	accounts accounts
 	tasks    tasks
-	ports    recentPorts
+	ports    fair.Recent
 	shut     atomic.Bool
 	life     context.Context // until Shut
 	die      context.CancelFunc
@@ -123,7 +124,7 @@ func New(c Config) *Gate {
 		c.DialTimeout = 15 * time.Second
 	}
 	c.NameLimits = c.NameLimits.WithDefaults()
-	g := &Gate{config: c, began: time.Now(), ports: recentPorts{most: localPorts()}}
+	g := &Gate{config: c, began: time.Now(), ports: fair.Recent{Most: localPorts()}}
 	g.Names.rrs, _ = c.Resolver.(RRResolver)
 	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows
