@@ -1,7 +1,7 @@
 //go:build linux
 
-// Reach prints which files of egressd's core a person has to open to follow one operation: those with statements that run for
-// the operation and do not run in an egressd that is idle. It is no gate.
+// Reach prints which files of egressd's core a person opens to follow one operation. A file counts if the operation runs a statement
+// in it that an idle egressd does not run. It is no gate.
 //
 //	go run ./reach [-source DIR | -egressd BINARY] [-files] [OPERATION …]
 //
@@ -119,7 +119,7 @@ func inCore(file string) bool {
 	return slices.Contains(core, first)
 }
 
-// measure does an operation with an egressd of its own, and returns what that has run.
+// measure starts an egressd for one operation, and returns the statements that this egressd ran.
 func (w *world) measure(name string, do func(*world) error) (covered, error) {
 	counters := filepath.Join(w.dir, "counters-"+strings.ReplaceAll(name, " ", "-"))
 	if err := os.Mkdir(counters, 0o777); err != nil {
