@@ -11,7 +11,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help build image packages release releasecheck run test quick nightly setup check race opa bench lint e2e conformance man docs clean
+.PHONY: help build image packages release releasecheck run test quick nightly setup check race opa bench reach lint e2e conformance man docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: build ## measure against direct and PEERS="goproxy smokescreen squid tiny
 	cd bench && go run . -egressd ../$(BIN) -peers "$(PEERS)" $(BENCHFLAGS)
 	go test -run - -bench 'Append' -benchtime 300ms ./audit
 	go test -run - -bench 'Evaluate|Lists|Parallel' -benchtime 300ms ./rego
+
+reach: ## print how many files of the core one operation runs through; REACHFLAGS=-files names them
+	cd bench && go run ./reach $(REACHFLAGS)
 
 lint: ## the linters that CI does not need
 	go tool -modfile=tools/go.mod gofumpt -l .

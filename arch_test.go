@@ -81,7 +81,9 @@ var owners = map[string]string{
 
 // guests are packages that import a module of another's, each for a reason.
 var guests = map[string]string{
-	"dns golang.org/x/sys/unix":                                   "the number of sendmmsg(2), which package syscall does not have everywhere",
+	"dns golang.org/x/sys/unix":                                   "a packet filter for one socket",
+	"dns golang.org/x/net/ipv4":                                   "the address that a datagram was sent to",
+	"dns golang.org/x/net/ipv6":                                   "the same",
 	"integrations/compose go.yaml.in/yaml/v3":                     "compose files are YAML, and no policies",
 	"integrations/peers go.yaml.in/yaml/v3":                       "policies of others, which are YAML too",
 	"integrations/peers github.com/pelletier/go-toml/v2":          "settings of Codex",

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/internal/tokens"
 )
 
 // alarms tell the operator of the canaries that were found: a few times a second at most, since a program can go on
@@ -20,7 +20,7 @@ import (
 // reads, must not hold up a connection.
 type alarms struct {
 	talk io.Writer
-	pace tokens.Bucket // of those that are written one by one
+	pace fair.Bucket // of those that are written one by one
 
 	mu      sync.Mutex // guards what follows; not held while something is written
 	waiting []egress.Alarm

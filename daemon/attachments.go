@@ -126,7 +126,7 @@ type attached struct {
 	*sandbox.Attachment
 	conn    *attach.Conn
 	sockets *capture.Sockets
-	names   *dns.PlaceholderServer
+	names   *dns.Server
 	tally   egress.Tally
 	serving sync.WaitGroup
 }
@@ -236,7 +236,7 @@ func (a *attachments) begin(s *attached) {
 	if l := s.sockets.Proxy; l != nil {
 		s.serving.Go(func() { _ = a.server.Serve(foreign.Listener{Listener: l}, name) })
 	}
-	s.names = &dns.PlaceholderServer{Gate: a.gate, Limits: dns.PlaceholderLimits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+	s.names = &dns.Server{Gate: a.gate, Placeholders: true, Limits: dns.Limits{InFlight: askingOfAttachment}, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {
 			return programs.Connected(from, to)
 		}

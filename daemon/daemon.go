@@ -55,7 +55,7 @@ type Daemon struct {
 	host       *hostaddr.Watcher
 	sandboxes  *sandbox.Directory
 	resolver   *resolver
-	nameServer *dns.FilteringServer
+	nameServer *dns.Server
 	keys       keyring
 	room       []byte         // see giveRoom
 	alarms     *alarms        // that the operator is told of
@@ -166,14 +166,14 @@ func (d *Daemon) build(path string) error {
 	}
 	l := d.Config.File.Limits
 	d.Gate = egress.New(egress.Config{
-		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver,
+		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver, Life: d.resolver.life,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
 		FixFlags:    d.fixFlags(),
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		NameLimits:  names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
-	d.nameServer = &dns.FilteringServer{Gate: d.Gate, Life: d.resolver.life, Limits: dns.FilteringLimits{PerSecond: l.DNSQueriesPerSecond}}
+	d.nameServer = &dns.Server{Gate: d.Gate, Limits: dns.Limits{PerSecond: l.DNSQueriesPerSecond}}
 	descriptors := confine.OpenFiles()
 	if !foreign.KernelRefuses() {
 		descriptors = descriptors / 5 * 3 // the socket pairs of a Screen take the rest

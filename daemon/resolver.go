@@ -124,16 +124,7 @@ func (r *resolver) life(name string) time.Duration {
 	return r.forwarder.Load().Life(name)
 }
 
-// Ask implements [egress.AsyncResolver].
-func (r *resolver) Ask(name string, then func([]netip.Addr, []string, error)) {
-	f := r.now()
-	if addrs := r.machine.addrs(name); len(addrs) > 0 {
-		then(addrs, nil, nil)
-		return
-	}
-	f.Ask(name, then)
-}
-
+// Lookup implements [egress.Resolver].
 func (r *resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, []string, error) {
 	f := r.now()
 	if addrs := r.machine.addrs(name); len(addrs) > 0 {

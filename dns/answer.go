@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"strings"
 	"time"
 
 	miekg "github.com/miekg/dns"
+
+	"github.com/egressd/egressd/policy"
 )
 
 const (
@@ -217,3 +220,19 @@ func negativeTTL(msg []byte, soa resource) time.Duration {
 }
 
 func seconds(ttl uint32) time.Duration { return time.Duration(ttl) * time.Second }
+
+const maxName = 253 // bytes of a name, without its trailing dot
+
+// canonical reports whether name is a host name in the one form that is asked
+// for and handed out. The judge is the parser that every destination goes
+// through; it refuses every escape of the codec too, and with them a wire label
+// that holds a dot.
+func canonical(name string) bool {
+	parsed, err := policy.ParseName(name)
+	return err == nil && parsed == name
+}
+
+// plain brings a name from the codec into the form that canonical judges.
+func plain(presentation string) string {
+	return strings.ToLower(strings.TrimSuffix(presentation, "."))
+}

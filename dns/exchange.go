@@ -276,3 +276,33 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// mixCase flips the case of the letters of name whose bit is set in bits,
+// which has one bit for each byte of name.
+func mixCase(name string, bits []byte) string {
+	mixed := []byte(name)
+	for i, c := range mixed {
+		if isLower(c) && bits[i/8]>>(i%8)&1 == 1 {
+			mixed[i] = c ^ caseBit
+		}
+	}
+	return string(mixed)
+}
+
+// sameFolded reports whether a and b differ in the case of ASCII letters at
+// most. Unlike bytes.EqualFold it knows no other letters.
+func sameFolded(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] && (a[i]^b[i] != caseBit || !isLower(a[i]|caseBit)) {
+			return false
+		}
+	}
+	return true
+}
+
+const caseBit = 'a' ^ 'A'
+
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }

@@ -1,27 +1,31 @@
 package dns
 
 import (
+	"net"
 	"net/netip"
 	"time"
 
-	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A flood is what sandboxes send to one socket beyond what egressd reads. Such a message is dropped before it is parsed: it
-// has no answer, and one record a second holds the number of them for each sandbox.
+// An intake decides which messages of one socket are read. A message beyond that is dropped before it is parsed: it has no
+// answer, and one record a second holds the number of them for each sandbox. There are two bounds: the rate of a sandbox,
+// and its share of the questions under way.
 //
 // An address that goes on is muted until the second is over: the kernel drops its datagrams, so that they leave
 // room in the socket's buffer for those of others. Nobody counts what the kernel drops.
 //
-// A flood belongs to the goroutine that reads from the socket.
-type flood struct {
-	gate   *egress.Gate
-	socket *packets
-	name   string // of the socket
-	rate   int    // questions of one sandbox in a second, for which it gets an answer
+// The socket of a captured sandbox has no other users. It is read no faster than the rate allows; the kernel drops what does not fit
+// into the socket's buffer meanwhile.
+//
+// An intake belongs to the goroutine that reads from the socket.
+type intake struct {
+	server *Server
+	conn   *net.UDPConn
+	name   string       // of the socket
+	pace   *fair.Bucket // of the socket of a captured sandbox; else nil
 
 	senders map[sandbox.Holder]*sender
 	dropped map[netip.Addr]int // datagrams since the second began
@@ -31,7 +35,7 @@ type flood struct {
 
 // A sender is one sandbox, or all peers that are no sandbox.
 type sender struct {
-	read   *tokens.Bucket
+	read   *fair.Bucket
 	unread int64 // messages that are in no record yet
 	peer   sandbox.Peer
 }
@@ -41,41 +45,54 @@ const (
 	mutedMost = 256 // addresses of one socket; the kernel compares each datagram with all of them
 )
 
+func newIntake(s *Server, c *net.UDPConn, name string) *intake {
+	ignore(c, nil) // one that was handed over may have the filter of an egressd that was killed
+	in := &intake{server: s, conn: c, name: name, senders: map[sandbox.Holder]*sender{}, dropped: map[netip.Addr]int{}}
+	if s.Placeholders {
+		in.pace = readBudget(s.limits.PerSecond)
+	}
+	return in
+}
+
 // readBudget returns the rate at which messages of a sandbox are read: twice its question rate, so that
 // excess questions get a refusal with a reason, plus a constant for sandboxes with a low rate.
-func readBudget(perSecond int) *tokens.Bucket {
-	return &tokens.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
+func readBudget(perSecond int) *fair.Bucket {
+	return &fair.Bucket{Rate: float64(100 + 2*perSecond), Most: float64(1000 + 10*perSecond)}
 }
 
 // await waits until the budget allows one more message.
-func await(budget *tokens.Bucket) {
+func await(budget *fair.Bucket) {
 	for ok, _ := budget.Take(1, time.Now()); !ok; ok, _ = budget.Take(1, time.Now()) {
 		time.Sleep(time.Duration(float64(time.Second) / budget.Rate)) // at most 10 ms
 	}
 }
 
-// drops reports whether a message of peer is not to be read, and counts it then.
-func (f *flood) drops(peer sandbox.Peer, now time.Time) bool {
-	who := f.gate.Names.Holder(peer)
+// admit counts a message with what is under way, for whom the caller releases when the message is answered. If it is not to be
+// read, admit counts it as dropped.
+func (in *intake) admit(peer sandbox.Peer, now time.Time) (who sandbox.Holder, ok bool) {
+	who = in.server.Gate.Names.Holder(peer)
 	if who.Sandbox == "" { // who forges addresses gets no more for it
 		who = sandbox.Holder{}
 	}
-	s := f.senders[who]
-	if s == nil {
-		s = &sender{read: readBudget(f.rate)}
-		f.senders[who] = s
+	if in.pace != nil {
+		await(in.pace)
 	}
-	if ok, _ := s.read.Take(1, now); ok {
-		return false
+	s := in.senders[who]
+	if s == nil {
+		s = &sender{read: readBudget(in.server.limits.PerSecond)}
+		in.senders[who] = s
+	}
+	if ok, _ := s.read.Take(1, now); ok && in.server.flying.Acquire(who) {
+		return who, true
 	}
 	if s.unread++; s.unread == 1 {
 		s.peer = peer
 	}
-	if f.until.IsZero() {
-		f.wait(now)
+	if in.until.IsZero() {
+		in.wait(now)
 	}
-	f.count(sourceOf(peer.Addr.Addr()))
-	return true
+	in.count(sourceOf(peer.Addr.Addr()))
+	return who, false
 }
 
 // sourceOf is what is muted together: an IPv4 address, or the network of 64 bits of an IPv6 address.
@@ -86,52 +103,52 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-func (f *flood) count(from netip.Addr) {
-	if _, known := f.dropped[from]; !known && len(f.dropped) >= 16*mutedMost {
+func (in *intake) count(from netip.Addr) {
+	if _, known := in.dropped[from]; !known && len(in.dropped) >= 16*mutedMost {
 		return
 	}
-	f.dropped[from]++
-	if f.dropped[from] == muteAfter && len(f.muted) < mutedMost {
-		f.muted = append(f.muted, from)
-		f.socket.ignore(f.muted)
+	in.dropped[from]++
+	if in.dropped[from] == muteAfter && len(in.muted) < mutedMost {
+		in.muted = append(in.muted, from)
+		ignore(in.conn, in.muted)
 	}
 }
 
 // wait has over called when a second has passed.
-func (f *flood) wait(now time.Time) {
-	f.until = now.Add(time.Second)
-	_ = f.socket.conn.SetReadDeadline(f.until) // which fails for a closed socket alone
+func (in *intake) wait(now time.Time) {
+	in.until = now.Add(time.Second)
+	_ = in.conn.SetReadDeadline(in.until) // which fails for a closed socket alone
 }
 
 // tick ends the second, if it is over: it records what was dropped and mutes nobody any more.
-func (f *flood) tick(now time.Time) {
-	if f.until.IsZero() || now.Before(f.until) {
+func (in *intake) tick(now time.Time) {
+	if in.until.IsZero() || now.Before(in.until) {
 		return
 	}
-	f.settle()
-	if len(f.muted) > 0 {
-		f.muted = f.muted[:0]
-		f.socket.ignore(nil)
+	in.settle()
+	if len(in.muted) > 0 {
+		in.muted = in.muted[:0]
+		ignore(in.conn, nil)
 	}
-	clear(f.dropped)
-	f.until = time.Time{}
-	for who, s := range f.senders {
+	clear(in.dropped)
+	in.until = time.Time{}
+	for who, s := range in.senders {
 		switch {
 		case s.unread > 0: // the log failed
-			f.wait(now)
+			in.wait(now)
 		case s.read.Full(now):
-			delete(f.senders, who)
+			delete(in.senders, who)
 		}
 	}
-	if f.until.IsZero() {
-		_ = f.socket.conn.SetReadDeadline(time.Time{})
+	if in.until.IsZero() {
+		_ = in.conn.SetReadDeadline(time.Time{})
 	}
 }
 
 // settle records the messages that were dropped. A number that the log does not take is kept.
-func (f *flood) settle() {
-	for _, s := range f.senders {
-		if s.unread > 0 && f.gate.RefuseUnseen(s.peer, policy.ViaDNS, policy.DNSBudget, s.unread, "the sandbox sends more messages than egressd reads; those that the kernel dropped are not counted") == nil {
+func (in *intake) settle() {
+	for _, s := range in.senders {
+		if s.unread > 0 && in.server.Gate.RefuseUnseen(s.peer, policy.ViaDNS, policy.DNSBudget, s.unread, "the sandbox sends more messages than egressd reads; those that the kernel dropped are not counted") == nil {
 			s.unread = 0
 		}
 	}

@@ -4,6 +4,7 @@ package dns
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"unsafe"
 
@@ -12,8 +13,12 @@ import (
 
 // ignore has the kernel drop what comes from these addresses. An error leaves the socket as it is: then
 // egressd drops the same datagrams itself.
-func (p *packets) ignore(from []netip.Addr) {
-	_ = p.raw.Control(func(fd uintptr) {
+func ignore(c *net.UDPConn, from []netip.Addr) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
 		if len(from) == 0 {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 			return

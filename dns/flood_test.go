@@ -17,30 +17,33 @@ import (
 // A flooded is a socket that a test reads from by hand, with a sandbox at 127.0.0.2 and one at 127.0.0.3.
 type flooded struct {
 	*filterWorld
-	*datagrams
+	*intake
 	socket *net.UDPConn
 }
 
 // perBurst is how many messages of one sandbox are read at once.
 const perBurst = 3000
 
-func newFlooded(t *testing.T) *flooded {
+var twoAddresses = []sandbox.Entry{
+	{Name: "one", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
+	{Name: "two", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}},
+}
+
+func newFlooded(t *testing.T, limits Limits) *flooded {
 	t.Helper()
-	d := newFilterWorld(t, setting{sandboxes: []sandbox.Entry{
-		{Name: "one", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}},
-		{Name: "two", Sources: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}},
-	}})
+	d := newFilterWorld(t, setting{sandboxes: twoAddresses, limits: limits})
 	d.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)) // of nobody
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	p, err := newPackets(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &flooded{d, newDatagrams(d.FilteringServer, p, "test"), c}
+	return &flooded{d, newIntake(d.Server, c, "test"), c}
+}
+
+// peer is at 127.0.0.n.
+func (f *flooded) peer(n byte) sandbox.Peer {
+	return peerAt(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, n}), 40000), "test")
 }
 
 // from is a client of the socket at 127.0.0.n.
@@ -68,78 +71,82 @@ func send(t *testing.T, c *net.UDPConn, n int, name string) {
 	}
 }
 
-// take serves what waits at the socket, and returns the number of datagrams.
-func (f *flooded) take(t *testing.T) int {
-	t.Helper()
-	n, err := f.read()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.serve(n)
-	return n
-}
-
 // TestASourceThatFloodsLeavesRoomForOthers has one sandbox send far more than the socket's buffer can
 // hold while nobody reads from it, and then another one ask.
 func TestASourceThatFloodsLeavesRoomForOthers(t *testing.T) {
-	f := newFlooded(t)
+	f := newFlooded(t, Limits{})
 	one, two := f.from(t, 2), f.from(t, 3)
-	send(t, two, 1, "localhost.")
-	f.take(t) // the policy and the log are warm
-	hear(t, two)
-	for taken := 0; taken < 2*perBurst && len(f.flood.muted) == 0; {
-		send(t, one, 16, "localhost.")
-		taken += f.take(t)
+	for now := time.Now(); len(f.muted) == 0; {
+		if who, ok := f.admit(f.peer(2), now); ok {
+			f.flying.Release(who)
+		}
 	}
 	send(t, one, 60_000, "localhost.")
 	send(t, two, 8, "localhost.") // of which the kernel may lose some on the way
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		for f.next() == nil {
-		}
-	}()
-	if m := hear(t, two); m.Rcode != dns.RcodeSuccess || len(m.Answer) != 1 {
-		t.Errorf("the other sandbox was answered %s", summary(m))
+	if err := f.socket.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
 	}
-	f.socket.Close()
-	<-served
+	if _, from, err := f.socket.ReadFromUDPAddrPort(make([]byte, maxQuery)); err != nil || from.Addr() != netip.MustParseAddr("127.0.0.3") {
+		t.Errorf("the first datagram is from %v, %v", from, err)
+	}
 }
 
-// TestWhatIsBeyondTheBudgetIsNotReadAndCounted sends more than is read.
+// TestWhatIsBeyondTheBudgetIsNotReadAndCounted has one sandbox send more than is read.
 func TestWhatIsBeyondTheBudgetIsNotReadAndCounted(t *testing.T) {
-	f := newFlooded(t)
-	one := f.from(t, 2)
-	before := len(f.records(t))
-	taken := 0
-	for taken < 2*perBurst && len(f.flood.muted) == 0 {
-		send(t, one, 16, "evil.test.")
-		taken += f.take(t)
-	}
-	f.flood.tick(time.Now().Add(time.Second))
-	f.gate.Records.Settle()
-	total, unread := 0, 0
-	for _, r := range f.records(t)[before:] {
-		if r.Sandbox != "one" {
-			t.Errorf("a record is of sandbox %q", r.Sandbox)
+	f := newFlooded(t, Limits{})
+	before, now := len(f.records(t)), time.Now()
+	read, dropped := 0, 0
+	for dropped < 2*muteAfter {
+		who, ok := f.admit(f.peer(2), now)
+		if !ok {
+			dropped++
+			continue
 		}
-		total += int(r.Times())
-		if r.Kind == record.KindRefused && r.Decision.Class == string(policy.DNSBudget) {
-			unread += int(r.Times())
+		read++
+		f.flying.Release(who)
+	}
+	if read != perBurst {
+		t.Errorf("%d messages were read at once, want %d", read, perBurst)
+	}
+	f.tick(now.Add(time.Second))
+	f.oneRecord(t, before, dropped)
+	if len(f.muted) > 0 {
+		t.Errorf("%v are muted after the second", f.muted)
+	}
+}
+
+// oneRecord wants one record since some, which says that so many messages of sandbox one were not read.
+func (f *flooded) oneRecord(t *testing.T, since, unread int) {
+	t.Helper()
+	all := f.records(t)[since:]
+	if len(all) != 1 || all[0].Sandbox != "one" || all[0].Kind != record.KindRefused || all[0].Decision.Class != string(policy.DNSBudget) || int(all[0].Times()) != unread {
+		t.Errorf("recorded is %+v, want %d messages that were not read", all, unread)
+	}
+}
+
+// TestOneSandboxHasPartOfWhatIsUnderWay never answers what is read.
+func TestOneSandboxHasPartOfWhatIsUnderWay(t *testing.T) {
+	f := newFlooded(t, Limits{InFlight: 8})
+	before, now := len(f.records(t)), time.Now()
+	admitted := func(n byte) (count int) {
+		for range 8 {
+			if _, ok := f.admit(f.peer(n), now); ok {
+				count++
+			}
 		}
+		return count
 	}
-	if total != taken {
-		t.Errorf("the records stand for %d of %d messages", total, taken)
+	if one, two, one2 := admitted(2), admitted(3), admitted(2); one != 4 || two != 2 || one2 != 0 {
+		t.Errorf("one sandbox has %d under way, another one %d, and the first %d more", one, two, one2)
 	}
-	if unread < muteAfter || unread > taken-perBurst {
-		t.Errorf("%d of %d messages were not read", unread, taken)
+	f.flying.Release(f.gate.Names.Holder(f.peer(2)))
+	f.flying.Release(f.gate.Names.Holder(f.peer(2)))
+	if _, ok := f.admit(f.peer(2), now); !ok {
+		t.Error("it has no more when two are answered")
 	}
-	if n := len(f.records(t)) - before; n > 200 {
-		t.Errorf("%d records of %d messages", n, taken)
-	}
-	if muted := f.flood.muted; len(muted) > 0 {
-		t.Errorf("%v are muted after the second", muted)
-	}
+	delete(f.senders, f.gate.Names.Holder(f.peer(3)))
+	f.tick(now.Add(time.Second))
+	f.oneRecord(t, before, 12)
 }
 
 // TestTheKernelIgnoresTheAddressesThatItIsTold sends from an address that is to be ignored, and then from another
@@ -163,10 +170,6 @@ func TestTheKernelIgnoresTheAddressesThatItIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		p, err := newPackets(l)
-		if err != nil {
-			t.Fatal(err)
-		}
 		port := l.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 		write := func(from, text string) {
 			to := netip.AddrPortFrom(ip("127.0.0.1"), port)
@@ -185,17 +188,19 @@ func TestTheKernelIgnoresTheAddressesThatItIsTold(t *testing.T) {
 		if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		p.ignore(c.ignored)
+		ignore(l, c.ignored)
 		write(c.first, "first")
 		if c.first == c.second {
-			p.ignore(nil)
+			ignore(l, nil)
 		}
 		write(c.second, "second")
-		if _, err := p.read(); err != nil {
+		msg := make([]byte, 16)
+		n, err := l.Read(msg)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if msg, _ := p.message(0); string(msg) != "second" {
-			t.Errorf("%s on %s, ignoring %v: %q came", c.socket, c.at, c.ignored, msg)
+		if string(msg[:n]) != "second" {
+			t.Errorf("%s on %s, ignoring %v: %q came", c.socket, c.at, c.ignored, msg[:n])
 		}
 	}
 }

@@ -2,8 +2,8 @@
 // upstreams, and only them, and hands out only addresses that an answer ties
 // to the asked name.
 //
-// A [FilteringServer] is the other end, the name server of sandboxes that are pointed at egressd: it answers what the policy allows.
-// A [PlaceholderServer] is that of captured sandboxes: it gives every name a placeholder.
+// A [Server] is the other end, the name server of sandboxes that are pointed at egressd: it answers what the policy allows. For
+// captured sandboxes it gives every name a placeholder.
 //
 // The forwarder decides nothing: whether a name may be looked up is settled before it
 // gets here, and every address that it returns is judged after. It reads no
@@ -72,32 +72,24 @@ type Forwarder struct {
 	// RecordTypes are the types that LookupRRs asks for: "SRV" and "TXT".
 	RecordTypes []string
 
-	mu       sync.Mutex // guards what follows, and flight.waiters; never held while waiting
+	mu       sync.Mutex // guards what follows; never held while waiting
 	cache    *simplelru.LRU[string, entry]
 	kept     int                // bytes that cache takes
-	flights  map[string]*flight // those that may be joined
-	inFlight int                // all, those that nobody may join any more included
+	flights  map[string]*flight // for addresses
+	inFlight int                // lookups under way, for addresses and other records
+	life     context.Context    // of these; nil before the first
+	die      context.CancelFunc // by Close
 	closed   bool
 
-	flying sync.WaitGroup // the flights of inFlight; it grows with mu held and closed not set
+	flying sync.WaitGroup // the lookups of inFlight; it grows with mu held and closed not set
 }
 
-// An entry is the outcome of a lookup: addresses, or the kind of failure.
-type entry struct {
-	addrs   []netip.Addr
-	aliases []string
-	kind    Kind
-	exists  bool      // where kind is NotFound: the name does, without addresses
-	expires time.Time // zero: not to be kept
-}
-
-// A flight is a lookup under way, shared by everyone who asks for its name.
+// A flight is a lookup for addresses. One caller makes it, and others that ask for its name meanwhile wait for it. So there is one query at
+// a time for each name and type, and a forged response has one ID to guess.
 type flight struct {
-	waiters int                // the lookup is given up when the last one leaves
-	cancel  context.CancelFunc // of the lookup
-	done    chan struct{}      // closed when landed holds the outcome; nil where nobody waits
-	then    []func(entry)      // called then, without a lock
-	landed  entry
+	done   chan struct{} // closed when it is over
+	landed entry         // what came of it, then
+	left   bool          // its caller gave it up
 }
 
 // Lookup returns 1 to 32 addresses of name, and the names of the CNAME chain to them, in order and
@@ -110,117 +102,105 @@ type flight struct {
 // are the answer: the caller dials nothing that it was not given here, so that
 // an address nobody learnt of needs no judging.
 //
-// Callers that ask for the same name at the same time share one exchange; ctx
-// ends the caller's waiting, and the exchange only when nobody waits for it
-// any more. The error is an [*Error], or wraps that of ctx.
+// Callers that ask for the same name at the same time share one exchange. ctx ends the caller's waiting; an exchange that is
+// given up so is begun again by one of the others. The error is an [*Error], or wraps that of ctx.
 func (f *Forwarder) Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error) {
 	if !canonical(name) {
 		return nil, nil, &Error{Name: name, Kind: Malformed}
 	}
-	e, fl := f.join(name, nil)
-	if fl != nil {
+	for {
+		e, fl, mine := f.join(name)
+		switch {
+		case fl == nil:
+			return e.told(name)
+		case mine:
+			e, err := f.fly(ctx, name, fl)
+			if err != nil {
+				return nil, nil, err
+			}
+			return e.told(name)
+		}
 		select {
 		case <-fl.done:
-			e = fl.landed
+			if !fl.left {
+				return fl.landed.told(name)
+			}
 		case <-ctx.Done():
-			f.leave(name, fl)
 			return nil, nil, fmt.Errorf("lookup %q: %w", name, ctx.Err())
 		}
 	}
-	return e.told(name)
 }
 
-// Ask looks name up without blocking. It calls then once with the results of [Forwarder.Lookup], either before Ask returns
-// or later on another goroutine, within TotalTimeout. then must not block.
-func (f *Forwarder) Ask(name string, then func(addrs []netip.Addr, aliases []string, err error)) {
-	if !canonical(name) {
-		then(entry{kind: Malformed}.told(name))
-		return
-	}
-	e, fl := f.join(name, func(e entry) { then(e.told(name)) })
-	if fl == nil {
-		then(e.told(name))
-	}
-}
-
-// told is what a lookup returns.
-func (e entry) told(name string) (addrs []netip.Addr, aliases []string, err error) {
-	if e.kind != 0 {
-		return nil, nil, &Error{Name: name, Kind: e.kind, Exists: e.exists}
-	}
-	return e.addrs, e.aliases, nil
-}
-
-// join returns the cached entry of name, or a flight, which it begins if there is none. It adds then to the flight, or
-// a waiter for done if then is nil.
-func (f *Forwarder) join(name string, then func(entry)) (entry, *flight) {
+// join returns the cached entry of name, or the flight for it. The flight is mine if there was none: then the caller makes it.
+func (f *Forwarder) join(name string) (e entry, fl *flight, mine bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, ok := f.fresh(name); ok {
-		return e, nil
+		return e, nil, false
 	}
-	fl := f.flights[name]
+	if fl := f.flights[name]; fl != nil {
+		return entry{}, fl, false
+	}
+	if problem := f.takeOff(); problem != 0 {
+		return entry{kind: problem}, nil, false
+	}
+	if f.flights == nil {
+		f.flights = map[string]*flight{}
+	}
+	fl = &flight{done: make(chan struct{})}
+	f.flights[strings.Clone(name)] = fl // name may be a part of something large
+	return entry{}, fl, true
+}
+
+// fly asks for the addresses of name, and tells everybody who waits for the flight.
+func (f *Forwarder) fly(ctx context.Context, name string, fl *flight) (entry, error) {
+	fl.left = true // until it has landed
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.flights, name)
+		f.touchDown()
+		close(fl.done)
+	}()
+	e := f.resolve(ctx, name)
+	if err := ctx.Err(); err != nil && e.kind != 0 {
+		return entry{}, fmt.Errorf("lookup %q: %w", name, err)
+	}
+	f.mu.Lock()
+	f.keep(strings.Clone(name), e)
+	f.mu.Unlock()
+	fl.landed, fl.left = e, false
+	return e, nil
+}
+
+// takeOff counts a lookup, or says why it may not begin. f.mu is held.
+func (f *Forwarder) takeOff() Kind {
 	switch {
 	case f.closed:
-		return entry{kind: Timeout}, nil
-	case fl != nil:
+		return Timeout
 	case f.inFlight >= maxFlights:
-		return entry{kind: Busy}, nil
-	default:
-		fl = f.begin(strings.Clone(name)) // name may be a part of something large
+		return Busy
+	case f.life == nil:
+		f.life, f.die = context.WithCancel(context.Background())
 	}
-	fl.waiters++
-	switch {
-	case then != nil:
-		fl.then = append(fl.then, then)
-	case fl.done == nil:
-		fl.done = make(chan struct{})
-	}
-	return entry{}, fl
-}
-
-// begin begins a lookup on a goroutine of its own. f.mu is held, so the lookup cannot be over before it has a waiter.
-func (f *Forwarder) begin(name string) *flight {
-	ctx, cancel := context.WithTimeout(context.Background(), f.totalTimeout())
-	fl := &flight{cancel: cancel}
-	if f.flights == nil {
-		f.flights = make(map[string]*flight)
-	}
-	f.flights[name] = fl
 	f.inFlight++
-	f.flying.Go(func() {
-		defer cancel()
-		f.land(name, fl, f.resolve(ctx, name))
-	})
-	return fl
+	f.flying.Add(1)
+	return 0
 }
 
-// land tells everybody in fl what came of it.
-func (f *Forwarder) land(name string, fl *flight, e entry) {
-	f.mu.Lock()
+// touchDown ends what takeOff began. f.mu is held.
+func (f *Forwarder) touchDown() {
 	f.inFlight--
-	if f.flights[name] == fl { // some caller still waits
-		delete(f.flights, name)
-		f.keep(name, e)
-	}
-	fl.landed = e
-	then := fl.then
-	if fl.done != nil {
-		close(fl.done)
-	}
-	f.mu.Unlock()
-	for _, tell := range then {
-		tell(e)
-	}
+	f.flying.Done()
 }
 
-// Close ends the lookups under way as Timeout, and waits until their goroutines and sockets are gone. A lookup that
+// Close ends the lookups under way as Timeout, and waits until their sockets are gone. A lookup that
 // begins later fails at once. Cached names are still answered.
 func (f *Forwarder) Close() {
 	f.mu.Lock()
 	f.closed = true
-	for _, fl := range f.flights {
-		fl.cancel()
+	if f.die != nil {
+		f.die()
 	}
 	f.mu.Unlock()
 	f.flying.Wait()
@@ -233,20 +213,6 @@ func (f *Forwarder) Idle() bool {
 	return f.inFlight == 0
 }
 
-// leave takes a waiter off fl.
-func (f *Forwarder) leave(name string, fl *flight) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fl.waiters--
-	if fl.waiters > 0 {
-		return
-	}
-	fl.cancel()
-	if f.flights[name] == fl {
-		delete(f.flights, name)
-	}
-}
-
 // resolve asks for the addresses of name.
 func (f *Forwarder) resolve(ctx context.Context, name string) entry {
 	replies := [...]reply{{rtype: typeAAAA, kind: ServerFailure}, {rtype: typeA, kind: ServerFailure}}
@@ -254,8 +220,11 @@ func (f *Forwarder) resolve(ctx context.Context, name string) entry {
 	return f.merge(replies[0], replies[1])
 }
 
-// askAll asks the upstreams in order until there is something to tell.
+// askAll asks the upstreams in order until there is something to tell, TotalTimeout is over, or the forwarder is closed.
 func (f *Forwarder) askAll(ctx context.Context, name string, replies []reply) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(f.TotalTimeout, defaultTotalTimeout))
+	defer cancel()
+	defer context.AfterFunc(f.life, cancel)()
 	for _, failed := range []func(Kind) bool{anyFailure, timedOut} {
 		for _, upstream := range f.Upstreams {
 			open := unsettled(replies, failed)
@@ -284,5 +253,3 @@ func unsettled(replies []reply, failed func(Kind) bool) []*reply {
 	}
 	return open
 }
-
-func (f *Forwarder) totalTimeout() time.Duration { return cmp.Or(f.TotalTimeout, defaultTotalTimeout) }

@@ -235,7 +235,7 @@ func TestConcurrentLookupsShareOneExchange(t *testing.T) {
 	release := make(chan struct{})
 	up := startUpstream(t, func(q *asked) {
 		<-release
-		q.answer("a.test. 0 IN A 192.0.2.1", soa)
+		q.answer("a.test. 60 IN A 192.0.2.1", soa)
 	})
 	f := forwarder(up)
 	const askers = 50
@@ -246,7 +246,7 @@ func TestConcurrentLookupsShareOneExchange(t *testing.T) {
 			errs <- err
 		}()
 	}
-	waitForWaiters(t, f, "a.test", askers)
+	waitForFlight(t, f, "a.test")
 	close(release)
 	for range askers {
 		if err := <-errs; err != nil {
@@ -258,70 +258,50 @@ func TestConcurrentLookupsShareOneExchange(t *testing.T) {
 	}
 }
 
+// TestOneCallerLeavingDoesNotFailTheOthers has another caller wait for a lookup that is given up. It makes the lookup itself then, which
+// fails, since there is no upstream.
 func TestOneCallerLeavingDoesNotFailTheOthers(t *testing.T) {
-	release := make(chan struct{})
-	up := startUpstream(t, func(q *asked) {
-		<-release
-		q.answer("a.test. 60 IN A 192.0.2.1", soa)
+	synctest.Test(t, func(t *testing.T) {
+		f := new(Forwarder)
+		_, fl, _ := f.join("a.test")
+		ended := make(chan error)
+		go func() {
+			_, _, err := f.Lookup(t.Context(), "a.test")
+			ended <- err
+		}()
+		synctest.Wait() // until it waits
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := f.fly(left, "a.test", fl); !errors.Is(err, context.Canceled) {
+			t.Errorf("who left got %v", err)
+		}
+		if err := <-ended; !errors.Is(err, ServerFailure) {
+			t.Errorf("who stayed got %v", err)
+		}
 	})
-	f := forwarder(up)
-	ctx, cancel := context.WithCancel(t.Context())
-	left, stayed := make(chan error), make(chan error)
-	go func() {
-		_, _, err := f.Lookup(ctx, "a.test")
-		left <- err
-	}()
-	waitForWaiters(t, f, "a.test", 1)
-	go func() {
-		_, _, err := f.Lookup(t.Context(), "a.test")
-		stayed <- err
-	}()
-	waitForWaiters(t, f, "a.test", 2)
-	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("who left got %v", err)
-	}
-	close(release)
-	if err := <-stayed; err != nil {
-		t.Errorf("who stayed got %v", err)
-	}
 }
 
-func TestLookupEndsWhenNobodyWaits(t *testing.T) {
+// TestALookupEndsWithItsContext, and not in a minute. The next one begins anew.
+func TestALookupEndsWithItsContext(t *testing.T) {
 	up := startUpstream(t, silent)
 	f := forwarder(up)
 	f.Timeout, f.TotalTimeout = time.Minute, time.Minute
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error)
-	go func() {
-		_, _, err := f.Lookup(ctx, "a.test")
-		left <- err
-	}()
-	waitForWaiters(t, f, "a.test", 1)
-	f.mu.Lock()
-	fl := f.flights["a.test"]
-	f.mu.Unlock()
-	cancel()
-	<-left
-	<-fl.done // not in a minute
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.inFlight != 0 || len(f.flights) != 0 {
-		t.Errorf("%d lookups under way, %d to join", f.inFlight, len(f.flights))
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, _, err := f.Lookup(ctx, "a.test")
+			left <- err
+		}()
+		waitForFlight(t, f, "a.test")
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+		if n := f.underWay(); n != 0 || len(f.flights) != 0 {
+			t.Errorf("%d lookups under way, %d to join", n, len(f.flights))
+		}
 	}
-}
-
-func TestNobodyJoinsALookupThatWasGivenUp(t *testing.T) {
-	f := forwarder(startUpstream(t, silent))
-	_, first := f.join("a.test", nil)
-	f.leave("a.test", first)
-	_, second := f.join("a.test", nil)
-	f.leave("a.test", second)
-	if first == second {
-		t.Error("joined a lookup that was given up")
-	}
-	<-first.done
-	<-second.done
 }
 
 func TestLookupsInFlightAreBounded(t *testing.T) {
@@ -372,18 +352,17 @@ func (f *Forwarder) underWay() int {
 	return f.inFlight
 }
 
-func waitForWaiters(t *testing.T, f *Forwarder, name string, n int) {
+func waitForFlight(t *testing.T, f *Forwarder, name string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		f.mu.Lock()
 		fl := f.flights[name]
-		waiting := fl != nil && fl.waiters == n
 		f.mu.Unlock()
-		if waiting {
+		if fl != nil {
 			return
 		}
 	}
-	t.Fatalf("%s never had %d waiters", name, n)
+	t.Fatalf("nobody ever asked for %s", name)
 }
 
 func TestLookupWithoutUpstreams(t *testing.T) {
@@ -453,5 +432,51 @@ func echo(b *testing.B, conn *net.UDPConn) {
 		msg := append(buf[:end], ready[binary.BigEndian.Uint16(buf[end-4:])]...)
 		copy(msg[2:], []byte{0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0})
 		conn.WriteToUDPAddrPort(msg, client)
+	}
+}
+
+// TestALookupThatIsLeftBeforeItIsSentEndsOnce: nothing can be sent to an upstream with
+// a zone from where most lookups are sent, and whoever waits may leave meanwhile.
+func TestALookupThatIsLeftBeforeItIsSentEndsOnce(t *testing.T) {
+	f := &Forwarder{Upstreams: []netip.AddrPort{netip.MustParseAddrPort("[fe80::1%lo]:53")}, TotalTimeout: time.Second}
+	var all sync.WaitGroup
+	for i := range 2000 {
+		ctx, leave := context.WithCancel(t.Context())
+		all.Go(func() { _, _, _ = f.Lookup(ctx, fmt.Sprintf("n%d.test", i)) })
+		all.Go(leave)
+		if i%100 == 99 {
+			all.Wait()
+		}
+	}
+	all.Wait()
+	for late := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		n := f.inFlight
+		f.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if n < 0 || time.Now().After(late) {
+			t.Fatalf("%d lookups are under way", n)
+		}
+	}
+}
+
+// TestAnUpstreamThatIsNotThereIsNotWaitedFor: that nobody has its port is heard at once.
+func TestAnUpstreamThatIsNotThereIsNotWaitedFor(t *testing.T) {
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
+	c.Close()
+	f := &Forwarder{Upstreams: []netip.AddrPort{at}, Timeout: time.Minute, TotalTimeout: time.Minute}
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for i := range 5 {
+		_, _, err := f.Lookup(soon, fmt.Sprintf("n%d.test", i))
+		if failed := (*Error)(nil); !errors.As(err, &failed) || failed.Kind != ServerFailure {
+			t.Errorf("lookup %d: %v", i, err)
+		}
 	}
 }

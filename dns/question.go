@@ -1,23 +1,123 @@
 package dns
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/recovered"
-	"github.com/egressd/egressd/internal/tokens"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
+
+// respond returns the response to one message, which came from peer to the socket at, or nil for none: whoever asked asks
+// again. It waits for the log, and for a policy or a name server that takes its time; Shutdown ends that wait.
+func (s *Server) respond(network string, peer sandbox.Peer, at net.Addr, msg []byte) (response []byte) {
+	m, bad := readMessage(msg)
+	size := m.size
+	if network == "tcp" {
+		size = 1<<16 - 1
+	}
+	defer recovered.Log("answering a message to the name server", func() {
+		response = answer{rcode: dns.RcodeServerFailure}.appendTo(nil, &m, size)
+	})
+	if s.Program != nil {
+		peer.Process = s.Program(network, peer.Addr, plainAddr(at.(interface{ AddrPort() netip.AddrPort }).AddrPort()))
+	}
+	var a answer
+	var err error
+	if bad == (flaw{}) {
+		a, err = s.answer(peer, &m)
+	} else {
+		err = s.Gate.Names.Refuse(peer, msg, bad.class, bad.why)
+	}
+	switch {
+	case bad.silent:
+		return nil
+	case err != nil:
+		a = refusedBy(err)
+	}
+	if bad.rcode != 0 && a.rcode != dns.RcodeServerFailure { // which says that there is no record
+		a.rcode = bad.rcode
+	}
+	if network == "udp" && classOf(err) == policy.UnknownSandbox {
+		size = min(size, len(msg)) // the address may be forged: its owner gets no more than was sent in its name
+	}
+	return a.appendTo(nil, &m, size)
+}
+
+// answer has the gate decide a question. The error is the gate's.
+func (s *Server) answer(peer sandbox.Peer, m *message) (answer, error) {
+	q := policy.DNSQuery{Name: m.name, Type: m.typeText()}
+	if a, same := m.sameEverywhere(); same {
+		if s.Placeholders {
+			return a, nil
+		}
+		return a, s.Gate.Names.Local(peer, q)
+	}
+	if s.Placeholders {
+		switch q.Type {
+		case "A", "AAAA":
+			return s.placeholder(peer, q)
+		case "HTTPS", "SVCB":
+			return answer{}, nil
+		}
+	}
+	told, err := s.Gate.Resolve(s.life, peer, q)
+	return answer{addrs: told.Addrs, data: told.Data, ttl: told.TTL}, err
+}
+
+// placeholder answers with the placeholder address of a name. The answer is empty if the range has none of the family.
+func (s *Server) placeholder(peer sandbox.Peer, q policy.DNSQuery) (answer, error) {
+	both, err := s.Gate.Names.Bind(s.life, peer, q)
+	addr := both.IPv6
+	if q.Type == "A" {
+		addr = both.IPv4
+	}
+	if err != nil || !addr.IsValid() {
+		return answer{}, err
+	}
+	return answer{addrs: []netip.Addr{addr}, ttl: names.PlaceholderTTL}, nil
+}
+
+// sameEverywhere answers names that have the same answer in every sandbox:
+//
+//   - localhost and what is below it are the sandbox's own loopback (RFC 6761);
+//   - use-application-dns.net does not exist, which keeps browsers from resolving
+//     past this server;
+//   - ipv4only.arpa has no IPv6 address: there is no NAT64 (RFC 7050).
+func (m *message) sameEverywhere() (answer, bool) {
+	if m.class != dns.ClassINET || m.kind != typeA && m.kind != typeAAAA {
+		return answer{}, false
+	}
+	switch {
+	case m.name == "localhost" || strings.HasSuffix(m.name, ".localhost"):
+		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if m.kind == typeAAAA {
+			loopback = netip.IPv6Loopback()
+		}
+		return answer{ttl: 5 * time.Minute, addrs: []netip.Addr{loopback}}, true
+	case m.name == "use-application-dns.net":
+		return answer{rcode: dns.RcodeNameError}, true
+	case m.name == "ipv4only.arpa":
+		return answer{}, true
+	}
+	return answer{}, false
+}
+
+// typeText names the type of a question, and its class unless that is IN.
+func (m *message) typeText() string {
+	if m.class == dns.ClassINET {
+		return dns.Type(m.kind).String()
+	}
+	return dns.Class(m.class).String() + " " + dns.Type(m.kind).String()
+}
 
 // A how is how one class of refusal looks in DNS: a response code, and an
 // extended error (RFC 8914) for who takes one.
@@ -25,6 +125,12 @@ type how struct {
 	rcode int
 	ede   uint16
 }
+
+// Extended errors of RFC 8914 for what is no refusal.
+const (
+	edeNoReachableAuthority = 22
+	edeNetworkError         = 23
+)
 
 var refusals = map[policy.Class]how{
 	policy.MalformedHost:    {dns.RcodeFormatError, dns.ExtendedErrorCodeOther},
@@ -45,154 +151,36 @@ func howOf(c policy.Class) how {
 	return how{dns.RcodeRefused, dns.ExtendedErrorCodeBlocked}
 }
 
-// A handler answers the questions of one sandbox, which come to sockets of one name.
-type handler struct {
-	server *PlaceholderServer
-	name   string
-	budget *tokens.Bucket
+// classOf returns the class of a refusal, or "" for no error.
+func classOf(err error) policy.Class {
+	if r, ok := errors.AsType[*egress.Refusal](err); ok {
+		return r.Decision.Class
+	}
+	return ""
 }
 
-func (s *PlaceholderServer) handler(name string) *handler {
-	return &handler{server: s, name: name, budget: &tokens.Bucket{Rate: float64(s.limits.PerSecond), Most: float64(s.limits.Burst)}}
-}
-
-// peer says who asks from an address, at another.
-func (h *handler) peer(network string, from netip.AddrPort, at net.Addr) func() sandbox.Peer {
-	return func() sandbox.Peer {
-		p := peerAt(from, h.name)
-		if who := h.server.Program; who != nil {
-			p.Process = who(network, p.Addr, addrPortAt(at))
+// refusedBy renders what the gate refuses, and what the network did not bring.
+func refusedBy(err error) answer {
+	var r *egress.Refusal
+	var failed *Error
+	switch {
+	case errors.As(err, &failed) && failed.Kind == NotFound:
+		a := answer{}
+		if !failed.Exists {
+			a.rcode = dns.RcodeNameError
 		}
-		return p
-	}
-}
-
-// addrPortAt returns the address of a socket.
-func addrPortAt(a net.Addr) netip.AddrPort {
-	at := a.(interface{ AddrPort() netip.AddrPort }).AddrPort()
-	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
-}
-
-// respond appends the response to msg, or returns nil for none: whoever asked asks again. A response over UDP has at
-// most as many bytes as the question says; most is 0 then.
-func (h *handler) respond(b, msg []byte, peer func() sandbox.Peer, most int) (response []byte) {
-	defer h.server.inFlight.Add(-1)
-	if h.server.inFlight.Add(1) > int64(h.server.limits.InFlight) {
-		return nil
-	}
-	m, bad := readMessage(msg)
-	if bad.silent {
-		return nil
-	}
-	most = cmp.Or(most, m.size)
-	defer recovered.Log(toAnswer, func() {
-		response = answer{rcode: dns.RcodeServerFailure}.appendTo(b, &m, most)
-	})
-	return h.answer(&m, bad, msg, peer).appendTo(b, &m, most)
-}
-
-// answer answers a question, and records what is none.
-func (h *handler) answer(m *message, bad flaw, msg []byte, peer func() sandbox.Peer) answer {
-	within, _ := h.budget.Take(1, time.Now())
-	refuse := h.server.Gate.Refuse
-	switch {
-	case within && bad == (flaw{}):
-		return h.question(m, peer)
-	case within:
-		return bad.refused(refuse(peer(), policy.ViaDNS, msg, bad.class, bad.why))
-	case bad == (flaw{}):
-		return refusedBy(refuse(peer(), policy.ViaDNS, nil, policy.DNSBudget, "the sandbox asks for too many names in too short a time"))
-	}
-	// Without the message and its sender, those that repeat are one record.
-	return bad.refused(refuse(sandbox.Peer{Listener: h.name}, policy.ViaDNS, nil, bad.class, bad.why))
-}
-
-// question answers with one address, or with none where there is none of the kind. HTTPS and SVCB records (RFC 9460),
-// with their own addresses, ports and keys for hiding server names, do not exist for any name.
-func (h *handler) question(m *message, peer func() sandbox.Peer) answer {
-	if a, same := m.sameEverywhere(names.PlaceholderTTL); same {
 		return a
+	case !errors.As(err, &r):
+		return answer{rcode: dns.RcodeServerFailure}
 	}
-	if m.class == dns.ClassINET && (m.kind == dns.TypeHTTPS || m.kind == dns.TypeSVCB) {
-		return answer{}
-	}
-	q := policy.DNSQuery{Name: m.name, Type: m.typeText()}
-	if q.Type != "A" && q.Type != "AAAA" {
-		return h.records(q, peer())
-	}
-	a, err := h.server.Gate.Names.Bind(context.Background(), peer(), q)
-	if err != nil {
-		return refusedBy(err)
-	}
-	addr := a.IPv6
-	if m.kind == typeA {
-		addr = a.IPv4
-	}
-	if !addr.IsValid() {
-		return answer{}
-	}
-	return answer{addrs: []netip.Addr{addr}, ttl: names.PlaceholderTTL}
-}
-
-// records answers with what an upstream says, where the gate lets it be asked.
-func (h *handler) records(q policy.DNSQuery, peer sandbox.Peer) answer {
-	i, err := h.server.Gate.Names.Inquire(peer, q)
-	if err != nil {
-		return refusedBy(err)
-	}
-	told, err := i.Answer(h.server.life)
-	if err != nil {
-		return refusedBy(err)
-	}
-	return recordsOf(told)
-}
-
-// sameEverywhere answers names that have the same answer in every sandbox:
-//
-//   - localhost and what is below it are the sandbox's own loopback (RFC 6761);
-//   - use-application-dns.net does not exist, which keeps browsers from resolving
-//     past this server;
-//   - ipv4only.arpa has no IPv6 address: there is no NAT64 (RFC 7050).
-func (m *message) sameEverywhere(ttl time.Duration) (answer, bool) {
-	if m.class != dns.ClassINET || m.kind != typeA && m.kind != typeAAAA {
-		return answer{}, false
-	}
+	h := howOf(r.Decision.Class)
 	switch {
-	case m.name == "localhost" || strings.HasSuffix(m.name, ".localhost"):
-		return answer{ttl: ttl, addrs: m.ofFamily([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()})}, true
-	case m.name == "use-application-dns.net":
-		return answer{rcode: dns.RcodeNameError}, true
-	case m.name == "ipv4only.arpa":
-		return answer{}, true
+	case r.Decision.Class == policy.NetworkDNS && errors.Is(err, Timeout):
+		h.ede = edeNoReachableAuthority
+	case r.Decision.Layer == policy.Organisation && h.ede == dns.ExtendedErrorCodeBlocked:
+		h.ede = dns.ExtendedErrorCodeProhibited
 	}
-	return answer{}, false
-}
-
-// ofFamily returns those of addrs that are of the type that was asked for. All of
-// one are the slice itself.
-func (m *message) ofFamily(addrs []netip.Addr) []netip.Addr {
-	other := func(a netip.Addr) bool { return a.Is4() != (m.kind == typeA) }
-	if !slices.ContainsFunc(addrs, other) {
-		return addrs
-	}
-	return slices.DeleteFunc(slices.Clone(addrs), other)
-}
-
-// typeText names the type of a question, and its class unless that is IN.
-func (m *message) typeText() string {
-	if m.class == dns.ClassINET {
-		return dns.Type(m.kind).String()
-	}
-	return dns.Class(m.class).String() + " " + dns.Type(m.kind).String()
-}
-
-// refused answers a message with a flaw, which the gate has refused.
-func (f flaw) refused(err error) answer {
-	a := refusedBy(err)
-	if a.rcode != dns.RcodeServerFailure { // which says that there is no record
-		a.rcode = f.rcode
-	}
-	return a
+	return answer{rcode: h.rcode, ede: h.ede, text: strings.TrimSpace(string(r.Decision.Class) + " " + r.ID.String())}
 }
 
 // problemOf says what is wrong with a name.

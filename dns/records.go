@@ -26,12 +26,17 @@ func (f *Forwarder) LookupRRs(ctx context.Context, name, kind string) (egress.RR
 	if !canonical(name) || !known || !f.MayAsk(kind) {
 		return egress.RRs{}, nil, &Error{Name: name, Kind: Malformed}
 	}
-	if problem := f.takeOff(); problem != 0 {
+	f.mu.Lock()
+	problem := f.takeOff()
+	f.mu.Unlock()
+	if problem != 0 {
 		return egress.RRs{}, nil, &Error{Name: name, Kind: problem}
 	}
-	defer f.touchDown()
-	ctx, cancel := context.WithTimeout(ctx, f.totalTimeout())
-	defer cancel()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.touchDown()
+	}()
 	replies := []reply{{rtype: rtype, kind: ServerFailure}}
 	f.askAll(ctx, name, replies)
 	r := &replies[0]
@@ -42,29 +47,6 @@ func (f *Forwarder) LookupRRs(ctx context.Context, name, kind string) (egress.RR
 		return egress.RRs{}, nil, &Error{Name: name, Kind: r.kind, Exists: r.exists}
 	}
 	return egress.RRs{Data: atMost(r.data), TTL: r.ttl}, r.aliases, nil
-}
-
-// takeOff counts a lookup that shares nothing with others, or says why it may not begin.
-func (f *Forwarder) takeOff() Kind {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.closed:
-		return Timeout
-	case f.inFlight >= maxFlights:
-		return Busy
-	}
-	f.inFlight++
-	f.flying.Add(1)
-	return 0
-}
-
-// touchDown ends what takeOff began.
-func (f *Forwarder) touchDown() {
-	f.mu.Lock()
-	f.inFlight--
-	f.mu.Unlock()
-	f.flying.Done()
 }
 
 // atMost returns the first of all that are within the bounds.

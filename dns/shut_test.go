@@ -1,13 +1,10 @@
 package dns
 
 import (
-	"errors"
 	"net"
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestASocketThatIsShutIsServedNoMore has the program that gave the socket make it one that blocks, and
@@ -22,7 +19,7 @@ func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	s := &PlaceholderServer{Gate: newServerWorld(t, PlaceholderLimits{}).Gate}
+	s := &Server{Gate: newServerWorld(t, Limits{}).Gate, Placeholders: true}
 	served := make(chan error, 1)
 	go func() { served <- s.ServeUDP(c, "given") }()
 	_ = syscall.SetNonblock(int(theirs.Fd()), false)
@@ -36,51 +33,4 @@ func TestASocketThatIsShutIsServedNoMore(t *testing.T) {
 		t.Error("it is served for ever")
 	}
 	s.Shutdown()
-}
-
-// TestAConnectionDoesNotLinger has the program that gave the listener make close(2) wait for what
-// clients do not read.
-func TestAConnectionDoesNotLinger(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	lingers := func(c syscall.Conn, set *unix.Linger) (is int32) {
-		t.Helper()
-		raw, err := c.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var failed error
-		err = raw.Control(func(fd uintptr) {
-			if set != nil {
-				failed = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, set)
-				return
-			}
-			var linger *unix.Linger
-			if linger, failed = unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER); failed == nil {
-				is = linger.Onoff
-			}
-		})
-		if err := errors.Join(err, failed); err != nil {
-			t.Fatal(err)
-		}
-		return is
-	}
-	lingers(l.(*net.TCPListener), &unix.Linger{Onoff: 1, Linger: 60})
-	asks, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer asks.Close()
-	few := &fewConns{Listener: l, free: make(chan struct{}, 1)}
-	c, err := few.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if lingers(c.(*fewConn).Conn.(*net.TCPConn), nil) != 0 {
-		t.Error("close(2) waits for the client")
-	}
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/secret"
-	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -70,7 +70,7 @@ func (f *ruling) searched(ctx context.Context, p *policy.Policy, r *policy.Reque
 
 // searching limits the searches of long heads for canaries. It leaves one processor to the event
 // loops if the machine has several.
-var searching = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
+var searching = fair.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
 
 // A shorter head is searched at once. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
 // at once: those searches take turns by sandbox.

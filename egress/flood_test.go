@@ -127,16 +127,10 @@ func TestNoFloodExceedsTheBudget(t *testing.T) {
 					w.Open(t.Context(), from(1), r)
 				},
 				func() {
-					q, err := w.Names.Inquire(from(1), policy.DNSQuery{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
-					if err == nil {
-						q.AnswerNow()
-					}
+					w.Resolve(t.Context(), from(1), policy.DNSQuery{Name: name(), Type: fmt.Sprintf("TYPE%d", random.Uint32N(65535))})
 				},
 				func() {
-					q, err := w.Names.Inquire(from(1), policy.DNSQuery{Name: name(), Type: "A"})
-					if err == nil {
-						q.AnswerNow()
-					}
+					w.Resolve(t.Context(), from(1), policy.DNSQuery{Name: name(), Type: "A"})
 				},
 				func() { w.Refuse(from(1), policy.ViaHTTP, []byte(name()), policy.MalformedRequest, "bad") },
 			}

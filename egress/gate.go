@@ -20,6 +20,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress/names"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -31,13 +32,6 @@ type Resolver interface {
 	Cached(name string) (addrs []netip.Addr, aliases []string, ok bool)
 	// Lookup may ask the network. aliases are the canonical names on the way.
 	Lookup(ctx context.Context, name string) (addrs []netip.Addr, aliases []string, err error)
-}
-
-// An AsyncResolver is a Resolver that need not be waited for: Ask calls then once, with what
-// Lookup would return, before it returns itself or from another goroutine, within
-// asyncMost. then does not wait.
-type AsyncResolver interface {
-	Ask(name string, then func(addrs []netip.Addr, aliases []string, err error))
 }
 
 // A LocalResolver is a Resolver that has some names from the machine's own files.
@@ -71,6 +65,8 @@ type Config struct {
 	Log       *audit.Log
 	Sandboxes *sandbox.Directory
 	Resolver  Resolver
+	// Life returns for how long the Resolver's addresses of a name still hold, for [Gate.Resolve]. nil means one second.
+	Life func(name string) time.Duration
 
 	// FlowsPerSandbox bounds the flows that one sandbox has open at a time;
 	// 0 means 4096.
@@ -85,7 +81,7 @@ type Config struct {
 	// FixFlags are the flags, each after a space, with which "egressd allow HOST --from ID"
 	// changes this gate's policy. Refusals show them.
 	FixFlags string
-	// NameLimits bound what one sandbox may ask by [Names.Inquire].
+	// NameLimits bound what one sandbox may ask a name server.
 	NameLimits names.Limits
 	// Tally counts what is recorded; nil: nobody wants to know.
 	Tally *Tally
@@ -113,7 +109,7 @@ type Gate struct {
 	canaries canaries
 	accounts accounts
 	tasks    tasks
-	ports    recentPorts
+	ports    fair.Recent
 	shut     atomic.Bool
 	life     context.Context // until Shut
 	die      context.CancelFunc
@@ -128,10 +124,7 @@ func New(c Config) *Gate {
 		c.DialTimeout = 15 * time.Second
 	}
 	c.NameLimits = c.NameLimits.WithDefaults()
-	g := &Gate{config: c, began: time.Now(), ports: recentPorts{most: localPorts()}}
-	if async, ok := c.Resolver.(AsyncResolver); ok && c.DialTimeout >= asyncMost {
-		g.Names.async = async
-	}
+	g := &Gate{config: c, began: time.Now(), ports: fair.Recent{Most: localPorts()}}
 	g.Names.rrs, _ = c.Resolver.(RRResolver)
 	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows

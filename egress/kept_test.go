@@ -100,8 +100,9 @@ func TestTheLastLookIsRightBeforeTheKernel(t *testing.T) {
 	}
 	expect(errNotJudged)
 	f.request.Destination = policy.Destination{Addr: to.Addr(), Port: to.Port()}
-	w.ports.most = 2
-	w.ports.takeAll(f.Sandbox(), to, 0)
+	w.ports.Most = 2
+	for w.ports.Take(f.Sandbox(), f.Sandbox(), to, 0) { // until it may not
+	}
 	expect(errPorts)
 	if err := w.SetPolicy(t.Context(), policy.New(opinion(deny)), "meanwhile"); err != nil {
 		t.Fatal(err)

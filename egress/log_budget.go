@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -26,8 +26,8 @@ const (
 // some names hides no other. A logBudget is safe for concurrent use. The zero value is ready.
 type logBudget struct {
 	mu     sync.Mutex // guards what follows
-	plenty tokens.Bucket
-	scarce tokens.Bucket // in place of plenty while the disk has little space
+	plenty fair.Bucket
+	scarce fair.Bucket // in place of plenty while the disk has little space
 
 	seed  maphash.Seed
 	hour  int64 // of the gate's clock, to which the rest belongs

@@ -13,38 +13,29 @@ import (
 // for concurrent use.
 //
 // A name server of a sandbox whose connections are captured answers with placeholder addresses (Bind, OfPlaceholder). A
-// forwarding name server asks by an [Inquiry], which binds the addresses of its answer ([Inquiry.Bind], OfAnswer).
+// forwarding name server calls [Gate.Resolve], which binds the addresses of its answer (OfAnswer).
 type Names struct {
 	gate         *Gate
 	placeholders names.Placeholders
 	answers      names.Answers
-	async        AsyncResolver // the resolver, if it answers in time; nil otherwise
-	rrs          RRResolver    // the resolver, if it is one; nil otherwise
-	recorded     resolveQueue
+	rrs          RRResolver // the resolver, if it is one; nil otherwise
 }
 
 // Bind decides whether peer may ask for the addresses of q's canonical name, records the decision, and binds
 // placeholder addresses to the name. A denied name gets them, too: the reply to a connection there has the reason. A name
 // without a dot stands for one in the resolver's search list, which Bind looks up; it resolves nothing else. The error is
-// always a [*Refusal]: for other record types, unknown peers, a failed record, or if no address is free.
+// always a [*Refusal]: for other record types, unknown peers, too many questions, a failed record, or if no address is free.
 func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) (names.Placeholder, error) {
-	g := n.gate
-	r := policy.Request{Via: policy.ViaDNS, Destination: policy.Destination{Host: q.Name}, DNS: &q}
-	f := g.newFlow(peer, r)
-	who, err := g.accounts.identify(peer)
-	switch {
-	case err != nil:
-		return names.Placeholder{}, f.refuse(unidentified(err))
-	case g.shut.Load():
-		return names.Placeholder{}, f.refuse(stopping)
+	f, refusal := n.gate.question(peer, q)
+	if refusal != nil {
+		return names.Placeholder{}, refusal
 	}
-	f.request.Sandbox = who
-	if q.Type != "A" && q.Type != "AAAA" {
+	if !f.asksForAddresses() {
 		return names.Placeholder{}, f.refuse(typeDenied)
 	}
-	q.Name = n.complete(ctx, peer, q)
-	f.request.Destination.Host = q.Name
-	addrs, ok := n.placeholders.Bind(who.Name, q.Name, func() map[string]bool { return g.Flows.hostsOf(who.Name) })
+	who, name := f.request.Sandbox.Name, n.complete(ctx, peer, q)
+	f.request.Destination.Host, f.request.DNS.Name = name, name
+	addrs, ok := n.placeholders.Bind(who, name, func() map[string]bool { return n.gate.Flows.hostsOf(who) })
 	if !ok {
 		return names.Placeholder{}, f.refuse(noneFree)
 	}
@@ -53,6 +44,27 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) 
 		return names.Placeholder{}, refusal
 	}
 	return addrs, nil
+}
+
+// Local records that q is answered without asking anyone, since its answer is the same everywhere. The error is a [*Refusal].
+func (n *Names) Local(peer sandbox.Peer, q policy.DNSQuery) error {
+	f, refusal := n.gate.question(peer, q)
+	if refusal != nil {
+		return refusal
+	}
+	f.policy = n.gate.policy.Load()
+	f.decision = &policy.Decision{Verdict: policy.Allow, Rule: "dns", Layer: policy.Builtin, Reason: "the answer is the same everywhere, and nobody is asked for it", Policy: f.policy.Digest()}
+	return errorOf(f.recordDecision())
+}
+
+// Refuse records that a message or connection to a name server was refused before it could be put to the policy, and
+// returns the refusal to render. raw is what was sent: its first 256 bytes are recorded.
+func (n *Names) Refuse(peer sandbox.Peer, raw []byte, class policy.Class, why string) *Refusal {
+	f, refusal := n.gate.question(peer, policy.DNSQuery{})
+	if refusal != nil {
+		return refusal
+	}
+	return f.refuseMessage(policy.Decision{Class: class, Rule: "parser", Layer: policy.Builtin, Reason: why}, recordOf{raw: raw})
 }
 
 // OfPlaceholder returns the name that addr stands for in peer's sandbox. Other addresses mean themselves.

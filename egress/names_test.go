@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/policy"
@@ -180,17 +182,18 @@ func TestATallyCountsWhatPassedAndWhatDidNot(t *testing.T) {
 	}
 }
 
-// TestAnAnswerCountsUntilItCanBeUsed binds an address for no time at all.
-func TestAnAnswerCountsUntilItCanBeUsed(t *testing.T) {
+// TestAnAnswerStandsForItsName asks for the IPv4 addresses of a name that has both, of which egressd does not know how long they hold.
+func TestAnAnswerStandsForItsName(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	w.config.BindAnswers = true
-	i, err := w.Names.Inquire(peer, questionOf("a.test", "A"))
-	if err != nil {
-		t.Fatal(err)
+	six := netip.MustParseAddr("2606:2800:220:1::1")
+	w.zone.addrs["a.test"] = append([]netip.Addr{six}, somewhere...)
+	a, err := w.Resolve(t.Context(), peer, questionOf("a.test", "A"))
+	if err != nil || !slices.Equal(a.Addrs, somewhere) || a.TTL != time.Second {
+		t.Fatalf("%+v, %v", a, err)
 	}
-	i.Bind(somewhere, 0)
-	if got := w.Names.OfAnswer(peer, somewhere[0]); got != "a.test" {
-		t.Errorf("right after its answer the address stands for %q", got)
+	if got, other := w.Names.OfAnswer(peer, somewhere[0]), w.Names.OfAnswer(peer, six); got != "a.test" || other != "" {
+		t.Errorf("right after the answer the addresses stand for %q and %q", got, other)
 	}
 }
 

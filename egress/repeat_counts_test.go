@@ -74,10 +74,7 @@ func TestAFloodIsCountedExactly(t *testing.T) {
 			return w.Deny(peerAt(i), ask(t, "evil.test:22"), policy.NotTLS, "the way in says no")
 		},
 		func(i int) error {
-			q, err := w.Names.Inquire(peerAt(i), policy.DNSQuery{Name: "evil.test", Type: "A"})
-			if err == nil {
-				_, _, err = q.AnswerNow()
-			}
+			_, err := w.Resolve(context.Background(), peerAt(i), policy.DNSQuery{Name: "evil.test", Type: "A"})
 			return err
 		},
 	}

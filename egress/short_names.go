@@ -15,8 +15,8 @@ type SearchResolver interface {
 }
 
 // complete returns the name that a question for a name without a dot means: the first one in the domains of the search list
-// that the policy lets be asked for, and that exists. If there is none, it is the name itself, or, if the policy denies that
-// one too, the first one, for the denial to name. Each lookup is an [Inquiry].
+// that the policy lets be asked for, and that exists. If there is none, complete returns the name itself. If the policy denies the
+// name too, complete returns the first one, so that the denial names it. Each lookup is recorded ([Gate.Resolve]).
 func (n *Names) complete(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) string {
 	resolver, ok := n.gate.config.Resolver.(SearchResolver)
 	if !ok || strings.Contains(q.Name, ".") || isLocal(n.gate.config.Resolver, q.Name) {
@@ -48,11 +48,7 @@ func (n *Names) complete(ctx context.Context, peer sandbox.Peer, q policy.DNSQue
 
 // exists reports whether a name has addresses, also ones that the policy denies.
 func (n *Names) exists(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) bool {
-	i, err := n.Inquire(peer, q)
-	if err != nil {
-		return false
-	}
-	told, err := i.Answer(ctx)
+	_, err := n.gate.Resolve(ctx, peer, q)
 	refusal, ok := errors.AsType[*Refusal](err)
-	return err == nil && len(told.Addrs) > 0 || ok && refusal.Decision.Class == policy.AddressDenied
+	return err == nil || ok && refusal.Decision.Class == policy.AddressDenied
 }

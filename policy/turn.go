@@ -4,7 +4,7 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // workPerTurn is how many bytes of paths are compared with patterns in one turn. It takes less than
@@ -15,7 +15,7 @@ const workPerTurn = 64 << 10
 // loops if the machine has several. Rego and the searches for canaries have turns of their own: a turn of Rego
 // takes up to 100 ms, and one of these takes less than a millisecond. In common turns, 64 KiB of a long path or
 // of a body would wait for 100 ms each.
-var comparing = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
+var comparing = fair.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
 
 // An evaluationTurn is one evaluation of a list. Hundreds of path patterns take milliseconds for one long path, and
 // a sandbox can send hundreds of such requests at once. Such an evaluation therefore takes turns by

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -62,7 +62,7 @@ func TestWhatHappensWhileFirstBytesWaitForTheirSearch(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			w := newServedWorld(t, canaryPolicy, func(s *Server) {
-				s.Limits, s.forwarder.Scanning, s.forwarder.ScanPatience = row.limits, turns.New(1), row.patience
+				s.Limits, s.forwarder.Scanning, s.forwarder.ScanPatience = row.limits, fair.NewTurns(1), row.patience
 			}, nil)
 			guarded(t, w)
 			w.anotherTakes(t)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -20,7 +20,7 @@ import (
 // newBusyWorld has canaries and one turn to search for them, which another sandbox has.
 func newBusyWorld(t *testing.T, patience time.Duration) *inspectWorld {
 	t.Helper()
-	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.forwarder.Scanning, s.forwarder.ScanPatience = turns.New(1), patience }, nil)
+	w := newServedWorld(t, canaryPolicy, func(s *Server) { s.forwarder.Scanning, s.forwarder.ScanPatience = fair.NewTurns(1), patience }, nil)
 	guarded(t, w)
 	w.anotherTakes(t)
 	return w
@@ -127,7 +127,7 @@ func TestASearchIsNotTakenForASilentNetwork(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			eachVersion(t, func(t *testing.T, overH2 bool) {
 				t.Parallel()
-				w := newServedWorld(t, canaryPolicy, func(s *Server) { s.Limits.Idle, s.forwarder.Scanning = 4*time.Second, turns.New(1) }, nil)
+				w := newServedWorld(t, canaryPolicy, func(s *Server) { s.Limits.Idle, s.forwarder.Scanning = 4*time.Second, fair.NewTurns(1) }, nil)
 				guarded(t, w)
 				w.anotherTakes(t)
 				o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }, nil)

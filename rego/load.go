@@ -22,7 +22,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -101,7 +101,7 @@ type Evaluator struct {
 	looks     bool     // see LooksAtRequests
 	ports     []uint16 // see Probe
 
-	turns *turns.Turns  // limits the evaluations of all policies
+	turns *fair.Turns   // limits the evaluations of all policies
 	rests *rests        // of this query
 	pool  *policyCopies // for partial evaluation; nil if the policy never needs it
 }

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -18,7 +18,7 @@ const maxParallel = 4
 func parallel() int { return max(1, min(runtime.GOMAXPROCS(0)-1, maxParallel)) }
 
 // evaluations limits the evaluations of all policies of the process, which share its processors.
-var evaluations = turns.New(parallel())
+var evaluations = fair.NewTurns(parallel())
 
 // maxCopied is the maximum size of the files of a policy that may have several copies. A copy takes up to
 // sixteen times as much memory.
@@ -28,7 +28,7 @@ const maxCopied = 1 << 20
 // input during partial evaluation (ast.Transform), so a copy serves one evaluation at a time and shares no
 // terms.
 type policyCopies struct {
-	turns *turns.Turns // one for each possible copy
+	turns *fair.Turns // one for each possible copy
 	more  func() (*compiled, error)
 
 	mu   sync.Mutex // guards free
@@ -44,7 +44,7 @@ func newPool(n int, more func() (*compiled, error)) (*policyCopies, error) {
 	if n == 1 {
 		more = nil // the sources are no longer needed
 	}
-	return &policyCopies{turns: turns.New(n), more: more, free: []*compiled{first}}, nil
+	return &policyCopies{turns: fair.NewTurns(n), more: more, free: []*compiled{first}}, nil
 }
 
 // copies returns the maximum number of copies of a policy with files of size bytes.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -39,11 +39,11 @@ func TestASlowSandboxDelaysOthersByATurn(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		http  *policy.HTTPRequest
-		turns func(*Evaluator) *turns.Turns
+		turns func(*Evaluator) *fair.Turns
 		want  policy.Verdict
 	}{
-		{"ahead", nil, func(e *Evaluator) *turns.Turns { return e.pool.turns }, policy.Inspect},
-		{"of a request", &policy.HTTPRequest{Method: "GET", Path: "/"}, func(e *Evaluator) *turns.Turns { return e.turns }, policy.Allow},
+		{"ahead", nil, func(e *Evaluator) *fair.Turns { return e.pool.turns }, policy.Inspect},
+		{"of a request", &policy.HTTPRequest{Method: "GET", Path: "/"}, func(e *Evaluator) *fair.Turns { return e.turns }, policy.Allow},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			e := mustLoad(t, slowForOne, Options{Deadline: 20 * time.Millisecond, Cached: -1})

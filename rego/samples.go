@@ -15,7 +15,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -79,7 +79,7 @@ func (e *Evaluator) copied(set *sourceSet) (*compiled, error) {
 // fails evaluates the samples until one fails.
 func (e *Evaluator) fails(samples []policy.Request) policy.FileError {
 	one := *e
-	one.cache, one.rests, one.turns, one.growth = nil, newRests(), turns.New(1), maxGrowth
+	one.cache, one.rests, one.turns, one.growth = nil, newRests(), fair.NewTurns(1), maxGrowth
 	one.patient = true
 	begun := processorTime()
 	for i := range samples {

@@ -61,7 +61,7 @@ type runner struct {
 	tried       []jail.WayOut
 	unready     error // why the program cannot be started, once the sandbox stands
 	ready       bool  // the last two say what came of it
-	names       *dns.PlaceholderServer
+	names       *dns.Server
 	tally       egress.Tally
 	denied      chan denial // places that the tally counts for the first time
 	hidden      []string
@@ -402,7 +402,7 @@ func (r *runner) serve() {
 	for _, l := range r.sockets.TCP {
 		r.serving.Go(func() { r.complainOf(r.Server.ServeTransparent(l, jailListener, how)) })
 	}
-	r.names = &dns.PlaceholderServer{Gate: r.Gate, Program: func(network string, from, to netip.AddrPort) *policy.Process {
+	r.names = &dns.Server{Gate: r.Gate, Placeholders: true, Program: func(network string, from, to netip.AddrPort) *policy.Process {
 		if network == "tcp" {
 			return programs.Connected(from, to)
 		}

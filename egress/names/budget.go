@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -37,7 +37,7 @@ const (
 
 // A Budget is what one sandbox may still ask. Its zero value is full; it is safe for concurrent use.
 type Budget struct {
-	messages tokens.Bucket
+	messages fair.Bucket
 	begun    sync.Once
 
 	mu      sync.Mutex // guards what follows
@@ -50,7 +50,7 @@ type Budget struct {
 
 // A domain is the budget of the names below one registered domain.
 type domain struct {
-	bits  tokens.Bucket
+	bits  fair.Bucket
 	known map[string]struct{}
 }
 
@@ -120,7 +120,7 @@ func (b *Budget) domain(l Limits, name string, now time.Time) *domain {
 	}
 	most := 8 * float64(l.NameBytes)
 	fresh := func() *domain {
-		return &domain{bits: tokens.Bucket{Most: most, Rate: most / time.Hour.Seconds()}, known: map[string]struct{}{}}
+		return &domain{bits: fair.Bucket{Most: most, Rate: most / time.Hour.Seconds()}, known: map[string]struct{}{}}
 	}
 	if len(b.domains) >= maxDomains {
 		if b.rest == nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
-	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -67,7 +67,7 @@ type Forwarder struct {
 	readers      headReaders
 	Buffers      sync.Pool     // of *[BodyBuffer]byte
 	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned
-	Scanning     *turns.Turns  // tests may set others
+	Scanning     *fair.Turns   // tests may set others
 	ScanPatience time.Duration // for one scan; 0: scanPatience
 	cutting      chan struct{} // closed by Cut
 	cutOnce      sync.Once
@@ -82,7 +82,7 @@ func (s *Forwarder) Prepare(gate *egress.Gate, sandboxes *sandbox.Directory, lim
 	s.cutting = make(chan struct{})
 	s.BodyMemory.SetDefault(bodyMemoryOfSandbox)
 	if s.Scanning == nil {
-		s.Scanning = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
+		s.Scanning = fair.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
 	}
 	fill(&s.ScanPatience, scanPatience)
 	s.ScanPatience = min(s.ScanPatience, s.Limits.Idle/2) // a longer wait would count as an idle network

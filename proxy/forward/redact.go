@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
-	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -204,7 +204,7 @@ func (s *BodyFilter) Header(h http.Header) {
 
 // redacting limits how many responses are redacted at once, 35 to 600 MB a second. It leaves one processor free on a
 // machine with several. Sandboxes take turns, part by part.
-var redacting = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
+var redacting = fair.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
 
 // A shorter part of a response is redacted at once.
 const longPart = 4 << 10

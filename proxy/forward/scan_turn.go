@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/turns"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // Requests are scanned for canaries at 50 to 200 MB a second, and a compressed body of a few KiB decodes to 16
@@ -24,7 +24,7 @@ const (
 
 // A scanTurn is the turns of what one flow sends. It is for one goroutine at a time.
 type scanTurn struct {
-	turns    *turns.Turns
+	turns    *fair.Turns
 	patience time.Duration
 	flow     *egress.Flow
 	ctx      context.Context // until nobody wants any more what is searched

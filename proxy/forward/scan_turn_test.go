@@ -14,8 +14,8 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/egresstest"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/secret"
-	"github.com/egressd/egressd/internal/turns"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -29,7 +29,7 @@ func zipped(s string) string {
 
 // A contest is one body that is searched while others want the only turn.
 type contest struct {
-	turns *turns.Turns
+	turns *fair.Turns
 	done  chan struct{} // is closed when the search is over
 	got   string
 	err   error
@@ -37,7 +37,7 @@ type contest struct {
 
 // newContest has another sandbox have the turn, and the body of a flow wait for it.
 func newContest(ctx context.Context, flow *egress.Flow, body string) *contest {
-	c := &contest{turns: turns.New(1), done: make(chan struct{})}
+	c := &contest{turns: fair.NewTurns(1), done: make(chan struct{})}
 	c.turns.TakeNow()
 	held := MemoryQuota{most: bodyMemoryOfSandbox}
 	l := NewBodyScanner(flow, []string{"gzip"}, held.Reserve("one", "one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})

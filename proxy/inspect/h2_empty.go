@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/internal/tokens"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // Bounds of frames that carry neither a head nor a part of a body, in one direction of a connection. Each
@@ -31,12 +31,12 @@ type emptyFrameLimit struct {
 	heads   bool // those that the end sends count too; it is an upstream, and opens no streams
 	streams *openStreams
 	earned  atomic.Int64
-	bucket  tokens.Bucket
+	bucket  fair.Bucket
 	spent   bool
 }
 
 func newEmptyFrameLimit(heads bool) *emptyFrameLimit {
-	return &emptyFrameLimit{heads: heads, streams: newOpenStreams(), bucket: tokens.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
+	return &emptyFrameLimit{heads: heads, streams: newOpenStreams(), bucket: fair.Bucket{Rate: emptyRate, Most: emptyAtOnce}}
 }
 
 // received counts a frame that the end sends.

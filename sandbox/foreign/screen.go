@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/egressd/egressd/internal/quota"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -26,7 +26,7 @@ import (
 // waits.
 type Screen struct {
 	listener *net.UnixListener
-	pairs    quota.Pool[uint32] // connections that are carried, by user of the client
+	pairs    fair.Pool[uint32] // connections that are carried, by user of the client
 	closing  Closings
 
 	mu     sync.Mutex // guards what follows
@@ -38,7 +38,7 @@ type Screen struct {
 
 // NewScreen returns a screen for l, which it owns from now on. It carries at most so many connections at a time.
 func NewScreen(l *net.UnixListener, most int) *Screen {
-	return &Screen{listener: l, pairs: quota.Pool[uint32]{Most: most}, open: map[*crossing]struct{}{}}
+	return &Screen{listener: l, pairs: fair.Pool[uint32]{Most: most}, open: map[*crossing]struct{}{}}
 }
 
 // A Conn is a connection that brings no descriptors.

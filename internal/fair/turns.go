@@ -1,13 +1,4 @@
-// Package turns limits how many callers work at once, and alternates between holders. However many turns one holder
-// asks for, another one waits for at most one turn of each waiting holder. The turns of a holder alternate between its
-// sandboxes in the same way: a holder is a sandbox, or a template with many.
-//
-//	t := turns.New(4)
-//	if err := t.Take(ctx, holder, sandbox); err != nil {
-//		return err
-//	}
-//	defer t.Give()
-package turns
+package fair
 
 import (
 	"context"
@@ -15,7 +6,9 @@ import (
 	"sync"
 )
 
-// Turns limit callers to a fixed number at once. A free turn goes to the holder whose last turn lies furthest back, and within
+// Turns limit how many callers work at once, and alternate between holders: however many turns one holder
+// asks for, another one waits for at most one turn of each waiting holder. The turns of a holder alternate between its
+// sandboxes in the same way: a holder is a sandbox, or a template with many. A free turn goes to the holder whose last turn lies furthest back, and within
 // the holder to the sandbox whose last turn does. Turns are safe for concurrent use.
 type Turns struct {
 	mu      sync.Mutex
@@ -23,8 +16,8 @@ type Turns struct {
 	holders round[*round[chan struct{}]]
 }
 
-// New returns turns of which n are there at once.
-func New(n int) *Turns { return &Turns{free: n} }
+// NewTurns returns turns of which n are there at once.
+func NewTurns(n int) *Turns { return &Turns{free: n} }
 
 // Take waits for a turn of a sandbox of holder, and returns ctx's error if ctx ends first. The caller calls Give after
 // the turn.

@@ -25,7 +25,7 @@ import (
 // a filterWorld is a filtering server with all that is behind it: a gate, its log, a forwarder, and
 // a name server that remembers what it was asked.
 type filterWorld struct {
-	*FilteringServer
+	*Server
 	gate     *egress.Gate
 	log      *audit.Log
 	dir      string
@@ -37,7 +37,7 @@ type filterWorld struct {
 type setting struct {
 	policy    string
 	sandboxes []sandbox.Entry
-	limits    FilteringLimits
+	limits    Limits
 	questions names.Limits
 	at        string // the address that it listens on; 127.0.0.1 by default
 	script    func(*asked)
@@ -109,9 +109,9 @@ func newFilterWorld(t testing.TB, s setting) *filterWorld {
 	if s.patience > 0 {
 		f.Timeout, f.TotalTimeout = s.patience, s.patience
 	}
-	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, NameLimits: s.questions})
+	d.gate = egress.New(egress.Config{Log: d.log, Sandboxes: who, Resolver: f, Life: f.Life, NameLimits: s.questions})
 	d.enforce(t, s.policy)
-	d.FilteringServer = &FilteringServer{Gate: d.gate, Limits: s.limits, Life: f.Life}
+	d.Server = &Server{Gate: d.gate, Limits: s.limits}
 	d.listen(t, s.at)
 	return d
 }

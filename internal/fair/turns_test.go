@@ -1,4 +1,4 @@
-package turns
+package fair
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // TestTurnsGoRound has one sandbox ask many times before another asks once.
 func TestTurnsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := New(1)
+		turns := NewTurns(1)
 		if err := turns.Take(t.Context(), "busy", "busy"); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestTurnsGoRound(t *testing.T) {
 // TestWhoWaitsForATurnCanGiveUp keeps the turn, so that only the context can end
 // the wait.
 func TestWhoWaitsForATurnCanGiveUp(t *testing.T) {
-	turns := New(1)
+	turns := NewTurns(1)
 	if err := turns.Take(t.Context(), "a", "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestWhoWaitsForATurnCanGiveUp(t *testing.T) {
 
 // TestATurnThatComesTooLateIsPassedOn gives the turn to whoever has just given up.
 func TestATurnThatComesTooLateIsPassedOn(t *testing.T) {
-	turns := New(1)
+	turns := NewTurns(1)
 	if err := turns.Take(t.Context(), "a", "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestATurnThatComesTooLateIsPassedOn(t *testing.T) {
 
 // TestATurnIsTakenNow or not at all.
 func TestATurnIsTakenNow(t *testing.T) {
-	turns := New(1)
+	turns := NewTurns(1)
 	if !turns.TakeNow() || turns.TakeNow() {
 		t.Error("one turn was not taken once")
 	}
@@ -101,7 +101,7 @@ func TestATurnIsTakenNow(t *testing.T) {
 
 // TestATemplateHasTheTurnsOfOneHolder has many sandboxes of a template wait, and one sandbox that is none of it.
 func TestATemplateHasTheTurnsOfOneHolder(t *testing.T) {
-	turns := New(1)
+	turns := NewTurns(1)
 	turns.TakeNow()
 	var order []string
 	waits := map[string]chan struct{}{}

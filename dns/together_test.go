@@ -105,7 +105,7 @@ func numbered(name string, n int) string {
 	return name
 }
 
-func hear(t *testing.T, c *net.UDPConn) *dns.Msg {
+func hear(t *testing.T, c net.Conn) *dns.Msg {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -17,16 +18,16 @@ import (
 
 // A serverWorld is a server with a gate behind it.
 type serverWorld struct {
-	*PlaceholderServer
+	*Server
 	udp, tcp string
 	tally    egress.Tally
 }
 
-func newServerWorld(t *testing.T, limits PlaceholderLimits) *serverWorld {
+func newServerWorld(t *testing.T, limits Limits) *serverWorld {
 	t.Helper()
 	f := new(serverWorld)
 	gate := egresstest.Open(t, "version: 1\nallow: [allowed.test]\n", egress.Config{Placeholders: names.DefaultRange(), Tally: &f.tally})
-	f.PlaceholderServer = &PlaceholderServer{Gate: gate, Limits: limits}
+	f.Server = &Server{Gate: gate, Limits: limits, Placeholders: true}
 	f.listen(t)
 	return f
 }
@@ -89,7 +90,7 @@ func extended(m *dns.Msg) (code uint16, text string) {
 // TestEveryNameHasAnAddress asks for names that are allowed and that are not, in
 // more than one spelling.
 func TestEveryNameHasAnAddress(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{})
+	f := newServerWorld(t, Limits{})
 	seen := map[string]string{}
 	for _, name := range []string{"allowed.test.", "evil.test.", "sEcReT.eViL.TeSt.", "metadata.google.internal.", "x.onion."} {
 		for _, network := range []string{"udp", "tcp"} {
@@ -111,7 +112,7 @@ func TestEveryNameHasAnAddress(t *testing.T) {
 }
 
 func TestWhatIsNoQuestionForAnAddressIsRefused(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{})
+	f := newServerWorld(t, Limits{})
 	for _, kind := range []uint16{dns.TypeTXT, dns.TypeMX, dns.TypeNULL, dns.TypeANY, dns.TypeSRV, dns.TypePTR, dns.TypeCNAME, dns.TypeNS, dns.TypeSOA, dns.TypeNAPTR, dns.TypeCAA, dns.TypeKEY, 65399} {
 		m := f.ask(t, "udp", questionFor("x.allowed.test.", kind))
 		code, text := extended(m)
@@ -130,7 +131,7 @@ func TestWhatIsNoQuestionForAnAddressIsRefused(t *testing.T) {
 }
 
 func TestSomeNamesHaveTheSameAnswerEverywhere(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{})
+	f := newServerWorld(t, Limits{})
 	for _, row := range []struct {
 		name  string
 		kind  uint16
@@ -158,7 +159,7 @@ func TestSomeNamesHaveTheSameAnswerEverywhere(t *testing.T) {
 
 // TestNamesThatAreNone sends labels that a careless reader takes for others.
 func TestNamesThatAreNone(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{})
+	f := newServerWorld(t, Limits{})
 	for _, name := range []string{`x\.allowed.test.`, `a\000b.allowed.test.`, `\128.allowed.test.`, "-a.test.", "10.0.0.5.", "0x7f.1.", ".", `a\032b.test.`} {
 		m := f.ask(t, "udp", questionFor(name, dns.TypeA))
 		if m.Rcode != dns.RcodeFormatError || len(m.Answer) != 0 {
@@ -169,7 +170,7 @@ func TestNamesThatAreNone(t *testing.T) {
 
 // TestMessagesThatAreNoQueries sends what the codec takes and the server must not.
 func TestMessagesThatAreNoQueries(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{})
+	f := newServerWorld(t, Limits{})
 	change := map[string]func(*dns.Msg){
 		"NOTIFY":        func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify },
 		"UPDATE":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
@@ -195,8 +196,16 @@ func TestMessagesThatAreNoQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for _, raw := range []string{"", "\x00", "\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00", "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01"} {
+	peer := peerAt(c.LocalAddr().(*net.UDPAddr).AddrPort(), "test")
+	for raw, answered := range map[string]bool{
+		"": false, "\x00": false,
+		"\x00\x01\x81\x00\x00\x01\x00\x00\x00\x00\x00\x00":                         false, // a response
+		"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01": true,
+	} {
 		c.Write([]byte(raw))
+		if b := f.respond("udp", peer, c.RemoteAddr(), []byte(raw)); (b != nil) != answered {
+			t.Errorf("%q was answered %q", raw, b)
+		}
 	}
 	if m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA)); len(m.Answer) != 1 { // and it is still there
 		t.Errorf("afterwards: %v", m)
@@ -204,7 +213,10 @@ func TestMessagesThatAreNoQueries(t *testing.T) {
 }
 
 func TestTooManyQuestionsAreRefused(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{PerSecond: 1, Burst: 3})
+	f := new(serverWorld)
+	gate := egresstest.Open(t, onlyAllowed, egress.Config{Placeholders: names.DefaultRange(), NameLimits: names.Limits{PerSecond: 1}})
+	f.Server = &Server{Gate: gate, Placeholders: true}
+	f.listen(t)
 	refused := 0
 	for range 12 {
 		m := f.ask(t, "udp", questionFor("allowed.test.", dns.TypeA))
@@ -212,7 +224,7 @@ func TestTooManyQuestionsAreRefused(t *testing.T) {
 			refused++
 		}
 	}
-	if refused < 5 {
+	if refused < 5 || refused == 12 {
 		t.Errorf("%d of 12 were refused", refused)
 	}
 }
@@ -220,13 +232,20 @@ func TestTooManyQuestionsAreRefused(t *testing.T) {
 // TestIdleConnectionsMakeRoom fills the connections that there may be with silent
 // ones.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
-	f := newServerWorld(t, PlaceholderLimits{Connections: 2, Idle: time.Second})
-	for range 4 {
+	f := newServerWorld(t, Limits{PerSource: 2, Idle: 200 * time.Millisecond})
+	var all []net.Conn
+	for range 2 {
 		c, err := net.Dial("tcp", f.tcp)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		all = append(all, c)
+	}
+	for _, c := range all {
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("an idle connection ended with %v", err)
+		}
 	}
 	if m := f.ask(t, "tcp", questionFor("allowed.test.", dns.TypeA)); len(m.Answer) != 1 {
 		t.Errorf("read %v", m)
@@ -240,7 +259,7 @@ func TestWhoAsksIsRecorded(t *testing.T) {
 		asked <- network + " " + from.String() + " " + to.String()
 		return &policy.Process{PID: 7, Exe: "/bin/tool"}
 	}
-	f := &serverWorld{PlaceholderServer: &PlaceholderServer{Gate: newServerWorld(t, PlaceholderLimits{}).Gate, Program: who}}
+	f := &serverWorld{Server: &Server{Gate: newServerWorld(t, Limits{}).Gate, Placeholders: true, Program: who}}
 	f.listen(t)
 	for _, network := range []string{"udp", "tcp"} {
 		at := map[string]string{"udp": f.udp, "tcp": f.tcp}[network]

@@ -1,16 +1,11 @@
-// Package tokens bounds how often something may be done: in bursts, and over
-// longer times.
-//
-//	b := tokens.Bucket{Rate: 200, Most: 1000}
-//	ok, refused := b.Take(1, time.Now())
-package tokens
+package fair
 
 import (
 	"sync"
 	"time"
 )
 
-// A Bucket is a number of tokens that fills up again with time. It is full at
+// A Bucket bounds how often something may be done: in bursts, and over longer times. It is a number of tokens that fills up again with time. It is full at
 // first, and safe for concurrent use; the zero Bucket never has any. Rate and
 // Most may not be changed once it is used.
 type Bucket struct {

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package dns
+
+import (
+	"net"
+	"net/netip"
+)
+
+// ignore does nothing: egressd drops the datagrams itself.
+func ignore(*net.UDPConn, []netip.Addr) {}
