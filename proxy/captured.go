@@ -57,6 +57,10 @@ type capture struct {
 // show what it speaks.
 const denyLooks = time.Second
 
+// failedLooks is the same where the upstream cannot be reached: the sandbox's kernel has accepted the connection already, and
+// a reset soon after is the nearest thing to a refusal. HTTP clients have sent their request by then, and get a page.
+const failedLooks = 20 * time.Millisecond
+
 // nameLooks is how long a client that connects to an address, on a port that is not the web's, has to show a name in its
 // first bytes. A client that waits for its server shows none, and is decided by the address then.
 const nameLooks = 3 * time.Second
@@ -299,6 +303,8 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 		return
 	case k.late: // and is not waited for twice
 		k.understand(c.First, true)
+	case !byPolicy(r):
+		k.look(failedLooks)
 	case web(port):
 		k.look(c.server.forwarder.Limits.Hello)
 	default:
@@ -307,10 +313,13 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	k.answer()
 }
 
+// byPolicy reports whether a decision refused, and not the network or egressd's own trouble.
+func byPolicy(r *egress.Refusal) bool { return forward.AnswerTo(r.Decision.Class).Status < 500 }
+
 // answer answers so that the program can tell policy from network trouble.
 func (k *capture) answer() {
 	c := k.conn
-	byPolicy := forward.AnswerTo(k.refused.Decision.Class).Status < 500
+	byPolicy := byPolicy(k.refused)
 	page := c.server.inspector.Page(k.refused, programOf(c.Peer))
 	switch {
 	case k.seen == sniff.TLS && page != nil:

@@ -344,7 +344,7 @@ func TestAnAddressThatStandsForNothingMeansItself(t *testing.T) {
 	w := newWorld(t, "version: 1\nallow: [allowed.test]\n", nil)
 	for _, to := range []string{"28.255.9.9:80", "[2d00:6567:7265:7373::999]:80"} {
 		at := netip.MustParseAddrPort(to)
-		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: " + at.Addr().String() + "\r\n\r\n").rest()
+		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: " + to + "\r\n\r\n").rest()
 		if !strings.HasPrefix(got, "HTTP/1.1 40") {
 			t.Errorf("%s: read %q", to, got)
 		}

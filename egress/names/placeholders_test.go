@@ -29,7 +29,10 @@ func TestAnAddressIsNotBoundAgainTooSoon(t *testing.T) {
 		if got, ok := bind("d"); !ok || got != 1 {
 			t.Errorf("d has %d, %v; want that of b: a is busy", got, ok)
 		}
-		is := func(index uint32, want string) bool { name, ok := b.name(index, now); return name == want && ok == (want != "") }
+		is := func(index uint32, want string) bool {
+			name, ok := b.name(index, now)
+			return name == want && ok == (want != "")
+		}
 		if !is(1, "d") || !is(0, "a") || !is(7, "") {
 			t.Error("the names are not as they were bound")
 		}
