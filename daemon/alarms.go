@@ -17,7 +17,7 @@ import (
 
 // alarms tell the operator of the canaries that were found: a few times a second at most, since a program can go on
 // and on. The log has all of them. A goroutine writes them: a terminal that was stopped, or a pipe that nobody
-// reads, must not hold up an event loop.
+// reads, must not hold up a connection.
 type alarms struct {
 	talk io.Writer
 	pace tokens.Bucket // of those that are written one by one

@@ -72,8 +72,8 @@ func (f *ruling) searched(ctx context.Context, p *policy.Policy, r *policy.Reque
 // loops if the machine has several.
 var searching = turns.New(max(1, runtime.GOMAXPROCS(0)-1))
 
-// An event loop searches a shorter head itself. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
-// at once: other searches take turns by sandbox, and never run on an event loop.
+// A shorter head is searched at once. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
+// at once: those searches take turns by sandbox.
 const longHead = 4 << 10
 
 // searchTurn waits for the turn of a search. It returns a denial if egressd stops before. The caller calls end after the search.
@@ -138,7 +138,7 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 }
 
 // sight records what was found and raises the alarm. The refusal itself is in a
-// record of its own. It may wait for the log, so f.mu must not be held: event loops take that lock.
+// record of its own. It may wait for the log, so f.mu must not be held: others take that lock.
 func (f *recorded) sight(s sighting) {
 	line, alarm := f.signalOf(s)
 	f.gate.Records.signal(line, alarm)

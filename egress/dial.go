@@ -20,11 +20,12 @@ const attemptDelay = 250 * time.Millisecond
 // way to another. Each has a descriptor, and a name can have 32 that answer nothing.
 const attemptsMost = 4
 
-// keepAlive has the kernel ask an upstream that is silent whether it is still there. A client's own keepalives end at
+// keepAlive has the kernel ask a silent upstream whether it is still there. A client's own keepalives end at
 // egressd, which cannot see them. Packet filters on the way forget silent connections: NAT gateways after 240 to 350
-// seconds, others after 5, and clients that know it ask more often. A probe after each 4 seconds of silence keeps the
-// connection in both. Unanswered, the kernel's own interval and count apply (tcp(7)).
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: -1, Count: -1}
+// seconds, others after 5, and clients that know it ask more often. A probe every 4 seconds keeps the connection in both.
+// The kernel counts the interval from one probe to the next, whether it is answered or not. An upstream that answers none
+// for two minutes is gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 4 * time.Second, Count: 30}
 
 var (
 	errNotJudged = errors.New("the address was not decided")

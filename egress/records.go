@@ -33,8 +33,8 @@ type recordOf struct {
 	shared bool      // other denials may get the id of the record: they are summed
 }
 
-// WritesAtOnce reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. An
-// event loop calls them only then.
+// WritesAtOnce reports whether [Gate.Refuse], [Gate.Deny] and [Gate.RefuseUnseen] would most likely not wait for the log. A
+// goroutine that accepts connections calls them only then.
 func (w *Records) WritesAtOnce() bool { return w.gate.config.Log.WritesAtOnce() }
 
 // append writes one record of f to the log.

@@ -15,14 +15,15 @@ import (
 // A Tally counts what passed a gate and what did not, for who started it. Its
 // zero value is ready; it is safe for concurrent use.
 type Tally struct {
-	// First is called for each connection or request that is the first one denied to its place; nil for nobody. It must not
-	// block, nor call the tally. It is set before the first use.
+	// First is called for each connection or request that is the first one denied to its place; nil for nobody. While a person
+	// is asked, nothing counts as denied. First must not block, nor call the tally. It is set before the first use.
 	First func(DeniedHost)
 
 	mu     sync.Mutex // guards what follows
 	counts Counts
 	hosts  map[string]struct{}
 	denied map[place]*DeniedHost
+	told   map[place]bool              // of denied, those for which First was called
 	asked  map[string]*unansweredPlace // by question
 }
 
@@ -117,10 +118,13 @@ func (t *Tally) note(f *attempt, r recordOf) {
 		t.deny(deniedHost(f, host, 0))
 	case r.kind == record.KindDNS:
 	case denies:
-		if d := deniedHost(f, cmp.Or(host, "malformed requests"), 1); !t.isCounted(f.decision.Question) {
-			t.deny(d)
-			t.ask(f.decision.Question, place{d.Host, d.Port}, f.decision.Question == f.id.String())
+		d := deniedHost(f, cmp.Or(host, "malformed requests"), 1)
+		if t.isCounted(f.decision.Question) {
+			t.settle(d)
+			return
 		}
+		t.deny(d)
+		t.ask(f.decision.Question, place{d.Host, d.Port}, f.decision.Question == f.id.String())
 	case f.decision.Question != "" && r.kind != record.KindClose:
 		t.approved(f.decision.Question)
 	case r.kind == record.KindClose:
@@ -153,13 +157,33 @@ func (t *Tally) deny(d DeniedHost) {
 	}
 	if known == nil {
 		t.denied[at] = &d
-		if t.First != nil && d.Times > 0 && at.host != otherHosts {
-			t.First(d)
-		}
+	} else {
+		d.Times += known.Times
+		*known = d
+	}
+	t.tell(at, d)
+}
+
+// settle replaces the reason of a denial that the record of a question has counted: it was asked about, and d is how that ended.
+func (t *Tally) settle(d DeniedHost) {
+	at := place{d.Host, d.Port}
+	if known := t.denied[at]; known != nil {
+		d.Times = known.Times
+		*known = d
+		t.tell(at, d)
+	}
+}
+
+// tell calls First for the first denial of a place that is not about to be asked about.
+func (t *Tally) tell(at place, d DeniedHost) {
+	if t.First == nil || d.Times == 0 || d.Class == policy.AskPending || at.host == otherHosts || t.told[at] {
 		return
 	}
-	d.Times += known.Times
-	*known = d
+	if t.told == nil {
+		t.told = map[place]bool{}
+	}
+	t.told[at] = true
+	t.First(d)
 }
 
 // isCounted reports whether the record of a question has counted the denial of its flow already.

@@ -3,8 +3,10 @@ package egress
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestADeniedHostShowsNoCanary gives a tally the host without its canary: neither the reason nor the fix may hold it.
@@ -45,5 +47,26 @@ func TestDeniedPlacesAreCountedByPort(t *testing.T) {
 	want := []DeniedHost{{Host: "a.test", Port: 443, Times: 2, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "b.test", Times: 1}}
 	if got := tally.Counts().Denied; !slices.Equal(got, want) {
 		t.Errorf("denied %+v, want %+v", got, want)
+	}
+}
+
+// TestWhatIsAskedAboutIsDeniedWithItsAnswer has a question, and then the person's no to the request that waited.
+func TestWhatIsAskedAboutIsDeniedWithItsAnswer(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(deny)))
+	var told []DeniedHost
+	tally := &Tally{First: func(d DeniedHost) { told = append(told, d) }}
+	f := &attempt{gate: w.Gate, id: w.Gate.ids.next(time.Now()), request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}}
+	f.decision = &policy.Decision{Verdict: policy.Ask, Class: policy.AskPending, Question: f.id.String()}
+	tally.note(f, recordOf{kind: record.KindOpen})
+	if len(told) > 0 {
+		t.Errorf("while a person is asked: %+v", told)
+	}
+	f.decision = &policy.Decision{Verdict: policy.Deny, Class: policy.AskRejected, Question: f.decision.Question}
+	tally.note(f, recordOf{kind: record.KindOpen})
+	if len(told) != 1 || told[0].Class != policy.AskRejected {
+		t.Errorf("after the answer: %+v", told)
+	}
+	if c := tally.Counts().Denied; len(c) != 1 || c[0].Class != policy.AskRejected || c[0].Times != 1 {
+		t.Errorf("counted %+v", c)
 	}
 }

@@ -124,7 +124,7 @@ func (g *Group) add(r *record.Record) {
 		g.Open += n
 	case r.Outcome == OutcomeCut:
 		g.Cut += n
-	case strings.HasPrefix(r.Outcome, "network-"), r.Outcome == string(policy.UpstreamRefused):
+	case strings.HasPrefix(r.Outcome, "network-"), r.Outcome == string(policy.UpstreamRefused), r.Outcome == string(policy.MalformedResponse):
 		g.Failed += n
 	case r.Outcome == string(policy.CertificateRefused):
 		g.Refused += n

@@ -186,7 +186,7 @@ func (l projectLayer) that(opens bool) []Evaluator {
 	return []Evaluator{some}
 }
 
-// promptRules bounds the rules for one host in a list that event loops evaluate. The evaluator
+// promptRules bounds the rules for one host in a list that is evaluated at once. The evaluator
 // compares a request with each rule of its host, and again for each resolved address and alias.
 const promptRules = 256
 

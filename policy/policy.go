@@ -30,7 +30,7 @@ type Policy struct {
 	inspection bool
 	never      *index // tunnels that are not looked into; nil where there are none
 	digest     string
-	slow       bool    // an evaluator may take longer than an event loop can wait
+	slow       bool    // an evaluator may take longer than some microseconds
 	shadow     *shadow // asked beside it; nil where none is
 }
 
@@ -55,11 +55,10 @@ func (p *Policy) Digest() string {
 	return p.digest
 }
 
-// AnswersAtOnce reports whether Decide answers within microseconds, so that an event
-// loop may call it.
+// AnswersAtOnce reports whether Decide answers within microseconds.
 func (p *Policy) AnswersAtOnce() bool { return p == nil || !p.slow }
 
-// short reports whether event loops may evaluate all lists of p.
+// short reports whether all lists of p are evaluated within microseconds.
 func (p *Policy) short() bool {
 	ceilings := make([]Evaluator, len(p.ceilings))
 	for i, c := range p.ceilings {

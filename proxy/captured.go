@@ -67,7 +67,7 @@ const nameLooks = 3 * time.Second
 // serveCaptured asks the kernel where the connection was going, and serves it unless that leads in a circle or to
 // nothing.
 func (c *conn) serveCaptured() {
-	k := &capture{conn: c, began: sync.OnceFunc(c.listener.begun.Done)}
+	k := &capture{conn: c, began: sync.OnceFunc(func() { c.listener.begun.Add(-1) })}
 	c.capture = k
 	defer k.decided()
 	s, in := c.server, c.listener

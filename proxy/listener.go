@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +26,7 @@ type listener struct {
 	original Original            // nil where clients mean to come here
 	tls      func() *TLSListener // nil where they speak in clear
 
-	begun sync.WaitGroup // captured connections, until they are decided or wait for their first bytes
+	begun atomic.Int64 // captured connections, until they are decided or wait for their first bytes
 }
 
 // serve accepts until the server ends or the listener is closed.
@@ -111,8 +111,7 @@ func (in *listener) take(nc net.Conn) {
 	go c.serve()
 }
 
-// refuseLeft takes or records what waits at a listener that has ended. What was captured until then is of somebody who
-// may be gone, and would leave no trace.
+// refuseLeft takes or records the captured connections that wait at a listener that has ended. Their programs may be gone.
 func (in *listener) refuseLeft(waits bool) {
 	if in.original == nil {
 		return
@@ -142,19 +141,17 @@ func (in *listener) refuseLeft(waits bool) {
 	in.refuseUnseen(unseen)
 }
 
-// begunMost bounds how long a listener waits at its end for captured connections to be decided. Whoever has begun one may
-// be gone, and it is to be in the log, with its program.
+// begunMost is how long a listener waits at its end for the next captured connection to be decided. The program may be gone
+// by then, and the log has to have its decision. The listener does not wait for a person's answer.
 const begunMost = time.Second
 
 func (in *listener) awaitBegun() {
-	done := make(chan struct{})
-	go func() {
-		in.begun.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(begunMost):
+	left, since := in.begun.Load(), time.Now()
+	for left > 0 && time.Since(since) < begunMost {
+		time.Sleep(time.Millisecond)
+		if n := in.begun.Load(); n != left {
+			left, since = n, time.Now()
+		}
 	}
 }
 

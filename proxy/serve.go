@@ -278,8 +278,8 @@ func (c *conn) watchClient() *time.Timer {
 }
 
 // left reports whether the client has gone: both ways of its connection have ended, or it has failed. A client that
-// waits for an answer has gone, too, when it sends no more and has sent nothing behind its request: most that close a
-// connection look like that.
+// waits for an answer counts as gone, too, once it has ended its side without a byte behind its request: a closed
+// connection looks like that.
 func (c *conn) left() (gone bool) {
 	socket, ok := c.Raw.(syscall.Conn)
 	if !ok {

@@ -13,8 +13,8 @@ import (
 // memory.
 const maxParallel = 4
 
-// parallel leaves one processor to the event loops if the machine has several. An evaluation computes for
-// up to 100 ms, which would delay a loop.
+// parallel leaves one processor to the connections if the machine has several. An evaluation computes for
+// up to 100 ms.
 func parallel() int { return max(1, min(runtime.GOMAXPROCS(0)-1, maxParallel)) }
 
 // evaluations limits the evaluations of all policies of the process, which share its processors.

@@ -82,6 +82,16 @@ func (d *diagnosis) listening(at netip.AddrPort) uint32 {
 	return 0
 }
 
+// listeners returns the addresses of TCP listeners, or none if there are too many.
+func (d *diagnosis) listeners() (all []netip.AddrPort) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		for _, s := range d.ask(socketQuestion{protocol: unix.IPPROTO_TCP, family: family, all: true, listeners: true}) {
+			all = append(all, s.local)
+		}
+	}
+	return all
+}
+
 func familyOf(a netip.AddrPort) byte {
 	if a.Addr().Is4() {
 		return unix.AF_INET
@@ -94,6 +104,7 @@ type socketQuestion struct {
 	protocol, family byte
 	from, to         netip.AddrPort
 	all              bool
+	listeners        bool // listeners alone
 }
 
 const diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
@@ -104,7 +115,11 @@ func (q socketQuestion) message() []byte {
 	if q.all {
 		flags = unix.NLM_F_DUMP
 	}
-	b := []byte{q.family, q.protocol, 0, 0, 0xff, 0xff, 0xff, 0xff} // in any state
+	states := ^uint32(0)
+	if q.listeners {
+		states = 1 << tcpListen
+	}
+	b := binary.NativeEndian.AppendUint32([]byte{q.family, q.protocol, 0, 0}, states)
 	b = binary.BigEndian.AppendUint16(b, q.from.Port())
 	b = binary.BigEndian.AppendUint16(b, q.to.Port())
 	for _, a := range []netip.Addr{q.from.Addr(), q.to.Addr()} {

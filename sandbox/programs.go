@@ -116,6 +116,14 @@ func (p *Programs) Listening(at netip.AddrPort) *policy.Process {
 	return p.behind(p.diag.listening(at), 2*time.Second)
 }
 
+// Listeners returns where TCP servers listen in the network.
+func (p *Programs) Listeners() []netip.AddrPort {
+	if p == nil {
+		return nil
+	}
+	return p.diag.listeners()
+}
+
 // behind returns the program that holds the socket with an inode, or nil for inode 0.
 func (p *Programs) behind(inode uint32, patience time.Duration) *policy.Process {
 	if inode == 0 {

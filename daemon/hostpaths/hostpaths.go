@@ -18,6 +18,9 @@ import (
 // the environment of this process. It leaves out the paths in kept.
 func HostSockets(kept []string) []string { return hostsockets.Of(os.Getuid(), os.Environ(), kept) }
 
+// NamedSockets returns those of HostSockets that belong to services which programs know or the environment names.
+func NamedSockets() []string { return hostsockets.Named(os.Getuid(), os.Environ()) }
+
 // Real returns path as an absolute path without symbolic links. If nothing exists there, Real only makes path absolute.
 func Real(path string) string {
 	if all, err := filepath.Abs(path); err == nil {

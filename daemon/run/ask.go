@@ -97,24 +97,34 @@ func (r *runner) hasTerminal() bool {
 // askOne asks a question and records the answer. The processes of the jail are stopped meanwhile: they can neither read the
 // keys nor change what is shown. It reports false if the person wants no more questions.
 func (r *runner) askOne(ctx context.Context, q *egress.Question) (more bool) {
+	r.prompt.Lock()
+	defer r.prompt.Unlock()
+	r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
+		var said string
+		said, more = r.take(key, q)
+		fmt.Fprintf(r.terminal, "%s\r\n", said)
+	})
+	return more
+}
+
+// askKey has settle take the key that is typed after ask, with the processes of the jail stopped.
+func (r *runner) askKey(terminal *os.File, ask func(), over func() bool, settle func(key byte)) {
 	r.asking.Store(true)
 	resume := r.jail.Pause()
-	before := tty.Foreground(r.terminal)
+	before := tty.Foreground(terminal)
 	if before != syscall.Getpgrp() {
-		tty.SetForeground(r.terminal, syscall.Getpgrp())
+		tty.SetForeground(terminal, syscall.Getpgrp())
 	}
-	key := tty.ReadKey(r.terminal, askQuiet, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) })
-	said, more := r.take(key, q)
-	fmt.Fprintf(r.terminal, "%s\r\n", said)
+	key := tty.ReadKey(terminal, askQuiet, ask, over)
+	settle(key)
 	if before != syscall.Getpgrp() {
-		tty.SetForeground(r.terminal, before)
+		tty.SetForeground(terminal, before)
 	}
 	resume()
 	r.asking.Store(false)
 	if key == interrupt {
 		_ = syscall.Kill(-before, syscall.SIGINT)
 	}
-	return more
 }
 
 const interrupt = 3 // Ctrl-C

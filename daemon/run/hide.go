@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/egressd/egressd/config"
@@ -32,6 +33,9 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		r.hidden = append(r.hidden, string(store))
 	}
 	r.hidden = append(r.hidden, "/var/lib/egressd", "/var/lib/private/egressd") // of a service, whose files root could read
+	if r.jail.AllUsers() {                                                      // who may then reach sockets that other users make later
+		r.hidden = append(r.hidden, runtimeFoldersOfOthers()...)
+	}
 	r.hideKeys(c, runs)
 	r.hideBundles(c)
 	if err := r.hideNamedFiles(c); err != nil {
@@ -64,6 +68,17 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		return err
 	}
 	return r.hideAttachSockets(c)
+}
+
+// runtimeFoldersOfOthers are where the services of other users listen.
+func runtimeFoldersOfOthers() (folders []string) {
+	all, _ := filepath.Glob("/run/user/[0-9]*")
+	for _, folder := range all {
+		if filepath.Base(folder) != strconv.Itoa(os.Getuid()) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }
 
 // hideNamed hides what --hide names, which has to be there: what is made later could be

@@ -26,9 +26,13 @@ import (
 // the sandbox.
 type publishedPort struct{ host, inside uint16 }
 
-// parsePublished reads PORT or HOSTPORT:PORT; HOSTPORT 0 is any that is free.
-func parsePublished(texts []string) (all []publishedPort, err error) {
+// parsePublished reads PORT or HOSTPORT:PORT; HOSTPORT 0 is any that is free. auto reports that autoPort is among texts.
+func parsePublished(texts []string) (all []publishedPort, auto bool, err error) {
 	for _, text := range texts {
+		if text == autoPort {
+			auto = true
+			continue
+		}
 		host, inside, found := strings.Cut(text, ":")
 		if !found {
 			inside = host
@@ -38,11 +42,11 @@ func parsePublished(texts []string) (all []publishedPort, err error) {
 			p.host = parsePort(host)
 		}
 		if p.inside == 0 || p.host == 0 && host != "0" {
-			return nil, hint.Misused(fmt.Errorf("-p %s: it is PORT or HOSTPORT:PORT, each from 1 to 65535", text), "egressd run -p 8080:3000 -- COMMAND")
+			return nil, false, hint.Misused(fmt.Errorf("-p %s: it is auto, or PORT or HOSTPORT:PORT, each from 1 to 65535", text), "egressd run -p 8080:3000 -- COMMAND")
 		}
 		all = append(all, p)
 	}
-	return all, nil
+	return all, auto, nil
 }
 
 func parsePort(text string) uint16 {
@@ -304,6 +308,8 @@ func (p *ports) reach(ctx context.Context, flow *egress.Flow) (*net.TCPConn, err
 	}
 	return tcp, nil
 }
+
+func isInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 // classOf is the outcome that an error stands for.
 func classOf(err error) string {

@@ -12,12 +12,12 @@ import (
 )
 
 func TestPortsThatArePublished(t *testing.T) {
-	got, err := parsePublished([]string{"3000", "8080:80", "0:9"})
+	got, _, err := parsePublished([]string{"3000", "8080:80", "0:9"})
 	if want := []publishedPort{{3000, 3000}, {8080, 80}, {0, 9}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, text := range []string{"", "0", "x", ":80", "80:", "80:0", "65536", "-1", "+80", "080", "1:2:3", "127.0.0.1:80", " 80"} {
-		if got, err := parsePublished([]string{text}); err == nil {
+		if got, _, err := parsePublished([]string{text}); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}
 	}

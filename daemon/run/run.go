@@ -68,6 +68,7 @@ type runner struct {
 	policyEnd   func() bool // of a policy in the working tree, see checkPolicyInTree; or nil
 	ports       ports
 	inside      []publishedPort
+	auto        bool             // publish what programs listen on, see publishAuto
 	given       []uint16         // ports of the host
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
@@ -85,6 +86,7 @@ type runner struct {
 
 	terminal *os.File             // where the policy's questions are asked, see openTerminal; or nil
 	asking   atomic.Bool          // the program is stopped while a person is asked
+	prompt   sync.Mutex           // held while a person is asked; nothing else is written then
 	records  *source.RecordReader // what the daemon beside this run records from now on; nil if this user cannot read its log
 	summary  *os.File             // for Options.Summary, or nil
 
@@ -136,7 +138,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if len(argv) == 0 {
 		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
-	inside, err := parsePublished(o.Publish)
+	inside, auto, err := parsePublished(o.Publish)
 	if err != nil {
 		return end, err
 	}
@@ -157,7 +159,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 			return end, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
 	}
-	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, given: given, apart: apart, repository: git}
+	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
@@ -173,6 +175,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	r.openTerminal()
 	signals := r.signals()                                  // of which none ends this process from now on
 	began, terminals := time.Now(), terminalsInForeground() // which the program may take
+	taken := autoPorts(r.sockets.Programs.Listeners())      // egressd's own, in the jail
 	if err := r.exec(); err != nil {
 		r.jail.Close()
 		if r.beside == nil {
@@ -200,6 +203,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	}
 	if !r.options.Quiet {
 		asking.Go(func() { r.tellDenials(following) })
+	}
+	if r.auto {
+		asking.Go(func() { r.publishAuto(following, taken) })
 	}
 	status, err := r.wait(signals)
 	takeTerminals(terminals)
@@ -231,7 +237,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 func (r *runner) prepare(ctx context.Context) (err error) {
 	own4, own6 := names.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
+	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0 || r.auto, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -421,7 +427,7 @@ func (r *runner) complainOf(err error) {
 
 // outline is the program as far as it is known before the policy is in force.
 func (r *runner) outline() jail.Program {
-	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Fixed: slices.Concat(r.fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
+	p := jail.Program{Argv: r.argv, Env: environ.Without(r.withoutProxies(os.Environ()), r.cut), Apart: r.apart, Hidden: r.hidden, HostSockets: r.hostSockets(), Services: hostpaths.NamedSockets(), Fixed: slices.Concat(r.fixed(r.Config), hostpaths.PolicyFolders(), hostpaths.OwnProgram())}
 	p.Covered = map[string][]byte{}
 	coverHosts(p.Covered)
 	coverSSH(p.Covered)

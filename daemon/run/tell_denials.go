@@ -3,10 +3,12 @@ package run
 import (
 	"cmp"
 	"context"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/tty"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
@@ -78,7 +80,35 @@ func (r *runner) tellDenials(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		r.talk.Say("egressd: denied: " + (&deniedPlace{DeniedHost: d.DeniedHost}).text() + "\n")
+		if !r.awaitLines(ctx) {
+			return
+		}
+		r.sayBesidePrompts("egressd: denied: " + (&deniedPlace{DeniedHost: d.DeniedHost}).text() + "\n")
 	}
-	r.talk.Say("egressd: further denied destinations are named at the end, and by " + r.logCommand() + "\n")
+	if r.awaitLines(ctx) {
+		r.sayBesidePrompts("egressd: further denied destinations are named at the end, and by " + r.logCommand() + "\n")
+	}
+}
+
+const linesLook = 300 * time.Millisecond // between two looks at the terminal's mode
+
+// awaitLines waits while the program on the terminal takes single keys, as full-screen programs and line editors do: a line of
+// egressd would stand in the middle of what they draw. It reports false once ctx is done.
+func (r *runner) awaitLines(ctx context.Context) bool {
+	out, ok := r.talk.To.(*os.File)
+	for ok && tty.TakesKeys(out) {
+		select {
+		case <-time.After(linesLook):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// sayBesidePrompts writes text at once, or when the person who is being asked has answered.
+func (r *runner) sayBesidePrompts(text string) {
+	r.prompt.Lock()
+	defer r.prompt.Unlock()
+	r.talk.Say(text)
 }

@@ -17,8 +17,8 @@ type reason struct{ key, text string }
 
 // reasons are in the order of the page.
 var reasons = []reason{
-	{"privileges", "The program has no capability and gains none, as root too: `su`, `sudo`, `crontab`, `mount`, `chroot`, ports below 1024 and files without permissions are refused, and root cannot map its user into a namespace."},
-	{"ids", "Only the caller's user and group exist inside. Giving a file to another user or group, also by an ACL, fails with `EINVAL`: `chgrp`, `tar` as root, `screen` as root."},
+	{"privileges", "The program gains no privilege: `sudo` and `crontab` do not work. Root has few: `mount` is refused, and `unshare -r`."},
+	{"ids", "An ordinary user has one group inside. Giving a file to another, also by an ACL, fails with `EINVAL`."},
 	{"owners", "Files of other users, root among them, look as if of `nobody`."},
 	{"groups", "Other groups of the user count, but have the number 65534."},
 	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group: an interactive `dash` that another program starts in that group complains at its end and exits with 2."},

@@ -13,9 +13,9 @@ var system = []row{
 	{name: "a user namespace", line: `unshare -Ur id -u; echo $?`, differs: "privileges", in: asRoot},
 	{name: "a namespace of mounts", line: `unshare -Urm sh -c 'mount -t tmpfs none /opt; echo $?'`, differs: "sandboxes"},
 	{name: "bubblewrap", line: `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all true; echo $?`, needs: "bwrap", differs: "sandboxes"},
-	{name: "chroot", line: `chroot / true; echo $?`, differs: "privileges", in: asRoot},
+	{name: "chroot", line: `chroot / true; echo $?`},
 	{name: "privileges", line: `grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status`, differs: "privileges"},
-	{name: "setpriv", line: `setpriv --no-new-privs id -u; setpriv --reuid=1000 --clear-groups id -u; echo $?`, differs: "privileges", in: asRoot},
+	{name: "setpriv", line: `setpriv --no-new-privs id -u; setpriv --reuid=1000 --clear-groups id -u; echo $?`},
 	{name: "strace", line: `strace -f -e trace=execve -o out sh -c true; echo $?; grep -c execve out; rm out; strace -c true 2>&1 | tail -1 | awk '{ print $NF }'`, needs: "strace"},
 	{name: "gdb", line: `sleep 60 & gdb -q -nx -batch -p $! -ex 'print 6*7' 2>&1 | grep '^\$1'; kill $!; gdb -q -nx -batch -ex run -ex 'print $_exitcode' --args sh -c 'exit 3' 2>&1 | grep '^\$1'`, needs: "gdb", modes: devAlone},
 	{name: "lsof and fuser", line: `exec 3>f; lsof -w -a -p $$ -d 3 -Fn | tail -1; ls -l /proc/$$/fd/3 | sed 's/.*-> //'`, needs: "lsof"},
@@ -36,8 +36,8 @@ except OSError as e: print(e)'`, modes: terminals, differs: "calls"},
 	{name: "is there a way out", line: `ip route get 93.184.216.34 | grep -c dev; ip -6 route get 2606:2800:220:1::1 | grep -c dev; ip route show default | wc -l`},
 	{name: "connections that listen", line: `socat TCP-LISTEN:$PORT - & while ! ss -tlnH "sport = :$PORT" | grep -q LISTEN; do sleep 0.02; done; ss -tlnpH "sport = :$PORT" | grep -c socat; kill $!; wait`, needs: "socat"},
 	{name: "ping", line: `ping -c1 -W1 127.0.0.1 2>&1 | grep -c 'bytes from'; ping -c1 -W1 93.184.216.34 2>&1 | grep -c 'bytes from'`, needs: "ping", differs: "icmp"},
-	{name: "curl to a server of its own", line: `mkdir w; echo page >w/p; python3 -m http.server -d w -b 127.0.0.1 $PORT 2>/dev/null & curl -sS --retry 50 --retry-connrefused --retry-delay 0 --retry-max-time 9 http://localhost:$PORT/p; curl -sSo /dev/null -w '%{http_code} %{remote_ip}\n' http://127.0.0.1:$PORT/none; kill $!; wait`, needs: "curl"},
-	{name: "wget from a server of its own", line: `mkdir w; echo page >w/p; python3 -m http.server -d w -b :: $PORT 2>/dev/null & wget -q --tries=20 --retry-connrefused --waitretry=0.1 -O got http://localhost:$PORT/p; wget -qO- "http://[::1]:$PORT/p"; kill $!; wait; cat got`, needs: "wget"},
+	{name: "curl to a server of its own", line: `mkdir w; echo page >w/p; python3 -m http.server -d w -b 127.0.0.1 $PORT 2>/dev/null & ` + up + `curl -sS http://localhost:$PORT/p; curl -sSo /dev/null -w '%{http_code} %{remote_ip}\n' http://127.0.0.1:$PORT/none; kill $!; wait`, needs: "curl"},
+	{name: "wget from a server of its own", line: `mkdir w; echo page >w/p; python3 -m http.server -d w -b :: $PORT 2>/dev/null & ` + up + `wget -q -O got http://localhost:$PORT/p; wget -qO- "http://[::1]:$PORT/p"; kill $!; wait; cat got`, needs: "wget"},
 	{name: "netcat", line: `nc -lN 127.0.0.1 $PORT <<<answer >got & for i in $(seq 50); do nc -z 127.0.0.1 $PORT 2>/dev/null && break; sleep 0.05; done; wait; nc -z 127.0.0.1 $PORT; echo $?`, needs: "nc"},
 	{name: "datagrams to oneself", line: `python3 -c 'import socket
 for f, a in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
@@ -46,7 +46,7 @@ for f, a in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 0)); p = s.getsockname()[1]
 s.setsockopt(0, 35, struct.pack("4s4s", socket.inet_aton("239.1.2.3"), socket.inet_aton("127.0.0.1"))); s.setsockopt(0, 32, socket.inet_aton("127.0.0.1"))
 s.settimeout(3); s.sendto(b"x", ("239.1.2.3", p)); print(s.recv(9))'`, differs: "multicast"},
-	{name: "ports below 1024", line: `timeout 0.3 socat TCP-LISTEN:97,bind=127.0.0.1 - ; echo $?`, needs: "socat", modes: []mode{{"root", false}}, differs: "privileges"},
+	{name: "ports below 1024", line: `timeout 0.3 socat TCP-LISTEN:97,bind=127.0.0.1 - ; echo $?`, needs: "socat", modes: []mode{{"root", false}}},
 	{name: "a port that is taken", line: `python3 -c 'import socket
 a = socket.create_server(("127.0.0.1", 0)); p = a.getsockname()[1]
 for h in "127.0.0.1", "", "127.0.0.2":
@@ -58,7 +58,7 @@ for h in "127.0.0.1", "", "127.0.0.2":
 	{name: "a name that does not exist", line: `getent hosts nx.allowed.test; echo $?; curl -sS http://nx.allowed.test/; echo $?`, needs: "curl", modes: noTerminal, differs: "names"},
 	{name: "dig", line: `dig +short localhost; dig +noall +comments a.allowed.test | grep -o 'status: [A-Z]*'; dig +short MX a.allowed.test`, needs: "dig", modes: noTerminal},
 	{name: "docker without an engine", line: `docker version --format '{{.Client.Os}}'; docker ps; echo $?`, needs: "docker", modes: devAlone},
-	{name: "openssl", line: `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout k -out c -subj /CN=localhost 2>/dev/null; openssl s_server -quiet -key k -cert c -accept 127.0.0.1:$PORT -www >/dev/null 2>&1 & for i in $(seq 50); do curl -sS --cacert c https://localhost:$PORT/ 2>/dev/null | grep -o 's_server' && break; sleep 0.05; done; kill $!; wait 2>/dev/null; rm k c`, needs: "openssl curl"},
+	{name: "openssl", line: `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout k -out c -subj /CN=localhost 2>/dev/null; openssl s_server -quiet -key k -cert c -accept 127.0.0.1:$PORT -www >/dev/null 2>&1 & ` + up + `curl -sS --cacert c https://localhost:$PORT/ 2>/dev/null | grep -o s_server; kill $!; wait 2>/dev/null; rm k c`, needs: "openssl curl"},
 	{name: "GnuPG", line: `gpg --batch -q --passphrase '' --quick-gen-key dev@allowed.test ed25519 sign 2>/dev/null; echo x | gpg --batch -q --clearsign | gpg --batch --verify 2>&1 | grep -c 'Good signature'; gpgconf --kill all; rm -rf .gnupg`, needs: "gpg gpg-agent", modes: noTerminal},
 	{name: "what is left behind", line: `setsid sh -c 'trap "echo asked >&2; exit" TERM; while :; do sleep 0.05; done' </dev/null >/dev/null 2>err & sleep 0.2; echo over`, modes: devAlone, differs: "left"},
 }

@@ -125,7 +125,7 @@ func (s *side) command(ctx context.Context, r *row) *exec.Cmd {
 }
 
 // patience is how long a line may take on a busy machine.
-const patience = 60 * time.Second
+const patience = 45 * time.Second
 
 // run runs a line to its end.
 func (s *side) run(t *testing.T, r *row) *outcome {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -299,5 +300,81 @@ cp /bin/busybox x; mv x conf/db.conf; mkdir conf2; mv conf2 conf; echo changed >
 		if bad, _ := w.doctor(t, id(service)); bad["settings"] != "" {
 			t.Errorf("doctor of %s: %q", service, bad)
 		}
+	}
+}
+
+// TestInitComposeTakesProjects has the Compose of this machine read files in the shapes of public projects. Safe ones are held
+// as they are.
+func TestInitComposeTakesProjects(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	paths, err := filepath.Glob("../../integrations/compose/testdata/projects/*.yaml")
+	if err != nil || len(paths) < 15 {
+		t.Fatalf("%v, %q", err, paths)
+	}
+	leadOut := []string{"cloud-keys.yaml", "gpu.yaml", "local-cloud.yaml", "metrics.yaml", "unconfined.yaml"}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := t.TempDir()
+		dir := filepath.Join(home, "src", "project", "docker")
+		for _, folder := range []string{filepath.Join(dir, "secrets"), filepath.Join(dir, "..", ".git")} {
+			if err := os.MkdirAll(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, text := range map[string]string{"compose.yaml": string(text), ".env": "DB_PASSWORD=x\n", ".env.test": ""} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(world.Egressd.Path(), "init", "compose", "--subnet", composePool, "--policy", filepath.Join(home, "policy"))
+		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+filepath.Join(home, ".config")), w.Environment()...)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		_ = w.Gateway.Run(cmd)
+		want := 0
+		if slices.Contains(leadOut, filepath.Base(path)) {
+			want = 1
+		}
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Errorf("%s: exit %d, %s", filepath.Base(path), code, talk.String())
+		}
+	}
+}
+
+// TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.
+func TestComposeWithANetworkThatIsThere(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	c := &composed{dockerWorld: w, dir: t.TempDir()}
+	const services = "services: {web: {image: '" + engine.Shell + "', networks: [inner]}}\nnetworks: {inner: {}}\n"
+	if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte(services), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.docker(t, "network", "create", "--label", "com.docker.compose.project=app", "--label", "com.docker.compose.network=inner", "app_inner")
+	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+	up := func() ([]byte, error) {
+		cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+		cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), w.Environment()...)
+		return cmd.CombinedOutput()
+	}
+	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
+	if out, err := up(); err == nil || !strings.Contains(string(out), "the network app_inner is there, and leads out") {
+		t.Errorf("%v: %s", err, out)
+	}
+	w.docker(t, "network", "rm", "app_inner")
+	if out, err := up(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if inside := w.docker(t, "network", "inspect", "-f", "{{.Internal}}", "app_inner"); inside != "true" {
+		t.Errorf("the network is internal: %s", inside)
 	}
 }

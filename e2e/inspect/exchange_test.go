@@ -154,6 +154,7 @@ func TestExchanges(t *testing.T) {
 			}
 		})
 	}
+	t.Run("why", func(t *testing.T) { expectWhy(t, d) })
 	if n := site.early.Load(); n != 0 {
 		t.Errorf("%d bytes went to servers that had redirected", n)
 	}
@@ -189,6 +190,23 @@ func TestExchanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// expectWhy has egressd say why a response could not be passed on.
+func expectWhy(t *testing.T, d *world.Daemon) {
+	records, err := d.Log.Since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Outcome == "malformed-response" {
+			if why := d.RunCommand(t, nil, "why", r.Flow, "--config", d.Config); why.Code != 0 || !strings.Contains(why.Out, "limits.response_fields") {
+				t.Errorf("exit %d, %s", why.Code, why.Out)
+			}
+			return
+		}
+	}
+	t.Error("no record of it")
 }
 
 // leftSince counts the requests that are recorded as left by their client.

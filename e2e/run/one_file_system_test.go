@@ -74,3 +74,42 @@ echo over`, flags...)
 		}
 	}
 }
+
+// TestRunKeepsTheCoveredRootOutOfReach has a program look for the root that the copy covers, in which the folders are mount points:
+// by .., by chroot as root or in a user namespace, by umount, and by a file handle.
+func TestRunKeepsTheCoveredRootOutOfReach(t *testing.T) {
+	const look = `import ctypes, os, struct
+l = ctypes.CDLL(None, use_errno=True)
+home = os.environ["HOME"]
+top = os.open("/", os.O_PATH)
+for _ in range(40): top = os.open("..", os.O_PATH, dir_fd=top)
+def found(root, how):
+    for f in (".config", ".config/egressd"):
+        try: os.rename(root + home + "/" + f, root + home + "/moved"); print("moved", f, how)
+        except OSError: pass
+    try: print("empty", how) if not os.listdir(root + home + "/.config") else None
+    except OSError: print("gone", how)
+found("/proc/self/fd/%d" % top, "by ..")
+if os.fork() == 0:
+    if os.getuid() != 0: l.unshare(0x10000000)
+    if l.chroot(b"sub") == 0:
+        os.fchdir(top)
+        for _ in range(40): os.chdir("..")
+        found(".", "by chroot")
+    else: print("chroot failed")
+    os._exit(0)
+os.wait()
+for flags in (0, 2, 8):
+    if l.umount2(b"/", flags) == 0: print("umount", flags)
+handle, mount = ctypes.create_string_buffer(struct.pack("II", 120, 0) + bytes(120)), ctypes.c_int()
+if l.name_to_handle_at(-100, home.encode(), handle, ctypes.byref(mount), 0) == 0 and l.open_by_handle_at(os.open(home, os.O_RDONLY), handle, os.O_RDONLY) >= 0: print("handle")
+print("over")
+`
+	for user := range world.Users {
+		d := world.NewDaemon(t, world.RunPolicy)
+		writeFiles(t, d, 0o644, map[string]string{"home,with: marks/project/look.py": look, "home,with: marks/project/sub/x": "", "home,with: marks/.config/f": ""})
+		if r, _ := inProject(t, d, user, "python3 look.py"); r.code != 0 || r.out != "over\n" {
+			t.Errorf("%s: exit %d, %q, %s", user, r.code, r.out, r.talk)
+		}
+	}
+}

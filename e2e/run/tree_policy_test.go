@@ -44,7 +44,7 @@ func TestRunLeavesAPolicyInTheWorkingTreeAlone(t *testing.T) {
 		if e := run(`git checkout -q other; ` + denied); e.Code != 0 || e.Out != "1\n" || !strings.Contains(e.Talk, "was changed while the program ran") {
 			t.Errorf("%v: a change: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
-		if e := run(`echo started`); e.Code != 125 || e.Out != "" || !strings.Contains(e.Talk, "hint: look at it, then egressd trust --yes ") {
+		if e := run(`echo started`); e.Code != 125 || e.Out != "" || !strings.Contains(e.Talk, "hint: look at it, then egressd policy trust --yes ") {
 			t.Errorf("%v: the next run: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
 		git("checkout", "-q", "main")

@@ -202,7 +202,7 @@ func deniedFlow(records []record.Record, place string) (flow string) {
 	return ""
 }
 
-var fixLine = regexp.MustCompile(`\S*egressd (?:allow|approve) [^\n<]*`)
+var fixLine = regexp.MustCompile(`\S*egressd (?:allow|answer) [^\n<,]*`)
 
 // fixes returns the commands that are printed for a denial: in its reply, at the end of the run, by why and by log.
 func (p *FixPlace) fixes(t *testing.T, flow, reply, talk, why string) (all []string) {
@@ -252,7 +252,7 @@ func (p *FixPlace) takeBack(t *testing.T, policy []byte) {
 	if !p.Served {
 		return
 	}
-	if said, err := p.Typed(t, p.Command("grants revoke --all")); err != nil {
+	if said, err := p.Typed(t, p.Command("allow --undo all")); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 }

@@ -64,3 +64,11 @@ func (p *Machine) homes(real string) (all []string) {
 	}
 	return all
 }
+
+// secretWords are parts of names of variables that hold keys and passwords.
+const secretWords = "TOKEN SECRET PASS KEY CREDENTIAL AUTH"
+
+// IsSecretVariable reports whether a variable of an environment holds a secret, by its name.
+func IsSecretVariable(name string) bool {
+	return slices.ContainsFunc(strings.Fields(secretWords), func(w string) bool { return strings.Contains(strings.ToUpper(name), w) })
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"go.yaml.in/yaml/v3"
 )
@@ -47,12 +48,79 @@ func (j *composeJudge) build(n *yaml.Node) {
 		}
 	}
 	if n := value("secrets"); !isNothing(n) {
-		j.given(n, "secrets", j.file.Secrets)
+		j.buildSecrets(n)
 	}
+	j.buildArguments(value("args"))
 	j.service.tags = append(j.service.tags, valuesOf(value("tags"))...)
 	j.service.builds = true
 	j.context(value("context").Value, value("dockerfile").Value)
 	j.moreContexts(value("additional_contexts"))
+}
+
+// buildArguments refuses secrets of the user's environment in the form NAME, which takes the value from there.
+func (j *composeJudge) buildArguments(n *yaml.Node) {
+	if isNothing(n) {
+		return
+	}
+	for name, value := range named(plain(n)) {
+		if _, is := j.environ(name); is && boundary.IsSecretVariable(name) && (value == nil || value == "") {
+			j.problem("has build.args %s of your environment: a build has the engine's network, and can send it anywhere; leave it out, or unset %s", name, name)
+		}
+	}
+}
+
+// insideKeys are keys whose values stay in the container. Of others the engine, or Compose, sends some on: a name of an image
+// to its registry, arguments of a build to its steps, which have the engine's network.
+const insideKeys = "environment command entrypoint healthcheck"
+
+// spills refuses secrets of the user's environment in a key, by their names.
+func (j *composeJudge) spills(key string, n *yaml.Node) {
+	if slices.Contains(strings.Fields(insideKeys), key) || strings.HasPrefix(key, "x-") {
+		return
+	}
+	for _, name := range variablesIn(n) {
+		if _, is := j.environ(name); is && boundary.IsSecretVariable(name) {
+			j.problem("has %s with %s of your environment, which may be sent on, past every network of the container; leave it out, or unset %s", key, name, name)
+		}
+	}
+}
+
+// variablesIn are the names after dollar signs.
+func variablesIn(n *yaml.Node) (all []string) {
+	if n = resolved(n); n.Kind == yaml.ScalarNode {
+		for _, part := range strings.Split(n.Value, "$")[1:] {
+			part = strings.TrimPrefix(part, "{")
+			end := 0
+			for end < len(part) && isWord(part[end]) {
+				end++
+			}
+			all = append(all, part[:end])
+		}
+	}
+	for _, one := range n.Content {
+		all = append(all, variablesIn(one)...)
+	}
+	return all
+}
+
+// buildSecrets are files, which are judged as those that the image is built of, or variables.
+func (j *composeJudge) buildSecrets(n *yaml.Node) {
+	for _, one := range n.Content {
+		name := resolved(one).Value
+		if resolved(one).Kind == yaml.MappingNode {
+			source := j.only("build.secrets", resolved(one), "source target uid gid mode")["source"]
+			name = resolved(&source).Value
+		}
+		given := j.file.Secrets[name]
+		keys := j.only("secrets."+name, resolved(&given), "file environment name labels")
+		file, variable := keys["file"], keys["environment"]
+		switch {
+		case !isNothing(&variable):
+			j.problem("has build.secrets %s, of your environment: a build has the engine's network; leave it out", name)
+		case !isNothing(&file):
+			j.input(resolved(&file).Value, true)
+		}
+	}
 }
 
 // context notes the folder that an image is built of, and the Dockerfile, which may lie outside of it.
@@ -124,6 +192,16 @@ func (j *composeJudge) input(place string, isBuild bool) composeInput {
 		j.service.inputs = append(j.service.inputs, in)
 	}
 	return in
+}
+
+// outside are the files and folders outside of a workspace that a service is built of: RUN steps can send these anywhere.
+func (s *Service) outside(workspace string) (all []string) {
+	for _, in := range s.inputs {
+		if in.isBuild && in.known && (workspace == "" || !hostfiles.Under(hostfiles.ResolveLinks(in.path), hostfiles.ResolveLinks(workspace))) {
+			all = append(all, in.path)
+		}
+	}
+	return all
 }
 
 func (c *Compose) fed(s *Service) (all []string) {

@@ -108,13 +108,33 @@ func (c *Compose) upScript() integrations.Made {
 set -eu
 %[2]s >/dev/null
 unset COMPOSE_FILE COMPOSE_ENV_FILES
+for network in%[6]s; do
+	made=$(docker network inspect -f '{{.Internal}}' "$network" 2>/dev/null) || continue
+	[ "$made" = true ] || {
+		echo "egressd: error: the network $network is there, and leads out" >&2
+		echo "egressd: hint: docker compose -p ${COMPOSE_PROJECT_NAME:-%[7]s} down, and this once more" >&2
+		exit 1
+	}
+done
 compose=docker-compose
 if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
-exec $compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s up "$@"
+exec $compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
 `, filepath.Base(c.File.Path), strings.Join(again, " "), c.Named.options(filepath.Dir(c.File.Path)),
 		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
-		shell.Quote(filepath.Join(c.Folder, judgedEnv)))
+		c.sharedWords(), c.Named.Name, shell.Quote(filepath.Join(c.Folder, judgedEnv)))
 	return integrations.Made{Path: c.ScriptPath(), Text: text, Mode: 0o755}
+}
+
+// sharedWords are the names that the engine has for the networks of the file that held services are in, as words of a shell.
+func (c *Compose) sharedWords() (words string) {
+	for _, name := range c.shared() {
+		if given := c.File.givenName(name); given != "" {
+			words += " " + shell.Quote(given)
+		} else {
+			words += fmt.Sprintf(` "${%s:-%s}"%s`, projectVariable, c.Named.Name, shell.Quote("_"+name))
+		}
+	}
+	return words
 }
 
 func networkName(h sidecar.SandboxNetwork) string { return "egressd-" + h.Name }

@@ -14,10 +14,13 @@ import (
 // A composeJudge describes a service as the engine would, for the table of package boundary. A key that it cannot
 // describe is a problem, because a key of a later Compose may lead out.
 type composeJudge struct {
+	of      *File
 	file    *composeText
 	service Service
 	dir     string // of the compose file
 	home    string
+	env     envFile
+	environ func(name string) (value string, is bool) // of the user
 }
 
 // A sharedWith is a service whose namespace of some kind another one has.
@@ -50,6 +53,7 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 	for _, key := range keysIn(keys) {
 		n := value(key)
 		field, ofEngine := engineFields()[key]
+		j.spills(key, n)
 		switch {
 		case isNothing(n) || slices.Contains(strings.Fields(harmlessKeys), key) || strings.HasPrefix(key, "x-"):
 		case (key == "pid" || key == "ipc") && strings.HasPrefix(n.Value, "service:"):
@@ -86,6 +90,8 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 			j.develop(n)
 		case key == "post_start" || key == "pre_stop":
 			j.hooks(key, n)
+		case key == "extends":
+			j.problem("has extends: what another file says, and the files that it names, is not judged; write it into this one, by an anchor (x-base: &base) and <<: *base")
 		default:
 			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}
@@ -186,7 +192,7 @@ func (j *composeJudge) labels(n *yaml.Node) {
 }
 
 func (j *composeJudge) containerName(name string) {
-	if isOwn(name) || strings.Contains(name, "$") {
+	if text, known := j.expanded(name); !known || isOwn(text) {
 		j.problem("has container_name %s: egressd's own containers have such names; leave it out", name)
 	}
 }
@@ -386,7 +392,11 @@ func (j *composeJudge) volume(name string) boundary.Volume {
 		return resolved(&n)
 	}
 	v := boundary.Volume{Driver: value("driver").Value}
-	v.Unknown = !isNothing(value("external")) && value("external").Value != "false" || !isNothing(value("name")) && value("name").Value != j.file.Name+"_"+name
+	v.Unknown = !isNothing(value("external")) && value("external").Value != "false"
+	if given := value("name"); !isNothing(given) {
+		text, known := j.expanded(given.Value)
+		v.Unknown = v.Unknown || !known || !j.of.owns("volume", name, text)
+	}
 	for option, is := range named(plain(value("driver_opts"))) {
 		if isNothing(value("driver_opts")) {
 			break
@@ -425,16 +435,6 @@ func (j *composeJudge) mount(source, target string, writable bool, propagation s
 
 func (j *composeJudge) unknownMount(source string) {
 	j.problem("mounts %s: what its variables stand for is up to Compose; write the path", source)
-}
-
-// expanded puts in HOME, the one variable that is the same for Compose as for this process: PWD
-// is where somebody calls it, or what .env says. known reports whether that is all.
-func (j *composeJudge) expanded(text string) (result string, known bool) {
-	text = strings.ReplaceAll(text, "${HOME}", j.home)
-	if rest, ok := strings.CutPrefix(text, "$HOME/"); ok {
-		text = j.home + "/" + rest
-	}
-	return text, !strings.Contains(text, "$")
 }
 
 func (j *composeJudge) absolute(path string) string {

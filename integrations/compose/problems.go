@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -59,7 +60,7 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	for _, one := range s.mounted {
 		mount, _ := one.(map[string]any)
 		if name, _ := mount["Name"].(string); name != "" {
-			at.Volumes[name] = j.volume(name)
+			at.Volumes[name] = c.made(name, j.volume(name))
 		}
 	}
 	for _, p := range append(slices.Clone(s.problems), j.service.problems...) {
@@ -73,6 +74,9 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	if of, ok := strings.CutPrefix(s.shares, "service:"); ok && !slices.Contains(held, of) {
 		all = append(all, fmt.Sprintf("%s has network_mode %s, which is not held", s.Name, s.shares))
 	}
+	for _, path := range s.outside(m.Workspace) {
+		all = append(all, fmt.Sprintf("%s is built of %s, outside of the project: a build has the engine's network, and can send it anywhere; copy what it needs into the project", s.Name, path))
+	}
 	for _, b := range boundary.Judge(s.description(closed), &at) {
 		name := b.As("_")
 		if key := s.keys[b.Field]; key != "" {
@@ -81,6 +85,17 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 		all = append(all, fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead))
 	}
 	return append(all, s.replacesImage(m)...)
+}
+
+// made is a volume as the engine has it, if it has that: Compose takes it as it is. Else it is the volume of the file.
+func (c *File) made(name string, described boundary.Volume) boundary.Volume {
+	if c.volume == nil || described.Unknown {
+		return described
+	}
+	if is, found := c.volume(c.Name + "_" + name); found {
+		return is
+	}
+	return described
 }
 
 // description is the service as the engine would describe its container, in egressd's networks.
@@ -167,8 +182,10 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	if n := value("external"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "external: it is made elsewhere, and cannot be closed from here")
 	}
-	if n := value("name"); !isNothing(n) && n.Value != c.Name+"_"+name {
-		all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+	if n := value("name"); !isNothing(n) {
+		if text, known := j.expanded(n.Value); !known || !c.owns("network", name, text) {
+			all = append(all, "name "+n.Value+": that may be the network of another project; leave the name out")
+		}
 	}
 	if n := value("enable_ipv6"); !isNothing(n) && n.Value != "false" {
 		all = append(all, "enable_ipv6 "+n.Value+": the host would have an address in it; leave it out")
@@ -186,8 +203,45 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 		if driver := own.only("ipam", ipam, "driver config")["driver"]; !isNothing(&driver) && resolved(&driver).Value != "default" {
 			all = append(all, "ipam.driver "+resolved(&driver).Value+": egressd knows default alone")
 		}
+		config := own.only("ipam", ipam, "driver config")["config"]
+		for _, one := range resolved(&config).Content {
+			subnet := own.only("ipam.config", resolved(one), "subnet ip_range gateway aux_addresses")["subnet"]
+			all = append(all, c.subnetProblem(resolved(&subnet).Value)...)
+		}
 		all = append(all, own.service.problems...)
 	}
 	slices.Sort(all)
 	return all
+}
+
+// givenName is the name that the file gives a network, or "".
+func (c *File) givenName(network string) string {
+	n := c.text.Networks[network]
+	var keys map[string]yaml.Node
+	if isNothing(&n) || resolved(&n).Decode(&keys) != nil {
+		return ""
+	}
+	name := keys["name"]
+	text, _ := c.judge("").expanded(resolved(&name).Value)
+	return text
+}
+
+// subnetProblem is about addresses that this host reaches elsewhere: a network that has these gets what the host sends there.
+func (c *File) subnetProblem(text string) []string {
+	if text == "" {
+		return nil
+	}
+	subnet, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return []string{"ipam.config.subnet " + text + ": write a prefix, such as 172.30.0.0/24"}
+	case !subnet.Addr().IsPrivate():
+		return []string{"ipam.config.subnet " + text + ": these addresses are others', and what this host sends there would arrive at a container; take a private prefix, such as 172.30.0.0/24"}
+	}
+	for _, taken := range c.routes {
+		if taken.Overlaps(subnet) {
+			return []string{"ipam.config.subnet " + text + ": this host reaches " + taken.String() + " elsewhere, and what it sends there would arrive at a container; take another one"}
+		}
+	}
+	return nil
 }

@@ -2,7 +2,9 @@ package compose
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -19,7 +22,7 @@ import (
 // these.
 type ProjectName struct {
 	Name   string
-	Chosen bool // by the user or by the name of the folder, and not by a file of the project
+	Chosen bool // the user chose the name, or it is the folder's; else a file of the project did
 }
 
 // projectVariable names the project, in the environment and in .env.
@@ -42,8 +45,19 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 	return p, fmt.Errorf("the folder %s gives the project no name", filepath.Dir(c.Path))
 }
 
-// Call gives the file the name under which Compose starts it: a volume or network of that name is the project's own.
-func (c *File) Call(p ProjectName) { c.Name, c.text.Name = p.Name, p.Name }
+// Call gives the file the name under which Compose starts it. A volume or network with that name before its own belongs to the
+// project. has is asked for any other name.
+func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func(name string) (boundary.Volume, bool)) {
+	c.Name, c.has, c.volume = p.Name, has, volume
+}
+
+// Avoid gives the file the prefixes that this host reaches on other machines. No network of the file may have these.
+func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
+
+// owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
+func (c *File) owns(kind, key, name string) bool {
+	return name == c.Name+"_"+key || c.has != nil && c.has(kind, name)
+}
 
 // plainProject is text as Compose makes a name of a project of it.
 func plainProject(text string) string {
@@ -78,6 +92,37 @@ func (p ProjectName) Taken(dir string) (why string, asked bool) {
 		return "a file of the project chose the name, and the engine has " + all[0] + ", perhaps another project's", true
 	}
 	return "", asked
+}
+
+// Has reports whether a volume or network (kind) may have a name that the file gives it. The engine has none of that name, or
+// it is the project's own. PROJECT_NAME is kept for a project that may start later, and then take what is there.
+func (p ProjectName) Has(kind, name string) bool {
+	if strings.Contains(name, "_") && !strings.HasPrefix(name, p.Name+"_") {
+		return false
+	}
+	out, err := exec.Command("docker", kind, "ls", "--filter", "name="+name, "--format", "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}").Output()
+	for line := range strings.Lines(string(out)) {
+		if is, project, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); is == name && project != p.Name {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// Volume is what the engine has under the name of a volume, if it has that. Compose takes it as it is, whatever a file says by now.
+func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
+	out, err := exec.Command("docker", "volume", "inspect", "--format", "{{json .}}", "--", name).Output()
+	if err != nil {
+		return v, false
+	}
+	var is struct {
+		Driver          string
+		Options, Labels map[string]string
+	}
+	if json.Unmarshal(out, &is) != nil {
+		return boundary.Volume{Unknown: true}, true
+	}
+	return boundary.Volume{Driver: is.Driver, Options: is.Options, Unknown: is.Labels["com.docker.compose.project"] != p.Name}, true
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.
@@ -121,29 +166,38 @@ func (e envFile) value(name string) (is string) {
 // optionPrefixes begin names that programs of the host read: Compose, docker, its builder, the loader of programs.
 var optionPrefixes = []string{"COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "OTEL_", "LD_", "DYLD_"}
 
+func isOption(name string) bool {
+	return slices.ContainsFunc(optionPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// passed is the value of a variable that is passed on, as it is written.
+func (e envFile) passed(name string) (value string, is bool) {
+	for _, line := range e {
+		if f := envLine().FindStringSubmatch(line); f != nil && f[1] == name && !isOption(name) {
+			value, is = strings.TrimSpace(f[2]), true
+		}
+	}
+	return value, is
+}
+
 // passedOn are the lines with variables that a compose file names, and no program of the host.
 func (e envFile) passedOn(file string) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		f := envLine().FindStringSubmatch(line)
-		if f == nil || !names(file, f[1]) || slices.ContainsFunc(optionPrefixes, func(p string) bool { return strings.HasPrefix(f[1], p) }) {
-			continue
+		if f := envLine().FindStringSubmatch(line); f != nil && names(file, f[1]) && !isOption(f[1]) {
+			b.WriteString(line + "\n")
 		}
-		b.WriteString(line + "\n")
 	}
 	return b.String()
 }
-
-// secretWords are parts of names of variables that hold keys and passwords.
-var secretWords = []string{"TOKEN", "SECRET", "PASS", "KEY", "CREDENTIAL", "AUTH"}
 
 // Secrets returns the names of variables that hold secrets, by their names, and that the file has Compose take from an
 // environment.
 func (c *File) Secrets(environ []string) (all []string) {
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if names(string(c.Text), name) && slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToUpper(name), w) }) {
+		if names(string(c.Text), name) && boundary.IsSecretVariable(name) {
 			all = append(all, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,9 +69,9 @@ TAG: 5`, "\n"))
 
 // TestVolumesOfTheProjectAlone has volumes and networks with names of their own, where the project is called otherwise.
 func TestVolumesOfTheProjectAlone(t *testing.T) {
-	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false} {
+	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false} {
 		file := composeFile(t, "name: victim\nservices: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: "+name+"}}\n")
-		file.Call(ProjectName{Name: "app"})
+		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind == "volume" && name == "free" }, nil)
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) == 0) != own {
 			t.Errorf("%s: %q", name, problems)
@@ -84,5 +85,63 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	got := file.Secrets([]string{"GITHUB_TOKEN=1", "OPENAI_API_KEY=2", "LANG=C", "AWS_SECRET_ACCESS_KEY=3", "TOKEN=4"})
 	if strings.Join(got, " ") != "GITHUB_TOKEN OPENAI_API_KEY" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestVariables has the values that Compose puts in. What two readers of .env may read differently is not known.
+func TestVariables(t *testing.T) {
+	j := composeJudge{
+		environ: func(name string) (string, bool) {
+			value, is := map[string]string{"HOME": "/h", "EMPTY": "", "BOTH": "shell", "ODD": "a$b"}[name]
+			return value, is
+		},
+		env: envFile{"DIR=/srv/x", "BOTH=file", "QUOTED='q'", "DIR2 = y ", "COMPOSE_X=1", "NOTED=a # b"},
+	}
+	for text, want := range map[string]string{
+		"/a": "/a", "$HOME/a": "/h/a", "${HOME}x": "/hx", "${BOTH}": "shell", "${DIR}/${DIR2}": "/srv/x/y", "${NONE:-/d}": "/d", "${NONE-/d}": "/d", "${NONE:-}": "", "${EMPTY:-/d}": "/d",
+		"${EMPTY-/d}": "", "${EMPTY}": "", "${NONE:-${HOME}/d}": "/h/d", "${NONE:-$DIR}": "/srv/x", "${DIR:?say it}": "/srv/x", "${HOME:-/d}": "/h",
+		"$NONE": "?", "${NONE:?say it}": "?", "${NONE:+x}": "?", "${DIR:+x}": "?", "${QUOTED}": "?", "${NOTED}": "?", "${COMPOSE_X}": "?", "$$HOME": "?", "${HOME": "?", "${HOME%x}": "?", "a$": "?", "${ODD}": "?", "${NONE:-${ODD}}": "?",
+	} {
+		got, known := j.expanded(text)
+		if !known {
+			got = "?"
+		}
+		if got != want {
+			t.Errorf("%s is %q", text, got)
+		}
+	}
+}
+
+// TestVolumesThatAreThere has the engine know volumes of the project from before.
+func TestVolumesThatAreThere(t *testing.T) {
+	for says, row := range map[string]struct {
+		is      boundary.Volume
+		refused bool
+	}{
+		"as the file has it":   {boundary.Volume{Driver: "local"}, false},
+		"a folder of the host": {boundary.Volume{Driver: "local", Options: map[string]string{"type": "none", "o": "bind", "device": "/etc"}}, true},
+		"another driver":       {boundary.Volume{Driver: "nfs"}, true},
+		"of nobody's project":  {boundary.Volume{Driver: "local", Unknown: true}, true},
+	} {
+		file := composeFile(t, "services: {web: {image: x, volumes: ['data:/d', 'new:/n']}}\nvolumes: {data: {}, new: {}}\n")
+		file.Call(ProjectName{Name: "app"}, nil, func(name string) (boundary.Volume, bool) { return row.is, name == "app_data" })
+		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
+		if (len(problems) > 0) != row.refused {
+			t.Errorf("%s: %q", says, problems)
+		}
+	}
+}
+
+// TestNetworksOfOthersAddresses has networks of a project take addresses to which the host sends.
+func TestNetworksOfOthersAddresses(t *testing.T) {
+	for subnet, want := range map[string]bool{
+		"172.27.0.0/16": true, "10.9.0.0/24": true, "192.168.7.0/24": false, "192.168.0.0/16": false, "192.168.7.128/25": false, "151.101.0.0/16": false, "0.0.0.0/0": false,
+		"127.0.0.0/8": false, "169.254.169.0/24": false, "fd00::/64": true, "2001:db8::/64": false, "$N": false, "x": false,
+	} {
+		file := composeFile(t, "services: {web: {image: x, networks: [n]}}\nnetworks: {n: {ipam: {config: [{subnet: '"+subnet+"'}]}}}\n")
+		file.Avoid([]netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")})
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) == 0) != want {
+			t.Errorf("%s: %q", subnet, problems)
+		}
 	}
 }

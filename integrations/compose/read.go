@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +30,10 @@ type File struct {
 	problems []string  // of the file as a whole
 	text     *composeText
 	env      envFile
-	written  *File // what Compose has read; nil: this
+	has      func(kind, name string) bool
+	volume   func(name string) (boundary.Volume, bool)
+	routes   []netip.Prefix // that this host has to other machines
+	written  *File          // what Compose has read; nil: this
 }
 
 // A Service is one service of a compose file.
@@ -84,15 +88,18 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	described := described(path, file)
+	env, err := readEnv(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	described := described(path, file, env)
 	described.Text = text
-	described.env, err = readEnv(filepath.Dir(path))
-	return described, err
+	return described, nil
 }
 
 // described has every service of a file described.
-func described(path string, file *composeText) *File {
-	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, text: file}
+func described(path string, file *composeText, env envFile) *File {
+	c := &File{Path: path, Name: file.Name, Version: file.Version.Value, text: file, env: env}
 	for _, key := range keysIn(file.Others) {
 		if one := file.Others[key]; !strings.HasPrefix(key, "x-") && !isNothing(&one) {
 			c.problems = append(c.problems, key+" is a part of the file that egressd does not read: write the services into one file")
@@ -131,7 +138,7 @@ func union(a, b []string) []string {
 }
 
 func (c *File) judge(name string) *composeJudge {
-	return &composeJudge{file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME")}
+	return &composeJudge{of: c, file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME"), env: c.env, environ: os.LookupEnv}
 }
 
 // parseCompose refuses tags, and a second document: Compose merges it into the first.

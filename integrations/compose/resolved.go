@@ -17,7 +17,7 @@ const resolvePatience = 30 * time.Second
 
 // Resolved returns the file as the Compose of this machine reads it, or nil if there is none. Two readers of YAML may
 // differ, and egressd judges both readings. Compose only prints; it asks no engine, and [File.Problems] refuses what
-// would have it fetch other files.
+// would have it read other files.
 //
 // Compose gets the same lines of .env as from up.sh, and the name of the project.
 func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
@@ -39,7 +39,8 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "--project-directory", dir, "--env-file", env.Name(), "-p", project, "-f", "-", "config")...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, bytes.NewReader(c.Text), &out, &talk // the file may be another one by now
+	cmd.Env = append(os.Environ(), "COMPOSE_EXPERIMENTAL_GIT_REMOTE=false", "COMPOSE_EXPERIMENTAL_OCI_REMOTE=false") // it fetches nothing from elsewhere
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, bytes.NewReader(c.Text), &out, &talk                           // the file may be another one by now
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s config refuses %s: %w: %.1000s", strings.Join(program, " "), c.Path, err, strings.TrimSpace(talk.String()))
 	}
@@ -47,8 +48,9 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s config prints what cannot be read: %w", strings.Join(program, " "), err)
 	}
-	resolved := described(c.Path, text)
-	resolved.written = c
+	resolved := described(c.Path, text, nil)
+	resolved.written, resolved.Name, resolved.has, resolved.volume = c, c.Name, c.has, c.volume
+	resolved.routes = c.routes
 	return resolved, nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
@@ -447,7 +449,34 @@ func (c *checker) build(said map[string]any) error {
 	if dockerfile := c.dockerfile(said); dockerfile != "" {
 		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": dockerfile})
 	}
+	project := cmp.Or(gitRoot(c.Folder), c.Folder)
+	for _, m := range d.mounts {
+		mount, _ := m.(map[string]any)
+		if path, _ := mount["Source"].(string); !hostfiles.Under(hostfiles.ResolveLinks(path), hostfiles.ResolveLinks(project)) {
+			return c.breaks("build", path+" lies outside of the project: a build has the engine's network, and can send it anywhere", "copy what it needs into the project")
+		}
+	}
 	return c.judge("build", d)
+}
+
+// localVariable is a variable of this machine in a setting.
+var localVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([A-Za-z0-9_]+)`) })
+
+// spills refuses secrets of the user's environment in what builds the image: its steps, and those that install Features, have the
+// engine's network, and a name of an image goes to its registry.
+func (c *checker) spills(said map[string]any) error {
+	for _, setting := range []string{"build", "context", "dockerFile", "features", "image"} {
+		text, err := json.Marshal(said[setting])
+		if err != nil {
+			return err
+		}
+		for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
+			if _, is := c.variable(f[1]); is && boundary.IsSecretVariable(f[1]) {
+				return c.breaks(setting, "it has "+f[1]+" of your environment, which the build may send anywhere", "leave it out, or unset "+f[1])
+			}
+		}
+	}
+	return nil
 }
 
 func (c *checker) buildOptions(options []string) error {
@@ -458,7 +487,10 @@ func (c *checker) buildOptions(options []string) error {
 			value = word
 		}
 		if before == "--build-arg" || name == "--build-arg" {
-			arg, _, _ := strings.Cut(c.expanded(value), "=")
+			arg, _, given := strings.Cut(c.expanded(value), "=")
+			if _, is := c.variable(arg); !given && is && boundary.IsSecretVariable(arg) {
+				return c.breaks("build.options", "it has "+arg+" of your environment, which the build may send anywhere", "leave it out, or unset "+arg)
+			}
 			if err := c.buildArgument("build.options", arg); err != nil {
 				return err
 			}

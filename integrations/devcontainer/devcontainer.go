@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/integrations"
@@ -224,6 +225,9 @@ func (d *Options) notes(said map[string]any) []string {
 	if others, _ := filepath.Glob(filepath.Join(boundary.Globbed(d.Folder), ".devcontainer", "*", "devcontainer.json")); len(others) > 0 { // the pattern is sound
 		notes = append(notes, "an editor offers these settings, too, and nothing holds a container of theirs: "+strings.Join(others, ", "))
 	}
+	if all := d.secrets(said); len(all) > 0 {
+		notes = append(notes, "the container gets "+strings.Join(all, ", ")+" of your environment; unset them, or let egressd add credentials to requests")
+	}
 	if said["appPort"] != nil {
 		notes = append(notes, "appPort publishes nothing in a container without network; forwardPorts works")
 	}
@@ -231,6 +235,20 @@ func (d *Options) notes(said map[string]any) []string {
 		notes = append(notes, "the container has CAP_NET_ADMIN over a network that leads nowhere: root in it can take the rules away, and has no network then")
 	}
 	return notes
+}
+
+// secrets are variables of the user's environment, with keys or passwords by their names, that settings pass on.
+func (d *Options) secrets(said map[string]any) (all []string) {
+	text, err := json.Marshal(said)
+	if err != nil {
+		return nil
+	}
+	for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
+		if _, is := d.variable(f[1]); is && boundary.IsSecretVariable(f[1]) && !slices.Contains(all, f[1]) {
+			all = append(all, f[1])
+		}
+	}
+	return all
 }
 
 // builtFromOutside reports whether the image is built of files that are not in the folder of

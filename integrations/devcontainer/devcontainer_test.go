@@ -275,12 +275,19 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"build": {"dockerfile": "D", "options": ["--build-arg", "BUILDKIT_SYNTAX=x"]}}`,
 		`{"build": {"dockerfile": "D", "options": ["--build-arg=${localEnv:NOT_SET:BUILDKIT_SYNTAX}=x"]}}`,
 		`{"build": {"dockerfile": "D", "args": {"BUILDKIT_SYNTAX": "x"}}}`,
+		`{"build": {"dockerfile": "D", "args": {"A": "${localEnv:A_TOKEN}"}}}`,
+		`{"build": {"dockerfile": "D", "options": ["--build-arg", "A_TOKEN"]}}`,
+		`{"features": {"./fine": {"key": "x${localEnv:A_TOKEN:y}"}}}`,
+		`{"image": "registry.example/a:${localEnv:A_TOKEN}"}`,
+		`{"build": {"dockerfile": "D", "context": "/srv/data"}}`,
 	} {
 		d := workspace(t, text)
+		d.Environ = append(d.Environ, "A_TOKEN=x")
 		for name, text := range map[string]string{
 			"mounts/devcontainer-feature.json":       `{"id": "mounts", "mounts": [{"source": "/var/run/docker.sock", "target": "/x", "type": "bind"}]}`,
 			"privileged/devcontainer-feature.json":   `{"id": "privileged", "privileged": true} // JSON with comments`,
 			"cap/devcontainer-feature.json":          `{"id": "cap", "capAdd": ["SYS_BOOT"]}`,
+			"fine/devcontainer-feature.json":         `{"id": "fine"}`,
 			"opt/devcontainer-feature.json":          `{"id": "opt", "securityOpt": ["apparmor=unconfined"]}`,
 			"needs/devcontainer-feature.json":        `{"id": "needs", "dependsOn": {"ghcr.io/a/b:1": {}}}`,
 			"../outside/devcontainer-feature.json":   `{"id": "outside"}`,

@@ -1,5 +1,5 @@
-// Package carry moves the bytes of established tunnels between a client and an upstream. Each direction has a goroutine
-// of its own, which holds neither a buffer nor a pipe while nothing moves. It decides nothing and opens nothing.
+// Package carry moves the bytes of established tunnels between a client and an upstream. Each direction has a goroutine.
+// While nothing moves, that goroutine holds neither a buffer nor a pipe. The package decides nothing and opens nothing.
 //
 //	var t carry.Tunnel
 //	set.Begin(&t, client, upstream, owner, limits)
@@ -58,9 +58,9 @@ type Owner interface {
 	Ended(End)
 }
 
-// A Watcher looks at what a tunnel carries before it goes on, for as long as it returns over as false. If ok is false,
-// the bytes go nowhere and the tunnel ends as Refused. b is valid during the call only. The two directions may call it
-// at once.
+// A Watcher looks at each piece before the tunnel passes it on, until Watch returns true for over. If ok is false,
+// the tunnel drops the piece and ends as Refused. b is valid during the call only. The two directions may call Watch
+// at the same time.
 type Watcher interface {
 	Watch(up bool, b []byte) (over, ok bool)
 }

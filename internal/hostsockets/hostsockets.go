@@ -96,8 +96,15 @@ var variables = [...]string{
 // exist. Every socket in this network namespace to which the user may connect is one,
 // except for the harmless ones. A host socket that is, or holds, one of kept is left out.
 func Of(uid int, environ, kept []string) []string {
-	home := valueOf(environ, "HOME")
-	all := knownTo(uid, home)
+	all := append(Named(uid, environ), listening(foldersOfSockets(uid, valueOf(environ, "HOME"))...)...)
+	return slices.DeleteFunc(all, func(path string) bool {
+		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
+	})
+}
+
+// Named returns the host sockets that are known, or that an environment names. Not all of them exist.
+func Named(uid int, environ []string) []string {
+	all := knownTo(uid, valueOf(environ, "HOME"))
 	for _, v := range environ {
 		if name, value, _ := strings.Cut(v, "="); slices.Contains(variables[:], name) {
 			all = append(all, socketPaths(value)...)
@@ -106,10 +113,7 @@ func Of(uid int, environ, kept []string) []string {
 	if gpg := valueOf(environ, "GNUPGHOME"); filepath.IsAbs(gpg) {
 		all = append(all, gpgSocketsIn(gpg)...)
 	}
-	all = append(all, listening(foldersOfSockets(uid, home)...)...)
-	return slices.DeleteFunc(all, func(path string) bool {
-		return slices.ContainsFunc(kept, func(k string) bool { return isOrHolds(path, k) })
-	})
+	return all
 }
 
 // Leads reports whether what shares path with a sandbox shares a known host socket of a

@@ -282,8 +282,8 @@ func limitSignals() error {
 	return unix.Setrlimit(unix.RLIMIT_SIGPENDING, &may)
 }
 
-// RootCapabilities are what a program of root keeps where all users are mapped: what root may do with files, with the
-// identity and the processes of other users, and with ports below 1024. None is about mounts, devices or the network.
+// RootCapabilities are what a program of root keeps where all users are mapped. They are about files, about identity and
+// processes of other users, and about ports below 1024. None is about mounts, devices or the network.
 var RootCapabilities = [...]uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
 }

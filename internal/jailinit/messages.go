@@ -75,6 +75,8 @@ type Program struct {
 	// HostSockets are host sockets and folders of them. They are hidden like Hidden, but the program may rename
 	// the hiding mounts.
 	HostSockets []string
+	// Services are those of HostSockets that the program cannot remove, wherever they are.
+	Services []string
 
 	// Covered are files whose content the program sees replaced, and which it cannot write. Missing ones are
 	// skipped.

@@ -19,7 +19,7 @@ func (p *Program) removable() (paths []string) {
 		return nil
 	}
 	for path := range p.hidden {
-		if _, ok := below(path, dir); ok && !p.folders[path] && unix.Access(slash.Dir(path), unix.W_OK) == nil {
+		if _, ok := below(path, dir); ok && !p.folders[path] && !slices.Contains(p.Services, path) && unix.Access(slash.Dir(path), unix.W_OK) == nil {
 			paths = append(paths, path)
 		}
 	}

@@ -153,6 +153,7 @@ func (p *Program) fields(w *wire) {
 	p.apart(w)
 	w.strings(&p.Hidden)
 	w.strings(&p.HostSockets)
+	w.strings(&p.Services)
 	p.covered(w)
 	w.strings(&p.Fixed)
 	w.flags(&p.Nested, &p.Packets)

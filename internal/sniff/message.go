@@ -72,7 +72,7 @@ func parseMessage(message []byte) (Hello, error) {
 	return h, nil
 }
 
-// listMost bounds the lists that a fingerprint sorts or sums: an event loop waits for that. IANA has
+// listMost bounds the lists that a fingerprint sorts or sums: a connection waits for that. IANA has
 // registered fewer than 400 cipher suites.
 const listMost = 512
 

@@ -16,6 +16,12 @@ func Is(f *os.File) bool {
 	return control(f, syscall.TCGETS, unsafe.Pointer(&how))
 }
 
+// TakesKeys reports whether a program reads single keys from a terminal, without echo: a full-screen program, a line editor.
+func TakesKeys(f *os.File) bool {
+	var how syscall.Termios
+	return control(f, syscall.TCGETS, unsafe.Pointer(&how)) && how.Lflag&(syscall.ICANON|syscall.ECHO) == 0
+}
+
 // Foreground returns the process group that may read from a terminal. It returns 0 if f is not the terminal of this session.
 func Foreground(f *os.File) int {
 	var group int32

@@ -50,7 +50,7 @@ func factsOf(r *record.Record) facts {
 		f.denied = f.said.Action != "allow" && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion)
 	}
 	f.cut = f.ended && r.Outcome == outcomeCut
-	f.failed = f.ended && (strings.HasPrefix(r.Outcome, "network-") || r.Outcome == string(policy.UpstreamRefused))
+	f.failed = f.ended && (strings.HasPrefix(r.Outcome, "network-") || r.Outcome == string(policy.UpstreamRefused) || r.Outcome == string(policy.MalformedResponse))
 	if src, err := netip.ParseAddrPort(r.Src); err == nil {
 		f.srcIP, f.srcPort = src.Addr().Unmap().String(), src.Port()
 	}

@@ -74,7 +74,7 @@ func (v *h1Conn) reach(x *exchange, reuse bool) error {
 	if err != nil {
 		return err
 	}
-	v.up = h1Upstream{conn: conn, by: by, in: v.Forwarder.readers.borrow(conn, v.Forwarder.Heads.Bytes)}
+	v.up = h1Upstream{conn: conn, by: by, in: v.Forwarder.readers.borrow(orderly{conn}, v.Forwarder.Heads.Bytes)}
 	return nil
 }
 
@@ -122,16 +122,24 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// orderly reads from an upstream's TLS. Anybody on the network path can end it without close_notify, so that end is
-// no end of a body.
+// orderly reads from an upstream. Anybody on the network path can end TLS without close_notify, so that end is no end
+// of a body. Neither is a reset, of which a write has had the error before.
 type orderly struct{ net.Conn }
 
 func (o orderly) Read(b []byte) (int, error) {
 	n, err := o.Conn.Read(b)
-	if secure, ok := o.Conn.(*tls.Conn); ok && errors.Is(err, io.EOF) {
-		if below, ok := secure.NetConn().(*UpstreamConn); ok && below.closed {
-			err = io.ErrUnexpectedEOF
-		}
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	var cut bool
+	if secure, ok := o.Conn.(*tls.Conn); ok {
+		below, ok := secure.NetConn().(*UpstreamConn)
+		cut = ok && below.closed
+	} else {
+		_, cut = socketEnd(o.Conn)
+	}
+	if cut {
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }

@@ -242,7 +242,7 @@ func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes f
 			filter.sent()
 			total += int64(len(part))
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // how it ended is for the two to say
 			return total, nil
 		}
 		if err != nil {

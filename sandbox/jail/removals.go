@@ -28,14 +28,14 @@ type removals struct {
 
 type removable struct {
 	folder int // a descriptor of the folder, outside of the jail
-	parent fileID
+	parent inodeID
 	name   string
-	file   fileID
+	file   inodeID
 }
 
-type fileID struct{ device, inode uint64 }
+type inodeID struct{ device, inode uint64 }
 
-func idOf(s *unix.Stat_t) fileID { return fileID{uint64(s.Dev), s.Ino} }
+func idOf(s *unix.Stat_t) inodeID { return inodeID{uint64(s.Dev), s.Ino} }
 
 // answerRemovals takes over the listener of jail init.
 func (j *Jail) answerRemovals(listener uint32, paths []string) error {
@@ -153,7 +153,7 @@ func (r *removals) remove(n *notice, how jailinit.Removal) bool {
 
 // isIn reports whether the folder of a call is parent, as the caller sees it, which is still waiting and in no user namespace of
 // its own.
-func (r *removals) isIn(n *notice, how jailinit.Removal, folder string, parent fileID) bool {
+func (r *removals) isIn(n *notice, how jailinit.Removal, folder string, parent inodeID) bool {
 	process := fmt.Sprintf("/proc/%d/", n.pid)
 	if own, err := os.Readlink(process + "ns/user"); err != nil || own != r.jail {
 		return false

@@ -3,15 +3,18 @@ package start
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -162,7 +165,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
 		return err // where egressd's own files are, it says
 	}
-	m := hostpaths.Machine(filepath.Dir(file.Path), "", own)
+	m := hostpaths.Machine(workspaceOf(filepath.Dir(file.Path)), "", own)
 	m.Own = append(m.Own, c.Folder)
 	m.Images = []string{o.image, c.Image}
 	problems := file.Problems(m, chosen)
@@ -181,6 +184,17 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	return nil
 }
 
+// workspaceOf returns the git repository that a folder lies in, or the folder: a compose file may lie below the root of its
+// project.
+func workspaceOf(dir string) string {
+	for at := dir; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			return at
+		}
+	}
+	return dir
+}
+
 // found is the project, which has to be of this folder.
 func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 	dir, next := filepath.Dir(file.Path), o.command+" --project NAME"
@@ -189,7 +203,8 @@ func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 		return hint.Misused(err, next)
 	}
 	c.Named = p
-	file.Call(p)
+	file.Call(p, p.Has, p.Volume)
+	file.Avoid(routesElsewhere())
 	if script, err := os.ReadFile(c.ScriptPath()); err == nil && p.Starts(script, dir) {
 		c.Named.Chosen = true
 	}
@@ -379,6 +394,36 @@ func hostPrefixes() (all []netip.Prefix, err error) {
 		}
 	}
 	return all, err
+}
+
+// routesElsewhere are the prefixes that this host has routes to, but for the default, and for bridges: engines make these.
+func routesElsewhere() (all []netip.Prefix) {
+	text, err := os.ReadFile("/proc/net/route")
+	if err != nil { // another system than Linux, whose engine has a machine of its own
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			continue
+		}
+		to, okTo := routeWord(f[1])
+		mask, okMask := routeWord(f[7])
+		if _, err := os.Stat(filepath.Join("/sys/class/net", f[0], "bridge")); err == nil || !okTo || !okMask || mask == 0 {
+			continue
+		}
+		a := [4]byte{byte(to >> 24), byte(to >> 16), byte(to >> 8), byte(to)}
+		all = append(all, netip.PrefixFrom(netip.AddrFrom4(a), bits.OnesCount32(mask)))
+	}
+	return all
+}
+
+// routeWord reads an address of /proc/net/route, which is in the order of the machine.
+func routeWord(text string) (word uint32, ok bool) {
+	n, err := strconv.ParseUint(text, 16, 32)
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], uint32(n))
+	return binary.BigEndian.Uint32(b[:]), err == nil
 }
 
 // keepPolicy leaves out a policy that is there and that fits: it is the operator's.

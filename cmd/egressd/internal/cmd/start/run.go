@@ -95,7 +95,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().StringSliceVar(&o.Allow, "allow", nil, "allow `HOST` for this run, as egressd allow takes it; without a policy file, nothing else")
 	cmd.Flags().StringSliceVar(&o.Presets, "preset", nil, "add the rules of the preset `NAME` for this run, such as npm")
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the sandbox in rules and in the log (default: the name of the working directory)")
-	cmd.Flags().StringArrayVarP(&o.Publish, "publish", "p", nil, "publish `[HOSTPORT:]PORT` of the sandbox on the host's 127.0.0.1")
+	cmd.Flags().StringArrayVarP(&o.Publish, "publish", "p", nil, "publish `[HOSTPORT:]PORT` of the sandbox on the host's 127.0.0.1; auto: each port that the program opens, after a question")
 	cmd.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the program reach this `PORT` of the host's 127.0.0.1")
 	cmd.Flags().BoolVar(&o.FailOnDeny, "fail-on-deny", false, "exit 86 if the program succeeds but egressd denied a request")
 	cmd.Flags().BoolVar(&o.Wait, "wait", false, "keep the sandbox until background processes of the program have ended, too")

@@ -1,0 +1,97 @@
+package run
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/egressd/egressd/e2e/world"
+)
+
+// signIn is a program that waits for a browser on a port of its own choice, which it prints.
+const signIn = `import http.server, sys
+class Back(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"signed in")
+    def log_message(self, *a): pass
+s = http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), Back)
+print("port", s.server_address[1], flush=True)
+s.handle_request()
+s.server_close()
+print("over", flush=True)
+`
+
+// browser asks for a page on the gateway's loopback until it has one, or for two seconds.
+func browser(d *world.Daemon, port string) string {
+	cmd := exec.Command("curl", "-sS", "-m1", "--retry", "20", "--retry-delay", "0", "--retry-max-time", "5", "--retry-connrefused", "http://localhost:"+port+"/")
+	var out strings.Builder
+	cmd.Stdout = &out
+	_ = d.World.Gateway.Run(cmd)
+	return out.String()
+}
+
+// TestRunPublishesThePortsThatProgramsOpen has a sign-in come back from a browser outside.
+func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	writeFiles(t, d, 0o644, map[string]string{"sign-in.py": signIn})
+	taken := hostServer(t, d)
+	for _, row := range []struct {
+		says, address, port string
+		flags               []string
+		reached             bool
+	}{
+		{"on 127.0.0.1", "127.0.0.1", "0", []string{"-p", "auto"}, true},
+		{"on all addresses", "0.0.0.0", "0", []string{"-p", "auto"}, true},
+		{"without the flag", "127.0.0.1", "0", nil, false},
+		{"a port of the host", "127.0.0.1", taken, []string{"-p", "auto"}, false},
+	} {
+		for user := range world.Users {
+			cmd := jailed(t.Context(), d, user, row.flags, "timeout", "8", "python3", "sign-in.py", row.address, row.port)
+			var out, talk world.Output
+			cmd.Stdout, cmd.Stderr = &out, &talk
+			if err := d.World.Gateway.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			var port string
+			if !world.Eventually(20*time.Second, func() bool { _, err := fmt.Sscanf(out.String(), "port %s\n", &port); return err == nil }) {
+				t.Fatalf("%s: %q, %s", row.says, out.String(), talk.String())
+			}
+			got := browser(d, port)
+			_ = cmd.Wait()
+			if reached := got == "signed in" && strings.Contains(out.String(), "over"); reached != row.reached {
+				t.Errorf("%s: %s: %q, %q, %s", user, row.says, got, out.String(), talk.String())
+			}
+			recorded := false
+			for _, rec := range lastRun(t, d) {
+				recorded = recorded || strings.Contains(rec.Note, "127.0.0.1:"+port+" leads to port "+port)
+			}
+			if recorded != row.reached {
+				t.Errorf("%s: %s: recorded %v", user, row.says, recorded)
+			}
+			if c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second); err == nil && port != taken {
+				c.Close()
+				t.Errorf("%s: %s: the port is open after the run", user, row.says)
+			}
+		}
+	}
+}
+
+// TestRunAsksBeforeItPublishes answers at the terminal.
+func TestRunAsksBeforeItPublishes(t *testing.T) {
+	for key, reached := range map[string]bool{"y": true, "n": false} {
+		d := world.NewDaemon(t, world.RunPolicy)
+		writeFiles(t, d, 0o644, map[string]string{"sign-in.py": signIn})
+		c := onTerminal(t, d, jailed(t.Context(), d, "user", []string{"-p", "auto"}, "timeout", "20", "python3", "sign-in.py", "127.0.0.1", "43210"))
+		c.until("publish it on 127.0.0.1")
+		time.Sleep(time.Second) // a key that comes sooner was meant for the program
+		c.types(key)
+		c.until(map[bool]string{true: "yes", false: "no"}[reached])
+		if got := browser(d, "43210"); (got == "signed in") != reached {
+			t.Errorf("%q: %q", key, got)
+		}
+		c.types("\x03")
+	}
+}
