@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"github.com/egressd/egressd/rego/bundle"
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"net"
 	"net/http"
