@@ -89,6 +89,8 @@ var guests = map[string]string{
 	"integrations/peers github.com/pelletier/go-toml/v2":          "settings of Codex",
 	"integrations/peers github.com/pelletier/go-toml/v2/unstable": "the places of these settings",
 	"rego go.yaml.in/yaml/v3":                                     "data files beside Rego are YAML, and no policies",
+	"rego/bundle github.com/open-policy-agent/opa/v1/bundle":      "OPA's names and types of what a bundle holds",
+	"rego/bundle github.com/open-policy-agent/opa/v1/util":        "reads data as OPA does",
 	"audit golang.org/x/mod/sumdb/note":                           "signs the notes whose form audit/internal/format has",
 	"audit/verify golang.org/x/mod/sumdb/note":                    "signatures of checkpoints",
 	"audit/verify golang.org/x/mod/sumdb/tlog":                    "proofs",

@@ -9,7 +9,6 @@ import (
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
 )
 
@@ -27,7 +26,7 @@ type Feed struct {
 }
 
 // Bundle returns the bundle to compile: the pending update or the last good one.
-func (f *Feed) Bundle() (*rego.Bundle, error) {
+func (f *Feed) Bundle() (*bundle.Bundle, error) {
 	if f.Pending != nil {
 		return f.Pending.Bundle, nil
 	}

@@ -42,7 +42,7 @@ func (c *Config) readBundle(p *RegoPart, enter func(folder string)) error {
 }
 
 // LocalBundle reads a bundle that is a file or a folder.
-func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*rego.Bundle, error) {
+func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*bundle.Bundle, error) {
 	path := c.Relative(s.Bundle)
 	if enter != nil {
 		enter(filepath.Dir(path))
@@ -51,15 +51,15 @@ func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*re
 	if err != nil {
 		return nil, err
 	}
-	var key *rego.BundleKey
+	var key *bundle.Key
 	if s.Key != "" {
 		text, err := durable.Read(c.Relative(s.Key), MaxKeyBytes)
 		if err != nil {
 			return nil, fmt.Errorf("its key: %w", err)
 		}
-		key = &rego.BundleKey{PEM: text}
+		key = &bundle.Key{PEM: text}
 	}
-	b, err := rego.ReadBundle(tarball, key, time.Now())
+	b, err := bundle.Read(tarball, key, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -67,7 +67,7 @@ func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*re
 }
 
 // holds sets the sources of p to those of b. Their names begin with from.
-func (p *RegoPart) holds(b *rego.Bundle, from string) {
+func (p *RegoPart) holds(b *bundle.Bundle, from string) {
 	p.Sources = nil
 	for _, s := range b.Sources {
 		p.Sources = append(p.Sources, rego.Source{Name: from + "/" + strings.TrimPrefix(s.Name, "/"), Text: s.Text})

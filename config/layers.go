@@ -105,14 +105,22 @@ func (c *Config) files() []*file.File {
 	return all
 }
 
-// Doubts returns the warnings of all files.
+// Doubts returns the warnings of all files, and after compilation one about Rego that only denies.
 func (c *Config) Doubts() (all []policy.Problem) {
 	files := c.files()
 	all = files[0].Doubts(files[1:]...)
 	for _, f := range files[1:] {
 		all = append(all, f.Doubts()...)
 	}
-	return append(all, c.ListDoubts()...)
+	return append(append(all, c.ListDoubts()...), c.onlyDenies()...)
+}
+
+// onlyDenies warns where Rego is all that could open something, and does not.
+func (c *Config) onlyDenies() []policy.Problem {
+	if len(c.Rules) == 0 || c.unfetched || slices.ContainsFunc(c.Rules, (*rego.Evaluator).Opens) || slices.ContainsFunc(c.files(), (*file.File).ListsOpen) {
+		return nil
+	}
+	return []policy.Problem{{File: c.Path, Line: 1, Column: 1, Message: "the Rego only denies, and no list allows anything: everything is denied; add hosts under allow, or a rule \"allow contains …\" in Rego"}}
 }
 
 // Remarks returns the further warnings of all files, for "policy check".

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"net"
 	"net/http"
@@ -36,7 +37,7 @@ func newBundleSigner(t *testing.T) bundleSigner {
 func packed(t *testing.T, revision, host string) []byte {
 	t.Helper()
 	module := fmt.Sprintf("package egress\n\nallow contains {\"rule\": %q} if host.matches(input.destination.host, %q)\n", revision, host)
-	tarball, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, rego.BundleOptions{Revision: revision})
+	tarball, err := bundle.Build([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, bundle.BuildOptions{Revision: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func packed(t *testing.T, revision, host string) []byte {
 
 func (s bundleSigner) sign(t *testing.T, tarball []byte, valid time.Duration) []byte {
 	t.Helper()
-	signed, err := rego.SignBundle(tarball, rego.SignOptions{KeyPEM: s.private, Now: time.Now(), Valid: valid})
+	signed, err := bundle.Sign(tarball, bundle.SignOptions{KeyPEM: s.private, Now: time.Now(), Valid: valid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func TestWhatComesAndIsNoGoodPolicyChangesNothing(t *testing.T) {
 	key, other := newBundleSigner(t), newBundleSigner(t)
 	evil := packed(t, "two", "evil.test")
 	broken := func(module string) http.HandlerFunc {
-		tarball, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, rego.BundleOptions{Revision: "broken"})
+		tarball, err := bundle.Build([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, bundle.BuildOptions{Revision: "broken"})
 		if err != nil {
 			t.Fatal(err)
 		}

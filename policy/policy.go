@@ -427,7 +427,7 @@ func agreeOpaque(d Decision, r *Request, looks bool) Decision {
 	case looks:
 		return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP, and the rules look at requests", r.Destination))
 	case web && !d.AnyProtocol:
-		return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP, and no rule says tls: any", r.Destination))
+		return refuseClaim(d, NotTLS, fmt.Sprintf("what is sent to %s is neither TLS nor HTTP; to let it pass, write {host: %q, tls: any} under allow", r.Destination, r.Destination.String()))
 	}
 	return d
 }

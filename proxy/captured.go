@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -56,6 +55,10 @@ type capture struct {
 // denyLooks is how long a denied client on a port that is not the web's has to
 // show what it speaks.
 const denyLooks = time.Second
+
+// failedLooks is the same where the upstream cannot be reached: the sandbox's kernel has accepted the connection already, and
+// a reset soon after is the nearest thing to a refusal. HTTP clients have sent their request by then, and get a page.
+const failedLooks = 20 * time.Millisecond
 
 // nameLooks is how long a client that connects to an address, on a port that is not the web's, has to show a name in its
 // first bytes. A client that waits for its server shows none, and is decided by the address then.
@@ -294,11 +297,12 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	k.refused = r
 	k.scanner = http1.Scanner{}
 	switch port := k.to.Port(); {
-	case serverFirst(port):
-		carry.Abort(c.Raw)
-		return
+	case serverFirst(port): // its client says nothing before the server does
+		k.seen = sniff.Other
 	case k.late: // and is not waited for twice
 		k.understand(c.First, true)
+	case !byPolicy(r):
+		k.look(failedLooks)
 	case web(port):
 		k.look(c.server.forwarder.Limits.Hello)
 	default:
@@ -307,10 +311,13 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 	k.answer()
 }
 
+// byPolicy reports whether a decision refused, and not the network or egressd's own trouble.
+func byPolicy(r *egress.Refusal) bool { return forward.AnswerTo(r.Decision.Class).Status < 500 }
+
 // answer answers so that the program can tell policy from network trouble.
 func (k *capture) answer() {
 	c := k.conn
-	byPolicy := forward.AnswerTo(k.refused.Decision.Class).Status < 500
+	byPolicy := byPolicy(k.refused)
 	page := c.server.inspector.Page(k.refused, programOf(c.Peer))
 	switch {
 	case k.seen == sniff.TLS && page != nil:
@@ -321,8 +328,12 @@ func (k *capture) answer() {
 		c.farewell(accessDenied, k.refused, true)
 	case k.seen == sniff.HTTP1:
 		c.farewell(forward.HTTPReply(k.refused, k.recipient), k.refused, true)
-	case k.seen == sniff.SSH && byPolicy, k.to.Port() == 22 && byPolicy:
-		c.farewell(sshGoodbye(k.refused), k.refused, len(c.First) > 0)
+	case byPolicy:
+		if last := goodbye(k.refused, c.First, k.to.Port()); last != nil {
+			c.farewell(last, k.refused, len(c.First) > 0)
+			return
+		}
+		carry.Abort(c.Raw)
 	default:
 		carry.Abort(c.Raw)
 	}
@@ -344,34 +355,3 @@ func (d capturedReplier) via() policy.Via { return d.way }
 func (capturedReplier) established() []byte { return nil }
 
 func (capturedReplier) refusal(*egress.Refusal) []byte { return nil }
-
-// sshGoodbye is what an ssh client, which reads both before any key is agreed
-// on, shows to whoever called it: an identification (RFC 4253 §4.2) and a
-// disconnect message (§11.1) with the reason.
-func sshGoodbye(r *egress.Refusal) []byte {
-	const (
-		disconnect = 1
-		notAllowed = 1 // SSH_DISCONNECT_HOST_NOT_ALLOWED_TO_CONNECT
-	)
-	payload := binary.BigEndian.AppendUint32([]byte{disconnect}, notAllowed)
-	payload = appendString(payload, forward.Sentence(r))
-	payload = appendString(payload, "en")
-	return appendPacket([]byte("SSH-2.0-egressd\r\n"), payload)
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
-}
-
-// appendPacket frames a payload in the clear (RFC 4253 §6).
-func appendPacket(b, payload []byte) []byte {
-	const block, least = 8, 4
-	padding := block - (4+1+len(payload))%block
-	if padding < least {
-		padding += block
-	}
-	b = binary.BigEndian.AppendUint32(b, uint32(1+len(payload)+padding))
-	b = append(b, byte(padding))
-	b = append(b, payload...)
-	return append(b, make([]byte, padding)...)
-}

@@ -353,15 +353,21 @@ func (f *firstBytes) refuse(farewell []byte, err error) {
 		f.tunnel.Leave(carry.FirstEnded)
 		return
 	}
-	f.tunnel.refused = forward.AsRefusal(err)
+	r := forward.AsRefusal(err)
+	f.tunnel.refused = r
+	if farewell == nil && f.clientFirst && f.sent == 0 && byPolicy(r) { // nothing of the upstream has reached the client
+		farewell = goodbye(r, f.conn.First, f.tunnel.flow.Destination().Port)
+	}
 	f.farewell(farewell)
 }
 
 // farewell ends a tunnel of which nothing passes.
 func (f *firstBytes) farewell(last []byte) {
 	if len(last) > 0 && !f.tunnel.Over() {
-		f.conn.Conn.SetWriteDeadline(time.Now().Add(time.Second))
-		f.conn.Conn.Write(last)
+		f.conn.Conn.SetDeadline(time.Now().Add(time.Second))
+		if _, err := f.conn.Conn.Write(last); err == nil {
+			f.conn.drain()
+		}
 	}
 	f.tunnel.Leave(carry.Refused)
 }

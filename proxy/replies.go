@@ -147,6 +147,11 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal, unread bool) {
 	if !unread && !c.unread() {
 		return
 	}
+	c.drain()
+}
+
+// drain ends the way down and reads what the client still sends, until it closes or the deadline passes.
+func (c *conn) drain() {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		io.CopyN(io.Discard, c.Conn, 1<<20)
 	}

@@ -254,6 +254,17 @@ func TestADeniedNameIsTold(t *testing.T) {
 		{"HTTP on another port", "8080", "GET / HTTP/1.1\r\nHost: evil.test:8080\r\nAccept: text/html\r\n\r\n", "HTTP/1.1 403 Blocked by egressd: evil.test:8080 default-deny"},
 		{"ssh", "22", "SSH-2.0-OpenSSH\r\n", "SSH-2.0-egressd\r\n"},
 		{"an ssh client that waits", "22", "", "SSH-2.0-egressd\r\n"},
+		{"ssh on the port of TLS", "443", "SSH-2.0-OpenSSH\r\n", "SSH-2.0-egressd\r\n"},
+		{"Redis", "6379", "*1\r\n$4\r\nPING\r\n", "-ERR Blocked by egressd: evil.test:6379 default-deny"},
+		{"PostgreSQL, for TLS", "5432", "\x00\x00\x00\x08\x04\xd2\x16\x2f", ""},
+		{"PostgreSQL", "5432", "\x00\x00\x00\x0f\x00\x03\x00\x00user\x00a\x00", "E\x00"},
+		{"PostgreSQL, to cancel", "5432", "\x00\x00\x00\x10\x04\xd2\x16\x2e\x00\x00\x00\x01\x00\x00\x00\x01", ""},
+		{"what begins as Redis", "6379", "*12345678\r\n$4\r\nPING\r\n", ""},
+		{"SMTP", "25", "", "554 5.7.1 Blocked by egressd: evil.test:25 default-deny"},
+		{"submission", "587", "", "554 5.7.1 Blocked by egressd: evil.test:587 default-deny"},
+		{"FTP", "21", "", "421 Blocked by egressd: evil.test:21 default-deny"},
+		{"IMAP", "143", "", "* BYE Blocked by egressd: evil.test:143 default-deny"},
+		{"POP3", "110", "", "-ERR Blocked by egressd: evil.test:110 default-deny"},
 		{"another protocol", "2525", "EHLO me\r\nMAIL FROM:<me@sandbox.test>\r\n", ""},
 	} {
 		t.Run(row.says, func(t *testing.T) {
@@ -344,8 +355,7 @@ func TestAnAddressThatStandsForNothingMeansItself(t *testing.T) {
 	w := newWorld(t, "version: 1\nallow: [allowed.test]\n", nil)
 	for _, to := range []string{"28.255.9.9:80", "[2d00:6567:7265:7373::999]:80"} {
 		at := netip.MustParseAddrPort(to)
-		host := strings.TrimSuffix(to, ":80") // with brackets around IPv6
-		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").rest()
+		got := w.captured(t, at).send("GET / HTTP/1.1\r\nHost: " + to + "\r\n\r\n").rest()
 		if !strings.HasPrefix(got, "HTTP/1.1 40") {
 			t.Errorf("%s: read %q", to, got)
 		}

@@ -19,14 +19,9 @@ const (
 	// maxNodes is the maximum number of values that one call may print.
 	maxNodes = 1 << 16
 
-	maxShift = 1 << 16
-
 	// maxMembers is the maximum number of members that one call may produce, or of pairs that it may
 	// compare.
 	maxMembers = 1 << 18
-
-	// maxDigits is the maximum total number of digits of the factors of a product.
-	maxDigits = 1 << 16
 )
 
 // A bound returns an upper limit of the bytes that a call can produce. For malformed operands it returns
@@ -36,40 +31,35 @@ type bound func(operands []*ast.Term) int
 // bounded are the built-ins that can produce large results from small operands in one step. A deadline
 // cannot interrupt such a step. The map is never written.
 var bounded = map[string]bound{
-	"replace":           replaced,
-	"strings.replace_n": replacedEach,
-	"regex.replace":     replacedRegex,
-	"sprintf":           printed,
-	"bits.lsh":          shifted,
-	"json.marshal":      marshalled,
-	"yaml.marshal":      marshalled,
-	"concat":            joined,
-	"time.now_ns":       nothing, // partial evaluation finds the clock under this name
+	"replace":       replaced,
+	"regex.replace": replacedRegex,
+	"sprintf":       printed,
+	"json.marshal":  marshalled,
+	"concat":        joined,
+	"time.now_ns":   nothing, // partial evaluation finds the clock under this name
 
-	"json.marshal_with_options":        marshalled,
 	"json.unmarshal":                   unmarshalled,
-	"yaml.unmarshal":                   unmarshalled,
 	"hex.encode":                       encoded,
 	"base64.encode":                    encoded,
 	"base64url.encode":                 encoded,
 	"base64url.encode_no_pad":          encoded,
 	"urlquery.encode":                  encoded,
 	"array.concat":                     appended,
-	"array.flatten":                    flattened,
+	"json.marshal_with_options":        marshalled,
+	"yaml.marshal":                     marshalled,
+	"yaml.unmarshal":                   unmarshalled,
 	"object.union_n":                   flattened,
 	"object.subset":                    crossed,
-	"net.cidr_contains_matches":        crossed,
-	"product":                          multiplied,
-	"split":                            divided,
 	"strings.split_n":                  divided,
+	"array.flatten":                    flattened,
+	"net.cidr_contains_matches":        crossed,
+	"split":                            divided,
 	"indexof_n":                        divided,
 	"regex.split":                      found,
 	"regex.find_n":                     found,
 	"regex.find_all_string_submatch_n": found,
 	ast.InternalTemplateString.Name:    interpolated,
 	"regex.match":                      matched,
-	"regex.is_valid":                   validated,
-	"regex.template_match":             templated,
 	"glob.match":                       globMatched,
 }
 
@@ -106,15 +96,6 @@ func replaced(operands []*ast.Term) int {
 	s, _ := operands[0].Value.(ast.String)
 	old, _ := operands[1].Value.(ast.String)
 	return len(s) + saturated(strings.Count(string(s), string(old)), size(operands[2]))
-}
-
-func replacedEach(operands []*ast.Term) int {
-	longest := 0
-	if patterns, ok := operands[0].Value.(ast.Object); ok {
-		patterns.Foreach(func(_, value *ast.Term) { longest = max(longest, size(value)) })
-	}
-	n := size(operands[1])
-	return n + saturated(n+1, longest)
 }
 
 func replacedRegex(operands []*ast.Term) int {
@@ -157,14 +138,6 @@ func widestVerb(format string) int {
 		}
 	}
 	return widest
-}
-
-func shifted(operands []*ast.Term) int {
-	by, ok := operands[1].Value.(ast.Number)
-	if n, exact := by.Int(); ok && (!exact || n > maxShift) {
-		return maxMade + 1
-	}
-	return 0
 }
 
 func joined(operands []*ast.Term) int {
@@ -242,21 +215,6 @@ func width(t *ast.Term) int {
 // crossed counts the compared pairs. A scalar counts as one member.
 func crossed(operands []*ast.Term) int {
 	return members(saturated(max(width(operands[0]), 1), max(width(operands[1]), 1)))
-}
-
-func multiplied(operands []*ast.Term) int {
-	digits := 0
-	add := func(t *ast.Term) {
-		n, _ := t.Value.(ast.Number)
-		digits += len(n)
-	}
-	switch list := operands[0].Value.(type) {
-	case ast.Set:
-		list.Foreach(add)
-	case *ast.Array:
-		list.Foreach(add)
-	}
-	return saturated(digits, maxMade/maxDigits)
 }
 
 func divided(operands []*ast.Term) int {

@@ -137,9 +137,6 @@ func matched(operands []*ast.Term) int {
 	return steps(pattern, maxPattern) + steps(saturatedTo(maxSteps, pattern, size(operands[1])), maxSteps)
 }
 
-// validated bounds the compilation of a pattern.
-func validated(operands []*ast.Term) int { return steps(patternSize(textOf(operands[0])), maxPattern) }
-
 // searched bounds repeated searches for at most limit matches; a negative limit means all. The searches
 // together pass over the text once, and the last one reaches its end. Each search reads beyond the
 // beginning of its match, at most to the longest possible end. Empty matches next to another match are not
@@ -152,29 +149,6 @@ func searched(pattern, text *ast.Term, limit int) int {
 	}
 	read := saturatedTo(maxSearch, searches, min(n, p.longest+1)) + 2*n
 	return steps(p.size, maxPattern) + steps(saturatedTo(maxSearch, p.size, read), maxSearch)
-}
-
-// templated bounds patterns between two delimiters in a template.
-func templated(operands []*ast.Term) int {
-	total, depth, begin := 0, 0, 0
-	template, left, right := textOf(operands[0]), textOf(operands[2]), textOf(operands[3])
-	if len(left) != 1 || len(right) != 1 {
-		return 0
-	}
-	for i := range len(template) {
-		switch {
-		case template[i] == left[0]:
-			if depth++; depth == 1 {
-				begin = i + 1
-			}
-		case template[i] == right[0] && depth > 0:
-			if depth--; depth == 0 {
-				total += patternSize(template[begin:i])
-			}
-		}
-	}
-	total += len(template)
-	return steps(total, maxPattern) + steps(saturatedTo(maxSteps, total, size(operands[1])), maxSteps)
 }
 
 // saturatedTo multiplies a and b. It returns limit+1 if the product exceeds limit.

@@ -43,13 +43,11 @@ func TestPatternsThatPoliciesHavePass(t *testing.T) {
 	hosts := ast.StringTerm("^(" + strings.Repeat(`www\.example\.com|`, 3000) + "x)$")
 	segment := ast.StringTerm("[a-z0-9_-]{1,64}")
 	for says, made := range map[string]int{
-		"a list of hosts":          matched([]*ast.Term{hosts, host}),
-		"words in a header":        matched([]*ast.Term{ast.StringTerm(`^Bearer [A-Za-z0-9._~+/-]{20,100}=*$`), header}),
-		"what is no pattern":       matched([]*ast.Term{ast.StringTerm("("), header}),
-		"a path in its parts":      searched(ast.StringTerm("/"), path, -1),
-		"names in a path":          searched(segment, ast.StringTerm(strings.Repeat("name/", 400)), -1),
-		"a template":               templated([]*ast.Term{ast.StringTerm("/repos/{[^/]{1,100}}/{.*}"), path, ast.StringTerm("{"), ast.StringTerm("}")}),
-		"a template without signs": templated([]*ast.Term{path, path, ast.StringTerm(""), ast.StringTerm("")}),
+		"a list of hosts":     matched([]*ast.Term{hosts, host}),
+		"words in a header":   matched([]*ast.Term{ast.StringTerm(`^Bearer [A-Za-z0-9._~+/-]{20,100}=*$`), header}),
+		"what is no pattern":  matched([]*ast.Term{ast.StringTerm("("), header}),
+		"a path in its parts": searched(ast.StringTerm("/"), path, -1),
+		"names in a path":     searched(segment, ast.StringTerm(strings.Repeat("name/", 400)), -1),
 	} {
 		if made > maxMade {
 			t.Errorf("%s: refused", says)

@@ -50,11 +50,11 @@ func readData(text []byte) (document map[string]any, err error) {
 	if len(document) == 0 {
 		return nil, errors.New("it holds nothing; write an object with keys, or take the file away")
 	}
-	return document, unambiguous(text)
+	return document, Unambiguous(text)
 }
 
-// unambiguous returns an error if parsing the data lost a part of it.
-func unambiguous(text []byte) error {
+// Unambiguous returns an error if parsing the data lost a part of it.
+func Unambiguous(text []byte) error {
 	switch {
 	case json.Valid(text):
 		return keysOnce(json.NewDecoder(bytes.NewReader(text)))

@@ -86,12 +86,9 @@ func TestBombs(t *testing.T) {
 		{"replacing", `a := concat("", ["x" | some i in numbers.range(1, 3000)])
 			b := replace(a, "x", a)
 			allow contains {"rule": "r"} if count(replace(b, "x", b)) > 0`},
-		{"replacing each", `a := concat("", ["x" | some i in numbers.range(1, 3000)])
-			allow contains {"rule": "r"} if count(strings.replace_n({"x": strings.replace_n({"x": a}, a)}, a)) > 0`},
 		{"replacing by expression", `a := concat("", ["x" | some i in numbers.range(1, 3000)])
 			allow contains {"rule": "r"} if count(regex.replace(a, "(x*)", "$1$1$1$1$1$1$1$1$1$1")) > 100000000
 			allow contains {"rule": "s"} if count(regex.replace(a, "x", regex.replace(a, "x", a))) > 0`},
-		{"shifting", `allow contains {"rule": "r"} if bits.lsh(1, 100000000000) > 0`},
 		{"printing a value that holds itself many times", `a := [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
 			b := [a, a, a, a, a, a, a, a, a, a]
 			c := [b, b, b, b, b, b, b, b, b, b]
@@ -171,41 +168,36 @@ func TestOneCallMakesOnlySoMuch(t *testing.T) {
 	members := "b := replace(sprintf(\"%300000d\", [1]), \" \", \"1,\")\n"
 	for _, row := range []struct{ name, rules, call string }{
 		{"replace", many, `replace(a, "x", a)`},
-		{"strings.replace_n", many, `strings.replace_n({"x": a}, a)`},
 		{"regex.replace", many, `regex.replace(a, "x", a)`},
 		{"sprintf", "", `sprintf("%9999999d", [1])`},
 		{"sprintf", "", `sprintf("%*d", [9999999, 1])`},
 		{"sprintf", nested, `sprintf("%v", [v5])`},
 		{"json.marshal", nested, `json.marshal(v5)`},
-		{"yaml.marshal", nested, `yaml.marshal(v5)`},
-		{"bits.lsh", "", `bits.lsh(1, 70000)`},
 		{"concat", many, `concat(a, numbers_as_text)`},
 		{"internal.template_string", many, "$\"" + strings.Repeat("{a}", 1500) + "\""},
-		{"json.marshal_with_options", nested, `json.marshal_with_options(v5, {"pretty": true})`},
 		{"json.unmarshal", members, `json.unmarshal(concat("", ["[", b, "1]"]))`},
-		{"yaml.unmarshal", members, `yaml.unmarshal(concat("", ["[", b, "1]"]))`},
 		{"replace", many + "f(a, b, c) := concat(a, [b, c])\n", `f(a, "x", a) with f as replace`},
 		{"sprintf", "f(a, b) := 1 if a != b\n", `f("%9999999d", [1]) with f as sprintf`},
 		{"hex.encode", members, `hex.encode(sprintf("%1500000d", [1]))`},
 		{"array.concat", "", `array.concat(numbers.range(1, 150000), numbers.range(1, 150000))`},
 		{"split", members, `split(b, ",")`},
-		{"strings.split_n", members, `strings.split_n(b, ",", -1)`},
 		{"indexof_n", members, `indexof_n(b, ",")`},
 		{"regex.split", members, `regex.split(",", b)`},
 		{"regex.find_n", members, `regex.find_n(",", b, -1)`},
 		{"regex.find_all_string_submatch_n", members, `regex.find_all_string_submatch_n("(,)", b, -1)`},
-		{"array.flatten", "", `array.flatten([numbers_as_text | some i in numbers.range(1, 1000)])`},
-		{"object.union_n", "o := {x: 1 | some x in numbers.range(1, 1000)}\n", `object.union_n([o | some i in numbers.range(1, 300)])`},
 		{"object.subset", "", `object.subset(numbers.range(1, 600), numbers.range(1, 600))`},
+		{"object.union_n", "o := {x: 1 | some x in numbers.range(1, 1000)}\n", `object.union_n([o | some i in numbers.range(1, 300)])`},
+		{"yaml.marshal", nested, `yaml.marshal(v5)`},
+		{"yaml.unmarshal", members, `yaml.unmarshal(concat("", ["[", b, "1]"]))`},
+		{"json.marshal_with_options", nested, `json.marshal_with_options(v5, {"pretty": true})`},
+		{"strings.split_n", members, `strings.split_n(b, ",", -1)`},
+		{"array.flatten", "", `array.flatten([numbers_as_text | some i in numbers.range(1, 1000)])`},
 		{"net.cidr_contains_matches", "", `net.cidr_contains_matches(["10.0.0.0/8" | some i in numbers.range(1, 600)], ["10.0.0.0/8" | some i in numbers.range(1, 600)])`},
 		{"regex.match", "", "regex.match(`" + strings.Repeat("(a{1,1000})", 100) + "`, \"a\")"},
 		{"regex.match", many, "regex.match(`" + strings.Repeat("(x{0,1000})", 6) + "y`, a)"},
-		{"regex.is_valid", "", "regex.is_valid(`" + strings.Repeat("(a{1,1000})", 100) + "`)"},
-		{"regex.template_match", "", "regex.template_match(`" + strings.Repeat("{a{1,1000}}/", 100) + "`, \"a\", \"{\", \"}\")"},
 		{"regex.find_n", many, "regex.find_n(`x{0,500}y|x`, a, -1)"},
 		{"regex.replace", many, "regex.replace(a, `x{0,500}y|x`, \"\")"},
 		{"glob.match", many, "glob.match(`" + strings.Repeat("*x", 6) + "y?`, [\"/\"], a)"},
-		{"product", "", `product([1111111111 | some i in numbers.range(1, 7000)])`},
 	} {
 		t.Run(row.call[:min(len(row.call), 60)], func(t *testing.T) {
 			e := loadAsIs(t, "package egress\n"+row.rules+"numbers_as_text := [\"1\" | some i in numbers.range(1, 3000)]\nallow contains {\"rule\": \"r\"} if { x := "+row.call+"; x != input.via; count(numbers_as_text) > 0 }")

@@ -320,6 +320,30 @@ func (set *sourceSet) addModule(s Source) policy.FileError {
 	return nil
 }
 
+// Parse returns the packages of a policy's modules by their file names, with tests, and its data. It compiles nothing; see [Load].
+// The error is a [policy.FileError] where it has a position.
+func Parse(sources []Source) (packages map[string][]string, data map[string]any, err error) {
+	set, err := parse(sources, true)
+	packages = map[string][]string{}
+	for name, m := range set.modules {
+		packages[name] = keysOf(m.Package.Path)
+	}
+	return packages, set.data, err
+}
+
+// PackageOf returns the package of one file, and where it is named. The error is a [policy.FileError].
+func PackageOf(s Source) (pkg []string, at policy.Position, err error) {
+	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
+	switch {
+	case err != nil:
+		return nil, at, problemsOf(s.Name, err)
+	case m == nil:
+		return nil, at, policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is empty; it begins with: package egress"}}
+	}
+	where := problemAt(m.Package.Location, "")
+	return keysOf(m.Package.Path), policy.Position{Line: where.Line, Column: where.Column}, nil
+}
+
 func rootOf(pkg ast.Ref) string {
 	if len(pkg) < 2 {
 		return ""
@@ -369,3 +393,12 @@ func (set *sourceSet) compiler(others []ast.Ref) (c *ast.Compiler, err error) {
 
 // background is a context for OPA calls that never block.
 func background() context.Context { return context.Background() }
+
+// keysOf returns the keys from data to a package. A package path contains only strings.
+func keysOf(pkg ast.Ref) (keys []string) {
+	for _, term := range pkg[1:] {
+		key, _ := term.Value.(ast.String)
+		keys = append(keys, string(key))
+	}
+	return keys
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -112,12 +113,31 @@ func TestWhatReachesOutsideDoesNotExist(t *testing.T) {
 		`uuid.rfc4122("x")`, `trace("x")`, `rego.parse_module("x", "package x")`, `json.match_schema({}, {"$ref": "http://a.test"})`,
 		`json.verify_schema({"$ref": "http://a.test"})`, `io.jwt.encode_sign({}, {}, {})`, `io.jwt.decode_verify("x", {})`,
 		`providers.aws.sign_req({}, {}, 0)`, `strings.render_template("{{.x}}", {"x": 1})`, `regex.globs_match("a*", "b*")`, `graphql.is_valid("x", "y")`,
-		`crypto.x509.parse_and_verify_certificates("x")`,
+		`crypto.x509.parse_and_verify_certificates("x")`, `regex.template_match("x", "x", "{", "}")`, `regex.is_valid("x")`, `strings.replace_n({}, "x")`,
+		`bits.lsh(1, 1)`, `product([1])`, `graph.reachable_paths({}, ["x"])`,
 	} {
 		text := "package egress\n\nallow contains {\"rule\": \"r\", \"reason\": x} if x := " + call
 		got := refused(t, []rego.Source{{Name: "egress.rego", Text: []byte(text)}}, rego.Options{})
 		if !strings.Contains(got, "egress.rego:3:") || !strings.Contains(got, "undefined function") || !strings.Contains(got, "leaves out") {
 			t.Errorf("%s: %s", call, got)
+		}
+	}
+}
+
+// TestWhatIsWithheldHasSomethingInstead, which policies have.
+func TestWhatIsWithheldHasSomethingInstead(t *testing.T) {
+	kept := map[string]bool{}
+	for _, b := range rego.Kept() {
+		kept[b] = true
+	}
+	for name, instead := range rego.Withheld() {
+		if kept[name] {
+			t.Errorf("%s is not withheld", name)
+		}
+		for _, word := range regexp.MustCompile(`[a-z0-9]+(\.[a-z0-9_]+)+`).FindAllString(instead, -1) {
+			if !kept[word] && word != "input.destination.addresses" && word != "host.matches" && word != "path.matches" {
+				t.Errorf("%s: policies have no %s either", name, word)
+			}
 		}
 	}
 }

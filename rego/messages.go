@@ -206,11 +206,11 @@ var hints = map[string]string{
 
 // aboutMissing says what to write in place of a function that does not exist.
 func aboutMissing(name string) string {
-	if name == "trace" {
-		return "egressd leaves out this built-in; write print in its place"
+	if instead := withheld[name]; instead != "" {
+		return "egressd leaves out this built-in of OPA; " + instead
 	}
 	if slices.ContainsFunc(ast.Builtins, func(b *ast.Builtin) bool { return b.Name == name }) {
-		return "egressd leaves out this built-in of OPA, since it reaches outside, is random or takes too long: give the policy data in its place"
+		return "egressd leaves out this built-in of OPA; " + giveData
 	}
 	if path, ok := strings.CutPrefix(name, "data."); ok {
 		if i := strings.LastIndexByte(path, '.'); i > 0 {

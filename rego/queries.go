@@ -160,6 +160,12 @@ func (e *Evaluator) Allows() bool {
 	return q != nil && slices.ContainsFunc(q.sets, func(s decidingSet) bool { return s.verdict == policy.Allow })
 }
 
+// Opens reports whether a set is defined by which something may pass: all but "deny" alone.
+func (e *Evaluator) Opens() bool {
+	q := e.whole.queries[e.query]
+	return q != nil && slices.ContainsFunc(q.sets, func(s decidingSet) bool { return s.verdict != policy.Deny })
+}
+
 // Decides reports whether a deciding set is defined. The sets of [Evaluator.Ceiling] and
 // [Evaluator.Sandbox] do not count.
 func (e *Evaluator) Decides() bool { return e.whole.queries[e.query] != nil }

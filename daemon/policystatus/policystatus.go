@@ -18,7 +18,6 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
-	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/rego/bundle"
 )
 
@@ -210,7 +209,7 @@ func statusOfBundle(c *config.Config, at string, s *file.RegoSource) Bundle {
 	return v
 }
 
-func (v *Bundle) describe(b *rego.Bundle) {
+func (v *Bundle) describe(b *bundle.Bundle) {
 	v.Revision, v.Signed, v.Issued, v.Expires = b.Revision, b.Signed, b.Issued, b.Expires
 }
 

@@ -201,7 +201,7 @@ func savesIntoItsList(t *testing.T, p *world.FixPlace, sandbox string) {
 			continue
 		}
 		var hosts []string
-		for _, r := range s.Allow {
+		for _, r := range slices.Concat(s.Allow, s.AlsoAllow) {
 			hosts = append(hosts, r.Pattern.String())
 		}
 		slices.Sort(hosts)

@@ -33,6 +33,12 @@ const killsVariable = "EGRESSD_E2E_KILLS"
 // is good after each blow, but for a torn tail, which the next start mends.
 func TestKillNine(t *testing.T) {
 	world.Covers(t, "AU-01", "AU-04", "AU-12", "AU-19")
+	for _, durability := range []string{"process", "disk"} {
+		t.Run(durability, func(t *testing.T) { killNine(t, durability) })
+	}
+}
+
+func killNine(t *testing.T, durability string) {
 	const workers = 4
 	rounds := 10
 	if text := os.Getenv(killsVariable); text != "" {
@@ -42,7 +48,7 @@ func TestKillNine(t *testing.T) {
 		}
 	}
 	d := world.NewDaemon(t, world.WithNames("version: 1\nallow: [\"203.0.0.0/16:443\", \"*.allowed.test\"]\n"))
-	d.SetAudit(t, "durability: process, segment_bytes: 65536")
+	d.SetAudit(t, "durability: "+durability+", segment_bytes: 65536")
 	wire, err := d.World.Wire.Mark()
 	if err != nil {
 		t.Fatal(err)

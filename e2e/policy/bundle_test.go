@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/egressd/egressd/rego/bundle"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -69,7 +70,7 @@ func (p *publisher) has(tarball []byte) {
 // bundleOf packs one module.
 func bundleOf(t *testing.T, revision, module string) []byte {
 	t.Helper()
-	tarball, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, rego.BundleOptions{Revision: revision})
+	tarball, err := bundle.Build([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, bundle.BuildOptions{Revision: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func allowing(t *testing.T, revision, host string) []byte {
 
 func (p *publisher) sign(t *testing.T, tarball []byte, when time.Time, valid time.Duration) []byte {
 	t.Helper()
-	signed, err := rego.SignBundle(tarball, rego.SignOptions{KeyPEM: p.private, Now: when, Valid: valid})
+	signed, err := bundle.Sign(tarball, bundle.SignOptions{KeyPEM: p.private, Now: when, Valid: valid})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,7 @@ func runClients(t *testing.T, d *world.Daemon, prefix string) {
 		{"npm view denied", "npm view demonstration version --registry https://evil.test/registry/", blocked, false},
 		{"pip download", "pip download -q --no-deps -d wheels --cert $LAB_CA --index-url https://pypi.allowed.test/simple demonstration && ls wheels", "demonstration-3.2.1", true},
 		{"pip download denied", "pip download --no-deps --retries 1 --cert $LAB_CA --index-url https://evil.test/simple demonstration", blocked, false},
+		{"ssh to the port of TLS", "ssh -o StrictHostKeyChecking=no -o BatchMode=yes -o 'ProxyCommand=socat - PROXY:${LAB_PROXY%%:*}:%h:%p,proxyport=${LAB_PROXY##*:}' -p 443 git@a.allowed.test", "Blocked by egressd: a.allowed.test:443 not-tls", false},
 		{"Node", "node -e '" + nodeClient + "' $LAB_PROXY a.allowed.test", "GET /node", true},
 		{"Node denied", "node -e '" + nodeClient + "' $LAB_PROXY evil.test", "403 " + blocked, false},
 	} {

@@ -48,6 +48,7 @@ var initOthers = map[string]struct {
 	"github":       {[]string{"--print"}, false},
 	"devcontainer": {[]string{"--workspace", "app", "--print", "--trust", "a"}, false},
 	"bubblewrap":   {[]string{"--print"}, false},
+	"rego":         {[]string{"made", "--json"}, false},
 }
 
 // TestEachKindOfInitIsTriedOnAllInterfaces finds the kinds in the help of egressd init.
@@ -81,7 +82,7 @@ func TestEachKindOfInitIsTriedOnAllInterfaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := append([]string{kind}, row.args...)
-		if kind != "github" { // its workflow names a policy of the repository
+		if kind != "github" && kind != "rego" { // which name a policy of the repository
 			args = append(args, "--config", config)
 		}
 		out, err := runInit(dir, args...)

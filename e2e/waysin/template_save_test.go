@@ -12,7 +12,7 @@ import (
 )
 
 // TestAllowSaveForASandboxOfATemplate denies hosts to sandboxes of templates, and answers with egressd allow --save. A template with a list
-// of its own gets the line there, else the file does. The line never has the name of one sandbox, and the warning says for whom it is.
+// of its own gets the line there, else its also_allow does. The line never has the name of one sandbox, and the warning says for whom it is.
 func TestAllowSaveForASandboxOfATemplate(t *testing.T) {
 	const token, text = "another-secret", `version: 1
 allow: [a.allowed.test, b.allowed.test]
@@ -36,10 +36,10 @@ sandboxes:
 	}{
 		{"a list of the template", "sbx-7f3a", "b.allowed.test", []string{"every sandbox of e2b-{id}, not for e2b-7f3a alone"},
 			"a.allowed.test b.allowed.test:443", "a.allowed.test b.allowed.test", "sbx-other", ""},
-		{"a list that the file narrows", "sbx-7f3a", "c.allowed.test", []string{"every sandbox of e2b-{id}, not for e2b-7f3a alone", "the sandboxes without a list of their own may reach it, too"},
-			"a.allowed.test b.allowed.test:443 c.allowed.test:443", "a.allowed.test b.allowed.test c.allowed.test:443", "plain-1", ""},
-		{"no list of the template", "plain-7f3a", "d.allowed.test", []string{"egressd.yaml, not for plain-7f3a alone"},
-			"a.allowed.test b.allowed.test:443 c.allowed.test:443", "a.allowed.test b.allowed.test c.allowed.test:443 d.allowed.test:443", "plain-other", "sbx-7f3a"},
+		{"a list that the file narrows", "sbx-7f3a", "c.allowed.test", []string{"every sandbox of e2b-{id}, not for e2b-7f3a alone"},
+			"a.allowed.test b.allowed.test:443", "a.allowed.test b.allowed.test", "sbx-other", "plain-1"},
+		{"no list of the template", "plain-7f3a", "d.allowed.test", []string{"every sandbox of plain-{id}, not for plain-7f3a alone"},
+			"a.allowed.test b.allowed.test:443", "a.allowed.test b.allowed.test", "plain-other", "sbx-7f3a"},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			mark := d.LogMark(t)

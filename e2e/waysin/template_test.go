@@ -86,7 +86,7 @@ deny contains {"rule": "one-id", "reason": "this id is denied"} if input.sandbox
 			t.Errorf("egressd %s printed\n%s%s", strings.Join(words, " "), r.Out, r.Talk)
 		}
 	}
-	command("e2b-open", "ps")
+	command("e2b-open", "status", "--connections")
 	command("e2b-7f3a", "why", denied)
 	command("b.allowed.test", "log", "sandbox:e2b-7f3a")
 	command("deny", "check", "--sandbox", "e2b-any", "https://b.allowed.test/")
@@ -97,7 +97,7 @@ deny contains {"rule": "one-id", "reason": "this id is denied"} if input.sandbox
 
 	d.Edit(t, world.WithAdmin(world.AdminSocket, strings.Replace(templateText, "b.allowed.test", "c.allowed.test", 1)))
 	d.ExpectPolicy(t, func(r record.Record) bool { return strings.Contains(r.Note, "reloaded") })
-	command("e2b-open", "ps")
+	command("e2b-open", "status", "--connections")
 	d.Edit(t, world.WithAdmin(world.AdminSocket, strings.Replace(templateText, "e2b-{id}", "new-{id}", 1)))
 	if _, err := c.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection of a sandbox whose template is gone stays open")

@@ -50,7 +50,7 @@ func (p *Placeholders) Name(sandbox string, addr netip.Addr) (name string, ok bo
 	if !in || index < reserved {
 		return "", false
 	}
-	b := p.find(sandbox)
+	b := p.add(sandbox)
 	if b == nil {
 		return "", false
 	}

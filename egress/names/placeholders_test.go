@@ -1,6 +1,7 @@
 package names
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,4 +43,35 @@ func TestAnAddressIsNotBoundAgainTooSoon(t *testing.T) {
 			t.Error("an address was bound again that was used a moment ago")
 		}
 	})
+}
+
+// TestAnAddressMeansWhatItMeantFirst connects to addresses before names are asked for, and after.
+func TestAnAddressMeansWhatItMeantFirst(t *testing.T) {
+	p := Placeholders{Range: Range{IPv4: netip.MustParsePrefix("28.255.0.0/22"), IPv6: netip.MustParsePrefix("2d00::/112")}}
+	bind := func(sandbox, name string) netip.Addr {
+		t.Helper()
+		a, ok := p.Bind(sandbox, name, func() map[string]bool { return nil })
+		if !ok {
+			t.Fatalf("%s has no address", name)
+		}
+		return a.IPv4
+	}
+	first := netip.MustParseAddr("28.255.1.0")
+	if name, ok := p.Name("a", first); ok {
+		t.Fatalf("%v stands for %q", first, name)
+	}
+	if one := bind("a", "one"); one == first {
+		t.Error("an address that meant itself was given to the first name")
+	}
+	if one := bind("b", "one"); one != first {
+		t.Errorf("in another sandbox the first name has %v", one)
+	}
+	next := bind("a", "two").Next()
+	p.Name("a", next)
+	if three := bind("a", "three"); three == next {
+		t.Error("an address that meant itself was given to a later name")
+	}
+	if name, _ := p.Name("b", first); name != "one" {
+		t.Errorf("%v stands for %q", first, name)
+	}
 }

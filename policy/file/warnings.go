@@ -59,9 +59,15 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 	return w.said
 }
 
-// Opens reports whether anything in the file may allow something.
+// Opens reports whether anything in the file may allow something without a person.
 func (f *File) Opens() bool {
 	return len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets)+len(f.AllowFiles) > 0 || f.names(false)
+}
+
+// ListsOpen reports whether a list of the file may allow something, or ask a person, without any Rego.
+func (f *File) ListsOpen() bool {
+	return f.Default == policy.Allow || len(f.Allow)+len(f.UnsafeAllow)+len(f.Presets)+len(f.AllowFiles)+len(f.Ask) > 0 ||
+		slices.ContainsFunc(f.Sandboxes, func(s SandboxRules) bool { return len(s.AlsoAllow) > 0 })
 }
 
 type warnings struct {

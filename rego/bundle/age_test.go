@@ -10,18 +10,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/egressd/egressd/rego"
 )
 
 // aged returns a feed in a bubble whose bundle was heard just now.
 func aged(t *testing.T, valid time.Duration) *Feed {
 	t.Helper()
 	key := newSigner(t)
-	from := Source{URL: "https://host.example/b", Key: rego.BundleKey{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
+	from := Source{URL: "https://host.example/b", Key: Key{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
 	f := open(t, t.TempDir(), from)
 	tarball := key.sign(t, "one", time.Now(), valid)
-	b, err := rego.ReadBundle(tarball, &from.Key, time.Now())
+	b, err := Read(tarball, &from.Key, time.Now())
 	must(t, err)
 	must(t, f.Accept(&Update{Bundle: b, Newer: true, content: tarball}))
 	return f

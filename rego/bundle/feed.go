@@ -1,5 +1,6 @@
-// Package bundle fetches signed policy bundles from the operator's server. It keeps the last good bundle
-// on disk and decides when that bundle is too old. [rego.ReadBundle] verifies and parses a bundle.
+// Package bundle builds, signs, reads and verifies policies in OPA's bundle format ([Build], [Sign], [Read]), and fetches them from the
+// operator's server. A [Feed] keeps the last good bundle
+// on disk and decides when that bundle is too old.
 //
 // A fetch depends only on its source. It ignores the environment, cookies and redirects to other servers,
 // and nothing sent by a sandbox influences it. After any failure the last good bundle stays in force until
@@ -23,7 +24,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/rego"
 )
 
 var (
@@ -42,8 +42,8 @@ type Feed struct {
 
 	mu      sync.RWMutex // guards the following fields
 	state   State
-	good    *rego.Bundle // last good bundle, or nil
-	damage  error        // reason why good is nil
+	good    *Bundle // last good bundle, or nil
+	damage  error   // reason why good is nil
 	clock   clock
 	written State  // state on disk
 	unkept  []byte // last good bundle if it could not be stored
@@ -52,7 +52,7 @@ type Feed struct {
 // An Update is the result of a fetch.
 type Update struct {
 	// Bundle is the server's bundle. Newer reports whether it differs from the last good one.
-	Bundle *rego.Bundle
+	Bundle *Bundle
 	Newer  bool
 
 	content []byte
@@ -87,7 +87,7 @@ func (f *Feed) load() {
 	state, content, err := f.store.read()
 	f.written = state
 	if err == nil && content != nil {
-		if f.good, err = rego.ReadBundle(content, &f.source.Key, state.Fetched); err == nil {
+		if f.good, err = Read(content, &f.source.Key, state.Fetched); err == nil {
 			state.Revision, state.Issued, state.Expires = f.good.Revision, f.good.Issued, f.good.Expires
 		}
 	}
@@ -120,7 +120,7 @@ func (f *Feed) State() State {
 
 // Good returns the last good bundle, even if it is stale. The error wraps [ErrNone] or explains why the
 // stored bundle is unreadable.
-func (f *Feed) Good() (*rego.Bundle, error) {
+func (f *Feed) Good() (*Bundle, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	switch {
@@ -193,7 +193,7 @@ const maxRevision = 1 << 10
 // judge checks whether a fetched bundle may replace that of state.
 func (f *Feed) judge(got *fetched, state *State) (*Update, error) {
 	now := time.Now()
-	b, err := rego.ReadBundle(got.body, &f.source.Key, now)
+	b, err := Read(got.body, &f.source.Key, now)
 	switch {
 	case err != nil:
 		return nil, err
@@ -207,7 +207,7 @@ func (f *Feed) judge(got *fetched, state *State) (*Update, error) {
 	return &Update{Bundle: b, Newer: true, content: got.body, etag: got.etag}, nil
 }
 
-func olderError(b *rego.Bundle, state *State) error {
+func olderError(b *Bundle, state *State) error {
 	issued := "at no stated time"
 	if !b.Issued.IsZero() {
 		issued = "at " + b.Issued.UTC().Format(time.RFC3339)

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/egressd/egressd/rego"
 )
 
 func TestAnETagSavesTheSecondDownload(t *testing.T) {
@@ -243,7 +241,7 @@ func TestSourcesFromWhichNothingIsFetched(t *testing.T) {
 		"holds no certificate":            func(s *Source) { s.CA = []byte("none") },
 		"it is not oci://host/repository": func(s *Source) { s.URL = "oci://host/UPPER:tag" },
 	} {
-		s := Source{URL: "https://host/b", Key: rego.BundleKey{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
+		s := Source{URL: "https://host/b", Key: Key{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
 		change(&s)
 		if _, err := Open(t.TempDir(), "", s); err == nil || !strings.Contains(err.Error(), because) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", because, err)

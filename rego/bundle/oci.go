@@ -17,10 +17,10 @@ import (
 // Media types and limits for registries (OCI image and distribution specifications, v1.1). OPA looks for
 // bundles in layers of this type.
 const (
-	manifestType     = "application/vnd.oci.image.manifest.v1+json"
-	layerType        = "application/vnd.oci.image.layer.v1.tar+gzip"
-	maxManifestBytes = 1 << 20
-	maxGrantBytes    = 64 << 10
+	manifestType          = "application/vnd.oci.image.manifest.v1+json"
+	layerType             = "application/vnd.oci.image.layer.v1.tar+gzip"
+	maxImageManifestBytes = 1 << 20
+	maxGrantBytes         = 64 << 10
 )
 
 // A reference names a bundle in a registry.
@@ -65,8 +65,8 @@ func (r *reference) at(kind, name string) *url.URL {
 	return r.registry.JoinPath("v2", r.repository, kind, name)
 }
 
-// A manifest lists the layers of a bundle.
-type manifest struct {
+// An imageManifest lists the layers of a bundle.
+type imageManifest struct {
 	MediaType string       `json:"mediaType"`
 	Layers    []descriptor `json:"layers"`
 }
@@ -92,7 +92,7 @@ func pull(ctx context.Context, client *http.Client, u *url.URL, known, token str
 		return nil, err
 	}
 	r := &registry{reference: ref, client: client, token: token, grant: token}
-	text, err := r.get(ctx, r.at("manifests", r.version), manifestType, maxManifestBytes)
+	text, err := r.get(ctx, r.at("manifests", r.version), manifestType, maxImageManifestBytes)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
@@ -123,7 +123,7 @@ func digestOf(text []byte) string {
 }
 
 func layerOf(text []byte) (found *descriptor, err error) {
-	var m manifest
+	var m imageManifest
 	if err := json.Unmarshal(text, &m); err != nil {
 		return nil, errors.New("it is not one")
 	}

@@ -24,11 +24,11 @@ type shelf struct {
 	challenge string
 }
 
-func (sh *shelf) put(t *testing.T, tag string, tarball []byte, change func(*manifest)) string {
+func (sh *shelf) put(t *testing.T, tag string, tarball []byte, change func(*imageManifest)) string {
 	t.Helper()
 	sum := sha256.Sum256(tarball)
 	digest := "sha256:" + hex.EncodeToString(sum[:])
-	m := manifest{MediaType: manifestType, Layers: []descriptor{
+	m := imageManifest{MediaType: manifestType, Layers: []descriptor{
 		{"application/vnd.oci.image.layer.v1.tar", "sha256:00", 1},
 		{layerType, digest, int64(len(tarball))},
 	}}
@@ -104,14 +104,14 @@ func TestWhatARegistryMayNotSay(t *testing.T) {
 	sh, _, from := registryOf(t, key)
 	good := key.sign(t, "one", time.Now(), 0)
 	f := open(t, t.TempDir(), from)
-	for because, change := range map[string]func(*manifest){
-		"manifest: its media type":              func(m *manifest) { m.MediaType = "application/vnd.oci.image.index.v1+json" },
-		"manifest: it has no layer":             func(m *manifest) { m.Layers = m.Layers[:1] },
-		"manifest: it has several layers":       func(m *manifest) { m.Layers = append(m.Layers, m.Layers[1]) },
-		"manifest: its layer has no digest":     func(m *manifest) { m.Layers[1].Digest = "sha256:../../x" },
-		"has no digest sha256:…, or is too l":   func(m *manifest) { m.Layers[1].Size = maxBundleBytes + 1 },
-		"layer: it does not have the size and ": func(m *manifest) { m.Layers[1].Size-- },
-		"layer: the server answered with statu": func(m *manifest) { m.Layers[1].Digest = "sha256:" + strings.Repeat("0", 64) },
+	for because, change := range map[string]func(*imageManifest){
+		"manifest: its media type":              func(m *imageManifest) { m.MediaType = "application/vnd.oci.image.index.v1+json" },
+		"manifest: it has no layer":             func(m *imageManifest) { m.Layers = m.Layers[:1] },
+		"manifest: it has several layers":       func(m *imageManifest) { m.Layers = append(m.Layers, m.Layers[1]) },
+		"manifest: its layer has no digest":     func(m *imageManifest) { m.Layers[1].Digest = "sha256:../../x" },
+		"has no digest sha256:…, or is too l":   func(m *imageManifest) { m.Layers[1].Size = maxBundleBytes + 1 },
+		"layer: it does not have the size and ": func(m *imageManifest) { m.Layers[1].Size-- },
+		"layer: the server answered with statu": func(m *imageManifest) { m.Layers[1].Digest = "sha256:" + strings.Repeat("0", 64) },
 	} {
 		sh.put(t, "v1", good, change)
 		refuses(t, f, because)

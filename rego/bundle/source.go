@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/internal/durable"
-	"github.com/egressd/egressd/rego"
 )
 
 // A Source configures where a bundle comes from and how long it is valid.
@@ -21,7 +20,7 @@ type Source struct {
 	URL string
 
 	// Key is the required key of the bundle's signature.
-	Key rego.BundleKey
+	Key Key
 
 	// CA holds PEM certificates of authorities for the server. If it is empty, those of the system are
 	// used.

@@ -5,11 +5,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/internal/fieldtest"
-	"github.com/egressd/egressd/rego"
 )
 
 func typicalSource() *Source {
-	return &Source{URL: "https://a.test/b", Key: rego.BundleKey{PEM: []byte("key"), Algorithm: "EdDSA", Scope: "s"}, CA: []byte("ca"), TokenFile: "t", Refresh: time.Hour, MaxAge: time.Hour}
+	return &Source{URL: "https://a.test/b", Key: Key{PEM: []byte("key"), Algorithm: "EdDSA", Scope: "s"}, CA: []byte("ca"), TokenFile: "t", Refresh: time.Hour, MaxAge: time.Hour}
 }
 
 // TestSourcesThatDifferHaveNoFeedInCommon changes each field of a source. What was signed with

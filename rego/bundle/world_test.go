@@ -26,7 +26,7 @@ func newSigner(t *testing.T) signer {
 func unsigned(t *testing.T, revision string) []byte {
 	t.Helper()
 	module := "package egress\n\nallow contains {\"rule\": \"" + revision + "\"} if host.matches(input.destination.host, \"a.example\")\n"
-	tarball, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, rego.BundleOptions{Revision: revision})
+	tarball, err := Build([]rego.Source{{Name: "egress.rego", Text: []byte(module)}}, BuildOptions{Revision: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func unsigned(t *testing.T, revision string) []byte {
 // sign returns a bundle of that revision that was signed when and is good for valid.
 func (s signer) sign(t *testing.T, revision string, when time.Time, valid time.Duration) []byte {
 	t.Helper()
-	tarball, err := rego.SignBundle(unsigned(t, revision), rego.SignOptions{KeyPEM: s.private, Now: when, Valid: valid})
+	tarball, err := Sign(unsigned(t, revision), SignOptions{KeyPEM: s.private, Now: when, Valid: valid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func body(tarball []byte, etag string) http.HandlerFunc {
 }
 
 func (s *server) source(key signer) Source {
-	from := Source{URL: s.URL + "/b.tar.gz", Key: rego.BundleKey{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
+	from := Source{URL: s.URL + "/b.tar.gz", Key: Key{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
 	if s.TLS != nil {
 		from.CA = s.ca()
 	}

@@ -52,9 +52,10 @@ func ReachesOnlyHere(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Exceptions are what no proxy has to do with: the machine itself. Some programs read a prefix, others only an address;
-// some read IPv6 in brackets, others without.
-const Exceptions = "localhost,127.0.0.1,127.0.0.0/8,::1,[::1]"
+// Exceptions are what no proxy has to do with: the machine itself. curl before 7.86, wget and Python's urllib know no prefix,
+// so 127.0.0.1 stands beside 127.0.0.0/8. There is no "[::1]", for which urllib and Node would look: httpx, which
+// many SDKs use, does not start with it since version 0.24.
+const Exceptions = "localhost,127.0.0.1,127.0.0.0/8,::1"
 
 // ForProxy returns what each kind of program reads. Both spellings are
 // set where programs differ, and the lists of exceptions are set to [Exceptions], so

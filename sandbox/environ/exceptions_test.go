@@ -43,11 +43,27 @@ func TestClientsReachTheMachineItself(t *testing.T) {
 			"http://[::1]:" + v6 + "/":     "the page",
 			"http://a.example/":            "the proxy",
 		} {
+			if name == "python" && strings.Contains(url, "[") {
+				want = "the proxy" // see Exceptions
+			}
 			cmd := exec.CommandContext(t.Context(), argv[0], append(argv[1:], url)...)
 			cmd.Env = With([]string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=" + t.TempDir(), "no_proxy=*"}, vars)
 			if got, err := cmd.CombinedOutput(); string(got) != want {
 				t.Errorf("%s %s: %q, want %q (%v)", name, url, got, want, err)
 			}
+		}
+	}
+}
+
+// TestNoProxyHoldsNoBrackets with which a Python program that uses httpx ends: it takes what is behind their colons for a port.
+func TestNoProxyHoldsNoBrackets(t *testing.T) {
+	vars, _, err := ForProxy("127.0.0.1:3128", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vars {
+		if strings.EqualFold(v.Name, "no_proxy") && strings.ContainsAny(v.Value, "[]* ") {
+			t.Errorf("%s is %q", v.Name, v.Value)
 		}
 	}
 }

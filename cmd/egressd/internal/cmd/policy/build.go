@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"os"
 	"path/filepath"
@@ -96,7 +97,7 @@ written; 2 it could not be checked.`,
 type policyBuildOptions struct {
 	policyOptions
 	output string
-	bundle rego.BundleOptions
+	bundle bundle.BuildOptions
 	tests  bool
 	sign   signOptions
 
@@ -233,16 +234,16 @@ func (o *policyBuildOptions) pack(sources []rego.Source) ([]byte, error) {
 		sources = slices.DeleteFunc(slices.Clone(sources), func(s rego.Source) bool { return !s.Decides() })
 	}
 	sources = fromOneFolder(sources)
-	packed, err := rego.BuildBundle(sources, o.bundle)
+	packed, err := bundle.Build(sources, o.bundle)
 	if err == nil && o.bundle.Revision == "" {
 		sum := sha256.Sum256(packed)
 		o.bundle.Revision = hex.EncodeToString(sum[:8])
-		packed, err = rego.BuildBundle(sources, o.bundle)
+		packed, err = bundle.Build(sources, o.bundle)
 	}
 	if err != nil {
 		return nil, err
 	}
-	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	b, err := bundle.Read(packed, nil, time.Time{})
 	if err == nil {
 		_, err = rego.Load(b.Sources, rego.Options{Layer: policy.Organisation})
 	}
@@ -285,7 +286,7 @@ type builtView struct {
 }
 
 func (o *policyBuildOptions) done(stdout io.Writer, packed []byte) error {
-	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	b, err := bundle.Read(packed, nil, time.Time{})
 	if err != nil {
 		return err
 	}

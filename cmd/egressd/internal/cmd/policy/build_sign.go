@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"os"
 	"time"
@@ -44,7 +45,7 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 		return nil, hint.Misused(fmt.Errorf("read the private key: %w", err), "egressd policy build --keygen NAME, for a new one")
 	}
 	warnOfLooseKey(stderr, o.key)
-	signed, err := rego.SignBundle(packed, rego.SignOptions{
+	signed, err := bundle.Sign(packed, bundle.SignOptions{
 		KeyPEM: key, Algorithm: o.algorithm, KeyID: o.keyID, Scope: o.scope, Now: now, Valid: o.valid,
 	})
 	if err != nil {
@@ -69,7 +70,7 @@ func signFile(stdout, stderr io.Writer, path, output string, o *signOptions, asJ
 	if err != nil {
 		return hint.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy build -o "+shell.Word(path))
 	}
-	b, err := rego.ReadBundle(packed, nil, time.Time{})
+	b, err := bundle.Read(packed, nil, time.Time{})
 	if err == nil {
 		err = loads(rego.Options{Layer: policy.Organisation}, b.Sources)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func TestWhatFailsIsNotSigned(t *testing.T) {
 		`deny contains {"rule": "x", "msg": "no"} if input.http.method == "BREW"`: false,
 		`allow contains {"rule": "x"} if host.any(input.tls.sni, ["a.test:443"])`: false,
 	} {
-		packed, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte("package egress\n" + text + "\n")}}, rego.BundleOptions{})
+		packed, err := bundle.Build([]rego.Source{{Name: "egress.rego", Text: []byte("package egress\n" + text + "\n")}}, bundle.BuildOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

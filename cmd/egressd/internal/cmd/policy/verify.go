@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"time"
 
@@ -12,12 +13,11 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/rego"
 	"github.com/spf13/cobra"
 )
 
 func newVerify(f *policyFlags) *cobra.Command {
-	var key rego.BundleKey
+	var key bundle.Key
 	var path string
 	cmd := &cobra.Command{
 		Use:   "verify BUNDLE --key KEY",
@@ -42,7 +42,7 @@ Exit codes: 0 good; 1 not good; 2 it could not be read.`,
 	return cmd
 }
 
-func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJSON bool) error {
+func verifyFile(stdout io.Writer, path, keyPath string, key *bundle.Key, asJSON bool) error {
 	if keyPath == "" {
 		return hint.Misused(errors.New("there is no key to verify with"), "egressd policy verify "+shell.Word(path)+" --key KEY")
 	}
@@ -54,7 +54,7 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 	if err != nil {
 		return hint.Misused(fmt.Errorf("read the bundle: %w", err), "egressd policy verify --help")
 	}
-	b, err := rego.ReadBundle(packed, key, time.Now())
+	b, err := bundle.Read(packed, key, time.Now())
 	if err != nil {
 		return hint.Failed(fmt.Errorf("%s: %w", path, err), hintForBundle(err, path))
 	}
@@ -68,9 +68,9 @@ func verifyFile(stdout io.Writer, path, keyPath string, key *rego.BundleKey, asJ
 // hintForBundle is what to type about a bundle that is refused.
 func hintForBundle(err error, path string) string {
 	switch {
-	case errors.Is(err, rego.ErrNotSigned), errors.Is(err, rego.ErrExpired):
+	case errors.Is(err, bundle.ErrNotSigned), errors.Is(err, bundle.ErrExpired):
 		return "do not use it; whoever made it signs it: egressd policy build --sign KEY " + shell.Word(path)
-	case errors.Is(err, rego.ErrWrongKey):
+	case errors.Is(err, bundle.ErrWrongKey):
 		return "do not use it; ask whoever signed it for the public key"
 	}
 	return "do not use it; egressd policy build makes one"
@@ -92,7 +92,7 @@ type fileView struct {
 	Bytes int    `json:"bytes"`
 }
 
-func viewOf(b *rego.Bundle) packedView {
+func viewOf(b *bundle.Bundle) packedView {
 	v := packedView{Revision: b.Revision, Roots: b.Roots, Signed: b.Signed, KeyID: b.KeyID, Issued: said(b.Issued), Expires: said(b.Expires)}
 	for _, s := range b.Sources {
 		v.Files = append(v.Files, fileView{s.Name, len(s.Text)})

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/egressd/egressd/rego/bundle"
 	"os"
 	"strings"
 	"testing"
@@ -17,9 +18,9 @@ func TestPolicyVerifyRefusesWhatHasExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := rego.BuildBundle([]rego.Source{{Name: "egress.rego", Text: []byte("package egress\n")}}, rego.BundleOptions{})
+	packed, err := bundle.Build([]rego.Source{{Name: "egress.rego", Text: []byte("package egress\n")}}, bundle.BuildOptions{})
 	if err == nil {
-		packed, err = rego.SignBundle(packed, rego.SignOptions{KeyPEM: private, Now: time.Now().Add(-2 * time.Hour), Valid: time.Hour})
+		packed, err = bundle.Sign(packed, bundle.SignOptions{KeyPEM: private, Now: time.Now().Add(-2 * time.Hour), Valid: time.Hour})
 	}
 	if err != nil {
 		t.Fatal(err)

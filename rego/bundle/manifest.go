@@ -1,23 +1,22 @@
-package rego
+package bundle
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego"
 	"maps"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
 const maxManifestBytes = 1 << 20
 
 // A manifest describes a bundle, with OPA's keys.
-type manifest struct {
+type bundleManifest struct {
 	Revision         string            `json:"revision"`
 	Roots            *[]string         `json:"roots,omitempty"` // nil means all
 	RegoVersion      *int              `json:"rego_version,omitempty"`
@@ -27,7 +26,7 @@ type manifest struct {
 }
 
 // readManifest parses the manifest. A nil text stands for OPA's default.
-func readManifest(text []byte) (m manifest, err error) {
+func readManifest(text []byte) (m bundleManifest, err error) {
 	m.Roots = &[]string{""}
 	if text == nil {
 		return m, nil
@@ -52,7 +51,7 @@ func readManifest(text []byte) (m manifest, err error) {
 }
 
 // check refuses settings that egressd does not support.
-func (m *manifest) check() error {
+func (m *bundleManifest) check() error {
 	if m.RegoVersion != nil && *m.RegoVersion != 1 {
 		return fmt.Errorf("it is written in version %d of Rego, and egressd reads version 1; opa fmt --rego-v1 rewrites modules", *m.RegoVersion)
 	}
@@ -100,15 +99,6 @@ func startsWith(path, with []string) bool {
 	return len(with) <= len(path) && slices.Equal(with, path[:len(with)])
 }
 
-// keysOf returns the keys from data to a package. A package path contains only strings.
-func keysOf(pkg ast.Ref) (keys []string) {
-	for _, term := range pkg[1:] {
-		key, _ := term.Value.(ast.String)
-		keys = append(keys, string(key))
-	}
-	return keys
-}
-
 // dataWithin returns an error if data lies outside the roots.
 func dataWithin(roots []string, at []string, value any) error {
 	if within(roots, at) {
@@ -134,7 +124,7 @@ func mergeFile(data map[string]any, name string, text []byte) error {
 	}
 	err := util.Unmarshal(text, &value)
 	if err == nil {
-		err = unambiguous(text)
+		err = rego.Unambiguous(text)
 	}
 	if err == nil && value == nil {
 		err = errors.New("it holds nothing")
@@ -181,7 +171,7 @@ func readObject(text []byte, known ...string) (keys map[string]json.RawMessage, 
 	if !json.Valid(text) {
 		return nil, errors.New("it is not JSON")
 	}
-	if err := keysOnce(json.NewDecoder(bytes.NewReader(text))); err != nil {
+	if err := rego.Unambiguous(text); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, &keys); err != nil || keys == nil {

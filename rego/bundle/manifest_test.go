@@ -1,8 +1,9 @@
-package rego
+package bundle
 
 import (
 	"bytes"
 	"encoding/json"
+	"github.com/egressd/egressd/rego"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestBundleManifests(t *testing.T) {
 		``:                                          "not JSON",
 		large:                                       "larger than 1 MiB",
 	} {
-		_, err := ReadBundle(tarball(t, tarFile(".manifest", text), tarFile("egress.rego", anyRule)), nil, signingTime)
+		_, err := Read(tarball(t, tarFile(".manifest", text), tarFile("egress.rego", anyRule)), nil, signingTime)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: error %v, want %q", text, err, want)
 		}
@@ -89,7 +90,7 @@ func TestBundleDataMeansWhatItMeansInOPA(t *testing.T) {
 			entries = append(entries, tarFile("/"+name, text))
 		}
 		packed := tarball(t, entries...)
-		b, err := ReadBundle(packed, nil, signingTime)
+		b, err := Read(packed, nil, signingTime)
 		switch {
 		case err != nil:
 			if !strings.Contains(err.Error(), c.want) {
@@ -145,28 +146,28 @@ func TestBundleOfOPAIsRead(t *testing.T) {
 	if err := bundle.NewWriter(&packed).Write(b); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadBundle(packed.Bytes(), &BundleKey{PEM: public}, signingTime)
+	got, err := Read(packed.Bytes(), &Key{PEM: public}, signingTime)
 	want := &Bundle{
 		Revision: "17", Roots: []string{"egress", "acme"}, KeyID: "team", Signed: true,
-		Sources: []Source{{"rules/egress.rego", []byte(anyRule)}, {"data.json", []byte(`{"acme":{"hosts":["a.test"]}}`)}},
+		Sources: []rego.Source{{Name: "rules/egress.rego", Text: []byte(anyRule)}, {Name: "data.json", Text: []byte(`{"acme":{"hosts":["a.test"]}}`)}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatalf("%v %s", err, diff)
 	}
-	if _, err := Load(got.Sources, Options{Layer: policy.Organisation}); err != nil {
+	if _, err := rego.Load(got.Sources, rego.Options{Layer: policy.Organisation}); err != nil {
 		t.Errorf("it does not load: %v", err)
 	}
 }
 
 // TestBundleMeansWhatItsSourcesMean builds one, and asks both.
 func TestBundleMeansWhatItsSourcesMean(t *testing.T) {
-	b, err := ReadBundle(mustBuild(t, BundleOptions{}), nil, signingTime)
+	b, err := Read(mustBuild(t, BuildOptions{}), nil, signingTime)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]policy.Verdict{"a.example": policy.Allow, "evil.example": policy.Abstain} {
-		for what, sources := range map[string][]Source{"files": bundled, "bundle": b.Sources} {
-			e, err := Load(sources, Options{Layer: policy.Organisation})
+		for what, sources := range map[string][]rego.Source{"files": bundled, "bundle": b.Sources} {
+			e, err := rego.Load(sources, rego.Options{Layer: policy.Organisation})
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
@@ -180,11 +181,11 @@ func TestBundleMeansWhatItsSourcesMean(t *testing.T) {
 
 // TestBundleTestsDecideNothing has a file of tests say what it likes.
 func TestBundleTestsDecideNothing(t *testing.T) {
-	b, err := ReadBundle(tarball(t, tarFile("egress.rego", anyRule), tarFile("open_test.rego", "package egress\n\nallow contains {\"rule\": \"open\"}\n")), nil, signingTime)
+	b, err := Read(tarball(t, tarFile("egress.rego", anyRule), tarFile("open_test.rego", "package egress\n\nallow contains {\"rule\": \"open\"}\n")), nil, signingTime)
 	if err != nil || len(b.Sources) != 2 || b.Sources[1].Decides() {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	e, err := Load(b.Sources, Options{Layer: policy.Organisation})
+	e, err := rego.Load(b.Sources, rego.Options{Layer: policy.Organisation})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestBundleModulesAreRead(t *testing.T) {
 		"package egress\nallow contains if":   "sub/egress.rego:2:",
 		"package egress\nallow[x] { x := 1 }": "sub/egress.rego:2:", // version 0
 	} {
-		_, err := ReadBundle(tarball(t, tarFile("sub/egress.rego", text)), nil, signingTime)
+		_, err := Read(tarball(t, tarFile("sub/egress.rego", text)), nil, signingTime)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}

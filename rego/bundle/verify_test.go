@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"crypto/hmac"
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A forger makes signatures that SignBundle would not.
+// A forger makes signatures that Sign would not.
 type forger struct {
 	t               *testing.T
 	private, public []byte
@@ -23,7 +23,7 @@ type forger struct {
 
 func newForger(t *testing.T) *forger {
 	private, public := testKey(t, "P-256")
-	files, err := unpack(mustBuild(t, BundleOptions{Revision: "r7"}))
+	files, err := unpack(mustBuild(t, BuildOptions{Revision: "r7"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +137,12 @@ func TestBundleSignaturesThatAreRefused(t *testing.T) {
 	mac.Write([]byte(confused))
 	confused += "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	rsa, _ := testKey(t, "RSA")
-	byRSA, err := SignBundle(f.pack(f.files), SignOptions{KeyPEM: rsa, Now: signingTime})
+	byRSA, err := Sign(f.pack(f.files), SignOptions{KeyPEM: rsa, Now: signingTime})
 	if err != nil {
 		t.Fatal(err)
 	}
 	other, _ := testKey(t, "P-256")
-	byOther, err := SignBundle(f.pack(f.files), SignOptions{KeyPEM: other, Now: signingTime})
+	byOther, err := Sign(f.pack(f.files), SignOptions{KeyPEM: other, Now: signingTime})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestBundleSignaturesThatAreRefused(t *testing.T) {
 			files["egress.rego"], files["egress_test.rego"] = files["egress_test.rego"], files["egress.rego"]
 		}), "digest mismatch", nil},
 	} {
-		b, err := ReadBundle(c.packed, &BundleKey{PEM: f.public}, signingTime)
+		b, err := Read(c.packed, &Key{PEM: f.public}, signingTime)
 		switch {
 		case c.want == "" && c.is == nil:
 			if err != nil || !b.Signed {
@@ -268,7 +268,7 @@ func TestBundleReadWithoutAKey(t *testing.T) {
 		"signed with rubbish": f.with("rubbish"),
 		"not signed":          f.pack(f.files),
 	} {
-		b, err := ReadBundle(packed, nil, signingTime)
+		b, err := Read(packed, nil, signingTime)
 		if err != nil || b.Signed || b.KeyID != "" || !b.Issued.IsZero() || !b.Expires.IsZero() || len(b.Sources) != 3 {
 			t.Errorf("%s: %+v, %v", what, b, err)
 		}
@@ -279,11 +279,11 @@ func TestBundleScope(t *testing.T) {
 	f := newForger(t)
 	scoped := f.signed(es256, f.payload(map[string]any{"scope": "read"}))
 	for scope, good := range map[string]bool{"read": true, "": false, "Read": false, "write": false} {
-		if _, err := ReadBundle(scoped, &BundleKey{PEM: f.public, Scope: scope}, signingTime); (err == nil) != good {
+		if _, err := Read(scoped, &Key{PEM: f.public, Scope: scope}, signingTime); (err == nil) != good {
 			t.Errorf("scope %q: %v", scope, err)
 		}
 	}
-	if _, err := ReadBundle(f.signed(es256, f.payload(nil)), &BundleKey{PEM: f.public, Scope: "read"}, signingTime); err == nil {
+	if _, err := Read(f.signed(es256, f.payload(nil)), &Key{PEM: f.public, Scope: "read"}, signingTime); err == nil {
 		t.Error("a signature without a scope is taken for one with")
 	}
 }
@@ -298,7 +298,7 @@ func TestBundleKeyID(t *testing.T) {
 		if c.keyID != "" {
 			claims["keyid"] = c.keyID
 		}
-		b, err := ReadBundle(f.signed(header, f.payload(claims)), &BundleKey{PEM: f.public}, signingTime)
+		b, err := Read(f.signed(header, f.payload(claims)), &Key{PEM: f.public}, signingTime)
 		if err != nil || b.KeyID != c.want || !b.Issued.Equal(signingTime) || !b.Expires.IsZero() {
 			t.Errorf("%q and %q: %+v, %v", c.kid, c.keyID, b, err)
 		}
@@ -308,15 +308,15 @@ func TestBundleKeyID(t *testing.T) {
 func TestSignBundleSignsAgain(t *testing.T) {
 	private, public := testKey(t, "Ed25519")
 	later := signingTime.Add(24 * time.Hour)
-	first, err := SignBundle(mustBuild(t, BundleOptions{}), SignOptions{KeyPEM: private, Now: signingTime, Valid: time.Hour})
+	first, err := Sign(mustBuild(t, BuildOptions{}), SignOptions{KeyPEM: private, Now: signingTime, Valid: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := SignBundle(first, SignOptions{KeyPEM: private, Now: later})
+	second, err := Sign(first, SignOptions{KeyPEM: private, Now: later})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := ReadBundle(second, &BundleKey{PEM: public}, later)
+	b, err := Read(second, &Key{PEM: public}, later)
 	if err != nil || !b.Issued.Equal(later) || !b.Expires.IsZero() || len(b.KeyID) != 16 {
 		t.Errorf("%+v, %v", b, err)
 	}
@@ -324,7 +324,7 @@ func TestSignBundleSignsAgain(t *testing.T) {
 
 func TestSignBundleRefuses(t *testing.T) {
 	private, public := testKey(t, "P-256")
-	good := mustBuild(t, BundleOptions{})
+	good := mustBuild(t, BuildOptions{})
 	for _, c := range []struct {
 		what   string
 		packed []byte
@@ -341,7 +341,7 @@ func TestSignBundleRefuses(t *testing.T) {
 		{"for less than a second", good, SignOptions{KeyPEM: private, Now: signingTime, Valid: time.Millisecond}, "good for a second"},
 		{"at no time", good, SignOptions{KeyPEM: private}, "good for a second"},
 	} {
-		if _, err := SignBundle(c.packed, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Sign(c.packed, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.what, err, c.want)
 		}
 	}

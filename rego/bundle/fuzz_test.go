@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"archive/tar"
@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"github.com/egressd/egressd/rego"
 	"io"
 	"slices"
 	"strings"
@@ -15,19 +16,19 @@ import (
 	"github.com/open-policy-agent/opa/v1/bundle"
 )
 
-// FuzzReadBundle has tar files be read, packed as they should be and as they stand. What is
+// FuzzRead has tar files be read, packed as they should be and as they stand. What is
 // read with a key was signed: it is one of the seeds to the letter, and every file of it
 // has its hash under the signature. What OPA reads too, it reads the same.
-func FuzzReadBundle(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	key := &BundleKey{PEM: mustPublicPEM(f, private)}
-	var signed [][]Source
+	key := &Key{PEM: mustPublicPEM(f, private)}
+	var signed [][]rego.Source
 	for _, revision := range []string{"1", "2"} {
-		packed, err := SignBundle(mustBuild(f, BundleOptions{Revision: revision}), SignOptions{KeyPEM: keyPEM(f, private), Now: signingTime})
+		packed, err := Sign(mustBuild(f, BuildOptions{Revision: revision}), SignOptions{KeyPEM: keyPEM(f, private), Now: signingTime})
 		if err != nil {
 			f.Fatal(err)
 		}
-		b, err := ReadBundle(packed, key, signingTime)
+		b, err := Read(packed, key, signingTime)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -47,17 +48,17 @@ func FuzzReadBundle(f *testing.F) {
 	}
 	f.Add(tarOf(f, tarFile("/.manifest", `{"roots":["egress","a"],"revision":"x"}`), tarFile("/a/data.json", `{"b":1}`), tarFile("./egress.rego", anyRule)))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		_, _ = ReadBundle(file, key, signingTime)
+		_, _ = Read(file, key, signingTime)
 		packed := gzipped(t, file)
-		loose, err := ReadBundle(packed, nil, signingTime)
+		loose, err := Read(packed, nil, signingTime)
 		if err == nil {
 			sameInOPA(t, packed, loose)
 		}
-		b, err := ReadBundle(packed, key, signingTime)
+		b, err := Read(packed, key, signingTime)
 		if err != nil {
 			return
 		}
-		if !b.Signed || !slices.ContainsFunc(signed, func(s []Source) bool { return cmp.Equal(s, b.Sources) }) {
+		if !b.Signed || !slices.ContainsFunc(signed, func(s []rego.Source) bool { return cmp.Equal(s, b.Sources) }) {
 			t.Errorf("read what nobody signed: %s", b.Sources)
 		}
 		everythingIsCovered(t, file, private.Public().(ed25519.PublicKey))

@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 func TestBundleKeysThatAreRefused(t *testing.T) {
 	private, public := testKey(t, "P-256")
-	signed, err := SignBundle(mustBuild(t, BundleOptions{}), SignOptions{KeyPEM: private, Now: signingTime})
+	signed, err := Sign(mustBuild(t, BuildOptions{}), SignOptions{KeyPEM: private, Now: signingTime})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,25 +42,25 @@ func TestBundleKeysThatAreRefused(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what string
-		key  BundleKey
+		key  Key
 		want string
 	}{
-		{"none", BundleKey{}, "not a key in PEM"},
-		{"no PEM", BundleKey{PEM: []byte("secret")}, "not a key in PEM"},
-		{"text in front", BundleKey{PEM: append([]byte("# key\n"), public...)}, "not a key in PEM"},
-		{"two keys", BundleKey{PEM: append(bytes.Clone(public), public...)}, "more than one key"},
-		{"a private key", BundleKey{PEM: private}, "openssl pkey -pubout"},
-		{"a certificate", BundleKey{PEM: der("CERTIFICATE", []byte("x"), nil)}, `"CERTIFICATE"`},
-		{"rubbish in PEM", BundleKey{PEM: der("PUBLIC KEY", []byte("x"), nil)}, "asn1"},
-		{"headers", BundleKey{PEM: bytes.Replace(public, []byte("-----\n"), []byte("-----\nProc-Type: 4,ENCRYPTED\n\n"), 1)}, "headers"},
-		{"weak RSA", BundleKey{PEM: pkix(weak)}, "at least 2048"},
-		{"a small curve", BundleKey{PEM: pkix(&p224.PublicKey)}, "P-224"},
-		{"a key that does not sign", BundleKey{PEM: pkix(exchange.PublicKey())}, "does not sign bundles"},
-		{"a secret's algorithm", BundleKey{PEM: public, Algorithm: "HS256"}, "it is one for ES256"},
-		{"no algorithm", BundleKey{PEM: public, Algorithm: "none"}, "it is one for ES256"},
-		{"another algorithm", BundleKey{PEM: public, Algorithm: "ES384"}, "it is one for ES256"},
+		{"none", Key{}, "not a key in PEM"},
+		{"no PEM", Key{PEM: []byte("secret")}, "not a key in PEM"},
+		{"text in front", Key{PEM: append([]byte("# key\n"), public...)}, "not a key in PEM"},
+		{"two keys", Key{PEM: append(bytes.Clone(public), public...)}, "more than one key"},
+		{"a private key", Key{PEM: private}, "openssl pkey -pubout"},
+		{"a certificate", Key{PEM: der("CERTIFICATE", []byte("x"), nil)}, `"CERTIFICATE"`},
+		{"rubbish in PEM", Key{PEM: der("PUBLIC KEY", []byte("x"), nil)}, "asn1"},
+		{"headers", Key{PEM: bytes.Replace(public, []byte("-----\n"), []byte("-----\nProc-Type: 4,ENCRYPTED\n\n"), 1)}, "headers"},
+		{"weak RSA", Key{PEM: pkix(weak)}, "at least 2048"},
+		{"a small curve", Key{PEM: pkix(&p224.PublicKey)}, "P-224"},
+		{"a key that does not sign", Key{PEM: pkix(exchange.PublicKey())}, "does not sign bundles"},
+		{"a secret's algorithm", Key{PEM: public, Algorithm: "HS256"}, "it is one for ES256"},
+		{"no algorithm", Key{PEM: public, Algorithm: "none"}, "it is one for ES256"},
+		{"another algorithm", Key{PEM: public, Algorithm: "ES384"}, "it is one for ES256"},
 	} {
-		_, err := ReadBundle(signed, &c.key, signingTime)
+		_, err := Read(signed, &c.key, signingTime)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrWrongKey) {
 			t.Errorf("%s: error %v, want %q", c.what, err, c.want)
 		}
@@ -84,9 +84,9 @@ func TestBundleKeysInOtherForms(t *testing.T) {
 		"PKCS #1": {&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}, &pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(&rsaKey.PublicKey)}},
 		"SEC 1":   {&pem.Block{Type: "EC PRIVATE KEY", Bytes: ecDER}, &pem.Block{Type: "PUBLIC KEY", Bytes: mustPKIX(t, &ecKey.PublicKey)}},
 	} {
-		signed, err := SignBundle(mustBuild(t, BundleOptions{}), SignOptions{KeyPEM: pem.EncodeToMemory(c.private), Now: signingTime})
+		signed, err := Sign(mustBuild(t, BuildOptions{}), SignOptions{KeyPEM: pem.EncodeToMemory(c.private), Now: signingTime})
 		if err == nil {
-			_, err = ReadBundle(signed, &BundleKey{PEM: pem.EncodeToMemory(c.public)}, signingTime)
+			_, err = Read(signed, &Key{PEM: pem.EncodeToMemory(c.public)}, signingTime)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"github.com/egressd/egressd/rego"
 	"testing"
 	"time"
 
@@ -20,15 +21,15 @@ import (
 
 var signingTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-var bundled = []Source{
-	{"egress.rego", []byte("package egress\n\nallow contains {\"rule\": \"listed\"} if host.any(input.destination.host, data.hosts.good)\n")},
-	{"egress_test.rego", []byte("package egress_test\n\nimport data.egress\n\ntest_none if count(egress.allow) == 0 with input as {\"destination\": {\"host\": \"x.test\"}}\n")},
-	{"hosts.yaml", []byte("hosts:\n  good: [a.example, b.example]\n  weight: 12345678901234567890\n")},
+var bundled = []rego.Source{
+	{Name: "egress.rego", Text: []byte("package egress\n\nallow contains {\"rule\": \"listed\"} if host.any(input.destination.host, data.hosts.good)\n")},
+	{Name: "egress_test.rego", Text: []byte("package egress_test\n\nimport data.egress\n\ntest_none if count(egress.allow) == 0 with input as {\"destination\": {\"host\": \"x.test\"}}\n")},
+	{Name: "hosts.yaml", Text: []byte("hosts:\n  good: [a.example, b.example]\n  weight: 12345678901234567890\n")},
 }
 
-func mustBuild(t testing.TB, o BundleOptions) []byte {
+func mustBuild(t testing.TB, o BuildOptions) []byte {
 	t.Helper()
-	tarball, err := BuildBundle(bundled, o)
+	tarball, err := Build(bundled, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,24 +92,24 @@ func TestBundleSignedByEveryAlgorithm(t *testing.T) {
 	} {
 		private, public := testKey(t, c.key)
 		for _, algorithm := range c.algorithms {
-			signed, err := SignBundle(mustBuild(t, BundleOptions{Revision: "r7"}), SignOptions{KeyPEM: private, Algorithm: algorithm, KeyID: "team", Scope: "prod", Now: signingTime, Valid: time.Hour})
+			signed, err := Sign(mustBuild(t, BuildOptions{Revision: "r7"}), SignOptions{KeyPEM: private, Algorithm: algorithm, KeyID: "team", Scope: "prod", Now: signingTime, Valid: time.Hour})
 			if err != nil {
 				t.Fatalf("%s: %v", algorithm, err)
 			}
-			got, err := ReadBundle(signed, &BundleKey{PEM: public, Algorithm: algorithm, Scope: "prod"}, signingTime.Add(time.Minute))
+			got, err := Read(signed, &Key{PEM: public, Algorithm: algorithm, Scope: "prod"}, signingTime.Add(time.Minute))
 			if err != nil {
 				t.Fatalf("%s: %v", algorithm, err)
 			}
 			want := &Bundle{
 				Revision: "r7", Roots: []string{"egress", "egress_test", "hosts"},
 				Issued: signingTime.Local(), Expires: signingTime.Add(time.Hour).Local(), KeyID: "team", Signed: true,
-				Sources: []Source{bundled[0], bundled[1], {"data.json", []byte(`{"hosts":{"good":["a.example","b.example"],"weight":12345678901234567890}}`)}},
+				Sources: []rego.Source{bundled[0], bundled[1], {Name: "data.json", Text: []byte(`{"hosts":{"good":["a.example","b.example"],"weight":12345678901234567890}}`)}},
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s: %s", algorithm, diff)
 			}
 			readByOPA(t, signed, algorithm, public)
-			if _, err := ReadBundle(signed, &BundleKey{PEM: public, Algorithm: algorithm, Scope: "prod"}, signingTime.Add(time.Hour)); !errors.Is(err, ErrExpired) {
+			if _, err := Read(signed, &Key{PEM: public, Algorithm: algorithm, Scope: "prod"}, signingTime.Add(time.Hour)); !errors.Is(err, ErrExpired) {
 				t.Errorf("%s: after its time: %v", algorithm, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // minRSABits is the minimum size of an RSA key.
 const minRSABits = 2048
 
-func (k *BundleKey) public() (key crypto.PublicKey, algorithm string, err error) {
+func (k *Key) public() (key crypto.PublicKey, algorithm string, err error) {
 	block, err := onePEM(k.PEM)
 	if err != nil {
 		return nil, "", err

@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"archive/tar"
@@ -143,7 +143,7 @@ func bundleName(raw string) (string, error) {
 	}
 	odd := func(c rune) bool { return c == '\\' || !unicode.IsPrint(c) }
 	if !fs.ValidPath(name) || name == "." || len(name) > maxNameBytes || strings.ContainsFunc(name, odd) {
-		return "", fmt.Errorf("the name %q is not that of a file in a bundle", clip(raw, maxNameBytes))
+		return "", fmt.Errorf("the name %q is not that of a file in a bundle", clip(raw))
 	}
 	return name, nil
 }

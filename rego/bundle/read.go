@@ -1,12 +1,12 @@
-package rego
+package bundle
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego"
+	"strings"
 	"time"
-
-	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/egressd/egressd/policy"
 )
@@ -36,11 +36,11 @@ type Bundle struct {
 
 	// Sources are the modules and tests under their names in the bundle, and all data as one file. The
 	// data has the paths that the folders of the bundle give it in OPA.
-	Sources []Source
+	Sources []rego.Source
 }
 
-// A BundleKey is the public key that a bundle must be signed with.
-type BundleKey struct {
+// A Key is the public key that a bundle must be signed with.
+type Key struct {
 	// PEM is one public key: Ed25519, ECDSA on P-256, P-384 or P-521, or RSA with at least 2048 bits.
 	PEM []byte
 
@@ -53,16 +53,16 @@ type BundleKey struct {
 	Scope string
 }
 
-// ReadBundle reads a gzipped tar file. It compiles nothing; see [Load].
+// Read reads a gzipped tar file. It compiles nothing; see [rego.Load].
 //
-// With a key, ReadBundle first verifies the signature of every file. The error is [ErrNotSigned],
+// With a key, Read first verifies the signature of every file. The error is [ErrNotSigned],
 // [ErrWrongKey] or [ErrExpired] in these cases. Without a key, signatures are ignored.
 //
-// ReadBundle refuses contents that it would have to ignore or guess: files outside the roots of the
+// Read refuses contents that it would have to ignore or guess: files outside the roots of the
 // manifest, data that OPA would not load, another version of Rego, compiled policies, patches, and tar
 // entries that readers interpret differently. A bundle has at most 16 MiB, 64 MiB unpacked, 10,000 files
 // and a million data values.
-func ReadBundle(tarball []byte, key *BundleKey, now time.Time) (*Bundle, error) {
+func Read(tarball []byte, key *Key, now time.Time) (*Bundle, error) {
 	files, err := unpack(tarball)
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
@@ -95,7 +95,7 @@ func (b *Bundle) read(files bundleFiles) error {
 		switch {
 		case err != nil:
 		case kind == moduleFile:
-			err = b.module(Source{name, files[name]})
+			err = b.module(rego.Source{Name: name, Text: files[name]})
 		case kind == dataFile:
 			err = mergeFile(data, name, files[name])
 		}
@@ -107,16 +107,13 @@ func (b *Bundle) read(files bundleFiles) error {
 }
 
 // module adds a module, whose package must be below a root.
-func (b *Bundle) module(s Source) error {
-	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
-	switch {
-	case err != nil:
-		return problemsOf(s.Name, err)
-	case m == nil:
-		return policy.FileError{{File: s.Name, Line: 1, Column: 1, Message: "the file is empty; it begins with: package egress"}}
+func (b *Bundle) module(s rego.Source) error {
+	pkg, at, err := rego.PackageOf(s)
+	if err != nil {
+		return err
 	}
-	if !within(b.Roots, keysOf(m.Package.Path)) {
-		return policy.FileError{problemAt(m.Package.Location, fmt.Sprintf("%s is not below a root of the bundle, which are %q", m.Package, b.Roots))}
+	if !within(b.Roots, pkg) {
+		return policy.FileError{{File: s.Name, Line: at.Line, Column: at.Column, Message: fmt.Sprintf("package %s is not below a root of the bundle, which are %q", strings.Join(pkg, "."), b.Roots)}}
 	}
 	b.Sources = append(b.Sources, s)
 	return nil
@@ -132,7 +129,7 @@ func (b *Bundle) data(data map[string]any) error {
 		if err != nil {
 			return fmt.Errorf("writing its data: %w", err)
 		}
-		b.Sources = append(b.Sources, Source{dataName, text})
+		b.Sources = append(b.Sources, rego.Source{Name: dataName, Text: text})
 	}
 	if len(b.Sources) == 0 {
 		return errors.New("it holds neither rules nor data")

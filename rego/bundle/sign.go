@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"crypto"
@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego"
 	"math/big"
 	"slices"
 	"strings"
@@ -21,8 +22,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
-// BundleOptions are settings of a new bundle.
-type BundleOptions struct {
+// BuildOptions are settings of a new bundle.
+type BuildOptions struct {
 	Revision string // identifies the version; may be empty
 
 	// Roots are the paths of data that the bundle owns, such as "egress" or "acme/lists". Contents
@@ -31,13 +32,13 @@ type BundleOptions struct {
 	Roots []string
 }
 
-// BuildBundle packs a policy as an OPA bundle. Module names must be relative paths without "..". All data
-// becomes one file at the root. Equal input gives equal bytes. Tests are included; use [Source.Decides] to
+// Build packs a policy as an OPA bundle. Module names must be relative paths without "..". All data
+// becomes one file at the root. Equal input gives equal bytes. Tests are included; use [rego.Source.Decides] to
 // remove them.
 //
-// BuildBundle compiles nothing; see [Load] and [Lint]. It returns an error for contents that [ReadBundle]
+// Build compiles nothing; see [rego.Load] and [rego.Lint]. It returns an error for contents that [Read]
 // refuses, as a [policy.FileError] if the problem has a position.
-func BuildBundle(sources []Source, o BundleOptions) ([]byte, error) {
+func Build(sources []rego.Source, o BuildOptions) ([]byte, error) {
 	files, err := bundleOf(sources, o)
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
@@ -45,15 +46,15 @@ func BuildBundle(sources []Source, o BundleOptions) ([]byte, error) {
 	return packed(files)
 }
 
-func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
-	set, err := parse(sources, true)
+func bundleOf(sources []rego.Source, o BuildOptions) (bundleFiles, error) {
+	packages, data, err := rego.Parse(sources)
 	if err != nil {
 		return nil, err
 	}
 	files := bundleFiles{}
 	roots := []string{"egress"}
 	for _, s := range sources {
-		m, ok := set.modules[s.Name]
+		pkg, ok := packages[s.Name]
 		if !ok {
 			continue // a data file
 		}
@@ -61,9 +62,9 @@ func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
 			return nil, fmt.Errorf("the name %q is not that of a file in a bundle; write a relative path that names no folder by dots", s.Name)
 		}
 		files[s.Name] = s.Text
-		roots = append(roots, rootOf(m.Package.Path))
+		roots = append(roots, pkg[0])
 	}
-	for key := range set.data {
+	for key := range data {
 		roots = append(roots, key)
 	}
 	slices.Sort(roots)
@@ -71,23 +72,23 @@ func bundleOf(sources []Source, o BundleOptions) (bundleFiles, error) {
 	if len(o.Roots) > 0 {
 		roots = o.Roots
 	}
-	if len(set.data) > 0 {
-		if files[dataName], err = json.Marshal(set.data); err != nil {
+	if len(data) > 0 {
+		if files[dataName], err = json.Marshal(data); err != nil {
 			return nil, fmt.Errorf("writing the data: %w", err)
 		}
 	}
 	version := 1
-	files[manifestName], err = json.Marshal(manifest{Revision: o.Revision, Roots: &roots, RegoVersion: &version})
+	files[manifestName], err = json.Marshal(bundleManifest{Revision: o.Revision, Roots: &roots, RegoVersion: &version})
 	return files, err
 }
 
-// packed packs the files and checks that ReadBundle accepts the result.
+// packed packs the files and checks that Read accepts the result.
 func packed(files bundleFiles) ([]byte, error) {
 	tarball, err := pack(files)
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
-	if _, err := ReadBundle(tarball, nil, time.Time{}); err != nil {
+	if _, err := Read(tarball, nil, time.Time{}); err != nil {
 		return nil, err
 	}
 	return tarball, nil
@@ -95,8 +96,8 @@ func packed(files bundleFiles) ([]byte, error) {
 
 // SignOptions are settings of a signature.
 type SignOptions struct {
-	KeyPEM    []byte // unencrypted private key of a kind that [BundleKey] supports
-	Algorithm string // as in [BundleKey]
+	KeyPEM    []byte // unencrypted private key of a kind that [Key] supports
+	Algorithm string // as in [Key]
 	KeyID     string // name by which an OPA server finds the key; empty for a fingerprint
 	Scope     string // scope of the signature; may be empty
 
@@ -104,10 +105,10 @@ type SignOptions struct {
 	Valid time.Duration // lifetime; zero for no expiry
 }
 
-// SignBundle signs a bundle and replaces an existing signature. It refuses the bundles that [ReadBundle]
+// Sign signs a bundle and replaces an existing signature. It refuses the bundles that [Read]
 // refuses.
-func SignBundle(tarball []byte, o SignOptions) ([]byte, error) {
-	if _, err := ReadBundle(tarball, nil, o.Now); err != nil {
+func Sign(tarball []byte, o SignOptions) ([]byte, error) {
+	if _, err := Read(tarball, nil, o.Now); err != nil {
 		return nil, err
 	}
 	files, err := unpack(tarball)
@@ -132,7 +133,7 @@ func SignBundle(tarball []byte, o SignOptions) ([]byte, error) {
 func verifies(tarball []byte, key crypto.Signer, o SignOptions) error {
 	public, err := publicPEM(key.Public())
 	if err == nil {
-		_, err = ReadBundle(tarball, &BundleKey{PEM: public, Algorithm: o.Algorithm, Scope: o.Scope}, o.Now)
+		_, err = Read(tarball, &Key{PEM: public, Algorithm: o.Algorithm, Scope: o.Scope}, o.Now)
 	}
 	return err
 }
@@ -222,7 +223,7 @@ func signText(text []byte, key crypto.Signer, algorithm string) ([]byte, error) 
 	if algorithm == "EdDSA" {
 		return key.Sign(nil, text, crypto.Hash(0))
 	}
-	digest, hash := digestOf(text, algorithm)
+	digest, hash := hashOf(text, algorithm)
 	switch k := key.(type) {
 	case *ecdsa.PrivateKey:
 		r, s, err := ecdsa.Sign(rand.Reader, k, digest)
@@ -240,7 +241,7 @@ func signText(text []byte, key crypto.Signer, algorithm string) ([]byte, error) 
 	return nil, fmt.Errorf("a key of type %T does not sign bundles", key)
 }
 
-func digestOf(text []byte, algorithm string) ([]byte, crypto.Hash) {
+func hashOf(text []byte, algorithm string) ([]byte, crypto.Hash) {
 	switch algorithm[len(algorithm)-3:] {
 	case "384":
 		sum := sha512.Sum384(text)

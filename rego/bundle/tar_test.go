@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"archive/tar"
@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego"
 	"strings"
 	"testing"
 	"time"
@@ -168,7 +169,7 @@ func TestBundleIsOneTarFileOfFiles(t *testing.T) {
 		{"attributes", gzipped(t, extended(t, map[string]string{"SCHILY.xattr.user.x": "y"})), "extended header"},
 		{"another character set", gzipped(t, extended(t, map[string]string{"hdrcharset": "BINARY"})), "extended header"},
 	} {
-		_, err := ReadBundle(c.packed, nil, signingTime)
+		_, err := Read(c.packed, nil, signingTime)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.what, err, c.want)
 		}
@@ -219,12 +220,12 @@ func TestBundleKinds(t *testing.T) {
 
 // TestBundleBuiltTwiceIsTheSame also has the order of the files not matter.
 func TestBundleBuiltTwiceIsTheSame(t *testing.T) {
-	first := mustBuild(t, BundleOptions{Revision: "1"})
-	turned, err := BuildBundle([]Source{bundled[2], bundled[1], bundled[0]}, BundleOptions{Revision: "1"})
+	first := mustBuild(t, BuildOptions{Revision: "1"})
+	turned, err := Build([]rego.Source{bundled[2], bundled[1], bundled[0]}, BuildOptions{Revision: "1"})
 	if err != nil || !bytes.Equal(first, turned) {
 		t.Errorf("another order gives another bundle, %v", err)
 	}
-	if bytes.Equal(first, mustBuild(t, BundleOptions{Revision: "2"})) {
+	if bytes.Equal(first, mustBuild(t, BuildOptions{Revision: "2"})) {
 		t.Error("another revision gives the same bundle")
 	}
 }
@@ -233,23 +234,23 @@ func TestBuildBundleRefusesWhatItCouldNotRead(t *testing.T) {
 	module := string(bundled[0].Text)
 	for _, c := range []struct {
 		what    string
-		sources []Source
+		sources []rego.Source
 		roots   []string
 		want    string
 	}{
 		{"nothing", nil, nil, "it holds neither rules nor data"},
-		{"a name that leads out", []Source{{"../egress.rego", []byte(module)}}, nil, `the name "../egress.rego"`},
-		{"an absolute name", []Source{{"/etc/egress.rego", []byte(module)}}, nil, `the name "/etc/egress.rego"`},
-		{"names that differ in case", []Source{{"a.rego", []byte(module)}, {"A.rego", []byte(module)}}, nil, "it has both"},
-		{"a hidden file", []Source{{".egress.rego", []byte(module)}}, nil, "is hidden"},
-		{"another kind of file", []Source{{"egress.wasm", []byte(module)}}, nil, "its name ends neither in"},
-		{"a module that is none", []Source{{"egress.rego", []byte("package")}}, nil, "egress.rego:1:"},
+		{"a name that leads out", []rego.Source{{Name: "../egress.rego", Text: []byte(module)}}, nil, `the name "../egress.rego"`},
+		{"an absolute name", []rego.Source{{Name: "/etc/egress.rego", Text: []byte(module)}}, nil, `the name "/etc/egress.rego"`},
+		{"names that differ in case", []rego.Source{{Name: "a.rego", Text: []byte(module)}, {Name: "A.rego", Text: []byte(module)}}, nil, "it has both"},
+		{"a hidden file", []rego.Source{{Name: ".egress.rego", Text: []byte(module)}}, nil, "is hidden"},
+		{"another kind of file", []rego.Source{{Name: "egress.wasm", Text: []byte(module)}}, nil, "its name ends neither in"},
+		{"a module that is none", []rego.Source{{Name: "egress.rego", Text: []byte("package")}}, nil, "egress.rego:1:"},
 		{"a package outside of the roots", bundled, []string{"hosts", "egress_test"}, "package egress is not below a root of the bundle"},
 		{"data outside of the roots", bundled, []string{"egress", "egress_test", "hosts/good"}, "data.hosts.weight is not below a root of the bundle"},
 		{"roots within another", bundled, []string{"egress", "egress_test", "hosts", "hosts/good"}, `the root "hosts/good" lies in another one`},
-		{"a key in two files", append(bundled[:2:2], bundled[2], Source{"more.json", []byte(`{"hosts": {}}`)}), nil, "data.hosts is in another file too"},
+		{"a key in two files", append(bundled[:2:2], bundled[2], rego.Source{Name: "more.json", Text: []byte(`{"hosts": {}}`)}), nil, "data.hosts is in another file too"},
 	} {
-		if _, err := BuildBundle(c.sources, BundleOptions{Roots: c.roots}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Build(c.sources, BuildOptions{Roots: c.roots}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.what, err, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ type bundleSignature struct {
 
 // verify verifies that key signed every file. OPA checks the signature and the hashes; verify adds the
 // checks that OPA lacks.
-func (b *Bundle) verify(files bundleFiles, key *BundleKey, now time.Time) error {
+func (b *Bundle) verify(files bundleFiles, key *Key, now time.Time) error {
 	public, algorithm, err := key.public()
 	if err != nil {
 		return fmt.Errorf("the key: %w", err)

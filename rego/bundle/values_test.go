@@ -1,4 +1,4 @@
-package rego
+package bundle
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func TestDataIsCountedBeforeItIsRead(t *testing.T) {
 		f := newForger(t)
 		files := signedWith(f, row.name, "{}")
 		files[row.name] = []byte(row.text)
-		_, err := ReadBundle(f.pack(files), &BundleKey{PEM: f.public}, time.Now())
+		_, err := Read(f.pack(files), &Key{PEM: f.public}, time.Now())
 		want := fmt.Sprintf("may hold more than %d values", maxBundleValues)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), row.name) {
 			t.Errorf("%s: %v, want %q", says, err, want)
