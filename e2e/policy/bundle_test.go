@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"github.com/egressd/egressd/rego/bundle"
 	"errors"
 	"fmt"
+	"github.com/egressd/egressd/rego/bundle"
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
