@@ -107,7 +107,10 @@ func (w *world) ask(t *testing.T, method, path, body string, change func(*http.R
 	if change != nil {
 		change(r)
 	}
-	one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	if len(body) > bodyMost { // which is refused before it was sent
+		r.Header.Set("Expect", "100-continue")
+	}
+	one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: 30 * time.Second}, Timeout: 30 * time.Second}
 	a, err := one.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/configtest"
 	"github.com/egressd/egressd/daemon"
+	"github.com/egressd/egressd/sandbox/jail"
 )
 
 // TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.
@@ -25,7 +26,7 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{Daemon: &daemon.Daemon{Path: c.Path, Config: c}}
+	r := runner{Daemon: &daemon.Daemon{Path: c.Path, Config: c}, jail: new(jail.Jail)}
 	r.hideFiles(c, filepath.Join(state, "runs"))
 	trust := filepath.Join(state, "egressd", "trust")
 	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
@@ -54,7 +55,7 @@ rego:
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}}
+	r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}, jail: new(jail.Jail)}
 	r.hideFiles(c, filepath.Join(state, "runs"))
 	kept := filepath.Join(state, "egressd", "bundles")
 	if info, err := os.Stat(kept); err != nil || !info.IsDir() {
@@ -82,7 +83,7 @@ func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}}
+		r := runner{Daemon: &daemon.Daemon{Path: path, Config: c}, jail: new(jail.Jail)}
 		if err := r.hideFiles(c, filepath.Join(state, "runs")); err != nil {
 			t.Fatal(err)
 		}
