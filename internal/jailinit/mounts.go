@@ -161,7 +161,7 @@ func (p *Program) hideSockets() error {
 			}
 			p.folders[path] = true
 		}
-		if err := hide(path); err != nil && !isMissing(path) {
+		if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !isMissing(path) { // it may be there again by now
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
 		p.hidden[path] = file
