@@ -139,7 +139,7 @@ func TestLongListsAreJudgedInTime(t *testing.T) {
 		begun := time.Now()
 		hidden := len(l.Hidden())
 		l.Idle()
-		if took := time.Since(begun); hidden > 0 || took > 20*time.Second {
+		if took := time.Since(begun); hidden > 0 || took > time.Minute { // without a bound it has no end in an hour
 			t.Errorf("%s: %d hidden, after %s", says, hidden, took)
 		} else {
 			t.Logf("%s: %s", says, took)
