@@ -30,7 +30,7 @@ var reasons = []reason{
 	{"network", "There are `lo` and `eth0`, and no interface of the machine."},
 	{"addresses", "A name's address is one that stands for it in this sandbox."},
 	{"names", "A name that does not exist has an address, too. The connection fails, with a page if it is HTTP."},
-	{"handshakes", "A connection that the server refuses is accepted first, and then reset."},
+	{"handshakes", "A connection that the server refuses is accepted first, and then reset. A check that connects and sends nothing succeeds."},
 	{"icmp", "`ping` does not work, not even to loopback."},
 	{"multicast", "Datagrams to groups are refused, also on loopback."},
 	{"mounts", "The table of mounts has what hides files and devices, and file systems have `nodev`."},
