@@ -23,8 +23,8 @@ import (
 	"github.com/egressd/egressd/logs"
 )
 
-// A Source says where the audit log is: in the folder Dir, else in the log of the run Run (or of [AllRuns]), else in the
-// daemon's log, and where there is none, in that of the last run. The daemon's log is in the folder Daemon if it is known.
+// A Source names an audit log: the folder Dir, else the log of the run Run (or of [AllRuns]), else the daemon's log. If the
+// daemon has written none, the Source names the log of the last run. The daemon's log is in the folder Daemon if it is known.
 // Otherwise the policy file Config names its folder.
 //
 // [Source.Ask] adds Since and Until to the filter as since: and until:, unless they are "".
