@@ -97,14 +97,21 @@ func MayWrite(folder string) error {
 	return nil
 }
 
-// MayChange reports whether this process's user may write to a file, or put another one in its place.
+// MayChange reports whether this process's user may write to a file, or put another one in its place, now or after a change of
+// a mode.
 func MayChange(path string) bool {
-	const write = 2 // W_OK
 	real := Real(path)
 	for _, at := range []string{path, filepath.Dir(path), real, filepath.Dir(real)} {
-		if syscall.Access(at, write) == nil {
+		if MayTakeWrite(at) {
 			return true
 		}
 	}
 	return false
+}
+
+// MayTakeWrite reports whether this process's user may write to what is at path, or may change its mode to do so.
+func MayTakeWrite(path string) bool {
+	const write = 2 // W_OK
+	var file syscall.Stat_t
+	return syscall.Access(path, write) == nil || syscall.Stat(path, &file) == nil && int(file.Uid) == os.Geteuid()
 }

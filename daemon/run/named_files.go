@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
@@ -91,8 +90,6 @@ func (r *runner) hideReplaced(f namedFile) error {
 	return nil
 }
 
-const writable = 2 // W_OK of access(2)
-
 // canMake reports whether the program could make a file at path.
 func (r *runner) canMake(path string) bool {
 	folder := filepath.Dir(path)
@@ -100,7 +97,7 @@ func (r *runner) canMake(path string) bool {
 		folder = filepath.Dir(folder)
 	}
 	folder = hostpaths.Real(folder)
-	return syscall.Access(folder, writable) == nil && (r.apart == nil || r.changeable(folder))
+	return hostpaths.MayTakeWrite(folder) && (r.apart == nil || r.changeable(folder))
 }
 
 // linkedFrom are the symbolic links to files in a folder of Rego: these are read like others.

@@ -3,6 +3,7 @@
 package hostsockets
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,11 +42,15 @@ func listening(folders ...string) (paths []string) {
 			folders = append(folders, filepath.Dir(s.path))
 		}
 	}
+	var closed []string
 	if len(moved) > 0 {
-		paths = append(paths, socketsBelow(folders, moved)...)
+		var found []string
+		found, closed = socketsBelow(folders, moved)
+		paths = append(paths, found...)
 	}
 	slices.Sort(paths)
-	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return isHarmless(path) || !mayConnect(path) })
+	paths = slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return isHarmless(path) || !mayConnect(path) })
+	return append(paths, closed...)
 }
 
 // isOnlyAt reports whether a socket's file is at path and has no other name.
@@ -58,11 +63,12 @@ func isOnlyAt(path string, inode uint32) bool {
 const entriesMost = 20000
 
 // socketsBelow searches folders and what they hold, the nearest levels first, for sockets
-// that have one of inodes. It follows no links.
+// that have one of inodes. It follows no links. closed are folders that it could not read, and that a program of this
+// user could open again.
 //
 // The device is not compared: stat(2) and sock_diag(7) name different ones on btrfs and
 // overlayfs. So a socket of another file system with the same number is found as well.
-func socketsBelow(folders []string, inodes map[uint32]bool) (paths []string) {
+func socketsBelow(folders []string, inodes map[uint32]bool) (paths, closed []string) {
 	seen := map[string]bool{}
 	for left := entriesMost; len(folders) > 0 && left > 0; folders = folders[1:] {
 		folder := folders[0]
@@ -70,7 +76,10 @@ func socketsBelow(folders []string, inodes map[uint32]bool) (paths []string) {
 			continue
 		}
 		seen[folder] = true
-		entries := entriesOf(folder, left)
+		entries, err := entriesOf(folder, left)
+		if errors.Is(err, syscall.EACCES) && isOwn(folder) {
+			closed = append(closed, folder)
+		}
 		left -= len(entries)
 		for _, e := range entries {
 			path := filepath.Join(folder, e.Name())
@@ -84,17 +93,17 @@ func socketsBelow(folders []string, inodes map[uint32]bool) (paths []string) {
 			}
 		}
 	}
-	return paths
+	return paths, closed
 }
 
-func entriesOf(folder string, most int) []os.DirEntry {
+func entriesOf(folder string, most int) ([]os.DirEntry, error) {
 	f, err := os.Open(folder)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer f.Close()
 	entries, _ := f.ReadDir(most) // those before an error count
-	return entries
+	return entries, nil
 }
 
 // socketAt returns what stat(2) says of a socket, or nil where there is none.
@@ -110,9 +119,30 @@ func isHarmless(path string) bool {
 	return slices.ContainsFunc(harmless[:], func(h string) bool { return path == h || strings.HasPrefix(path, h+"/") })
 }
 
-// mayConnect reports whether a socket is at path, and this user may write to it,
-// which is what connect(2) asks for.
+// mayConnect reports whether a program of this user can come to connect to the socket at path: connect(2) asks for the right to
+// write, and the owner of a socket, or of a folder above that is closed, may take that right.
 func mayConnect(path string) bool {
 	const write = 2 // W_OK
-	return socketAt(path) != nil && syscall.Access(path, write) == nil
+	var file syscall.Stat_t
+	err := syscall.Lstat(path, &file)
+	if err == syscall.EACCES {
+		return isOwn(closedAbove(path))
+	}
+	return err == nil && file.Mode&syscall.S_IFMT == syscall.S_IFSOCK && (int(file.Uid) == os.Geteuid() || syscall.Access(path, write) == nil)
+}
+
+// closedAbove returns the folder above path that keeps this user from looking further.
+func closedAbove(path string) string {
+	for path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		if _, err := os.Lstat(path); err == nil {
+			break
+		}
+	}
+	return path
+}
+
+func isOwn(path string) bool {
+	var file syscall.Stat_t
+	return syscall.Lstat(path, &file) == nil && int(file.Uid) == os.Geteuid()
 }

@@ -126,7 +126,7 @@ func TestSearchEnds(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		listen(t, filepath.Join(dir, name))
 	}
-	if n := len(entriesOf(dir, 2)); n != 2 {
-		t.Errorf("%d entries, want 2", n)
+	if entries, err := entriesOf(dir, 2); err != nil || len(entries) != 2 {
+		t.Errorf("%d entries, want 2: %v", len(entries), err)
 	}
 }

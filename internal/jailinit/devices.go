@@ -120,9 +120,9 @@ func closeLateMounts(mounts []mounted) error {
 	})
 }
 
-// mayOpen reports whether the user may open a device, to read or to write.
+// mayOpen reports whether the user may open a device, to read or to write, now or after a change of its mode.
 func mayOpen(path string) bool {
-	return unix.Access(path, unix.W_OK) == nil || unix.Access(path, unix.R_OK) == nil
+	return mayChange(path) || unix.Access(path, unix.R_OK) == nil
 }
 
 // hideDevices hides those below /dev that the user may open, but for plain ones and those of

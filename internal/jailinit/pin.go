@@ -30,7 +30,7 @@ func pinFolders(paths []string) (folders []string, err error) {
 			continue
 		}
 		for _, link := range way[:len(way)-1] {
-			if unix.Access(slash.Dir(link), unix.W_OK) == nil && !slices.Contains(links, link) {
+			if mayChange(slash.Dir(link)) && !slices.Contains(links, link) {
 				links = append(links, link)
 			}
 		}
@@ -157,10 +157,16 @@ func foldersAbove(paths []string) []string {
 	found := map[string]bool{}
 	for _, path := range paths {
 		for folder := slash.Dir(path); folder != slash.Dir(folder) && !found[folder]; folder = slash.Dir(folder) {
-			if unix.Access(slash.Dir(folder), unix.W_OK) == nil {
+			if mayChange(slash.Dir(folder)) {
 				found[folder] = true
 			}
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// mayChange reports whether the user may write to a file or folder, now or after a change of its mode.
+func mayChange(path string) bool {
+	var file unix.Stat_t
+	return unix.Access(path, unix.W_OK) == nil || unix.Stat(path, &file) == nil && int(file.Uid) == unix.Getuid()
 }
