@@ -58,6 +58,11 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := ownQueues(mounts); err != nil {
 		return fmt.Errorf("hide message queues: %w", err)
 	}
+	if !p.Nested {
+		if err := keepControlGroups(mounts); err != nil {
+			return fmt.Errorf("keep control groups as they are: %w", err)
+		}
+	}
 	if err := closeLateMounts(mounts); err != nil {
 		return fmt.Errorf("close the devices of what was mounted meanwhile: %w", err)
 	}
@@ -125,18 +130,28 @@ func ownSearch() string {
 	return ""
 }
 
-// A hiddenSocket tells a socket from one that is made later under its path.
+// A hiddenSocket tells a socket from one that is made later under its path. No other file gets its inode number while it is open.
 type hiddenSocket struct {
-	device, inode uint64
-	changed       unix.Timespec
+	fd   int // O_PATH, until execve
+	file fileID
 }
 
-func hiddenSocketAt(path string) (f hiddenSocket, there bool) {
+func openHidden(path string) (f hiddenSocket, err error) {
 	var file unix.Stat_t
-	if unix.Stat(path, &file) != nil {
-		return f, false
+	if f.fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return f, err
 	}
-	return hiddenSocket{uint64(file.Dev), file.Ino, file.Ctim}, true
+	if err := unix.Fstat(f.fd, &file); err != nil {
+		unix.Close(f.fd)
+		return f, err
+	}
+	f.file = fileID{uint64(file.Dev), file.Ino}
+	return f, nil
+}
+
+func (f hiddenSocket) isAt(path string) bool {
+	var file unix.Stat_t
+	return unix.Stat(path, &file) == nil && f.file == fileID{uint64(file.Dev), file.Ino}
 }
 
 // hideSockets hides the host sockets that are there and visible. Other programs may remove them, and make new ones, at any
@@ -149,10 +164,17 @@ func (p *Program) hideSockets() error {
 		if readable(path) == "" && !isFolderAt(path) || p.folders[path] {
 			continue
 		}
-		file, there := hiddenSocketAt(path)
-		if !there {
+		file, err := openHidden(path)
+		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
+		if err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+		if earlier, ok := p.hidden[path]; ok {
+			unix.Close(earlier.fd)
+		}
+		p.hidden[path] = file
 		hide := hide
 		if isFolderAt(path) {
 			hide = hideServices
@@ -164,7 +186,6 @@ func (p *Program) hideSockets() error {
 		if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !isMissing(path) { // it may be there again by now
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
-		p.hidden[path] = file
 	}
 	return nil
 }
@@ -193,6 +214,24 @@ func ownQueues(mounts []mounted) error {
 			continue
 		}
 		if err := unix.Mount("mqueue", m.point, "mqueue", bare, ""); err != nil {
+			return fmt.Errorf("%s: %w", m.point, err)
+		}
+	}
+	return nil
+}
+
+// keepControlGroups makes control groups read-only. Those of its user's session are the user's, and with them the program could kill
+// and stop processes outside (cgroup.kill, cgroup.freeze). Sandboxes that the program may nest need them.
+func keepControlGroups(mounts []mounted) error {
+	for _, m := range mounts {
+		if m.kind != "cgroup" && m.kind != "cgroup2" || m.readOnly {
+			continue
+		}
+		flags, err := flagsOf(m.point)
+		if err == nil {
+			err = unix.Mount("", m.point, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|flags, "")
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL) { // of one that nobody can reach
 			return fmt.Errorf("%s: %w", m.point, err)
 		}
 	}

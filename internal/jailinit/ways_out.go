@@ -206,7 +206,7 @@ func tryFiles(p Program) string {
 		}
 	}
 	for path, was := range p.hidden {
-		if now, there := hiddenSocketAt(path); there && now == was || p.folders[path] && readable(path) != "" {
+		if was.isAt(path) || p.folders[path] && readable(path) != "" {
 			return path
 		}
 	}

@@ -1,10 +1,13 @@
 package jailinit
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestWaysOutThatAreOpenAreFound tries outside of a jail what is tried in one.
@@ -37,5 +40,40 @@ func TestWaysOutThatAreOpenAreFound(t *testing.T) {
 	}
 	if got := tryFiles(Program{Hidden: []string{file + "x", os.DevNull}, Fixed: []string{file + "y"}}); got != "" {
 		t.Errorf("what is closed: %q", got)
+	}
+}
+
+// TestASocketThatIsMadeAnewIsNoHiddenOne has a service remove its socket and make it again without pause, so that the kernel would give
+// both the same inode number and time.
+func TestASocketThatIsMadeAnewIsNoHiddenOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	bind := func() {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	for range 100 {
+		bind()
+		was, err := openHidden(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Program{hidden: map[string]hiddenSocket{path: was}}
+		if got := tryFiles(p); got != path {
+			t.Fatalf("the socket itself: %q", got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		bind()
+		if got := tryFiles(p); got != "" {
+			t.Fatalf("another one: %q", got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(was.fd)
 	}
 }
