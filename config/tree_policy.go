@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -21,14 +22,55 @@ import (
 // run believes another version. Only its owner may read and write the folder, and no program sees it.
 type TreePolicies string
 
-// OpenTreePolicies makes the folder, in the user's state folder.
+// OpenTreePolicies makes the folder, in the user's state folder. If that cannot be done, the error is a [*NoTreePoliciesError]:
+// there is no note. With another error a program may have changed a mode, so that no note is found.
 func OpenTreePolicies() (TreePolicies, error) {
 	dir, err := stateFolder("tree-policies")
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+	if err != nil {
+		return "", &NoTreePoliciesError{err}
+	}
+	if err = os.MkdirAll(dir, 0o700); err == nil {
+		_, err = os.ReadDir(dir)
+	}
+	if err != nil && !isClosedByOwn(dir) {
+		err = &NoTreePoliciesError{err}
 	}
 	return TreePolicies(dir), err
 }
+
+// isClosedByOwn reports whether this user may not look at path because of the mode of a folder of this user's.
+func isClosedByOwn(path string) bool {
+	_, err := os.Lstat(path)
+	for ; errors.Is(err, fs.ErrPermission) && path != filepath.Dir(path); _, err = os.Lstat(path) {
+		path = filepath.Dir(path)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) == os.Geteuid()
+}
+
+// CheckTreePolicy returns a [*ChangedPolicyError] if a note of [TreePolicies] has another digest than text, and any other error if the
+// notes cannot be read.
+func CheckTreePolicy(path string, text []byte) error {
+	notes, err := OpenTreePolicies()
+	var none *NoTreePoliciesError
+	switch {
+	case errors.As(err, &none):
+		return nil
+	case err != nil:
+		return hint.Failed(fmt.Errorf("find out whether a program has changed %s: %w", path, err), "chmod u+rwx "+shell.Word(filepath.Dir(string(notes)))+", and look at that policy")
+	}
+	return notes.Check(path, text)
+}
+
+// A NoTreePoliciesError says why the folder of [TreePolicies] is not there.
+type NoTreePoliciesError struct{ Err error }
+
+func (e *NoTreePoliciesError) Error() string { return e.Err.Error() }
+func (e *NoTreePoliciesError) Unwrap() error { return e.Err }
 
 // A ChangedPolicyError says that a policy file was changed while a program could write it.
 type ChangedPolicyError struct{ Path string }

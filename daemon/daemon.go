@@ -106,9 +106,7 @@ func (d *Daemon) load(path string) (*config.Config, error) {
 		c, err = config.WithoutFile(d.reloads.above)
 	}
 	if err == nil && d.tailor.Change == nil {
-		if notes, noted := config.OpenTreePolicies(); noted == nil {
-			err = notes.Check(c.Path, c.Text)
-		}
+		err = config.CheckTreePolicy(c.Path, c.Text)
 	}
 	if err == nil && d.tailor.Change != nil {
 		err = d.tailor.Change(c)

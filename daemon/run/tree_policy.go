@@ -18,14 +18,14 @@ func (r *runner) checkPolicyInTree(c *config.Config) error {
 	if c.NoFile {
 		return nil
 	}
-	notes, err := config.OpenTreePolicies()
-	if err != nil {
-		return nil // so none was made, and the policy stays fixed
-	}
-	r.hidden = append(r.hidden, string(notes))
-	if err := notes.Check(c.Path, c.Text); err != nil {
+	if err := config.CheckTreePolicy(c.Path, c.Text); err != nil {
 		return err
 	}
+	notes, err := config.OpenTreePolicies()
+	if err != nil {
+		return nil // so there is none, and the policy stays fixed
+	}
+	r.hidden = append(r.hidden, string(notes))
 	if socket := c.AdminSocket(); socket != "" {
 		if _, err := os.Lstat(socket); err == nil {
 			return nil
