@@ -29,16 +29,26 @@ const (
 // openTerminal has questions of the policy asked on the terminal of this process. Without one, or beside an egressd serve,
 // which asks, it does nothing: a run without a terminal denies at once what a rule would ask about.
 func (r *runner) openTerminal() {
-	out, ok := r.talk.To.(*os.File)
-	if r.beside != nil || !ok || !tty.Is(out) {
+	if r.beside != nil {
 		return
+	}
+	if r.terminal = r.ownTerminal(); r.terminal != nil {
+		r.Gate.Approvals.Open(true, r.Config.File.Limits.AskWait)
+	}
+}
+
+// ownTerminal opens the terminal of this process, if its messages go to one; else it returns nil. It is called before the program
+// starts: later, the program could keep others from opening the terminal (TIOCEXCL).
+func (r *runner) ownTerminal() *os.File {
+	out, ok := r.talk.To.(*os.File)
+	if !ok || !tty.Is(out) {
+		return nil
 	}
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return
+		return nil
 	}
-	r.terminal = f
-	r.Gate.Approvals.Open(true, r.Config.File.Limits.AskWait)
+	return f
 }
 
 // askAll asks one question after another until ctx is done, or until the person wants no more. Then it denies all that is

@@ -23,9 +23,9 @@ const (
 	autoNos   = 3                      // ports that a person refuses until no more are asked about
 )
 
-// publishAuto publishes the ports that programs in the sandbox listen on, while they do, until ctx is done. On a terminal it asks
-// before each. Without one, the flag is the answer.
-func (r *runner) publishAuto(ctx context.Context, own []uint16) {
+// publishAuto publishes the ports that programs in the sandbox listen on, while they do, until ctx is done. It asks on terminal
+// before each. If terminal is nil, the flag is the answer.
+func (r *runner) publishAuto(ctx context.Context, own []uint16, terminal *os.File) {
 	published := map[uint16][]net.Listener{}
 	settled := map[uint16]bool{} // refused, in use, or published by another flag
 	agreed := map[uint16]bool{}  // by a person, or by the flag
@@ -66,7 +66,7 @@ func (r *runner) publishAuto(ctx context.Context, own []uint16) {
 				continue
 			}
 			if !agreed[port] {
-				yes, later := r.mayPublish(ctx, port)
+				yes, later := r.mayPublish(ctx, terminal, port)
 				if agreed[port] = yes; !yes {
 					closeAll(listeners)
 					if settled[port] = !later; !later {
@@ -127,16 +127,10 @@ func closeAll(listeners []net.Listener) {
 }
 
 // mayPublish asks on the terminal, if there is one. later reports that this run does not have it now.
-func (r *runner) mayPublish(ctx context.Context, port uint16) (yes, later bool) {
-	out, ok := r.talk.To.(*os.File)
-	if !ok || !tty.Is(out) {
+func (r *runner) mayPublish(ctx context.Context, terminal *os.File, port uint16) (yes, later bool) {
+	if terminal == nil {
 		return true, false
 	}
-	terminal, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return true, false
-	}
-	defer terminal.Close()
 	r.prompt.Lock()
 	defer r.prompt.Unlock()
 	if group := tty.Foreground(terminal); group == 0 || group != syscall.Getpgrp() && !r.jail.Holds(group) {

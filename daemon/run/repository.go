@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
@@ -22,6 +23,7 @@ type repository struct {
 	kept    []string            // what lies in these, and it may not: git outside executes what they say
 	before  map[string][]string // names in repositories of other working trees, when the program started
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
+	held    []*os.File          // see keepCommon
 }
 
 // submodulesDepth is how deep submodules in submodules are looked for.
@@ -136,23 +138,110 @@ func looksLikeGit(dir string) bool {
 // trees, and the pointers to their repositories.
 func (r *repository) add(dir, own string) {
 	r.folders = append(r.folders, dir)
-	r.keepEmpty(filepath.Join(dir, "hooks"))
-	r.kept = append(r.kept, existing(dir, "config", "config.worktree")...)
-	if own == "" {
-		return // its submodules are those of this tree
+	r.keepSettings(dir)
+	if own == "" && r.partly == "" {
+		return // .git, which says where dir is, lies in the working directory
 	}
-	r.keepEmpty(filepath.Join(dir, "modules"))
-	r.kept = append(r.kept, existing(dir, "HEAD", "index")...)
-	r.kept = append(r.kept, existing(own, "commondir", "gitdir")...)
-	r.before[dir] = namesIn(dir)
-	for _, name := range namesIn(filepath.Dir(own)) {
-		other := filepath.Join(filepath.Dir(own), name)
-		if other == own {
+	r.keepCommon(dir)
+	if own == "" {
+		r.keepModules(filepath.Join(dir, "modules"), submodulesDepth)
+	} else {
+		r.keepEmpty(filepath.Join(dir, "modules"))
+		r.kept = append(r.kept, existing(dir, "HEAD", "index")...)
+		r.before[dir] = namesIn(dir)
+	}
+	for _, name := range namesIn(filepath.Join(dir, "worktrees")) {
+		tree := filepath.Join(dir, "worktrees", name)
+		r.kept = append(r.kept, existing(tree, "commondir", "gitdir")...)
+		if usesWorktreeSettings(dir) {
+			r.keepEmptyFile(filepath.Join(tree, "config.worktree"))
+		}
+		if tree == own {
+			if r.partly != "" {
+				r.keepModules(filepath.Join(own, "modules"), submodulesDepth)
+			}
 			continue
 		}
-		r.keepEmpty(filepath.Join(other, "modules"))
-		r.kept = append(r.kept, existing(other, "commondir", "gitdir", "config.worktree")...)
-		r.before[other] = namesIn(other)
+		r.keepEmpty(filepath.Join(tree, "modules"))
+		r.before[tree] = namesIn(tree)
+	}
+}
+
+// keepSettings keeps the settings and hooks of a repository.
+func (r *repository) keepSettings(dir string) {
+	r.keepEmpty(filepath.Join(dir, "hooks"))
+	r.kept = append(r.kept, existing(dir, "config")...)
+	if usesWorktreeSettings(dir) {
+		r.keepEmptyFile(filepath.Join(dir, "config.worktree"))
+	}
+}
+
+// usesWorktreeSettings reports whether git reads config.worktree in a repository (extensions.worktreeConfig).
+func usesWorktreeSettings(dir string) bool {
+	text, _ := os.ReadFile(filepath.Join(dir, "config"))
+	return strings.Contains(strings.ToLower(string(text)), "worktreeconfig")
+}
+
+// keepModules keeps the settings of the repositories of submodules, whose working trees git outside looks into.
+func (r *repository) keepModules(folder string, depth int) {
+	for _, name := range namesIn(folder) {
+		dir := filepath.Join(folder, name)
+		switch {
+		case depth == 0 || !isFolder(dir):
+		case looksLikeGit(dir):
+			r.keepCommon(dir)
+			r.keepSettings(dir)
+			r.keepModules(filepath.Join(dir, "modules"), depth-1)
+		default:
+			r.keepModules(dir, depth-1) // a name with a slash
+		}
+	}
+}
+
+// itself is what commondir has of a repository whose settings are its own.
+const itself = ".\n"
+
+// keepCommon keeps a program from making commondir in a repository: git outside would at once take the settings of the folder that it
+// names. The kernel keeps only files that exist, so this one says what git does without it. The run that is the last to
+// release it removes it; one that stays changes nothing.
+func (r *repository) keepCommon(dir string) {
+	path := filepath.Join(dir, "commondir")
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+		_, _ = f.WriteString(itself)
+		f.Close()
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return // this user cannot make it either
+	}
+	r.kept = append(r.kept, path)
+	if text, err := os.ReadFile(path); err != nil || string(text) != itself || syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+		f.Close()
+		return
+	}
+	r.held = append(r.held, f)
+}
+
+// release ends keepCommon.
+func (r *repository) release() {
+	if r == nil {
+		return
+	}
+	for _, f := range r.held {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.Remove(f.Name())
+		}
+		f.Close()
+	}
+}
+
+// keepEmptyFile is keepEmpty for a file.
+func (r *repository) keepEmptyFile(path string) {
+	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+		f.Close()
+	}
+	if isFile(path) {
+		r.kept = append(r.kept, path)
 	}
 }
 

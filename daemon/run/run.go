@@ -150,6 +150,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if err != nil {
 		return end, err
 	}
+	defer git.release()
 	allowed, err := o.allowed()
 	if err != nil {
 		return end, err
@@ -176,6 +177,11 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	signals := r.signals()                                  // of which none ends this process from now on
 	began, terminals := time.Now(), terminalsInForeground() // which the program may take
 	taken := autoPorts(r.sockets.Programs.Listeners())      // egressd's own, in the jail
+	var asked *os.File                                      // for publishAuto
+	if r.auto {
+		asked = r.ownTerminal()
+		defer asked.Close() // nil is fine
+	}
 	if err := r.exec(); err != nil {
 		r.jail.Close()
 		if r.beside == nil {
@@ -205,7 +211,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		asking.Go(func() { r.tellDenials(following) })
 	}
 	if r.auto {
-		asking.Go(func() { r.publishAuto(following, taken) })
+		asking.Go(func() { r.publishAuto(following, taken, asked) })
 	}
 	status, err := r.wait(signals)
 	takeTerminals(terminals)

@@ -14,7 +14,7 @@ import (
 // socket of its own there.
 func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
 	const (
-		connect = `echo x | socat -t1 - UNIX-CONNECT:build/sock 2>&1 | grep -o outside; `
+		connect = `socat -t1 - UNIX-CONNECT:build/sock </dev/null 2>&1 | grep -o outside; `
 		serve   = `socat UNIX-LISTEN:build/sock SYSTEM:'echo inside' & for i in $(seq 100); do [ -S build/sock ] && break; sleep 0.05; done; socat -t1 - UNIX-CONNECT:build/sock </dev/null; `
 	)
 	for _, row := range []struct{ says, script, out string }{
@@ -27,7 +27,7 @@ func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
 		{"under another name", `mv build/sock away 2>/dev/null && echo moved; ln build/sock away 2>/dev/null && echo linked; ` + connect + `echo kept`, "kept\n"},
 		{"in another's place", `echo mine >m; python3 -c 'import ctypes; print(ctypes.CDLL(None).renameat2(-100, b"m", -100, b"build/sock", 2))'; ` + connect + `cat m`, "-1\nmine\n"},
 		{"in a namespace of its own", `unshare -Ur rm -f build/sock 2>/dev/null; ` + connect + `echo over`, "over\n"},
-		{"a folder above", `mv build b2 && ls b2; echo x | socat -t1 - UNIX-CONNECT:b2/sock 2>&1 | grep -o outside; rm -rf b2 && echo gone`, "sock\ngone\n"},
+		{"a folder above", `mv build b2 && ls b2; socat -t1 - UNIX-CONNECT:b2/sock </dev/null 2>&1 | grep -o outside; rm -rf b2 && echo gone`, "sock\ngone\n"},
 	} {
 		for user := range world.Users {
 			for _, flags := range [][]string{nil, {"--fs"}} {

@@ -96,11 +96,11 @@ func TestRunFSSharesNoOtherRepository(t *testing.T) {
 		r := w.inside(user, "tree", `G=$HOME/repo/.git; git config core.fsmonitor evil; git config --worktree core.fsmonitor evil
 for n in nest plain; do echo 'for f in config hooks/pre-commit HEAD worktrees/other/commondir worktrees/other/modules/x modules/part/config; do
 	echo evil >>$G/$f; mv $G/$f $G/moved; rm -rf $G/$f; done; mv $G/hooks $G/old; mv $G/modules $G/old; mv $G $G-old; umount -l $G/config; mount -o remount,bind,rw $G/hooks' >/tmp/$n; done
-export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; echo "$HOME/secret" >$G/commondir`)
-		if after := w.git("repo", "rm .git/commondir; cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir"); after != before {
+export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; mkdir $G/rebase-merge`)
+		if after := w.git("repo", "rmdir .git/rebase-merge; cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir"); after != before {
 			t.Errorf("%s: was %q, and is %q", user, before, after)
 		}
-		if !strings.Contains(r.talk, ".git/commondir") {
+		if !strings.Contains(r.talk, ".git/rebase-merge") {
 			t.Errorf("%s: nothing is said of what it left: %s", user, r.talk)
 		}
 		for _, named := range []string{"../secret", "../repo/.git/worktrees/other", "../repo/.git", "../apart.git", "/etc"} {
@@ -115,5 +115,58 @@ export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; echo "$HOME/secret" >$G/comm
 				}
 			})
 		}
+	}
+}
+
+// TestRunFSLeavesGitOutsideItsSettings has a program give git outside other settings, from a linked working tree and from a
+// subfolder, while git outside is used.
+func TestRunFSLeavesGitOutsideItsSettings(t *testing.T) {
+	const settings = `mkdir -p evil/refs evil/objects; cp $HOME/repo/.git/config evil/config
+git config -f evil/config core.fsmonitor "touch $HOME/evil.ran; false"
+echo "$PWD/evil" >$HOME/repo/.git/commondir; echo "$PWD/evil" >$HOME/repo/.git/modules/part/commondir
+for d in . worktrees/tree worktrees/other modules/part; do cp evil/config $HOME/repo/.git/$d/config.worktree; cp evil/config $HOME/repo/.git/$d/config; done
+rm -rf evil; echo over`
+	for user := range world.Users {
+		for _, folder := range []string{"tree", "repo/sub"} {
+			for _, extension := range []string{"", "git config extensions.worktreeConfig true; git -C part config extensions.worktreeConfig true"} {
+				w := newWorkshop(t)
+				w.git("repo", "true;"+extension)
+				if r := w.inside(user, folder, settings); r.code != 0 || r.out != "over\n" {
+					t.Errorf("%s in %s: exit %d, %q, %s", user, folder, r.code, r.out, r.talk)
+				}
+				for _, outside := range []string{"repo", "tree", "other", "repo/part"} {
+					w.git(outside, "git status >/dev/null")
+				}
+				if left := w.git("", "ls evil.ran repo/.git/commondir repo/.git/modules/part/commondir 2>/dev/null || true"); left != "" {
+					t.Errorf("%s in %s, %q: %q", user, folder, extension, left)
+				}
+			}
+		}
+	}
+}
+
+// TestRunFSKeepsWhatTwoRunsShare has one of two runs in linked working trees end first.
+func TestRunFSKeepsWhatTwoRunsShare(t *testing.T) {
+	w := newWorkshop(t)
+	first := jailed(t.Context(), w.Daemon, "user", []string{"--fs"}, "sh", "-c", "echo begun; read x; echo evil >$HOME/repo/.git/commondir; echo over")
+	first.Dir, first.Env = filepath.Join(w.home, "tree"), append(first.Env, "HOME="+w.home)
+	var out world.Output
+	first.Stdout = &out
+	in, err := first.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.World.Gateway.Start(first); err != nil {
+		t.Fatal(err)
+	}
+	world.WaitFor(t, "the program", func() bool { return strings.HasPrefix(out.String(), "begun\n") })
+	if r := w.inside("user", "other", "git commit -q --allow-empty -m two"); r.code != 0 {
+		t.Errorf("exit %d, %s", r.code, r.talk)
+	}
+	w.git("repo", "git status")
+	in.Close()
+	_ = first.Wait()
+	if left := w.git("repo", "cat .git/commondir 2>/dev/null || true"); left != "" || out.String() != "begun\nover\n" {
+		t.Errorf("printed %q, left %q", out.String(), left)
 	}
 }
