@@ -3,6 +3,10 @@ package hostpaths
 import (
 	"slices"
 	"testing"
+
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // What this user starts by its name alone, no container may write.
@@ -12,6 +16,16 @@ func TestMachineHasTheFoldersOfPrograms(t *testing.T) {
 	has := Machine(workspace, "", nil).Programs
 	if !slices.Contains(has, "/srv/tools/bin") || slices.Contains(has, workspace+"/node_modules/.bin") || slices.Contains(has, "relative") {
 		t.Errorf("programs: %q", has)
+	}
+}
+
+// Names and labels by which a policy tells containers are no project's to give.
+func TestProjectMachineKeepsWhatTellsContainers(t *testing.T) {
+	var c config.Config
+	c.File = &file.File{Sandboxes: []file.SandboxRules{{Name: "web", Docker: policy.Containers{Name: "shop-web-1"}}, {Name: "builds", Docker: policy.Containers{Label: "team=builds"}}}}
+	m := ProjectMachine(t.TempDir(), &c)
+	if !slices.Equal(m.Names, []string{"shop-web-1"}) || !slices.Equal(m.Labels, []string{"egressd", "team"}) {
+		t.Errorf("%q and %q", m.Names, m.Labels)
 	}
 }
 

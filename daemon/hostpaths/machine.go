@@ -27,6 +27,25 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	return p
 }
 
+// ProjectMachine is [Machine] for what the files of a project ask for. A container of theirs takes no name and no label
+// by which the user tells sandboxes.
+func ProjectMachine(workspace string, c *config.Config) *boundary.Machine {
+	p := Machine(workspace, "", c)
+	p.Labels = []string{"egressd"} // of egressd attach --follow
+	if c == nil {
+		return p
+	}
+	for _, s := range c.File.Sandboxes {
+		if s.Docker.Name != "" {
+			p.Names = append(p.Names, s.Docker.Name)
+		}
+		if key, _, _ := strings.Cut(s.Docker.Label, "="); key != "" {
+			p.Labels = append(p.Labels, key)
+		}
+	}
+	return p
+}
+
 // programFolders are those of PATH. In those of the workspace its own programs lie, which the container may write.
 func programFolders(workspace string) (all []string) {
 	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {

@@ -105,6 +105,10 @@ type Machine struct {
 	// version 1 of these.
 	HostGroups bool
 	Labelled   bool // the description is the engine's, with labels that Compose has given
+
+	// Names of containers, and keys of labels, by which the user tells containers apart: for a policy, or egressd attach
+	// --follow. They are the user's to give, and no file of a project has them.
+	Names, Labels []string
 }
 
 // A Volume is a named volume.

@@ -251,6 +251,8 @@ func (j *judge) labels(value any) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if ReservedLabel(name) && name != "egressd" && !(j.machine.Labelled && strings.HasPrefix(name, "com.docker.compose.")) {
 			j.refuse(name, "by labels of that name egressd's scripts find egressd's container", leaveOut)
+		} else if slices.Contains(j.machine.Labels, name) {
+			j.refuse(name, "by labels of that name you tell containers apart, and a file of the project would choose which sandbox it is", leaveOut)
 		}
 	}
 }

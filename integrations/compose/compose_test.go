@@ -150,7 +150,7 @@ secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}
 `
 
 func composeMachine() *boundary.Machine {
-	return &boundary.Machine{Home: os.Getenv("HOME"), Own: []string{"/srv/policy", "/var/lib/egressd"}, Images: []string{"egressd:latest"}}
+	return &boundary.Machine{Home: os.Getenv("HOME"), Own: []string{"/srv/policy", "/var/lib/egressd"}, Images: []string{"egressd:latest"}, Names: []string{"shop-web-1"}, Labels: []string{"team"}}
 }
 
 func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
@@ -332,7 +332,9 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, user: root}}]}}":       "",
 		"{logging: {options: {gelf-address: 'udp://192.0.2.1:12201'}}}":                                         "logging.options gelf-address",
 		"{logging: {driver: json-file, options: {max-size: 1m, max-file: 3}}}":                                  "",
-		"{cap_add: {SYS_ADMIN: 1}}":                                                                             "cap_add SYS_ADMIN",
+		"{container_name: '${NONE:-shop-web-1}'}":                                                               "container_name shop-web-1",
+		"{labels: [team=web]}":      "labels team",
+		"{cap_add: {SYS_ADMIN: 1}}": "cap_add SYS_ADMIN",
 		"{privileged: false, cap_add: [CHOWN], volumes: ['v:/v', '/srv/data:/srv'], networks: {mine: {aliases: [a]}}, image: a, deploy: {resources: {limits: {cpus: 1}}}}": "",
 	} {
 		t.Setenv("TOKEN_1", "secret")
@@ -370,6 +372,32 @@ func TestComposeFilesThatChangeEgressdsOwn(t *testing.T) {
 		got := strings.Join(file.Problems(composeMachine(), []string{"a"}), "; ")
 		if (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+// TestEnvBehindALink has a project whose .env is a file of the user's, as git can check out.
+func TestEnvBehindALink(t *testing.T) {
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, ".netrc"), []byte("KEY=secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for target, refused := range map[string]bool{filepath.Join(home, ".netrc"): true, "other.env": false} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"compose.yaml": "services: {a: {environment: [KEY]}}", "other.env": "KEY=1"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(target, filepath.Join(dir, ".env")); err != nil {
+			t.Fatal(err)
+		}
+		file, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := file.Problems(&boundary.Machine{Home: home, Workspace: dir}, []string{"a"}); len(got) > 0 != refused {
+			t.Errorf("%s: %q", target, got)
 		}
 	}
 }

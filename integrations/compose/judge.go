@@ -194,6 +194,8 @@ func (j *composeJudge) labels(n *yaml.Node) {
 func (j *composeJudge) containerName(name string) {
 	if text, known := j.expanded(name); !known || isOwn(text) {
 		j.problem("has container_name %s: egressd's own containers have such names; leave it out", name)
+	} else {
+		j.service.container = text
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // networks and volumes come from the file.
 func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	all = append(all, c.problems...)
+	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
+		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
+	}
 	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)
@@ -65,6 +68,9 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	}
 	for _, p := range append(slices.Clone(s.problems), j.service.problems...) {
 		all = append(all, s.Name+" "+p)
+	}
+	if slices.Contains(m.Names, s.container) {
+		all = append(all, fmt.Sprintf("%s has container_name %s: by that name you tell a sandbox; leave it out", s.Name, s.container))
 	}
 	for _, with := range s.joins {
 		if !slices.Contains(held, with.service) {

@@ -143,9 +143,12 @@ var envLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=(.*)$`)
 })
 
-// readEnv reads .env of a folder.
-func readEnv(dir string) (all envFile, err error) {
-	text, err := integrations.ReadText(filepath.Join(dir, ".env"))
+// envPath is the file .env that Compose would read.
+func (c *File) envPath() string { return filepath.Join(filepath.Dir(c.Path), ".env") }
+
+// readEnv reads a file .env.
+func readEnv(path string) (all envFile, err error) {
+	text, err := integrations.ReadText(path)
 	for line := range strings.Lines(string(text)) {
 		all = append(all, strings.TrimRight(line, "\r\n"))
 	}

@@ -51,6 +51,7 @@ type Service struct {
 	keys         map[string]string // that fields of the engine come from
 	builds       bool              // its image is built
 	tags         []string          // more names of that image
+	container    string            // its name, where the file says it
 
 	mounts []string        // folders of the host that it can write, absolute
 	from   []string        // services whose mounts it has, too
@@ -88,7 +89,7 @@ func Read(path string) (*File, error) {
 	if len(file.Services) == 0 {
 		return nil, fmt.Errorf("%s has no services of its own", path)
 	}
-	env, err := readEnv(filepath.Dir(path))
+	env, err := readEnv(filepath.Join(filepath.Dir(path), ".env"))
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +231,16 @@ func (c *File) Service(name string) *Service {
 		}
 	}
 	return &Service{}
+}
+
+// Images are the names of the images that services run.
+func (c *File) Images() (all []string) {
+	for i := range c.Services {
+		if name := text(c.Services[i].config["Image"]); name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // Shares reports whether a service has the network of another one, or none at all: it gets none.

@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/integrations/boundary"
@@ -130,8 +131,11 @@ func (c *checker) describe(a argument, d *described) error {
 	case "--env-file":
 		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": c.expanded(a.value)})
 	case "--name":
-		if a.value == featureFolder || strings.HasPrefix(a.value, featureFolder+"-") {
-			return c.breaks(setting, "--name "+a.value+": egressd's own containers have such names", "another name")
+		switch is := c.expanded(a.value); {
+		case is == featureFolder || strings.HasPrefix(is, featureFolder+"-"):
+			return c.breaks(setting, "--name "+is+": egressd's own containers have such names", "another name")
+		case slices.Contains(c.Machine.Names, is):
+			return c.breaks(setting, "--name "+is+": by that name you tell a sandbox", "another name")
 		}
 	}
 	return nil

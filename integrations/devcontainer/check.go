@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,13 @@ func (c *checker) breaks(setting, problem, instead string) error {
 // a text of a list.
 func (c *checker) lists(said map[string]any) error {
 	build, _ := said["build"].(map[string]any)
+	for of, all := range map[string]map[string]any{"": said, "build.": build} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			if all[name] == nil {
+				return c.breaks(of+name, "it is null, which tools take for a setting that is there", "leave it out")
+			}
+		}
+	}
 	if said["build"] != nil && build == nil {
 		return c.breaks("build", "it is no object", `"build": {"dockerfile": "Dockerfile"}`)
 	}

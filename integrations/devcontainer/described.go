@@ -71,7 +71,12 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 		setting := strings.TrimSpace(of + " " + name)
 		field := engineProperties[name]
 		switch {
-		case field != "" && value != false:
+		case field != "" && value != false && value != nil:
+			if name == "privileged" {
+				value = true // tools take an empty list or object for it, too
+			} else if _, isList := value.([]any); !isList {
+				return c.breaks(setting, "it is no list", `"`+name+`": ["NAME"]`)
+			}
 			d.host[field] = value
 			for _, one := range words(value) {
 				if err := c.netAdmin(setting, one); name == "capAdd" && err != nil {
@@ -86,11 +91,29 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 		case name == "initializeCommand":
 			return c.breaks(setting, "it runs on this machine, outside of the container, and whoever can change the project can change it", "leave it out, and type the command yourself")
 		case name == "hostRequirements":
-			if needs, _ := value.(map[string]any); needs["gpu"] != nil && needs["gpu"] != false {
-				return c.breaks(setting, "gpu: devices lead out of a container", "leave gpu out")
+			if err := c.requirements(setting, value); err != nil {
+				return err
 			}
 		default:
 			return c.breaks(setting, "egressd does not know it, nor whether it leads out", "leave it out")
+		}
+	}
+	return nil
+}
+
+// requirements are of the machine. By gpu the container gets its devices.
+func (c *checker) requirements(setting string, value any) error {
+	needs, isObject := value.(map[string]any)
+	if !isObject {
+		return c.breaks(setting, "it is no object", `"hostRequirements": {"cpus": 2}`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(needs)) {
+		switch {
+		case slices.Contains([]string{"cpus", "memory", "storage"}, name) || name == "gpu" && (needs[name] == nil || needs[name] == false):
+		case name == "gpu":
+			return c.breaks(setting, "gpu: devices lead out of a container", "leave gpu out")
+		default:
+			return c.breaks(setting, name+": egressd does not know it, nor whether it leads out", "leave it out")
 		}
 	}
 	return nil
@@ -253,6 +276,11 @@ func (c *checker) addMount(setting string, m map[string]any, v boundary.Volume, 
 		source = filepath.Clean(source)
 	}
 	if m["Type"] == "volume" && !filepath.IsAbs(source) {
+		if c.Volume != nil {
+			if is, found := c.Volume(source); found {
+				v = is // the engine takes it as it is
+			}
+		}
 		m["Name"] = source
 		d.volumes[source] = v
 	} else {
@@ -385,6 +413,9 @@ func (c *checker) image(setting, name string) error {
 	for label := range labels {
 		if boundary.ReservedLabel(label) && !strings.HasPrefix(label, "com.docker.compose.") {
 			return c.breaks(setting, name+" has the label "+label+", by which egressd's scripts find egressd's container", "another image")
+		}
+		if slices.Contains(c.Machine.Labels, label) {
+			return c.breaks(setting, name+" has the label "+label+", by which you tell containers apart", "another image")
 		}
 	}
 	if labels[metadataLabel] == "" {

@@ -32,6 +32,8 @@ type Options struct {
 	Trust   []string          // Features, images and Dockerfiles that the user has read
 	// ImageLabels returns the labels of an image that the engine of this machine has. It may be nil.
 	ImageLabels func(image string) (labels map[string]string, found bool)
+	// Volume returns a volume that the engine has already. It may be nil.
+	Volume func(name string) (v boundary.Volume, found bool)
 }
 
 // A BoundaryError says that a setting lets a container get around egressd. Instead

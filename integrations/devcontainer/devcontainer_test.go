@@ -24,13 +24,25 @@ func workspace(t *testing.T, text string) Options {
 		Folder: dir, SocketFolder: "/run/egressd/web", Socket: "enter.sock", Program: "/usr/bin/egressd",
 		Variables: []integrations.Variable{{Name: "http_proxy", Value: "http://127.0.0.1:3128"}, {Name: "no_proxy", Value: ""}},
 		Trust:     []string{"ghcr.io/devcontainers/features/trusted:1", "ghcr.io/trusted/image:1"},
-		Machine:   &boundary.Machine{Home: "/home/me", UID: 7, Own: []string{"/home/me/.config/egressd", "/var/lib/egressd"}, Images: []string{"egressd:latest"}},
+		Machine:   &boundary.Machine{Home: "/home/me", UID: 7, Own: []string{"/home/me/.config/egressd", "/var/lib/egressd"}, Images: []string{"egressd:latest"}, Names: []string{"shop-web-1"}, Labels: []string{"team"}},
 		ImageLabels: func(image string) (map[string]string, bool) {
+			if image == "labelled" {
+				return map[string]string{"team": "web"}, true
+			}
 			labels, found := testImages[image]
 			return map[string]string{metadataLabel: labels}, found
 		},
+		Volume: func(name string) (boundary.Volume, bool) {
+			v, found := testVolumes[name]
+			return v, found
+		},
 		Environ: []string{"HOME=/home/me", "XDG_RUNTIME_DIR=/run/user/7", "MODELS=/srv/models"},
 	}
+}
+
+// testVolumes are those of the engine.
+var testVolumes = map[string]boundary.Volume{
+	"mine": {Driver: "local"}, "there": {Driver: "local", Options: map[string]string{"type": "none", "o": "bind", "device": "/etc"}}, "others": {Unknown: true},
 }
 
 // testImages are the images of the engine, with their metadata.
@@ -162,6 +174,20 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	for _, text := range []string{
 		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
 		`{"privileged": true}`,
+		`{"privileged": []}`,
+		`{"privileged": {}}`,
+		`{"capAdd": {}}`,
+		`{"securityOpt": "seccomp=unconfined"}`,
+		`{"image": "base", "dockerComposeFile": null}`,
+		`{"image": "base", "build": {"dockerfile": null}}`,
+		`{"image": "base", "hostRequirements": {"__proto__": {"gpu": true}}}`,
+		`{"image": "base", "hostRequirements": ["gpu"]}`,
+		`{"image": "base", "mounts": ["source=there,target=/x,type=volume"]}`,
+		`{"image": "base", "runArgs": ["-v", "others:/x"]}`,
+		`{"image": "base", "runArgs": ["--name=shop-web-1"]}`,
+		`{"image": "base", "runArgs": ["--name", "${localEnv:NONE:egressd-web}"]}`,
+		`{"image": "base", "runArgs": ["--label=team=web"]}`,
+		`{"image": "labelled"}`,
 		`{"privileged": "${localEnv:P}"}`,
 		`{"capAdd": ["NET_ADMIN"]}`,
 		`{"capAdd": ["cap_sys_admin"]}`,
@@ -356,6 +382,7 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 
 func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 	for _, text := range []string{
+		`{"image": "base", "hostRequirements": {"cpus": 2, "memory": "4gb", "storage": "1gb", "gpu": false}, "mounts": ["source=mine,target=/x,type=volume"]}`,
 		`{"privileged": false, "capAdd": ["SYS_NICE"], "securityOpt": ["no-new-privileges"]}`,
 		`{"image": "good", "features": {"ghcr.io/devcontainers/features/trusted:1": {}, "./local": {}}, "forwardPorts": [3000], "remoteUser": "vscode", "customizations": {"vscode": {}}}`,
 		`{"image": "ghcr.io/trusted/image:1"}`,

@@ -80,11 +80,11 @@ func basesOf(text string) (images []string, problem string) {
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		return nil, "is no Dockerfile"
 	}
-	if strings.Contains(text, metadataLabel) {
+	instructions, documents := joined(text), false
+	if strings.Contains(text, metadataLabel) || slices.ContainsFunc(instructions, func(i string) bool { return strings.Contains(i, metadataLabel) }) {
 		return nil, "has " + metadataLabel + " in it, by which an image brings settings with it"
 	}
 	stages := []string{"scratch"}
-	instructions, documents := joined(text), false
 	for i, line := range slices.Concat(instructions, strings.Split(text, "\n")) {
 		documents = documents || strings.Contains(line, "<<")
 		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
@@ -100,12 +100,12 @@ func basesOf(text string) (images []string, problem string) {
 				return nil, "has LABEL " + word + ": which label that is depends on how the name is read; write it without variables, quotes and backslashes"
 			}
 		case "FROM":
-			if !slices.Contains(stages, strings.ToLower(f[1])) {
+			if !slices.Contains(stages, f[1]) { // in other letters it is an image to some tools
 				images = append(images, f[1])
 			}
 			// A line within a here-document names no stage, and this reader does not know where one ends.
 			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !documents {
-				stages = append(stages, strings.ToLower(f[3]))
+				stages = append(stages, f[3])
 			}
 		}
 	}
@@ -136,6 +136,9 @@ func joined(text string) (all []string) {
 func unclearLabel(words []string) string {
 	for i, word := range words {
 		name, _, has := strings.Cut(word, "=")
+		if word == `\` { // the names are on the next lines
+			continue
+		}
 		if (has || i == 0) && strings.ContainsAny(name, "$\\\"'`") {
 			return fmt.Sprintf("%.60s", word)
 		}

@@ -28,7 +28,11 @@ func TestDockerfileThatHidesALabelOrAnImage(t *testing.T) {
 		"# escape=`\nFROM base\n":                                                         true,
 		"{\"syntax\": \"evil/frontend\"}":                                                 true,
 		"RUN true\n":                                                                      true,
-		"# syntax=docker/dockerfile:1.7-labs\n# escape=\\\nFROM base AS a\nLABEL version=\"$V\" maintainer=me\n\nFROM a AS b\nRUN x \\\n # why\n y\nFROM B\n": false,
+		"# syntax=docker/dockerfile:1.7-labs\n# escape=\\\nFROM base AS a\nLABEL version=\"$V\" maintainer=me\n\nFROM a AS b\nRUN x \\\n # why\n y\nFROM b\n": false,
+		"FROM base AS Unread\nFROM unread\n":                                               true,
+		"FROM base\nLABEL a=b \\\n devcontainer.meta\\\ndata=x\n":                          true,
+		"FROM base\nLABEL a=b \\\n# why\n devcontainer.meta\\\n\ndata=x\n":                 true,
+		"FROM base\nLABEL \\\n  a=b \\\n  c=d\n":                                           false,
 		"FROM base AS a\nRUN <<EOF\nEOF\nFROM a\n":                                         false,
 		"FROM base\nRUN <<EOF\necho \\\nEOF\nLABEL org.opencontainers.image.title='a b'\n": false,
 	} {

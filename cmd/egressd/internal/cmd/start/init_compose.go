@@ -165,16 +165,20 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
 		return err // where egressd's own files are, it says
 	}
-	m := hostpaths.Machine(workspaceOf(filepath.Dir(file.Path)), "", own)
+	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), own)
 	m.Own = append(m.Own, c.Folder)
-	m.Images = []string{o.image, c.Image}
+	m.Images = append([]string{o.image, c.Image}, sameImages(file, c.Image)...)
 	problems := file.Problems(m, chosen)
 	if len(problems) == 0 {
 		resolved, err := file.Resolved(ctx, c.Named.Name)
-		if err != nil { // the file was judged as it is written
+		switch {
+		case err != nil && o.keeps: // it would not start, or a service takes away what Compose reads until egressd has judged
+			return hint.Failed(err, "correct it, and this once more")
+		case err != nil: // the file was judged as it is written
 			o.unresolved = err.Error()
 		}
 		if resolved != nil {
+			m.Images = append(m.Images, sameImages(resolved, c.Image)...)
 			problems = resolved.Problems(m, chosen)
 		}
 	}
@@ -182,6 +186,16 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 		return hint.Failed(fmt.Errorf("no network would hold these:\n%s", strings.Join(problems, "\n")), "change that in "+file.Path+", or hold others: "+o.command+" --service NAME")
 	}
 	return nil
+}
+
+// sameImages are the images of a file that are, under any name or part of an ID, the one with that ID.
+func sameImages(file *compose.File, id string) (all []string) {
+	for _, name := range file.Images() {
+		if pinned(name) == id {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // workspaceOf returns the git repository that a folder lies in, or the folder: a compose file may lie below the root of its

@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/compose"
 	"github.com/egressd/egressd/integrations/devcontainer"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -135,7 +136,7 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 		d.Program = ""
 	}
 	d.Captured, d.Environ, d.Trust = o.transparent, os.Environ(), o.trust
-	d.Machine, d.ImageLabels = hostpaths.Machine(d.Folder, "", c), imageLabels
+	d.Machine, d.ImageLabels, d.Volume = hostpaths.ProjectMachine(d.Folder, c), imageLabels, compose.ProjectName{}.Volume // of no project of Compose
 	d.Variables, err = o.variables(c)
 	return d, missing, err
 }
