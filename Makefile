@@ -89,7 +89,7 @@ man: build ## write the manual pages to build/man, and the command-line referenc
 
 docs: ## write the documentation as a site with search to build/site (needs mkdocs and python3-pymdownx)
 	mkdocs build --quiet --strict
-	@rm -rf build/site/verify
+	@rm -rf build/site/verify build/site/*.go
 
 clean: ## remove build/
 	rm -rf build

@@ -37,6 +37,7 @@ var levels = map[string]int{
 	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
+	"docs":        0,
 	"packaging":   10, "e2e": 10,
 
 	"cmd/egressd/internal/cli": 7, "cmd/egressd/internal/clitest": 8,

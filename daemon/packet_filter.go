@@ -101,7 +101,7 @@ func (g *ruleGuard) say(name string, now, first, before bool) {
 	default:
 		return
 	}
-	fmt.Fprintln(g.daemon.Talk, "egressd: hint: nft list ruleset, and load the rules of docs/how-to/gateway.md")
+	fmt.Fprintln(g.daemon.Talk, "egressd: hint: nft list ruleset, and load the rules of egressd help gateway")
 }
 
 // note tells the operator and the log.

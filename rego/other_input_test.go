@@ -24,7 +24,7 @@ allow if {
 
 // TestAPolicyOfEnvoyIsAskedFromPackageEgress has the adapter of the page in front of a policy for OPA's plugin for Envoy.
 func TestAPolicyOfEnvoyIsAskedFromPackageEgress(t *testing.T) {
-	adapter := testfiles.Block(t, "how-to/other-rego-tools.md", "rego", "## Policies for Envoy")
+	adapter := testfiles.Block(t, "how-to/rego-recipes.md", "rego", "## Policies for Envoy")
 	e, err := rego.Load([]rego.Source{{Name: "adapter.rego", Text: []byte(adapter)}, {Name: "authz.rego", Text: []byte(envoyPolicy)}}, rego.Options{Layer: policy.Organisation})
 	if err != nil {
 		t.Fatal(err)

@@ -43,16 +43,29 @@ check_deb() {
 	grep -q '^ExecStart=/usr/bin/egressd serve --config /etc/egressd/egressd.yaml$' "$root/usr/lib/systemd/system/egressd.service"
 	[ -s "$root/etc/apparmor.d/egressd" ]
 	dpkg --root="$root" --force-script-chrootless --log=/dev/null --purge egressd >/dev/null
-	[ ! -e "$root/usr/bin/egressd" ] && [ ! -e "$root/etc/apparmor.d/egressd" ]
+	list=$(find "$root" -path "$root/var" -prune -o -name '*egressd*' -print)
+	[ -z "$list" ] || { echo "packages: the deb leaves $list" >&2; return 1; }
 	rm -rf "$root"
 }
 
 check_rpm() {
-	local list
+	local list path root left
 	list=$(rpm -qpl "$1" 2>/dev/null)
 	[ "$(rpm -qpc "$1" 2>/dev/null)" = /etc/egressd/egressd.yaml ]
 	grep -qx /usr/bin/egressd <<<"$list"
-	grep -qx /usr/share/zsh/site-functions/_egressd <<<"$list"
+	for path in /usr/share/zsh/site-functions/_egressd /usr/share/bash-completion/completions/egressd /usr/share/fish/vendor_completions.d/egressd.fish \
+		/usr/share/man/man1/egressd-run.1.gz /usr/lib/systemd/system/egressd.service /usr/lib/systemd/system/egressd.socket; do
+		grep -qx "$path" <<<"$list" || { echo "packages: no $path in $1" >&2; return 1; }
+	done
+	root=$(mktemp -d) # without a shell, so without the scripts; scripts/release-check.sh runs these
+	rpm --root "$root" --initdb
+	rpm --root "$root" --install --nodeps --ignoreos --noscripts "$1"
+	"$root/usr/bin/egressd" version 2>/dev/null
+	"$root/usr/bin/egressd" check --config "$root/etc/egressd/egressd.yaml" pypi.org >/dev/null
+	rpm --root "$root" --erase --noscripts egressd
+	left=$(find "$root" -path "$root/var" -prune -o -name '*egressd*' -print)
+	[ -z "$left" ] || { echo "packages: the rpm leaves $left" >&2; return 1; }
+	rm -rf "$root"
 }
 
 make_parts

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes a release of this commit into dist/: programs, packages, images, lists of their parts (SBOM), manual pages,
 # completions, the dev container Feature, the GitHub Action and checksums. The version is the git tag of the commit,
-# v0.1.0 for example; a commit without a tag gives 0.1.0-dev and its number.
+# v0.2.0 for example; a commit without a tag gives 0.2.0-dev and its number.
 #
 #   scripts/release.sh [PLATFORM…]      default: linux/amd64 linux/arm64 darwin/arm64 darwin/amd64
 #   scripts/release-check.sh            installs and uses each of them
@@ -14,7 +14,7 @@ if [ -n "$(git status --porcelain)" ]; then
 fi
 version=$(git describe --tags --exact-match --match 'v*' 2>/dev/null || true)
 version=${version#v}
-version=${version:-0.1.0-dev+$(git rev-parse --short=12 HEAD)}
+version=${version:-0.2.0-dev+$(git rev-parse --short=12 HEAD)}
 file=${version//+/.} # a plus sign stands in no name of a file or an image
 platforms=("$@")
 [ $# -gt 0 ] || platforms=(linux/amd64 linux/arm64 darwin/arm64 darwin/amd64)

@@ -44,12 +44,12 @@ func TestPoliciesOfTheDocsLoad(t *testing.T) {
 	}
 }
 
-// docsRego loads every module of the documentation, except the adapter of other-rego-tools.md: a test of package rego
+// docsRego loads every module of the documentation, except the adapter of rego-recipes.md: a test of package rego
 // loads that one beside a policy for Envoy.
 func docsRego(t *testing.T, pages map[string]string) (all []policy.Evaluator) {
 	t.Helper()
 	for name, page := range pages {
-		if name == "how-to/other-rego-tools.md" {
+		if name == "how-to/rego-recipes.md" {
 			continue
 		}
 		for _, text := range blocks(page, "rego") {

@@ -40,7 +40,7 @@ func unconfined(step string, err error) error {
 func WarnRoot(talk io.Writer) {
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(talk, "egressd: warning: running as root, which egressd has no need of")
-		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (see docs/how-to/systemd.md)")
+		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (egressd help daemon)")
 	}
 }
 

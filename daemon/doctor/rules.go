@@ -37,7 +37,7 @@ func captureFindings(c *config.Config) []Finding {
 		if points[i].TProxy {
 			says += ", or what tproxy takes is not routed to this host"
 		}
-		all = append(all, Finding{check, says, "nft -f RULES, with the rules of docs/how-to/gateway.md"})
+		all = append(all, Finding{check, says, "nft -f RULES, with the rules of egressd help gateway"})
 	}
 	return append(all, forwardingFindings()...)
 }

@@ -42,7 +42,7 @@ var reasons = []reason{
 
 // Where the list stands on the page.
 const (
-	page  = "docs/explanation/run.md"
+	page  = "docs/explanation/what-run-does.md"
 	title = "## Other than without egressd\n"
 	lead  = "\nThe tests run lines of shell with and without egressd, in a terminal and without, as a user and as root. The exit status, the\noutput and the files are the same, but for these differences:\n\n"
 )

@@ -134,10 +134,32 @@ func (p *platform) holds(t *testing.T, sandbox string, variables []string, argum
 	}
 }
 
-// called runs a block of a page with a fake of the platform's library, and decodes the settings that the block gives to it.
-func called(t *testing.T, page, kind, interpreter, library string, into any) {
+// settingsPage has a section for each platform but E2B, which has a page.
+const settingsPage = "reference/platforms.md"
+
+// about is the page of E2B, or the section about another platform.
+func about(t *testing.T, platform string) string {
 	t.Helper()
-	block := testfiles.Block(t, "how-to/"+page, kind, "#")
+	if platform == "E2B" {
+		return testfiles.Page(t, "how-to/e2b.md")
+	}
+	_, section, found := strings.Cut(testfiles.Page(t, settingsPage), "\n## "+platform+"\n")
+	if !found {
+		t.Fatalf("%s has no section %s", settingsPage, platform)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	return section
+}
+
+// called runs the first block of a kind about a platform with a fake of the platform's library, and decodes the settings that the block gives to it.
+func called(t *testing.T, platform, kind, interpreter, library string, into any) {
+	t.Helper()
+	blocks := testfiles.CodeBlocks(about(t, platform))
+	i := slices.IndexFunc(blocks, func(b testfiles.CodeBlock) bool { return b.Kind == kind })
+	if i < 0 {
+		t.Fatalf("%s has no block %s", platform, kind)
+	}
+	block := blocks[i].Text
 	if kind == "js" {
 		block = "(async () => {\n" + block + "})()\n"
 	}
@@ -174,7 +196,7 @@ func TestE2BSendsASandboxThroughEgressd(t *testing.T) {
 			EgressProxy struct{ Address, Username, Password string }
 		}
 	}
-	called(t, "e2b.md", "js", "node", fakeJS, &settings)
+	called(t, "E2B", "js", "node", fakeJS, &settings)
 	proxy := settings.Network.EgressProxy
 	if !strings.HasPrefix(proxy.Username, "build-") || proxy.Password != platformToken {
 		t.Errorf("the proxy is %+v", proxy)
@@ -185,9 +207,9 @@ func TestE2BSendsASandboxThroughEgressd(t *testing.T) {
 
 // TestDaytonaSendsASandboxThroughEgressd: with a list of names, Daytona leads their ports 80 and 443 through the proxy.
 func TestDaytonaSendsASandboxThroughEgressd(t *testing.T) {
-	p := openPlatform(t, "hosted-sandboxes.md", testfiles.Inline(t, "how-to/daytona.md", "{name:"), "daytona.token")
+	p := openPlatform(t, "hosted-sandboxes.md", testfiles.Inline(t, settingsPage, "{name:"), "daytona.token")
 	var settings struct{ OutboundProxyURL, DomainAllowList string }
-	called(t, "daytona.md", "js", "node", fakeJS, &settings)
+	called(t, "Daytona", "js", "node", fakeJS, &settings)
 	if !slices.Contains(strings.Split(settings.DomainAllowList, ","), "registry.npmjs.org") {
 		t.Errorf("the list is %q", settings.DomainAllowList)
 	}
@@ -205,7 +227,7 @@ func TestModalSendsASandboxThroughEgressd(t *testing.T) {
 		Ranges []string          `json:"outbound_cidr_allowlist"`
 		Env    map[string]string `json:"env"`
 	}
-	called(t, "modal.md", "python", "python3", fakePython, &settings)
+	called(t, "Modal", "python", "python3", fakePython, &settings)
 	p.only(t, settings.Ranges...)
 	if p.reaches(t) {
 		t.Error("the sandbox reaches hosts past its list")
@@ -220,7 +242,7 @@ func TestVercelSendsASandboxThroughEgressd(t *testing.T) {
 		NetworkPolicy struct{ Allow []string }
 		Env           map[string]string
 	}
-	called(t, "vercel-sandbox.md", "js", "node", fakeJS, &settings)
+	called(t, "Vercel Sandbox", "js", "node", fakeJS, &settings)
 	if !slices.Equal(settings.NetworkPolicy.Allow, []string{"egress.example.com"}) {
 		t.Errorf("the list is %q", settings.NetworkPolicy.Allow)
 	}
@@ -270,7 +292,7 @@ func TestASpriteReachesEgressdAlone(t *testing.T) {
 	person := reader(t, p.World)
 	person.types(t, "export SPRITES_TOKEN=of-sprites")
 	person.types(t, "mkdir -p .config/egressd && cp "+p.Config+" "+filepath.Join(p.Dir, "agent.token")+" .config/egressd/")
-	for _, s := range pageSteps(t, "sprites.md", "curl ") {
+	for _, s := range stepsAbout(t, "Sprites", "curl ") {
 		person.follow(t, s)
 	}
 	answers := func(name string) bool { // the first rule that speaks of the name
@@ -285,7 +307,7 @@ func TestASpriteReachesEgressdAlone(t *testing.T) {
 		t.Fatalf("the list is %+v", list)
 	}
 	var env []string
-	for _, line := range person.types(t, testfiles.Inline(t, "how-to/sprites.md", "egressd env")) {
+	for _, line := range person.types(t, testfiles.Inline(t, settingsPage, "egressd env")) {
 		if assignment, ok := strings.CutPrefix(line, "export "); ok {
 			env = append(env, strings.ReplaceAll(assignment, "'", ""))
 		}
@@ -306,7 +328,7 @@ func TestCloudRunSendsASandboxThroughEgressd(t *testing.T) {
 			"case $1 in --allow-egress) shift; shift; exec \"$@\";; --) shift; exec unshare --net \"$@\";; *) exit 2;; esac\n",
 		"npm": "#!/bin/sh\nexec curl -sS -m9 --cacert $LAB_CA --proxy-cacert " + filepath.Join(p.Dir, "egressd", "ca", "ca.pem") + " https://${HOST:-registry.npmjs.org}/left-pad\n",
 	})
-	steps := pageSteps(t, "cloud-run.md", "sandbox do")
+	steps := stepsAbout(t, "Cloud Run", "sandbox do")
 	if len(steps) != 1 {
 		t.Fatalf("the page has %d commands", len(steps))
 	}
@@ -327,10 +349,10 @@ func TestCloudRunSendsASandboxThroughEgressd(t *testing.T) {
 	}
 }
 
-// pageSteps are the commands of a page that begin with a text.
-func pageSteps(t *testing.T, page, begin string) (found []step) {
+// stepsAbout are the commands about a platform that begin with a text.
+func stepsAbout(t *testing.T, platform, begin string) (found []step) {
 	t.Helper()
-	for _, block := range testfiles.CodeBlocks(testfiles.Page(t, "how-to/"+page)) {
+	for _, block := range testfiles.CodeBlocks(about(t, platform)) {
 		for _, s := range stepsOf("```" + block.Kind + "\n" + block.Text + "```\n") {
 			if strings.HasPrefix(s.command, begin) {
 				found = append(found, s)
@@ -338,7 +360,7 @@ func pageSteps(t *testing.T, page, begin string) (found []step) {
 		}
 	}
 	if len(found) == 0 {
-		t.Fatalf("%s has no command %s", page, begin)
+		t.Fatalf("%s has no command %s", platform, begin)
 	}
 	return found
 }

@@ -33,7 +33,7 @@ func TestTutorialsDoWhatTheyShow(t *testing.T) {
 			}
 		})
 	}
-	if found < 3 {
+	if found < 4 {
 		t.Errorf("there are %d tutorials", found)
 	}
 }

@@ -47,11 +47,11 @@ var srtRows = []srtRow{
 }
 
 // TestSRTThroughServe has srt send programs to egressd's one port by its settings
-// httpProxyPort and socksProxyPort, as docs/how-to/srt.md has them.
+// httpProxyPort and socksProxyPort, as docs/how-to/coding-agents.md has them.
 func TestSRTThroughServe(t *testing.T) {
 	d := world.Start(t, "version: 1\nallow: [\"*.allowed.test\", \"*.allowed.test:22\"]\nlisten: {proxy: [\"127.0.0.1:3128\", \"[::1]:3128\"]}\n")
 	settings := filepath.Join(d.Dir, "srt.json")
-	if err := os.WriteFile(settings, []byte(testfiles.Block(t, "how-to/srt.md", "json", "# Use it with srt")), 0o600); err != nil {
+	if err := os.WriteFile(settings, []byte(testfiles.Block(t, "how-to/coding-agents.md", "json", "## srt")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ca := d.World.Origin.Ca.File(t)

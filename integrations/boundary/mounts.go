@@ -121,7 +121,7 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	case p.holdsOwn(real) != "":
 		return "it has in it, or lies in, what is egressd's: " + p.holdsOwn(real), "leave it out, or mount folders beside it"
 	case p.isSecret(real):
-		return "keys, passwords or sessions of yours or of this machine lie there", "leave it out, or mount what is needed of it alone; egressd adds credentials to requests (docs/how-to/give-a-credential.md)"
+		return "keys, passwords or sessions of yours or of this machine lie there", "leave it out, or mount what is needed of it alone; egressd adds credentials to requests (egressd help secrets)"
 	case writable && (!p.mayWrite(real) || p.holdsProgram(real)):
 		return "the container could write what the host executes or reads later", "mount it read-only, or a folder of the project, of /srv, or a volume"
 	}

@@ -185,7 +185,7 @@ listen:
 		proxies, names = append(proxies, h.Proxies()...), append(names, h.Resolvers()...)
 	}
 	fmt.Fprintf(&b, "  proxy: %s\n  dns: %s\n  admin: %q   # for %s\n", Inline(proxies), Inline(names), "unix:"+adminSocket, s.CommandPath())
-	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: docs/reference/policy-file.md\nallow:", Inline(s.Presets))
+	fmt.Fprintf(&b, "presets: %s   # npm, pypi, golang, github, claude-code, …: egressd help policy-file\nallow:", Inline(s.Presets))
 	b.WriteString(lines("  - ", quoted(s.Allow)) + "sandboxes:\n")
 	b.WriteString("  # allow: all that this one may reach, out of what stands above; without it, all of that.\n")
 	for _, h := range s.Sandboxes {

@@ -10,4 +10,5 @@ if [ -e "$root/etc/apparmor.d/abi/4.0" ] && [ ! -e "$root/etc/apparmor.d/egressd
 fi
 if [ -z "$root" ] && [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
+	systemctl try-restart egressd.service || true # after an upgrade; one that does not run stays so
 fi

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-const useAdapter = "leave the key out, and ask a policy for Envoy from package egress: docs/how-to/other-rego-tools.md"
+const useAdapter = "leave the key out, and ask a policy for Envoy from package egress: egressd help rego-recipes"
 
 // removedKeys are keys that earlier versions had, each with what to write instead. "[]" stands for any entry of a list.
 var removedKeys = map[string]string{
 	"audit.witnesses":          "send checkpoints to audit.anchors, and compare with egressd log verify --checkpoint FILE",
-	"listen.forwarded":         "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: docs/how-to/vercel-sandbox.md",
-	"sandboxes[].oidc":         "give the sandbox a token_file, and set the proxy variables that egressd env prints: docs/how-to/vercel-sandbox.md",
+	"listen.forwarded":         "let the platform's network policy allow egressd's listener alone, and set the proxy variables in the sandbox: egressd help platforms",
+	"sandboxes[].oidc":         "give the sandbox a token_file, and set the proxy variables that egressd env prints: egressd help platforms",
 	"rego[].input":             useAdapter,
 	"sandboxes[].rego[].input": useAdapter,
 }
@@ -30,5 +30,5 @@ func RemovedFormat(name string) string {
 	if !slices.Contains([]string{"cef", "eve", "zeek"}, name) {
 		return ""
 	}
-	return "egressd does not write " + name + "; take json, and map its fields by the table in docs/reference/export-formats.md, or take ocsf or ecs"
+	return "egressd does not write " + name + "; take json, and map its fields by the table of egressd help export-formats, or take ocsf or ecs"
 }

@@ -75,10 +75,7 @@ func Tree() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(otherGroup)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.InitDefaultHelpCmd()
-	if c, _, err := root.Find([]string{"help"}); err == nil {
-		c.Short, c.Hidden = "Show the help of a command", true
-	}
+	setHelp(root)
 	return root
 }
 
@@ -93,7 +90,8 @@ AI agents, CI jobs, build scripts. It decides by your policy what such a program
 reach, dials only what it decided, and keeps a log of what left and what was denied.
 
 Not in the list: check URL (policy check, for short), docker run IMAGE, and pod-init
-and pod-run for Kubernetes. Each has its --help.`,
+and pod-run for Kubernetes. Each has its --help. egressd help topics lists pages of
+the documentation, such as egressd help troubleshoot.`,
 		Example: `  egressd init                       write a starter policy
   egressd run -- npm test            run a program behind it
   egressd log --run last             see what was allowed and denied

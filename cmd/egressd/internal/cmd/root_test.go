@@ -3,13 +3,19 @@ package cmd
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/docs"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/spf13/cobra"
 )
 
@@ -95,5 +101,43 @@ func TestVersionIsAFlagAsWell(t *testing.T) {
 	Run([]string{"version"}, &command, &talk)
 	if flag.String() != command.String() || flag.Len() == 0 {
 		t.Errorf("--version says %q, and version %q", flag.String(), command.String())
+	}
+}
+
+// TestHintsNameTopicsThatExist: a hint that sends a reader to egressd help finds a page, and no page has the name of a command.
+func TestHintsNameTopicsThatExist(t *testing.T) {
+	names := docs.Names()
+	for _, name := range names {
+		if slices.Contains(cli.CommandNames(Tree()), name) {
+			t.Errorf("egressd help %s shows the command, and never the page", name)
+		}
+	}
+	said := regexp.MustCompile(`egressd help ([a-z0-9-]+)`)
+	page := regexp.MustCompile(`"[^"\n]*docs/(?:how-to|reference|explanation|tutorial)/[a-z-]+\.md`)
+	found := 0
+	root := testfiles.Path(t)
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (strings.HasPrefix(e.Name(), ".") && path != root || e.Name() == "node_modules" || e.Name() == "build" || e.Name() == "docs" || e.Name() == "e2e"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range said.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if m[1] != topicsWord && !slices.Contains(names, m[1]) && !slices.Contains(cli.CommandNames(Tree()), m[1]) {
+				t.Errorf("%s: %s: there is no such page", path, m[0])
+			}
+		}
+		for _, m := range page.FindAllString(string(text), -1) {
+			t.Errorf("%s: %s: packages install no pages; say egressd help TOPIC", path, m)
+		}
+		return err
+	})
+	if err != nil || found < 10 {
+		t.Errorf("%d hints, %v", found, err)
 	}
 }

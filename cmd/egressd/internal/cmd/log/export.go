@@ -32,7 +32,7 @@ first. It takes the filters of egressd log.
   ocsf  Open Cybersecurity Schema Framework 1.5.0
   ecs   Elastic Common Schema 8.17
 
-docs/reference/export-formats.md has the columns, and a table for CEF, EVE and Zeek.`,
+egressd help export-formats has the columns, and a table for CEF, EVE and Zeek.`,
 		Example: `  egressd log export --format ocsf since:1d --output events.json
   egressd log export --format csv verdict:deny --output denied.csv`,
 		RunE: func(cmd *cobra.Command, words []string) error {

@@ -52,7 +52,7 @@ key can check the proof with --proof FILE, without the log.
 Exit codes: 0 good; 1 tampered, with the records concerned; 2 truncated, or not
 the log of the given checkpoint; 3 only the last write was cut off, which the next
 start repairs; 4 the key is unknown or did not sign this log; 5 usage, or the log
-could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. The format is in docs/reference/audit-format.md.`,
+could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. egressd help audit-format has the format.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
   egressd log verify --run last

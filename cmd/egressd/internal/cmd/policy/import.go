@@ -114,7 +114,7 @@ func (o *policyImportOptions) run(stdin io.Reader, stdout, stderr io.Writer, pat
 	}
 	c, err := peers.Import(o.from, text, o.Options)
 	if err != nil {
-		return hint.Failed(fmt.Errorf("%s: %w", path, err), "docs/how-to/move-to-egressd.md says how to write it by hand")
+		return hint.Failed(fmt.Errorf("%s: %w", path, err), "egressd help move-to-egressd says how to write it by hand")
 	}
 	if err := compiles(c.Text); err != nil {
 		return hint.Failed(fmt.Errorf("%s: it cannot be said as a policy: %w", path, err), "take that out of a copy of "+path+", and import the copy")
