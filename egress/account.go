@@ -215,7 +215,7 @@ func (a *account) sum(now time.Duration) policy.Usage {
 // counted returns r with the sandbox's usage, for a policy that reads it. A flow that is
 // being opened keeps the usage of the moment when it was counted; an open flow that a later
 // policy decides gets the present one.
-func (f *ruling) counted(p *policy.Policy, r *policy.Request) *policy.Request {
+func (f *Flow) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 	if r.Usage != nil || r.Sandbox.Name == "" || !p.ReadsUsage() {
 		return r
 	}
@@ -226,14 +226,14 @@ func (f *ruling) counted(p *policy.Policy, r *policy.Request) *policy.Request {
 }
 
 // noteDenial counts a refusal for the sandbox that it is of, if that is known.
-func (f *attempt) noteDenial() {
+func (f *Flow) noteDenial() {
 	if name := f.request.Sandbox.Name; name != "" {
 		f.gate.accounts.of(name).denied(time.Since(f.gate.began))
 	}
 }
 
 // Meter counts the bytes of all flows of the sandbox, up and down. The carrier of the flow adds bytes as they pass.
-func (f *attempt) Meter() *carry.Meter { return &f.account().meter }
+func (f *Flow) Meter() *carry.Meter { return &f.account().meter }
 
 // accountsSwept is the number of accounts from which unused ones are searched for.
 const accountsSwept = 64

@@ -96,7 +96,7 @@ func TestATallyIsBounded(t *testing.T) {
 	var tally Tally
 	for i := range 2 * talliedMost {
 		host := fmt.Sprintf("h%d.test", i)
-		tally.ended(&attempt{request: &policy.Request{Destination: policy.Destination{Host: host}}, decision: undecided}, End{})
+		tally.ended(&Flow{request: &policy.Request{Destination: policy.Destination{Host: host}}, decision: undecided}, End{})
 		tally.deny(DeniedHost{Host: host, Times: 1})
 	}
 	c := tally.Counts()

@@ -16,42 +16,42 @@ const (
 
 // askAll asks one question after another until the policy has none left. A policy change does not count against the number
 // of questions of a flow.
-func (a *asking) askAll(ctx context.Context, r *policy.Request, refusal *Refusal) *Refusal {
+func (f *Flow) askAll(ctx context.Context, r *policy.Request, late time.Time, refusal *Refusal) *Refusal {
 	var w *approvals.Waiter
 	defer func() { w.Leave() }()
-	for n := 0; n < maxQuestionsPerFlow && a.mayAsk(); {
+	for n := 0; n < maxQuestionsPerFlow && f.mayAsk(); {
 		var d *policy.Decision
-		if w, d = a.join(ctx, r, w, true); d == nil {
-			d = a.wait(ctx, w)
+		if w, d = f.join(ctx, r, w, true); d == nil {
+			d = f.awaitAnswer(ctx, w, late)
 		}
 		if d != nil {
-			a.decision = d
-			return a.refusal(*d)
+			f.decision = d
+			return f.refusal(*d)
 		}
-		if a.policy == a.gate.policy.Load() || !time.Now().Before(a.late) {
+		if f.policy == f.gate.policy.Load() || !time.Now().Before(late) {
 			n++
 		}
-		refusal = a.decide(context.WithoutCancel(ctx), r)
+		refusal = f.decide(context.WithoutCancel(ctx), r)
 	}
 	return refusal
 }
 
-// wait waits for an answer. It returns nil if the policy should decide again, or the refusal.
-func (a *asking) wait(ctx context.Context, w *approvals.Waiter) *policy.Decision {
-	asked := *a.decision
+// awaitAnswer waits for an answer. It returns nil if the policy should decide again, or the refusal.
+func (f *Flow) awaitAnswer(ctx context.Context, w *approvals.Waiter, late time.Time) *policy.Decision {
+	asked := *f.decision
 	asked.Question = w.ID.String()
-	timeout := time.NewTimer(time.Until(a.late))
+	timeout := time.NewTimer(time.Until(late))
 	defer timeout.Stop()
 	for {
 		state, until, held, changed := w.Look()
 		switch {
 		case ctx.Err() != nil:
 			return unanswered(asked, policy.AskTimeout, clientLeft)
-		case a.policy != a.gate.policy.Load(), state == approvals.Approved:
+		case f.policy != f.gate.policy.Load(), state == approvals.Approved:
 			return nil
 		case state == approvals.Rejected:
 			return unanswered(asked, policy.AskRejected, "; a person has rejected that until "+until.UTC().Format(time.TimeOnly)+" UTC")
-		case !a.gate.Approvals.IsOpen():
+		case !f.gate.Approvals.IsOpen():
 			return unanswered(asked, policy.AskRejected, nobodyAnswers)
 		case state == approvals.Gone || !held:
 			return unanswered(asked, policy.AskPending, "; nobody has answered yet")
@@ -62,7 +62,7 @@ func (a *asking) wait(ctx context.Context, w *approvals.Waiter) *policy.Decision
 			return unanswered(asked, policy.AskTimeout, "; nobody has answered in time")
 		case <-ctx.Done():
 			return unanswered(asked, policy.AskTimeout, clientLeft)
-		case <-a.gate.life.Done():
+		case <-f.gate.life.Done():
 			d := stopping
 			d.Policy = asked.Policy
 			return &d
@@ -72,50 +72,50 @@ func (a *asking) wait(ctx context.Context, w *approvals.Waiter) *policy.Decision
 
 // join adds the flow to its question and records a new question. The flow stays at w if that is its
 // question, and leaves it otherwise. The decision is the refusal if the question cannot be asked.
-func (a *asking) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, hold bool) (*approvals.Waiter, *policy.Decision) {
+func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, hold bool) (*approvals.Waiter, *policy.Decision) {
 	calm := context.WithoutCancel(ctx)
-	about := a.subject(calm, r)
+	about := f.subject(calm, r)
 	if w.WaitsFor(&about) {
 		return w, nil
 	}
 	w.Leave()
 	if len(about.Method) > record.MaxMethod || len(about.Path) > record.MaxPath {
-		return nil, unanswered(*a.decision, policy.AskRejected, "; it is too long to be shown to anybody")
+		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
 	}
-	list := &a.gate.Approvals
-	w = list.Join(about, a.gate.ids.next(time.Now()), a.id, r, a.decision.Reason, hold)
+	list := &f.gate.Approvals
+	w = list.Join(about, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
 	switch {
 	case w == nil:
-		return nil, unanswered(*a.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
-	case r.Sandbox.Attachment != 0 && a.gate.Attachments.left(&r.Sandbox): // the end of its network may have missed this flow
+		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
+	case r.Sandbox.Attachment != 0 && f.gate.Attachments.left(&r.Sandbox): // the end of its network may have missed this flow
 		w.Leave()
 		list.AttachmentEnded(r.Sandbox.Attachment)
 		d := gone
-		d.Policy = a.decision.Policy
+		d.Policy = f.decision.Policy
 		return nil, &d
-	case w.New && a.recordQuestion(w.ID, r) != nil:
+	case w.New && f.recordQuestion(w.ID, r) != nil:
 		w.Leave()
 		list.Remove(w.ID)
 		return nil, &unavailable
 	}
-	if p := a.gate.policy.Load(); w.New && p != a.policy {
+	if p := f.gate.policy.Load(); w.New && p != f.policy {
 		list.reviewOne(calm, p, w.Question) // the review for p may have missed the new question
 	}
 	return w, nil
 }
 
-// list lists the question of an open tunnel without holding the flow, and returns its refusal. It returns
+// listQuestion lists the question of an open tunnel without holding the flow, and returns its refusal. It returns
 // nil if nobody can be asked. A person can answer before the client comes again. The caller has the flow to
 // itself.
-func (a *asking) list(ctx context.Context, r *policy.Request) *policy.Decision {
-	if !a.mayAsk() {
+func (f *Flow) listQuestion(ctx context.Context, r *policy.Request) *policy.Decision {
+	if !f.mayAsk() {
 		return nil
 	}
-	w, d := a.join(ctx, r, nil, false)
+	w, d := f.join(ctx, r, nil, false)
 	if d != nil {
 		return d
 	}
-	asked := *a.decision
+	asked := *f.decision
 	asked.Question = w.ID.String()
 	if state, _, _, _ := w.Look(); state == approvals.Rejected {
 		return unanswered(asked, policy.AskRejected, "; a person has rejected that")
@@ -125,27 +125,27 @@ func (a *asking) list(ctx context.Context, r *policy.Request) *policy.Decision {
 
 // subject returns what the question is about: the request, or only the destination if the rule asks
 // regardless of the request.
-func (a *asking) subject(ctx context.Context, r *policy.Request) approvals.Subject {
+func (f *Flow) subject(ctx context.Context, r *policy.Request) approvals.Subject {
 	s := approvals.Subject{
-		Sandbox: r.Sandbox.Name, Layer: a.decision.Layer, Source: a.decision.Source, Rule: a.decision.Rule,
+		Sandbox: r.Sandbox.Name, Layer: f.decision.Layer, Source: f.decision.Source, Rule: f.decision.Rule,
 		Host: r.Destination.Host, Port: r.Destination.Port,
 	}
 	if r.HTTP == nil {
 		return s
 	}
-	any := *a.gate.Approvals.apply(a.id, r)
+	any := *f.gate.Approvals.apply(f.id, r)
 	any.HTTP = nil
-	if d := a.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != s.Rule || d.Layer != s.Layer || d.Source != s.Source {
+	if d := f.policy.Decide(ctx, &any); d.Verdict != policy.Ask || d.Rule != s.Rule || d.Layer != s.Layer || d.Source != s.Source {
 		s.Method, s.Path = r.HTTP.Method, r.HTTP.Path
 	}
 	return s
 }
 
 // recordQuestion records a question under its own ID. The decision after the answer has a later record.
-func (a *asking) recordQuestion(id record.ID, r *policy.Request) error {
-	d := *a.decision
+func (f *Flow) recordQuestion(id record.ID, r *policy.Request) error {
+	d := *f.decision
 	d.Question = id.String()
-	asked := &attempt{gate: a.gate, id: id, began: a.began, src: a.src, request: r, decision: &d}
+	asked := &Flow{gate: f.gate, id: id, began: f.began, src: f.src, request: r, decision: &d}
 	kind := record.KindOpen
 	if r.HTTP != nil {
 		kind = record.KindRequest

@@ -57,14 +57,14 @@ func TestWhatComesAfterTheReviewIsReviewed(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
 	r := ask(t, "a.test:443")
 	r.Sandbox.Name = "default"
-	f := &asking{ruling: &w.newFlow(peer, r).ruling, late: time.Now().Add(time.Minute)}
+	f, late := w.newFlow(peer, r), time.Now().Add(time.Minute)
 	if f.decide(t.Context(), f.request) == nil || !f.mayAsk() {
 		t.Fatalf("it is decided %+v", f.decision)
 	}
 	if err := w.SetPolicy(t.Context(), compiled(t, "version: 1\ndeny: [a.test]\n"), "denied"); err != nil {
 		t.Fatal(err)
 	}
-	refusal := f.askAll(t.Context(), f.request, nil)
+	refusal := f.askAll(t.Context(), f.request, late, nil)
 	refusalOf(t, refusal, policy.RuleDeny)
 	if all := w.Approvals.Questions(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
 		t.Errorf("there is %+v", all)
@@ -77,14 +77,14 @@ func TestNothingIsAskedAfterTheNetworkHasLeft(t *testing.T) {
 	r := ask(t, "a.test:443")
 	r.Sandbox.Name, r.Sandbox.Attachment = "default", 7
 	w.Attachments.Begin(7, new(Tally))
-	f := &asking{ruling: &w.newFlow(peer, r).ruling, late: time.Now().Add(time.Second)}
+	f, late := w.newFlow(peer, r), time.Now().Add(time.Second)
 	if f.decide(t.Context(), f.request) == nil || !f.mayAsk() {
 		t.Fatalf("it is decided %+v", f.decision)
 	}
 	w.Attachments.Cut(7)
 	w.Attachments.Drop(7)
 	w.Approvals.AttachmentEnded(7)
-	refusalOf(t, f.askAll(t.Context(), f.request, nil), policy.UnknownSandbox)
+	refusalOf(t, f.askAll(t.Context(), f.request, late, nil), policy.UnknownSandbox)
 	if all := w.Approvals.Questions(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
 		t.Errorf("there is %+v", all)
 	}

@@ -28,7 +28,7 @@ func (a *Attachments) find(id uint32) *attachment {
 }
 
 // note counts what a record says. a may be nil.
-func (a *attachment) note(f *attempt, r recordOf) {
+func (a *attachment) note(f *Flow, r recordOf) {
 	if a != nil {
 		a.tally.note(f, r)
 	}

@@ -42,42 +42,32 @@ type sighting struct {
 	where string
 }
 
-// searched is the refusal of what holds a canary, or nil. p is the policy in force. With now, it reports
-// wait in place of searching a long head. Without now, the search takes a turn: a sandbox can send any number of
-// short heads at once.
-func (f *ruling) searched(ctx context.Context, p *policy.Policy, r *policy.Request, now bool) (d *policy.Decision, wait bool) {
+// searched is the refusal of what holds a canary, or nil. p is the policy in force. The search takes a turn: a sandbox can
+// send any number of heads at once.
+func (f *Flow) searched(ctx context.Context, p *policy.Policy, r *policy.Request) *policy.Decision {
 	c := f.gate.canaries.Load()
 	if c == nil {
-		return nil, false
+		return nil
 	}
-	switch {
-	case now && headSize(r) > longHead:
-		return nil, true
-	case !now:
-		end, stopped := f.searchTurn(ctx, r)
-		if stopped != nil {
-			return stopped, false
-		}
-		defer end()
+	end, stopped := f.searchTurn(ctx, r)
+	if stopped != nil {
+		return stopped
 	}
+	defer end()
 	if _, found := sightingIn(c, r); !found {
-		return nil, false
+		return nil
 	}
 	refusal := holdsCanary
 	refusal.Policy = p.Digest()
-	return &refusal, false
+	return &refusal
 }
 
-// searching limits the searches of long heads for canaries. It leaves one processor to the event
-// loops if the machine has several.
+// searching limits the searches of heads for canaries. It leaves one processor to all else if the machine has several.
+// A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds at once.
 var searching = fair.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
 
-// A shorter head is searched at once. A head of 64 KiB takes up to 5 ms, and a sandbox can send hundreds
-// at once: those searches take turns by sandbox.
-const longHead = 4 << 10
-
 // searchTurn waits for the turn of a search. It returns a denial if egressd stops before. The caller calls end after the search.
-func (f *ruling) searchTurn(ctx context.Context, r *policy.Request) (end func(), d *policy.Decision) {
+func (f *Flow) searchTurn(ctx context.Context, r *policy.Request) (end func(), d *policy.Decision) {
 	if searching.TakeNow() {
 		return searching.Give, nil
 	}
@@ -88,24 +78,6 @@ func (f *ruling) searchTurn(ctx context.Context, r *policy.Request) (end func(),
 		return nil, &refusal
 	}
 	return searching.Give, nil
-}
-
-// headSize is how many bytes of r are searched.
-func headSize(r *policy.Request) int {
-	n := len(r.Destination.Host)
-	if r.TLS != nil {
-		n += len(r.TLS.ServerName) + len(r.TLS.NoName)
-	}
-	if h := r.HTTP; h != nil {
-		n += len(h.Method) + len(h.Path) + len(h.Query)
-		for name, values := range h.Header {
-			n += len(name)
-			for _, value := range values {
-				n += len(value)
-			}
-		}
-	}
-	return n
 }
 
 // sightingIn looks for a canary in what a way in has read.
@@ -139,13 +111,13 @@ func sightingIn(c *secret.Canaries, r *policy.Request) (s sighting, found bool) 
 
 // sight records what was found and raises the alarm. The refusal itself is in a
 // record of its own. It may wait for the log, so f.mu must not be held: others take that lock.
-func (f *recorded) sight(s sighting) {
+func (f *Flow) sight(s sighting) {
 	line, alarm := f.signalOf(s)
 	f.gate.Records.signal(line, alarm)
 }
 
 // signalOf encodes what was found. It does not wait.
-func (f *recorded) signalOf(s sighting) (line []byte, a Alarm) {
+func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
 	var e encoder
 	e.Line = make([]byte, 0, 512)
 	e.Open("")
@@ -154,7 +126,7 @@ func (f *recorded) signalOf(s sighting) (line []byte, a Alarm) {
 	e.Text("sandbox", f.request.Sandbox.Name)
 	e.Text("via", string(f.request.Via))
 	e.AddrPort("src", f.src.addrPort())
-	e.destination(&f.attempt)
+	e.destination(f)
 	e.process(f.request.Process)
 	e.Key("signal")
 	e.canary(s)
@@ -181,7 +153,7 @@ func (e *encoder) canary(s sighting) {
 	e.Close()
 }
 
-func (f *recorded) alarmOf(s sighting) Alarm {
+func (f *Flow) alarmOf(s sighting) Alarm {
 	a := Alarm{ID: f.id, Sandbox: f.request.Sandbox.Name, Canary: s.Name, Where: s.where, Encoding: s.Encoding}
 	a.Destination = f.gate.canaries.without(f.request.Destination.Host)
 	if p := f.request.Process; p != nil {
@@ -191,7 +163,7 @@ func (f *recorded) alarmOf(s sighting) Alarm {
 }
 
 // sighted is what was found where searched has refused, or nil.
-func (f *recorded) sighted() *sighting {
+func (f *Flow) sighted() *sighting {
 	if c := f.gate.canaries.Load(); c != nil && f.decision.Class == policy.Canary {
 		if s, found := sightingIn(c, f.request); found {
 			return &s
@@ -231,7 +203,7 @@ func (all *canaries) mask(record []byte) {
 // A Guard looks for canaries in what a flow carries to its upstream. It is for one
 // goroutine at a time.
 type Guard struct {
-	flow  *carried
+	flow  *Flow
 	where string
 	watch *secret.Watch
 	seen  int64

@@ -9,7 +9,7 @@ import (
 )
 
 // changed has whoever carries the flow look at it again.
-func (f *carried) changed() {
+func (f *Flow) changed() {
 	f.mu.Lock()
 	look := f.onChange
 	f.mu.Unlock()
@@ -21,7 +21,7 @@ func (f *carried) changed() {
 // OnChange has look called, soon, when a later policy refuses the flow, which
 // WasCut tells, or gives it another budget. It is called at once when the flow was
 // cut already. Only the last of what is given to OnChange and OnCut counts.
-func (f *carried) OnChange(look func()) {
+func (f *Flow) OnChange(look func()) {
 	f.mu.Lock()
 	f.onChange = look
 	late := f.wasCut
@@ -33,7 +33,7 @@ func (f *carried) OnChange(look func()) {
 
 // OnCut has stop called, soon, when a later policy refuses the flow. It is called
 // at once when that has happened already.
-func (f *carried) OnCut(stop func()) {
+func (f *Flow) OnCut(stop func()) {
 	f.OnChange(func() {
 		if f.WasCut() {
 			stop()
@@ -42,13 +42,13 @@ func (f *carried) OnCut(stop func()) {
 }
 
 // WasCut reports whether a later policy has refused the flow.
-func (f *carried) WasCut() bool {
+func (f *Flow) WasCut() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.wasCut
 }
 
-func (f *carried) cut() {
+func (f *Flow) cut() {
 	f.mu.Lock()
 	if f.closed { // since it was found open; its connection may serve another by now
 		f.mu.Unlock()
@@ -72,7 +72,7 @@ func abort(c net.Conn) {
 }
 
 // Refusal returns why a flow that was cut may not go on. It returns nil if an operator cut it.
-func (f *carried) Refusal() *Refusal {
+func (f *Flow) Refusal() *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gate.shut.Load() {
@@ -87,7 +87,7 @@ func (f *carried) Refusal() *Refusal {
 // Failed returns the refusal to show after the flow's upstream failed. It records nothing: Close does, with the class as the
 // outcome. A why that is not empty replaces the sentence of the class. It must not hold text that a sandbox or an
 // upstream chose.
-func (f *carried) Failed(class policy.Class, why string) *Refusal {
+func (f *Flow) Failed(class policy.Class, why string) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.networkRefusal(class)
@@ -99,14 +99,14 @@ func (f *carried) Failed(class policy.Class, why string) *Refusal {
 
 // RefusedUpstream is the refusal to show where the upstream proxy answered a whole request with a status
 // of its own.
-func (f *carried) RefusedUpstream(status int, reason string) *Refusal {
+func (f *Flow) RefusedUpstream(status int, reason string) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return (&upstreamError{upstream.Refused(status, reason)}).refusal(&f.attempt)
+	return (&upstreamError{upstream.Refused(status, reason)}).refusal(f)
 }
 
 // endWith refuses a flow that was let pass. It reports whether that is new, and calls then in that case, with f.mu held.
-func (f *carried) endWith(d policy.Decision, then func()) (refusal *Refusal, first bool) {
+func (f *Flow) endWith(d policy.Decision, then func()) (refusal *Refusal, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if first = passes(f.decision.Verdict) && !f.closed; first {
@@ -120,7 +120,7 @@ func (f *carried) endWith(d policy.Decision, then func()) (refusal *Refusal, fir
 
 // Caught refuses a flow that was about to carry a canary. From then on it can only be
 // closed, and its close record says so.
-func (f *carried) Caught(found secret.Finding, where string) *Refusal {
+func (f *Flow) Caught(found secret.Finding, where string) *Refusal {
 	var line []byte
 	var alarm Alarm
 	refusal, first := f.endWith(holdsCanary, func() { line, alarm = f.signalOf(sighting{found, where}) })
@@ -137,7 +137,7 @@ var heldBack = policy.Decision{
 
 // Overfull refuses a flow whose body would exceed the memory quota of its sandbox. Afterwards the flow can only be
 // closed, and its close record has the refusal.
-func (f *carried) Overfull() *Refusal {
+func (f *Flow) Overfull() *Refusal {
 	refusal, _ := f.endWith(heldBack, func() {})
 	return refusal
 }
@@ -149,7 +149,7 @@ var overdue = policy.Decision{
 
 // Overdue refuses a flow whose bytes have waited too long for their search. From then on
 // it can only be closed, and its close record says so.
-func (f *carried) Overdue() *Refusal {
+func (f *Flow) Overdue() *Refusal {
 	refusal, _ := f.endWith(overdue, func() {})
 	return refusal
 }
@@ -157,7 +157,7 @@ func (f *carried) Overdue() *Refusal {
 // Exceeded returns the refusal to show where more than the flow's budget was to go
 // up. From then on the flow is refused: it can only be closed, and its close record
 // says so.
-func (f *carried) Exceeded() *Refusal {
+func (f *Flow) Exceeded() *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if passes(f.decision.Verdict) && !f.closed {
@@ -169,11 +169,11 @@ func (f *carried) Exceeded() *Refusal {
 }
 
 // HasCanaries reports whether there are canaries.
-func (f *carried) HasCanaries() bool { return f.gate.canaries.Load() != nil }
+func (f *Flow) HasCanaries() bool { return f.gate.canaries.Load() != nil }
 
 // Guard returns what looks at the bytes that the flow sends in some place, such as
 // "body", or nil where there are no canaries.
-func (f *carried) Guard(where string) *Guard {
+func (f *Flow) Guard(where string) *Guard {
 	c := f.gate.canaries.Load()
 	if c == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 )
 
 // decided returns what may be dialled, in the order to try.
-func (f *attempt) decided() []netip.AddrPort {
+func (f *Flow) decided() []netip.AddrPort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	dst := &f.request.Destination
@@ -23,7 +23,7 @@ func (f *attempt) decided() []netip.AddrPort {
 
 // leadsTo reports whether the address is one of those that were decided. No address stands for the name itself, which
 // an upstream proxy resolves.
-func (f *attempt) leadsTo(to netip.AddrPort) bool {
+func (f *Flow) leadsTo(to netip.AddrPort) bool {
 	if !to.IsValid() {
 		return len(f.decided()) == 0
 	}
@@ -31,7 +31,7 @@ func (f *attempt) leadsTo(to netip.AddrPort) bool {
 }
 
 // judged checks the address once more right before connect(2): it must be a decided one.
-func (f *dialling) judged(to netip.AddrPort) error {
+func (f *Flow) judged(to netip.AddrPort) error {
 	if !f.leadsTo(to) {
 		return errNotJudged
 	}

@@ -94,7 +94,7 @@ func (t *timings) read(bounds []time.Duration) Histogram {
 	return h
 }
 
-func (c *counters) note(f *attempt, r recordOf) {
+func (c *counters) note(f *Flow, r recordOf) {
 	d, denied := f.decision, !passes(f.decision.Verdict)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via != policy.ViaDNS:

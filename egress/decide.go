@@ -9,12 +9,9 @@ import (
 )
 
 // decide asks the policy in force about r and keeps its answer, for a flow that nobody else
-// has yet. Where it must not wait it may return wouldWait.
-func (f *ruling) decide(ctx context.Context, r *policy.Request) *Refusal {
-	v, wait := f.verdict(ctx, r, f.contents, f.hurried)
-	if wait {
-		return wouldWait
-	}
+// has yet.
+func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
+	v := f.verdict(ctx, r, f.contents)
 	f.policy, f.decision = v.policy, v.decision
 	if passes(v.decision.Verdict) {
 		return nil
@@ -22,31 +19,22 @@ func (f *ruling) decide(ctx context.Context, r *policy.Request) *Refusal {
 	return f.refusal(*v.decision)
 }
 
-// asking decides a flow, and holds it while a person is asked (asking.go); a hurried caller gets an error in
-// place of a wait. All waits together end at late, which the first wait sets.
-type asking struct {
-	*ruling
-	late time.Time
-}
-
-// decideOrAsk is decide, and asks a person if the policy does. ctx ends the wait for the person, and nothing
-// else.
-func (a *asking) decideOrAsk(ctx context.Context, r *policy.Request) *Refusal {
-	refusal := a.decide(context.WithoutCancel(ctx), r)
-	switch {
-	case refusal == wouldWait || !a.mayAsk():
+// decideOrAsk is decide, and holds the flow while a person is asked, if the policy asks one (asking.go). All waits of a flow
+// together end at late, which the first wait sets. ctx ends the wait for the person, and nothing else.
+func (f *Flow) decideOrAsk(ctx context.Context, r *policy.Request, late *time.Time) *Refusal {
+	refusal := f.decide(context.WithoutCancel(ctx), r)
+	if !f.mayAsk() {
 		return refusal
-	case a.hurried:
-		return wouldWait
-	case a.late.IsZero():
-		a.late = time.Now().Add(a.gate.Approvals.Wait())
 	}
-	return a.askAll(ctx, r, refusal)
+	if late.IsZero() {
+		*late = time.Now().Add(f.gate.Approvals.Wait())
+	}
+	return f.askAll(ctx, r, *late, refusal)
 }
 
 // mayAsk reports whether a person can make the decision of the flow.
-func (a *asking) mayAsk() bool {
-	return a.decision.Verdict == policy.Ask && a.gate.Approvals.IsOpen()
+func (f *Flow) mayAsk() bool {
+	return f.decision.Verdict == policy.Ask && f.gate.Approvals.IsOpen()
 }
 
 // A verdict is a policy's decision about a request, which the flow has not adopted yet.
@@ -55,17 +43,13 @@ type verdict struct {
 	decision *policy.Decision // not changed: others may share it
 }
 
-// verdict asks the policy in force about r, and changes nothing of the flow. With now, it
-// reports wait in place of asking a policy that may take its time, or searching a long head. f.mu must not be held.
-func (f *ruling) verdict(ctx context.Context, r *policy.Request, inside contents, now bool) (v verdict, wait bool) {
+// verdict asks the policy in force about r, and changes nothing of the flow. f.mu must not be held.
+func (f *Flow) verdict(ctx context.Context, r *policy.Request, inside contents) (v verdict) {
 	v.policy = f.gate.policy.Load()
-	if v.decision, wait = f.searched(ctx, v.policy, r, now); wait || v.decision != nil {
-		return v, wait
+	if v.decision = f.searched(ctx, v.policy, r); v.decision != nil {
+		return v
 	}
 	if !v.policy.AnswersAtOnce() {
-		if now {
-			return v, true
-		}
 		var done context.CancelFunc
 		ctx, done = f.gate.untilShut(ctx)
 		defer done()
@@ -83,7 +67,7 @@ func (f *ruling) verdict(ctx context.Context, r *policy.Request, inside contents
 		d = tooLateToLook(d)
 	}
 	v.decision = f.gate.shared.of(d)
-	return v, false
+	return v
 }
 
 // tooLateToLook refuses a tunnel whose bytes passed unread so far, by a policy
@@ -97,7 +81,7 @@ func tooLateToLook(d policy.Decision) policy.Decision {
 
 // asked returns the request for the policy to decide once more, with its time,
 // in which requests that are shared differ.
-func (f *attempt) asked() *policy.Request {
+func (f *Flow) asked() *policy.Request {
 	r := *f.request
 	r.Time = f.id.Time()
 	return &r
@@ -119,10 +103,10 @@ const (
 // policy in force now. After an error, which is always a [*Refusal], the flow
 // can only be closed, and its close record holds the refusal. It is called by one
 // goroutine at a time. When ctx ends, so does the wait for a policy that takes its time.
-func (f *permission) Narrow(ctx context.Context, edit func(*policy.Request)) error {
+func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	r, inside := f.learn(edit)
 	for {
-		v, _ := f.verdict(ctx, r, inside, false)
+		v := f.verdict(ctx, r, inside)
 		v.decision = f.comparedTo(ctx, v, r)
 		over, stale := f.adopt(r, v)
 		switch {
@@ -138,7 +122,7 @@ func (f *permission) Narrow(ctx context.Context, edit func(*policy.Request)) err
 }
 
 // learn adds to the request what edit knows of it.
-func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, inside contents) {
+func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, inside contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, r := f.request, f.asked()
@@ -153,7 +137,7 @@ func (f *permission) learn(edit func(*policy.Request)) (r *policy.Request, insid
 
 // adopt has the flow stand on a verdict about r, which learn has returned. It is stale
 // where another policy is in force by now. A flow that is over stays as it was.
-func (f *permission) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
+func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -186,8 +170,8 @@ func (f *permission) adopt(r *policy.Request, v verdict) (over *Refusal, stale b
 
 // noteRefusal counts and records what Narrow refuses, beside the close record to come. Nobody
 // else writes to the flow: what is refused is not decided again.
-func (f *permission) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
-	asked := (&asking{ruling: &f.ruling}).list(ctx, r)
+func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
+	asked := f.listQuestion(ctx, r)
 	f.noteDenial()
 	if s := f.sighted(); s != nil {
 		f.sight(*s)
@@ -203,10 +187,10 @@ func (f *permission) noteRefusal(ctx context.Context, r *policy.Request) *Refusa
 // current returns nil while the flow may go on. It decides again where the
 // policy in force is no longer the one that decided; a flow that was refused,
 // cut or closed stays so.
-func (f *permission) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
+func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
 
 // recheck is current, and with anew decides again whichever policy decided.
-func (f *permission) recheck(ctx context.Context, anew bool) *Refusal {
+func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
 	for {
 		f.mu.Lock()
 		due, refusal := f.due(anew)
@@ -217,7 +201,7 @@ func (f *permission) recheck(ctx context.Context, anew bool) *Refusal {
 			return refusal
 		}
 		r.Usage = nil
-		v, _ := f.verdict(ctx, r, inside, false)
+		v := f.verdict(ctx, r, inside)
 		f.mu.Lock()
 		same := !f.closed && f.request == request && f.decision == decision
 		if same {
@@ -235,7 +219,7 @@ func (f *permission) recheck(ctx context.Context, anew bool) *Refusal {
 
 // due reports whether the policy has to decide the flow again. A refusal says that the flow
 // may not go on, whatever the policy says. f.mu is held.
-func (f *permission) due(anew bool) (due bool, refusal *Refusal) {
+func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():
 		return false, f.refusal(stopping)
@@ -249,7 +233,7 @@ func (f *permission) due(anew bool) (due bool, refusal *Refusal) {
 
 // AnyProtocol reports whether a rule lets the flow carry what is neither TLS
 // nor HTTP on the web's ports.
-func (f *permission) AnyProtocol() bool {
+func (f *Flow) AnyProtocol() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.decision.AnyProtocol
@@ -257,7 +241,7 @@ func (f *permission) AnyProtocol() bool {
 
 // Budget is how many bytes of payload may go to the upstream, as the policy in
 // force has it: see [policy.Decision].MaxBytesUp. 0 means any number.
-func (f *permission) Budget() int64 {
+func (f *Flow) Budget() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.decision.MaxBytesUp
@@ -266,7 +250,7 @@ func (f *permission) Budget() int64 {
 // Credential names the rule whose credential is to be added to the flow's
 // request, and the digest of the policy that says so. rule is empty where none
 // is.
-func (f *permission) Credential() (rule, digest string) {
+func (f *Flow) Credential() (rule, digest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.decision.Inject, f.decision.Policy
@@ -275,7 +259,7 @@ func (f *permission) Credential() (rule, digest string) {
 // Inspected reports whether the policy lets the flow's tunnel be only if every
 // request in it is decided: its TLS has to end in egressd. The answer counts
 // once Narrow has put the ClientHello to the policy, and does not change after that.
-func (f *permission) Inspected() bool {
+func (f *Flow) Inspected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.contents != undecidedContents {
@@ -286,30 +270,26 @@ func (f *permission) Inspected() bool {
 
 // compare asks the shadow policy about r before the record is written. It may block, and the caller must be the only user
 // of the flow.
-func (f *ruling) compare(ctx context.Context, r *policy.Request) {
+func (f *Flow) compare(ctx context.Context, r *policy.Request) {
 	f.decision = f.comparedTo(ctx, verdict{f.policy, f.decision}, r)
 }
 
 // comparedTo is the decision of v, with what the shadow of its policy says of r where that differs.
-func (f *ruling) comparedTo(ctx context.Context, v verdict, r *policy.Request) *policy.Decision {
+func (f *Flow) comparedTo(ctx context.Context, v verdict, r *policy.Request) *policy.Decision {
 	if v.policy.Shadow() == nil {
 		return v.decision
 	}
 	return f.gate.shared.of(v.policy.Compare(ctx, f.gate.Approvals.apply(f.id, r), *v.decision, f.gate.tasks.start))
 }
 
-// denied compares what the policy refuses, and records it. Nothing is to be recorded of what
-// has to be decided once more.
-func (f *ruling) denied(ctx context.Context, refusal *Refusal) *Refusal {
-	if refusal == wouldWait {
-		return wouldWait
-	}
+// denied compares what the policy refuses, and records it.
+func (f *Flow) denied(ctx context.Context) *Refusal {
 	f.compare(ctx, f.request)
 	return f.refuse(*f.decision)
 }
 
 // failed records that what was allowed did not come about.
-func (f *ruling) failed(ctx context.Context, class policy.Class) *Refusal {
+func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
 	f.compare(ctx, f.request)
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal

@@ -37,7 +37,7 @@ var (
 // Dial connects to one of the flow's decided addresses and to nothing else.
 // The error is always a [*Refusal]. The flow closes the connection when it is
 // closed or cut.
-func (f *dialling) Dial(ctx context.Context) (net.Conn, error) {
+func (f *Flow) Dial(ctx context.Context) (net.Conn, error) {
 	l, err := f.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (f *dialling) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // holding returns the connection of l once the flow has it.
-func (f *dialling) holding(l line) (net.Conn, error) {
+func (f *Flow) holding(l line) (net.Conn, error) {
 	if !f.hold(l) {
 		l.conn.Close()
 		return nil, f.dialError(errRefused)
@@ -62,7 +62,7 @@ type line struct {
 }
 
 // dial is Dial for a caller who holds the connection.
-func (f *dialling) dial(ctx context.Context) (line, error) {
+func (f *Flow) dial(ctx context.Context) (line, error) {
 	if refusal := f.current(ctx); refusal != nil {
 		return line{}, refusal
 	}
@@ -76,7 +76,7 @@ func (f *dialling) dial(ctx context.Context) (line, error) {
 }
 
 // reach connects to a decided address: directly, or through the upstream proxy.
-func (f *dialling) reach(ctx context.Context) (line, error) {
+func (f *Flow) reach(ctx context.Context) (line, error) {
 	up, to, asked := f.gate.Route.proxy.Load(), f.decided(), f.Destination()
 	switch {
 	case up == nil:
@@ -91,7 +91,7 @@ func (f *dialling) reach(ctx context.Context) (line, error) {
 }
 
 // hold keeps the connection of l as the flow's own, and reports false where it has ended.
-func (f *dialling) hold(l line) bool {
+func (f *Flow) hold(l line) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed || f.wasCut {
@@ -176,7 +176,7 @@ func headStart(next bool) <-chan time.Time {
 	return time.After(attemptDelay)
 }
 
-func (f *dialling) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: keepAlive,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -206,7 +206,7 @@ type Kept struct {
 
 // Keep takes the connection out of the flow, which no longer closes it. carried is that connection if the caller has
 // taken it over already, or else nil. Keep returns nil if there is none or the flow was cut.
-func (f *dialling) Keep(carried net.Conn) *Kept {
+func (f *Flow) Keep(carried net.Conn) *Kept {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	conn := carried
@@ -231,11 +231,11 @@ func (k *Kept) Close() {
 
 // Reuse gives the flow a kept connection instead of a Dial. Sandbox, host, port and policy must be the same, and the
 // connection must lead to an address that was decided for this flow.
-func (f *dialling) Reuse(k *Kept) bool {
+func (f *Flow) Reuse(k *Kept) bool {
 	if k == nil {
 		return false
 	}
-	return k.isFor(&f.attempt) && k.quiet() && f.judged(k.dialled) == nil && f.hold(line{k.conn, k.dialled})
+	return k.isFor(f) && k.quiet() && f.judged(k.dialled) == nil && f.hold(line{k.conn, k.dialled})
 }
 
 // quiet reports whether the upstream has sent nothing since, not even an end:
@@ -258,7 +258,7 @@ func (k *Kept) quiet() bool {
 }
 
 // isFor reports whether a flow may have the connection, as far as sandbox, host, port and policy go.
-func (k *Kept) isFor(f *attempt) bool {
+func (k *Kept) isFor(f *Flow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to := f.request.Destination
@@ -266,7 +266,7 @@ func (k *Kept) isFor(f *attempt) bool {
 }
 
 // dialError turns what went wrong into the refusal to show.
-func (f *dialling) dialError(err error) *Refusal {
+func (f *Flow) dialError(err error) *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if errors.Is(err, errRefused) || errors.Is(err, errNotJudged) {
@@ -283,7 +283,7 @@ func (f *dialling) dialError(err error) *Refusal {
 		return r
 	}
 	if at, ok := errors.AsType[*upstreamError](err); ok {
-		return at.refusal(&f.attempt)
+		return at.refusal(f)
 	}
 	return f.networkRefusal(networkClass(err))
 }

@@ -18,7 +18,7 @@ type encoder struct {
 	idAt   int  // where the id was left out
 }
 
-func (e *encoder) flow(f *attempt, r recordOf) {
+func (e *encoder) flow(f *Flow, r recordOf) {
 	e.Open("")
 	e.Text("kind", string(r.kind))
 	src := f.src.addrPort()
@@ -48,7 +48,7 @@ func (e *encoder) flow(f *attempt, r recordOf) {
 }
 
 // summed writes what is recorded of the denials of one sum.
-func (e *encoder) summed(by summedBy, f *attempt, r recordOf) {
+func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 	if by == byKind {
 		e.flow(f, r)
 		return
@@ -85,7 +85,7 @@ func (e *encoder) summed(by summedBy, f *attempt, r recordOf) {
 }
 
 // domain writes what the names of one registered domain have in common.
-func (e *encoder) domain(f *attempt) {
+func (e *encoder) domain(f *Flow) {
 	if q := f.request.DNS; q != nil {
 		e.Open("dns")
 		e.Text("name", domainOf(f.gate.canaries.without(q.Name)))
@@ -119,7 +119,7 @@ func (e *encoder) sumOf(by summedBy, d *policy.Decision) {
 }
 
 // asked writes what was to be reached or known.
-func (e *encoder) asked(f *attempt, r recordOf) {
+func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
 	e.tls(f)
 	e.http(f, r.end.Status)
@@ -130,7 +130,7 @@ func (e *encoder) asked(f *attempt, r recordOf) {
 
 // question writes what a sandbox asked a name server, or what the gate asks one
 // for a flow.
-func (e *encoder) question(f *attempt) {
+func (e *encoder) question(f *Flow) {
 	name, kind := f.request.Destination.Host, "A AAAA"
 	if q := f.request.DNS; q != nil {
 		name, kind = q.Name, q.Type
@@ -141,7 +141,7 @@ func (e *encoder) question(f *attempt) {
 	e.Close()
 }
 
-func (e *encoder) destination(f *attempt) {
+func (e *encoder) destination(f *Flow) {
 	dst := &f.request.Destination
 	asked := f.request.DNS != nil
 	if dst.Host == "" || asked && f.decision.AddressClass == "" {
@@ -164,7 +164,7 @@ func (e *encoder) destination(f *attempt) {
 	e.Close()
 }
 
-func (e *encoder) tls(f *attempt) {
+func (e *encoder) tls(f *Flow) {
 	h := f.request.TLS
 	if h == nil {
 		return
@@ -182,7 +182,7 @@ func (e *encoder) tls(f *attempt) {
 	e.Close()
 }
 
-func (e *encoder) http(f *attempt, status int) {
+func (e *encoder) http(f *Flow, status int) {
 	h := f.request.HTTP
 	if h == nil {
 		return

@@ -39,7 +39,7 @@ func TestEachFieldIsRecordedOrSaysWhyNot(t *testing.T) {
 	}
 	line := func(r *policy.Request, d *policy.Decision) []byte {
 		e := encoder{}
-		e.flow(&attempt{gate: w.Gate, request: r, decision: d}, recordOf{kind: record.KindOpen})
+		e.flow(&Flow{gate: w.Gate, request: r, decision: d}, recordOf{kind: record.KindOpen})
 		return e.Line
 	}
 	typical := line(asks(), asked())
@@ -64,7 +64,7 @@ func TestACutPathIsMarked(t *testing.T) {
 		r.HTTP = &policy.HTTPRequest{Method: "GET", Path: "/" + strings.Repeat("x", length-1)}
 		e := encoder{}
 		e.Open("")
-		e.http(&attempt{gate: w.Gate, request: r}, 0)
+		e.http(&Flow{gate: w.Gate, request: r}, 0)
 		if marked := bytes.Contains(e.Line, []byte(`,"path_cut":true`)); marked != cut {
 			t.Errorf("%d bytes: marked %t: %s", length, marked, e.Line)
 		}

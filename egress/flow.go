@@ -14,54 +14,30 @@ import (
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
 //
-// A flow is built of types, each inside the next one: attempt, recorded, ruling, permission, carried, dialling, Flow. The
-// methods of a type use those of the types inside it. Flow itself opens and closes.
-//
 // Thousands of flows are idle tunnels: what they have in common is shared, and
 // what is left stands close.
 type Flow struct {
-	dialling
-	next, prev *Flow // guarded by gate.Flows.mu
-}
+	gate  *Gate         // final
+	began time.Duration // final: since gate.began
 
-// An attempt is what a sandbox asks for and what was decided about it, as records, refusals and operators see it. It holds
-// the lock and nearly all fields of a flow, so that these take little memory.
-type attempt struct {
-	gate  *Gate
-	id    record.ID
-	began time.Duration // since gate.began
+	// While the flow is opened, one goroutine has it to itself. The next fields do not change after that.
+	id  record.ID
+	seq int64 // of the record that has to be durable before the first byte; -1: there is none yet
 
-	mu       sync.Mutex       // guards what follows, and the fields of the types around it; held for moments, never while a policy decides
+	mu       sync.Mutex       // guards what follows, once the flow is open; held for moments, never while a policy decides
 	request  *policy.Request  // not changed once the flow is open: others may share it
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
-	seq      int64            // of the record that has to be durable before the first byte; -1: there is none yet
-	src      endpoint         // not guarded: it does not change
+	conn     net.Conn
+	onChange func()   // told when the flow was cut, or has another budget
+	src      endpoint // final
 	dialled  endpoint
-	hurried  bool // who opens it must not wait
+	contents contents
 	wasCut   bool
 	closed   bool
-	contents contents
+
+	next, prev *Flow // guarded by gate.Flows.mu
 }
-
-// recorded is an attempt that can be written to the log.
-type recorded struct{ attempt }
-
-// ruling is an attempt that the policy decides, for the first time or again.
-type ruling struct{ recorded }
-
-// permission is a ruling that can change: more of the request becomes known, or another policy is in force.
-type permission struct{ ruling }
-
-// carried is a permission in use. It ends if it is cut, exceeds its budget, or would carry a canary.
-type carried struct {
-	permission
-	conn     net.Conn
-	onChange func() // told when the flow was cut, or has another budget
-}
-
-// dialling is a flow's capability to connect to what was decided.
-type dialling struct{ carried }
 
 // sharedID is the seq of a denial with an id that denials of other requests may have, too.
 const sharedID = -2
@@ -74,22 +50,17 @@ type End struct {
 	Note     string // what a person should know of it, and what to do
 }
 
+// newFlow returns a flow of which nothing is known but peer and r.
 func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
-	f := new(Flow)
-	g.begin(f, peer, &r)
-	return f
-}
-
-// begin makes f one that nothing is known of but peer and r, which it keeps.
-func (g *Gate) begin(f *Flow, peer sandbox.Peer, r *policy.Request) {
 	now := time.Now()
 	r.Time = now
 	if r.Process == nil {
 		r.Process = peer.Process
 	}
-	*f = Flow{}
-	f.gate, f.id, f.began, f.src = g, g.ids.next(now), now.Sub(g.began), endpointOf(peer.Addr)
-	f.request, f.decision, f.seq = r, undecided, -1
+	return &Flow{
+		gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr),
+		request: &r, decision: undecided, seq: -1,
+	}
 }
 
 // undecided is the decision of a flow before there is one: the zero value,
@@ -149,7 +120,7 @@ func (f *Flow) charge() (c charge, ok bool) {
 	return c, ok
 }
 
-func (f *attempt) account() *account {
+func (f *Flow) account() *account {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gate.accounts.of(f.request.Sandbox.Name)
@@ -158,16 +129,16 @@ func (f *attempt) account() *account {
 // admit decides the name, resolves it, decides its addresses, and records.
 func (f *Flow) admit(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	a := asking{ruling: &f.ruling}
-	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
-		return f.denied(calm, refusal)
+	var late time.Time
+	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+		return f.denied(calm)
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
-			return f.denied(calm, refusal)
+		if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+			return f.denied(calm)
 		}
 	}
 	f.compare(calm, f.request)
@@ -186,15 +157,12 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 		dst.Local = isLocal(f.gate.config.Resolver, dst.Host)
 		return nil
 	}
-	if f.hurried {
-		return wouldWait
-	}
 	used := f.account()
 	defer used.endLookup(dst.Host)
 	if !used.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.gate.Records.append(&f.attempt, recordOf{kind: record.KindDNS}); err != nil {
+	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
@@ -222,24 +190,24 @@ func (f *Flow) enlist(ctx context.Context) *Refusal {
 }
 
 // ID names the flow in replies and records.
-func (f *attempt) ID() record.ID { return f.id }
+func (f *Flow) ID() record.ID { return f.id }
 
 // Destination is what was asked for, with the addresses that were decided.
-func (f *attempt) Destination() policy.Destination {
+func (f *Flow) Destination() policy.Destination {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Destination
 }
 
 // Sandbox names who opened the flow.
-func (f *attempt) Sandbox() string {
+func (f *Flow) Sandbox() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Sandbox.Name
 }
 
 // Holder names who holds the part of what all sandboxes share that the flow counts with, see [policy.Sandbox.Holder].
-func (f *attempt) Holder() string {
+func (f *Flow) Holder() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Sandbox.Holder()
@@ -257,7 +225,7 @@ func (f *Flow) Close(end End) {
 	if f.wasCut {
 		end.Outcome = "cut"
 	}
-	line := f.gate.Records.encode(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
+	line := f.gate.Records.encode(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
 	_, _ = f.gate.config.Log.Append(line) // a log that fails now refuses the next flow
 	f.gate.Flows.remove(f)
@@ -269,4 +237,4 @@ func (f *Flow) Close(end End) {
 }
 
 // took is how long the flow has lasted.
-func (f *attempt) took() time.Duration { return time.Since(f.gate.began) - f.began }
+func (f *Flow) took() time.Duration { return time.Since(f.gate.began) - f.began }

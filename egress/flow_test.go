@@ -152,7 +152,7 @@ func TestNoRecordIsTooLong(t *testing.T) {
 	f.request.Destination.Addrs = slices.Repeat([]netip.Addr{netip.MustParseAddr("2606:2800:220:1:ffff:ffff:ffff:ffff")}, 100)
 	f.decision = &policy.Decision{Rule: long, Reason: long, Class: policy.RuleDeny, AllowedIf: many, Policy: w.Digest()}
 	for _, kind := range []record.Kind{record.KindOpen, record.KindRefused, record.KindClose, record.KindDNS} {
-		if _, err := f.gate.Records.append(&f.attempt, recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
+		if _, err := f.gate.Records.append(f, recordOf{kind: kind, raw: []byte(long), end: End{Outcome: "closed"}}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"time"
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
@@ -65,9 +66,9 @@ func (f *Flow) Over(tunnel *Flow) {
 
 func (f *Flow) admitRequest(ctx context.Context) *Refusal {
 	calm := context.WithoutCancel(ctx)
-	a := asking{ruling: &f.ruling}
-	if refusal := a.decideOrAsk(ctx, f.request); refusal != nil {
-		return f.denied(calm, refusal)
+	var late time.Time
+	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+		return f.denied(calm)
 	}
 	f.compare(calm, f.request)
 	return f.recordDecision()

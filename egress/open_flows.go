@@ -138,7 +138,7 @@ type OpenFlow struct {
 	Seconds   float64   `json:"seconds"` // since then
 }
 
-func (f *attempt) describe() OpenFlow {
+func (f *Flow) describe() OpenFlow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.request

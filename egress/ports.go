@@ -33,7 +33,7 @@ func localPorts() int {
 // mayConnect counts one more connection of the flow's sandbox. A connection that egressd closes first keeps its local port
 // for a minute (TIME-WAIT, RFC 9293 section 3.6.1): a sandbox that only connects and leaves could use up the local
 // ports towards one address. Loopback is not counted, since the kernel uses its ports again.
-func (f *dialling) mayConnect(to netip.AddrPort) error {
+func (f *Flow) mayConnect(to netip.AddrPort) error {
 	if !to.Addr().IsLoopback() && !f.gate.ports.Take(f.Holder(), f.Sandbox(), to, time.Since(f.gate.began)) {
 		return errPorts
 	}

@@ -38,11 +38,11 @@ type recordOf struct {
 func (w *Records) WritesAtOnce() bool { return w.gate.config.Log.WritesAtOnce() }
 
 // append writes one record of f to the log.
-func (w *Records) append(f *attempt, r recordOf) (int64, error) {
+func (w *Records) append(f *Flow, r recordOf) (int64, error) {
 	return w.gate.config.Log.Append(w.encode(f, r))
 }
 
-func (w *Records) encode(f *attempt, r recordOf) []byte {
+func (w *Records) encode(f *Flow, r recordOf) []byte {
 	w.count(f, r)
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 640)}}
 	e.flow(f, r)
@@ -51,13 +51,13 @@ func (w *Records) encode(f *attempt, r recordOf) []byte {
 }
 
 // count counts a record for the metrics, for the program and for the attachment.
-func (w *Records) count(f *attempt, r recordOf) {
+func (w *Records) count(f *Flow, r recordOf) {
 	w.counts.note(f, r)
 	w.gate.config.Tally.note(f, r)
 	w.gate.Attachments.find(f.request.Sandbox.Attachment).note(f, r)
 }
 
-func (f *recorded) recordDecision() *Refusal {
+func (f *Flow) recordDecision() *Refusal {
 	kind := record.KindOpen
 	switch {
 	case f.request.DNS != nil:
@@ -68,7 +68,7 @@ func (f *recorded) recordDecision() *Refusal {
 	if !passes(f.decision.Verdict) {
 		return f.recordRefusal(recordOf{kind: kind})
 	}
-	seq, err := f.gate.Records.append(&f.attempt, recordOf{kind: kind})
+	seq, err := f.gate.Records.append(f, recordOf{kind: kind})
 	if err != nil {
 		return f.refusal(unavailable)
 	}
@@ -77,12 +77,12 @@ func (f *recorded) recordDecision() *Refusal {
 }
 
 // recordEnd writes the close record of a flow that was never open.
-func (f *recorded) recordEnd(end End) {
-	_, _ = f.gate.Records.append(&f.attempt, recordOf{kind: record.KindClose, end: end, took: f.took()})
+func (f *Flow) recordEnd(end End) {
+	_, _ = f.gate.Records.append(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 }
 
 // refuse records a refusal that happens before anything passed.
-func (f *recorded) refuse(d policy.Decision) *Refusal {
+func (f *Flow) refuse(d policy.Decision) *Refusal {
 	if d.Policy == "" {
 		d.Policy = f.gate.Digest()
 	}
@@ -96,7 +96,7 @@ func (f *recorded) refuse(d policy.Decision) *Refusal {
 
 // Wait returns when the flow's record is durable, so that its first byte may
 // pass. The error is a [*Refusal].
-func (f *recorded) Wait(ctx context.Context) error {
+func (f *Flow) Wait(ctx context.Context) error {
 	if err := f.gate.config.Log.Wait(ctx, f.seq); err != nil {
 		return f.Unrecorded()
 	}
@@ -104,7 +104,7 @@ func (f *recorded) Wait(ctx context.Context) error {
 }
 
 // Unrecorded returns the refusal to show where the flow's record cannot become durable.
-func (f *recorded) Unrecorded() *Refusal {
+func (f *Flow) Unrecorded() *Refusal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.refusal(unavailable)
@@ -112,12 +112,12 @@ func (f *recorded) Unrecorded() *Refusal {
 
 // Durable calls done once the flow's record is durable, or cannot become so;
 // done may run on any goroutine and must not wait.
-func (f *recorded) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
+func (f *Flow) Durable(done func(error)) { f.gate.config.Log.Durable(f.seq, done) }
 
 // Settled reports whether Durable would call done before it returns, and with what.
-func (f *recorded) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
+func (f *Flow) Settled() (known bool, err error) { return f.gate.config.Log.Settled(f.seq) }
 
-func (w *Records) repeatsOf(f *attempt) *repeatCounts {
+func (w *Records) repeatsOf(f *Flow) *repeatCounts {
 	if name := f.request.Sandbox.Name; name != "" {
 		return &w.gate.accounts.of(name).repeats
 	}

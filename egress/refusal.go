@@ -66,9 +66,6 @@ var stopping = policy.Decision{
 	Reason: "egressd is stopping",
 }
 
-// wouldWait says that Open cannot answer at once. Nothing was recorded.
-var wouldWait = &Refusal{Decision: policy.Decision{Reason: "the answer has to be waited for"}}
-
 var unavailable = policy.Decision{
 	Class:  policy.AuditUnavailable,
 	Rule:   "audit",
@@ -76,7 +73,7 @@ var unavailable = policy.Decision{
 	Reason: "what cannot be recorded may not pass",
 }
 
-func (f *attempt) refusal(d policy.Decision) *Refusal {
+func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == sharedID}
 	if h := f.request.HTTP; h != nil {
@@ -100,7 +97,7 @@ var networkReasons = map[policy.Class]string{
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }
 
-func (f *attempt) networkRefusal(class policy.Class) *Refusal {
+func (f *Flow) networkRefusal(class policy.Class) *Refusal {
 	return f.refusal(policy.Decision{Class: class, Rule: f.decision.Rule, Layer: f.decision.Layer, Reason: networkReasons[class], Policy: f.decision.Policy})
 }
 
@@ -150,10 +147,10 @@ func (g *Gate) RefuseUnseen(peer sandbox.Peer, via policy.Via, class policy.Clas
 	f.decision = &d
 	r := recordOf{kind: record.KindRefused}
 	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}, common: true}
-	e.flow(&f.attempt, r)
+	e.flow(f, r)
 	g.canaries.mask(e.Line)
 	for range max(1, n) {
-		f.gate.Records.count(&f.attempt, r)
+		f.gate.Records.count(f, r)
 	}
 	_, err := g.config.Log.Append(summed(e.Line, e.idAt, f.id, n, nil))
 	return err

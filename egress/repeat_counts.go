@@ -85,21 +85,21 @@ func (s *repeatCounts) empty() bool {
 
 // recordRefusal records a refusal, or counts it where it is one of many. Then the flow
 // has the id of the record that it is counted with. A log that fails refuses too.
-func (f *recorded) recordRefusal(r recordOf) *Refusal {
+func (f *Flow) recordRefusal(r recordOf) *Refusal {
 	if r.canary == nil {
 		r.canary = f.sighted()
 	}
-	s := f.gate.Records.repeatsOf(&f.attempt)
-	key, id, one := s.count(&f.attempt, &r)
+	s := f.gate.Records.repeatsOf(f)
+	key, id, one := s.count(f, &r)
 	if !one {
 		f.id = id
-		f.gate.Records.count(&f.attempt, r)
+		f.gate.Records.count(f, r)
 		return nil
 	}
 	if r.shared {
 		f.seq = sharedID
 	}
-	seq, err := f.gate.Records.append(&f.attempt, r)
+	seq, err := f.gate.Records.append(f, r)
 	if err != nil {
 		return f.refusal(unavailable)
 	}
@@ -117,7 +117,7 @@ func (f *recorded) recordRefusal(r recordOf) *Refusal {
 // or one: it is to have a record of its own. Then wrote has to be told, with key,
 // when it is written.
 // It sets r.shared if later denials may get the id of that record.
-func (s *repeatCounts) count(f *attempt, r *recordOf) (key string, id record.ID, one bool) {
+func (s *repeatCounts) count(f *Flow, r *recordOf) (key string, id record.ID, one bool) {
 	budget := s.budget()
 	d := counting{budget: budget, sight: budget.sightOf(f.request.Sandbox.Name, f.askedName()), now: time.Since(f.gate.began), scarce: f.gate.config.Log.Scarce()}
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *repeatCounts) budget() *logBudget {
 
 // countBy is count for one way of summing. It returns known as false if the budget is used up, or
 // if there are too many sums by domain.
-func (s *repeatCounts) countBy(by summedBy, f *attempt, r recordOf, d counting) (key string, id record.ID, one, known bool) {
+func (s *repeatCounts) countBy(by summedBy, f *Flow, r recordOf, d counting) (key string, id record.ID, one, known bool) {
 	e := encoder{Encoder: record.Encoder{Line: s.key[:0]}, common: true}
 	e.summed(by, f, r)
 	size := len(e.Line)
@@ -217,7 +217,7 @@ func (n *summedNames) add(name string, s sight, count int64) {
 }
 
 // askedName returns the host or address of the request, or "" if the request had none.
-func (f *attempt) askedName() string {
+func (f *Flow) askedName() string {
 	if q := f.request.DNS; q != nil {
 		return q.Name
 	}
@@ -225,7 +225,7 @@ func (f *attempt) askedName() string {
 }
 
 // named is what f is about, as its records name it.
-func (f *attempt) named() string {
+func (f *Flow) named() string {
 	if q := f.request.DNS; q != nil {
 		return f.gate.canaries.without(q.Name)
 	}
@@ -261,7 +261,7 @@ func appendSighting(b []byte, by summedBy, s *sighting) []byte {
 }
 
 // begin keeps a new kind and returns its key, which is empty if there are too many kinds. s.mu is held.
-func (s *repeatCounts) begin(f *attempt, k repeatCount, text []byte) (key string) {
+func (s *repeatCounts) begin(f *Flow, k repeatCount, text []byte) (key string) {
 	if k.by == byKind && len(s.kinds) >= repeatsMost {
 		return ""
 	}

@@ -353,7 +353,7 @@ func TestHowManyDenialsHaveRecords(t *testing.T) {
 		got := 0
 		for range 2 * repeatsFrom {
 			f := w.newFlow(peer, ask(t, "a.test:443"))
-			key, _, one := s.count(&f.attempt, &r)
+			key, _, one := s.count(f, &r)
 			if one {
 				got++
 				s.wrote(key, f.id)

@@ -106,7 +106,7 @@ func (f *Flow) answer(ctx context.Context) (Answer, *Refusal) {
 		return Answer{}, f.refuse(typeDenied)
 	}
 	if refusal := f.decide(ctx, f.request); refusal != nil {
-		return Answer{}, f.denied(ctx, refusal)
+		return Answer{}, f.denied(ctx)
 	}
 	if isEmpty || f.gate.config.Resolver == nil {
 		return Answer{}, f.answerNothing(ctx, isEmpty)
@@ -120,7 +120,7 @@ func (f *Flow) answer(ctx context.Context) (Answer, *Refusal) {
 		}
 	}
 	if refusal := f.decide(ctx, f.request); refusal != nil {
-		return Answer{}, f.denied(ctx, refusal)
+		return Answer{}, f.denied(ctx)
 	}
 	if cached {
 		f.compare(ctx, f.request)

@@ -105,7 +105,7 @@ func comparePlaces(a, b place) int {
 }
 
 // note counts what a record says. t may be nil.
-func (t *Tally) note(f *attempt, r recordOf) {
+func (t *Tally) note(f *Flow, r recordOf) {
 	if t == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (t *Tally) note(f *attempt, r recordOf) {
 }
 
 // deniedHost returns what a denial of f counts as: times is 0 for a DNS question.
-func deniedHost(f *attempt, host string, times int) DeniedHost {
+func deniedHost(f *Flow, host string, times int) DeniedHost {
 	d := DeniedHost{Host: host, Times: times, Class: f.decision.Class, Reason: f.decision.Reason, Fix: f.refusal(*f.decision).Fix()}
 	if host != f.request.Destination.Host {
 		d.Reason, d.Fix = "", "" // both may hold the canary that host no longer has
@@ -228,7 +228,7 @@ func (t *Tally) approved(questions string) {
 
 // ended counts a flow. One that others were opened in their place counts by
 // those.
-func (t *Tally) ended(f *attempt, end End) {
+func (t *Tally) ended(f *Flow, end End) {
 	hello := f.request.TLS
 	inside := f.request.HTTP == nil && hello != nil && hello.Inspected
 	if inside || end.Outcome == "http" || end.Outcome == "named" {

@@ -12,7 +12,7 @@ import (
 // TestADeniedHostShowsNoCanary gives a tally the host without its canary: neither the reason nor the fix may hold it.
 func TestADeniedHostShowsNoCanary(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
-	f := &attempt{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "s3cret.evil.test", Port: 443}}, decision: &policy.Decision{Class: policy.DefaultDeny, Reason: "no rule allows s3cret.evil.test"}}
+	f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "s3cret.evil.test", Port: 443}}, decision: &policy.Decision{Class: policy.DefaultDeny, Reason: "no rule allows s3cret.evil.test"}}
 	if d := deniedHost(f, f.request.Destination.Host, 1); d.Fix == "" || d.Reason == "" {
 		t.Errorf("without a canary: %+v", d)
 	}
@@ -26,7 +26,7 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	var tally Tally
 	for _, outcome := range []string{"closed", string(policy.NetworkRefused)} {
-		f := &attempt{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
+		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
 		tally.ended(f, End{Outcome: outcome})
 	}
 	c := tally.Counts()
@@ -55,7 +55,7 @@ func TestWhatIsAskedAboutIsDeniedWithItsAnswer(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	var told []DeniedHost
 	tally := &Tally{First: func(d DeniedHost) { told = append(told, d) }}
-	f := &attempt{gate: w.Gate, id: w.Gate.ids.next(time.Now()), request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}}
+	f := &Flow{gate: w.Gate, id: w.Gate.ids.next(time.Now()), request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}}
 	f.decision = &policy.Decision{Verdict: policy.Ask, Class: policy.AskPending, Question: f.id.String()}
 	tally.note(f, recordOf{kind: record.KindOpen})
 	if len(told) > 0 {

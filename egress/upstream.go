@@ -102,7 +102,7 @@ func (u *upstreamProxy) know(addrs []netip.Addr) []netip.AddrPort {
 }
 
 // dial connects to a decided address, or asks the proxy to.
-func (u *upstreamProxy) dial(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) dial(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
 	if asked := f.Destination(); !u.proxy.Excepts(&asked, to) {
 		return u.tunnel(ctx, f, to)
 	}
@@ -118,7 +118,7 @@ func (u *upstreamProxy) dial(ctx context.Context, f *dialling, to netip.AddrPort
 }
 
 // tunnel asks the proxy for a tunnel to a decided address, or without one to the name that was decided.
-func (u *upstreamProxy) tunnel(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) tunnel(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
 	asked := f.Destination()
 	d := policy.Destination{Host: asked.Host, Port: asked.Port}
 	if to.IsValid() {
@@ -127,7 +127,7 @@ func (u *upstreamProxy) tunnel(ctx context.Context, f *dialling, to netip.AddrPo
 	return u.connect(ctx, f, to, func(conn net.Conn) error { return u.proxy.Open(conn, d) })
 }
 
-func (u *upstreamProxy) connect(ctx context.Context, f *dialling, to netip.AddrPort, open func(net.Conn) error) (net.Conn, error) {
+func (u *upstreamProxy) connect(ctx context.Context, f *Flow, to netip.AddrPort, open func(net.Conn) error) (net.Conn, error) {
 	conn, err := u.reach(ctx, f, to)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func cmpError(over, failed error) error {
 	return failed
 }
 
-func (u *upstreamProxy) reach(ctx context.Context, f *dialling, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) reach(ctx context.Context, f *Flow, to netip.AddrPort) (net.Conn, error) {
 	at, err := u.addresses(ctx)
 	if err != nil {
 		return nil, &upstreamError{err}
@@ -166,7 +166,7 @@ func (u *upstreamProxy) reach(ctx context.Context, f *dialling, to netip.AddrPor
 }
 
 // dialProxy connects to the proxy at an address of it, to ask it for a decided one.
-func (u *upstreamProxy) dialProxy(ctx context.Context, f *dialling, at, to netip.AddrPort) (net.Conn, error) {
+func (u *upstreamProxy) dialProxy(ctx context.Context, f *Flow, at, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: keepAlive,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -221,7 +221,7 @@ func isFinal(err error) bool {
 }
 
 // refusal is what to show of e. f.mu is held.
-func (e *upstreamError) refusal(f *attempt) *Refusal {
+func (e *upstreamError) refusal(f *Flow) *Refusal {
 	class, why := networkClass(e.error), ""
 	var refused *upstream.RefusedError
 	var certificate *tls.CertificateVerificationError
@@ -259,7 +259,7 @@ func (w *Forwarding) Fields() http1.Fields {
 
 // DialHTTP is Dial for requests of plain HTTP that are no upgrade. If an upstream proxy takes them whole, the
 // connection leads to that proxy and the Forwarding says how to write them. It is nil otherwise.
-func (f *dialling) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
+func (f *Flow) DialHTTP(ctx context.Context) (net.Conn, *Forwarding, error) {
 	up := f.gate.Route.proxy.Load()
 	d := f.Destination()
 	if up == nil || !up.proxy.TakesRequests(&d) {
