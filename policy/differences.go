@@ -27,6 +27,7 @@ var changes = []Change{Opens, Asks, Loosens, Credential, Tightens, Closes}
 // A Difference is a set of requests that two policies decide differently, and one request of it.
 type Difference struct {
 	Change  Change
+	Beyond  bool    // the boundary does not allow what is opened, asked or loosened
 	Sandbox string  // empty: it holds for each sandbox that was compared
 	Hosts   Pattern // the hosts, but for those that another line of either policy names more closely
 	Through string  // an address or a name that the hosts have to lead to, or empty
@@ -37,6 +38,15 @@ type Difference struct {
 	Was, Now Decision // about Request
 }
 
+// Sides are what is compared.
+type Sides struct {
+	Old, New  *Policy
+	Sandboxes []Sandbox
+
+	// Within is a boundary for what New opens beside Old. Nil: there is none.
+	Within *Policy
+}
+
 // A Comparison is what differs between two policies.
 type Comparison struct {
 	Differences []Difference
@@ -45,18 +55,18 @@ type Comparison struct {
 	Unsure []string
 }
 
-// Compare decides one request of each kind that the rules of old and next tell apart, by both. Kinds are made of
-// hosts, what a name leads to, ports, methods and paths. For policies of lists alone the answer is exact; otherwise
-// Unsure says what was not tried. Compare stops when ctx is done.
-func Compare(ctx context.Context, old, next *Policy, sandboxes []Sandbox) Comparison {
-	c := comparison{ctx: ctx, old: old, next: next, left: maxComparing, found: map[differenceKey]*Difference{}}
+// Compare decides one request of each kind that the rules tell apart, by both policies. Kinds are made of hosts, what a
+// name leads to, ports, methods and paths. For policies of lists alone the answer is exact; otherwise Unsure says what
+// was not tried. Compare stops when ctx is done, and says so in Unsure.
+func (s Sides) Compare(ctx context.Context) Comparison {
+	c := comparison{ctx: ctx, Sides: s, left: maxComparing, found: map[differenceKey]*Difference{}}
 	c.ground()
-	for i := range sandboxes {
+	for i := range s.Sandboxes {
 		for _, cell := range c.cells {
-			c.cell(&sandboxes[i], cell)
+			c.cell(&s.Sandboxes[i], cell)
 		}
 	}
-	return c.result(sandboxes)
+	return c.result()
 }
 
 // maxComparing bounds the decisions of a comparison, which take some seconds.
@@ -65,22 +75,26 @@ const maxComparing = 1 << 21
 // maxComparedHosts bounds the lines of a file of hosts that are tried one by one.
 const maxComparedHosts = 20_000
 
-// A comparison is one run of [Compare].
+// A comparison is one run of [Sides.Compare].
 type comparison struct {
-	ctx       context.Context
-	old, next *Policy
-	left      int // decisions, of maxComparing
-	lines     *ground
-	cells     []Pattern
-	through   []Destination // addresses and names that a host may lead to
-	unsure    []string
-	found     map[differenceKey]*Difference
-	order     []differenceKey
+	Sides
+	ctx     context.Context
+	left    int // decisions, of maxComparing
+	lines   *ground
+	cells   []Pattern
+	through []Destination // addresses and names that a host may lead to
+	unsure  []string
+	found   map[differenceKey]*Difference
+	order   []differenceKey
 }
+
+// answers are the decisions about one request: those of [Sides].
+type answers struct{ was, now, within Decision }
 
 // A differenceKey is what the requests of one difference have in common.
 type differenceKey struct {
 	change   Change
+	beyond   bool
 	sandbox  string
 	hosts    Pattern
 	through  string
@@ -90,7 +104,11 @@ type differenceKey struct {
 // ground collects the lines of both policies, and the patterns that have to be tried.
 func (c *comparison) ground() {
 	var all Lists
-	for _, p := range []*Policy{c.old, c.next} {
+	sides := []*Policy{c.Old, c.New}
+	if c.Within != nil {
+		sides = append(sides, c.Within)
+	}
+	for _, p := range sides {
 		if p == nil || p.parts == nil {
 			c.doubt("one of the policies is not made of rules that can be listed")
 			continue
@@ -224,32 +242,39 @@ func (c *comparison) kinds(r *Request, hosts Pattern, through string, about []*p
 	for _, port := range c.portKinds(about) {
 		one := *r
 		one.Destination.Port = port
-		was, now, ok := c.both(&one)
-		if !ok {
+		if c.left < 0 || c.ctx.Err() != nil {
+			c.left = -1
 			return
 		}
+		tunnel := c.each(func(p *Policy, _ Decision) Decision { return c.decide(p, &one) }, answers{})
+		was, now := &tunnel.was, &tunnel.now
 		if through != "" && port != 80 && was.Verdict == Deny && now.Verdict == Deny {
 			continue
 		}
-		if !c.seen(&one, &was, &now, about) {
-			c.note(&one, hosts, through, was, now)
+		if !seen(&one, was, now, about) {
+			c.note(&one, hosts, through, tunnel)
 			continue
 		}
 		before := len(c.order)
 		for _, method := range methods {
 			for _, path := range paths {
 				request := requestIn(&one, method, path)
-				was, now := c.inside(&request, c.old, was), c.inside(&request, c.next, now)
-				if c.left < 0 {
-					return
-				}
-				c.note(&request, hosts, through, was, now)
+				c.note(&request, hosts, through, c.each(func(p *Policy, tunnel Decision) Decision { return c.inside(&request, p, tunnel) }, tunnel))
 			}
 		}
 		if len(c.order) == before && through == "" && port != 80 && was.Verdict != now.Verdict && min(was.Verdict, now.Verdict) == Inspect {
-			c.keep(seenChange(&was), &one, hosts, "", was, now)
+			c.keep(seenChange(was), &one, hosts, "", tunnel)
 		}
 	}
+}
+
+// each returns the answers of all sides. ask is given what the side said of the tunnel.
+func (c *comparison) each(ask func(*Policy, Decision) Decision, tunnel answers) answers {
+	o := answers{was: ask(c.Old, tunnel.was), now: ask(c.New, tunnel.now)}
+	if c.Within != nil {
+		o.within = ask(c.Within, tunnel.within)
+	}
+	return o
 }
 
 // seenChange is the change between a tunnel that nobody looks into and one whose requests are decided, if all of them pass.
@@ -262,19 +287,10 @@ func seenChange(was *Decision) Change {
 
 // seen reports whether one of the policies decides the requests of a tunnel one by one, maybe after a person has approved
 // the tunnel.
-func (c *comparison) seen(r *Request, was, now *Decision, about []*placed) bool {
+func seen(r *Request, was, now *Decision, about []*placed) bool {
 	conditional := func(m *placed) bool { return m.conditional() }
 	return was.Verdict == Inspect || now.Verdict == Inspect || r.Destination.Port == 80 ||
 		(was.Verdict == Ask || now.Verdict == Ask) && slices.ContainsFunc(about, conditional)
-}
-
-// both decides a tunnel by both policies.
-func (c *comparison) both(r *Request) (was, now Decision, ok bool) {
-	if c.left < 0 || c.ctx.Err() != nil {
-		c.left = -1
-		return was, now, false
-	}
-	return c.decide(c.old, r), c.decide(c.next, r), true
 }
 
 // decide decides what a name leads to only if the name itself passes: otherwise nobody resolves it.
@@ -321,24 +337,26 @@ func requestIn(tunnel *Request, method, path string) Request {
 }
 
 // note keeps a difference, if there is one.
-func (c *comparison) note(r *Request, hosts Pattern, through string, was, now Decision) {
-	if change := changeOf(&was, &now); change != "" {
-		c.keep(change, r, hosts, through, was, now)
+func (c *comparison) note(r *Request, hosts Pattern, through string, o answers) {
+	if change := changeOf(&o.was, &o.now); change != "" {
+		c.keep(change, r, hosts, through, o)
 	}
 }
 
-func (c *comparison) keep(change Change, r *Request, hosts Pattern, through string, was, now Decision) {
+func (c *comparison) keep(change Change, r *Request, hosts Pattern, through string, o answers) {
+	was, now := o.was, o.now
 	hosts.ports = portSet{}
 	key := differenceKey{change: change, sandbox: r.Sandbox.Name, hosts: hosts, was: verdictAndRule(&was), now: verdictAndRule(&now)}
+	key.beyond = c.Within != nil && exceeds(&now, &was) && exceeds(&now, &o.within)
 	if through != "" {
-		if _, found := c.found[key]; found { // it does not depend on where the host leads
+		if c.isBare(change, key.beyond, r) {
 			return
 		}
 		key.through = through
 	}
 	d := c.found[key]
 	if d == nil {
-		d = &Difference{Change: change, Sandbox: r.Sandbox.Name, Hosts: hosts, Through: through, Request: *r, Was: was, Now: now}
+		d = &Difference{Change: change, Beyond: key.beyond, Sandbox: r.Sandbox.Name, Hosts: hosts, Through: through, Request: *r, Was: was, Now: now}
 		c.found[key] = d
 		c.order = append(c.order, key)
 	}
@@ -350,7 +368,23 @@ func (c *comparison) keep(change Change, r *Request, hosts Pattern, through stri
 	}
 }
 
-func verdictAndRule(d *Decision) string { return d.Verdict.Action() + " " + string(d.Layer) + " " + d.Rule }
+func verdictAndRule(d *Decision) string {
+	return d.Verdict.Action() + " " + string(d.Layer) + " " + d.Rule
+}
+
+// isBare reports whether a request changes in the same way if its host leads to nothing special.
+func (c *comparison) isBare(change Change, beyond bool, r *Request) bool {
+	bare := *r
+	bare.Destination.Addrs, bare.Destination.Aliases = nil, nil
+	o := c.each(func(p *Policy, _ Decision) Decision { return p.Decide(c.ctx, &bare) }, answers{})
+	return changeOf(&o.was, &o.now) == change && (!beyond || exceeds(&o.now, &o.within))
+}
+
+// exceeds reports whether d lets more out than o: allows or asks what o denies, allows what o asks, or allows more inside.
+func exceeds(d, o *Decision) bool {
+	change := changeOf(o, d)
+	return change == Opens || change == Loosens || change == Asks && o.Verdict == Deny
+}
 
 // changeOf compares two decisions about one request.
 func changeOf(was, now *Decision) Change {
@@ -380,8 +414,10 @@ func changeOf(was, now *Decision) Change {
 }
 
 // result puts together what holds for all sandboxes, and sorts.
-func (c *comparison) result(sandboxes []Sandbox) Comparison {
-	if c.left < 0 {
+func (c *comparison) result() Comparison {
+	if c.ctx.Err() != nil {
+		c.doubt("the comparison was stopped")
+	} else if c.left < 0 {
 		c.doubt("the policies tell apart too many kinds of requests to try each")
 	}
 	of := map[differenceKey]int{}
@@ -392,8 +428,8 @@ func (c *comparison) result(sandboxes []Sandbox) Comparison {
 	result := Comparison{Unsure: c.unsure}
 	for _, key := range c.order {
 		d := c.found[key]
-		if key.sandbox = ""; of[key] == len(sandboxes) {
-			if d.Sandbox != sandboxes[0].Name {
+		if key.sandbox = ""; of[key] == len(c.Sandboxes) {
+			if d.Sandbox != c.Sandboxes[0].Name {
 				continue
 			}
 			d.Sandbox = ""

@@ -113,7 +113,7 @@ func TestCompare(t *testing.T) {
 		if strings.Contains(row.says, "sandbox") {
 			who = []Sandbox{{Name: "x"}, {Name: "y"}}
 		}
-		c := Compare(t.Context(), policyOf(t, row.old...), policyOf(t, row.next...), who)
+		c := Sides{Old: policyOf(t, row.old...), New: policyOf(t, row.next...), Sandboxes: who}.Compare(t.Context())
 		got := said(c)
 		switch row.says {
 		case "everything":
@@ -129,6 +129,37 @@ func TestCompare(t *testing.T) {
 		}
 		if !slices.Equal(got, row.want) || len(c.Unsure) > 0 {
 			t.Errorf("%s: %q, want %q; unsure %q", row.says, got, row.want, c.Unsure)
+		}
+	}
+}
+
+// TestWhatIsBeyondABoundary: what the old policy allowed already is nothing that the new one opens.
+func TestWhatIsBeyondABoundary(t *testing.T) {
+	for _, row := range []struct {
+		says              string
+		old, next, within []string
+		want              string
+	}{
+		{"inside", nil, []string{"allow a.test:443"}, []string{"allow *.test"}, ""},
+		{"beside", nil, []string{"allow a.test:443"}, []string{"allow b.test"}, "a.test:443"},
+		{"another port", nil, []string{"allow a.test:444"}, []string{"allow *.test"}, "a.test:444"},
+		{"another method", nil, []string{"allow a.test:443"}, []string{"allow *.test GET"}, "a.test:443"},
+		{"a longer path", nil, []string{"allow a.test:443 GET /x/**"}, []string{"allow *.test GET /x/*"}, "a.test:443"},
+		{"what was allowed before", []string{"allow b.test"}, []string{"allow b.test", "allow a.test:443"}, []string{"allow a.test"}, ""},
+		{"a name that leads to what the boundary denies", nil, []string{"allow a.test:443"}, []string{"allow *.test", "deny 93.184.0.0/16"}, "a.test:443"},
+		{"a question inside", nil, []string{"ask a.test:443"}, []string{"allow *.test"}, ""},
+		{"what the boundary asks about", nil, []string{"allow a.test:443"}, []string{"ask *.test"}, "a.test:443"},
+		{"closing", []string{"allow a.test"}, []string{"deny a.test"}, []string{"deny a.test"}, ""},
+	} {
+		c := Sides{Old: policyOf(t, row.old...), New: policyOf(t, row.next...), Within: policyOf(t, row.within...), Sandboxes: anybody}.Compare(t.Context())
+		got := ""
+		for _, d := range c.Differences {
+			if d.Beyond && got == "" {
+				got = d.Request.Destination.String()
+			}
+		}
+		if got != row.want || len(c.Unsure) > 0 {
+			t.Errorf("%s: beyond is %q, want %q", row.says, got, row.want)
 		}
 	}
 }
@@ -173,7 +204,7 @@ func TestCompareAgreesWithEachRequest(t *testing.T) {
 			}
 		}
 		was, now := policyOf(t, old...), policyOf(t, next...)
-		c := Compare(t.Context(), was, now, anybody)
+		c := Sides{Old: was, New: now, Sandboxes: anybody}.Compare(t.Context())
 		if len(c.Unsure) > 0 {
 			t.Fatalf("%q to %q: unsure: %q", old, next, c.Unsure)
 		}
