@@ -129,6 +129,7 @@ func Assemble(parts Parts) *Policy {
 		inspection: b.Inspection,
 		never:      indexOf(b.Never),
 		digest:     digestOf(b.texts()),
+		parts:      b,
 	}
 	projects := b.projects(len(ceilings) > 0)
 	own := b.Lists.evaluator(b.Grants, b.Sandboxes...)

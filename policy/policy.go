@@ -32,6 +32,7 @@ type Policy struct {
 	digest     string
 	slow       bool    // an evaluator may take longer than some microseconds
 	shadow     *shadow // asked beside it; nil where none is
+	parts      *Parts  // that it was assembled from, or nil
 }
 
 // New returns a policy of the given evaluators that denies what none of them

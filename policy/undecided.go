@@ -58,6 +58,7 @@ type ground struct {
 	exact    map[string][]string   // first labels of names: by the rest
 	kinds    map[string][]string   // of labelKinds, by the name that they are below
 	prefixes []netip.Prefix        // sorted
+	fresh    string                // a label of which no pattern has the whole
 }
 
 // A placed is a rule with its pattern.
@@ -68,7 +69,7 @@ type placed struct {
 }
 
 func newGround(l *Lists) *ground {
-	g := &ground{left: maxJudging, hosts: map[Pattern][]*placed{}, labels: map[string][]Pattern{}, exact: map[string][]string{}, kinds: map[string][]string{}}
+	g := &ground{left: maxJudging, fresh: "-", hosts: map[Pattern][]*placed{}, labels: map[string][]Pattern{}, exact: map[string][]string{}, kinds: map[string][]string{}}
 	for _, list := range []struct {
 		rules  []Rule
 		effect Verdict
@@ -80,10 +81,15 @@ func newGround(l *Lists) *ground {
 			g.add(p)
 		}
 	}
+	g.sortPrefixes()
+	return g
+}
+
+func (g *ground) sortPrefixes() {
 	slices.SortFunc(g.prefixes, func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
-	return g
+	g.prefixes = slices.Compact(g.prefixes)
 }
 
 func (g *ground) add(p *placed) {
@@ -256,7 +262,7 @@ func methodKinds(p *placed, about []*placed) []string {
 // witnesses returns hosts of p. If p is needed for some host, it is needed for one of these. Of most patterns that is
 // one which no closer pattern holds, since every line that decides there decides for all hosts of p, but for closer ones.
 func (g *ground) witnesses(p Pattern) (all []Destination) {
-	const fresh = "-" // the name of no rule has a label of that alone
+	fresh := g.fresh
 	switch p.kind {
 	case exactHost:
 		return []Destination{{Host: p.name}}

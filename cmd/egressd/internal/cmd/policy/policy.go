@@ -28,7 +28,7 @@ egressd check URL is short for egressd policy check URL.`,
 	f := &policyFlags{}
 	f.add(cmd)
 	cli.Inherit(cmd, "config", "json")
-	cmd.AddCommand(newCheck(f), newList(f), newSuggest(f), newReplay(f), newTest(f), newFmt(), newShow(f), newTrust(f),
+	cmd.AddCommand(newCheck(f), newList(f), newSuggest(f), newReplay(f), newDiff(f), newTest(f), newFmt(), newShow(f), newTrust(f),
 		newImport(f), newExport(f), newBuild(f), newVerify(f))
 	return cmd
 }
