@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
@@ -48,10 +49,11 @@ type attachments struct {
 	ca        atomic.Pointer[[]byte]          // PEM of what sandboxes have to trust, or nil
 	drain     atomic.Pointer[context.Context] // how long connections have when the daemon stops
 
-	mu       sync.Mutex // guards what follows
-	of       map[string]int
-	networks map[uint64]string // whose each is, by the kernel's number
-	programs map[string]*sandbox.Programs
+	mu        sync.Mutex // guards what follows
+	of        map[string]int
+	networks  map[uint64]string // whose each is, by the kernel's number
+	programs  map[string]*sandbox.Programs
+	variables func(sandbox string) []credentials.Variable // that programs in a network need
 }
 
 // trust notes what sandboxes have to trust.
@@ -214,6 +216,12 @@ func (a *attachments) answer(s *attached) attach.Answer {
 	said := attach.Answer{Sandbox: s.Sandbox.Name, Policy: a.gate.Digest()}
 	if ca := a.ca.Load(); ca != nil {
 		said.CA = string(*ca)
+	}
+	for _, v := range a.variables(s.Sandbox.Name) {
+		if said.Variables == nil {
+			said.Variables = map[string]string{}
+		}
+		said.Variables[v.Name] = v.Value
 	}
 	if s.conn.Attacher.Host {
 		said.File, _ = filepath.Abs(a.path) // where that is not to be had, no file is

@@ -72,7 +72,7 @@ rego:
 		t.Errorf("the command was started %d times (%v)", strings.Count(string(text), "x"), err)
 	}
 	for rule, dst := range map[string]string{"key": "api.test:443", "file": "other.test:443"} {
-		if d.keys.find(rule, d.policy.Digest(), destination(t, dst)) == nil {
+		if d.keys.sent(rule, d.policy.Digest(), destination(t, dst)) == "" {
 			t.Errorf("the credential of rule %s is gone", rule)
 		}
 	}

@@ -1,103 +1,128 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
-// credentials are what the rules of one policy add to requests.
-type credentials struct {
+// policyKeys are what the rules of one policy add to requests.
+type policyKeys struct {
 	digest string
-	all    []*credential
+	set    *credentials.Set
+	rules  []policy.Injection
 	over   time.Time // when another took its place; guarded by the keyring
-}
-
-// A credential is one rule's, as it was last read.
-type credential struct {
-	policy.Injection
-	now    atomic.Pointer[secret.Secret]
-	before atomic.Pointer[secret.Secret] // the one that now took the place of, or nil
 }
 
 // A keyring holds the credentials of the policy in force, and while another is
 // being put in force, of both. It is safe for concurrent use.
 type keyring struct {
-	mu      sync.Mutex                                   // held while held is changed
-	held    atomic.Pointer[[]*credentials]               // the newest first
-	strikes atomic.Pointer[map[string]*secret.Redaction] // of what is held, by host
+	mu      sync.Mutex                    // held while held is changed
+	held    atomic.Pointer[[]*policyKeys] // the newest first
+	strikes atomic.Pointer[strikes]       // of what is held
 	refresh sync.WaitGroup
 	stop    context.CancelFunc // of what reads the newest again
 	forget  *time.Timer        // of the ones before
 }
 
-const (
-	commandMost = 10 * time.Second
-	decidedMost = 10 * time.Second // between a decision and its request, generously
-)
+// strikes strike the credentials out of responses, by host. The key of what goes to all hosts with one end begins with a dot.
+type strikes map[string]*secret.Redaction
 
-// find returns what the rule adds to a request for dst, by the policy with
-// that digest: an id of one policy may be another rule's in the next.
-func (k *keyring) find(rule, digest string, dst policy.Destination) *secret.Secret {
+const decidedMost = 10 * time.Second // between a decision and its request, generously
+
+// apply puts what the rule adds into a request for dst, by the policy with that digest: an id of one policy may be
+// another rule's in the next.
+func (k *keyring) apply(digest string, dst policy.Destination, r *credentials.Request) credentials.Answer {
 	held := k.held.Load()
 	if held == nil {
-		return nil
+		return (*credentials.Set)(nil).Apply(r)
 	}
-	for _, set := range *held {
-		if set.digest != digest {
-			continue
-		}
-		for _, c := range set.all {
-			if c.Rule == rule && c.Covers(dst) {
-				return c.now.Load()
-			}
+	for _, keys := range *held {
+		if keys.digest == digest {
+			return keys.apply(dst, r)
 		}
 	}
-	return nil
+	if r.Rule == "" {
+		return (*held)[0].set.Apply(r)
+	}
+	return credentials.Answer{Refused: "the policy that decided the request is no longer in force", Unavailable: true}
+}
+
+// apply refuses a request whose rule has no credential for dst: Rego can name a rule for another host.
+func (p *policyKeys) apply(dst policy.Destination, r *credentials.Request) credentials.Answer {
+	covers := func(in policy.Injection) bool { return in.Rule == r.Rule && in.Covers(dst) }
+	if r.Rule != "" && !r.Clear && !slices.ContainsFunc(p.rules, covers) {
+		return credentials.Answer{Refused: "the credential that the rule adds cannot be had now", Unavailable: true}
+	}
+	return p.set.Apply(r)
+}
+
+// variables are what a sandbox is to have in its environment.
+func (k *keyring) variables(sandbox string) (all []credentials.Variable, missing []string) {
+	held := k.held.Load()
+	if held == nil || len(*held) == 0 {
+		return nil, nil
+	}
+	return (*held)[0].set.Variables(sandbox)
 }
 
 // redaction returns what strikes all credentials that are held for a host out of its
 // responses, or nil where there are none. The ports of their rules do not matter.
 func (k *keyring) redaction(dst policy.Destination) *secret.Redaction {
-	if by := k.strikes.Load(); by != nil {
-		return (*by)[dst.Host]
+	by := k.strikes.Load()
+	if by == nil {
+		return nil
 	}
-	return nil
+	host := dst.Host
+	for {
+		if n := (*by)[host]; n != nil {
+			return n
+		}
+		dot := strings.IndexByte(host[min(1, len(host)):], '.')
+		if dot < 0 {
+			return nil
+		}
+		host = host[dot+1:]
+	}
 }
 
 // hold has held be what is held from now on. k.mu is held.
-func (k *keyring) hold(held []*credentials) {
+func (k *keyring) hold(held []*policyKeys) {
 	k.held.Store(&held)
 	secrets := map[string][]*secret.Secret{}
-	for _, set := range held {
-		for _, c := range set.all {
-			host := c.Host()
-			for _, s := range []*secret.Secret{c.now.Load(), c.before.Load()} {
-				if s != nil && !slices.Contains(secrets[host], s) {
-					secrets[host] = append(secrets[host], s)
+	for _, keys := range held {
+		for _, c := range keys.set.All() {
+			hosts := c.Hosts()
+			if c.Plain != nil {
+				hosts = []string{c.Plain.Host}
+			}
+			for _, host := range hosts {
+				for _, s := range c.Secrets() {
+					if !slices.Contains(secrets[host], s) {
+						secrets[host] = append(secrets[host], s)
+					}
 				}
 			}
 		}
 	}
-	strikes := make(map[string]*secret.Redaction, len(secrets))
+	by := make(strikes, len(secrets))
 	for host, all := range secrets {
-		strikes[host] = secret.Redact(all...)
+		by[host] = secret.Redact(all...)
 	}
-	k.strikes.Store(&strikes)
+	k.strikes.Store(&by)
 }
 
 // renewed takes note of a credential that was read again.
@@ -108,10 +133,10 @@ func (k *keyring) renewed() {
 }
 
 // add makes set available beside what is held.
-func (k *keyring) add(set *credentials) {
+func (k *keyring) add(set *policyKeys) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	held := []*credentials{set}
+	held := []*policyKeys{set}
 	if before := k.held.Load(); before != nil {
 		held = append(held, *before...)
 	}
@@ -119,60 +144,61 @@ func (k *keyring) add(set *credentials) {
 }
 
 // drop takes set back, whose policy was not put in force.
-func (k *keyring) drop(set *credentials) {
-	k.without(func(s *credentials) bool { return s == set })
+func (k *keyring) drop(set *policyKeys) {
+	k.without(func(s *policyKeys) bool { return s == set })
 }
 
 // without forgets the sets that are gone.
-func (k *keyring) without(gone func(*credentials) bool) {
+func (k *keyring) without(gone func(*policyKeys) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.hold(slices.DeleteFunc(slices.Clone(*k.held.Load()), gone))
 }
 
 // keep refreshes the credentials of set as its rules say, and forgets the other sets after a while: a request that was
-// decided a moment ago still needs them. complain gets the errors of refreshes.
-func (k *keyring) keep(set *credentials, c *config.Config, complain func(error)) {
+// decided a moment ago still needs them. complain gets the errors of refreshes. once keeps what the files did not ask
+// to have read again.
+func (k *keyring) keep(set *policyKeys, once bool, complain func(error)) {
 	k.close()
 	k.replace(set)
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop = stop
-	for _, one := range set.all {
-		if one.Inject.Refresh > 0 {
-			k.refresh.Go(func() { one.follow(ctx, c, k.renewed, complain) })
+	for _, one := range set.set.All() {
+		if one.Next() > 0 && (!once || one.From.Refresh > 0) {
+			k.refresh.Go(func() { follow(ctx, one, k.renewed, complain) })
 		}
 	}
 }
 
 // replace forgets all sets but set after a while. Credentials that are refreshed stay so.
-func (k *keyring) replace(set *credentials) {
+func (k *keyring) replace(set *policyKeys) {
 	k.tidy(set)
 	if k.forget != nil {
 		k.forget.Stop()
 	}
 	k.forget = time.AfterFunc(decidedMost, func() { // whatever was added in between, and taken back
 		now := time.Now()
-		k.without(func(s *credentials) bool { return s.isOver(now) })
+		k.without(func(s *policyKeys) bool { return s.isOver(now) })
 	})
 }
 
 // forPolicy makes a set for the policy with the given digest from that of the policy before, which
 // has the same rules for credentials. Both sets share each credential and its refresh.
-func (k *keyring) forPolicy(before, digest string) *credentials {
-	set := &credentials{digest: digest}
+func (k *keyring) forPolicy(before, digest string) *policyKeys {
+	keys := &policyKeys{digest: digest, set: credentials.NewSet(credentials.Key{}, nil)}
 	if held := k.held.Load(); held != nil {
-		if i := slices.IndexFunc(*held, func(s *credentials) bool { return s.digest == before }); i >= 0 {
-			set.all = (*held)[i].all
+		if i := slices.IndexFunc(*held, func(s *policyKeys) bool { return s.digest == before }); i >= 0 {
+			keys.set, keys.rules = (*held)[i].set, (*held)[i].rules
 		}
 	}
-	return set
+	return keys
 }
 
 // tidy forgets what was replaced a while ago, however often there are other policies, and the
 // set before of the same policy.
-func (k *keyring) tidy(set *credentials) {
+func (k *keyring) tidy(set *policyKeys) {
 	now, digests := time.Now(), map[string]bool{}
-	k.without(func(s *credentials) bool {
+	k.without(func(s *policyKeys) bool {
 		again := digests[s.digest]
 		digests[s.digest] = true
 		if s != set && s.over.IsZero() {
@@ -183,7 +209,7 @@ func (k *keyring) tidy(set *credentials) {
 }
 
 // isOver reports whether nothing that was decided by the set's policy can need it any more.
-func (s *credentials) isOver(now time.Time) bool {
+func (s *policyKeys) isOver(now time.Time) bool {
 	return !s.over.IsZero() && now.Sub(s.over) >= decidedMost
 }
 
@@ -198,100 +224,68 @@ func (k *keyring) close() {
 
 // follow reads the credential again and again until ctx is done, and calls renewed
 // each time. One that cannot be read leaves the one before in place.
-func (one *credential) follow(ctx context.Context, c *config.Config, renewed func(), complain func(error)) {
-	again := time.NewTicker(one.Inject.Refresh)
-	defer again.Stop()
+func follow(ctx context.Context, one *credentials.Credential, renewed func(), complain func(error)) {
+	failed := ""
 	for {
+		wait := one.Next()
+		if wait == 0 {
+			return
+		}
+		again := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
+			again.Stop()
 			return
 		case <-again.C:
 		}
-		switch err := one.read(ctx, c); {
+		switch err := one.Read(ctx); {
 		case err == nil:
+			failed = ""
 			renewed()
-		case ctx.Err() == nil:
+		case ctx.Err() == nil && err.Error() != failed:
+			failed = err.Error() // said once
 			complain(err)
 		}
 	}
 }
 
-// readCredentials reads every credential of the file, all at a time.
-func readCredentials(ctx context.Context, c *config.Config, digest string) (*credentials, error) {
-	set := &credentials{digest: digest}
-	for _, in := range c.File.Injections() {
-		set.all = append(set.all, &credential{Injection: in})
-	}
-	failures := make([]error, len(set.all))
+// readCredentials reads every credential of the file, all at a time. A rule's own credential has to be there.
+// Requests of another are refused until it can be read, and complain gets the reason.
+func readCredentials(ctx context.Context, c *config.Config, digest string, key credentials.Key, complain func(error)) (*policyKeys, error) {
+	all := credentialsOf(c)
+	failures := make([]error, len(all))
 	var reading sync.WaitGroup
-	for i, one := range set.all {
-		reading.Go(func() { failures[i] = one.read(ctx, c) })
+	for i, one := range all {
+		reading.Go(func() { failures[i] = one.Read(ctx) })
 	}
 	reading.Wait()
+	for i, one := range all {
+		if one.Plain == nil && failures[i] != nil {
+			complain(hint.Failed(failures[i], "correct credentials in "+c.Path+"; until then requests that need it are refused"))
+			failures[i] = nil
+		}
+	}
 	if err := errors.Join(failures...); err != nil {
 		return nil, hint.Misused(err, "correct inject in "+c.Path)
 	}
-	return set, nil
+	return &policyKeys{digest: digest, set: credentials.NewSet(key, all), rules: c.File.Injections()}, nil
 }
 
-// read fills in what the rule adds now. The error holds no part of it.
-func (one *credential) read(ctx context.Context, c *config.Config) error {
-	text, err := secretText(ctx, c, &one.Inject)
-	if err != nil {
-		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
-	}
-	in := one.Inject
-	s, err := secret.New(secret.Options{Header: in.Header, Value: in.Value, Placeholder: in.Placeholder, Text: text})
-	if err != nil {
-		return fmt.Errorf("credential of rule %s: %w", one.Rule, err)
-	}
-	if now := one.now.Load(); now == nil || !now.Same(s) {
-		one.before.Store(now)
-		one.now.Store(s)
-	}
-	return nil
-}
-
-func secretText(ctx context.Context, c *config.Config, in *policy.Inject) ([]byte, error) {
-	switch {
-	case in.File != "":
-		f, err := os.Open(c.Relative(in.File))
-		if err != nil {
-			return nil, err
+// credentialsOf are the credentials of the file and of its rules, unread.
+func credentialsOf(c *config.Config) (all []*credentials.Credential) {
+	for _, in := range c.File.Injections() {
+		if in.Credential != "" {
+			continue
 		}
-		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, 2*config.MaxTokenBytes+1))
-	case in.Env != "":
-		text, set := os.LookupEnv(in.Env)
-		if !set {
-			return nil, fmt.Errorf("the variable %s is not set", in.Env)
-		}
-		return []byte(text), nil
-	default:
-		return commandOutput(ctx, in.Command)
+		own := in.Inject
+		all = append(all, credentials.New(
+			credentials.Spec{Name: "of rule " + in.Rule, From: credentials.Source{File: own.File, Env: own.Env, Command: own.Command, Refresh: own.Refresh}},
+			&credentials.Plain{Rule: in.Rule, Host: in.Host(), Header: own.Header, Value: own.Value, Placeholder: own.Placeholder}, c.Relative))
 	}
-}
-
-// commandOutput returns the standard output of a command. Standard error is discarded, since it may hold the
-// credential.
-func commandOutput(ctx context.Context, command []string) ([]byte, error) {
-	if len(command) == 0 {
-		return nil, errors.New("neither file, env nor command is given")
+	for i := range c.File.Credentials {
+		all = append(all, credentials.New(c.File.Credentials[i].Complete(), nil, c.Relative))
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandMost)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], slices.Clone(command[1:])...)
-	cmd.Dir = "/" // a working tree has settings that git and others execute
-	cmd.WaitDelay = time.Second
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, fmt.Errorf("%s did not end within %s", command[0], commandMost)
-		}
-		return nil, fmt.Errorf("%s: %w", command[0], err)
-	}
-	return out.Bytes(), nil
+	return all
 }
 
 const maxCanaryBytes = 4 << 10

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
-	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -41,12 +41,23 @@ func destination(t *testing.T, text string) policy.Destination {
 	return dst
 }
 
-// sent is the value that a request would carry.
-func sent(s *secret.Secret) string {
-	if s == nil {
+// sent is the value that a request by the rule would carry, or "".
+func (k *keyring) sent(rule, digest string, dst policy.Destination) string {
+	a := k.apply(digest, dst, &credentials.Request{Rule: rule, Host: dst.Host})
+	if a.Refused != "" || len(a.Fields) == 0 {
 		return ""
 	}
-	return s.Inject(nil)[0].Value
+	return a.Fields[0].Value
+}
+
+func reading(t *testing.T, c *config.Config, digest string) (*policyKeys, error) {
+	t.Helper()
+	return readCredentials(t.Context(), c, digest, credentials.Key{}, func(err error) { t.Error(err) })
+}
+
+// noKeys are those of a policy without credentials.
+func noKeys(digest string) *policyKeys {
+	return &policyKeys{digest: digest, set: credentials.NewSet(credentials.Key{}, nil)}
 }
 
 func TestACredentialComesFromItsSource(t *testing.T) {
@@ -60,15 +71,15 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 		if err := os.WriteFile(c.Relative("key.txt"), []byte("from-a-file\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		set, err := readCredentials(t.Context(), c, "sha256:1")
+		set, err := reading(t, c, "sha256:1")
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
 		var k keyring
 		k.add(set)
-		k.keep(set, c, func(err error) { t.Error(err) })
-		if got := sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))); got != want {
+		k.keep(set, false, func(err error) { t.Error(err) })
+		if got := k.sent("key", "sha256:1", destination(t, "api.example.com:443")); got != want {
 			t.Errorf("%s: sent %q, want %q", source, got, want)
 		}
 		k.close()
@@ -77,23 +88,23 @@ func TestACredentialComesFromItsSource(t *testing.T) {
 
 func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 	c := keyed(t, "command: [echo, a-long-key]")
-	before, err := readCredentials(t.Context(), c, "sha256:1")
+	before, err := reading(t, c, "sha256:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := readCredentials(t.Context(), c, "sha256:2")
+	next, err := reading(t, c, "sha256:2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var k keyring
 		defer k.close()
-		found := func(rule, digest, dst string) bool { return k.find(rule, digest, destination(t, dst)) != nil }
+		found := func(rule, digest, dst string) bool { return k.sent(rule, digest, destination(t, dst)) != "" }
 		if found("key", "sha256:1", "api.example.com:443") {
 			t.Error("an empty ring had a credential")
 		}
 		k.add(before)
-		k.keep(before, c, nil)
+		k.keep(before, false, nil)
 		for _, other := range [][3]string{
 			{"other", "sha256:1", "api.example.com:443"},
 			{"key", "sha256:2", "api.example.com:443"},
@@ -110,7 +121,7 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 			t.Error("a policy that was not put in force took a credential along")
 		}
 		k.add(next)
-		k.keep(next, c, nil)
+		k.keep(next, false, nil)
 		if !found("key", "sha256:1", "api.example.com:443") || !found("key", "sha256:2", "api.example.com:443") {
 			t.Error("while the policy changes, one of the two has no credential")
 		}
@@ -125,7 +136,6 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 // so that it is never quiet: what was replaced long ago is held no more, and what was a moment
 // ago still is.
 func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
-	c := keyed(t, "command: [echo, a-long-key]")
 	const policies = 600
 	for name, digest := range map[string]func(i int) string{
 		"two in turn":   func(i int) string { return fmt.Sprint("sha256:", i%2) },
@@ -136,9 +146,9 @@ func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
 			defer k.close()
 			most := 0
 			for i := range policies {
-				set := &credentials{digest: digest(i)}
+				set := noKeys(digest(i))
 				k.add(set)
-				k.keep(set, c, nil)
+				k.keep(set, false, nil)
 				most = max(most, len(*k.held.Load()))
 				time.Sleep(time.Second)
 			}
@@ -160,18 +170,17 @@ func TestCredentialsAreForgottenWhilePoliciesChange(t *testing.T) {
 // TestCredentialsAreForgottenThoughAReloadFails has one fail while those before are still held,
 // and one that is under way when their time is over.
 func TestCredentialsAreForgottenThoughAReloadFails(t *testing.T) {
-	c := keyed(t, "command: [echo, a-long-key]")
 	for name, lasts := range map[string]time.Duration{"at once": 0, "later": 2 * decidedMost} {
 		synctest.Test(t, func(t *testing.T) {
 			var k keyring
 			defer k.close()
 			for _, digest := range []string{"sha256:1", "sha256:2"} {
-				set := &credentials{digest: digest}
+				set := noKeys(digest)
 				k.add(set)
-				k.keep(set, c, nil)
+				k.keep(set, false, nil)
 				time.Sleep(time.Second)
 			}
-			failing := &credentials{digest: "sha256:3"}
+			failing := noKeys("sha256:3")
 			k.add(failing)
 			time.Sleep(lasts)
 			if held := *k.held.Load(); held[0] != failing {
@@ -194,7 +203,7 @@ func TestACredentialThatCannotBeHad(t *testing.T) {
 		`command: [sh, "-c", "echo leaked-key >&2; exit 3"]`: "exit status 3",
 		"command: [echo, leaked]":                            "8",
 	} {
-		_, err := readCredentials(t.Context(), keyed(t, source), "sha256:1")
+		_, err := reading(t, keyed(t, source), "sha256:1")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "rule key") {
 			t.Errorf("%s: %v, want %q", source, err, want)
 		}
@@ -214,16 +223,16 @@ func TestACredentialIsReadAgain(t *testing.T) {
 		}
 	}
 	write("first-key")
-	set, err := readCredentials(t.Context(), c, "sha256:1")
+	set, err := reading(t, c, "sha256:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var k keyring
 	var complaints atomic.Int32
 	k.add(set)
-	k.keep(set, c, func(error) { complaints.Add(1) })
+	k.keep(set, false, func(error) { complaints.Add(1) })
 	defer k.close()
-	now := func() string { return sent(k.find("key", "sha256:1", destination(t, "api.example.com:443"))) }
+	now := func() string { return k.sent("key", "sha256:1", destination(t, "api.example.com:443")) }
 	if got := now(); got != "first-key" {
 		t.Fatalf("sent %q", got)
 	}
@@ -270,7 +279,7 @@ allow:
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := readCredentials(t.Context(), c, "sha256:1")
+	set, err := reading(t, c, "sha256:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +305,7 @@ allow:
 	check("example.com:443", all)
 	write("one", "other-of-one")
 	for range 2 { // the second time there is nothing new
-		if err := set.all[0].read(t.Context(), c); err != nil {
+		if err := set.set.All()[0].Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/daemon/confine"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -57,9 +58,10 @@ type Daemon struct {
 	resolver   *resolver
 	nameServer *dns.Server
 	keys       keyring
-	room       []byte         // see giveRoom
-	alarms     *alarms        // that the operator is told of
-	policy     *policy.Policy // in force
+	ownKey     *credentials.Key // of placeholders, see placeholderKey
+	room       []byte           // see giveRoom
+	alarms     *alarms          // that the operator is told of
+	policy     *policy.Policy   // in force
 
 	containers  *engineWatch // nil where no sandbox is told by its container
 	attachments attachments
@@ -286,7 +288,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.Server.Inspect(d.With)
 	d.listeners.overTLS.Store(first.overTLS)
 	d.keys.add(first.keys)
-	d.keys.keep(first.keys, d.Config, d.Complain)
+	d.keys.keep(first.keys, d.tailor.OneRun, d.Complain)
 	if err := d.listeners.listen(); err != nil {
 		return nil, err
 	}

@@ -321,13 +321,13 @@ func TestWhatCannotBeRecordedIsNotGranted(t *testing.T) {
 func TestCredentialsAreThereWhateverIsGranted(t *testing.T) {
 	t.Setenv("GRANTS_KEY", "a-secret-of-some-length")
 	w := newGrantsWorld(t, "tls: {ca_dir: ca}\nallow: [{host: \"api.test:443\", id: key, inject: {header: Authorization, value: \"Bearer {}\", env: GRANTS_KEY}}]\n")
-	has := func() bool { return w.keys.find("key", w.Gate.Digest(), destination(t, "api.test:443")) != nil }
+	has := func() bool { return w.keys.sent("key", w.Gate.Digest(), destination(t, "api.test:443")) != "" }
 	if !has() {
 		t.Fatal("there is none at the start")
 	}
-	one := (*w.keys.held.Load())[0].all[0]
+	one := (*w.keys.held.Load())[0].set.All()[0]
 	id := w.gets(t, "allow", time.Hour, "new.test").Grants[0].ID
-	if !has() || (*w.keys.held.Load())[0].all[0] != one {
+	if !has() || (*w.keys.held.Load())[0].set.All()[0] != one {
 		t.Error("with a grant it is gone, or another")
 	}
 	if _, err := w.api().revoke(t.Context(), someone, id); err != nil || !has() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/integrations/boundary"
@@ -67,6 +68,7 @@ func (d *Daemon) listenForNetworks() error {
 func (d *Daemon) prepareAttachments() {
 	a := &d.attachments
 	a.gate, a.server, a.sandboxes, a.path, a.complain = d.Gate, d.Server, d.sandboxes, d.Path, d.Complain
+	a.variables = func(name string) []credentials.Variable { all, _ := d.Variables(name); return all }
 	c := d.Config
 	a.judge = func(pid int) error { return judgeContainer(c, pid) }
 }

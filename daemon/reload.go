@@ -59,7 +59,7 @@ type change struct {
 	with         *inspect.Inspection
 	overTLS      *proxy.TLSListener
 	upstream     *upstreams.Proxy
-	keys         *credentials
+	keys         *policyKeys
 	canaries     *secret.Canaries
 	sinks        []sink.Config
 	grants       []*grant
@@ -126,7 +126,11 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
 		return hint.Misused(err, "correct audit.anchors in "+c.Path)
 	}
-	next.keys, err = readCredentials(ctx, c, next.policy.Digest())
+	key, err := re.daemon.placeholderKey(c)
+	if err != nil {
+		return err
+	}
+	next.keys, err = readCredentials(ctx, c, next.policy.Digest(), key, re.daemon.Complain)
 	return err
 }
 
@@ -157,7 +161,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if re.daemon.With = next.with; re.daemon.With == nil {
 		re.daemon.Server.Inspect(nil)
 	}
-	re.daemon.keys.keep(next.keys, next.config, re.daemon.Complain)
+	re.daemon.keys.keep(next.keys, re.daemon.tailor.OneRun, re.daemon.Complain)
 	if err := re.daemon.sandboxes.Set(next.entries); err != nil {
 		return err
 	}

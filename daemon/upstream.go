@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/credentials"
 	upstreams "github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
@@ -61,7 +62,7 @@ func hostItself() (all []policy.Pattern) {
 // proxyPassword returns the password without the line end that a file or a command has.
 func proxyPassword(ctx context.Context, c *config.Config) (string, error) {
 	from := c.File.Upstream.Proxy
-	text, err := secretText(ctx, c, &policy.Inject{File: from.PasswordFile, Command: from.PasswordCommand})
+	text, err := (&credentials.Source{File: from.PasswordFile, Command: from.PasswordCommand}).Text(ctx, c.Relative)
 	if err != nil {
 		return "", err
 	}

@@ -21,7 +21,7 @@ var (
 		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskPending), string(policy.AskTimeout), string(policy.AskRejected),
 		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),
 		string(policy.DNSTypeDenied), string(policy.DNSBudget), string(policy.Canary), string(policy.UDPDenied), string(policy.UpgradeDenied),
-		string(policy.ResponseRefused), string(policy.MalformedResponse), string(policy.CredentialUnavailable), string(policy.CertificateRefused),
+		string(policy.ResponseRefused), string(policy.MalformedResponse), string(policy.CredentialRefused), string(policy.CredentialUnavailable), string(policy.CertificateRefused),
 		string(policy.NetworkDNS), string(policy.NetworkRefused), string(policy.NetworkUnreachable), string(policy.NetworkTLS), string(policy.NetworkTimeout), string(policy.UpstreamRefused),
 		otherThings,
 	}

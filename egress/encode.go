@@ -273,4 +273,5 @@ func (e *encoder) ended(r recordOf) {
 	e.Close()
 	e.Number("duration_ms", r.took.Milliseconds())
 	e.Text("outcome", r.end.Outcome)
+	e.Text("credential", r.end.Credential)
 }

@@ -48,6 +48,8 @@ type End struct {
 	Status   int    // of the HTTP response, 0 where there was none
 	Outcome  string // "closed", "reset", "idle-timeout", …; a class where the flow failed or was refused
 	Note     string // what a person should know of it, and what to do
+
+	Credential string // kind of the one that the request carried
 }
 
 // newFlow returns a flow of which nothing is known but peer and r.

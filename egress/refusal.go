@@ -94,6 +94,7 @@ var networkReasons = map[policy.Class]string{
 	policy.MalformedResponse: "the destination answered what is no response of HTTP",
 
 	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credentials of this host",
+	policy.CredentialRefused:     "the request has a credential that may not pass",
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
 }
 

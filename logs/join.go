@@ -57,7 +57,7 @@ func (j *Joiner) Complete(r *record.Record) *record.Record {
 	}
 	*joined = *opened
 	joined.Seq, joined.Time, joined.Kind = r.Seq, r.Time, r.Kind
-	joined.Bytes, joined.Duration, joined.Outcome = r.Bytes, r.Duration, r.Outcome
+	joined.Bytes, joined.Duration, joined.Outcome, joined.Credential = r.Bytes, r.Duration, r.Outcome, r.Credential
 	if r.Decision != nil && r.Outcome != OutcomeCut {
 		joined.Decision = r.Decision
 	}

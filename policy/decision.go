@@ -76,6 +76,7 @@ const (
 
 	ResponseRefused       Class = "response-refused"               // what the upstream answered may not pass
 	MalformedResponse     Class = "malformed-response"             // it is no response of HTTP, or larger than one may be
+	CredentialRefused     Class = "credential-refused"             // another credential than the placeholder, or one over plain HTTP
 	CredentialUnavailable Class = "credential-unavailable"         // what a rule injects could not be had
 	CertificateRefused    Class = "client-refused-our-certificate" // an inspected client does not trust the local authority
 

@@ -50,6 +50,10 @@ type Rule struct {
 	// Tunnels to it are inspected.
 	Inject *Inject
 
+	// Credential names the credential of the file that requests of this rule are given; empty for none. The reader of the
+	// file sets it: a rule of the list "allow" that names exactly a host of a credential has it.
+	Credential string
+
 	// At is where the rule is written. It is zero for a rule that no file holds.
 	At Position
 }
@@ -63,11 +67,14 @@ func (r *Rule) Conditional() bool {
 // Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
 // and no id of its own.
 func (r *Rule) Plain() bool {
-	return !r.AnyProtocol && !r.ECH && !r.Upgrade && r.Inject == nil && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+	return !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
 }
 
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
-func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Inject != nil }
+func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Injects() }
+
+// Injects reports whether requests of the rule are given a credential.
+func (r *Rule) Injects() bool { return r.Inject != nil || r.Credential != "" }
 
 // An Inject is a credential that egressd adds to requests, so that the sandbox
 // never holds it: one header field, whose secret part comes from exactly one of
@@ -101,11 +108,13 @@ type Inject struct {
 	Refresh time.Duration
 }
 
-// An Injection is an [Inject], and where it holds.
+// An Injection is the credential of a rule, and where it holds.
 type Injection struct {
 	Rule    string // the rule's id, as in [Decision].Inject
 	Pattern Pattern
-	Inject  Inject
+	Inject  Inject // the zero value where Credential names one
+
+	Credential string // as in [Rule]
 }
 
 // Covers reports whether d, by the host that was asked for, is a destination
@@ -156,7 +165,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 	if effect == Allow {
 		compiled.ports = r.Pattern.ports
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
-		compiled.injects = r.Inject != nil
+		compiled.injects = r.Injects()
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"
 		}

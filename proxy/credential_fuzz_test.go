@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/inspect"
 )
@@ -68,7 +68,7 @@ type mirrorWorld struct {
 }
 
 func newMirrorWorld(f *testing.F) *mirrorWorld {
-	s, keys := newSecret(f), newPKI(f)
+	set, keys := plainSet(f), newPKI(f)
 	w := &mirrorWorld{mirror: keys.secureOrigin(f, false, mirror, nil)}
 	w.others = keys.secureOrigin(f, false, func(_ http.ResponseWriter, r *http.Request) {
 		w.seen.mu.Lock()
@@ -77,7 +77,7 @@ func newMirrorWorld(f *testing.F) *mirrorWorld {
 	}, nil)
 	w.inspectWorld = newInspectWorld(f, fmt.Sprintf(fuzzText, w.mirror.port, w.others.port), func(i *inspect.Inspection) {
 		i.Roots = keys.Pool
-		i.Credential = func(string, string, policy.Destination) *secret.Secret { return s }
+		i.Secrets.Apply = func(_ string, _ policy.Destination, r *credentials.Request) credentials.Answer { return set.Apply(r) }
 	})
 	return w
 }

@@ -9,11 +9,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/inspect"
@@ -40,18 +43,35 @@ func newSecret(t testing.TB) *secret.Secret {
 	return s
 }
 
+// plainSet is the set of the credential of the rule key.
+func plainSet(t testing.TB) *credentials.Set {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte(theSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := credentials.New(credentials.Spec{Name: "key", From: credentials.Source{File: path}},
+		&credentials.Plain{Rule: "key", Host: "allowed.test", Header: "Authorization", Value: "Bearer {}", Placeholder: "EXAMPLE_TOKEN"},
+		func(path string) string { return path })
+	if err := c.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return credentials.NewSet(credentials.Key{}, []*credentials.Credential{c})
+}
+
 // newCredentialWorld has the credential of the rule key for allowed.test.
 func newCredentialWorld(t *testing.T, text string) *inspectWorld {
 	t.Helper()
 	s := newSecret(t)
+	set := plainSet(t)
 	return newInspectWorld(t, text, func(i *inspect.Inspection) {
-		i.Credential = func(rule, digest string, dst policy.Destination) *secret.Secret {
-			if rule != "key" || digest == "" || dst.Host != "allowed.test" {
-				t.Errorf("asked for the credential of %q by %q for %s", rule, digest, dst)
+		i.Secrets.Apply = func(digest string, dst policy.Destination, r *credentials.Request) credentials.Answer {
+			if r.Rule != "" && (r.Rule != "key" || digest == "" || dst.Host != "allowed.test") {
+				t.Errorf("asked for the credential of %q by %q for %s", r.Rule, digest, dst)
 			}
-			return s
+			return set.Apply(r)
 		}
-		i.Redaction = func(dst policy.Destination) *secret.Redaction {
+		i.Secrets.Redaction = func(dst policy.Destination) *secret.Redaction {
 			if dst.Host != "allowed.test" {
 				return nil
 			}
@@ -261,7 +281,9 @@ func TestAPartIsRefused(t *testing.T) {
 func TestAMissingCredentialSendsNothing(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
 		w := newInspectWorld(t, credentialText, func(i *inspect.Inspection) {
-			i.Credential = func(string, string, policy.Destination) *secret.Secret { return nil }
+			i.Secrets.Apply = func(string, policy.Destination, *credentials.Request) credentials.Answer {
+				return credentials.Answer{Refused: "not now", Unavailable: true}
+			}
 		})
 		var seen headSeen
 		o := w.pki.secureOrigin(t, overH2, seen.handle, nil)

@@ -17,7 +17,7 @@ const everything = `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","kind":"
 	`"decision":{"action":"deny","rule":"r","layer":"user","reason":"no","class":"default-deny","allowed_if":["x","y"],"log":true,"policy":"sha256:0","question":["q"]},` +
 	`"shadow":{"action":"allow","rule":"r","layer":"user","reason":"no","class":"rule-deny","inspect":true,"policy":"sha256:1"},` +
 	`"signal":{"what":"canary","name":"aws","where":"path","encoding":"hex"},` +
-	`"bytes":{"up":1,"down":2},"duration_ms":3,"outcome":"closed","raw":"GET \u000d","note":"n"}`
+	`"bytes":{"up":1,"down":2},"duration_ms":3,"outcome":"closed","credential":"github","raw":"GET \u000d","note":"n"}`
 
 // agrees checks that what the canonical form takes is what encoding/json makes
 // of the line, and reports whether it took it.

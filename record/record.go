@@ -44,6 +44,11 @@ type Record struct {
 	Bytes    *Bytes       `json:"bytes,omitempty"`
 	Duration int64        `json:"duration_ms,omitempty"`
 	Outcome  string       `json:"outcome,omitempty"`
+
+	// Credential, in a record of kind close, is the kind of the credential that egressd put into the request: a name of its
+	// table, "inject", or the name in the policy file. It is "foreign" for one that the sandbox sent and that the policy lets.
+	Credential string `json:"credential,omitempty"`
+
 	Raw      string       `json:"raw,omitempty"`  // the first 256 bytes of a malformed request, escaped
 	Note     string       `json:"note,omitempty"` // for a person: an event in egressd or the reason for an outcome, with a remedy
 }

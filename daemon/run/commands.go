@@ -21,6 +21,10 @@ func secretCommands(c *config.Config) (all []secretCommand) {
 	for _, i := range c.File.Injections() {
 		all = append(all, secretCommand{"rule " + i.Rule, "the command of inject", i.Inject.Command, i.Inject.Refresh > 0})
 	}
+	for i := range c.File.Credentials {
+		spec := &c.File.Credentials[i].Spec
+		all = append(all, secretCommand{"credential " + spec.Name, "the command of from", spec.From.Command, spec.From.Refresh > 0})
+	}
 	if p := c.File.Upstream.Proxy; p != nil {
 		all = append(all, secretCommand{"upstream.proxy", "password_command", p.PasswordCommand, false})
 	}

@@ -65,6 +65,11 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 			r.cut = append(r.cut, i.Inject.Env)
 		}
 	}
+	for i := range c.File.Credentials {
+		if env := c.File.Credentials[i].Spec.From.Env; env != "" {
+			r.cut = append(r.cut, env)
+		}
+	}
 	r.hideAdmin(c)
 	if err := r.hideNamed(); err != nil {
 		return err

@@ -55,6 +55,10 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	for _, i := range c.File.Injections() {
 		add("inject.file of rule "+i.Rule, i.Inject.File, secret, i.Inject.Refresh > 0)
 	}
+	for i := range c.File.Credentials {
+		spec := &c.File.Credentials[i].Spec
+		add("from.file of credential "+spec.Name, spec.From.File, secret, spec.From.Refresh > 0)
+	}
 	return all
 }
 

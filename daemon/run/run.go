@@ -337,6 +337,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 		}
 		p.Covered[path] = authority.Bundle(system, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
+		p.Env = environ.With(p.Env, r.placeholders())
 	}
 	tried, err := r.jail.Prepare(p)
 	if err != nil {

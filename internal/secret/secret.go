@@ -84,6 +84,9 @@ func New(o Options) (*Secret, error) {
 	}, nil
 }
 
+// Fill returns the template with the text in the place of "{}".
+func (s *Secret) Fill(template string) string { return strings.ReplaceAll(template, slot, s.text) }
+
 // Same reports whether s and t have the same text. Both are of one rule.
 func (s *Secret) Same(t *Secret) bool { return s.text == t.text }
 

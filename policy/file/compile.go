@@ -187,7 +187,7 @@ func (f *File) lists() (fileLists, error) {
 	out := fileLists{
 		rules: policy.Lists{
 			Layer: f.kind.layer(),
-			Allow: f.Allow, Deny: f.Deny, Ask: f.Ask, UnsafeAllow: f.UnsafeAllow,
+			Allow: f.Allow, Deny: append(slices.Clip(f.Deny), f.mints()...), Ask: f.Ask, UnsafeAllow: f.UnsafeAllow,
 			Default: f.Default, ECH: f.TLS.ECH == "allow",
 			Ceiling: f.Ceiling, Ceiled: f.Ceiled,
 		},

@@ -40,6 +40,10 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Upstream.Proxy = e.upstreamProxy(f.Upstream.Proxy)
 	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
 	out.Allow = e.injected(f.Allow)
+	out.Credentials = slices.Clone(f.Credentials)
+	for i := range out.Credentials {
+		e.text(fmt.Sprintf("credentials[%d].from.file", i), &out.Credentials[i].Spec.From.File)
+	}
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {
 		at := fmt.Sprintf("sandboxes[%d]", i)

@@ -86,6 +86,9 @@ type File struct {
 	// Canaries are texts that nothing may send. Default: none.
 	Canaries []CanaryFile
 
+	// Credentials are secrets that egressd adds to requests, and that no sandbox holds. Default: none.
+	Credentials []Credential
+
 	name   string
 	kind   fileKind
 	text   []byte

@@ -13,8 +13,11 @@ import (
 func (f *File) Injections() []policy.Injection {
 	var all []policy.Injection
 	for _, rule := range f.Allow {
-		if rule.Inject != nil {
+		switch {
+		case rule.Inject != nil:
 			all = append(all, policy.Injection{Rule: rule.ID, Pattern: rule.Pattern, Inject: *rule.Inject})
+		case rule.Credential != "":
+			all = append(all, policy.Injection{Rule: rule.ID, Pattern: rule.Pattern, Credential: rule.Credential})
 		}
 	}
 	return all

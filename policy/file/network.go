@@ -60,7 +60,7 @@ func beyondLoopback(listener string) bool {
 func (f *File) openText(what, listener string) string {
 	text := fmt.Sprintf("%s (%s) serves whoever can reach it", what, printable(listener))
 	names := strings.HasPrefix(what, "listen.dns")
-	if i := slices.IndexFunc(f.Allow, func(r policy.Rule) bool { return r.Inject != nil }); i >= 0 && !names {
+	if i := slices.IndexFunc(f.Allow, func(r policy.Rule) bool { return r.Injects() }); i >= 0 && !names {
 		text += fmt.Sprintf(", and adds the credential of rule %s to their requests", f.Allow[i].ID)
 	}
 	return text + "; give the sandboxes a token_file, certificate or source, listen on 127.0.0.1, or write listen: {open_to_network: true}"

@@ -37,6 +37,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
 		"canaries":     r.canaries(&f.Canaries),
+		"credentials":  r.credentialList(&f.Credentials),
 	}))
 	if fallback == "allow" {
 		f.Default = policy.Allow
@@ -48,6 +49,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkIdentity(f)
 	r.checkContainers(f)
 	r.checkGuarded(f)
+	r.giveCredentials(f)
 	r.checkNever(f)
 	r.checkHidden(f)
 }
@@ -200,7 +202,7 @@ func (r *reader) checkRuleNever(rule *policy.Rule, about policy.Pattern, never [
 			continue
 		}
 		hint := "remove one of them"
-		if rule.Inject == nil && about.HasPort(80) {
+		if !rule.Injects() && about.HasPort(80) {
 			hint += ", or narrow the rule to " + rule.Pattern.At(80).String()
 		}
 		r.failAt(rule.At, "%s: %s of %s needs a look into tunnels that tls.never keeps shut with %s; %s",
@@ -214,7 +216,7 @@ func inspectionKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}} {
+	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}, {"credentials", r.Credential != ""}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

@@ -88,7 +88,7 @@ func (w *warnings) allow(r *policy.Rule) {
 	default:
 		w.say(r.At, "%s: %s %s", r.ID, r.Pattern, why)
 	}
-	if r.Conditional() && r.Inject == nil && w.file.Default == policy.Allow {
+	if r.Conditional() && !r.Injects() && w.file.Default == policy.Allow {
 		w.say(r.At, "%s changes nothing: the requests that it leaves out are allowed by default; write what is to be refused under deny", r.ID)
 	}
 }

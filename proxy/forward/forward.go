@@ -11,7 +11,6 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -59,7 +58,9 @@ func fill[T comparable](field *T, value T) {
 type Forwarder struct {
 	Gate      *egress.Gate
 	Sandboxes *sandbox.Directory
-	Redaction func(policy.Destination) *secret.Redaction // of responses in clear; nil results redact nothing
+
+	// Secrets returns what is done about requests in clear.
+	Secrets func() *Secrets
 
 	Limits       Limits
 	Heads        http1.Limits // of requests

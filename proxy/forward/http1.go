@@ -55,8 +55,8 @@ type InspectedTunnel interface {
 	Request(context.Context, *policy.HTTPRequest) (*egress.Flow, error)
 	// Redial connects to the upstream again, for a request.
 	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
-	// Secrets returns the credential that a request carries, or nil, and the redaction of its response, or nil.
-	Secrets(request *egress.Flow) (*secret.Secret, *secret.Redaction, error)
+	// Secrets returns what adds credentials to the tunnel's requests.
+	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Keep takes the TLS with the upstream for a later tunnel, and reports false if that may not have it.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
@@ -14,39 +15,83 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// addCredential puts the credential of the deciding rule, where it has one, in
-// place of what the sandbox sent, and has the response come so that it can be searched
-// where its host has a credential. In clear nothing is added.
-func (v *h1Conn) addCredential(x *exchange) (err error) {
-	var added *secret.Secret
-	if v.tunnel != nil {
-		added, x.redaction, err = v.tunnel.Secrets(x.flow)
-	} else {
-		x.redaction = v.Forwarder.Redaction(x.dst)
-	}
-	if err == nil && x.redaction != nil {
-		x.fields = WithCredential(x.fields, added)
-	}
-	return err
+// Secrets adds credentials to requests, and strikes them out of responses. Its functions are safe for concurrent use
+// and do not wait. A nil function does nothing.
+type Secrets struct {
+	// Apply changes the head of a request for dst, by the policy with that digest, or refuses it.
+	Apply func(digest string, dst policy.Destination, r *credentials.Request) credentials.Answer
+
+	// Redaction returns what strikes the credentials of a host out of its responses, whatever request they answer, or nil
+	// where it has none.
+	Redaction func(dst policy.Destination) *secret.Redaction
 }
 
-// WithCredential returns the fields of a request without those that would have the
+// A Head is what a credential changes of a request, and what is struck out of the response, or nil.
+type Head struct {
+	Target    http1.Target
+	Fields    http1.Fields
+	Redaction *secret.Redaction
+}
+
+// Add has the credentials of a request's host change its head, and has the response come so that it can be searched.
+// The error is a [*egress.Refusal].
+func (c *Secrets) Add(flow *egress.Flow, dst policy.Destination, clear bool, h *Head, end *egress.End) error {
+	if c.Redaction != nil {
+		h.Redaction = c.Redaction(dst)
+	}
+	rule, digest := flow.Credential()
+	switch {
+	case c.Apply != nil:
+		a := c.Apply(digest, dst, &credentials.Request{
+			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.Target, Fields: h.Fields,
+		})
+		end.Credential, end.Note = a.Kind, a.Note
+		if a.Refused != "" {
+			return refusedCredential(flow, &a)
+		}
+		h.Target, h.Fields = a.Target, a.Fields
+		if a.Added != nil { // which may have been read again in between
+			h.Redaction = h.Redaction.With(a.Added)
+		}
+	case rule != "":
+		return flow.Failed(policy.CredentialUnavailable, "")
+	}
+	if h.Redaction != nil {
+		h.Fields = searchable(h.Fields)
+	}
+	return nil
+}
+
+func refusedCredential(flow *egress.Flow, a *credentials.Answer) *egress.Refusal {
+	class := policy.CredentialRefused
+	if a.Unavailable {
+		class = policy.CredentialUnavailable
+	}
+	r := flow.Failed(class, a.Refused)
+	r.Note = a.Refused
+	return r
+}
+
+// addCredential has the credentials of the destination change the request.
+func (v *h1Conn) addCredential(x *exchange) error {
+	by := v.Forwarder.Secrets()
+	if v.tunnel != nil {
+		by = v.tunnel.Secrets()
+	}
+	h := Head{Target: x.target, Fields: x.fields}
+	if err := by.Add(x.flow, x.dst, v.tunnel == nil, &h, &x.end); err != nil {
+		return err
+	}
+	x.target, x.fields, x.redaction = h.Target, h.Fields, h.Redaction
+	return nil
+}
+
+// searchable returns the fields of a request without those that would have the
 // response come back in a form that cannot be searched for a credential: compressed, or in
 // pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
 // still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
-// Where s is not nil, it is in them.
-func WithCredential(f http1.Fields, s *secret.Secret) http1.Fields {
+func searchable(f http1.Fields) http1.Fields {
 	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
-	if s != nil {
-		given := make([]secret.Field, len(f))
-		for i := range f {
-			given[i] = secret.Field(f[i])
-		}
-		f = make(http1.Fields, 0, len(f)+2)
-		for _, field := range s.Inject(given) {
-			f = append(f, http1.Field(field))
-		}
-	}
 	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 

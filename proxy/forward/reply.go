@@ -66,6 +66,7 @@ var answers = map[policy.Class]Answer{
 
 	policy.ResponseRefused:       {502, false, SOCKSFailure},
 	policy.MalformedResponse:     {502, false, SOCKSFailure},
+	policy.CredentialRefused:     {403, false, SOCKSRefused},
 	policy.CredentialUnavailable: {503, true, SOCKSFailure},
 
 	policy.NetworkDNS:         {502, true, SOCKSHost},

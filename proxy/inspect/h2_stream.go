@@ -31,7 +31,6 @@ type stream struct {
 	flow       *egress.Flow
 	target     http1.Target
 	fields     http1.Fields
-	secret     *secret.Secret    // that is added to it, or nil
 	redaction  *secret.Redaction // of its response, or nil
 	writer     *streamWriter
 	window     *forward.Reservation // of the connection that it goes over, or nil
@@ -134,12 +133,13 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 		return forward.AsRefusal(err)
 	}
 	st.flow = flow
-	if st.secret, err = v.credential(flow); err != nil {
+	h := forward.Head{Target: st.target, Fields: st.fields}
+	if err := v.inspection.Secrets.Add(flow, v.dst, false, &h, &st.end); err != nil {
 		refusal := forward.AsRefusal(err)
-		flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		flow.Close(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
 		return refusal
 	}
-	st.redaction = v.inspection.redaction(v.dst, st.secret)
+	st.target, st.fields, st.redaction = h.Target, h.Fields, h.Redaction
 	return nil
 }
 
@@ -253,9 +253,6 @@ func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
 	}
 	fields := st.fields
-	if st.redaction != nil {
-		fields = forward.WithCredential(fields, st.secret)
-	}
 	trailers := pr.Out.Header.Get("Te")
 	pr.Out.Header = make(http.Header, len(fields))
 	for _, f := range fields {

@@ -14,7 +14,6 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/forward"
 )
@@ -25,15 +24,7 @@ type Inspection struct {
 	Authority *certs.Authority // of the certificates that clients see
 	Roots     *x509.CertPool   // that upstream certificates are verified against; nil means the system's
 
-	// Credential returns what the rule of that name adds to a request for dst,
-	// by the policy with that digest, or nil where it cannot be had. It is safe
-	// for concurrent use and does not wait.
-	Credential func(rule, digest string, dst policy.Destination) *secret.Secret
-
-	// Redaction returns what strikes the credentials of a host out of its responses,
-	// whatever request they answer, or nil where it has none. nil means that no host
-	// has any. It is safe for concurrent use and does not wait.
-	Redaction func(dst policy.Destination) *secret.Redaction
+	Secrets forward.Secrets // that are added to requests
 }
 
 // An Inspector serves inspected tunnels. It is safe for concurrent use.
@@ -44,11 +35,17 @@ type Inspector struct {
 	H2Memory   forward.MemoryQuota // of the windows of HTTP/2
 }
 
-// Prepare begins to use a forwarder, and has it redact the responses in clear, too.
+// Prepare begins to use a forwarder, and has it know the credentials, too.
 func (s *Inspector) Prepare(f *forward.Forwarder) {
 	s.forwarder = f
 	s.H2Memory.SetDefault(h2MemoryOfSandbox)
-	f.Redaction = func(dst policy.Destination) *secret.Redaction { return s.inspection.Load().redaction(dst, nil) }
+	none := new(forward.Secrets)
+	f.Secrets = func() *forward.Secrets {
+		if i := s.inspection.Load(); i != nil {
+			return &i.Secrets
+		}
+		return none
+	}
 }
 
 // Inspect sets what tunnels that begin from now on are inspected with. Before the first call, and after
@@ -286,12 +283,7 @@ func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, er
 }
 
 // Secrets implements [forward.InspectedTunnel].
-func (i *tunnel) Secrets(request *egress.Flow) (added *secret.Secret, redaction *secret.Redaction, err error) {
-	if added, err = i.credential(request); err != nil {
-		return nil, nil, err
-	}
-	return added, i.inspection.redaction(i.dst, added), nil
-}
+func (i *tunnel) Secrets() *forward.Secrets { return &i.inspection.Secrets }
 
 // refusalFor turns a tunnel's refusal into a refusal of one of its requests, so that the reply names the
 // request.
@@ -299,33 +291,6 @@ func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
 	r := request.Failed(tunnel.Decision.Class, "")
 	r.Decision, r.Note, r.Final = tunnel.Decision, tunnel.Note, tunnel.Final
 	return r
-}
-
-// credential returns what the deciding rule adds to a request of the tunnel,
-// or nil where it adds nothing. The error is a [*egress.Refusal].
-func (i *tunnel) credential(flow *egress.Flow) (*secret.Secret, error) {
-	rule, digest := flow.Credential()
-	if rule == "" {
-		return nil, nil
-	}
-	if i.inspection.Credential != nil {
-		if s := i.inspection.Credential(rule, digest, i.dst); s != nil {
-			return s, nil
-		}
-	}
-	return nil, flow.Failed(policy.CredentialUnavailable, "")
-}
-
-// redaction returns what is struck out of the response to a request for dst, or nil.
-// added is the credential that the request carries, or nil.
-func (i *inspection) redaction(dst policy.Destination, added *secret.Secret) (n *secret.Redaction) {
-	if i != nil && i.Redaction != nil {
-		n = i.Redaction(dst)
-	}
-	if added != nil { // which may have been read again in between
-		n = n.With(added)
-	}
-	return n
 }
 
 // Denials are answers inside TLS for clients whose other tunnels are not inspected. They are safe for concurrent use.

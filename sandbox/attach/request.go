@@ -133,6 +133,9 @@ type Answer struct {
 	File    string `json:"file,omitempty"`   // of the policy; for those of the host alone
 	CA      string `json:"ca,omitempty"`     // PEM of the authority that is to be trusted, where there is inspection
 
+	// Variables are what programs need in their environment: placeholders of credentials, which are no secrets.
+	Variables map[string]string `json:"variables,omitempty"`
+
 	Problem string `json:"problem,omitempty"` // why not; empty: the network is attached
 	Hint    string `json:"hint,omitempty"`    // what to type next
 }

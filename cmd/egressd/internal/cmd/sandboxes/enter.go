@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -191,6 +193,9 @@ func enterEnvironment(o attach.Request, a attach.Answer, stderr io.Writer) ([]st
 			return nil, err
 		}
 		env = environ.With(env, vars)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Variables)) {
+		env = environ.With(env, []environ.Variable{{Name: name, Value: a.Variables[name]}})
 	}
 	if a.CA == "" {
 		return env, nil

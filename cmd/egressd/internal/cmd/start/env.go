@@ -1,6 +1,9 @@
 package start
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,10 +12,12 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
+	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/spf13/cobra"
 )
@@ -28,6 +33,9 @@ curl, wget, git, pip, npm, yarn, Node, cargo, Go and others.
 A program can ignore these variables, so they are no boundary. egressd run is.
 Java, ssh and programs that speak raw TCP read none of them.
 
+For each of the credentials in the policy file, env prints the variables of its tools, with
+a placeholder of the sandbox that --sandbox names. A placeholder is no secret.
+
 With --ca, env also prints the variables by which programs find the certificates
 that they trust.`,
 		Example: `  eval "$(egressd env)"
@@ -35,7 +43,9 @@ that they trust.`,
   egressd env --for json --sandbox ci
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
 		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
@@ -55,7 +65,7 @@ type envOptions struct {
 
 var envFormats = []string{"sh", "docker", "json"}
 
-func (o *envOptions) run(stdout, stderr io.Writer) error {
+func (o *envOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.json {
 		o.format = "json"
 	}
@@ -81,7 +91,32 @@ func (o *envOptions) run(stdout, stderr io.Writer) error {
 	if o.ca != "" {
 		vars = append(vars, environ.ForTrust(o.ca)...)
 	}
+	placeholders, err := o.placeholders(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	vars = append(vars, placeholders...)
 	return printVariables(stdout, o.format, vars)
+}
+
+// placeholders are the variables in which programs find what stands for credentials.
+func (o *envOptions) placeholders(ctx context.Context, stderr io.Writer) (vars []environ.Variable, err error) {
+	c, err := config.Load(o.config)
+	var none *config.NotFoundError
+	switch {
+	case errors.As(err, &none): // the variables of the proxy need no policy
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	complain := func(err error) {
+		fmt.Fprintf(stderr, "egressd: warning: %v; its variables are left out\n", err)
+	}
+	all, err := daemon.VariablesOf(ctx, c, cmp.Or(o.sandbox, sandbox.Default), complain)
+	for _, v := range all {
+		vars = append(vars, environ.Variable(v))
+	}
+	return vars, err
 }
 
 // checkCA refuses a path that means something else in another folder, or that

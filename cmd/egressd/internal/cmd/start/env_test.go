@@ -15,7 +15,7 @@ func TestBundlePathThatIsNone(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		o := envOptions{format: format, listen: "127.0.0.1:3128", ca: path}
-		if err := o.run(&out, io.Discard); err == nil || out.Len() > 0 {
+		if err := o.run(t.Context(), &out, io.Discard); err == nil || out.Len() > 0 {
 			t.Errorf("%q for %s: %v, and printed %q", path, format, err, out.Bytes())
 		}
 	}
