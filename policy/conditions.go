@@ -38,6 +38,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.QueryOnly {
 		all = append(all, queryOnly(r.Query))
 	}
+	if r.Git != nil {
+		all = append(all, r.Git.requirement())
+	}
 	return all
 }
 

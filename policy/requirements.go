@@ -36,10 +36,13 @@ func (m *requirement) ask(h *HTTPRequest) fit {
 
 // refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
 func (m *requirement) refusal() (Class, string) {
-	if m.needs == NeedsHeaders {
+	switch m.needs {
+	case NeedsHeaders:
 		return HeaderDenied, "these header fields"
+	case NeedsQuery:
+		return QueryDenied, "this query"
 	}
-	return QueryDenied, "this query"
+	return PathDenied, "this request"
 }
 
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.

@@ -38,6 +38,9 @@ type Rule struct {
 	Query     []FieldRule
 	QueryOnly bool
 
+	// Git narrows an allow to fetches of some repositories; nil for any request.
+	Git *GitRule
+
 	// Reason is one sentence for whoever is refused, and for the log.
 	Reason string
 

@@ -10,14 +10,37 @@ import (
 )
 
 // conditions adds the keys that narrow a rule to some requests.
-func (r *reader) conditions(what string, rule *policy.Rule, known fields) fields {
+func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdict, known fields) fields {
 	known["methods"] = r.methods(what+".methods", rule)
 	known["paths"] = r.paths(what+".paths", rule)
 	known["paths_fold"] = r.yes(what+".paths_fold", &rule.PathsFold)
 	known["headers"] = r.fieldRules(what+".headers", &rule.Headers, policy.CheckHeaderName)
 	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
+	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
+}
+
+// git reads which repositories may be fetched.
+func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be fetched, and stands in allow alone; to refuse a repository, write its paths and paths_fold: true", what)
+			return
+		}
+		var rule policy.GitRule
+		r.mapping(n, what, fields{"repos": func(n *yaml.Node) {
+			for _, item := range r.condition(n, what+".repos") {
+				if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
+					rule.Repos = append(rule.Repos, repo)
+				}
+			}
+		}})
+		if n.Kind == yaml.MappingNode && !hasKey(n, "repos") {
+			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
+		}
+		*into = &rule
+	}
 }
 
 // furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
@@ -25,7 +48,7 @@ func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

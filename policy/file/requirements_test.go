@@ -47,8 +47,70 @@ func TestConditionsOnHeadersAndQueries(t *testing.T) {
 	}
 }
 
+func TestAGitRuleLetsFetchesOfItsRepositories(t *testing.T) {
+	p := compiled(t, `allow: [{host: git.test, git: {repos: [Acme/App, "acme/lib-*", group/sub/x]}}]`, inspecting)
+	const refs, pack = "?service=git-upload-pack", "application/x-git-upload-pack-request"
+	for _, row := range []struct {
+		ask, content string
+		want         bool
+	}{
+		{"GET https://git.test/acme/app/info/refs" + refs, "", true},
+		{"GET https://git.test/ACME/App.git/info/refs" + refs, "", true},
+		{"POST https://git.test/acme/app.git/git-upload-pack", pack, true},
+		{"GET https://git.test/acme/lib-x/info/refs" + refs, "", true},
+		{"GET https://git.test/group/sub/x.git/info/refs" + refs, "", true},
+
+		{"GET https://git.test/acme/app/info/refs?service=git-receive-pack", "", false},
+		{"POST https://git.test/acme/app/git-receive-pack", "application/x-git-receive-pack-request", false},
+		{"POST https://git.test/acme/app/git-receive-pack", pack, false},
+		{"POST https://git.test/acme/app/git-upload-pack", "application/x-git-receive-pack-request", false},
+		{"POST https://git.test/acme/app/git-upload-pack", "", false},
+		{"POST https://git.test/acme/app/git-upload-pack?x", pack, false},
+		{"GET https://git.test/acme/app/git-upload-pack", pack, false},
+		{"POST https://git.test/acme/app/git-upload-archive", pack, false},
+		{"HEAD https://git.test/acme/app/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/app/info/refs", "", false}, // the dumb protocol
+		{"GET https://git.test/acme/app/HEAD", "", false},
+		{"GET https://git.test/acme/app/info/refs" + refs + "&service=git-receive-pack", "", false},
+		{"GET https://git.test/acme/app/info/refs" + refs + "&" + refs[1:], "", false},
+		{"GET https://git.test/acme/app/info/refs" + refs + "&x=1", "", false},
+		{"GET https://git.test/acme/app/info/refs" + refs + ";x", "", false},
+		{"GET https://git.test/acme/app.git/../evil.git/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/app.git.git/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/app.wiki.git/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/lib-x.wiki/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/lib-x/y/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/lib-%2E/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/app%2Egit/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/evil/info/refs" + refs, "", false},
+		{"GET https://git.test/x/acme/app/info/refs" + refs, "", false},
+		{"POST https://git.test/acme/app.git/info/lfs/objects/batch", "application/vnd.git-lfs+json", false},
+	} {
+		r := asking(t, row.ask)
+		if row.content != "" {
+			r.HTTP.Header = map[string][]string{"content-type": {row.content}}
+		}
+		if d := p.Decide(context.Background(), r); (d.Verdict == policy.Allow) != row.want {
+			t.Errorf("%s: %s", row.ask, saying(d))
+		}
+	}
+	r := asking(t, "POST https://git.test/acme/app/git-upload-pack")
+	r.HTTP.Header = map[string][]string{"content-type": {pack, pack}}
+	if d := p.Decide(context.Background(), r); d.Class != policy.PathDenied {
+		t.Errorf("two types of content: %s", saying(d))
+	}
+}
+
 func TestBadConditions(t *testing.T) {
 	for rule, want := range map[string]string{
+		`git: {}`:                                "allow[0].git has no repos",
+		`git: [acme/app]`:                        "allow[0].git is a list; write a mapping",
+		`git: {repos: []}`:                       "allow[0].git.repos is empty",
+		`git: {repos: [acme]}`:                   `allow[0].git.repos: "acme" is not the name of a repository; write it like acme/app`,
+		`git: {repos: [acme/app.git]}`:           `ends with .git, which clients may send or leave out; write "acme/app"`,
+		`git: {repos: [acme/..]}`:                "has a part that is not made of letters",
+		`git: {repos: ["https://h/acme/app"]}`:   "is not the name of a repository",
+		`git: {push: [x], repos: [a/b]}`:         `allow[0].git has no key "push"`,
 		`paths_fold: maybe`:                      "allow[0].paths_fold is not true or false",
 		`headers: {}`:                            "allow[0].headers is empty",
 		`headers: [accept]`:                      "allow[0].headers is a list; write a mapping",
@@ -66,6 +128,13 @@ func TestBadConditions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rule, err)
 		}
+	}
+}
+
+func TestADenyHasNoGit(t *testing.T) {
+	_, err := Parse("f", []byte("version: 1\ndeny: [{host: a.test, git: {repos: [a/b]}}]"))
+	if err == nil || !strings.Contains(err.Error(), "deny[0].git says what may be fetched, and stands in allow alone") {
+		t.Error(err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 	if r.spellsHost(n, what) {
 		return
 	}
-	r.mapping(n, what, r.conditions(what, rule, fields{
+	r.mapping(n, what, r.conditions(what, rule, effect, fields{
 		"host":    r.pattern(what+".host", &rule.Pattern),
 		"reason":  r.checked(what+".reason", &rule.Reason, problemOfReason),
 		"id":      r.id(what+".id", rule),
