@@ -9,15 +9,39 @@ import (
 type conditions struct {
 	methods []string // with HEAD where GET is
 	paths   []PathPattern
+	further []*requirement
 	ofAllow bool // what servers could read in two ways does not meet the conditions of an allow, and meets those of others
 }
 
 func (r *Rule) conditions(effect Verdict) conditions {
-	c := conditions{methods: r.Methods, paths: r.Paths, ofAllow: effect == Allow}
+	c := conditions{methods: r.Methods, paths: r.Paths, further: r.requirements(), ofAllow: effect == Allow}
 	if slices.Contains(r.Methods, "GET") && !slices.Contains(r.Methods, "HEAD") {
 		c.methods = append(slices.Clone(r.Methods), "HEAD")
 	}
+	if r.PathsFold {
+		c.paths = make([]PathPattern, len(r.Paths))
+		for i, p := range r.Paths {
+			c.paths[i] = p.Folded()
+		}
+	}
 	return c
+}
+
+// requirements are those of the rule's conditions on more than method and path.
+func (r *Rule) requirements() (all []*requirement) {
+	for _, f := range r.Headers {
+		all = append(all, f.header())
+	}
+	for _, f := range r.Query {
+		all = append(all, f.query())
+	}
+	if r.QueryOnly {
+		all = append(all, queryOnly(r.Query))
+	}
+	if r.Git != nil {
+		all = append(all, r.Git.requirement())
+	}
+	return all
 }
 
 // needs says what has to be seen of a request.
@@ -28,19 +52,51 @@ func (c *conditions) needs() (n Needs) {
 	if len(c.paths) > 0 {
 		n |= NeedsPath
 	}
+	for _, m := range c.further {
+		n |= m.needs
+	}
 	return n
 }
 
 // conditional reports whether there is any condition.
 func (c *conditions) conditional() bool { return c.needs() != 0 }
 
-func (c *conditions) holds(request *HTTPRequest) bool {
-	return c.holdsMethod(request.Method) && c.holdsPath(request.Path)
+func (c *conditions) holds(request *HTTPRequest) bool { return c.answer(request) == yes }
+
+// answer is yes, no or unseen.
+func (c *conditions) answer(request *HTTPRequest) fit {
+	if !c.holdsMethod(request.Method) || !c.holdsPath(request.Path) {
+		return no
+	}
+	all := yes
+	for _, m := range c.further {
+		switch m.ask(request) {
+		case no:
+			return no
+		case unclear:
+			if c.ofAllow {
+				return no
+			}
+		case unseen:
+			all = unseen
+		}
+	}
+	return all
 }
 
-// work is the most that [conditions.holds] compares: bytes of the path, times patterns.
+// missing returns the first condition beyond method and path that keeps a request out, or nil.
+func (c *conditions) missing(request *HTTPRequest) *requirement {
+	for _, m := range c.further {
+		if a := m.ask(request); a == no || a == unclear && c.ofAllow {
+			return m
+		}
+	}
+	return nil
+}
+
+// work is the most that [conditions.holds] compares: bytes of the path, times patterns, and of the query.
 func (c *conditions) work(request *HTTPRequest) int {
-	return min(len(request.Path), pathMost) * len(c.paths)
+	return min(len(request.Path), pathMost)*len(c.paths) + len(request.Query)*len(c.further)
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.
@@ -77,6 +133,9 @@ func (c *conditions) words() string {
 			texts[i] = p.text
 		}
 		parts = append(parts, "path matches "+strings.Join(texts, " or "))
+	}
+	for _, m := range c.further {
+		parts = append(parts, m.words)
 	}
 	return strings.Join(parts, " and ")
 }

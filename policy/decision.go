@@ -50,6 +50,8 @@ const (
 	RuleDeny         Class = "rule-deny"
 	MethodDenied     Class = "method-denied"
 	PathDenied       Class = "path-denied"
+	HeaderDenied     Class = "header-denied"
+	QueryDenied      Class = "query-denied"
 	AddressDenied    Class = "address-denied"
 	NameMismatch     Class = "name-mismatch"
 	NoServerName     Class = "no-server-name"
@@ -173,6 +175,7 @@ const (
 	NeedsPath
 	NeedsHeaders
 	NeedsCredential // the request is to be given a credential
+	NeedsQuery
 )
 
 // Text is the reason, with the rule in front if a rule denies and the reason does not name it.

@@ -116,6 +116,9 @@ func (c *comparison) ground() {
 		c.collect(&all, p.parts)
 	}
 	g := newGround(&all)
+	if slices.ContainsFunc(g.lines, func(l *placed) bool { return len(l.further) > 0 }) {
+		c.doubt("rules about header fields, queries or git are tried with one request alone")
+	}
 	g.fresh = "any-host"
 	for slices.ContainsFunc(g.lines, func(l *placed) bool { return strings.Contains(l.host.name, g.fresh) }) {
 		g.fresh += "-x"

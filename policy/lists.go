@@ -384,6 +384,9 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 			what = "this method"
 		}
 	}
+	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
+		d.Class, what = m.refusal()
+	}
 	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words

@@ -3,7 +3,9 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -11,10 +13,11 @@ import (
 // stands for any number of whole segments, none included, so that "/a/**"
 // covers "/a", "/a/" and "/a/b/c". Inside any other segment "*" stands for any
 // run of bytes without "/". Everything else is compared byte for byte, and
-// upper case is not lower case.
+// upper case is not lower case, unless the pattern is [PathPattern.Folded].
 type PathPattern struct {
 	text     string
-	segments []string
+	segments []string // as foldSegment has them where folds
+	folds    bool
 }
 
 const anySegments = "**"
@@ -41,11 +44,23 @@ func ParsePathPattern(text string) (PathPattern, error) {
 // String returns the pattern as it was read.
 func (p PathPattern) String() string { return p.text }
 
+// Folded returns p for a server that takes upper case for lower case.
+func (p PathPattern) Folded() PathPattern {
+	folded := PathPattern{text: p.text, folds: true, segments: make([]string, len(p.segments))}
+	for i, segment := range p.segments {
+		folded.segments[i] = foldSegment(segment)
+	}
+	return folded
+}
+
 // Match reports whether the canonical path lies under p. Match backtracks to the last "**"
 // only, so it takes at most len(p) × len(path) steps.
 func (p PathPattern) Match(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
+	}
+	if p.folds {
+		path = foldSegment(path)
 	}
 	rest, more := path[1:], true // rest is what is left; more is false after the last segment
 	segment, retry := 0, -1
@@ -94,6 +109,65 @@ func matchSegment(pattern, segment string) bool {
 		}
 	}
 	return strings.Trim(pattern[at:], "*") == ""
+}
+
+// foldSegment returns one text for all texts that differ only in the case of letters, also of escaped ones. Cases are those
+// of [strings.EqualFold], so that the Kelvin sign is a K.
+func foldSegment(segment string) string {
+	if strings.IndexByte(segment, '%') < 0 {
+		return strings.ToUpper(segment) // a canonical path is ASCII
+	}
+	var folded strings.Builder
+	for _, symbol := range symbolsOf(segment) {
+		folded.WriteString(foldSymbol(symbol))
+	}
+	return folded.String()
+}
+
+// foldSymbol folds one of [symbolsOf].
+func foldSymbol(symbol string) string {
+	if symbol[0] != '%' {
+		return strings.ToUpper(symbol)
+	}
+	raw, err := url.PathUnescape(symbol)
+	letter, size := utf8.DecodeRuneInString(raw)
+	if err != nil || letter < utf8.RuneSelf || size != len(raw) || letter == utf8.RuneError {
+		return symbol
+	}
+	least := letter
+	for other := unicode.SimpleFold(letter); other != letter; other = unicode.SimpleFold(other) {
+		least = min(least, other)
+	}
+	if least < utf8.RuneSelf {
+		return strings.ToUpper(string(least))
+	}
+	return escapeAll(string(least))
+}
+
+// casesOf returns all symbols that fold to what symbol folds to.
+func casesOf(symbol string) []string {
+	raw, err := url.PathUnescape(symbol)
+	letter, size := utf8.DecodeRuneInString(raw)
+	if err != nil || size != len(raw) {
+		return []string{symbol}
+	}
+	all := []string{symbol}
+	for other := unicode.SimpleFold(letter); other != letter; other = unicode.SimpleFold(other) {
+		if other < utf8.RuneSelf {
+			all = append(all, string(other))
+		} else {
+			all = append(all, escapeAll(string(other)))
+		}
+	}
+	return all
+}
+
+func escapeAll(text string) string {
+	var escaped strings.Builder
+	for i := range len(text) {
+		fmt.Fprintf(&escaped, "%%%02X", text[i])
+	}
+	return escaped.String()
 }
 
 var (

@@ -52,13 +52,40 @@ func TestPathPatterns(t *testing.T) {
 	}
 }
 
+func TestPathPatternsThatFold(t *testing.T) {
+	for _, row := range []struct {
+		pattern, path string
+		want          bool
+	}{
+		{"/repos/acme/**", "/repos/ACME/secret", true},
+		{"/Repos/*X", "/rEPOS/ax", true},
+		{"/repos/acme", "/repos/acmf", false},
+		{"/k", "/%E2%84%AA", true}, // the Kelvin sign
+		{"/%E2%84%AA", "/K", true},
+		{"/%C3%A9", "/%C3%89", true},
+		{"/%C3%A9", "/%C3%A8", false},
+		{"/a%20b", "/A%20B", true},
+		{"/a", "/%", false},
+		{"/a", "/%C", false},
+		{"/a", "/%C3%ZZ", false},
+	} {
+		p, err := ParsePathPattern(row.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Folded().Match(row.path); got != row.want {
+			t.Errorf("%s matches %q: %t", row.pattern, row.path, got)
+		}
+	}
+}
+
 func TestALongPathMatchesNoAllow(t *testing.T) {
 	for _, row := range []struct {
 		bytes       int
 		allow, deny bool
 	}{{4096, true, false}, {4097, false, true}, {60_000, false, true}} {
 		path := "/a/" + strings.Repeat("b", row.bytes-len("/a/"))
-		anywhere, other := conditions{paths: []PathPattern{{"/**", []string{"**"}}}, ofAllow: true}, conditions{paths: []PathPattern{{"/c", []string{"c"}}}}
+		anywhere, other := conditions{paths: []PathPattern{{text: "/**", segments: []string{"**"}}}, ofAllow: true}, conditions{paths: []PathPattern{{text: "/c", segments: []string{"c"}}}}
 		if anywhere.holdsPath(path) != row.allow || other.holdsPath(path) != row.deny {
 			t.Errorf("%d bytes: allow %t, deny %t", row.bytes, anywhere.holdsPath(path), other.holdsPath(path))
 		}

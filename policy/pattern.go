@@ -245,6 +245,9 @@ func (p Pattern) SharesPort(q Pattern) bool {
 	return false
 }
 
+// SharesHost reports whether the patterns have a host in common.
+func (p Pattern) SharesHost(q Pattern) bool { return hostsMeet(p, q) }
+
 // hostsMeet reports whether there is a host that both patterns are about.
 func hostsMeet(a, b Pattern) bool {
 	if a.kind < b.kind {

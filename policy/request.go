@@ -61,6 +61,10 @@ type HTTPRequest struct {
 	// OtherProtocol says that it does not ask for a WebSocket as RFC 6455 section 4.1 has it, whose
 	// answer proves that the server understood.
 	OtherProtocol bool
+
+	// assumed are the answers of requirements, by their words, for a request that stands for
+	// many; nil for one that was sent.
+	assumed map[string]fit
 }
 
 // A DNSQuery is what a DNS query asks for.

@@ -25,6 +25,22 @@ type Rule struct {
 	// could read in two ways matches every deny and no allow.
 	Paths []PathPattern
 
+	// PathsFold ("paths_fold: true") says that the server takes upper case in paths
+	// for lower case, so Paths are compared without case. Without Paths it only has a
+	// file warned of a deny that compares the paths of the host byte for byte.
+	PathsFold bool
+
+	// Headers narrow the rule to requests that have each of these fields exactly once.
+	Headers []FieldRule
+
+	// Query narrows the rule to requests whose query has each of these parameters
+	// exactly once, and with QueryOnly no others.
+	Query     []FieldRule
+	QueryOnly bool
+
+	// Git narrows an allow to fetches of some repositories; nil for any request.
+	Git *GitRule
+
 	// Reason is one sentence for whoever is refused, and for the log.
 	Reason string
 
@@ -58,7 +74,7 @@ type Rule struct {
 	At Position
 }
 
-// Conditional reports whether the rule depends on the method or path of a request.
+// Conditional reports whether the rule depends on what a request is, beyond its destination.
 func (r *Rule) Conditional() bool {
 	c := r.conditions(Deny)
 	return c.conditional()
@@ -69,6 +85,9 @@ func (r *Rule) Conditional() bool {
 func (r *Rule) Plain() bool {
 	return !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
 }
+
+// ReadsFurther reports whether the rule depends on more of a request than its method and path.
+func (r *Rule) ReadsFurther() bool { return len(r.requirements()) > 0 }
 
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
 func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Injects() }
@@ -181,14 +200,28 @@ func (r *rule) stands(who string) bool {
 	return r.over == nil || !r.over()
 }
 
-// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
-func (r *rule) holds(request *HTTPRequest) bool {
-	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
+// holds, answer, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+func (r *rule) holds(request *HTTPRequest) bool { return r.answer(request) == yes }
+
+func (r *rule) answer(request *HTTPRequest) fit {
+	all := r.conditions.answer(request)
+	for _, c := range r.unless {
+		switch c.answer(request) {
+		case yes:
+			return no
+		case unseen:
+			if all == yes {
+				all = unseen
+			}
+		}
+	}
+	return all
 }
 
 func (r *rule) holdsMethod(method string) bool {
-	return r.conditions.holdsMethod(method) &&
-		!slices.ContainsFunc(r.unless, func(c *conditions) bool { return len(c.paths) == 0 && c.holdsMethod(method) })
+	return r.conditions.holdsMethod(method) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
+		return len(c.paths)+len(c.further) == 0 && c.holdsMethod(method)
+	})
 }
 
 func (r *rule) work(request *HTTPRequest) int {
@@ -234,7 +267,7 @@ func (r *rule) needs() (n Needs) {
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
 	unnamed := strings.HasSuffix(r.id, "]") || strings.HasPrefix(r.id, "grant:")
-	return one && unnamed && len(r.paths) == 1 && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
+	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
 }
 
 // PlainMethod reports whether text is a method short and plain enough to be

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -144,7 +145,7 @@ func (g *ground) judge(p *placed, repeats bool) *Idle {
 	decides, changes := false, !repeats
 	for _, d := range g.witnesses(p.host) {
 		about := slices.DeleteFunc(g.at(&d), func(m *placed) bool {
-			g.left -= 1 + len(p.paths)*len(m.paths)
+			g.left -= 1 + len(p.paths)*len(m.paths) + len(p.further)*len(m.further)
 			return disjoint(p, m)
 		})
 		paths := g.pathKinds(p, about)
@@ -229,11 +230,57 @@ func requestsOf(p *placed, about []*placed, paths []string) iter.Seq[*HTTPReques
 	return func(yield func(*HTTPRequest) bool) {
 		for _, method := range methodKinds(p, about) {
 			for _, path := range paths {
-				if r := (&HTTPRequest{Method: method, Path: path}); p.conditions.holds(r) && !yield(r) {
-					return
+				for assumed := range answersOf(p, about) {
+					if r := (&HTTPRequest{Method: method, Path: path, assumed: assumed}); p.conditions.holds(r) && !yield(r) {
+						return
+					}
 				}
 			}
 		}
+	}
+}
+
+// answersOf yields each combination of answers to the further conditions of the lines. Some of them may be the answers to no
+// request; a line that decides only then is none that never decides.
+func answersOf(p *placed, about []*placed) iter.Seq[map[string]fit] {
+	own, others := map[string]bool{}, map[string]bool{}
+	for _, m := range p.further {
+		own[m.words] = true
+	}
+	for _, line := range about {
+		for _, m := range line.further {
+			others[m.words] = !own[m.words]
+		}
+	}
+	all := make(map[string]fit)
+	words := slices.Sorted(maps.Keys(own))
+	for text, other := range others {
+		if other {
+			words = append(words, text)
+		}
+	}
+	slices.Sort(words[len(own):])
+	return func(yield func(map[string]fit) bool) {
+		if len(words) == 0 {
+			yield(nil)
+			return
+		}
+		var next func(n int) bool
+		next = func(n int) bool {
+			if n == len(words) {
+				return yield(maps.Clone(all))
+			}
+			for _, a := range [...]fit{yes, unclear, no} {
+				if n < len(own) && (a == no || a == unclear && p.ofAllow) {
+					continue
+				}
+				if all[words[n]] = a; !next(n + 1) {
+					return false
+				}
+			}
+			return true
+		}
+		next(0)
 	}
 }
 

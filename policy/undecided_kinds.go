@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -129,7 +130,7 @@ func (g *ground) pathKinds(p *placed, about []*placed) []string {
 	all := slices.Clone(p.paths)
 	for _, m := range about {
 		for _, path := range m.paths {
-			if !slices.ContainsFunc(all, func(other PathPattern) bool { return other.text == path.text }) {
+			if !slices.ContainsFunc(all, func(other PathPattern) bool { return other.text == path.text && other.folds == path.folds }) {
 				all = append(all, path)
 			}
 		}
@@ -217,7 +218,7 @@ func (w *pathWalk) after(spots []spot, segment string) (all []spot) {
 		case s.at == len(segments):
 		case segments[s.at] == anySegments:
 			all = append(all, w.reached(s)...)
-		case matchSegment(segments[s.at], segment):
+		case w.glob(s).match(segment):
 			all = append(all, w.reached(spot{s.pattern, s.at + 1})...)
 		}
 	}
@@ -233,15 +234,15 @@ func (w *pathWalk) matched(spots []spot) string {
 
 // segmentKinds returns one segment of each kind that the patterns at spots tell apart, and the empty one.
 func (w *pathWalk) segmentKinds(spots []spot) []string {
-	var globs []string
+	var globs []glob
 	for _, s := range spots {
 		if segments := w.patterns[s.pattern].segments; s.at < len(segments) && segments[s.at] != anySegments {
-			globs = append(globs, segments[s.at])
+			globs = append(globs, w.glob(s))
 		}
 	}
-	slices.Sort(globs)
+	slices.SortFunc(globs, func(a, b glob) int { return cmp.Or(strings.Compare(a.text, b.text), compareBool(a.folds, b.folds)) })
 	globs = slices.Compact(globs)
-	key := strings.Join(globs, "/")
+	key := fmt.Sprint(globs)
 	if all, found := w.segments[key]; found {
 		return all
 	}
@@ -250,12 +251,35 @@ func (w *pathWalk) segmentKinds(spots []spot) []string {
 	return all
 }
 
+// A glob is one segment of a pattern.
+type glob struct {
+	text  string
+	folds bool
+}
+
+func (w *pathWalk) glob(s spot) glob {
+	p := &w.patterns[s.pattern]
+	return glob{p.segments[s.at], p.folds}
+}
+
+func (g glob) match(segment string) bool {
+	if g.folds {
+		segment = foldSegment(segment)
+	}
+	return matchSegment(g.text, segment)
+}
+
+// takes reports whether symbol is token, which is one of the glob's and no star.
+func (g glob) takes(token, symbol string) bool {
+	return token == symbol || g.folds && token == foldSymbol(symbol)
+}
+
 // apart goes through the states in which segment patterns can be after some symbols: a byte, or the escapes of one
 // character.
-func (w *pathWalk) apart(globs []string) (all []string) {
+func (w *pathWalk) apart(globs []glob) (all []string) {
 	tokens := make([][]string, len(globs))
-	for i, glob := range globs {
-		tokens[i] = symbolsOf(glob)
+	for i, g := range globs {
+		tokens[i] = symbolsOf(g.text)
 	}
 	reached := func(s spot) []spot {
 		to := []spot{s}
@@ -278,7 +302,11 @@ func (w *pathWalk) apart(globs []string) (all []string) {
 		var symbols []string
 		for _, s := range from.spots {
 			if s.at < len(tokens[s.pattern]) && tokens[s.pattern][s.at] != "*" {
-				symbols = append(symbols, tokens[s.pattern][s.at])
+				if token := tokens[s.pattern][s.at]; globs[s.pattern].folds {
+					symbols = append(symbols, casesOf(token)...)
+				} else {
+					symbols = append(symbols, token)
+				}
 			}
 		}
 		slices.Sort(symbols)
@@ -293,7 +321,7 @@ func (w *pathWalk) apart(globs []string) (all []string) {
 				case s.at == len(tokens[s.pattern]):
 				case tokens[s.pattern][s.at] == "*":
 					to = append(to, reached(s)...)
-				case tokens[s.pattern][s.at] == symbol:
+				case globs[s.pattern].takes(tokens[s.pattern][s.at], symbol):
 					to = append(to, reached(spot{s.pattern, s.at + 1})...)
 				}
 			}
@@ -330,13 +358,14 @@ func dots(text string) string {
 func symbolsOf(glob string) (all []string) {
 	for len(glob) > 0 {
 		n := 1
-		if glob[0] == '%' {
+		if len(glob) > 2 && glob[0] == '%' {
 			n = 3
 			lead := strings.IndexByte(upperHex, glob[1]) // 0xC and more: escapes that belong together follow
 			for more := map[int]int{0xC: 1, 0xD: 1, 0xE: 2, 0xF: 3}[lead]; more > 0; more-- {
 				n += 3
 			}
 		}
+		n = min(n, len(glob)) // of a path that is not canonical
 		all, glob = append(all, glob[:n]), glob[n:]
 	}
 	return all

@@ -8,7 +8,7 @@ import (
 )
 
 // idleOf returns "ID never decides by ID ID" or "ID repeats ID" for each rule that changes nothing. A rule is written
-// "allow HOST[:PORT] [METHOD,…] [PATH,…]".
+// "allow HOST[:PORT] [METHOD,…] [PATH,…] [?NAME=VALUE] [NAME:VALUE] [fold] [only]".
 func idleOf(t *testing.T, rules ...string) string {
 	t.Helper()
 	var l Lists
@@ -20,6 +20,21 @@ func idleOf(t *testing.T, rules ...string) string {
 		}
 		r := Rule{ID: fmt.Sprintf("%d[]", i), Pattern: p, At: Position{Line: i + 1}}
 		for _, word := range words[2:] {
+			name, value, isField := strings.Cut(strings.TrimPrefix(word, "?"), ":")
+			switch parameter, of, isQuery := strings.Cut(name, "="); {
+			case word == "fold":
+				r.PathsFold = true
+				continue
+			case word == "only":
+				r.QueryOnly = true
+				continue
+			case isQuery && word[0] == '?':
+				r.Query = append(r.Query, FieldRule{parameter, strings.Split(of, "|")})
+				continue
+			case isField && word[0] != '/':
+				r.Headers = append(r.Headers, FieldRule{name, strings.Split(value, "|")})
+				continue
+			}
 			for part := range strings.SplitSeq(word, ",") {
 				if !strings.HasPrefix(part, "/") {
 					r.Methods = append(r.Methods, part)
@@ -83,6 +98,20 @@ func TestWhatHidesALine(t *testing.T) {
 		{"the end of a segment and its beginning", []string{"allow a.test /a*", "deny a.test /*a"}, ""},
 		{"dot segments are no paths", []string{"allow a.test /.*", "deny a.test /.*?*"[:len("deny a.test /.*")]}, "0 is hidden by 1"},
 		{"escapes", []string{"allow a.test /%C3%A9*", "deny a.test /%C3%A9,/%C3%A9?*"[:len("deny a.test /%C3%A9")]}, ""},
+		{"case", []string{"allow a.test /Acme/x", "deny a.test /acme/** fold"}, "0 is hidden by 1"},
+		{"case of an allow that folds", []string{"allow a.test /acme/x fold", "deny a.test /acme/x"}, ""},
+		{"case of one that does not", []string{"allow a.test /ACME/x", "deny a.test /acme/x"}, ""},
+		{"both cases of a letter", []string{"allow a.test /x fold", "deny a.test /x,/X"}, "0 is hidden by 1"},
+		{"a Kelvin sign", []string{"allow a.test /%E2%84%AA", "deny a.test /k fold"}, "0 is hidden by 1"},
+		{"case of a letter with an accent", []string{"allow a.test /%C3%A9*", "deny a.test /%C3%89* fold"}, "0 is hidden by 1"},
+		{"the same header", []string{"allow a.test x-a:1", "deny a.test x-a:1"}, "0 is hidden by 1"},
+		{"more headers than the deny", []string{"allow a.test x-a:1 x-b:1", "deny a.test x-a:1"}, "0 is hidden by 1"},
+		{"another value", []string{"allow a.test x-a:1", "deny a.test x-a:1|2"}, ""},
+		{"fewer headers than the deny", []string{"allow a.test x-a:1", "deny a.test x-a:1 x-b:1"}, ""},
+		{"a query of a path", []string{"allow a.test /x ?s=1", "deny a.test ?s=1"}, "0 is hidden by 1"},
+		{"a query and no other", []string{"allow a.test ?s=1 only", "deny a.test ?s=1"}, "0 is hidden by 1"},
+		{"a query and others", []string{"allow a.test ?s=1", "deny a.test ?s=1 only"}, ""},
+		{"a header twice", []string{"allow a.test x-a:1", "allow a.test x-a:1"}, "0 repeats 1; 1 repeats 0"},
 		{"methods", []string{"allow a.test GET", "deny a.test GET"}, "0 is hidden by 1"},
 		{"HEAD comes with GET", []string{"allow a.test HEAD", "ask a.test GET"}, "0 is hidden by 1"},
 		{"GET does not come with HEAD", []string{"allow a.test GET", "deny a.test HEAD"}, ""},

@@ -112,11 +112,17 @@ func TestClientsInside(t *testing.T) {
 func publishRepository(t *testing.T, o *world.Origin, dir string) {
 	t.Helper()
 	world.MakeRepository(t, filepath.Join(dir, "repo.git"))
+	serveRepositories(t, o, "repo.allowed.test", dir)
+}
+
+// serveRepositories serves the repositories in a folder by git itself, for reading and writing.
+func serveRepositories(t *testing.T, o *world.Origin, host, dir string) {
+	t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Sites.Store("repo.allowed.test", &cgi.Handler{
+	o.Sites.Store(host, &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/", Stderr: io.Discard,
 		Env: []string{
 			"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",

@@ -64,6 +64,22 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	if c.ports, err = patternPorts(about); err != nil {
 		return nil, err
 	}
+	if rule.ReadsFurther() {
+		if allow && !w.widens(rule.Pattern.String(), "it asks for "+rule.Conditions()) {
+			return nil, nil
+		} else if !allow {
+			w.stricterf("%s denies more: the rule asks for %s", rule.Pattern, rule.Conditions())
+			c.methods, c.paths = nil, nil
+		}
+	}
+	if rule.PathsFold && len(rule.Paths) > 0 {
+		if allow {
+			w.stricterf("%s allows the paths only as they are written, and not in other case", rule.Pattern)
+		} else {
+			w.stricterf("%s denies all paths: those of the rule are compared without case", rule.Pattern)
+			c.paths = nil
+		}
+	}
 	if rule.Inject != nil {
 		w.left(rule.Pattern.String() + ": inject")
 	}

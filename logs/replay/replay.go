@@ -113,7 +113,7 @@ func (r *Replay) count(d Difference, flow string) {
 // replayable are the classes of decisions that depend only on what the log records. The empty class stands
 // for allowed requests.
 var replayable = map[policy.Class]bool{
-	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true,
+	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true, policy.HeaderDenied: true, policy.QueryDenied: true,
 	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
 }
 

@@ -66,12 +66,53 @@ func (f *File) Remarks() []policy.Problem {
 
 // folds warns of a rule that refuses paths by their letters.
 func (w *warnings) folds(r *policy.Rule) {
+	if r.PathsFold || w.file.foldsPaths(r.Pattern) != "" { // the latter is warned of at every start
+		return
+	}
 	for _, p := range r.Paths {
 		if path := p.String(); strings.ToUpper(path) != path || strings.ToLower(path) != path {
-			w.say(r.At, "%s: paths are compared byte for byte, so %s passes where %s is refused; if %s ignores case, name the host without paths, or allow only the paths that are needed",
+			w.say(r.At, "%s: paths are compared byte for byte, so %s passes where %s is refused; if %s ignores case, add paths_fold: true",
 				r.ID, otherCase(path), path, r.Pattern.Host())
 			return
 		}
+	}
+}
+
+// foldsPaths returns the id of a rule that says of hosts of p that they take upper case in paths for lower case, or "".
+func (f *File) foldsPaths(p policy.Pattern) string {
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask, f.UnsafeAllow, f.Ceiling}
+	for _, s := range f.Sandboxes {
+		lists = append(lists, s.Allow, s.Deny, s.AlsoAllow)
+	}
+	if presets, err := parsePresets(f.Presets); err == nil { // a file with such a preset is not read
+		for _, preset := range presets {
+			lists = append(lists, preset.Allow)
+		}
+	}
+	for _, list := range lists {
+		for i := range list {
+			if q := &list[i]; q.PathsFold && q.Pattern.SharesHost(p) {
+				return q.ID
+			}
+		}
+	}
+	return ""
+}
+
+// evaded warns of a rule that refuses paths by their letters on a host of which another rule says that it ignores case.
+func (w *warnings) evaded(r *policy.Rule) {
+	if r.PathsFold {
+		return
+	}
+	for _, p := range r.Paths {
+		path := p.String()
+		if strings.ToUpper(path) == path && strings.ToLower(path) == path {
+			continue
+		}
+		if by := w.file.foldsPaths(r.Pattern); by != "" {
+			w.say(r.At, "%s: %s takes %s for %s, as %s says, and the rule refuses only the latter; add paths_fold: true", r.ID, r.Pattern.Host(), otherCase(path), path, by)
+		}
+		return
 	}
 }
 

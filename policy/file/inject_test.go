@@ -148,7 +148,7 @@ var badInjections = []struct{ name, rule, want string }{
 	{"a placeholder that is in the header", "inject: {header: X-My-Token, env: K, placeholder: X-My-Token}", `has a placeholder that stands in its header or value`},
 	{"a refresh that is too short", "inject: {header: A, env: K, refresh: 999ms}", `f:2:61: allow[0].inject.refresh cannot be 999ms; write at least 1s`},
 	{"a refresh of nothing", "inject: {header: A, env: K, refresh: 0s}", `allow[0].inject.refresh cannot be "0s"`},
-	{"tls: any beside it", "tls: any, inject: {header: A, env: K}", `allow[0] has methods, paths or inject, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one`},
+	{"tls: any beside it", "tls: any, inject: {header: A, env: K}", `allow[0] has inject, which needs requests that can be seen, and tls or ech, which let pass what cannot be; remove one`},
 	{"ech: allow beside it", "ech: allow, inject: {header: A, env: K}", `remove one`},
 }
 

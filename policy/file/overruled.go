@@ -90,8 +90,12 @@ func (o *overruling) advice() string {
 	return "ask who keeps that file, or remove it here"
 }
 
-// openingsOf returns what a rule opens, for each of its methods and paths.
+// openingsOf returns what a rule opens, for each of its methods and paths. It returns nothing for a rule that asks for more
+// than these: no opening has that.
 func openingsOf(rule *policy.Rule) (all []policy.Opening) {
+	if rule.ReadsFurther() {
+		return nil
+	}
 	methods, paths := rule.Methods, []string{""}
 	if len(methods) == 0 {
 		methods = []string{""}

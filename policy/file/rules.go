@@ -35,22 +35,20 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 	if r.spellsHost(n, what) {
 		return
 	}
-	r.mapping(n, what, fields{
+	r.mapping(n, what, r.conditions(what, rule, effect, fields{
 		"host":    r.pattern(what+".host", &rule.Pattern),
-		"methods": r.methods(what+".methods", rule),
-		"paths":   r.paths(what+".paths", rule),
 		"reason":  r.checked(what+".reason", &rule.Reason, problemOfReason),
 		"id":      r.id(what+".id", rule),
 		"tls":     r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
 		"ech":     r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
 		"upgrade": r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
 		"inject":  r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
-	})
+	}))
 	if !hasKey(n, "host") {
 		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
 	}
 	if (rule.AnyProtocol || rule.ECH) && (rule.Conditional() || rule.Inject != nil) {
-		r.fail(n, "%s has methods, paths or inject, which need requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what)
+		r.fail(n, "%s has %s, which needs requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what, strings.Join(inspectionKeys(rule), " and "))
 	}
 	if rule.Inject != nil {
 		r.checkInjectHost(n, what, rule.Pattern)

@@ -18,7 +18,8 @@ func anyLines(t *rapid.T) []string {
 		"a.test", "b.a.test", "c.b.a.test", `"*.test"`, `"*.a.test"`, `"*.b.a.test"`, `"*"`, "93.184.0.0/16", "93.184.216.34",
 	})
 	port := rapid.SampledFrom([]string{"", ":443", ":*", ":80-500"})
-	condition := rapid.SampledFrom([]string{"", ", methods: [GET]", ", methods: [POST]", ", paths: [/x/**]", ", methods: [GET], paths: [/y]"})
+	condition := rapid.SampledFrom([]string{"", ", methods: [GET]", ", methods: [POST]", ", paths: [/x/**]", ", methods: [GET], paths: [/y]",
+		", paths: [/X/**], paths_fold: true", ", headers: {x-a: [\"1*\"]}", ", query: {q: [\"1\"]}", ", query: {q: [\"1\"]}, query_only: true", ", query_only: true", ", git: {repos: [x/y]}", ", methods: [GET], headers: {x-a: [\"1*\"]}"})
 	line := rapid.Custom(func(t *rapid.T) string {
 		host := strings.Trim(pattern.Draw(t, "pattern"), `"`) + port.Draw(t, "port")
 		list := rapid.SampledFrom([]string{"allow", "deny", "ask"}).Draw(t, "list")
@@ -62,7 +63,7 @@ func fileOf(lines []string) string {
 var anyAsk = rapid.SampledFrom([]string{
 	"a.test", "b.a.test:80", "d.c.b.a.test", "x.test:22", "93.184.216.34", "93.184.1.1:443",
 	"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x",
-	"b.a.test => 93.184.216.34 c.b.a.test", "GET https://a.test/y => 93.184.216.34",
+	"GET https://a.test/X/1?q=1", "GET https://b.a.test/x?q=1;", "GET https://a.test/X/y/info/refs?service=git-upload-pack", "POST http://a.test/?q=2&r=1", "b.a.test => 93.184.216.34 c.b.a.test", "GET https://a.test/y => 93.184.216.34",
 })
 
 func TestTheOrderOfLinesNeverMatters(t *testing.T) {
@@ -91,7 +92,8 @@ func TestADenyOfThatVeryHostAndPortBeatsEverything(t *testing.T) {
 func TestTheFirstLookPromisesNothingThatIsKeptBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := anyLines(t)
-		r := asking(t, rapid.SampledFrom([]string{"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x"}).Draw(t, "ask"))
+		r := asking(t, rapid.SampledFrom([]string{"GET https://b.a.test/x/1", "POST https://a.test/y", "GET https://93.184.216.34/y", "POST http://c.b.a.test/y//x", "GET https://a.test/X/1?q=1", "GET https://b.a.test/x?q=1;", "GET https://a.test/X/y/info/refs?service=git-upload-pack"}).Draw(t, "ask"))
+		r.HTTP.Header = rapid.SampledFrom([]map[string][]string{nil, {"x-a": {"12"}}, {"x-a": {"1", "1"}}}).Draw(t, "header")
 		r.HTTP.Upgrade = rapid.Bool().Draw(t, "websocket")
 		p := compiled(t, fileOf(lines), inspecting)
 		seen := p.Decide(context.Background(), r)

@@ -221,5 +221,5 @@ func inspectionKeys(r *policy.Rule) (keys []string) {
 			keys = append(keys, key.name)
 		}
 	}
-	return keys
+	return append(keys, furtherKeys(r)...)
 }

@@ -45,6 +45,13 @@ func (f *File) Doubts(others ...*File) []policy.Problem {
 		w.misspelt(rules)
 	}
 	w.deceptive()
+	for _, lists := range f.ruleLists() {
+		for _, rules := range [][]policy.Rule{lists.Deny, lists.Ask} {
+			for i := range rules {
+				w.evaded(&rules[i])
+			}
+		}
+	}
 	for i, text := range f.Listen.DNS {
 		w.nameListener(fmt.Sprintf("listen.dns[%d]", i), text)
 	}

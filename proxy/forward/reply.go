@@ -42,6 +42,8 @@ var answers = map[policy.Class]Answer{
 	policy.RuleDeny:         {403, false, SOCKSRefused},
 	policy.MethodDenied:     {403, false, SOCKSRefused},
 	policy.PathDenied:       {403, false, SOCKSRefused},
+	policy.HeaderDenied:     {403, false, SOCKSRefused},
+	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
 	policy.NoServerName:     {403, false, SOCKSRefused},

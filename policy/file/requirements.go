@@ -1,0 +1,108 @@
+package file
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/policy"
+	"go.yaml.in/yaml/v3"
+)
+
+// conditions adds the keys that narrow a rule to some requests.
+func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdict, known fields) fields {
+	known["methods"] = r.methods(what+".methods", rule)
+	known["paths"] = r.paths(what+".paths", rule)
+	known["paths_fold"] = r.yes(what+".paths_fold", &rule.PathsFold)
+	known["headers"] = r.fieldRules(what+".headers", &rule.Headers, policy.CheckHeaderName)
+	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
+	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
+	known["git"] = r.git(what+".git", &rule.Git, effect)
+	return known
+}
+
+// git reads which repositories may be fetched.
+func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be fetched, and stands in allow alone; to refuse a repository, write its paths and paths_fold: true", what)
+			return
+		}
+		var rule policy.GitRule
+		r.mapping(n, what, fields{"repos": func(n *yaml.Node) {
+			for _, item := range r.condition(n, what+".repos") {
+				if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
+					rule.Repos = append(rule.Repos, repo)
+				}
+			}
+		}})
+		if n.Kind == yaml.MappingNode && !hasKey(n, "repos") {
+			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
+		}
+		*into = &rule
+	}
+}
+
+// furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
+func furtherKeys(r *policy.Rule) (keys []string) {
+	for _, key := range []struct {
+		name string
+		set  bool
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"git", r.Git != nil}} {
+		if key.set {
+			keys = append(keys, key.name)
+		}
+	}
+	return keys
+}
+
+// fieldRules reads a mapping of names to lists of values.
+func (r *reader) fieldRules(what string, into *[]policy.FieldRule, check func(name string) error) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.MappingNode:
+			r.fail(n, "%s is %s; write a mapping of names to values, as in {name: [value]}", what, kindOf(n))
+			return
+		case len(n.Content) == 0:
+			r.fail(n, "%s is empty; name some, or leave the key out for any", what)
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, at := n.Content[i], fmt.Sprintf("%s.%s", what, printable(n.Content[i].Value))
+			if err := check(key.Value); err != nil {
+				r.fail(key, "%s: %v", what, err)
+				continue
+			}
+			if slices.ContainsFunc(*into, func(f policy.FieldRule) bool { return f.Name == key.Value }) {
+				r.fail(key, "%s stands a second time; keep one", at)
+				continue
+			}
+			*into = append(*into, policy.FieldRule{Name: key.Value, Values: r.values(at, n.Content[i+1])})
+		}
+		slices.SortFunc(*into, func(a, b policy.FieldRule) int { return strings.Compare(a.Name, b.Name) })
+	}
+}
+
+// values reads a list of texts, in which "*" stands for any run of bytes.
+func (r *reader) values(what string, n *yaml.Node) (all []string) {
+	for _, item := range r.condition(n, what) {
+		switch text, ok := r.text(item, what); {
+		case !ok:
+		case len(text) > 1024 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }):
+			r.fail(item, "%s: a value is longer than 1024 bytes or has control characters; write what is compared", what)
+		default:
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// checkParameter returns an error for a name that no parameter of a query has once it is decoded.
+func checkParameter(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the name of a parameter is empty; write one")
+	case len(name) > 256 || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f }):
+		return fmt.Errorf("%q is no name of a parameter; write it as it is once it is decoded", printable(name))
+	}
+	return nil
+}

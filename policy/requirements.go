@@ -1,0 +1,153 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A requirement is a condition of a rule on more than the method and path of a request.
+type requirement struct {
+	// words say what is asked, for a person. Two requirements that ask the same have the same words.
+	words string
+	needs Needs
+	match func(*HTTPRequest) fit
+}
+
+// A fit says whether a request meets a condition.
+type fit uint8
+
+const (
+	no      fit = iota
+	yes            // it does, however servers read it
+	unclear        // servers may read the request in two ways: it meets the conditions of a deny or an ask, and not those of an allow
+	unseen         // that depends on the body, which nobody has read yet
+)
+
+// ask returns what m says of a request, or what is assumed of one that stands for many.
+func (m *requirement) ask(h *HTTPRequest) fit {
+	if h.assumed != nil {
+		return h.assumed[m.words]
+	}
+	return m.match(h)
+}
+
+// refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
+func (m *requirement) refusal() (Class, string) {
+	switch m.needs {
+	case NeedsHeaders:
+		return HeaderDenied, "these header fields"
+	case NeedsQuery:
+		return QueryDenied, "this query"
+	}
+	return PathDenied, "this request"
+}
+
+// A FieldRule is a condition on one field of a request's head, or on one parameter of its query.
+type FieldRule struct {
+	Name   string   // of a field in lower case
+	Values []string // of which one has to match; "*" stands for any run of bytes
+}
+
+func (f FieldRule) words(of string) string {
+	return of + " " + f.Name + " is " + strings.Join(f.Values, " or ")
+}
+
+func (f FieldRule) matches(value string) bool {
+	return slices.ContainsFunc(f.Values, func(pattern string) bool { return matchSegment(pattern, value) })
+}
+
+// CheckHeaderName returns an error for a field that no rule can compare: its name is in no form that requests have, or
+// egressd writes the field itself.
+func CheckHeaderName(name string) error {
+	switch {
+	case name == "" || len(name) > 64 || strings.ContainsFunc(name, func(c rune) bool { return c > 0x7f || c != '-' && c != '_' && !Unreserved(byte(c)) }):
+		return fmt.Errorf("%q is not the name of a header field; write it like content-type", name)
+	case name != strings.ToLower(name):
+		return fmt.Errorf("%q has upper case, and names of fields have none here; write %q", name, strings.ToLower(name))
+	case slices.Contains([]string{"host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect"}, name), strings.HasPrefix(name, "proxy-"):
+		return fmt.Errorf("egressd writes %s itself, so no rule can compare it; leave it out", name)
+	}
+	return nil
+}
+
+// header is met by exactly one field of that name, with one of the values.
+func (f FieldRule) header() *requirement {
+	return &requirement{words: f.words("header"), needs: NeedsHeaders, match: func(h *HTTPRequest) fit {
+		switch values := h.Header[f.Name]; {
+		case len(values) == 0:
+			return no
+		case len(values) > 1:
+			return unclear
+		case f.matches(values[0]):
+			return yes
+		}
+		return no
+	}}
+}
+
+// query is met by exactly one parameter of that name, with one of the values.
+func (f FieldRule) query() *requirement {
+	return &requirement{words: f.words("query"), needs: NeedsQuery, match: func(h *HTTPRequest) fit {
+		parameters, err := parseQuery(h.Query)
+		values := parameters[f.Name]
+		switch {
+		case err != nil, len(values) > 1:
+			return unclear
+		case len(values) == 1 && f.matches(values[0]):
+			return yes
+		}
+		return no
+	}}
+}
+
+// queryOnly is met by a query without other parameters than those of some rules.
+func queryOnly(rules []FieldRule) *requirement {
+	var names []string
+	for _, f := range rules {
+		names = append(names, f.Name)
+	}
+	slices.Sort(names)
+	words := "query has only " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		words = "there is no query"
+	}
+	return &requirement{words: words, needs: NeedsQuery, match: func(h *HTTPRequest) fit {
+		parameters, err := parseQuery(h.Query)
+		if err != nil {
+			return unclear
+		}
+		for name := range parameters {
+			if !slices.Contains(names, name) {
+				return no
+			}
+		}
+		return yes
+	}}
+}
+
+// errQuery is a query that servers read in different ways.
+var errQuery = errors.New("has ; or an escape that servers read in different ways")
+
+// parseQuery decodes a query once. Servers differ in whether ";" separates parameters, in what they make of an escape that is
+// none, and in what follows a NUL.
+func parseQuery(query string) (map[string][]string, error) {
+	if query == "" {
+		return nil, nil
+	}
+	parameters := make(map[string][]string)
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		name, err1 := url.QueryUnescape(name)
+		value, err2 := url.QueryUnescape(value)
+		if err1 != nil || err2 != nil || strings.Contains(pair, ";") || strings.ContainsRune(name+value, 0) {
+			return nil, errQuery
+		}
+		if pair != "" {
+			parameters[name] = append(parameters[name], value)
+		}
+	}
+	return parameters, nil
+}
