@@ -33,8 +33,8 @@ type Spec struct {
 	// From is where the secret is read.
 	From Source
 
-	// ForeignPaths are where other credentials than the placeholder may pass, for each of them a function of the
-	// path of a request. Elsewhere they are refused.
+	// ForeignPaths report whether a request at a path may have a credential of the sandbox's own. The request passes if
+	// one of them says so. Everywhere else egressd refuses it.
 	ForeignPaths []func(path string) bool
 }
 

@@ -53,7 +53,7 @@ func KindNames() (names []string) {
 	return names
 }
 
-// PlacesAt are the places of the kind at other hosts than its own, one after the other.
+// PlacesAt returns the places of the kind, moved from its first host to other hosts.
 func (k *Kind) PlacesAt(hosts []string) (all []Place) {
 	for _, host := range hosts {
 		first := k.Places[0].Host

@@ -22,7 +22,7 @@ func NewKey() (k Key) {
 
 const placeholderDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-// core is the part of a placeholder that no other sandbox and no other credential has: the mark and 29 letters and
+// core returns the part of a placeholder that belongs to one sandbox and one credential: the mark and 29 letters and
 // digits, 172 bits.
 func (k *Key) core(sandbox, name string) string {
 	h := hmac.New(sha256.New, k[:])

@@ -49,8 +49,8 @@ type Record struct {
 	// table, "inject", or the name in the policy file. It is "foreign" for one that the sandbox sent and that the policy lets.
 	Credential string `json:"credential,omitempty"`
 
-	Raw      string       `json:"raw,omitempty"`  // the first 256 bytes of a malformed request, escaped
-	Note     string       `json:"note,omitempty"` // for a person: an event in egressd or the reason for an outcome, with a remedy
+	Raw  string `json:"raw,omitempty"`  // the first 256 bytes of a malformed request, escaped
+	Note string `json:"note,omitempty"` // for a person: an event in egressd or the reason for an outcome, with a remedy
 }
 
 // Times returns the number of decisions that r stands for. A record of two or more sums denials like the

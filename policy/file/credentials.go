@@ -11,11 +11,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Credential is one entry of the list "credentials". It opens nothing: egressd adds the secret to requests of rules
+// A NamedCredential is one entry of the list "credentials". It opens nothing: egressd adds the secret to requests of rules
 // under "allow" that name exactly one of its hosts.
-type Credential struct {
+type NamedCredential struct {
 	// Spec has what the entry says, with what the table of kinds says about its kind. Its ForeignPaths are empty: see
-	// [Credential.Complete].
+	// [NamedCredential.Complete].
 	Spec credentials.Spec
 
 	// Foreign are the paths at which other credentials than the placeholder may pass. Default: none.
@@ -28,7 +28,7 @@ type Credential struct {
 }
 
 // Complete returns the Spec with the paths for foreign credentials.
-func (c *Credential) Complete() credentials.Spec {
+func (c *NamedCredential) Complete() credentials.Spec {
 	spec := c.Spec
 	for _, p := range c.Foreign {
 		spec.ForeignPaths = append(spec.ForeignPaths, func(path string) bool { return policy.CanonicalPath(path) && p.Match(path) })
@@ -37,7 +37,7 @@ func (c *Credential) Complete() credentials.Spec {
 }
 
 // credentialList reads the list "credentials".
-func (r *reader) credentialList(into *[]Credential) func(*yaml.Node) {
+func (r *reader) credentialList(into *[]NamedCredential) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		for i, item := range r.items(n, "credentials") {
 			if c := r.credential(item, fmt.Sprintf("credentials[%d]", i)); c != nil {
@@ -60,8 +60,8 @@ type writtenCredential struct {
 // placeWritten is the mapping of "for".
 type placeWritten struct{ host, header, query, form, user string }
 
-func (r *reader) credential(n *yaml.Node, what string) *Credential {
-	c := &Credential{at: placeOf(n)}
+func (r *reader) credential(n *yaml.Node, what string) *NamedCredential {
+	c := &NamedCredential{at: placeOf(n)}
 	var w writtenCredential
 	before := len(r.problems)
 	r.mapping(n, what, fields{
@@ -85,7 +85,7 @@ func (r *reader) credential(n *yaml.Node, what string) *Credential {
 }
 
 // fillCredential makes the credential of what was read.
-func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential, c *Credential) {
+func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential, c *NamedCredential) {
 	c.Spec.Name = cmp.Or(w.name, w.kind, w.place.host)
 	var mints []credentials.Mint
 	if w.kind == "" {
@@ -117,7 +117,7 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 }
 
 // mint adds the rules that deny an endpoint.
-func (c *Credential) mint(m *credentials.Mint) {
+func (c *NamedCredential) mint(m *credentials.Mint) {
 	hosts := []string{m.Host}
 	if m.Host == "" {
 		hosts = c.Spec.Hosts()
@@ -253,9 +253,9 @@ func (r *reader) foreign(what string, into *[]policy.PathPattern) func(*yaml.Nod
 
 // checkCredentialNames refuses two credentials that cannot be told apart, that would go to one host, or that would
 // set one variable.
-func (r *reader) checkCredentialNames(n *yaml.Node, all []Credential) {
+func (r *reader) checkCredentialNames(n *yaml.Node, all []NamedCredential) {
 	names, hosts, variables := map[string]int{}, map[string]int{}, map[string]int{}
-	taken := func(by map[string]int, key string, i int) (first *Credential) {
+	taken := func(by map[string]int, key string, i int) (first *NamedCredential) {
 		if before, twice := by[key]; twice && before != i {
 			return &all[before]
 		}

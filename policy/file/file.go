@@ -87,7 +87,7 @@ type File struct {
 	Canaries []CanaryFile
 
 	// Credentials are secrets that egressd adds to requests, and that no sandbox holds. Default: none.
-	Credentials []Credential
+	Credentials []NamedCredential
 
 	name   string
 	kind   fileKind

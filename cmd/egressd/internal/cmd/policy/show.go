@@ -18,7 +18,7 @@ import (
 func newShow(f *policyFlags) *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use:   "show [presets|PRESET]",
+		Use:   "show [presets|credentials|PRESET]",
 		Short: "Show the policy in force and its bundles, the presets, or one preset",
 		Long: `Without an argument, show says which policy is in force and since when, whether egressd
 serve runs, the last rejected change, the number of failed decisions (policy-error), and
@@ -31,13 +31,17 @@ the preset, and the day. READ is the last day on which somebody read a public pa
 names its hosts. A dash says that there is none. With the name of a PRESET, show prints
 its rules as they count, with the addresses of the pages, and the hosts that none names.
 
+"credentials" prints the kinds that the key credentials knows: for each the hosts and
+places of its secret, the variables that a sandbox gets, and the endpoints that are denied.
+
 Exit codes: 0 all is well; 1 a bundle is stale or could not be fetched, or the
 last reload was rejected; 2 it cannot tell, or there is no such preset.`,
 		Example: `  egressd policy show
   egressd policy show --json --config /etc/egressd/egressd.yaml
   egressd policy show presets
+  egressd policy show credentials
   egressd policy show claude-code`,
-		ValidArgsFunction: cobra.FixedCompletions(append([]string{listOfPresets}, file.Presets()...), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(append([]string{listOfPresets, listOfCredentials}, file.Presets()...), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.config, o.json = f.config, f.json
 			switch {
@@ -47,6 +51,8 @@ last reload was rejected; 2 it cannot tell, or there is no such preset.`,
 				return hint.Misused(fmt.Errorf("egressd policy show takes one preset, and was given %q too", args[1]), "egressd policy show "+shell.Word(args[0]))
 			case args[0] == listOfPresets:
 				return listPresets(cmd.OutOrStdout(), o.json)
+			case args[0] == listOfCredentials:
+				return listCredentials(cmd.OutOrStdout(), o.json)
 			}
 			return printPreset(cmd.OutOrStdout(), args[0], o.json)
 		},

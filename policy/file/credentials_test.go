@@ -1,0 +1,87 @@
+package file
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/policy"
+)
+
+const githubFile = `version: 1
+allow:
+  - {host: api.github.com, id: gh}
+  - "*.github.com"
+  - uploads.github.com:80
+credentials:
+  - {for: github, from: {file: token}}
+`
+
+// TestCredentialsAreForRulesThatNameTheirHost and need a look into their tunnels.
+func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
+	f, err := Parse("f", []byte(githubFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.Compile(inspecting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ask, want := range map[string]string{
+		"https://api.github.com/user":                           "allow gh",
+		"http://api.github.com/user":                            "allow ",
+		"https://gist.github.com/x":                             "allow ",
+		"POST https://api.github.com/authorizations":            "deny ",
+		"POST https://api.github.com/applications/1/token":      "deny ",
+		"https://api.github.com/copilot_internal/v2/token":      "deny ",
+		"https://api.github.com/x/../copilot_internal/v2/token": "deny ",
+	} {
+		r, err := ParseCheck(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := p.Judge(t.Context(), r)
+		if got := d.Verdict.Action() + " " + d.Inject; got != want {
+			t.Errorf("%s: %q by %s, want %q", ask, got, d.Rule, want)
+		}
+		if d.Verdict == policy.Deny && d.Rule != "credential:github" {
+			t.Errorf("%s is denied by %s", ask, d.Rule)
+		}
+	}
+}
+
+var badCredentials = []struct{ name, allow, entries, want string }{
+	{"a kind that is none", "api.github.com", "{for: githbu, from: {file: t}}", `did you mean "github"`},
+	{"no source", "api.github.com", "{for: github}", "has no from"},
+	{"two sources", "api.github.com", "{for: github, from: {file: t, env: T}}", "one of file, env and command"},
+	{"a field without a file", "api.github.com", "{for: github, from: {env: T, field: a}}", "no file"},
+	{"no rule that names its host", `"*.github.com"`, "{for: github, from: {file: t}}", "never used"},
+	{"a rule in clear alone", `"api.github.com:80"`, "{for: github, from: {file: t}}", "never used"},
+	{"two of one name", "api.github.com", "{for: github, from: {file: t}}\n  - {for: github, from: {file: u}}", "give one another name"},
+	{"two for one host", "api.anthropic.com", "{for: anthropic, from: {file: t}}\n  - {for: claude-code, from: {file: u}}", "both go to api.anthropic.com"},
+	{"two for one variable", "a.test, b.test", "{for: npm, hosts: [a.test], from: {file: t}}\n  - {for: npm, name: n, hosts: [b.test], from: {file: u}}", "NPM_TOKEN"},
+	{"hosts of a kind that has its own", "a.test", "{for: github, hosts: [a.test], from: {file: t}}", "fixed"},
+	{"a host with a port", "a.test", "{for: {host: 'a.test:443', header: X-Key}, from: {file: t}}", "without a port"},
+	{"a wildcard", "a.test", "{for: {host: '*.test', header: X-Key}, from: {file: t}}", "not one host"},
+	{"neither field nor parameter", "a.test", "{for: {host: a.test}, from: {file: t}}", "header and query"},
+	{"a field that routes", "a.test", "{for: {host: a.test, header: Host}, from: {file: t}}", "how the request is sent"},
+	{"a user without Basic", "a.test", "{for: {host: a.test, header: X-Key, user: me}, from: {file: t}}", "form: basic"},
+	{"an unknown word for foreign", "api.github.com", "{for: github, from: {file: t}, foreign: allow}", "refuse"},
+	{"a rule that lets what cannot be seen", "{host: api.github.com, tls: any}", "{for: github, from: {file: t}}", "cannot be seen"},
+	{"a rule with inject", "{host: api.github.com, inject: {header: X-A, env: T}}", "{for: github, from: {file: t}}", "has inject"},
+}
+
+func TestBadCredentials(t *testing.T) {
+	for _, row := range badCredentials {
+		_, err := Parse("f", []byte("version: 1\nallow: ["+row.allow+"]\ncredentials:\n  - "+row.entries+"\n"))
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+	}
+	if _, err := ParseOrganisation("f", []byte("version: 1\ncredentials: []\n")); err == nil {
+		t.Error("an organisation has credentials")
+	}
+	never := strings.Replace(githubFile, "allow:", "tls: {never: [api.github.com]}\nallow:", 1)
+	if _, err := Parse("f", []byte(never)); err == nil || !strings.Contains(err.Error(), "tls.never") {
+		t.Errorf("tls.never: %v", err)
+	}
+}
