@@ -61,27 +61,8 @@ func (c *conditions) needs() (n Needs) {
 // conditional reports whether there is any condition.
 func (c *conditions) conditional() bool { return c.needs() != 0 }
 
-func (c *conditions) holds(request *HTTPRequest) bool { return c.answer(request) == yes }
-
-// answer is yes, no or unseen.
-func (c *conditions) answer(request *HTTPRequest) fit {
-	if !c.holdsMethod(request.Method) || !c.holdsPath(request.Path) {
-		return no
-	}
-	all := yes
-	for _, m := range c.further {
-		switch m.ask(request) {
-		case no:
-			return no
-		case unclear:
-			if c.ofAllow {
-				return no
-			}
-		case unseen:
-			all = unseen
-		}
-	}
-	return all
+func (c *conditions) holds(request *HTTPRequest) bool {
+	return c.holdsMethod(request.Method) && c.holdsPath(request.Path) && c.missing(request) == nil
 }
 
 // missing returns the first condition beyond method and path that keeps a request out, or nil.

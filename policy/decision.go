@@ -52,6 +52,7 @@ const (
 	PathDenied       Class = "path-denied"
 	HeaderDenied     Class = "header-denied"
 	QueryDenied      Class = "query-denied"
+	GitDenied        Class = "git-denied" // another repository, or no fetch
 	AddressDenied    Class = "address-denied"
 	NameMismatch     Class = "name-mismatch"
 	NoServerName     Class = "no-server-name"

@@ -88,8 +88,8 @@ type comparison struct {
 	order   []differenceKey
 }
 
-// answers are the decisions about one request: those of [Sides].
-type answers struct{ was, now, within Decision }
+// threeDecisions are the decisions about one request: those of [Sides].
+type threeDecisions struct{ was, now, within Decision }
 
 // A differenceKey is what the requests of one difference have in common.
 type differenceKey struct {
@@ -249,7 +249,7 @@ func (c *comparison) kinds(r *Request, hosts Pattern, through string, about []*p
 			c.left = -1
 			return
 		}
-		tunnel := c.each(func(p *Policy, _ Decision) Decision { return c.decide(p, &one) }, answers{})
+		tunnel := c.each(func(p *Policy, _ Decision) Decision { return c.decide(p, &one) }, threeDecisions{})
 		was, now := &tunnel.was, &tunnel.now
 		if through != "" && port != 80 && was.Verdict == Deny && now.Verdict == Deny {
 			continue
@@ -271,9 +271,9 @@ func (c *comparison) kinds(r *Request, hosts Pattern, through string, about []*p
 	}
 }
 
-// each returns the answers of all sides. ask is given what the side said of the tunnel.
-func (c *comparison) each(ask func(*Policy, Decision) Decision, tunnel answers) answers {
-	o := answers{was: ask(c.Old, tunnel.was), now: ask(c.New, tunnel.now)}
+// each returns the threeDecisions of all sides. ask is given what the side said of the tunnel.
+func (c *comparison) each(ask func(*Policy, Decision) Decision, tunnel threeDecisions) threeDecisions {
+	o := threeDecisions{was: ask(c.Old, tunnel.was), now: ask(c.New, tunnel.now)}
 	if c.Within != nil {
 		o.within = ask(c.Within, tunnel.within)
 	}
@@ -340,13 +340,13 @@ func requestIn(tunnel *Request, method, path string) Request {
 }
 
 // note keeps a difference, if there is one.
-func (c *comparison) note(r *Request, hosts Pattern, through string, o answers) {
+func (c *comparison) note(r *Request, hosts Pattern, through string, o threeDecisions) {
 	if change := changeOf(&o.was, &o.now); change != "" {
 		c.keep(change, r, hosts, through, o)
 	}
 }
 
-func (c *comparison) keep(change Change, r *Request, hosts Pattern, through string, o answers) {
+func (c *comparison) keep(change Change, r *Request, hosts Pattern, through string, o threeDecisions) {
 	was, now := o.was, o.now
 	hosts.ports = portSet{}
 	key := differenceKey{change: change, sandbox: r.Sandbox.Name, hosts: hosts, was: verdictAndRule(&was), now: verdictAndRule(&now)}
@@ -379,7 +379,7 @@ func verdictAndRule(d *Decision) string {
 func (c *comparison) isBare(change Change, beyond bool, r *Request) bool {
 	bare := *r
 	bare.Destination.Addrs, bare.Destination.Aliases = nil, nil
-	o := c.each(func(p *Policy, _ Decision) Decision { return p.Decide(c.ctx, &bare) }, answers{})
+	o := c.each(func(p *Policy, _ Decision) Decision { return p.Decide(c.ctx, &bare) }, threeDecisions{})
 	return changeOf(&o.was, &o.now) == change && (!beyond || exceeds(&o.now, &o.within))
 }
 

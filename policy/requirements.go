@@ -21,9 +21,8 @@ type fit uint8
 
 const (
 	no      fit = iota
-	yes            // it does, however servers read it
-	unclear        // servers may read the request in two ways: it meets the conditions of a deny or an ask, and not those of an allow
-	unseen         // that depends on the body, which nobody has read yet
+	yes         // it does, however servers read it
+	unclear     // servers may read the request in two ways: it meets the conditions of a deny or an ask, and not those of an allow
 )
 
 // ask returns what m says of a request, or what is assumed of one that stands for many.
@@ -42,7 +41,7 @@ func (m *requirement) refusal() (Class, string) {
 	case NeedsQuery:
 		return QueryDenied, "this query"
 	}
-	return PathDenied, "this request"
+	return GitDenied, "this request"
 }
 
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.

@@ -200,22 +200,9 @@ func (r *rule) stands(who string) bool {
 	return r.over == nil || !r.over()
 }
 
-// holds, answer, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
-func (r *rule) holds(request *HTTPRequest) bool { return r.answer(request) == yes }
-
-func (r *rule) answer(request *HTTPRequest) fit {
-	all := r.conditions.answer(request)
-	for _, c := range r.unless {
-		switch c.answer(request) {
-		case yes:
-			return no
-		case unseen:
-			if all == yes {
-				all = unseen
-			}
-		}
-	}
-	return all
+// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+func (r *rule) holds(request *HTTPRequest) bool {
+	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
 }
 
 func (r *rule) holdsMethod(method string) bool {

@@ -29,7 +29,7 @@ func TestGitFetchesListedRepositories(t *testing.T) {
 	}
 	serveRepositories(t, d.World.Origin, "git.allowed.test", filepath.Dir(served))
 	ca := d.AuthorityFile()
-	const host, denied = "https://git.allowed.test/", policy.PathDenied
+	const host, denied = "https://git.allowed.test/", policy.GitDenied
 	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
 		to := filepath.Join(dir, strings.ReplaceAll(version, "/", ""))
 		if err := os.Mkdir(to, 0o700); err != nil {

@@ -67,7 +67,8 @@ func (r *Replay) Decide(ctx context.Context, was *record.Record) (policy.Decisio
 	if !ok {
 		return policy.Decision{}, false
 	}
-	return r.policy.Decide(ctx, &request), true
+	d := r.policy.Decide(ctx, &request)
+	return d, !unrecorded[d.Class]
 }
 
 // Add decides one record again, and counts it. It keeps no reference to it.
@@ -113,9 +114,12 @@ func (r *Replay) count(d Difference, flow string) {
 // replayable are the classes of decisions that depend only on what the log records. The empty class stands
 // for allowed requests.
 var replayable = map[policy.Class]bool{
-	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true, policy.HeaderDenied: true, policy.QueryDenied: true,
+	"": true, policy.DefaultDeny: true, policy.RuleDeny: true, policy.MethodDenied: true, policy.PathDenied: true,
 	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
 }
+
+// unrecorded are the classes of decisions on what no record holds: header fields and queries.
+var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true}
 
 // request rebuilds a request from its record. It returns false if the record does not hold enough of it.
 func (r *Replay) request(was *record.Record) (policy.Request, bool) {

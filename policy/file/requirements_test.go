@@ -96,7 +96,7 @@ func TestAGitRuleLetsFetchesOfItsRepositories(t *testing.T) {
 	}
 	r := asking(t, "POST https://git.test/acme/app/git-upload-pack")
 	r.HTTP.Header = map[string][]string{"content-type": {pack, pack}}
-	if d := p.Decide(context.Background(), r); d.Class != policy.PathDenied {
+	if d := p.Decide(context.Background(), r); d.Class != policy.GitDenied {
 		t.Errorf("two types of content: %s", saying(d))
 	}
 }

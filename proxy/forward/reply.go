@@ -44,6 +44,7 @@ var answers = map[policy.Class]Answer{
 	policy.PathDenied:       {403, false, SOCKSRefused},
 	policy.HeaderDenied:     {403, false, SOCKSRefused},
 	policy.QueryDenied:      {403, false, SOCKSRefused},
+	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
 	policy.NoServerName:     {403, false, SOCKSRefused},
