@@ -62,12 +62,12 @@ func (k *keyring) apply(digest string, dst policy.Destination, r *credentials.Re
 }
 
 // apply refuses a request whose rule has no credential for dst: Rego can name a rule for another host.
-func (p *policyKeys) apply(dst policy.Destination, r *credentials.Request) credentials.Answer {
+func (s *policyKeys) apply(dst policy.Destination, r *credentials.Request) credentials.Answer {
 	covers := func(in policy.Injection) bool { return in.Rule == r.Rule && in.Covers(dst) }
-	if r.Rule != "" && !r.Clear && !slices.ContainsFunc(p.rules, covers) {
+	if r.Rule != "" && !r.Clear && !slices.ContainsFunc(s.rules, covers) {
 		return credentials.Answer{Refused: "the credential that the rule adds cannot be had now", Unavailable: true}
 	}
-	return p.set.Apply(r)
+	return s.set.Apply(r)
 }
 
 // variables are what a sandbox is to have in its environment.
