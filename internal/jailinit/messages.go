@@ -131,7 +131,7 @@ func Receive(fd int) (text []byte, fds []int, err error) {
 	rights := make([]byte, unix.CmsgSpace(descriptorsOfMessage*4))
 	for len(text) < maxMessage {
 		size, _, err := syscall.Recvfrom(fd, nil, syscall.MSG_PEEK|syscall.MSG_TRUNC) // memory that is touched first costs more than a call
-		if errors.Is(err, syscall.EINTR) {
+		if hasToRepeat(err) {
 			continue
 		}
 		if err != nil || size == 0 {
@@ -139,7 +139,7 @@ func Receive(fd int) (text []byte, fds []int, err error) {
 		}
 		packet := make([]byte, size)
 		n, oob, _, _, err := syscall.Recvmsg(fd, packet, rights, syscall.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, syscall.EINTR) {
+		if hasToRepeat(err) {
 			continue
 		}
 		if err != nil || n == 0 {
@@ -154,6 +154,12 @@ func Receive(fd int) (text []byte, fds []int, err error) {
 		}
 	}
 	return nil, fds, errors.New("a message without end")
+}
+
+// hasToRepeat reports whether to receive again. ECONNRESET comes once, before what the other end said: it ended and had
+// not read all that it was sent.
+func hasToRepeat(err error) bool {
+	return errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // Descriptors are those that control messages of a Unix socket carry.
