@@ -64,10 +64,26 @@ func TestEscapesByModes(t *testing.T) {
 		if err := os.Chmod(filepath.Join(d.Dir, "svc", "s"), 0o400); err != nil {
 			t.Fatal(err)
 		}
-		if r := runAs(t, d, "user", `chmod 700 svc/s; `+connect); r.code != 0 || r.out != "over\n" {
-			t.Errorf("exit %d, %q, %s", r.code, r.out, r.talk)
+		for _, user := range []string{"user", "root"} {
+			null := attributesOf(t, os.DevNull)
+			if r := runAs(t, d, user, `chmod 700 svc/s; touch -d @1 svc/s; `+connect); r.code != 0 || r.out != "over\n" {
+				t.Errorf("%s: exit %d, %q, %s", user, r.code, r.out, r.talk)
+			}
+			if is := attributesOf(t, os.DevNull); is != null {
+				t.Errorf("%s: %s was %s and is %s", user, os.DevNull, null, is)
+			}
 		}
 	})
+}
+
+// attributesOf returns what a program may change of a file that it does not write to.
+func attributesOf(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(info.Mode(), info.ModTime())
 }
 
 // TestRunBelievesNoPolicyBehindAClosedFolder has a program change its policy in the working tree, and close the folder that has the
