@@ -50,7 +50,7 @@ type runner struct {
 	talk        *talk.Held
 	name        string
 	runs        string     // folder of all runs
-	temporary   string     // temporaryFolder, where the run uses it
+	temporary   string     // the folder of a run that cannot write to the usual one, or empty
 	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
