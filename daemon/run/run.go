@@ -336,6 +336,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered[path] = authority.Bundle(system, ca)
+		coverJavaStores(&p, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 		p.Env = environ.With(p.Env, r.placeholders())
 	}
