@@ -28,7 +28,7 @@ var levels = map[string]int{
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2, "egress/upstream": 2,
 	"egress": 3, "rego/bundle": 3, "egress/egresstest": 4,
-	"proxy/forward": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
+	"proxy/exchange": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
@@ -108,7 +108,7 @@ var guests = map[string]string{
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
 	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
-	"proxy/forward golang.org/x/sys/unix":     "poll(2), for clients that have left",
+	"proxy/exchange golang.org/x/sys/unix":     "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",
