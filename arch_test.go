@@ -76,8 +76,10 @@ var owners = map[string]string{
 	"github.com/things-go/go-socks5":       "proxy",
 	"golang.org/x/sys/unix":                "sandbox",
 
-	"golang.org/x/crypto/x509roots/fallback":   "packaging/image",
-	"github.com/santhosh-tekuri/jsonschema/v6": "e2e/world",
+	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
+	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
+	"software.sslmate.com/src/go-pkcs12":         "certs",
+	"github.com/santhosh-tekuri/jsonschema/v6":   "e2e/world",
 }
 
 // guests are packages that import a module of another's, each for a reason.
@@ -108,7 +110,7 @@ var guests = map[string]string{
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
 	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
-	"proxy/exchange golang.org/x/sys/unix":     "poll(2), for clients that have left",
+	"proxy/exchange golang.org/x/sys/unix":    "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",
