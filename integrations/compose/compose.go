@@ -53,8 +53,8 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		}
 	}
 	for i := range c.File.Services {
-		if s := &c.File.Services[i]; len(s.guards) > 0 && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one
-			b.WriteString("  " + s.Name + ":\n")
+		if s := &c.File.Services[i]; s.held && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one, or none
+			fmt.Fprintf(&b, "  %s:\n    cap_drop: %s\n", s.Name, sidecar.Inline(sidecar.Dropped))
 			s.writeGuards(&b)
 		}
 	}
@@ -128,7 +128,7 @@ exec $compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
 // sharedWords are the names that the engine has for the networks of the file that held services are in, as words of a shell.
 func (c *Compose) sharedWords() (words string) {
 	for _, name := range c.shared() {
-		if given := c.File.givenName(name); given != "" {
+		if given := c.File.givenName(c.File.text.Networks, name); given != "" {
 			words += " " + shell.Quote(given)
 		} else {
 			words += fmt.Sprintf(` "${%s:-%s}"%s`, projectVariable, c.Named.Name, shell.Quote("_"+name))

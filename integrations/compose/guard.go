@@ -17,12 +17,12 @@ import (
 func (c *File) guard(held []string) {
 	for i := range c.Services {
 		s := &c.Services[i]
-		s.guards = nil
+		s.guards, s.held = nil, slices.Contains(held, s.Name)
 		if c.written != nil {
 			s.guards = c.written.Service(s.Name).guards
 			continue
 		}
-		if !slices.Contains(held, s.Name) {
+		if !s.held {
 			continue
 		}
 		for _, one := range s.mounted {

@@ -56,8 +56,14 @@ func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {
-	return name == c.Name+"_"+key || !isOwn(name) && c.has != nil && c.has(kind, name)
+	return name == c.Name+"_"+key || engineName().MatchString(name) && !isOwn(name) && c.has != nil && c.has(kind, name)
 }
+
+// engineName is what the engine takes for a name. Compose finds a volume /etc under the name etc, and has the engine mount the
+// folder /etc then. A network is found by a whole ID, too.
+var engineName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+})
 
 // plainProject is text as Compose makes a name of a project of it.
 func plainProject(text string) string {
@@ -123,6 +129,15 @@ func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
 		return boundary.Volume{Unknown: true}, true
 	}
 	return boundary.Volume{Driver: is.Driver, Options: is.Options, Unknown: is.Labels["com.docker.compose.project"] != p.Name}, true
+}
+
+// EngineFolders returns the folder in which the engine keeps containers, images and volumes, or nothing if it does not say.
+func EngineFolders() []string {
+	out, err := exec.Command("docker", "info", "--format", "{{.DockerRootDir}}").Output()
+	if folder := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(folder) {
+		return []string{folder}
+	}
+	return nil
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.

@@ -53,8 +53,9 @@ type Service struct {
 	tags         []string          // more names of that image
 	container    string            // its name, where the file says it
 
-	mounts []string        // folders of the host that it can write, absolute
-	from   []string        // services whose mounts it has, too
+	mounts []string // folders of the host that it can write, absolute
+	from   []string // services whose mounts it has, too
+	held   bool
 	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
 	reads  []string        // and all that it has of the host
 	inputs []composeInput

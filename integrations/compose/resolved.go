@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +39,7 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	if err = errors.Join(err, env.Close()); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "--project-directory", dir, "--env-file", env.Name(), "-p", project, "-f", "-", "config")...)
+	cmd := exec.CommandContext(ctx, program[0], slices.Concat(program[1:], []string{"--project-directory", dir, "--env-file", env.Name(), "-p", project, "-f", "-"}, c.profiles(), []string{"config"})...)
 	cmd.Env = append(os.Environ(), "COMPOSE_EXPERIMENTAL_GIT_REMOTE=false", "COMPOSE_EXPERIMENTAL_OCI_REMOTE=false") // it fetches nothing from elsewhere
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, bytes.NewReader(c.Text), &out, &talk                           // the file may be another one by now
 	if err := cmd.Run(); err != nil {
@@ -52,6 +53,19 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	resolved.written, resolved.Name, resolved.has, resolved.volume = c, c.Name, c.has, c.volume
 	resolved.routes = c.routes
 	return resolved, nil
+}
+
+// profiles are flags by which Compose prints the services of all profiles: up.sh starts any of them. "*" is for Compose 2, which
+// may know more of them.
+func (c *File) profiles() []string {
+	all := []string{"--profile", "*"}
+	for _, keys := range c.text.Services {
+		n := keys["profiles"]
+		for _, name := range valuesOf(&n) {
+			all = append(all, "--profile", name)
+		}
+	}
+	return all
 }
 
 // program is the Compose of this machine: the plugin of docker, or the older command.
