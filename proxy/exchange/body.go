@@ -110,6 +110,103 @@ type incompleteBody struct{ error }
 
 func (e incompleteBody) Unwrap() error { return e.error }
 
+// A Body is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
+// Its reader may be left waiting after the exchange is over: see [Body.Drop].
+type Body struct {
+	from   io.Reader
+	filter *BodyFilter       // nil: all of it passes as it is
+	passes func(n int) error // is asked before n bytes pass
+	moved  func()            // is told when some have come
+
+	mu      sync.Mutex // guards what follows, and is not held while more is read
+	ready   []byte     // and not yet read
+	err     error      // behind that
+	dropped bool
+}
+
+// NewBody returns what passes of a body. filter may be nil.
+func NewBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *Body {
+	return &Body{from: from, filter: filter, passes: passes, moved: moved}
+}
+
+// Read implements [io.Reader]. An error of passes or of a search is a [*egress.Refusal]; then no more passes.
+func (b *Body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
+		b.mu.Unlock()
+		n, err := b.from.Read(p)
+		if n > 0 {
+			b.moved()
+		}
+		b.mu.Lock()
+		b.take(p[:n], err)
+	}
+	if len(b.ready) == 0 {
+		return 0, b.err
+	}
+	n := min(len(p), len(b.ready))
+	if over := b.passes(n); over != nil {
+		b.ready, b.err = nil, over
+		return 0, over
+	}
+	copy(p, b.ready)
+	if b.ready = b.ready[n:]; len(b.ready) == 0 {
+		b.ready = nil
+		b.filter.sent()
+	}
+	return n, nil
+}
+
+// take takes what was read. b.mu is held.
+func (b *Body) take(part []byte, err error) {
+	if b.dropped {
+		return
+	}
+	last := errors.Is(err, io.EOF)
+	part = b.filter.Redact(part)
+	if last {
+		part = b.filter.RedactLast(part)
+	}
+	part, over := b.filter.scan(part, last)
+	if over != nil {
+		part, err = nil, over
+	}
+	b.ready, b.err = part, err
+}
+
+// Refusal returns why nothing more of the body may pass, or nil.
+func (b *Body) Refusal() *egress.Refusal {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return refusalIn(b.err)
+}
+
+// Drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
+func (b *Body) Drop() {
+	if b == nil {
+		return
+	}
+	b.filter.cancelTurn() // or the mutex may be held for long
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.filter, b.ready, b.dropped = nil, nil, true
+	if b.err == nil {
+		b.err = net.ErrClosed
+	}
+}
+
+// Close closes what the body is read from, if that can be closed.
+func (b *Body) Close() error {
+	if c, ok := b.from.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *h1Conn) sendBody(x *exchange) error {
@@ -167,36 +264,23 @@ func (v *h1Conn) extend() {
 func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
 	defer v.Forwarder.Buffers.Put(buf)
+	passing := NewBody(body, filter, passes, v.extend)
 	bw := bufio.NewWriterSize(to, 4<<10)
 	cw := http1.NewChunkedWriter(bw)
 	for {
-		n, err := body.Read(buf[:])
+		n, err := passing.Read(buf[:])
 		if n > 0 {
-			v.extend()
-		}
-		part := filter.Redact(buf[:n])
-		ended := errors.Is(err, io.EOF)
-		if ended {
-			part = filter.RedactLast(part)
-		}
-		part, over := filter.scan(part, ended)
-		if over != nil {
-			return total, over
-		}
-		if len(part) > 0 {
-			if err := passes(len(part)); err != nil {
+			if err := writePart(to, bw, cw, buf[:n], chunked); err != nil {
 				return total, err
 			}
-			if err := writePart(to, bw, cw, part, chunked); err != nil {
-				return total, err
-			}
-			filter.sent()
-			total += int64(len(part))
+			total += int64(n)
 		}
-		if ended {
+		switch {
+		case errors.Is(err, io.EOF):
 			return total, endBody(bw, cw, body, chunked, filter)
-		}
-		if err != nil {
+		case refusalIn(err) != nil:
+			return total, err
+		case err != nil:
 			return total, incompleteBody{err}
 		}
 	}

@@ -147,6 +147,7 @@ type BodyFilter struct {
 	redactor  *secret.Redactor  // nil where it only strikes fields
 	noTrailer bool              // no trailer field passes
 	scanner   Scanner           // looks at what goes up; nil where there is nothing to look for
+	forget    func()            // ends a wait for the turns of scanner; may be nil
 	end       *egress.End
 }
 
@@ -157,7 +158,19 @@ func NewBodyFilter(flow *egress.Flow, n *secret.Redaction, end *egress.End) *Bod
 // requestFilter returns the filter for the body of a request. It drops trailer fields, which the policy has
 // not judged: a trailer field could repeat a judged field, or the credential.
 func (x *exchange) requestFilter(packed *Reservation, turns scanTurn) *BodyFilter {
-	return &BodyFilter{noTrailer: true, end: &x.end, scanner: NewBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
+	return &BodyFilter{noTrailer: true, end: &x.end, scanner: newBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
+}
+
+// NewScan returns the filter for the body of a request whose reader may be left waiting, or nil where there are no
+// canaries. coding are the values of Content-Encoding. room is for a body that is held back; the caller ends it.
+func NewScan(wanted context.Context, f *Forwarder, flow *egress.Flow, coding []string, room *Reservation) *BodyFilter {
+	wanted, forget := context.WithCancel(wanted)
+	scanner := newBodyScanner(flow, coding, room, f.ScanTurn(wanted, flow))
+	if scanner == nil {
+		forget()
+		return nil
+	}
+	return &BodyFilter{flow: flow, scanner: scanner, forget: forget}
 }
 
 // Redact returns what may be passed on now that b has come.

@@ -219,36 +219,40 @@ func (v *h1Conn) windDown(failed error) {
 func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
 	defer v.Forwarder.Buffers.Put(buf)
+	stream := untilEnd{Reader: from}
+	passing := NewBody(&stream, filter, passes, v.extend)
 	for {
-		n, err := from.Read(buf[:])
+		n, err := passing.Read(buf[:])
 		if n > 0 {
-			v.extend()
-		}
-		part := filter.Redact(buf[:n])
-		if err != nil {
-			part = filter.RedactLast(part)
-		}
-		part, over := filter.scan(part, err != nil)
-		if over != nil {
-			return total, over
-		}
-		if len(part) > 0 {
-			if err := passes(len(part)); err != nil {
+			if _, err := to.Write(buf[:n]); err != nil {
 				return total, err
 			}
-			if _, err := to.Write(part); err != nil {
-				return total, err
-			}
-			filter.sent()
-			total += int64(len(part))
+			total += int64(n)
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // how it ended is for the two to say
-			return total, nil
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return total, stream.failure
+		case err != nil:
 			return total, err
 		}
 	}
+}
+
+// untilEnd reads a stream that has no end of its own, to whatever ends it: how it ended is for its two ends to say.
+type untilEnd struct {
+	io.Reader
+	failure error // of the connection; nil if it was closed
+}
+
+func (s *untilEnd) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		s.failure = err
+	}
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func halfClose(c net.Conn) {

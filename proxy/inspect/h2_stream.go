@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"net/http/httputil"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"os"
 	"reflect"
@@ -35,12 +37,11 @@ type stream struct {
 	writer     *streamWriter
 	window     *exchange.Reservation // of the connection that it goes over, or nil
 	bodyMemory *exchange.Reservation // of its body, or nil
-	scanned    *exchange.ScannedBody // its body where it is searched, or nil
+	body       *exchange.Body        // as it goes up, or nil
 	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
 	bodyBytes  atomic.Int64          // bytes of its body
 	end        egress.End
 
-	exceeded   atomic.Bool // its body was more than may go up, or held what may not
 	bodyFailed atomic.Bool // reading its body failed, see declaredBody
 }
 
@@ -78,7 +79,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 	defer v.streamEnded()
 	defer func() {
 		st.window.Release()
-		st.scanned.Drop()
+		st.body.Drop()
 		st.bodyMemory.Release()
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
@@ -87,8 +88,8 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		if st.end.Outcome == "reset" && st.client.Err() != nil {
 			st.end.Outcome = v.Outcome(exchange.ClientLeft)
 		}
-		if st.exceeded.Load() {
-			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
+		if over := st.body.Refusal(); over != nil {
+			st.end.Outcome = string(over.Decision.Class)
 		}
 		st.flow.Close(st.end)
 	}()
@@ -107,7 +108,18 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		v.failed(st.writer, r, err)
 		return
 	}
-	v.forward.ServeHTTP(st.writer, r)
+	resp, err := v.send(st, r)
+	if err == nil {
+		defer resp.Body.Close()
+		err = v.judge(st, resp)
+	}
+	if err != nil {
+		v.failed(st.writer, r, err)
+		return
+	}
+	if v.answer(st, resp) != nil {
+		panic(http.ErrAbortHandler)
+	}
 	if st.end.Outcome == "reset" {
 		st.end.Outcome = "closed"
 	}
@@ -242,55 +254,41 @@ func (st *stream) wrongLength(r *http.Request) bool {
 	return st.bodyFailed.Load() && r.Context().Err() == nil
 }
 
-// rewrite makes the request anew for the destination that was decided, with the
-// path and query byte for byte as they were judged.
-func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
-	st := pr.In.Context().Value(streamKey{}).(*stream)
+// send sends the request up, written anew for the destination that was decided, with the path and query byte for byte as
+// they were judged. It passes interim responses on and returns the final one.
+func (v *h2Conn) send(st *stream, r *http.Request) (*http.Response, error) {
 	host := exchange.HostField(v.dst, 443)
-	pr.Out.Host = host
-	pr.Out.URL = &url.URL{
-		Scheme: "https", Host: host, Opaque: st.target.Path,
-		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
+	out := &http.Request{
+		Method: r.Method, Host: host, ContentLength: r.ContentLength, Proto: "HTTP/2.0", ProtoMajor: 2,
+		URL:    &url.URL{Scheme: "https", Host: host, Opaque: st.target.Path, RawQuery: st.target.Query, ForceQuery: st.target.HasQuery},
+		Header: make(http.Header, len(st.fields)),
 	}
-	fields := st.fields
-	trailers := pr.Out.Header.Get("Te")
-	pr.Out.Header = make(http.Header, len(fields))
-	for _, f := range fields {
-		pr.Out.Header[f.Name] = append(pr.Out.Header[f.Name], f.Value)
+	for _, f := range st.fields {
+		out.Header[f.Name] = append(out.Header[f.Name], f.Value)
 	}
-	if trailers != "" { // gRPC asks for them by it
-		pr.Out.Header.Set("Te", trailers)
+	if r.Header.Get("Te") == "trailers" { // gRPC asks for them by it
+		out.Header.Set("Te", "trailers")
 	}
-	if _, named := pr.Out.Header["User-Agent"]; !named {
-		pr.Out.Header["User-Agent"] = nil // or the library names itself
+	if _, named := out.Header["User-Agent"]; !named {
+		out.Header["User-Agent"] = nil // or the library names itself
 	}
-	pr.Out.Trailer = nil // or its names go up, announced
-	st.countHead(pr.In, fields)
-	if pr.Out.Body != nil {
-		body := pr.Out.Body
+	st.countHead(r, st.fields)
+	if r.ContentLength != 0 {
 		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Holder(), st.flow.Sandbox())
-		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
-			body = st.scanned
-		}
-		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.writer, passes: st.allowUp}
+		scan := exchange.NewScan(r.Context(), v.Forwarder, st.flow, r.Header["Content-Encoding"], st.bodyMemory)
+		st.body = exchange.NewBody(r.Body, scan, st.allowUp, st.writer.moved)
+		out.Body = st.body
 	}
-}
-
-// guard returns the body of a request as it is searched, or nil where there are no canaries.
-func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *exchange.ScannedBody {
-	wanted, forget := context.WithCancel(in.Context())
-	l := exchange.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
-	if l == nil {
-		forget()
+	defer st.writer.noMoreHints()
+	hints := &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+		st.writer.hint(status, http.Header(h))
 		return nil
-	}
-	return &exchange.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
+	}}
+	return v.roundTrip(out.WithContext(httptrace.WithClientTrace(r.Context(), hints)))
 }
 
-// received has the response's head and body pass without what is reserved to
-// egressd and without the host's credentials.
-func (v *h2Conn) received(resp *http.Response) error {
-	st := resp.Request.Context().Value(streamKey{}).(*stream)
+// judge has the response's head and body pass without what is reserved to egressd and without the host's credentials.
+func (v *h2Conn) judge(st *stream, resp *http.Response) error {
 	fields := 0
 	for _, values := range resp.Header {
 		fields += len(values)
@@ -314,17 +312,58 @@ func (v *h2Conn) received(resp *http.Response) error {
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}
 	}
+	stripHops(resp.Header)
 	filter.Header(resp.Header)
 	filter.Header(resp.Trailer) // the names that it announces, which are passed on with the head
 	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
 	return nil
 }
 
-// interim strikes what may not pass out of the fields of an interim response.
-func (st *stream) interim(h http.Header) {
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
+// answer passes a response on, each part of its body as soon as it is there. After an error it is not complete.
+func (v *h2Conn) answer(st *stream, resp *http.Response) error {
+	h := st.writer.Header()
+	maps.Copy(h, resp.Header)
+	for name := range resp.Trailer {
+		h.Add("Trailer", name)
+	}
+	st.writer.atOnce = resp.ContentLength < 0
+	st.writer.WriteHeader(resp.StatusCode)
+	buf := v.Forwarder.Buffers.Get().(*[exchange.BodyBuffer]byte)
+	defer v.Forwarder.Buffers.Put(buf)
+	for {
+		n, err := resp.Body.Read(buf[:])
+		if n > 0 {
+			if _, err := st.writer.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(resp.Trailer) == 0 {
+		return nil
+	}
+	for name, values := range resp.Trailer {
+		h[http.TrailerPrefix+name] = values
+	}
+	return st.writer.FlushError() // or the library adds a length
+}
+
+// stripHops removes the fields of a response that concern one connection.
+func stripHops(h http.Header) {
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		h.Del(name)
 	}
+}
+
+// interim strikes what may not pass out of the fields of an interim response.
+func (st *stream) interim(h http.Header) {
+	stripHops(h)
+	h.Del("Content-Length")
 	var filter *exchange.BodyFilter
 	if st.redaction != nil {
 		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
@@ -342,10 +381,9 @@ func finalStatus(resp *http.Response) bool {
 // failed answers for an upstream that did not.
 func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	st := r.Context().Value(streamKey{}).(*stream)
-	var refusal *egress.Refusal
+	refusal := st.body.Refusal()
 	switch {
-	case st.exceeded.Load():
-		refusal = st.flow.Exceeded()
+	case refusal != nil:
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case hinted(r.Context()):
@@ -423,29 +461,11 @@ func (st *stream) countHead(r *http.Request, fields http1.Fields) {
 // allowUp is that of an exchange, for a stream of HTTP/2.
 func (st *stream) allowUp(n int) error {
 	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
-		st.exceeded.Store(true)
 		return st.flow.Exceeded()
 	}
 	st.bodyBytes.Add(int64(n))
 	st.writer.meter.Up.Add(int64(n))
 	return nil
-}
-
-// A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
-// budget.
-type countedBody struct {
-	io.ReadCloser
-	answer *streamWriter
-	passes func(n int) error // asked about each part
-}
-
-func (b *countedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.answer.moved()
-	if over := b.passes(n); over != nil {
-		return 0, over
-	}
-	return n, err
 }
 
 // A declaredBody is the body of a request as the library reads it. The library compares it with
