@@ -73,6 +73,7 @@ type Result struct {
 	Learned  int     `json:"learned"`
 	Failed   int     `json:"failed"`
 	Denials  int     `json:"denials"`
+	Names    int     `json:"names"` // allowed names that no connection followed
 
 	Denied []egress.DeniedHost `json:"denied"`
 }
@@ -95,7 +96,7 @@ func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
 	}
 	all := Result{
 		Run: r.entry.ID, Sandbox: r.name, Policy: r.digest, Log: r.entry.Log, ExitCode: r.exitCode(code, c), Seconds: took.Seconds(),
-		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied,
+		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied, Names: c.Names,
 		Denied: append([]egress.DeniedHost{}, c.Denied...), // "[]" and not null
 	}
 	text, err := json.Marshal(all)

@@ -87,10 +87,13 @@ func (w *writer) one() {
 			w.write(record.Record{Kind: record.KindStart, Note: "started"})
 			return
 		}
-		r.Decision.Question = []string{pick("Q1", "Q2", "Q3")}
+		r.Decision.Question = []string{pick("Q1", "Q2")}
 		switch w.random.IntN(3) {
 		case 0:
 			r.Decision.Action, r.Decision.Class = "ask", "ask-pending"
+			if w.random.IntN(2) == 0 { // the question itself
+				r.Flow = r.Decision.Question[0]
+			}
 		case 1:
 			r.Decision.Action, r.Decision.Class = "deny", "ask-pending"
 		}
