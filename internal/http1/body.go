@@ -18,6 +18,10 @@ type BodyReader struct {
 	// returned io.EOF, without those that a trailer must not have.
 	Trailer Fields
 
+	// DropTrailer has the trailer read and thrown away.
+	DropTrailer bool
+
+	front      []byte // that Unread was given
 	br         *bufio.Reader
 	kind       BodyKind
 	left       int64 // bytes left of the body, or of the chunk
@@ -42,6 +46,11 @@ func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
 // Read implements [io.Reader]. It returns as many buffered chunks as fit into p, so that small chunks are not
 // passed on one by one.
 func (b *BodyReader) Read(p []byte) (n int, err error) {
+	if len(b.front) > 0 {
+		n = copy(p, b.front)
+		b.front = b.front[n:]
+		return n, nil
+	}
 	n, err = b.read(p)
 	for err == nil && n > 0 && n < len(p) && b.left == 0 && b.begun() {
 		more, late := b.read(p[n:])
@@ -51,6 +60,9 @@ func (b *BodyReader) Read(p []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// Unread has Read return p again before all else. The caller must not change p afterwards.
+func (b *BodyReader) Unread(p []byte) { b.front = p }
 
 // begun reports whether a next chunk has begun in the buffer, so that some of it can be read
 // without waiting.
@@ -114,8 +126,12 @@ func (b *BodyReader) next() error {
 	if size > 0 {
 		return nil
 	}
-	if b.Trailer, err = b.readTrailer(); err != nil {
+	trailer, err := b.readTrailer()
+	if err != nil {
 		return err
+	}
+	if !b.DropTrailer {
+		b.Trailer = trailer
 	}
 	return io.EOF
 }

@@ -113,7 +113,10 @@ func (e incompleteBody) Unwrap() error { return e.error }
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *h1Conn) sendBody(x *exchange) error {
-	body := http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
+	body := x.reader
+	if body == nil {
+		body = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
+	}
 	packed := v.Forwarder.BodyMemory.Reserve(x.flow.Holder(), x.flow.Sandbox())
 	defer packed.Release()
 	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.requestFilter(packed, v.scanTurn(x)), x.allowUp)

@@ -52,7 +52,7 @@ type InspectedTunnel interface {
 	Broken() *egress.Refusal
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
-	Request(context.Context, *policy.HTTPRequest) (*egress.Flow, error)
+	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
 	// Redial connects to the upstream again, for a request.
 	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
 	// Secrets returns what adds credentials to the tunnel's requests.
@@ -128,6 +128,8 @@ type exchange struct {
 	leave      context.CancelCauseFunc
 	hangup     *hangup           // ended before somebody else reads from the client
 	upload     *upload           // of a request with a body
+	reader     *http1.BodyReader // of its body, once somebody has read from it
+	held       *HeldBody         // what a rule has read of it, or nil
 	redaction  *secret.Redaction // of the response, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
 	meter      *carry.Meter      // of the sandbox
@@ -148,6 +150,7 @@ func (v *h1Conn) serve() bool {
 		return false
 	}
 	x := &exchange{req: req}
+	defer func() { x.held.Release() }()
 	if err := v.understand(x); err != nil {
 		v.malformed(http1.AppendRequest(nil, req.Method, req.Target, nil), err)
 		return false
@@ -170,6 +173,9 @@ func (v *h1Conn) serve() bool {
 			v.refuse(refusal, x)
 			return false
 		}
+	}
+	if x.held != nil {
+		x.reader.Unread(x.held.body.Bytes)
 	}
 	x.meter = x.flow.Meter()
 	defer func() { x.headMemory.Release() }()
@@ -210,9 +216,9 @@ func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
 	ctx := v.Context()
 	defer ctx.Release()
 	if v.tunnel == nil {
-		return v.Forwarder.Gate.Open(ctx, v.Peer, r)
+		return v.Forwarder.Gate.OpenRequest(ctx, v.Peer, r, v.bodyReader(x))
 	}
-	return v.tunnel.Request(ctx, r.HTTP)
+	return v.tunnel.Request(ctx, r.HTTP, v.bodyReader(x))
 }
 
 // unreadable ends a client whose request could not be read.

@@ -45,6 +45,8 @@ var answers = map[policy.Class]Answer{
 	policy.HeaderDenied:     {403, false, SOCKSRefused},
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
+	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
 	policy.NoServerName:     {403, false, SOCKSRefused},

@@ -36,6 +36,7 @@ type stream struct {
 	window     *forward.Reservation // of the connection that it goes over, or nil
 	bodyMemory *forward.Reservation // of its body, or nil
 	scanned    *forward.ScannedBody // its body where it is searched, or nil
+	held       *forward.HeldBody    // what a rule has read of its body, or nil
 	headBytes  int64                // bytes of its head, as HTTP/1 would have them
 	bodyBytes  atomic.Int64         // bytes of its body
 	end        egress.End
@@ -58,6 +59,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
 	defer st.writer.finish()
+	defer func() { st.held.Release() }()
 	r = r.WithContext(ctx)
 	if refusal := v.open(st, r); refusal != nil {
 		if refusal == v.broken {
@@ -102,7 +104,6 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		v.failed(st.writer, r, err)
 		return
 	}
-	r.Body = &declaredBody{r.Body, &st.bodyFailed}
 	if err := st.awaitNothing(r); err != nil {
 		v.failed(st.writer, r, err)
 		return
@@ -125,14 +126,18 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 	if err != nil {
 		return forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
 	}
+	r.Body = &declaredBody{r.Body, &st.bodyFailed}
 	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
 		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: forward.HeaderOf(st.fields),
 		BodySize: r.ContentLength, Authority: forward.Authority(r.Host),
-	})
+	}, v.bodyReader(st, r))
 	if err != nil {
 		return forward.AsRefusal(err)
 	}
 	st.flow = flow
+	if st.held != nil {
+		r.Body = bodyFromStart{st.held.FromStart(), r.Body}
+	}
 	h := forward.Head{Target: st.target, Fields: st.fields}
 	if err := v.inspection.Secrets.Add(flow, v.dst, false, &h, &st.end); err != nil {
 		refusal := forward.AsRefusal(err)
@@ -518,4 +523,23 @@ func (b *redactedBody) ended(err error) {
 	if errors.Is(err, io.EOF) {
 		b.filter.Header(b.resp.Trailer)
 	}
+}
+
+// bodyReader returns what reads the body of a stream before it is decided. The library says 100 (Continue) to a client that
+// waits for it.
+func (v *h2Conn) bodyReader(st *stream, r *http.Request) egress.ReadBody {
+	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+		stop := context.AfterFunc(r.Context(), st.writer.stopReading)
+		defer stop()
+		if st.held == nil {
+			st.held = v.Forwarder.Hold(f, r.Body, r.ContentLength)
+		}
+		return st.held.ReadOn(whole, st.writer.moved)
+	}
+}
+
+// A bodyFromStart is a request's body with what was read of it put back in front.
+type bodyFromStart struct {
+	io.Reader
+	io.Closer
 }

@@ -264,8 +264,8 @@ func (i *tunnel) WhyBroken() string {
 }
 
 // Request implements [forward.InspectedTunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
-func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
-	flow, err := i.flow.Request(ctx, r)
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
+	flow, err := i.flow.Request(ctx, r, body)
 	if err == nil {
 		flow.OnCut(i.cut)
 	}
