@@ -262,8 +262,11 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	watch := keys["watch"]
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
-		path, exec := rule["path"], rule["exec"]
+		path, exec, action := rule["path"], rule["exec"], rule["action"]
 		j.mount(resolved(&path).Value, "", false, "")
+		if text, known := j.expanded(resolved(&path).Value); known && !slices.Contains([]string{"rebuild", "restart"}, resolved(&action).Value) {
+			j.service.copied = append(j.service.copied, j.absolute(text))
+		}
 		if !isNothing(&exec) {
 			j.hook("develop.watch.exec", resolved(&exec))
 		}

@@ -178,6 +178,44 @@ func TestWhoHasANetworkOfAnotherSendsNoPacketsOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestWhatIsReadLaterIsNoLink has a service write where a build, or docker compose watch, reads while it runs.
+func TestWhatIsReadLaterIsNoLink(t *testing.T) {
+	const writer = ", writer: {image: x, volumes: ['.:/ws']}}"
+	for services, row := range map[string]struct {
+		refused bool
+		guards  []string
+	}{
+		"{web: {build: ./app}" + writer:                                                                       {false, []string{"/ws/app"}},
+		"{web: {build: {context: ., dockerfile: app/Dockerfile}}" + writer:                                    {false, nil},
+		"{web: {build: {context: ., additional_contexts: {lib: ./lib}}}" + writer:                             {false, []string{"/ws/lib"}},
+		"{web: {build: ./linked/app}" + writer:                                                                {true, nil},
+		"{web: {build: ./linked/app}}":                                                                        {false, nil},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}}" + writer:              {true, nil},
+		"{web: {image: x, develop: {watch: [{path: ., action: sync+restart, target: /a}]}}" + writer:          {true, nil},
+		"{web: {build: ./app, develop: {watch: [{path: ./app, action: rebuild}]}}" + writer:                   {false, []string{"/ws/app"}},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}, volumes: ['.:/ws']}}":  {false, nil},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}, volumes: ['./d:/d']}}": {false, nil},
+	} {
+		file := composeFile(t, "services: "+services+"\n")
+		dir := filepath.Dir(file.Path)
+		for _, folder := range []string{"app", "lib", "real/app"} {
+			if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("real", filepath.Join(dir, "linked")); err != nil {
+			t.Fatal(err)
+		}
+		problems := file.Problems(&boundary.Machine{Home: "/home/u", Workspace: dir}, []string{"web", "writer"})
+		if (len(problems) > 0) != row.refused {
+			t.Errorf("%s: %q", services, problems)
+		}
+		if got := destinations(file.Service("writer").guards); !row.refused && !slices.Equal(got, row.guards) {
+			t.Errorf("%s: held in their places are %q", services, got)
+		}
+	}
+}
+
 // TestServicesOfProfilesAreJudgedAsComposeReadsThem has a service that Compose starts by name alone, and whose image only Compose can tell.
 func TestServicesOfProfilesAreJudgedAsComposeReadsThem(t *testing.T) {
 	if program(t.Context()) == nil {

@@ -59,6 +59,9 @@ type Service struct {
 	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
 	reads  []string        // and all that it has of the host
 	inputs []composeInput
+
+	contexts []string // folders and secrets that its image is built of
+	copied   []string // what docker compose watch copies into its container
 }
 
 // composeText is a compose file, with what has several forms left as it is.
