@@ -110,9 +110,9 @@ type incompleteBody struct{ error }
 
 func (e incompleteBody) Unwrap() error { return e.error }
 
-// A Body is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
-// Its reader may be left waiting after the exchange is over: see [Body.Drop].
-type Body struct {
+// A PassingBody is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
+// Its reader may be left waiting after the exchange is over: see [PassingBody.Drop].
+type PassingBody struct {
 	from   io.Reader
 	filter *BodyFilter       // nil: all of it passes as it is
 	passes func(n int) error // is asked before n bytes pass
@@ -125,12 +125,12 @@ type Body struct {
 }
 
 // NewBody returns what passes of a body. filter may be nil.
-func NewBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *Body {
-	return &Body{from: from, filter: filter, passes: passes, moved: moved}
+func NewPassingBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *PassingBody {
+	return &PassingBody{from: from, filter: filter, passes: passes, moved: moved}
 }
 
 // Read implements [io.Reader]. An error of passes or of a search is a [*egress.Refusal]; then no more passes.
-func (b *Body) Read(p []byte) (int, error) {
+func (b *PassingBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
@@ -159,7 +159,7 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 // take takes what was read. b.mu is held.
-func (b *Body) take(part []byte, err error) {
+func (b *PassingBody) take(part []byte, err error) {
 	if b.dropped {
 		return
 	}
@@ -176,7 +176,7 @@ func (b *Body) take(part []byte, err error) {
 }
 
 // Refusal returns why nothing more of the body may pass, or nil.
-func (b *Body) Refusal() *egress.Refusal {
+func (b *PassingBody) Refusal() *egress.Refusal {
 	if b == nil {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (b *Body) Refusal() *egress.Refusal {
 }
 
 // Drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
-func (b *Body) Drop() {
+func (b *PassingBody) Drop() {
 	if b == nil {
 		return
 	}
@@ -200,7 +200,7 @@ func (b *Body) Drop() {
 }
 
 // Close closes what the body is read from, if that can be closed.
-func (b *Body) Close() error {
+func (b *PassingBody) Close() error {
 	if c, ok := b.from.(io.Closer); ok {
 		return c.Close()
 	}
@@ -267,7 +267,7 @@ func (v *h1Conn) extend() {
 func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
 	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
 	defer v.Forwarder.Buffers.Put(buf)
-	passing := NewBody(body, filter, passes, v.extend)
+	passing := NewPassingBody(body, filter, passes, v.extend)
 	bw := bufio.NewWriterSize(to, 4<<10)
 	cw := http1.NewChunkedWriter(bw)
 	for {

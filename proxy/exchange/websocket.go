@@ -220,7 +220,7 @@ func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes f
 	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
 	defer v.Forwarder.Buffers.Put(buf)
 	stream := untilEnd{Reader: from}
-	passing := NewBody(&stream, filter, passes, v.extend)
+	passing := NewPassingBody(&stream, filter, passes, v.extend)
 	for {
 		n, err := passing.Read(buf[:])
 		if n > 0 {

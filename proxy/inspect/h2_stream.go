@@ -38,7 +38,7 @@ type stream struct {
 	window     *exchange.Reservation // of the connection that it goes over, or nil
 	bodyMemory *exchange.Reservation // of its body, or nil
 	held       *exchange.HeldBody    // what a rule has read of its body, or nil
-	body       *exchange.Body        // as it goes up, or nil
+	body       *exchange.PassingBody        // as it goes up, or nil
 	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
 	bodyBytes  atomic.Int64          // bytes of its body
 	end        egress.End
@@ -281,7 +281,7 @@ func (v *h2Conn) send(st *stream, r *http.Request) (*http.Response, error) {
 	if r.ContentLength != 0 {
 		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Holder(), st.flow.Sandbox())
 		scan := exchange.NewScan(r.Context(), v.Forwarder, st.flow, r.Header["Content-Encoding"], st.bodyMemory)
-		st.body = exchange.NewBody(r.Body, scan, st.allowUp, st.writer.moved)
+		st.body = exchange.NewPassingBody(r.Body, scan, st.allowUp, st.writer.moved)
 		out.Body = st.body
 	}
 	defer st.writer.noMoreHints()

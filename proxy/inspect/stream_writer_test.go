@@ -41,7 +41,7 @@ func TestWhatMovesIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		body := exchange.NewBody(strings.NewReader(strings.Repeat("x", 100)), nil, func(int) error { return nil }, a.streamWriter.moved)
+		body := exchange.NewPassingBody(strings.NewReader(strings.Repeat("x", 100)), nil, func(int) error { return nil }, a.streamWriter.moved)
 		for _, move := range []func(){
 			func() { body.Read(make([]byte, 10)) },
 			func() { a.WriteHeader(200) },
