@@ -159,6 +159,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		if _, err := os.Stat(path); err != nil {
 			return end, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
+		if err := refuseLinks("--host-socket", path); err != nil {
+			return end, err
+		}
 	}
 	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })

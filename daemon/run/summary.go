@@ -83,6 +83,9 @@ func (r *runner) openSummary() (err error) {
 	if r.options.Summary == "" {
 		return nil
 	}
+	if err := refuseLinks("--summary", r.options.Summary); err != nil {
+		return err
+	}
 	if r.summary, err = os.OpenFile(r.options.Summary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600); err != nil {
 		return hint.Misused(fmt.Errorf("--summary: %w", err), "--summary FILE, in a folder that you may write")
 	}
