@@ -444,11 +444,12 @@ func unreadable(err error) string {
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
 	a := exchange.TunnelAnswer(refusal.Decision.Class)
-	fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	to := exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")}
+	fields, body := exchange.ReplyParts(refusal, a, to)
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)
 	}
-	w.WriteHeader(a.Status)
+	w.WriteHeader(a.StatusFor(to))
 	w.Write(body)
 	http.NewResponseController(w).Flush() // while the stream is held to its time
 }
