@@ -500,7 +500,7 @@ func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
 }
 
 func TestReadComposeRefuses(t *testing.T) {
-	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+	for says, text := range map[string]string{"no services": "volumes: {a: {}}\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
 		"the tag !!null": "services: {a: {volumes: !!null ['/:/host']}}\n", "the tag !!binary": "services: {a: {volumes: [!!binary Lzov]}}\n", "the tag !x": "services: {a: {privileged: !x true}}\n",
 		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")

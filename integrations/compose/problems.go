@@ -18,6 +18,11 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
 		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
 	}
+	for _, path := range c.inputs {
+		if why, instead := m.JudgePath(path, false); why != "" {
+			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
+		}
+	}
 	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)
