@@ -45,6 +45,14 @@ func hideHelpers() error {
 // rearrange makes the program's mounts, which no process outside the jail sees. Afterwards p holds every path
 // of each hidden and fixed file.
 func (s *setup) rearrange(plan Plan, p *Program) error {
+	agent := -1
+	if p.AgentSocket != "" {
+		tree, err := cloneTree(p.AgentSocket) // before its folder is hidden
+		if err != nil {
+			return fmt.Errorf("socket of ssh keys: %w", err)
+		}
+		agent = tree
+	}
 	if p.Apart != nil {
 		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
 			return err
@@ -112,6 +120,11 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	}
 	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
 		return err
+	}
+	if agent >= 0 {
+		if err := moveTree(agent, p.Agent); err != nil {
+			return fmt.Errorf("socket of ssh keys: %w", err)
+		}
 	}
 	if p.pinned, err = pinFolders(kept); err != nil {
 		return err
