@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -238,6 +239,8 @@ func TestAClientThatWaitsForContinueIsToldOnceItsHeadIsAllowed(t *testing.T) {
 	if got := o.got(); strings.Contains(got, "X-After") || strings.Contains(got, "Expect") {
 		t.Errorf("went up: %q", got)
 	}
+	c.Conn.(*net.TCPConn).SetLinger(0) // the upstream never answers
+	c.Close()
 	c = w.dial(t)
 	c.send(request("POST", "allowed.test", o.port, "/whole", "Content-Length: 1001", "Expect: 100-continue") + "\r\n")
 	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 413 ") {

@@ -18,9 +18,6 @@ type BodyReader struct {
 	// returned io.EOF, without those that a trailer must not have.
 	Trailer Fields
 
-	// DropTrailer has the trailer read and thrown away.
-	DropTrailer bool
-
 	front      []byte // that Unread was given
 	br         *bufio.Reader
 	kind       BodyKind
@@ -126,12 +123,8 @@ func (b *BodyReader) next() error {
 	if size > 0 {
 		return nil
 	}
-	trailer, err := b.readTrailer()
-	if err != nil {
+	if b.Trailer, err = b.readTrailer(); err != nil {
 		return err
-	}
-	if !b.DropTrailer {
-		b.Trailer = trailer
 	}
 	return io.EOF
 }

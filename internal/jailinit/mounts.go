@@ -292,7 +292,10 @@ func hide(path string) error {
 	case info.IsDir():
 		return unix.Mount("tmpfs", path, "tmpfs", bare|unix.MS_RDONLY, "size=4k,mode=0555")
 	}
-	return unix.Mount("/dev/null", path, "", unix.MS_BIND, "")
+	if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	return remountReadOnly(path) // else a change of its mode would be one of the host's device
 }
 
 func isMissing(path string) bool {
@@ -333,11 +336,16 @@ func bind(file, path string, text []byte) error {
 // pin makes path a read-only mount, so that no program can change or replace the file. Flags of its file system
 // stay in force.
 func pin(path string) error {
-	flags, err := flagsOf(path)
-	if err != nil {
+	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
 		return err
 	}
-	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
+	return remountReadOnly(path)
+}
+
+// remountReadOnly leaves the other flags of a mount as they are.
+func remountReadOnly(path string) error {
+	flags, err := flagsOf(path)
+	if err != nil {
 		return err
 	}
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|flags, "")

@@ -20,6 +20,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 // Bounds of the memory of an Index: about 50 MiB of rows and 25 MiB of shapes.
@@ -37,7 +38,7 @@ type Row struct {
 	Seq      int64 // number of the record of the decision
 	Flow     record.ID
 	Shape    uint32
-	Count    uint32 // equal denials that it stands for
+	Count    uint32 // requests that it counts as
 	Ended    bool
 	Took     time.Duration
 	Up, Down int64
@@ -49,7 +50,7 @@ type row struct {
 	flow     record.ID
 	seq      uint32 // since the first one
 	shape    uint32
-	count    uint32
+	count    uint32 // 0 if it belongs to another, see package count
 	took     uint32 // milliseconds; noEnd before the flow has ended
 	up, down uint32 // huge: in Index.huge
 }
@@ -73,7 +74,8 @@ type Index struct {
 	ids     map[string]uint32
 	scratch shape
 	key     []byte
-	open    map[record.ID]int64 // row of each flow without an end
+	open    map[record.ID]int64  // row of each flow without an end
+	counter count.Counter[int64] // of rows
 	events  []*record.Record
 	next    int64 // number of the record to read next
 	summed  bool  // there were more shapes than mostShapes
@@ -85,7 +87,9 @@ type Index struct {
 
 // New returns an empty Index.
 func New() *Index {
-	return &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint32{}, open: map[record.ID]int64{}, changed: make(chan struct{})}
+	x := &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint32{}, open: map[record.ID]int64{}, changed: make(chan struct{})}
+	x.counter.Belongs = func(row, _ int64) { x.setCount(row, 0) }
+	return x
 }
 
 // A Progress says how far an index is.
@@ -208,7 +212,11 @@ func (x *Index) addEvent(r *record.Record) {
 
 func (x *Index) begin(r *record.Record) {
 	flow, known := record.ParseID(r.Flow)
+	d := count.Of(r)
 	x.scratch.load(r)
+	if d.IsName() {
+		x.scratch.dns.Type = ""
+	}
 	opens := known && r.Decision.Action == "allow" && (r.Kind == record.KindOpen || r.Kind == record.KindRequest)
 	if opens && r.Outcome == "" {
 		x.scratch.Outcome = logs.OutcomeOpen
@@ -217,8 +225,25 @@ func (x *Index) begin(r *record.Record) {
 	if r.Bytes != nil {
 		x.setEnd(at, r)
 	}
-	if opens && len(x.open) < mostOpen {
+	if !opens {
+		x.count(at, &d)
+		return
+	}
+	x.counter.Begins(&d)
+	if len(x.open) < mostOpen {
 		x.open[flow] = at
+	}
+}
+
+// count sets the count of a row whose decision opens no flow.
+func (x *Index) count(row int64, d *count.Counted) {
+	n, _ := x.counter.Add(d, func() int64 { return row })
+	x.setCount(row, n)
+}
+
+func (x *Index) setCount(row, n int64) {
+	if row >= x.first {
+		x.at(row).count = clamp(n)
 	}
 }
 
@@ -229,22 +254,38 @@ func (x *Index) end(r *record.Record) {
 	at, opened := x.open[flow]
 	delete(x.open, flow)
 	if !opened || at < x.first {
-		if r.Decision != nil && r.Dst != nil {
-			x.scratch.load(r)
-			at := x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd}, r.Seq)
-			x.setEnd(at, r)
+		if r.Decision == nil || r.Dst == nil {
+			return
 		}
-		return
+		x.scratch.load(r)
+		at = x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd}, r.Seq)
+	} else {
+		one := x.at(at)
+		x.scratch.parse(x.shapes[one.shape])
+		x.scratch.end(r)
+		one.shape = x.shapeID()
 	}
-	one := x.at(at)
-	x.scratch.parse(x.shapes[one.shape])
-	x.scratch.end(r)
-	one.shape = x.shapeID()
 	x.setEnd(at, r)
+	whole := x.scratch.view()
+	if whole.Decision.Action != "allow" {
+		d := count.Of(whole)
+		d.Time, d.Times, d.Persons = r.Time, r.Times(), part(r.Decision).Question
+		x.count(at, &d)
+	} else if b := part(r.Bytes); count.Carries(r.Outcome, x.scratch.numbers[3] != "" && whole.HTTP == nil, b.Up, b.Down) {
+		x.setCount(at, 0)
+	}
+}
+
+func part[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
 }
 
 // cut ends the flows of a process that is no more.
 func (x *Index) cut() {
+	x.counter.Flush()
 	for _, at := range x.open {
 		if at >= x.first {
 			one := x.at(at)

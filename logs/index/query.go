@@ -67,7 +67,7 @@ func (q *question) holds(r *Row) bool {
 	return q.own.Match(&q.scratch)
 }
 
-// each calls do with the rows that match, the oldest first. It requires mu.
+// each calls do with the rows that count and match, the oldest first. It requires mu.
 func (x *Index) each(ctx context.Context, q *question, do func(*Row)) {
 	var r Row
 	number := x.first
@@ -76,7 +76,7 @@ func (x *Index) each(ctx context.Context, q *question, do func(*Row)) {
 			return
 		}
 		for i := range chunk {
-			if q.matches[chunk[i].shape] {
+			if q.matches[chunk[i].shape] && chunk[i].count > 0 {
 				r = x.whole(&chunk[i], number)
 				if q.holds(&r) {
 					do(&r)
@@ -134,7 +134,7 @@ func (x *Index) Sum(ctx context.Context, f *logs.Filter, also func(*Row)) *Sum {
 	return s
 }
 
-// Newest returns the newest rows that match f and are older than the record numbered before, newest first,
+// Newest returns the newest rows that count, match f and are older than the record numbered before, newest first,
 // and at most as many as limit.
 func (x *Index) Newest(ctx context.Context, f *logs.Filter, before int64, limit int) (found []Row) {
 	x.mu.RLock()
@@ -145,7 +145,7 @@ func (x *Index) Newest(ctx context.Context, f *logs.Filter, before int64, limit 
 		for i := len(x.chunks[c]) - 1; i >= 0; i-- {
 			number--
 			one := &x.chunks[c][i]
-			if !q.matches[one.shape] || x.base+int64(one.seq) >= before {
+			if !q.matches[one.shape] || one.count == 0 || x.base+int64(one.seq) >= before {
 				continue
 			}
 			r := x.whole(one, number)

@@ -252,7 +252,11 @@ func (s *Source) openRuns() (*RecordReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &RecordReader{Dir: folder, lines: c, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
+	last := ""
+	if len(c.dirs) > 0 {
+		last = c.dirs[0]
+	}
+	return &RecordReader{Dir: folder, lines: c, last: last, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
 }
 
 // A chain reads several logs. It opens one at a time.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // Bounds of one inspected HTTP/2 connection. emptyFrameLimit bounds frames that carry nothing.
@@ -46,10 +46,10 @@ type h2Conn struct {
 	forward  *httputil.ReverseProxy
 	answered atomic.Bool // the upstream has answered a request
 
-	dialling chan struct{}        // of capacity 1; its holder may use the next three fields, also while it dials
-	conn     *http2.ClientConn    // to the upstream
-	retired  []*http2.ClientConn  // that take no more requests, and may not be through with all they had
-	window   *forward.Reservation // of conn
+	dialling chan struct{}         // of capacity 1; its holder may use the next three fields, also while it dials
+	conn     *http2.ClientConn     // to the upstream
+	retired  []*http2.ClientConn   // that take no more requests, and may not be through with all they had
+	window   *exchange.Reservation // of conn
 
 	state     sync.Mutex // guards what follows
 	malformed int
@@ -183,7 +183,7 @@ func (v *h2Conn) headLate() {
 		return
 	}
 	defer v.running.Done()
-	v.countMalformed(forward.ErrHeadLate.Error())
+	v.countMalformed(exchange.ErrHeadLate.Error())
 	v.breakOff(string(policy.MalformedRequest))
 }
 
@@ -199,11 +199,11 @@ func (v *h2Conn) recordComplaint() {
 }
 
 // Get and Put implement [httputil.BufferPool].
-func (v *h2Conn) Get() []byte { return v.Forwarder.Buffers.Get().(*[forward.BodyBuffer]byte)[:] }
+func (v *h2Conn) Get() []byte { return v.Forwarder.Buffers.Get().(*[exchange.BodyBuffer]byte)[:] }
 
 func (v *h2Conn) Put(b []byte) {
-	if len(b) == forward.BodyBuffer {
-		v.Forwarder.Buffers.Put((*[forward.BodyBuffer]byte)(b))
+	if len(b) == exchange.BodyBuffer {
+		v.Forwarder.Buffers.Put((*[exchange.BodyBuffer]byte)(b))
 	}
 }
 
@@ -221,7 +221,7 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	// is made in this way cannot dial.
 	held := v.inspector.H2Memory.Reserve(v.flow.Holder(), v.flow.Sandbox())
 	window := int(held.GrowFair(downloadBuffer, leastWindow))
-	t, err := http2.ConfigureTransports(&http.Transport{ExpectContinueTimeout: forward.ExpectPatience, HTTP2: &http.HTTP2Config{
+	t, err := http2.ConfigureTransports(&http.Transport{ExpectContinueTimeout: exchange.ExpectPatience, HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerConnection: window,
 		MaxReceiveBufferPerStream:     max(window/downloadStreams, frameMost),
 	}})
@@ -253,7 +253,7 @@ func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
 		v.answered.Store(true)
 		return resp, nil
 	}
-	if !reused || r.Body != nil || !forward.Idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
+	if !reused || r.Body != nil || !exchange.Idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
 		return nil, err
 	}
 	if conn, err = v.reserveUpstream(r.Context()); err != nil {
@@ -293,7 +293,7 @@ func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error)
 // holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
 // connection closes before. It returns false if the connection has closed already; the stream cannot use it
 // then.
-func (st *stream) holdWindow(windows *forward.Reservation) bool {
+func (st *stream) holdWindow(windows *exchange.Reservation) bool {
 	if !windows.Retain() {
 		return false
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // A stream is one request, from its head to the end of its response.
@@ -33,12 +33,12 @@ type stream struct {
 	fields     http1.Fields
 	redaction  *secret.Redaction // of its response, or nil
 	writer     *streamWriter
-	window     *forward.Reservation // of the connection that it goes over, or nil
-	bodyMemory *forward.Reservation // of its body, or nil
-	scanned    *forward.ScannedBody // its body where it is searched, or nil
-	held       *forward.HeldBody    // what a rule has read of its body, or nil
-	headBytes  int64                // bytes of its head, as HTTP/1 would have them
-	bodyBytes  atomic.Int64         // bytes of its body
+	window     *exchange.Reservation // of the connection that it goes over, or nil
+	bodyMemory *exchange.Reservation // of its body, or nil
+	scanned    *exchange.ScannedBody // its body where it is searched, or nil
+	held       *exchange.HeldBody    // what a rule has read of its body, or nil
+	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
+	bodyBytes  atomic.Int64          // bytes of its body
 	end        egress.End
 
 	exceeded   atomic.Bool // its body was more than may go up, or held what may not
@@ -104,7 +104,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 			st.end.Outcome = string(carry.IdleTooLong)
 		}
 		if st.end.Outcome == "reset" && st.client.Err() != nil {
-			st.end.Outcome = v.Outcome(forward.ClientLeft)
+			st.end.Outcome = v.Outcome(exchange.ClientLeft)
 		}
 		if st.exceeded.Load() {
 			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
@@ -113,7 +113,7 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 	}()
 	defer func() {
 		if st.end.Outcome == "reset" && st.wrongLength(r) { // after an answer has begun
-			forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+			exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 		}
 	}()
 	// No byte of the request leaves before its record is durable.
@@ -141,21 +141,21 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 		err = errInnerFields
 	}
 	if err != nil {
-		return forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
+		return exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
 	}
 	r.Body = &declaredBody{r.Body, &st.bodyFailed}
 	request := st.request(r)
 	flow, err := v.flow.Request(r.Context(), &request, v.bodyReader(st, r))
 	if err != nil {
-		return forward.AsRefusal(err)
+		return exchange.AsRefusal(err)
 	}
 	st.flow = flow
 	if st.held != nil {
 		r.Body = bodyFromStart{st.held.FromStart(), r.Body}
 	}
-	h := forward.Head{Target: st.target, Fields: st.fields}
+	h := exchange.Head{Target: st.target, Fields: st.fields}
 	if err := v.inspection.Secrets.Add(flow, v.dst, false, &h, &st.end); err != nil {
-		refusal := forward.AsRefusal(err)
+		refusal := exchange.AsRefusal(err)
 		flow.Close(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
 		return refusal
 	}
@@ -166,8 +166,8 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 // request is what a policy sees of the stream.
 func (st *stream) request(r *http.Request) policy.HTTPRequest {
 	return policy.HTTPRequest{
-		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: forward.HeaderOf(st.fields),
-		BodySize: r.ContentLength, Authority: forward.Authority(r.Host),
+		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: exchange.HeaderOf(st.fields),
+		BodySize: r.ContentLength, Authority: exchange.Authority(r.Host),
 	}
 }
 
@@ -184,7 +184,7 @@ var (
 func (st *stream) understand(r *http.Request) (err error) {
 	switch {
 	case r.Method == http.MethodConnect:
-		return forward.ErrInnerConnect
+		return exchange.ErrInnerConnect
 	case r.TLS == nil:
 		return errInnerScheme
 	case !(http1.Field{Name: r.Method}).Valid():
@@ -194,7 +194,7 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	if st.target.Form == http1.Absolute {
-		return forward.ErrProxyInside
+		return exchange.ErrProxyInside
 	}
 	lengths := r.Header["Content-Length"]
 	switch {
@@ -274,7 +274,7 @@ func (st *stream) wrongLength(r *http.Request) bool {
 // path and query byte for byte as they were judged.
 func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 	st := pr.In.Context().Value(streamKey{}).(*stream)
-	host := forward.HostField(v.dst, 443)
+	host := exchange.HostField(v.dst, 443)
 	pr.Out.Host = host
 	pr.Out.URL = &url.URL{
 		Scheme: "https", Host: host, Opaque: st.target.Path,
@@ -305,14 +305,14 @@ func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
 }
 
 // guard returns the body of a request as it is searched, or nil where there are no canaries.
-func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *forward.ScannedBody {
+func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *exchange.ScannedBody {
 	wanted, forget := context.WithCancel(in.Context())
-	l := forward.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
+	l := exchange.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
 	if l == nil {
 		forget()
 		return nil
 	}
-	return &forward.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
+	return &exchange.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
 }
 
 // received has the response's head and body pass without what is reserved to
@@ -325,19 +325,19 @@ func (v *h2Conn) received(resp *http.Response) error {
 	}
 	switch most := v.Forwarder.Limits.ResponseFields; {
 	case hinted(resp.Request.Context()):
-		return forward.MalformedResponse(st.flow, errInterim.Error())
+		return exchange.MalformedResponse(st.flow, errInterim.Error())
 	case !finalStatus(resp):
-		return forward.MalformedResponse(st.flow, "a status that is none")
+		return exchange.MalformedResponse(st.flow, "a status that is none")
 	case fields > most:
-		return forward.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
+		return exchange.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
 	}
 	st.end.Status = resp.StatusCode
-	var filter *forward.BodyFilter
+	var filter *exchange.BodyFilter
 	if st.redaction != nil {
-		if !forward.InOnePiece(resp.StatusCode, resp.Header.Values) {
+		if !exchange.InOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
-		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
 	}
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}
@@ -353,9 +353,9 @@ func (st *stream) interim(h http.Header) {
 	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
 		h.Del(name)
 	}
-	var filter *forward.BodyFilter
+	var filter *exchange.BodyFilter
 	if st.redaction != nil {
-		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
 	}
 	filter.Header(h)
 }
@@ -377,11 +377,11 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case hinted(r.Context()):
-		refusal = forward.MalformedResponse(st.flow, errInterim.Error())
+		refusal = exchange.MalformedResponse(st.flow, errInterim.Error())
 	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
 		panic(http.ErrAbortHandler)
 	case st.wrongLength(r):
-		refusal = forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+		refusal = exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 	case errors.As(err, &refusal):
 		refusal = refusalFor(st.flow, refusal)
 		st.end.Note = refusal.Note
@@ -395,7 +395,7 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		refusal = st.flow.Failed(policy.NetworkTLS, "")
 		if problem := unreadable(err); problem != "" {
-			refusal = forward.MalformedResponse(st.flow, problem)
+			refusal = exchange.MalformedResponse(st.flow, problem)
 		}
 	}
 	st.end.Outcome, st.end.Note = string(refusal.Decision.Class), cmp.Or(refusal.Note, st.end.Note)
@@ -428,8 +428,8 @@ func unreadable(err error) string {
 }
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
-	a := forward.TunnelAnswer(refusal.Decision.Class)
-	fields, body := forward.ReplyParts(refusal, a, forward.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	a := exchange.TunnelAnswer(refusal.Decision.Class)
+	fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
 	answer(w, a.Status, fields, body)
 }
 
@@ -511,7 +511,7 @@ func (b emptyBody) Read(p []byte) (int, error) {
 // carried. When it is over, its trailer is struck as well.
 type redactedBody struct {
 	io.ReadCloser
-	filter *forward.BodyFilter
+	filter *exchange.BodyFilter
 	resp   *http.Response
 	ready  []byte // struck, and not yet read
 	err    error

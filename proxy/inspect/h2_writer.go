@@ -9,7 +9,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
@@ -145,7 +145,7 @@ func (a *streamWriter) WriteHeader(status int) {
 func (a *streamWriter) hint(status int) {
 	a.mu.Lock()
 	a.interim++
-	over := a.interim > forward.InterimMost
+	over := a.interim > exchange.InterimMost
 	a.mu.Unlock()
 	switch {
 	case over:

@@ -1,7 +1,7 @@
-// Package forward forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
+// Package exchange forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
 // scans requests for canaries, redacts credentials from responses, and renders the replies to refused requests.
 // It opens no connection: it dials by a [egress.Flow] only.
-package forward
+package exchange
 
 import (
 	"runtime"

@@ -1,4 +1,4 @@
-package forward
+package exchange
 
 import (
 	"bytes"
@@ -125,7 +125,6 @@ func (v *h1Conn) bodyReader(x *exchange) egress.ReadBody {
 	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
 		if x.held == nil {
 			x.reader = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-			x.reader.DropTrailer = true
 			x.held = v.Forwarder.Hold(f, x.reader, x.body.Length)
 		}
 		return x.held.ReadOn(whole, func() {

@@ -7,9 +7,10 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// TestANameAndItsConnectionAreOneLine folds questions into the connections that followed, and no others.
+// TestANameAndItsConnectionAreOneLine has names that connections followed, and others, in an overview.
 func TestANameAndItsConnectionAreOneLine(t *testing.T) {
 	var o Overview
+	decisions := DecisionJoiner{Emit: o.Add}
 	at := time.Unix(1_800_000_000, 0)
 	add := func(sandbox, host string, port uint16, question, action string) {
 		at = at.Add(time.Second)
@@ -17,7 +18,7 @@ func TestANameAndItsConnectionAreOneLine(t *testing.T) {
 		if r.Dst = (&record.Destination{Host: host, Port: port}); question != "" {
 			r.Kind, r.Via, r.Dst, r.DNS = record.KindDNS, "dns", nil, &record.DNS{Name: host, Type: question}
 		}
-		o.Add(r)
+		decisions.Add(r)
 	}
 	for _, question := range []string{"A", "AAAA", "A", "AAAA", "TXT"} {
 		add("one", "joined.test", 0, question, "deny")
@@ -29,13 +30,14 @@ func TestANameAndItsConnectionAreOneLine(t *testing.T) {
 	add("two", "joined.test", 0, "A", "deny")
 	add("one", "allowed.test", 0, "A", "deny")
 	add("one", "allowed.test", 443, "", "allow")
+	decisions.Flush(OutcomeOpen)
 	got := map[string]int64{}
 	for _, g := range o.Section("deny") {
 		got[g.Who+" "+g.Destination+" "+g.What+" "+g.Flow] = g.Count
 	}
 	want := map[string]int64{
 		"one joined.test:443 transparent joined.test": 1, "one joined.test dns TXT TXTjoined.test": 1,
-		"one asked.test dns HTTPSasked.test": 1, "two joined.test dns A Ajoined.test": 1, "one allowed.test dns A Aallowed.test": 1,
+		"one asked.test dns Aasked.test": 1, "two joined.test dns Ajoined.test": 1, "one allowed.test dns Aallowed.test": 1,
 	}
 	if len(got) != len(want) {
 		t.Errorf("the lines are %v", got)
