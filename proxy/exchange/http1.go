@@ -243,6 +243,9 @@ func (v *h1Conn) malformed(raw []byte, err error) {
 // refuse answers a refusal; one for wrong credentials has to wait.
 func (v *h1Conn) refuse(r *egress.Refusal, x *exchange) {
 	v.Forwarder.Pause(v.Forwarder.Penalty(v.Peer, r))
+	if v.refusePush(r, x) {
+		return
+	}
 	v.answerRefusal(r, v.answerTo(r.Decision.Class), x)
 }
 

@@ -182,11 +182,16 @@ func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
 func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields, body []byte) {
 	a.retry = a.retry && !r.Final
 	kind, body := replyBody(r, a, to)
+	return replyFields(r, a, kind, len(body)), body
+}
+
+// replyFields are the fields of a reply with a body of a media type.
+func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
 	class := r.Decision.Class
-	fields = make(http1.Fields, 0, 10)
+	fields := make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
 	add("Content-Type", kind)
-	add("Content-Length", strconv.Itoa(len(body)))
+	add("Content-Length", strconv.Itoa(length))
 	add("X-Content-Type-Options", "nosniff")
 	if kind == htmlType { // the browser counts the page to the origin of the requested host
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
@@ -206,7 +211,7 @@ func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields,
 	}
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
-	return fields, body
+	return fields
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.

@@ -66,10 +66,27 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if refusal == v.broken {
 			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 		}
-		v.refuse(st.writer, r, refusal)
+		if !v.refusePush(st, r, refusal) {
+			v.refuse(st.writer, r, refusal)
+		}
 		return
 	}
 	v.serve(st, r)
+}
+
+// refusePush answers a push whose commands were read. It returns false if the answer has to be another one.
+func (v *h2Conn) refusePush(st *stream, r *http.Request, refusal *egress.Refusal) bool {
+	fields, body, ok := st.held.PushReport(refusal, st.request(r))
+	if !ok {
+		return false
+	}
+	stop := context.AfterFunc(r.Context(), st.writer.stopReading)
+	defer stop()
+	if st.held.Drain(st.writer.moved) != nil {
+		return false
+	}
+	answer(st.writer, http.StatusOK, fields, body)
+	return true
 }
 
 // serve forwards a request that was decided, and records its end.
@@ -139,10 +156,8 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 		return exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
 	}
 	r.Body = &declaredBody{r.Body, &st.bodyFailed}
-	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
-		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: exchange.HeaderOf(st.fields),
-		BodySize: r.ContentLength, Authority: exchange.Authority(r.Host),
-	}, v.bodyReader(st, r))
+	request := st.request(r)
+	flow, err := v.flow.Request(r.Context(), &request, v.bodyReader(st, r))
 	if err != nil {
 		return exchange.AsRefusal(err)
 	}
@@ -158,6 +173,14 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 	}
 	st.target, st.fields, st.redaction = h.Target, h.Fields, h.Redaction
 	return nil
+}
+
+// request is what a policy sees of the stream.
+func (st *stream) request(r *http.Request) policy.HTTPRequest {
+	return policy.HTTPRequest{
+		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: exchange.HeaderOf(st.fields),
+		BodySize: r.ContentLength, Authority: exchange.Authority(r.Host),
+	}
 }
 
 var (
@@ -446,10 +469,14 @@ func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.
 	a := exchange.TunnelAnswer(refusal.Decision.Class)
 	to := exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")}
 	fields, body := exchange.ReplyParts(refusal, a, to)
+	answer(w, a.StatusFor(to), fields, body)
+}
+
+func answer(w http.ResponseWriter, status int, fields http1.Fields, body []byte) {
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)
 	}
-	w.WriteHeader(a.StatusFor(to))
+	w.WriteHeader(status)
 	w.Write(body)
 	http.NewResponseController(w).Flush() // while the stream is held to its time
 }
