@@ -177,11 +177,7 @@ func (c *checker) mounts(said map[string]any) error {
 
 // covers returns the target of one of egressd's own mounts if another mount has it, too.
 func (c *checker) covers(said map[string]any, m any) string {
-	folder, _ := said["workspaceFolder"].(string)
-	if folder == "" {
-		folder = c.usualPlace(gitRoot(c.Folder))
-	}
-	inside := strings.NewReplacer("${containerWorkspaceFolder}", c.expanded(folder), "${containerWorkspaceFolderBasename}", path.Base(c.expanded(folder)))
+	inside := c.inside(said)
 	text, isText := m.(string)
 	if object, ok := m.(map[string]any); ok {
 		text = fmt.Sprintf("target=%v", object["target"])
@@ -508,7 +504,7 @@ func (c *checker) build(said map[string]any) error {
 			if path = c.expanded(path); !filepath.IsAbs(path) {
 				path = filepath.Join(filepath.Dir(c.at), path)
 			}
-			if at := c.replaceable("build.context", filepath.Clean(path)); at != "" {
+			if at := c.replaceable("build.context", filepath.Clean(path)); at != "" && !c.hold(filepath.Clean(path), false) {
 				return c.breaks("build.context", path+" lies in "+at+": somebody in the container can put a link in its place, and the next build gets what that leads to, such as keys of yours", "the workspace itself, or a folder in .devcontainer")
 			}
 			d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": path})
