@@ -214,7 +214,7 @@ func TestOpenAPI(t *testing.T) {
 			if parameter.Ref != "" {
 				name = "q"
 			}
-			if parameter.In == "path" || path == eventsPath {
+			if strings.Contains(path, "{") || path == eventsPath {
 				continue
 			}
 			if answer, body := p.ask("GET", path+"?"+name+"=", nil); answer.StatusCode != 200 {
