@@ -1,11 +1,14 @@
 package devcontainer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/hostfiles"
@@ -42,6 +45,9 @@ func (c *checker) breaks(setting, problem, instead string) error {
 // lists refuses values of another kind than egressd reads. The tool that starts the container makes words of numbers, and
 // a text of a list.
 func (c *checker) lists(said map[string]any) error {
+	if err := c.defaults("", said); err != nil {
+		return err
+	}
 	build, _ := said["build"].(map[string]any)
 	for of, all := range map[string]map[string]any{"": said, "build.": build} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -66,6 +72,32 @@ func (c *checker) lists(said map[string]any) error {
 		}
 		if len(words(value)) != len(all) {
 			return c.breaks(setting, "it has more than texts in it", `"`+setting+`": ["--FLAG=VALUE"]`)
+		}
+	}
+	return nil
+}
+
+// longDefault finds a variable whose default has a colon. Some tools take what stands before the colon, others all of it.
+var longDefault = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{[A-Za-z]*[eE]nv:[^}:]*:[^}:]*:[^}]*\}?`) })
+
+// defaults refuses such variables anywhere in a value.
+func (c *checker) defaults(of string, value any) error {
+	switch v := value.(type) {
+	case string:
+		if found := longDefault().FindString(v); found != "" {
+			return c.breaks(of, found+": tools differ on where its default ends", "a default without a colon")
+		}
+	case []any:
+		for _, one := range v {
+			if err := c.defaults(of, one); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if err := errors.Join(c.defaults(of, name), c.defaults(strings.TrimSpace(of+" "+name), v[name])); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

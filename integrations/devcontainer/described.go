@@ -19,7 +19,7 @@ import (
 )
 
 // harmlessProperties of devcontainer.json say what runs in the container, or how an editor shows it.
-const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes containerEnv remoteEnv remoteUser containerUser updateRemoteUserUID
+const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes remoteEnv remoteUser containerUser updateRemoteUserUID
 	userEnvProbe overrideCommand shutdownAction init customizations extensions settings devPort waitFor onCreateCommand updateContentCommand postCreateCommand postStartCommand
 	postAttachCommand workspaceFolder overrideFeatureInstallOrder appPort secrets`
 
@@ -87,6 +87,10 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 				return err
 			}
 			delete(d.host, field)
+		case name == "containerEnv":
+			if err := c.environment(setting, value); err != nil {
+				return err
+			}
 		case field != "" || value == nil || slices.Contains(strings.Fields(harmless), name):
 		case name == "initializeCommand":
 			return c.breaks(setting, "it runs on this machine, outside of the container, and whoever can change the project can change it", "leave it out, and type the command yourself")
@@ -100,6 +104,27 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 	}
 	return nil
 }
+
+// environment refuses what would be more than a variable. Tools write ENV NAME="VALUE" into the Dockerfile that has the Features, and a
+// further line there is an instruction, such as LABEL.
+func (c *checker) environment(setting string, value any) error {
+	all, isObject := value.(map[string]any)
+	if !isObject {
+		return c.breaks(setting, "it is no object", `"containerEnv": {"NAME": "VALUE"}`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		text, isText := all[name].(string)
+		if !isText || strings.ContainsAny(text, "\r\n") || !variableName().MatchString(name) {
+			return c.breaks(setting, fmt.Sprintf("%.60q: tools write it into a Dockerfile, where it would be more than a variable", name), "a name of letters, digits and underscores, and a text of one line")
+		}
+	}
+	return nil
+}
+
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`) })
+
+// featureName is the name of a Feature that tools write into a Dockerfile.
+var featureName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:/@-]+$`) })
 
 // requirements are of the machine. By gpu the container gets its devices.
 func (c *checker) requirements(setting string, value any) error {
@@ -315,6 +340,8 @@ func (c *checker) eachFeature(features map[string]any, within []string) error {
 	for _, name := range slices.Sorted(maps.Keys(features)) {
 		local := strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 		switch {
+		case !featureName().MatchString(name):
+			return c.breaks("features", fmt.Sprintf("%.60q: tools write the name into a Dockerfile, where it would be more than one", name), "a name of letters, digits, dots and dashes")
 		case name == "./"+featureFolder || slices.Contains(c.Trust, name) || slices.Contains(within, name):
 		case !local:
 			return c.breaks("features", name+": egressd has not read it; a Feature may mount this machine's files, and be privileged", "leave it out, or look at it, and --trust "+name)
@@ -362,6 +389,9 @@ func (c *checker) localFeature(name string, within []string) error {
 
 // snippet judges the settings of a Feature, or of the metadata of an image.
 func (c *checker) snippet(of string, said map[string]any) error {
+	if err := c.defaults(of, said); err != nil {
+		return err
+	}
 	mounts, isList := said["mounts"].([]any)
 	if said["mounts"] != nil && !isList {
 		mounts = []any{said["mounts"]} // tools take one that stands alone
@@ -473,6 +503,9 @@ func (c *checker) build(said map[string]any) error {
 		if path, ok := place.(string); ok {
 			if path = c.expanded(path); !filepath.IsAbs(path) {
 				path = filepath.Join(filepath.Dir(c.at), path)
+			}
+			if at := c.replaceable("build.context", filepath.Clean(path)); at != "" {
+				return c.breaks("build.context", path+" lies in "+at+": somebody in the container can put a link in its place, and the next build gets what that leads to, such as keys of yours", "the workspace itself, or a folder in .devcontainer")
 			}
 			d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": path})
 		}

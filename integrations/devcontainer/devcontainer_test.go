@@ -51,6 +51,7 @@ var testImages = map[string]string{
 	"alone":  `[{"mounts": "source=/var/run/docker.sock,target=/x,type=bind"}]`,
 	"mounts": `[{"mounts": ["source=/var/run/docker.sock,target=/x,type=bind"]}]`, "privileged": `{"privileged": true}`, "cap": `[{"capAdd": ["SYS_ADMIN"]}]`,
 	"opt": `[{"securityOpt": ["seccomp=unconfined"]}]`, "host": `[{"initializeCommand": "x"}]`, "odd": `[{"ofTomorrow": 1}]`, "broken": `[`,
+	"long": `[{"mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}]`, "env": `[{"containerEnv": {"A\nLABEL x": "y"}}]`,
 	"gpu": `[{"hostRequirements": {"gpu": "optional"}}]`,
 }
 
@@ -306,6 +307,21 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"features": {"./fine": {"key": "x${localEnv:A_TOKEN:y}"}}}`,
 		`{"image": "registry.example/a:${localEnv:A_TOKEN}"}`,
 		`{"build": {"dockerfile": "D", "context": "/srv/data"}}`,
+		`{"image": "base", "mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}`,
+		`{"image": "base", "mounts": ["source=${env:NOT_SET:/etc:/../srv},target=/h,type=bind,readonly"]}`,
+		`{"build": {"dockerfile": "${localEnv:NOT_SET:D:x}"}}`,
+		`{"features": {"./long": {}}}`, `{"image": "long"}`,
+		`{"image": "base", "containerEnv": {"A=1\nLABEL team=web\nENV B": "x"}}`,
+		`{"image": "base", "containerEnv": {"A": "x\"\nLABEL team=web\n#"}}`,
+		`{"image": "base", "containerEnv": {"A": 7}}`,
+		`{"image": "base", "containerEnv": ["A"]}`,
+		`{"features": {"./env": {}}}`, `{"image": "env"}`,
+		`{"features": {"./fine\nLABEL team=web": {}}}`,
+		`{"runArgs": ["--env-file=${localWorkspaceFolder}/.env"], "image": "base"}`,
+		`{"runArgs": ["--name=/shop-web-1"], "image": "base"}`,
+		`{"build": {"dockerfile": "D", "context": "../app"}}`,
+		`{"dockerFile": "D", "context": "../app/x"}`,
+		`{"build": {"dockerfile": "team.Dockerfile"}}`,
 	} {
 		d := workspace(t, text)
 		d.Environ = append(d.Environ, "A_TOKEN=x")
@@ -320,6 +336,11 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 			"alone/devcontainer-feature.json":        `{"id": "alone", "mounts": "source=/var/run/docker.sock,target=/x,type=bind"}`,
 			"alone-object/devcontainer-feature.json": `{"id": "alone", "mounts": {"source": "/", "target": "/x", "type": "bind"}}`,
 			"list/devcontainer-feature.json":         `{"id": "list", "dependsOn": ["./privileged"]}`,
+			"long/devcontainer-feature.json":         `{"id": "long", "mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}`,
+			"env/devcontainer-feature.json":          `{"id": "env", "containerEnv": {"A": "x\"\nLABEL team=web"}}`,
+			"team.Dockerfile":                        "FROM base\nLABEL a=b \\\n team=web\n",
+			"../.env":                                "A=b\n",
+			"../app/x/y":                             "",
 			"odd/devcontainer-feature.json":          `{"id": "odd", "ofTomorrow": 1}`,
 			"D":                                      "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
 			"variable.Dockerfile": "ARG X=base\nFROM $X\n", "mounts.Dockerfile": "from --platform=x mounts as a\nFROM a\n",

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"net/http/httputil"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"os"
 	"reflect"
@@ -22,7 +24,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // A stream is one request, from its head to the end of its response.
@@ -33,14 +35,14 @@ type stream struct {
 	fields     http1.Fields
 	redaction  *secret.Redaction // of its response, or nil
 	writer     *streamWriter
-	window     *forward.Reservation // of the connection that it goes over, or nil
-	bodyMemory *forward.Reservation // of its body, or nil
-	scanned    *forward.ScannedBody // its body where it is searched, or nil
-	headBytes  int64                // bytes of its head, as HTTP/1 would have them
-	bodyBytes  atomic.Int64         // bytes of its body
+	window     *exchange.Reservation // of the connection that it goes over, or nil
+	bodyMemory *exchange.Reservation // of its body, or nil
+	held       *exchange.HeldBody    // what a rule has read of its body, or nil
+	body       *exchange.PassingBody        // as it goes up, or nil
+	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
+	bodyBytes  atomic.Int64          // bytes of its body
 	end        egress.End
 
-	exceeded   atomic.Bool // its body was more than may go up, or held what may not
 	bodyFailed atomic.Bool // reading its body failed, see declaredBody
 }
 
@@ -58,15 +60,33 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
 	defer st.writer.finish()
+	defer func() { st.held.Release() }()
 	r = r.WithContext(ctx)
 	if refusal := v.open(st, r); refusal != nil {
 		if refusal == v.broken {
 			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 		}
-		v.refuse(st.writer, r, refusal)
+		if !v.refusePush(st, r, refusal) {
+			v.refuse(st.writer, r, refusal)
+		}
 		return
 	}
 	v.serve(st, r)
+}
+
+// refusePush answers a push whose commands were read. It returns false if the answer has to be another one.
+func (v *h2Conn) refusePush(st *stream, r *http.Request, refusal *egress.Refusal) bool {
+	fields, body, ok := st.held.PushReport(refusal, st.request(r))
+	if !ok {
+		return false
+	}
+	stop := context.AfterFunc(r.Context(), st.writer.stopReading)
+	defer stop()
+	if st.held.Drain(st.writer.moved) != nil {
+		return false
+	}
+	answer(st.writer, http.StatusOK, fields, body)
+	return true
 }
 
 // serve forwards a request that was decided, and records its end.
@@ -78,23 +98,23 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 	defer v.streamEnded()
 	defer func() {
 		st.window.Release()
-		st.scanned.Drop()
+		st.body.Drop()
 		st.bodyMemory.Release()
 		st.end.Up = st.headBytes + st.bodyBytes.Load()
 		if st.end.Outcome == "reset" && idled(r.Context()) {
 			st.end.Outcome = string(carry.IdleTooLong)
 		}
 		if st.end.Outcome == "reset" && st.client.Err() != nil {
-			st.end.Outcome = v.Outcome(forward.ClientLeft)
+			st.end.Outcome = v.Outcome(exchange.ClientLeft)
 		}
-		if st.exceeded.Load() {
-			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
+		if over := st.body.Refusal(); over != nil {
+			st.end.Outcome = string(over.Decision.Class)
 		}
 		st.flow.Close(st.end)
 	}()
 	defer func() {
 		if st.end.Outcome == "reset" && st.wrongLength(r) { // after an answer has begun
-			forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+			exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 		}
 	}()
 	// No byte of the request leaves before its record is durable.
@@ -102,12 +122,22 @@ func (v *h2Conn) serve(st *stream, r *http.Request) {
 		v.failed(st.writer, r, err)
 		return
 	}
-	r.Body = &declaredBody{r.Body, &st.bodyFailed}
 	if err := st.awaitNothing(r); err != nil {
 		v.failed(st.writer, r, err)
 		return
 	}
-	v.forward.ServeHTTP(st.writer, r)
+	resp, err := v.send(st, r)
+	if err == nil {
+		defer resp.Body.Close()
+		err = v.judge(st, resp)
+	}
+	if err != nil {
+		v.failed(st.writer, r, err)
+		return
+	}
+	if v.answer(st, resp) != nil {
+		panic(http.ErrAbortHandler)
+	}
 	if st.end.Outcome == "reset" {
 		st.end.Outcome = "closed"
 	}
@@ -123,24 +153,34 @@ func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
 		err = errInnerFields
 	}
 	if err != nil {
-		return forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
+		return exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
 	}
-	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
-		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: forward.HeaderOf(st.fields),
-		BodySize: r.ContentLength, Authority: forward.Authority(r.Host),
-	})
+	r.Body = &declaredBody{r.Body, &st.bodyFailed}
+	request := st.request(r)
+	flow, err := v.flow.Request(r.Context(), &request, v.bodyReader(st, r))
 	if err != nil {
-		return forward.AsRefusal(err)
+		return exchange.AsRefusal(err)
 	}
 	st.flow = flow
-	h := forward.Head{Target: st.target, Fields: st.fields}
+	if st.held != nil {
+		r.Body = bodyFromStart{st.held.FromStart(), r.Body}
+	}
+	h := exchange.Head{Target: st.target, Fields: st.fields}
 	if err := v.inspection.Secrets.Add(flow, v.dst, false, &h, &st.end); err != nil {
-		refusal := forward.AsRefusal(err)
+		refusal := exchange.AsRefusal(err)
 		flow.Close(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
 		return refusal
 	}
 	st.target, st.fields, st.redaction = h.Target, h.Fields, h.Redaction
 	return nil
+}
+
+// request is what a policy sees of the stream.
+func (st *stream) request(r *http.Request) policy.HTTPRequest {
+	return policy.HTTPRequest{
+		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: exchange.HeaderOf(st.fields),
+		BodySize: r.ContentLength, Authority: exchange.Authority(r.Host),
+	}
 }
 
 var (
@@ -156,7 +196,7 @@ var (
 func (st *stream) understand(r *http.Request) (err error) {
 	switch {
 	case r.Method == http.MethodConnect:
-		return forward.ErrInnerConnect
+		return exchange.ErrInnerConnect
 	case r.TLS == nil:
 		return errInnerScheme
 	case !(http1.Field{Name: r.Method}).Valid():
@@ -166,7 +206,7 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	if st.target.Form == http1.Absolute {
-		return forward.ErrProxyInside
+		return exchange.ErrProxyInside
 	}
 	lengths := r.Header["Content-Length"]
 	switch {
@@ -242,92 +282,119 @@ func (st *stream) wrongLength(r *http.Request) bool {
 	return st.bodyFailed.Load() && r.Context().Err() == nil
 }
 
-// rewrite makes the request anew for the destination that was decided, with the
-// path and query byte for byte as they were judged.
-func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
-	st := pr.In.Context().Value(streamKey{}).(*stream)
-	host := forward.HostField(v.dst, 443)
-	pr.Out.Host = host
-	pr.Out.URL = &url.URL{
-		Scheme: "https", Host: host, Opaque: st.target.Path,
-		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
+// send sends the request up, written anew for the destination that was decided, with the path and query byte for byte as
+// they were judged. It passes interim responses on and returns the final one.
+func (v *h2Conn) send(st *stream, r *http.Request) (*http.Response, error) {
+	host := exchange.HostField(v.dst, 443)
+	out := &http.Request{
+		Method: r.Method, Host: host, ContentLength: r.ContentLength, Proto: "HTTP/2.0", ProtoMajor: 2,
+		URL:    &url.URL{Scheme: "https", Host: host, Opaque: st.target.Path, RawQuery: st.target.Query, ForceQuery: st.target.HasQuery},
+		Header: make(http.Header, len(st.fields)),
 	}
-	fields := st.fields
-	trailers := pr.Out.Header.Get("Te")
-	pr.Out.Header = make(http.Header, len(fields))
-	for _, f := range fields {
-		pr.Out.Header[f.Name] = append(pr.Out.Header[f.Name], f.Value)
+	for _, f := range st.fields {
+		out.Header[f.Name] = append(out.Header[f.Name], f.Value)
 	}
-	if trailers != "" { // gRPC asks for them by it
-		pr.Out.Header.Set("Te", trailers)
+	if r.Header.Get("Te") == "trailers" { // gRPC asks for them by it
+		out.Header.Set("Te", "trailers")
 	}
-	if _, named := pr.Out.Header["User-Agent"]; !named {
-		pr.Out.Header["User-Agent"] = nil // or the library names itself
+	if _, named := out.Header["User-Agent"]; !named {
+		out.Header["User-Agent"] = nil // or the library names itself
 	}
-	pr.Out.Trailer = nil // or its names go up, announced
-	st.countHead(pr.In, fields)
-	if pr.Out.Body != nil {
-		body := pr.Out.Body
+	st.countHead(r, st.fields)
+	if r.ContentLength != 0 {
 		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Holder(), st.flow.Sandbox())
-		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
-			body = st.scanned
-		}
-		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.writer, passes: st.allowUp}
+		scan := exchange.NewScan(r.Context(), v.Forwarder, st.flow, r.Header["Content-Encoding"], st.bodyMemory)
+		st.body = exchange.NewPassingBody(r.Body, scan, st.allowUp, st.writer.moved)
+		out.Body = st.body
 	}
-}
-
-// guard returns the body of a request as it is searched, or nil where there are no canaries.
-func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *forward.ScannedBody {
-	wanted, forget := context.WithCancel(in.Context())
-	l := forward.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
-	if l == nil {
-		forget()
+	defer st.writer.noMoreHints()
+	hints := &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+		st.writer.hint(status, http.Header(h))
 		return nil
-	}
-	return &forward.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
+	}}
+	return v.roundTrip(out.WithContext(httptrace.WithClientTrace(r.Context(), hints)))
 }
 
-// received has the response's head and body pass without what is reserved to
-// egressd and without the host's credentials.
-func (v *h2Conn) received(resp *http.Response) error {
-	st := resp.Request.Context().Value(streamKey{}).(*stream)
+// judge has the response's head and body pass without what is reserved to egressd and without the host's credentials.
+func (v *h2Conn) judge(st *stream, resp *http.Response) error {
 	fields := 0
 	for _, values := range resp.Header {
 		fields += len(values)
 	}
 	switch most := v.Forwarder.Limits.ResponseFields; {
 	case hinted(resp.Request.Context()):
-		return forward.MalformedResponse(st.flow, errInterim.Error())
+		return exchange.MalformedResponse(st.flow, errInterim.Error())
 	case !finalStatus(resp):
-		return forward.MalformedResponse(st.flow, "a status that is none")
+		return exchange.MalformedResponse(st.flow, "a status that is none")
 	case fields > most:
-		return forward.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
+		return exchange.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
 	}
 	st.end.Status = resp.StatusCode
-	var filter *forward.BodyFilter
+	var filter *exchange.BodyFilter
 	if st.redaction != nil {
-		if !forward.InOnePiece(resp.StatusCode, resp.Header.Values) {
+		if !exchange.InOnePiece(resp.StatusCode, resp.Header.Values) {
 			return st.flow.Failed(policy.ResponseRefused, "")
 		}
-		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
 	}
 	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
 		resp.Body = emptyBody{resp.Body}
 	}
+	stripHops(resp.Header)
 	filter.Header(resp.Header)
 	filter.Header(resp.Trailer) // the names that it announces, which are passed on with the head
 	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
 	return nil
 }
 
-// interim strikes what may not pass out of the fields of an interim response.
-func (st *stream) interim(h http.Header) {
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
+// answer passes a response on, each part of its body as soon as it is there. After an error it is not complete.
+func (v *h2Conn) answer(st *stream, resp *http.Response) error {
+	h := st.writer.Header()
+	maps.Copy(h, resp.Header)
+	for name := range resp.Trailer {
+		h.Add("Trailer", name)
+	}
+	st.writer.atOnce = resp.ContentLength < 0
+	st.writer.WriteHeader(resp.StatusCode)
+	buf := v.Forwarder.Buffers.Get().(*[exchange.BodyBuffer]byte)
+	defer v.Forwarder.Buffers.Put(buf)
+	for {
+		n, err := resp.Body.Read(buf[:])
+		if n > 0 {
+			if _, err := st.writer.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(resp.Trailer) == 0 {
+		return nil
+	}
+	for name, values := range resp.Trailer {
+		h[http.TrailerPrefix+name] = values
+	}
+	return st.writer.FlushError() // or the library adds a length
+}
+
+// stripHops removes the fields of a response that concern one connection.
+func stripHops(h http.Header) {
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		h.Del(name)
 	}
-	var filter *forward.BodyFilter
+}
+
+// interim strikes what may not pass out of the fields of an interim response.
+func (st *stream) interim(h http.Header) {
+	stripHops(h)
+	h.Del("Content-Length")
+	var filter *exchange.BodyFilter
 	if st.redaction != nil {
-		filter = forward.NewBodyFilter(st.flow, st.redaction, &st.end)
+		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
 	}
 	filter.Header(h)
 }
@@ -342,18 +409,17 @@ func finalStatus(resp *http.Response) bool {
 // failed answers for an upstream that did not.
 func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	st := r.Context().Value(streamKey{}).(*stream)
-	var refusal *egress.Refusal
+	refusal := st.body.Refusal()
 	switch {
-	case st.exceeded.Load():
-		refusal = st.flow.Exceeded()
+	case refusal != nil:
 	case idled(r.Context()):
 		refusal = st.flow.Failed(policy.NetworkTimeout, "")
 	case hinted(r.Context()):
-		refusal = forward.MalformedResponse(st.flow, errInterim.Error())
+		refusal = exchange.MalformedResponse(st.flow, errInterim.Error())
 	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
 		panic(http.ErrAbortHandler)
 	case st.wrongLength(r):
-		refusal = forward.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
+		refusal = exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
 	case errors.As(err, &refusal):
 		refusal = refusalFor(st.flow, refusal)
 		st.end.Note = refusal.Note
@@ -367,7 +433,7 @@ func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		refusal = st.flow.Failed(policy.NetworkTLS, "")
 		if problem := unreadable(err); problem != "" {
-			refusal = forward.MalformedResponse(st.flow, problem)
+			refusal = exchange.MalformedResponse(st.flow, problem)
 		}
 	}
 	st.end.Outcome, st.end.Note = string(refusal.Decision.Class), cmp.Or(refusal.Note, st.end.Note)
@@ -400,12 +466,17 @@ func unreadable(err error) string {
 }
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
-	a := forward.TunnelAnswer(refusal.Decision.Class)
-	fields, body := forward.ReplyParts(refusal, a, forward.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	a := exchange.TunnelAnswer(refusal.Decision.Class)
+	to := exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")}
+	fields, body := exchange.ReplyParts(refusal, a, to)
+	answer(w, a.StatusFor(to), fields, body)
+}
+
+func answer(w http.ResponseWriter, status int, fields http1.Fields, body []byte) {
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)
 	}
-	w.WriteHeader(a.Status)
+	w.WriteHeader(status)
 	w.Write(body)
 	http.NewResponseController(w).Flush() // while the stream is held to its time
 }
@@ -423,29 +494,11 @@ func (st *stream) countHead(r *http.Request, fields http1.Fields) {
 // allowUp is that of an exchange, for a stream of HTTP/2.
 func (st *stream) allowUp(n int) error {
 	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
-		st.exceeded.Store(true)
 		return st.flow.Exceeded()
 	}
 	st.bodyBytes.Add(int64(n))
 	st.writer.meter.Up.Add(int64(n))
 	return nil
-}
-
-// A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
-// budget.
-type countedBody struct {
-	io.ReadCloser
-	answer *streamWriter
-	passes func(n int) error // asked about each part
-}
-
-func (b *countedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.answer.moved()
-	if over := b.passes(n); over != nil {
-		return 0, over
-	}
-	return n, err
 }
 
 // A declaredBody is the body of a request as the library reads it. The library compares it with
@@ -479,7 +532,7 @@ func (b emptyBody) Read(p []byte) (int, error) {
 // carried. When it is over, its trailer is struck as well.
 type redactedBody struct {
 	io.ReadCloser
-	filter *forward.BodyFilter
+	filter *exchange.BodyFilter
 	resp   *http.Response
 	ready  []byte // struck, and not yet read
 	err    error
@@ -518,4 +571,23 @@ func (b *redactedBody) ended(err error) {
 	if errors.Is(err, io.EOF) {
 		b.filter.Header(b.resp.Trailer)
 	}
+}
+
+// bodyReader returns what reads the body of a stream before it is decided. The library says 100 (Continue) to a client that
+// waits for it.
+func (v *h2Conn) bodyReader(st *stream, r *http.Request) egress.ReadBody {
+	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+		stop := context.AfterFunc(r.Context(), st.writer.stopReading)
+		defer stop()
+		if st.held == nil {
+			st.held = v.Forwarder.Hold(f, r.Body, r.ContentLength)
+		}
+		return st.held.ReadOn(whole, st.writer.moved)
+	}
+}
+
+// A bodyFromStart is a request's body with what was read of it put back in front.
+type bodyFromStart struct {
+	io.Reader
+	io.Closer
 }

@@ -3,13 +3,15 @@ package inspect
 import (
 	"context"
 	"errors"
+	"maps"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
@@ -25,12 +27,18 @@ type streamWriter struct {
 	cancel   context.CancelCauseFunc // of the request
 	breakOff func(outcome string)    // breaks the whole tunnel off
 	strike   func(http.Header)       // takes out of an interim response what may not pass
+	atOnce   bool                    // what is written goes at once, and does not wait for flushInterval
+
+	out        sync.Mutex  // held while ResponseWriter is used; guards what follows
+	interim    int         // responses that are not final
+	flushTimer *time.Timer // runs while something waits for flushInterval
+	answered   bool        // the final response has come, or never will
+	left       bool        // the handler has returned
 
 	mu         sync.Mutex  // guards what follows
 	idle       *time.Timer // until nothing has moved for too long
 	resetTimer *time.Timer // once the stream is to be reset
 	begun      bool        // there is a head
-	interim    int         // responses that are not final
 	waiting    bool        // for the client to take more
 	finished   bool        // the handler has returned, and ResponseWriter is nobody's
 }
@@ -56,6 +64,12 @@ func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration,
 
 // finish is called before the handler returns.
 func (a *streamWriter) finish() {
+	a.out.Lock()
+	defer a.out.Unlock()
+	a.left = true
+	if a.flushTimer != nil {
+		a.flushTimer.Stop()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.finished = true
@@ -130,37 +144,61 @@ func (a *streamWriter) unblock(outcome string) {
 }
 
 func (a *streamWriter) WriteHeader(status int) {
-	if status < 200 {
-		a.hint(status)
-		return
-	}
 	a.mu.Lock()
 	a.begun = true
 	a.mu.Unlock()
 	a.moved()
+	a.out.Lock()
+	defer a.out.Unlock()
 	a.ResponseWriter.WriteHeader(status)
+	a.flushSoon()
 }
 
 // hint passes an interim response on. The library itself says 100 (Continue), and HTTP/2 has no 101 (RFC 9113 §8.6).
-func (a *streamWriter) hint(status int) {
-	a.mu.Lock()
+func (a *streamWriter) hint(status int, h http.Header) {
+	a.out.Lock()
+	defer a.out.Unlock()
 	a.interim++
-	over := a.interim > forward.InterimMost
-	a.mu.Unlock()
 	switch {
-	case over:
+	case a.answered:
+	case a.interim > exchange.InterimMost:
 		a.cancel(errInterim)
 	case status > http.StatusSwitchingProtocols:
-		a.strike(a.Header())
+		a.strike(h)
 		a.moved()
+		maps.Copy(a.Header(), h)
 		a.ResponseWriter.WriteHeader(status)
+		clear(a.Header())
+	}
+}
+
+// noMoreHints waits for an interim response that is being passed on. None is passed on from then on.
+func (a *streamWriter) noMoreHints() {
+	a.out.Lock()
+	defer a.out.Unlock()
+	a.answered = true
+}
+
+// A part of a body of known length waits so long for the next one, and shares its frame. Other bodies never wait.
+const flushInterval = time.Millisecond
+
+// flushSoon flushes what was written, within flushInterval. a.out is held.
+func (a *streamWriter) flushSoon() {
+	switch {
+	case a.atOnce:
+		http.NewResponseController(a.ResponseWriter).Flush()
+	case a.flushTimer == nil:
+		a.flushTimer = time.AfterFunc(flushInterval, func() { a.FlushError() })
 	}
 }
 
 func (a *streamWriter) Write(b []byte) (int, error) {
 	a.startsWrite()
 	defer a.moved()
+	a.out.Lock()
+	defer a.out.Unlock()
 	n, err := a.ResponseWriter.Write(b)
+	a.flushSoon()
 	a.end.Down += int64(n)
 	if a.meter != nil {
 		a.meter.Down.Add(int64(n))
@@ -172,6 +210,12 @@ func (a *streamWriter) Write(b []byte) (int, error) {
 func (a *streamWriter) FlushError() error {
 	a.startsWrite()
 	defer a.moved()
+	a.out.Lock()
+	defer a.out.Unlock()
+	if a.left {
+		return net.ErrClosed
+	}
+	a.flushTimer = nil
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // Bounds of upstream connections that no tunnel uses.
@@ -117,17 +117,17 @@ func (i *tunnel) takeIdle() *tls.Conn {
 			continue
 		}
 		i.flow.Keep(nil) // it ends with the tunnel
-		if !i.replaceUpstream(u.conn.NetConn().(*forward.UpstreamConn).Conn) {
+		if !i.replaceUpstream(u.conn.NetConn().(*exchange.UpstreamConn).Conn) {
 			return nil
 		}
 		return u.conn
 	}
 }
 
-// Keep implements [forward.InspectedTunnel].
+// Keep implements [exchange.InspectedTunnel].
 func (i *tunnel) Keep(upstream net.Conn) bool {
 	conn, ok := upstream.(*tls.Conn)
-	if !ok || i.certificateAsked.Load() || time.Since(conn.NetConn().(*forward.UpstreamConn).Began) > idleAge {
+	if !ok || i.certificateAsked.Load() || time.Since(conn.NetConn().(*exchange.UpstreamConn).Began) > idleAge {
 		return false
 	}
 	i.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // answering is a streamAnswer that nobody reads, with what became of it.
@@ -40,7 +41,7 @@ func TestWhatMovesIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamWriter, func(int) error { return nil }}
+		body := exchange.NewPassingBody(strings.NewReader(strings.Repeat("x", 100)), nil, func(int) error { return nil }, a.streamWriter.moved)
 		for _, move := range []func(){
 			func() { body.Read(make([]byte, 10)) },
 			func() { a.WriteHeader(200) },
@@ -76,6 +77,8 @@ func TestARefusalIsGivenTime(t *testing.T) {
 			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
 		}
 		a.WriteHeader(504)
+		time.Sleep(flushInterval)
+		synctest.Wait()
 		a.startsWrite()
 		time.Sleep(time.Minute)
 		synctest.Wait()

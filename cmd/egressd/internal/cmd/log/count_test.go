@@ -117,7 +117,7 @@ func connect(t *testing.T, gate *egress.Gate, peer sandbox.Peer, host string, ra
 		return
 	}
 	for range random.IntN(4) {
-		inner, err := f.Request(t.Context(), &policy.HTTPRequest{Method: []string{"GET", "POST"}[random.IntN(2)], Path: "/", BodySize: -1})
+		inner, err := f.Request(t.Context(), &policy.HTTPRequest{Method: []string{"GET", "POST"}[random.IntN(2)], Path: "/", BodySize: -1}, nil)
 		if err == nil {
 			inner.Close(egress.End{Outcome: "closed", Up: 100, Down: 200, Status: 200})
 		}
