@@ -14,6 +14,8 @@ type requirement struct {
 	words string
 	needs Needs
 	match func(*HTTPRequest) fit
+
+	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 
 // A fit says whether a request meets a condition.
@@ -41,6 +43,8 @@ func (m *requirement) refusal() (Class, string) {
 		return HeaderDenied, "these header fields"
 	case NeedsQuery:
 		return QueryDenied, "this query"
+	case NeedsBody:
+		return BodyDenied, "this body"
 	}
 	return GitDenied, "this request"
 }

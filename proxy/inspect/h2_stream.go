@@ -532,7 +532,7 @@ func (v *h2Conn) bodyReader(st *stream, r *http.Request) egress.ReadBody {
 		stop := context.AfterFunc(r.Context(), st.writer.stopReading)
 		defer stop()
 		if st.held == nil {
-			st.held = v.Forwarder.Hold(f, r.Body, r.ContentLength)
+			st.held = v.Forwarder.Hold(r.Context(), f, r.Body, r.ContentLength, r.Header["Content-Encoding"])
 		}
 		return st.held.ReadOn(whole, st.writer.moved)
 	}
