@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -123,6 +125,9 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
 	e.tls(f)
 	e.http(f, r.end.Status)
+	if !e.common && r.kind != record.KindClose {
+		e.body(f)
+	}
 	if r.kind == record.KindDNS {
 		e.question(f)
 	}
@@ -195,6 +200,21 @@ func (e *encoder) http(f *Flow, status int) {
 	}
 	if status != 0 {
 		e.Number("status", int64(status))
+	}
+	e.Close()
+}
+
+// body writes what was read of the body of a request. The digest proves later what was in it.
+func (e *encoder) body(f *Flow) {
+	if f.request.HTTP == nil || f.request.HTTP.Body == nil {
+		return
+	}
+	b := f.request.HTTP.Body
+	e.Open("body")
+	e.Number("bytes", int64(len(b.Bytes)))
+	if b.Ended {
+		sum := sha256.Sum256(b.Bytes)
+		e.Text("sha256", hex.EncodeToString(sum[:]))
 	}
 	e.Close()
 }

@@ -139,7 +139,7 @@ func TestARequestInsideATunnelIsComparedToo(t *testing.T) {
 	f := w.inspected(t)
 	defer f.Close(End{})
 	for _, method := range []string{"GET", "POST"} {
-		inner, err := f.Request(context.Background(), &policy.HTTPRequest{Method: method, Path: "/"})
+		inner, err := f.Request(context.Background(), &policy.HTTPRequest{Method: method, Path: "/"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

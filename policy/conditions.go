@@ -68,11 +68,28 @@ func (c *conditions) holds(request *HTTPRequest) bool {
 // missing returns the first condition beyond method and path that keeps a request out, or nil.
 func (c *conditions) missing(request *HTTPRequest) *requirement {
 	for _, m := range c.further {
-		if a := m.ask(request); a == no || a == unclear && c.ofAllow {
+		if a := m.ask(request); a == no || a != yes && c.ofAllow {
 			return m
 		}
 	}
 	return nil
+}
+
+// awaits returns the needs that keep the conditions from being decided before more of the body is read. It returns 0 if the
+// rest of the body changes nothing.
+func (c *conditions) awaits(request *HTTPRequest) (n Needs) {
+	if !request.Unread() || !c.holdsMethod(request.Method) || !c.holdsPath(request.Path) {
+		return 0
+	}
+	for _, m := range c.further {
+		switch a := m.ask(request); {
+		case a == unread:
+			n |= m.needs & needsOfBody
+		case a == no, a == unclear && c.ofAllow:
+			return 0
+		}
+	}
+	return n
 }
 
 // work is the most that [conditions.holds] compares: bytes of the path, times patterns, and of the query.

@@ -23,9 +23,10 @@ const (
 	no      fit = iota
 	yes         // it does, however servers read it
 	unclear     // servers may read the request in two ways: it meets the conditions of a deny or an ask, and not those of an allow
+	unread      // more of the body has to be read first; only of a request that is [HTTPRequest.Unread]
 )
 
-// ask returns what m says of a request, or what is assumed of one that stands for many.
+// ask returns the fit of a request. For a request that stands for many, the fit is assumed.
 func (m *requirement) ask(h *HTTPRequest) fit {
 	if h.assumed != nil {
 		return h.assumed[m.words]

@@ -205,6 +205,17 @@ func (r *rule) holds(request *HTTPRequest) bool {
 	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
 }
 
+// awaits is that of the conditions, with unless.
+func (r *rule) awaits(request *HTTPRequest) Needs {
+	n := r.conditions.awaits(request)
+	if n == 0 && r.conditions.holds(request) {
+		for _, c := range r.unless {
+			n |= c.awaits(request)
+		}
+	}
+	return n
+}
+
 func (r *rule) holdsMethod(method string) bool {
 	return r.conditions.holdsMethod(method) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
 		return len(c.paths)+len(c.further) == 0 && c.holdsMethod(method)

@@ -8,7 +8,7 @@ import (
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
-	c.Container, c.Names = copied(r.Container), copied(r.Names)
+	c.Body, c.Container, c.Names = copied(r.Body), copied(r.Container), copied(r.Names)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
 	for _, list := range lists(&c) {
 		if list != nil {
@@ -56,6 +56,9 @@ func eachText(r *Record, do func(*string)) {
 	}
 	if h := r.HTTP; h != nil {
 		each(do, &h.Method, &h.Path, &h.Authority)
+	}
+	if b := r.Body; b != nil {
+		do(&b.SHA256)
 	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)

@@ -31,6 +31,7 @@ type Buffer struct {
 	dst       Destination
 	tls       TLS
 	http      HTTP
+	body      RequestBody
 	dns       DNS
 	process   Process
 	container Container
@@ -88,7 +89,7 @@ func (d *Decoder) canonical(s *Buffer, line string) bool {
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
 		{"names", &s.Names}, {"shared", &s.Shared}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
-		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"dns", &s.DNS}, {"process", &s.Process},
+		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"dns", &s.DNS}, {"process", &s.Process},
 		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"bytes", &s.Bytes},
 		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"credential", &s.Credential}, {"raw", &s.Raw}, {"note", &s.Note},
 	})
@@ -172,6 +173,10 @@ func (d *Decoder) part(into any) {
 		p := &s.http
 		*v = p
 		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"path_cut", &p.PathCut}, {"authority", &p.Authority}, {"status", &p.Status}})
+	case **RequestBody:
+		p := &s.body
+		*v = p
+		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}})
 	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})

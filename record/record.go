@@ -36,6 +36,7 @@ type Record struct {
 	Dst      *Destination `json:"dst,omitempty"`
 	TLS      *TLS         `json:"tls,omitempty"`
 	HTTP     *HTTP        `json:"http,omitempty"`
+	Body     *RequestBody `json:"body,omitempty"`
 	DNS      *DNS         `json:"dns,omitempty"`
 	Process  *Process     `json:"process,omitempty"`
 	Decision *Decision    `json:"decision,omitempty"`
@@ -108,6 +109,12 @@ type HTTP struct {
 	PathCut   bool   `json:"path_cut,omitempty"`  // Path is only the beginning
 	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
 	Status    int    `json:"status,omitempty"`
+}
+
+// A RequestBody is what was read of the body of a request before the request was decided.
+type RequestBody struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // in hexadecimal digits, of a body that was read as a whole
 }
 
 type DNS struct {

@@ -40,6 +40,7 @@ type sandboxCard struct {
 
 type nowView struct {
 	Denied, Asked, Allowed, Up, Down, Open int64
+	Names                                  int64 // of those allowed, names that no connection followed
 	LastHour                               lastHour
 	Sandboxes                              []*sandboxCard
 	MoreSandboxes                          int
@@ -73,6 +74,9 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		switch g.Action {
 		case "allow":
 			v.Allowed, v.Open = v.Allowed+g.Count, v.Open+g.Open
+			if g.IsName() {
+				v.Names += g.Count
+			}
 		case "ask":
 			v.Asked += g.Count
 		default:

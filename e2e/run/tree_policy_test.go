@@ -62,3 +62,33 @@ func TestRunLeavesAPolicyInTheWorkingTreeAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestRunLooksAtAPolicyWhenNothingRuns leaves a process behind that ignores SIGTERM and changes the policy once egressd
+// has looked at it: egressd says at the end what the run came to.
+func TestRunLooksAtAPolicyWhenNothingRuns(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	const late = `import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork(): os._exit(0)
+os.setsid()
+while b" requests to " not in open("talk", "rb").read(): pass
+open("egressd.yaml", "a").write("  - evil.test\n")
+`
+	writeFiles(t, d, 0o644, map[string]string{"tree/egressd.yaml": world.RunPolicy, "tree/late.py": late, "tree/.git/HEAD": "ref: refs/heads/main\n"})
+	tree := filepath.Join(d.Dir, "tree")
+	policy := filepath.Join(tree, "egressd.yaml")
+	talk, err := os.Create(filepath.Join(tree, "talk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer talk.Close()
+	cmd := exec.Command(world.Egressd.Path(), "run", "--config", policy, "--", "python3", "late.py")
+	cmd.Dir, cmd.Stderr = tree, talk
+	cmd.Env = append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
+	if err := d.World.Gateway.Run(cmd); err != nil {
+		t.Fatalf("%v: %s", err, fileText(t, talk.Name()))
+	}
+	if text := fileText(t, policy); text != world.RunPolicy {
+		t.Errorf("the policy is %q; %s", text, fileText(t, talk.Name()))
+	}
+}

@@ -454,7 +454,8 @@ func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
 		"{volumes: ['.:/src', 'v:/src/x']}, b: {volumes: ['./x:/x']}":                                               {"a can put a link in the place of DIR/x,", ""},
 		"{volumes: ['.:/src']}, b: {volumes: ['./link/x:/x:ro']}":                                                   {"a can put a link in the place of DIR/link/x,", ""},
 		"{volumes: ['d:/src']}, b: {volumes: ['./d/x:/x:ro']}":                                                      {"a can put a link in the place of DIR/d/x,", ""},
-		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b, develop: {watch: [{path: ./b}]}}": {"", ""},
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b, develop: {watch: [{path: ./b}]}}": {"a can write DIR/b, which docker compose watch copies into b", ""},
+		"{volumes: ['.:/src']}, b: {volumes: ['.:/x'], env_file: ./e, build: ./b}":                                  {"", "DIR/b:/src/b"},
 		"{volumes: ['./a:/src']}, b: {volumes: ['./x:/x:ro'], secrets: [s]}":                                        {"", ""},
 		"{volumes: ['.:/src:ro']}, b: {volumes: ['./x:/x']}":                                                        {"", ""},
 		"{network_mode: 'service:b', volumes: ['.:/src']}, b: {volumes: ['./x:/x']}":                                {"", "DIR/x:/src/x"},
@@ -499,7 +500,7 @@ func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
 }
 
 func TestReadComposeRefuses(t *testing.T) {
-	for says, text := range map[string]string{"no services": "include: [other.yaml]\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
+	for says, text := range map[string]string{"no services": "volumes: {a: {}}\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
 		"the tag !!null": "services: {a: {volumes: !!null ['/:/host']}}\n", "the tag !!binary": "services: {a: {volumes: [!!binary Lzov]}}\n", "the tag !x": "services: {a: {privileged: !x true}}\n",
 		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")

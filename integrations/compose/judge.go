@@ -91,7 +91,7 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 		case key == "post_start" || key == "pre_stop":
 			j.hooks(key, n)
 		case key == "extends":
-			j.problem("has extends: what another file says, and the files that it names, is not judged; write it into this one, by an anchor (x-base: &base) and <<: *base")
+			j.problem("has extends: only Compose 2 can say what that comes to, and it is not here; write it into this service, by an anchor (x-base: &base) and <<: *base")
 		default:
 			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}
@@ -262,8 +262,11 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	watch := keys["watch"]
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
-		path, exec := rule["path"], rule["exec"]
+		path, exec, action := rule["path"], rule["exec"], rule["action"]
 		j.mount(resolved(&path).Value, "", false, "")
+		if text, known := j.expanded(resolved(&path).Value); known && !slices.Contains([]string{"rebuild", "restart"}, resolved(&action).Value) {
+			j.service.copied = append(j.service.copied, j.absolute(text))
+		}
 		if !isNothing(&exec) {
 			j.hook("develop.watch.exec", resolved(&exec))
 		}

@@ -18,6 +18,11 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
 		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
 	}
+	for _, path := range c.inputs {
+		if why, instead := m.JudgePath(path, false); why != "" {
+			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
+		}
+	}
 	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)
@@ -34,7 +39,7 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 		case slices.Contains(held, s.Name) && !s.Shares() && "egressd-"+s.Name == outside:
 			all = append(all, fmt.Sprintf("%s: its network would have the name of egressd's way out; give it another name", s.Name))
 		case slices.Contains(held, s.Name):
-			all = append(all, c.heldProblems(s, m, closed, held)...)
+			all = append(append(all, c.heldProblems(s, m, closed, held)...), c.swapped(s)...)
 			for _, path := range c.replaceable(s, func(other string) bool { return other != s.Name && slices.Contains(held, other) }) {
 				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which another service mounts: its next start, by a restart policy, mounts what that leads to; mount a folder beside it, or that of %s read-only", s.Name, path, s.Name))
 			}

@@ -34,6 +34,11 @@ type File struct {
 	volume   func(name string) (boundary.Volume, bool)
 	routes   []netip.Prefix // that this host has to other machines
 	written  *File          // what Compose has read; nil: this
+
+	composed  bool     // it extends or includes others: what services it has, only Compose can say
+	beside    *inputs  // the file .env
+	inputs    []string // files that Compose has read beside it
+	workspace string   // in which services may write
 }
 
 // A Service is one service of a compose file.
@@ -59,6 +64,9 @@ type Service struct {
 	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
 	reads  []string        // and all that it has of the host
 	inputs []composeInput
+
+	contexts []string // folders and secrets that its image is built of
+	copied   []string // what docker compose watch copies into its container
 }
 
 // composeText is a compose file, with what has several forms left as it is.
@@ -87,15 +95,18 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if len(file.Services) == 0 {
-		return nil, fmt.Errorf("%s has no services of its own", path)
+	include := file.Others["include"]
+	if len(file.Services) == 0 && isNothing(&include) {
+		return nil, fmt.Errorf("%s has no services", path)
 	}
-	env, err := readEnv(filepath.Join(filepath.Dir(path), ".env"))
+	beside := &inputs{workspace: filepath.Dir(path), states: map[string]string{}}
+	at, _ := beside.add(".env", filepath.Dir(path), plainPath) // before it is read
+	env, err := readEnv(at)
 	if err != nil {
 		return nil, err
 	}
 	described := described(path, file, env)
-	described.Text = text
+	described.Text, described.beside = text, beside
 	return described, nil
 }
 
@@ -105,11 +116,14 @@ func described(path string, file *composeText, env envFile) *File {
 	for _, key := range keysIn(file.Others) {
 		if one := file.Others[key]; !strings.HasPrefix(key, "x-") && !isNothing(&one) {
 			c.problems = append(c.problems, key+" is a part of the file that egressd does not read: write the services into one file")
+			c.composed = c.composed || key == "include"
 		}
 	}
 	for name, keys := range file.Services {
 		j := c.judge(name)
 		c.Services = append(c.Services, j.describe(keys))
+		_, extends := keys["extends"]
+		c.composed = c.composed || extends
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 	for range c.Services { // a service may have the mounts of one that has those of another one
@@ -138,6 +152,9 @@ func union(a, b []string) []string {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// Composed reports whether the file extends services of others, or includes files. Then only what [File.Resolved] returns can be judged.
+func (c *File) Composed() bool { return c.composed }
 
 func (c *File) judge(name string) *composeJudge {
 	return &composeJudge{of: c, file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME"), env: c.env, environ: os.LookupEnv}

@@ -70,6 +70,7 @@ type Index struct {
 	shapes []string
 
 	verdicts []string // of the shapes
+	opens    []bool   // the shapes are of flows without an end
 
 	ids     map[string]uint32
 	scratch shape
@@ -154,20 +155,47 @@ func (x *Index) follow(ctx context.Context, dir string) error {
 	}
 	defer lines.Close()
 	for {
-		if err := logs.Scan(logs.Until(ctx, lines), x.add); err != nil {
+		written, err := audit.Writing(dir)
+		if err == nil {
+			err = logs.Scan(logs.Until(ctx, lines), x.add)
+		}
+		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil { // lines are left, so lines.Follow would not wait
 			return nil
 		}
-		x.mu.Lock()
-		x.caught = true
-		x.announce()
-		x.mu.Unlock()
-		if err := lines.Follow(ctx); err != nil {
+		x.catchUp(written)
+		err = followFor(ctx, lines)
+		for ; errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; err = followFor(ctx, lines) {
+			if now, err := audit.Writing(dir); err == nil && now != written {
+				break // what was written last comes first
+			}
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
+}
+
+// lookForWriter is how often Follow looks whether a process still writes the log.
+const lookForWriter = 2 * time.Second
+
+func followFor(ctx context.Context, lines *audit.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, lookForWriter)
+	defer cancel()
+	return lines.Follow(ctx)
+}
+
+// catchUp notes that all records were read. Flows that are still open have no end if nobody wrote the log before.
+func (x *Index) catchUp(written bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !written {
+		x.cut()
+	}
+	x.caught = true
+	x.announce()
 }
 
 // announceEvery is the number of records after which readers are told, while there are many.
@@ -369,6 +397,7 @@ func (x *Index) shapeID() uint32 {
 	id := uint32(len(x.shapes))
 	x.shapes = append(x.shapes, text)
 	x.verdicts = append(x.verdicts, strings.Clone(x.scratch.decision.Action))
+	x.opens = append(x.opens, x.scratch.Outcome == logs.OutcomeOpen)
 	x.ids[text] = id
 	return id
 }

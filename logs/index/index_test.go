@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,7 +118,22 @@ func randomLog(t *testing.T, n int) string {
 	for w.seq < int64(n) {
 		w.one()
 	}
+	hold(t, dir)
 	return dir
+}
+
+// hold holds the lock of a log, as the process does that writes it.
+func hold(t *testing.T, dir string) (letGo func()) {
+	t.Helper()
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	return func() { lock.Close() }
 }
 
 // read returns the index of a log that does not grow.
@@ -287,4 +303,37 @@ func TestFollowEndsBeforeTheEndOfTheLog(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it goes on")
 	}
+}
+
+// TestFlowsAreOpenWhileAProcessWritesTheLog counts flows without an end before and after the process is killed that wrote them.
+func TestFlowsAreOpenWhileAProcessWritesTheLog(t *testing.T) {
+	dir := randomLog(t, 200)
+	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
+		t.Fatal(err)
+	}
+	letGo := hold(t, dir)
+	x := New()
+	go func() { _ = x.Follow(t.Context(), dir) }()
+	open := func() (n int64) {
+		for _, total := range x.Sum(t.Context(), &logs.Filter{}, nil).Totals {
+			n += total.Open
+		}
+		return n
+	}
+	await := func(says string, is func() bool) {
+		t.Helper()
+		for end := time.After(20 * time.Second); !is(); {
+			select {
+			case <-end:
+				t.Fatalf("%s: %d are open", says, open())
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	await("the log was read", func() bool { p, _ := x.Progress(); return p.CaughtUp })
+	if open() == 0 {
+		t.Fatal("no flow is open")
+	}
+	letGo()
+	await("the process was killed", func() bool { return open() == 0 })
 }

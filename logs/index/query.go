@@ -10,10 +10,11 @@ import (
 
 // A Total sums the rows of one shape that match a filter.
 type Total struct {
-	Count, Open, Up, Down int64
-	First, Last           int64 // Unix microseconds
-	Flow                  record.ID
-	Seq                   int64 // of the last decision
+	Count, Up, Down int64
+	Open            int64 // of Count, connections and requests that have not ended
+	First, Last     int64 // Unix microseconds
+	Flow            record.ID
+	Seq             int64 // of the last decision
 }
 
 // A Sum is the answer to a filter.
@@ -104,8 +105,8 @@ func (x *Index) Sum(ctx context.Context, f *logs.Filter, also func(*Row)) *Sum {
 		}
 		t.Count += int64(r.Count)
 		t.Up, t.Down = t.Up+r.Up, t.Down+r.Down
-		if !r.Ended {
-			t.Open++
+		if x.opens[r.Shape] {
+			t.Open += int64(r.Count)
 		}
 		t.Last, t.Flow, t.Seq = r.Time, r.Flow, r.Seq
 		if m := r.Time / 60_000_000; m != at || minute == nil {

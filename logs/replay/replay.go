@@ -118,8 +118,8 @@ var replayable = map[policy.Class]bool{
 	policy.AddressDenied: true, policy.ECHRefused: true, policy.PolicyError: true, policy.PolicyNotLoaded: true,
 }
 
-// unrecorded are the classes of decisions on what no record holds: header fields and queries.
-var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true}
+// unrecorded are the classes of decisions on what no record holds: header fields, queries and bodies.
+var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true, policy.BodyDenied: true}
 
 // request rebuilds a request from its record. It returns false if the record does not hold enough of it.
 func (r *Replay) request(was *record.Record) (policy.Request, bool) {

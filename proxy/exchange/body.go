@@ -110,9 +110,9 @@ type incompleteBody struct{ error }
 
 func (e incompleteBody) Unwrap() error { return e.error }
 
-// A Body is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
-// Its reader may be left waiting after the exchange is over: see [Body.Drop].
-type Body struct {
+// A PassingBody is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
+// Its reader may be left waiting after the exchange is over: see [PassingBody.Drop].
+type PassingBody struct {
 	from   io.Reader
 	filter *BodyFilter       // nil: all of it passes as it is
 	passes func(n int) error // is asked before n bytes pass
@@ -126,15 +126,15 @@ type Body struct {
 }
 
 // newBody returns what passes of a body. filter may be nil.
-func newBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *Body {
-	return &Body{from: from, filter: filter, passes: passes, moved: moved}
+func newBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *PassingBody {
+	return &PassingBody{from: from, filter: filter, passes: passes, moved: moved}
 }
 
-// allPass is a Body's passes where nothing is counted before it passes.
+// allPass is a PassingBody's passes where nothing is counted before it passes.
 func allPass(int) error { return nil }
 
 // Read implements [io.Reader]. An error of passes or of a search is a [*egress.Refusal]; then no more passes.
-func (b *Body) Read(p []byte) (int, error) {
+func (b *PassingBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
@@ -163,7 +163,7 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 // take takes what was read. b.mu is held.
-func (b *Body) take(part []byte, err error) {
+func (b *PassingBody) take(part []byte, err error) {
 	if b.dropped {
 		return
 	}
@@ -184,7 +184,7 @@ func (b *Body) take(part []byte, err error) {
 
 // Drop lets go of what is held, which nobody gets any more. It returns why the body failed before, or nil. A nil body holds
 // nothing.
-func (b *Body) Drop() error {
+func (b *PassingBody) Drop() error {
 	if b == nil {
 		return nil
 	}
@@ -203,7 +203,7 @@ func (b *Body) Drop() error {
 }
 
 // Close closes what the body is read from, if that can be closed. That the rest cannot be read is no failure then.
-func (b *Body) Close() error {
+func (b *PassingBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -216,8 +216,7 @@ func (b *Body) Close() error {
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
 func (v *h1Conn) sendBody(x *h1Exchange) error {
-	from := http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-	err := v.copyBody(v.up.conn, x.Upload(v.ctx, from, v.extend), x.body.Kind == http1.BodyChunked, ignore, noTrailer)
+	err := v.copyBody(v.up.conn, x.Upload(v.ctx, v.extend), x.body.Kind == http1.BodyChunked, ignore, noTrailer)
 	var cut incompleteBody
 	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
 		Abort(v.up.conn)
@@ -270,7 +269,7 @@ func (v *h1Conn) extend() {
 
 // copyBody passes a body on to one end. wrote is told of the bytes that are out. trailer returns the fields that pass behind
 // a body in chunks.
-func (v *h1Conn) copyBody(to io.Writer, from *Body, chunked bool, wrote func(n int), trailer func() http1.Fields) error {
+func (v *h1Conn) copyBody(to io.Writer, from *PassingBody, chunked bool, wrote func(n int), trailer func() http1.Fields) error {
 	if !chunked {
 		return v.Forwarder.Pass(to, from, wrote)
 	}
@@ -301,7 +300,7 @@ func (c chunks) Write(b []byte) (int, error) {
 
 // Pass copies a body, each part as soon as it is there. wrote is told of the bytes that are out. An error of reading is a
 // [*egress.Refusal] or an incompleteBody.
-func (s *Forwarder) Pass(to io.Writer, from *Body, wrote func(n int)) error {
+func (s *Forwarder) Pass(to io.Writer, from *PassingBody, wrote func(n int)) error {
 	buf := s.Buffers.Get().(*[BodyBuffer]byte)
 	defer s.Buffers.Put(buf)
 	for {

@@ -38,6 +38,7 @@ type Exchange struct {
 	Target      http1.Target
 	Fields      http1.Fields // end to end, without Host
 	Hops        http1.Fields // that go up behind Fields and concern the connection, such as Expect
+	Body        io.Reader    // as the client sends it, or nil
 	Length      int64        // of the body; -1: not known
 	Destination policy.Destination
 	Authority   string // the server that the request names, if the policy has to compare it with Destination
@@ -50,10 +51,13 @@ type Exchange struct {
 	Stream context.Context
 	// OnCut is called when a later policy refuses the request. It may be nil.
 	OnCut func()
+	// BeforeBody is called before each read of the body while the request is decided.
+	BeforeBody func()
 
 	Flow *egress.Flow // once the request is allowed
 
 	redaction  *secret.Redaction // of the response, or nil
+	held       *heldBody         // what a rule has read of the request's body, or nil
 	bodyMemory *Reservation      // of the request's body, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
 	hints      int               // interim responses
@@ -87,7 +91,7 @@ type InspectedTunnel interface {
 	Broken() *egress.Refusal
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
-	Request(context.Context, *policy.HTTPRequest) (*egress.Flow, error)
+	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
 	// Secrets returns what adds credentials to the tunnel's requests.
 	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
@@ -103,6 +107,7 @@ type InspectedTunnel interface {
 // Do has the request decided, sent and answered, and records how it ended. It reports whether all of the response has
 // reached the client.
 func (x *Exchange) Do() (whole bool) {
+	defer x.release()
 	if x.Tunnel != nil {
 		if broken := x.Tunnel.Broken(); broken != nil {
 			x.refuse(broken)
@@ -113,11 +118,14 @@ func (x *Exchange) Do() (whole bool) {
 		x.refuse(AsRefusal(err))
 		return false
 	}
-	defer func() {
-		x.bodyMemory.Release()
-		x.headMemory.Release()
-	}()
 	return x.conclude(x.Ends.Settle(x.carry()))
+}
+
+// release gives memory back.
+func (x *Exchange) release() {
+	x.held.release()
+	x.bodyMemory.Release()
+	x.headMemory.Release()
 }
 
 // decide opens the flow of the request: the policy allows it, and that is recorded. The error is a [*egress.Refusal].
@@ -130,9 +138,9 @@ func (x *Exchange) decide() (err error) {
 	}
 	r := x.request()
 	if x.Tunnel != nil {
-		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP)
+		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x.readBody)
 	} else {
-		x.Flow, err = x.Client.Forwarder.Gate.Open(ctx, x.Client.Peer, r)
+		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x.readBody)
 	}
 	if err != nil {
 		return err
@@ -237,13 +245,17 @@ func (x *Exchange) AppendFields(out http1.Fields) http1.Fields {
 
 // Upload returns the body of the request as it goes up: searched for canaries, and within the byte budget. moved is called
 // when bytes have come. wanted ends the wait for a turn to search it.
-func (x *Exchange) Upload(wanted context.Context, from io.Reader, moved func()) *Body {
+func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
 	x.bodyMemory = x.Client.Forwarder.BodyMemory.Reserve(x.Flow.Holder(), x.Flow.Sandbox())
+	from := x.Body
+	if x.held != nil {
+		from = x.held.fromStart()
+	}
 	return newBody(from, x.requestFilter(wanted), x.allowUp, moved)
 }
 
 // Download returns the body of the response as it goes down: without the credentials of the host.
-func (x *Exchange) Download(from io.Reader, moved func()) *Body {
+func (x *Exchange) Download(from io.Reader, moved func()) *PassingBody {
 	return newBody(from, x.responseFilter(), allPass, moved)
 }
 

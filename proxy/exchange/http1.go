@@ -202,11 +202,24 @@ func (v *h1Conn) understand(x *h1Exchange) (err error) {
 	}
 	x.expects = x.expects && hasBody
 	if hasBody {
+		x.Body, x.BeforeBody = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads), x.beforeBody
 		x.upload = &upload{done: make(chan struct{}), wanted: make(chan struct{})}
 	}
 	x.keep = req.Persistent()
 	x.Hops = x.hops()
 	return nil
+}
+
+// beforeBody gives the client time to send some of its body. A client that waits for 100 (Continue) gets it now: its head is
+// allowed.
+func (x *h1Exchange) beforeBody() {
+	v := x.conn
+	if x.expects {
+		x.expects = false
+		x.Hops = x.hops()
+		v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")) // an error shows when the body is read
+	}
+	v.Deadline(v.Forwarder.Limits.Idle)
 }
 
 // hops are the fields that go up for this connection alone.

@@ -45,6 +45,8 @@ var answers = map[policy.Class]Answer{
 	policy.HeaderDenied:     {403, false, SOCKSRefused},
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
+	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
 	policy.NoServerName:     {403, false, SOCKSRefused},
@@ -154,6 +156,15 @@ func RecipientOf(f http1.Fields) Recipient {
 	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
+// StatusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
+// for a server that wants a login, and remember it when the policy has long changed: they get 451 (RFC 7725).
+func (a Answer) StatusFor(to Recipient) int {
+	if a.Status == 403 && strings.Contains(to.Accept, "text/event-stream") {
+		return 451
+	}
+	return a.Status
+}
+
 // HTTPReply renders a refusal as a whole HTTP response after which the
 // connection is closed.
 func HTTPReply(r *egress.Refusal, to Recipient) []byte {
@@ -163,7 +174,7 @@ func HTTPReply(r *egress.Refusal, to Recipient) []byte {
 func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
 	fields, body := ReplyParts(r, a, to)
 	b := make([]byte, 0, 512+len(body))
-	b = http1.AppendResponse(b, a.Status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
+	b = http1.AppendResponse(b, a.StatusFor(to), ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
 	return append(b, body...)
 }
 

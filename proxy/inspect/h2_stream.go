@@ -30,7 +30,7 @@ type stream struct {
 	asked  *http.Request
 	writer *streamWriter
 	window *exchange.Reservation // of the connection that it goes over, or nil
-	body   *exchange.Body        // of the request as it goes up, or nil
+	body   *exchange.PassingBody // of the request as it goes up, or nil
 	resp   *http.Response        // nil before it has come
 	reused bool                  // the connection may have served other requests
 }
@@ -46,6 +46,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := &stream{conn: v, asked: r, writer: newStreamWriter(w, v.Forwarder.Limits.Idle, cancel, v.breakOff)}
 	defer st.writer.finish()
 	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, OnCut: st.writer.cut}
+	defer context.AfterFunc(ctx, st.writer.stopReading)()
 	if err := st.understand(r); err != nil {
 		st.Misread(nil, err)
 		return
@@ -97,6 +98,9 @@ func (st *stream) understand(r *http.Request) (err error) {
 		return err
 	}
 	st.Fields = http1.StripClaims(f)
+	if r.ContentLength != 0 {
+		st.Body, st.BeforeBody = r.Body, st.writer.moved
+	}
 	if r.ContentLength != 0 && expectsContinue(r.Body) {
 		st.Hops = http1.Fields{{Name: "Expect", Value: "100-continue"}}
 	}
@@ -217,8 +221,6 @@ func (st *stream) awaitNothing() error {
 	if r.ContentLength != 0 || len(r.Header["Content-Length"]) == 0 {
 		return nil
 	}
-	stop := context.AfterFunc(st.Context, st.writer.stopReading)
-	defer stop()
 	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return st.misread(err)
 	}
@@ -253,7 +255,7 @@ func (st *stream) request() *http.Request {
 	}
 	st.CountHead(size)
 	if st.Length != 0 {
-		st.body = st.Upload(st.Context, st.asked.Body, st.writer.moved)
+		st.body = st.Upload(st.Context, st.writer.moved)
 		out.Body = st.body
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: st.interim}
@@ -401,9 +403,10 @@ func (st *stream) Refuse(refusal *egress.Refusal, a exchange.Answer) {
 	if refusal == st.conn.broken {
 		w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 	}
-	fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: st.asked.UserAgent(), Accept: st.asked.Header.Get("Accept")})
+	to := exchange.Recipient{Agent: st.asked.UserAgent(), Accept: st.asked.Header.Get("Accept")}
+	fields, body := exchange.ReplyParts(refusal, a, to)
 	add(w.Header(), fields)
-	w.WriteHeader(a.Status)
+	w.WriteHeader(a.StatusFor(to))
 	w.Write(body)
 	w.FlushError() // while the stream is held to its time
 }

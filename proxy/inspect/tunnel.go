@@ -264,8 +264,8 @@ func (i *tunnel) WhyBroken() string {
 }
 
 // Request implements [exchange.InspectedTunnel].
-func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
-	return i.flow.Request(ctx, r)
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
+	return i.flow.Request(ctx, r, body)
 }
 
 // Redial implements [exchange.InspectedTunnel].
