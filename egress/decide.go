@@ -332,7 +332,7 @@ const decisionsMost = 1024
 // of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
 // with them.
 func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
-	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.Ref != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d
 		return &own
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/gitwire"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
@@ -128,6 +129,9 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 	if !e.common && r.kind != record.KindClose {
 		e.body(f)
 	}
+	if r.kind == record.KindRequest {
+		e.git(f)
+	}
 	if r.kind == record.KindDNS {
 		e.question(f)
 	}
@@ -217,6 +221,39 @@ func (e *encoder) body(f *Flow) {
 		e.Text("sha256", hex.EncodeToString(sum[:]))
 	}
 	e.Close()
+}
+
+// git writes what the request asks of a git server. All commands of a push fit in: one with more is refused.
+func (e *encoder) git(f *Flow) {
+	if f.request.HTTP == nil {
+		return
+	}
+	asked := f.request.HTTP.Git()
+	if asked == nil {
+		return
+	}
+	e.Open("git")
+	e.TextWithin("repo", asked.Repo, record.MaxRaw)
+	e.Text("op", asked.Name)
+	if asked.Push != nil {
+		e.refs(asked.Push.Commands)
+	}
+	e.Close()
+}
+
+func (e *encoder) refs(commands []gitwire.Command) {
+	if len(commands) == 0 {
+		return
+	}
+	e.Key("refs")
+	e.Line = append(e.Line, '[')
+	for i, c := range commands {
+		if i > 0 {
+			e.Line = append(e.Line, ',')
+		}
+		e.Quote(c.String(), record.MaxNote)
+	}
+	e.Line = append(e.Line, ']')
 }
 
 // Lengths of what an engine says of containers, in bytes.

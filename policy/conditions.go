@@ -75,6 +75,11 @@ func (c *conditions) missing(request *HTTPRequest) *requirement {
 	return nil
 }
 
+// near reports whether the request is about a repository of the conditions.
+func (c *conditions) near(request *HTTPRequest) bool {
+	return slices.ContainsFunc(c.further, func(m *requirement) bool { return m.near != nil && m.near(request) })
+}
+
 // awaits returns the needs that keep the conditions from being decided before more of the body is read. It returns 0 if the
 // rest of the body changes nothing.
 func (c *conditions) awaits(request *HTTPRequest) (n Needs) {

@@ -52,7 +52,7 @@ const (
 	PathDenied       Class = "path-denied"
 	HeaderDenied     Class = "header-denied"
 	QueryDenied      Class = "query-denied"
-	GitDenied        Class = "git-denied"     // another repository, or no fetch
+	GitDenied        Class = "git-denied"     // another repository or ref, or neither a fetch nor a push
 	BodyDenied       Class = "body-denied"    // the body is not what a rule lets pass, or cannot be read
 	BodyTooLarge     Class = "body-too-large" // a rule reads the body, and it is longer than one that is held
 	AddressDenied    Class = "address-denied"
@@ -144,6 +144,10 @@ type Decision struct {
 	// BudgetRule and BudgetLayer say which rule MaxBytesUp is from.
 	BudgetRule  string
 	BudgetLayer Layer
+
+	// Ref is the first ref of a push that Rule does not let; empty if the push is refused for another reason. A sandbox chose
+	// it: no reply but that of git holds it.
+	Ref string
 
 	// Log says that a rule asked for the record of this decision to be marked.
 	// Every decision is recorded either way.

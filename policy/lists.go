@@ -223,7 +223,7 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 			found = candidate
 			return false
 		case !candidate.holds(h):
-			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
+			if candidate.effect == Allow && candidate.nearer(missed, h) {
 				missed = candidate
 			}
 			return true
@@ -238,6 +238,11 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 		found = plain
 	}
 	return found, missed, awaits
+}
+
+// nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
+func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
+	return other == nil || !other.holdsMethod(h.Method) && r.holdsMethod(h.Method) || !other.near(h) && r.near(h)
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without
@@ -393,7 +398,7 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		}
 	}
 	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
-		d.Class, what = m.refusal()
+		what = m.refuse(r.HTTP, &d)
 	}
 	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
 	if words := by.words(); len(words) <= maxWords {

@@ -14,6 +14,9 @@ type requirement struct {
 	words string
 	needs Needs
 	match func(*HTTPRequest) fit
+
+	near func(*HTTPRequest) bool       // of git: the request is about a repository of the rule
+	says func(*HTTPRequest) gitRefusal // of git: what the rule does not let
 }
 
 // A fit says whether a request meets a condition.
@@ -34,15 +37,19 @@ func (m *requirement) ask(h *HTTPRequest) fit {
 	return m.match(h)
 }
 
-// refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
-func (m *requirement) refusal() (Class, string) {
-	switch m.needs {
-	case NeedsHeaders:
-		return HeaderDenied, "these header fields"
-	case NeedsQuery:
-		return QueryDenied, "this query"
+// refuse fills in the class of a request that lacks what m asks, and returns what of the request is not allowed.
+func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
+	switch {
+	case m.says != nil:
+		refused := m.says(h)
+		d.Class, d.Ref = GitDenied, refused.ref
+		return refused.what
+	case m.needs == NeedsQuery:
+		d.Class = QueryDenied
+		return "this query"
 	}
-	return GitDenied, "this request"
+	d.Class = HeaderDenied
+	return "these header fields"
 }
 
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.

@@ -8,7 +8,7 @@ import (
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
-	c.Body, c.Container, c.Names = copied(r.Body), copied(r.Container), copied(r.Names)
+	c.Body, c.Git, c.Container, c.Names = copied(r.Body), copied(r.Git), copied(r.Container), copied(r.Names)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
 	for _, list := range lists(&c) {
 		if list != nil {
@@ -60,6 +60,9 @@ func eachText(r *Record, do func(*string)) {
 	if b := r.Body; b != nil {
 		do(&b.SHA256)
 	}
+	if g := r.Git; g != nil {
+		each(do, &g.Repo, &g.Op)
+	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)
 	}
@@ -98,7 +101,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *Record) (all [5]*[]string) {
+func lists(r *Record) (all [6]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -110,6 +113,9 @@ func lists(r *Record) (all [5]*[]string) {
 	}
 	if r.Decision != nil {
 		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
+	}
+	if r.Git != nil {
+		all[5] = &r.Git.Refs
 	}
 	return all
 }

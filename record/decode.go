@@ -32,6 +32,7 @@ type Buffer struct {
 	tls       TLS
 	http      HTTP
 	body      RequestBody
+	git       Git
 	dns       DNS
 	process   Process
 	container Container
@@ -40,7 +41,7 @@ type Buffer struct {
 	signal    Signal
 	names     Names
 	bytes     Bytes
-	lists     [5][]string
+	lists     [6][]string
 }
 
 // A Decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
@@ -89,7 +90,7 @@ func (d *Decoder) canonical(s *Buffer, line string) bool {
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
 		{"names", &s.Names}, {"shared", &s.Shared}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
-		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"dns", &s.DNS}, {"process", &s.Process},
+		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"git", &s.Git}, {"dns", &s.DNS}, {"process", &s.Process},
 		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"bytes", &s.Bytes},
 		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"credential", &s.Credential}, {"raw", &s.Raw}, {"note", &s.Note},
 	})
@@ -177,6 +178,10 @@ func (d *Decoder) part(into any) {
 		p := &s.body
 		*v = p
 		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}})
+	case **Git:
+		p := &s.git
+		*v = p
+		d.object([]member{{"repo", &p.Repo}, {"op", &p.Op}, {"refs", &p.Refs}})
 	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})

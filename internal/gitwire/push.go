@@ -40,7 +40,7 @@ func (c Command) String() string { return c.Old + " " + c.New + " " + c.Ref }
 
 const (
 	sectionMost  = 64 << 10 // bytes in front of the pack
-	commandsMost = 2 << 10  // bytes of the lines of all commands, which one record has to hold
+	commandsMost = 1536     // bytes of the lines of all commands, which one record has to hold
 	optionsMost  = 64
 )
 

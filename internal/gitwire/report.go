@@ -17,8 +17,8 @@ func (p *Push) Reports() bool {
 	return len(p.Commands) > 0 && (p.Has("report-status") || p.Has("report-status-v2"))
 }
 
-// Refuse returns the answer of a server that has carried out none of the commands. reason says why of each: git prints it
-// behind the name of the ref. message is for the person who waits. Both are cut and have no control characters.
+// Refuse returns the answer of a server that has carried out none of the commands. git prints reason behind the name of each
+// ref, and the lines of message before. Refuse cuts both, and replaces control characters by spaces.
 func (p *Push) Refuse(message string, reason func(Command) string) []byte {
 	report := packet("unpack ok\n")
 	for _, c := range p.Commands {
@@ -34,7 +34,10 @@ func (p *Push) Refuse(message string, reason func(Command) string) []byte {
 	default:
 		return []byte(report)
 	}
-	out := packet("\x02" + plain(message, messageMost) + "\n")
+	out := ""
+	for line := range strings.SplitSeq(strings.TrimSpace(message), "\n") {
+		out += packet("\x02" + plain(line, messageMost) + "\n")
+	}
 	for len(report) > 0 {
 		n := min(most, len(report))
 		out += packet("\x01" + report[:n])

@@ -21,7 +21,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	return known
 }
 
-// git reads which repositories may be fetched.
+// git reads what git may fetch and push.
 func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if effect != policy.Allow {
@@ -29,15 +29,28 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			return
 		}
 		var rule policy.GitRule
-		r.mapping(n, what, fields{"repos": func(n *yaml.Node) {
-			for _, item := range r.condition(n, what+".repos") {
-				if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
-					rule.Repos = append(rule.Repos, repo)
+		each := func(key string, into *[]string, as func(string) (string, error)) func(*yaml.Node) {
+			return func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+"."+key) {
+					if text, ok := parse(r, item, what+"."+key, as); ok {
+						*into = append(*into, text)
+					}
 				}
 			}
-		}})
-		if n.Kind == yaml.MappingNode && !hasKey(n, "repos") {
+		}
+		r.mapping(n, what, fields{
+			"repos":   each("repos", &rule.Repos, policy.ParseGitRepo),
+			"push":    each("push", &rule.Push, policy.ParseGitRef),
+			"create":  each("create", &rule.Create, policy.ParseGitRef),
+			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
+			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+		})
+		switch {
+		case n.Kind != yaml.MappingNode:
+		case !hasKey(n, "repos"):
 			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
+		case hasKey(n, "options") && !hasKey(n, "push") && !hasKey(n, "create") && !hasKey(n, "delete"):
+			r.fail(n, "%s.options are of a push, and none is allowed; add \"push: [refs/heads/agent/*]\" or the like", what)
 		}
 		*into = &rule
 	}

@@ -42,8 +42,9 @@ type Exchange struct {
 	Length      int64        // of the body; -1: not known
 	Destination policy.Destination
 	Authority   string // the server that the request names, if the policy has to compare it with Destination
-	Upgrade     bool   // the request asks for another protocol
-	WebSocket   bool   // and for no other than a WebSocket
+	Recipient   Recipient
+	Upgrade     bool // the request asks for another protocol
+	WebSocket   bool // and for no other than a WebSocket
 
 	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
 	Context context.Context
@@ -79,8 +80,8 @@ type Ends interface {
 	// Settle ends what is under way and returns what the exchange comes to, err and the upload taken together. It is called
 	// in any case once the request was allowed.
 	Settle(err error) error
-	// Refuse answers with a refusal.
-	Refuse(*egress.Refusal, Answer)
+	// Reply answers in the place of the upstream.
+	Reply(Reply)
 	// Abort breaks the response off, so that the client cannot take what it has for the whole.
 	Abort()
 }
@@ -301,7 +302,7 @@ func (x *Exchange) conclude(err error) (whole bool) {
 	refusal := x.refusalFor(err)
 	x.end.Note = cmp.Or(refusal.Note, x.end.Note)
 	x.close(string(refusal.Decision.Class))
-	x.Ends.Refuse(refusal, x.answerTo(refusal, err))
+	x.reply(refusal, err)
 	return false
 }
 
@@ -381,29 +382,29 @@ func (x *Exchange) Malformed(problem string) *egress.Refusal {
 func (x *Exchange) refuse(r *egress.Refusal) {
 	f := x.Client.Forwarder
 	f.Pause(f.Penalty(x.Client.Peer, r))
-	x.Ends.Refuse(r, x.answerTo(r, nil))
+	if report, ok := x.pushReport(r); ok {
+		x.Ends.Reply(report)
+		return
+	}
+	x.reply(r, nil)
 }
 
 // Misread answers a request that could not be understood, and records it. raw is as much of it as a record may need.
 func (x *Exchange) Misread(raw []byte, err error) {
 	refusal := *x.recordMalformed(raw, err)
 	refusal.Hint = hintFor(err)
-	x.Ends.Refuse(&refusal, x.answerTo(&refusal, err))
+	x.reply(&refusal, err)
 }
 
 func (x *Exchange) recordMalformed(raw []byte, err error) *egress.Refusal {
 	return RefuseMalformed(x.Client.Forwarder.Gate, x.Client.Peer, x.Client.Via, raw, err)
 }
 
-// answerTo returns the answer to a refusal. err may say more of what was malformed.
-func (x *Exchange) answerTo(r *egress.Refusal, err error) Answer {
-	a := AnswerTo(r.Decision.Class)
-	inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil
-	if r.Decision.Class == policy.NameMismatch && inside {
+// reply answers with a refusal. err may say more of what was malformed.
+func (x *Exchange) reply(r *egress.Refusal, err error) {
+	a := answerToMalformed(r, err)
+	if inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil; inside && r.Decision.Class == policy.NameMismatch {
 		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
 	}
-	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
-		a.Status = bad.Status
-	}
-	return a
+	x.Ends.Reply(replyTo(r, a, x.Recipient))
 }

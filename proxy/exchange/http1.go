@@ -173,7 +173,7 @@ func (v *h1Conn) unreadable(x *h1Exchange, err error) {
 // understand fills x in from its head.
 func (v *h1Conn) understand(x *h1Exchange) (err error) {
 	req := &x.req
-	x.Method = req.Method
+	x.Method, x.Recipient = req.Method, RecipientOf(req.Fields)
 	switch {
 	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -201,16 +200,13 @@ func (x *h1Exchange) keepUpstream() {
 	x.spent = !quiet || v.tunnel == nil && v.up.kept == nil
 }
 
-// Refuse implements [Ends]. A refusal of HEAD has no body (RFC 9110 §9.3.2).
-func (x *h1Exchange) Refuse(r *egress.Refusal, a Answer) {
-	reply := HTTPReplyAs(r, a, RecipientOf(x.req.Fields))
+// Reply implements [Ends]. To HEAD it has no body (RFC 9110 §9.3.2).
+func (x *h1Exchange) Reply(r Reply) {
 	if x.Method == http.MethodHead {
-		reply = reply[:bytes.Index(reply, endOfHead)+len(endOfHead)]
+		r.Body = nil
 	}
-	x.conn.writeLast(reply)
+	x.conn.writeLast(r.http1())
 }
-
-var endOfHead = []byte("\r\n\r\n")
 
 // Abort implements [Ends].
 func (x *h1Exchange) Abort() { Abort(x.conn.Conn) }

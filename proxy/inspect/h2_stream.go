@@ -67,6 +67,7 @@ var (
 // understand fills st in from the head of r, which the library has read.
 func (st *stream) understand(r *http.Request) (err error) {
 	st.Method, st.Length, st.Destination, st.Authority = r.Method, r.ContentLength, st.conn.dst, exchange.Authority(r.Host)
+	st.Recipient = exchange.RecipientOf(fieldsOf(r.Header))
 	switch {
 	case r.Method == http.MethodConnect:
 		return exchange.ErrInnerConnect
@@ -397,17 +398,15 @@ func (st *stream) Settle(err error) error {
 	return err // the upstream has answered without the rest of the body, or the client has left
 }
 
-// Refuse implements [exchange.Ends].
-func (st *stream) Refuse(refusal *egress.Refusal, a exchange.Answer) {
+// Reply implements [exchange.Ends].
+func (st *stream) Reply(r exchange.Reply) {
 	w := st.writer
-	if refusal == st.conn.broken {
+	if st.conn.broken != nil {
 		w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 	}
-	to := exchange.Recipient{Agent: st.asked.UserAgent(), Accept: st.asked.Header.Get("Accept")}
-	fields, body := exchange.ReplyParts(refusal, a, to)
-	add(w.Header(), fields)
-	w.WriteHeader(a.StatusFor(to))
-	w.Write(body)
+	add(w.Header(), r.Fields)
+	w.WriteHeader(r.Status)
+	w.Write(r.Body)
 	w.FlushError() // while the stream is held to its time
 }
 
