@@ -48,7 +48,7 @@ type rowClaim struct {
 	by   int64 // the seq of the heartbeat that claims it; -1 for a checkpoint
 }
 
-// Add adds a row: the line as the log stores it, and the origin that the store has for it, or "".
+// Add adds a row. line is the stored line of the log. origin is the origin that the row names, or "".
 func (rs *Rows) Add(line []byte, origin string) {
 	if rs.logs == nil {
 		rs.logs = map[string]*rowsOf{}
@@ -151,8 +151,8 @@ type RowsReport struct {
 const maxRowSpans = 1000
 
 // Verify compares the rows of each log with the checkpoints in given, and with the heartbeats among the rows. It sorts the reports by
-// origin. keys are root keys. A checkpoint of a log with one of them counts only if this key has signed it, or one that it was handed
-// over to by the checkpoints that are given; those of other logs count as they are. An error says that keys or given are malformed.
+// origin. keys are root keys. If keys has the root key of a log, a checkpoint of this log needs a signature of the root key, or of a
+// key that another given checkpoint hands over to. Checkpoints of other logs count as they are. An error says that keys or given are malformed.
 //
 // Records behind the first that is missing cannot be compared: the root needs all records before it.
 func (rs *Rows) Verify(keys []string, given []byte) ([]RowsReport, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/logs/rows"
+	"github.com/egressd/egressd/logs/export"
 )
 
 // maxKeys is how large a file of keys may be.
@@ -47,7 +47,7 @@ func (o *verifyOptions) checkRows(stdout, stderr io.Writer) error {
 	}
 	var all verify.Rows
 	answer := rowsAnswer{Logs: []verify.RowsReport{}}
-	if answer.Strange, err = rows.Each(from, func(r rows.Row) { all.Add(r.Line, r.Origin) }); err != nil {
+	if answer.Strange, err = export.EachRow(from, func(r export.Found) { all.Add(r.Line, r.Origin) }); err != nil {
 		return hint.Failed(err, "egressd log verify --rows FILE, with a row a line")
 	}
 	reports, err := all.Verify(keys, given)

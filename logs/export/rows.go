@@ -1,7 +1,4 @@
-// Package rows finds records of egressd in what a store of logs returns.
-//
-//	strange, err := rows.Each(file, func(r rows.Row) { … })
-package rows
+package export
 
 import (
 	"bufio"
@@ -9,12 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-
-	"github.com/egressd/egressd/logs/export"
 )
 
-// A Row is a record in a store.
-type Row struct {
+// A Found is a record in a store.
+type Found struct {
 	Line   []byte // the line as the log stores it, or what is left of it
 	Origin string // of the log; empty if the row does not say
 }
@@ -22,7 +17,7 @@ type Row struct {
 // maxRow bounds a line of the input, which may be a whole answer of Elasticsearch.
 const maxRow = 256 << 20
 
-// Each calls do with each record in the lines of from. A line is one of these:
+// EachRow finds records in what a store of logs returns. It calls do with each record in the lines of from. A line is one of these:
 //
 //   - a record, as a log or a sink of the format json has it, or a syslog message with one
 //   - a JSON object with a record in _msg (VictoriaLogs), message or body, or with an event of the formats ecs or ocsf there
@@ -30,7 +25,7 @@ const maxRow = 256 << 20
 //   - a hit of Elasticsearch, with one of these in _source, or an answer with hits
 //
 // It returns the number of rows without a record. An error is one of from.
-func Each(from io.Reader, do func(Row)) (strange int64, err error) {
+func EachRow(from io.Reader, do func(Found)) (strange int64, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 64<<10), maxRow)
 	for lines.Scan() {
@@ -52,7 +47,7 @@ func Each(from io.Reader, do func(Row)) (strange int64, err error) {
 var begin = []byte(`{"v":1,"seq":`)
 
 // inLine calls do with the records in a line of the input, and reports whether all of it is records.
-func inLine(line []byte, do func(Row)) bool {
+func inLine(line []byte, do func(Found)) bool {
 	if line[0] != '{' { // syslog: its structured data holds no unescaped quote in a value
 		i := bytes.Index(line, begin)
 		if i < 0 {
@@ -79,28 +74,28 @@ func inLine(line []byte, do func(Row)) bool {
 	return o.row(do)
 }
 
-func rowOf(text []byte, origin string) Row {
-	line, from := export.Stored(text)
+func rowOf(text []byte, named string) Found {
+	line, from := Stored(text)
 	if from == "" {
-		from = origin
+		from = named
 	}
-	return Row{bytes.Clone(line), from}
+	return Found{bytes.Clone(line), from}
 }
 
 type object map[string]json.RawMessage
 
 // row finds the record of an object. It looks only at members that hold the text of a row: a program in a sandbox chooses the
 // values of others, such as its arguments.
-func (o object) row(do func(Row)) bool {
+func (o object) row(do func(Found)) bool {
 	if source := o.part("_source"); source != nil {
 		o = source
 	}
-	origin := o.origin(o.text("egressd.origin"))
+	named := o.origin(o.text("egressd.origin"))
 	texts := []string{o.text("event.original"), o.part("event").text("original"), o.text("raw_data"), o.text("log.record.original"), o.text("_msg"), o.text("body"), o.text("message")}
 	for _, text := range texts {
 		switch {
 		case bytes.HasPrefix([]byte(text), begin):
-			do(rowOf([]byte(text), origin))
+			do(rowOf([]byte(text), named))
 			return true
 		case len(text) > 0 && text[0] == '{':
 			var event object
@@ -109,7 +104,7 @@ func (o object) row(do func(Row)) bool {
 			}
 			for _, held := range []string{event.part("event").text("original"), event.text("raw_data")} {
 				if bytes.HasPrefix([]byte(held), begin) {
-					do(rowOf([]byte(held), event.origin(origin)))
+					do(rowOf([]byte(held), event.origin(named)))
 					return true
 				}
 			}
