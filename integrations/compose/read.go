@@ -35,7 +35,7 @@ type File struct {
 	routes   []netip.Prefix // that this host has to other machines
 	written  *File          // what Compose has read; nil: this
 
-	composed  bool     // it extends or includes others: what services it has, only Compose can say
+	composed  bool     // what services it has, and of what labels, only Compose can say
 	beside    *inputs  // the file .env
 	inputs    []string // files that Compose has read beside it
 	workspace string   // in which services may write
@@ -123,7 +123,8 @@ func described(path string, file *composeText, env envFile) *File {
 		j := c.judge(name)
 		c.Services = append(c.Services, j.describe(keys))
 		_, extends := keys["extends"]
-		c.composed = c.composed || extends
+		_, labelled := keys["label_file"]
+		c.composed = c.composed || extends || labelled
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 	for range c.Services { // a service may have the mounts of one that has those of another one
@@ -153,7 +154,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Composed reports whether the file extends services of others, or includes files. Then only what [File.Resolved] returns can be judged.
+// Composed reports whether the file extends services of others, includes files, or has labels in files. Then only what [File.Resolved] returns can be judged.
 func (c *File) Composed() bool { return c.composed }
 
 func (c *File) judge(name string) *composeJudge {
