@@ -504,6 +504,9 @@ func TestComposeServicesThatReplaceWhatOthersMount(t *testing.T) {
 func TestReadComposeRefuses(t *testing.T) {
 	for says, text := range map[string]string{"no services": "volumes: {a: {}}\n", "yaml: ": "services: [", "already defined": "services: {a: {}, a: {}}\n",
 		"the tag !!null": "services: {a: {volumes: !!null ['/:/host']}}\n", "the tag !!binary": "services: {a: {volumes: [!!binary Lzov]}}\n", "the tag !x": "services: {a: {privileged: !x true}}\n",
+		"its anchors make too much": "x-0: &a [x, x, x, x, x, x, x, x, x, x]\nx-1: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\nx-2: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nx-3: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n" +
+			"services: {a: {ports: [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]}}\n",
+		"anchors make":      "x-0: &a [*a]\nservices: {a: {ports: *a}}\n",
 		"a second document": "services: {a: {}}\n---\nservices: {a: {privileged: true}}\n"} {
 		path := filepath.Join(t.TempDir(), "compose.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

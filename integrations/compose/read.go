@@ -172,6 +172,9 @@ func parseCompose(text []byte) (*composeText, error) {
 	if at := tagged(&root); at != nil {
 		return nil, fmt.Errorf("line %d has the tag %s: readers differ on what it makes of a value; leave it out", at.Line, at.Tag)
 	}
+	if sizeOf(&root, map[*yaml.Node]int{}) > maxNodes {
+		return nil, errors.New("its anchors make too much of it; write less")
+	}
 	if root.Kind != 0 {
 		if err := root.Decode(&file); err != nil {
 			return nil, err
@@ -181,6 +184,27 @@ func parseCompose(text []byte) (*composeText, error) {
 		return nil, errors.New("a second document begins in it, which Compose merges into the first; keep one")
 	}
 	return &file, nil
+}
+
+// maxNodes bounds how many values a file has, with those of its anchors where these are named. Ten anchors of ten each are
+// ten thousand million.
+const maxNodes = 100_000
+
+// sizeOf counts the values of a node, up to one more than maxNodes. An anchor that holds itself has that many.
+func sizeOf(n *yaml.Node, known map[*yaml.Node]int) int {
+	if size, is := known[n]; is {
+		return size
+	}
+	known[n] = maxNodes + 1
+	size := 1
+	if n.Kind == yaml.AliasNode {
+		size = sizeOf(n.Alias, known)
+	}
+	for _, one := range n.Content {
+		size = min(size+sizeOf(one, known), maxNodes+1)
+	}
+	known[n] = size
+	return size
 }
 
 // tagged returns a value that has a tag, or nil. By !!null a list looks like nothing, and by !!binary a text like another.
