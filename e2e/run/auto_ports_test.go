@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 )
 
 // signIn is a program that waits for a browser on a port of its own choice, which it prints.
-const signIn = `import http.server, sys
+const signIn = `import http.server, sys, time
 class Back(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b"signed in")
@@ -22,6 +21,7 @@ print("port", s.server_address[1], flush=True)
 s.handle_request()
 s.server_close()
 print("over", flush=True)
+time.sleep(2)
 `
 
 // browser asks for a page on the gateway's loopback until it has one, or for two seconds.
@@ -60,23 +60,39 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 				t.Fatalf("%s: %q, %s", row.says, out.String(), talk.String())
 			}
 			got := browser(d, port)
+			closed := world.Eventually(1900*time.Millisecond, func() bool { return !isOpen(d, port) })
 			_ = cmd.Wait()
+			if row.reached && !closed {
+				t.Errorf("%s: %s: the port is open after the end of the server", user, row.says)
+			}
 			if reached := got == "signed in" && strings.Contains(out.String(), "over"); reached != row.reached {
 				t.Errorf("%s: %s: %q, %q, %s", user, row.says, got, out.String(), talk.String())
 			}
-			recorded := false
+			recorded, dropped := false, false
 			for _, rec := range lastRun(t, d) {
 				recorded = recorded || strings.Contains(rec.Note, "127.0.0.1:"+port+" leads to port "+port)
+				dropped = dropped || strings.Contains(rec.Note, "port "+port+" of the sandbox is no longer published")
+			}
+			if dropped != row.reached {
+				t.Errorf("%s: %s: recorded that it is published no longer: %v", user, row.says, dropped)
 			}
 			if recorded != row.reached {
 				t.Errorf("%s: %s: recorded %v", user, row.says, recorded)
 			}
-			if c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second); err == nil && port != taken {
-				c.Close()
+			if port != taken && isOpen(d, port) {
 				t.Errorf("%s: %s: the port is open after the run", user, row.says)
 			}
 		}
 	}
+}
+
+// isOpen reports whether somebody listens on a port of the gateway's loopback.
+func isOpen(d *world.Daemon, port string) bool {
+	c, err := d.World.Gateway.Dial("tcp", "127.0.0.1:"+port)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 // TestRunAsksBeforeItPublishes answers at the terminal.
