@@ -15,7 +15,6 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/replay"
-	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -160,8 +159,11 @@ func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
 // replay decides the newest records of the log again.
 func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 	progress, _ := s.index.Progress()
-	v := &replayed{LeftOut: max(0, progress.Next-replayMost)}
-	log, err := source.At(s.options.Dir, v.LeftOut)
+	v := &replayed{}
+	if s.options.Runs == nil {
+		v.LeftOut = max(0, progress.Next-replayMost)
+	}
+	log, err := s.openLogs("", v.LeftOut)
 	if err != nil {
 		v.Err = err
 		return v

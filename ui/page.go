@@ -58,6 +58,8 @@ type frame struct {
 	Questions   int    // that wait for an answer
 	DaemonErr   string // why the daemon does not answer
 	Verified    verified
+	Run         string // that the filter names, of several
+	RunsURL     string // of the view of all runs
 }
 
 type navLink struct {
@@ -68,6 +70,7 @@ type navLink struct {
 
 // views are the views in the order of the list, with their address and title.
 var views = []struct{ path, name, title string }{
+	{"/runs", "runs", "Runs"},
 	{"/", "now", "Now"},
 	{"/timeline", "timeline", "Timeline"},
 	{"/destinations", "destinations", "Destinations"},
@@ -99,13 +102,19 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 		f.DaemonErr = daemonErr.Error()
 	}
 	f.Verified = s.lastVerified()
+	if q != nil && q.filter.Run != "" {
+		f.Run, f.RunsURL = q.filter.Run, q.without("run")
+	}
 	routes := s.routes()
 	for _, v := range views {
 		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}
 		switch {
-		case v.name == "questions" || v.name == "policy":
+		case v.name == "questions" || v.name == "policy" || v.name == "runs":
 			if routes["GET "+v.path] == nil {
 				continue
+			}
+			if v.name == "runs" { // the list shows what matches in each
+				link.URL = address(v.path, without(f.Query.words, "run"), nil)
 			}
 			if v.name == "questions" {
 				link.Count = f.Questions

@@ -62,7 +62,7 @@ func TestDockerfileThatHidesALabelOrAnImage(t *testing.T) {
 func TestSettingsBehindALink(t *testing.T) {
 	for text, refused := range map[string]bool{
 		`{"build": {"dockerfile": "linked"}}`:          true,
-		`{"build": {"dockerfile": "../D"}}`:            true,
+		`{"build": {"dockerfile": "../D"}}`:            false, // mounted in its place
 		`{"build": {"dockerfile": "away/D"}}`:          true,
 		`{"features": {"./linked-file": {}}}`:          true,
 		`{"features": {"./linked-folder": {}}}`:        true,

@@ -18,7 +18,7 @@ func (b *HeldBody) PushReport(r *egress.Refusal, h policy.HTTPRequest) (fields h
 	if b == nil {
 		return nil, nil, false
 	}
-	h.Body = &b.body
+	h.Body = &policy.Body{Bytes: b.bytes, Ended: b.ended}
 	asked := h.Git()
 	if asked == nil || asked.Push == nil || !asked.Push.Reports() {
 		return nil, nil, false
@@ -39,7 +39,7 @@ func (b *HeldBody) PushReport(r *egress.Refusal, h policy.HTTPRequest) (fields h
 
 // Drain reads the rest of the body and drops it. It calls moved before each read. A body that breaks off is an error.
 func (b *HeldBody) Drain(moved func()) error {
-	if b.body.Ended {
+	if b.ended {
 		return nil
 	}
 	rest := make([]byte, BodyBuffer)

@@ -175,7 +175,7 @@ func (v *h1Conn) serve() bool {
 		}
 	}
 	if x.held != nil {
-		x.reader.Unread(x.held.body.Bytes)
+		x.reader.Unread(x.held.bytes)
 	}
 	x.meter = x.flow.Meter()
 	defer func() { x.headMemory.Release() }()

@@ -38,7 +38,7 @@ type stream struct {
 	window     *exchange.Reservation // of the connection that it goes over, or nil
 	bodyMemory *exchange.Reservation // of its body, or nil
 	held       *exchange.HeldBody    // what a rule has read of its body, or nil
-	body       *exchange.PassingBody        // as it goes up, or nil
+	body       *exchange.PassingBody // as it goes up, or nil
 	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
 	bodyBytes  atomic.Int64          // bytes of its body
 	end        egress.End
@@ -580,7 +580,7 @@ func (v *h2Conn) bodyReader(st *stream, r *http.Request) egress.ReadBody {
 		stop := context.AfterFunc(r.Context(), st.writer.stopReading)
 		defer stop()
 		if st.held == nil {
-			st.held = v.Forwarder.Hold(f, r.Body, r.ContentLength)
+			st.held = v.Forwarder.Hold(r.Context(), f, r.Body, r.ContentLength, r.Header["Content-Encoding"])
 		}
 		return st.held.ReadOn(whole, st.writer.moved)
 	}
