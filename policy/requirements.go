@@ -15,6 +15,9 @@ type requirement struct {
 	needs Needs
 	match func(*HTTPRequest) fit
 
+	class Class // of a request that lacks it, and what that is called; else they follow from needs
+	what  string
+
 	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 
@@ -38,6 +41,9 @@ func (m *requirement) ask(h *HTTPRequest) fit {
 
 // refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
 func (m *requirement) refusal() (Class, string) {
+	if m.class != "" {
+		return m.class, m.what
+	}
 	switch m.needs {
 	case NeedsHeaders:
 		return HeaderDenied, "these header fields"

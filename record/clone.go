@@ -98,7 +98,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *Record) (all [5]*[]string) {
+func lists(r *Record) (all [6]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -110,6 +110,9 @@ func lists(r *Record) (all [5]*[]string) {
 	}
 	if r.Decision != nil {
 		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
+	}
+	if r.Body != nil {
+		all[5] = &r.Body.Says
 	}
 	return all
 }

@@ -40,7 +40,7 @@ type Buffer struct {
 	signal    Signal
 	names     Names
 	bytes     Bytes
-	lists     [5][]string
+	lists     [6][]string
 }
 
 // A Decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
@@ -176,7 +176,7 @@ func (d *Decoder) part(into any) {
 	case **RequestBody:
 		p := &s.body
 		*v = p
-		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}})
+		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}, {"says", &p.Says}})
 	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})

@@ -46,6 +46,7 @@ var answers = map[policy.Class]Answer{
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.MCPDenied:        {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -163,16 +164,21 @@ func HTTPReply(r *egress.Refusal, to Recipient) []byte {
 }
 
 func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
-	fields, body := ReplyParts(r, a, to)
+	status, fields, body := ReplyParts(r, a, to)
 	b := make([]byte, 0, 512+len(body))
-	b = http1.AppendResponse(b, a.Status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
+	b = http1.AppendResponse(b, status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
 	return append(b, body...)
 }
 
-// ReplyParts renders a refusal for any version of HTTP.
-func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields, body []byte) {
+// ReplyParts renders a refusal for any version of HTTP. Clients of MCP show the errors of JSON-RPC to the model only in a
+// response that is 200, so a refused request of MCP is answered so.
+func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (status int, fields http1.Fields, body []byte) {
 	a.retry = a.retry && !r.Final
 	kind, body := replyBody(r, a, to)
+	status = a.Status
+	if r.MCPID != "" {
+		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	}
 	class := r.Decision.Class
 	fields = make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
@@ -197,7 +203,25 @@ func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields,
 	}
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
-	return fields, body
+	return status, fields, body
+}
+
+// mcpError renders a refusal as a response of JSON-RPC 2.0. The code is none of those that JSON-RPC and MCP have.
+func mcpError(r *egress.Refusal, a Answer) []byte {
+	type rpcError struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	body, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
+	if err != nil {
+		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.

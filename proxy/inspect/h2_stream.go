@@ -406,11 +406,11 @@ func unreadable(err error) string {
 
 func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
 	a := exchange.TunnelAnswer(refusal.Decision.Class)
-	fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
+	status, fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
 	for _, f := range fields {
 		w.Header().Set(f.Name, f.Value)
 	}
-	w.WriteHeader(a.Status)
+	w.WriteHeader(status)
 	w.Write(body)
 	http.NewResponseController(w).Flush() // while the stream is held to its time
 }
