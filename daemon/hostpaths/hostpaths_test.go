@@ -47,3 +47,31 @@ func TestWithin(t *testing.T) {
 		}
 	}
 }
+
+// TestLinksThatAProgramCouldHaveMade has links of this user on the way to a file, and none.
+func TestLinksThatAProgramCouldHaveMade(t *testing.T) {
+	dir := Real(t.TempDir())
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, err := range []error{
+		os.MkdirAll(at("real/sub"), 0o700), os.WriteFile(at("real/sub/file"), nil, 0o600), os.Symlink("real", at("link")),
+		os.Symlink(at("real/sub/file"), at("last")), os.Symlink("last", at("second")), os.Symlink("loop", at("loop")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{
+		at("real/sub/file"): "", at("link/sub/file"): at("link"), dir + "/link/../real/sub": at("link"), at("last"): at("last"), at("second"): at("second"),
+		at("loop"): at("loop"), at("real/missing"): "", at("link/missing"): at("link"), "/": "", "/var": "",
+	} {
+		if got := OwnLink(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	t.Chdir(at("link"))
+	for path, want := range map[string]string{"sub/file": "", ".": "", "../last": at("last"), "../link": at("link"), at("link") + "/sub": at("link")} {
+		if got := OwnLink(path); got != want {
+			t.Errorf("%s in a folder by a link: %q, want %q", path, got, want)
+		}
+	}
+}
