@@ -50,7 +50,7 @@ type runner struct {
 	talk        *talk.Held
 	name        string
 	runs        string     // folder of all runs
-	temporary   string     // temporaryFolder, where the run uses it
+	temporary   string     // the folder of a run that cannot write to the usual one, or empty
 	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
@@ -345,6 +345,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered[path] = authority.Bundle(system, ca)
+		coverJavaStores(&p, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 		p.Env = environ.With(p.Env, r.placeholders())
 	}
