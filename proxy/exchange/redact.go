@@ -183,6 +183,17 @@ func (s *BodyFilter) fields(f http1.Fields) http1.Fields {
 	return out
 }
 
+// reserved names the response fields that only egressd sends, and Alt-Svc,
+// which names another way out.
+func reserved(name string) bool {
+	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
+}
+
 // inName reports whether a field's name holds a credential. There are no names
 // that it could be struck out of.
 func (s *BodyFilter) inName(name string) bool {
