@@ -38,6 +38,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.QueryOnly {
 		all = append(all, queryOnly(r.Query))
 	}
+	for _, f := range r.JSON {
+		all = append(all, f.requirement())
+	}
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}
@@ -97,9 +100,17 @@ func (c *conditions) awaits(request *HTTPRequest) (n Needs) {
 	return n
 }
 
-// work is the most that [conditions.holds] compares: bytes of the path, times patterns, and of the query.
+// work is the most that [conditions.holds] compares: bytes of the path, times patterns, of the query and of the body.
 func (c *conditions) work(request *HTTPRequest) int {
-	return min(len(request.Path), pathMost)*len(c.paths) + len(request.Query)*len(c.further)
+	n := min(len(request.Path), pathMost)*len(c.paths) + len(request.Query)*len(c.further)
+	if request.Body != nil {
+		for _, m := range c.further {
+			if m.needs.ReadsBody() {
+				n += len(request.Body.Content)
+			}
+		}
+	}
+	return n
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.

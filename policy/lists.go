@@ -390,7 +390,7 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what := "this path"
+	what, problem := "this path", ""
 	if !by.holdsMethod(r.HTTP.Method) {
 		d.Class, what = MethodDenied, r.HTTP.Method
 		if !PlainMethod(what) {
@@ -399,8 +399,14 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 	}
 	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
 		what = m.refuse(r.HTTP, &d)
+		if m.problem != nil {
+			problem = m.problem(r.HTTP)
+		}
 	}
 	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
+	if problem != "" {
+		d.Reason += ", since " + problem
+	}
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}

@@ -17,6 +17,8 @@ type requirement struct {
 
 	near func(*HTTPRequest) bool       // of git: the request is about a repository of the rule
 	says func(*HTTPRequest) gitRefusal // of git: what the rule does not let
+
+	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 
 // A fit says whether a request meets a condition.
@@ -47,6 +49,9 @@ func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
 	case m.needs == NeedsQuery:
 		d.Class = QueryDenied
 		return "this query"
+	case m.needs == NeedsBody:
+		d.Class = BodyDenied
+		return "this body"
 	}
 	d.Class = HeaderDenied
 	return "these header fields"

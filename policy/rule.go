@@ -38,6 +38,9 @@ type Rule struct {
 	Query     []FieldRule
 	QueryOnly bool
 
+	// JSON narrows the rule to requests whose body is JSON and has each of these values.
+	JSON []JSONRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 

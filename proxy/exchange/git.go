@@ -8,6 +8,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/gitwire"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
 )
 
 // pushReport renders the refusal of a push as a git server refuses refs (gitprotocol-pack): git then prints each ref with the
@@ -18,7 +19,7 @@ func (x *Exchange) pushReport(r *egress.Refusal) (report Reply, ok bool) {
 		return Reply{}, false
 	}
 	h := x.request().HTTP
-	h.Body = &x.held.body
+	h.Body = &policy.Body{Bytes: x.held.bytes, Ended: x.held.ended}
 	asked := h.Git()
 	if asked == nil || asked.Push == nil || !asked.Push.Reports() || x.held.drain(x.BeforeBody) != nil {
 		return Reply{}, false
@@ -39,7 +40,7 @@ func (x *Exchange) pushReport(r *egress.Refusal) (report Reply, ok bool) {
 
 // drain reads the rest of the body and drops it. It calls moved before each read. A body that breaks off is an error.
 func (b *heldBody) drain(moved func()) error {
-	if b.body.Ended {
+	if b.ended {
 		return nil
 	}
 	rest := make([]byte, BodyBuffer)
