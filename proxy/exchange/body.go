@@ -16,7 +16,8 @@ import (
 type PassingBody struct {
 	from   io.Reader
 	closer io.Closer         // of what it is read from, or nil
-	filter *BodyFilter       // nil: all of it passes as it is
+	filter bodyFilter        // nil: all of it passes as it is
+	forget func()            // ends a wait of filter; may be nil
 	passes func(n int) error // is asked before n bytes pass
 	moved  func()            // is told when some have come
 
@@ -28,7 +29,7 @@ type PassingBody struct {
 }
 
 // newBody returns what passes of a body. filter may be nil.
-func newBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *PassingBody {
+func newBody(from io.Reader, filter bodyFilter, passes func(n int) error, moved func()) *PassingBody {
 	return &PassingBody{from: from, filter: filter, passes: passes, moved: moved}
 }
 
@@ -59,7 +60,9 @@ func (b *PassingBody) Read(p []byte) (int, error) {
 	copy(p, b.ready)
 	if b.ready = b.ready[n:]; len(b.ready) == 0 {
 		b.ready = nil
-		b.filter.sent()
+		if b.filter != nil {
+			b.filter.sent()
+		}
 	}
 	return n, nil
 }
@@ -70,11 +73,12 @@ func (b *PassingBody) take(part []byte, err error) {
 		return
 	}
 	last := errors.Is(err, io.EOF)
-	part = b.filter.Redact(part)
-	if last {
-		part = b.filter.RedactLast(part)
+	var over error
+	if b.filter != nil {
+		if part, over = b.filter.scan(part); over == nil && last {
+			part, over = withRest(b.filter, part)
+		}
 	}
-	part, over := b.filter.scan(part, last)
 	switch {
 	case over != nil:
 		part, err = nil, over
@@ -90,7 +94,9 @@ func (b *PassingBody) Drop() error {
 	if b == nil {
 		return nil
 	}
-	b.filter.cancelTurn() // or the mutex may be held for long
+	if b.forget != nil {
+		b.forget() // or the mutex may be held for long
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	failed := b.err

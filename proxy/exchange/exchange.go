@@ -60,6 +60,7 @@ type Exchange struct {
 
 	redaction  *secret.Redaction // of the response, or nil
 	held       *heldBody         // what a rule has read of the request's body, or nil
+	going      *PassingBody      // the request's body as it goes up, or nil
 	bodyMemory *Reservation      // of the request's body, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
 	hints      int               // interim responses
@@ -123,8 +124,9 @@ func (x *Exchange) Do() (whole bool) {
 	return x.conclude(x.Ends.Settle(x.carry()))
 }
 
-// release gives memory back.
+// release lets go of bodies, and gives memory back.
 func (x *Exchange) release() {
+	x.going.Drop()
 	x.held.release()
 	x.bodyMemory.Release()
 	x.headMemory.Release()
@@ -258,9 +260,12 @@ func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
 	if x.held != nil {
 		from = x.held.fromStart()
 	}
-	up := newBody(from, x.requestFilter(wanted), x.allowUp, moved)
-	up.closer, _ = x.Body.(io.Closer)
-	return up
+	wanted, forget := context.WithCancel(wanted)
+	turns := x.Client.Forwarder.ScanTurn(wanted, x.Flow)
+	x.going = newBody(from, newBodyScanner(x.Flow, x.Fields.Values("Content-Encoding"), x.bodyMemory, turns), x.allowUp, moved)
+	x.going.closer, _ = x.Body.(io.Closer)
+	x.going.forget = forget
+	return x.going
 }
 
 // Download returns the body of the response as it goes down: without the credentials of the host.

@@ -141,7 +141,7 @@ func (x *h1Exchange) bothWays() {
 	v := x.conn
 	up := make(chan error)
 	go func() {
-		err := v.pump(v.up.conn, v.in, &BodyFilter{scanner: x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow))}, x.allowUp, ignore)
+		err := v.pump(v.up.conn, v.in, x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow)), x.allowUp, ignore)
 		if refusalIn(err) != nil {
 			Abort(v.up.conn)
 		}
@@ -166,7 +166,7 @@ func (x *h1Exchange) bothWays() {
 
 // streamScanner returns what looks at what the client sends in another protocol, or nil where there are no canaries.
 // Only a WebSocket has messages.
-func (x *h1Exchange) streamScanner(turns scanTurn) Scanner {
+func (x *h1Exchange) streamScanner(turns scanTurn) bodyFilter {
 	if x.WebSocket {
 		return newMessageScanner(x.Flow, turns)
 	}
@@ -177,7 +177,7 @@ func (x *h1Exchange) streamScanner(turns scanTurn) Scanner {
 }
 
 // streamFilter returns what strikes the host's credentials out of what the upstream sends in another protocol, or nil.
-func (x *h1Exchange) streamFilter() *BodyFilter {
+func (x *h1Exchange) streamFilter() bodyFilter {
 	if x.WebSocket {
 		return x.messageFilter()
 	}
@@ -209,7 +209,7 @@ func (v *h1Conn) windDown(failed error) {
 }
 
 // pump carries bytes one way until from ends, each part as soon as it is there and passes has let it.
-func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes func(n int) error, wrote func(n int)) error {
+func (v *h1Conn) pump(to io.Writer, from io.Reader, filter bodyFilter, passes func(n int) error, wrote func(n int)) error {
 	stream := untilEnd{Reader: from}
 	if err := v.Forwarder.Pass(to, newBody(&stream, filter, passes, v.extend), wrote); err != nil {
 		return err
