@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/record"
 )
 
@@ -225,7 +226,7 @@ func at(micros int64) time.Time { return time.UnixMicro(micros) }
 // mark returns the shape that stands for a verdict beside its colour.
 func mark(action string) string {
 	switch action {
-	case "allow":
+	case "allow", replay.LookedInto:
 		return "✓"
 	case "ask":
 		return "?"
@@ -242,6 +243,8 @@ func verdictWord(action string) string {
 		return "asked"
 	case "deny":
 		return "denied"
+	case replay.LookedInto:
+		return "looked into"
 	default:
 		return "unknown"
 	}

@@ -485,9 +485,14 @@ func (c *checker) build(said map[string]any) error {
 			}
 		case slices.Contains([]string{"dockerfile", "context", "target"}, name):
 		case name == "cacheFrom":
-			for _, from := range append(words(build[name]), fmt.Sprint(build[name])) {
-				if strings.Contains(from, "=") {
-					return c.breaks("build.cacheFrom", from+": only names of images are read", "leave it out")
+			all, isList := build[name].([]any)
+			if !isList {
+				all = []any{build[name]}
+			}
+			for _, one := range all {
+				from := fmt.Sprint(one)
+				if strings.ContainsAny(strings.TrimPrefix(from, "type=registry,ref="), "=,") {
+					return c.breaks("build.cacheFrom", from+": a cache is an image of a registry", "leave it out, or write its name")
 				}
 			}
 		case name == "options":

@@ -109,6 +109,10 @@ func basesOf(text string) (images, labels []string, problem string) {
 		if len(f) > 0 && strings.EqualFold(f[0], "ONBUILD") {
 			f = f[1:]
 		}
+		// The tools of dev containers take the next line for FROM without an image, and an image called unknown for FROMAGE.
+		if len(f) > 0 && len(f[0]) >= 4 && strings.EqualFold(f[0][:4], "FROM") && (len(f) == 1 || len(f[0]) > 4) {
+			return nil, nil, "has a line that begins with FROM, without an image"
+		}
 		if len(f) < 2 {
 			continue
 		}
@@ -175,7 +179,7 @@ var strangeLine = sync.OnceValue(func() *regexp.Regexp {
 
 // stageLine finds lines that name a stage, as the tools of dev containers do: in one line.
 var stageLine = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^[\t ]*[Ff][Rr][Oo][Mm][\t ]+(?:--platform=\S+[\t ]+)?[^\s-]\S*[\t ]+[Aa][Ss][\t ]+(\S+)`)
+	return regexp.MustCompile(`(?m)^[\t ]*[Ff][Rr][Oo][Mm][\t ]+(?:--platform=\S+[\t ]+)?[^\s-]\S*[\t ]+[Aa][Ss][\t ]+([^\s"']+)`)
 })
 
 // directive finds lines by which a Dockerfile says what reads it.

@@ -77,3 +77,31 @@ func TestDevContainerMountsInPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestDevContainersOfOthers has settings in the shapes of public ones, with invented names.
+func TestDevContainersOfOthers(t *testing.T) {
+	for _, text := range []string{
+		`{"name": "Web", "image": "base", "forwardPorts": [3000], "portsAttributes": {"3000": {"label": "web", "onAutoForward": "notify"}}, "postCreateCommand": "yarn install", "customizations": {"vscode": {"extensions": ["a.b"], "settings": {"x": 1}}}, "remoteUser": "node"}`,
+		`{"image": "base", "mounts": ["source=${localWorkspaceFolderBasename}-modules,target=${containerWorkspaceFolder}/node_modules,type=volume"], "postCreateCommand": "chown node node_modules"}`,
+		`{"image": "base", "mounts": [{"source": "crates-${devcontainerId}", "target": "/usr/local/crates", "type": "volume"}]}`,
+		`{"image": "base", "mounts": ["source=${localEnv:HOME}${localEnv:USERPROFILE}/.gitconfig,target=/root/.gitconfig,type=bind,readonly"]}`,
+		`{"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"VARIANT": "3-bookworm", "NODE_VERSION": "none", "TZ": "${localEnv:TZ:America/Los_Angeles}"}}, "settings": {"a.b": "/c"}, "extensions": ["a.b"], "remoteUser": "vscode"}`,
+		`{"dockerFile": "../Dockerfile", "runArgs": ["--name=proj-dev", "--hostname=dev", "--init", "--ulimit", "core=-1", "--memory=4g", "--shm-size=1g", "--add-host=host.docker.internal:host-gateway"]}`,
+		`{"image": "base", "runArgs": ["--env-file", ".devcontainer/devcontainer.env"], "workspaceFolder": "/workspaces/${localWorkspaceFolderBasename}"}`,
+		`{"image": "base", "containerEnv": {"FOO": "${localEnv:FOO}", "NODE_OPTIONS": "--max-old-space-size=4096"}, "remoteEnv": {"PATH": "${containerEnv:PATH}:/x", "LOCAL": "${localWorkspaceFolder}"}, "remoteUser": "${localEnv:USER:vscode}"}`,
+		`{"image": "base", "onCreateCommand": {"a": "x", "b": ["y", "z"]}, "updateContentCommand": "x", "postAttachCommand": {"server": "npm start"}, "shutdownAction": "none", "overrideCommand": false, "userEnvProbe": "loginInteractiveShell"}`,
+		`{"image": "base", "mounts": ["source=${localWorkspaceFolder}/.cache,target=/home/vscode/.cache,type=bind,consistency=cached", "type=tmpfs,target=/scratch,tmpfs-size=1000000"], "capAdd": ["SYS_PTRACE"]}`,
+		`{"image": "base", "features": {"./tools": {"version": "1"}}, "overrideFeatureInstallOrder": ["./tools"], "hostRequirements": {"cpus": 4, "memory": "8gb"}}`,
+		`{"image": "base", "mounts": ["source=/srv/datasets,target=/data,type=bind,readonly"], "containerUser": "1000:1000"}`,
+	} {
+		d := workspace(t, text)
+		const dockerfile = "ARG VARIANT=16\nFROM base\n# [Choice] the version \u2014 see the \u201cvariants\u201d\nRUN if [ \"${NODE_VERSION}\" != \"none\" ]; then echo; fi\n\nENV A=b \\\n    C=d\nCOPY --chown=a . /x\nFROM base AS dev\nUSER node\n"
+		for file, is := range map[string]string{".devcontainer/Dockerfile": dockerfile, "Dockerfile": dockerfile, ".cache/x": "", ".devcontainer/devcontainer.env": "A=b\n",
+			".devcontainer/tools/devcontainer-feature.json": `{"id": "tools", "version": "1.0.0", "name": "Tools", "options": {"version": {"type": "string", "default": "1"}}, "containerEnv": {"PATH": "/x:${PATH}"}, "installsAfter": ["ghcr.io/a/b"]}`} {
+			writeFile(t, filepath.Join(d.Folder, file), is)
+		}
+		if _, err := Merge(d); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
