@@ -12,6 +12,7 @@ import (
 func TestConditionsOnHeadersAndQueries(t *testing.T) {
 	const git = `allow: [{host: a.test, methods: [GET], headers: {accept: [json, "text/*"]}, query: {service: [git-upload-pack]}, query_only: true, id: x}]`
 	const denied = "default: allow\n" + `deny: [{host: a.test, headers: {x-a: ["1"]}}, {host: b.test, query: {q: ["1"]}}, {host: c.test, paths: [/acme/**], paths_fold: true}]`
+	const methods = `allow: [{host: a.test, methods: [POST]}, b.test]`
 	for _, row := range []struct {
 		file, ask string
 		header    map[string][]string
@@ -30,6 +31,12 @@ func TestConditionsOnHeadersAndQueries(t *testing.T) {
 		{git, "GET https://a.test/?service=git-upload-pack;x=1", map[string][]string{"accept": {"json"}}, policy.QueryDenied},
 		{git, "GET https://a.test/?service=git-upload-pack&y=%zz", map[string][]string{"accept": {"json"}}, policy.QueryDenied},
 		{git, "POST https://a.test/?service=git-upload-pack", map[string][]string{"accept": {"json"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/", nil, ""},
+		{methods, "POST https://a.test/", map[string][]string{"x-http-method-override": {"DELETE"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/", map[string][]string{"x-http-method": {"POST"}}, policy.MethodDenied},
+		{methods, "POST https://b.test/", map[string][]string{"x-method-override": {"DELETE"}}, ""},
+		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", map[string][]string{"x-method-override": {"DELETE"}}, policy.RuleDeny},
+		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", nil, ""},
 		{denied, "GET https://a.test/", nil, ""},
 		{denied, "GET https://a.test/", map[string][]string{"x-a": {"1"}}, policy.RuleDeny},
 		{denied, "GET https://a.test/", map[string][]string{"x-a": {"2", "3"}}, policy.RuleDeny},
