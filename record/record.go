@@ -126,7 +126,7 @@ type RequestBody struct {
 // A Git is what a request asked of a git server.
 type Git struct {
 	Repo string `json:"repo"` // in lower case and without ".git"
-	Op   string `json:"op"`   // "fetch" or "push"
+	Op   string `json:"op"`   // "fetch", "push", "lfs-download", "lfs-upload", or "lfs" for a batch that was not read
 
 	// Refs are the commands of a push, each the old object ID, the new one and the ref, as a pre-receive hook gets them. They are
 	// absent if the commands could not be read.

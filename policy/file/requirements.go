@@ -46,6 +46,7 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			"create":  each("create", &rule.Create, policy.ParseGitRef),
 			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
 			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+			"lfs":     r.yes(what+".lfs", &rule.LFS),
 		})
 		switch {
 		case n.Kind != yaml.MappingNode:

@@ -293,12 +293,18 @@ func proxyError(a Answer, class policy.Class) string {
 	}
 }
 
+const lfsType = "application/vnd.git-lfs+json"
+
 const htmlType = "text/html; charset=utf-8"
 
 func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
+		r := *r
+		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
+		return lfsType, problem(&r, a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
