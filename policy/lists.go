@@ -385,7 +385,7 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what, problem := "this path", ""
+	what, why := "this path", ""
 	if !by.holdsMethod(r.HTTP.Method) {
 		d.Class, what = MethodDenied, r.HTTP.Method
 		if !PlainMethod(what) {
@@ -393,14 +393,10 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		}
 	}
 	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
-		if d.Class, what = m.refusal(); m.problem != nil {
-			problem = m.problem(r.HTTP)
-		}
+		d.Class, what = m.refusal()
+		why = m.why(r.HTTP)
 	}
-	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
-	if problem != "" {
-		d.Reason += ", since " + problem
-	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r) + why
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}
