@@ -179,12 +179,15 @@ func (l *look) refuse(c obstacle, says, class string) Decision {
 		return d
 	}
 	d.Class, d.AllowedIf = PathDenied, []string{c.other.words()}
-	if !c.other.holdsMethod(l.r.HTTP.Method) {
-		d.Class = MethodDenied
-	} else if m := c.other.missing(l.r.HTTP); m != nil && c.other.holdsPath(l.r.HTTP.Path) {
-		m.refuse(l.r.HTTP, &d)
-	}
 	d.Reason = fmt.Sprintf("%s %s open to other requests only, by rule %s", host, says, c.other.id)
+	m := c.other.missing(l.r.HTTP)
+	switch {
+	case !c.other.holdsMethod(l.r.HTTP.Method):
+		d.Class = MethodDenied
+	case m != nil && c.other.holdsPath(l.r.HTTP.Path):
+		m.refuse(l.r.HTTP, &d)
+		d.Reason += m.why(l.r.HTTP)
+	}
 	return d
 }
 

@@ -47,6 +47,7 @@ var answers = map[policy.Class]Answer{
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
 	policy.MCPDenied:        {403, false, SOCKSRefused},
+	policy.ModelDenied:      {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -180,8 +181,11 @@ func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
 	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
-	if r.MCPID != "" {
+	switch {
+	case r.MCPID != "":
 		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	case r.Decision.Class == policy.ModelDenied:
+		kind, body = "application/json", modelError(r)
 	}
 	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
 }
@@ -242,6 +246,26 @@ func mcpError(r *egress.Refusal, a Answer) []byte {
 	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
 	if err != nil {
 		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
+}
+
+// modelError renders a refusal as the errors of model APIs are: their SDKs show error.message, or the whole.
+func modelError(r *egress.Refusal) []byte {
+	type apiError struct {
+		Type    string       `json:"type"`
+		Code    policy.Class `json:"code"`
+		Message string       `json:"message"`
+	}
+	body, err := json.Marshal(struct {
+		Type  string       `json:"type"`
+		Error apiError     `json:"error"`
+		Class policy.Class `json:"class"`
+		ID    string       `json:"id"`
+		Rule  string       `json:"rule"`
+	}{"error", apiError{"permission_error", r.Decision.Class, Sentence(r)}, r.Decision.Class, r.ID.String(), r.Decision.Rule})
+	if err != nil {
+		return []byte("{}\n") // strings always marshal
 	}
 	return append(body, '\n')
 }
