@@ -113,7 +113,7 @@ func TestRunKeepsWhatALeftoverCouldChange(t *testing.T) {
 		stays  bool
 	}{{`"$@"`, false}, {`mount -t tmpfs none /proc/sys && "$@"`, true}} {
 		cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", row.before, "sh",
-			world.Egressd.Path(), "run", "--fs", "--config", filepath.Join(tree, "egressd.yaml"), "--", "sh", "-c", "echo x >f; git add f; git commit -qm f; echo >>egressd.yaml && echo changed; git checkout -q egressd.yaml")
+			world.Egressd.Path(), "run", "--fs", "--config", filepath.Join(tree, "egressd.yaml"), "--", "sh", "-c", "echo x >f; git add f; git commit -q --allow-empty -m f; echo >>egressd.yaml && echo changed; git checkout -q egressd.yaml")
 		cmd.Dir, cmd.Env = tree, append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
 		var out, talk strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &talk
