@@ -152,7 +152,8 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if err != nil {
 		return end, err
 	}
-	defer git.release()
+	goOn := false // processes of the program after its end
+	defer func() { git.release(goOn) }()
 	allowed, err := o.allowed()
 	if err != nil {
 		return end, err
@@ -198,6 +199,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		}
 		return end, err
 	}
+	goOn = !r.jail.OwnProcesses()
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
