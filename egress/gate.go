@@ -166,10 +166,13 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 }
 
 // Recheck decides every open flow again by the policy in force, as SetPolicy does: by its rules,
-// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being
-// opened may be missed: call it once more for those.
+// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being opened is decided again
+// before it is open.
 func (g *Gate) Recheck(ctx context.Context) {
-	g.decideOpen(func(f *Flow) *Refusal { return f.recheck(ctx, true) })
+	before := g.policy.Load()
+	again := *before // the same at another address: what before has decided is decided again, also if it is not listed yet
+	g.policy.CompareAndSwap(before, &again)
+	g.decideOpen(func(f *Flow) *Refusal { return f.current(ctx) })
 }
 
 // decideOpen cuts the open flows that decide refuses, and tells those that it gives another budget.
