@@ -40,7 +40,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.asked(f, r)
 	}
 	e.process(f.request.Process)
-	e.decision(f.decision)
+	e.decision(&f.gate.known, f.decision)
 	e.shadow(f.decision.Shadow)
 	if r.kind == record.KindClose {
 		e.ended(r)
@@ -76,7 +76,7 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 	e.Open("decision")
 	e.sumOf(by, f.decision)
 	e.Flag("log", f.decision.Log)
-	e.Text("policy", f.decision.Policy)
+	e.policy(&f.gate.known, f.decision.Policy)
 	e.Close()
 	if d := f.decision.Shadow; d != nil {
 		e.Open("shadow")
@@ -220,6 +220,7 @@ func (e *encoder) body(f *Flow) {
 		sum := sha256.Sum256(b.Bytes)
 		e.Text("sha256", hex.EncodeToString(sum[:]))
 	}
+	e.List("says", b.Says())
 	e.Close()
 }
 
@@ -291,14 +292,14 @@ func (e *encoder) process(p *policy.Process) {
 	e.Close()
 }
 
-func (e *encoder) decision(d *policy.Decision) {
+func (e *encoder) decision(known *knownPolicies, d *policy.Decision) {
 	e.Open("decision")
 	e.verdict(d)
 	if d.Class != "" {
 		e.List("allowed_if", d.AllowedIf)
 	}
 	e.Flag("log", d.Log)
-	e.Text("policy", d.Policy)
+	e.policy(known, d.Policy)
 	e.List("question", strings.Fields(d.Question))
 	e.Close()
 }

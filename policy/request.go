@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -75,6 +76,14 @@ type HTTPRequest struct {
 type Body struct {
 	Bytes []byte // as they go to the upstream, but for the framing of HTTP
 	Ended bool   // they are the whole body
+
+	// Content is what a whole body says: Bytes without their content coding. It is nil if Problem is not empty.
+	Content []byte
+	Problem string // why nobody can tell what the body says; constant text
+
+	mu      sync.Mutex
+	answers map[*requirement]bodyAnswer // so that a long body is read once for each requirement
+	says    []string
 }
 
 // Unread reports whether there is more of the body than was read.

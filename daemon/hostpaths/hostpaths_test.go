@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/config"
@@ -16,6 +17,9 @@ func TestMachineHasTheFoldersOfPrograms(t *testing.T) {
 	workspace := t.TempDir()
 	t.Setenv("PATH", "/srv/tools/bin:"+workspace+"/node_modules/.bin:relative")
 	has := Machine(workspace, "", nil).Programs
+	if builders := filepath.Join(os.TempDir(), "devcontainercli-"); !slices.ContainsFunc(has, func(one string) bool { return strings.HasPrefix(one, builders) }) {
+		t.Errorf("programs: %q", has)
+	}
 	if !slices.Contains(has, "/srv/tools/bin") || slices.Contains(has, workspace+"/node_modules/.bin") || slices.Contains(has, "relative") {
 		t.Errorf("programs: %q", has)
 	}

@@ -2,6 +2,7 @@ package hostpaths
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 // workspace is a folder that a container of the project may write, or empty. engine is the socket of the container
 // engine, c the configuration in force; both may be missing.
 func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
-	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: append(OwnProgram(), programFolders(workspace)...)}
+	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: slices.Concat(OwnProgram(), programFolders(workspace), builders())}
 	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
@@ -45,6 +46,15 @@ func ProjectMachine(workspace string, c *config.Config) *boundary.Machine {
 		}
 	}
 	return p
+}
+
+// builders returns the folder in which the tools of dev containers keep the Dockerfiles and scripts of their next build.
+func builders() []string {
+	who, err := user.Current()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(os.TempDir(), "devcontainercli-"+who.Username)}
 }
 
 // programFolders are those of PATH. In those of the workspace its own programs lie, which the container may write.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,6 +115,9 @@ func TestGitPushesTheRefsOfARule(t *testing.T) {
 				d.ExpectRequest(t, mark, world.LoggedRequest{Method: "GET", Path: "/acme/" + repo + ".git/info/refs", Class: policy.GitDenied})
 			}
 		})
+		if l.version == "HTTP/1.1" {
+			t.Run("a client that reads after it has written", func(t *testing.T) { writesFirst(t, &l) })
+		}
 		t.Run(l.version+", without git", func(t *testing.T) { forgesPushes(t, &l) })
 	}
 }
@@ -289,5 +293,25 @@ func forgesPushes(t *testing.T, l *gitLab) {
 				t.Fatalf("%s: the server has %s", row.says, ref)
 			}
 		}
+	}
+}
+
+// writesFirst sends a refused push of 12 MB as other programs than git do, which read nothing before all is written.
+func writesFirst(t *testing.T, l *gitLab) {
+	tunnel, status, err := l.d.OpenTunnel("git.allowed.test:443", "")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("status %d, %v", status, err)
+	}
+	defer tunnel.Close()
+	c := tls.Client(tunnel, &tls.Config{RootCAs: l.d.Trusts(t), ServerName: "git.allowed.test"})
+	line := strings.Repeat("0", 40) + " " + l.at("acme/app.git", "refs/heads/main") + " refs/heads/evil\x00report-status"
+	body := fmt.Sprintf("%04x%s0000PACK%s", len(line)+4, line, strings.Repeat("x", 12_000_000))
+	head := fmt.Sprintf("POST /acme/app.git/git-receive-pack HTTP/1.1\r\nHost: git.allowed.test\r\nContent-Type: application/x-git-receive-pack-request\r\nContent-Length: %d\r\n\r\n", len(body))
+	if _, err := io.WriteString(c, head+body); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil || !bytes.Contains(answer, []byte("ng refs/heads/evil blocked by egressd")) {
+		t.Errorf("%v, %q", err, answer)
 	}
 }

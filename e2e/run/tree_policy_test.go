@@ -47,6 +47,13 @@ func TestRunLeavesAPolicyInTheWorkingTreeAlone(t *testing.T) {
 		if e := run(`echo started`); e.Code != 125 || e.Out != "" || !strings.Contains(e.Talk, "hint: look at it, then egressd policy trust --yes ") {
 			t.Errorf("%v: the next run: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
 		}
+		alias := filepath.Join(d.Dir, "alias")
+		if err := os.Symlink(tree, alias); err != nil {
+			t.Fatal(err)
+		}
+		if e := d.RunCommand(t, nil, "run", "--config", filepath.Join(alias, "egressd.yaml"), "--", "echo", "started"); e.Code != 125 || e.Out != "" {
+			t.Errorf("%v: by another path: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)
+		}
 		git("checkout", "-q", "main")
 		if e := run(`mv egressd.yaml real.yaml; echo '  - evil.test' >>real.yaml; ln -s real.yaml egressd.yaml; ls ~/tree-policies ~/.local/state/egressd/tree-policies ../tree-policies 2>/dev/null; echo over`); e.Code != 0 || e.Out != "over\n" {
 			t.Errorf("%v: as it was: exit %d, %q, %s", flags, e.Code, e.Out, e.Talk)

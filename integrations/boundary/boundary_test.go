@@ -151,6 +151,8 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true}]}`:                                                                                       "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true, "Propagation": "rshared"}]}`:                                                             "Mounts WORK rshared",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/data/sub", "RW": true}]}`:                                                                              "",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/tools/sbin/of/a/tool", "RW": true}]}`:                                                                  "Mounts HOME/tools/sbin/of/a/tool",
+		`{"Mounts": [{"Type": "bind", "Source": "/var/backups", "RW": false}]}`:                                                                              "Mounts /var/backups",
 		`{"Mounts": [{"Type": "bind", "Source": "/data/docker"}]}`:                                                                                           "Mounts /data/docker",
 		`{"Mounts": [{"Type": "bind", "Source": "/data/docker/volumes/app_egressd-state/_data"}]}`:                                                           "Mounts /data/docker/volumes/app_egressd-state/_data",
 		`{"Mounts": [{"Type": "bind", "Source": "/data"}]}`:                                                                                                  "Mounts /data",

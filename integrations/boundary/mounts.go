@@ -139,7 +139,7 @@ func (p *Machine) isSocket(real string) bool {
 }
 
 func (p *Machine) holdsProgram(real string) bool {
-	return slices.ContainsFunc(p.Programs, func(one string) bool { return hostfiles.Under(hostfiles.ResolveLinks(one), real) })
+	return slices.ContainsFunc(p.Programs, func(one string) bool { return meet(hostfiles.ResolveLinks(one), real) })
 }
 
 func (p *Machine) holdsOwn(real string) string {

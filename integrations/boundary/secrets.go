@@ -21,7 +21,7 @@ const homeSecrets = `.ssh .gnupg .config/egressd .local/state/egressd .local/sha
 	Library AppData`
 
 // systemSecrets are those of the machine.
-const systemSecrets = `/etc/shadow /etc/gshadow /etc/ssh /etc/ssl/private /etc/wireguard /etc/NetworkManager /etc/krb5.keytab /etc/kubernetes /etc/rancher
+const systemSecrets = `/etc/shadow /etc/gshadow /etc/ssh /etc/ssl/private /etc/wireguard /etc/NetworkManager /etc/krb5.keytab /etc/kubernetes /etc/rancher /var/backups
 	/var/lib/kubelet /var/lib/rancher`
 
 // isSecret reports whether a path is, holds, or lies in one of these. Some file systems take upper and lower case as the same,

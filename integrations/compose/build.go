@@ -43,8 +43,8 @@ func (j *composeJudge) build(n *yaml.Node) {
 		j.problem("has build.network %s", n.Value)
 	}
 	for _, from := range valuesOf(value("cache_from")) {
-		if strings.ContainsAny(from, "=$") {
-			j.problem("has build.cache_from %s: only names of images are read", from)
+		if strings.ContainsAny(strings.TrimPrefix(from, "type=registry,ref="), "=,$") {
+			j.problem("has build.cache_from %s: a cache is an image of a registry; write its name", from)
 		}
 	}
 	if n := value("secrets"); !isNothing(n) {

@@ -92,6 +92,8 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 			j.hooks(key, n)
 		case key == "extends":
 			j.problem("has extends: only Compose 2 can say what that comes to, and it is not here; write it into this service, by an anchor (x-base: &base) and <<: *base")
+		case key == "label_file":
+			j.problem("has label_file: only Compose 2 can say what labels that gives, and it is not here; write them as labels")
 		default:
 			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}

@@ -35,7 +35,7 @@ type File struct {
 	routes   []netip.Prefix // that this host has to other machines
 	written  *File          // what Compose has read; nil: this
 
-	composed  bool     // it extends or includes others: what services it has, only Compose can say
+	composed  bool     // what services it has, and of what labels, only Compose can say
 	beside    *inputs  // the file .env
 	inputs    []string // files that Compose has read beside it
 	workspace string   // in which services may write
@@ -123,7 +123,8 @@ func described(path string, file *composeText, env envFile) *File {
 		j := c.judge(name)
 		c.Services = append(c.Services, j.describe(keys))
 		_, extends := keys["extends"]
-		c.composed = c.composed || extends
+		_, labelled := keys["label_file"]
+		c.composed = c.composed || extends || labelled
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 	for range c.Services { // a service may have the mounts of one that has those of another one
@@ -153,7 +154,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Composed reports whether the file extends services of others, or includes files. Then only what [File.Resolved] returns can be judged.
+// Composed reports whether the file extends services of others, includes files, or has labels in files. Then only what [File.Resolved] returns can be judged.
 func (c *File) Composed() bool { return c.composed }
 
 func (c *File) judge(name string) *composeJudge {
@@ -171,6 +172,9 @@ func parseCompose(text []byte) (*composeText, error) {
 	if at := tagged(&root); at != nil {
 		return nil, fmt.Errorf("line %d has the tag %s: readers differ on what it makes of a value; leave it out", at.Line, at.Tag)
 	}
+	if sizeOf(&root, map[*yaml.Node]int{}) > maxNodes {
+		return nil, errors.New("its anchors make too much of it; write less")
+	}
 	if root.Kind != 0 {
 		if err := root.Decode(&file); err != nil {
 			return nil, err
@@ -180,6 +184,27 @@ func parseCompose(text []byte) (*composeText, error) {
 		return nil, errors.New("a second document begins in it, which Compose merges into the first; keep one")
 	}
 	return &file, nil
+}
+
+// maxNodes bounds how many values a file has, with those of its anchors where these are named. Ten anchors of ten each are
+// ten thousand million.
+const maxNodes = 100_000
+
+// sizeOf counts the values of a node, up to one more than maxNodes. An anchor that holds itself has that many.
+func sizeOf(n *yaml.Node, known map[*yaml.Node]int) int {
+	if size, is := known[n]; is {
+		return size
+	}
+	known[n] = maxNodes + 1
+	size := 1
+	if n.Kind == yaml.AliasNode {
+		size = sizeOf(n.Alias, known)
+	}
+	for _, one := range n.Content {
+		size = min(size+sizeOf(one, known), maxNodes+1)
+	}
+	known[n] = size
+	return size
 }
 
 // tagged returns a value that has a tag, or nil. By !!null a list looks like nothing, and by !!binary a text like another.

@@ -29,6 +29,8 @@ func (c *checker) dockerfile(said map[string]any) string {
 	return filepath.Join(filepath.Dir(c.at), name)
 }
 
+const dockerfileSetting = "build.dockerfile"
+
 // fixed refuses a file of the settings that somebody in the container can change.
 func (c *checker) fixed(setting, file string) error {
 	const instead = "mv it into .devcontainer"
@@ -40,7 +42,7 @@ func (c *checker) fixed(setting, file string) error {
 		return nil
 	}
 	for _, path := range []string{file, hostfiles.ResolveLinks(file)} {
-		if place := c.replaceable(setting, path); place != "" {
+		if place := c.replaceable(setting, path); place != "" && !(setting == dockerfileSetting && c.hold(path, true)) {
 			return c.breaks(setting, file+" lies in "+place+": somebody in the container can write a label "+metadataLabel+" into it, and the next container is privileged", instead+"; or --trust "+file)
 		}
 	}
@@ -49,7 +51,7 @@ func (c *checker) fixed(setting, file string) error {
 
 // readDockerfile judges the images that a Dockerfile begins with, and what gives its image labels.
 func (c *checker) readDockerfile(at string) error {
-	const setting = "build.dockerfile"
+	const setting = dockerfileSetting
 	if err := c.fixed(setting, at); err != nil {
 		return err
 	}
@@ -106,6 +108,10 @@ func basesOf(text string) (images, labels []string, problem string) {
 		f := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "--") })
 		if len(f) > 0 && strings.EqualFold(f[0], "ONBUILD") {
 			f = f[1:]
+		}
+		// The tools of dev containers take the next line for FROM without an image, and an image called unknown for FROMAGE.
+		if len(f) > 0 && len(f[0]) >= 4 && strings.EqualFold(f[0][:4], "FROM") && (len(f) == 1 || len(f[0]) > 4) {
+			return nil, nil, "has a line that begins with FROM, without an image"
 		}
 		if len(f) < 2 {
 			continue
@@ -166,14 +172,14 @@ func unclearLabel(words []string) string {
 	return ""
 }
 
-// strangeLine finds characters that end a line for JavaScript and not for Docker, and FROM behind a space that ASCII does not have.
+// strangeLine finds characters that end a line for JavaScript and not for Docker. It finds FROM behind spaces that ASCII does not have.
 var strangeLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[\r\v\f\x{85}\x{2028}\x{2029}]|(?mi:^[\t\pZ\x{feff}]*[^\t \P{Z}\x{feff}][\t\pZ\x{feff}]*FROM)`)
 })
 
 // stageLine finds lines that name a stage, as the tools of dev containers do: in one line.
 var stageLine = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^[\t ]*[Ff][Rr][Oo][Mm][\t ]+(?:--platform=\S+[\t ]+)?[^\s-]\S*[\t ]+[Aa][Ss][\t ]+(\S+)`)
+	return regexp.MustCompile(`(?m)^[\t ]*[Ff][Rr][Oo][Mm][\t ]+(?:--platform=\S+[\t ]+)?[^\s-]\S*[\t ]+[Aa][Ss][\t ]+([^\s"']+)`)
 })
 
 // directive finds lines by which a Dockerfile says what reads it.

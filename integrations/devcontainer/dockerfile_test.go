@@ -42,6 +42,10 @@ func TestDockerfileThatHidesALabelOrAnImage(t *testing.T) {
 		"FROM base a\u017f unread\nFROM unread\n":                                          true,
 		"FROM base \\\n AS unread\nFROM unread\n":                                          true,
 		"FROM base AS \\\n unread\nFROM unread\n":                                          true,
+		"FROM base AS a\nRUN <<EOF\nFROM\nunread\nEOF\n":                                   true,
+		"FROM base AS a\nRUN <<EOF\nFROM --platform=linux/amd64\nunread\nEOF\n":            true,
+		"FROM base AS a\nRUN <<EOF\n  fromage x\nEOF\n":                                    true,
+		"FROM base AS \"unread\"\nFROM \"unread\"\n":                                       true,
 		"FROM base\r\n# gr\u00fc\u00dfe\u3000\u2026\r\nRUN x\r\n":                          false,
 		"from --platform=linux/amd64 base as a\nFROM a\n":                                  false,
 		"FROM base\nLABEL \\\n  a=b \\\n  c=d\n":                                           false,
@@ -62,7 +66,7 @@ func TestDockerfileThatHidesALabelOrAnImage(t *testing.T) {
 func TestSettingsBehindALink(t *testing.T) {
 	for text, refused := range map[string]bool{
 		`{"build": {"dockerfile": "linked"}}`:          true,
-		`{"build": {"dockerfile": "../D"}}`:            true,
+		`{"build": {"dockerfile": "../D"}}`:            false, // mounted in its place
 		`{"build": {"dockerfile": "away/D"}}`:          true,
 		`{"features": {"./linked-file": {}}}`:          true,
 		`{"features": {"./linked-folder": {}}}`:        true,

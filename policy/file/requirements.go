@@ -17,6 +17,8 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["headers"] = r.fieldRules(what+".headers", &rule.Headers, policy.CheckHeaderName)
 	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
+	known["json"] = r.json(what+".json", &rule.JSON)
+	known["mcp"] = r.mcp(what+".mcp", &rule.MCP, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
@@ -44,6 +46,7 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			"create":  each("create", &rule.Create, policy.ParseGitRef),
 			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
 			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+			"lfs":     r.yes(what+".lfs", &rule.LFS),
 		})
 		switch {
 		case n.Kind != yaml.MappingNode:
@@ -56,12 +59,38 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 	}
 }
 
+// mcp reads which messages of the Model Context Protocol may pass.
+func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be called, and stands in allow alone; list the tools that may be called there, and no others", what)
+			return
+		}
+		var rule policy.MCPRule
+		names := func(key string, into *[]string) func(*yaml.Node) {
+			return func(n *yaml.Node) { *into = r.textsAmong(what+"."+key, r.items(n, what+"."+key)) }
+		}
+		r.mapping(n, what, fields{
+			"tools": names("tools", &rule.Tools), "resources": names("resources", &rule.Resources), "prompts": names("prompts", &rule.Prompts),
+			"versions": names("versions", &rule.Versions), "methods": func(n *yaml.Node) {
+				names("methods", &rule.Methods)(n)
+				for _, method := range rule.Methods {
+					if err := policy.CheckMCPMethod(method); err != nil {
+						r.fail(n, "%s.methods: %v", what, err)
+					}
+				}
+			},
+		})
+		*into = &rule
+	}
+}
+
 // furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
 func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}
@@ -95,9 +124,61 @@ func (r *reader) fieldRules(what string, into *[]policy.FieldRule, check func(na
 	}
 }
 
-// values reads a list of texts, in which "*" stands for any run of bytes.
-func (r *reader) values(what string, n *yaml.Node) (all []string) {
+// json reads a mapping of JSON Pointers to lists of values.
+func (r *reader) json(what string, into *[]policy.JSONRule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.MappingNode:
+			r.fail(n, "%s is %s; write a mapping of JSON Pointers to values, as in {/model: [claude-*]}", what, kindOf(n))
+			return
+		case len(n.Content) == 0:
+			r.fail(n, "%s is empty; name some values, or leave the key out for any body", what)
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, at := n.Content[i], fmt.Sprintf("%s.%s", what, printable(n.Content[i].Value))
+			if err := policy.CheckJSONPointer(key.Value); err != nil {
+				r.fail(key, "%s: %v", what, err)
+				continue
+			}
+			if slices.ContainsFunc(*into, func(f policy.JSONRule) bool { return f.Pointer == key.Value }) {
+				r.fail(key, "%s stands a second time; keep one", at)
+				continue
+			}
+			*into = append(*into, policy.JSONRule{Pointer: key.Value, Values: r.jsonValues(at, n.Content[i+1])})
+		}
+		slices.SortFunc(*into, func(a, b policy.JSONRule) int { return strings.Compare(a.Pointer, b.Pointer) })
+	}
+}
+
+// jsonValues reads a list of texts, in which "*" stands for any run of bytes, and of numbers, booleans and null.
+func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) {
 	for _, item := range r.condition(n, what) {
+		literal := item.Kind == yaml.ScalarNode && slices.Contains([]string{"!!int", "!!bool", "!!null", "!!float"}, item.ShortTag())
+		v := policy.JSONValue{Text: item.Value, Literal: literal}
+		switch {
+		case literal && policy.CheckJSONLiteral(item.Value) != nil:
+			r.fail(item, "%s: %v", what, policy.CheckJSONLiteral(item.Value))
+			continue
+		case !literal:
+			texts := r.textsAmong(what, []*yaml.Node{item})
+			if len(texts) == 0 {
+				continue
+			}
+			v.Text = texts[0]
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// values reads a list of texts, in which "*" stands for any run of bytes.
+func (r *reader) values(what string, n *yaml.Node) []string {
+	return r.textsAmong(what, r.condition(n, what))
+}
+
+// textsAmong reads the values of items.
+func (r *reader) textsAmong(what string, items []*yaml.Node) (all []string) {
+	for _, item := range items {
 		switch text, ok := r.text(item, what); {
 		case !ok:
 		case len(text) > 1024 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }):

@@ -1,25 +1,33 @@
 package exchange
 
 import (
+	"bufio"
 	"bytes"
+	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
 
-// A HeldBody is what was read of the body of a request before the request is decided. It stays in memory until the request
+// A heldBody is what was read of the body of a request before the request is decided. It stays in memory until the request
 // is over: a later policy may have to read it again. It is for one goroutine at a time.
-type HeldBody struct {
+type heldBody struct {
 	from   io.Reader
-	length int64 // that the request announces, -1 where it does not
-	most   int64 // bytes
+	length int64    // that the request announces, -1 where it does not
+	coding []string // the values of Content-Encoding
+	most   int64    // bytes
 	memory *Reservation
-	body   policy.Body
+	turn   scanTurn
+	bytes  []byte
+	ended  bool
+	body   *policy.Body // once ended
 }
 
 const (
@@ -27,43 +35,108 @@ const (
 	startMost = 64 << 10 // bytes that are held for a rule about the beginning of a body
 )
 
-// Hold prepares to hold the body of a request of f that from reads. length is what the request announces, or -1. The caller
-// releases the body.
-func (s *Forwarder) Hold(f *egress.Flow, from io.Reader, length int64) *HeldBody {
-	return &HeldBody{from: from, length: length, most: int64(s.Limits.BodyBytes), memory: s.BodyMemory.Reserve(f.Holder(), f.Sandbox())}
+// hold prepares to hold the body of a request of f that from reads, until wanted ends. length is what the request announces,
+// or -1, and coding are its values of Content-Encoding. The caller releases the body.
+func (s *Forwarder) hold(wanted context.Context, f *egress.Flow, from io.Reader, length int64, coding []string) *heldBody {
+	return &heldBody{
+		from: from, length: length, coding: coding, most: int64(s.Limits.BodyBytes),
+		memory: s.BodyMemory.Reserve(f.Holder(), f.Sandbox()), turn: s.ScanTurn(wanted, f),
+	}
 }
 
-// ReadOn does what an [egress.ReadBody] has to. It calls moved before each read.
-func (b *HeldBody) ReadOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
+// readOn does what an [egress.ReadBody] has to. It calls moved before each read.
+func (b *heldBody) readOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
 	if whole && b.length > b.most {
 		return nil, b.tooLarge()
 	}
-	for begun := false; !b.body.Ended && (whole || !begun); begun = true {
+	for begun := false; !b.ended && (whole || !begun); begun = true {
 		if refused := b.grow(whole); refused != nil {
 			return nil, refused
 		}
 		moved()
-		n, err := b.from.Read(b.body.Bytes[len(b.body.Bytes):cap(b.body.Bytes)])
-		b.body.Bytes = b.body.Bytes[:len(b.body.Bytes)+n]
+		n, err := b.from.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
 		switch {
 		case errors.Is(err, io.EOF):
-			b.body.Ended = true
+			b.ended = true
 		case err != nil:
 			return nil, brokenOff(err)
 		case n == 0:
 			begun = false
 		}
-		if int64(len(b.body.Bytes)) > b.most {
+		if int64(len(b.bytes)) > b.most {
 			return nil, b.tooLarge()
 		}
 	}
-	read := b.body
-	return &read, nil
+	if !b.ended {
+		return &policy.Body{Bytes: b.bytes}, nil
+	}
+	if b.body == nil {
+		b.body = &policy.Body{Bytes: b.bytes, Ended: true}
+		b.body.Content, b.body.Problem = b.content()
+	}
+	return b.body, nil
+}
+
+const (
+	undoneMost  = 100     // bytes that one byte of a compressed body may stand for, on average
+	undoneAhead = 4 << 10 // bytes that a decoder reads at once
+)
+
+// content undoes the content coding. A body is in one piece: a server may read only the first of several.
+func (b *heldBody) content() (content []byte, problem string) {
+	switch {
+	case len(b.coding) == 0, len(b.coding) == 1 && strings.EqualFold(b.coding[0], "identity"):
+		return b.bytes, ""
+	case len(b.coding) == 1 && (strings.EqualFold(b.coding[0], "gzip") || strings.EqualFold(b.coding[0], "x-gzip")):
+	default:
+		return nil, "its Content-Encoding is none that egressd reads"
+	}
+	if b.turn.begin() != nil {
+		return nil, "it waited too long to be decompressed"
+	}
+	defer b.turn.end()
+	left := bytes.NewReader(b.bytes)
+	in := bufio.NewReaderSize(left, undoneAhead)
+	r, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, "it is not compressed as its Content-Encoding says"
+	}
+	r.Multistream(false)
+	content, problem = b.undo(r)
+	if problem == "" && left.Len()+in.Buffered() > 0 {
+		return nil, "it is compressed in several parts"
+	}
+	return content, problem
+}
+
+// undo reads what a decoder says.
+func (b *heldBody) undo(r io.Reader) (content []byte, problem string) {
+	most := min(b.most, undoneMost*int64(len(b.bytes)))
+	for {
+		if have, room := int64(len(content)), int64(cap(content)); have == room {
+			want := min(max(heldFirst, 2*room), most+1)
+			if have > most || !b.memory.grow(want-room) {
+				return nil, "it is too long once it is decompressed"
+			}
+			content = append(make([]byte, 0, want), content...)
+		}
+		n, err := r.Read(content[len(content):min(cap(content), len(content)+scannedPerTurn)])
+		content = content[:len(content)+n]
+		switch {
+		case errors.Is(err, io.EOF) && int64(len(content)) <= most:
+			return content, ""
+		case err != nil:
+			return nil, "it is not compressed as its Content-Encoding says"
+		case b.turn.spend(n) != nil:
+			return nil, "it waited too long to be decompressed"
+		}
+	}
 }
 
 // grow makes room for more. The memory is counted before it is there.
-func (b *HeldBody) grow(whole bool) *policy.Decision {
-	have, room := int64(len(b.body.Bytes)), int64(cap(b.body.Bytes))
+func (b *heldBody) grow(whole bool) *policy.Decision {
+	have, room := int64(len(b.bytes)), int64(cap(b.bytes))
 	switch {
 	case !whole && have >= startMost:
 		return b.tooLarge()
@@ -75,23 +148,23 @@ func (b *HeldBody) grow(whole bool) *policy.Decision {
 		d := overfull
 		return &d
 	}
-	b.body.Bytes = append(make([]byte, 0, want), b.body.Bytes...)
+	b.bytes = append(make([]byte, 0, want), b.bytes...)
 	return nil
 }
 
-// FromStart returns the whole body, with what was read of it in front.
-func (b *HeldBody) FromStart() io.Reader {
-	return io.MultiReader(bytes.NewReader(b.body.Bytes), b.from)
+// fromStart returns the whole body, with what was read of it in front.
+func (b *heldBody) fromStart() io.Reader {
+	return io.MultiReader(bytes.NewReader(b.bytes), b.from)
 }
 
-// Release frees the memory, once the request is over. A nil HeldBody has none.
-func (b *HeldBody) Release() {
+// release frees the memory, once the request is over. A nil heldBody has none.
+func (b *heldBody) release() {
 	if b != nil {
 		b.memory.Release()
 	}
 }
 
-func (b *HeldBody) tooLarge() *policy.Decision {
+func (b *heldBody) tooLarge() *policy.Decision {
 	return &policy.Decision{
 		Class: policy.BodyTooLarge, Rule: "limits", Layer: policy.Builtin,
 		Reason: fmt.Sprintf("a rule reads the body of this request, and it is longer than the %d bytes of one that is held (limits.body_bytes)", b.most),
@@ -116,23 +189,10 @@ func brokenOff(err error) *policy.Decision {
 	return &d
 }
 
-// bodyReader returns what reads the body of a request in HTTP/1 before it is decided, or nil where it has none. A client that
-// waits for 100 (Continue) gets it now: its head is allowed.
-func (v *h1Conn) bodyReader(x *exchange) egress.ReadBody {
-	if x.body.Kind != http1.BodyChunked && x.body.Length <= 0 {
-		return nil
+// readBody is the [egress.ReadBody] of an exchange.
+func (x *Exchange) readBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+	if x.held == nil {
+		x.held = x.Client.Forwarder.hold(x.Context, f, x.Body, x.Length, x.Fields.Values("Content-Encoding"))
 	}
-	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
-		if x.held == nil {
-			x.reader = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-			x.held = v.Forwarder.Hold(f, x.reader, x.body.Length)
-		}
-		return x.held.ReadOn(whole, func() {
-			if x.expects {
-				x.expects = false
-				v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")) // an error shows when the body is read
-			}
-			v.Deadline(v.Forwarder.Limits.Idle)
-		})
-	}
+	return x.held.readOn(whole, x.BeforeBody)
 }

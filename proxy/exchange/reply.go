@@ -46,6 +46,7 @@ var answers = map[policy.Class]Answer{
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.MCPDenied:        {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -156,33 +157,46 @@ func RecipientOf(f http1.Fields) Recipient {
 	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
-// StatusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
+// statusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
 // for a server that wants a login, and remember it when the policy has long changed: they get 451 (RFC 7725).
-func (a Answer) StatusFor(to Recipient) int {
+func (a Answer) statusFor(to Recipient) int {
 	if a.Status == 403 && strings.Contains(to.Accept, "text/event-stream") {
 		return 451
 	}
 	return a.Status
 }
 
+// A Reply is an answer of egressd itself, in any version of HTTP.
+type Reply struct {
+	Status int
+	Phrase string // in HTTP/1
+	Fields http1.Fields
+	Body   []byte
+}
+
+// replyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
+// refused message of MCP is answered so.
+func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
+	a.retry = a.retry && !r.Final
+	status := a.statusFor(to)
+	kind, body := replyBody(r, a, to)
+	if r.MCPID != "" {
+		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	}
+	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+}
+
+// http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
+func (r Reply) http1() []byte {
+	b := make([]byte, 0, 512+len(r.Body))
+	b = http1.AppendResponse(b, r.Status, r.Phrase, append(r.Fields, http1.Field{Name: "Connection", Value: "close"}))
+	return append(b, r.Body...)
+}
+
 // HTTPReply renders a refusal as a whole HTTP response after which the
 // connection is closed.
 func HTTPReply(r *egress.Refusal, to Recipient) []byte {
-	return HTTPReplyAs(r, AnswerTo(r.Decision.Class), to)
-}
-
-func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
-	fields, body := ReplyParts(r, a, to)
-	b := make([]byte, 0, 512+len(body))
-	b = http1.AppendResponse(b, a.StatusFor(to), ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
-	return append(b, body...)
-}
-
-// ReplyParts renders a refusal for any version of HTTP.
-func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields, body []byte) {
-	a.retry = a.retry && !r.Final
-	kind, body := replyBody(r, a, to)
-	return replyFields(r, a, kind, len(body)), body
+	return replyTo(r, AnswerTo(r.Decision.Class), to).http1()
 }
 
 // replyFields are the fields of a reply with a body of a media type.
@@ -212,6 +226,24 @@ func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fie
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
 	return fields
+}
+
+// mcpError renders a refusal as a response of JSON-RPC 2.0. The code is none of those that JSON-RPC and MCP have.
+func mcpError(r *egress.Refusal, a Answer) []byte {
+	type rpcError struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	body, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
+	if err != nil {
+		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.
@@ -261,12 +293,18 @@ func proxyError(a Answer, class policy.Class) string {
 	}
 }
 
+const lfsType = "application/vnd.git-lfs+json"
+
 const htmlType = "text/html; charset=utf-8"
 
 func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
+		r := *r
+		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
+		return lfsType, problem(&r, a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
@@ -374,16 +412,21 @@ func commandFor(r *egress.Refusal) string {
 // MalformedReply renders what could not be parsed, with the status that its
 // problem has.
 func MalformedReply(r *egress.Refusal, err error) []byte {
-	a := AnswerTo(r.Decision.Class)
-	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 {
-		a.Status = bad.Status
-	}
 	if errors.Is(err, ErrSOCKS4) {
 		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
 	}
 	hinting := *r
 	hinting.Hint = hintFor(err)
-	return HTTPReplyAs(&hinting, a, Recipient{})
+	return replyTo(&hinting, answerToMalformed(r, err), Recipient{}).http1()
+}
+
+// answerToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
+func answerToMalformed(r *egress.Refusal, err error) Answer {
+	a := AnswerTo(r.Decision.Class)
+	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
+		a.Status = bad.Status
+	}
+	return a
 }
 
 // statusText is the phrase of a response status. An upstream's own is not
@@ -393,13 +436,4 @@ func statusText(status int) string {
 		return text
 	}
 	return "Status " + strconv.Itoa(status)
-}
-
-// TunnelAnswer is the answer to a refused request inside a tunnel. A request
-// for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
-func TunnelAnswer(class policy.Class) Answer {
-	if class == policy.NameMismatch {
-		return Answer{Status: 421}
-	}
-	return AnswerTo(class)
 }

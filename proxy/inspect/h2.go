@@ -192,7 +192,7 @@ const (
 )
 
 // startUpstream begins HTTP/2 with the upstream.
-func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
+func (v *h2Conn) startUpstream(upstream net.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
 	held := v.inspector.H2Memory.Reserve(v.flow.Holder(), v.flow.Sandbox())
@@ -212,59 +212,21 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	t.WriteByteTimeout = v.Forwarder.Limits.Idle
 	t.StrictMaxConcurrentStreams = true
 	v.window = held
-	v.conn, err = t.NewClientConn(tapUpstream(upstream, sync.OnceFunc(held.Release)))
+	v.conn, err = t.NewClientConn(tapUpstream(upstream.(*tls.Conn), sync.OnceFunc(held.Release)))
 	return err
 }
 
-// roundTrip sends a request to the tunnel's upstream. It sends an idempotent request without a body twice if the upstream
-// was about to close the connection.
-func (v *h2Conn) roundTrip(r *http.Request) (*http.Response, error) {
-	conn, err := v.reserveUpstream(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	reused := v.answered.Load()
-	resp, err := conn.RoundTrip(r)
-	if err == nil {
-		v.answered.Store(true)
-		return resp, nil
-	}
-	if !reused || r.Body != nil || !exchange.Idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
-		return nil, err
-	}
-	if conn, err = v.reserveUpstream(r.Context()); err != nil {
-		return nil, err
-	}
-	return conn.RoundTrip(r)
-}
-
-// reserveUpstream returns the connection, made anew where the last one takes no more
-// requests. The caller has to send a request on it.
-func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error) {
+// lockUpstream waits until nobody else makes a connection to the upstream.
+func (v *h2Conn) lockUpstream(ctx context.Context) error {
 	select {
 	case v.dialling <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	defer func() { <-v.dialling }()
-	st := ctx.Value(streamKey{}).(*stream)
-	defer st.flow.Over(v.flow)
-	if v.conn != nil && v.conn.ReserveNewRequest() && st.holdWindow(v.window) {
-		return v.conn, nil
-	}
-	if v.hasEnded() {
-		return nil, context.Canceled
-	}
-	upstream, err := v.redial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v.retire()
-	if v.startUpstream(upstream) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
-		return nil, v.flow.Failed(policy.NetworkTLS, "")
-	}
-	return v.conn, nil
 }
+
+func (v *h2Conn) unlockUpstream() { <-v.dialling }
 
 // holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
 // connection closes before. It returns false if the connection has closed already; the stream cannot use it

@@ -144,7 +144,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	return o.keepPolicy(set, &c.Sidecar)
 }
 
-// composed is a file that extends or includes others, as Compose reads it.
+// composed is a file with extends, include or label_file, as Compose reads it.
 func (o *composeOptions) composed(ctx context.Context, file *compose.File) (*compose.File, error) {
 	p, err := file.FindProject(o.project)
 	if err != nil {
@@ -158,7 +158,7 @@ func (o *composeOptions) composed(ctx context.Context, file *compose.File) (*com
 	case err != nil:
 		return nil, hint.Failed(err, "correct it, and this once more")
 	case resolved == nil || resolved.Text == nil:
-		return nil, hint.Failed(fmt.Errorf("%s extends or includes others, and only Compose 2 can say what services it has", file.Path), "apt install docker-compose-plugin, or write the services into one file")
+		return nil, hint.Failed(fmt.Errorf("%s has extends, include or label_file, and only Compose 2 can say what that comes to", file.Path), "apt install docker-compose-plugin, or write the services into one file")
 	}
 	return resolved, nil
 }
