@@ -23,6 +23,7 @@ type Refusal struct {
 	Decision    policy.Decision
 	Note        string // of the close record, of a flow that could not be connected
 	Final       bool   // the same request fails each time, though others of its class may pass later
+	MCPID       string // of the message of MCP that was refused, as it stands there; "" for all else
 	Summed      bool   // ID may stand for denials of other requests, too: no command may name it
 
 	cause error
@@ -78,6 +79,9 @@ func (f *Flow) refusal(d policy.Decision) *Refusal {
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == sharedID}
 	if h := f.request.HTTP; h != nil {
 		r.Method, r.Unnamed = h.Method, h.Upgrade || !policy.NamesOne(h.Method, h.Path)
+		if d.Class == policy.MCPDenied {
+			r.MCPID = h.MCPMessageID()
+		}
 	}
 	return r
 }

@@ -181,6 +181,8 @@ func (l *look) refuse(c obstacle, says, class string) Decision {
 	d.Class, d.AllowedIf = PathDenied, []string{c.other.words()}
 	if !c.other.holdsMethod(l.r.HTTP.Method) {
 		d.Class = MethodDenied
+	} else if m := c.other.missing(l.r.HTTP); m != nil && c.other.holdsPath(l.r.HTTP.Path) {
+		m.refuse(l.r.HTTP, &d)
 	}
 	d.Reason = fmt.Sprintf("%s %s open to other requests only, by rule %s", host, says, c.other.id)
 	return d
@@ -223,8 +225,8 @@ func (l *look) unless(class AddressClass, covers func(Pattern) bool) obstacle {
 	return c
 }
 
-// opens reports whether an exception opens a host to the request. Where the request is
-// not known yet, an exception with conditions opens it and is noted in l.needs. An
+// opens reports whether an exception opens a host to the request. Where the request or
+// its body is not known yet, an exception with conditions on that opens it and is noted in l.needs. An
 // exception for other requests is noted in c.
 func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *obstacle) (opened bool) {
 	var needs Needs
@@ -238,6 +240,8 @@ func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *obsta
 		case l.r.HTTP == nil:
 			needs |= e.needs() &^ NeedsCredential
 			l.allowedIf = append(l.allowedIf, e.words())
+		case e.awaits(l.r.HTTP) != 0:
+			needs |= e.awaits(l.r.HTTP)
 		case e.holds(l.r.HTTP) && (e.options.upgrade || !l.r.HTTP.Upgrade):
 			return true
 		case c.other == nil:

@@ -41,6 +41,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	for _, f := range r.JSON {
 		all = append(all, f.requirement())
 	}
+	if r.MCP != nil {
+		all = append(all, r.MCP.requirement())
+	}
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}

@@ -41,6 +41,9 @@ type Rule struct {
 	// JSON narrows the rule to requests whose body is JSON and has each of these values.
 	JSON []JSONRule
 
+	// MCP narrows an allow to some messages of the Model Context Protocol; nil for any request.
+	MCP *MCPRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 

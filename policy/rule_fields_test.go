@@ -19,6 +19,7 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"Query":     {Query: []FieldRule{{"q", []string{"x"}}}},
 		"QueryOnly": {QueryOnly: true},
 		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
+		"MCP":       {MCP: &MCPRule{}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{

@@ -119,6 +119,8 @@ type HTTP struct {
 type RequestBody struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitempty"` // in hexadecimal digits, of a body that was read as a whole
+
+	Says []string `json:"says,omitempty"` // what rules found that it asks for, such as "mcp tools/call search"
 }
 
 // A Git is what a request asked of a git server.

@@ -18,6 +18,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
 	known["json"] = r.json(what+".json", &rule.JSON)
+	known["mcp"] = r.mcp(what+".mcp", &rule.MCP, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
@@ -58,12 +59,38 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 	}
 }
 
+// mcp reads which messages of the Model Context Protocol may pass.
+func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be called, and stands in allow alone; list the tools that may be called there, and no others", what)
+			return
+		}
+		var rule policy.MCPRule
+		names := func(key string, into *[]string) func(*yaml.Node) {
+			return func(n *yaml.Node) { *into = r.textsAmong(what+"."+key, r.items(n, what+"."+key)) }
+		}
+		r.mapping(n, what, fields{
+			"tools": names("tools", &rule.Tools), "resources": names("resources", &rule.Resources), "prompts": names("prompts", &rule.Prompts),
+			"versions": names("versions", &rule.Versions), "methods": func(n *yaml.Node) {
+				names("methods", &rule.Methods)(n)
+				for _, method := range rule.Methods {
+					if err := policy.CheckMCPMethod(method); err != nil {
+						r.fail(n, "%s.methods: %v", what, err)
+					}
+				}
+			},
+		})
+		*into = &rule
+	}
+}
+
 // furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
 func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}
@@ -133,7 +160,7 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 			r.fail(item, "%s: %v", what, policy.CheckJSONLiteral(item.Value))
 			continue
 		case !literal:
-			texts := r.values(what, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}, Line: item.Line, Column: item.Column})
+			texts := r.textsAmong(what, []*yaml.Node{item})
 			if len(texts) == 0 {
 				continue
 			}
@@ -145,8 +172,13 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 }
 
 // values reads a list of texts, in which "*" stands for any run of bytes.
-func (r *reader) values(what string, n *yaml.Node) (all []string) {
-	for _, item := range r.condition(n, what) {
+func (r *reader) values(what string, n *yaml.Node) []string {
+	return r.textsAmong(what, r.condition(n, what))
+}
+
+// textsAmong reads the values of items.
+func (r *reader) textsAmong(what string, items []*yaml.Node) (all []string) {
+	for _, item := range items {
 		switch text, ok := r.text(item, what); {
 		case !ok:
 		case len(text) > 1024 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }):

@@ -46,6 +46,7 @@ var answers = map[policy.Class]Answer{
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.MCPDenied:        {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -173,11 +174,16 @@ type Reply struct {
 	Body   []byte
 }
 
-// replyTo renders a refusal.
+// replyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
+// refused message of MCP is answered so.
 func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
+	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
-	return Reply{Status: a.statusFor(to), Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+	if r.MCPID != "" {
+		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	}
+	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
 }
 
 // http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
@@ -220,6 +226,24 @@ func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fie
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
 	return fields
+}
+
+// mcpError renders a refusal as a response of JSON-RPC 2.0. The code is none of those that JSON-RPC and MCP have.
+func mcpError(r *egress.Refusal, a Answer) []byte {
+	type rpcError struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	body, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
+	if err != nil {
+		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.
