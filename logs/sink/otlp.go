@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,8 +13,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/logs/export"
@@ -26,6 +29,20 @@ type collector struct {
 	from    export.Origin
 	client  *http.Client
 	body    []byte
+
+	connection atomic.Pointer[lifetime] // of the current one; the client dials on goroutines of its own
+}
+
+// A lifetime is done when a connection has ended.
+type lifetime struct {
+	ended context.Context
+	end   context.CancelCauseFunc
+}
+
+func newLifetime() *lifetime {
+	l := new(lifetime)
+	l.ended, l.end = context.WithCancelCause(context.Background())
+	return l
 }
 
 func newCollector(c *Config, from export.Origin) (*collector, error) {
@@ -38,14 +55,39 @@ func newCollector(c *Config, from export.Origin) (*collector, error) {
 	case u.User != nil:
 		return nil, errors.New("the url holds a password; use headers_file")
 	}
-	return &collector{url: c.URL, headers: c.Headers.Clone(), from: from, client: newClient(c.Roots)}, nil
+	t := &collector{url: c.URL, headers: c.Headers.Clone(), from: from}
+	t.connection.Store(newLifetime())
+	t.client = newClient(c.Roots, t.dial)
+	return t, nil
 }
 
+// dial connects, and has life end with the connection: a collector that was restarted has lost what was in its memory.
+func (c *collector) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: sendWithin / 3}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConn{conn, c.connection.Load().end}, nil
+}
+
+// A watchedConn tells of its end.
+type watchedConn struct {
+	net.Conn
+	end context.CancelCauseFunc
+}
+
+func (c *watchedConn) Close() error {
+	c.end(errGone)
+	return c.Conn.Close()
+}
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
 // newClient returns an HTTP client for one receiver. It follows no redirect and ignores proxy variables.
-func newClient(roots *x509.CertPool) *http.Client {
+func newClient(roots *x509.CertPool, dial dialFunc) *http.Client {
 	transport := &http.Transport{
 		Proxy:                  nil,
-		DialContext:            (&net.Dialer{Timeout: sendWithin / 3}).DialContext,
+		DialContext:            dial,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    sendWithin / 3,
 		ForceAttemptHTTP2:      true,
@@ -61,7 +103,7 @@ func newClient(roots *x509.CertPool) *http.Client {
 
 const maxAnswer = 64 << 10
 
-// send posts a batch. The batch counts as received after a complete answer with status 200.
+// send posts a batch. The batch counts as received after a complete answer with status 200, 202 or 204.
 func (c *collector) send(ctx context.Context, b *batch) error {
 	if len(b.entries) == 0 {
 		return nil
@@ -83,37 +125,88 @@ func (c *collector) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	return judge(response, answer)
+	return c.judge(response, answer)
 }
 
 // exchange sends a request and reads the answer, of which it returns at most maxAnswer bytes.
 func exchange(client *http.Client, request *http.Request) (*http.Response, []byte, error) {
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, nil, withoutURL(err)
+		return nil, nil, answered(withoutURL(err))
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, nil, fmt.Errorf("the answer broke off: %w", err)
+		return nil, nil, answered(fmt.Errorf("the answer broke off: %w", err))
 	}
 	return response, answer, nil
 }
 
-// judge converts an answer to an error. The error never repeats text of the receiver, which may echo the
-// request.
-func judge(response *http.Response, answer []byte) error {
-	status := fmt.Errorf("the receiver answered %d", response.StatusCode)
+// judge converts an answer to an error, which has the words of the receiver.
+func (c *collector) judge(response *http.Response, answer []byte) error {
+	status := fmt.Errorf("the receiver answered %d%s", response.StatusCode, c.words(answer))
 	switch response.StatusCode {
-	case http.StatusOK:
-		return judgePartial(answer)
+	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
+		return c.judgePartial(answer)
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return &refusedError{status.Error()}
 	}
 	return later(response, status)
 }
 
+// maxWords bounds the words of a receiver, in bytes.
+const maxWords = 160
+
+// words returns what the receiver said, behind a colon. It leaves out credentials, which a receiver may echo.
+func (c *collector) words(answer []byte) string {
+	var said struct{ Message, Error string }
+	text := string(answer)
+	if json.Unmarshal(answer, &said) == nil {
+		text = cmp.Or(said.Message, said.Error, text)
+	}
+	if text = strings.Join(strings.Fields(text), " "); text == "" {
+		return ""
+	}
+	for _, secret := range c.secrets() {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	return ": " + clean(text[:min(len(text), maxWords)])
+}
+
+// secrets are the values of headers, with and without their first word, and what stands behind "?" in the URL.
+func (c *collector) secrets() (all []string) {
+	for _, values := range c.headers {
+		for _, v := range values {
+			all = append(all, v)
+			if _, rest, ok := strings.Cut(v, " "); ok {
+				all = append(all, rest)
+			}
+		}
+	}
+	if _, query, ok := strings.Cut(c.url, "?"); ok {
+		all = append(all, query)
+		for part := range strings.SplitSeq(query, "&") {
+			if _, value, ok := strings.Cut(part, "="); ok {
+				all = append(all, value)
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(s string) bool { return s == "" })
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // the whole before its parts
+	return all
+}
+
+// answered marks an error after which the receiver still has what it took before: it was slow. The client closes the connection
+// then, and nobody restarted.
+func answered(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &keptError{err}
+	}
+	return err
+}
+
 func later(response *http.Response, err error) error {
+	err = &keptError{err}
 	switch response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if after, bad := strconv.Atoi(strings.TrimSpace(response.Header.Get("Retry-After"))); bad == nil && after > 0 {
@@ -125,27 +218,37 @@ func later(response *http.Response, err error) error {
 
 // judgePartial reads a partialSuccess. The receiver has stored all other records, and must not get the
 // rejected ones again.
-func judgePartial(answer []byte) error {
+func (c *collector) judgePartial(answer []byte) error {
 	var said struct {
 		PartialSuccess struct {
 			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"`
+			ErrorMessage       string          `json:"errorMessage"`
 		} `json:"partialSuccess"`
 	}
-	if len(answer) > 0 && json.Unmarshal(answer, &said) == nil {
-		if n := strings.Trim(string(said.PartialSuccess.RejectedLogRecords), `"`); n != "" && n != "0" && n != "null" {
-			return &partialError{n}
-		}
+	if len(answer) == 0 || json.Unmarshal(answer, &said) != nil {
+		return nil
 	}
-	return nil
+	n, err := strconv.ParseInt(strings.Trim(string(said.PartialSuccess.RejectedLogRecords), `"`), 10, 64)
+	if err != nil || n <= 0 {
+		return nil
+	}
+	return &partialError{n, c.words([]byte(said.PartialSuccess.ErrorMessage))}
 }
 
-// A partialError reports that the receiver rejected some records of a batch.
-type partialError struct{ count string }
+// A partialError reports that the receiver rejected some records of a batch, and keeps to itself which ones.
+type partialError struct {
+	count int64
+	words string
+}
 
 func (e *partialError) Error() string {
-	return "the receiver rejected " + clean(e.count) + " of a batch"
+	return fmt.Sprintf("the receiver rejected %d of a batch%s", e.count, e.words)
 }
 
-func (c *collector) life() context.Context { return context.Background() }
-func (c *collector) unsure() int64         { return 0 }
-func (c *collector) close()                { c.client.CloseIdleConnections() }
+func (c *collector) life() context.Context { return c.connection.Load().ended }
+func (c *collector) unsure() int64         { return unsureBytes }
+
+func (c *collector) close() {
+	c.client.CloseIdleConnections()
+	c.connection.Store(newLifetime())
+}
