@@ -22,7 +22,7 @@ import (
 	"github.com/egressd/egressd/logs/export"
 )
 
-// A collector receives logs by OTLP/HTTP with JSON.
+// A collector receives logs by OTLP/HTTP with protobuf, which every receiver of OTLP takes.
 type collector struct {
 	url     string
 	headers http.Header
@@ -108,7 +108,10 @@ func (c *collector) send(ctx context.Context, b *batch) error {
 	if len(b.entries) == 0 {
 		return nil
 	}
-	c.body = export.OTLP(c.body[:0], b.entries, c.from, time.Now())
+	var err error
+	if c.body, err = export.OTLP(c.body[:0], b.entries, c.from, time.Now()); err != nil {
+		return &refusedError{err.Error()}
+	}
 	request, err := http.NewRequestWithContext(ctx, "POST", c.url, bytes.NewReader(c.body))
 	if err != nil {
 		return withoutURL(err)
@@ -119,13 +122,13 @@ func (c *collector) send(ctx context.Context, b *batch) error {
 	if host := c.headers.Get("Host"); host != "" {
 		request.Host = host
 	}
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", "application/x-protobuf")
 	request.Header.Set("User-Agent", "egressd/"+c.from.Version)
 	response, answer, err := exchange(c.client, request)
 	if err != nil {
 		return err
 	}
-	return c.judge(response, answer)
+	return c.judge(response, readAnswer(response, answer))
 }
 
 // exchange sends a request and reads the answer, of which it returns at most maxAnswer bytes.
@@ -142,28 +145,53 @@ func exchange(client *http.Client, request *http.Request) (*http.Response, []byt
 	return response, answer, nil
 }
 
+// A collectorAnswer is what a receiver says: an ExportLogsServiceResponse, or a Status of gRPC beside an error.
+type collectorAnswer struct {
+	rejected int64
+	words    string
+}
+
+// readAnswer reads the answer of a receiver in protobuf or JSON; any other text is words.
+func readAnswer(response *http.Response, text []byte) (a collectorAnswer) {
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/x-protobuf") {
+		a.rejected, a.words = export.OTLPAnswer(text, response.StatusCode/100 == 2)
+		return a
+	}
+	var said struct {
+		Message, Error string
+		PartialSuccess struct {
+			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"`
+			ErrorMessage       string          `json:"errorMessage"`
+		} `json:"partialSuccess"`
+	}
+	if json.Unmarshal(text, &said) != nil {
+		return collectorAnswer{words: string(text)}
+	}
+	a.rejected, _ = strconv.ParseInt(strings.Trim(string(said.PartialSuccess.RejectedLogRecords), `"`), 10, 64) // 0 if there is none
+	a.words = cmp.Or(said.PartialSuccess.ErrorMessage, said.Message, said.Error, string(text))
+	return a
+}
+
 // judge converts an answer to an error, which has the words of the receiver.
-func (c *collector) judge(response *http.Response, answer []byte) error {
-	status := fmt.Errorf("the receiver answered %d%s", response.StatusCode, c.words(answer))
+func (c *collector) judge(response *http.Response, a collectorAnswer) error {
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
-		return c.judgePartial(answer)
+		// The receiver has stored all other records of a partial success, and must not get the rejected ones again.
+		if a.rejected > 0 {
+			return &partialError{a.rejected, c.words(a.words)}
+		}
+		return nil
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return &refusedError{status.Error()}
+		return &refusedError{fmt.Sprintf("the receiver answered %d%s", response.StatusCode, c.words(a.words))}
 	}
-	return later(response, status)
+	return later(response, fmt.Errorf("the receiver answered %d%s", response.StatusCode, c.words(a.words)))
 }
 
 // maxWords bounds the words of a receiver, in bytes.
 const maxWords = 160
 
 // words returns what the receiver said, behind a colon. It leaves out credentials, which a receiver may echo.
-func (c *collector) words(answer []byte) string {
-	var said struct{ Message, Error string }
-	text := string(answer)
-	if json.Unmarshal(answer, &said) == nil {
-		text = cmp.Or(said.Message, said.Error, text)
-	}
+func (c *collector) words(text string) string {
 	if text = strings.Join(strings.Fields(text), " "); text == "" {
 		return ""
 	}
@@ -214,25 +242,6 @@ func later(response *http.Response, err error) error {
 		}
 	}
 	return err
-}
-
-// judgePartial reads a partialSuccess. The receiver has stored all other records, and must not get the
-// rejected ones again.
-func (c *collector) judgePartial(answer []byte) error {
-	var said struct {
-		PartialSuccess struct {
-			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"`
-			ErrorMessage       string          `json:"errorMessage"`
-		} `json:"partialSuccess"`
-	}
-	if len(answer) == 0 || json.Unmarshal(answer, &said) != nil {
-		return nil
-	}
-	n, err := strconv.ParseInt(strings.Trim(string(said.PartialSuccess.RejectedLogRecords), `"`), 10, 64)
-	if err != nil || n <= 0 {
-		return nil
-	}
-	return &partialError{n, c.words([]byte(said.PartialSuccess.ErrorMessage))}
 }
 
 // A partialError reports that the receiver rejected some records of a batch, and keeps to itself which ones.

@@ -31,7 +31,7 @@ func TestARefusedRecordIsSentAgain(t *testing.T) {
 	var mode atomicText
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if mode.load() == "" && bytes.Contains(body, []byte(`\"seq\":100,`)) {
+		if mode.load() == "" && bytes.Contains(body, []byte(`"seq":100,`)) {
 			rw.WriteHeader(http.StatusRequestEntityTooLarge)
 			fmt.Fprintf(rw, `{"code":3,"message":"a field is too long for %s"}`, r.Header.Get("Authorization"))
 			return
@@ -77,6 +77,14 @@ func TestAnswersThatAreGood(t *testing.T) {
 			rw.WriteHeader(http.StatusNoContent)
 		case "partial":
 			io.WriteString(rw, `{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"two were too old"}}`)
+		case "protobuf":
+			rw.Header().Set("Content-Type", "application/x-protobuf")
+			partial := append([]byte{0x08, 4, 0x12, 5}, "older"...) // rejected_log_records, error_message
+			rw.Write(append([]byte{0x0a, byte(len(partial))}, partial...))
+		case "refusal":
+			rw.Header().Set("Content-Type", "application/x-protobuf")
+			rw.WriteHeader(http.StatusInternalServerError)
+			rw.Write(append([]byte{0x08, 13, 0x12, 9}, "disk full"...)) // Status: code, message
 		case "all":
 			io.WriteString(rw, `{"partialSuccess":{"rejectedLogRecords":3}}`)
 		}
@@ -84,7 +92,7 @@ func TestAnswersThatAreGood(t *testing.T) {
 	defer server.Close()
 	w.apply(Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json"})
 	written := int64(0)
-	for _, m := range []string{"202", "204", "partial", "all"} {
+	for _, m := range []string{"202", "204", "partial", "all", "protobuf"} {
 		mode.store(m)
 		if _, err := w.log.Append([]byte(`{"kind":"open","flow":"01KB6ZQ4SZ"}`)); err != nil {
 			t.Fatal(err)
@@ -92,12 +100,15 @@ func TestAnswersThatAreGood(t *testing.T) {
 		written++
 		w.until(m, func() bool { return w.state("c").Next == written })
 	}
-	if s := w.state("c"); s.Rejected != 5 || s.Lacking() != 5 || s.Sent != written {
+	if s := w.state("c"); s.Rejected != 9 || s.Lacking() != 9 || s.Sent != written || !strings.HasSuffix(s.Error, "older") {
 		t.Errorf("%+v", s)
 	}
 	if got.twice() > 0 {
 		t.Error("what was accepted came twice")
 	}
+	mode.store("refusal")
+	w.write(1)
+	w.until("words", func() bool { return strings.HasSuffix(w.state("c").Error, "500: disk full") })
 }
 
 // TestTheLastMinuteIsSentAgain has a collector that is killed with what it had in memory, while nothing is sent, and comes back.
