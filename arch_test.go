@@ -34,7 +34,7 @@ var levels = map[string]int{
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
 	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
-	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
+	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"docs":        0,
@@ -63,8 +63,10 @@ var owners = map[string]string{
 	"github.com/spf13/cobra":               "cmd/egressd",
 	"github.com/spf13/pflag":               "cmd/egressd",
 	"github.com/gaissmai/bart":             "policy",
+	"github.com/go-json-experiment/json":   "internal/strictjson",
 	"go.yaml.in/yaml/v3":                   "policy/file",
 	"golang.org/x/mod/sumdb":               "audit/internal/format",
+	"golang.org/x/text/unicode/norm":       "internal/strictjson",
 	"golang.org/x/net/http2":               "proxy/inspect",
 	"golang.org/x/net/idna":                "policy",
 	"golang.org/x/net/publicsuffix":        "policy",
@@ -137,6 +139,7 @@ var mayDial = map[string]string{
 	"internal/lab": "the far side of tests",
 
 	"sandbox/containers": "the socket of the container engine",
+	"sandbox/sshagent":   "the socket of the user's ssh agent",
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
 

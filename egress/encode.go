@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/gitwire"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
@@ -123,6 +126,12 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 	e.destination(f)
 	e.tls(f)
 	e.http(f, r.end.Status)
+	if !e.common && r.kind != record.KindClose {
+		e.body(f)
+	}
+	if r.kind == record.KindRequest {
+		e.git(f)
+	}
 	if r.kind == record.KindDNS {
 		e.question(f)
 	}
@@ -197,6 +206,54 @@ func (e *encoder) http(f *Flow, status int) {
 		e.Number("status", int64(status))
 	}
 	e.Close()
+}
+
+// body writes what was read of the body of a request. The digest proves later what was in it.
+func (e *encoder) body(f *Flow) {
+	if f.request.HTTP == nil || f.request.HTTP.Body == nil {
+		return
+	}
+	b := f.request.HTTP.Body
+	e.Open("body")
+	e.Number("bytes", int64(len(b.Bytes)))
+	if b.Ended {
+		sum := sha256.Sum256(b.Bytes)
+		e.Text("sha256", hex.EncodeToString(sum[:]))
+	}
+	e.Close()
+}
+
+// git writes what the request asks of a git server. All commands of a push fit in: one with more is refused.
+func (e *encoder) git(f *Flow) {
+	if f.request.HTTP == nil {
+		return
+	}
+	asked := f.request.HTTP.Git()
+	if asked == nil {
+		return
+	}
+	e.Open("git")
+	e.TextWithin("repo", asked.Repo, record.MaxRaw)
+	e.Text("op", asked.Name)
+	if asked.Push != nil {
+		e.refs(asked.Push.Commands)
+	}
+	e.Close()
+}
+
+func (e *encoder) refs(commands []gitwire.Command) {
+	if len(commands) == 0 {
+		return
+	}
+	e.Key("refs")
+	e.Line = append(e.Line, '[')
+	for i, c := range commands {
+		if i > 0 {
+			e.Line = append(e.Line, ',')
+		}
+		e.Quote(c.String(), record.MaxNote)
+	}
+	e.Line = append(e.Line, ']')
 }
 
 // Lengths of what an engine says of containers, in bytes.

@@ -60,7 +60,10 @@ func mixedLog(t *testing.T, n int) string {
 				r.Decision = &record.Decision{Action: "deny", Rule: "default", Class: "default-deny"}
 			}
 		case k == 11 && random.IntN(3) == 0:
-			r.Decision = &record.Decision{Action: pick("ask", "deny", "allow"), Rule: "asks", Question: []string{pick("Q", "R", "S")}}
+			r.Decision = &record.Decision{Action: pick("ask", "deny", "allow"), Rule: "asks", Question: []string{pick("Q", "R")}}
+			if r.Decision.Action == "ask" && random.IntN(2) == 0 { // the question itself
+				r.Flow = r.Decision.Question[0]
+			}
 		case k < 8 && len(open) > 0:
 			i := random.IntN(len(open))
 			o := open[i]

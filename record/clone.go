@@ -8,7 +8,7 @@ import (
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
-	c.Container, c.Names = copied(r.Container), copied(r.Names)
+	c.Body, c.Git, c.Container, c.Names = copied(r.Body), copied(r.Git), copied(r.Container), copied(r.Names)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
 	c.Log = copied(r.Log)
 	for _, list := range lists(&c) {
@@ -58,6 +58,12 @@ func eachText(r *Record, do func(*string)) {
 	if h := r.HTTP; h != nil {
 		each(do, &h.Method, &h.Path, &h.Authority)
 	}
+	if b := r.Body; b != nil {
+		do(&b.SHA256)
+	}
+	if g := r.Git; g != nil {
+		each(do, &g.Repo, &g.Op)
+	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)
 	}
@@ -99,7 +105,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *Record) (all [5]*[]string) {
+func lists(r *Record) (all [6]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -111,6 +117,9 @@ func lists(r *Record) (all [5]*[]string) {
 	}
 	if r.Decision != nil {
 		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
+	}
+	if r.Git != nil {
+		all[5] = &r.Git.Refs
 	}
 	return all
 }

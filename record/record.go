@@ -36,6 +36,8 @@ type Record struct {
 	Dst      *Destination `json:"dst,omitempty"`
 	TLS      *TLS         `json:"tls,omitempty"`
 	HTTP     *HTTP        `json:"http,omitempty"`
+	Body     *RequestBody `json:"body,omitempty"`
+	Git      *Git         `json:"git,omitempty"`
 	DNS      *DNS         `json:"dns,omitempty"`
 	Process  *Process     `json:"process,omitempty"`
 	Decision *Decision    `json:"decision,omitempty"`
@@ -111,6 +113,22 @@ type HTTP struct {
 	PathCut   bool   `json:"path_cut,omitempty"`  // Path is only the beginning
 	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
 	Status    int    `json:"status,omitempty"`
+}
+
+// A RequestBody is what was read of the body of a request before the request was decided.
+type RequestBody struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // in hexadecimal digits, of a body that was read as a whole
+}
+
+// A Git is what a request asked of a git server.
+type Git struct {
+	Repo string `json:"repo"` // in lower case and without ".git"
+	Op   string `json:"op"`   // "fetch" or "push"
+
+	// Refs are the commands of a push, each the old object ID, the new one and the ref, as a pre-receive hook gets them. They are
+	// absent if the commands could not be read.
+	Refs []string `json:"refs,omitempty"`
 }
 
 type DNS struct {

@@ -199,7 +199,7 @@ func (f *File) lists() (fileLists, error) {
 			Default: f.Default, ECH: f.TLS.ECH == "allow",
 			Ceiling: f.Ceiling, Ceiled: f.Ceiled,
 		},
-		texts: [][]byte{f.text},
+		texts: append([][]byte{f.text}, f.expansions...),
 	}
 	for _, preset := range presets {
 		out.rules.Presets = append(out.rules.Presets, preset.Allow...)

@@ -33,18 +33,18 @@ func (u *upload) begin() {
 	}
 }
 
-func (u *upload) run(v *h1Conn, x *exchange) {
+func (u *upload) run(x *h1Exchange) {
 	defer close(u.done)
 	patience := time.NewTimer(ExpectPatience)
 	defer patience.Stop()
 	select {
 	case <-u.wanted:
 	case <-patience.C:
-	case <-v.ctx.Done():
+	case <-x.conn.ctx.Done():
 		u.err = incompleteBody{net.ErrClosed}
 		return
 	}
-	u.err = v.sendBody(x)
+	u.err = x.conn.sendBody(x)
 }
 
 // doneWithin reports whether the body is out, or is so within d.
@@ -76,20 +76,20 @@ func (u *upload) complete(d time.Duration) bool {
 	return u == nil || u.doneWithin(d) && u.err == nil
 }
 
-// bodyError tells what an exchange comes to whose body may have failed. A
+// Together tells what an exchange comes to whose request's body may have failed. A
 // client that left in the middle of it gets no answer, nor does one that has
 // part of a response already.
-func bodyError(received, sent error) error {
+func Together(received, sent error) error {
 	var bad *http1.MalformedError
 	var cut incompleteBody
 	var late unanswerable
 	switch {
 	case refusalIn(sent) != nil:
 		return overBudget(received, sent)
+	case errors.As(sent, &bad) && (received == nil || errors.As(received, &late)):
+		return unanswerable{sent}
 	case errors.As(received, &late):
 		return received
-	case errors.As(sent, &bad) && received == nil:
-		return unanswerable{sent}
 	case errors.As(sent, &bad):
 		return sent
 	case errors.As(sent, &cut) && (errors.Is(sent, os.ErrDeadlineExceeded) || errors.Is(sent, net.ErrClosed)):
@@ -110,14 +110,113 @@ type incompleteBody struct{ error }
 
 func (e incompleteBody) Unwrap() error { return e.error }
 
+// A PassingBody is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
+// Its reader may be left waiting after the exchange is over: see [PassingBody.Drop].
+type PassingBody struct {
+	from   io.Reader
+	filter *BodyFilter       // nil: all of it passes as it is
+	passes func(n int) error // is asked before n bytes pass
+	moved  func()            // is told when some have come
+
+	mu      sync.Mutex // guards what follows, and is not held while more is read
+	ready   []byte     // and not yet read
+	err     error      // behind that
+	closed  bool       // nobody wants the rest
+	dropped bool
+}
+
+// newBody returns what passes of a body. filter may be nil.
+func newBody(from io.Reader, filter *BodyFilter, passes func(n int) error, moved func()) *PassingBody {
+	return &PassingBody{from: from, filter: filter, passes: passes, moved: moved}
+}
+
+// allPass is a PassingBody's passes where nothing is counted before it passes.
+func allPass(int) error { return nil }
+
+// Read implements [io.Reader]. An error of passes or of a search is a [*egress.Refusal]; then no more passes.
+func (b *PassingBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
+		b.mu.Unlock()
+		n, err := b.from.Read(p)
+		if n > 0 {
+			b.moved()
+		}
+		b.mu.Lock()
+		b.take(p[:n], err)
+	}
+	if len(b.ready) == 0 {
+		return 0, b.err
+	}
+	n := min(len(p), len(b.ready))
+	if over := b.passes(n); over != nil {
+		b.ready, b.err = nil, over
+		return 0, over
+	}
+	copy(p, b.ready)
+	if b.ready = b.ready[n:]; len(b.ready) == 0 {
+		b.ready = nil
+		b.filter.sent()
+	}
+	return n, nil
+}
+
+// take takes what was read. b.mu is held.
+func (b *PassingBody) take(part []byte, err error) {
+	if b.dropped {
+		return
+	}
+	last := errors.Is(err, io.EOF)
+	part = b.filter.Redact(part)
+	if last {
+		part = b.filter.RedactLast(part)
+	}
+	part, over := b.filter.scan(part, last)
+	switch {
+	case over != nil:
+		part, err = nil, over
+	case b.closed && err != nil && !last:
+		err = net.ErrClosed
+	}
+	b.ready, b.err = part, err
+}
+
+// Drop lets go of what is held, which nobody gets any more. It returns why the body failed before, or nil. A nil body holds
+// nothing.
+func (b *PassingBody) Drop() error {
+	if b == nil {
+		return nil
+	}
+	b.filter.cancelTurn() // or the mutex may be held for long
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	failed := b.err
+	if errors.Is(failed, io.EOF) || errors.Is(failed, net.ErrClosed) {
+		failed = nil
+	}
+	b.filter, b.ready, b.dropped = nil, nil, true
+	if b.err == nil {
+		b.err = net.ErrClosed
+	}
+	return failed
+}
+
+// Close closes what the body is read from, if that can be closed. That the rest cannot be read is no failure then.
+func (b *PassingBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	if c, ok := b.from.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
 // sendBody streams the request's body. A body that turns out malformed breaks
 // the upstream's connection off, so that it can never be taken for complete.
-func (v *h1Conn) sendBody(x *exchange) error {
-	body := http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-	packed := v.Forwarder.BodyMemory.Reserve(x.flow.Holder(), x.flow.Sandbox())
-	defer packed.Release()
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.requestFilter(packed, v.scanTurn(x)), x.allowUp)
-	x.end.Up += n
+func (v *h1Conn) sendBody(x *h1Exchange) error {
+	err := v.copyBody(v.up.conn, x.Upload(v.ctx, v.extend), x.body.Kind == http1.BodyChunked, ignore, noTrailer)
 	var cut incompleteBody
 	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
 		Abort(v.up.conn)
@@ -125,16 +224,22 @@ func (v *h1Conn) sendBody(x *exchange) error {
 	return err
 }
 
+// noTrailer has no field pass behind a request, which the policy has not judged: it could repeat one that was judged, or the
+// credential.
+func noTrailer() http1.Fields { return nil }
+
+func ignore(int) {}
+
 // answerLength passes a body of known length on: first what is buffered, then
 // between the sockets themselves, which the kernel does by splice(2).
-func (v *h1Conn) answerLength(x *exchange, length int64) error {
+func (v *h1Conn) answerLength(x *h1Exchange, length int64) error {
 	const atOnce = 512 << 10
 	n, err := io.CopyN(v.Conn, v.up.in, int64(v.up.in.Buffered()))
-	x.addDown(n)
+	x.CountDown(int(n))
 	for length -= n; length > 0 && err == nil; length -= n {
 		v.extend()
 		n, err = io.CopyN(v.Conn, v.up.conn, min(length, atOnce))
-		x.addDown(n)
+		x.CountDown(int(n))
 	}
 	return err
 }
@@ -162,91 +267,62 @@ func (v *h1Conn) extend() {
 	v.up.conn.SetDeadline(soon)
 }
 
-// copyBody streams a body, each part as soon as it is there, through filter, which may be nil. passes is asked about each part
-// before it is written.
-func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
-	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
-	defer v.Forwarder.Buffers.Put(buf)
+// copyBody passes a body on to one end. wrote is told of the bytes that are out. trailer returns the fields that pass behind
+// a body in chunks.
+func (v *h1Conn) copyBody(to io.Writer, from *PassingBody, chunked bool, wrote func(n int), trailer func() http1.Fields) error {
+	if !chunked {
+		return v.Forwarder.Pass(to, from, wrote)
+	}
 	bw := bufio.NewWriterSize(to, 4<<10)
 	cw := http1.NewChunkedWriter(bw)
+	if err := v.Forwarder.Pass(chunks{bw, cw}, from, wrote); err != nil {
+		return err
+	}
+	if err := cw.Close(trailer()); err != nil {
+		return err
+	}
+	return bw.Flush()
+}
+
+// chunks writes each part as a chunk of its own, at once.
+type chunks struct {
+	bw *bufio.Writer
+	cw *http1.ChunkedWriter
+}
+
+func (c chunks) Write(b []byte) (int, error) {
+	n, err := c.cw.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, c.bw.Flush()
+}
+
+// Pass copies a body, each part as soon as it is there. wrote is told of the bytes that are out. An error of reading is a
+// [*egress.Refusal] or an incompleteBody.
+func (s *Forwarder) Pass(to io.Writer, from *PassingBody, wrote func(n int)) error {
+	buf := s.Buffers.Get().(*[BodyBuffer]byte)
+	defer s.Buffers.Put(buf)
 	for {
-		n, err := body.Read(buf[:])
+		n, err := from.Read(buf[:])
 		if n > 0 {
-			v.extend()
-		}
-		part := filter.Redact(buf[:n])
-		ended := errors.Is(err, io.EOF)
-		if ended {
-			part = filter.RedactLast(part)
-		}
-		part, over := filter.scan(part, ended)
-		if over != nil {
-			return total, over
-		}
-		if len(part) > 0 {
-			if err := passes(len(part)); err != nil {
-				return total, err
+			n, err := to.Write(buf[:n])
+			if wrote(n); err != nil {
+				return err
 			}
-			if err := writePart(to, bw, cw, part, chunked); err != nil {
-				return total, err
-			}
-			filter.sent()
-			total += int64(len(part))
 		}
-		if ended {
-			return total, endBody(bw, cw, body, chunked, filter)
-		}
-		if err != nil {
-			return total, incompleteBody{err}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case refusalIn(err) != nil:
+			return err
+		case err != nil:
+			return incompleteBody{err}
 		}
 	}
 }
 
 const BodyBuffer = 32 << 10
-
-func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte, chunked bool) error {
-	if !chunked {
-		_, err := to.Write(b)
-		return err
-	}
-	if _, err := cw.Write(b); err != nil {
-		return err
-	}
-	return bw.Flush()
-}
-
-func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, filter *BodyFilter) error {
-	if !chunked {
-		return nil
-	}
-	if err := cw.Close(filter.trailer(body.Trailer)); err != nil {
-		return err
-	}
-	return bw.Flush()
-}
-
-// allowUp counts n more bytes of the request's body, or of the WebSocket that it
-// became, before they are sent. Beyond the budget the error is a [*egress.Refusal],
-// and none of them may go.
-func (x *exchange) allowUp(n int) error {
-	if most := x.flow.Budget(); most > 0 && x.payload+int64(n) > most {
-		return x.flow.Exceeded()
-	}
-	x.payload += int64(n)
-	x.meter.Up.Add(int64(n))
-	return nil
-}
-
-func (x *exchange) countDown(n int) error {
-	x.meter.Down.Add(int64(n))
-	return nil
-}
-
-// addDown counts what went to the client.
-func (x *exchange) addDown(n int64) {
-	x.end.Down += n
-	x.meter.Down.Add(n)
-}
 
 func refusalIn(err error) (r *egress.Refusal) {
 	errors.As(err, &r)

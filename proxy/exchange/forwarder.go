@@ -26,6 +26,7 @@ type Limits struct {
 	ResponseFields    int // header fields in one; 1000
 
 	Head       time.Duration // for a head or a SOCKS handshake, and in clear from one request to the end of the next one's head; 10 s
+	BodyBytes  int           // of a body that a rule reads before it is passed on; 32 MiB
 	HelloBytes int           // of a tunnel's first bytes; 64 KiB
 	Hello      time.Duration // for them, and for a handshake on a TLS listener; 10 s
 	Idle       time.Duration // without a byte either way; 10 min
@@ -39,6 +40,7 @@ func (l Limits) filled() Limits {
 	fill(&l.ResponseHeadBytes, 256<<10)
 	fill(&l.ResponseFields, 1000)
 	fill(&l.Head, 10*time.Second)
+	fill(&l.BodyBytes, 32<<20)
 	fill(&l.HelloBytes, 64<<10)
 	fill(&l.Hello, 10*time.Second)
 	fill(&l.Idle, 10*time.Minute)
@@ -67,7 +69,7 @@ type Forwarder struct {
 	Responses    http1.Limits
 	readers      headReaders
 	Buffers      sync.Pool     // of *[BodyBuffer]byte
-	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned
+	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned or decided
 	Scanning     *fair.Turns   // tests may set others
 	ScanPatience time.Duration // for one scan; 0: scanPatience
 	cutting      chan struct{} // closed by Cut

@@ -16,8 +16,7 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 	gate, flow, _ := egresstest.OpenFlow(t, "1")
 	server := &Forwarder{}
 	server.Prepare(gate, nil, Limits{})
-	x := &exchange{flow: flow}
-	x.meter = x.flow.Meter()
+	x := &h1Exchange{Exchange: &Exchange{Flow: flow}}
 	synctest.Test(t, func(t *testing.T) {
 		inner, visitor := net.Pipe()
 		far, origin := net.Pipe()

@@ -33,12 +33,12 @@ type piece struct {
 
 // messageFilter returns what looks at the messages of an exchange, or nil where its host
 // has no credential.
-func (x *exchange) messageFilter() *BodyFilter {
+func (x *h1Exchange) messageFilter() *BodyFilter {
 	if x.redaction == nil {
 		return nil
 	}
-	s := &BodyFilter{flow: x.flow, redaction: x.redaction, end: &x.end}
-	s.scanner = &messageRedactor{flow: x.flow, note: s.note, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
+	s := &BodyFilter{flow: x.Flow, redaction: x.redaction, end: &x.end}
+	s.scanner = &messageRedactor{flow: x.Flow, note: s.note, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
 	return s
 }
 

@@ -45,6 +45,8 @@ var answers = map[policy.Class]Answer{
 	policy.HeaderDenied:     {403, false, SOCKSRefused},
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
+	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
 	policy.NoServerName:     {403, false, SOCKSRefused},
@@ -154,28 +156,50 @@ func RecipientOf(f http1.Fields) Recipient {
 	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
+// statusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
+// for a server that wants a login, and remember it when the policy has long changed: they get 451 (RFC 7725).
+func (a Answer) statusFor(to Recipient) int {
+	if a.Status == 403 && strings.Contains(to.Accept, "text/event-stream") {
+		return 451
+	}
+	return a.Status
+}
+
+// A Reply is an answer of egressd itself, in any version of HTTP.
+type Reply struct {
+	Status int
+	Phrase string // in HTTP/1
+	Fields http1.Fields
+	Body   []byte
+}
+
+// replyTo renders a refusal.
+func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
+	a.retry = a.retry && !r.Final
+	kind, body := replyBody(r, a, to)
+	return Reply{Status: a.statusFor(to), Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+}
+
+// http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
+func (r Reply) http1() []byte {
+	b := make([]byte, 0, 512+len(r.Body))
+	b = http1.AppendResponse(b, r.Status, r.Phrase, append(r.Fields, http1.Field{Name: "Connection", Value: "close"}))
+	return append(b, r.Body...)
+}
+
 // HTTPReply renders a refusal as a whole HTTP response after which the
 // connection is closed.
 func HTTPReply(r *egress.Refusal, to Recipient) []byte {
-	return HTTPReplyAs(r, AnswerTo(r.Decision.Class), to)
+	return replyTo(r, AnswerTo(r.Decision.Class), to).http1()
 }
 
-func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
-	fields, body := ReplyParts(r, a, to)
-	b := make([]byte, 0, 512+len(body))
-	b = http1.AppendResponse(b, a.Status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
-	return append(b, body...)
-}
-
-// ReplyParts renders a refusal for any version of HTTP.
-func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields, body []byte) {
-	a.retry = a.retry && !r.Final
-	kind, body := replyBody(r, a, to)
+// replyFields are the fields of a reply with a body of a media type.
+func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
 	class := r.Decision.Class
-	fields = make(http1.Fields, 0, 10)
+	fields := make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
 	add("Content-Type", kind)
-	add("Content-Length", strconv.Itoa(len(body)))
+	add("Content-Length", strconv.Itoa(length))
 	add("X-Content-Type-Options", "nosniff")
 	if kind == htmlType { // the browser counts the page to the origin of the requested host
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
@@ -195,7 +219,7 @@ func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (fields http1.Fields,
 	}
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
-	return fields, body
+	return fields
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.
@@ -358,16 +382,21 @@ func commandFor(r *egress.Refusal) string {
 // MalformedReply renders what could not be parsed, with the status that its
 // problem has.
 func MalformedReply(r *egress.Refusal, err error) []byte {
-	a := AnswerTo(r.Decision.Class)
-	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 {
-		a.Status = bad.Status
-	}
 	if errors.Is(err, ErrSOCKS4) {
 		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
 	}
 	hinting := *r
 	hinting.Hint = hintFor(err)
-	return HTTPReplyAs(&hinting, a, Recipient{})
+	return replyTo(&hinting, answerToMalformed(r, err), Recipient{}).http1()
+}
+
+// answerToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
+func answerToMalformed(r *egress.Refusal, err error) Answer {
+	a := AnswerTo(r.Decision.Class)
+	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
+		a.Status = bad.Status
+	}
+	return a
 }
 
 // statusText is the phrase of a response status. An upstream's own is not
@@ -377,13 +406,4 @@ func statusText(status int) string {
 		return text
 	}
 	return "Status " + strconv.Itoa(status)
-}
-
-// TunnelAnswer is the answer to a refused request inside a tunnel. A request
-// for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
-func TunnelAnswer(class policy.Class) Answer {
-	if class == policy.NameMismatch {
-		return Answer{Status: 421}
-	}
-	return AnswerTo(class)
 }

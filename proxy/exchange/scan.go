@@ -7,12 +7,9 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
-	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/egressd/egressd/egress"
 )
@@ -53,6 +50,13 @@ func withRest(l Scanner, part []byte) ([]byte, error) {
 	return append(last, rest...), err
 }
 
+// cancelTurn has nobody wait any more for a turn to search what goes up.
+func (s *BodyFilter) cancelTurn() {
+	if s != nil && s.forget != nil {
+		s.forget()
+	}
+}
+
 // sent says that what scan returned has been written.
 func (s *BodyFilter) sent() {
 	if s != nil && s.scanner != nil {
@@ -78,10 +82,10 @@ type bodyScanner struct {
 	handedOut  bool   // held was returned, and is not written yet
 }
 
-// NewBodyScanner returns what looks at the body of a request of a flow, or nil where
+// newBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
 // back; the caller ends it.
-func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
+func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
@@ -227,66 +231,4 @@ func (s *decodedScanner) Write(p []byte) (int, error) {
 		s.err = s.guard.See(p)
 	}
 	return len(p), s.err
-}
-
-// A ScannedBody is the body of a request on HTTP/2, up to the first canary in it. Its
-// reader may be left waiting after the request is over: see drop.
-type ScannedBody struct {
-	io.ReadCloser
-	Refused    func() // told when one was, or the body was refused otherwise
-	CancelTurn func() // has nobody wait for a turn to search it
-
-	mu      sync.Mutex // guards what follows, and is not held while more is read
-	Scanner Scanner    // nil once it was dropped
-	ready   []byte     // and not yet read
-	err     error
-}
-
-func (b *ScannedBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
-		b.mu.Unlock()
-		n, err := b.ReadCloser.Read(p)
-		b.mu.Lock()
-		b.read(p[:n], err)
-	}
-	if len(b.ready) == 0 {
-		return 0, b.err
-	}
-	n := copy(p, b.ready)
-	if b.ready = b.ready[n:]; len(b.ready) == 0 {
-		b.ready = nil
-		b.Scanner.sent()
-	}
-	return n, nil
-}
-
-// read takes what was read. b.mu is held.
-func (b *ScannedBody) read(p []byte, err error) {
-	if b.Scanner == nil {
-		return
-	}
-	part, over := b.Scanner.scan(p)
-	if over == nil && errors.Is(err, io.EOF) {
-		part, over = withRest(b.Scanner, part)
-	}
-	if over != nil {
-		if refusalIn(over) != nil {
-			b.Refused()
-		}
-		part, err = nil, over
-	}
-	b.ready, b.err = part, err
-}
-
-// Drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
-func (b *ScannedBody) Drop() {
-	if b == nil {
-		return
-	}
-	b.CancelTurn() // or the mutex may be held for long
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.Scanner, b.ready, b.err = nil, nil, net.ErrClosed
 }
