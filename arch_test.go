@@ -77,6 +77,8 @@ var owners = map[string]string{
 	"github.com/hashicorp/golang-lru/v2":   "dns",
 	"github.com/things-go/go-socks5":       "proxy",
 	"golang.org/x/sys/unix":                "sandbox",
+	"go.opentelemetry.io/proto/otlp":       "logs/export",
+	"google.golang.org/protobuf":           "logs/export",
 
 	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
 	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
