@@ -158,6 +158,10 @@ func (v *h1Conn) serve() bool {
 			return false
 		}
 	}
+	if v.isInquiry(x) {
+		v.inquire(x)
+		return false
+	}
 	x.flow, err = v.open(x)
 	v.Deadline(v.Forwarder.Limits.Head) // a person may have been waited for
 	if err != nil {
@@ -165,7 +169,7 @@ func (v *h1Conn) serve() bool {
 		return false
 	}
 	if v.tunnel == nil {
-		if refusal := v.Assign(x.flow); refusal != nil {
+		if refusal := v.Assign(x.flow.Holder(), x.flow.Sandbox()); refusal != nil {
 			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 			v.refuse(refusal, x)
 			return false
