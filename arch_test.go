@@ -21,20 +21,20 @@ const module = "github.com/egressd/egressd/"
 // levels gives each package its level: that of the longest row that it is, or is below. A package
 // imports packages of lower levels, and none of its own level.
 var levels = map[string]int{
-	"internal": 0, "record": 0,
+	"internal": 0, "record": 0, "record/count": 1,
 	"credentials": 1, "policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/boundary": 2, "integrations/peers": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2, "egress/upstream": 2,
 	"egress": 3, "rego/bundle": 3, "egress/egresstest": 4,
-	"proxy/forward": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
+	"proxy/exchange": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
 	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
-	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
+	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"docs":        0,
@@ -63,8 +63,10 @@ var owners = map[string]string{
 	"github.com/spf13/cobra":               "cmd/egressd",
 	"github.com/spf13/pflag":               "cmd/egressd",
 	"github.com/gaissmai/bart":             "policy",
+	"github.com/go-json-experiment/json":   "internal/strictjson",
 	"go.yaml.in/yaml/v3":                   "policy/file",
 	"golang.org/x/mod/sumdb":               "audit/internal/format",
+	"golang.org/x/text/unicode/norm":       "internal/strictjson",
 	"golang.org/x/net/http2":               "proxy/inspect",
 	"golang.org/x/net/idna":                "policy",
 	"golang.org/x/net/publicsuffix":        "policy",
@@ -76,8 +78,10 @@ var owners = map[string]string{
 	"github.com/things-go/go-socks5":       "proxy",
 	"golang.org/x/sys/unix":                "sandbox",
 
-	"golang.org/x/crypto/x509roots/fallback":   "packaging/image",
-	"github.com/santhosh-tekuri/jsonschema/v6": "e2e/world",
+	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
+	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
+	"software.sslmate.com/src/go-pkcs12":         "certs",
+	"github.com/santhosh-tekuri/jsonschema/v6":   "e2e/world",
 }
 
 // guests are packages that import a module of another's, each for a reason.
@@ -108,7 +112,7 @@ var guests = map[string]string{
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
 	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
-	"proxy/forward golang.org/x/sys/unix":     "poll(2), for clients that have left",
+	"proxy/exchange golang.org/x/sys/unix":    "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",
@@ -133,6 +137,7 @@ var mayDial = map[string]string{
 	"internal/lab": "the far side of tests",
 
 	"sandbox/containers": "the socket of the container engine",
+	"sandbox/sshagent":   "the socket of the user's ssh agent",
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
 

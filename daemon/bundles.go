@@ -61,8 +61,8 @@ func (bs *bundleFollower) adopt(c *config.Config) {
 	}
 }
 
-// Follow takes in what is fetched for the policy, and what is granted for a while, until ctx is done. Files are
-// not read again, as Serve does: whom this serves may be able to write them.
+// Follow takes in fetched bundles and temporary grants until ctx is done. It does not read files again, as Serve does: the
+// program that this daemon serves may be able to write them.
 func (d *Daemon) Follow(ctx context.Context) {
 	d.bundles.age(ctx)
 	for {

@@ -185,7 +185,7 @@ func (d *Daemon) build(path string) error {
 	d.Server = &proxy.Server{Gate: d.Gate, Sandboxes: d.sandboxes, Program: d.attachments.program, Limits: proxy.Limits{
 		Connections: proxy.ConnectionsWithin(l.Connections, descriptors), HeadBytes: l.HeadBytes, HeadFields: l.HeaderFields, Head: l.HeadTimeout,
 		ResponseHeadBytes: l.ResponseHeadBytes, ResponseFields: l.ResponseFields,
-		HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
+		BodyBytes: l.BodyBytes, HelloBytes: l.HelloBytes, Hello: l.HelloTimeout, Idle: l.IdleTimeout, Lifetime: l.TunnelLifetime,
 	}}
 	d.prepareAttachments()
 	return nil
@@ -236,6 +236,11 @@ func (au *auditing) openLog() error {
 	if err != nil {
 		return au.explainLog(dir, err)
 	}
+	if au.daemon.tailor.Log == nil { // a run has no sinks, and its key is made later
+		origin, _ := au.daemon.Log.Origin()
+		au.sinks.OfLog(origin)
+		au.beats.open(dir, options.Keys, origin)
+	}
 	au.outage.follow(au.daemon.Talk, dir, au.daemon.Log)
 	au.anchors.Send(au.daemon.Log.Newest()) // which a crash may have kept from being sent
 	return nil
@@ -264,6 +269,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.audit.sayBound()
 	d.guardRules(ctx)
 	d.audit.recordClock(ctx)
+	d.audit.beat(ctx)
 	d.manager.notify(sd.SdNotifyReady)
 	return nil
 }
@@ -421,6 +427,7 @@ func (d *Daemon) Close() {
 	}
 	if d.Log != nil {
 		d.audit.outage.end()
+		d.audit.beats.end(&d.audit)
 		d.Log.Close()
 		d.audit.messages.writing.Wait()
 		d.audit.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now

@@ -11,7 +11,7 @@ import (
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/proxy/inspect"
 )
 
@@ -52,7 +52,7 @@ func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
-	return &inspect.Inspection{Authority: authority, Roots: pool, Secrets: forward.Secrets{Apply: d.keys.apply, Redaction: d.keys.redaction}}, nil
+	return &inspect.Inspection{Authority: authority, Roots: pool, Secrets: exchange.Secrets{Apply: d.keys.apply, Redaction: d.keys.redaction}}, nil
 }
 
 // unusedRoots returns a warning where the environment names authorities for TLS that

@@ -325,7 +325,7 @@ func TestARequestInATunnelIsHeld(t *testing.T) {
 	post := func(in *Flow) <-chan opened {
 		done := make(chan opened, 1)
 		go func() {
-			f, err := in.Request(t.Context(), &policy.HTTPRequest{Method: "POST", Path: "/x", BodySize: -1})
+			f, err := in.Request(t.Context(), &policy.HTTPRequest{Method: "POST", Path: "/x", BodySize: -1}, nil)
 			done <- opened{f, err}
 		}()
 		return done

@@ -64,19 +64,23 @@ func (f *Flow) verdict(ctx context.Context, r *policy.Request, inside contents) 
 		d = stopping // or it would be an error of the policy
 	}
 	if inside == opaque && d.Verdict == policy.Inspect {
-		d = tooLateToLook(d)
+		d = tooLateToLook(d, r)
 	}
 	v.decision = f.gate.shared.of(d)
 	return v
 }
 
-// tooLateToLook refuses a tunnel whose bytes passed unread so far, by a policy
+// tooLateToLook refuses a tunnel or a body whose bytes passed unread so far, by a policy
 // that has come to depend on what is in them.
-func tooLateToLook(d policy.Decision) policy.Decision {
-	return policy.Decision{
+func tooLateToLook(d policy.Decision, r *policy.Request) policy.Decision {
+	late := policy.Decision{
 		Class: policy.RuleDeny, Rule: d.Rule, Layer: d.Layer, Policy: d.Policy,
 		Reason: "the policy now looks at the requests of this destination, and the tunnel was opened before; connect again",
 	}
+	if r.HTTP != nil {
+		late.Reason = "the policy now reads the bodies of such requests, and this one was sent before; send it again"
+	}
+	return late
 }
 
 // asked returns the request for the policy to decide once more, with its time,
@@ -329,7 +333,7 @@ const decisionsMost = 1024
 // of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
 // with them.
 func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
-	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.Ref != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d
 		return &own
 	}

@@ -74,14 +74,20 @@ var undecided = new(policy.Decision)
 // error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
 // any case.
 func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*Flow, error) {
+	return g.OpenRequest(ctx, peer, r, nil)
+}
+
+// OpenRequest is Open for an HTTP request whose body can be read before it is decided. A nil reader refuses requests whose
+// body a rule reads.
+func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, body ReadBody) (*Flow, error) {
 	f := g.newFlow(peer, r)
-	if refusal := f.open(ctx, peer); refusal != nil {
+	if refusal := f.open(ctx, peer, body); refusal != nil {
 		return nil, refusal
 	}
 	return f, nil
 }
 
-func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refusal {
 	if f.gate.shut.Load() {
 		return f.refuse(stopping)
 	}
@@ -100,7 +106,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer) *Refusal {
 		return f.refuse(tooManyFlows)
 	}
 	id := f.id
-	if refusal := f.admit(ctx); refusal != nil {
+	if refusal := f.admit(ctx, body); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
 		f.account().refund(held)
 		return refusal
@@ -128,11 +134,14 @@ func (f *Flow) account() *account {
 	return f.gate.accounts.of(f.request.Sandbox.Name)
 }
 
-// admit decides the name, resolves it, decides its addresses, and records.
-func (f *Flow) admit(ctx context.Context) *Refusal {
+// admit decides the name, reads the body if a rule asks for it, resolves the name, decides its addresses, and records.
+func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+		return f.denied(calm)
+	}
+	if refusal := f.readBody(ctx, body, &late); refusal != nil {
 		return f.denied(calm)
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
@@ -140,6 +149,9 @@ func (f *Flow) admit(ctx context.Context) *Refusal {
 			return refusal
 		}
 		if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+			return f.denied(calm)
+		}
+		if refusal := f.readBody(ctx, body, &late); refusal != nil {
 			return f.denied(calm)
 		}
 	}
@@ -183,6 +195,9 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 // enlist adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
 // changed before.
 func (f *Flow) enlist(ctx context.Context) *Refusal {
+	if f.request.HTTP != nil {
+		f.contents = opaque // a later policy that asks for more of the body comes too late
+	}
 	f.gate.Flows.add(f)
 	refusal := f.recheck(context.WithoutCancel(ctx), false)
 	if refusal != nil {

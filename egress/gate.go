@@ -106,6 +106,7 @@ type Gate struct {
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
+	known    knownPolicies
 	ids      idSource
 	began    time.Time
 	shared   sharedDecisions

@@ -64,7 +64,7 @@ func TestRequestsInsideAreFlowsOfTheirOwn(t *testing.T) {
 	if !tunnel.Inspected() {
 		t.Fatal("the tunnel is not inspected")
 	}
-	f, err := tunnel.Request(t.Context(), get("/a"))
+	f, err := tunnel.Request(t.Context(), get("/a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +74,11 @@ func TestRequestsInsideAreFlowsOfTheirOwn(t *testing.T) {
 	if rule, _ := tunnel.Credential(); rule != "" {
 		t.Errorf("the tunnel has the credential of %q", rule)
 	}
-	_, err = tunnel.Request(t.Context(), get("/b"))
+	_, err = tunnel.Request(t.Context(), get("/b"), nil)
 	refusalOf(t, err, policy.PathDenied)
 	other := get("/a")
 	other.Authority = "evil.test:443"
-	_, err = tunnel.Request(t.Context(), other)
+	_, err = tunnel.Request(t.Context(), other, nil)
 	refusalOf(t, err, policy.NameMismatch)
 	if n := w.Flows.Count(); n != 2 {
 		t.Errorf("%d flows are open, want the tunnel and one request", n)
@@ -102,7 +102,7 @@ func TestAPolicyCutsRequestsInside(t *testing.T) {
 	cut := map[string]bool{}
 	tunnel.OnCut(func() { cut["tunnel"] = true })
 	for _, path := range []string{"/a", "/b"} {
-		f, err := tunnel.Request(t.Context(), get(path))
+		f, err := tunnel.Request(t.Context(), get(path), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestAPolicyCutsRequestsInside(t *testing.T) {
 	if len(cut) != 1 || !cut["/b"] {
 		t.Errorf("cut %v", cut)
 	}
-	if _, err := tunnel.Request(t.Context(), get("/a")); err != nil {
+	if _, err := tunnel.Request(t.Context(), get("/a"), nil); err != nil {
 		t.Errorf("the tunnel takes no more requests: %v", err)
 	}
 	if err := w.SetPolicy(t.Context(), compiled(t, "version: 1\nunsafe_allow: [\"127.0.0.1:*\"]\ndeny: [allowed.test]\n"), "last"); err != nil {
@@ -124,7 +124,7 @@ func TestAPolicyCutsRequestsInside(t *testing.T) {
 	if !cut["/a"] || !cut["tunnel"] {
 		t.Errorf("cut %v", cut)
 	}
-	_, err := tunnel.Request(t.Context(), get("/a"))
+	_, err := tunnel.Request(t.Context(), get("/a"), nil)
 	refusalOf(t, err, policy.RuleDeny)
 	w.CloseLeft()
 }
@@ -135,16 +135,16 @@ func TestRequestsInsideCountAgainstTheSandbox(t *testing.T) {
 	tunnel := w.inspected(t)
 	var open []*Flow
 	for range 7 {
-		f, err := tunnel.Request(t.Context(), get("/a"))
+		f, err := tunnel.Request(t.Context(), get("/a"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		open = append(open, f)
 	}
-	_, err := tunnel.Request(t.Context(), get("/a"))
+	_, err := tunnel.Request(t.Context(), get("/a"), nil)
 	refusalOf(t, err, policy.TooManyFlows)
 	open[0].Close(End{Outcome: "closed"})
-	if _, err := tunnel.Request(t.Context(), get("/a")); err != nil {
+	if _, err := tunnel.Request(t.Context(), get("/a"), nil); err != nil {
 		t.Errorf("after one has ended: %v", err)
 	}
 	w.CloseLeft()
@@ -180,7 +180,7 @@ func TestAnOpaqueTunnelIsNotLookedIntoLater(t *testing.T) {
 func TestAFlowThatHasEndedIsNotCut(t *testing.T) {
 	w := newWorld(t, looking(t, "/a"))
 	tunnel := w.inspected(t)
-	f, err := tunnel.Request(t.Context(), get("/a"))
+	f, err := tunnel.Request(t.Context(), get("/a"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestARequestNamesTheConnectionItGoesOver(t *testing.T) {
 	}
 	open := func() *Flow {
 		t.Helper()
-		f, err := tunnel.Request(t.Context(), get("/a"))
+		f, err := tunnel.Request(t.Context(), get("/a"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

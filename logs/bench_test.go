@@ -50,7 +50,7 @@ func BenchmarkOverview(b *testing.B) {
 			b.Fatal(err)
 		}
 		var o Overview
-		if err := ScanDecisions(r, &Filter{}, o.Add); err != nil {
+		if err := ScanDecisions(r, &Filter{}, OutcomeOpen, o.Add); err != nil {
 			b.Fatal(err)
 		}
 		r.Close()

@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 const (
@@ -209,18 +211,23 @@ func opensFlow(r *record.Record) bool {
 		(r.Kind == record.KindOpen || r.Kind == record.KindRequest)
 }
 
-// A DecisionJoiner emits each decision once, with the outcome of its flow. If a Joiner forgets a flow, the DecisionJoiner
-// emits its decision as open and again when the flow ends. No flood of flows can therefore hide a
-// decision.
+// A DecisionJoiner emits each request once, with the outcome of its flow. Package count says which decisions are one request:
+// the DecisionJoiner leaves out a decision that belongs to another one. [record.Record.Times] is the number of requests. A
+// name that no connection followed has no type. If a Joiner forgets a flow, the DecisionJoiner emits its decision as open and
+// again when the flow ends. No flood of flows can therefore hide a decision.
+//
+// Emit also gets the records that are no decisions.
 type DecisionJoiner struct {
-	Emit   func(*record.Record)
-	joiner Joiner
+	Emit    func(*record.Record)
+	joiner  Joiner
+	counter count.Counter[*record.Record]
 }
 
 // Add processes the next record of the log.
 func (t *DecisionJoiner) Add(r *record.Record) {
 	if t.joiner.drop == nil {
 		t.joiner.drop = func(r *record.Record) { t.unended(r, OutcomeOpen) }
+		t.counter.Belongs, t.counter.Stays = func(*record.Record, int64) {}, t.emit
 	}
 	earlier := t.joiner.open[r.Flow]
 	switch {
@@ -230,25 +237,75 @@ func (t *DecisionJoiner) Add(r *record.Record) {
 		t.end(r, earlier)
 	case IsLookup(r):
 	case !opensFlow(r):
-		t.Emit(r)
-	case earlier != nil: // r is a further request of the same flow
-		t.Emit(earlier)
+		t.decided(r, r.Time)
+	default:
+		if earlier != nil { // r is a further request of the same flow
+			t.Emit(earlier)
+		}
+		d := count.Of(r)
+		t.counter.Begins(&d)
 	}
 	t.joiner.Follow(r)
 }
 
 func (t *DecisionJoiner) end(r, earlier *record.Record) {
+	whole := r
 	if earlier != nil {
-		whole := t.joiner.Complete(r)
+		whole = t.joiner.Complete(r)
 		whole.Time, whole.Kind = earlier.Time, earlier.Kind
+	} else if r.Decision == nil || r.Dst == nil { // the log begins in the middle of the flow
+		return
+	}
+	if whole.Decision.Action != "allow" {
+		t.decided(whole, r.Time)
+	} else if !carries(whole) {
 		t.Emit(whole)
-	} else if r.Decision != nil && r.Dst != nil { // the log begins in the middle of the flow
+	}
+}
+
+// carries reports whether the requests of an allowed flow have decisions of their own.
+func carries(r *record.Record) bool {
+	b := part(r.Bytes)
+	return count.Carries(r.Outcome, r.TLS != nil && r.TLS.Inspected && r.HTTP == nil, b.Up, b.Down)
+}
+
+// decided emits a decision that opens no flow, or keeps it until it is known whether it belongs to another.
+func (t *DecisionJoiner) decided(r *record.Record, now time.Time) {
+	if !Decides(r) {
+		t.Emit(r)
+		return
+	}
+	d := count.Of(r)
+	d.Time = now
+	n, waits := t.counter.Add(&d, r.Clone)
+	if n > 0 && !waits {
 		t.Emit(r)
 	}
 }
 
-// Flush emits the flows without an end, ordered by sequence number.
+// emit emits a decision that was held, as n requests.
+func (t *DecisionJoiner) emit(r *record.Record, n int64) {
+	if d := count.Of(r); d.IsName() {
+		r.DNS.Type, r.Count = "", n
+	}
+	t.Emit(r)
+}
+
+// awaits reports whether a line that was passed over is that of a connection that names wait for.
+func (t *DecisionJoiner) awaits(line []byte) bool {
+	if t.counter.Waits() == 0 {
+		return false
+	}
+	_, rest, _ := bytes.Cut(line, []byte(`"sandbox":"`))
+	sandbox, _, _ := bytes.Cut(rest, []byte(`"`))
+	_, rest, found := bytes.Cut(line, []byte(`"dst":{"host":"`))
+	host, _, _ := bytes.Cut(rest, []byte(`"`))
+	return found && t.counter.Awaits(string(sandbox), string(host))
+}
+
+// Flush emits the flows without an end, ordered by sequence number, and what still waits.
 func (t *DecisionJoiner) Flush(outcome string) {
+	t.counter.Flush()
 	bySeq := func(a, b *record.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
 		t.unended(r, outcome)

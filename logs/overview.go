@@ -72,6 +72,9 @@ type Group struct {
 // Many reports whether the line covers more than one destination.
 func (g *Group) Many() bool { return g.many }
 
+// IsName reports whether the line is of questions to a name server, which no connection followed.
+func (k *GroupKey) IsName() bool { return k.What == "dns" || strings.HasPrefix(k.What, "dns ") }
+
 // namedSandbox returns the sandbox, or "" for the default sandbox.
 func namedSandbox(r *record.Record) string {
 	if r.Sandbox == "default" {
@@ -89,7 +92,7 @@ func Decides(r *record.Record) bool {
 	return false
 }
 
-// Add counts one decision of a [DecisionJoiner]. It keeps no memory of r.
+// Add counts one request of a [DecisionJoiner]. It keeps no memory of r.
 func (o *Overview) Add(r *record.Record) {
 	if !Decides(r) {
 		return
@@ -228,8 +231,7 @@ func (o *Overview) Len() int { return len(o.groups) + len(o.byDomain) + len(o.re
 func (o *Overview) OneSandbox() bool { return len(o.sandboxes) == 1 }
 
 // Section returns the lines of one action, highest count first. Lines with equal counts are ordered newest
-// first. A question for a name and the connection that follows are one matter: the connection stands for both, and the
-// questions for the addresses of one name share a line.
+// first.
 func (o *Overview) Section(action string) []*Group {
 	var groups []*Group
 	for _, all := range []map[string]*Group{o.groups, o.byDomain, o.rest} {
@@ -240,7 +242,6 @@ func (o *Overview) Section(action string) []*Group {
 			}
 		}
 	}
-	groups = o.foldQuestions(groups)
 	slices.SortFunc(groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.What, b.What), cmp.Compare(a.Who, b.Who), cmp.Compare(a.Why, b.Why))

@@ -50,7 +50,7 @@ func TestWhatIsCountedKeepsNothingOfTheLog(t *testing.T) {
 	} {
 		before := heap()
 		add, kept := counter()
-		if err := ScanDecisions(&madeLines{n: lines}, &Filter{}, func(r *record.Record) {
+		if err := ScanDecisions(&madeLines{n: lines}, &Filter{}, OutcomeOpen, func(r *record.Record) {
 			if r.Decision.Action == "allow" {
 				r.Outcome = "closed"
 			}

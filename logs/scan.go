@@ -111,10 +111,11 @@ func ScanJoined(lines Lines, j *Joiner, f *Filter, do func(line string, whole *r
 	return s.run()
 }
 
-// ScanDecisions calls emit once with each decision that f matches and the outcome of its flow, as a [DecisionJoiner] does. The
-// record and its strings are valid only until emit returns: they lie in memory that is used again. Copies of the strings
-// would cost a third of the time.
-func ScanDecisions(lines Lines, f *Filter, emit func(*record.Record)) error {
+// ScanDecisions calls emit once with each request that f matches and the outcome of its flow, as a [DecisionJoiner] does. Flows
+// without an end have the outcome atEnd: [OutcomeOpen] if a process writes the log, else [OutcomeCut]. The record and its
+// strings are valid only until emit returns: they lie in memory that is used again. Copies of the strings would cost a third
+// of the time.
+func ScanDecisions(lines Lines, f *Filter, atEnd string, emit func(*record.Record)) error {
 	t := DecisionJoiner{Emit: func(r *record.Record) {
 		if f.Match(r) {
 			emit(r)
@@ -127,15 +128,21 @@ func ScanDecisions(lines Lines, f *Filter, emit func(*record.Record)) error {
 		t.Add(r)
 		return err
 	}
-	s := scan{lines: lines, may: f.sieve(), do: add, retain: j.retain, lends: true, pass: func(line []byte, h skimmed) error {
-		r, err := j.pass(line, h)
+	s := scan{lines: lines, may: f.decisionSieve(), do: add, retain: j.retain, lends: true, refusals: true, pass: func(line []byte, h skimmed) error {
+		var r *record.Record
+		var err error
+		if t.awaits(line) {
+			r, err = record.Decode(line)
+		} else if !h.refuses {
+			r, err = j.pass(line, h)
+		}
 		if r != nil {
 			t.Add(r)
 		}
 		return err
 	}}
 	err := s.run()
-	t.Flush(OutcomeOpen)
+	t.Flush(atEnd)
 	return err
 }
 
@@ -149,6 +156,8 @@ type scan struct {
 	pass   func(line []byte, h skimmed) error        // gets each line that is skimmed; nil: none is
 	retain func()                                    // is called before the memory of delivered lines is used again
 	lends  bool                                      // strings of records lie in that memory, if all lines are decoded
+
+	refusals bool // refusals are skimmed, too
 
 	free, full, order chan *chunk
 	stop              chan struct{} // closed when the caller is done
@@ -223,7 +232,7 @@ func (s *scan) decodeLine(c *chunk, form *record.Decoder, shared string) error {
 		if s.pass != nil {
 			l.skimmed, use = skim(line)
 		}
-		if use == ofFlow {
+		if use == ofFlow || use == refusal && s.refusals {
 			c.lines = append(c.lines, l)
 		}
 		if use != unknown {

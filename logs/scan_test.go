@@ -86,7 +86,7 @@ func TestScanIsReadingLineByLine(t *testing.T) {
 		slow.Add(r)
 	}
 	slow.Flush(OutcomeOpen)
-	if err := ScanDecisions(opening(t, dir), &Filter{}, func(r *record.Record) { got = append(got, r.Clone()) }); err != nil {
+	if err := ScanDecisions(opening(t, dir), &Filter{}, OutcomeOpen, func(r *record.Record) { got = append(got, r.Clone()) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != len(want) {
@@ -116,7 +116,7 @@ func TestDecisionsLendTheirStrings(t *testing.T) {
 	dir := t.TempDir()
 	newLogWriter(t, dir).ordinary(200, 5)
 	kept := ""
-	if err := ScanDecisions(opening(t, dir), &Filter{}, func(r *record.Record) { kept = cmp.Or(kept, r.Sandbox) }); err != nil {
+	if err := ScanDecisions(opening(t, dir), &Filter{}, OutcomeOpen, func(r *record.Record) { kept = cmp.Or(kept, r.Sandbox) }); err != nil {
 		t.Fatal(err)
 	}
 	if kept == "" || strings.Trim(kept, "\x00") != "" {

@@ -92,6 +92,17 @@ func (f *Filter) sieve() func(line []byte) bool {
 	return Mention(best...)
 }
 
+// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that may wait for a later decision.
+func (f *Filter) decisionSieve() func(line []byte) bool {
+	own := f.sieve()
+	if own == nil {
+		return nil
+	}
+	return func(line []byte) bool {
+		return own(line) || bytes.Contains(line, []byte(`"via":"dns"`)) || bytes.Contains(line, []byte(`"question":[`))
+	}
+}
+
 // shortest returns the length of the shortest text, or 0 if there is none.
 func shortest(texts []string) int {
 	if len(texts) == 0 {
@@ -116,10 +127,11 @@ func literalOf(pattern string) (longest string) {
 
 type flowText [10]byte
 
-// A skimmed line may open or end a flow. It was not decoded, since no sieve let it through.
+// A skimmed line may open or end a flow, or refuse it. It was not decoded, since no sieve let it through.
 type skimmed struct {
-	flow flowText
-	ends bool
+	flow    flowText
+	ends    bool
+	refuses bool
 }
 
 // A use says what a line is good for that no sieve let through.
@@ -128,6 +140,7 @@ type use int
 const (
 	unused  use = iota // joins need nothing of it
 	ofFlow             // it may open or end a flow
+	refusal            // it may refuse a connection to a name that was asked for
 	unknown            // only the decoder can tell
 )
 
@@ -149,8 +162,12 @@ func skim(line []byte) (s skimmed, u use) {
 		if bytes.Contains(rest, []byte(`"action":"allow"`)) {
 			return s, ofFlow
 		}
-		return s, unused
-	case record.KindDNS, record.KindRefused:
+		s.refuses = true
+		return s, refusal
+	case record.KindRefused:
+		s.refuses = true
+		return s, refusal
+	case record.KindDNS:
 		return s, unused
 	}
 	return s, unknown

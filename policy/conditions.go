@@ -38,6 +38,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.QueryOnly {
 		all = append(all, queryOnly(r.Query))
 	}
+	for _, f := range r.JSON {
+		all = append(all, f.requirement())
+	}
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}
@@ -68,16 +71,46 @@ func (c *conditions) holds(request *HTTPRequest) bool {
 // missing returns the first condition beyond method and path that keeps a request out, or nil.
 func (c *conditions) missing(request *HTTPRequest) *requirement {
 	for _, m := range c.further {
-		if a := m.ask(request); a == no || a == unclear && c.ofAllow {
+		if a := m.ask(request); a == no || a != yes && c.ofAllow {
 			return m
 		}
 	}
 	return nil
 }
 
-// work is the most that [conditions.holds] compares: bytes of the path, times patterns, and of the query.
+// near reports whether the request is about a repository of the conditions.
+func (c *conditions) near(request *HTTPRequest) bool {
+	return slices.ContainsFunc(c.further, func(m *requirement) bool { return m.near != nil && m.near(request) })
+}
+
+// awaits returns the needs that keep the conditions from being decided before more of the body is read. It returns 0 if the
+// rest of the body changes nothing.
+func (c *conditions) awaits(request *HTTPRequest) (n Needs) {
+	if !request.Unread() || !c.holdsMethod(request.Method) || !c.holdsPath(request.Path) {
+		return 0
+	}
+	for _, m := range c.further {
+		switch a := m.ask(request); {
+		case a == unread:
+			n |= m.needs & needsOfBody
+		case a == no, a == unclear && c.ofAllow:
+			return 0
+		}
+	}
+	return n
+}
+
+// work is the most that [conditions.holds] compares: bytes of the path, times patterns, of the query and of the body.
 func (c *conditions) work(request *HTTPRequest) int {
-	return min(len(request.Path), pathMost)*len(c.paths) + len(request.Query)*len(c.further)
+	n := min(len(request.Path), pathMost)*len(c.paths) + len(request.Query)*len(c.further)
+	if request.Body != nil {
+		for _, m := range c.further {
+			if m.needs.ReadsBody() {
+				n += len(request.Body.Content)
+			}
+		}
+	}
+	return n
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.

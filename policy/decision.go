@@ -52,7 +52,9 @@ const (
 	PathDenied       Class = "path-denied"
 	HeaderDenied     Class = "header-denied"
 	QueryDenied      Class = "query-denied"
-	GitDenied        Class = "git-denied" // another repository, or no fetch
+	GitDenied        Class = "git-denied"     // another repository or ref, or neither a fetch nor a push
+	BodyDenied       Class = "body-denied"    // the body is not what a rule lets pass, or cannot be read
+	BodyTooLarge     Class = "body-too-large" // a rule reads the body, and it is longer than one that is held
 	AddressDenied    Class = "address-denied"
 	NameMismatch     Class = "name-mismatch"
 	NoServerName     Class = "no-server-name"
@@ -143,6 +145,10 @@ type Decision struct {
 	BudgetRule  string
 	BudgetLayer Layer
 
+	// Ref is the first ref of a push that Rule does not let; empty if the push is refused for another reason. A sandbox chose
+	// it: no reply but that of git holds it.
+	Ref string
+
 	// Log says that a rule asked for the record of this decision to be marked.
 	// Every decision is recorded either way.
 	Log bool
@@ -177,7 +183,14 @@ const (
 	NeedsHeaders
 	NeedsCredential // the request is to be given a credential
 	NeedsQuery
+	NeedsBody      // the whole body
+	NeedsBodyStart // more of the body than was read, from its beginning
+
+	needsOfBody = NeedsBody | NeedsBodyStart
 )
+
+// ReadsBody reports whether the policy has to see the body, or more of it.
+func (n Needs) ReadsBody() bool { return n&needsOfBody != 0 }
 
 // Text is the reason, with the rule in front if a rule denies and the reason does not name it.
 func (d *Decision) Text() string {

@@ -194,8 +194,10 @@ func (s *search) at(r *Request, port uint16) Decision {
 	if r.HTTP == nil {
 		return s.unseen(r, port)
 	}
-	found, missed := s.seen(r, port)
+	found, missed, awaits := s.seen(r, port)
 	switch {
+	case awaits != 0:
+		return Decision{Verdict: Inspect, Rule: found.id, Layer: s.rules.layer, Needs: awaits, Reason: "rule " + found.id + " reads the body of the request"}
 	case found != nil:
 		return s.decide(r, port, found)
 	case missed != nil && s.silence != permissive:
@@ -206,16 +208,22 @@ func (s *search) at(r *Request, port uint16) Decision {
 
 // seen returns the first rule that is about the request, or nil and the allow
 // that came nearest. A WebSocket passes over allows without "upgrade" to the first
-// allow with it, or to an approved ask. A deny or ask in between stops the search.
-func (s *search) seen(r *Request, port uint16) (found, missed *rule) {
+// allow with it, or to an approved ask. A deny or ask in between stops the search. If awaits is not 0, the body decides
+// whether the found rule matches.
+func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Needs) {
 	h := r.HTTP
 	var plain *rule // would allow the request if it were no WebSocket
 	s.each(port, func(candidate *rule) bool {
+		if !s.turn.spend(candidate.work(h)) {
+			return false
+		}
+		awaits = candidate.awaits(h)
 		switch {
-		case !s.turn.spend(candidate.work(h)):
+		case awaits != 0:
+			found = candidate
 			return false
 		case !candidate.holds(h):
-			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
+			if candidate.effect == Allow && candidate.nearer(missed, h) {
 				missed = candidate
 			}
 			return true
@@ -226,10 +234,15 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule) {
 		found = candidate
 		return false
 	})
-	if plain != nil && (found == nil || s.effect(r, found) != Allow) {
+	if plain != nil && awaits == 0 && (found == nil || s.effect(r, found) != Allow) {
 		found = plain
 	}
-	return found, missed
+	return found, missed, awaits
+}
+
+// nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
+func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
+	return other == nil || !other.holdsMethod(h.Method) && r.holdsMethod(h.Method) || !other.near(h) && r.near(h)
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without
@@ -377,7 +390,7 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what := "this path"
+	what, problem := "this path", ""
 	if !by.holdsMethod(r.HTTP.Method) {
 		d.Class, what = MethodDenied, r.HTTP.Method
 		if !PlainMethod(what) {
@@ -385,9 +398,15 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		}
 	}
 	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
-		d.Class, what = m.refusal()
+		what = m.refuse(r.HTTP, &d)
+		if m.problem != nil {
+			problem = m.problem(r.HTTP)
+		}
 	}
 	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
+	if problem != "" {
+		d.Reason += ", since " + problem
+	}
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}

@@ -33,6 +33,7 @@ type Policy struct {
 	slow       bool    // an evaluator may take longer than some microseconds
 	shadow     *shadow // asked beside it; nil where none is
 	parts      *Parts  // that it was assembled from, or nil
+	identity   *identity
 }
 
 // New returns a policy of the given evaluators that denies what none of them
@@ -91,7 +92,7 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		return p.decideName(ctx, r)
 	}
 	d, looks := p.judge(ctx, r)
-	if d.Verdict == Allow && d.Needs != 0 && r.HTTP == nil {
+	if d.Verdict == Allow && d.Needs != 0 && (r.HTTP == nil || d.Needs.ReadsBody() && r.HTTP.Unread()) {
 		d.Verdict = Inspect
 	}
 	if d.Verdict != Deny && d.exceededBy(r.HTTP) {
@@ -262,14 +263,14 @@ func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, 
 	return d, looks
 }
 
-// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a complete
-// request, because no later stage would decide the request.
+// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a request whose body was
+// read, because no later stage would decide the request.
 func heard(ctx context.Context, e Evaluator, r *Request) Decision {
 	d, err := e.Evaluate(ctx, r)
 	switch {
 	case err != nil:
 		return failed(err.Error())
-	case d.Verdict > Abstain, d.Verdict == Inspect && r.HTTP != nil:
+	case d.Verdict > Abstain, d.Verdict == Inspect && r.HTTP != nil && !(d.Needs.ReadsBody() && r.HTTP.Unread()):
 		return failed("it has no verdict about a complete request")
 	}
 	return d

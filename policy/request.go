@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -62,9 +63,34 @@ type HTTPRequest struct {
 	// answer proves that the server understood.
 	OtherProtocol bool
 
+	// Body is what was read of the body so far; nil for nothing. Rules that read it say so by [NeedsBody].
+	Body *Body
+
 	// assumed are the answers of requirements, by their words, for a request that stands for
 	// many; nil for one that was sent.
 	assumed map[string]fit
+}
+
+// A Body is the part of a request's body that egressd has read before the request is decided. Nobody changes it: reading on
+// makes another Body.
+type Body struct {
+	Bytes []byte // as they go to the upstream, but for the framing of HTTP
+	Ended bool   // they are the whole body
+
+	// Content is what a whole body says: Bytes without their content coding. It is nil if Problem is not empty.
+	Content []byte
+	Problem string // why nobody can tell what the body says; constant text
+
+	mu      sync.Mutex
+	answers map[*requirement]bodyAnswer // so that a long body is read once for each requirement
+}
+
+// Unread reports whether there is more of the body than was read.
+func (h *HTTPRequest) Unread() bool {
+	if h.Body == nil {
+		return h.BodySize != 0
+	}
+	return !h.Body.Ended
 }
 
 // A DNSQuery is what a DNS query asks for.

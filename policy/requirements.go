@@ -14,6 +14,11 @@ type requirement struct {
 	words string
 	needs Needs
 	match func(*HTTPRequest) fit
+
+	near func(*HTTPRequest) bool       // of git: the request is about a repository of the rule
+	says func(*HTTPRequest) gitRefusal // of git: what the rule does not let
+
+	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 
 // A fit says whether a request meets a condition.
@@ -23,9 +28,10 @@ const (
 	no      fit = iota
 	yes         // it does, however servers read it
 	unclear     // servers may read the request in two ways: it meets the conditions of a deny or an ask, and not those of an allow
+	unread      // more of the body has to be read first; only of a request that is [HTTPRequest.Unread]
 )
 
-// ask returns what m says of a request, or what is assumed of one that stands for many.
+// ask returns the fit of a request. For a request that stands for many, the fit is assumed.
 func (m *requirement) ask(h *HTTPRequest) fit {
 	if h.assumed != nil {
 		return h.assumed[m.words]
@@ -33,15 +39,22 @@ func (m *requirement) ask(h *HTTPRequest) fit {
 	return m.match(h)
 }
 
-// refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
-func (m *requirement) refusal() (Class, string) {
-	switch m.needs {
-	case NeedsHeaders:
-		return HeaderDenied, "these header fields"
-	case NeedsQuery:
-		return QueryDenied, "this query"
+// refuse fills in the class of a request that lacks what m asks, and returns what of the request is not allowed.
+func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
+	switch {
+	case m.says != nil:
+		refused := m.says(h)
+		d.Class, d.Ref = GitDenied, refused.ref
+		return refused.what
+	case m.needs == NeedsQuery:
+		d.Class = QueryDenied
+		return "this query"
+	case m.needs == NeedsBody:
+		d.Class = BodyDenied
+		return "this body"
 	}
-	return GitDenied, "this request"
+	d.Class = HeaderDenied
+	return "these header fields"
 }
 
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.

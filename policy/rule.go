@@ -38,6 +38,9 @@ type Rule struct {
 	Query     []FieldRule
 	QueryOnly bool
 
+	// JSON narrows the rule to requests whose body is JSON and has each of these values.
+	JSON []JSONRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 
@@ -203,6 +206,17 @@ func (r *rule) stands(who string) bool {
 // holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
 func (r *rule) holds(request *HTTPRequest) bool {
 	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
+}
+
+// awaits is that of the conditions, with unless.
+func (r *rule) awaits(request *HTTPRequest) Needs {
+	n := r.conditions.awaits(request)
+	if n == 0 && r.conditions.holds(request) {
+		for _, c := range r.unless {
+			n |= c.awaits(request)
+		}
+	}
+	return n
 }
 
 func (r *rule) holdsMethod(method string) bool {

@@ -18,6 +18,7 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"Headers":   {Headers: []FieldRule{{"accept", []string{"x"}}}},
 		"Query":     {Query: []FieldRule{{"q", []string{"x"}}}},
 		"QueryOnly": {QueryOnly: true},
+		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{

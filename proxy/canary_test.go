@@ -20,7 +20,7 @@ import (
 
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/record"
 )
 
@@ -103,7 +103,7 @@ func bodies() map[string]string {
 		"hex":         some + hex.EncodeToString([]byte(canaryText)),
 		"JSON":        some + strings.ReplaceAll(canaryText, "/", `\/`),
 		"first byte":  canaryText,
-		"over chunks": strings.Repeat("x", forward.BodyBuffer-7) + canaryText + some,
+		"over chunks": strings.Repeat("x", exchange.BodyBuffer-7) + canaryText + some,
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // accessDenied is the fatal TLS alert access_denied (RFC 8446 §6.2), in a
@@ -353,7 +353,7 @@ func (f *firstBytes) refuse(farewell []byte, err error) {
 		f.tunnel.Leave(carry.FirstEnded)
 		return
 	}
-	r := forward.AsRefusal(err)
+	r := exchange.AsRefusal(err)
 	f.tunnel.refused = r
 	if farewell == nil && f.clientFirst && f.sent == 0 && byPolicy(r) { // nothing of the upstream has reached the client
 		farewell = goodbye(r, f.conn.First, f.tunnel.flow.Destination().Port)
@@ -462,7 +462,7 @@ func (w *helloWatch) look(up bool, b []byte) (over, ok bool) {
 		}
 	}
 	if err := w.tunnel.flow.Narrow(context.Background(), tlsClaim(claim)); err != nil {
-		w.tunnel.refused = forward.AsRefusal(err)
+		w.tunnel.refused = exchange.AsRefusal(err)
 		w.client.SetWriteDeadline(time.Now().Add(time.Second))
 		w.client.Write(accessDenied)
 		return true, false

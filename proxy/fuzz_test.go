@@ -13,7 +13,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -88,7 +88,7 @@ func FuzzSOCKS(f *testing.F) {
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		of := &conn{server: s, listener: &listener{server: s}, ctx: ctx, cancel: cancel, socket: c, client: c, Client: forward.Client{Forwarder: &s.forwarder, Raw: c, Conn: c, First: said[:1:1]}}
+		of := &conn{server: s, listener: &listener{server: s}, ctx: ctx, cancel: cancel, socket: c, client: c, Client: exchange.Client{Forwarder: &s.forwarder, Raw: c, Conn: c, First: said[:1:1]}}
 		of.serveSOCKS()
 		gate.Records.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)
@@ -113,7 +113,7 @@ func checkReplies(t *testing.T, b []byte) {
 	if method == 2 && len(b) >= 2 && b[0] == 1 {
 		b = b[2:]
 	}
-	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == forward.SOCKSOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
+	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == exchange.SOCKSOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
 		t.Fatalf("the reply is %x", b)
 	}
 }

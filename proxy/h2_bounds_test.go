@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/record"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -185,12 +185,12 @@ func TestAnUpstreamMayHintSoOften(t *testing.T) {
 	reset := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
 		f := serveFrames(c)
-		for _, hints := range []int{forward.InterimMost, forward.InterimMost + 1} {
+		for _, hints := range []int{exchange.InterimMost, exchange.InterimMost + 1} {
 			id := f.request()
 			for range hints {
 				f.head(id, "103")
 			}
-			if hints == forward.InterimMost {
+			if hints == exchange.InterimMost {
 				f.respond(id, "fine", true)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/record"
 	"golang.org/x/net/http2"
 )
@@ -251,7 +251,7 @@ func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
 	w := newInspectWorld(t, inspectPolicy, nil)
 	gone := make(chan struct{})
 	o := w.pki.rawOrigin(t, func(c net.Conn) {
-		forward.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn)
+		exchange.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn)
 		close(gone)
 	}, "h2")
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)

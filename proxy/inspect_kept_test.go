@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -41,7 +41,7 @@ func TestAnUpstreamThatClosesIsDialledAgain(t *testing.T) {
 	for name, end := range map[string]func(c net.Conn){
 		"orderly":            func(c net.Conn) { c.Close() },
 		"without a farewell": func(c net.Conn) { c.(*tls.Conn).NetConn().Close() },
-		"by a reset":         func(c net.Conn) { forward.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn) },
+		"by a reset":         func(c net.Conn) { exchange.Abort(c.(*tls.Conn).NetConn().(*gatheringConn).Conn) },
 	} {
 		for _, announced := range []bool{false, true} {
 			for _, method := range []string{"GET", "POST"} {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/egressd/egressd/internal/testpki"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/record"
 )
@@ -143,7 +143,7 @@ func TestAnUpstreamWithoutTLSIsExplained(t *testing.T) {
 		why   string
 	}{
 		"hangs":       {func(c net.Conn) { io.Copy(io.Discard, c) }, "did not complete its TLS handshake in time"},
-		"resets":      {func(c net.Conn) { c.Read(make([]byte, 16)); forward.Abort(c) }, "TLS handshake failed"},
+		"resets":      {func(c net.Conn) { c.Read(make([]byte, 16)); exchange.Abort(c) }, "TLS handshake failed"},
 		"closes":      {func(c net.Conn) { c.Read(make([]byte, 16)) }, "TLS handshake failed"},
 		"speaks HTTP": {func(c net.Conn) { c.Read(make([]byte, 4096)); io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") }, "TLS handshake failed"},
 	} {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
@@ -82,7 +82,7 @@ func (in *listener) take(nc net.Conn) {
 		nc = of.UnixConn
 	}
 	c.socket, c.client = nc, nc
-	c.Client = forward.Client{Forwarder: &s.forwarder, Raw: nc, Conn: nc, Via: policy.ViaHTTP, Assign: c.assign}
+	c.Client = exchange.Client{Forwarder: &s.forwarder, Raw: nc, Conn: nc, Via: policy.ViaHTTP, Assign: c.assign}
 	h := s.Sandboxes.Holder(&c.came)
 	c.Peer = c.came
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
@@ -93,7 +93,7 @@ func (in *listener) take(nc net.Conn) {
 		s.recordRefusal(c.came, policy.ViaUnknown, func() {
 			s.Gate.Refuse(c.came, policy.ViaUnknown, nil, policy.TooManyFlows, "too many TLS handshakes of this address are under way")
 		})
-		forward.Abort(nc)
+		exchange.Abort(nc)
 		return
 	}
 	if !s.connections.acquire(&c.admission, h, c) {

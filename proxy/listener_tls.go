@@ -13,7 +13,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -204,7 +204,7 @@ func (l *TLSListener) config() *tls.Config {
 		GetCertificate:         l.certificate,
 	}
 	if l.Clients != nil {
-		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.RequireAndVerifyClientCert, l.Clients, forward.SmallChain
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.RequireAndVerifyClientCert, l.Clients, exchange.SmallChain
 	}
 	return c
 }
@@ -228,7 +228,7 @@ func (l *TLSListener) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 type handshakeConn struct {
 	net.Conn
 	spoke, closed bool // for who reads
-	bound         forward.HandshakeBound
+	bound         exchange.HandshakeBound
 }
 
 func (c *handshakeConn) Read(b []byte) (int, error) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/internal/testpki"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -80,7 +80,7 @@ func (w *tlsWorld) enter(t *testing.T, certificates ...tls.Certificate) *testTLS
 	}
 	t.Cleanup(func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(20 * time.Second))
-	below := &handshakeConn{Conn: raw, bound: forward.HandshakeBound{Over: true}}
+	below := &handshakeConn{Conn: raw, bound: exchange.HandshakeBound{Over: true}}
 	c := tls.Client(below, &tls.Config{RootCAs: w.trust, ServerName: "127.0.0.1", Certificates: certificates})
 	return &testTLSClient{testClient: &testClient{c, bufio.NewReader(c), t}, tls: c, raw: raw.(*net.TCPConn), below: below}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // A replier renders the two answers that a tunnel's way in can give.
@@ -46,7 +46,7 @@ func (c *conn) refuse(err error) {
 		}
 		err = refusal
 	}
-	refusal := forward.AsRefusal(err)
+	refusal := exchange.AsRefusal(err)
 	c.refused = true
 	if c.silent() {
 		c.refuseCaptured(refusal)
@@ -75,8 +75,8 @@ func (c *conn) pause(d time.Duration) {
 // malformed records what could not be parsed, and answers it.
 func (c *conn) malformed(via policy.Via, raw []byte, err error) {
 	c.refused = true
-	refusal := forward.RefuseMalformed(c.server.Gate, c.Peer, via, raw, err)
-	c.farewell(forward.MalformedReply(refusal, err), refusal, true)
+	refusal := exchange.RefuseMalformed(c.server.Gate, c.Peer, via, raw, err)
+	c.farewell(exchange.MalformedReply(refusal, err), refusal, true)
 }
 
 // turnAway refuses a client for which there is no place, and waits for nothing: if the log does not write at once, it
@@ -93,7 +93,7 @@ func (s *Server) turnAway(c *conn) {
 		return
 	}
 	c.Conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	c.Conn.Write(forward.HTTPReply(refusal, forward.Recipient{}))
+	c.Conn.Write(exchange.HTTPReply(refusal, exchange.Recipient{}))
 	readOnce(c.Raw) // bytes that nobody has read would turn the end into a reset
 }
 
@@ -115,7 +115,7 @@ func readOnce(c any) {
 // that the browser may trust.
 func (c *conn) showPage(refusal *egress.Refusal) bool {
 	replier, ok := c.replier.(connectReplier)
-	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || forward.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
+	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || exchange.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
 	page := c.server.inspector.Page(refusal, "")

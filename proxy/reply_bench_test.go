@@ -5,7 +5,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // What is written for each CONNECT that is refused.
@@ -19,6 +19,6 @@ func BenchmarkRefusal(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		forward.HTTPReply(r, forward.Recipient{Agent: "curl/8.5.0"})
+		exchange.HTTPReply(r, exchange.Recipient{Agent: "curl/8.5.0"})
 	}
 }

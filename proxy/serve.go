@@ -15,30 +15,30 @@ import (
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // A conn is one client connection, from accept until it is closed or a [tunnel] has it. One goroutine serves it, and
 // the methods below stand in the order in which that goroutine calls them.
 type conn struct {
-	forward.Client // with what the client has sent and nobody has taken yet in First
-	server         *Server
-	listener       *listener
-	replier        replier // how to answer, once that is known
-	admission      admission
-	ctx            context.Context // ends when nobody waits any more for what is under way
-	cancel         context.CancelCauseFunc
-	state          atomic.Int32
-	waits          atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
-	came           sandbox.Peer // Peer, as it came; final once it is served
-	asked          time.Time    // when the gate was
-	socket         net.Conn     // that was accepted; final
-	client         net.Conn     // socket, or the TLS of a TLS listener on it
-	flow           *egress.Flow // that is open, until a tunnel has it
-	capture        *capture     // of a captured connection, or of one that is served like those
-	carried        bool         // a tunnel has the client and the flow
-	refused        bool         // a refusal of the connection is recorded
+	exchange.Client // with what the client has sent and nobody has taken yet in First
+	server          *Server
+	listener        *listener
+	replier         replier // how to answer, once that is known
+	admission       admission
+	ctx             context.Context // ends when nobody waits any more for what is under way
+	cancel          context.CancelCauseFunc
+	state           atomic.Int32
+	waits           atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
+	came            sandbox.Peer // Peer, as it came; final once it is served
+	asked           time.Time    // when the gate was
+	socket          net.Conn     // that was accepted; final
+	client          net.Conn     // socket, or the TLS of a TLS listener on it
+	flow            *egress.Flow // that is open, until a tunnel has it
+	capture         *capture     // of a captured connection, or of one that is served like those
+	carried         bool         // a tunnel has the client and the flow
+	refused         bool         // a refusal of the connection is recorded
 }
 
 // What a conn does, as far as its eviction concerns that.
@@ -92,7 +92,7 @@ func (c *conn) serveRequest() {
 			c.serveSOCKS()
 			return
 		case 4:
-			c.malformed(policy.ViaUnknown, c.First, forward.ErrSOCKS4)
+			c.malformed(policy.ViaUnknown, c.First, exchange.ErrSOCKS4)
 			return
 		}
 		req, n, err := c.parseHead(&scanner, c.First)
@@ -123,9 +123,9 @@ func (c *conn) headEnded(err error) {
 	switch {
 	case len(c.First) == 0 || c.isEvicted():
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.malformed(policy.ViaUnknown, c.First, forward.ErrHeadLate)
+		c.malformed(policy.ViaUnknown, c.First, exchange.ErrHeadLate)
 	default:
-		forward.RefuseMalformed(c.server.Gate, c.Peer, policy.ViaUnknown, c.First, forward.ErrHeadCut)
+		exchange.RefuseMalformed(c.server.Gate, c.Peer, policy.ViaUnknown, c.First, exchange.ErrHeadCut)
 	}
 }
 
@@ -140,15 +140,15 @@ func (c *conn) serveHTTP(via policy.Via) {
 // serveConnect serves a CONNECT, whose head has n bytes.
 func (c *conn) serveConnect(req *http1.Request, n int) {
 	head := c.First[:n]
-	dst, err := forward.ConnectTarget(req)
+	dst, err := exchange.ConnectTarget(req)
 	if err == nil {
-		c.Peer.User, c.Peer.Password, c.Peer.HasCredentials, err = forward.Credentials(req.Fields)
+		c.Peer.User, c.Peer.Password, c.Peer.HasCredentials, err = exchange.Credentials(req.Fields)
 	}
 	if err != nil {
 		c.malformed(policy.ViaConnect, head, err)
 		return
 	}
-	c.replier = connectReplier{forward.RecipientOf(req.Fields)}
+	c.replier = connectReplier{exchange.RecipientOf(req.Fields)}
 	c.First = append([]byte(nil), c.First[n:]...)
 	c.tunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
@@ -390,7 +390,7 @@ func (c *conn) end() {
 }
 
 // A connectReplier answers a CONNECT.
-type connectReplier struct{ recipient forward.Recipient }
+type connectReplier struct{ recipient exchange.Recipient }
 
 func (connectReplier) via() policy.Via { return policy.ViaConnect }
 
@@ -398,7 +398,7 @@ func (connectReplier) established() []byte {
 	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 }
 
-func (d connectReplier) refusal(r *egress.Refusal) []byte { return forward.HTTPReply(r, d.recipient) }
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return exchange.HTTPReply(r, d.recipient) }
 
 // web reports whether a port is one of those where clients speak first, and TLS or HTTP.
 func web(port uint16) bool { return port == 443 || port == 80 }

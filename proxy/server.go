@@ -3,7 +3,7 @@
 // ([Server.ServeTransparent]).
 //
 // The package parses requests and renders replies. The [egress.Gate] decides, resolves, dials and records.
-// Package forward forwards HTTP/1 requests. Package inspect serves the inside of TLS.
+// Package exchange forwards HTTP/1 requests. Package inspect serves the inside of TLS.
 //
 //	s := &proxy.Server{Gate: gate, Sandboxes: directory}
 //	go s.Serve(listener, "127.0.0.1:3128")
@@ -24,13 +24,13 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox"
 )
 
 // Limits bound what a client can make the server hold. Zero fields have the stated defaults.
-type Limits = forward.Limits
+type Limits = exchange.Limits
 
 // A Server accepts on any number of listeners. Gate and Sandboxes have to be
 // set; fields may not be changed once Serve was called.
@@ -47,7 +47,7 @@ type Server struct {
 	Host func() []netip.Addr
 
 	start        sync.Once
-	forwarder    forward.Forwarder
+	forwarder    exchange.Forwarder
 	inspector    inspect.Inspector
 	carrying     carry.Set    // tunnels
 	limitsCount  atomic.Int64 // in limitsOf

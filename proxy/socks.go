@@ -13,7 +13,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/things-go/go-socks5"
 	"github.com/things-go/go-socks5/statute"
@@ -31,10 +31,10 @@ type socksReplier struct{}
 
 func (socksReplier) via() policy.Via { return policy.ViaSOCKS5 }
 
-func (socksReplier) established() []byte { return socksReply(forward.SOCKSOK) }
+func (socksReplier) established() []byte { return socksReply(exchange.SOCKSOK) }
 
 func (socksReplier) refusal(r *egress.Refusal) []byte {
-	return socksReply(forward.AnswerTo(r.Decision.Class).SOCKS)
+	return socksReply(exchange.AnswerTo(r.Decision.Class).SOCKS)
 }
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
@@ -142,13 +142,13 @@ func (v *socksHandshake) failed(err error) {
 		v.unknown(sandbox.ErrUnknown)
 		return
 	}
-	forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
+	exchange.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, v.greeting, errors.New("the SOCKS5 handshake is malformed or was not complete in time"))
 }
 
 func (v *socksHandshake) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
-	forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
-	_, err := w.Write(socksReply(forward.SOCKSCommand))
+	exchange.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
+	_, err := w.Write(socksReply(exchange.SOCKSCommand))
 	return err
 }
 
@@ -160,7 +160,7 @@ func (v *socksHandshake) connect(_ context.Context, w io.Writer, req *socks5.Req
 		err = errSOCKSReserved
 	}
 	if err != nil {
-		refusal := forward.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), err)
+		refusal := exchange.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), err)
 		_, err = w.Write(socksReplier{}.refusal(refusal))
 		return err
 	}

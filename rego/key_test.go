@@ -32,6 +32,7 @@ var hiddenFields = map[string]string{
 	"TLS.NoName":          "equals no host",
 	"TLS.Malformed":       "is refused whatever a policy says",
 	"TLS.Inspected":       "is for the record",
+	"HTTP.Body":           "is read by rules of the file",
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",
 	"HTTP.OtherProtocol":  "is decided by package policy",

@@ -10,7 +10,6 @@ import (
 	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/signals"
-	"github.com/egressd/egressd/logs/source"
 )
 
 // An attemptsJob looks for signs of data being sent out. That reads the whole log, so it goes on beside
@@ -61,7 +60,7 @@ func (s *Server) search(text string, f *logs.Filter) attemptsState {
 func (s *Server) searchLog(ctx context.Context, text string, f *logs.Filter, next int64) {
 	defer recovered.Log("looking for attempts", nil)
 	var finder signals.Finder
-	log, err := source.At(s.options.Dir, 0)
+	log, err := s.openLogs(f.Run, 0)
 	if err == nil {
 		err = log.DecisionsUntil(ctx, f, finder.Add)
 		log.Close()
@@ -94,7 +93,7 @@ const (
 )
 
 func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/attempts")
+	q := s.readQuery(r, "/attempts")
 	v := attemptsView{attemptsState: s.search(strings.Join(q.words, " "), q.filter)}
 	for _, a := range v.Found {
 		if len(v.Stories) == attemptsShown {

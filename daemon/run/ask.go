@@ -62,23 +62,30 @@ func (r *runner) askAll(ctx context.Context) {
 	for version := ^uint64(0); ctx.Err() == nil; {
 		all := r.Gate.Approvals.Questions(ctx, version)
 		q := firstPending(all.Questions)
+		later := ""
 		switch {
 		case q == nil:
 			version = all.Version
 			continue
 		case q.Waiting == 0 && q.Pattern == "" && r.Gate.Approvals.Wait() > 0, !r.hasTerminal():
-			if (q.Waiting > 0 || q.Pattern != "") && told != q.ID {
-				told = q.ID
-				r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": it is asked when this run has the terminal (fg)\n")
+			later = "it is asked when this run has the terminal (fg)"
+		default:
+			asked, more := r.askOne(ctx, q)
+			if asked && !more {
+				return
 			}
-			select {
-			case <-time.After(askAgain):
-			case <-ctx.Done():
+			if asked {
+				continue
 			}
-			continue
+			later = "it cannot be asked while the program starts processes faster than egressd can stop them"
 		}
-		if !r.askOne(ctx, q) {
-			return
+		if (q.Waiting > 0 || q.Pattern != "") && told != q.ID {
+			told = q.ID
+			r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": " + later + "\n")
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
 		}
 	}
 }
@@ -107,36 +114,40 @@ func (r *runner) hasTerminal() bool {
 }
 
 // askOne asks a question and records the answer. The processes of the jail are stopped meanwhile: they can neither read the
-// keys nor change what is shown. It reports false if the person wants no more questions.
-func (r *runner) askOne(ctx context.Context, q *egress.Question) (more bool) {
+// keys nor change what is shown. If they cannot be stopped, askOne asks nothing. more is false if the person wants no more questions.
+func (r *runner) askOne(ctx context.Context, q *egress.Question) (asked, more bool) {
 	r.prompt.Lock()
 	defer r.prompt.Unlock()
-	r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
+	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
 		var said string
 		said, more = r.take(key, q)
 		fmt.Fprintf(r.terminal, "%s\r\n", said)
 	})
-	return more
+	return asked, more
 }
 
-// askKey has settle take the key that is typed after ask, with the processes of the jail stopped.
-func (r *runner) askKey(terminal *os.File, ask func(), over func() bool, settle func(key byte)) {
+// askKey has settle take the key that is typed after ask, with the processes of the jail stopped. It reports false, and calls
+// neither, if they cannot be stopped.
+func (r *runner) askKey(terminal *os.File, ask func(), over func() bool, settle func(key byte)) bool {
 	r.asking.Store(true)
-	resume := r.jail.Pause()
-	before := tty.Foreground(terminal)
-	if before != syscall.Getpgrp() {
-		tty.SetForeground(terminal, syscall.Getpgrp())
-	}
-	key := tty.ReadKey(terminal, askQuiet, ask, over)
-	settle(key)
-	if before != syscall.Getpgrp() {
-		tty.SetForeground(terminal, before)
+	resume, all := r.jail.Pause()
+	key, before := byte(0), tty.Foreground(terminal)
+	if all {
+		if before != syscall.Getpgrp() {
+			tty.SetForeground(terminal, syscall.Getpgrp())
+		}
+		key = tty.ReadKey(terminal, askQuiet, ask, over)
+		settle(key)
+		if before != syscall.Getpgrp() {
+			tty.SetForeground(terminal, before)
+		}
 	}
 	resume()
 	r.asking.Store(false)
 	if key == interrupt {
 		_ = syscall.Kill(-before, syscall.SIGINT)
 	}
+	return all
 }
 
 const interrupt = 3 // Ctrl-C

@@ -19,11 +19,7 @@ import (
 func (r *runner) hideFiles(c *config.Config, runs string) error {
 	_ = os.MkdirAll(runs, 0o700) // what another run makes later would not be hidden
 	r.hidden, r.cut = []string{runs}, nil
-	if r.temporary == "" { // with the logs of runs that could not write to the usual folder
-		if dir, err := makeTemporary(); err == nil { // else the program could make it
-			r.hidden = append(r.hidden, dir)
-		}
-	}
+	r.hidden = append(r.hidden, temporaryFolders()...)
 	if dir, err := c.AuditDir(); err == nil {
 		r.hidden = append(r.hidden, dir)
 	}

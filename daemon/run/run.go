@@ -50,7 +50,7 @@ type runner struct {
 	talk        *talk.Held
 	name        string
 	runs        string     // folder of all runs
-	temporary   string     // temporaryFolder, where the run uses it
+	temporary   string     // the folder of a run that cannot write to the usual one, or empty
 	moved       bool       // runs is in temporary
 	folder      string     // of this run
 	running     *os.File   // the lock of that folder, where it holds no log
@@ -73,6 +73,7 @@ type runner struct {
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
 	repository  *repository      // of the working directory, with --fs
+	keys        *sshKeys         // for Options.SSHKeys, or nil
 	cut         []string         // names of variables that the program does not get
 	proxies     []string         // names of proxy variables among cut
 	denials     *inspect.Denials // what denied TLS is answered with, or nil
@@ -106,6 +107,7 @@ type Options struct {
 	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
 	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
 	HostSockets []string // host sockets that the program may use
+	SSHKeys     []string // fingerprints or comments of keys of the user's ssh agent that the program may sign with
 	Hide        []string // files and folders that the program must not see
 	Apart       bool     // the program gets a file system of its own, but for the working directory
 	Share       []string // files and folders that such a program may change, too
@@ -159,8 +161,15 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		if _, err := os.Stat(path); err != nil {
 			return end, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
+		if err := refuseLinks("--host-socket", path); err != nil {
+			return end, err
+		}
 	}
-	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
+	keys, err := o.openKeys()
+	if err != nil {
+		return end, err
+	}
+	r := &runner{options: o, argv: argv, keys: keys, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
@@ -336,6 +345,7 @@ func (r *runner) completeJail() ([]jail.WayOut, error) {
 			return nil, hint.Failed(err, "install the package ca-certificates")
 		}
 		p.Covered[path] = authority.Bundle(system, ca)
+		coverJavaStores(&p, ca)
 		p.Env = environ.With(p.Env, environ.ForTrust(path))
 		p.Env = environ.With(p.Env, r.placeholders())
 	}
@@ -363,6 +373,9 @@ func (r *runner) change(c *config.Config) error {
 		return err
 	}
 	if err := r.checkPolicyInTree(c); err != nil {
+		return err
+	}
+	if err := r.keys.listen(folder); err != nil {
 		return err
 	}
 	beside := r.findDaemon(c)
@@ -449,6 +462,10 @@ func (r *runner) outline() jail.Program {
 	} else if agent := os.Getenv(sshAgent); agent != "" && slices.Contains(p.HostSockets, filepath.Clean(agent)) {
 		p.Env = environ.Without(p.Env, []string{sshAgent}) // so that ssh does not complain of it
 	}
+	if r.keys != nil {
+		p.AgentSocket, p.Agent = r.keys.socket, r.keys.agent
+		p.Env = environ.With(p.Env, []environ.Variable{{Name: sshAgent, Value: r.keys.agent}})
+	}
 	return p
 }
 
@@ -497,6 +514,7 @@ func (r *runner) exec() error {
 	r.sayRepository()
 	r.sayUsers()
 	r.sayAgents()
+	r.serveKeys()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {
 		fmt.Fprintln(r.talk, "egressd: warning: the channel between this program and the Node.js that starts it is closed: process.send is not there")

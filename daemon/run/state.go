@@ -1,13 +1,10 @@
 package run
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
@@ -15,27 +12,14 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 )
 
-// temporaryFolder is the folder of this user's runs that cannot write to the usual one. All share it, so that each hides
-// the others' logs from its program.
-func temporaryFolder() string {
-	return filepath.Join(os.TempDir(), "egressd-"+strconv.Itoa(os.Geteuid()))
-}
+// temporaryPrefix is how the folders of this user's runs begin that cannot write to the usual one. Each run has its own,
+// which no earlier program can have made.
+func temporaryPrefix() string { return "egressd-" + strconv.Itoa(os.Geteuid()) + "-" }
 
-// makeTemporary makes temporaryFolder. It refuses one that other users can write to.
-func makeTemporary() (string, error) {
-	dir := temporaryFolder()
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return "", err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(owner.Uid) != os.Geteuid() || info.Mode().Perm() != 0o700 {
-		return "", fmt.Errorf("%s is not a folder of this user alone", dir)
-	}
-	return dir, nil
+// temporaryFolders are those that there are by now.
+func temporaryFolders() []string {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPrefix()+"*"))
+	return dirs
 }
 
 // makeOwn makes a folder unless it is there and can be written.
@@ -47,7 +31,7 @@ func makeOwn(folder string) error {
 }
 
 // runsFolder returns the folder of all runs. If the policy names no folder for the log or its keys, and the usual one
-// cannot be written, temporaryFolder takes its place, which the run says: commands find the log by --dir.
+// cannot be written, a temporary one takes its place, which the run says: commands find the log by --dir.
 func (r *runner) runsFolder(c *config.Config) (string, error) {
 	runs, err := c.RunsDir()
 	if err == nil {
@@ -82,12 +66,12 @@ func (r *runner) runsFolder(c *config.Config) (string, error) {
 	return runs, nil
 }
 
-// useTemporary has what cannot be written elsewhere go to temporaryFolder.
+// useTemporary has what cannot be written elsewhere go to a temporary folder.
 func (r *runner) useTemporary(why error) (err error) {
 	if r.temporary != "" {
 		return nil
 	}
-	if r.temporary, err = makeTemporary(); err != nil {
+	if r.temporary, err = os.MkdirTemp("", temporaryPrefix()); err != nil {
 		return hint.Failed(fmt.Errorf("%w; and %w", why, err), "XDG_STATE_HOME=DIR egressd run -- COMMAND, with a folder that egressd may write")
 	}
 	fmt.Fprintf(r.talk, "egressd: warning: %s; the log of this run goes to %s, where it may not last\n", printable.Text(why.Error()), r.temporary)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -36,6 +37,7 @@ func (r *runner) trustDenials(p *jail.Program) {
 			p.Env = environ.With(p.Env, []environ.Variable{v})
 		}
 	}
+	coverJavaStores(p, ca.PEM())
 	// The user's own authorities, such as those of a company, stay: the program sees that file with one more.
 	for _, v := range environ.ForTrust(path) {
 		own := os.Getenv(v.Name)
@@ -46,6 +48,39 @@ func (r *runner) trustDenials(p *jail.Program) {
 			p.Covered[own] = authority.Bundle(text, ca.PEM())
 		}
 	}
+}
+
+// coverJavaStores has the user's Java trust an authority, too. A store with a password that is not Java's own stays as it is.
+func coverJavaStores(p *jail.Program, ca []byte) {
+	for _, path := range javaStores() {
+		text, err := durable.Plain(path, maxOwnBundle)
+		if err != nil || p.Covered[path] != nil {
+			continue
+		}
+		if store, err := certs.JavaStore(text, ca); err == nil {
+			p.Covered[path] = store
+		}
+	}
+}
+
+// javaStores returns the key stores that the user's Java trusts unless it is told of another. Java reads no variable that
+// names one, but for those of which it prints a line.
+func javaStores() (paths []string) {
+	homes := []string{os.Getenv("JAVA_HOME")}
+	if java, err := exec.LookPath("java"); err == nil {
+		if java, err = filepath.EvalSymlinks(java); err == nil {
+			homes = append(homes, filepath.Dir(filepath.Dir(java)))
+		}
+	}
+	for _, home := range homes {
+		for _, name := range []string{"lib/security/cacerts", "jre/lib/security/cacerts"} { // the second is that of Java 8
+			path, err := filepath.EvalSymlinks(filepath.Join(home, name))
+			if err == nil && filepath.IsAbs(path) && !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
 }
 
 // maxOwnBundle bounds a file of authorities that the user's environment names, in bytes. All of them stand in one message

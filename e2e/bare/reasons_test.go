@@ -25,7 +25,7 @@ var reasons = []reason{
 	{"limits", "Half as many signals can be queued. A limit of another process, also of a child, cannot be set."},
 	{"calls", "`io_uring`, kernel keys and `TIOCSTI` are refused."},
 	{"sockets", "Sockets other than TCP, UDP, Unix and route netlink are refused."},
-	{"environment", "Variables name the file of authorities: `SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `DENO_CERT`. `--no-ca` leaves them out."},
+	{"environment", "Variables name the file of authorities: `SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`, `REQUESTS_CA_BUNDLE`, `DENO_CERT`. That file, and the key store of Java, have one authority more. `--no-ca` leaves that out."},
 	{"hosts", "`/etc/hosts` has loopback lines alone, and the machine's name is at `::1`, too."},
 	{"network", "There are `lo` and `eth0`, and no interface of the machine."},
 	{"addresses", "A name's address is one that stands for it in this sandbox."},

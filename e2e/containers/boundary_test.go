@@ -320,7 +320,7 @@ func TestInitComposeTakesProjects(t *testing.T) {
 	if err != nil || len(paths) < 15 {
 		t.Fatalf("%v, %q", err, paths)
 	}
-	leadOut := []string{"cloud-keys.yaml", "gpu.yaml", "local-cloud.yaml", "metrics.yaml", "unconfined.yaml"}
+	leadOut := []string{"cloud-keys.yaml", "front-door.yaml", "gpu.yaml", "local-cloud.yaml", "metrics.yaml", "unconfined.yaml"}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -21,6 +21,12 @@ func TestRunAnswersDeniedTLS(t *testing.T) {
 	if !strings.Contains(r.out, `"class":"default-deny"`) || !strings.Contains(r.out, " 403 C") || r.denied("evil.test", policy.DefaultDeny) != 1 {
 		t.Errorf("%q %q %+v", r.out, r.talk, r.records)
 	}
+	for _, version := range []string{"--http1.1", "--http2"} {
+		r = runAs(t, d, "user", `curl -sS -m9 `+version+` -d '{"jsonrpc":"2.0","id":1,"method":"initialize"}' -H 'Accept: application/json, text/event-stream' -o said -w '%{http_code}' https://evil.test/mcp 2>&1`)
+		if r.out != "451" {
+			t.Errorf("an MCP client, %s: %q", version, r.out)
+		}
+	}
 	r = runAs(t, d, "user", ask, "--no-ca")
 	if !strings.Contains(r.out, "alert access denied") || r.denied("evil.test", policy.DefaultDeny) != 1 {
 		t.Errorf("--no-ca: %q", r.out)
@@ -50,6 +56,36 @@ func TestRunAnswersDeniedTLS(t *testing.T) {
 	t.Setenv("CURL_CA_BUNDLE", own)
 	if r = runAs(t, d, "user", `curl -sS -m9 https://a.allowed.test/ok 2>&1; `+ask); !strings.Contains(r.out, "origin") || !strings.Contains(r.out, " 403 C") {
 		t.Errorf("with authorities of the user's own: %q", r.out)
+	}
+}
+
+// TestJavaTrustsTheAuthorityOfRun has Java, which reads a key store of its own, and no variable that names another.
+func TestJavaTrustsTheAuthorityOfRun(t *testing.T) {
+	const source = `public class Ask { public static void main(String[] urls) throws Exception { for (var url : urls) {
+		var c = (java.net.HttpURLConnection) java.net.URI.create(url).toURL().openConnection();
+		var body = c.getResponseCode() < 400 ? c.getInputStream() : c.getErrorStream();
+		System.out.println(c.getResponseCode() + " " + new String(body.readAllBytes())); } } }`
+	for _, row := range []struct {
+		says, policy, urls string
+		flags, want        []string
+	}{
+		{"a denial", "allow: [\"*.allowed.test\"]\n", "https://evil.test/", nil, []string{"403 ", "Class default-deny"}},
+		{"without the authority", "allow: [\"*.allowed.test\"]\n", "https://evil.test/", []string{"--no-ca"}, []string{"access_denied"}},
+		{"an inspected host", "allow: [{host: a.allowed.test, paths: [\"/public/**\"]}]\ntls: {ca_dir: ca, extra_roots: [lab.pem]}\n",
+			"https://a.allowed.test/public/x https://a.allowed.test/private", nil, []string{"200 origin ", "403 ", "Class path-denied"}},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			d := world.NewDaemon(t, "version: 1\n"+row.policy)
+			if err := os.WriteFile(filepath.Join(d.Dir, "Ask.java"), []byte(source), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			r := runAs(t, d, "user", "java Ask.java "+row.urls+" 2>&1", row.flags...)
+			for _, want := range row.want {
+				if !strings.Contains(r.out, want) {
+					t.Errorf("no %q in %s%s", want, r.out, r.talk)
+				}
+			}
+		})
 	}
 }
 

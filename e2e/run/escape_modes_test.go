@@ -64,10 +64,26 @@ func TestEscapesByModes(t *testing.T) {
 		if err := os.Chmod(filepath.Join(d.Dir, "svc", "s"), 0o400); err != nil {
 			t.Fatal(err)
 		}
-		if r := runAs(t, d, "user", `chmod 700 svc/s; `+connect); r.code != 0 || r.out != "over\n" {
-			t.Errorf("exit %d, %q, %s", r.code, r.out, r.talk)
+		for _, user := range []string{"user", "root"} {
+			null := attributesOf(t, os.DevNull)
+			if r := runAs(t, d, user, `chmod 700 svc/s; touch -d @1 svc/s; `+connect); r.code != 0 || r.out != "over\n" {
+				t.Errorf("%s: exit %d, %q, %s", user, r.code, r.out, r.talk)
+			}
+			if is := attributesOf(t, os.DevNull); is != null {
+				t.Errorf("%s: %s was %s and is %s", user, os.DevNull, null, is)
+			}
 		}
 	})
+}
+
+// attributesOf returns what a program may change of a file that it does not write to.
+func attributesOf(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(info.Mode(), info.ModTime())
 }
 
 // TestRunBelievesNoPolicyBehindAClosedFolder has a program change its policy in the working tree, and close the folder that has the
@@ -91,15 +107,34 @@ func TestRunBelievesNoPolicyBehindAClosedFolder(t *testing.T) {
 	}
 }
 
-// TestRunHidesTheFolderOfLaterLogs has a program make the folder that a later run uses if it cannot write to the usual one.
-func TestRunHidesTheFolderOfLaterLogs(t *testing.T) {
+// TestRunHidesTemporaryLogs has the log of a run that could not write to the usual folder, and a program that makes one for later.
+func TestRunHidesTemporaryLogs(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	cmd := jailed(t.Context(), d, "user", nil, "sh", "-c", `mkdir -p $TMPDIR/egressd-$(id -u)/log-keys 2>/dev/null && echo made; echo over`)
-	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir())
-	var out strings.Builder
-	cmd.Stdout = &out
-	if err := d.World.Gateway.Run(cmd); err != nil || out.String() != "over\n" {
-		t.Errorf("%v: %q", err, out.String())
+	if err := os.WriteFile(d.Config, []byte(world.RunPolicy), 0o600); err != nil { // which names no folder for the log
+		t.Fatal(err)
+	}
+	temporary := t.TempDir()
+	run := func(state, script string) string {
+		cmd := jailed(t.Context(), d, "user", nil, "sh", "-c", script)
+		cmd.Env = append(cmd.Env, "TMPDIR="+temporary, "XDG_STATE_HOME="+state)
+		var out strings.Builder
+		cmd.Stdout = &out
+		if err := d.World.Gateway.Run(cmd); err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	run(d.Dir, `mkdir -p $TMPDIR/egressd-$(id -u)/runs $TMPDIR/egressd-$(id -u)-1/runs`)
+	run("/proc/self", "true")
+	logs, _ := filepath.Glob(filepath.Join(temporary, "*", "runs", "*"))
+	if len(logs) != 1 {
+		t.Fatalf("logs: %q", logs)
+	}
+	if out := run(d.Dir, `ls $TMPDIR/*/runs/* 2>/dev/null; rm -r $TMPDIR/*/runs 2>/dev/null; echo over`); out != "over\n" {
+		t.Errorf("the program sees %q", out)
+	}
+	if _, err := os.Stat(logs[0]); err != nil {
+		t.Error(err)
 	}
 }
 

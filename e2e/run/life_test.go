@@ -208,7 +208,8 @@ func TestRunOnATerminal(t *testing.T) {
 	c.until("count 1")
 	c.until("outer> ")
 
-	c.types(inner + "sh -c 'echo begun; sleep 60; echo over'\n")
+	// A shell waits for a program that it starts until the program is executed, and is not stopped meanwhile: vfork(2).
+	c.types(inner + "sh -c 'sleep 60 & echo begun; wait; echo over'\n")
 	c.until("begun\r\n")
 	c.types("\x1a")
 	c.until("Stopped")

@@ -30,6 +30,7 @@ type Options struct {
 
 	Machine *boundary.Machine // this machine
 	Trust   []string          // Features, images and Dockerfiles that the user has read
+	guards  []string          // mounts of paths of the workspace in their places, as [Merge] finds them
 	// ImageLabels returns the labels of an image that the engine of this machine has. It may be nil.
 	ImageLabels func(image string) (labels map[string]string, found bool)
 	// Volume returns a volume that the engine has already. It may be nil.
@@ -118,7 +119,7 @@ func (d *Options) mounts() []string {
 	if d.Program != "" {
 		all = append(all, "source="+d.Program+",target="+programInside+",type=bind,readonly")
 	}
-	return append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly")
+	return append(append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly"), d.guards...)
 }
 
 // moved returns the present mount in place of one that an earlier call wrote, when the socket or egressd was elsewhere. It
@@ -229,6 +230,9 @@ func (d *Options) notes(said map[string]any) []string {
 	}
 	if all := d.secrets(said); len(all) > 0 {
 		notes = append(notes, "the container gets "+strings.Join(all, ", ")+" of your environment; unset them, or let egressd add credentials to requests")
+	}
+	if len(d.guards) > 0 {
+		notes = append(notes, "no program in the container can rename or replace what the next start or build reads of the workspace: "+strings.Join(d.guards, " ")+" mount it where it lies")
 	}
 	if said["appPort"] != nil {
 		notes = append(notes, "appPort publishes nothing in a container without network; forwardPorts works")

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-var testOrigin = Origin{Version: "1.4.0", Host: "build-7"}
+var testOrigin = Origin{Version: "1.4.0", Host: "build-7", Log: "egressd/8f0c5d6e7a8b9c0d1e2f3a4b5c6d7e8f"}
 
 // samples are the records of testdata/records.jsonl.
 func samples(t testing.TB) (all []*record.Record, lines [][]byte) {
@@ -44,14 +44,14 @@ func TestGolden(t *testing.T) {
 	got := map[string][]byte{}
 	for _, name := range Formats() {
 		encode, _ := Named(name)
-		for _, r := range records {
-			got[name] = encode(got[name], r, testOrigin)
+		for i, r := range records {
+			got[name] = encode(got[name], r, lines[i], testOrigin)
 		}
 	}
 	var entries []EncodedRecord
 	got["csv"] = []byte(CSVHeader())
 	for i, r := range records {
-		got["csv"] = CSV(got["csv"], r, testOrigin)
+		got["csv"] = CSV(got["csv"], r, nil, testOrigin)
 		entries = append(entries, EncodedRecord{r, lines[i]})
 		got["syslog"] = append(Syslog(got["syslog"], EncodedRecord{r, lines[i]}, testOrigin, 4711), '\n')
 	}
@@ -212,10 +212,10 @@ func fits(v, kind any) bool {
 // eachLine calls do with every event that the samples give in a form.
 func eachLine(t testing.TB, encode Encoder, do func([]byte, *record.Record)) {
 	t.Helper()
-	records, _ := samples(t)
+	records, lines := samples(t)
 	count := 0
-	for _, r := range records {
-		for line := range bytes.Lines(encode(nil, r, testOrigin)) {
+	for i, r := range records {
+		for line := range bytes.Lines(encode(nil, r, lines[i], testOrigin)) {
 			do(bytes.TrimSuffix(line, []byte("\n")), r)
 			count++
 		}

@@ -37,7 +37,7 @@ func hostileRecord(kind record.Kind, text string) *record.Record {
 	}
 }
 
-var kinds = []record.Kind{record.KindOpen, record.KindClose, record.KindRequest, record.KindDNS, record.KindRefused, record.KindPolicy, record.KindStart, record.KindSignal, record.KindAdmin}
+var kinds = []record.Kind{record.KindOpen, record.KindClose, record.KindRequest, record.KindDNS, record.KindRefused, record.KindPolicy, record.KindStart, record.KindSignal, record.KindAdmin, record.KindHeartbeat}
 
 func FuzzHostileText(f *testing.F) {
 	for _, text := range hostile {
@@ -54,7 +54,7 @@ func checkHostile(t *testing.T, r *record.Record, text string) {
 	for _, name := range Formats() {
 		encode, _ := Named(name)
 		before := []byte("what was there before\n")
-		got := encode(bytes.Clone(before), r, testOrigin)
+		got := encode(bytes.Clone(before), r, []byte(`{"v":1}`), testOrigin)
 		if !bytes.HasPrefix(got, before) {
 			t.Fatalf("%s does not append: %q", name, got)
 		}

@@ -35,7 +35,7 @@ func OTLP(b []byte, entries []EncodedRecord, from Origin, observed time.Time) []
 			w.key("logRecords")
 			w.b = append(w.b, '[')
 			for _, e := range entries {
-				w.otlpRecord(e, observed)
+				w.otlpRecord(e, from, observed)
 			}
 			w.b = append(w.b, ']')
 		})
@@ -44,7 +44,7 @@ func OTLP(b []byte, entries []EncodedRecord, from Origin, observed time.Time) []
 	return w.b
 }
 
-func (w *writer) otlpRecord(e EncodedRecord, observed time.Time) {
+func (w *writer) otlpRecord(e EncodedRecord, from Origin, observed time.Time) {
 	f := factsOf(e.Record)
 	number, text := otlpSeverity(f.level())
 	w.comma()
@@ -55,7 +55,7 @@ func (w *writer) otlpRecord(e EncodedRecord, observed time.Time) {
 	w.str("severityText", text)
 	w.str("eventName", "egressd."+string(f.Kind))
 	w.object("body", func() { w.str("stringValue", string(e.Text)) })
-	w.attributes(func(a *attributes) { a.record(&f) })
+	w.attributes(func(a *attributes) { a.record(&f, from) })
 	w.b = append(w.b, '}')
 }
 
@@ -132,10 +132,11 @@ func (a *attributes) strs(key string, values []string) {
 	})
 }
 
-func (a *attributes) record(f *facts) {
-	a.str("log.record.uid", f.uid())
+func (a *attributes) record(f *facts, from Origin) {
+	a.str("log.record.uid", f.uid(from))
+	a.str("egressd.origin", from.Log)
 	a.num("egressd.seq", f.Seq)
-	a.some("egressd.count", f.Count)
+	a.num("egressd.count", f.Times())
 	a.flag("egressd.shared", f.Shared)
 	if n := f.Names; n != nil {
 		a.str("egressd.names.first", n.First)
@@ -146,7 +147,16 @@ func (a *attributes) record(f *facts) {
 	a.str("egressd.sandbox", f.Sandbox)
 	a.str("egressd.via", f.Via)
 	a.str("egressd.action", f.said.Action)
+	a.str("egressd.policy", f.said.Policy)
+	a.str("egressd.rules", f.said.Rules)
+	a.str("egressd.revision", f.said.Revision)
 	a.str("egressd.outcome", f.Outcome)
+	if l := f.Log; l != nil {
+		a.num("egressd.log.size", l.Size)
+		a.str("egressd.log.root", l.Root)
+		a.str("egressd.log.follows", l.Follows)
+		a.some("egressd.log.had", l.Had)
+	}
 	a.str("client.address", f.srcIP)
 	a.some("client.port", int64(f.srcPort))
 	if f.Dst != nil {

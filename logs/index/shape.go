@@ -23,7 +23,7 @@ type shape struct {
 	names     record.Names
 	argv      [1]string
 	addrs     string // joined
-	numbers   [3]string
+	numbers   [4]string
 	texts     []*string
 }
 
@@ -39,7 +39,7 @@ func (s *shape) fields() []*string {
 			&s.http.Method, &s.http.Path, &s.dns.Name, &s.dns.Type, &s.container.ID, &s.container.Name, &s.process.Exe, &s.argv[0],
 			&s.decision.Action, &s.decision.Rule, &s.decision.Layer, &s.decision.Class, &s.decision.Policy,
 			&s.shadow.Action, &s.shadow.Rule, &s.shadow.Layer, &s.shadow.Class, &s.shadow.Policy, &s.names.First,
-			&s.numbers[0], &s.numbers[1], &s.numbers[2],
+			&s.numbers[0], &s.numbers[1], &s.numbers[2], &s.numbers[3],
 		}
 	}
 	return s.texts
@@ -90,7 +90,10 @@ func (s *shape) update(r *record.Record) {
 		s.numbers[0] = strconv.Itoa(int(r.Dst.Port))
 	}
 	if r.TLS != nil {
-		s.tls.SNI = r.TLS.SNI
+		s.tls.SNI, s.numbers[3] = r.TLS.SNI, ""
+		if r.TLS.Inspected {
+			s.numbers[3] = "inspected"
+		}
 	}
 	if r.HTTP != nil {
 		s.http = *r.HTTP
@@ -132,6 +135,7 @@ func (s *shape) parse(text string) {
 	s.http.Status, _ = strconv.Atoi(s.numbers[1])
 	s.decision.Log = strings.HasPrefix(s.numbers[2], "log")
 	s.shadow.Inspect = strings.HasSuffix(s.numbers[2], "inspect")
+	s.tls.Inspected = s.numbers[3] != ""
 }
 
 // plain leaves out what a sandbox can vary without end: at level 1 the path and addresses, at level 2 also
@@ -167,7 +171,7 @@ func (s *shape) view() *record.Record {
 			s.dst.Addrs = strings.Split(s.addrs, listed)
 		}
 	}
-	if s.tls.SNI != "" {
+	if s.tls.SNI != "" || s.tls.Inspected {
 		r.TLS = &s.tls
 	}
 	if s.http.Method != "" || s.http.Path != "" || s.http.Status != 0 {

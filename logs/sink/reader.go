@@ -76,9 +76,9 @@ func (s *runner) collect() (*batch, error) {
 
 func encode(text []byte, format string, r *record.Record, line []byte, origin export.Origin) []byte {
 	if encode, ok := export.Named(format); ok {
-		return encode(text, r, origin)
+		return encode(text, r, line, origin)
 	}
-	return append(append(text, line...), '\n')
+	return export.JSON(text, r, line, origin)
 }
 
 // missed skips to the record with sequence number to and reports the records that were never sent.

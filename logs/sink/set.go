@@ -43,6 +43,13 @@ func NewSet(dir string, origin export.Origin, onError func(error)) *Set {
 		running: map[string]*runningSink{}, ending: map[string]<-chan struct{}{}, left: math.MaxInt64}
 }
 
+// OfLog says which log it is that the sinks send: every record that leaves carries its origin. Call it before Apply.
+func (s *Set) OfLog(origin string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.origin.Log = origin
+}
+
 // Check reports configuration errors that can be found without a connection.
 func Check(configs []Config) error {
 	for _, c := range configs {

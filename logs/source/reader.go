@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
@@ -16,6 +17,7 @@ import (
 type RecordReader struct {
 	Dir   string
 	lines lines
+	last  string                               // folder of the log whose end is read last
 	again func(since time.Time) (lines, error) // lines from the first record on, or since that time at least
 }
 
@@ -27,7 +29,7 @@ type lines interface {
 }
 
 func readerOf(dir string, log *audit.Reader) *RecordReader {
-	return &RecordReader{Dir: dir, lines: log, again: func(since time.Time) (lines, error) {
+	return &RecordReader{Dir: dir, lines: log, last: dir, again: func(since time.Time) (lines, error) {
 		from, err := audit.FromTime(dir, since)
 		if err != nil {
 			return nil, err
@@ -43,6 +45,14 @@ func At(dir string, from int64) (*RecordReader, error) {
 		return nil, hint.Failed(err, "keep a copy of "+dir+" as it is")
 	}
 	return readerOf(dir, lines), nil
+}
+
+// Origin returns the origin of the log; it is empty for several logs, and for one without a checkpoint.
+func (l *RecordReader) Origin() string {
+	if l.Dir != l.last {
+		return ""
+	}
+	return verify.Origin(l.Dir)
 }
 
 // Close closes the files of the log.
@@ -86,15 +96,19 @@ func (l *RecordReader) Joined(j *logs.Joiner, f *logs.Filter, do func(string, *r
 	return l.scan(do, func(do func(string, *record.Record) error) error { return logs.ScanJoined(l.lines, j, f, do) })
 }
 
-// Decisions calls do with each decision in the log that matches f, joined with the end of its flow. The
-// record is valid only until do returns.
+// Decisions calls do with each request in the log that matches f, joined with the end of its flow. A flow without an end is
+// open only if a process writes the log. The record is valid only until do returns.
 func (l *RecordReader) Decisions(f *logs.Filter, do func(*record.Record)) error {
-	return l.damage(logs.ScanDecisions(l.lines, f, do))
+	return l.DecisionsUntil(context.Background(), f, do)
 }
 
 // DecisionsUntil is [RecordReader.Decisions], and ends early with ctx.
 func (l *RecordReader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
-	return l.damage(logs.ScanDecisions(logs.Until(ctx, l.lines), f, do))
+	atEnd := logs.OutcomeOpen
+	if written, err := audit.Writing(l.last); err == nil && !written {
+		atEnd = logs.OutcomeCut
+	}
+	return l.damage(logs.ScanDecisions(logs.Until(ctx, l.lines), f, atEnd, do))
 }
 
 // scan returns an error of do as it is, and adds a hint to an error of the log.

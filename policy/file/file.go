@@ -43,7 +43,8 @@ type File struct {
 	Ceiled bool
 
 	// Presets names sets of allow rules that ship with egressd. They rank below
-	// every line of the file: what a deny of the file covers, no preset opens.
+	// every line of the file: what a deny of the file covers, no preset opens. A preset with
+	// parameters is none of them: its lines are in Allow, and [PresetWith] has its text.
 	Presets []string
 
 	// Rego names policies in Rego: further opinions, without which the file does
@@ -94,6 +95,8 @@ type File struct {
 	text   []byte
 	places map[string]policy.Position
 	unset  policy.FileError // see [File.Unset]
+
+	expansions [][]byte // texts of the presets with parameters
 }
 
 // Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path", and
@@ -201,6 +204,10 @@ type Limits struct {
 	// Default: 10s.
 	HeadTimeout time.Duration
 
+	// BodyBytes is the size of a request's body that a rule reads. It is held in
+	// memory until it is decided. Default: 32 MiB.
+	BodyBytes int
+
 	// HelloBytes is the size of a TLS ClientHello over all its records.
 	// Default: 64 KiB.
 	HelloBytes int
@@ -248,7 +255,7 @@ func defaults() File {
 		Limits: Limits{
 			Connections: 20000, FlowsPerSandbox: 4096,
 			HeadBytes: 64 << 10, HeaderFields: 100, HeadTimeout: 10 * time.Second, ResponseHeadBytes: 256 << 10, ResponseFields: 1000,
-			HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
+			BodyBytes: 32 << 20, HelloBytes: 64 << 10, HelloTimeout: 10 * time.Second,
 			DialTimeout: 15 * time.Second, IdleTimeout: 10 * time.Minute, TunnelLifetime: 24 * time.Hour, AskWait: 30 * time.Second,
 			DNSQueriesPerSecond: 200, DNSNameBytes: 4096,
 		},

@@ -34,7 +34,7 @@ func TestTheSampleFile(t *testing.T) {
 	}
 	want := Limits{
 		Connections: 100, FlowsPerSandbox: 10, HeadBytes: 32768, HeaderFields: 50, ResponseHeadBytes: 131072, ResponseFields: 500, HeadTimeout: 5 * time.Second,
-		HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
+		BodyBytes: 1 << 20, HelloBytes: 16384, HelloTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, IdleTimeout: time.Minute,
 		TunnelLifetime: 2 * time.Hour, AskWait: 90 * time.Second, DNSQueriesPerSecond: 50, DNSNameBytes: 1024,
 	}
 	if diff := cmp.Diff(want, f.Limits); diff != "" {
@@ -75,7 +75,7 @@ func TestAFileThatSaysNothingHasTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := f.Limits
-	if l.HeadBytes != 64<<10 || l.HelloBytes != 64<<10 || l.HelloTimeout != 10*time.Second || l.HeadTimeout != 10*time.Second ||
+	if l.HeadBytes != 64<<10 || l.BodyBytes != 32<<20 || l.HelloBytes != 64<<10 || l.HelloTimeout != 10*time.Second || l.HeadTimeout != 10*time.Second ||
 		l.DialTimeout != 15*time.Second || l.IdleTimeout != 10*time.Minute || l.TunnelLifetime != 24*time.Hour || l.AskWait != 30*time.Second || l.Connections != 20000 || l.FlowsPerSandbox != 4096 {
 		t.Errorf("the limits are %+v", l)
 	}

@@ -17,11 +17,12 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["headers"] = r.fieldRules(what+".headers", &rule.Headers, policy.CheckHeaderName)
 	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
+	known["json"] = r.json(what+".json", &rule.JSON)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
 
-// git reads which repositories may be fetched.
+// git reads what git may fetch and push.
 func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if effect != policy.Allow {
@@ -29,15 +30,28 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			return
 		}
 		var rule policy.GitRule
-		r.mapping(n, what, fields{"repos": func(n *yaml.Node) {
-			for _, item := range r.condition(n, what+".repos") {
-				if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
-					rule.Repos = append(rule.Repos, repo)
+		each := func(key string, into *[]string, as func(string) (string, error)) func(*yaml.Node) {
+			return func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+"."+key) {
+					if text, ok := parse(r, item, what+"."+key, as); ok {
+						*into = append(*into, text)
+					}
 				}
 			}
-		}})
-		if n.Kind == yaml.MappingNode && !hasKey(n, "repos") {
+		}
+		r.mapping(n, what, fields{
+			"repos":   each("repos", &rule.Repos, policy.ParseGitRepo),
+			"push":    each("push", &rule.Push, policy.ParseGitRef),
+			"create":  each("create", &rule.Create, policy.ParseGitRef),
+			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
+			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+		})
+		switch {
+		case n.Kind != yaml.MappingNode:
+		case !hasKey(n, "repos"):
 			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
+		case hasKey(n, "options") && !hasKey(n, "push") && !hasKey(n, "create") && !hasKey(n, "delete"):
+			r.fail(n, "%s.options are of a push, and none is allowed; add \"push: [refs/heads/agent/*]\" or the like", what)
 		}
 		*into = &rule
 	}
@@ -48,7 +62,7 @@ func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}
@@ -80,6 +94,53 @@ func (r *reader) fieldRules(what string, into *[]policy.FieldRule, check func(na
 		}
 		slices.SortFunc(*into, func(a, b policy.FieldRule) int { return strings.Compare(a.Name, b.Name) })
 	}
+}
+
+// json reads a mapping of JSON Pointers to lists of values.
+func (r *reader) json(what string, into *[]policy.JSONRule) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.MappingNode:
+			r.fail(n, "%s is %s; write a mapping of JSON Pointers to values, as in {/model: [claude-*]}", what, kindOf(n))
+			return
+		case len(n.Content) == 0:
+			r.fail(n, "%s is empty; name some values, or leave the key out for any body", what)
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, at := n.Content[i], fmt.Sprintf("%s.%s", what, printable(n.Content[i].Value))
+			if err := policy.CheckJSONPointer(key.Value); err != nil {
+				r.fail(key, "%s: %v", what, err)
+				continue
+			}
+			if slices.ContainsFunc(*into, func(f policy.JSONRule) bool { return f.Pointer == key.Value }) {
+				r.fail(key, "%s stands a second time; keep one", at)
+				continue
+			}
+			*into = append(*into, policy.JSONRule{Pointer: key.Value, Values: r.jsonValues(at, n.Content[i+1])})
+		}
+		slices.SortFunc(*into, func(a, b policy.JSONRule) int { return strings.Compare(a.Pointer, b.Pointer) })
+	}
+}
+
+// jsonValues reads a list of texts, in which "*" stands for any run of bytes, and of numbers, booleans and null.
+func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) {
+	for _, item := range r.condition(n, what) {
+		literal := item.Kind == yaml.ScalarNode && slices.Contains([]string{"!!int", "!!bool", "!!null", "!!float"}, item.ShortTag())
+		v := policy.JSONValue{Text: item.Value, Literal: literal}
+		switch {
+		case literal && policy.CheckJSONLiteral(item.Value) != nil:
+			r.fail(item, "%s: %v", what, policy.CheckJSONLiteral(item.Value))
+			continue
+		case !literal:
+			texts := r.values(what, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}, Line: item.Line, Column: item.Column})
+			if len(texts) == 0 {
+				continue
+			}
+			v.Text = texts[0]
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // values reads a list of texts, in which "*" stands for any run of bytes.

@@ -49,6 +49,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkIdentity(f)
 	r.checkContainers(f)
 	r.checkGuarded(f)
+	r.addPresetLines(f)
 	r.giveCredentials(f)
 	r.checkNever(f)
 	r.checkHidden(f)
@@ -142,6 +143,7 @@ func (r *reader) limits(l *Limits) func(*yaml.Node) {
 		"response_head_bytes": number(r, "limits.response_head_bytes", &l.ResponseHeadBytes, 1<<10, 1<<20),
 		"response_fields":     number(r, "limits.response_fields", &l.ResponseFields, 1, 10000),
 
+		"body_bytes":      number(r, "limits.body_bytes", &l.BodyBytes, 1<<10, 64<<20),
 		"head_timeout":    r.duration("limits.head_timeout", &l.HeadTimeout),
 		"hello_bytes":     number(r, "limits.hello_bytes", &l.HelloBytes, 1<<10, 64<<10),
 		"hello_timeout":   r.duration("limits.hello_timeout", &l.HelloTimeout),

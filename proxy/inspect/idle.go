@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // Bounds of upstream connections that no tunnel uses.
@@ -117,17 +117,27 @@ func (i *tunnel) takeIdle() *tls.Conn {
 			continue
 		}
 		i.flow.Keep(nil) // it ends with the tunnel
-		if !i.replaceUpstream(u.conn.NetConn().(*forward.UpstreamConn).Conn) {
+		if !i.replaceUpstream(u.conn.NetConn().(*exchange.UpstreamConn).Conn) {
 			return nil
 		}
 		return u.conn
 	}
 }
 
-// Keep implements [forward.InspectedTunnel].
-func (i *tunnel) Keep(upstream net.Conn) bool {
-	conn, ok := upstream.(*tls.Conn)
-	if !ok || i.certificateAsked.Load() || time.Since(conn.NetConn().(*forward.UpstreamConn).Began) > idleAge {
+// keep keeps the TLS with the upstream for a later tunnel, or closes it. left is nil if nothing may be kept.
+func (i *tunnel) keep(left net.Conn) {
+	conn, ok := left.(*tls.Conn)
+	if !ok {
+		return
+	}
+	if !i.mayKeep(conn) {
+		conn.Close()
+	}
+}
+
+// mayKeep keeps conn for a later tunnel, or returns false.
+func (i *tunnel) mayKeep(conn *tls.Conn) bool {
+	if i.certificateAsked.Load() || time.Since(conn.NetConn().(*exchange.UpstreamConn).Began) > idleAge {
 		return false
 	}
 	i.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/egress/egresstest"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // TestAHandshakeEndsWithItsContext, and closes its connection.
@@ -31,15 +31,15 @@ func TestAHandshakeEndsWithItsContext(t *testing.T) {
 	}()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	gate, flow, dst := egresstest.OpenFlow(t, port)
-	server, in := new(forward.Forwarder), new(Inspector)
-	server.Prepare(gate, nil, forward.Limits{})
+	server, in := new(exchange.Forwarder), new(Inspector)
+	server.Prepare(gate, nil, exchange.Limits{})
 	in.Prepare(server)
 	in.Inspect(&Inspection{})
 	closed, other := net.Pipe()
 	closed.Close()
 	other.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	i := &tunnel{Client: &forward.Client{Forwarder: server}, inspector: in, inspection: in.inspection.Load(), flow: flow, dst: dst, upstream: closed}
+	i := &tunnel{Client: &exchange.Client{Forwarder: server}, inspector: in, inspection: in.inspection.Load(), flow: flow, dst: dst, upstream: closed}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

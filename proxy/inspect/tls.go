@@ -12,7 +12,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 const newAuthority = "egressd ca rotate makes a new one, which egressd serve takes at SIGHUP"
@@ -33,7 +33,7 @@ func (i *tunnel) handshakeUpstream(ctx context.Context, raw net.Conn, protos []s
 		VerifyConnection: verifyUpstream,
 	}
 	raw.SetDeadline(time.Now().Add(i.Forwarder.Limits.Hello))
-	below := &forward.UpstreamConn{Conn: raw, Began: time.Now()}
+	below := &exchange.UpstreamConn{Conn: raw, Began: time.Now()}
 	c := tls.Client(below, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		raw.Close()
@@ -49,7 +49,7 @@ func verifyUpstream(state tls.ConnectionState) error {
 	if err := longKeys(state); err != nil {
 		return err
 	}
-	return forward.SmallChain(state)
+	return exchange.SmallChain(state)
 }
 
 // longKeys refuses chains with an RSA key that can be broken.
@@ -105,10 +105,10 @@ func reasonOf(err error) string {
 		return errShortKey.Error()
 	case errors.Is(err, errOtherProtocol):
 		return errOtherProtocol.Error()
-	case errors.Is(err, forward.ErrLongHandshake):
-		return "the destination sent " + forward.ErrLongHandshake.Error()
-	case errors.Is(err, forward.ErrLargeChain):
-		return "the destination has " + forward.ErrLargeChain.Error()
+	case errors.Is(err, exchange.ErrLongHandshake):
+		return "the destination sent " + exchange.ErrLongHandshake.Error()
+	case errors.Is(err, exchange.ErrLargeChain):
+		return "the destination has " + exchange.ErrLargeChain.Error()
 	case errors.As(err, &name):
 		return "the destination's certificate is for another host"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -145,7 +145,7 @@ func (i *tunnel) handshakeClient(leaf *tls.Certificate, upstream *tls.Conn) (*tl
 		config.NextProtos = []string{h2}
 	}
 	i.Deadline(i.Forwarder.Limits.Hello)
-	c := tls.Server(&forward.Prefixed{Conn: i.Raw, First: i.First}, config)
+	c := tls.Server(&exchange.Prefixed{Conn: i.Raw, First: i.First}, config)
 	i.First = nil
 	if err := c.Handshake(); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
 // Package inspect serves the inside of TLS: it makes TLS with the upstream and with the client, and has each
-// request decided, over HTTP/1 by package forward and over HTTP/2 here. It knows no listener.
+// request decided, over HTTP/1 by package exchange and over HTTP/2 here. It knows no listener.
 package inspect
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/forward"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // An Inspection is what an [Inspector] looks inside TLS with. It is not changed
@@ -24,23 +24,23 @@ type Inspection struct {
 	Authority *certs.Authority // of the certificates that clients see
 	Roots     *x509.CertPool   // that upstream certificates are verified against; nil means the system's
 
-	Secrets forward.Secrets // that are added to requests
+	Secrets exchange.Secrets // that are added to requests
 }
 
 // An Inspector serves inspected tunnels. It is safe for concurrent use.
 type Inspector struct {
-	forwarder  *forward.Forwarder
+	forwarder  *exchange.Forwarder
 	inspection atomic.Pointer[inspection]
 	denials    atomic.Pointer[Denials]
-	H2Memory   forward.MemoryQuota // of the windows of HTTP/2
+	H2Memory   exchange.MemoryQuota // of the windows of HTTP/2
 }
 
 // Prepare begins to use a forwarder, and has it know the credentials, too.
-func (s *Inspector) Prepare(f *forward.Forwarder) {
+func (s *Inspector) Prepare(f *exchange.Forwarder) {
 	s.forwarder = f
 	s.H2Memory.SetDefault(h2MemoryOfSandbox)
-	none := new(forward.Secrets)
-	f.Secrets = func() *forward.Secrets {
+	none := new(exchange.Secrets)
+	f.Secrets = func() *exchange.Secrets {
 		if i := s.inspection.Load(); i != nil {
 			return &i.Secrets
 		}
@@ -92,7 +92,7 @@ func (i *inspection) sessionsOf(sandbox string) tls.ClientSessionCache {
 // A tunnel is an inspected tunnel: the client's TLS ends here, and another
 // begins towards the upstream. Its requests are flows of their own.
 type tunnel struct {
-	*forward.Client
+	*exchange.Client
 	inspector        *Inspector
 	inspection       *inspection
 	flow             *egress.Flow
@@ -116,14 +116,14 @@ const (
 )
 
 // ServeTunnel serves an inspected tunnel whose first bytes h holds.
-func (s *Inspector) ServeTunnel(h *forward.Client, flow *egress.Flow, far net.Conn, offered []string) {
+func (s *Inspector) ServeTunnel(h *exchange.Client, flow *egress.Flow, far net.Conn, offered []string) {
 	i := &tunnel{Client: h, inspector: s, inspection: s.inspection.Load(), flow: flow, dst: *h.TunnelTo, upstream: far}
 	for _, p := range offered {
 		if p == h2 || p == h1 {
 			i.protos = append(i.protos, p)
 		}
 	}
-	flow.OnCut(i.cut)
+	flow.OnCut(i.Cut)
 	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(carry.TooOld)) })
 	end := i.serve()
 	tooOld.Stop()
@@ -132,8 +132,8 @@ func (s *Inspector) ServeTunnel(h *forward.Client, flow *egress.Flow, far net.Co
 	flow.Close(end)
 }
 
-// cut breaks both connections off for a policy that refuses what is in them.
-func (i *tunnel) cut() { i.breakOff("cut") }
+// Cut implements [exchange.InspectedTunnel]. It breaks both connections off.
+func (i *tunnel) Cut() { i.breakOff("cut") }
 
 // breakOff breaks both connections off. The first one says what the tunnel is
 // recorded to have ended with.
@@ -143,9 +143,9 @@ func (i *tunnel) breakOff(outcome string) {
 	if i.endedBy == "" {
 		i.endedBy = outcome
 	}
-	forward.Abort(i.Raw)
+	exchange.Abort(i.Raw)
 	if i.upstream != nil {
-		forward.Abort(i.upstream)
+		exchange.Abort(i.upstream)
 	}
 }
 
@@ -174,7 +174,7 @@ func (i *tunnel) serve() egress.End {
 		return egress.End{Outcome: string(policy.PolicyError), Note: "nothing to inspect with"}
 	}
 	if err := i.flow.Wait(context.Background()); err != nil {
-		return egress.End{Outcome: string(forward.AsRefusal(err).Decision.Class)}
+		return egress.End{Outcome: string(exchange.AsRefusal(err).Decision.Class)}
 	}
 	leaf, err := i.inspection.Authority.Leaf(i.dst.Host)
 	if err != nil {
@@ -200,7 +200,7 @@ func (i *tunnel) serve() egress.End {
 	if i.proto == h2 {
 		i.serveH2(client, upstream)
 	} else {
-		i.ServeInside(i, upstream, used)
+		i.keep(i.ServeInside(i, upstream, used))
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -249,13 +249,13 @@ func (i *tunnel) replaceUpstream(raw net.Conn) bool {
 	return true
 }
 
-// Broken implements [forward.InspectedTunnel].
+// Broken implements [exchange.InspectedTunnel].
 func (i *tunnel) Broken() *egress.Refusal { return i.broken }
 
-// Destination implements [forward.InspectedTunnel].
+// Destination implements [exchange.InspectedTunnel].
 func (i *tunnel) Destination() policy.Destination { return i.dst }
 
-// WhyBroken implements [forward.InspectedTunnel].
+// WhyBroken implements [exchange.InspectedTunnel].
 func (i *tunnel) WhyBroken() string {
 	if i.certificateAsked.Load() {
 		return wantsCertificate
@@ -263,27 +263,23 @@ func (i *tunnel) WhyBroken() string {
 	return ""
 }
 
-// Request implements [forward.InspectedTunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
-func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest) (*egress.Flow, error) {
-	flow, err := i.flow.Request(ctx, r)
-	if err == nil {
-		flow.OnCut(i.cut)
-	}
-	return flow, err
+// Request implements [exchange.InspectedTunnel].
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
+	return i.flow.Request(ctx, r, body)
 }
 
-// Redial implements [forward.InspectedTunnel].
+// Redial implements [exchange.InspectedTunnel].
 func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, error) {
 	conn, err := i.redial(ctx)
 	request.Over(i.flow)
 	if err != nil {
-		return nil, refusalFor(request, forward.AsRefusal(err))
+		return nil, refusalFor(request, exchange.AsRefusal(err))
 	}
 	return conn, nil
 }
 
-// Secrets implements [forward.InspectedTunnel].
-func (i *tunnel) Secrets() *forward.Secrets { return &i.inspection.Secrets }
+// Secrets implements [exchange.InspectedTunnel].
+func (i *tunnel) Secrets() *exchange.Secrets { return &i.inspection.Secrets }
 
 // refusalFor turns a tunnel's refusal into a refusal of one of its requests, so that the reply names the
 // request.
@@ -307,7 +303,7 @@ const maxDistrusts = 1024
 
 func (d *Denials) answers(refusal *egress.Refusal, client string) bool {
 	to := refusal.Destination
-	if forward.AnswerTo(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
+	if exchange.AnswerTo(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
 		return false
 	}
 	d.mu.Lock()
@@ -332,7 +328,7 @@ func (s *Inspector) AnswerDenials(d *Denials) { s.denials.Store(d) }
 
 // Page returns a function that answers the first request inside a client's TLS with a refusal, or nil if the client
 // is to get an alert. client names the program: one that refused the authority of [Denials] for a host gets an alert there from then on.
-func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*forward.Client) {
+func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*exchange.Client) {
 	with := s.inspection.Load()
 	denials := s.denials.Load()
 	switch {
@@ -343,7 +339,7 @@ func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*forward.C
 	default:
 		with = &inspection{Inspection: Inspection{Authority: denials.Authority}}
 	}
-	return func(h *forward.Client) {
+	return func(h *exchange.Client) {
 		i := &tunnel{Client: h, inspector: s, inspection: with, dst: refusal.Destination, broken: refusal}
 		leaf, err := with.Authority.Leaf(i.dst.Host)
 		if err != nil {

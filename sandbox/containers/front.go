@@ -164,6 +164,17 @@ func Inspect(ctx context.Context, socket, name string) (boundary.Description, ma
 	return api.inspect(ctx, name)
 }
 
+// Folders returns the folder in which the engine at a socket keeps containers, images and volumes, or nothing if it does not say.
+func Folders(socket string) []string {
+	api := newEngineAPI(socket)
+	defer api.close()
+	var is struct{ DockerRootDir string }
+	if api.get(context.Background(), "/info", &is) != nil || !path.IsAbs(is.DockerRootDir) {
+		return nil
+	}
+	return []string{is.DockerRootDir}
+}
+
 func (e *engineAPI) inspect(ctx context.Context, name string) (d boundary.Description, volumes map[string]boundary.Volume, err error) {
 	if err := e.get(ctx, "/containers/"+name+"/json", &d); err != nil {
 		return nil, nil, err

@@ -1,0 +1,73 @@
+package certs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestJavaReadsItsStores has keytool, of Java itself, make stores and read what became of them.
+func TestJavaReadsItsStores(t *testing.T) {
+	keytool, err := exec.LookPath("keytool")
+	if err != nil {
+		t.Skip("there is no keytool")
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(keytool, append([]string{"-J-Xshare:auto"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("keytool %q: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	company, err := Ephemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := Ephemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pem := filepath.Join(dir, "company.pem")
+	if err := os.WriteFile(pem, company.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for kind, flags := range map[string][]string{
+		"JKS":                         {"-storetype", "JKS"},
+		"PKCS #12":                    {"-storetype", "PKCS12"},
+		"PKCS #12 without a password": {"-storetype", "PKCS12", "-J-Dkeystore.pkcs12.certProtectionAlgorithm=NONE", "-J-Dkeystore.pkcs12.macAlgorithm=NONE"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			store := filepath.Join(t.TempDir(), "store")
+			run(append(flags, "-storepass", "changeit", "-importcert", "-noprompt", "-alias", "company", "-file", pem, "-keystore", store)...)
+			text, err := os.ReadFile(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, err := JavaStore(text, own.PEM())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(store, more, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out := run("-list", "-keystore", store, "-storepass", "changeit"); strings.Count(out, "trustedCertEntry") != 2 || !strings.Contains(out, "egressd, ") {
+				t.Error(out)
+			}
+		})
+	}
+	other := filepath.Join(dir, "other")
+	run("-storetype", "PKCS12", "-storepass", "another", "-importcert", "-noprompt", "-alias", "company", "-file", pem, "-keystore", other)
+	text, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, store := range map[string][]byte{"another password": text, "nothing": nil, "no store": []byte("hello"), "a part": text[:len(text)/2], "a part of JKS": {0xfe, 0xed, 0xfe, 0xed, 0, 0}} {
+		if _, err := JavaStore(store, own.PEM()); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package exchange
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+// A Client is a client connection that a goroutine serves.
+type Client struct {
+	Forwarder *Forwarder
+	Raw       net.Conn // the client's connection
+	Conn      net.Conn // raw, or the TLS on it
+	Peer      sandbox.Peer
+	First     []byte // read already
+	Via       policy.Via
+
+	TunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
+	CapturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
+
+	// Assign counts the connection with the sandbox that turned out to have it, or refuses it. The quota is of holder.
+	Assign func(holder, sandbox string) *egress.Refusal
+}
+
+// Read reads what was read already, then from the client.
+func (h *Client) Read(b []byte) (int, error) {
+	if len(h.First) > 0 {
+		n := copy(b, h.First)
+		h.First = h.First[n:]
+		return n, nil
+	}
+	h.First = nil
+	return h.Conn.Read(b)
+}
+
+// Deadline gives the client d for what comes next.
+func (h *Client) Deadline(d time.Duration) { h.Conn.SetDeadline(time.Now().Add(d)) }
+
+// writeLast sends the last answer and leaves the client a moment to take it.
+func (h *Client) writeLast(answer []byte) {
+	const moment = time.Second
+	h.Deadline(moment)
+	if _, err := h.Conn.Write(answer); err != nil {
+		return
+	}
+	if half, ok := h.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		io.CopyN(io.Discard, h.Conn, 1<<20)
+	}
+}
+
+// headReaders holds readers whose buffers take a whole message head. They are
+// borrowed while a connection speaks HTTP.
+type headReaders struct{ pool sync.Pool }
+
+func (p *headReaders) borrow(r io.Reader, size int) *bufio.Reader {
+	br, ok := p.pool.Get().(*bufio.Reader)
+	if !ok || br.Size() < size {
+		return bufio.NewReaderSize(r, size)
+	}
+	br.Reset(r)
+	return br
+}
+
+func (p *headReaders) giveBack(br *bufio.Reader) {
+	br.Reset(bytes.NewReader(nil))
+	p.pool.Put(br)
+}
+
+// readNow reads what is there already. Where nothing is, the error is
+// [os.ErrDeadlineExceeded].
+func readNow(c net.Conn, b []byte) (n int, err error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, failed = syscall.Read(int(fd), b)
+			if !errors.Is(failed, syscall.EINTR) {
+				return true
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case errors.Is(failed, syscall.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case failed != nil:
+		return 0, failed
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// An UpstreamConn is the connection below the TLS with an upstream. With noWait
+// set, reads do not wait for bytes.
+type UpstreamConn struct {
+	net.Conn
+	noWait bool // only changed while nobody reads, and
+	Bound  HandshakeBound
+	Began  time.Time // with the handshake
+	closed bool      // the upstream has closed it; for who reads
+}
+
+func (c *UpstreamConn) Read(b []byte) (int, error) {
+	if c.noWait {
+		return readNow(c.Conn, b)
+	}
+	n, err := c.Conn.Read(b)
+	c.closed = errors.Is(err, io.EOF)
+	if long := c.Bound.Came(n); long != nil {
+		return 0, long
+	}
+	return n, err
+}
+
+// A Prefixed is a connection with what was read of it put back in front.
+type Prefixed struct {
+	net.Conn
+	First []byte
+	ended atomic.Bool // the other end has ended its half, which TLS above may not have said
+}
+
+func (c *Prefixed) Read(b []byte) (int, error) {
+	if len(c.First) > 0 {
+		n := copy(b, c.First)
+		c.First = c.First[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(b)
+	if errors.Is(err, io.EOF) {
+		c.ended.Store(true)
+	}
+	return n, err
+}
+
+// Abort breaks c off, so that its other end cannot take what came for all.
+func Abort(c net.Conn) {
+	if tls, ok := c.(*tls.Conn); ok {
+		c = tls.NetConn()
+	}
+	switch below := c.(type) {
+	case *Prefixed:
+		c = below.Conn
+	case *UpstreamConn:
+		c = below.Conn
+	}
+	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
+		socket.SetLinger(0)
+	}
+	c.Close()
+}

@@ -1,0 +1,410 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/secret"
+	"github.com/egressd/egressd/policy"
+)
+
+// Why an exchange ends early.
+var (
+	// ErrStale is the error of a request that a kept connection no longer took, and that may be sent once more.
+	ErrStale = errors.New("the kept connection was closed by the upstream")
+	// ErrIdle is the cause of a context that ended because no byte has moved for too long.
+	ErrIdle = errors.New("nothing has moved for too long")
+	// ErrCut is the cause of one that a later policy has ended.
+	ErrCut = errors.New("the policy refuses what it had allowed")
+)
+
+// An Exchange is one request and its response, in clear or inside TLS, over HTTP/1 or HTTP/2. [Exchange.Do] takes it from the
+// decision to the record of its end. The exported fields are set before that, by the code that has read the request.
+type Exchange struct {
+	Client *Client
+	Tunnel InspectedTunnel // inside which the request came, or nil in clear
+	Ends   Ends
+
+	Method      string
+	Target      http1.Target
+	Fields      http1.Fields // end to end, without Host
+	Hops        http1.Fields // that go up behind Fields and concern the connection, such as Expect
+	Body        io.Reader    // as the client sends it, or nil
+	Length      int64        // of the body; -1: not known
+	Destination policy.Destination
+	Authority   string // the server that the request names, if the policy has to compare it with Destination
+	Recipient   Recipient
+	Upgrade     bool // the request asks for another protocol
+	WebSocket   bool // and for no other than a WebSocket
+
+	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
+	Context context.Context
+	// Stream ends when the client has ended the stream, or left; nil in HTTP/1, which has none.
+	Stream context.Context
+	// OnCut is called when a later policy refuses the request. It may be nil.
+	OnCut func()
+	// BeforeBody is called before each read of the body while the request is decided.
+	BeforeBody func()
+
+	Flow *egress.Flow // once the request is allowed
+
+	redaction  *secret.Redaction // of the response, or nil
+	held       *heldBody         // what a rule has read of the request's body, or nil
+	bodyMemory *Reservation      // of the request's body, or nil
+	headMemory *Reservation      // of a long head of a response, or nil
+	hints      int               // interim responses
+	payload    atomic.Int64      // that was let up, beside heads
+	up, down   atomic.Int64      // bytes
+	end        egress.End
+}
+
+// Ends are the client and the upstream of one exchange, in the version of HTTP that they speak. One goroutine calls the
+// methods, in this order.
+type Ends interface {
+	// Reach connects to the upstream. reuse: it may be with a connection that has served another exchange.
+	Reach(reuse bool) error
+	// Send sends the request, and passes interim responses on. If a kept connection took
+	// nothing of the request, and the request may be repeated, the error is [ErrStale].
+	Send() (*http1.Response, error)
+	// Answer passes the response on. After an error it is too late for an answer of egressd.
+	Answer(*http1.Response) error
+	// Settle ends what is under way and returns what the exchange comes to, err and the upload taken together. It is called
+	// in any case once the request was allowed.
+	Settle(err error) error
+	// Reply answers in the place of the upstream.
+	Reply(Reply)
+	// Abort breaks the response off, so that the client cannot take what it has for the whole.
+	Abort()
+}
+
+// An InspectedTunnel is the tunnel in which exchanges run. Its errors are of type [*egress.Refusal].
+type InspectedTunnel interface {
+	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
+	Broken() *egress.Refusal
+	Destination() policy.Destination
+	// Request has a request decided within the tunnel's flow.
+	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
+	// Secrets returns what adds credentials to the tunnel's requests.
+	Secrets() *Secrets
+	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
+	WhyBroken() string
+	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
+	Outcome(byItself string) string
+	// Cut breaks the tunnel off for a policy that refuses what is in it.
+	Cut()
+	// Redial connects to the upstream again, for a request.
+	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+}
+
+// Do has the request decided, sent and answered, and records how it ended. It reports whether all of the response has
+// reached the client.
+func (x *Exchange) Do() (whole bool) {
+	defer x.release()
+	if x.Tunnel != nil {
+		if broken := x.Tunnel.Broken(); broken != nil {
+			x.refuse(broken)
+			return false
+		}
+	}
+	if err := x.decide(); err != nil {
+		x.refuse(AsRefusal(err))
+		return false
+	}
+	return x.conclude(x.Ends.Settle(x.carry()))
+}
+
+// release gives memory back.
+func (x *Exchange) release() {
+	x.held.release()
+	x.bodyMemory.Release()
+	x.headMemory.Release()
+}
+
+// decide opens the flow of the request: the policy allows it, and that is recorded. The error is a [*egress.Refusal].
+func (x *Exchange) decide() (err error) {
+	ctx := x.Context
+	if x.Stream == nil {
+		present := x.Client.Context()
+		defer present.Release()
+		ctx = present
+	}
+	r := x.request()
+	if x.Tunnel != nil {
+		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x.readBody)
+	} else {
+		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x.readBody)
+	}
+	if err != nil {
+		return err
+	}
+	if x.Tunnel == nil {
+		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
+			x.Flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+			return refusal
+		}
+	}
+	if x.OnCut != nil {
+		x.Flow.OnCut(x.OnCut)
+	}
+	return nil
+}
+
+// request is what the policy is asked about: the request as it will be written.
+func (x *Exchange) request() policy.Request {
+	return policy.Request{Via: x.Client.Via, Destination: x.Destination, Protocol: policy.ProtocolHTTP, HTTP: &policy.HTTPRequest{
+		Method: x.Method, Path: x.Target.Path, Query: x.Target.Query, Header: headerOf(x.AppendFields(nil)), BodySize: x.Length,
+		Authority: x.Authority, Upgrade: x.Upgrade, OtherProtocol: x.Upgrade && !x.WebSocket,
+	}}
+}
+
+// carry sends the request that was allowed, and passes the response on.
+func (x *Exchange) carry() error {
+	if err := x.addCredential(); err != nil {
+		return err
+	}
+	if err := x.Ends.Reach(true); err != nil {
+		return err
+	}
+	if err := x.Flow.Wait(x.Context); err != nil { // no byte leaves before its record is durable
+		return err
+	}
+	resp, err := x.Ends.Send()
+	if errors.Is(err, ErrStale) && x.Context.Err() == nil {
+		if err := x.Ends.Reach(false); err != nil {
+			return err
+		}
+		resp, err = x.Ends.Send()
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.judge(resp); err != nil {
+		return err
+	}
+	if err := x.Ends.Answer(resp); err != nil {
+		return unanswerable{x.unreadableBody(err)}
+	}
+	return nil
+}
+
+// addCredential has the credentials of the destination change the request.
+func (x *Exchange) addCredential() error {
+	by := x.Client.Forwarder.Secrets()
+	if x.Tunnel != nil {
+		by = x.Tunnel.Secrets()
+	}
+	h := head{target: x.Target, fields: x.Fields}
+	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+		return err
+	}
+	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
+	if x.WebSocket && x.Flow.HasCanaries() {
+		x.Fields = x.Fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
+	}
+	return nil
+}
+
+// judge refuses a response that must not pass, and takes out of its fields what must not.
+func (x *Exchange) judge(resp *http1.Response) error {
+	x.end.Status = resp.Status
+	if x.redaction != nil && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
+		return x.Flow.Failed(policy.ResponseRefused, "")
+	}
+	resp.Fields = x.Passing(http1.StripResponseHops(resp.Fields))
+	return nil
+}
+
+// InterimMost is how many interim responses one request may have.
+const InterimMost = 32
+
+// Interim returns the fields of an interim response that pass (RFC 9110 section 15.2). The error is a [*egress.Refusal].
+func (x *Exchange) Interim(fields http1.Fields) (http1.Fields, error) {
+	if x.hints++; x.hints > InterimMost {
+		return nil, x.Malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
+	}
+	return x.Passing(http1.StripResponseHops(fields)), nil
+}
+
+// AppendFields appends the request's fields as they go up, which are those that a policy is shown.
+func (x *Exchange) AppendFields(out http1.Fields) http1.Fields {
+	for _, f := range x.Fields {
+		if !dropped(f.Name) {
+			out = append(out, f)
+		}
+	}
+	return append(out, x.Hops...)
+}
+
+// Upload returns the body of the request as it goes up: searched for canaries, and within the byte budget. moved is called
+// when bytes have come. wanted ends the wait for a turn to search it.
+func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
+	x.bodyMemory = x.Client.Forwarder.BodyMemory.Reserve(x.Flow.Holder(), x.Flow.Sandbox())
+	from := x.Body
+	if x.held != nil {
+		from = x.held.fromStart()
+	}
+	return newBody(from, x.requestFilter(wanted), x.allowUp, moved)
+}
+
+// Download returns the body of the response as it goes down: without the credentials of the host.
+func (x *Exchange) Download(from io.Reader, moved func()) *PassingBody {
+	return newBody(from, x.responseFilter(), allPass, moved)
+}
+
+// CountHead counts the head of the request, which is no part of what its budget is for.
+func (x *Exchange) CountHead(n int) {
+	x.up.Add(int64(n))
+	x.Flow.Meter().Up.Add(int64(n))
+}
+
+// allowUp counts n more bytes of the request's body, or of the protocol that it changed to, before they are sent. Beyond
+// the budget the error is a [*egress.Refusal], and none of them may go.
+func (x *Exchange) allowUp(n int) error {
+	if most := x.Flow.Budget(); most > 0 && x.payload.Load()+int64(n) > most {
+		return x.Flow.Exceeded()
+	}
+	x.payload.Add(int64(n))
+	x.CountHead(n)
+	return nil
+}
+
+// CountDown counts what went to the client.
+func (x *Exchange) CountDown(n int) {
+	x.down.Add(int64(n))
+	x.Flow.Meter().Down.Add(int64(n))
+}
+
+// conclude answers an exchange that failed, and records how it ended.
+func (x *Exchange) conclude(err error) (whole bool) {
+	late := errors.As(err, new(unanswerable))
+	switch {
+	case err == nil:
+		x.close(cmp.Or(x.end.Outcome, "closed"))
+		return true
+	case x.clientLeft(err, late):
+		x.close(x.outcome(ClientLeft))
+		x.Ends.Abort()
+		return false
+	case late || errors.Is(context.Cause(x.Context), ErrCut):
+		x.close(x.brokenOff(err))
+		x.Ends.Abort()
+		return false
+	}
+	refusal := x.refusalFor(err)
+	x.end.Note = cmp.Or(refusal.Note, x.end.Note)
+	x.close(string(refusal.Decision.Class))
+	x.reply(refusal, err)
+	return false
+}
+
+// close records the end of the flow.
+func (x *Exchange) close(outcome string) {
+	x.end.Outcome, x.end.Up, x.end.Down = outcome, x.up.Load(), x.down.Load()
+	x.Flow.Close(x.end)
+}
+
+func (x *Exchange) outcome(byItself string) string {
+	if x.Tunnel != nil {
+		return x.Tunnel.Outcome(byItself)
+	}
+	return byItself
+}
+
+// clientLeft reports whether an exchange failed because its client went away: it has reset its connection or its stream, or
+// left in the middle of its request.
+func (x *Exchange) clientLeft(err error, late bool) bool {
+	var cut incompleteUpload
+	switch {
+	case errors.As(err, &cut), errors.Is(context.Cause(x.Context), errClientLeft):
+		return true
+	case refusalIn(err) != nil && x.Flow.Refusal() != nil: // what the client sent was refused
+		return false
+	case errors.Is(context.Cause(x.Context), ErrIdle): // which ends the stream as well
+		return false
+	case x.Stream != nil && x.Stream.Err() != nil:
+		return true
+	}
+	_, gone := socketEnd(x.Client.Raw)
+	return late && gone && refusalIn(err) == nil
+}
+
+// brokenOff returns the outcome of an exchange that cannot be answered any more. It is too late to answer what was
+// malformed, not to record that.
+func (x *Exchange) brokenOff(err error) string {
+	var bad *http1.MalformedError
+	if errors.As(err, &bad) {
+		x.recordMalformed(nil, bad)
+	}
+	switch over := refusalIn(err); {
+	case over != nil:
+		x.end.Note = cmp.Or(over.Note, x.end.Note)
+		return string(over.Decision.Class)
+	case errors.Is(context.Cause(x.Context), ErrIdle):
+		return string(carry.IdleTooLong)
+	}
+	return "reset"
+}
+
+// refusalFor returns what is answered to a request that was allowed, and failed.
+func (x *Exchange) refusalFor(err error) *egress.Refusal {
+	var bad *http1.MalformedError
+	if refusal := refusalIn(err); refusal != nil {
+		return refusal
+	}
+	switch {
+	case errors.As(err, &bad) && bad.Status != 0:
+		return x.recordMalformed(nil, bad)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(context.Cause(x.Context), ErrIdle):
+		return x.Flow.Failed(policy.NetworkTimeout, "")
+	case x.Tunnel != nil:
+		return x.Flow.Failed(policy.NetworkTLS, x.Tunnel.WhyBroken())
+	}
+	return x.Flow.Failed(policy.NetworkTLS, "")
+}
+
+// Malformed returns the refusal for a response that is none, or too large.
+func (x *Exchange) Malformed(problem string) *egress.Refusal {
+	r := x.Flow.Failed(policy.MalformedResponse, "the response cannot be passed on: "+problem)
+	r.Note = r.Decision.Reason
+	return r
+}
+
+// refuse answers a refusal; one for wrong credentials has to wait.
+func (x *Exchange) refuse(r *egress.Refusal) {
+	f := x.Client.Forwarder
+	f.Pause(f.Penalty(x.Client.Peer, r))
+	if report, ok := x.pushReport(r); ok {
+		x.Ends.Reply(report)
+		return
+	}
+	x.reply(r, nil)
+}
+
+// Misread answers a request that could not be understood, and records it. raw is as much of it as a record may need.
+func (x *Exchange) Misread(raw []byte, err error) {
+	refusal := *x.recordMalformed(raw, err)
+	refusal.Hint = hintFor(err)
+	x.reply(&refusal, err)
+}
+
+func (x *Exchange) recordMalformed(raw []byte, err error) *egress.Refusal {
+	return RefuseMalformed(x.Client.Forwarder.Gate, x.Client.Peer, x.Client.Via, raw, err)
+}
+
+// reply answers with a refusal. err may say more of what was malformed.
+func (x *Exchange) reply(r *egress.Refusal, err error) {
+	a := answerToMalformed(r, err)
+	if inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil; inside && r.Decision.Class == policy.NameMismatch {
+		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
+	}
+	x.Ends.Reply(replyTo(r, a, x.Recipient))
+}

@@ -1,0 +1,421 @@
+package exchange
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/policy"
+)
+
+// Replies of RFC 1928 §6, and the method that means none.
+const (
+	SOCKSOK         = 0
+	SOCKSFailure    = 1
+	SOCKSRefused    = 2
+	SOCKSNetwork    = 3
+	SOCKSHost       = 4
+	SOCKSConnection = 5
+	SOCKSCommand    = 7
+	SOCKSAddress    = 8
+	SOCKSNoMethod   = 0xff
+)
+
+// An Answer is how one class of refusal looks in each protocol. A rule that denies is 403, a budget or a limit 429;
+// 5xx is the network or egressd itself.
+type Answer struct {
+	Status int
+	retry  bool
+	SOCKS  byte // RFC 1928 §6
+}
+
+var answers = map[policy.Class]Answer{
+	policy.DefaultDeny:      {403, false, SOCKSRefused},
+	policy.RuleDeny:         {403, false, SOCKSRefused},
+	policy.MethodDenied:     {403, false, SOCKSRefused},
+	policy.PathDenied:       {403, false, SOCKSRefused},
+	policy.HeaderDenied:     {403, false, SOCKSRefused},
+	policy.QueryDenied:      {403, false, SOCKSRefused},
+	policy.GitDenied:        {403, false, SOCKSRefused},
+	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.BodyTooLarge:     {413, false, SOCKSRefused},
+	policy.AddressDenied:    {403, false, SOCKSRefused},
+	policy.NameMismatch:     {403, false, SOCKSRefused},
+	policy.NoServerName:     {403, false, SOCKSRefused},
+	policy.NotTLS:           {403, false, SOCKSRefused},
+	policy.ECHRefused:       {403, false, SOCKSRefused},
+	policy.AskPending:       {403, true, SOCKSRefused},
+	policy.AskTimeout:       {403, true, SOCKSRefused},
+	policy.AskRejected:      {403, false, SOCKSRefused},
+	policy.PolicyNotLoaded:  {403, false, SOCKSRefused},
+	policy.PolicyError:      {403, false, SOCKSRefused},
+	policy.MalformedRequest: {400, false, SOCKSFailure},
+	policy.MalformedHost:    {400, false, SOCKSAddress},
+	policy.UnknownSandbox:   {407, false, SOCKSNoMethod},
+	policy.TooManyFlows:     {429, true, SOCKSFailure},
+	policy.ByteBudget:       {429, true, SOCKSFailure},
+	policy.AuditUnavailable: {503, true, SOCKSFailure},
+	policy.DNSTypeDenied:    {403, false, SOCKSRefused},
+	policy.DNSBudget:        {429, true, SOCKSFailure},
+	policy.UDPDenied:        {403, false, SOCKSRefused},
+	policy.UpgradeDenied:    {403, false, SOCKSRefused},
+	policy.Canary:           {403, false, SOCKSRefused},
+
+	policy.ResponseRefused:       {502, false, SOCKSFailure},
+	policy.MalformedResponse:     {502, false, SOCKSFailure},
+	policy.CredentialRefused:     {403, false, SOCKSRefused},
+	policy.CredentialUnavailable: {503, true, SOCKSFailure},
+
+	policy.NetworkDNS:         {502, true, SOCKSHost},
+	policy.NetworkRefused:     {502, true, SOCKSConnection},
+	policy.NetworkUnreachable: {502, true, SOCKSNetwork},
+	policy.NetworkTLS:         {502, true, SOCKSFailure},
+	policy.NetworkTimeout:     {504, true, SOCKSHost},
+
+	policy.UpstreamRefused: {502, false, SOCKSFailure},
+}
+
+func AnswerTo(class policy.Class) Answer {
+	if a, ok := answers[class]; ok {
+		return a
+	}
+	return Answer{403, false, SOCKSRefused}
+}
+
+const (
+	askMessage     = "Waiting for a person to approve this. Try again in 15 s."
+	policyMessage  = "Blocked by egress policy. This is a policy decision, not a network failure: do not retry and do not look for another route."
+	requestMessage = "The request could not be understood, so it was not passed on."
+	laterMessage   = "egressd cannot pass this on now. Retrying later may help."
+	whoMessage     = "The proxy needs the user name and password of a sandbox."
+	networkMessage = "The policy allows this request, but the connection failed."
+	answerMessage  = "The policy allows this request, but egressd could not read the response. Do not retry: the reason says what was wrong."
+	otherMessage   = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
+)
+
+func (a Answer) Message() string {
+	switch {
+	case a.Status == 407:
+		return whoMessage
+	case a.waits():
+		return askMessage
+	case a.Status == 403:
+		return policyMessage
+	case a.Status < 429:
+		return requestMessage
+	case a.Status < 502 || a.Status == 503:
+		return laterMessage
+	default:
+		return networkMessage
+	}
+}
+
+func messageOf(r *egress.Refusal, a Answer) string {
+	message := a.Message()
+	switch r.Decision.Class {
+	case policy.UpstreamRefused:
+		message = otherMessage
+	case policy.MalformedResponse:
+		message = answerMessage
+	}
+	if r.Hint == "" {
+		return message
+	}
+	return message + " " + r.Hint
+}
+
+// hintFor says what to do instead of what err is about, or nothing.
+func hintFor(err error) string {
+	var scheme *http1.SchemeError
+	switch {
+	case errors.As(err, &scheme) && scheme.Scheme == "https":
+		return "For https, open a tunnel with CONNECT: set HTTPS_PROXY to the http:// URL of this proxy."
+	case errors.As(err, &scheme):
+		return "This proxy takes URLs of http alone. For other protocols, open a tunnel with CONNECT or SOCKS5."
+	case errors.Is(err, errOriginForm):
+		return "Send the whole URL as the request target, or open a tunnel with CONNECT or SOCKS5."
+	}
+	return ""
+}
+
+// waits reports whether a person has still to say whether it may pass.
+func (a Answer) waits() bool { return a.Status == 403 && a.retry }
+
+// A Recipient is the program that gets a reply, as far as the form of the reply depends on it.
+type Recipient struct{ Agent, Accept string }
+
+func RecipientOf(f http1.Fields) Recipient {
+	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
+}
+
+// statusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
+// for a server that wants a login, and remember it when the policy has long changed: they get 451 (RFC 7725).
+func (a Answer) statusFor(to Recipient) int {
+	if a.Status == 403 && strings.Contains(to.Accept, "text/event-stream") {
+		return 451
+	}
+	return a.Status
+}
+
+// A Reply is an answer of egressd itself, in any version of HTTP.
+type Reply struct {
+	Status int
+	Phrase string // in HTTP/1
+	Fields http1.Fields
+	Body   []byte
+}
+
+// replyTo renders a refusal.
+func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
+	a.retry = a.retry && !r.Final
+	kind, body := replyBody(r, a, to)
+	return Reply{Status: a.statusFor(to), Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+}
+
+// http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
+func (r Reply) http1() []byte {
+	b := make([]byte, 0, 512+len(r.Body))
+	b = http1.AppendResponse(b, r.Status, r.Phrase, append(r.Fields, http1.Field{Name: "Connection", Value: "close"}))
+	return append(b, r.Body...)
+}
+
+// HTTPReply renders a refusal as a whole HTTP response after which the
+// connection is closed.
+func HTTPReply(r *egress.Refusal, to Recipient) []byte {
+	return replyTo(r, AnswerTo(r.Decision.Class), to).http1()
+}
+
+// replyFields are the fields of a reply with a body of a media type.
+func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
+	class := r.Decision.Class
+	fields := make(http1.Fields, 0, 10)
+	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
+	add("Content-Type", kind)
+	add("Content-Length", strconv.Itoa(length))
+	add("X-Content-Type-Options", "nosniff")
+	if kind == htmlType { // the browser counts the page to the origin of the requested host
+		add("Content-Security-Policy", "default-src 'none'; sandbox")
+	}
+	add("Proxy-Status", "egressd; error="+proxyError(a, class)+`; details="`+string(class)+"; "+r.ID.String()+`"`)
+	if a.Status == 403 && !a.waits() {
+		add("X-Proxy-Error", "blocked-by-allowlist")
+	}
+	if a.Status == 407 {
+		add("Proxy-Authenticate", "Basic realm=\"egressd\"")
+	}
+	if a.Status == 429 || a.Status == 503 {
+		add("Retry-After", "5")
+	}
+	if a.waits() {
+		add("Retry-After", "15")
+	}
+	add("X-Egressd-Id", r.ID.String())
+	add("Cache-Control", "no-store")
+	return fields
+}
+
+// ReasonPhrase is all that many clients show of a refused CONNECT.
+func ReasonPhrase(r *egress.Refusal, a Answer) string {
+	const most = 120
+	lead, where := "Blocked by egressd: ", ""
+	if a.Status >= 500 {
+		lead = "Failed in egressd: "
+	}
+	if r.Destination.Host != "" {
+		where = r.Destination.String() + " "
+	}
+	why := string(r.Decision.Class) + " (" + r.ID.String() + ")"
+	if len(lead)+len(where)+len(why) <= most {
+		return lead + where + why
+	}
+	return lead + why
+}
+
+// proxyError is the error type of RFC 9209 §2.3.
+func proxyError(a Answer, class policy.Class) string {
+	switch {
+	case class == policy.NetworkDNS:
+		return "dns_error"
+	case class == policy.NetworkRefused:
+		return "connection_refused"
+	case class == policy.NetworkTimeout:
+		return "connection_timeout"
+	case class == policy.NetworkUnreachable:
+		return "destination_ip_unroutable"
+	case class == policy.NetworkTLS, class == policy.MalformedResponse:
+		return "http_protocol_error"
+	case class == policy.UpstreamRefused:
+		return "proxy_internal_response"
+	case class == policy.AddressDenied:
+		return "destination_ip_prohibited"
+	case class == policy.ByteBudget:
+		return "http_request_denied"
+	case a.Status == 429:
+		return "connection_limit_reached"
+	case a.Status == 503:
+		return "proxy_internal_error"
+	case a.Status == 400 || a.Status == 431:
+		return "http_request_error"
+	default:
+		return "http_request_denied"
+	}
+}
+
+const htmlType = "text/html; charset=utf-8"
+
+func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
+	switch {
+	case strings.HasPrefix(to.Agent, "git/"):
+		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.Accept, "text/html"):
+		return htmlType, page(r, a)
+	default:
+		return "application/problem+json", problem(r, a)
+	}
+}
+
+// reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.
+func reasonOf(r *egress.Refusal, a Answer) string {
+	if a.Status == 407 {
+		return ""
+	}
+	return r.Decision.Reason
+}
+
+// remarks are what a reply says after its message: the reason, what would be allowed, and the command for it.
+func remarks(r *egress.Refusal, a Answer) (all []string) {
+	if reason := reasonOf(r, a); reason != "" {
+		all = append(all, "Reason: "+reason)
+	}
+	if len(r.Decision.AllowedIf) > 0 {
+		all = append(all, "Allowed if: "+strings.Join(r.Decision.AllowedIf, "; or "))
+	}
+	if command := commandFor(r); command != "" {
+		all = append(all, "To allow it: "+command)
+	}
+	if at := askAt(r, a); at != "" {
+		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
+	for i := range all {
+		all[i] = printable.Text(all[i])
+	}
+	return all
+}
+
+// askAt returns where the sandbox may ask about a refusal of the policy, or "".
+func askAt(r *egress.Refusal, a Answer) string {
+	if a.Status != 403 || a.waits() {
+		return ""
+	}
+	return r.AskAt
+}
+
+func plainText(r *egress.Refusal, a Answer) string {
+	return strings.Join(append([]string{ReasonPhrase(r, a), messageOf(r, a)}, remarks(r, a)...), "\n") + "\n"
+}
+
+// Sentence renders a refusal as one line of text.
+func Sentence(r *egress.Refusal) string {
+	a := AnswerTo(r.Decision.Class)
+	return strings.Join(append([]string{ReasonPhrase(r, a) + ". " + messageOf(r, a)}, remarks(r, a)...), " ")
+}
+
+func page(r *egress.Refusal, a Answer) []byte {
+	title := html.EscapeString(ReasonPhrase(r, a))
+	rest := ""
+	for _, remark := range remarks(r, a) {
+		rest += "<p>" + html.EscapeString(remark) + "</p>"
+	}
+	return fmt.Appendf(nil, "<!doctype html><meta charset=utf-8><title>%s</title><h1>%s</h1><p>%s</p>%s<p>Class %s, id %s.</p>\n",
+		title, title, html.EscapeString(messageOf(r, a)), rest, r.Decision.Class, r.ID)
+}
+
+// A problemBody is the contract of the JSON reply.
+type problemBody struct {
+	Error       string       `json:"error"`
+	Class       policy.Class `json:"class"`
+	ID          string       `json:"id"`
+	Destination string       `json:"destination,omitempty"`
+	Method      string       `json:"method,omitempty"`
+	Rule        string       `json:"rule"`
+	Retryable   bool         `json:"retryable"`
+	Message     string       `json:"message"`
+	Reason      string       `json:"reason,omitempty"`
+	AllowedIf   []string     `json:"allowed_if"`
+	Fix         string       `json:"fix,omitempty"`
+	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
+	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
+}
+
+func problem(r *egress.Refusal, a Answer) []byte {
+	p := problemBody{
+		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
+	}
+	if a.Status >= 500 {
+		p.Error = "egress_failed"
+	}
+	if p.AllowedIf == nil {
+		p.AllowedIf = []string{}
+	}
+	if r.Destination.Host != "" {
+		p.Destination = r.Destination.String()
+	}
+	if p.Method == "" && a.Status != 400 {
+		p.Method = http.MethodConnect
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return []byte("{}\n") // strings and a bool always marshal
+	}
+	return append(body, '\n')
+}
+
+// commandFor returns the command that opens the way, or "". It offers no command for a private address and none
+// against a written rule. A pending question is answered by a command, too.
+func commandFor(r *egress.Refusal) string {
+	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
+		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
+			return ""
+		}
+		return shell.Program() + " answer " + r.Decision.Question + " yes" + r.FixFlags
+	}
+	return r.Fix()
+}
+
+// MalformedReply renders what could not be parsed, with the status that its
+// problem has.
+func MalformedReply(r *egress.Refusal, err error) []byte {
+	if errors.Is(err, ErrSOCKS4) {
+		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
+	}
+	hinting := *r
+	hinting.Hint = hintFor(err)
+	return replyTo(&hinting, answerToMalformed(r, err), Recipient{}).http1()
+}
+
+// answerToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
+func answerToMalformed(r *egress.Refusal, err error) Answer {
+	a := AnswerTo(r.Decision.Class)
+	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
+		a.Status = bad.Status
+	}
+	return a
+}
+
+// statusText is the phrase of a response status. An upstream's own is not
+// passed on: it could be one of ours.
+func statusText(status int) string {
+	if text := http.StatusText(status); text != "" {
+		return text
+	}
+	return "Status " + strconv.Itoa(status)
+}

@@ -1,0 +1,236 @@
+package exchange
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
+)
+
+var (
+	ErrSOCKS4      = errors.New("SOCKS4 carries no identity; use SOCKS5")
+	ErrHeadLate    = errors.New("the head was not complete in time")
+	ErrHeadCut     = errors.New("the client left in the middle of its head")
+	errOriginForm  = errors.New("a proxy needs the whole URL as the request target")
+	errCredentials = errors.New("Proxy-Authorization is not of the scheme Basic, or holds no user name and password")
+	errManyFields  = errors.New("more than one Proxy-Authorization field")
+	errHostList    = errors.New("the Host field is not one host")
+
+	errTwoCredentials = &http1.MalformedError{Problem: "a user name in the URL beside an Authorization field; send one of them", Status: 400, Host: true}
+)
+
+// ConnectTarget is where a CONNECT wants to go. A Host field beside it is
+// only looked at for being one.
+func ConnectTarget(req *http1.Request) (policy.Destination, error) {
+	target, err := http1.ParseTarget(req.Method, req.Target)
+	if err != nil {
+		return policy.Destination{}, err
+	}
+	dst, err := policy.ParseDestination(strings.Clone(target.Authority)) // the tunnel keeps the host, not the head
+	if host := req.Fields.Get("Host"); err == nil && host != "" && !isHost(host) {
+		err = errHostList
+	}
+	return dst, err
+}
+
+// isHost reports whether a Host field's value is one host, with a port or not.
+func isHost(value string) bool {
+	if _, _, err := policy.ParseHost(value); err == nil {
+		return true
+	}
+	_, err := policy.ParseDestination(value)
+	return err == nil
+}
+
+// Credentials reads Proxy-Authorization (RFC 7617). None is fine, two are not.
+func Credentials(f http1.Fields) (user, password string, given bool, err error) {
+	values := f.Values("Proxy-Authorization")
+	if len(values) == 0 {
+		return "", "", false, nil
+	}
+	scheme, encoded, _ := strings.Cut(values[0], " ")
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if len(values) > 1 {
+		return "", "", false, errManyFields
+	}
+	if err != nil || !strings.EqualFold(scheme, "Basic") {
+		return "", "", false, errCredentials
+	}
+	user, password, ok := strings.Cut(string(decoded), ":")
+	if !ok {
+		return "", "", false, errCredentials
+	}
+	return user, password, true, nil
+}
+
+// RefuseMalformed has the gate record bytes that are no acceptable request.
+func RefuseMalformed(gate *egress.Gate, peer sandbox.Peer, via policy.Via, raw []byte, err error) *egress.Refusal {
+	class, why := policy.MalformedRequest, err.Error()
+	var destination *policy.DestinationError
+	var message *http1.MalformedError
+	if errors.Is(err, errCredentials) {
+		class = policy.UnknownSandbox // its answer, 407, asks for Basic
+	}
+	isMessage := errors.As(err, &message)
+	if errors.Is(err, errHostList) || errors.As(err, &destination) || isMessage && message.Host {
+		class = policy.MalformedHost
+	}
+	switch {
+	case destination != nil:
+		why = destination.Problem // its text may hold userinfo
+	case message != nil:
+		why = message.Problem
+	}
+	return gate.Refuse(peer, via, redact(raw), class, why)
+}
+
+const (
+	rawLooked = 1024 // enough for the 256 bytes that are recorded
+	redacted  = "[redacted]"
+)
+
+// redact removes from raw what a record may never hold: userinfo, queries, fragments, and the values of most
+// fields. It keeps the values of fields that name the destination or frame the message.
+func redact(raw []byte) []byte {
+	raw = raw[:min(len(raw), rawLooked)]
+	if len(raw) > 0 && raw[0] == 5 {
+		return redactSOCKS(raw)
+	}
+	var out []byte
+	for line := range bytes.Lines(raw) {
+		if out == nil {
+			out = redactLine(line)
+			continue
+		}
+		out = append(out, redactField(line)...)
+	}
+	return out
+}
+
+// redactLine keeps of a request line what stands before any query, and of an
+// authority what stands behind the last "@".
+func redactLine(line []byte) []byte {
+	text, end := cutEnd(line)
+	out := make([]byte, 0, len(line)+len(redacted))
+	if at := bytes.LastIndexByte(text, '@'); at >= 0 {
+		start := bytes.Index(text[:at], []byte("//"))
+		if start >= 0 {
+			start += len("//")
+		} else {
+			start = bytes.IndexByte(text[:at], ' ') + 1
+		}
+		out = append(append(out, text[:start]...), redacted...)
+		text = text[at:]
+	}
+	if i := bytes.IndexAny(text, "?#"); i >= 0 {
+		text = append(bytes.Clone(text[:i]), redacted...)
+	}
+	return append(append(out, text...), end...)
+}
+
+// telling are the fields whose values a record may hold.
+var telling = []string{"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade"}
+
+func redactField(line []byte) []byte {
+	text, end := cutEnd(line)
+	if len(text) == 0 {
+		return line
+	}
+	name, value, ok := bytes.Cut(text, []byte(":"))
+	shown := slices.Contains(telling, strings.ToLower(string(bytes.TrimSpace(name))))
+	switch {
+	case ok && shown && !bytes.ContainsAny(value, "@?#"):
+		return line
+	case ok && text[0] != ' ' && text[0] != '\t':
+		return slices.Concat(name, []byte(":"+redacted), end)
+	default: // a folded line, or no field at all
+		return slices.Concat([]byte(redacted), end)
+	}
+}
+
+func cutEnd(line []byte) (text, end []byte) {
+	text = bytes.TrimRight(line, "\r\n")
+	return text, line[len(text):]
+}
+
+// redactSOCKS keeps a request as it was, but for userinfo in its name.
+func redactSOCKS(raw []byte) []byte {
+	const nameAt = 5
+	at := bytes.LastIndexByte(raw, '@')
+	if at < nameAt {
+		return raw
+	}
+	return slices.Concat(raw[:nameAt], []byte(redacted), raw[at:])
+}
+
+// AsRefusal returns err as what a gate or flow always returns.
+func AsRefusal(err error) *egress.Refusal {
+	if refusal, ok := errors.AsType[*egress.Refusal](err); ok {
+		return refusal
+	}
+	return &egress.Refusal{Decision: policy.Decision{Class: policy.PolicyError, Reason: "internal error"}}
+}
+
+// addressed reads the destination of a request, and the proxy user, from its own target and fields.
+func (v *h1Conn) addressed(x *h1Exchange) (err error) {
+	if x.Target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
+		return err
+	}
+	if x.Destination, err = v.destination(x); err != nil {
+		return err
+	}
+	if x.Target.Basic != "" {
+		if x.req.Fields.Has("Authorization") {
+			return errTwoCredentials
+		}
+		x.req.Fields = append(x.req.Fields, http1.Field{Name: "Authorization", Value: x.Target.Basic})
+	}
+	if v.TunnelTo == nil && v.CapturedTo == nil {
+		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(x.req.Fields); err != nil {
+			return err
+		}
+	}
+	x.Destination = v.byHost(x)
+	return nil
+}
+
+// destination is the authority of the target. A Host field beside it is replaced by it (RFC
+// 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
+// lead to one server, which is the destination whatever the request names. The name is one of its claims.
+func (v *h1Conn) destination(x *h1Exchange) (policy.Destination, error) {
+	host := x.req.Fields.Get("Host")
+	whole := x.Target.Form == http1.Absolute
+	switch {
+	case v.tunnel != nil && whole:
+		return policy.Destination{}, ErrProxyInside
+	case v.tunnel != nil: // the policy compares it with the Host field
+		x.Authority = Authority(host)
+		return v.tunnel.Destination(), nil
+	case v.CapturedTo != nil && !whole && host == "":
+		return *v.CapturedTo, nil
+	case v.CapturedTo == nil && v.TunnelTo == nil && !whole:
+		return policy.Destination{}, errOriginForm
+	case whole && host != "" && !isHost(host):
+		return policy.Destination{}, errHostList
+	}
+	named, err := v.named(x.Target.Authority, whole, host)
+	if err != nil {
+		return policy.Destination{}, err
+	}
+	to := cmp.Or(v.TunnelTo, v.CapturedTo)
+	switch {
+	case to == nil:
+		return named, nil
+	case v.leadsTo(named, whole), v.goesByName(named, whole):
+		return claimed(named, to), nil
+	}
+	x.Authority = named.String()
+	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
+}
