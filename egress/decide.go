@@ -185,6 +185,7 @@ func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
 	if asked != nil && !f.closed {
 		f.decision = asked
 	}
+	f.keepDenial()
 	return f.refusal(*f.decision)
 }
 

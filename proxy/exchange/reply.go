@@ -355,10 +355,21 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if command := commandFor(r); command != "" {
 		all = append(all, "To allow it: "+command)
 	}
+	if at := askAt(r, a); at != "" {
+		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
 	for i := range all {
 		all[i] = printable.Text(all[i])
 	}
 	return all
+}
+
+// askAt returns where the sandbox may ask about a refusal of the policy, or "".
+func askAt(r *egress.Refusal, a Answer) string {
+	if a.Status != 403 || a.waits() {
+		return ""
+	}
+	return r.AskAt
 }
 
 func plainText(r *egress.Refusal, a Answer) string {
@@ -395,12 +406,13 @@ type problemBody struct {
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
+	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
 }
 
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"
