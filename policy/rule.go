@@ -70,6 +70,10 @@ type Rule struct {
 	// without lets them anyway. Only in the list "allow" of the file.
 	Upgrade bool
 
+	// MaxBytesUp is how many bytes of payload each request, or a tunnel that is not inspected, may send by this rule; 0 for
+	// any number. Only for an allow.
+	MaxBytesUp int64
+
 	// Inject is the credential that requests of this rule are given; nil for
 	// none. Only in the list "allow" of the file, and only for one exact host.
 	// Tunnels to it are inspected.
@@ -92,7 +96,7 @@ func (r *Rule) Conditional() bool {
 // Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
 // and no id of its own.
 func (r *Rule) Plain() bool {
-	return !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+	return r.MaxBytesUp == 0 && !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
 }
 
 // ReadsFurther reports whether the rule depends on more of a request than its method and path.
@@ -165,7 +169,8 @@ type rule struct {
 	conditions
 	unless  []*conditions // of a tie: requests that a closer rule matches; each has a condition
 	options loosened
-	injects bool // an allow that adds a credential
+	injects bool  // an allow that adds a credential
+	most    int64 // bytes that an allow lets up; 0 for any number
 	id      string
 	reason  string // never empty for an allow
 	at      Position
@@ -193,7 +198,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 	if effect == Allow {
 		compiled.ports = r.Pattern.ports
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
-		compiled.injects = r.Injects()
+		compiled.injects, compiled.most = r.Injects(), r.MaxBytesUp
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"
 		}
@@ -280,7 +285,7 @@ func (r *rule) needs() (n Needs) {
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
 	unnamed := strings.HasSuffix(r.id, "]") || strings.HasPrefix(r.id, "grant:")
-	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
+	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects && r.most == 0
 }
 
 // PlainMethod reports whether text is a method short and plain enough to be
