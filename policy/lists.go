@@ -242,7 +242,7 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 
 // nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
 func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
-	return other == nil || !other.holdsMethod(h.Method) && r.holdsMethod(h.Method) || !other.near(h) && r.near(h)
+	return other == nil || !other.holdsMethodOf(h) && r.holdsMethodOf(h) || !other.near(h) && r.near(h)
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without
@@ -390,23 +390,21 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what, problem := "this path", ""
-	if !by.holdsMethod(r.HTTP.Method) {
+	what, why := "this path", ""
+	if !by.holdsMethodOf(r.HTTP) {
 		d.Class, what = MethodDenied, r.HTTP.Method
-		if !PlainMethod(what) {
+		switch {
+		case r.HTTP.overridesMethod():
+			what = "a field that replaces the method"
+		case !PlainMethod(what):
 			what = "this method"
 		}
 	}
-	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
+	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethodOf(r.HTTP) && by.holdsPath(r.HTTP.Path) {
 		what = m.refuse(r.HTTP, &d)
-		if m.problem != nil {
-			problem = m.problem(r.HTTP)
-		}
+		why = m.why(r.HTTP)
 	}
-	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
-	if problem != "" {
-		d.Reason += ", since " + problem
-	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r) + why
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}

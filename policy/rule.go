@@ -41,6 +41,12 @@ type Rule struct {
 	// JSON narrows the rule to requests whose body is JSON and has each of these values.
 	JSON []JSONRule
 
+	// MCP narrows an allow to some messages of the Model Context Protocol; nil for any request.
+	MCP *MCPRule
+
+	// Model narrows an allow to requests that only have a model answer; nil for any request.
+	Model *ModelRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 
@@ -203,7 +209,7 @@ func (r *rule) stands(who string) bool {
 	return r.over == nil || !r.over()
 }
 
-// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+// holds, holdsMethod, holdsMethodOf, work, sees, conditional and words are those of the conditions, with unless.
 func (r *rule) holds(request *HTTPRequest) bool {
 	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
 }
@@ -222,6 +228,12 @@ func (r *rule) awaits(request *HTTPRequest) Needs {
 func (r *rule) holdsMethod(method string) bool {
 	return r.conditions.holdsMethod(method) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
 		return len(c.paths)+len(c.further) == 0 && c.holdsMethod(method)
+	})
+}
+
+func (r *rule) holdsMethodOf(request *HTTPRequest) bool {
+	return r.conditions.holdsMethodOf(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
+		return len(c.paths)+len(c.further) == 0 && c.holdsMethodOf(request)
 	})
 }
 

@@ -19,6 +19,8 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"Query":     {Query: []FieldRule{{"q", []string{"x"}}}},
 		"QueryOnly": {QueryOnly: true},
 		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
+		"MCP":       {MCP: &MCPRule{}},
+		"Model":     {Model: &ModelRule{}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{

@@ -204,7 +204,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	if r.beside == nil {
-		r.serving.Go(func() { r.FollowBundles(following) })
+		r.serving.Go(func() { r.Follow(following) })
 		r.serving.Go(func() { r.tidy(following) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
