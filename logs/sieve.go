@@ -93,8 +93,8 @@ func (f *Filter) sieve() func(line []byte) bool {
 }
 
 // decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. It
-// need not let all questions for a name through. Those that belong together have one sandbox, host and verdict; if a filter
-// takes only some of them by their rule or program, it counts these.
+// need not let all questions for a name through. Those that belong together have one sandbox, host and verdict. A filter by
+// rule or program may take a part of them, and counts that part.
 func (f *Filter) decisionSieve() func(line []byte) bool {
 	own := f.sieve()
 	if own == nil {
