@@ -132,6 +132,9 @@ func (l *look) whole() Decision {
 	if l.upstream != nil && l.leadsToUpstream() {
 		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: d.Host + " is or leads to the upstream proxy, which egressd alone may use"}
 	}
+	if d.Host == InquiryHost || slices.Contains(d.Aliases, InquiryHost) {
+		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: InquiryHost + " is egressd itself, which answers requests to " + InquiryURL + " in plain HTTP and nothing else"}
+	}
 	asked := obstacle{}
 	if d.Addr.IsValid() {
 		asked = l.addr(d.Addr)
@@ -179,12 +182,15 @@ func (l *look) refuse(c obstacle, says, class string) Decision {
 		return d
 	}
 	d.Class, d.AllowedIf = PathDenied, []string{c.other.words()}
-	if !c.other.holdsMethod(l.r.HTTP.Method) {
-		d.Class = MethodDenied
-	} else if m := c.other.missing(l.r.HTTP); m != nil && c.other.holdsPath(l.r.HTTP.Path) {
-		m.refuse(l.r.HTTP, &d)
-	}
 	d.Reason = fmt.Sprintf("%s %s open to other requests only, by rule %s", host, says, c.other.id)
+	m := c.other.missing(l.r.HTTP)
+	switch {
+	case !c.other.holdsMethod(l.r.HTTP.Method):
+		d.Class = MethodDenied
+	case m != nil && c.other.holdsPath(l.r.HTTP.Path):
+		m.refuse(l.r.HTTP, &d)
+		d.Reason += m.why(l.r.HTTP)
+	}
 	return d
 }
 

@@ -13,8 +13,8 @@ import (
 // A bodyAnswer is what a requirement says of a whole body.
 type bodyAnswer struct {
 	fit     fit
-	problem string // why the fit is no or unclear: constant text, with plain names at most
-	says    string // what the body asks for, for the record
+	problem string   // why the fit is no or unclear: constant text, with plain names at most
+	says    []string // what the body asks for, for the record
 }
 
 // ofBody returns a requirement of the content of a request's body. Its answer about one body is kept. A request without a
@@ -37,8 +37,10 @@ func ofBody(words string, read func(*HTTPRequest) bodyAnswer) *requirement {
 				h.Body.answers = map[*requirement]bodyAnswer{}
 			}
 			h.Body.answers[m] = a
-			if a.says != "" && !slices.Contains(h.Body.says, a.says) {
-				h.Body.says = append(h.Body.says, a.says)
+			for _, text := range a.says {
+				if !slices.Contains(h.Body.says, text) {
+					h.Body.says = append(h.Body.says, text)
+				}
 			}
 		}
 		return a

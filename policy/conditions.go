@@ -44,6 +44,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.MCP != nil {
 		all = append(all, r.MCP.requirement())
 	}
+	if r.Model != nil {
+		all = append(all, r.Model.requirement(len(r.Paths) > 0))
+	}
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}

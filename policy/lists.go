@@ -390,7 +390,7 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what, problem := "this path", ""
+	what, why := "this path", ""
 	if !by.holdsMethodOf(r.HTTP) {
 		d.Class, what = MethodDenied, r.HTTP.Method
 		switch {
@@ -402,14 +402,9 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 	}
 	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethodOf(r.HTTP) && by.holdsPath(r.HTTP.Path) {
 		what = m.refuse(r.HTTP, &d)
-		if m.problem != nil {
-			problem = m.problem(r.HTTP)
-		}
+		why = m.why(r.HTTP)
 	}
-	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
-	if problem != "" {
-		d.Reason += ", since " + problem
-	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r) + why
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}

@@ -65,8 +65,10 @@ func (m *mcpMessage) called() (name string, ok bool) {
 	if mcpCalls[m.method] == "resources" {
 		key = "uri"
 	}
-	name, ok = m.params[key]
-	return name, ok && mcpCalls[m.method] != ""
+	if mcpCalls[m.method] != "" {
+		name, ok = m.params[key]
+	}
+	return name, ok
 }
 
 // MCPMessageID returns the JSON text of the id of the MCP request in the body. The response must repeat the id. MCPMessageID
@@ -207,11 +209,8 @@ func (r *MCPRule) judge(h *HTTPRequest) bodyAnswer {
 	if problem != "" {
 		return bodyAnswer{fit: unclear, problem: problem}
 	}
-	a := bodyAnswer{says: strings.TrimSpace("mcp " + m.method)}
 	name, named := m.called()
-	if named {
-		a.says += " " + name
-	}
+	a := bodyAnswer{says: []string{strings.TrimSpace("mcp " + strings.TrimSpace(m.method+" "+name))}}
 	if a.problem = m.unlikeHead(h, name, named); a.problem == "" {
 		a.problem = r.version(h, m.params["protocolVersion"])
 	}

@@ -63,6 +63,14 @@ func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
 	return "these header fields"
 }
 
+// why says in a reason what m.words do not say of a request that lacks it, or nothing.
+func (m *requirement) why(h *HTTPRequest) string {
+	if m.problem == nil || m.problem(h) == "" {
+		return ""
+	}
+	return ", since " + m.problem(h)
+}
+
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.
 type FieldRule struct {
 	Name   string   // of a field in lower case

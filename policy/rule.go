@@ -44,6 +44,9 @@ type Rule struct {
 	// MCP narrows an allow to some messages of the Model Context Protocol; nil for any request.
 	MCP *MCPRule
 
+	// Model narrows an allow to requests that only have a model answer; nil for any request.
+	Model *ModelRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 

@@ -20,6 +20,7 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"QueryOnly": {QueryOnly: true},
 		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
 		"MCP":       {MCP: &MCPRule{}},
+		"Model":     {Model: &ModelRule{}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{

@@ -5,8 +5,8 @@
 //	encode, ok := export.Named("ocsf")
 //	text = encode(text[:0], record, line, export.Origin{Version: "1.4.0", Host: "build-7", Log: origin})
 //
-// A program in a sandbox may choose any text of a record. The output is therefore always printable ASCII
-// with one event per line. A reader of the format gets each text back unchanged, or its beginning if the
+// A program in a sandbox may choose any text of a record. The output of all formats but OTLP is
+// therefore printable ASCII with one event per line. A reader of the format gets each text back unchanged, or its beginning if the
 // format limits the length.
 //
 // The record that opens a flow and the record that ends it are separate events. Both name the sandbox, the

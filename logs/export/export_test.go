@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/egressd/egressd/record"
 )
 
@@ -55,7 +59,7 @@ func TestGolden(t *testing.T) {
 		entries = append(entries, EncodedRecord{r, lines[i]})
 		got["syslog"] = append(Syslog(got["syslog"], EncodedRecord{r, lines[i]}, testOrigin, 4711), '\n')
 	}
-	otlp := OTLP(nil, entries, testOrigin, time.Unix(1700000000, 0))
+	otlp := otlpJSON(t, entries, time.Unix(1700000000, 0))
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, otlp, "", " "); err != nil {
 		t.Fatal(err)
@@ -76,6 +80,28 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s differs from %s; where that is meant, go test ./logs/export -update\n%s", name, path, firstDifference(text, want))
 		}
 	}
+}
+
+// otlpJSON returns a request of OTLP as the JSON form of protobuf, in which white space is random.
+func otlpJSON(t testing.TB, entries []EncodedRecord, observed time.Time) []byte {
+	t.Helper()
+	text, err := OTLP(nil, entries, testOrigin, observed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request logspb.LogsData
+	if err := proto.Unmarshal(text, &request); err != nil {
+		t.Fatal(err)
+	}
+	text, err = protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(&request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		t.Fatal(err)
+	}
+	return compact.Bytes()
 }
 
 func firstDifference(got, want []byte) string {
@@ -284,7 +310,7 @@ func TestOTLPAttributesAreOfTheConventions(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(OTLP(nil, []EncodedRecord{{r, lines[i]}}, testOrigin, time.Now()), &request); err != nil {
+		if err := json.Unmarshal(otlpJSON(t, []EncodedRecord{{r, lines[i]}}, time.Now()), &request); err != nil {
 			t.Fatal(err)
 		}
 		record := request.ResourceLogs[0].ScopeLogs[0].LogRecords[0]

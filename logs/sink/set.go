@@ -220,7 +220,7 @@ func (s *Set) Oldest() (seq int64, known bool) {
 func (s *Set) oldest() (seq int64, known bool) {
 	seq = s.left
 	for _, r := range s.running {
-		seq = min(seq, r.next())
+		seq = min(seq, r.owed())
 	}
 	return seq, s.applied
 }

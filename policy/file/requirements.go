@@ -19,6 +19,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
 	known["json"] = r.json(what+".json", &rule.JSON)
 	known["mcp"] = r.mcp(what+".mcp", &rule.MCP, effect)
+	known["model"] = r.model(what+".model", &rule.Model, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
@@ -85,12 +86,33 @@ func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) 
 	}
 }
 
+// model reads what the provider of a model may do.
+func (r *reader) model(what string, into **policy.ModelRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says which requests to a model may pass, and stands in allow alone", what)
+			return
+		}
+		var rule policy.ModelRule
+		known := fields{}
+		for key, denied := range map[string]*bool{"hosted_tools": &rule.DenyHostedTools, "urls": &rule.DenyURLs, "files": &rule.DenyFiles} {
+			known[key] = func(n *yaml.Node) {
+				var verdict string
+				word(r, what+"."+key, &verdict, "allow", "deny")(n)
+				*denied = verdict == "deny"
+			}
+		}
+		r.mapping(n, what, known)
+		*into = &rule
+	}
+}
+
 // furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
 func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

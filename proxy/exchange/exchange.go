@@ -150,7 +150,7 @@ func (x *Exchange) decide() (err error) {
 		return err
 	}
 	if x.Tunnel == nil {
-		if refusal := x.Client.Assign(x.Flow); refusal != nil {
+		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
 			x.Flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 			return refusal
 		}

@@ -132,6 +132,10 @@ func (v *h1Conn) serve() bool {
 		x.Misread(http1.AppendRequest(nil, x.req.Method, x.req.Target, nil), err)
 		return false
 	}
+	if v.isInquiry(x) {
+		v.inquire(x)
+		return false
+	}
 	whole := x.Do()
 	if x.Flow != nil && (!whole || x.spent) {
 		v.closeUpstream()

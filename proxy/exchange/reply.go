@@ -47,6 +47,7 @@ var answers = map[policy.Class]Answer{
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
 	policy.MCPDenied:        {403, false, SOCKSRefused},
+	policy.ModelDenied:      {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -180,8 +181,11 @@ func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
 	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
-	if r.MCPID != "" {
+	switch {
+	case r.MCPID != "":
 		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	case r.Decision.Class == policy.ModelDenied:
+		kind, body = "application/json", modelError(r)
 	}
 	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
 }
@@ -242,6 +246,26 @@ func mcpError(r *egress.Refusal, a Answer) []byte {
 	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
 	if err != nil {
 		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
+}
+
+// modelError renders a refusal as the errors of model APIs are: their SDKs show error.message, or the whole.
+func modelError(r *egress.Refusal) []byte {
+	type apiError struct {
+		Type    string       `json:"type"`
+		Code    policy.Class `json:"code"`
+		Message string       `json:"message"`
+	}
+	body, err := json.Marshal(struct {
+		Type  string       `json:"type"`
+		Error apiError     `json:"error"`
+		Class policy.Class `json:"class"`
+		ID    string       `json:"id"`
+		Rule  string       `json:"rule"`
+	}{"error", apiError{"permission_error", r.Decision.Class, Sentence(r)}, r.Decision.Class, r.ID.String(), r.Decision.Rule})
+	if err != nil {
+		return []byte("{}\n") // strings always marshal
 	}
 	return append(body, '\n')
 }
@@ -331,10 +355,21 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if command := commandFor(r); command != "" {
 		all = append(all, "To allow it: "+command)
 	}
+	if at := askAt(r, a); at != "" {
+		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
 	for i := range all {
 		all[i] = printable.Text(all[i])
 	}
 	return all
+}
+
+// askAt returns where the sandbox may ask about a refusal of the policy, or "".
+func askAt(r *egress.Refusal, a Answer) string {
+	if a.Status != 403 || a.waits() {
+		return ""
+	}
+	return r.AskAt
 }
 
 func plainText(r *egress.Refusal, a Answer) string {
@@ -371,12 +406,13 @@ type problemBody struct {
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
+	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
 }
 
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"
