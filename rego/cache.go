@@ -14,9 +14,9 @@ const maxKeyBytes = 1024
 
 // appendKey appends all parts of a request that a decision can depend on: the known fields that the policy
 // reads, the set of unknown fields, and the parts that are present. If ok is false, the decision must not
-// be cached: it depends on the time or usage, or the key is too large.
+// be cached: it depends on the time, the usage or the body, or the key is too large.
 func appendKey(key []byte, r *policy.Request, known, unknown inputFields) (_ []byte, ok bool) {
-	if known&(readsTime|readsUsage|readsHeaders|readsQuery) != 0 {
+	if known&(readsTime|readsUsage|readsHeaders|readsQuery|readsBody) != 0 {
 		return nil, false
 	}
 	key = binary.LittleEndian.AppendUint32(key, uint32(unknown))

@@ -44,6 +44,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, r *policy.Request) (d policy.D
 		return policy.Decision{}, fmt.Errorf("package %s: %w", e.pkg, err)
 	}
 	d = j.Decision
+	if r.HTTP != nil && !r.HTTP.Unread() && d.Needs.ReadsBody() {
+		return e.unclearBody(), nil
+	}
 	if d.Verdict == policy.Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {
 		d.Upgrade = e.sameForAll(ctx, r)
 	}
@@ -133,6 +136,14 @@ func (e *Evaluator) ambiguousMethod() policy.Decision {
 	return policy.Decision{
 		Class: policy.MethodDenied, Rule: e.pkg, Layer: e.layer,
 		Reason: "the policy looks at methods, and some servers read this one in upper case",
+	}
+}
+
+// unclearBody denies a body on which the decision depends and that no policy sees.
+func (e *Evaluator) unclearBody() policy.Decision {
+	return policy.Decision{
+		Class: policy.BodyDenied, Rule: e.pkg, Layer: e.layer,
+		Reason: "the policy looks at bodies, and this one is not JSON that servers read alike, or longer than 1 MiB",
 	}
 }
 

@@ -1,12 +1,14 @@
 package rego
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/internal/strictjson"
 	"github.com/egressd/egressd/policy"
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -83,6 +85,7 @@ var (
 	keyPath         = ast.StringTerm("path")
 	keyQuery        = ast.StringTerm("query")
 	keyBodySize     = ast.StringTerm("body_size")
+	keyBody         = ast.StringTerm("body")
 	keyHeaders      = ast.StringTerm("headers")
 	keyType         = ast.StringTerm("type")
 	keyPID          = ast.StringTerm("pid")
@@ -195,7 +198,32 @@ func httpPart(h *policy.HTTPRequest, want inputFields) *ast.Term {
 		}
 		o.add(keyHeaders, headers.term())
 	}
+	if want&readsBody != 0 {
+		if body, _ := bodyOf(h); body != nil {
+			o.add(keyBody, ast.NewTerm(body))
+		}
+	}
 	return o.term()
+}
+
+// maxBody is how long a body may be that policies see. Its value takes many times as much memory.
+const maxBody = 1 << 20
+
+// bodyOf returns the body of a request as a value. It is nil for a request without a body. A body that was not read, or that
+// servers could read in two ways, is not known; it stays unknown.
+func bodyOf(h *policy.HTTPRequest) (body ast.Value, known bool) {
+	switch {
+	case h.Unread():
+		return nil, false
+	case h.Body == nil || len(h.Body.Bytes) == 0:
+		return nil, true
+	}
+	content, problem := h.JSONContent()
+	if problem != "" || len(content) > maxBody || strictjson.Walk(content, func([]strictjson.PathStep, strictjson.ValueKind, []byte) {}) != nil {
+		return nil, false
+	}
+	body, err := ast.ValueFromReader(bytes.NewReader(content))
+	return body, err == nil
 }
 
 // isCredential reports whether policies must not see a header. A policy could copy its value to a reason,

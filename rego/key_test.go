@@ -32,7 +32,7 @@ var hiddenFields = map[string]string{
 	"TLS.NoName":          "equals no host",
 	"TLS.Malformed":       "is refused whatever a policy says",
 	"TLS.Inspected":       "is for the record",
-	"HTTP.Body":           "is read by rules of the file",
+	"HTTP.Body":           "is seen where it is JSON, see TestABodyIsAskedForWhereItDecides",
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",
 	"HTTP.OtherProtocol":  "is decided by package policy",
@@ -57,7 +57,7 @@ func TestEachFieldOfARequestIsInTheInputOrHidden(t *testing.T) {
 // TestRequestsThatDifferHaveTwoKeys changes each field of a request, and asks for the key of
 // policies that read one field of the input and of one that reads all that may be cached.
 func TestRequestsThatDifferHaveTwoKeys(t *testing.T) {
-	const uncached = readsTime | readsUsage | readsHeaders | readsQuery
+	const uncached = readsTime | readsUsage | readsHeaders | readsQuery | readsBody
 	reads := []inputFields{^uncached & (1<<len(fieldPaths) - 1)}
 	for i := range fieldPaths {
 		reads = append(reads, 1<<i)

@@ -58,7 +58,7 @@ func mayLack(ref ast.Ref) bool {
 	path := append(words(ref[1:]), "")
 	switch path[0] {
 	case "http":
-		return slices.Contains([]string{"query", "body_size"}, path[1]) || path[1] == "headers" && len(ref) > 3
+		return slices.Contains([]string{"query", "body_size", "body"}, path[1]) || path[1] == "headers" && len(ref) > 3
 	case "tls":
 		return true
 	case "destination":

@@ -69,7 +69,7 @@ func TestTheSchemaAndTheFieldsAgree(t *testing.T) {
 	if !slices.Equal(paths, fields) {
 		t.Errorf("the schema has %q, the cache knows %q", paths, fields)
 	}
-	if readsUsage != 1<<(len(fieldPaths)-1) || fieldsAt(ast.MustParseRef("input.http.method")[1:]) != readsMethod {
+	if readsBody != 1<<(len(fieldPaths)-1) || fieldsAt(ast.MustParseRef("input.http.method")[1:]) != readsMethod {
 		t.Error("the names of the fields and their bits are out of step")
 	}
 }

@@ -172,7 +172,7 @@ const (
 	ofKeeper    = "that is Gatekeeper's input, about objects of Kubernetes; egressd decides connections and requests: input.destination and input.http"
 	ofFile      = "that is a file as conftest reads it; egressd decides connections and requests: input.destination and input.http"
 	ofTool      = "that is a call of a tool; egressd decides connections and requests: input.destination and input.http"
-	ofBody      = "policies do not see bodies; input.http.body_size is how long one is"
+	ofBody      = "write input.http.body, which is there if the body is JSON"
 )
 
 // hints are by the name of a field in lower case. The map is never written.
@@ -199,7 +199,7 @@ var hints = map[string]string{
 	"process.args": "write input.process.argv", "process.command": "write input.process.argv", "process.cmdline": "write input.process.argv",
 	"process.name": "write input.process.exe", "process.path": "write input.process.exe", "process.executable": "write input.process.exe",
 	"protocol": ofScheme, "scheme": ofScheme, "destination.protocol": ofScheme, "destination.scheme": ofScheme, "http.scheme": ofScheme, "http.protocol": ofScheme,
-	"body": ofBody, "http.body": ofBody, "http.raw_body": ofBody, "http.parsed_body": ofBody,
+	"body": ofBody, "http.raw_body": ofBody, "http.parsed_body": ofBody,
 	"tls.server_name": "write input.tls.sni", "sni": "write input.tls.sni",
 	"now": "write input.time, or time.now_ns()", "hour": "write time.between(time.now_ns(), ZONE, \"08:00\", \"18:00\")",
 }

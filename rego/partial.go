@@ -130,6 +130,10 @@ func unknownTerms(unknown inputFields) (terms []*ast.Term) {
 		}
 		terms = append(terms, ast.NewTerm(ref))
 	}
+	if unknown&readsHTTP == readsBody {
+		unknown &^= readsHTTP
+		add("http", "body")
+	}
 	for _, part := range [...]struct {
 		fields inputFields
 		path   []string
@@ -305,6 +309,9 @@ func needsFor(reads inputFields) (n policy.Needs) {
 	}
 	if reads&(readsHeaders|readsBodySize) != 0 {
 		n |= policy.NeedsHeaders
+	}
+	if reads&readsBody != 0 {
+		n |= policy.NeedsBody
 	}
 	return n
 }

@@ -43,11 +43,12 @@ const (
 	readsArgv
 	readsTime
 	readsUsage
+	readsBody
 
 	readsSandbox     = readsSandboxName | readsSandboxKind | readsSandboxLabels
 	readsDestination = readsHost | readsPort | readsAddresses | readsAddressClass | readsRegistrable
 	readsTLS         = readsSNI | readsALPN | readsECH | readsJA4
-	readsHTTP        = readsMethod | readsPath | readsQuery | readsHeaders | readsBodySize
+	readsHTTP        = readsMethod | readsPath | readsQuery | readsHeaders | readsBodySize | readsBody
 	readsDNS         = readsQuestionName | readsQuestionType
 	readsProcess     = readsPID | readsExe | readsArgv
 	readsResolved    = readsAddresses | readsAddressClass
@@ -60,7 +61,7 @@ var fieldPaths = [...]string{
 	"tls.sni", "tls.alpn", "tls.ech", "tls.ja4",
 	"http.method", "http.path", "http.query", "http.headers", "http.body_size",
 	"dns.name", "dns.type", "process.pid", "process.exe", "process.argv", "time",
-	"usage",
+	"usage", "http.body",
 }
 
 // LooksAtRequests reports whether the policy may need to see HTTP requests, because a set reads part of
@@ -132,7 +133,7 @@ func fieldsIn(x any) (reads inputFields) {
 	return reads
 }
 
-// fieldsAt returns the fields at, below and above a path. A variable part can be any field.
+// fieldsAt returns the fields at, below and above a path. A variable part can be any field but the body, which has to be named.
 func fieldsAt(ref ast.Ref) (reads inputFields) {
 	var path strings.Builder
 	for _, t := range ref {
@@ -144,6 +145,9 @@ func fieldsAt(ref ast.Ref) (reads inputFields) {
 		path.WriteByte('.')
 	}
 	for i, field := range fieldPaths {
+		if 1<<i == readsBody && !strings.HasPrefix(path.String(), field+".") {
+			continue // or a policy that has the whole input in a call would have each body held
+		}
 		if strings.HasPrefix(path.String(), field+".") || strings.HasPrefix(field+".", path.String()) {
 			reads |= 1 << i
 		}
@@ -172,6 +176,9 @@ func pending(r *policy.Request) (p inputFields) {
 		}
 		return p
 	case r.HTTP != nil:
+		if _, known := bodyOf(r.HTTP); !known {
+			p |= readsBody
+		}
 		return p
 	}
 	if r.TLS == nil && r.Protocol == policy.ProtocolUnseen && r.Via != policy.ViaHTTP {

@@ -1,5 +1,5 @@
 # from: opa-docker-authz, names that begin with a capital
-# says: do not see bodies
+# says: write input.http.body
 package egress
 
 deny contains {"rule": "privileged"} if input.Body.HostConfig.Privileged
