@@ -95,6 +95,7 @@ var guests = map[string]string{
 	"integrations/peers go.yaml.in/yaml/v3":                       "policies of others, which are YAML too",
 	"integrations/peers github.com/pelletier/go-toml/v2":          "settings of Codex",
 	"integrations/peers github.com/pelletier/go-toml/v2/unstable": "the places of these settings",
+	"policy golang.org/x/text/unicode/norm":                       "names of members that servers take for each other",
 	"rego go.yaml.in/yaml/v3":                                     "data files beside Rego are YAML, and no policies",
 	"rego/bundle github.com/open-policy-agent/opa/v1/bundle":      "OPA's names and types of what a bundle holds",
 	"rego/bundle github.com/open-policy-agent/opa/v1/util":        "reads data as OPA does",

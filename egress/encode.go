@@ -220,6 +220,7 @@ func (e *encoder) body(f *Flow) {
 		sum := sha256.Sum256(b.Bytes)
 		e.Text("sha256", hex.EncodeToString(sum[:]))
 	}
+	e.List("says", b.Says())
 	e.Close()
 }
 

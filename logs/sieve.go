@@ -92,14 +92,16 @@ func (f *Filter) sieve() func(line []byte) bool {
 	return Mention(best...)
 }
 
-// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that may wait for a later decision.
+// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. The
+// sieve may drop questions for a name. Questions that belong together have one sandbox, host and verdict; a filter by rule or
+// program may take only some of them, and then the joiner counts those.
 func (f *Filter) decisionSieve() func(line []byte) bool {
 	own := f.sieve()
 	if own == nil {
 		return nil
 	}
 	return func(line []byte) bool {
-		return own(line) || bytes.Contains(line, []byte(`"via":"dns"`)) || bytes.Contains(line, []byte(`"question":[`))
+		return own(line) || bytes.Contains(line, []byte(`"question":[`))
 	}
 }
 

@@ -132,6 +132,9 @@ func (l *look) whole() Decision {
 	if l.upstream != nil && l.leadsToUpstream() {
 		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: d.Host + " is or leads to the upstream proxy, which egressd alone may use"}
 	}
+	if d.Host == InquiryHost || slices.Contains(d.Aliases, InquiryHost) {
+		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: InquiryHost + " is egressd itself, which answers requests to " + InquiryURL + " in plain HTTP and nothing else"}
+	}
 	asked := obstacle{}
 	if d.Addr.IsValid() {
 		asked = l.addr(d.Addr)
@@ -179,10 +182,15 @@ func (l *look) refuse(c obstacle, says, class string) Decision {
 		return d
 	}
 	d.Class, d.AllowedIf = PathDenied, []string{c.other.words()}
-	if !c.other.holdsMethod(l.r.HTTP.Method) {
-		d.Class = MethodDenied
-	}
 	d.Reason = fmt.Sprintf("%s %s open to other requests only, by rule %s", host, says, c.other.id)
+	m := c.other.missing(l.r.HTTP)
+	switch {
+	case !c.other.holdsMethod(l.r.HTTP.Method):
+		d.Class = MethodDenied
+	case m != nil && c.other.holdsPath(l.r.HTTP.Path):
+		m.refuse(l.r.HTTP, &d)
+		d.Reason += m.why(l.r.HTTP)
+	}
 	return d
 }
 
@@ -223,8 +231,8 @@ func (l *look) unless(class AddressClass, covers func(Pattern) bool) obstacle {
 	return c
 }
 
-// opens reports whether an exception opens a host to the request. Where the request is
-// not known yet, an exception with conditions opens it and is noted in l.needs. An
+// opens reports whether an exception opens a host to the request. Where the request or
+// its body is not known yet, an exception with conditions on that opens it and is noted in l.needs. An
 // exception for other requests is noted in c.
 func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *obstacle) (opened bool) {
 	var needs Needs
@@ -238,6 +246,8 @@ func (l *look) opens(exceptions []exception, covers func(Pattern) bool, c *obsta
 		case l.r.HTTP == nil:
 			needs |= e.needs() &^ NeedsCredential
 			l.allowedIf = append(l.allowedIf, e.words())
+		case e.awaits(l.r.HTTP) != 0:
+			needs |= e.awaits(l.r.HTTP)
 		case e.holds(l.r.HTTP) && (e.options.upgrade || !l.r.HTTP.Upgrade):
 			return true
 		case c.other == nil:

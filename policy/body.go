@@ -13,7 +13,8 @@ import (
 // A bodyAnswer is what a requirement says of a whole body.
 type bodyAnswer struct {
 	fit     fit
-	problem string // why the fit is unclear; constant text
+	problem string   // why the fit is no or unclear: constant text, with plain names at most
+	says    []string // what the body asks for, for the record
 }
 
 // ofBody returns a requirement of the content of a request's body. Its answer about one body is kept. A request without a
@@ -36,12 +37,25 @@ func ofBody(words string, read func(*HTTPRequest) bodyAnswer) *requirement {
 				h.Body.answers = map[*requirement]bodyAnswer{}
 			}
 			h.Body.answers[m] = a
+			for _, text := range a.says {
+				if !slices.Contains(h.Body.says, text) {
+					h.Body.says = append(h.Body.says, text)
+				}
+			}
 		}
 		return a
 	}
 	m.match = func(h *HTTPRequest) fit { return answer(h).fit }
 	m.problem = func(h *HTTPRequest) string { return answer(h).problem }
 	return m
+}
+
+// Says returns what the rules that read the body found that it asks for, such as "mcp tools/call search". The text is the
+// sandbox's.
+func (b *Body) Says() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.says)
 }
 
 // JSONContent returns what the body of a request says, if the request claims that it is JSON and all servers believe that.
@@ -127,7 +141,7 @@ func (f JSONRule) requirement() *requirement {
 	return ofBody("json "+f.Pointer+" is "+strings.Join(texts, " or "), func(h *HTTPRequest) bodyAnswer {
 		content, problem := h.JSONContent()
 		if problem != "" {
-			return bodyAnswer{unclear, problem}
+			return bodyAnswer{fit: unclear, problem: problem}
 		}
 		a := bodyAnswer{fit: no}
 		if err := strictjson.Walk(content, func(at []strictjson.PathStep, kind strictjson.ValueKind, raw []byte) {
@@ -138,10 +152,10 @@ func (f JSONRule) requirement() *requirement {
 					a.fit = f.compare(kind, raw)
 				}
 			case at[len(at)-1].Index < 0 && strictjson.Alike(at[len(at)-1].Name, steps[len(at)-1].Name):
-				a = bodyAnswer{unclear, "it has a name that servers may take for one of " + f.Pointer}
+				a = bodyAnswer{fit: unclear, problem: "it has a name that servers may take for one of " + f.Pointer}
 			}
 		}); err != nil {
-			return bodyAnswer{unclear, err.Error()}
+			return bodyAnswer{fit: unclear, problem: err.Error()}
 		}
 		return a
 	})
@@ -171,8 +185,8 @@ func leads(steps, at []strictjson.PathStep) bool {
 	return true
 }
 
-// compare compares the value at the pointer. A value of another type than that of the rule is unclear where a server may
-// convert it.
+// compare compares the value at the pointer. A server may convert text to a number
+// or back, so such a value is unclear.
 func (f JSONRule) compare(kind strictjson.ValueKind, raw []byte) fit {
 	text := string(raw)
 	if kind == '"' {

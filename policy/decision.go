@@ -54,6 +54,8 @@ const (
 	QueryDenied      Class = "query-denied"
 	GitDenied        Class = "git-denied"     // another repository or ref, or neither a fetch nor a push
 	BodyDenied       Class = "body-denied"    // the body is not what a rule lets pass, or cannot be read
+	MCPDenied        Class = "mcp-denied"     // a message of MCP that calls what no rule lists
+	ModelDenied      Class = "model-denied"   // a request to a model that has its provider do more than answer
 	BodyTooLarge     Class = "body-too-large" // a rule reads the body, and it is longer than one that is held
 	AddressDenied    Class = "address-denied"
 	NameMismatch     Class = "name-mismatch"

@@ -10,8 +10,8 @@ import (
 )
 
 // A GitRule is met by what git sends over its smart HTTP protocol (gitprotocol-http) to fetch from some repositories, and to
-// push some refs to them. Nothing else meets it: no file of a repository, no large file (LFS). All refs of one push have to be
-// in one rule.
+// push some refs to them. Nothing else meets it but the API of Git LFS, if it says so. All refs of one push have to be in one
+// rule.
 //
 // The objects of a push are not read. So nothing is known of what they hold, nor whether a ref is moved forward or elsewhere.
 type GitRule struct {
@@ -25,6 +25,10 @@ type GitRule struct {
 
 	// Options are push options, in which "*" stands for any text. Others are refused.
 	Options []string
+
+	// LFS lets the API of Git LFS at the repositories: downloads, and uploads for refs that may be pushed or created. The
+	// objects often lie at another host, of which another rule decides.
+	LFS bool
 }
 
 const (
@@ -84,15 +88,15 @@ func (g *GitRule) pushes() bool { return len(g.Push)+len(g.Create)+len(g.Delete)
 // requirement is met by the requests of a fetch, and by those of a push that the rule lets.
 func (g *GitRule) requirement() *requirement {
 	needs := NeedsMethod | NeedsPath | NeedsQuery | NeedsHeaders
-	if g.pushes() {
+	if g.pushes() || g.LFS {
 		needs |= NeedsBodyStart
 	}
 	return &requirement{
 		words: g.words(), needs: needs,
 		match: func(h *HTTPRequest) fit { f, _ := g.judge(h); return f },
 		near: func(h *HTTPRequest) bool {
-			r, ok := gitRequestOf(h)
-			return ok && g.names(r.repo)
+			asked := h.Git()
+			return asked != nil && g.names(asked.Repo)
 		},
 		says: func(h *HTTPRequest) gitRefusal { _, refused := g.judge(h); return refused },
 	}
@@ -109,6 +113,9 @@ func (g *GitRule) words() string {
 			words += ", " + part.verb + " " + strings.Join(part.of, " or ")
 		}
 	}
+	if g.LFS {
+		words += ", with large files"
+	}
 	return words
 }
 
@@ -120,6 +127,9 @@ type gitRefusal struct {
 
 // judge compares a request with the rule.
 func (g *GitRule) judge(h *HTTPRequest) (fit, gitRefusal) {
+	if large, ok := lfsRequestOf(h); ok {
+		return g.judgeLFS(h, large)
+	}
 	r, ok := gitRequestOf(h)
 	switch {
 	case !ok:
@@ -257,12 +267,15 @@ func (h *HTTPRequest) push() (*gitwire.Push, error) {
 // A GitOperation is what a request asks of a git server.
 type GitOperation struct {
 	Repo string        // in lower case and without ".git"
-	Name string        // "fetch" or "push"
+	Name string        // "fetch", "push", "lfs-download", "lfs-upload", or "lfs" for a batch that was not read
 	Push *gitwire.Push // the commands, once they were read; else nil
 }
 
 // Git returns what the request asks of a git server, or nil. A request for the refs counts as the operation that it begins.
 func (h *HTTPRequest) Git() *GitOperation {
+	if large, ok := lfsRequestOf(h); ok {
+		return &GitOperation{Repo: large.repo, Name: large.operation(h)}
+	}
 	r, ok := gitRequestOf(h)
 	switch {
 	case !ok:

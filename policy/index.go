@@ -121,8 +121,12 @@ func compareRules(a, b rule) int {
 		compareBool(a.options.anyProtocol, b.options.anyProtocol),
 		compareBool(a.options.ech, b.options.ech),
 		compareBool(a.options.upgrade, b.options.upgrade),
+		compareBudgets(a.most, b.most),
 	)
 }
+
+// compareBudgets puts the smaller one first; 0 is the largest.
+func compareBudgets(a, b int64) int { return cmp.Compare(uint64(a-1), uint64(b-1)) }
 
 // compareVerdicts puts the rule first that decides if neither names the host more closely.
 func compareVerdicts(a, b *rule) int {

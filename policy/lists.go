@@ -242,7 +242,7 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 
 // nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
 func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
-	return other == nil || !other.holdsMethod(h.Method) && r.holdsMethod(h.Method) || !other.near(h) && r.near(h)
+	return other == nil || !other.holdsMethodOf(h) && r.holdsMethodOf(h) || !other.near(h) && r.near(h)
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without
@@ -270,6 +270,7 @@ type rulesAtPort struct {
 	needs    Needs
 	question string // those whose answers it rests on
 	missed   *rule  // an allow of other methods than the one that is tried, or nil
+	budgets  bool   // requests have different budgets
 }
 
 // verdicts is a set of verdicts.
@@ -290,6 +291,7 @@ func (s *search) rulesAt(r *Request, port uint16) (o rulesAtPort) {
 		if o.first == nil || effect > s.effect(r, o.first) {
 			o.first = candidate
 		}
+		o.budgets = o.budgets || o.first.most != candidate.most
 		o.possible |= 1 << effect
 		if effect != candidate.effect {
 			o.question = bothQuestions(o.question, r.ApprovedBy(s.rules.layer, "", candidate.id))
@@ -323,10 +325,12 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 		return s.nothing(r)
 	}
 	switch {
-	case !o.possible.has(Allow), o.possible == 1<<Allow && o.needs&NeedsCredential == 0:
+	case !o.possible.has(Allow), o.possible == 1<<Allow && o.needs&NeedsCredential == 0 && !o.budgets:
 		d := s.decide(r, port, o.first)
 		d.Question = bothQuestions(d.Question, o.question)
 		return d
+	case o.possible == 1<<Allow && o.budgets:
+		return s.inspect(o, "rules let different numbers of bytes go up to "+whereTo(r))
 	case o.possible == 1<<Allow:
 		return s.inspect(o, "a rule adds a credential to requests to "+whereTo(r))
 	}
@@ -346,6 +350,7 @@ func (s *search) decide(r *Request, port uint16, by *rule) Decision {
 		if by.effect == Ask {
 			d.Question = r.ApprovedBy(d.Layer, "", d.Rule)
 		}
+		d.Spend(by.most, by.id, d.Layer)
 		d.AnyProtocol, d.ECH, d.Upgrade = by.options.anyProtocol, by.options.ech, s.upgrades(by)
 		if by.injects && !r.inClear() {
 			d.Inject = by.id
@@ -390,23 +395,21 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		d.Reason = "no rule allows this request to " + whereTo(r) + "; rules allow single requests to it"
 		return d
 	}
-	what, problem := "this path", ""
-	if !by.holdsMethod(r.HTTP.Method) {
+	what, why := "this path", ""
+	if !by.holdsMethodOf(r.HTTP) {
 		d.Class, what = MethodDenied, r.HTTP.Method
-		if !PlainMethod(what) {
+		switch {
+		case r.HTTP.overridesMethod():
+			what = "a field that replaces the method"
+		case !PlainMethod(what):
 			what = "this method"
 		}
 	}
-	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
+	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethodOf(r.HTTP) && by.holdsPath(r.HTTP.Path) {
 		what = m.refuse(r.HTTP, &d)
-		if m.problem != nil {
-			problem = m.problem(r.HTTP)
-		}
+		why = m.why(r.HTTP)
 	}
-	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r)
-	if problem != "" {
-		d.Reason += ", since " + problem
-	}
+	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r) + why
 	if words := by.words(); len(words) <= maxWords {
 		d.Reason += "; it allows: " + words
 	}

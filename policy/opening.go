@@ -77,12 +77,12 @@ func (o Opening) Line(id string) Rule {
 // IsLine reports whether r is a line for just o.
 func (o Opening) IsLine(r Rule) bool {
 	line := o.Line("")
-	return r.Pattern == o.Pattern && !r.PathsFold && !r.ReadsFurther() && slices.Equal(r.Methods, line.Methods) &&
+	return r.Pattern == o.Pattern && !r.PathsFold && !r.ReadsFurther() && r.MaxBytesUp == 0 && slices.Equal(r.Methods, line.Methods) &&
 		slices.EqualFunc(r.Paths, line.Paths, func(a, b PathPattern) bool { return a.text == b.text })
 }
 
-// sample is a request to dst that o opens: a tunnel if o is about all requests.
-func (o Opening) sample(dst Destination, who Sandbox) Request {
+// Sample is a request to dst that o opens: a tunnel if o is about all requests.
+func (o Opening) Sample(dst Destination, who Sandbox) Request {
 	r := Request{Sandbox: who, Via: ViaConnect, Destination: dst, Usage: new(Usage)}
 	if !o.Conditional() {
 		return r

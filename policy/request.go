@@ -83,6 +83,7 @@ type Body struct {
 
 	mu      sync.Mutex
 	answers map[*requirement]bodyAnswer // so that a long body is read once for each requirement
+	says    []string
 }
 
 // Unread reports whether there is more of the body than was read.

@@ -18,6 +18,9 @@ type requirement struct {
 	near func(*HTTPRequest) bool       // of git: the request is about a repository of the rule
 	says func(*HTTPRequest) gitRefusal // of git: what the rule does not let
 
+	class Class // of a request that lacks it, and what that is called; else they follow from needs
+	what  string
+
 	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 
@@ -46,6 +49,9 @@ func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
 		refused := m.says(h)
 		d.Class, d.Ref = GitDenied, refused.ref
 		return refused.what
+	case m.class != "":
+		d.Class = m.class
+		return m.what
 	case m.needs == NeedsQuery:
 		d.Class = QueryDenied
 		return "this query"
@@ -55,6 +61,14 @@ func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
 	}
 	d.Class = HeaderDenied
 	return "these header fields"
+}
+
+// why says in a reason what m.words do not say of a request that lacks it, or nothing.
+func (m *requirement) why(h *HTTPRequest) string {
+	if m.problem == nil || m.problem(h) == "" {
+		return ""
+	}
+	return ", since " + m.problem(h)
 }
 
 // A FieldRule is a condition on one field of a request's head, or on one parameter of its query.

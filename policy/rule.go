@@ -41,6 +41,12 @@ type Rule struct {
 	// JSON narrows the rule to requests whose body is JSON and has each of these values.
 	JSON []JSONRule
 
+	// MCP narrows an allow to some messages of the Model Context Protocol; nil for any request.
+	MCP *MCPRule
+
+	// Model narrows an allow to requests that only have a model answer; nil for any request.
+	Model *ModelRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 
@@ -64,6 +70,10 @@ type Rule struct {
 	// without lets them anyway. Only in the list "allow" of the file.
 	Upgrade bool
 
+	// MaxBytesUp is how many bytes of payload each request, or a tunnel that is not inspected, may send by this rule; 0 for
+	// any number. Only for an allow.
+	MaxBytesUp int64
+
 	// Inject is the credential that requests of this rule are given; nil for
 	// none. Only in the list "allow" of the file, and only for one exact host.
 	// Tunnels to it are inspected.
@@ -86,7 +96,7 @@ func (r *Rule) Conditional() bool {
 // Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
 // and no id of its own.
 func (r *Rule) Plain() bool {
-	return !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+	return r.MaxBytesUp == 0 && !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
 }
 
 // ReadsFurther reports whether the rule depends on more of a request than its method and path.
@@ -159,7 +169,8 @@ type rule struct {
 	conditions
 	unless  []*conditions // of a tie: requests that a closer rule matches; each has a condition
 	options loosened
-	injects bool // an allow that adds a credential
+	injects bool  // an allow that adds a credential
+	most    int64 // bytes that an allow lets up; 0 for any number
 	id      string
 	reason  string // never empty for an allow
 	at      Position
@@ -187,7 +198,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 	if effect == Allow {
 		compiled.ports = r.Pattern.ports
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
-		compiled.injects = r.Injects()
+		compiled.injects, compiled.most = r.Injects(), r.MaxBytesUp
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"
 		}
@@ -203,7 +214,7 @@ func (r *rule) stands(who string) bool {
 	return r.over == nil || !r.over()
 }
 
-// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+// holds, holdsMethod, holdsMethodOf, work, sees, conditional and words are those of the conditions, with unless.
 func (r *rule) holds(request *HTTPRequest) bool {
 	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
 }
@@ -222,6 +233,12 @@ func (r *rule) awaits(request *HTTPRequest) Needs {
 func (r *rule) holdsMethod(method string) bool {
 	return r.conditions.holdsMethod(method) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
 		return len(c.paths)+len(c.further) == 0 && c.holdsMethod(method)
+	})
+}
+
+func (r *rule) holdsMethodOf(request *HTTPRequest) bool {
+	return r.conditions.holdsMethodOf(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
+		return len(c.paths)+len(c.further) == 0 && c.holdsMethodOf(request)
 	})
 }
 
@@ -268,7 +285,7 @@ func (r *rule) needs() (n Needs) {
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
 	unnamed := strings.HasSuffix(r.id, "]") || strings.HasPrefix(r.id, "grant:")
-	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects
+	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects && r.most == 0
 }
 
 // PlainMethod reports whether text is a method short and plain enough to be

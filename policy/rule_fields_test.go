@@ -19,10 +19,12 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"Query":     {Query: []FieldRule{{"q", []string{"x"}}}},
 		"QueryOnly": {QueryOnly: true},
 		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
+		"MCP":       {MCP: &MCPRule{}},
+		"Model":     {Model: &ModelRule{}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{
-		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "At": true,
+		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "MaxBytesUp": true, "At": true,
 	}
 	for i := range reflect.TypeFor[Rule]().NumField() {
 		name := reflect.TypeFor[Rule]().Field(i).Name

@@ -105,7 +105,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *Record) (all [6]*[]string) {
+func lists(r *Record) (all [7]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -120,6 +120,9 @@ func lists(r *Record) (all [6]*[]string) {
 	}
 	if r.Git != nil {
 		all[5] = &r.Git.Refs
+	}
+	if r.Body != nil {
+		all[6] = &r.Body.Says
 	}
 	return all
 }

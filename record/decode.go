@@ -42,7 +42,7 @@ type Buffer struct {
 	log       LogState
 	names     Names
 	bytes     Bytes
-	lists     [6][]string
+	lists     [7][]string
 }
 
 // A Decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
@@ -178,7 +178,7 @@ func (d *Decoder) part(into any) {
 	case **RequestBody:
 		p := &s.body
 		*v = p
-		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}})
+		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}, {"says", &p.Says}})
 	case **Git:
 		p := &s.git
 		*v = p

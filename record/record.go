@@ -119,12 +119,14 @@ type HTTP struct {
 type RequestBody struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256,omitempty"` // in hexadecimal digits, of a body that was read as a whole
+
+	Says []string `json:"says,omitempty"` // what rules found that it asks for, such as "mcp tools/call search"
 }
 
 // A Git is what a request asked of a git server.
 type Git struct {
 	Repo string `json:"repo"` // in lower case and without ".git"
-	Op   string `json:"op"`   // "fetch" or "push"
+	Op   string `json:"op"`   // "fetch", "push", "lfs-download", "lfs-upload", or "lfs" for a batch that was not read
 
 	// Refs are the commands of a push, each the old object ID, the new one and the ref, as a pre-receive hook gets them. They are
 	// absent if the commands could not be read.

@@ -97,7 +97,7 @@ func (s *Server) verifyNow() {
 	}
 }
 
-// verifyLog verifies one log. The checkpoint that the index of runs has of the end of a run counts as one from elsewhere.
+// verifyLog verifies one log. For a run, the checkpoint in the index of runs shows whether its end was cut off.
 func (s *Server) verifyLog(dir string) (*verify.Report, error) {
 	key, ended, err := "", "", error(nil)
 	if s.options.Key != nil {

@@ -152,7 +152,8 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if err != nil {
 		return end, err
 	}
-	defer git.release()
+	goOn := false // processes of the program after its end
+	defer func() { git.release(goOn) }()
 	allowed, err := o.allowed()
 	if err != nil {
 		return end, err
@@ -198,11 +199,12 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		}
 		return end, err
 	}
+	goOn = !r.jail.OwnProcesses()
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	if r.beside == nil {
-		r.serving.Go(func() { r.FollowBundles(following) })
+		r.serving.Go(func() { r.Follow(following) })
 		r.serving.Go(func() { r.tidy(following) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}

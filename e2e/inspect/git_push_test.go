@@ -178,6 +178,12 @@ func (row pushRow) run(t *testing.T, l *gitLab, dir string) {
 			t.Errorf("the record has the refs %q without %s", refs, ref)
 		}
 	}
+	why := l.d.RunCommand(t, nil, "why", r.Flow, "--config", l.d.Config)
+	for _, ref := range refs {
+		if !strings.Contains(why.Out, " "+ref+" ") && !strings.Contains(why.Out, " "+ref+",") || !strings.Contains(why.Out, "push, acme/app") {
+			t.Errorf("egressd why does not name %s: %s", ref, why.Out)
+		}
+	}
 	if (r.Decision.Action == "allow") != (row.refused == "") || r.Git.Repo != "acme/app" || r.Decision.Rule != "agent" || row.refused != "" && r.Decision.Class != string(policy.GitDenied) {
 		t.Errorf("recorded %+v, %+v", r.Git, r.Decision)
 	}

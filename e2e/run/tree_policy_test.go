@@ -99,3 +99,28 @@ open("egressd.yaml", "a").write("  - evil.test\n")
 		t.Errorf("the policy is %q; %s", text, fileText(t, talk.Name()))
 	}
 }
+
+// TestRunKeepsWhatALeftoverCouldChange has no PID namespace, as in a container: what the program leaves behind goes on after the run.
+func TestRunKeepsWhatALeftoverCouldChange(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	writeFiles(t, d, 0o644, map[string]string{"main/egressd.yaml": world.RunPolicy, ".gitconfig": "[user]\n\tname = a\n\temail = a@a.test\n"})
+	if said := outside(t, d.World.Gateway, "export HOME="+d.Dir+"; cd "+d.Dir+"/main && git init -q && git add . && git commit -qm one && git worktree add -q ../tree -b b && chmod 644 ../tree/egressd.yaml"); said != "" {
+		t.Fatal(said)
+	}
+	tree, common := filepath.Join(d.Dir, "tree"), filepath.Join(d.Dir, "main", ".git", "commondir")
+	for _, row := range []struct {
+		before string
+		stays  bool
+	}{{`"$@"`, false}, {`mount -t tmpfs none /proc/sys && "$@"`, true}} {
+		cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", row.before, "sh",
+			world.Egressd.Path(), "run", "--fs", "--config", filepath.Join(tree, "egressd.yaml"), "--", "sh", "-c", "echo x >f; git add f; git commit -q --allow-empty -m f; echo >>egressd.yaml && echo changed; git checkout -q egressd.yaml")
+		cmd.Dir, cmd.Env = tree, append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
+		var out, talk strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &talk
+		_ = d.World.Gateway.Run(cmd)
+		_, err := os.Stat(common)
+		if changed := out.String() == "changed\n"; (err == nil) != row.stays || changed == row.stays {
+			t.Errorf("%s: %v, %q, %s", row.before, err, out.String(), talk.String())
+		}
+	}
+}

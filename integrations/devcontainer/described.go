@@ -415,10 +415,15 @@ func (c *checker) images(said map[string]any) error {
 		}
 	}
 	dockerfile := c.dockerfile(said)
-	if dockerfile == "" || slices.Contains(c.Trust, dockerfile) {
+	switch {
+	case dockerfile == "":
 		return nil
+	case !slices.Contains(c.Trust, dockerfile):
+		return c.readDockerfile(dockerfile)
+	case c.replaceable(dockerfileSetting, dockerfile) != "":
+		c.hold(dockerfile, true) // it stays what the user has read, if it can be held
 	}
-	return c.readDockerfile(dockerfile)
+	return nil
 }
 
 func (c *checker) image(setting, name string) error {

@@ -223,7 +223,7 @@ func (d *Options) notes(said map[string]any) []string {
 		"what builds the image, and installs Features, has the network of docker build, and is not held; nor is what the editor itself carries (forwarded ports, its extensions, git's credentials)",
 	}
 	if builtFromOutside(said) {
-		notes = append(notes, "the Dockerfile, or what it copies, lies outside of .devcontainer: somebody in the container can change what the next build runs, with that network, and by a label of the image what the next container has")
+		notes = append(notes, "what the image is built of lies outside of .devcontainer: somebody in the container can change what the next build copies and runs, with that network")
 	}
 	if others, _ := filepath.Glob(filepath.Join(boundary.Globbed(d.Folder), ".devcontainer", "*", "devcontainer.json")); len(others) > 0 { // the pattern is sound
 		notes = append(notes, "an editor offers these settings, too, and nothing holds a container of theirs: "+strings.Join(others, ", "))

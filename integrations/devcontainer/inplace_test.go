@@ -78,6 +78,17 @@ func TestDevContainerMountsInPlace(t *testing.T) {
 	}
 }
 
+// TestADockerfileThatWasReadStaysSo has the user trust a Dockerfile that somebody in the container could write otherwise.
+func TestADockerfileThatWasReadStaysSo(t *testing.T) {
+	d := workspace(t, `{"build": {"dockerfile": "../Dockerfile"}}`)
+	d.Trust = append(d.Trust, filepath.Join(d.Folder, "Dockerfile"))
+	writeFile(t, d.Trust[len(d.Trust)-1], "ARG X=unread\nFROM $X\n")
+	plan, err := Merge(d)
+	if err != nil || !strings.Contains(string(plan.File.New), "/Dockerfile,type=bind,readonly") {
+		t.Errorf("%v, %+v", err, plan)
+	}
+}
+
 // TestDevContainersOfOthers has settings in the shapes of public ones, with invented names.
 func TestDevContainersOfOthers(t *testing.T) {
 	for _, text := range []string{

@@ -3,6 +3,7 @@ package quantity
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -78,4 +79,15 @@ func ParseDuration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a length of time; write 90s, 1h30m or 1d", s)
 	}
 	return d, nil
+}
+
+// ParseBytes reads a number of bytes: 5000, 5kB, 5MB, 5GB in powers of 1000, or 5KiB, 5MiB, 5GiB in powers of 1024.
+func ParseBytes(text string) (int64, error) {
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
+	n, err := strconv.ParseInt(text[:digits], 10, 64)
+	unit, known := map[string]int64{"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[strings.TrimSpace(text[digits:])]
+	if err != nil || !known || n < 1 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%q is not a number of bytes of at least 1; write it like 5MB, 512KiB or 5000", text)
+	}
+	return n * unit, nil
 }

@@ -165,7 +165,8 @@ func (x *Index) Follow(ctx context.Context, dir string) error {
 }
 
 const (
-	waitForLog    = 500 * time.Millisecond // between two looks for a log that is not there yet, or for further logs
+	waitForLog    = 500 * time.Millisecond // between two looks for a log that is not there yet, or for records of several logs
+	lookForLogs   = 2 * time.Second        // between two looks for further logs
 	lookForWriter = 2 * time.Second        // between two looks whether a process still writes the log
 )
 
@@ -219,9 +220,14 @@ func (x *Index) FollowAll(ctx context.Context, folders func() []string) {
 			f.lines.Close()
 		}
 	}()
+	var looked time.Time
 	for ctx.Err() == nil {
 		before, _ := x.Progress()
-		for _, dir := range folders() {
+		var dirs []string
+		if time.Since(looked) > lookForLogs {
+			dirs, looked = folders(), time.Now()
+		}
+		for _, dir := range dirs {
 			if known[dir] {
 				continue
 			}
@@ -247,15 +253,15 @@ func (x *Index) FollowAll(ctx context.Context, folders func() []string) {
 }
 
 // goesOn reads what is there, and reports whether there may be more. If not, it closes the log.
-func (f *followed) goesOn(ctx context.Context) bool {
-	written, err := f.read(ctx)
+func (x *followed) goesOn(ctx context.Context) bool {
+	written, err := x.read(ctx)
 	if err != nil {
-		f.fail(f.dir, err)
+		x.fail(x.dir, err)
 	}
 	if err == nil && written {
 		return true
 	}
-	f.lines.Close()
+	x.lines.Close()
 	return false
 }
 
@@ -274,30 +280,30 @@ func (x *Index) Failed(dir string) error {
 
 // read reads all records that are there, and reports whether a process writes the log. Flows that are still open have no end
 // if not.
-func (f *followed) read(ctx context.Context) (written bool, err error) {
-	written, err = audit.Writing(f.dir)
+func (x *followed) read(ctx context.Context) (written bool, err error) {
+	written, err = audit.Writing(x.dir)
 	past, cancel := context.WithCancel(ctx)
 	cancel()
 	if err == nil {
-		if err = f.wait(past, lookForWriter); err == nil {
-			err = logs.Scan(logs.Until(ctx, f.lines), f.add)
+		if err = x.wait(past, lookForWriter); err == nil {
+			err = logs.Scan(logs.Until(ctx, x.lines), x.add)
 		} else if errors.Is(err, context.Canceled) {
 			err = nil // there is nothing new
 		}
 	}
 	if err == nil && ctx.Err() == nil && !written {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.cut()
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.cut()
 	}
 	return written, err
 }
 
 // wait waits for a record. It looks for one also if ctx is done.
-func (f *followed) wait(ctx context.Context, d time.Duration) error {
+func (x *followed) wait(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return f.lines.Follow(ctx)
+	return x.lines.Follow(ctx)
 }
 
 // catchUp notes that all records were read.

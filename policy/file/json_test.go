@@ -131,6 +131,20 @@ sandboxes:
 	}
 }
 
+// TestAnExceptionToTheBaselineReadsTheBody, also where it has to be read first.
+func TestAnExceptionToTheBaselineReadsTheBody(t *testing.T) {
+	p := compiled(t, `unsafe_allow: [{host: "127.0.0.1:8080", json: {/model: [x]}}]`, inspecting)
+	unread := asking(t, "POST http://127.0.0.1:8080/")
+	if d := p.Decide(context.Background(), unread); d.Verdict != policy.Inspect || !d.Needs.ReadsBody() {
+		t.Errorf("an unread body: %s", saying(d))
+	}
+	for body, want := range map[string]policy.Class{`{"model":"x"}`: "", `{"model":"y"}`: policy.BodyDenied, `{"model":"x"`: policy.BodyDenied} {
+		if d := p.Decide(context.Background(), posting(t, "POST http://127.0.0.1:8080/", "application/json", body)); d.Class != want {
+			t.Errorf("%s: %s", body, saying(d))
+		}
+	}
+}
+
 func TestBadConditionsOnJSON(t *testing.T) {
 	for rule, want := range map[string]string{
 		`json: {}`:                          "allow[0].json is empty",

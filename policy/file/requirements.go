@@ -18,6 +18,8 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["query"] = r.fieldRules(what+".query", &rule.Query, checkParameter)
 	known["query_only"] = r.yes(what+".query_only", &rule.QueryOnly)
 	known["json"] = r.json(what+".json", &rule.JSON)
+	known["mcp"] = r.mcp(what+".mcp", &rule.MCP, effect)
+	known["model"] = r.model(what+".model", &rule.Model, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
@@ -45,6 +47,7 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			"create":  each("create", &rule.Create, policy.ParseGitRef),
 			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
 			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+			"lfs":     r.yes(what+".lfs", &rule.LFS),
 		})
 		switch {
 		case n.Kind != yaml.MappingNode:
@@ -57,12 +60,59 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 	}
 }
 
+// mcp reads which messages of the Model Context Protocol may pass.
+func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be called, and stands in allow alone; list the tools that may be called there, and no others", what)
+			return
+		}
+		var rule policy.MCPRule
+		names := func(key string, into *[]string) func(*yaml.Node) {
+			return func(n *yaml.Node) { *into = r.textsAmong(what+"."+key, r.items(n, what+"."+key)) }
+		}
+		r.mapping(n, what, fields{
+			"tools": names("tools", &rule.Tools), "resources": names("resources", &rule.Resources), "prompts": names("prompts", &rule.Prompts),
+			"versions": names("versions", &rule.Versions), "methods": func(n *yaml.Node) {
+				names("methods", &rule.Methods)(n)
+				for _, method := range rule.Methods {
+					if err := policy.CheckMCPMethod(method); err != nil {
+						r.fail(n, "%s.methods: %v", what, err)
+					}
+				}
+			},
+		})
+		*into = &rule
+	}
+}
+
+// model reads what the provider of a model may do.
+func (r *reader) model(what string, into **policy.ModelRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says which requests to a model may pass, and stands in allow alone", what)
+			return
+		}
+		var rule policy.ModelRule
+		known := fields{}
+		for key, denied := range map[string]*bool{"hosted_tools": &rule.DenyHostedTools, "urls": &rule.DenyURLs, "files": &rule.DenyFiles} {
+			known[key] = func(n *yaml.Node) {
+				var verdict string
+				word(r, what+"."+key, &verdict, "allow", "deny")(n)
+				*denied = verdict == "deny"
+			}
+		}
+		r.mapping(n, what, known)
+		*into = &rule
+	}
+}
+
 // furtherKeys returns the keys of a rule that narrow it by more than methods and paths.
 func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}
@@ -132,7 +182,7 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 			r.fail(item, "%s: %v", what, policy.CheckJSONLiteral(item.Value))
 			continue
 		case !literal:
-			texts := r.values(what, &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}, Line: item.Line, Column: item.Column})
+			texts := r.textsAmong(what, []*yaml.Node{item})
 			if len(texts) == 0 {
 				continue
 			}
@@ -144,8 +194,13 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 }
 
 // values reads a list of texts, in which "*" stands for any run of bytes.
-func (r *reader) values(what string, n *yaml.Node) (all []string) {
-	for _, item := range r.condition(n, what) {
+func (r *reader) values(what string, n *yaml.Node) []string {
+	return r.textsAmong(what, r.condition(n, what))
+}
+
+// textsAmong reads the values of items.
+func (r *reader) textsAmong(what string, items []*yaml.Node) (all []string) {
+	for _, item := range items {
 		switch text, ok := r.text(item, what); {
 		case !ok:
 		case len(text) > 1024 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }):

@@ -12,6 +12,7 @@ import (
 func TestConditionsOnHeadersAndQueries(t *testing.T) {
 	const git = `allow: [{host: a.test, methods: [GET], headers: {accept: [json, "text/*"]}, query: {service: [git-upload-pack]}, query_only: true, id: x}]`
 	const denied = "default: allow\n" + `deny: [{host: a.test, headers: {x-a: ["1"]}}, {host: b.test, query: {q: ["1"]}}, {host: c.test, paths: [/acme/**], paths_fold: true}]`
+	const methods = `allow: [{host: a.test, methods: [POST]}, b.test]`
 	for _, row := range []struct {
 		file, ask string
 		header    map[string][]string
@@ -30,6 +31,12 @@ func TestConditionsOnHeadersAndQueries(t *testing.T) {
 		{git, "GET https://a.test/?service=git-upload-pack;x=1", map[string][]string{"accept": {"json"}}, policy.QueryDenied},
 		{git, "GET https://a.test/?service=git-upload-pack&y=%zz", map[string][]string{"accept": {"json"}}, policy.QueryDenied},
 		{git, "POST https://a.test/?service=git-upload-pack", map[string][]string{"accept": {"json"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/", nil, ""},
+		{methods, "POST https://a.test/", map[string][]string{"x-http-method-override": {"DELETE"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/", map[string][]string{"x-http-method": {"POST"}}, policy.MethodDenied},
+		{methods, "POST https://b.test/", map[string][]string{"x-method-override": {"DELETE"}}, ""},
+		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", map[string][]string{"x-method-override": {"DELETE"}}, policy.RuleDeny},
+		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", nil, ""},
 		{denied, "GET https://a.test/", nil, ""},
 		{denied, "GET https://a.test/", map[string][]string{"x-a": {"1"}}, policy.RuleDeny},
 		{denied, "GET https://a.test/", map[string][]string{"x-a": {"2", "3"}}, policy.RuleDeny},
@@ -211,6 +218,66 @@ func TestAGitRuleLetsPushesOfItsRefs(t *testing.T) {
 	}
 }
 
+func TestAGitRuleLetsLargeFiles(t *testing.T) {
+	p := compiled(t, `allow:
+- {host: git.test, id: lfs, git: {repos: [acme/app], lfs: true, push: ["refs/heads/agent/*"]}}
+- {host: git.test, id: read, git: {repos: [acme/read], lfs: true}}
+- {host: git.test, id: without, git: {repos: [acme/none], push: ["refs/heads/*"]}}`, inspecting)
+	const kind = "application/vnd.git-lfs+json"
+	oid := strings.Repeat("0f", 32)
+	batch := func(operation, ref string) string {
+		return `{"operation":"` + operation + `","transfers":["basic"],"ref":{"name":"` + ref + `"},"objects":[{"oid":"` + oid + `","size":3}],"hash_algo":"sha256"}`
+	}
+	for _, row := range []struct {
+		ask, body, rule string
+		want            bool
+	}{
+		{"POST /acme/app.git/info/lfs/objects/batch", batch("download", "refs/heads/main"), "lfs", true},
+		{"POST /ACME/App/info/lfs/objects/batch", batch("download", ""), "lfs", true},
+		{"POST /acme/app.git/info/lfs/objects/batch", batch("upload", "refs/heads/agent/x"), "lfs", true},
+		{"POST /acme/app.git/info/lfs/locks/verify", `{"ref":{"name":"refs/heads/main"}}`, "lfs", true},
+		{"PUT /acme/app.git/info/lfs/objects/" + oid, "x", "lfs", true},
+		{"GET /acme/app.git/gitlab-lfs/objects/" + oid + "/3", "", "lfs", true},
+		{"POST /acme/read.git/info/lfs/objects/batch", batch("download", ""), "read", true},
+		{"GET /acme/read.git/info/lfs/objects/" + oid, "", "read", true},
+
+		{"POST /acme/app.git/info/lfs/objects/batch", batch("upload", "refs/heads/main"), "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", `{"operation":"upload","objects":[]}`, "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", batch("delete", "refs/heads/agent/x"), "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", `{"operation":"upload",` + batch("download", "refs/heads/main")[1:], "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", `{"Operation":"upload",` + batch("download", "refs/heads/main")[1:], "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", strings.Replace(batch("upload", "refs/heads/agent/x"), `"ref":{`, `"ref":{"Name":"refs/heads/main",`, 1), "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", strings.Replace(batch("upload", "refs/heads/agent/x"), `"ref":`, `"Ref":{"name":"refs/heads/main"},"ref":`, 1), "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch", "operation=download", "lfs", false},
+		{"POST /acme/app.git/info/lfs/objects/batch?x=1", batch("download", ""), "lfs", false},
+		{"POST /acme/app.git/info/lfs/locks", `{"path":"x"}`, "lfs", false},
+		{"PUT /acme/app.git/info/lfs/objects/" + oid[:63] + "F", "x", "lfs", false},
+		{"PUT /acme/app.git/info/lfs/objects/../../../../evil", "x", "lfs", false},
+		{"POST /acme/evil.git/info/lfs/objects/batch", batch("download", ""), "lfs", false},
+		{"POST /acme/evil/info/lfs/objects/acme/app.git/info/lfs/objects/batch", batch("download", ""), "lfs", false},
+		{"POST /acme/read.git/info/lfs/objects/batch", batch("upload", "refs/heads/agent/x"), "read", false},
+		{"PUT /acme/read.git/info/lfs/objects/" + oid, "x", "read", false},
+		{"POST /acme/none.git/info/lfs/objects/batch", batch("download", ""), "without", false},
+		{"GET /acme/none.git/info/lfs/objects/" + oid, "", "without", false},
+	} {
+		method, path, _ := strings.Cut(row.ask, " ")
+		r := asking(t, method+" https://git.test"+path)
+		r.HTTP.Header = map[string][]string{"content-type": {kind + "; charset=utf-8"}}
+		if row.body != "" {
+			r.HTTP.BodySize, r.HTTP.Body = -1, &policy.Body{Bytes: []byte(row.body), Content: []byte(row.body), Ended: true}
+		}
+		d := p.Decide(t.Context(), r)
+		if (d.Verdict == policy.Allow) != row.want || d.Rule != row.rule || !row.want && d.Class != policy.GitDenied {
+			t.Errorf("%s %s: %s: %s", row.ask, row.body, saying(d), d.Reason)
+		}
+		if r.HTTP.Body = nil; strings.HasSuffix(path, "/batch") && row.want {
+			if d := p.Decide(t.Context(), r); d.Verdict != policy.Inspect || d.Needs&policy.NeedsBody != 0 {
+				t.Errorf("%s, before its body was read: %s", row.ask, saying(d))
+			}
+		}
+	}
+}
+
 func TestBadConditions(t *testing.T) {
 	for rule, want := range map[string]string{
 		`git: {}`:                                        "allow[0].git has no repos",
@@ -227,6 +294,7 @@ func TestBadConditions(t *testing.T) {
 		`git: {push: ["refs/*"], repos: [a/b]}`:          `"refs/*" names no kind of ref`,
 		`git: {delete: [refs/heads/a..b], repos: [a/b]}`: `allow[0].git.delete: "refs/heads/a..b" is no ref`,
 		`git: {create: [], repos: [a/b]}`:                "allow[0].git.create is empty",
+		`git: {lfs: some, repos: [a/b]}`:                 "allow[0].git.lfs is not true or false",
 		`git: {options: [x], repos: [a/b]}`:              "allow[0].git.options are of a push, and none is allowed",
 		`paths_fold: maybe`:                              "allow[0].paths_fold is not true or false",
 		`headers: {}`:                                    "allow[0].headers is empty",

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"go.yaml.in/yaml/v3"
 )
@@ -36,13 +37,15 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 		return
 	}
 	r.mapping(n, what, r.conditions(what, rule, effect, fields{
-		"host":    r.pattern(what+".host", &rule.Pattern),
-		"reason":  r.checked(what+".reason", &rule.Reason, problemOfReason),
-		"id":      r.id(what+".id", rule),
-		"tls":     r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
-		"ech":     r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
-		"upgrade": r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
-		"inject":  r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
+		"host":         r.pattern(what+".host", &rule.Pattern),
+		"reason":       r.checked(what+".reason", &rule.Reason, problemOfReason),
+		"id":           r.id(what+".id", rule),
+		"tls":          r.loosening(list, what+".tls", r.option(what+".tls", "any", &rule.AnyProtocol, effect)),
+		"ech":          r.loosening(list, what+".ech", r.option(what+".ech", "allow", &rule.ECH, effect)),
+		"upgrade":      r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
+		"max_bytes_up": r.maxBytesUp(what+".max_bytes_up", &rule.MaxBytesUp, effect),
+
+		"inject": r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
 	}))
 	if !hasKey(n, "host") {
 		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
@@ -52,6 +55,23 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 	}
 	if rule.Inject != nil {
 		r.checkInjectHost(n, what, rule.Pattern)
+	}
+}
+
+// maxBytesUp reads how many bytes may go up by an allow.
+func (r *reader) maxBytesUp(what string, into *int64, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		var err error
+		switch {
+		case effect != policy.Allow:
+			r.fail(n, "%s bounds what is let pass, and stands in allow alone", what)
+		case n.Kind != yaml.ScalarNode:
+			r.fail(n, "%s is %s; write a number of bytes, like 5MB", what, kindOf(n))
+		default:
+			if *into, err = quantity.ParseBytes(n.Value); err != nil {
+				r.fail(n, "%s: %v", what, err)
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/egressd/egressd/egress"
@@ -59,6 +60,7 @@ type Exchange struct {
 
 	redaction  *secret.Redaction // of the response, or nil
 	held       *heldBody         // what a rule has read of the request's body, or nil
+	going      *PassingBody      // the request's body as it goes up, or nil
 	bodyMemory *Reservation      // of the request's body, or nil
 	headMemory *Reservation      // of a long head of a response, or nil
 	hints      int               // interim responses
@@ -122,8 +124,9 @@ func (x *Exchange) Do() (whole bool) {
 	return x.conclude(x.Ends.Settle(x.carry()))
 }
 
-// release gives memory back.
+// release lets go of bodies, and gives memory back.
 func (x *Exchange) release() {
+	x.going.Drop()
 	x.held.release()
 	x.bodyMemory.Release()
 	x.headMemory.Release()
@@ -147,7 +150,7 @@ func (x *Exchange) decide() (err error) {
 		return err
 	}
 	if x.Tunnel == nil {
-		if refusal := x.Client.Assign(x.Flow); refusal != nil {
+		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
 			x.Flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
 			return refusal
 		}
@@ -244,6 +247,11 @@ func (x *Exchange) AppendFields(out http1.Fields) http1.Fields {
 	return append(out, x.Hops...)
 }
 
+// dropped names the request fields that are written anew or not at all.
+func dropped(name string) bool {
+	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
+}
+
 // Upload returns the body of the request as it goes up: searched for canaries, and within the byte budget. moved is called
 // when bytes have come. wanted ends the wait for a turn to search it.
 func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
@@ -252,7 +260,12 @@ func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
 	if x.held != nil {
 		from = x.held.fromStart()
 	}
-	return newBody(from, x.requestFilter(wanted), x.allowUp, moved)
+	wanted, forget := context.WithCancel(wanted)
+	turns := x.Client.Forwarder.ScanTurn(wanted, x.Flow)
+	x.going = newBody(from, newBodyScanner(x.Flow, x.Fields.Values("Content-Encoding"), x.bodyMemory, turns), x.allowUp, moved)
+	x.going.closer, _ = x.Body.(io.Closer)
+	x.going.forget = forget
+	return x.going
 }
 
 // Download returns the body of the response as it goes down: without the credentials of the host.
@@ -371,6 +384,16 @@ func (x *Exchange) refusalFor(err error) *egress.Refusal {
 	return x.Flow.Failed(policy.NetworkTLS, "")
 }
 
+// unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.
+func (x *Exchange) unreadableBody(err error) error {
+	var cut incompleteBody
+	var bad *http1.MalformedError
+	if errors.As(err, &cut) && errors.As(cut.error, &bad) {
+		return x.Malformed(bad.Problem)
+	}
+	return err
+}
+
 // Malformed returns the refusal for a response that is none, or too large.
 func (x *Exchange) Malformed(problem string) *egress.Refusal {
 	r := x.Flow.Failed(policy.MalformedResponse, "the response cannot be passed on: "+problem)
@@ -407,4 +430,24 @@ func (x *Exchange) reply(r *egress.Refusal, err error) {
 		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
 	}
 	x.Ends.Reply(replyTo(r, a, x.Recipient))
+}
+
+// Idempotent reports whether a request with the method may be sent again (RFC 9110 section 9.2.2).
+func Idempotent(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE":
+		return true
+	}
+	return false
+}
+
+// HostField returns the Host field, or the :authority, for a destination.
+func HostField(d policy.Destination, defaultPort uint16) string {
+	if d.Port == defaultPort {
+		if d.Addr.Is6() {
+			return "[" + d.Host + "]"
+		}
+		return d.Host
+	}
+	return d.String()
 }

@@ -37,7 +37,8 @@ type hangup struct {
 }
 
 // watch begins to look. The caller calls end.
-func (v *h1Conn) watch(x *h1Exchange) *hangup {
+func (x *h1Exchange) watch() *hangup {
+	v := x.conn
 	h := &hangup{v: v, x: x}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -128,8 +128,12 @@ func (v *h1Conn) serve() bool {
 		v.unreadable(x, err)
 		return false
 	}
-	if err := v.understand(x); err != nil {
+	if err := x.understand(); err != nil {
 		x.Misread(http1.AppendRequest(nil, x.req.Method, x.req.Target, nil), err)
+		return false
+	}
+	if v.isInquiry(x) {
+		v.inquire(x)
 		return false
 	}
 	whole := x.Do()
@@ -171,7 +175,8 @@ func (v *h1Conn) unreadable(x *h1Exchange, err error) {
 }
 
 // understand fills x in from its head.
-func (v *h1Conn) understand(x *h1Exchange) (err error) {
+func (x *h1Exchange) understand() (err error) {
+	v := x.conn
 	req := &x.req
 	x.Method, x.Recipient = req.Method, RecipientOf(req.Fields)
 	switch {
@@ -180,7 +185,7 @@ func (v *h1Conn) understand(x *h1Exchange) (err error) {
 	case req.Method == "CONNECT":
 		return errLateConnect
 	}
-	if err := v.addressed(x); err != nil {
+	if err := x.addressed(); err != nil {
 		return err
 	}
 	if x.body, err = req.Body(); err != nil {
@@ -256,7 +261,8 @@ func (v *h1Conn) goesByName(named policy.Destination, whole bool) bool {
 
 // byHost is the destination of a request to a proxy. For an address that no part of the policy mentions,
 // the Host field names the destination. RFC 9112 §3.2.2 has a proxy ignore the field, but then the request would be refused.
-func (v *h1Conn) byHost(x *h1Exchange) policy.Destination {
+func (x *h1Exchange) byHost() policy.Destination {
+	v := x.conn
 	host := x.req.Fields.Get("Host")
 	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil || !x.Destination.Addr.IsValid() || host == "" {
 		return x.Destination

@@ -55,7 +55,7 @@ func TestADroppedBodyHoldsNothing(t *testing.T) {
 	r := MemoryQuota{most: 1 << 20}
 	held := &bodyScanner{handedOut: true, memory: r.Reserve("a", "a")}
 	held.memory.grow(1000)
-	b := newBody(bytes.NewReader(nil), &BodyFilter{scanner: held}, func(int) error { return nil }, func() {})
+	b := newBody(bytes.NewReader(nil), held, func(int) error { return nil }, func() {})
 	b.ready = make([]byte, 1000)
 	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {
 		t.Fatal(n, err)

@@ -95,106 +95,72 @@ func plainCoding(values []string) bool {
 }
 
 // Passing returns the fields of a response, or of its trailer, that pass: without those by which egressd speaks for itself
-// and without the credentials of the host. It reuses f.
+// and without the credentials of the host. A field whose name holds a
+// credential does not pass. Passing reuses f.
 func (x *Exchange) Passing(f http1.Fields) http1.Fields {
-	var s *BodyFilter
 	if x.redaction != nil {
-		s = &BodyFilter{flow: x.Flow, redaction: x.redaction, end: &x.end}
 		size := 0
 		for _, field := range f {
 			size += len(field.Name) + len(field.Value)
 		}
-		defer redactTurn(s.flow, size)()
+		defer redactTurn(x.Flow, size)()
 	}
-	return s.fields(f)
-}
-
-// responseFilter returns what strikes the host's credentials out of the response, or nil.
-func (x *Exchange) responseFilter() *BodyFilter {
-	if x.redaction == nil {
-		return nil
-	}
-	return newBodyFilter(x.Flow, x.redaction, &x.end)
-}
-
-// A BodyFilter redacts the credentials of a host from a response, or scans a request for canaries. It notes in
-// the flow's end that a credential was redacted. A nil BodyFilter passes everything.
-type BodyFilter struct {
-	flow      *egress.Flow      // whose turns are used
-	redaction *secret.Redaction // of the fields; nil for a request
-	redactor  *secret.Redactor  // nil where it only strikes fields
-	scanner   Scanner           // looks at what goes up; nil where there is nothing to look for
-	forget    func()            // ends a wait for the turns of scanner; may be nil
-	end       *egress.End
-}
-
-func newBodyFilter(flow *egress.Flow, n *secret.Redaction, end *egress.End) *BodyFilter {
-	return &BodyFilter{flow: flow, redaction: n, redactor: n.NewRedactor(), end: end}
-}
-
-// requestFilter returns what searches the body of the request for canaries, or nil where there are none. wanted ends the wait
-// for a turn.
-func (x *Exchange) requestFilter(wanted context.Context) *BodyFilter {
-	wanted, forget := context.WithCancel(wanted)
-	scanner := newBodyScanner(x.Flow, x.Fields.Values("Content-Encoding"), x.bodyMemory, x.Client.Forwarder.ScanTurn(wanted, x.Flow))
-	if scanner == nil {
-		forget()
-		return nil
-	}
-	return &BodyFilter{flow: x.Flow, scanner: scanner, forget: forget}
-}
-
-// Redact returns what may be passed on now that b has come.
-func (s *BodyFilter) Redact(b []byte) []byte {
-	if s == nil || s.redactor == nil {
-		return b
-	}
-	defer redactTurn(s.flow, len(b))()
-	out := s.redactor.Redact(b)
-	if s.redactor.Hits() > 0 {
-		s.note()
-	}
-	return out
-}
-
-// RedactLast returns part and what was held back.
-func (s *BodyFilter) RedactLast(part []byte) []byte {
-	if s == nil || s.redactor == nil {
-		return part
-	}
-	return append(slices.Clone(part), s.redactor.Flush()...)
-}
-
-// fields returns the response fields that pass, struck. It reuses f.
-func (s *BodyFilter) fields(f http1.Fields) http1.Fields {
-	out := f[:0]
-	for _, field := range f {
-		if reserved(field.Name) || s.inName(field.Name) {
-			continue
+	f = slices.DeleteFunc(f, func(field http1.Field) bool {
+		return reserved(field.Name) || x.redaction != nil && x.noted(x.redaction.InName(field.Name))
+	})
+	for i := range f {
+		if x.redaction != nil {
+			var hit bool
+			f[i].Value, hit = x.redaction.RedactString(f[i].Value)
+			x.noted(hit)
 		}
-		if s != nil {
-			text, hit := s.redaction.RedactString(field.Value)
-			if field.Value = text; hit {
-				s.note()
-			}
-		}
-		out = append(out, field)
 	}
-	return out
+	return f
 }
 
-// inName reports whether a field's name holds a credential. There are no names
-// that it could be struck out of.
-func (s *BodyFilter) inName(name string) bool {
-	hit := s != nil && s.redaction.InName(name)
+// noted notes that the response held a credential, if it did.
+func (x *Exchange) noted(hit bool) bool {
 	if hit {
-		s.note()
+		x.end.Note = "the response held a credential of this host; it was struck out"
 	}
 	return hit
 }
 
-func (s *BodyFilter) note() {
-	s.end.Note = "the response held a credential of this host; it was struck out"
+// A bodyRedactor takes the credentials of a host out of the body of a response.
+type bodyRedactor struct {
+	exchange *Exchange
+	redactor *secret.Redactor
+}
+
+// responseFilter returns what takes the host's credentials out of the response, or nil where it has none.
+func (x *Exchange) responseFilter() bodyFilter {
+	if x.redaction == nil {
+		return nil
+	}
+	return &bodyRedactor{x, x.redaction.NewRedactor()}
+}
+
+func (r *bodyRedactor) scan(b []byte) ([]byte, error) {
+	defer redactTurn(r.exchange.Flow, len(b))()
+	out := r.redactor.Redact(b)
+	r.exchange.noted(r.redactor.Hits() > 0)
+	return out, nil
+}
+
+func (r *bodyRedactor) flush() ([]byte, error) { return r.redactor.Flush(), nil }
+
+// sent implements [bodyFilter]. Few bytes are held, so they do not count.
+func (r *bodyRedactor) sent() {}
+
+// reserved names the response fields that only egressd sends, and Alt-Svc,
+// which names another way out.
+func reserved(name string) bool {
+	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
 }
 
 // redacting limits how many responses are redacted at once, 35 to 600 MB a second. It leaves one processor free on a

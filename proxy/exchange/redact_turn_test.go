@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
@@ -23,8 +22,8 @@ func TestLongPartsOfResponsesAreRedactedInTurns(t *testing.T) {
 	}
 	x := &h1Exchange{Exchange: &Exchange{Flow: flow, redaction: s.Redaction}}
 	ways := map[string]func(size int){
-		"a body":   func(size int) { newBodyFilter(flow, s.Redaction, new(egress.End)).Redact(make([]byte, size)) },
-		"messages": func(size int) { x.messageFilter().scan(frame(size), false) },
+		"a body":   func(size int) { x.responseFilter().scan(make([]byte, size)) },
+		"messages": func(size int) { x.messageFilter().scan(frame(size)) },
 		"fields": func(size int) {
 			x.Passing(http1.Fields{{Name: "X-Text", Value: strings.Repeat("a", size)}})
 		},

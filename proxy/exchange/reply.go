@@ -46,6 +46,8 @@ var answers = map[policy.Class]Answer{
 	policy.QueryDenied:      {403, false, SOCKSRefused},
 	policy.GitDenied:        {403, false, SOCKSRefused},
 	policy.BodyDenied:       {403, false, SOCKSRefused},
+	policy.MCPDenied:        {403, false, SOCKSRefused},
+	policy.ModelDenied:      {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -173,11 +175,19 @@ type Reply struct {
 	Body   []byte
 }
 
-// replyTo renders a refusal.
+// replyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
+// refused message of MCP is answered so.
 func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
+	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
-	return Reply{Status: a.statusFor(to), Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+	switch {
+	case r.MCPID != "":
+		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
+	case r.Decision.Class == policy.ModelDenied:
+		kind, body = "application/json", modelError(r)
+	}
+	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
 }
 
 // http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
@@ -220,6 +230,44 @@ func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fie
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
 	return fields
+}
+
+// mcpError renders a refusal as a response of JSON-RPC 2.0. The code is none of those that JSON-RPC and MCP have.
+func mcpError(r *egress.Refusal, a Answer) []byte {
+	type rpcError struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}
+	body, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
+	if err != nil {
+		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
+}
+
+// modelError renders a refusal as the errors of model APIs are: their SDKs show error.message, or the whole.
+func modelError(r *egress.Refusal) []byte {
+	type apiError struct {
+		Type    string       `json:"type"`
+		Code    policy.Class `json:"code"`
+		Message string       `json:"message"`
+	}
+	body, err := json.Marshal(struct {
+		Type  string       `json:"type"`
+		Error apiError     `json:"error"`
+		Class policy.Class `json:"class"`
+		ID    string       `json:"id"`
+		Rule  string       `json:"rule"`
+	}{"error", apiError{"permission_error", r.Decision.Class, Sentence(r)}, r.Decision.Class, r.ID.String(), r.Decision.Rule})
+	if err != nil {
+		return []byte("{}\n") // strings always marshal
+	}
+	return append(body, '\n')
 }
 
 // ReasonPhrase is all that many clients show of a refused CONNECT.
@@ -269,12 +317,18 @@ func proxyError(a Answer, class policy.Class) string {
 	}
 }
 
+const lfsType = "application/vnd.git-lfs+json"
+
 const htmlType = "text/html; charset=utf-8"
 
 func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
+		r := *r
+		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
+		return lfsType, problem(&r, a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
@@ -301,10 +355,21 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if command := commandFor(r); command != "" {
 		all = append(all, "To allow it: "+command)
 	}
+	if at := askAt(r, a); at != "" {
+		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
 	for i := range all {
 		all[i] = printable.Text(all[i])
 	}
 	return all
+}
+
+// askAt returns where the sandbox may ask about a refusal of the policy, or "".
+func askAt(r *egress.Refusal, a Answer) string {
+	if a.Status != 403 || a.waits() {
+		return ""
+	}
+	return r.AskAt
 }
 
 func plainText(r *egress.Refusal, a Answer) string {
@@ -341,12 +406,13 @@ type problemBody struct {
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
+	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
 }
 
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"

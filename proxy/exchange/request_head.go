@@ -179,11 +179,12 @@ func AsRefusal(err error) *egress.Refusal {
 }
 
 // addressed reads the destination of a request, and the proxy user, from its own target and fields.
-func (v *h1Conn) addressed(x *h1Exchange) (err error) {
+func (x *h1Exchange) addressed() (err error) {
+	v := x.conn
 	if x.Target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
 		return err
 	}
-	if x.Destination, err = v.destination(x); err != nil {
+	if x.Destination, err = x.destination(); err != nil {
 		return err
 	}
 	if x.Target.Basic != "" {
@@ -197,14 +198,15 @@ func (v *h1Conn) addressed(x *h1Exchange) (err error) {
 			return err
 		}
 	}
-	x.Destination = v.byHost(x)
+	x.Destination = x.byHost()
 	return nil
 }
 
 // destination is the authority of the target. A Host field beside it is replaced by it (RFC
 // 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
 // lead to one server, which is the destination whatever the request names. The name is one of its claims.
-func (v *h1Conn) destination(x *h1Exchange) (policy.Destination, error) {
+func (x *h1Exchange) destination() (policy.Destination, error) {
+	v := x.conn
 	host := x.req.Fields.Get("Host")
 	whole := x.Target.Form == http1.Absolute
 	switch {

@@ -14,54 +14,26 @@ import (
 	"github.com/egressd/egressd/egress"
 )
 
-// A Scanner looks at what goes to an upstream and holds back what may begin a canary.
-// An error is a [*egress.Refusal], and then nothing more may go.
-type Scanner interface {
-	// scan takes the next bytes of an upload, and returns those that may go, valid until the next
-	// call.
+// A bodyFilter looks at what passes one way, and holds back what may begin a canary or a credential. An error is a
+// [*egress.Refusal], and then nothing more may pass.
+type bodyFilter interface {
+	// scan takes the next bytes, and returns those that may pass, valid until the next call.
 	scan(b []byte) ([]byte, error)
-	// flush returns what was held back, at the end of the upload.
+	// flush returns what was held back, at the end.
 	flush() ([]byte, error)
 	// sent says that the returned bytes have been written, so their memory may be used again.
 	sent()
 }
 
-// scan returns what may go on of a part that goes up. Of what goes down, or where
-// there are no canaries, that is all of it.
-func (s *BodyFilter) scan(part []byte, last bool) ([]byte, error) {
-	if s == nil || s.scanner == nil {
-		return part, nil
-	}
-	out, err := s.scanner.scan(part)
-	if err != nil || !last {
-		return out, err
-	}
-	return withRest(s.scanner, out)
-}
-
 // withRest returns the last part and what was held back. A body that was held back as a
 // whole is not copied.
-func withRest(l Scanner, part []byte) ([]byte, error) {
+func withRest(l bodyFilter, part []byte) ([]byte, error) {
 	last := slices.Clone(part)
 	rest, err := l.flush()
 	if len(last) == 0 {
 		return rest, err
 	}
 	return append(last, rest...), err
-}
-
-// cancelTurn has nobody wait any more for a turn to search what goes up.
-func (s *BodyFilter) cancelTurn() {
-	if s != nil && s.forget != nil {
-		s.forget()
-	}
-}
-
-// sent says that what scan returned has been written.
-func (s *BodyFilter) sent() {
-	if s != nil && s.scanner != nil {
-		s.scanner.sent()
-	}
 }
 
 const (
@@ -85,7 +57,7 @@ type bodyScanner struct {
 // newBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
 // back; the caller ends it.
-func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
+func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) bodyFilter {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
@@ -141,7 +113,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
 }
 
-// sent implements [Scanner]. A body that was held back counts until then: how long its
+// sent implements [bodyFilter]. A body that was held back counts until then: how long its
 // upstream leaves it waiting is not for egressd to say.
 func (l *bodyScanner) sent() {
 	if l.handedOut {

@@ -97,7 +97,8 @@ func onlyWebSocket(f http1.Fields) bool {
 
 // switchProtocols passes the upstream's consent on, and then the bytes of the
 // other protocol both ways until one side ends.
-func (v *h1Conn) switchProtocols(x *h1Exchange, r *http1.Response) error {
+func (x *h1Exchange) switchProtocols(r *http1.Response) error {
+	v := x.conn
 	x.keep = false
 	if x.upload != nil { // the bytes behind the request's body are of the other protocol
 		if <-x.upload.done; x.upload.err != nil {
@@ -110,22 +111,23 @@ func (v *h1Conn) switchProtocols(x *h1Exchange, r *http1.Response) error {
 	n, err := v.Conn.Write(v.out)
 	x.CountDown(n)
 	if err == nil {
-		v.carry(x)
+		x.relay()
 	}
 	v.dropUpstream()
 	return err
 }
 
-// carry lets another protocol be for as long as a tunnel may. One inside a tunnel
+// relay lets another protocol be for as long as a tunnel may. One inside a tunnel
 // ends with that.
-func (v *h1Conn) carry(x *h1Exchange) {
+func (x *h1Exchange) relay() {
+	v := x.conn
 	if v.tunnel != nil {
-		v.both(x)
+		x.bothWays()
 		x.end.Outcome = v.tunnel.Outcome(x.end.Outcome)
 		return
 	}
 	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
-	v.both(x)
+	x.bothWays()
 	if !tooOld.Stop() {
 		x.end.Outcome = string(carry.TooOld)
 	}
@@ -133,12 +135,13 @@ func (v *h1Conn) carry(x *h1Exchange) {
 
 var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 
-// both carries bytes both ways. A side that ends has its end passed on; a
+// bothWays carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.
-func (v *h1Conn) both(x *h1Exchange) {
+func (x *h1Exchange) bothWays() {
+	v := x.conn
 	up := make(chan error)
 	go func() {
-		err := v.pump(v.up.conn, v.in, &BodyFilter{scanner: x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow))}, x.allowUp, ignore)
+		err := v.pump(v.up.conn, v.in, x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow)), x.allowUp, ignore)
 		if refusalIn(err) != nil {
 			Abort(v.up.conn)
 		}
@@ -163,7 +166,7 @@ func (v *h1Conn) both(x *h1Exchange) {
 
 // streamScanner returns what looks at what the client sends in another protocol, or nil where there are no canaries.
 // Only a WebSocket has messages.
-func (x *h1Exchange) streamScanner(turns scanTurn) Scanner {
+func (x *h1Exchange) streamScanner(turns scanTurn) bodyFilter {
 	if x.WebSocket {
 		return newMessageScanner(x.Flow, turns)
 	}
@@ -174,7 +177,7 @@ func (x *h1Exchange) streamScanner(turns scanTurn) Scanner {
 }
 
 // streamFilter returns what strikes the host's credentials out of what the upstream sends in another protocol, or nil.
-func (x *h1Exchange) streamFilter() *BodyFilter {
+func (x *h1Exchange) streamFilter() bodyFilter {
 	if x.WebSocket {
 		return x.messageFilter()
 	}
@@ -206,7 +209,7 @@ func (v *h1Conn) windDown(failed error) {
 }
 
 // pump carries bytes one way until from ends, each part as soon as it is there and passes has let it.
-func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes func(n int) error, wrote func(n int)) error {
+func (v *h1Conn) pump(to io.Writer, from io.Reader, filter bodyFilter, passes func(n int) error, wrote func(n int)) error {
 	stream := untilEnd{Reader: from}
 	if err := v.Forwarder.Pass(to, newBody(&stream, filter, passes, v.extend), wrote); err != nil {
 		return err

@@ -66,7 +66,6 @@ func (a *streamWriter) finish() {
 func (a *streamWriter) moved() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiting = false
 	if !a.finished {
 		a.idle.Reset(a.idleTime)
 	}
@@ -130,9 +129,10 @@ func (a *streamWriter) WriteHeader(status int) {
 	a.mu.Lock()
 	a.begun = true
 	a.mu.Unlock()
-	a.moved()
 	a.out.Lock()
 	defer a.out.Unlock()
+	a.startsWrite()
+	defer a.wrote()
 	a.ResponseWriter.WriteHeader(status)
 	a.flushSoon()
 }
@@ -145,7 +145,8 @@ func (a *streamWriter) hint(status int, f http1.Fields) {
 	if a.answered || status <= http.StatusSwitchingProtocols {
 		return
 	}
-	a.moved()
+	a.startsWrite()
+	defer a.wrote()
 	add(a.Header(), f)
 	a.ResponseWriter.WriteHeader(status)
 	clear(a.Header())
@@ -172,10 +173,10 @@ func (a *streamWriter) flushSoon() {
 }
 
 func (a *streamWriter) Write(b []byte) (int, error) {
-	a.startsWrite()
-	defer a.moved()
 	a.out.Lock()
 	defer a.out.Unlock()
+	a.startsWrite()
+	defer a.wrote()
 	n, err := a.ResponseWriter.Write(b)
 	a.flushSoon()
 	return n, err
@@ -183,10 +184,10 @@ func (a *streamWriter) Write(b []byte) (int, error) {
 
 // FlushError is what [http.ResponseController] flushes by.
 func (a *streamWriter) FlushError() error {
-	a.startsWrite()
-	defer a.moved()
 	a.out.Lock()
 	defer a.out.Unlock()
+	a.startsWrite()
+	defer a.wrote()
 	if a.left {
 		return net.ErrClosed
 	}
@@ -194,8 +195,16 @@ func (a *streamWriter) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
+// startsWrite and wrote enclose what may wait for the client. a.out is held.
 func (a *streamWriter) startsWrite() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting = true
+}
+
+func (a *streamWriter) wrote() {
+	a.mu.Lock()
+	a.waiting = false
+	a.mu.Unlock()
+	a.moved()
 }

@@ -97,12 +97,28 @@ func TestACutSparesTheTunnel(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
 		a.startsWrite()
-		a.moved()
+		a.wrote()
 		a.cut()
 		time.Sleep(resetTime)
 		synctest.Wait()
 		if reset, severed := a.fate(); severed != "" || !reset || !errors.Is(context.Cause(a), exchange.ErrCut) {
 			t.Errorf("reset %v, severed %q, ended with %v", reset, severed, context.Cause(a))
+		}
+	})
+}
+
+// TestWhatMovesBesideHidesNoWait: the client still sends its body, or the upstream its response, and takes nothing.
+func TestWhatMovesBesideHidesNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswering()
+		defer a.finish()
+		a.startsWrite()
+		a.moved()
+		a.cut()
+		time.Sleep(resetTime)
+		synctest.Wait()
+		if _, severed := a.fate(); severed != "cut" {
+			t.Errorf("severed %q", severed)
 		}
 	})
 }
