@@ -34,7 +34,7 @@ var levels = map[string]int{
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
 	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
-	"sandbox/foreign": 3, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
+	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
 	"daemon":      7,
 	"cmd/egressd": 12,
 	"docs":        0,
@@ -77,6 +77,8 @@ var owners = map[string]string{
 	"github.com/hashicorp/golang-lru/v2":   "dns",
 	"github.com/things-go/go-socks5":       "proxy",
 	"golang.org/x/sys/unix":                "sandbox",
+	"go.opentelemetry.io/proto/otlp":       "logs/export",
+	"google.golang.org/protobuf":           "logs/export",
 
 	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
 	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
@@ -138,6 +140,7 @@ var mayDial = map[string]string{
 	"internal/lab": "the far side of tests",
 
 	"sandbox/containers": "the socket of the container engine",
+	"sandbox/sshagent":   "the socket of the user's ssh agent",
 
 	"internal/lab/engine/probe": "what a test tries from the inside of a container",
 

@@ -86,6 +86,10 @@ func (s *Server) gate(m *Metrics) {
 	for _, d := range f.Decisions {
 		m.Sample(float64(d.Count), "via", d.Via, "action", d.Action, "class", d.Class)
 	}
+	m.Family("egressd_requests_total", Counter, "Requests, each counted once: those that have ended, those that were refused, and with via=dns the names that no connection followed within a minute.")
+	for _, d := range f.Requests {
+		m.Sample(float64(d.Count), "via", d.Via, "action", d.Action, "class", d.Class)
+	}
 	m.Only("egressd_flows_open", Gauge, "Flows that are open.", float64(f.Open))
 	m.Only("egressd_flows_ended_total", Counter, "Flows that have ended.", float64(f.Ended))
 	m.Family("egressd_flows_failed_total", Counter, "Flows that ended for a reason that has a class: by the network, or a refusal.")

@@ -61,19 +61,18 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, approvals.ErrNoQuestion.Error(), list)
 		return
 	}
-	if err := s.Gate.Records.NoteOperator(operatorOf(r).AnswerNote(what, counts, once, &q)); err != nil {
-		unrecorded(w, err)
-		return
-	}
-	if what == "approve" {
-		err = s.Gate.Approvals.Approve(id, counts, once)
-	} else {
-		err = s.Gate.Approvals.Reject(id, counts)
-	}
-	if err != nil { // the earlier record says that the answer counts
-		s.reportError(s.Gate.Records.NoteOperator(operatorOf(r).Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))))
-	}
+	ctx, cancel := changeContext(w, r)
+	defer cancel()
+	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError}
+	err = asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
+	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
+	case errors.As(err, &unwritten):
+		unrecorded(w, unwritten.error)
+		return
+	case errors.As(err, &unavailable):
+		fail(w, unavailable.Status, unavailable.Why, unavailable.Hint)
+		return
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
@@ -85,6 +84,82 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		q = now
 	}
 	write(w, http.StatusOK, Answer{what, q})
+}
+
+// Asked answers questions for operators. Grants makes what a sandbox asks of itself; nil: nobody can approve that.
+type Asked struct {
+	Gate     *egress.Gate
+	Grants   Granting
+	Complain func(error) // of what could not be recorded afterwards
+}
+
+// An unrecordedError says that an answer could not be recorded, and so does not count.
+type unrecordedError struct{ error }
+
+// Answer records an answer and puts it in force: "approve" or "reject", for counts. What a sandbox asked of itself is granted
+// for that time, in exactly its terms, and a later no revokes the grant. The error is an [*Unavailable] if there is no such
+// grant, or one of package approvals.
+func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) error {
+	id, _ := record.ParseID(q.ID)
+	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
+		return &unrecordedError{err}
+	}
+	err := a.settle(ctx, who, q, id, what == "approve", counts, once)
+	if err != nil { // the earlier record says that the answer counts
+		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))
+		if failed := a.Gate.Records.NoteOperator(note); failed != nil {
+			a.Complain(failed)
+		}
+	}
+	return err
+}
+
+func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, yes bool, counts time.Duration, once bool) error {
+	list := &a.Gate.Approvals
+	switch {
+	case yes && q.Pattern == "":
+		return list.Approve(id, counts, once)
+	case !yes && q.Pattern == "":
+		return list.Reject(id, counts)
+	}
+	list.Granting.Lock()
+	defer list.Granting.Unlock()
+	switch {
+	case once:
+		return approvals.ErrNobodyWaits
+	case a.Grants == nil:
+		return &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
+	case !yes:
+		if err := a.revoke(ctx, who, q.ID); err != nil {
+			return err
+		}
+		return list.Reject(id, counts)
+	}
+	if _, _, found := list.Find(id); !found {
+		return approvals.ErrNoQuestion
+	}
+	if _, err := a.Grants.Grant(ctx, who, GrantRequest{
+		Verdict: "allow", Patterns: []string{q.Pattern}, Method: q.Method, Path: q.Path, Sandbox: q.Sandbox, Seconds: int64(counts / time.Second), From: q.ID,
+	}); err != nil {
+		return err
+	}
+	if err := list.Approve(id, counts, false); err != nil {
+		return errors.Join(err, a.revoke(ctx, who, q.ID))
+	}
+	return nil
+}
+
+// revoke takes back what was granted in answer to a question.
+func (a *Asked) revoke(ctx context.Context, who Operator, question string) error {
+	for _, g := range a.Grants.List().Grants {
+		if g.From != question {
+			continue
+		}
+		if _, err := a.Grants.Revoke(ctx, who, g.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // terms parses the answer and its duration.
@@ -128,8 +203,11 @@ func (o Operator) AnswerNote(what string, counts time.Duration, once bool, q *eg
 	}
 	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)
 	note := o.Note(text)
-	if q.Method != "" {
+	if q.Method != "" || q.Path != "" {
 		note.Note += fmt.Sprintf(", to %q %q", q.Method, q.Path[:min(len(q.Path), 256)])
+	}
+	if q.Words != "" {
+		note.Note += fmt.Sprintf(", whose words are %+q", q.Words[:min(len(q.Words), 256)])
 	}
 	return note
 }

@@ -1,5 +1,7 @@
 package audit
 
+import "encoding/base64"
+
 // A State is how a log is, for who watches it.
 type State struct {
 	Written int64 // records that are acknowledged, of all times
@@ -18,4 +20,17 @@ func (l *Log) State() State {
 		s.Signed = l.notary.signed.Load()
 	}
 	return s
+}
+
+// Tree returns the number of records that are written and the root of their tree (RFC 6962), in base64. The root is empty where the
+// log is not signed.
+func (l *Log) Tree() (size int64, root string) {
+	if l.notary == nil {
+		return l.State().Written, ""
+	}
+	l.mu.Lock()
+	m := l.writtenMark
+	l.mu.Unlock()
+	hash := m.Root()
+	return m.Size, base64.StdEncoding.EncodeToString(hash[:])
 }

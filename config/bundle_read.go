@@ -68,7 +68,7 @@ func (c *Config) LocalBundle(s *file.RegoSource, enter func(folder string)) (*bu
 
 // holds sets the sources of p to those of b. Their names begin with from.
 func (p *RegoPart) holds(b *bundle.Bundle, from string) {
-	p.Sources = nil
+	p.Sources, p.revision = nil, b.Revision
 	for _, s := range b.Sources {
 		p.Sources = append(p.Sources, rego.Source{Name: from + "/" + strings.TrimPrefix(s.Name, "/"), Text: s.Text})
 	}

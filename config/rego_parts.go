@@ -27,6 +27,8 @@ type RegoPart struct {
 	Sandbox string           // the sandbox it applies to; empty for all
 	Source  file.RegoSource  // the first entry
 	guard   policy.Evaluator // denies all requests while the bundle is stale; nil if it cannot be
+
+	revision string // of the bundle; may be empty
 }
 
 type regoList struct {
@@ -206,6 +208,7 @@ func (p *RegoPart) within(path string) string {
 type assembly struct {
 	evaluators *[]policy.Evaluator
 	texts      *[][]byte
+	code       *[][]byte
 	layers     *file.Layers
 }
 
@@ -229,8 +232,8 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 		return env, err
 	}
 	c.read = parts
-	inForce := assembly{&env.Evaluators, &env.Texts, &env.Layers}
-	inShadow := assembly{&env.Shadow, &env.ShadowTexts, &env.ShadowLayers}
+	inForce := assembly{&env.Evaluators, &env.Texts, &env.Code, &env.Layers}
+	inShadow := assembly{&env.Shadow, &env.ShadowTexts, &env.ShadowCode, &env.ShadowLayers}
 	c.layer(inForce.layers)
 	c.Rules, c.Parts, c.Lapses = nil, nil, nil
 	shadowed := map[policy.Layer]bool{} // layers whose sources in force the shadow replaces
@@ -250,6 +253,9 @@ func (c *Config) Environment(self func() []netip.Addr, listeners func() []netip.
 		if !p.Source.Shadow {
 			c.holds(p, rules)
 			inForce.add(p, rules)
+			if p.revision != "" {
+				env.Revisions = append(env.Revisions, p.revision)
+			}
 		}
 		if anyShadow && (p.Source.Shadow || !shadowed[p.Options.Layer]) {
 			inShadow.add(p, rules)
@@ -269,6 +275,7 @@ func (c *Config) holds(p *RegoPart, rules *rego.Evaluator) {
 func (a *assembly) add(p *RegoPart, rules *rego.Evaluator) {
 	for _, s := range p.Deciding() {
 		*a.texts = append(*a.texts, []byte(p.within(s.Name)), s.Text)
+		*a.code = append(*a.code, fmt.Appendf(nil, "%s %q %q\n%s", p.Options.Layer, p.Options.Package, p.Sandbox, s.Meaning()))
 	}
 	all := []policy.Evaluator{rules}
 	if p.guard != nil && !p.Source.Shadow {

@@ -35,8 +35,25 @@ func (l *adminListener) collect(m *admin.Metrics) {
 		}
 	}
 	m.Family("egressd_sink_behind_records", admin.Gauge, "Records that a sink has yet to send, to the second.")
-	for _, s := range l.daemon.audit.sinksBehind(now.config) {
-		m.Sample(float64(s.behind), "sink", s.name)
+	sinks := l.daemon.audit.sinkStates(now.config)
+	written := l.daemon.Log.State().Written
+	for i := range sinks {
+		m.Sample(float64(max(0, written-sinks[i].Next)), "sink", sinks[i].Name)
+	}
+	for _, family := range []struct {
+		name, help, kind string
+		value            func(*sink.State) float64
+	}{
+		{"egressd_sink_refused_records", "Records that a receiver refuses, and that are sent again.", admin.Gauge, func(s *sink.State) float64 { return float64(len(s.Aside)) }},
+		{"egressd_sink_rejected_records_total", "Records that a receiver threw away after it had accepted their batch.", admin.Counter, func(s *sink.State) float64 { return float64(s.Rejected) }},
+		{"egressd_sink_missed_records_total", "Records that were removed from the log before they were sent.", admin.Counter, func(s *sink.State) float64 { return float64(s.Missed) }},
+		{"egressd_sink_failing", "1 if the last attempt to send failed.", admin.Gauge, func(s *sink.State) float64 { return truth(s.Failing()) }},
+		{"egressd_sink_lossy", "1 if nothing tells whether records arrive, as with UDP.", admin.Gauge, func(s *sink.State) float64 { return truth(s.Lossy) }},
+	} {
+		m.Family(family.name, family.kind, family.help)
+		for i := range sinks {
+			m.Sample(family.value(&sinks[i]), "sink", sinks[i].Name)
+		}
 	}
 }
 
@@ -64,13 +81,8 @@ func truth(is bool) float64 {
 	return 0
 }
 
-type sinkBehind struct {
-	name   string
-	behind int64
-}
-
-// sinksBehind reads how far the sinks of the policy are, from the files that they keep.
-func (au *auditing) sinksBehind(c *config.Config) (all []sinkBehind) {
+// sinkStates reads the states of the policy's sinks from the files that they keep.
+func (au *auditing) sinkStates(c *config.Config) []sink.State {
 	if len(c.File.Audit.Sinks) == 0 {
 		return nil
 	}
@@ -82,11 +94,7 @@ func (au *auditing) sinksBehind(c *config.Config) (all []sinkBehind) {
 	if err != nil {
 		return nil
 	}
-	written := au.daemon.Log.State().Written
-	for _, s := range states {
-		if slices.ContainsFunc(c.File.Audit.Sinks, func(one file.Sink) bool { return one.Name == s.Name }) {
-			all = append(all, sinkBehind{s.Name, max(0, written-s.Next)})
-		}
-	}
-	return all
+	return slices.DeleteFunc(states, func(s sink.State) bool {
+		return !slices.ContainsFunc(c.File.Audit.Sinks, func(one file.Sink) bool { return one.Name == s.Name })
+	})
 }

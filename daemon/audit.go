@@ -27,8 +27,9 @@ type auditing struct {
 	messages operatorMessages // that nobody waits for
 	clock    chan string      // what the log is to have of the machine's clock
 	outage   *outage          // of the log
-	kept     int64            // bytes of the log
-	bounded  bool             // kept is the default
+	beats    heartbeats
+	kept     int64 // bytes of the log
+	bounded  bool  // kept is the default
 }
 
 // logOptions are how the log of this daemon is written.

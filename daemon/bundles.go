@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
@@ -60,11 +61,12 @@ func (bs *bundleFollower) adopt(c *config.Config) {
 	}
 }
 
-// FollowBundles takes in what is fetched for the policy, until ctx is done. Files are
-// not read again, as Serve does: whom this serves may be able to write them.
-func (d *Daemon) FollowBundles(ctx context.Context) {
+// Follow takes in fetched bundles and temporary grants until ctx is done. It does not read files again, as Serve does: the
+// program that this daemon serves may be able to write them.
+func (d *Daemon) Follow(ctx context.Context) {
 	d.bundles.age(ctx)
 	for {
+		d.grants.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -73,9 +75,15 @@ func (d *Daemon) FollowBundles(ctx context.Context) {
 			d.bundles.arrive(ctx, a)
 		case <-d.bundles.ageing():
 			d.bundles.age(ctx)
+		case do := <-d.grants.turns:
+			do(ctx)
+		case <-d.grants.nextEnd():
 		}
 	}
 }
+
+// Grants changes what counts for a while. Somebody has to follow.
+func (d *Daemon) Grants() admin.Granting { return grantsAPI{&d.grants} }
 
 // A fetched is the result of one fetch.
 type fetched struct {

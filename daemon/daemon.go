@@ -50,7 +50,7 @@ type Daemon struct {
 	Server *proxy.Server
 	With   *inspect.Inspection // that is in use, or nil
 
-	Serving sync.WaitGroup // what goes on until the context of Begin and FollowBundles is done
+	Serving sync.WaitGroup // what goes on until the context of Begin and Follow is done
 
 	tailor     Tailoring
 	host       *hostaddr.Watcher
@@ -72,6 +72,7 @@ type Daemon struct {
 	current     currentPolicy
 	admin       adminListener
 	grants      granting
+	allowed     allowances
 	bundles     bundleFollower
 	reloads     reloading
 	manager     notifier
@@ -80,7 +81,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon = d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon = d, d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -169,7 +170,7 @@ func (d *Daemon) build(path string) error {
 		Log: d.Log, Sandboxes: d.sandboxes, Resolver: d.resolver, Life: d.resolver.life,
 		FlowsPerSandbox: l.FlowsPerSandbox, DialTimeout: l.DialTimeout,
 		Placeholders: d.placeholders(), Tally: d.tailor.Tally, Alarm: d.alarms.tell,
-		FixFlags:    d.fixFlags(),
+		FixFlags: d.fixFlags(), Inquiries: d.allowed.to,
 		BindAnswers: len(d.Config.File.Listen.Transparent) > 0,
 		NameLimits:  names.Limits{PerSecond: l.DNSQueriesPerSecond, NameBytes: l.DNSNameBytes},
 	})
@@ -235,6 +236,11 @@ func (au *auditing) openLog() error {
 	if err != nil {
 		return au.explainLog(dir, err)
 	}
+	if au.daemon.tailor.Log == nil { // a run has no sinks, and its key is made later
+		origin, _ := au.daemon.Log.Origin()
+		au.sinks.OfLog(origin)
+		au.beats.open(dir, options.Keys, origin)
+	}
 	au.outage.follow(au.daemon.Talk, dir, au.daemon.Log)
 	au.anchors.Send(au.daemon.Log.Newest()) // which a crash may have kept from being sent
 	return nil
@@ -263,6 +269,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.audit.sayBound()
 	d.guardRules(ctx)
 	d.audit.recordClock(ctx)
+	d.audit.beat(ctx)
 	d.manager.notify(sd.SdNotifyReady)
 	return nil
 }
@@ -398,6 +405,7 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 // Close releases what New, Begin and the start of Serve have opened.
 func (d *Daemon) Close() {
 	d.admin.end()
+	d.grants.ends.stop()
 	d.keys.close()
 	for _, l := range d.listeners.listening {
 		l.Close()
@@ -419,6 +427,7 @@ func (d *Daemon) Close() {
 	}
 	if d.Log != nil {
 		d.audit.outage.end()
+		d.audit.beats.end(&d.audit)
 		d.Log.Close()
 		d.audit.messages.writing.Wait()
 		d.audit.anchors.Stop(AnchorsDrain) // the last checkpoint was made just now

@@ -326,10 +326,6 @@ func (gs *granting) collectGrants(m *admin.Metrics, now *inForce) {
 	m.Only("egressd_granted_total", admin.Counter, "Lines that were granted for a while.", float64(now.granted))
 }
 
-// lateAfter is the delay after the end of a grant at which open flows are decided a second time: a flow that was being
-// opened may rest on an older decision.
-const lateAfter = 500 * time.Millisecond
-
 // endings wait for the ends of grants. The goroutine that reloads, which puts the policy in force
 // without them, may be busy for minutes with a reload that fetches.
 type endings struct {
@@ -353,19 +349,17 @@ func (gs *granting) watchEnds() {
 }
 
 // look reports whether an allow has ended since the last look, and in how long the next one will;
-// 0 where there is none. An end is reported a second time after lateAfter. e.mu is held.
+// 0 where there is none. e.mu is held.
 func (e *endings) look(grants []*grant, at time.Duration) (due bool, wait time.Duration) {
 	for _, g := range grants {
 		if g.rule.Effect != policy.Allow {
 			continue
 		}
-		for _, end := range []time.Duration{g.end, g.end + lateAfter} {
-			switch {
-			case end <= at:
-				due = due || end > e.seen
-			case wait == 0 || end-at < wait:
-				wait = end - at
-			}
+		switch {
+		case g.end <= at:
+			due = due || g.end > e.seen
+		case wait == 0 || g.end-at < wait:
+			wait = g.end - at
 		}
 	}
 	e.seen = max(e.seen, at)

@@ -55,7 +55,11 @@ func (s *Server) respond(network string, peer sandbox.Peer, at net.Addr, msg []b
 // answer has the gate decide a question. The error is the gate's.
 func (s *Server) answer(peer sandbox.Peer, m *message) (answer, error) {
 	q := policy.DNSQuery{Name: m.name, Type: m.typeText()}
-	if a, same := m.sameEverywhere(); same {
+	a, same := m.sameEverywhere()
+	if !same && !s.Placeholders && s.Gate.Inquiries.On() {
+		a, same = m.inquiry()
+	}
+	if same {
 		if s.Placeholders {
 			return a, nil
 		}
@@ -109,6 +113,22 @@ func (m *message) sameEverywhere() (answer, bool) {
 		return answer{}, true
 	}
 	return answer{}, false
+}
+
+// inquiryAddr is the address that [policy.InquiryHost] has for a sandbox whose connections are captured: one that is nobody's
+// (RFC 5737). It means nothing by itself. A request that comes to another address is answered, too, if it names the host.
+var inquiryAddr = netip.AddrFrom4([4]byte{192, 0, 2, 80})
+
+// inquiry answers the name of egressd itself, which is never asked for elsewhere.
+func (m *message) inquiry() (answer, bool) {
+	if m.name != policy.InquiryHost || m.class != dns.ClassINET || m.kind != typeA && m.kind != typeAAAA {
+		return answer{}, false
+	}
+	a := answer{ttl: 5 * time.Minute}
+	if m.kind == typeA {
+		a.addrs = []netip.Addr{inquiryAddr}
+	}
+	return a, true
 }
 
 // typeText names the type of a question, and its class unless that is IN.

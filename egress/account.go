@@ -20,9 +20,10 @@ import (
 type account struct {
 	template *account // final: that of the template that the sandbox is of, or nil
 
-	meter   carry.Meter
-	names   names.Budget
-	repeats repeatCounts
+	meter     carry.Meter
+	names     names.Budget
+	repeats   repeatCounts
+	inquiring inquiring
 
 	lastTurn int64 // guarded by accounts.mu: when the account was asked for last
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record/count"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -97,7 +98,7 @@ func TestATallyIsBounded(t *testing.T) {
 	for i := range 2 * talliedMost {
 		host := fmt.Sprintf("h%d.test", i)
 		tally.ended(&Flow{request: &policy.Request{Destination: policy.Destination{Host: host}}, decision: undecided}, End{})
-		tally.deny(DeniedHost{Host: host, Times: 1})
+		tally.deny(DeniedHost{Host: host}, &count.Counted{Host: host, Action: "deny", Times: 1})
 	}
 	c := tally.Counts()
 	if len(tally.hosts) != talliedMost || c.Requests != 2*talliedMost || len(c.Denied) != talliedMost+1 {

@@ -1,10 +1,12 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/egress/approvals"
@@ -16,7 +18,17 @@ import (
 // whether somebody can answer; until then questions are refused.
 type Approvals struct {
 	approvals.List
-	gate *Gate
+	Granting sync.Mutex // held by whoever grants or revokes what a question is about
+	gate     *Gate
+}
+
+// isGranting reports whether the answer to some question is just being put in force.
+func (a *Approvals) isGranting() bool {
+	if !a.Granting.TryLock() {
+		return true
+	}
+	a.Granting.Unlock()
+	return false
 }
 
 // A Question is a question to a person. Host is canonical. Method, Path, and the file and arguments of the
@@ -32,7 +44,9 @@ type Question struct {
 	Rule    string `json:"rule"`
 	Layer   string `json:"layer"`
 	Reason  string `json:"reason,omitempty"`
-	Via     string `json:"via"` // Via, Process and Container are those of the first flow
+	Pattern string `json:"pattern,omitempty"` // set if the sandbox asks of itself: a yes grants this, and the method and path
+	Words   string `json:"words,omitempty"`   // of the sandbox, about why
+	Via     string `json:"via"`               // Via, Process and Container are those of the first flow
 
 	Process   *record.Process   `json:"process,omitempty"`
 	Container *record.Container `json:"container,omitempty"`
@@ -49,14 +63,38 @@ type Question struct {
 // escaped.
 func (q *Question) Ask(flags string) string {
 	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
-	if q.Method != "" {
-		what = q.Method + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
+	if q.Method != "" || q.Path != "" {
+		what = cmp.Or(q.Method, "any method") + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
+	}
+	if q.Words != "" {
+		what += ", because it says " + quotedWords(q.Words[:min(len(q.Words), askedPath)])
 	}
 	return fmt.Sprintf("sandbox %s asks for %s (rule %s): %[4]s answer %[5]s yes%[6]s, or %[4]s answer %[5]s no%[6]s", q.Sandbox, what, q.Rule, shell.Program(), q.ID, flags)
 }
 
-// askedPath is how many bytes of a path [Question.Ask] has at most.
+// askedPath is how many bytes of a path, and of the sandbox's words, [Question.Ask] has at most.
 const askedPath = 120
+
+// quotedWords are the words of a sandbox, so that they cannot be taken for egressd's own. It returns "" for none.
+func quotedWords(words string) string {
+	if words == "" {
+		return ""
+	}
+	return "(the sandbox's words) " + strconv.QuoteToASCII(words)
+}
+
+// whatOf is what a question is about, for the sandbox that asks.
+func whatOf(q *approvals.Question) string {
+	if q.Access != nil {
+		return q.Access.String()
+	}
+	of := &q.Subject
+	what := net.JoinHostPort(of.Host, strconv.Itoa(int(of.Port)))
+	if of.Method != "" {
+		what = of.Method + " " + of.Path + " of " + what
+	}
+	return what
+}
 
 // Questions are all questions, and counts of the flows whose questions found no space.
 type Questions struct {
@@ -106,6 +144,12 @@ func (a *Approvals) show(q *approvals.Question) Question {
 		Method: of.Method, Path: string(path), Rule: of.Rule, Layer: string(of.Layer), Reason: q.Reason, Via: string(q.Request.Via),
 		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
 	}
+	if q.Access != nil {
+		s.Pattern = q.Access.Pattern.String()
+	}
+	words := []byte(q.Words)
+	a.gate.canaries.mask(words)
+	s.Words = string(words)
 	if p := q.Request.Process; p != nil {
 		s.Process = &record.Process{PID: p.PID, Exe: p.Exe, Argv: p.Argv[:min(len(p.Argv), record.MaxList)]}
 	}

@@ -21,7 +21,7 @@ func (f *Flow) askAll(ctx context.Context, r *policy.Request, late time.Time, re
 	defer func() { w.Leave() }()
 	for n := 0; n < maxQuestionsPerFlow && f.mayAsk(); {
 		var d *policy.Decision
-		if w, d = f.join(ctx, r, w, true); d == nil {
+		if w, d = f.join(ctx, r, w, "", true); d == nil {
 			d = f.awaitAnswer(ctx, w, late)
 		}
 		if d != nil {
@@ -70,9 +70,9 @@ func (f *Flow) awaitAnswer(ctx context.Context, w *approvals.Waiter, late time.T
 	}
 }
 
-// join adds the flow to its question and records a new question. The flow stays at w if that is its
+// join adds the flow to its question and records a new question, with words of the sandbox. The flow stays at w if that is its
 // question, and leaves it otherwise. The decision is the refusal if the question cannot be asked.
-func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, hold bool) (*approvals.Waiter, *policy.Decision) {
+func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, words string, hold bool) (*approvals.Waiter, *policy.Decision) {
 	calm := context.WithoutCancel(ctx)
 	about := f.subject(calm, r)
 	if w.WaitsFor(&about) {
@@ -83,7 +83,7 @@ func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter,
 		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
 	}
 	list := &f.gate.Approvals
-	w = list.Join(about, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, hold)
+	w = list.Join(about, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, words, hold)
 	switch {
 	case w == nil:
 		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
@@ -93,7 +93,7 @@ func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter,
 		d := gone
 		d.Policy = f.decision.Policy
 		return nil, &d
-	case w.New && f.recordQuestion(w.ID, r) != nil:
+	case w.New && f.recordQuestion(w.ID, r, words) != nil:
 		w.Leave()
 		list.Remove(w.ID)
 		return nil, &unavailable
@@ -111,7 +111,7 @@ func (f *Flow) listQuestion(ctx context.Context, r *policy.Request) *policy.Deci
 	if !f.mayAsk() {
 		return nil
 	}
-	w, d := f.join(ctx, r, nil, false)
+	w, d := f.join(ctx, r, nil, "", false)
 	if d != nil {
 		return d
 	}
@@ -142,7 +142,7 @@ func (f *Flow) subject(ctx context.Context, r *policy.Request) approvals.Subject
 }
 
 // recordQuestion records a question under its own ID. The decision after the answer has a later record.
-func (f *Flow) recordQuestion(id record.ID, r *policy.Request) error {
+func (f *Flow) recordQuestion(id record.ID, r *policy.Request, words string) error {
 	d := *f.decision
 	d.Question = id.String()
 	asked := &Flow{gate: f.gate, id: id, began: f.began, src: f.src, request: r, decision: &d}
@@ -150,7 +150,7 @@ func (f *Flow) recordQuestion(id record.ID, r *policy.Request) error {
 	if r.HTTP != nil {
 		kind = record.KindRequest
 	}
-	_, err := asked.gate.Records.append(asked, recordOf{kind: kind})
+	_, err := asked.gate.Records.append(asked, recordOf{kind: kind, note: quotedWords(words)})
 	return err
 }
 
@@ -203,8 +203,12 @@ func (a *Approvals) review(ctx context.Context, p *policy.Policy) {
 }
 
 // reviewOne removes a question that p does not ask. It assumes an approval for each other rule that asks
-// about the request: the answers that count at present say nothing about q.
+// about the request: the answers that count at present say nothing about q. What a sandbox asks of itself no rule asks: that
+// question stays.
 func (a *Approvals) reviewOne(ctx context.Context, p *policy.Policy, q *approvals.Question) {
+	if q.Access != nil {
+		return
+	}
 	r := q.Request
 	r.Time = time.Now()
 	if p.ReadsUsage() {

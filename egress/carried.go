@@ -113,6 +113,7 @@ func (f *Flow) endWith(d policy.Decision, then func()) (refusal *Refusal, first 
 		d.Policy = f.decision.Policy
 		f.decision = &d
 		f.noteDenial()
+		f.keepDenial()
 		then()
 	}
 	return f.refusal(*f.decision), first
@@ -164,6 +165,7 @@ func (f *Flow) Exceeded() *Refusal {
 		d := f.decision.OverBudget()
 		f.decision = &d
 		f.noteDenial()
+		f.keepDenial()
 	}
 	return f.refusal(*f.decision)
 }

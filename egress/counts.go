@@ -2,12 +2,13 @@ package egress
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/policy"
-
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 // Counts for whoever watches egressd. They have no name and no text that a sandbox
@@ -60,13 +61,40 @@ const bucketsMost = 16
 // counted too, and so are repeats whose sum is still to be written. Nothing waits for them; the zero
 // value is ready.
 type counters struct {
-	decisions [len(countedVias)][len(countedActions)][len(countedClasses)]atomic.Int64
-	ended     atomic.Int64 // flows
+	decisions decisionCounts
+	requests  decisionCounts // as package count says
+	ended     atomic.Int64   // flows
 	failed    [len(countedClasses)]atomic.Int64
 	lookups   atomic.Int64
 	decided   timings
 	connected timings
 	lasted    timings
+
+	names   sync.Mutex // guards counter
+	counter count.Counter[*atomic.Int64]
+	waiting atomic.Bool // names wait in counter for a connection
+}
+
+// decisionCounts are counts by way in, action and class.
+type decisionCounts [len(countedVias)][len(countedActions)][len(countedClasses)]atomic.Int64
+
+func (t *decisionCounts) of(f *Flow) *atomic.Int64 {
+	d := f.decision
+	return &t[placeIn(countedVias[:], string(f.request.Via))][placeIn(countedActions[:], d.Verdict.Action())][placeIn(countedClasses[:], string(d.Class))]
+}
+
+// figures returns the counts that are not 0.
+func (t *decisionCounts) figures() (all []DecisionFigure) {
+	for v := range countedVias {
+		for a := range countedActions {
+			for i := range countedClasses {
+				if n := t[v][a][i].Load(); n > 0 {
+					all = append(all, DecisionFigure{countedVias[v], countedActions[a], countedClasses[i], n})
+				}
+			}
+		}
+	}
+	return all
 }
 
 // timings are how long something took.
@@ -95,7 +123,8 @@ func (t *timings) read(bounds []time.Duration) Histogram {
 }
 
 func (c *counters) note(f *Flow, r recordOf) {
-	d, denied := f.decision, !passes(f.decision.Verdict)
+	denied := !passes(f.decision.Verdict)
+	c.request(f, r, denied)
 	switch {
 	case r.kind == record.KindDNS && f.request.Via != policy.ViaDNS:
 		c.lookups.Add(1) // which the gate makes for a flow that is allowed so far
@@ -110,13 +139,54 @@ func (c *counters) note(f *Flow, r recordOf) {
 			return
 		}
 	}
-	c.decisions[placeIn(countedVias[:], string(f.request.Via))][placeIn(countedActions[:], d.Verdict.Action())][placeIn(countedClasses[:], string(d.Class))].Add(1)
+	c.decisions.of(f).Add(1)
+}
+
+// request counts requests: one that passes when it ends, and a name when it is known that no connection followed. A figure
+// never gets less, so a refusal for want of an answer stays counted when a person has said yes.
+func (c *counters) request(f *Flow, r recordOf, denied bool) {
+	asksName, ends := f.request.DNS != nil, r.kind == record.KindClose
+	switch {
+	case r.kind == record.KindDNS && !asksName:
+		return
+	case ends && !denied:
+		if !f.carries(r.end) {
+			c.requests.of(f).Add(1)
+		}
+		return
+	case denied && !asksName && f.decision.Question != f.id.String():
+		c.requests.of(f).Add(1)
+	}
+	if !asksName && !c.waiting.Load() {
+		return
+	}
+	d := f.countedAs()
+	d.Persons = nil
+	c.names.Lock()
+	defer c.names.Unlock()
+	c.counter.Belongs, c.counter.Stays = func(*atomic.Int64, int64) {}, func(of *atomic.Int64, n int64) { of.Add(n) }
+	if n, waits := c.counter.Add(&d, func() *atomic.Int64 { return c.requests.of(f) }); asksName && !waits {
+		c.requests.of(f).Add(n)
+	}
+	c.waiting.Store(c.counter.Waits() > 0)
+}
+
+// settle counts the names that no connection has followed until now.
+func (c *counters) settle(now time.Time) {
+	if !c.waiting.Load() {
+		return
+	}
+	c.names.Lock()
+	defer c.names.Unlock()
+	c.counter.Expire(now)
+	c.waiting.Store(c.counter.Waits() > 0)
 }
 
 // Figures are what a gate has counted since it was made. Their sizes do not depend on
 // what sandboxes do.
 type Figures struct {
 	Decisions []DecisionFigure // those that are not 0
+	Requests  []DecisionFigure // the same, counted once each: those that have ended, those that were refused, names that no connection followed
 	Failed    []FailureFigure  // flows that ended for a reason that has a class; those that are not 0
 	Open      int              // flows
 	Ended     int64            // flows
@@ -165,15 +235,8 @@ func (w *Records) Figures() Figures {
 		Open: w.gate.Flows.Count(), Ended: c.ended.Load(), Lookups: c.lookups.Load(),
 		Decided: c.decided.read(decideBounds), Connected: c.connected.read(connectBounds), Lasted: c.lasted.read(lastBounds),
 	}
-	for v := range countedVias {
-		for a := range countedActions {
-			for i := range countedClasses {
-				if n := c.decisions[v][a][i].Load(); n > 0 {
-					all.Decisions = append(all.Decisions, DecisionFigure{countedVias[v], countedActions[a], countedClasses[i], n})
-				}
-			}
-		}
-	}
+	c.settle(time.Now())
+	all.Decisions, all.Requests = c.decisions.figures(), c.requests.figures()
 	for i := range countedClasses {
 		if n := c.failed[i].Load(); n > 0 {
 			all.Failed = append(all.Failed, FailureFigure{countedClasses[i], n})

@@ -185,19 +185,17 @@ func (f *Flow) noteRefusal(ctx context.Context, r *policy.Request) *Refusal {
 	if asked != nil && !f.closed {
 		f.decision = asked
 	}
+	f.keepDenial()
 	return f.refusal(*f.decision)
 }
 
 // current returns nil while the flow may go on. It decides again where the
 // policy in force is no longer the one that decided; a flow that was refused,
 // cut or closed stays so.
-func (f *Flow) current(ctx context.Context) *Refusal { return f.recheck(ctx, false) }
-
-// recheck is current, and with anew decides again whichever policy decided.
-func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
+func (f *Flow) current(ctx context.Context) *Refusal {
 	for {
 		f.mu.Lock()
-		due, refusal := f.due(anew)
+		due, refusal := f.due()
 		request, decision, inside := f.request, f.decision, f.contents
 		r := f.asked()
 		f.mu.Unlock()
@@ -223,7 +221,7 @@ func (f *Flow) recheck(ctx context.Context, anew bool) *Refusal {
 
 // due reports whether the policy has to decide the flow again. A refusal says that the flow
 // may not go on, whatever the policy says. f.mu is held.
-func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
+func (f *Flow) due() (due bool, refusal *Refusal) {
 	switch {
 	case f.gate.shut.Load():
 		return false, f.refusal(stopping)
@@ -232,7 +230,7 @@ func (f *Flow) due(anew bool) (due bool, refusal *Refusal) {
 	case f.closed || f.wasCut || !passes(f.decision.Verdict):
 		return false, f.refusal(*f.decision)
 	}
-	return anew || f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
+	return f.policy != f.gate.policy.Load() || f.decision.Question != "" && !f.gate.Approvals.AllApply(f.decision.Question, f.id), nil
 }
 
 // AnyProtocol reports whether a rule lets the flow carry what is neither TLS
@@ -332,7 +330,7 @@ const decisionsMost = 1024
 // of returns d, or an equal decision that other flows share. Denials are not shared: a sandbox could fill the table
 // with them.
 func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
-	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
+	if d.Shadow != nil || d.Missed != nil || d.Class != "" || d.Ref != "" || d.AddressClass != "" || len(d.AllowedIf) > 0 {
 		own := d
 		return &own
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/internal/gitwire"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
@@ -39,7 +40,7 @@ func (e *encoder) flow(f *Flow, r recordOf) {
 		e.asked(f, r)
 	}
 	e.process(f.request.Process)
-	e.decision(f.decision)
+	e.decision(&f.gate.known, f.decision)
 	e.shadow(f.decision.Shadow)
 	if r.kind == record.KindClose {
 		e.ended(r)
@@ -75,7 +76,7 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 	e.Open("decision")
 	e.sumOf(by, f.decision)
 	e.Flag("log", f.decision.Log)
-	e.Text("policy", f.decision.Policy)
+	e.policy(&f.gate.known, f.decision.Policy)
 	e.Close()
 	if d := f.decision.Shadow; d != nil {
 		e.Open("shadow")
@@ -127,6 +128,9 @@ func (e *encoder) asked(f *Flow, r recordOf) {
 	e.http(f, r.end.Status)
 	if !e.common && r.kind != record.KindClose {
 		e.body(f)
+	}
+	if r.kind == record.KindRequest {
+		e.git(f)
 	}
 	if r.kind == record.KindDNS {
 		e.question(f)
@@ -220,6 +224,39 @@ func (e *encoder) body(f *Flow) {
 	e.Close()
 }
 
+// git writes what the request asks of a git server. All commands of a push fit in: one with more is refused.
+func (e *encoder) git(f *Flow) {
+	if f.request.HTTP == nil {
+		return
+	}
+	asked := f.request.HTTP.Git()
+	if asked == nil {
+		return
+	}
+	e.Open("git")
+	e.TextWithin("repo", asked.Repo, record.MaxRaw)
+	e.Text("op", asked.Name)
+	if asked.Push != nil {
+		e.refs(asked.Push.Commands)
+	}
+	e.Close()
+}
+
+func (e *encoder) refs(commands []gitwire.Command) {
+	if len(commands) == 0 {
+		return
+	}
+	e.Key("refs")
+	e.Line = append(e.Line, '[')
+	for i, c := range commands {
+		if i > 0 {
+			e.Line = append(e.Line, ',')
+		}
+		e.Quote(c.String(), record.MaxNote)
+	}
+	e.Line = append(e.Line, ']')
+}
+
 // Lengths of what an engine says of containers, in bytes.
 const (
 	containerID   = 12 // as docker ps shows it
@@ -255,14 +292,14 @@ func (e *encoder) process(p *policy.Process) {
 	e.Close()
 }
 
-func (e *encoder) decision(d *policy.Decision) {
+func (e *encoder) decision(known *knownPolicies, d *policy.Decision) {
 	e.Open("decision")
 	e.verdict(d)
 	if d.Class != "" {
 		e.List("allowed_if", d.AllowedIf)
 	}
 	e.Flag("log", d.Log)
-	e.Text("policy", d.Policy)
+	e.policy(known, d.Policy)
 	e.List("question", strings.Fields(d.Question))
 	e.Close()
 }

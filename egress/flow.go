@@ -193,13 +193,13 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 }
 
 // enlist adds the flow to the open flows, so that a new policy can cut it. Then it decides again if the policy
-// changed before.
+// changed before, or a rule of it ended.
 func (f *Flow) enlist(ctx context.Context) *Refusal {
 	if f.request.HTTP != nil {
 		f.contents = opaque // a later policy that asks for more of the body comes too late
 	}
 	f.gate.Flows.add(f)
-	refusal := f.recheck(context.WithoutCancel(ctx), false)
+	refusal := f.current(context.WithoutCancel(ctx))
 	if refusal != nil {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 	}

@@ -79,6 +79,25 @@ func TestRecheckCutsWhatThePolicyAllowsNoLonger(t *testing.T) {
 	}
 }
 
+// TestARuleThatEndsWhileAFlowIsOpenedOpensNothing: the policy allowed it a moment before.
+func TestARuleThatEndsWhileAFlowIsOpenedOpensNothing(t *testing.T) {
+	over := false
+	var w *world
+	w = newWorld(t, policy.New(opinion(func(r *policy.Request) policy.Decision {
+		if over {
+			return deny(r)
+		}
+		over = true
+		w.Recheck(t.Context())
+		return allow(r)
+	})))
+	_, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))
+	refusalOf(t, err, policy.RuleDeny)
+	if n := w.Flows.Count(); n != 0 {
+		t.Errorf("%d flows are open", n)
+	}
+}
+
 func TestAFlowOpenedUnderTheOldPolicyIsDecidedAgainBeforeItDials(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(allow)))
 	f, err := w.Open(t.Context(), peer, ask(t, "127.0.0.1:"+origin(t)))

@@ -81,6 +81,9 @@ type Config struct {
 	// FixFlags are the flags, each after a space, with which "egressd allow HOST --from ID"
 	// changes this gate's policy. Refusals show them.
 	FixFlags string
+	// Inquiries returns what a sandbox may reach, for the ways in to answer at [policy.InquiryURL], which refusals name
+	// then. It has to be safe for concurrent use. nil: they do not answer there.
+	Inquiries func(*policy.Sandbox) []Allowance
 	// NameLimits bound what one sandbox may ask a name server.
 	NameLimits names.Limits
 	// Tally counts what is recorded; nil: nobody wants to know.
@@ -93,6 +96,7 @@ type Config struct {
 // has given it a policy, and is safe for concurrent use.
 type Gate struct {
 	Approvals   Approvals   // questions to people
+	Inquiries   Inquiries   // what sandboxes ask egressd itself
 	Names       Names       // questions to name servers
 	Flows       Flows       // that are open
 	Attachments Attachments // networks of sandboxes, for as long as egressd has them
@@ -102,6 +106,7 @@ type Gate struct {
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]
+	known    knownPolicies
 	ids      idSource
 	began    time.Time
 	shared   sharedDecisions
@@ -129,7 +134,7 @@ func New(c Config) *Gate {
 	g.Records.gate, g.Route.gate = g, g
 	g.Attachments.flows = &g.Flows
 	g.accounts.sandboxes, g.accounts.onDrop = c.Sandboxes, g.Names.answers.Forget
-	g.Outlook.gate = g
+	g.Outlook.gate, g.Inquiries.gate = g, g
 	g.Names.gate, g.Names.placeholders.Range = g, c.Placeholders
 	g.Approvals.gate, g.Approvals.OnApprovalEnd = g, g.Approvals.lapse
 	g.life, g.die = context.WithCancel(context.Background())
@@ -165,10 +170,13 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 }
 
 // Recheck decides every open flow again by the policy in force, as SetPolicy does: by its rules,
-// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being
-// opened may be missed: call it once more for those.
+// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being opened is decided again
+// before it is open.
 func (g *Gate) Recheck(ctx context.Context) {
-	g.decideOpen(func(f *Flow) *Refusal { return f.recheck(ctx, true) })
+	before := g.policy.Load()
+	again := *before // the same at another address: what before has decided is decided again, also if it is not listed yet
+	g.policy.CompareAndSwap(before, &again)
+	g.decideOpen(func(f *Flow) *Refusal { return f.current(ctx) })
 }
 
 // decideOpen cuts the open flows that decide refuses, and tells those that it gives another budget.

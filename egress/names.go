@@ -39,7 +39,11 @@ func (n *Names) Bind(ctx context.Context, peer sandbox.Peer, q policy.DNSQuery) 
 	if !ok {
 		return names.Placeholder{}, f.refuse(noneFree)
 	}
-	_ = f.decide(ctx, f.request) // a denied name gets addresses, too
+	if name == policy.InquiryHost && n.gate.Inquiries.On() {
+		f.decideSame() // the connection is answered here
+	} else {
+		_ = f.decide(ctx, f.request) // a denied name gets addresses, too
+	}
 	if refusal := f.recordDecision(); refusal != nil {
 		return names.Placeholder{}, refusal
 	}
@@ -52,9 +56,13 @@ func (n *Names) Local(peer sandbox.Peer, q policy.DNSQuery) error {
 	if refusal != nil {
 		return refusal
 	}
-	f.policy = n.gate.policy.Load()
-	f.decision = &policy.Decision{Verdict: policy.Allow, Rule: "dns", Layer: policy.Builtin, Reason: "the answer is the same everywhere, and nobody is asked for it", Policy: f.policy.Digest()}
+	f.decideSame()
 	return errorOf(f.recordDecision())
+}
+
+func (f *Flow) decideSame() {
+	f.policy = f.gate.policy.Load()
+	f.decision = &policy.Decision{Verdict: policy.Allow, Rule: "dns", Layer: policy.Builtin, Reason: "the answer is the same everywhere, and nobody is asked for it", Policy: f.policy.Digest()}
 }
 
 // Refuse records that a message or connection to a name server was refused before it could be put to the policy, and

@@ -155,6 +155,9 @@ func TestATallyCountsWhatPassedAndWhatDidNot(t *testing.T) {
 	var tally Tally
 	w.config.Tally, w.Names.placeholders.Range = &tally, names.DefaultRange()
 	w.zone.addrs["good.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	w.bind(t, "evil.test")
+	w.bind(t, "asked.test")
+	w.bind(t, "good.test")
 	for range 2 {
 		f, err := w.Open(t.Context(), peer, ask(t, "good.test:443"))
 		if err != nil {
@@ -165,13 +168,11 @@ func TestATallyCountsWhatPassedAndWhatDidNot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.bind(t, "evil.test")
-	w.bind(t, "asked.test")
-	w.bind(t, "good.test")
+	w.bind(t, "idle.test")
 	got := tally.Counts()
 	denied := got.Denied
 	got.Denied = nil
-	if want := (Counts{Requests: 2, Hosts: 1, Up: 20, Down: 200}); fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := (Counts{Requests: 2, Hosts: 1, Up: 20, Down: 200, Names: 1}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 	if len(denied) != 2 || denied[0].Host != "evil.test" || denied[0].Times != 2 || denied[0].Port != 443 || denied[0].Class == "" {

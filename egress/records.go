@@ -140,7 +140,8 @@ func (w *Records) policy(p *policy.Policy, note string) error {
 	e.Open("")
 	e.Text("kind", string(record.KindPolicy))
 	e.Open("decision")
-	e.Text("policy", p.Digest())
+	w.gate.known.add(p)
+	e.policy(&w.gate.known, p.Digest())
 	e.Close()
 	if s := p.Shadow(); s != nil {
 		e.Open("shadow")
@@ -148,6 +149,28 @@ func (w *Records) policy(p *policy.Policy, note string) error {
 		e.Close()
 	}
 	e.Text("note", note)
+	e.Close()
+	_, err := w.gate.config.Log.Append(e.Line)
+	return err
+}
+
+// Heartbeat records the state of the log and the policy in force.
+func (w *Records) Heartbeat(l record.LogState) error {
+	e := encoder{Encoder: record.Encoder{Line: make([]byte, 0, 512)}}
+	e.Open("")
+	e.Text("kind", string(record.KindHeartbeat))
+	e.Open("decision")
+	e.policy(&w.gate.known, w.gate.Digest())
+	e.Close()
+	e.Open("log")
+	e.Text("origin", l.Origin)
+	e.Number("size", l.Size)
+	e.Text("root", l.Root)
+	if l.Follows != "" {
+		e.Text("follows", l.Follows)
+		e.Number("had", l.Had)
+	}
+	e.Close()
 	e.Close()
 	_, err := w.gate.config.Log.Append(e.Line)
 	return err

@@ -21,6 +21,7 @@ type Refusal struct {
 	Hint        string             // a sentence for the client: what to do instead; constant text
 	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
+	AskAt       string // [policy.InquiryURL] if egressd answers there
 	Note        string // of the close record, of a flow that could not be connected
 	Final       bool   // the same request fails each time, though others of its class may pass later
 	MCPID       string // of the message of MCP that was refused, as it stands there; "" for all else
@@ -77,6 +78,9 @@ var unavailable = policy.Decision{
 func (f *Flow) refusal(d policy.Decision) *Refusal {
 	d.Shadow = nil // it is for the record alone
 	r := &Refusal{ID: f.id, Destination: f.request.Destination, Decision: d, FixFlags: f.gate.config.FixFlags, Summed: f.seq == sharedID}
+	if f.gate.Inquiries.On() {
+		r.AskAt = policy.InquiryURL
+	}
 	if h := f.request.HTTP; h != nil {
 		r.Method, r.Unnamed = h.Method, h.Upgrade || !policy.NamesOne(h.Method, h.Path)
 		if d.Class == policy.MCPDenied {

@@ -94,6 +94,7 @@ func (f *Flow) recordRefusal(r recordOf) *Refusal {
 	if !one {
 		f.id = id
 		f.gate.Records.count(f, r)
+		f.keepDenial()
 		return nil
 	}
 	if r.shared {
@@ -107,6 +108,7 @@ func (f *Flow) recordRefusal(r recordOf) *Refusal {
 		f.seq = seq
 	}
 	s.wrote(key, f.id)
+	f.keepDenial()
 	if r.canary != nil {
 		f.sight(*r.canary)
 	}

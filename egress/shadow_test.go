@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/internal/gitwire"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 
@@ -172,6 +174,32 @@ func TestTheLongestRecordFits(t *testing.T) {
 	if len(e.Line) > audit.MaxRecord {
 		t.Errorf("the longest record has %d bytes, and the log takes %d", len(e.Line), audit.MaxRecord)
 	}
+
+	// One of a push has no note, and the names of its repository and refs are bounded.
+	path := strings.Repeat("/"+strings.Repeat("r", 100), 8)
+	f.request.HTTP = &policy.HTTPRequest{Method: "POST", Path: path + "/git-receive-pack", Header: map[string][]string{"content-type": {gitwire.PushType}}, Body: longestPush(t)}
+	e = encoder{}
+	e.flow(f, recordOf{kind: record.KindRequest})
+	if r, err := record.Decode(e.Line); len(e.Line) > audit.MaxRecord || err != nil || r.Git == nil || len(r.Git.Refs) < 10 {
+		t.Errorf("the longest record of a push has %d bytes, and the log takes %d: %v, %+v", len(e.Line), audit.MaxRecord, err, r)
+	}
+}
+
+// longestPush returns the longest push that can be read.
+func longestPush(t *testing.T) *policy.Body {
+	none, id := strings.Repeat("0", 40), strings.Repeat("1", 40)
+	text, longest := "", ""
+	for i := range 100 {
+		line := fmt.Sprintf("%s %s refs/heads/agent/%d", none, id, i)
+		text += fmt.Sprintf("%04x%s", len(line)+4, line)
+		if _, err := gitwire.ParsePush([]byte(text+"0000PACK"), false, false); err == nil {
+			longest = text + "0000PACK"
+		}
+	}
+	if longest == "" || len(longest) > 4096 {
+		t.Fatalf("the longest push has %d bytes", len(longest))
+	}
+	return &policy.Body{Bytes: []byte(longest)}
 }
 
 // TestShutWaitsForTheShadow that goes on after nobody waits for its answer any more.

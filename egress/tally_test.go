@@ -7,16 +7,17 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 // TestADeniedHostShowsNoCanary gives a tally the host without its canary: neither the reason nor the fix may hold it.
 func TestADeniedHostShowsNoCanary(t *testing.T) {
 	w := newWorld(t, policy.New(opinion(deny)))
 	f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "s3cret.evil.test", Port: 443}}, decision: &policy.Decision{Class: policy.DefaultDeny, Reason: "no rule allows s3cret.evil.test"}}
-	if d := deniedHost(f, f.request.Destination.Host, 1); d.Fix == "" || d.Reason == "" {
+	if d := deniedHost(f, f.request.Destination.Host, false); d.Fix == "" || d.Reason == "" {
 		t.Errorf("without a canary: %+v", d)
 	}
-	if d := deniedHost(f, "*.evil.test", 1); d.Fix != "" || d.Reason != "" || d.Times != 1 {
+	if d := deniedHost(f, "*.evil.test", false); d.Fix != "" || d.Reason != "" || d.Times != 1 {
 		t.Errorf("with one: %+v", d)
 	}
 }
@@ -35,16 +36,21 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	}
 }
 
-// TestDeniedPlacesAreCountedByPort counts two ports of a host apart, and a question only if no connection followed.
+// TestDeniedPlacesAreCountedByPort counts two ports of a host apart, and names only if no connection followed.
 func TestDeniedPlacesAreCountedByPort(t *testing.T) {
 	var tally Tally
-	for _, d := range []DeniedHost{
-		{Host: "a.test"}, {Host: "a.test"}, {Host: "a.test", Port: 443, Times: 1, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "a.test", Port: 443, Times: 1, Fix: "tls"},
-		{Host: "b.test"}, {Host: "b.test"},
+	tally.counter.Belongs = tally.takeBack
+	now := time.Now()
+	for _, d := range []struct {
+		DeniedHost
+		kind string
+	}{
+		{DeniedHost{Host: "a.test"}, "A"}, {DeniedHost{Host: "a.test"}, "AAAA"}, {DeniedHost{Host: "a.test", Port: 443, Fix: "tls"}, ""}, {DeniedHost{Host: "a.test", Port: 80, Fix: "plain"}, ""},
+		{DeniedHost{Host: "a.test", Port: 443, Fix: "tls"}, ""}, {DeniedHost{Host: "b.test"}, "A"}, {DeniedHost{Host: "b.test"}, "AAAA"}, {DeniedHost{Host: "c.test"}, "TXT"},
 	} {
-		tally.deny(d)
+		tally.deny(d.DeniedHost, &count.Counted{Time: now, Host: d.Host, Type: d.kind, Action: "deny", Times: 1})
 	}
-	want := []DeniedHost{{Host: "a.test", Port: 443, Times: 2, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "b.test", Times: 1}}
+	want := []DeniedHost{{Host: "a.test", Port: 443, Times: 2, Fix: "tls"}, {Host: "a.test", Port: 80, Times: 1, Fix: "plain"}, {Host: "b.test", Times: 1}, {Host: "c.test", Times: 1}}
 	if got := tally.Counts().Denied; !slices.Equal(got, want) {
 		t.Errorf("denied %+v, want %+v", got, want)
 	}

@@ -74,11 +74,14 @@ func (f *Filter) During(sandbox string, from time.Time, until *time.Time) {
 // String returns the filter in the form that [SplitFilter] reads.
 func (f *Filter) String() string { return strings.Join(f.words, " ") }
 
+// NamesKind reports whether the filter names a kind of record.
+func (f *Filter) NamesKind() bool { return len(f.kinds) > 0 }
+
 // WantsRecords reports whether the filter names a kind of record that holds no decision. Such records
 // cannot be grouped.
 func (f *Filter) WantsRecords() bool {
 	return slices.ContainsFunc(f.kinds, func(k string) bool {
-		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal" || k == "admin"
+		return k == "policy" || k == "start" || k == "stop" || k == "recovery" || k == "close" || k == "signal" || k == "admin" || k == "heartbeat"
 	})
 }
 

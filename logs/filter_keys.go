@@ -25,7 +25,7 @@ var FilterValues = map[string][]string{
 	"via":     {"connect", "http", "socks5", "transparent", "dns", "unknown"},
 	"shadow":  {"deny", "allow", "ask", "inspect"},
 	"marked":  {"yes", "no"},
-	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin"},
+	"kind":    {"open", "close", "request", "dns", "refused", "policy", "start", "stop", "recovery", "signal", "admin", "heartbeat"},
 }
 
 type filterKey struct {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/egressd/egressd/record"
@@ -220,14 +221,22 @@ func opensFlow(r *record.Record) bool {
 type DecisionJoiner struct {
 	Emit    func(*record.Record)
 	joiner  Joiner
-	counter count.Counter[*record.Record]
+	counter count.Counter[heldRecord]
+	line    string // of the record that is being added, if it is known
+}
+
+// A heldRecord is a decision that may yet belong to another one: its line, which costs less to keep than a record, or the
+// record.
+type heldRecord struct {
+	line   string
+	record *record.Record
 }
 
 // Add processes the next record of the log.
 func (t *DecisionJoiner) Add(r *record.Record) {
 	if t.joiner.drop == nil {
 		t.joiner.drop = func(r *record.Record) { t.unended(r, OutcomeOpen) }
-		t.counter.Belongs, t.counter.Stays = func(*record.Record, int64) {}, t.emit
+		t.counter.Belongs, t.counter.Stays = func(heldRecord, int64) {}, t.emit
 	}
 	earlier := t.joiner.open[r.Flow]
 	switch {
@@ -277,14 +286,26 @@ func (t *DecisionJoiner) decided(r *record.Record, now time.Time) {
 	}
 	d := count.Of(r)
 	d.Time = now
-	n, waits := t.counter.Add(&d, r.Clone)
+	n, waits := t.counter.Add(&d, func() heldRecord {
+		if t.line != "" && r.Kind == record.KindDNS {
+			return heldRecord{line: strings.Clone(t.line)}
+		}
+		return heldRecord{record: r.Clone()}
+	})
 	if n > 0 && !waits {
 		t.Emit(r)
 	}
 }
 
 // emit emits a decision that was held, as n requests.
-func (t *DecisionJoiner) emit(r *record.Record, n int64) {
+func (t *DecisionJoiner) emit(held heldRecord, n int64) {
+	r := held.record
+	if held.line != "" {
+		var err error
+		if r, err = record.Decode([]byte(held.line)); err != nil {
+			return // it was decoded before
+		}
+	}
 	if d := count.Of(r); d.IsName() {
 		r.DNS.Type, r.Count = "", n
 	}

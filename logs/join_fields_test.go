@@ -13,7 +13,7 @@ import (
 func TestAJoinedRecordHoldsBoth(t *testing.T) {
 	opens := map[string]bool{
 		"V": true, "Flow": true, "Count": true, "Names": true, "Shared": true, "Sandbox": true, "Via": true, "Src": true, "Raw": true, "Container": true,
-		"DNS": true, "Body": true, "Process": true, "Signal": true,
+		"DNS": true, "Body": true, "Git": true, "Process": true, "Signal": true, "Log": true,
 	}
 	ends := func() *record.Record {
 		return &record.Record{Kind: record.KindClose, Flow: "A", Outcome: "closed", Note: "n"}

@@ -72,6 +72,9 @@ type Group struct {
 // Many reports whether the line covers more than one destination.
 func (g *Group) Many() bool { return g.many }
 
+// IsName reports whether the line is of questions to a name server, which no connection followed.
+func (k *GroupKey) IsName() bool { return k.What == "dns" || strings.HasPrefix(k.What, "dns ") }
+
 // namedSandbox returns the sandbox, or "" for the default sandbox.
 func namedSandbox(r *record.Record) string {
 	if r.Sandbox == "default" {

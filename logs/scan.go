@@ -123,9 +123,11 @@ func ScanDecisions(lines Lines, f *Filter, atEnd string, emit func(*record.Recor
 	}}
 	j := &t.joiner
 	j.borrows = true
-	add := func(_ string, r *record.Record) error {
+	add := func(line string, r *record.Record) error {
 		err := j.wake(r.Flow)
+		t.line = line
 		t.Add(r)
+		t.line = ""
 		return err
 	}
 	s := scan{lines: lines, may: f.decisionSieve(), do: add, retain: j.retain, lends: true, refusals: true, pass: func(line []byte, h skimmed) error {

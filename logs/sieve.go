@@ -92,14 +92,16 @@ func (f *Filter) sieve() func(line []byte) bool {
 	return Mention(best...)
 }
 
-// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that may wait for a later decision.
+// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. It
+// need not let all questions for a name through. Those that belong together have one sandbox, host and verdict; if a filter
+// takes only some of them by their rule or program, it counts these.
 func (f *Filter) decisionSieve() func(line []byte) bool {
 	own := f.sieve()
 	if own == nil {
 		return nil
 	}
 	return func(line []byte) bool {
-		return own(line) || bytes.Contains(line, []byte(`"via":"dns"`)) || bytes.Contains(line, []byte(`"question":[`))
+		return own(line) || bytes.Contains(line, []byte(`"question":[`))
 	}
 }
 

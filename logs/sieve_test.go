@@ -58,9 +58,16 @@ func mixedLog(t *testing.T, n int) string {
 			r = record.Record{Kind: record.KindDNS, Flow: r.Flow, Sandbox: r.Sandbox, Via: pick("dns", "dns", "connect"), DNS: &record.DNS{Name: pick("x.test", "Y.test", "w.test"), Type: pick("A", "AAAA", "TXT")}, Decision: r.Decision}
 			if random.IntN(2) == 0 {
 				r.Decision = &record.Decision{Action: "deny", Rule: "default", Class: "default-deny"}
+				r.Count = int64(random.IntN(3) * 2)
+			}
+			if r.Via == "connect" && len(open) > 0 { // a lookup for a flow
+				r.Flow, r.DNS.Name = open[random.IntN(len(open))].Flow, "looked.test"
 			}
 		case k == 11 && random.IntN(3) == 0:
-			r.Decision = &record.Decision{Action: pick("ask", "deny", "allow"), Rule: "asks", Question: []string{pick("Q", "R", "S")}}
+			r.Decision = &record.Decision{Action: pick("ask", "deny", "allow"), Rule: "asks", Question: []string{pick("Q", "R")}}
+			if r.Decision.Action == "ask" && random.IntN(2) == 0 { // the question itself
+				r.Flow = r.Decision.Question[0]
+			}
 		case k < 8 && len(open) > 0:
 			i := random.IntN(len(open))
 			o := open[i]
@@ -100,7 +107,7 @@ func mixedLog(t *testing.T, n int) string {
 // sieved holds filters with each key that reads bytes before records, and some that do not.
 var sieved = []string{
 	"", "host:x.test", "host:y.TEST", "host:x*", "host:*.test", `host:"q\".test"`, "-host:x.test", "x", "verdict:deny", "verdict:deny host:z.test", "class:canary", "class:canary host:x.test",
-	"rule:canary", `rule:"s\\"`, "layer:user", "sandbox:build", "via:socks5", "method:POST", "path:/B/*", "proc:npm", "proc:node", "kind:request", "kind:close", "policy:sha256:1",
+	"rule:canary", "rule:r", "rule:r verdict:allow", `rule:"s\\"`, "layer:user", "sandbox:build", "via:socks5", "method:POST", "path:/B/*", "proc:npm", "proc:node", "kind:request", "kind:close", "policy:sha256:1",
 	"sandbox:a proc:curl", "host:x.test host:z.test", "outcome:open", "outcome:cut verdict:allow", "status:404", "flow:flow", "since:2026-11-20T09:00:20Z verdict:deny", "via:dns", "via:dns verdict:allow", "via:dns verdict:deny", "host:w.test", "verdict:ask", "verdict:deny rule:asks", "host:nowhere.test",
 }
 

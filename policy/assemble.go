@@ -59,6 +59,12 @@ type Parts struct {
 
 	// Texts are the sources of the policy. The digest covers them, in their order.
 	Texts [][]byte
+
+	// Code is what decides beside the lists, without comments and names of files: see [Policy.RulesID].
+	Code [][]byte
+
+	// Revisions are those of the bundles that have one.
+	Revisions []string
 }
 
 // Lists are the rules of one author: an organisation, a user or a project.
@@ -130,6 +136,7 @@ func Assemble(parts Parts) *Policy {
 		never:      indexOf(b.Never),
 		digest:     digestOf(b.texts()),
 		parts:      b,
+		identity:   &identity{parts: b},
 	}
 	projects := b.projects(len(ceilings) > 0)
 	own := b.Lists.evaluator(b.Grants, b.Sandboxes...)

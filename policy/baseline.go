@@ -132,6 +132,9 @@ func (l *look) whole() Decision {
 	if l.upstream != nil && l.leadsToUpstream() {
 		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: d.Host + " is or leads to the upstream proxy, which egressd alone may use"}
 	}
+	if d.Host == InquiryHost || slices.Contains(d.Aliases, InquiryHost) {
+		return Decision{Class: AddressDenied, Rule: "baseline", Layer: Builtin, AddressClass: string(AddrSelf), Reason: InquiryHost + " is egressd itself, which answers requests to " + InquiryURL + " in plain HTTP and nothing else"}
+	}
 	asked := obstacle{}
 	if d.Addr.IsValid() {
 		asked = l.addr(d.Addr)
@@ -185,7 +188,7 @@ func (l *look) refuse(c obstacle, says, class string) Decision {
 	case !c.other.holdsMethod(l.r.HTTP.Method):
 		d.Class = MethodDenied
 	case m != nil && c.other.holdsPath(l.r.HTTP.Path):
-		d.Class, _ = m.refusal()
+		m.refuse(l.r.HTTP, &d)
 		d.Reason += m.why(l.r.HTTP)
 	}
 	return d

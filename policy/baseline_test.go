@@ -482,3 +482,35 @@ func BenchmarkBaseline(b *testing.B) {
 		})
 	}
 }
+
+// TestNothingOpensTheNameOfEgressdItself excepts the name, and what leads to it, in every way that a file has.
+func TestNothingOpensTheNameOfEgressdItself(t *testing.T) {
+	var rules []Rule
+	for _, text := range []string{"egressd.internal:*", "*.internal:*", "other.test:*"} {
+		p, err := ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, Rule{ID: text, Pattern: p})
+	}
+	b := NewBaseline(BaselineOptions{Exceptions: rules, Unsafe: rules})
+	for _, row := range []struct {
+		to, alias string
+		closed    bool
+	}{
+		{"egressd.internal:80", "", true}, {"egressd.internal:443", "", true}, {"EGRESSD.Internal.:22", "", true},
+		{"other.test:80", "egressd.internal", true}, {"x.internal:80", "", false}, {"other.test:80", "", false},
+	} {
+		dst, err := ParseDestination(row.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.alias != "" {
+			dst.Aliases = []string{row.alias}
+		}
+		d, err := b.Evaluate(t.Context(), &Request{Destination: dst})
+		if err != nil || (d.Verdict == Deny) != row.closed || row.closed && d.AddressClass != string(AddrSelf) {
+			t.Errorf("%s %s: %+v, %v", row.to, row.alias, d, err)
+		}
+	}
+}

@@ -68,7 +68,7 @@ func (p *Policy) reach(ctx context.Context, o Opening, who Sandbox, more func(*R
 		if ctx.Err() != nil {
 			break
 		}
-		d, _ := p.Judge(ctx, o.sample(dst, who))
+		d, _ := p.Judge(ctx, o.Sample(dst, who))
 		if d.Verdict.Action() == "allow" {
 			if r.Allowed++; r.Allowed == 1 {
 				r.Open, r.By = dst.String(), d
@@ -99,7 +99,7 @@ func (p *Policy) OverruledBy(ctx context.Context, o Opening, who Sandbox, above 
 		if n++; n > most {
 			break
 		}
-		d, _ := p.AsWritten().Judge(ctx, o.sample(dst, who))
+		d, _ := p.AsWritten().Judge(ctx, o.Sample(dst, who))
 		bound := strings.HasPrefix(d.Rule, "ceiling") || above && d.Layer == Organisation
 		if bound && (d.Verdict == Deny || d.Verdict == Inspect && !o.Conditional() && len(d.AllowedIf) > 0) {
 			return dst.String(), d, true

@@ -10,7 +10,7 @@ import (
 // TestCombineDoesNotForgetAField changes each field of one of two opinions that agree. Whichever
 // comes first, the result holds the same, but for the words of the first one.
 func TestCombineDoesNotForgetAField(t *testing.T) {
-	words := map[string]bool{"Class": true, "Rule": true, "Layer": true, "Source": true, "Reason": true, "Cause": true, "AddressClass": true, "Policy": true, "Shadow": true}
+	words := map[string]bool{"Class": true, "Rule": true, "Layer": true, "Source": true, "Reason": true, "Ref": true, "Cause": true, "AddressClass": true, "Policy": true, "Shadow": true}
 	allow := func() *Decision {
 		return &Decision{Verdict: Allow, MaxBytesUp: 100, BudgetRule: "b", BudgetLayer: User}
 	}

@@ -71,7 +71,7 @@ func (c *conditions) needs() (n Needs) {
 func (c *conditions) conditional() bool { return c.needs() != 0 }
 
 func (c *conditions) holds(request *HTTPRequest) bool {
-	return c.holdsMethod(request.Method) && c.holdsPath(request.Path) && c.missing(request) == nil
+	return c.holdsMethodOf(request) && c.holdsPath(request.Path) && c.missing(request) == nil
 }
 
 // missing returns the first condition beyond method and path that keeps a request out, or nil.
@@ -84,10 +84,15 @@ func (c *conditions) missing(request *HTTPRequest) *requirement {
 	return nil
 }
 
+// near reports whether the request is about a repository of the conditions.
+func (c *conditions) near(request *HTTPRequest) bool {
+	return slices.ContainsFunc(c.further, func(m *requirement) bool { return m.near != nil && m.near(request) })
+}
+
 // awaits returns the needs that keep the conditions from being decided before more of the body is read. It returns 0 if the
 // rest of the body changes nothing.
 func (c *conditions) awaits(request *HTTPRequest) (n Needs) {
-	if !request.Unread() || !c.holdsMethod(request.Method) || !c.holdsPath(request.Path) {
+	if !request.Unread() || !c.holdsMethodOf(request) || !c.holdsPath(request.Path) {
 		return 0
 	}
 	for _, m := range c.further {
@@ -112,6 +117,19 @@ func (c *conditions) work(request *HTTPRequest) int {
 		}
 	}
 	return n
+}
+
+// holdsMethodOf is holdsMethod for a request that may ask a server to take another method for its own.
+func (c *conditions) holdsMethodOf(request *HTTPRequest) bool {
+	if len(c.methods) > 0 && request.overridesMethod() {
+		return !c.ofAllow
+	}
+	return c.holdsMethod(request.Method)
+}
+
+// overridesMethod reports whether the request has a field by which many frameworks replace its method.
+func (h *HTTPRequest) overridesMethod() bool {
+	return slices.ContainsFunc([]string{"x-http-method-override", "x-http-method", "x-method-override"}, func(name string) bool { return len(h.Header[name]) > 0 })
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.

@@ -52,7 +52,7 @@ const (
 	PathDenied       Class = "path-denied"
 	HeaderDenied     Class = "header-denied"
 	QueryDenied      Class = "query-denied"
-	GitDenied        Class = "git-denied"     // another repository, or no fetch
+	GitDenied        Class = "git-denied"     // another repository or ref, or neither a fetch nor a push
 	BodyDenied       Class = "body-denied"    // the body is not what a rule lets pass, or cannot be read
 	MCPDenied        Class = "mcp-denied"     // a message of MCP that calls what no rule lists
 	ModelDenied      Class = "model-denied"   // a request to a model that has its provider do more than answer
@@ -146,6 +146,10 @@ type Decision struct {
 	// BudgetRule and BudgetLayer say which rule MaxBytesUp is from.
 	BudgetRule  string
 	BudgetLayer Layer
+
+	// Ref is the first ref of a push that Rule does not let; empty if the push is refused for another reason. A sandbox chose
+	// it: no reply but that of git holds it.
+	Ref string
 
 	// Log says that a rule asked for the record of this decision to be marked.
 	// Every decision is recorded either way.

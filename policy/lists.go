@@ -223,7 +223,7 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 			found = candidate
 			return false
 		case !candidate.holds(h):
-			if candidate.effect == Allow && (missed == nil || !missed.holdsMethod(h.Method) && candidate.holdsMethod(h.Method)) {
+			if candidate.effect == Allow && candidate.nearer(missed, h) {
 				missed = candidate
 			}
 			return true
@@ -238,6 +238,11 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 		found = plain
 	}
 	return found, missed, awaits
+}
+
+// nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
+func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
+	return other == nil || !other.holdsMethodOf(h) && r.holdsMethodOf(h) || !other.near(h) && r.near(h)
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without
@@ -391,14 +396,17 @@ func (s *search) misses(r *Request, port uint16, by *rule) Decision {
 		return d
 	}
 	what, why := "this path", ""
-	if !by.holdsMethod(r.HTTP.Method) {
+	if !by.holdsMethodOf(r.HTTP) {
 		d.Class, what = MethodDenied, r.HTTP.Method
-		if !PlainMethod(what) {
+		switch {
+		case r.HTTP.overridesMethod():
+			what = "a field that replaces the method"
+		case !PlainMethod(what):
 			what = "this method"
 		}
 	}
-	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethod(r.HTTP.Method) && by.holdsPath(r.HTTP.Path) {
-		d.Class, what = m.refusal()
+	if m := by.conditions.missing(r.HTTP); m != nil && by.holdsMethodOf(r.HTTP) && by.holdsPath(r.HTTP.Path) {
+		what = m.refuse(r.HTTP, &d)
 		why = m.why(r.HTTP)
 	}
 	d.Reason = "rule " + by.id + " does not allow " + what + " at " + whereTo(r) + why

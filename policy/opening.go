@@ -81,8 +81,8 @@ func (o Opening) IsLine(r Rule) bool {
 		slices.EqualFunc(r.Paths, line.Paths, func(a, b PathPattern) bool { return a.text == b.text })
 }
 
-// sample is a request to dst that o opens: a tunnel if o is about all requests.
-func (o Opening) sample(dst Destination, who Sandbox) Request {
+// Sample is a request to dst that o opens: a tunnel if o is about all requests.
+func (o Opening) Sample(dst Destination, who Sandbox) Request {
 	r := Request{Sandbox: who, Via: ViaConnect, Destination: dst, Usage: new(Usage)}
 	if !o.Conditional() {
 		return r

@@ -33,6 +33,7 @@ type Policy struct {
 	slow       bool    // an evaluator may take longer than some microseconds
 	shadow     *shadow // asked beside it; nil where none is
 	parts      *Parts  // that it was assembled from, or nil
+	identity   *identity
 }
 
 // New returns a policy of the given evaluators that denies what none of them

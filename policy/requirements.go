@@ -15,6 +15,9 @@ type requirement struct {
 	needs Needs
 	match func(*HTTPRequest) fit
 
+	near func(*HTTPRequest) bool       // of git: the request is about a repository of the rule
+	says func(*HTTPRequest) gitRefusal // of git: what the rule does not let
+
 	class Class // of a request that lacks it, and what that is called; else they follow from needs
 	what  string
 
@@ -39,20 +42,25 @@ func (m *requirement) ask(h *HTTPRequest) fit {
 	return m.match(h)
 }
 
-// refusal is the class of a request that lacks what m asks, and what of the request is not allowed.
-func (m *requirement) refusal() (Class, string) {
-	if m.class != "" {
-		return m.class, m.what
+// refuse fills in the class of a request that lacks what m asks, and returns what of the request is not allowed.
+func (m *requirement) refuse(h *HTTPRequest, d *Decision) (what string) {
+	switch {
+	case m.says != nil:
+		refused := m.says(h)
+		d.Class, d.Ref = GitDenied, refused.ref
+		return refused.what
+	case m.class != "":
+		d.Class = m.class
+		return m.what
+	case m.needs == NeedsQuery:
+		d.Class = QueryDenied
+		return "this query"
+	case m.needs == NeedsBody:
+		d.Class = BodyDenied
+		return "this body"
 	}
-	switch m.needs {
-	case NeedsHeaders:
-		return HeaderDenied, "these header fields"
-	case NeedsQuery:
-		return QueryDenied, "this query"
-	case NeedsBody:
-		return BodyDenied, "this body"
-	}
-	return GitDenied, "this request"
+	d.Class = HeaderDenied
+	return "these header fields"
 }
 
 // why says in a reason what m.words do not say of a request that lacks it, or nothing.

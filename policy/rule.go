@@ -214,7 +214,7 @@ func (r *rule) stands(who string) bool {
 	return r.over == nil || !r.over()
 }
 
-// holds, holdsMethod, work, sees, conditional and words are those of the conditions, with unless.
+// holds, holdsMethod, holdsMethodOf, work, sees, conditional and words are those of the conditions, with unless.
 func (r *rule) holds(request *HTTPRequest) bool {
 	return r.conditions.holds(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool { return c.holds(request) })
 }
@@ -233,6 +233,12 @@ func (r *rule) awaits(request *HTTPRequest) Needs {
 func (r *rule) holdsMethod(method string) bool {
 	return r.conditions.holdsMethod(method) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
 		return len(c.paths)+len(c.further) == 0 && c.holdsMethod(method)
+	})
+}
+
+func (r *rule) holdsMethodOf(request *HTTPRequest) bool {
+	return r.conditions.holdsMethodOf(request) && !slices.ContainsFunc(r.unless, func(c *conditions) bool {
+		return len(c.paths)+len(c.further) == 0 && c.holdsMethodOf(request)
 	})
 }
 

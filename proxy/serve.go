@@ -158,6 +158,10 @@ func (c *conn) tunnel(r policy.Request) {
 	if !c.patience(0) {
 		return
 	}
+	if policy.IsInquiry(&r.Destination) && c.server.Gate.Inquiries.On() {
+		c.serveInquiry(&r)
+		return
+	}
 	c.waits.Store(len(c.First) == 0 && !c.silent())
 	c.asked = time.Now()
 	defer c.watchClient().Stop()
@@ -168,7 +172,7 @@ func (c *conn) tunnel(r policy.Request) {
 		return
 	}
 	c.flow = flow
-	if refusal := c.assign(flow); refusal != nil {
+	if refusal := c.assign(flow.Holder(), flow.Sandbox()); refusal != nil {
 		c.refuse(refusal)
 		return
 	}
@@ -195,9 +199,25 @@ func (c *conn) tunnel(r policy.Request) {
 	c.carry(upstream)
 }
 
+// serveInquiry serves a tunnel to egressd itself. Its requests are answered here, and it leads nowhere.
+func (c *conn) serveInquiry(r *policy.Request) {
+	defer c.capture.decided()
+	if _, err := c.server.Gate.Inquiries.Of(c.ctx, c.Peer, r.Via); err != nil { // before a client is told that it is connected
+		c.refuse(err)
+		return
+	}
+	if answer := c.replier.established(); len(answer) > 0 {
+		if _, err := c.Conn.Write(answer); err != nil {
+			return
+		}
+	}
+	c.TunnelTo = &r.Destination
+	c.serveHTTP(r.Via)
+}
+
 // assign counts the connection with the sandbox that turned out to have it, or refuses it.
-func (c *conn) assign(flow *egress.Flow) *egress.Refusal {
-	if c.server.connections.assign(&c.admission, flow.Holder(), flow.Sandbox()) {
+func (c *conn) assign(holder, sandbox string) *egress.Refusal {
+	if c.server.connections.assign(&c.admission, holder, sandbox) {
 		return nil
 	}
 	return c.server.refuseOneMore(c.Peer)

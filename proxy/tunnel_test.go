@@ -130,9 +130,11 @@ func TestRepliesSuitTheirReader(t *testing.T) {
 		return w.dial(t).send("GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n" + field + "\r\n\r\n").rest()
 	}
 	for field, want := range map[string]string{
-		"User-Agent: git/2.39":           "Content-Type: text/plain",
-		"Accept: text/html,*/*;q=0.8":    "Content-Type: text/html",
-		"Accept: */*\r\nUser-Agent: pip": "Content-Type: application/problem+json",
+		"User-Agent: git/2.39":                        "Content-Type: text/plain",
+		"Accept: text/html,*/*;q=0.8":                 "Content-Type: text/html",
+		"Accept: */*\r\nUser-Agent: pip":              "Content-Type: application/problem+json",
+		"Accept: application/json, text/event-stream": "HTTP/1.1 451 Blocked by egressd: ", // to MCP clients 403 means: log in
+		"Accept: application/json":                    "HTTP/1.1 403 Blocked by egressd: ",
 	} {
 		if got := ask(field); !strings.Contains(got, want) {
 			t.Errorf("%q was answered with %s", field, got)

@@ -8,8 +8,9 @@ import (
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Dst, c.TLS, c.HTTP, c.DNS = copied(r.Dst), copied(r.TLS), copied(r.HTTP), copied(r.DNS)
-	c.Body, c.Container, c.Names = copied(r.Body), copied(r.Container), copied(r.Names)
+	c.Body, c.Git, c.Container, c.Names = copied(r.Body), copied(r.Git), copied(r.Container), copied(r.Names)
 	c.Process, c.Decision, c.Shadow, c.Signal, c.Bytes = copied(r.Process), copied(r.Decision), copied(r.Shadow), copied(r.Signal), copied(r.Bytes)
+	c.Log = copied(r.Log)
 	for _, list := range lists(&c) {
 		if list != nil {
 			*list = slices.Clone(*list)
@@ -60,6 +61,9 @@ func eachText(r *Record, do func(*string)) {
 	if b := r.Body; b != nil {
 		do(&b.SHA256)
 	}
+	if g := r.Git; g != nil {
+		each(do, &g.Repo, &g.Op)
+	}
 	if d := r.DNS; d != nil {
 		each(do, &d.Name, &d.Type)
 	}
@@ -70,7 +74,7 @@ func eachText(r *Record, do func(*string)) {
 		do(&p.Exe)
 	}
 	if d := r.Decision; d != nil {
-		each(do, &d.Action, &d.Rule, &d.Layer, &d.Reason, &d.Class, &d.Policy)
+		each(do, &d.Action, &d.Rule, &d.Layer, &d.Reason, &d.Class, &d.Policy, &d.Rules, &d.Revision)
 	}
 	if s := r.Shadow; s != nil {
 		each(do, &s.Action, &s.Rule, &s.Layer, &s.Reason, &s.Class, &s.Policy)
@@ -80,6 +84,9 @@ func eachText(r *Record, do func(*string)) {
 	}
 	if n := r.Signal; n != nil {
 		each(do, &n.What, &n.Name, &n.Where, &n.Encoding)
+	}
+	if l := r.Log; l != nil {
+		each(do, &l.Origin, &l.Root, &l.Follows)
 	}
 	for _, list := range lists(r) {
 		if list == nil {
@@ -98,7 +105,7 @@ func each(do func(*string), texts ...*string) {
 }
 
 // lists returns pointers to the string lists of r. An entry is nil if r lacks the part that has the list.
-func lists(r *Record) (all [6]*[]string) {
+func lists(r *Record) (all [7]*[]string) {
 	if r.Dst != nil {
 		all[0] = &r.Dst.Addrs
 	}
@@ -111,8 +118,11 @@ func lists(r *Record) (all [6]*[]string) {
 	if r.Decision != nil {
 		all[3], all[4] = &r.Decision.AllowedIf, &r.Decision.Question
 	}
+	if r.Git != nil {
+		all[5] = &r.Git.Refs
+	}
 	if r.Body != nil {
-		all[5] = &r.Body.Says
+		all[6] = &r.Body.Says
 	}
 	return all
 }

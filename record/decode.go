@@ -32,15 +32,17 @@ type Buffer struct {
 	tls       TLS
 	http      HTTP
 	body      RequestBody
+	git       Git
 	dns       DNS
 	process   Process
 	container Container
 	decision  Decision
 	shadow    Shadow
 	signal    Signal
+	log       LogState
 	names     Names
 	bytes     Bytes
-	lists     [6][]string
+	lists     [7][]string
 }
 
 // A Decoder decodes the canonical form that egressd writes: members in a fixed order, no white space,
@@ -89,8 +91,8 @@ func (d *Decoder) canonical(s *Buffer, line string) bool {
 	d.object([]member{
 		{"v", &s.V}, {"seq", &s.Seq}, {"time", &s.Time}, {"kind", &s.Kind}, {"flow", &s.Flow}, {"count", &s.Count},
 		{"names", &s.Names}, {"shared", &s.Shared}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
-		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"dns", &s.DNS}, {"process", &s.Process},
-		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"bytes", &s.Bytes},
+		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"git", &s.Git}, {"dns", &s.DNS}, {"process", &s.Process},
+		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"log", &s.Log}, {"bytes", &s.Bytes},
 		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"credential", &s.Credential}, {"raw", &s.Raw}, {"note", &s.Note},
 	})
 	return !d.bad && d.at == len(line)
@@ -177,6 +179,10 @@ func (d *Decoder) part(into any) {
 		p := &s.body
 		*v = p
 		d.object([]member{{"bytes", &p.Bytes}, {"sha256", &p.SHA256}, {"says", &p.Says}})
+	case **Git:
+		p := &s.git
+		*v = p
+		d.object([]member{{"repo", &p.Repo}, {"op", &p.Op}, {"refs", &p.Refs}})
 	case **DNS:
 		*v = &s.dns
 		d.object([]member{{"name", &s.dns.Name}, {"type", &s.dns.Type}})
@@ -193,7 +199,7 @@ func (d *Decoder) part(into any) {
 		*v = p
 		d.object([]member{
 			{"action", &p.Action}, {"rule", &p.Rule}, {"layer", &p.Layer}, {"reason", &p.Reason}, {"class", &p.Class},
-			{"allowed_if", &p.AllowedIf}, {"log", &p.Log}, {"policy", &p.Policy}, {"question", &p.Question},
+			{"allowed_if", &p.AllowedIf}, {"log", &p.Log}, {"policy", &p.Policy}, {"rules", &p.Rules}, {"revision", &p.Revision}, {"question", &p.Question},
 		})
 	case **Shadow:
 		p := &s.shadow
@@ -206,6 +212,10 @@ func (d *Decoder) part(into any) {
 		p := &s.signal
 		*v = p
 		d.object([]member{{"what", &p.What}, {"name", &p.Name}, {"where", &p.Where}, {"encoding", &p.Encoding}})
+	case **LogState:
+		p := &s.log
+		*v = p
+		d.object([]member{{"origin", &p.Origin}, {"size", &p.Size}, {"root", &p.Root}, {"follows", &p.Follows}, {"had", &p.Had}})
 	case **Names:
 		*v = &s.names
 		d.object([]member{{"first", &s.names.First}, {"last", &s.names.Last}, {"domains", &s.names.Domains}})

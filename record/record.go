@@ -37,11 +37,13 @@ type Record struct {
 	TLS      *TLS         `json:"tls,omitempty"`
 	HTTP     *HTTP        `json:"http,omitempty"`
 	Body     *RequestBody `json:"body,omitempty"`
+	Git      *Git         `json:"git,omitempty"`
 	DNS      *DNS         `json:"dns,omitempty"`
 	Process  *Process     `json:"process,omitempty"`
 	Decision *Decision    `json:"decision,omitempty"`
 	Shadow   *Shadow      `json:"shadow,omitempty"`
 	Signal   *Signal      `json:"signal,omitempty"`
+	Log      *LogState    `json:"log,omitempty"`
 	Bytes    *Bytes       `json:"bytes,omitempty"`
 	Duration int64        `json:"duration_ms,omitempty"`
 	Outcome  string       `json:"outcome,omitempty"`
@@ -74,6 +76,8 @@ const (
 	KindRecovery Kind = "recovery"
 	KindSignal   Kind = "signal" // a canary was seen; the decision has a record of its own
 	KindAdmin    Kind = "admin"  // a request at the admin listener, also one that was turned away
+
+	KindHeartbeat Kind = "heartbeat" // once a minute: the state of the log, and the policy in force
 )
 
 // Names are the first and the last name of denials that were summed beyond the budget of their sandbox, each
@@ -119,6 +123,16 @@ type RequestBody struct {
 	Says []string `json:"says,omitempty"` // what rules found that it asks for, such as "mcp tools/call search"
 }
 
+// A Git is what a request asked of a git server.
+type Git struct {
+	Repo string `json:"repo"` // in lower case and without ".git"
+	Op   string `json:"op"`   // "fetch", "push", "lfs-download", "lfs-upload", or "lfs" for a batch that was not read
+
+	// Refs are the commands of a push, each the old object ID, the new one and the ref, as a pre-receive hook gets them. They are
+	// absent if the commands could not be read.
+	Refs []string `json:"refs,omitempty"`
+}
+
 type DNS struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
@@ -146,8 +160,10 @@ type Decision struct {
 	Reason    string   `json:"reason,omitempty"`
 	Class     string   `json:"class,omitempty"`
 	AllowedIf []string `json:"allowed_if,omitempty"`
-	Log       bool     `json:"log,omitempty"` // the rule marks its records
-	Policy    string   `json:"policy,omitempty"`
+	Log       bool     `json:"log,omitempty"`      // the rule marks its records
+	Policy    string   `json:"policy,omitempty"`   // digest of the texts of the policy
+	Rules     string   `json:"rules,omitempty"`    // ID of its rules, the same wherever the same rules hold
+	Revision  string   `json:"revision,omitempty"` // of its bundles, with a space between two
 	Question  []string `json:"question,omitempty"` // IDs of the approved questions to a person, or of the one without an approval
 }
 
@@ -169,6 +185,18 @@ type Signal struct {
 	Name     string `json:"name"` // name of the canary
 	Where    string `json:"where"`
 	Encoding string `json:"encoding"`
+}
+
+// A LogState is the state of a signed log, in a record of kind heartbeat.
+type LogState struct {
+	Origin string `json:"origin"` // the name that its checkpoints are signed under
+	Size   int64  `json:"size"`   // number of records, some of which may stand behind it
+	Root   string `json:"root"`   // of the tree of these records (RFC 6962), in base64
+
+	// Follows is the origin of an earlier log in the same folder. Had is the last known number of its records. Both are absent
+	// without an earlier log.
+	Follows string `json:"follows,omitempty"`
+	Had     int64  `json:"had,omitempty"`
 }
 
 // Bytes counts payload bytes: up to the upstream, down to the client. For an HTTP/1 request they include

@@ -331,6 +331,19 @@ func Parse(sources []Source) (packages map[string][]string, data map[string]any,
 	return packages, set.data, err
 }
 
+// Meaning returns the text of a file without comments and spacing, for digests that do not depend on them. Data and a file that
+// cannot be read stay as they are.
+func (s Source) Meaning() []byte {
+	if !strings.HasSuffix(s.Name, ".rego") {
+		return fmt.Appendf(nil, "%s\n%s", path.Base(s.Name), s.Text)
+	}
+	m, err := ast.ParseModuleWithOpts("", string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})
+	if err != nil || m == nil {
+		return s.Text
+	}
+	return []byte(m.String())
+}
+
 // PackageOf returns the package of one file, and where it is named. The error is a [policy.FileError].
 func PackageOf(s Source) (pkg []string, at policy.Position, err error) {
 	m, err := ast.ParseModuleWithOpts(s.Name, string(s.Text), ast.ParserOptions{Capabilities: sealed(), RegoVersion: ast.RegoV1})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,7 @@ func failWith(w http.ResponseWriter, status int, err error) {
 // A decision is an element of /v1/records.
 type decision struct {
 	Seq          int64     `json:"seq"`
+	Run          string    `json:"run,omitempty"` // whose log has the record, if the page is about several
 	Time         time.Time `json:"time"`
 	Flow         string    `json:"flow"`
 	Verdict      string    `json:"verdict"`
@@ -83,7 +85,7 @@ const (
 
 // ask reads the query of a request to the API. If ok is false, it has answered.
 func (s *Server) ask(w http.ResponseWriter, r *http.Request, known ...string) (q *query, ok bool) {
-	q = readQuery(r, r.URL.Path)
+	q = s.readQuery(r, r.URL.Path)
 	if q.Problem != "" {
 		fail(w, http.StatusBadRequest, q.Problem, q.Try)
 		return nil, false
@@ -126,12 +128,17 @@ func (s *Server) apiRecords(w http.ResponseWriter, r *http.Request) {
 	}
 	progress, _ := s.index.Progress()
 	all := decisions{Records: []decision{}, Through: progress.Next}
+	next := int64(0)
 	for _, row := range s.index.Newest(r.Context(), q.filter, before, int(limit)) {
+		next = row.Number
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, of *record.Record) {
 			d := decision{
 				Seq: row.Seq, Time: at(row.Time).UTC(), Flow: row.Flow.String(), Verdict: of.Decision.Action, Sandbox: of.Sandbox, Program: logs.Process(of),
 				Destination: logs.Destination(of), What: logs.What(of), Rule: of.Decision.Rule, Layer: of.Decision.Layer, Class: of.Decision.Class, Outcome: of.Outcome,
 				Count: int64(row.Count), Ended: row.Ended, Up: row.Up, Down: row.Down, Milliseconds: row.Took.Milliseconds(),
+			}
+			if s.options.Runs != nil {
+				d.Run = filepath.Base(row.Log)
 			}
 			if of.HTTP != nil {
 				d.Path = of.HTTP.Path
@@ -140,7 +147,7 @@ func (s *Server) apiRecords(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	if len(all.Records) == int(limit) {
-		all.Next = all.Records[limit-1].Seq
+		all.Next = next
 	}
 	reply(w, all)
 }
@@ -176,6 +183,9 @@ func (s *Server) apiCounts(w http.ResponseWriter, r *http.Request) {
 	top := slices.SortedFunc(maps.Values(all), func(a, b *logs.Entry) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
 	})
+	if top == nil {
+		top = []*logs.Entry{} // "[]" and not null
+	}
 	reply(w, map[string]any{"counts": top[:min(len(top), int(limit))], "distinct": len(top)})
 }
 
@@ -218,7 +228,7 @@ func (s *Server) apiAttempts(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) apiStory(w http.ResponseWriter, r *http.Request) {
-	found, err := s.story(r.PathValue("id"))
+	found, _, err := s.story(r.PathValue("id"))
 	if err != nil {
 		failWith(w, http.StatusNotFound, err)
 		return
@@ -232,7 +242,7 @@ func (s *Server) apiProof(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "a proof is about the number of a record", "/v1/records, which has the numbers")
 		return
 	}
-	text, err := s.proof(seq)
+	text, err := s.proof(r.URL.Query().Get("run"), seq)
 	if err != nil {
 		failWith(w, http.StatusConflict, err)
 		return

@@ -9,8 +9,9 @@ import (
 
 	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/logs/signals"
-	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 )
 
 // An attemptsJob looks for signs of data being sent out. That reads the whole log, so it goes on beside
@@ -19,6 +20,7 @@ type attemptsJob struct {
 	mu     sync.Mutex // guards what follows
 	filter string
 	found  []signals.Suspect
+	stops  map[replay.Course]*replay.Stop
 	at     time.Time // when found was complete; zero while the first search goes on
 	next   int64     // the records up to here were searched
 	err    error
@@ -29,6 +31,7 @@ type attemptsJob struct {
 // An attemptsState is what is known of a search.
 type attemptsState struct {
 	Found []signals.Suspect
+	Stops map[replay.Course]*replay.Stop
 	Done  bool
 	Busy  bool
 	At    time.Time
@@ -48,23 +51,28 @@ func (s *Server) search(text string, f *logs.Filter) attemptsState {
 		if j.cancel != nil {
 			j.cancel()
 		}
-		j.filter, j.found, j.at, j.next, j.err, j.busy = text, nil, time.Time{}, 0, nil, false
+		j.filter, j.found, j.stops, j.at, j.next, j.err, j.busy = text, nil, nil, time.Time{}, 0, nil, false
 	}
 	if !j.busy && (j.at.IsZero() || j.next < progress.Next && time.Since(j.at) > attemptsAge) {
 		ctx, cancel := context.WithCancel(s.context)
 		j.busy, j.cancel = true, cancel
 		s.work.Go(func() { s.searchLog(ctx, text, f, progress.Next) })
 	}
-	return attemptsState{j.found, !j.at.IsZero(), j.busy, j.at, j.err}
+	return attemptsState{j.found, j.stops, !j.at.IsZero(), j.busy, j.at, j.err}
 }
 
 func (s *Server) searchLog(ctx context.Context, text string, f *logs.Filter, next int64) {
 	defer recovered.Log("looking for attempts", nil)
 	var finder signals.Finder
-	log, err := source.At(s.options.Dir, 0)
+	log, err := s.openLogs(f.Run, 0)
 	if err == nil {
 		err = log.DecisionsUntil(ctx, f, finder.Add)
 		log.Close()
+	}
+	found := finder.Suspects()
+	var stops map[replay.Course]*replay.Stop
+	if err == nil {
+		stops, err = s.stops(ctx, found, f)
 	}
 	j := &s.attempts
 	j.mu.Lock()
@@ -72,7 +80,28 @@ func (s *Server) searchLog(ctx context.Context, text string, f *logs.Filter, nex
 	if ctx.Err() != nil || j.filter != text {
 		return // another filter is asked for
 	}
-	j.found, j.at, j.next, j.err, j.busy = finder.Suspects(), time.Now(), next, err, false
+	j.found, j.stops, j.at, j.next, j.err, j.busy = found, stops, time.Now(), next, err, false
+}
+
+// stops looks for the rules that would have stopped the attempts that are shown. It tries each rule on all requests of the log,
+// because a filter says nothing about what else the rule denies.
+func (s *Server) stops(ctx context.Context, found []signals.Suspect, f *logs.Filter) (map[replay.Course]*replay.Stop, error) {
+	var courses []replay.Course
+	for _, a := range found[:min(len(found), attemptsShown)] {
+		courses = append(courses, courseOf(a))
+	}
+	return replay.Stops(ctx, courses, func(do func(*record.Record)) error {
+		log, err := s.openLogs(f.Run, 0)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		return log.DecisionsUntil(ctx, &logs.Filter{}, do)
+	})
+}
+
+func courseOf(a signals.Suspect) replay.Course {
+	return replay.Course{Sandbox: a.Sandbox, Program: a.Program, Destination: a.Destination}
 }
 
 type attemptsView struct {
@@ -86,6 +115,7 @@ type attemptStory struct {
 	signals.Suspect
 	Strong bool
 	URL    string
+	Stop   *replay.Stop // nil: no rule is about it
 }
 
 const (
@@ -94,7 +124,7 @@ const (
 )
 
 func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/attempts")
+	q := s.readQuery(r, "/attempts")
 	v := attemptsView{attemptsState: s.search(strings.Join(q.words, " "), q.filter)}
 	for _, a := range v.Found {
 		if len(v.Stories) == attemptsShown {
@@ -111,7 +141,7 @@ func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
 		if a.Destination != signals.Beyond && a.Destination != "many" {
 			terms = append(terms, term("host", "*"+a.Destination))
 		}
-		v.Stories = append(v.Stories, attemptStory{a, a.Score >= strongScore, q.with("/requests", terms...)})
+		v.Stories = append(v.Stories, attemptStory{a, a.Score >= strongScore, q.with("/requests", terms...), v.Stops[courseOf(a)]})
 	}
 	s.write(w, r, http.StatusOK, "attempts", q, nil, v)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/replay"
-	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -45,6 +44,7 @@ type replayed struct {
 	Groups                    []*replay.Group
 	More                      int
 	Decided, Changed, Skipped int64
+	Counts                    replay.Words
 	LeftOut                   int64 // older records
 	Partial                   bool  // time was up
 	Err                       error
@@ -66,7 +66,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) {
 	}
 	v := s.changeOf(a, verdictOf(r))
 	if len(a.Added) > 0 {
-		v.Replay = s.replay(r.Context(), replay.New(a.After()))
+		again := replay.New(a.After())
+		again.Beside(a.Before())
+		v.Replay = s.replay(r.Context(), again)
 	}
 	s.showChange(w, r, http.StatusOK, v)
 }
@@ -160,8 +162,11 @@ func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
 // replay decides the newest records of the log again.
 func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 	progress, _ := s.index.Progress()
-	v := &replayed{LeftOut: max(0, progress.Next-replayMost)}
-	log, err := source.At(s.options.Dir, v.LeftOut)
+	v := &replayed{}
+	if s.options.Runs == nil {
+		v.LeftOut = max(0, progress.Next-replayMost)
+	}
+	log, err := s.openLogs("", v.LeftOut)
 	if err != nil {
 		v.Err = err
 		return v
@@ -171,6 +176,7 @@ func (s *Server) replay(ctx context.Context, again *replay.Replay) *replayed {
 	defer cancel()
 	v.Err = log.DecisionsUntil(ctx, &logs.Filter{}, func(r *record.Record) { again.Add(ctx, r) })
 	v.Partial = ctx.Err() != nil
+	v.Counts = again.Words
 	v.Groups, v.Decided, v.Changed, v.Skipped = again.Groups(), again.Decided, again.Changed, again.Skipped
 	if len(v.Groups) > replayedGroups {
 		v.More, v.Groups = len(v.Groups)-replayedGroups, v.Groups[:replayedGroups]

@@ -41,6 +41,7 @@ const (
 	chartWidth  = 1000
 	chartHeight = 100
 	smallest    = 1.5 // height of a bar that is not empty
+	fewestBars  = 30  // that the width has space for
 )
 
 // bars draws the decisions of sum, with at most as many bars as most.
@@ -74,13 +75,14 @@ func bars(sum *index.Sum, q *query, most int64) *barChart {
 	for _, b := range c.Bars {
 		c.Most = max(c.Most, b.Allowed+b.Denied+b.Asked)
 	}
-	width := float64(chartWidth) / float64(max(n, 30))
+	before := max(0, fewestBars-n) // empty ones, so that the bars of a young log are no wider than others
+	width := float64(chartWidth) / float64(before+n)
 	for i := range c.Bars {
 		b := &c.Bars[i]
 		b.From = time.Unix((begin+int64(i))*step.minutes*60, 0)
 		b.To = b.From.Add(time.Duration(step.minutes) * time.Minute)
 		b.URL = q.with("/timeline", between(b.From, b.To)...)
-		b.X, b.Width = round(float64(i)*width), round(width*0.82)
+		b.X, b.Width = round(float64(before+int64(i))*width), round(width*0.82)
 		y := float64(chartHeight)
 		for _, part := range []struct {
 			n    int64
@@ -94,7 +96,7 @@ func bars(sum *index.Sum, q *query, most int64) *barChart {
 			part.into.Y = round(y)
 		}
 	}
-	c.From, c.To = c.Bars[0].From, c.Bars[n-1].To
+	c.From, c.To = c.Bars[0].From.Add(-time.Duration(before*step.minutes)*time.Minute), c.Bars[n-1].To
 	c.Marks = []time.Time{c.From, c.To}
 	if q.without("since", "until") != q.without() {
 		c.Narrowed = q.without("since", "until")

@@ -46,7 +46,7 @@ type destinationsView struct {
 }
 
 func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/destinations")
+	q := s.readQuery(r, "/destinations")
 	v := destinationsView{By: q.options.Get("by"), Switch: q.option("by", "program")}
 	if v.By == "program" {
 		v.Switch = q.option("by", "")

@@ -125,7 +125,11 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: session, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	s.show(w, r, "open", nil)
+	first := "/"
+	if s.options.Runs != nil {
+		first = "/runs"
+	}
+	s.show(w, r, "open", first)
 }
 
 // protect sets the headers of every answer.

@@ -3,7 +3,10 @@ package ui
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +25,14 @@ type verification struct {
 }
 
 type verified struct {
-	Report *verify.Report
+	Report *verify.Report // of several logs: that of the first one that is not good, else the sum
 	Err    string
 	Next   string // what to type after Err
 	Busy   bool
 	At     time.Time // zero: never
 	Took   time.Duration
+
+	runs map[string]string // verdict by run
 }
 
 // Good reports whether the log is what its key signed.
@@ -63,7 +68,7 @@ func (v verified) Unknown() string {
 // lastVerified returns the last verification. A log without a daemon is verified when a view of it is asked for first.
 func (s *Server) lastVerified() verified {
 	if s.options.Dial == nil {
-		return s.verify(false)
+		return s.verify(s.hasNewRun())
 	}
 	s.verified.mu.Lock()
 	defer s.verified.mu.Unlock()
@@ -80,19 +85,87 @@ func (s *Server) verifyNow() {
 		s.verified.last = next
 	}()
 	defer recovered.Log("verifying the log", nil)
-	key, err := "", error(nil)
-	if s.options.Key != nil {
-		key, err = s.options.Key()
+	if s.options.Runs != nil {
+		next = s.verifyRuns()
+		return
 	}
-	var report *verify.Report
-	if err == nil {
-		report, err = verify.Log(s.options.Dir, key, nil)
-	}
-	next.Report, next.Err = report, ""
+	report, err := s.verifyLog(s.options.Dir)
+	next = verified{Report: report}
 	if err != nil {
 		next.Err = err.Error()
 		next.Next = cmp.Or(hint.Next(err), "egressd log verify"+s.options.Flags)
 	}
+}
+
+// verifyLog verifies one log. For a run, the checkpoint in the index of runs shows whether its end was cut off.
+func (s *Server) verifyLog(dir string) (*verify.Report, error) {
+	key, ended, err := "", "", error(nil)
+	if s.options.Key != nil {
+		key, ended, err = s.options.Key(dir)
+	}
+	if notGood, ok := errors.AsType[*verify.NotGoodError](err); ok { // the index of runs
+		return notGood.Report, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var given []byte
+	if ended != "" {
+		given = []byte(ended + "\n")
+	}
+	return verify.Log(dir, key, given)
+}
+
+// verifyRuns verifies the logs of all runs.
+func (s *Server) verifyRuns() verified {
+	all, err := s.options.Runs()
+	v := verified{Report: &verify.Report{Verdict: "good"}, runs: map[string]string{}}
+	if err != nil {
+		return verified{Err: err.Error(), Next: hint.Next(err)}
+	}
+	worst := verify.Good
+	for _, run := range all {
+		if run.Daemon || s.context.Err() != nil {
+			continue
+		}
+		report, err := s.verifyLog(run.Log)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it has no log yet
+			continue
+		case err != nil:
+			report = &verify.Report{Code: verify.Unknown, Verdict: "unknown", Problem: err.Error()}
+		case run.Running && report.Code == verify.Unknown: // it is not in the index of runs yet
+			v.runs[run.ID] = "not signed yet"
+			continue
+		}
+		v.runs[run.ID] = report.Verdict
+		if badness(report.Code) > badness(worst) {
+			worst = report.Code
+			report.Problem = "run " + run.ID + ": " + report.Problem
+			v.Report = report
+		}
+		if worst == verify.Good {
+			v.Report.Records, v.Report.Segments, v.Report.Epochs = v.Report.Records+report.Records, v.Report.Segments+report.Segments, v.Report.Epochs+report.Epochs
+			v.Report.Unsigned, v.Report.Unvouched = v.Report.Unsigned+report.Unsigned, v.Report.Unvouched+report.Unvouched
+		}
+	}
+	return v
+}
+
+// badness orders the codes of verification: what somebody did comes before what nobody knows, and before what is torn.
+func badness(code int) int {
+	return slices.Index([]int{verify.Good, verify.TornTail, verify.Unknown, verify.Truncated, verify.Tampered}, code)
+}
+
+// hasNewRun reports whether a run has ended since the last verification.
+func (s *Server) hasNewRun() bool {
+	if s.options.Runs == nil {
+		return false
+	}
+	all, err := s.options.Runs()
+	s.verified.mu.Lock()
+	defer s.verified.mu.Unlock()
+	return err == nil && !s.verified.last.At.IsZero() && newestEnd(all).After(s.verified.last.At.Add(-s.verified.last.Took))
 }
 
 type healthView struct {
@@ -141,11 +214,13 @@ func (s *Server) askHealth(ctx context.Context) *daemonHealth {
 }
 
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	v := healthView{verified: s.verify(false), Events: s.events(40), Flags: s.options.Flags}
-	if text, err := verify.NewestCheckpoint(s.options.Dir); err == nil {
-		v.Checkpoint = string(text)
+	v := healthView{verified: s.verify(s.hasNewRun()), Events: s.events(40), Flags: s.options.Flags}
+	if s.options.Runs == nil { // each run has its own
+		if text, err := verify.NewestCheckpoint(s.options.Dir); err == nil {
+			v.Checkpoint = string(text)
+		}
+		v.Sinks, v.SinksErr = sink.States(s.options.Dir)
 	}
-	v.Sinks, v.SinksErr = sink.States(s.options.Dir)
 	if s.options.Selftest != nil {
 		t := s.tested.state()
 		v.Selftest = &t

@@ -93,7 +93,7 @@ func TestWhatIsUnknownIsNoAccusation(t *testing.T) {
 		{"whole", signed, key, "", "No record was changed or removed"},
 		{"changed", spoiled, itsKey, changed, "tampered"},
 	} {
-		p := opened(t, Options{Dir: row.dir, Key: func() (string, error) { return row.key, nil }})
+		p := opened(t, Options{Dir: row.dir, Key: func(string) (string, string, error) { return row.key, "", nil }})
 		if health := p.healthOf(); !strings.Contains(health, row.health) {
 			t.Errorf("%s: Health does not hold %q: %.900s", row.says, row.health, health[strings.Index(health, "<main"):])
 		}

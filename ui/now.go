@@ -23,7 +23,7 @@ type group struct {
 	Count, Open, Up, Down int64
 	First, Last           time.Time
 	Flow                  string
-	Seq                   int64
+	Number                int64
 	URL                   string // of the requests in it
 }
 
@@ -40,6 +40,7 @@ type sandboxCard struct {
 
 type nowView struct {
 	Denied, Asked, Allowed, Up, Down, Open int64
+	Names                                  int64 // of those allowed, names that no connection followed
 	LastHour                               lastHour
 	Sandboxes                              []*sandboxCard
 	MoreSandboxes                          int
@@ -64,7 +65,7 @@ const (
 )
 
 func (s *Server) now(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/")
+	q := s.readQuery(r, "/")
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	v := nowView{}
 	groups := s.groups(q, sum)
@@ -73,6 +74,9 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		switch g.Action {
 		case "allow":
 			v.Allowed, v.Open = v.Allowed+g.Count, v.Open+g.Open
+			if g.IsName() {
+				v.Names += g.Count
+			}
 		case "ask":
 			v.Asked += g.Count
 		default:
@@ -111,7 +115,7 @@ func (s *Server) lastHour(ctx context.Context, q *query, sum *index.Sum) (l last
 	}
 	from := at(sum.Last).Add(-time.Hour).UTC().Truncate(time.Second)
 	words := append(slices.Clone(q.words), term("since", from.Format(time.RFC3339)))
-	f, err := parseFilter(strings.Join(words, " "))
+	f, err := s.parseFilter(strings.Join(words, " "))
 	if err != nil {
 		return l
 	}
@@ -141,11 +145,11 @@ func (s *Server) groups(q *query, sum *index.Sum) []*group {
 		if first := at(t.First); first.Before(g.First) {
 			g.First = first
 		}
-		if t.Seq >= g.Seq {
-			g.Seq, g.Last, g.Flow = t.Seq, at(t.Last), t.Flow.String()
+		if t.Number >= g.Number {
+			g.Number, g.Last, g.Flow = t.Number, at(t.Last), t.Flow.String()
 		}
 	})
-	groups := slices.SortedFunc(maps.Values(all), func(a, b *group) int { return cmp.Compare(b.Seq, a.Seq) })
+	groups := slices.SortedFunc(maps.Values(all), func(a, b *group) int { return cmp.Compare(b.Number, a.Number) })
 	for _, g := range groups[:min(len(groups), groupsMost)] {
 		terms := []string{term("host", g.Host), term("verdict", g.Action)}
 		if g.Port != "" && g.Port != "0" {

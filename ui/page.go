@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/record"
 )
 
@@ -58,6 +59,8 @@ type frame struct {
 	Questions   int    // that wait for an answer
 	DaemonErr   string // why the daemon does not answer
 	Verified    verified
+	Run         string // that the filter names, of several
+	RunsURL     string // of the view of all runs
 }
 
 type navLink struct {
@@ -68,6 +71,7 @@ type navLink struct {
 
 // views are the views in the order of the list, with their address and title.
 var views = []struct{ path, name, title string }{
+	{"/runs", "runs", "Runs"},
 	{"/", "now", "Now"},
 	{"/timeline", "timeline", "Timeline"},
 	{"/destinations", "destinations", "Destinations"},
@@ -99,13 +103,19 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 		f.DaemonErr = daemonErr.Error()
 	}
 	f.Verified = s.lastVerified()
+	if q != nil && q.filter.Run != "" {
+		f.Run, f.RunsURL = q.filter.Run, q.without("run")
+	}
 	routes := s.routes()
 	for _, v := range views {
 		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}
 		switch {
-		case v.name == "questions" || v.name == "policy":
+		case v.name == "questions" || v.name == "policy" || v.name == "runs":
 			if routes["GET "+v.path] == nil {
 				continue
+			}
+			if v.name == "runs" { // the list shows what matches in each
+				link.URL = address(v.path, without(f.Query.words, "run"), nil)
 			}
 			if v.name == "questions" {
 				link.Count = f.Questions
@@ -216,7 +226,7 @@ func at(micros int64) time.Time { return time.UnixMicro(micros) }
 // mark returns the shape that stands for a verdict beside its colour.
 func mark(action string) string {
 	switch action {
-	case "allow":
+	case "allow", replay.LookedInto:
 		return "✓"
 	case "ask":
 		return "?"
@@ -233,6 +243,8 @@ func verdictWord(action string) string {
 		return "asked"
 	case "deny":
 		return "denied"
+	case replay.LookedInto:
+		return "looked into"
 	default:
 		return "unknown"
 	}

@@ -27,11 +27,11 @@ const longestFilter = 2000
 
 var errLongFilter = errors.New("the filter is longer than 2000 bytes")
 
-func readQuery(r *http.Request, view string) *query {
+func (s *Server) readQuery(r *http.Request, view string) *query {
 	q := &query{View: view, options: r.URL.Query(), filter: &logs.Filter{}}
 	q.Text = strings.TrimSpace(q.options.Get("q"))
 	q.options.Del("q")
-	filter, err := parseFilter(q.Text)
+	filter, err := s.parseFilter(q.Text)
 	if err != nil {
 		q.Problem = err.Error()
 		if wrong, ok := errors.AsType[*logs.FilterError](err); ok {
@@ -46,15 +46,23 @@ func readQuery(r *http.Request, view string) *query {
 	return q
 }
 
-func parseFilter(text string) (*logs.Filter, error) {
+func (s *Server) parseFilter(text string) (*logs.Filter, error) {
 	if len(text) > longestFilter {
 		return nil, errLongFilter
 	}
 	f, err := logs.ParseFilter(logs.SplitFilter(text), time.Now())
-	if err == nil && f.Run != "" {
+	if err != nil || f.Run == "" {
+		return f, err
+	}
+	if s.options.Runs == nil {
 		return nil, &logs.FilterError{Err: errors.New("the page shows one log"), Say: "egressd ui --run " + f.Run}
 	}
-	return f, err
+	run, err := s.run(f.Run)
+	if err != nil {
+		return nil, &logs.FilterError{Err: err, Try: "run:last"}
+	}
+	f.Run = run.ID
+	return f, nil
 }
 
 // term returns one word of a filter.

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,8 @@ func (s *Server) describe(ctx context.Context, q egress.Question) question {
 		one.Destination = fmt.Sprintf("[%s]:%d", q.Host, q.Port)
 	}
 	one.Scope = "sandbox " + q.Sandbox + ", " + one.Destination + ", rule " + q.Rule
-	if q.Method != "" {
-		one.Asks = q.Method + " " + q.Path
+	if q.Method != "" || q.Path != "" {
+		one.Asks = strings.TrimSpace(cmp.Or(q.Method, "any method") + " " + q.Path)
 		one.Scope += ", " + one.Asks
 	}
 	if q.Process != nil {

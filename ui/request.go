@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +36,7 @@ type requestView struct {
 	Allowed  bool
 	Seq      int64
 	ProofURL string
+	Run      string
 	Flags    string
 	Line     string // for the list tests of a policy file, or ""
 	Rego     string // the same as a test in Rego
@@ -43,7 +46,7 @@ type requestView struct {
 type fact struct{ Name, Value string }
 
 func (s *Server) request(w http.ResponseWriter, r *http.Request) {
-	found, err := s.story(r.PathValue("id"))
+	found, run, err := s.story(r.PathValue("id"))
 	if err != nil {
 		s.refuse(w, r, notFound(err))
 		return
@@ -64,29 +67,36 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 		v.Line, v.Rego = testsOf(told)
 		v.Try = s.try(r, told)
 	}
-	v.ProofURL = "/v1/proofs/" + strconv.FormatInt(v.Seq, 10)
+	v.ProofURL, v.Run = "/v1/proofs/"+strconv.FormatInt(v.Seq, 10), run
+	if run != "" {
+		v.ProofURL = address(v.ProofURL, nil, url.Values{"run": {run}})
+	}
 	s.write(w, r, http.StatusOK, "request", nil, nil, v)
 }
 
-func (s *Server) story(text string) (*story.Story, error) {
+// story returns the story of a flow, and the run whose log has it.
+func (s *Server) story(text string) (_ *story.Story, run string, _ error) {
 	id, ok := record.ParseID(strings.ToUpper(text))
 	if !ok {
-		return nil, hint.Misused(fmt.Errorf("%q is not the id of a flow", text), "The ids are in the last column of the requests.")
+		return nil, "", hint.Misused(fmt.Errorf("%q is not the id of a flow", text), "The ids are in the last column of the requests.")
 	}
 	row, known := s.index.ByFlow(id)
 	if !known {
-		return nil, hint.Failed(fmt.Errorf("%s is not among the decisions that the page holds", id), "egressd why "+id.String()+s.options.Flags)
+		return nil, "", hint.Failed(fmt.Errorf("%s is not among the decisions that the page holds", id), "egressd why "+id.String()+s.options.Flags)
 	}
-	log, err := source.At(s.options.Dir, row.Seq)
+	log, err := source.At(row.Log, row.Seq)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer log.Close()
 	found, err := story.From(log, id.String(), readMost)
 	if err == nil && found.Fix != "" {
 		found.Fix += s.options.Allow
 	}
-	return found, err
+	if s.options.Runs != nil {
+		run = filepath.Base(row.Log)
+	}
+	return found, run, err
 }
 
 func notFound(err error) *refusal {
@@ -187,23 +197,28 @@ func (s *Server) around(r *http.Request, told *record.Record) []line {
 	return all
 }
 
-func (s *Server) proof(seq int64) ([]byte, error) {
-	key, err := s.key()
+// proof proves a record of the log, or of the log of a run.
+func (s *Server) proof(run string, seq int64) ([]byte, error) {
+	dir, err := s.logOf(run)
 	if err != nil {
 		return nil, err
 	}
-	p, err := verify.Prove(s.options.Dir, key, seq)
+	key, err := s.key(dir)
+	if err != nil {
+		return nil, err
+	}
+	p, err := verify.Prove(dir, key, seq)
 	if err != nil {
 		return nil, hint.Failed(err, "egressd log verify"+s.options.Flags)
 	}
 	return json.MarshalIndent(p, "", " ")
 }
 
-func (s *Server) key() (string, error) {
+func (s *Server) key(dir string) (string, error) {
 	if s.options.Key == nil {
 		return "", hint.Failed(errors.New("the key of the log is not known here"), "egressd ui --key KEY")
 	}
-	key, err := s.options.Key()
+	key, _, err := s.options.Key(dir)
 	if err == nil && key == "" {
 		err = hint.Failed(errors.New("the key of the log is not known here"), "egressd ui --key KEY")
 	}

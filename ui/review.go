@@ -37,7 +37,7 @@ type proposal struct {
 const proposalsShown = 150
 
 func (s *Server) review(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/review")
+	q := s.readQuery(r, "/review")
 	v := reviewView{Of: q.options.Get("of"), Switch: q.option("of", "denied"), Writes: s.options.HasPolicy}
 	if v.Of == "denied" {
 		v.Switch = q.option("of", "")

@@ -77,7 +77,7 @@ func TestAReviewIsSaved(t *testing.T) {
 	if answer.StatusCode != 200 || digest == nil {
 		t.Fatalf("%s: %.2000s", answer.Status, text)
 	}
-	for _, want := range []string{`<span class="add">+  - registry.npmjs.org:443`, "62 of 68 recorded requests would be decided otherwise", "attacker.github.io:443"} {
+	for _, want := range []string{`<span class="add">+  - registry.npmjs.org:443`, "<dt>the same</dt><dd>65</dd>", "<dt>denied</dt><dd>0</dd>", "<dt>allowed</dt><dd>3</dd>"} {
 		if !strings.Contains(plain, want) {
 			t.Errorf("the change does not show %q: %.1500s", want, mainOf(plain))
 		}

@@ -90,7 +90,7 @@ const (
 )
 
 func (s *Server) sent(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/sent")
+	q := s.readQuery(r, "/sent")
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	v := sentView{Levels: make([]levelSum, len(levelTexts))}
 	for i := range v.Levels {

@@ -15,7 +15,7 @@ import (
 // A line is one decision in a list.
 type line struct {
 	Time                                 time.Time
-	Seq                                  int64
+	Seq, Number                          int64
 	Flow, Action, Destination, What, Who string
 	Why, Path, Outcome                   string
 	Count                                uint32
@@ -34,13 +34,13 @@ type requestsView struct {
 const linesShown = 100
 
 func (s *Server) timeline(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/timeline")
+	q := s.readQuery(r, "/timeline")
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	s.write(w, r, http.StatusOK, "timeline", q, sum, timelineView{bars(sum, q, 160)})
 }
 
 func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
-	q := readQuery(r, "/requests")
+	q := s.readQuery(r, "/requests")
 	before := int64(math.MaxInt64)
 	if n, err := strconv.ParseInt(q.options.Get("before"), 10, 64); err == nil {
 		before = n
@@ -48,7 +48,7 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	v := requestsView{Lines: s.lines(s.index.Newest(r.Context(), q.filter, before, linesShown))}
 	if len(v.Lines) == linesShown {
-		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Seq, 10))
+		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Number, 10))
 	}
 	s.write(w, r, http.StatusOK, "requests", q, sum, v)
 }
@@ -58,7 +58,7 @@ func (s *Server) lines(rows []index.Row) []line {
 	for i, row := range rows {
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) {
 			all[i] = line{
-				Time: at(row.Time), Seq: row.Seq, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
+				Time: at(row.Time), Seq: row.Seq, Number: row.Number, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
 				Why: logs.Why(r), Outcome: r.Outcome, Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
 			}
 			if r.HTTP != nil {

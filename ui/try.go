@@ -22,6 +22,7 @@ type tryView struct {
 	Text   string // of the policy
 	Edited bool
 	Now    *policy.Decision
+	Action string // of Now
 	Replay *replayed
 	Err    error
 }
@@ -56,11 +57,17 @@ func (s *Server) try(r *http.Request, was *record.Record) *tryView {
 		return v
 	}
 	again := replay.New(cfg, p)
+	if old, err := config.New(path, text, config.OrganisationPath); err == nil {
+		if before, err := old.Compile(); err == nil { // else the log is what it is compared with
+			again.Beside(old, before)
+		}
+	}
 	d, ok := again.Decide(r.Context(), was)
 	if !ok {
 		v.Err = errors.New("the record does not hold enough of the request to decide it again")
 		return v
 	}
+	v.Action = replay.ActionOf(d, was)
 	v.Now, v.Replay = &d, s.replay(r.Context(), again)
 	return v
 }

@@ -71,7 +71,7 @@ func TestARequestUnderAnEditedPolicy(t *testing.T) {
 		}
 	}
 	for edited, want := range map[string]string{
-		"version: 1\r\nallow: [registry.npmjs.org]\r\n":                      "63 of 68 recorded requests would be decided otherwise",
+		"version: 1\r\nallow: [registry.npmjs.org]\r\n":                      "<dt>the same</dt><dd>64</dd></div><div><dt>denied</dt><dd>1</dd></div><div><dt>asked</dt><dd>0</dd></div><div><dt>looked into</dt><dd>0</dd></div><div><dt>allowed</dt><dd>3</dd>",
 		"version: 1\ndeny: [{host: registry.npmjs.org, reason: by <b>me}]\n": "deny[0]: by <b>me",
 		"version: 2\n": "egressd.yaml:1",
 		"version: 1\nallow: [</textarea><script>]\n": "</textarea><script>",

@@ -29,6 +29,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // Limits for one person with a few tabs.
@@ -46,7 +47,7 @@ const (
 
 // Options say what the page shows.
 type Options struct {
-	Dir   string // of the audit log
+	Dir   string // of the audit log; with Runs, the folder of their logs
 	Title string // what the log is, for a person: "run 3f2a", or the folder
 	Flags string // with which commands read the same log, each with a space before it
 	Allow string // the same for egressd allow --from ID
@@ -58,8 +59,11 @@ type Options struct {
 	// Dial returns the daemon whose log it is. Nil: the page shows a log alone, and changes nothing.
 	Dial func() (Daemon, error)
 
-	// Key returns the root key of the log, "" if it is unknown.
-	Key func() (string, error)
+	// Runs lists the runs of egressd run that the page is about, the newest first. Nil: the page is about the log in Dir.
+	Runs func() ([]source.Run, error)
+
+	// Key returns the root key of the log in dir, "" if it is unknown, and the checkpoint with which a run ended.
+	Key func(dir string) (key, ended string, err error)
 
 	// Selftest makes a sandbox on this machine and tries to get out of it. Nil: the log is of another machine.
 	Selftest func(context.Context) ([]Escape, error)
@@ -131,7 +135,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.context = ctx
-	s.work.Go(func() { _ = s.index.Follow(ctx, s.options.Dir) }) // the page shows its error
+	s.work.Go(func() {
+		if s.options.Runs != nil {
+			s.index.FollowAll(ctx, s.runLogs)
+			return
+		}
+		_ = s.index.Follow(ctx, s.options.Dir) // the page shows its error
+	})
 	if s.options.Dial != nil {
 		s.work.Go(func() { s.watchDaemon(ctx) })
 		s.work.Go(func() { s.holdPort(ctx, s.port) })
@@ -179,6 +189,9 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /v1/proofs/{seq}": s.apiProof,
 		"GET /v1/health":       s.apiHealth,
 		"GET /v1/events":       s.apiEvents,
+	}
+	if s.options.Runs != nil {
+		all["GET /runs"] = s.runs
 	}
 	if s.options.HasPolicy {
 		all["GET /policy"] = s.policy

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/index"
 	"github.com/egressd/egressd/record"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -214,7 +215,7 @@ func TestOpenAPI(t *testing.T) {
 			if parameter.Ref != "" {
 				name = "q"
 			}
-			if parameter.In == "path" || path == eventsPath {
+			if strings.Contains(path, "{") || path == eventsPath {
 				continue
 			}
 			if answer, body := p.ask("GET", path+"?"+name+"=", nil); answer.StatusCode != 200 {
@@ -237,5 +238,22 @@ func TestAStoryIsThatOfTheLog(t *testing.T) {
 	}
 	if s.Flow != "01KB000001" || len(s.Records) != 2 || s.Records[0].Seq != 1 || s.Records[1].Kind != record.KindClose {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestTheAxisIsTrue puts each bar where the labels of the axis have its time, for a log of minutes and for one of days.
+func TestTheAxisIsTrue(t *testing.T) {
+	for _, minutes := range [][]int64{{0}, {0, 2}, {0, 29}, {0, 30}, {0, 77}, {0, 5000, 9000}} {
+		sum := &index.Sum{Minutes: map[int64]*index.Minute{}}
+		for _, m := range minutes {
+			sum.Minutes[29_000_000+m] = &index.Minute{Denied: 1}
+		}
+		c := bars(sum, &query{}, 100)
+		whole := c.To.Sub(c.From).Seconds()
+		for _, b := range c.Bars {
+			if at := b.From.Sub(c.From).Seconds() / whole * chartWidth; b.X < at-0.01 || b.X > at+0.01 || b.X+b.Width > chartWidth {
+				t.Errorf("minutes %v: the bar of %s begins at %.2f, and the axis has that time at %.2f", minutes, b.From, b.X, at)
+			}
+		}
 	}
 }

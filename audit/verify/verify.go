@@ -274,6 +274,15 @@ func (w *walker) summary(f *finding) *Report {
 	return r
 }
 
+// Origin returns the origin of the log in dir, or "" if the log has no checkpoint.
+func Origin(dir string) string {
+	origin, err := format.OriginOf(dir)
+	if err != nil {
+		return ""
+	}
+	return origin
+}
+
 // CheckKey reports whether text has the form of a public key of a log.
 func CheckKey(text string) error { return format.CheckKey(text) }
 

@@ -60,6 +60,9 @@ func (a *Addition) Diff() string { return UnifiedDiff(a.Path, a.Path, string(a.o
 // After returns the configuration and the policy of the file with the new lines. It needs [Addition.Added].
 func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.after }
 
+// Before returns the policy of the file as it is.
+func (a *Addition) Before() (*config.Config, *policy.Policy) { return a.Config, a.before }
+
 // Fresh reports whether there is no policy file yet: [Addition.Write] makes one of the new lines alone.
 func (a *Addition) Fresh() bool { return a.fresh }
 

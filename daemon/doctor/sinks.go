@@ -38,8 +38,13 @@ func sinkFindings(c *config.Config) []Finding {
 			all = append(all, Finding{Check: "sinks", Says: one.Name + " begins with the next egressd serve"})
 		case s.Failing():
 			all = append(all, Finding{"sinks", fmt.Sprintf("%s is %d records behind: %s", one.Name, s.LagRecords, s.Error), "look after the receiver at " + s.To + "; the records are sent when it takes them"})
+		case s.Lacking() > 0:
+			all = append(all, Finding{"sinks", fmt.Sprintf("%s lacks %d records: %d refused and sent again, %d thrown away by the receiver, %d removed from the log before they were sent; %s", one.Name, s.Lacking(), len(s.Aside), s.Rejected, s.Missed, s.Error),
+				"look after the receiver at " + s.To + "; egressd log export has the records that are in the log"})
 		case s.Lag() > lateSink:
 			all = append(all, Finding{"sinks", fmt.Sprintf("%s is %d records and %s behind", one.Name, s.LagRecords, s.Lag()), "start egressd serve, or look after the receiver at " + s.To})
+		case s.Lossy:
+			all = append(all, Finding{Check: "sinks", Says: fmt.Sprintf("%s was sent what is in the log up to %d records; UDP loses records", one.Name, s.LagRecords)})
 		default:
 			all = append(all, Finding{Check: "sinks", Says: fmt.Sprintf("%s has what is in the log up to %d records", one.Name, s.LagRecords)})
 		}

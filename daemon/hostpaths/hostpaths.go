@@ -40,6 +40,55 @@ func Reals(paths []string) (all []string) {
 	return all
 }
 
+// linksMost is how many symbolic links Linux follows in one path.
+const linksMost = 40
+
+// OwnLink returns the first symbolic link on the way to path that a program of this user could have made, or "" if there is none.
+// Of root that is each link but those in / and /var, such as /var/run.
+func OwnLink(path string) string {
+	at, rest := "/", path
+	if !filepath.IsAbs(path) {
+		work, err := syscall.Getwd() // without links, whatever PWD says
+		if err != nil {
+			return ""
+		}
+		at = work
+	}
+	for links := 0; rest != "" && links < linksMost; {
+		name, more, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		next := filepath.Join(at, name) // at has no links, so that .. is what it says
+		info, err := os.Lstat(next)
+		if err != nil {
+			return ""
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at, rest = next, more
+			continue
+		}
+		if isOwnLink(at, info) {
+			return next
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return next
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = target + "/" + more
+		links++
+	}
+	return ""
+}
+
+func isOwnLink(folder string, link fs.FileInfo) bool {
+	if os.Geteuid() == 0 {
+		return folder != "/" && folder != "/var"
+	}
+	owner, ok := link.Sys().(*syscall.Stat_t)
+	return !ok || int(owner.Uid) == os.Geteuid()
+}
+
 // IsOrHolds reports whether path is other or a folder above it. It follows symbolic links of both.
 func IsOrHolds(path, other string) bool { return Within(Real(other), Real(path)) }
 

@@ -1,7 +1,10 @@
 package hostpaths
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/config"
@@ -14,6 +17,9 @@ func TestMachineHasTheFoldersOfPrograms(t *testing.T) {
 	workspace := t.TempDir()
 	t.Setenv("PATH", "/srv/tools/bin:"+workspace+"/node_modules/.bin:relative")
 	has := Machine(workspace, "", nil).Programs
+	if builders := filepath.Join(os.TempDir(), "devcontainercli-"); !slices.ContainsFunc(has, func(one string) bool { return strings.HasPrefix(one, builders) }) {
+		t.Errorf("programs: %q", has)
+	}
 	if !slices.Contains(has, "/srv/tools/bin") || slices.Contains(has, workspace+"/node_modules/.bin") || slices.Contains(has, "relative") {
 		t.Errorf("programs: %q", has)
 	}
@@ -38,6 +44,34 @@ func TestWithin(t *testing.T) {
 	} {
 		if Within(row.path, row.folder) != row.in {
 			t.Errorf("%s in %s: %v", row.path, row.folder, !row.in)
+		}
+	}
+}
+
+// TestLinksThatAProgramCouldHaveMade has links of this user on the way to a file, and none.
+func TestLinksThatAProgramCouldHaveMade(t *testing.T) {
+	dir := Real(t.TempDir())
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, err := range []error{
+		os.MkdirAll(at("real/sub"), 0o700), os.WriteFile(at("real/sub/file"), nil, 0o600), os.Symlink("real", at("link")),
+		os.Symlink(at("real/sub/file"), at("last")), os.Symlink("last", at("second")), os.Symlink("loop", at("loop")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{
+		at("real/sub/file"): "", at("link/sub/file"): at("link"), dir + "/link/../real/sub": at("link"), at("last"): at("last"), at("second"): at("second"),
+		at("loop"): at("loop"), at("real/missing"): "", at("link/missing"): at("link"), "/": "", "/var": "",
+	} {
+		if got := OwnLink(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	t.Chdir(at("link"))
+	for path, want := range map[string]string{"sub/file": "", ".": "", "../last": at("last"), "../link": at("link"), at("link") + "/sub": at("link")} {
+		if got := OwnLink(path); got != want {
+			t.Errorf("%s in a folder by a link: %q, want %q", path, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package hostpaths
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,17 +11,18 @@ import (
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hostsockets"
 	"github.com/egressd/egressd/policy/file"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // Machine describes this machine to the package boundary: the user, egressd's own files, and sockets that lead out.
 // workspace is a folder that a container of the project may write, or empty. engine is the socket of the container
 // engine, c the configuration in force; both may be missing.
 func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
-	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: append(OwnProgram(), programFolders(workspace)...)}
+	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: slices.Concat(OwnProgram(), programFolders(workspace), builders())}
 	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
-		p.Sockets = append(p.Sockets, engine)
+		p.Sockets, p.Engines = append(p.Sockets, engine), containers.Folders(engine)
 		_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers") // of version 2
 		p.HostGroups = err != nil
 	}
@@ -44,6 +46,15 @@ func ProjectMachine(workspace string, c *config.Config) *boundary.Machine {
 		}
 	}
 	return p
+}
+
+// builders returns the folder in which the tools of dev containers keep the Dockerfiles and scripts of their next build.
+func builders() []string {
+	who, err := user.Current()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(os.TempDir(), "devcontainercli-"+who.Username)}
 }
 
 // programFolders are those of PATH. In those of the workspace its own programs lie, which the container may write.
@@ -80,20 +91,24 @@ func ownPaths(c *config.Config) (all []string) {
 	return slices.Compact(all)
 }
 
-// doors are the sockets at which sandboxes attach their networks. A container may mount such a socket, or a folder
-// with nothing but that socket.
+// doors are those of all sandboxes of a configuration.
 func doors(c *config.Config) (all []string) {
 	if c == nil {
 		return nil
 	}
 	for _, name := range c.EnterNames() {
-		socket := filepath.Clean(strings.TrimPrefix(name, file.UnixListener))
-		all = append(all, socket)
-		folder := filepath.Dir(socket)
-		entries, err := os.ReadDir(folder)
-		if err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Join(folder, e.Name()) != socket }) {
-			all = append(all, folder)
-		}
+		all = append(all, Doors(filepath.Clean(strings.TrimPrefix(name, file.UnixListener)))...)
 	}
 	return all
+}
+
+// Doors are what a container may mount of a socket at which sandboxes attach their networks: the socket, and its folder if nothing
+// else is in it.
+func Doors(socket string) []string {
+	folder := filepath.Dir(socket)
+	entries, err := os.ReadDir(folder)
+	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Join(folder, e.Name()) != socket }) {
+		return []string{socket}
+	}
+	return []string{socket, folder}
 }

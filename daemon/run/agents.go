@@ -20,12 +20,8 @@ func (r *runner) sayAgents() {
 	if !signs && !slices.Contains(keyPrograms, filepath.Base(r.argv[0])) {
 		return
 	}
-	if agent := os.Getenv(sshAgent); agent != "" && isSocket(agent) && !slices.Contains(hostpaths.Reals(r.options.HostSockets), hostpaths.Real(agent)) {
-		next := "--host-socket \"$SSH_AUTH_SOCK\" leaves it, if it is OpenSSH's own"
-		if r.apart != nil {
-			next = "run git push and ssh outside, or without --fs"
-		}
-		fmt.Fprintln(r.talk, "egressd: the ssh agent is hidden from the program; "+next)
+	if agent := os.Getenv(sshAgent); r.keys == nil && agent != "" && isSocket(agent) && !slices.Contains(hostpaths.Reals(r.options.HostSockets), hostpaths.Real(agent)) {
+		fmt.Fprintln(r.talk, "egressd: the ssh agent is hidden from the program; --ssh-key KEY lets it sign with a key that ssh-add -l lists")
 	}
 	if signs && !byKey {
 		fmt.Fprintln(r.talk, "egressd: gpg-agent is hidden from the program: git cannot sign commits here; sign outside, or git commit --no-gpg-sign")

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -61,28 +62,36 @@ func (r *runner) askAll(ctx context.Context) {
 	for version := ^uint64(0); ctx.Err() == nil; {
 		all := r.Gate.Approvals.Questions(ctx, version)
 		q := firstPending(all.Questions)
+		later := ""
 		switch {
 		case q == nil:
 			version = all.Version
 			continue
-		case q.Waiting == 0 && r.Gate.Approvals.Wait() > 0, !r.hasTerminal():
-			if q.Waiting > 0 && told != q.ID {
-				told = q.ID
-				r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": it is asked when this run has the terminal (fg)\n")
+		case q.Waiting == 0 && q.Pattern == "" && r.Gate.Approvals.Wait() > 0, !r.hasTerminal():
+			later = "it is asked when this run has the terminal (fg)"
+		default:
+			asked, more := r.askOne(ctx, q)
+			if asked && !more {
+				return
 			}
-			select {
-			case <-time.After(askAgain):
-			case <-ctx.Done():
+			if asked {
+				continue
 			}
-			continue
+			later = "it cannot be asked while the program starts processes faster than egressd can stop them"
 		}
-		if !r.askOne(ctx, q) {
-			return
+		if (q.Waiting > 0 || q.Pattern != "") && told != q.ID {
+			told = q.ID
+			r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": " + later + "\n")
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
 		}
 	}
 }
 
-// firstPending returns the oldest question without an answer for which a request waits, else the oldest without an answer.
+// firstPending returns the oldest question without an answer for which a request waits, else the oldest that the sandbox asks
+// of itself, else the oldest without an answer.
 func firstPending(all []egress.Question) (first *egress.Question) {
 	for i := range all {
 		if all[i].State != string(approvals.Pending) {
@@ -91,7 +100,7 @@ func firstPending(all []egress.Question) (first *egress.Question) {
 		if all[i].Waiting > 0 {
 			return &all[i]
 		}
-		if first == nil {
+		if first == nil || first.Pattern == "" && all[i].Pattern != "" { // which nobody has to wait at
 			first = &all[i]
 		}
 	}
@@ -105,36 +114,40 @@ func (r *runner) hasTerminal() bool {
 }
 
 // askOne asks a question and records the answer. The processes of the jail are stopped meanwhile: they can neither read the
-// keys nor change what is shown. It reports false if the person wants no more questions.
-func (r *runner) askOne(ctx context.Context, q *egress.Question) (more bool) {
+// keys nor change what is shown. If they cannot be stopped, askOne asks nothing. more is false if the person wants no more questions.
+func (r *runner) askOne(ctx context.Context, q *egress.Question) (asked, more bool) {
 	r.prompt.Lock()
 	defer r.prompt.Unlock()
-	r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
+	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
 		var said string
 		said, more = r.take(key, q)
 		fmt.Fprintf(r.terminal, "%s\r\n", said)
 	})
-	return more
+	return asked, more
 }
 
-// askKey has settle take the key that is typed after ask, with the processes of the jail stopped.
-func (r *runner) askKey(terminal *os.File, ask func(), over func() bool, settle func(key byte)) {
+// askKey has settle take the key that is typed after ask, with the processes of the jail stopped. It reports false, and calls
+// neither, if they cannot be stopped.
+func (r *runner) askKey(terminal *os.File, ask func(), over func() bool, settle func(key byte)) bool {
 	r.asking.Store(true)
-	resume := r.jail.Pause()
-	before := tty.Foreground(terminal)
-	if before != syscall.Getpgrp() {
-		tty.SetForeground(terminal, syscall.Getpgrp())
-	}
-	key := tty.ReadKey(terminal, askQuiet, ask, over)
-	settle(key)
-	if before != syscall.Getpgrp() {
-		tty.SetForeground(terminal, before)
+	resume, all := r.jail.Pause()
+	key, before := byte(0), tty.Foreground(terminal)
+	if all {
+		if before != syscall.Getpgrp() {
+			tty.SetForeground(terminal, syscall.Getpgrp())
+		}
+		key = tty.ReadKey(terminal, askQuiet, ask, over)
+		settle(key)
+		if before != syscall.Getpgrp() {
+			tty.SetForeground(terminal, before)
+		}
 	}
 	resume()
 	r.asking.Store(false)
 	if key == interrupt {
 		_ = syscall.Kill(-before, syscall.SIGINT)
 	}
+	return all
 }
 
 const interrupt = 3 // Ctrl-C
@@ -156,8 +169,11 @@ func (r *runner) questionText(q *egress.Question) string {
 	if q.Reason != "" {
 		lines = append(lines, "egressd:   rule: "+q.Reason)
 	}
-	if q.Method != "" {
-		lines = append(lines, "egressd:   the program's request: "+quoted(q.Method+" "+q.Path))
+	if q.Method != "" || q.Path != "" {
+		lines = append(lines, "egressd:   the program's request: "+quoted(strings.TrimSpace(cmp.Or(q.Method, "any method")+" "+q.Path)))
+	}
+	if q.Words != "" {
+		lines = append(lines, "egressd:   the program says why: "+quoted(q.Words))
 	}
 	if p := q.Process; p != nil {
 		lines = append(lines, fmt.Sprintf("egressd:   the program, pid %d: %s", p.PID, quoted(strings.Join(append([]string{p.Exe}, p.Argv[min(1, len(p.Argv)):]...), " "))))
@@ -165,7 +181,11 @@ func (r *runner) questionText(q *egress.Question) string {
 	for i := range lines {
 		lines[i] = printable.Text(lines[i])
 	}
-	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? o: once, h: for an hour, s: for this run, 24 h at most, n: no, q: no, and ask no more "
+	once := "o: once, "
+	if q.Pattern != "" {
+		once = ""
+	}
+	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? " + once + "h: for an hour, s: for this run, 24 h at most, n: no, q: no, and ask no more "
 }
 
 func quoted(words string) string {
@@ -178,7 +198,10 @@ func quoted(words string) string {
 // whatIsAsked names who asks for what, and the rule, in words of egressd and the policy alone.
 func whatIsAsked(q *egress.Question) string {
 	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
-	if q.Method != "" {
+	switch {
+	case q.Pattern != "" && q.Method+q.Path != "":
+		what = "some requests to " + what
+	case q.Method != "":
 		what = "one request to " + what
 	}
 	return fmt.Sprintf("sandbox %s asks for %s (rule %s)", q.Sandbox, what, q.Rule)
@@ -211,12 +234,11 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 // answer records an answer before it counts.
 func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) error {
 	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
-	if err := r.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
-		return err
-	}
-	id, _ := record.ParseID(q.ID)
-	if what == "reject" {
-		return r.Gate.Approvals.Reject(id, counts)
-	}
-	return r.Gate.Approvals.Approve(id, counts, once)
+	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
+	defer cancel()
+	asked := &admin.Asked{Gate: r.Gate, Grants: r.Grants(), Complain: r.complainOf}
+	return asked.Answer(ctx, who, q, what, counts, once)
 }
+
+// grantPatience is how long it may take to grant what the program asks of itself.
+const grantPatience = 10 * time.Second

@@ -126,7 +126,8 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-// mayPublish asks on the terminal, if there is one. later reports that this run does not have it now.
+// mayPublish asks on the terminal, if there is one. later reports that this run does not have it now, or that the program cannot
+// be stopped meanwhile.
 func (r *runner) mayPublish(ctx context.Context, terminal *os.File, port uint16) (yes, later bool) {
 	if terminal == nil {
 		return true, false
@@ -138,11 +139,11 @@ func (r *runner) mayPublish(ctx context.Context, terminal *os.File, port uint16)
 	}
 	signal.Ignore(syscall.SIGTTOU) // as askAll does
 	text := fmt.Sprintf("\r\negressd: question: the program listens on port %d; publish it on 127.0.0.1 of this machine? y or n ", port)
-	r.askKey(terminal, func() { fmt.Fprint(terminal, text) }, func() bool {
+	asked := r.askKey(terminal, func() { fmt.Fprint(terminal, text) }, func() bool {
 		return ctx.Err() != nil || !slices.Contains(autoPorts(r.sockets.Programs.Listeners()), port)
 	}, func(key byte) {
 		yes = key|0x20 == 'y'
 		fmt.Fprintf(terminal, "%s\r\n", map[bool]string{true: "yes", false: "no"}[yes])
 	})
-	return yes, false
+	return yes, !asked
 }

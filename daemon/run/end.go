@@ -55,6 +55,7 @@ func (r *runner) sweep() {
 
 // close releases what prepare has opened.
 func (r *runner) close() {
+	r.keys.close()
 	if r.policyEnd != nil {
 		r.policyEnd()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/jail"
 )
 
@@ -37,6 +38,9 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 	}
 	var shared []string
 	for _, name := range o.Share {
+		if err := refuseLinks("--share", name); err != nil {
+			return nil, nil, err
+		}
 		path, err := filepath.Abs(name)
 		if err == nil {
 			path, err = filepath.EvalSymlinks(path)
@@ -54,6 +58,17 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 		return nil, nil, err
 	}
 	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.folders)}, git, nil
+}
+
+// refuseLinks returns an error if a path leads by a link that a program of an earlier run could have made: such a link may
+// lead to what that program was not given.
+func refuseLinks(flag, path string) error {
+	link := hostpaths.OwnLink(path)
+	if link == "" {
+		return nil
+	}
+	return hint.Misused(fmt.Errorf("%s %s: %s is a symbolic link, which a program of an earlier run could have made", flag, path, link),
+		flag+" "+shell.Word(hostpaths.Real(path))+", if you mean that")
 }
 
 // heldBy returns what a folder that the program can change must not hold, if path holds it.

@@ -20,8 +20,10 @@ const (
 )
 
 // endLeft waits for what the program has left behind with Options.Wait, and else ends it: by SIGTERM, and after leftGrace
-// by the SIGKILL of [jail.Jail.TakeDown]. A signal to egressd ends the wait.
+// by SIGKILL. A signal to egressd ends the wait. Nothing of it runs when endLeft returns, so that it changes no file
+// that egressd looks at afterwards.
 func (r *runner) endLeft(s *signals) {
+	defer r.jail.KillLeft() // also where a process is not seen, because each lives too shortly
 	if r.awaitLeft(s, time.After(leftAlone)) {
 		return
 	}

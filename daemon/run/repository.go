@@ -23,7 +23,7 @@ type repository struct {
 	kept    []string            // what lies in these, and it may not: git outside executes what they say
 	before  map[string][]string // names in repositories of other working trees, when the program started
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
-	held    []*os.File          // see keepCommon
+	held    []heldPath          // see hold
 }
 
 // submodulesDepth is how deep submodules in submodules are looked for.
@@ -210,45 +210,65 @@ func (r *repository) keepCommon(dir string) {
 		_, _ = f.WriteString(itself)
 		f.Close()
 	}
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return // this user cannot make it either
 	}
 	r.kept = append(r.kept, path)
-	if text, err := os.ReadFile(path); err != nil || string(text) != itself || syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+	r.hold(path, string(text) == itself)
+}
+
+// A heldPath is what stands in a repository while programs run. All runs that need it hold a lock.
+type heldPath struct {
+	file *os.File
+	was  os.FileInfo
+	ours bool // the last run removes it, if nobody has written to it
+}
+
+func (r *repository) hold(path string, ours bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	was, err := f.Stat()
+	if err != nil || syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
 		f.Close()
 		return
 	}
-	r.held = append(r.held, f)
+	r.held = append(r.held, heldPath{f, was, ours})
 }
 
-// release ends keepCommon.
-func (r *repository) release() {
+// release removes what no other run holds, unless processes of the program may go on: they could make these paths anew.
+func (r *repository) release(goOn bool) {
 	if r == nil {
 		return
 	}
-	for _, f := range r.held {
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			_ = os.Remove(f.Name())
+	for _, h := range slices.Backward(r.held) {
+		if is, err := os.Lstat(h.file.Name()); err == nil && h.ours && !goOn && os.SameFile(is, h.was) && (is.IsDir() || is.Size() == h.was.Size()) && syscall.Flock(int(h.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.Remove(h.file.Name()) // of folders, an empty one
 		}
-		f.Close()
+		h.file.Close()
 	}
 }
 
 // keepEmptyFile is keepEmpty for a file.
 func (r *repository) keepEmptyFile(path string) {
-	if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
 		f.Close()
 	}
 	if isFile(path) {
 		r.kept = append(r.kept, path)
+		r.hold(path, err == nil)
 	}
 }
 
 // keepEmpty keeps a folder as it is. One that is missing is made, empty, so that the program cannot make it.
 func (r *repository) keepEmpty(folder string) {
-	if _ = os.Mkdir(folder, 0o777); isFolder(folder) {
+	err := os.Mkdir(folder, 0o777)
+	if isFolder(folder) {
 		r.kept = append(r.kept, folder)
+		r.hold(folder, err == nil)
 	}
 }
 

@@ -73,6 +73,7 @@ type runner struct {
 	allowed     []policy.Pattern // Options.Allow
 	apart       *jail.Apart
 	repository  *repository      // of the working directory, with --fs
+	keys        *sshKeys         // for Options.SSHKeys, or nil
 	cut         []string         // names of variables that the program does not get
 	proxies     []string         // names of proxy variables among cut
 	denials     *inspect.Denials // what denied TLS is answered with, or nil
@@ -106,6 +107,7 @@ type Options struct {
 	Publish     []string // ports of the sandbox, as [HOSTPORT:]PORT, that are reached on the host's loopback
 	HostPorts   []string // ports of the host's loopback that the sandbox reaches on its own
 	HostSockets []string // host sockets that the program may use
+	SSHKeys     []string // fingerprints or comments of keys of the user's ssh agent that the program may sign with
 	Hide        []string // files and folders that the program must not see
 	Apart       bool     // the program gets a file system of its own, but for the working directory
 	Share       []string // files and folders that such a program may change, too
@@ -150,7 +152,8 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if err != nil {
 		return end, err
 	}
-	defer git.release()
+	goOn := false // processes of the program after its end
+	defer func() { git.release(goOn) }()
 	allowed, err := o.allowed()
 	if err != nil {
 		return end, err
@@ -159,8 +162,15 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		if _, err := os.Stat(path); err != nil {
 			return end, hint.Misused(fmt.Errorf("--host-socket: %w", err), "start what listens there first; egressd doctor lists the sockets that lead out")
 		}
+		if err := refuseLinks("--host-socket", path); err != nil {
+			return end, err
+		}
 	}
-	r := &runner{options: o, argv: argv, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
+	keys, err := o.openKeys()
+	if err != nil {
+		return end, err
+	}
+	r := &runner{options: o, argv: argv, keys: keys, allowed: allowed, talk: &talk.Held{To: stderr, Quiet: o.Quiet}, inside: inside, auto: auto, given: given, apart: apart, repository: git}
 	r.privileges = sync.OnceValue(func() error { return confine.Privileges(r.talk) })
 	r.hostSockets = sync.OnceValue(func() []string { return hostpaths.HostSockets(r.options.HostSockets) })
 	r.signals = sync.OnceValue(catchSignals)
@@ -189,11 +199,12 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		}
 		return end, err
 	}
+	goOn = !r.jail.OwnProcesses()
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	if r.beside == nil {
-		r.serving.Go(func() { r.FollowBundles(following) })
+		r.serving.Go(func() { r.Follow(following) })
 		r.serving.Go(func() { r.tidy(following) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
@@ -366,6 +377,9 @@ func (r *runner) change(c *config.Config) error {
 	if err := r.checkPolicyInTree(c); err != nil {
 		return err
 	}
+	if err := r.keys.listen(folder); err != nil {
+		return err
+	}
 	beside := r.findDaemon(c)
 	if err := r.checkCommands(c, beside); err != nil {
 		return err
@@ -450,6 +464,10 @@ func (r *runner) outline() jail.Program {
 	} else if agent := os.Getenv(sshAgent); agent != "" && slices.Contains(p.HostSockets, filepath.Clean(agent)) {
 		p.Env = environ.Without(p.Env, []string{sshAgent}) // so that ssh does not complain of it
 	}
+	if r.keys != nil {
+		p.AgentSocket, p.Agent = r.keys.socket, r.keys.agent
+		p.Env = environ.With(p.Env, []environ.Variable{{Name: sshAgent, Value: r.keys.agent}})
+	}
 	return p
 }
 
@@ -498,6 +516,7 @@ func (r *runner) exec() error {
 	r.sayRepository()
 	r.sayUsers()
 	r.sayAgents()
+	r.serveKeys()
 	r.sayPolicyInTree()
 	if os.Getenv(nodeChannel) != "" {
 		fmt.Fprintln(r.talk, "egressd: warning: the channel between this program and the Node.js that starts it is closed: process.send is not there")

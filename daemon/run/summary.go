@@ -73,6 +73,7 @@ type Result struct {
 	Learned  int     `json:"learned"`
 	Failed   int     `json:"failed"`
 	Denials  int     `json:"denials"`
+	Names    int     `json:"names"` // allowed names that no connection followed
 
 	Denied []egress.DeniedHost `json:"denied"`
 }
@@ -81,6 +82,9 @@ type Result struct {
 func (r *runner) openSummary() (err error) {
 	if r.options.Summary == "" {
 		return nil
+	}
+	if err := refuseLinks("--summary", r.options.Summary); err != nil {
+		return err
 	}
 	if r.summary, err = os.OpenFile(r.options.Summary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600); err != nil {
 		return hint.Misused(fmt.Errorf("--summary: %w", err), "--summary FILE, in a folder that you may write")
@@ -95,7 +99,7 @@ func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
 	}
 	all := Result{
 		Run: r.entry.ID, Sandbox: r.name, Policy: r.digest, Log: r.entry.Log, ExitCode: r.exitCode(code, c), Seconds: took.Seconds(),
-		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied,
+		Requests: c.Requests, Hosts: c.Hosts, Up: c.Up, Down: c.Down, Learned: c.Learned, Failed: c.Failed, Denials: r.entry.Denied, Names: c.Names,
 		Denied: append([]egress.DeniedHost{}, c.Denied...), // "[]" and not null
 	}
 	text, err := json.Marshal(all)

@@ -11,8 +11,8 @@ import (
 )
 
 // checkPolicyInTree refuses a policy that an earlier program could have written. If the policy lies in the working tree, it is left
-// alone while this program runs, so that git can replace it: policyEnd is set. A daemon reads its policy again, so then the policy stays
-// fixed.
+// alone while this program runs, so that git can replace it: policyEnd is set. The policy stays fixed if a daemon reads it again, or
+// if the program has no PID namespace, so that what it leaves behind goes on.
 func (r *runner) checkPolicyInTree(c *config.Config) error {
 	r.policyEnd = nil
 	if c.NoFile {
@@ -31,7 +31,7 @@ func (r *runner) checkPolicyInTree(c *config.Config) error {
 			return nil
 		}
 	}
-	if !isInWorkingTree(c.Path) {
+	if !isInWorkingTree(c.Path) || !r.jail.OwnProcesses() { // else what the program leaves behind could change it later
 		return nil
 	}
 	r.policyEnd, _ = notes.Begin(c.Path, c.Text)
@@ -50,9 +50,14 @@ func isInWorkingTree(path string) bool {
 
 // sayPolicyInTree says what git cannot do where the policy lies in the working tree and is fixed.
 func (r *runner) sayPolicyInTree() {
-	if r.policyEnd == nil && !r.Config.NoFile && isInWorkingTree(r.Path) {
-		fmt.Fprintf(r.talk, "egressd: warning: %s lies in the working tree, and egressd serve reads it: until the program ends, git checkout and git stash cannot replace it\n", printable.Text(r.Path))
+	if r.policyEnd != nil || r.Config.NoFile || !isInWorkingTree(r.Path) {
+		return
 	}
+	why := "egressd serve reads it"
+	if !r.jail.OwnProcesses() {
+		why = "what the program leaves behind could change it later"
+	}
+	fmt.Fprintf(r.talk, "egressd: warning: %s lies in the working tree, and %s: until the program ends, git checkout and git stash cannot replace it\n", printable.Text(r.Path), why)
 }
 
 // sayPolicyChanged says that the policy in the working tree is another one now.

@@ -14,16 +14,17 @@ import (
 
 // A row is one line of shell.
 type row struct {
-	name  string
-	line  string   // for bash, or
-	argv  []string // a program and its arguments
-	needs string   // commands beside those that every Debian has; scripts/setup.sh installs their packages
-	modes []mode   // nil: all
-	stdin string   // without a terminal
-	keys  []string // on a terminal: a text to wait for and what is typed then, in turns
-	flags []string // of egressd run
-	draws bool     // its output depends on time, and is not compared
-	long  bool     // only with EGRESSD_E2E_BARE set
+	name   string
+	line   string   // for bash, or
+	argv   []string // a program and its arguments
+	needs  string   // commands beside those that every Debian has; scripts/setup.sh installs their packages
+	modes  []mode   // nil: all
+	stdin  string   // without a terminal
+	keys   []string // on a terminal: a text to wait for and what is typed then, in turns
+	flags  []string // of egressd run
+	before string   // a line of shell that runs first, outside, and may change the directory
+	draws  bool     // its output depends on time, and is not compared
+	long   bool     // only with EGRESSD_E2E_BARE set
 
 	differs string // why the sides differ, a key of reasons
 	in      []mode // in which modes they do; nil: in all
@@ -54,6 +55,7 @@ var tables = []table{
 	{"system", noTerminal, system},
 	{"tools", noTerminal, tools},
 	{"languages", noTerminal, languages},
+	{"apart", noTerminal, apartRows},
 }
 
 // TestRunIsAsIfItWereNotThere runs each row bare and under egressd run.

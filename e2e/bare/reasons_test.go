@@ -37,6 +37,7 @@ var reasons = []reason{
 	{"own", "egressd's own files are hidden, or can only be read."},
 	{"sandboxes", "Sandboxes that mount something (bubblewrap) need `--nested` or `--fs`."},
 	{"nested", "`egressd run` inside `egressd run` is refused."},
+	{"fs", "`--fs`: what is changed outside of the working directory fails or is lost, renames out of it fail with `EXDEV`, and `gio trash` refuses."},
 	{"left", "What the program leaves behind gets SIGTERM. `--wait` waits for it."},
 }
 

@@ -22,6 +22,8 @@ var tools = []row{
 	{name: "npm run", line: `echo '{"name": "p", "version": "1.0.0", "scripts": {"hello": "echo hello $npm_lifecycle_event; exit 3"}}' >package.json; npm run -s hello; echo $?; npm pack -s; rm -rf .npm p-1.0.0.tgz`, needs: "npm", modes: devAlone},
 	{name: "npm init, pack and test", long: true, line: `mkdir p; cd p; npm init -y >/dev/null; npm pkg set scripts.hello='echo hello $npm_lifecycle_event' scripts.test='exit 3'; npm run -s hello; npm test -s; echo $?; npm pack -s; npm ls; cd; rm -rf .npm`, needs: "npm", modes: devAlone},
 	{name: "npm and a registry of its own", long: true, line: npmRegistry + `mkdir p; cd p; echo '{"dependencies": {"tiny": "1.0.0"}}' >package.json; npm install --no-audit --no-fund -s --registry http://localhost:$PORT/; node -p 'require("tiny")'; rm -rf node_modules; npm ci --no-audit --no-fund -s --registry http://localhost:$PORT/; ls node_modules; kill $!; wait; cd; rm -rf .npm p/package-lock.json w`, needs: "npm node", modes: devAlone},
+	{name: "pnpm", line: `mkdir p l; cd p; echo '{"name": "l", "version": "1.0.0"}' >../l/package.json; echo '{"name": "p", "scripts": {"hello": "echo hello; exit 3"}, "dependencies": {"l": "file:../l"}}' >package.json; pnpm install --offline --silent; pnpm --silent run hello; echo $?; ls node_modules; pnpm ls --depth 0 | tail -1; cd; rm -rf .local .cache .config/pnpm p/node_modules p/pnpm-lock.yaml`, needs: "node"},
+	{name: "pnpm and a registry of its own", long: true, line: npmRegistry + `mkdir p; cd p; echo '{"dependencies": {"tiny": "1.0.0"}}' >package.json; pnpm install --silent --registry http://localhost:$PORT/; node -p 'require("tiny")'; stat -L -c %h node_modules/tiny/index.js; rm -rf node_modules; pnpm install --silent --offline --frozen-lockfile; ls node_modules; kill $!; wait; cd; rm -rf .local .cache .config/pnpm p w`, needs: "node", modes: devAlone},
 	{name: "yarn", line: `mkdir p l; cd p; echo '{"name": "l", "version": "1.0.0"}' >../l/package.json; echo '{"name": "p", "license": "MIT", "scripts": {"hello": "echo hello"}, "dependencies": {"l": "file:../l"}}' >package.json; yarnpkg install --offline -s; yarnpkg run -s hello; ls node_modules; cd; rm -rf .cache .yarn* .config/yarn .npm`, needs: "yarnpkg", modes: devAlone},
 	{name: "pip and a virtual environment", line: wheel + `python3 -m venv v; v/bin/pip install -q --no-index --disable-pip-version-check ./tiny-1.0-py3-none-any.whl; v/bin/python -c 'import tiny; print(tiny.x)'; v/bin/pip list --disable-pip-version-check --format=freeze | grep tiny; . v/bin/activate; command -v python; v/bin/pip check --disable-pip-version-check; rm -rf v tiny* .cache`, modes: devAlone, long: true},
 	{name: "pip", line: wheel + `python3 -m venv --without-pip v; python3 -m pip install -q --no-index --disable-pip-version-check --target t ./tiny-1.0-py3-none-any.whl; PYTHONPATH=t v/bin/python -c 'import tiny, sys; print(tiny.x, sys.prefix)'; . v/bin/activate; command -v python; rm -rf v t tiny* .cache`, needs: "pip", modes: devAlone},
@@ -53,13 +55,18 @@ var tools = []row{
 // up waits for a server at $PORT.
 const up = `until (: </dev/tcp/127.0.0.1/$PORT) 2>/dev/null; do sleep 0.05; done; `
 
-// npmRegistry starts a registry with one package at $PORT.
-const npmRegistry = `mkdir -p w/package; echo '{"name": "tiny", "version": "1.0.0"}' >w/package/package.json; echo 'module.exports = "tiny"' >w/package/index.js; tar czf w/t.tgz -C w package; cat >w/s.js <<'END'
+// npmPackage makes a package in the folder w.
+const npmPackage = `mkdir -p w/package; echo '{"name": "tiny", "version": "1.0.0"}' >w/package/package.json; echo 'module.exports = "tiny"' >w/package/index.js; tar czf w/t.tgz -C w package; `
+
+// npmServe starts a registry at $PORT with the package of npmPackage.
+const npmServe = `cat >w/s.js <<'END'
 const fs = require("fs"), port = +process.env.PORT
 require("http").createServer((q, a) => q.url.endsWith(".tgz") ? a.end(fs.readFileSync("w/t.tgz")) : a.end(JSON.stringify({name: "tiny", "dist-tags": {latest: "1.0.0"},
 	versions: {"1.0.0": {name: "tiny", version: "1.0.0", dist: {tarball: "http://localhost:" + port + "/tiny.tgz"}}}}))).listen(port, "127.0.0.1", () => fs.writeFileSync("w/up", ""))
 END
 node w/s.js & while ! [ -e w/up ]; do sleep 0.02; done; `
+
+const npmRegistry = npmPackage + npmServe
 
 // wheel makes a package of Python.
 const wheel = `python3 -c 'import zipfile

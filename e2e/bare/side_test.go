@@ -51,8 +51,8 @@ type outcome struct {
 }
 
 // enter makes a mount namespace in which the paths of both sides are the same, and becomes the user. Its arguments are
-// the side's folder, the shared folder, the home folder, the words of setpriv and a command.
-const enter = `set -e; side=$1 shared=$2 home=$3 become=$4; shift 4
+// the side's folder, the shared folder, the home folder, commands of npm, the words of setpriv and a command.
+const enter = `set -e; side=$1 shared=$2 home=$3 npm=$4 become=$5; shift 5
 umount /etc/hosts /etc/resolv.conf # of package world
 for f in passwd group hosts resolv.conf; do mount --bind "$shared/$f" "/etc/$f"; done
 mount --bind "$shared" /mnt
@@ -61,6 +61,7 @@ if [ "$home" != /root ]; then mount -t tmpfs -o mode=755 none /home; mkdir "$hom
 mount --bind "$side/home" "$home"
 mount --bind "$shared/go-cache" /opt
 mount --bind "$side/tmp" /tmp
+mount --bind "$npm" /media
 cd "$home"
 exec $become "$@"`
 
@@ -100,7 +101,10 @@ func (s *side) command(ctx context.Context, r *row) *exec.Cmd {
 	if s.mode.user == "dev" {
 		become = "setpriv --reuid=1000 --regid=1000 --groups=1000,1001 --"
 	}
-	words := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", enter, "sh", s.dir, s.shared, s.mode.home(), become}
+	words := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", enter, "sh", s.dir, s.shared, s.mode.home(), world.Source("tools", "npm", "node_modules"), become}
+	if r.before != "" {
+		words = append(words, "bash", "-c", r.before+`; exec "$@"`, "bash")
+	}
 	if s.jailed {
 		words = append(words, "/mnt/egressd", "run", "--config", "/mnt/policy.yaml")
 		if s.mode.terminal {
@@ -116,7 +120,7 @@ func (s *side) command(ctx context.Context, r *row) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + searchPath(), "HOME=" + s.mode.home(), "USER=" + s.mode.user, "LOGNAME=" + s.mode.user, "SHELL=/bin/bash",
+	cmd.Env = []string{"PATH=" + searchPath() + ":/media/.bin", "HOME=" + s.mode.home(), "USER=" + s.mode.user, "LOGNAME=" + s.mode.user, "SHELL=/bin/bash",
 		"TERM=xterm", "GOCACHE=/opt", "LANG=C.UTF-8", "XDG_STATE_HOME=/srv", "PAGER=cat", "PS1=> ", fmt.Sprintf("PORT=%d", s.port),
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z", "GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=Dev",
 		"GIT_CONFIG_KEY_1=user.email", "GIT_CONFIG_VALUE_1=dev@allowed.test", "GIT_CONFIG_KEY_2=init.defaultBranch", "GIT_CONFIG_VALUE_2=main"}

@@ -84,10 +84,12 @@ func TestAttachmentsAreJudged(t *testing.T) {
 		t.Fatalf("exit %d, %q", e.Code, e.Talk)
 	}
 	holds(t, d, "web", w.ways(t, good))
+	volumes := filepath.Join(filepath.Dir(w.Socket), "data", "volumes") // this engine keeps them there
 	for flags, says := range map[string]string{
 		"--cap-add SYS_PACCT":           "--cap-add SYS_PACCT",
 		"-v /etc:/e":                    "--volume /etc",
 		"-v " + w.Socket + ":/anywhere": "--volume " + w.Socket,
+		"-v " + volumes + ":/v:ro":      "--volume " + volumes,
 		"--security-opt apparmor=unconfined --log-driver none": "--security-opt apparmor=unconfined",
 	} {
 		mark, err := d.Log.Mark()
@@ -130,6 +132,9 @@ func TestInitComposeRefuses(t *testing.T) {
 	for text, says := range map[string]string{
 		"services: {web: {" + image + ", volumes: ['" + w.Socket + ":/anywhere']}}":                                     "volumes " + w.Socket,
 		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + ":/e']}}":                              "volumes " + filepath.Dir(w.Socket),
+		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + "/data/volumes:/v:ro']}}":              "an engine keeps containers and volumes there",
+		"services: {web: {" + image + ", volumes: ['x:/x']}}\nvolumes: {x: {name: /etc}}":                               "it is made elsewhere",
+		"services: {container: {" + image + "}, web: {" + image + ", volumes_from: ['container:app-egressd-1']}}":       "volumes_from container:app-egressd-1",
 		"services: {web: {" + image + ", logging: {driver: syslog, options: {syslog-address: 'udp://192.0.2.1:514'}}}}": "logging.driver syslog",
 		"services: {web: {" + image + ", volumes: ['./policy:/p']}}":                                                    "/policy: it has in it, or lies in, what is egressd's",
 		"services: {web: {" + image + ", volumes: ['.:/src']}}":                                                         "it is, or has in it, a way out",
@@ -320,7 +325,7 @@ func TestInitComposeTakesProjects(t *testing.T) {
 	if err != nil || len(paths) < 15 {
 		t.Fatalf("%v, %q", err, paths)
 	}
-	leadOut := []string{"cloud-keys.yaml", "gpu.yaml", "local-cloud.yaml", "metrics.yaml", "unconfined.yaml"}
+	leadOut := []string{"cloud-keys.yaml", "front-door.yaml", "gpu.yaml", "local-cloud.yaml", "metrics.yaml", "unconfined.yaml"}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {

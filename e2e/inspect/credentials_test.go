@@ -58,9 +58,15 @@ func TestRealToolsWorkWithPlaceholders(t *testing.T) {
 	d := world.NewDaemon(t, credentialsPolicy)
 	d.PutFile(t, "real.token", realToken+"\n")
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
 	dir := t.TempDir()
 	d.World.Origin.Publish(t, dir)
 	publishRepository(t, d.World.Origin, filepath.Join(dir, "served"))
+	t.Cleanup(func() { // which other tests find as they were
+		for _, host := range []string{"repo.allowed.test", "npm.allowed.test", "pypi.allowed.test", "api.allowed.test", "other.allowed.test"} {
+			d.World.Origin.Sites.Delete(host)
+		}
+	})
 	var served atomic.Int32
 	for _, host := range []string{"repo.allowed.test", "npm.allowed.test", "pypi.allowed.test"} {
 		site, _ := d.World.Origin.Sites.Load(host)

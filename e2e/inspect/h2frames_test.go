@@ -74,7 +74,7 @@ func malformedHeads(path string) []malformedHead {
 		{":protocol", protocolError, append(good, ":protocol", "websocket")},
 		{"an unknown pseudo-header field", protocolError, append(good, ":evil", "x")},
 		{"a pseudo-header field after others", protocolError, append(append([]string{"accept", "*/*"}, good...), "x", "y")},
-		{"CONNECT", badRequest, []string{":method", "CONNECT", ":authority", "evil.test:443"}},
+		{"CONNECT", "405", []string{":method", "CONNECT", ":authority", "evil.test:443"}},
 		{"CONNECT with a path", protocolError, world.ReplaceField(":method", "CONNECT", good)},
 		{"a name in upper case", protocolError, append(good, "X-Upper", "v")},
 		{"a name with a space", protocolError, append(good, "x y", "v")},

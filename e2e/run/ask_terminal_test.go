@@ -102,6 +102,26 @@ func TestAProgramCannotAnswerForThePerson(t *testing.T) {
 	c.until("code 3")
 }
 
+// TestNoProgramOutrunsAQuestion has a program of which each process starts another one and ends: it would write over the
+// question if it were not stopped. Where it cannot be stopped, nothing is asked until it has ended.
+func TestNoProgramOutrunsAQuestion(t *testing.T) {
+	d := world.NewDaemon(t, askHere)
+	c := outerShell(t, d)
+	d.PutFile(t, "hydra.pl", `use Time::HiRes "time"; $| = 1; $end = time + 6;
+for (1..4) { next if fork; while (time < $end) { if (fork) { kill 9, $$ } syswrite STDOUT, "forged\n" unless $n++ % 50 } exit }
+exec "curl", "-sS", "-m30", "-X", "POST", "http://b.allowed.test/p"
+`)
+	c.types("$RUN perl hydra.pl\n")
+	c.until("ask no more ")
+	waitQuiet()
+	waitQuiet()
+	c.types("n")
+	if shown := c.until("no, for ten minutes"); strings.Contains(shown, "forged") {
+		t.Errorf("the program writes while a person is asked: %q", shown)
+	}
+	c.until("outer> ")
+}
+
 // TestWithoutATerminalRunDeniesAtOnce has nobody to ask.
 func TestWithoutATerminalRunDeniesAtOnce(t *testing.T) {
 	d := world.NewDaemon(t, askHere)

@@ -1,18 +1,21 @@
 package run
 
 import (
+	"errors"
 	"fmt"
-	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/e2e/world"
 )
 
-// signIn is a program that waits for a browser on a port of its own choice, which it prints.
-const signIn = `import http.server, sys
+// signIn is a program that waits for a browser on a port of its own choice, which it prints. It ends when there is a file seen.
+const signIn = `import http.server, os, sys, time
 class Back(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b"signed in")
@@ -22,6 +25,7 @@ print("port", s.server_address[1], flush=True)
 s.handle_request()
 s.server_close()
 print("over", flush=True)
+while not os.path.exists("seen"): time.sleep(0.05)
 `
 
 // browser asks for a page on the gateway's loopback until it has one, or for two seconds.
@@ -49,7 +53,11 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 		{"a port of the host", "127.0.0.1", taken, []string{"-p", "auto"}, false},
 	} {
 		for user := range world.Users {
-			cmd := jailed(t.Context(), d, user, row.flags, "timeout", "8", "python3", "sign-in.py", row.address, row.port)
+			if err := os.RemoveAll(filepath.Join(d.Dir, "seen")); err != nil {
+				t.Fatal(err)
+			}
+			patience := map[bool]string{true: "40", false: "8"}[row.reached]
+			cmd := jailed(t.Context(), d, user, row.flags, "timeout", patience, "python3", "sign-in.py", row.address, row.port)
 			var out, talk world.Output
 			cmd.Stdout, cmd.Stderr = &out, &talk
 			if err := d.World.Gateway.Start(cmd); err != nil {
@@ -60,23 +68,40 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 				t.Fatalf("%s: %q, %s", row.says, out.String(), talk.String())
 			}
 			got := browser(d, port)
+			closed := !row.reached || world.Eventually(10*time.Second, func() bool { return !isOpen(d, port) })
+			writeFiles(t, d, 0o644, map[string]string{"seen": ""})
 			_ = cmd.Wait()
+			if !closed {
+				t.Errorf("%s: %s: the port is open after the end of the server", user, row.says)
+			}
 			if reached := got == "signed in" && strings.Contains(out.String(), "over"); reached != row.reached {
 				t.Errorf("%s: %s: %q, %q, %s", user, row.says, got, out.String(), talk.String())
 			}
-			recorded := false
+			recorded, dropped := false, false
 			for _, rec := range lastRun(t, d) {
 				recorded = recorded || strings.Contains(rec.Note, "127.0.0.1:"+port+" leads to port "+port)
+				dropped = dropped || strings.Contains(rec.Note, "port "+port+" of the sandbox is no longer published")
+			}
+			if dropped != row.reached {
+				t.Errorf("%s: %s: recorded that it is published no longer: %v", user, row.says, dropped)
 			}
 			if recorded != row.reached {
 				t.Errorf("%s: %s: recorded %v", user, row.says, recorded)
 			}
-			if c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second); err == nil && port != taken {
-				c.Close()
+			if port != taken && isOpen(d, port) {
 				t.Errorf("%s: %s: the port is open after the run", user, row.says)
 			}
 		}
 	}
+}
+
+// isOpen reports whether somebody listens on a port of the gateway's loopback, who may reset the connection at once.
+func isOpen(d *world.Daemon, port string) bool {
+	c, err := d.World.Gateway.Dial("tcp", "127.0.0.1:"+port)
+	if err == nil {
+		c.Close()
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // TestRunAsksBeforeItPublishes answers at the terminal.

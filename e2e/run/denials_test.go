@@ -21,6 +21,12 @@ func TestRunAnswersDeniedTLS(t *testing.T) {
 	if !strings.Contains(r.out, `"class":"default-deny"`) || !strings.Contains(r.out, " 403 C") || r.denied("evil.test", policy.DefaultDeny) != 1 {
 		t.Errorf("%q %q %+v", r.out, r.talk, r.records)
 	}
+	for _, version := range []string{"--http1.1", "--http2"} {
+		r = runAs(t, d, "user", `curl -sS -m9 `+version+` -d '{"jsonrpc":"2.0","id":1,"method":"initialize"}' -H 'Accept: application/json, text/event-stream' -o said -w '%{http_code}' https://evil.test/mcp 2>&1`)
+		if r.out != "451" {
+			t.Errorf("an MCP client, %s: %q", version, r.out)
+		}
+	}
 	r = runAs(t, d, "user", ask, "--no-ca")
 	if !strings.Contains(r.out, "alert access denied") || r.denied("evil.test", policy.DefaultDeny) != 1 {
 		t.Errorf("--no-ca: %q", r.out)

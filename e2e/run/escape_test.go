@@ -189,6 +189,15 @@ func TestEscapesByWhatWasOpenBefore(t *testing.T) {
 			if r.code != 125 || !strings.Contains(r.talk, "descriptor 0") {
 				t.Errorf("with a folder as input: exit %d, %q %q", r.code, r.out, r.talk)
 			}
+			for _, row := range []struct {
+				kind string
+				code int
+			}{{"socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", 125}, {"[socket.socket(socket.AF_UNIX)] * 2", 125}, {"socket.socketpair()", 0}, {"socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)", 0}} {
+				r = runFrom(t, d, user, `exec python3 -c 'import os, socket, sys; a, b = `+row.kind+`; os.dup2(b.fileno(), 0); os.set_inheritable(0, True); os.execvp(sys.argv[1], sys.argv[1:])' "$@"`, `echo began`)
+				if r.code != row.code || (r.out == "began\n") != (row.code == 0) {
+					t.Errorf("with %s as input: exit %d, %q %q", row.kind, r.code, r.out, r.talk)
+				}
+			}
 			r = runFrom(t, d, user, `cd runs/* && exec "$@"`, `ls -l; echo x >>00000001.log; ls -l .. `)
 			if strings.Contains(r.out, ".log") {
 				t.Errorf("from among the logs: exit %d, %q %q", r.code, r.out, r.talk)

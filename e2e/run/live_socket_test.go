@@ -15,7 +15,7 @@ import (
 func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
 	const (
 		connect = `socat -t1 - UNIX-CONNECT:build/sock </dev/null 2>&1 | grep -o outside; `
-		serve   = `socat UNIX-LISTEN:build/sock SYSTEM:'echo inside' & for i in $(seq 100); do [ -S build/sock ] && break; sleep 0.05; done; socat -t1 - UNIX-CONNECT:build/sock </dev/null; `
+		serve   = `socat UNIX-LISTEN:build/sock SYSTEM:'echo inside' & for i in $(seq 100); do socat -t1 - UNIX-CONNECT:build/sock </dev/null 2>/dev/null && break; sleep 0.05; done; `
 	)
 	for _, row := range []struct{ says, script, out string }{
 		{"rm -rf", `rm -rf build && mkdir build; ` + connect + serve, "inside\n"},
@@ -24,9 +24,10 @@ func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
 		{"by a link to the folder", `ln -s build other; rm -f other/../build/./sock; ls build; ` + serve, "inside\n"},
 		{"from within", `cd build; rm -f sock; ls; cd ..; ` + serve, "inside\n"},
 		{"another file in its place", `echo mine >build/new; mv build/new build/sock; cat build/sock`, "mine\n"},
+		{"another file in its place, by rename(2)", `echo mine >build/new; python3 -c 'import os; os.rename("build/new", "build/sock")'; cat build/sock`, "mine\n"},
 		{"under another name", `mv build/sock away 2>/dev/null && echo moved; ln build/sock away 2>/dev/null && echo linked; ` + connect + `echo kept`, "kept\n"},
 		{"in another's place", `echo mine >m; python3 -c 'import ctypes; print(ctypes.CDLL(None).renameat2(-100, b"m", -100, b"build/sock", 2))'; ` + connect + `cat m`, "-1\nmine\n"},
-		{"in a namespace of its own", `unshare -Ur rm -f build/sock 2>/dev/null; ` + connect + `echo over`, "over\n"},
+		{"in a namespace of its own", `unshare -Ur rm -f build/sock 2>/dev/null; ` + connect + `ls build`, "sock\n"},
 		{"a folder above", `mv build b2 && ls b2; socat -t1 - UNIX-CONNECT:b2/sock </dev/null 2>&1 | grep -o outside; rm -rf b2 && echo gone`, "sock\ngone\n"},
 	} {
 		for user := range world.Users {

@@ -80,19 +80,37 @@ echo over`)
 // TestRunSaysWhichUsersAreMissing has a user with a second group.
 func TestRunSaysWhichUsersAreMissing(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
+	for _, groups := range [][]string{{"--clear-groups"}, {"--groups", "27,1001"}} {
+		talk, err := runAsAnother(t, d, nil, groups...)
+		if err != nil || strings.Contains(talk, "1 other group") != (groups[0] == "--groups") {
+			t.Errorf("%v: %v: %s", groups, err, talk)
+		}
+	}
+}
+
+// TestRunStartsWithoutTheNullDevice has a user who may not open /dev/null, as after a chmod of root's.
+func TestRunStartsWithoutTheNullDevice(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	closed := []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount -t tmpfs none /mnt && touch /mnt/null && chmod 0 /mnt/null && mount --bind /mnt/null /dev/null && exec "$@"`, "sh"}
+	if talk, err := runAsAnother(t, d, closed, "--clear-groups"); err != nil {
+		t.Errorf("%v: %s", err, talk)
+	}
+}
+
+// runAsAnother runs true under egressd run as a user whose number is not that of the tests. The command begins with before.
+func runAsAnother(t *testing.T, d *world.Daemon, before []string, groups ...string) (talk string, err error) {
+	t.Helper()
 	for _, path := range []string{filepath.Dir(d.Dir), d.Dir, d.Config} {
 		if err := os.Chown(path, 1001, 1001); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, groups := range [][]string{{"--clear-groups"}, {"--groups", "27,1001"}} {
-		cmd := jailed(t.Context(), d, "root", nil, "true")
-		cmd = exec.CommandContext(t.Context(), "setpriv", slices.Concat([]string{"--reuid=1001", "--regid=1001"}, groups, cmd.Args)...)
-		cmd.Dir, cmd.Env = d.Dir, append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
-		var talk strings.Builder
-		cmd.Stderr = &talk
-		if err := d.World.Gateway.Run(cmd); err != nil || strings.Contains(talk.String(), "1 other group") != (groups[0] == "--groups") {
-			t.Errorf("%v: %v: %s", groups, err, talk.String())
-		}
-	}
+	cmd := jailed(t.Context(), d, "root", nil, "true")
+	words := slices.Concat(before, []string{"setpriv", "--reuid=1001", "--regid=1001"}, groups, cmd.Args)
+	cmd = exec.CommandContext(t.Context(), words[0], words[1:]...)
+	cmd.Dir, cmd.Env = d.Dir, append(os.Environ(), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
+	var said strings.Builder
+	cmd.Stdin, cmd.Stderr = strings.NewReader(""), &said
+	err = d.World.Gateway.Run(cmd)
+	return said.String(), err
 }

@@ -59,6 +59,8 @@ func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) e
 	q.State, q.once = Rejected, nil
 	if yes {
 		q.State = Approved
+	}
+	if yes && q.Access == nil { // else a grant is what opens
 		to := q.Subject.destination()
 		l.byDestination[to] = append(l.byDestination[to], q)
 		l.approvals.Add(1)

@@ -15,7 +15,7 @@ import (
 func (l *List) asks(sandbox, host string, n int) *Waiter {
 	k := Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Destination: policy.Destination{Host: host, Port: 443}}
-	return l.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", true)
+	return l.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
 }
 
 // newList is for tests whose time is not the machine's.
@@ -128,7 +128,7 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 // flowOf brings one flow of a network of a sandbox to the list.
 func (l *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Attachment: attachment}, Destination: policy.Destination{Host: host, Port: 443}}
-	return l.Join(Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+	return l.Join(Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and
@@ -217,7 +217,7 @@ func TestATemplateIsOneHolder(t *testing.T) {
 		d := newList(time.Minute)
 		ask := func(who policy.Sandbox, n int) *Waiter {
 			r := policy.Request{Sandbox: who, Destination: policy.Destination{Host: "a.test", Port: 443}}
-			return d.Join(Subject{Sandbox: who.Name, Rule: "r", Host: "a.test", Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", true)
+			return d.Join(Subject{Sandbox: who.Name, Rule: "r", Host: "a.test", Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
 		}
 		for i := range 1000 {
 			ask(policy.Sandbox{Name: fmt.Sprint("t-", i), Template: "t-{id}"}, i)

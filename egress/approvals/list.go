@@ -23,10 +23,12 @@ const (
 	maxPendingPerSandbox = 16
 	maxPending           = 512
 	maxAnswers           = 1024
+	maxAccessPerSandbox  = 4  // of its pending questions, those that it asks of itself
 	maxHeldPerSandbox    = 64 // flows that wait
 	maxHeld              = 512
 
 	listedFor = 10 * time.Minute // after the last flow that came to a question
+	accessFor = time.Hour        // of a question that a sandbox asks of itself
 )
 
 const (
@@ -86,13 +88,15 @@ const (
 	Gone     State = "gone" // no longer in the list
 )
 
-// A Question is a question to a person, with its answer. ID, Subject, Request, Reason and Began never
+// A Question is a question to a person, with its answer. ID, Subject, Request, Reason, Words, Access and Began never
 // change; the mutex of the List guards the other fields.
 type Question struct {
 	ID      record.ID
 	Subject Subject
 	Request policy.Request // the first request, without the parts that no record has
 	Reason  string
+	Words   string          // of the sandbox, about why
+	Access  *policy.Opening // what the sandbox asks for of itself, and a yes grants for a time; nil: a rule asks
 	Began   time.Time
 
 	State State
@@ -180,7 +184,7 @@ type Waiter struct {
 
 // Join adds a flow to the question about s. It creates the question under id if there is none. It returns
 // nil if the sandbox may not have another question. The caller calls Leave.
-func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason string, hold bool) *Waiter {
+func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason, words string, hold bool) *Waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -191,22 +195,10 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 	fresh := q == nil
 	if fresh {
 		if !l.mayAdd(of) {
-			of.turned++
-			of.last = now
-			if now.Sub(of.shown) >= time.Second { // a flood must not keep the followers busy
-				of.shown = now
-				l.notify()
-			}
+			l.turnAway(of)
 			return nil
 		}
-		s = s.clone()
-		q = &Question{
-			ID: id, Subject: s, Request: recorded(r), Reason: reason, Began: now, State: Pending,
-			waiting: map[record.ID]bool{}, from: map[uint32]bool{}, changed: make(chan struct{}),
-		}
-		l.byID[id], l.bySubject[s] = q, q
-		of.count(1, 0)
-		l.notify()
+		q = l.add(of, s, id, r, reason, words)
 	}
 	q.Asked++
 	q.Last = now
@@ -223,6 +215,76 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason str
 		q.waiting[flow] = true
 	}
 	return w
+}
+
+// AskAccess returns the question about a for the sandbox of r. It creates the question under id if there is none, and fresh
+// says so. It returns nil if the sandbox may not have another one. s stands for a alone.
+func (l *List) AskAccess(s Subject, id record.ID, r *policy.Request, a policy.Opening, reason, words string) (q Question, fresh, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ready()
+	l.expire(l.bySubject[s])
+	of := l.sandbox(&r.Sandbox)
+	one := l.bySubject[s]
+	if fresh = one == nil; fresh {
+		if l.pendingAccess(s.Sandbox) >= maxAccessPerSandbox || !l.mayAdd(of) {
+			l.turnAway(of)
+			return Question{}, false, false
+		}
+		one = l.add(of, s, id, r, reason, words)
+		one.Access = &a
+		l.setEnd(one, time.Now().Add(accessFor))
+	}
+	one.Asked++
+	one.Last = time.Now()
+	one.from[r.Sandbox.Attachment] = true
+	return *one, fresh, true
+}
+
+func (l *List) pendingAccess(sandbox string) (n int) {
+	for _, q := range l.byID {
+		if q.Access != nil && q.State == Pending && q.Subject.Sandbox == sandbox {
+			n++
+		}
+	}
+	return n
+}
+
+// Find returns the question with an ID as it is now. changed is closed when that may be otherwise.
+func (l *List) Find(id record.ID) (q Question, changed <-chan struct{}, found bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byID[id]
+	if one == nil || one.State != Pending && l.ended(one) {
+		return Question{}, nil, false
+	}
+	q = *one
+	q.Until = l.endOf(one)
+	return q, one.changed, true
+}
+
+// turnAway counts what found no space among the questions of a sandbox. l.mu is held.
+func (l *List) turnAway(of *perSandbox) {
+	now := time.Now()
+	of.turned++
+	of.last = now
+	if now.Sub(of.shown) >= time.Second { // a flood must not keep the followers busy
+		of.shown = now
+		l.notify()
+	}
+}
+
+// add creates a question. l.mu is held.
+func (l *List) add(of *perSandbox, s Subject, id record.ID, r *policy.Request, reason, words string) *Question {
+	s = s.clone()
+	q := &Question{
+		ID: id, Subject: s, Request: recorded(r), Reason: reason, Words: words, Began: time.Now(), State: Pending,
+		waiting: map[record.ID]bool{}, from: map[uint32]bool{}, changed: make(chan struct{}),
+	}
+	l.byID[id], l.bySubject[s] = q, q
+	of.count(1, 0)
+	l.notify()
+	return q
 }
 
 // mayHold reports whether another flow of a sandbox may wait. A sandbox with a waiting flow gets at most a
@@ -464,7 +526,7 @@ func (l *List) settle(q *Question) {
 
 // unapprove removes q from the approvals. l.mu is held.
 func (l *List) unapprove(q *Question) {
-	if q.State != Approved {
+	if q.State != Approved || q.Access != nil {
 		return
 	}
 	to := q.Subject.destination()

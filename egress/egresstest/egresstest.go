@@ -30,7 +30,13 @@ func (Loopback) Lookup(context.Context, string) ([]netip.Addr, []string, error) 
 // Open opens a gate with a policy file's text in force. It has a log of its own, and knows no sandbox by name.
 func Open(t testing.TB, text string, config egress.Config) *egress.Gate {
 	t.Helper()
-	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{})
+	return OpenIn(t, filepath.Join(t.TempDir(), "audit"), text, config)
+}
+
+// OpenIn is [Open] with the folder of the log, which is not there yet.
+func OpenIn(t testing.TB, dir, text string, config egress.Config) *egress.Gate {
+	t.Helper()
+	log, err := audit.Create(dir, audit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

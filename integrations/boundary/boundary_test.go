@@ -70,7 +70,7 @@ func TestJudge(t *testing.T) {
 			"private": {Options: map[string]string{"type": "none", "device": "/srv/y", "o": "bind"}},
 			"odd":     {Options: map[string]string{"mountpoint": "/"}},
 		},
-		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"},
+		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"}, Engines: []string{"/data/docker"},
 	}
 	for text, refused := range map[string]string{
 		`{}`:                                                                      "",
@@ -151,6 +151,12 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true}]}`:                                                                                       "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "RW": true, "Propagation": "rshared"}]}`:                                                             "Mounts WORK rshared",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/data/sub", "RW": true}]}`:                                                                              "",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/tools/sbin/of/a/tool", "RW": true}]}`:                                                                  "Mounts HOME/tools/sbin/of/a/tool",
+		`{"Mounts": [{"Type": "bind", "Source": "/var/backups", "RW": false}]}`:                                                                              "Mounts /var/backups",
+		`{"Mounts": [{"Type": "bind", "Source": "/data/docker"}]}`:                                                                                           "Mounts /data/docker",
+		`{"Mounts": [{"Type": "bind", "Source": "/data/docker/volumes/app_egressd-state/_data"}]}`:                                                           "Mounts /data/docker/volumes/app_egressd-state/_data",
+		`{"Mounts": [{"Type": "bind", "Source": "/data"}]}`:                                                                                                  "Mounts /data",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.local/share/docker/volumes"}]}`:                                                                       "Mounts HOME/.local/share/docker/volumes",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/data/engine"}]}`:                                                                                       "Mounts HOME/data/engine",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/link"}]}`:                                                                                              "Mounts HOME/link",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/policy"}]}`:                                                                                            "Mounts HOME/policy",

@@ -118,6 +118,8 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	switch {
 	case hostfiles.Leads(source, p.Home) || p.isSocket(real):
 		return "it is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone"
+	case slices.ContainsFunc(p.Engines, func(folder string) bool { return meet(hostfiles.ResolveLinks(folder), real) }):
+		return "an engine keeps containers and volumes there, such as the one with egressd's log", "leave it out, or mount a volume"
 	case p.holdsOwn(real) != "":
 		return "it has in it, or lies in, what is egressd's: " + p.holdsOwn(real), "leave it out, or mount folders beside it"
 	case p.isSecret(real):
@@ -137,17 +139,20 @@ func (p *Machine) isSocket(real string) bool {
 }
 
 func (p *Machine) holdsProgram(real string) bool {
-	return slices.ContainsFunc(p.Programs, func(one string) bool { return hostfiles.Under(hostfiles.ResolveLinks(one), real) })
+	return slices.ContainsFunc(p.Programs, func(one string) bool { return meet(hostfiles.ResolveLinks(one), real) })
 }
 
 func (p *Machine) holdsOwn(real string) string {
 	for _, own := range p.Own {
-		if at := hostfiles.ResolveLinks(own); hostfiles.Under(at, real) || hostfiles.Under(real, at) {
+		if meet(hostfiles.ResolveLinks(own), real) {
 			return own
 		}
 	}
 	return ""
 }
+
+// meet reports whether one path is, holds, or lies in the other.
+func meet(a, b string) bool { return hostfiles.Under(a, b) || hostfiles.Under(b, a) }
 
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
 const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"

@@ -10,7 +10,7 @@ import (
 
 // homeSecrets are files and folders of a home with keys, passwords and sessions, also of browsers and agents. A container
 // that only reads one of these may act for the user wherever egressd lets it go.
-const homeSecrets = `.ssh .gnupg .config/egressd .local/state/egressd .local/share/egressd .docker/config.json .docker/contexts .config/containers
+const homeSecrets = `.ssh .gnupg .config/egressd .local/state/egressd .local/share/egressd .docker/config.json .docker/contexts .config/containers .local/share/docker .local/share/containers
 	.aws .azure .oci .kube .config/gcloud .boto .s3cfg .config/rclone .config/doctl .fly .config/heroku .databrickscfg .snowflake .cloudflared .wrangler .vault-token
 	.terraform.d .terraformrc .netrc .git-credentials .config/git/credentials .config/gh .config/hub .config/glab-cli
 	.npmrc .yarnrc .yarnrc.yml .pypirc .config/pypoetry .cargo/credentials .cargo/credentials.toml .gem/credentials .bundle/config .composer/auth.json
@@ -21,7 +21,7 @@ const homeSecrets = `.ssh .gnupg .config/egressd .local/state/egressd .local/sha
 	Library AppData`
 
 // systemSecrets are those of the machine.
-const systemSecrets = `/etc/shadow /etc/gshadow /etc/ssh /etc/ssl/private /etc/wireguard /etc/NetworkManager /etc/krb5.keytab /etc/kubernetes /etc/rancher
+const systemSecrets = `/etc/shadow /etc/gshadow /etc/ssh /etc/ssl/private /etc/wireguard /etc/NetworkManager /etc/krb5.keytab /etc/kubernetes /etc/rancher /var/backups
 	/var/lib/kubelet /var/lib/rancher`
 
 // isSecret reports whether a path is, holds, or lies in one of these. Some file systems take upper and lower case as the same,

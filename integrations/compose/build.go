@@ -43,8 +43,8 @@ func (j *composeJudge) build(n *yaml.Node) {
 		j.problem("has build.network %s", n.Value)
 	}
 	for _, from := range valuesOf(value("cache_from")) {
-		if strings.ContainsAny(from, "=$") {
-			j.problem("has build.cache_from %s: only names of images are read", from)
+		if strings.ContainsAny(strings.TrimPrefix(from, "type=registry,ref="), "=,$") {
+			j.problem("has build.cache_from %s: a cache is an image of a registry; write its name", from)
 		}
 	}
 	if n := value("secrets"); !isNothing(n) {
@@ -118,7 +118,7 @@ func (j *composeJudge) buildSecrets(n *yaml.Node) {
 		case !isNothing(&variable):
 			j.problem("has build.secrets %s, of your environment: a build has the engine's network; leave it out", name)
 		case !isNothing(&file):
-			j.input(resolved(&file).Value, true)
+			j.builtOf(resolved(&file).Value)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (j *composeJudge) context(folder, dockerfile string) {
 	if isRemote(folder) {
 		return
 	}
-	context := j.input(folder, true)
+	context := j.builtOf(folder)
 	switch {
 	case dockerfile == "":
 	case strings.HasPrefix(dockerfile, "$") || filepath.IsAbs(dockerfile):
@@ -152,7 +152,7 @@ func (j *composeJudge) moreContexts(n *yaml.Node) {
 	for _, place := range places {
 		place = strings.TrimPrefix(place, "oci-layout://")
 		if !isRemote(place) && !strings.HasPrefix(place, "service:") {
-			j.input(place, true)
+			j.builtOf(place)
 		}
 	}
 }
@@ -190,6 +190,15 @@ func (j *composeJudge) input(place string, isBuild bool) composeInput {
 	in := composeInput{text, known, isBuild}
 	if !slices.Contains(j.service.inputs, in) {
 		j.service.inputs = append(j.service.inputs, in)
+	}
+	return in
+}
+
+// builtOf notes a file or folder that an image is built of, whole.
+func (j *composeJudge) builtOf(place string) composeInput {
+	in := j.input(place, true)
+	if in.known {
+		j.service.contexts = append(j.service.contexts, in.path)
 	}
 	return in
 }

@@ -3,6 +3,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 type Compose struct {
 	sidecar.Sidecar
 	File     *File
+	Settled  *File  // as Compose 2 reads File, which up.sh starts; nil: File itself
 	Path     string // of the override file
 	Together bool   // services stay in the network default, too
 	Named    ProjectName
@@ -53,8 +55,8 @@ func (c *Compose) Compose() (integrations.Set, error) {
 		}
 	}
 	for i := range c.File.Services {
-		if s := &c.File.Services[i]; len(s.guards) > 0 && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one
-			b.WriteString("  " + s.Name + ":\n")
+		if s := &c.File.Services[i]; s.held && !slices.Contains(c.heldNames(), s.Name) { // it has the network of a held one, or none
+			fmt.Fprintf(&b, "  %s:\n    cap_drop: %s\n", s.Name, sidecar.Inline(sidecar.Dropped))
 			s.writeGuards(&b)
 		}
 	}
@@ -75,10 +77,12 @@ func (c *Compose) up() string {
 }
 
 // Judged are copies of both files, and of .env, in the folder of the policy, which no service can write. up.sh starts these: a
-// service that runs may write its own between the judging and the start.
+// service that runs may write its own between the judging and the start. With Compose 2, the first copy is what Compose has made
+// of the file, and Compose reads no other file for it.
 func (c *Compose) Judged(set integrations.Set) (all []integrations.Made) {
-	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedFile), Text: string(c.File.Text), Mode: 0o600})
-	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedEnv), Text: c.File.Env(), Mode: 0o600})
+	file := cmp.Or(c.Settled, c.File)
+	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedFile), Text: string(file.Text), Mode: 0o600})
+	all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedEnv), Text: file.Env(), Mode: 0o600})
 	for _, f := range set.Files {
 		if f.Path == c.Path {
 			all = append(all, integrations.Made{Path: filepath.Join(c.Folder, judgedOverride), Text: f.Text, Mode: 0o600})
@@ -90,7 +94,7 @@ func (c *Compose) Judged(set integrations.Set) (all []integrations.Made) {
 const judgedFile, judgedOverride, judgedEnv = "judged.yaml", "judged.egressd.yaml", "judged.env"
 
 // Env is what Compose gets of the file .env.
-func (c *File) Env() string { return c.env.passedOn(string(c.Text)) }
+func (c *File) Env() string { return c.env.passedOn(string(c.Text), c.composed) }
 
 // ScriptPath is where up.sh is.
 func (c *Compose) ScriptPath() string { return filepath.Join(c.Folder, "up.sh") }
@@ -128,7 +132,7 @@ exec $compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
 // sharedWords are the names that the engine has for the networks of the file that held services are in, as words of a shell.
 func (c *Compose) sharedWords() (words string) {
 	for _, name := range c.shared() {
-		if given := c.File.givenName(name); given != "" {
+		if given := c.File.givenName(c.File.text.Networks, name); given != "" {
 			words += " " + shell.Quote(given)
 		} else {
 			words += fmt.Sprintf(` "${%s:-%s}"%s`, projectVariable, c.Named.Name, shell.Quote("_"+name))

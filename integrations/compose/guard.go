@@ -17,12 +17,12 @@ import (
 func (c *File) guard(held []string) {
 	for i := range c.Services {
 		s := &c.Services[i]
-		s.guards = nil
+		s.guards, s.held = nil, slices.Contains(held, s.Name)
 		if c.written != nil {
 			s.guards = c.written.Service(s.Name).guards
 			continue
 		}
-		if !slices.Contains(held, s.Name) {
+		if !s.held {
 			continue
 		}
 		for _, one := range s.mounted {
@@ -42,10 +42,11 @@ func (c *File) guard(held []string) {
 	}
 }
 
-// sources are the files and folders of the host that services mount.
+// sources are the files and folders of the host that services mount, or are built of.
 func (c *File) sources() (all []string) {
 	for i := range c.Services {
 		all = append(all, c.Services[i].reads...)
+		all = append(all, c.Services[i].contexts...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -103,6 +104,33 @@ func (c *File) replaceable(s *Service, of func(service string) bool) (all []stri
 		}
 	}
 	return all
+}
+
+// swapped are sentences about what a held service can put a link in the place of, and Compose reads later: for the next build, or as
+// long as docker compose watch runs.
+func (c *File) swapped(s *Service) (all []string) {
+	for i := range c.Services {
+		of := &c.Services[i]
+		for _, path := range of.contexts {
+			if s.replaces(path) {
+				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which %s is built of: the next build gets what that leads to; build of a folder that %s does not write", s.Name, path, of.Name, s.Name))
+			}
+		}
+		for _, path := range of.copied {
+			if !(s.Name == of.Name && s.binds(path)) && slices.ContainsFunc(s.mounts, func(mount string) bool { return hostfiles.InFolder(path, mount) || hostfiles.InFolder(mount, path) }) {
+				all = append(all, fmt.Sprintf("%s can write %s, which docker compose watch copies into %s, with what links lead to; leave one of both out", s.Name, path, of.Name))
+			}
+		}
+	}
+	return all
+}
+
+// binds reports whether a service has a path by a bind mount: Compose watches no such path for it.
+func (s *Service) binds(path string) bool {
+	return slices.ContainsFunc(s.mounted, func(one any) bool {
+		m, _ := one.(map[string]any)
+		return m["Type"] == "bind" && text(m["Destination"]) != "" && hostfiles.Under(path, text(m["Source"]))
+	})
 }
 
 // replaces reports whether a service can put a link in the place of a path.

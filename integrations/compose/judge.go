@@ -60,7 +60,7 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 			s.joins = append(s.joins, sharedWith{key, strings.TrimPrefix(n.Value, "service:")})
 		case key == "network_mode" && strings.HasPrefix(n.Value, "service:"):
 		case key == "links" && j.within(n): // names of services, which the networks lead to or do not
-		case key == "volumes_from" && j.within(n):
+		case key == "volumes_from" && j.within(n) && !slices.ContainsFunc(valuesOf(n), ofContainer):
 			s.from = valuesOf(n)
 		case ofEngine:
 			j.field(key, field, plain(n))
@@ -91,7 +91,9 @@ func (j *composeJudge) describe(keys map[string]yaml.Node) Service {
 		case key == "post_start" || key == "pre_stop":
 			j.hooks(key, n)
 		case key == "extends":
-			j.problem("has extends: what another file says, and the files that it names, is not judged; write it into this one, by an anchor (x-base: &base) and <<: *base")
+			j.problem("has extends: only Compose 2 can say what that comes to, and it is not here; write it into this service, by an anchor (x-base: &base) and <<: *base")
+		case key == "label_file":
+			j.problem("has label_file: only Compose 2 can say what labels that gives, and it is not here; write them as labels")
 		default:
 			j.problem("has %s, which egressd does not know, nor whether it leads out", key)
 		}
@@ -114,6 +116,10 @@ func serviceOf(entry string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(entry, "service:"), ":")
 	return name
 }
+
+// ofContainer reports whether an entry of volumes_from names a container of the engine, not a service. Compose reads it so where
+// a service is called container, too.
+func ofContainer(entry string) bool { return strings.HasPrefix(entry, "container:") }
 
 // field gives a field of HostConfig a value. Sysctls and annotations may be lists of NAME=VALUE.
 func (j *composeJudge) field(key, field string, value any) {
@@ -192,7 +198,8 @@ func (j *composeJudge) labels(n *yaml.Node) {
 }
 
 func (j *composeJudge) containerName(name string) {
-	if text, known := j.expanded(name); !known || isOwn(text) {
+	text, known := j.expanded(name)
+	if text = strings.TrimPrefix(text, "/"); !known || isOwn(text) { // the engine takes both for one name
 		j.problem("has container_name %s: egressd's own containers have such names; leave it out", name)
 	} else {
 		j.service.container = text
@@ -257,8 +264,11 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	watch := keys["watch"]
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
-		path, exec := rule["path"], rule["exec"]
+		path, exec, action := rule["path"], rule["exec"], rule["action"]
 		j.mount(resolved(&path).Value, "", false, "")
+		if text, known := j.expanded(resolved(&path).Value); known && !slices.Contains([]string{"rebuild", "restart"}, resolved(&action).Value) {
+			j.service.copied = append(j.service.copied, j.absolute(text))
+		}
 		if !isNothing(&exec) {
 			j.hook("develop.watch.exec", resolved(&exec))
 		}

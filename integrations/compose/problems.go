@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,6 +18,11 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
 		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
 	}
+	for _, path := range c.inputs {
+		if why, instead := m.JudgePath(path, false); why != "" {
+			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
+		}
+	}
 	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)
@@ -30,8 +36,10 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 		switch {
 		case isOwn(s.Name):
 			all = append(all, fmt.Sprintf("%s: a service of that name would change egressd's own; give it another name", s.Name))
+		case slices.Contains(held, s.Name) && !s.Shares() && "egressd-"+s.Name == outside:
+			all = append(all, fmt.Sprintf("%s: its network would have the name of egressd's way out; give it another name", s.Name))
 		case slices.Contains(held, s.Name):
-			all = append(all, c.heldProblems(s, m, closed, held)...)
+			all = append(append(all, c.heldProblems(s, m, closed, held)...), c.swapped(s)...)
 			for _, path := range c.replaceable(s, func(other string) bool { return other != s.Name && slices.Contains(held, other) }) {
 				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which another service mounts: its next start, by a restart policy, mounts what that leads to; mount a folder beside it, or that of %s read-only", s.Name, path, s.Name))
 			}
@@ -98,7 +106,7 @@ func (c *File) made(name string, described boundary.Volume) boundary.Volume {
 	if c.volume == nil || described.Unknown {
 		return described
 	}
-	if is, found := c.volume(c.Name + "_" + name); found {
+	if is, found := c.volume(cmp.Or(c.givenName(c.text.Volumes, name), c.Name+"_"+name)); found {
 		return is
 	}
 	return described
@@ -220,9 +228,9 @@ func (c *File) networkProblem(name string, n *yaml.Node) (all []string) {
 	return all
 }
 
-// givenName is the name that the file gives a network, or "".
-func (c *File) givenName(network string) string {
-	n := c.text.Networks[network]
+// givenName is the name that the file gives one of its networks or volumes, or "".
+func (c *File) givenName(all map[string]yaml.Node, key string) string {
+	n := all[key]
 	var keys map[string]yaml.Node
 	if isNothing(&n) || resolved(&n).Decode(&keys) != nil {
 		return ""

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -45,19 +46,36 @@ func (c *File) FindProject(given string) (p ProjectName, err error) {
 	return p, fmt.Errorf("the folder %s gives the project no name", filepath.Dir(c.Path))
 }
 
+// Started is the project as up.sh starts it: by the user's environment, if that names one.
+func (p ProjectName) Started() ProjectName {
+	if name := os.Getenv(projectVariable); name != "" {
+		return ProjectName{name, true}
+	}
+	return p
+}
+
 // Call gives the file the name under which Compose starts it. A volume or network with that name before its own belongs to the
 // project. has is asked for any other name.
 func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func(name string) (boundary.Volume, bool)) {
 	c.Name, c.has, c.volume = p.Name, has, volume
 }
 
+// Within gives the file the folder in which services may write.
+func (c *File) Within(workspace string) { c.workspace = workspace }
+
 // Avoid gives the file the prefixes that this host reaches on other machines. No network of the file may have these.
 func (c *File) Avoid(routes []netip.Prefix) { c.routes = routes }
 
 // owns reports whether a volume or network of the file is the project's own, by its key and the name that the file gives it.
 func (c *File) owns(kind, key, name string) bool {
-	return name == c.Name+"_"+key || !isOwn(name) && c.has != nil && c.has(kind, name)
+	return name == c.Name+"_"+key || engineName().MatchString(name) && !isOwn(name) && c.has != nil && c.has(kind, name)
 }
+
+// engineName is what the engine takes for a name. Compose finds a volume /etc under the name etc, and has the engine mount the
+// folder /etc then. A network is found by a whole ID, too.
+var engineName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+})
 
 // plainProject is text as Compose makes a name of a project of it.
 func plainProject(text string) string {
@@ -109,7 +127,7 @@ func (p ProjectName) Has(kind, name string) bool {
 	return err == nil
 }
 
-// Volume is what the engine has under the name of a volume, if it has that. Compose takes it as it is, whatever a file says by now.
+// Volume returns the volume that the engine has under a name. Compose takes it as it is, whatever a file says by now.
 func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
 	out, err := exec.Command("docker", "volume", "inspect", "--format", "{{json .}}", "--", name).Output()
 	if err != nil {
@@ -123,6 +141,15 @@ func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
 		return boundary.Volume{Unknown: true}, true
 	}
 	return boundary.Volume{Driver: is.Driver, Options: is.Options, Unknown: is.Labels["com.docker.compose.project"] != p.Name}, true
+}
+
+// EngineFolders returns the folder in which the engine keeps containers, images and volumes, or nothing if it does not say.
+func EngineFolders() []string {
+	out, err := exec.Command("docker", "info", "--format", "{{.DockerRootDir}}").Output()
+	if folder := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(folder) {
+		return []string{folder}
+	}
+	return nil
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.
@@ -186,12 +213,13 @@ func (e envFile) passed(name string) (value string, is bool) {
 	return value, is
 }
 
-// passedOn are the lines with variables that a compose file names, and no program of the host, and the choice of profiles.
-func (e envFile) passedOn(file string) string {
+// passedOn are the lines with variables that a compose file names, or with all any variables, but for those of programs of the host. The
+// choice of profiles is among them.
+func (e envFile) passedOn(file string, all bool) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		if f := envLine().FindStringSubmatch(line); f != nil && (names(file, f[1]) && !isOption(f[1]) || f[1] == profilesVariable) {
+		if f := envLine().FindStringSubmatch(line); f != nil && ((all || names(file, f[1])) && !isOption(f[1]) || f[1] == profilesVariable) {
 			b.WriteString(line + "\n")
 		}
 	}
@@ -199,11 +227,15 @@ func (e envFile) passedOn(file string) string {
 }
 
 // Secrets returns the names of variables that hold secrets, by their names, and that the file has Compose take from an
-// environment.
-func (c *File) Secrets(environ []string) (all []string) {
+// environment. settled is the file as Compose reads it, or nil: another file may name them.
+func (c *File) Secrets(environ []string, settled *File) (all []string) {
+	text := string(c.Text)
+	if settled != nil {
+		text += "\n" + string(settled.Text)
+	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if names(string(c.Text), name) && boundary.IsSecretVariable(name) {
+		if names(text, name) && boundary.IsSecretVariable(name) {
 			all = append(all, name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ LD_PRELOAD=/w/evil.so
 # TAG=3
  TAG=4
 TAG: 5`, "\n"))
-	passed := lines.passedOn(file)
+	passed := lines.passedOn(file, false)
 	want := "TAG=1\nexport TOKEN=\"s e\"\nX_Y = 2\nCOMPOSE_PROFILES=dev\n"
 	if _, got, _ := strings.Cut(passed, "\n"); got != want {
 		t.Errorf("%q", got)
@@ -70,10 +71,11 @@ TAG: 5`, "\n"))
 
 // TestVolumesOfTheProjectAlone has volumes and networks with names of their own, where the project is called otherwise.
 func TestVolumesOfTheProjectAlone(t *testing.T) {
-	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false, "egressd-local-state": false, "app_egressd-state": false} {
+	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false, "egressd-local-state": false, "app_egressd-state": false,
+		"/etc": false, "..": false, "run/..": false, strings.Repeat("0", 64): false} {
 		file := composeFile(t, "name: victim\nservices: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: "+name+"}}\n")
 		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool {
-			return kind == "volume" && (name == "free" || name == "egressd-local-state")
+			return kind == "volume" && name != "victim_data" && name != "_data" && name != "data" && name != "app_egressd-state"
 		}, nil)
 		problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"})
 		if (len(problems) == 0) != own {
@@ -85,7 +87,7 @@ func TestVolumesOfTheProjectAlone(t *testing.T) {
 // TestSecretsOfTheEnvironment names variables that services get of the user's own environment.
 func TestSecretsOfTheEnvironment(t *testing.T) {
 	file := composeFile(t, "services: {web: {image: x, environment: [GITHUB_TOKEN, 'K=${OPENAI_API_KEY:-}', LANG]}}\n")
-	got := file.Secrets([]string{"GITHUB_TOKEN=1", "OPENAI_API_KEY=2", "LANG=C", "AWS_SECRET_ACCESS_KEY=3", "TOKEN=4"})
+	got := file.Secrets([]string{"GITHUB_TOKEN=1", "OPENAI_API_KEY=2", "LANG=C", "AWS_SECRET_ACCESS_KEY=3", "TOKEN=4"}, nil)
 	if strings.Join(got, " ") != "GITHUB_TOKEN OPENAI_API_KEY" {
 		t.Errorf("%q", got)
 	}
@@ -132,6 +134,105 @@ func TestVolumesThatAreThere(t *testing.T) {
 		if (len(problems) > 0) != row.refused {
 			t.Errorf("%s: %q", says, problems)
 		}
+	}
+}
+
+// TestAVolumeUnderItsOwnName has the engine know a volume under the name that the file gives it, with options from an earlier file.
+func TestAVolumeUnderItsOwnName(t *testing.T) {
+	for device, refused := range map[string]bool{"/etc": true, "/srv/data": false} {
+		file := composeFile(t, "services: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {name: shared}}\n")
+		file.Call(ProjectName{Name: "app"}, func(string, string) bool { return true }, func(name string) (boundary.Volume, bool) {
+			return boundary.Volume{Driver: "local", Options: map[string]string{"type": "none", "o": "bind", "device": device}}, name == "shared"
+		})
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) > 0) != refused {
+			t.Errorf("%s: %q", device, problems)
+		}
+	}
+}
+
+// TestAServiceCalledContainer has Compose read volumes_from otherwise than it looks: container:NAME is any container of the engine,
+// such as egressd's own.
+func TestAServiceCalledContainer(t *testing.T) {
+	for entry, refused := range map[string]bool{"container:app-egressd-1": true, "container:container": true, "container:ro": true, "container": false, "service:container": false, "web:ro": false} {
+		file := composeFile(t, "services: {container: {image: x}, web: {image: x}, tool: {image: x, volumes_from: ['"+entry+"']}}\n")
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"container", "web", "tool"}); (len(problems) > 0) != refused {
+			t.Errorf("%s: %q", entry, problems)
+		}
+	}
+}
+
+// TestWhoHasANetworkOfAnotherSendsNoPacketsOfItsOwn has a service in the network of another one: it loses what that loses.
+func TestWhoHasANetworkOfAnotherSendsNoPacketsOfItsOwn(t *testing.T) {
+	file := composeFile(t, "services: {web: {image: x}, side: {image: x, network_mode: 'service:web'}, alone: {image: x, network_mode: none}}\n")
+	if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web", "side", "alone"}); len(problems) > 0 {
+		t.Fatalf("%q", problems)
+	}
+	o, _ := override(t, file, false, "web")
+	for _, name := range []string{"web", "side", "alone"} {
+		if !slices.Contains(o.Services[name].CapDrop, "NET_RAW") {
+			t.Errorf("%s is %+v", name, o.Services[name])
+		}
+	}
+	if len(o.Services["side"].Networks) > 0 {
+		t.Errorf("side has %v besides the network of web", o.Services["side"].Networks)
+	}
+}
+
+// TestWhatIsReadLaterIsNoLink has a service write where a build, or docker compose watch, reads while it runs.
+func TestWhatIsReadLaterIsNoLink(t *testing.T) {
+	const writer = ", writer: {image: x, volumes: ['.:/ws']}}"
+	for services, row := range map[string]struct {
+		refused bool
+		guards  []string
+	}{
+		"{web: {build: ./app}" + writer:                                                                       {false, []string{"/ws/app"}},
+		"{web: {build: {context: ., dockerfile: app/Dockerfile}}" + writer:                                    {false, nil},
+		"{web: {build: {context: ., additional_contexts: {lib: ./lib}}}" + writer:                             {false, []string{"/ws/lib"}},
+		"{web: {build: ./linked/app}" + writer:                                                                {true, nil},
+		"{web: {build: ./linked/app}}":                                                                        {false, nil},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}}" + writer:              {true, nil},
+		"{web: {image: x, develop: {watch: [{path: ., action: sync+restart, target: /a}]}}" + writer:          {true, nil},
+		"{web: {build: ./app, develop: {watch: [{path: ./app, action: rebuild}]}}" + writer:                   {false, []string{"/ws/app"}},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}, volumes: ['.:/ws']}}":  {false, nil},
+		"{web: {image: x, develop: {watch: [{path: ./app, action: sync, target: /a}]}, volumes: ['./d:/d']}}": {false, nil},
+	} {
+		file := composeFile(t, "services: "+services+"\n")
+		dir := filepath.Dir(file.Path)
+		for _, folder := range []string{"app", "lib", "real/app"} {
+			if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("real", filepath.Join(dir, "linked")); err != nil {
+			t.Fatal(err)
+		}
+		problems := file.Problems(&boundary.Machine{Home: "/home/u", Workspace: dir}, []string{"web", "writer"})
+		if (len(problems) > 0) != row.refused {
+			t.Errorf("%s: %q", services, problems)
+		}
+		if got := destinations(file.Service("writer").guards); !row.refused && !slices.Equal(got, row.guards) {
+			t.Errorf("%s: held in their places are %q", services, got)
+		}
+	}
+}
+
+// TestServicesOfProfilesAreJudgedAsComposeReadsThem has a service that Compose starts by name alone, and whose image only Compose can tell.
+func TestServicesOfProfilesAreJudgedAsComposeReadsThem(t *testing.T) {
+	file := composeFile(t, "version: '2.4'\nservices: {web: {image: x}, other: {image: '${UNSET_1:-egressd}:latest', profiles: [tools]}}\n")
+	if got := strings.Join(file.profiles(), " "); got != "--profile * --profile tools" {
+		t.Errorf("Compose prints services of %s", got)
+	}
+	file.Call(ProjectName{Name: "app"}, nil, nil)
+	m := composeMachine()
+	if problems := file.Problems(m, []string{"web", "other"}); len(problems) > 0 {
+		t.Fatalf("as it is written: %q", problems)
+	}
+	resolved, err := file.Resolved(t.Context(), "app")
+	if err != nil || resolved == nil {
+		t.Fatalf("%v; scripts/setup.sh installs a Compose", err)
+	}
+	if problems := strings.Join(resolved.Problems(m, []string{"web", "other"}), "\n"); !strings.Contains(problems, "other has image egressd") {
+		t.Errorf("as Compose reads it: %q", problems)
 	}
 }
 

@@ -12,14 +12,18 @@ import (
 func TestProjectsOfOthers(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	refused := map[string]string{
+		"api.yaml":           "",
 		"base.yaml":          "",
 		"blog.yaml":          "",
 		"browser-tests.yaml": "",
 		"cloud-keys.yaml":    "deploy has volumes /home/me/.aws",
 		"dags.yaml":          "",
 		"debugger.yaml":      "",
+		"framework.yaml":     "",
+		"front-door.yaml":    "app has the network front: external",
 		"gems.yaml":          "",
 		"gpu.yaml":           "llm has deploy.resources.reservations.devices",
+		"house.yaml":         "",
 		"local-cloud.yaml":   "cloud has volumes /var/run/docker.sock",
 		"metrics.yaml":       "watch has volumes /var/run/docker.sock",
 		"named-volumes.yaml": "",

@@ -34,6 +34,11 @@ type File struct {
 	volume   func(name string) (boundary.Volume, bool)
 	routes   []netip.Prefix // that this host has to other machines
 	written  *File          // what Compose has read; nil: this
+
+	composed  bool     // what services it has, and of what labels, only Compose can say
+	beside    *inputs  // the file .env
+	inputs    []string // files that Compose has read beside it
+	workspace string   // in which services may write
 }
 
 // A Service is one service of a compose file.
@@ -53,11 +58,15 @@ type Service struct {
 	tags         []string          // more names of that image
 	container    string            // its name, where the file says it
 
-	mounts []string        // folders of the host that it can write, absolute
-	from   []string        // services whose mounts it has, too
+	mounts []string // folders of the host that it can write, absolute
+	from   []string // services whose mounts it has, too
+	held   bool
 	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
 	reads  []string        // and all that it has of the host
 	inputs []composeInput
+
+	contexts []string // folders and secrets that its image is built of
+	copied   []string // what docker compose watch copies into its container
 }
 
 // composeText is a compose file, with what has several forms left as it is.
@@ -86,15 +95,18 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if len(file.Services) == 0 {
-		return nil, fmt.Errorf("%s has no services of its own", path)
+	include := file.Others["include"]
+	if len(file.Services) == 0 && isNothing(&include) {
+		return nil, fmt.Errorf("%s has no services", path)
 	}
-	env, err := readEnv(filepath.Join(filepath.Dir(path), ".env"))
+	beside := &inputs{workspace: filepath.Dir(path), states: map[string]string{}}
+	at, _ := beside.add(".env", filepath.Dir(path), plainPath) // before it is read
+	env, err := readEnv(at)
 	if err != nil {
 		return nil, err
 	}
 	described := described(path, file, env)
-	described.Text = text
+	described.Text, described.beside = text, beside
 	return described, nil
 }
 
@@ -104,11 +116,15 @@ func described(path string, file *composeText, env envFile) *File {
 	for _, key := range keysIn(file.Others) {
 		if one := file.Others[key]; !strings.HasPrefix(key, "x-") && !isNothing(&one) {
 			c.problems = append(c.problems, key+" is a part of the file that egressd does not read: write the services into one file")
+			c.composed = c.composed || key == "include"
 		}
 	}
 	for name, keys := range file.Services {
 		j := c.judge(name)
 		c.Services = append(c.Services, j.describe(keys))
+		_, extends := keys["extends"]
+		_, labelled := keys["label_file"]
+		c.composed = c.composed || extends || labelled
 	}
 	slices.SortFunc(c.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
 	for range c.Services { // a service may have the mounts of one that has those of another one
@@ -138,6 +154,9 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
+// Composed reports whether the file extends services of others, includes files, or has labels in files. Then only what [File.Resolved] returns can be judged.
+func (c *File) Composed() bool { return c.composed }
+
 func (c *File) judge(name string) *composeJudge {
 	return &composeJudge{of: c, file: c.text, service: Service{Name: name}, dir: filepath.Dir(c.Path), home: os.Getenv("HOME"), env: c.env, environ: os.LookupEnv}
 }
@@ -153,6 +172,9 @@ func parseCompose(text []byte) (*composeText, error) {
 	if at := tagged(&root); at != nil {
 		return nil, fmt.Errorf("line %d has the tag %s: readers differ on what it makes of a value; leave it out", at.Line, at.Tag)
 	}
+	if sizeOf(&root, map[*yaml.Node]int{}) > maxNodes {
+		return nil, errors.New("its anchors make too much of it; write less")
+	}
 	if root.Kind != 0 {
 		if err := root.Decode(&file); err != nil {
 			return nil, err
@@ -162,6 +184,27 @@ func parseCompose(text []byte) (*composeText, error) {
 		return nil, errors.New("a second document begins in it, which Compose merges into the first; keep one")
 	}
 	return &file, nil
+}
+
+// maxNodes bounds how many values a file has, with those of its anchors where these are named. Ten anchors of ten each are
+// ten thousand million.
+const maxNodes = 100_000
+
+// sizeOf counts the values of a node, up to one more than maxNodes. An anchor that holds itself has that many.
+func sizeOf(n *yaml.Node, known map[*yaml.Node]int) int {
+	if size, is := known[n]; is {
+		return size
+	}
+	known[n] = maxNodes + 1
+	size := 1
+	if n.Kind == yaml.AliasNode {
+		size = sizeOf(n.Alias, known)
+	}
+	for _, one := range n.Content {
+		size = min(size+sizeOf(one, known), maxNodes+1)
+	}
+	known[n] = size
+	return size
 }
 
 // tagged returns a value that has a tag, or nil. By !!null a list looks like nothing, and by !!binary a text like another.

@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -129,9 +130,16 @@ func (c *checker) describe(a argument, d *described) error {
 	case "--mount":
 		return c.mount(setting, a.value, d)
 	case "--env-file":
-		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": c.expanded(a.value)})
+		file := c.expanded(a.value)
+		if strings.HasPrefix(filepath.Clean(file), ".devcontainer/") { // tools start docker in the workspace
+			file = filepath.Join(c.Folder, file)
+		}
+		if place := c.replaceable(setting, filepath.Clean(file)); place != "" && !c.hold(filepath.Clean(file), false) {
+			return c.breaks(setting, "--env-file "+file+" lies in "+place+": somebody in the container can put a link in its place, and the next one has in its environment what that leads to, such as a token of yours", "mv it into .devcontainer")
+		}
+		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": file})
 	case "--name":
-		switch is := c.expanded(a.value); {
+		switch is := strings.TrimPrefix(c.expanded(a.value), "/"); { // the engine takes both for one name
 		case is == featureFolder || strings.HasPrefix(is, featureFolder+"-"):
 			return c.breaks(setting, "--name "+is+": egressd's own containers have such names", "another name")
 		case slices.Contains(c.Machine.Names, is):

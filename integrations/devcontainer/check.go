@@ -1,13 +1,19 @@
 package devcontainer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/integrations"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"github.com/egressd/egressd/integrations/jsonc"
 )
@@ -17,22 +23,26 @@ type checker struct {
 	Options
 	at       string
 	writable []writableMount
+	guards   map[string]bool // paths in the workspace that are mounted in their places; true: read-only
 }
 
 // A writableMount is a folder of this machine that somebody in the container can write.
 type writableMount struct {
 	setting, path string
 	workspace     bool // in which the folder of the settings is mounted read-only
+	inPlace       bool // it is mounted where it lies in the workspace
 }
 
 func (d *Options) check(at string, said map[string]any) error {
-	c := &checker{Options: *d, at: at}
+	c := &checker{Options: *d, at: at, guards: map[string]bool{}}
 	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.spills, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
 	}
-	return nil
+	var err error
+	d.guards, err = c.missing(said)
+	return err
 }
 
 func (c *checker) breaks(setting, problem, instead string) error {
@@ -42,6 +52,9 @@ func (c *checker) breaks(setting, problem, instead string) error {
 // lists refuses values of another kind than egressd reads. The tool that starts the container makes words of numbers, and
 // a text of a list.
 func (c *checker) lists(said map[string]any) error {
+	if err := c.defaults("", said); err != nil {
+		return err
+	}
 	build, _ := said["build"].(map[string]any)
 	for of, all := range map[string]map[string]any{"": said, "build.": build} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -66,6 +79,32 @@ func (c *checker) lists(said map[string]any) error {
 		}
 		if len(words(value)) != len(all) {
 			return c.breaks(setting, "it has more than texts in it", `"`+setting+`": ["--FLAG=VALUE"]`)
+		}
+	}
+	return nil
+}
+
+// longDefault finds a variable whose default has a colon. Some tools take what stands before the colon, others all of it.
+var longDefault = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{[A-Za-z]*[eE]nv:[^}:]*:[^}:]*:[^}]*\}?`) })
+
+// defaults refuses such variables anywhere in a value.
+func (c *checker) defaults(of string, value any) error {
+	switch v := value.(type) {
+	case string:
+		if found := longDefault().FindString(v); found != "" {
+			return c.breaks(of, found+": tools differ on where its default ends", "a default without a colon")
+		}
+	case []any:
+		for _, one := range v {
+			if err := c.defaults(of, one); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if err := errors.Join(c.defaults(of, name), c.defaults(strings.TrimSpace(of+" "+name), v[name])); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -112,27 +151,110 @@ func (c *checker) link(setting, source string) error {
 	if source == c.SocketFolder {
 		return nil
 	}
-	if place := c.replaceable(setting, source); place != "" {
+	if place := c.replaceable(setting, source); place != "" && !c.hold(source, false) {
 		return c.breaks(setting, source+" lies in "+place+": somebody in the container can put a link in its place, and the next start mounts what that leads to, such as the engine's socket",
 			"leave it out, or mount a volume, or a folder outside of what can be written")
 	}
 	return nil
 }
 
+// hold has a path of the workspace mounted in its place, with each folder on the way. The kernel renames and replaces no such file
+// or folder. A fixed path is read-only there. If another mount has the path, too, or it lies behind a link, hold returns false.
+func (c *checker) hold(path string, fixed bool) bool {
+	for _, w := range c.writable {
+		if !w.workspace && !w.inPlace && hostfiles.ThroughFolder(path, w.path) {
+			return false
+		}
+	}
+	steps := boundary.Steps(c.Folder, "", path)
+	for i, s := range steps {
+		if strings.ContainsAny(s.Destination, ",\"\r\n$") {
+			return false
+		}
+		c.guards[s.Destination] = c.guards[s.Destination] || fixed && i == len(steps)-1
+	}
+	return len(steps) > 0
+}
+
+// missing returns the mounts that hold paths in their places, but for those of the settings. Any mount there holds a path. A
+// fixed path must be read-only.
+func (c *checker) missing(said map[string]any) (all []string, err error) {
+	there := c.targets(said)
+	for _, path := range slices.Sorted(maps.Keys(c.guards)) {
+		mount := "source=${localWorkspaceFolder}/" + path + ",target=${containerWorkspaceFolder}/" + path + ",type=bind"
+		if c.guards[path] {
+			mount += ",readonly"
+		}
+		at := c.inside(said).Replace("${containerWorkspaceFolder}/" + path)
+		switch {
+		case !slices.Contains(there, at):
+			all = append(all, mount)
+		case c.guards[path] && !slices.Contains(words(said["mounts"]), mount):
+			return nil, c.breaks("mounts", at+" has another mount, and somebody in the container could change "+path+", which the next build reads", strconv.Quote(mount))
+		}
+	}
+	return all, nil
+}
+
+// targets are where the settings mount something.
+func (c *checker) targets(said map[string]any) (all []string) {
+	mounts, _ := said["mounts"].([]any)
+	texts := words(said["mounts"])
+	for _, m := range mounts {
+		if object, ok := m.(map[string]any); ok {
+			texts = append(texts, fmt.Sprintf("target=%v", object["target"]))
+		}
+	}
+	args, err := c.readArguments(words(said["runArgs"]))
+	for _, a := range args {
+		switch parts := strings.Split(a.value, ":"); a.name {
+		case "--mount":
+			texts = append(texts, a.value)
+		case "--volume", "-v":
+			texts = append(texts, "target="+parts[min(1, len(parts)-1)])
+		case "--tmpfs":
+			texts = append(texts, "target="+parts[0])
+		}
+	}
+	for _, text := range texts {
+		for _, at := range mountTargets(c.inside(said).Replace(c.expanded(text))) {
+			all = append(all, path.Clean(at))
+		}
+	}
+	if err != nil { // it was read before
+		return nil
+	}
+	return all
+}
+
+// inside puts in where the workspace is in the container.
+func (c *checker) inside(said map[string]any) *strings.Replacer {
+	folder, _ := said["workspaceFolder"].(string)
+	if folder == "" {
+		folder = c.usualPlace(gitRoot(c.Folder))
+	}
+	folder = path.Clean(c.expanded(folder))
+	return strings.NewReplacer("${containerWorkspaceFolder}", folder, "${containerWorkspaceFolderBasename}", path.Base(folder))
+}
+
 // collect finds what can be written, of all settings, before any is judged by it.
 func (c *checker) collect(said map[string]any) error {
-	c.writable = []writableMount{{workspaceMount, c.Folder, true}}
+	c.writable = []writableMount{{setting: workspaceMount, path: c.Folder, workspace: true}}
 	if mount, ok := said[workspaceMount].(string); ok {
 		c.writes(workspaceMount, mount)
 	}
 	mounts, _ := said["mounts"].([]any)
 	for _, m := range mounts {
+		before := len(c.writable)
 		switch m := m.(type) {
 		case string:
 			c.writes("mounts", m)
 		case map[string]any:
 			source, _ := m["source"].(string)
 			c.add("mounts", c.expanded(source))
+		}
+		for i := before; i < len(c.writable); i++ {
+			c.writable[i].inPlace = c.isInPlace(said, m, c.writable[i].path)
 		}
 	}
 	args, err := c.readArguments(words(said["runArgs"]))
@@ -148,6 +270,14 @@ func (c *checker) collect(said map[string]any) error {
 		}
 	}
 	return err
+}
+
+// isInPlace reports whether a mount of a path is where the path lies in the workspace.
+func (c *checker) isInPlace(said map[string]any, mount any, source string) bool {
+	rest, in := strings.CutPrefix(source, c.Folder+"/")
+	text, _ := mount.(string)
+	at := mountTargets(c.inside(said).Replace(c.expanded(text)))
+	return in && len(at) == 1 && path.Clean(at[0]) == c.inside(said).Replace("${containerWorkspaceFolder}/"+rest)
 }
 
 // writes adds what a value of --mount has of this machine, unless it is read-only.

@@ -19,7 +19,7 @@ import (
 )
 
 // harmlessProperties of devcontainer.json say what runs in the container, or how an editor shows it.
-const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes containerEnv remoteEnv remoteUser containerUser updateRemoteUserUID
+const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes remoteEnv updateRemoteUserUID
 	userEnvProbe overrideCommand shutdownAction init customizations extensions settings devPort waitFor onCreateCommand updateContentCommand postCreateCommand postStartCommand
 	postAttachCommand workspaceFolder overrideFeatureInstallOrder appPort secrets`
 
@@ -27,7 +27,7 @@ const harmlessProperties = `$schema name forwardPorts portsAttributes otherPorts
 const judgedProperties = "image build dockerFile context features runArgs mounts workspaceMount dockerComposeFile service runServices"
 
 // harmlessOfFeature are more properties of a Feature, and of the metadata of an image.
-const harmlessOfFeature = "id version description documentationURL licenseURL keywords options installsAfter deprecated legacyIds entrypoint"
+const harmlessOfFeature = "version description documentationURL licenseURL keywords options installsAfter deprecated legacyIds entrypoint"
 
 // engineProperties are those that are settings of the container.
 var engineProperties = map[string]string{"privileged": "Privileged", "capAdd": "CapAdd", "securityOpt": "SecurityOpt"}
@@ -87,6 +87,14 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 				return err
 			}
 			delete(d.host, field)
+		case (name == "remoteUser" || name == "containerUser" || name == "id" && of != "") && value != nil:
+			if text, isText := value.(string); !isText || !plainName().MatchString(text) {
+				return c.breaks(setting, fmt.Sprintf("%.60q: tools write it into a Dockerfile, where it would be more than a name", fmt.Sprint(value)), "a name of letters, digits, dots and dashes")
+			}
+		case name == "containerEnv":
+			if err := c.environment(setting, value); err != nil {
+				return err
+			}
 		case field != "" || value == nil || slices.Contains(strings.Fields(harmless), name):
 		case name == "initializeCommand":
 			return c.breaks(setting, "it runs on this machine, outside of the container, and whoever can change the project can change it", "leave it out, and type the command yourself")
@@ -100,6 +108,27 @@ func (c *checker) properties(of string, said map[string]any, harmless string) er
 	}
 	return nil
 }
+
+// environment refuses what would be more than a variable. Tools write ENV NAME="VALUE" into the Dockerfile that has the Features, and a
+// further line there is an instruction, such as LABEL.
+func (c *checker) environment(setting string, value any) error {
+	all, isObject := value.(map[string]any)
+	if !isObject {
+		return c.breaks(setting, "it is no object", `"containerEnv": {"NAME": "VALUE"}`)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		text, isText := all[name].(string)
+		if !isText || strings.ContainsAny(text, "\r\n") || !variableName().MatchString(name) {
+			return c.breaks(setting, fmt.Sprintf("%.60q: tools write it into a Dockerfile, where it would be more than a variable", name), "a name of letters, digits and underscores, and a text of one line")
+		}
+	}
+	return nil
+}
+
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`) })
+
+// plainName is a name that tools write into a Dockerfile: of a Feature, or of a user, whom a variable may name.
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:/@${}-]*$`) })
 
 // requirements are of the machine. By gpu the container gets its devices.
 func (c *checker) requirements(setting string, value any) error {
@@ -148,11 +177,7 @@ func (c *checker) mounts(said map[string]any) error {
 
 // covers returns the target of one of egressd's own mounts if another mount has it, too.
 func (c *checker) covers(said map[string]any, m any) string {
-	folder, _ := said["workspaceFolder"].(string)
-	if folder == "" {
-		folder = c.usualPlace(gitRoot(c.Folder))
-	}
-	inside := strings.NewReplacer("${containerWorkspaceFolder}", c.expanded(folder), "${containerWorkspaceFolderBasename}", path.Base(c.expanded(folder)))
+	inside := c.inside(said)
 	text, isText := m.(string)
 	if object, ok := m.(map[string]any); ok {
 		text = fmt.Sprintf("target=%v", object["target"])
@@ -315,6 +340,8 @@ func (c *checker) eachFeature(features map[string]any, within []string) error {
 	for _, name := range slices.Sorted(maps.Keys(features)) {
 		local := strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 		switch {
+		case !plainName().MatchString(name):
+			return c.breaks("features", fmt.Sprintf("%.60q: tools write the name into a Dockerfile, where it would be more than one", name), "a name of letters, digits, dots and dashes")
 		case name == "./"+featureFolder || slices.Contains(c.Trust, name) || slices.Contains(within, name):
 		case !local:
 			return c.breaks("features", name+": egressd has not read it; a Feature may mount this machine's files, and be privileged", "leave it out, or look at it, and --trust "+name)
@@ -362,6 +389,9 @@ func (c *checker) localFeature(name string, within []string) error {
 
 // snippet judges the settings of a Feature, or of the metadata of an image.
 func (c *checker) snippet(of string, said map[string]any) error {
+	if err := c.defaults(of, said); err != nil {
+		return err
+	}
 	mounts, isList := said["mounts"].([]any)
 	if said["mounts"] != nil && !isList {
 		mounts = []any{said["mounts"]} // tools take one that stands alone
@@ -385,10 +415,15 @@ func (c *checker) images(said map[string]any) error {
 		}
 	}
 	dockerfile := c.dockerfile(said)
-	if dockerfile == "" || slices.Contains(c.Trust, dockerfile) {
+	switch {
+	case dockerfile == "":
 		return nil
+	case !slices.Contains(c.Trust, dockerfile):
+		return c.readDockerfile(dockerfile)
+	case c.replaceable(dockerfileSetting, dockerfile) != "":
+		c.hold(dockerfile, true) // it stays what the user has read, if it can be held
 	}
-	return c.readDockerfile(dockerfile)
+	return nil
 }
 
 func (c *checker) image(setting, name string) error {
@@ -455,9 +490,14 @@ func (c *checker) build(said map[string]any) error {
 			}
 		case slices.Contains([]string{"dockerfile", "context", "target"}, name):
 		case name == "cacheFrom":
-			for _, from := range append(words(build[name]), fmt.Sprint(build[name])) {
-				if strings.Contains(from, "=") {
-					return c.breaks("build.cacheFrom", from+": only names of images are read", "leave it out")
+			all, isList := build[name].([]any)
+			if !isList {
+				all = []any{build[name]}
+			}
+			for _, one := range all {
+				from := fmt.Sprint(one)
+				if strings.ContainsAny(strings.TrimPrefix(from, "type=registry,ref="), "=,") {
+					return c.breaks("build.cacheFrom", from+": a cache is an image of a registry", "leave it out, or write its name")
 				}
 			}
 		case name == "options":
@@ -473,6 +513,9 @@ func (c *checker) build(said map[string]any) error {
 		if path, ok := place.(string); ok {
 			if path = c.expanded(path); !filepath.IsAbs(path) {
 				path = filepath.Join(filepath.Dir(c.at), path)
+			}
+			if at := c.replaceable("build.context", filepath.Clean(path)); at != "" && !c.hold(filepath.Clean(path), false) {
+				return c.breaks("build.context", path+" lies in "+at+": somebody in the container can put a link in its place, and the next build gets what that leads to, such as keys of yours", "the workspace itself, or a folder in .devcontainer")
 			}
 			d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": path})
 		}

@@ -30,6 +30,7 @@ type Options struct {
 
 	Machine *boundary.Machine // this machine
 	Trust   []string          // Features, images and Dockerfiles that the user has read
+	guards  []string          // mounts of paths of the workspace in their places, as [Merge] finds them
 	// ImageLabels returns the labels of an image that the engine of this machine has. It may be nil.
 	ImageLabels func(image string) (labels map[string]string, found bool)
 	// Volume returns a volume that the engine has already. It may be nil.
@@ -118,7 +119,7 @@ func (d *Options) mounts() []string {
 	if d.Program != "" {
 		all = append(all, "source="+d.Program+",target="+programInside+",type=bind,readonly")
 	}
-	return append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly")
+	return append(append(all, "source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly"), d.guards...)
 }
 
 // moved returns the present mount in place of one that an earlier call wrote, when the socket or egressd was elsewhere. It
@@ -222,13 +223,16 @@ func (d *Options) notes(said map[string]any) []string {
 		"what builds the image, and installs Features, has the network of docker build, and is not held; nor is what the editor itself carries (forwarded ports, its extensions, git's credentials)",
 	}
 	if builtFromOutside(said) {
-		notes = append(notes, "the Dockerfile, or what it copies, lies outside of .devcontainer: somebody in the container can change what the next build runs, with that network, and by a label of the image what the next container has")
+		notes = append(notes, "what the image is built of lies outside of .devcontainer: somebody in the container can change what the next build copies and runs, with that network")
 	}
 	if others, _ := filepath.Glob(filepath.Join(boundary.Globbed(d.Folder), ".devcontainer", "*", "devcontainer.json")); len(others) > 0 { // the pattern is sound
 		notes = append(notes, "an editor offers these settings, too, and nothing holds a container of theirs: "+strings.Join(others, ", "))
 	}
 	if all := d.secrets(said); len(all) > 0 {
 		notes = append(notes, "the container gets "+strings.Join(all, ", ")+" of your environment; unset them, or let egressd add credentials to requests")
+	}
+	if len(d.guards) > 0 {
+		notes = append(notes, "no program in the container can rename or replace what the next start or build reads of the workspace: "+strings.Join(d.guards, " ")+" mount it where it lies")
 	}
 	if said["appPort"] != nil {
 		notes = append(notes, "appPort publishes nothing in a container without network; forwardPorts works")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 )
 
@@ -28,6 +29,8 @@ func (c *checker) dockerfile(said map[string]any) string {
 	return filepath.Join(filepath.Dir(c.at), name)
 }
 
+const dockerfileSetting = "build.dockerfile"
+
 // fixed refuses a file of the settings that somebody in the container can change.
 func (c *checker) fixed(setting, file string) error {
 	const instead = "mv it into .devcontainer"
@@ -39,7 +42,7 @@ func (c *checker) fixed(setting, file string) error {
 		return nil
 	}
 	for _, path := range []string{file, hostfiles.ResolveLinks(file)} {
-		if place := c.replaceable(setting, path); place != "" {
+		if place := c.replaceable(setting, path); place != "" && !(setting == dockerfileSetting && c.hold(path, true)) {
 			return c.breaks(setting, file+" lies in "+place+": somebody in the container can write a label "+metadataLabel+" into it, and the next container is privileged", instead+"; or --trust "+file)
 		}
 	}
@@ -48,7 +51,7 @@ func (c *checker) fixed(setting, file string) error {
 
 // readDockerfile judges the images that a Dockerfile begins with, and what gives its image labels.
 func (c *checker) readDockerfile(at string) error {
-	const setting = "build.dockerfile"
+	const setting = dockerfileSetting
 	if err := c.fixed(setting, at); err != nil {
 		return err
 	}
@@ -56,7 +59,12 @@ func (c *checker) readDockerfile(at string) error {
 	if err != nil {
 		return c.breaks(setting, err.Error(), "a Dockerfile that is there")
 	}
-	images, problem := basesOf(string(text))
+	images, labels, problem := basesOf(string(text))
+	for _, label := range labels {
+		if boundary.ReservedLabel(label) || slices.Contains(c.Machine.Labels, label) {
+			problem = "has LABEL " + label + ", by which containers are told apart"
+		}
+	}
 	if problem != "" {
 		return c.breaks(setting, at+" "+problem, "leave that out; or look at it, and --trust "+at)
 	}
@@ -68,21 +76,31 @@ func (c *checker) readDockerfile(at string) error {
 	return nil
 }
 
-// basesOf returns the images that a Dockerfile begins with, or why these and its labels cannot be told.
-func basesOf(text string) (images []string, problem string) {
-	text = strings.TrimPrefix(text, "\ufeff")
+// basesOf returns the images that a Dockerfile begins with, and words that may be names of its labels, or why these cannot be told.
+//
+// The tools of dev containers look for the image by patterns of their own, in the text as it is. A name stands for a stage if the tools
+// and Docker agree about it. Otherwise it is an image.
+func basesOf(text string) (images, labels []string, problem string) {
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n")
+	if strange := strangeLine().FindString(text); strange != "" {
+		return nil, nil, fmt.Sprintf("has %.20q: some readers have a line end or begin there, others not", strange)
+	}
 	for _, d := range directive().FindAllStringSubmatch(text, -1) {
 		name, is := strings.ToLower(d[1]), d[2]
 		if name == "escape" && is != `\` || name == "syntax" && !dockersSyntax().MatchString(is) {
-			return nil, "has the directive " + name + "=" + is + ": something else than Docker's own reader makes an image of it"
+			return nil, nil, "has the directive " + name + "=" + is + ": something else than Docker's own reader makes an image of it"
 		}
 	}
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
-		return nil, "is no Dockerfile"
+		return nil, nil, "is no Dockerfile"
 	}
 	instructions, documents := joined(text), false
 	if strings.Contains(text, metadataLabel) || slices.ContainsFunc(instructions, func(i string) bool { return strings.Contains(i, metadataLabel) }) {
-		return nil, "has " + metadataLabel + " in it, by which an image brings settings with it"
+		return nil, nil, "has " + metadataLabel + " in it, by which an image brings settings with it"
+	}
+	var named []string
+	for _, f := range stageLine().FindAllStringSubmatch(text, -1) {
+		named = append(named, f[1])
 	}
 	stages := []string{"scratch"}
 	for i, line := range slices.Concat(instructions, strings.Split(text, "\n")) {
@@ -91,28 +109,36 @@ func basesOf(text string) (images []string, problem string) {
 		if len(f) > 0 && strings.EqualFold(f[0], "ONBUILD") {
 			f = f[1:]
 		}
+		// The tools of dev containers take the next line for FROM without an image, and an image called unknown for FROMAGE.
+		if len(f) > 0 && len(f[0]) >= 4 && strings.EqualFold(f[0][:4], "FROM") && (len(f) == 1 || len(f[0]) > 4) {
+			return nil, nil, "has a line that begins with FROM, without an image"
+		}
 		if len(f) < 2 {
 			continue
 		}
 		switch strings.ToUpper(f[0]) {
 		case "LABEL":
+			for _, word := range f[1:] {
+				name, _, _ := strings.Cut(word, "=")
+				labels = append(labels, name)
+			}
 			if word := unclearLabel(f[1:]); word != "" {
-				return nil, "has LABEL " + word + ": which label that is depends on how the name is read; write it without variables, quotes and backslashes"
+				return nil, nil, "has LABEL " + word + ": which label that is depends on how the name is read; write it without variables, quotes and backslashes"
 			}
 		case "FROM":
 			if !slices.Contains(stages, f[1]) { // in other letters it is an image to some tools
 				images = append(images, f[1])
 			}
 			// A line within a here-document names no stage, and this reader does not know where one ends.
-			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !documents {
+			if i < len(instructions) && len(f) > 3 && strings.EqualFold(f[2], "AS") && !documents && slices.Contains(named, f[3]) {
 				stages = append(stages, f[3])
 			}
 		}
 	}
 	if len(images) == 0 && !strings.Contains(strings.ToUpper(text), "FROM") {
-		return nil, "has no FROM"
+		return nil, nil, "has no FROM"
 	}
-	return slices.Compact(images), ""
+	return slices.Compact(images), labels, ""
 }
 
 // joined are the instructions of a Dockerfile: its lines, with those that go on behind a backslash put together.
@@ -145,6 +171,16 @@ func unclearLabel(words []string) string {
 	}
 	return ""
 }
+
+// strangeLine finds characters that end a line for JavaScript and not for Docker. It finds FROM behind spaces that ASCII does not have.
+var strangeLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`[\r\v\f\x{85}\x{2028}\x{2029}]|(?mi:^[\t\pZ\x{feff}]*[^\t \P{Z}\x{feff}][\t\pZ\x{feff}]*FROM)`)
+})
+
+// stageLine finds lines that name a stage, as the tools of dev containers do: in one line.
+var stageLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^[\t ]*[Ff][Rr][Oo][Mm][\t ]+(?:--platform=\S+[\t ]+)?[^\s-]\S*[\t ]+[Aa][Ss][\t ]+([^\s"']+)`)
+})
 
 // directive finds lines by which a Dockerfile says what reads it.
 var directive = sync.OnceValue(func() *regexp.Regexp {

@@ -18,7 +18,6 @@ type BodyReader struct {
 	// returned io.EOF, without those that a trailer must not have.
 	Trailer Fields
 
-	front      []byte // that Unread was given
 	br         *bufio.Reader
 	kind       BodyKind
 	left       int64 // bytes left of the body, or of the chunk
@@ -43,11 +42,6 @@ func NewBodyReader(br *bufio.Reader, f Framing, lim Limits) *BodyReader {
 // Read implements [io.Reader]. It returns as many buffered chunks as fit into p, so that small chunks are not
 // passed on one by one.
 func (b *BodyReader) Read(p []byte) (n int, err error) {
-	if len(b.front) > 0 {
-		n = copy(p, b.front)
-		b.front = b.front[n:]
-		return n, nil
-	}
 	n, err = b.read(p)
 	for err == nil && n > 0 && n < len(p) && b.left == 0 && b.begun() {
 		more, late := b.read(p[n:])
@@ -57,9 +51,6 @@ func (b *BodyReader) Read(p []byte) (n int, err error) {
 	}
 	return n, err
 }
-
-// Unread has Read return p again before all else. The caller must not change p afterwards.
-func (b *BodyReader) Unread(p []byte) { b.front = p }
 
 // begun reports whether a next chunk has begun in the buffer, so that some of it can be read
 // without waiting.

@@ -19,6 +19,7 @@ type mounted struct {
 	kind   string // of file system
 
 	readOnly bool
+	asks     bool // for each name that is looked up in it, an automounter outside is asked: autofs, but for single mounts
 }
 
 // withAliases returns paths, and whatever other paths lead to the same files because
@@ -89,10 +90,12 @@ func readMounts(table string) (all []mounted) {
 	for line := range strings.Lines(table) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", rest+1) // there is one space between them
 		if len(fields) > rest {
-			_, kind, _ := strings.Cut(" "+fields[rest], " - ")
-			kind, _, _ = strings.Cut(kind, " ")
+			_, what, _ := strings.Cut(" "+fields[rest], " - ")
+			kind, what, _ := strings.Cut(what, " ")
+			_, how, _ := strings.Cut(what, " ") // behind the source
 			is := strings.Split(fields[options], ",")
-			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(is, "nodev"), kind, slices.Contains(is, "ro")})
+			asks := kind == "autofs" && slices.Contains(strings.Split(how, ","), "indirect")
+			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(is, "nodev"), kind, slices.Contains(is, "ro"), asks})
 		}
 	}
 	return all

@@ -31,19 +31,19 @@ type Private struct {
 // set makes the file system. Files in covered exist afterwards if they existed before.
 func (a *Apart) set(covered []string) error {
 	files := resolved(covered)
-	work, err := cloneTree(a.Work)
+	work, err := clonePlain(a.Work)
 	if err != nil {
 		return apartError(a.Work, err)
 	}
 	shared := make([]int, len(a.Shared))
 	for i, path := range a.Shared {
-		if shared[i], err = cloneTree(path); err != nil {
+		if shared[i], err = clonePlain(path); err != nil {
 			return apartError(path, err)
 		}
 	}
 	home := -1
 	if a.Home != "" {
-		if home, err = cloneTree(a.Home); err != nil {
+		if home, err = clonePlain(a.Home); err != nil {
 			return apartError(a.Home, err)
 		}
 	}
@@ -160,6 +160,18 @@ func linksIn(folder string) map[string]string {
 // cloneTree returns a folder as it is now, with what is mounted in it.
 func cloneTree(path string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	return fd, os.NewSyscallError("open_tree", err)
+}
+
+// clonePlain is cloneTree for a path that had no symbolic links when egressd looked at it. A program of another run, which may write
+// there, could have made one since.
+func clonePlain(path string) (int, error) {
+	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return -1, os.NewSyscallError("openat2", err)
+	}
+	defer unix.Close(at)
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	return fd, os.NewSyscallError("open_tree", err)
 }
 

@@ -1,11 +1,16 @@
 package jailinit
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/egressd/egressd/internal/lab"
 )
 
 // TestFilesThatAreToBeCoveredAreThere takes the folder of one away, as a private one
@@ -60,5 +65,29 @@ func TestLinksInAFolder(t *testing.T) {
 	}
 	if got := linksIn(filepath.Join(dir, "nowhere")); len(got) != 0 {
 		t.Errorf("no folder has %v", got)
+	}
+}
+
+// TestNoTreeIsClonedByALink has a link take the place of a folder that egressd looked at.
+func TestNoTreeIsClonedByALink(t *testing.T) {
+	if !lab.AsRoot(t) {
+		return
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, link := filepath.Join(dir, "real", "work"), filepath.Join(dir, "link")
+	if err := errors.Join(os.MkdirAll(real, 0o700), os.Symlink("real", link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{real: nil, link: unix.ELOOP, filepath.Join(link, "work"): unix.ELOOP, filepath.Join(dir, "missing"): unix.ENOENT} {
+		tree, err := clonePlain(path)
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+		if err == nil {
+			unix.Close(tree)
+		}
 	}
 }

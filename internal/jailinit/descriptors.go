@@ -11,7 +11,7 @@ import (
 
 // closeDescriptors closes what was inherited beyond the standard streams, but for pipes,
 // terminals and files that are not kept: those of make(1), and of a shell's
-// redirections, are meant for the program. The standard streams may be Unix sockets too.
+// redirections, are meant for the program. The standard streams may be Unix sockets with a connection, too.
 func closeDescriptors(control int, kept keptFiles) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -110,6 +110,12 @@ func leadsTo(fd int, kept keptFiles) string {
 		}
 		if fd > 2 {
 			return "a socket of a process outside"
+		}
+		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind == unix.SOCK_DGRAM {
+			return "a socket that reaches others of the network outside" // abstract ones
+		}
+		if _, err := unix.Getpeername(fd); err != nil {
+			return "a socket without a connection, which can be connected to others of the network outside"
 		}
 		return ""
 	}

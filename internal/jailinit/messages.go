@@ -78,6 +78,9 @@ type Program struct {
 	// Services are those of HostSockets that the program cannot remove, wherever they are.
 	Services []string
 
+	// AgentSocket is a socket of egressd's own, which the program finds at Agent; empty: there is none.
+	AgentSocket, Agent string
+
 	// Covered are files whose content the program sees replaced, and which it cannot write. Missing ones are
 	// skipped.
 	Covered map[string][]byte

@@ -45,6 +45,14 @@ func hideHelpers() error {
 // rearrange makes the program's mounts, which no process outside the jail sees. Afterwards p holds every path
 // of each hidden and fixed file.
 func (s *setup) rearrange(plan Plan, p *Program) error {
+	agent := -1
+	if p.AgentSocket != "" {
+		tree, err := cloneTree(p.AgentSocket) // before its folder is hidden
+		if err != nil {
+			return fmt.Errorf("socket of ssh keys: %w", err)
+		}
+		agent = tree
+	}
 	if p.Apart != nil {
 		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
 			return err
@@ -58,10 +66,11 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if err := ownQueues(mounts); err != nil {
 		return fmt.Errorf("hide message queues: %w", err)
 	}
-	if !p.Nested {
-		if err := keepControlGroups(mounts); err != nil {
-			return fmt.Errorf("keep control groups as they are: %w", err)
-		}
+	if err := keepKernel(mounts, p.Nested); err != nil {
+		return fmt.Errorf("keep the kernel's settings as they are: %w", err)
+	}
+	if err := closeAutomounts(mounts); err != nil {
+		return fmt.Errorf("close automounted folders: %w", err)
 	}
 	if err := closeLateMounts(mounts); err != nil {
 		return fmt.Errorf("close the devices of what was mounted meanwhile: %w", err)
@@ -111,6 +120,11 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	}
 	if err := p.hideSockets(); err != nil { // those that were made meanwhile in the place of others
 		return err
+	}
+	if agent >= 0 {
+		if err := moveTree(agent, p.Agent); err != nil {
+			return fmt.Errorf("socket of ssh keys: %w", err)
+		}
 	}
 	if p.pinned, err = pinFolders(kept); err != nil {
 		return err
@@ -220,22 +234,73 @@ func ownQueues(mounts []mounted) error {
 	return nil
 }
 
-// keepControlGroups makes control groups read-only. Those of its user's session are the user's, and with them the program could kill
-// and stop processes outside (cgroup.kill, cgroup.freeze). Sandboxes that the program may nest need them.
-func keepControlGroups(mounts []mounted) error {
-	for _, m := range mounts {
-		if m.kind != "cgroup" && m.kind != "cgroup2" || m.readOnly {
+// kernelKinds are file systems by which the kernel is set up. The machine's root may write to them without any capability. Users may
+// write to files there about their own processes.
+var kernelKinds = [...]string{
+	"proc", "sysfs", "debugfs", "tracefs", "securityfs", "configfs", "efivarfs", "pstore", "binfmt_misc", "bpf", "fusectl", "resctrl", "nfsd", "rpc_pipefs", "selinuxfs", "smackfs", "xenfs",
+}
+
+// keepKernel makes control groups read-only, and what the kernel is set up by where it is mounted a further time, such as /proc in
+// the folder of a chroot; sealKernel has /proc and /sys. Control groups of its user's session are the user's, and with them the
+// program could kill and stop processes outside (cgroup.kill, cgroup.freeze). Sandboxes that the program may nest need them.
+func keepKernel(mounts []mounted, nested bool) error {
+	top := map[string]int{} // of several in one place the last one counts
+	for i, m := range mounts {
+		top[m.point] = i
+	}
+	for i, m := range mounts {
+		group := m.kind == "cgroup" || m.kind == "cgroup2"
+		_, inProc := below(m.point, "/proc")
+		_, inSys := below(m.point, "/sys")
+		if top[m.point] != i || m.readOnly || group && nested || !group && (inProc || inSys || !slices.Contains(kernelKinds[:], m.kind)) {
 			continue
 		}
-		flags, err := flagsOf(m.point)
-		if err == nil {
-			err = unix.Mount("", m.point, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|flags, "")
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL) { // of one that nobody can reach
+		if err := remountReadOnly(m.point); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL) { // of one that nobody can reach
 			return fmt.Errorf("%s: %w", m.point, err)
 		}
 	}
 	return nil
+}
+
+// closeAutomounts has the program see what is mounted in folders of an automounter, and nothing else: for each name that is looked up
+// there, the automounter connects to a server. In /net, the name is that of the server.
+func closeAutomounts(mounts []mounted) error {
+	for _, m := range mounts {
+		if !m.asks || !isFolder(m.point) {
+			continue
+		}
+		trees := map[string]int{}
+		for _, inside := range mounts {
+			if _, ok := below(inside.point, m.point); !ok || inside.point == m.point || trees[inside.point] != 0 || isBelowAny(inside.point, trees) {
+				continue
+			}
+			tree, err := cloneTree(inside.point)
+			if err != nil {
+				return fmt.Errorf("%s: %w", inside.point, err)
+			}
+			trees[inside.point] = tree
+		}
+		err := unix.Mount("tmpfs", m.point, "tmpfs", bare, "size=1m,mode=0755")
+		for path, tree := range trees {
+			err = errors.Join(err, moveTree(tree, path))
+		}
+		if err == nil {
+			err = unix.Mount("", m.point, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|bare, "")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.point, err)
+		}
+	}
+	return nil
+}
+
+func isBelowAny(path string, folders map[string]int) bool {
+	for folder := range folders {
+		if _, ok := below(path, folder); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // hideAll hides every path. It returns a folder for new files, which is the first hidden folder, or else /tmp,

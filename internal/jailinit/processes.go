@@ -75,6 +75,8 @@ const self = "/proc/self/exe"
 // startReaper makes a PID namespace, starts the reaper in it, and returns its pid and a descriptor of the
 // namespace. A thread of its own first gives up all that the program gives up, so the reaper
 // never has any privilege. The thread ends with its goroutine.
+//
+// The reaper has three standard streams: for a missing one, Go's runtime opens /dev/null, which this user may not be able to.
 func startReaper(life, ready int) (pid, namespace int, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -90,7 +92,7 @@ func startReaper(life, ready int) (pid, namespace int, err error) {
 				return
 			}
 		}
-		attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(life), uintptr(ready)}, Sys: &syscall.SysProcAttr{Setsid: true}} // so that the terminal sends it no signals
+		attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(life), uintptr(ready), uintptr(life)}, Sys: &syscall.SysProcAttr{Setsid: true}} // so that the terminal sends it no signals
 		if pid, err = syscall.ForkExec(self, []string{os.Args[0], Argument, reaper}, attr); err == nil {
 			namespace, err = unix.Open("/proc/thread-self/ns/pid_for_children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}

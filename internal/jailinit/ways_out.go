@@ -206,7 +206,8 @@ func tryFiles(p Program) string {
 		}
 	}
 	for path, was := range p.hidden {
-		if was.isAt(path) || p.folders[path] && readable(path) != "" {
+		_, holdsAgent := below(p.Agent, path)
+		if was.isAt(path) || p.folders[path] && !holdsAgent && readable(path) != "" {
 			return path
 		}
 	}

@@ -154,6 +154,8 @@ func (p *Program) fields(w *wire) {
 	w.strings(&p.Hidden)
 	w.strings(&p.HostSockets)
 	w.strings(&p.Services)
+	w.string(&p.AgentSocket)
+	w.string(&p.Agent)
 	p.covered(w)
 	w.strings(&p.Fixed)
 	w.flags(&p.Nested, &p.Packets)

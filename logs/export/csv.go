@@ -14,9 +14,9 @@ import (
 // that begins with = + - or @ gets an apostrophe in front, and so does one that begins with an apostrophe: a
 // reader that takes one away has the text again. All characters outside printable ASCII are written as \uXXXX,
 // and so is the semicolon, at which spreadsheets of some languages begin a new cell. Each row is one line.
-func CSV(b []byte, r *record.Record, _ Origin) []byte {
+func CSV(b []byte, r *record.Record, _ []byte, from Origin) []byte {
 	v := csvRecord{
-		Record: r, dst: orZero(r.Dst), tls: orZero(r.TLS), http: orZero(r.HTTP), dns: orZero(r.DNS), container: orZero(r.Container),
+		Record: r, from: from, dst: orZero(r.Dst), tls: orZero(r.TLS), http: orZero(r.HTTP), dns: orZero(r.DNS), container: orZero(r.Container),
 		process: orZero(r.Process), said: orZero(r.Decision), signal: orZero(r.Signal), names: orZero(r.Names),
 	}
 	for i, column := range csvColumns {
@@ -40,6 +40,7 @@ func CSVHeader() string {
 // A csvRecord is a record whose absent parts are zero.
 type csvRecord struct {
 	*record.Record
+	from      Origin
 	dst       record.Destination
 	tls       record.TLS
 	http      record.HTTP
@@ -67,7 +68,7 @@ var csvColumns = []struct {
 	{"seq", func(v *csvRecord) string { return strconv.FormatInt(v.Seq, 10) }},
 	{"kind", func(v *csvRecord) string { return string(v.Kind) }},
 	{"flow", func(v *csvRecord) string { return v.Flow }},
-	{"count", func(v *csvRecord) string { return unlessZero(v.Count) }},
+	{"count", func(v *csvRecord) string { return strconv.FormatInt(v.Times(), 10) }},
 	{"sandbox", func(v *csvRecord) string { return v.Sandbox }},
 	{"container.name", func(v *csvRecord) string { return v.container.Name }},
 	{"via", func(v *csvRecord) string { return v.Via }},
@@ -102,6 +103,10 @@ var csvColumns = []struct {
 	{"names.first", func(v *csvRecord) string { return v.names.First }},
 	{"names.last", func(v *csvRecord) string { return v.names.Last }},
 	{"names.domains", func(v *csvRecord) string { return unlessZero(v.names.Domains) }},
+	{"origin", func(v *csvRecord) string { return v.from.Log }},
+	{"id", func(v *csvRecord) string { return ID(v.from.Log, v.Seq) }},
+	{"decision.rules", func(v *csvRecord) string { return v.said.Rules }},
+	{"decision.revision", func(v *csvRecord) string { return v.said.Revision }},
 }
 
 func unlessZero(n int64) string {

@@ -13,14 +13,14 @@ const ecsVersion = "8.17.0"
 
 // ecs writes an event of the Elastic Common Schema as nested objects. Fields unknown to the schema are
 // under "egressd".
-func ecs(b []byte, r *record.Record, from Origin) []byte {
+func ecs(b []byte, r *record.Record, line []byte, from Origin) []byte {
 	f := factsOf(r)
 	w := &writer{b}
 	w.line(func() {
 		w.time("@timestamp", r.Time, time.RFC3339Nano)
 		w.object("ecs", func() { w.str("version", ecsVersion) })
 		w.str("message", f.sentence())
-		w.ecsEvent(&f)
+		w.ecsEvent(&f, line, from)
 		w.object("observer", func() {
 			w.str("product", "egressd")
 			w.str("vendor", "egressd")
@@ -31,12 +31,12 @@ func ecs(b []byte, r *record.Record, from Origin) []byte {
 		if f.kind != aboutItself && f.kind != aboutSignal {
 			w.ecsTraffic(&f)
 		}
-		w.object("egressd", func() { w.rest(&f) })
+		w.object("egressd", func() { w.rest(&f, from) })
 	})
 	return w.b
 }
 
-func (w *writer) ecsEvent(f *facts) {
+func (w *writer) ecsEvent(f *facts, line []byte, from Origin) {
 	category, types := ecsCategory(f)
 	w.object("event", func() {
 		if f.kind == aboutSignal {
@@ -50,8 +50,9 @@ func (w *writer) ecsEvent(f *facts) {
 		w.str("action", ecsAction(f))
 		w.str("code", f.code())
 		w.str("reason", cmp.Or(f.said.Reason, f.Note))
-		w.str("id", f.uid())
+		w.str("id", f.uid(from))
 		w.num("sequence", f.Seq)
+		w.str("original", string(line))
 		w.str("module", "egressd")
 		w.str("dataset", "egressd.audit")
 		w.str("provider", "egressd")

@@ -14,12 +14,16 @@ import (
 	"testing"
 	"time"
 
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/egressd/egressd/record"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-var testOrigin = Origin{Version: "1.4.0", Host: "build-7"}
+var testOrigin = Origin{Version: "1.4.0", Host: "build-7", Log: "egressd/8f0c5d6e7a8b9c0d1e2f3a4b5c6d7e8f"}
 
 // samples are the records of testdata/records.jsonl.
 func samples(t testing.TB) (all []*record.Record, lines [][]byte) {
@@ -44,18 +48,18 @@ func TestGolden(t *testing.T) {
 	got := map[string][]byte{}
 	for _, name := range Formats() {
 		encode, _ := Named(name)
-		for _, r := range records {
-			got[name] = encode(got[name], r, testOrigin)
+		for i, r := range records {
+			got[name] = encode(got[name], r, lines[i], testOrigin)
 		}
 	}
 	var entries []EncodedRecord
 	got["csv"] = []byte(CSVHeader())
 	for i, r := range records {
-		got["csv"] = CSV(got["csv"], r, testOrigin)
+		got["csv"] = CSV(got["csv"], r, nil, testOrigin)
 		entries = append(entries, EncodedRecord{r, lines[i]})
 		got["syslog"] = append(Syslog(got["syslog"], EncodedRecord{r, lines[i]}, testOrigin, 4711), '\n')
 	}
-	otlp := OTLP(nil, entries, testOrigin, time.Unix(1700000000, 0))
+	otlp := otlpJSON(t, entries, time.Unix(1700000000, 0))
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, otlp, "", " "); err != nil {
 		t.Fatal(err)
@@ -76,6 +80,28 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s differs from %s; where that is meant, go test ./logs/export -update\n%s", name, path, firstDifference(text, want))
 		}
 	}
+}
+
+// otlpJSON returns a request of OTLP as the JSON form of protobuf, in which white space is random.
+func otlpJSON(t testing.TB, entries []EncodedRecord, observed time.Time) []byte {
+	t.Helper()
+	text, err := OTLP(nil, entries, testOrigin, observed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request logspb.LogsData
+	if err := proto.Unmarshal(text, &request); err != nil {
+		t.Fatal(err)
+	}
+	text, err = protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(&request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		t.Fatal(err)
+	}
+	return compact.Bytes()
 }
 
 func firstDifference(got, want []byte) string {
@@ -212,10 +238,10 @@ func fits(v, kind any) bool {
 // eachLine calls do with every event that the samples give in a form.
 func eachLine(t testing.TB, encode Encoder, do func([]byte, *record.Record)) {
 	t.Helper()
-	records, _ := samples(t)
+	records, lines := samples(t)
 	count := 0
-	for _, r := range records {
-		for line := range bytes.Lines(encode(nil, r, testOrigin)) {
+	for i, r := range records {
+		for line := range bytes.Lines(encode(nil, r, lines[i], testOrigin)) {
 			do(bytes.TrimSuffix(line, []byte("\n")), r)
 			count++
 		}
@@ -284,7 +310,7 @@ func TestOTLPAttributesAreOfTheConventions(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal(OTLP(nil, []EncodedRecord{{r, lines[i]}}, testOrigin, time.Now()), &request); err != nil {
+		if err := json.Unmarshal(otlpJSON(t, []EncodedRecord{{r, lines[i]}}, time.Now()), &request); err != nil {
 			t.Fatal(err)
 		}
 		record := request.ResourceLogs[0].ScopeLogs[0].LogRecords[0]

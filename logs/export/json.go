@@ -144,10 +144,11 @@ func cut(s string, limit int) string {
 }
 
 // rest writes the fields of the record that a format has no members for, under their names in the record.
-func (w *writer) rest(f *facts) {
+func (w *writer) rest(f *facts, from Origin) {
 	w.str("kind", string(f.Kind))
 	w.num("seq", f.Seq)
-	w.some("count", f.Count)
+	w.num("count", f.Times())
+	w.str("origin", from.Log)
 	w.flag("shared", f.Shared)
 	if n := f.Names; n != nil {
 		w.object("names", func() {
@@ -173,6 +174,8 @@ func (w *writer) rest(f *facts) {
 	w.str("rule", f.said.Rule)
 	w.str("layer", f.said.Layer)
 	w.str("policy", f.said.Policy)
+	w.str("rules", f.said.Rules)
+	w.str("revision", f.said.Revision)
 	w.strs("allowed_if", f.said.AllowedIf...)
 	w.flag("log", f.said.Log)
 	if d := f.Dst; d != nil {
@@ -193,6 +196,15 @@ func (w *writer) rest(f *facts) {
 			w.str("name", s.Name)
 			w.str("where", s.Where)
 			w.str("encoding", s.Encoding)
+		})
+	}
+	if l := f.Log; l != nil {
+		w.object("log", func() {
+			w.str("origin", l.Origin)
+			w.num("size", l.Size)
+			w.str("root", l.Root)
+			w.str("follows", l.Follows)
+			w.some("had", l.Had)
 		})
 	}
 	w.str("outcome", f.Outcome)

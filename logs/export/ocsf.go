@@ -39,7 +39,7 @@ var ocsfMethodNames = map[int64]string{
 }
 
 // ocsf writes an event of the Open Cybersecurity Schema Framework.
-func ocsf(b []byte, r *record.Record, from Origin) []byte {
+func ocsf(b []byte, r *record.Record, line []byte, from Origin) []byte {
 	f := factsOf(r)
 	c := ocsfClassOf(&f)
 	w := &writer{b}
@@ -56,16 +56,17 @@ func ocsf(b []byte, r *record.Record, from Origin) []byte {
 		w.ocsfTimes(&f)
 		w.ocsfSeverity(&f)
 		w.str("message", f.sentence())
+		w.str("raw_data", string(line))
 		w.ocsfMetadata(&f, c, from)
 		switch {
 		case c.network:
 			w.ocsfTraffic(&f, from)
 		case c.finding:
-			w.ocsfFinding(&f)
+			w.ocsfFinding(&f, from)
 		default:
 			w.object("app", func() { w.ocsfProduct(from) })
 		}
-		w.object("unmapped", func() { w.rest(&f) })
+		w.object("unmapped", func() { w.rest(&f, from) })
 	})
 	return w.b
 }
@@ -118,7 +119,7 @@ func ocsfActivity(f *facts) (int64, string) {
 }
 
 func (w *writer) ocsfTimes(f *facts) {
-	w.some("count", f.Count)
+	w.num("count", f.Times())
 	if f.ended {
 		w.num("start_time", f.start().UnixMilli())
 		w.num("end_time", f.Time.UnixMilli())
@@ -139,7 +140,7 @@ func (w *writer) ocsfMetadata(f *facts, c ocsfClass, from Origin) {
 		if c.network {
 			w.strs("profiles", "host", "security_control")
 		}
-		w.str("uid", f.uid())
+		w.str("uid", f.uid(from))
 		w.str("correlation_uid", f.Flow)
 		w.num("sequence", f.Seq)
 		w.str("event_code", string(f.Kind))
@@ -148,8 +149,11 @@ func (w *writer) ocsfMetadata(f *facts, c ocsfClass, from Origin) {
 	})
 }
 
-// uid identifies the event. A flow has several events.
-func (f *facts) uid() string {
+// uid identifies the event: in all logs, or in this one if the origin is unknown. A flow has several events.
+func (f *facts) uid(from Origin) string {
+	if id := ID(from.Log, f.Seq); id != "" {
+		return id
+	}
 	if f.Flow == "" {
 		return strconv.FormatInt(f.Seq, 10)
 	}
@@ -306,11 +310,11 @@ func (w *writer) ocsfQuery(f *facts) {
 	})
 }
 
-func (w *writer) ocsfFinding(f *facts) {
+func (w *writer) ocsfFinding(f *facts, from Origin) {
 	w.num("status_id", 1)
 	w.str("status", "New")
 	w.object("finding_info", func() {
-		w.str("uid", f.uid())
+		w.str("uid", f.uid(from))
 		w.str("title", cmp.Or(f.noticed(), string(f.Kind)))
 		w.str("desc", f.noticed())
 	})

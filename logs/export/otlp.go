@@ -1,8 +1,13 @@
 package export
 
 import (
-	"strconv"
 	"time"
+	"unicode/utf8"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/egressd/egressd/record"
 )
@@ -13,53 +18,37 @@ type EncodedRecord struct {
 	Text   []byte // one line without its newline
 }
 
-// OTLP appends a JSON request of OTLP/HTTP for logs (opentelemetry-proto 1.x, ExportLogsServiceRequest).
+// OTLP appends a protobuf request of OTLP/HTTP for logs (opentelemetry-proto 1.x, ExportLogsServiceRequest).
 // Each record gets a severity, the text as body, and attributes of the semantic conventions. Times are in
-// nanoseconds; observed is the time of the request.
-func OTLP(b []byte, entries []EncodedRecord, from Origin, observed time.Time) []byte {
-	w := &writer{b}
-	w.b = append(w.b, '{')
-	w.objects("resourceLogs", func() {
-		w.object("resource", func() {
-			w.attributes(func(a *attributes) {
-				a.str("service.name", "egressd")
-				a.str("service.version", from.Version)
-				a.str("host.name", from.Host)
-			})
-		})
-		w.objects("scopeLogs", func() {
-			w.object("scope", func() {
-				w.str("name", "github.com/egressd/egressd/audit")
-				w.str("version", from.Version)
-			})
-			w.key("logRecords")
-			w.b = append(w.b, '[')
-			for _, e := range entries {
-				w.otlpRecord(e, observed)
-			}
-			w.b = append(w.b, ']')
-		})
-	})
-	w.b = append(w.b, '}')
-	return w.b
+// nanoseconds; observed is the time of the request. An error says that a text is not valid UTF-8.
+func OTLP(b []byte, entries []EncodedRecord, from Origin, observed time.Time) ([]byte, error) {
+	resource := attributes{}
+	resource.str("service.name", "egressd")
+	resource.str("service.version", from.Version)
+	resource.str("host.name", from.Host)
+	scope := &logspb.ScopeLogs{Scope: &commonpb.InstrumentationScope{Name: "github.com/egressd/egressd/audit", Version: from.Version}}
+	for _, e := range entries {
+		scope.LogRecords = append(scope.LogRecords, otlpRecord(e, from, observed))
+	}
+	// LogsData and ExportLogsServiceRequest are the same on the wire; the package of the second one needs gRPC.
+	return proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, &logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
+		Resource: &resourcepb.Resource{Attributes: resource.all}, ScopeLogs: []*logspb.ScopeLogs{scope},
+	}}})
 }
 
-func (w *writer) otlpRecord(e EncodedRecord, observed time.Time) {
+func otlpRecord(e EncodedRecord, from Origin, observed time.Time) *logspb.LogRecord {
 	f := factsOf(e.Record)
 	number, text := otlpSeverity(f.level())
-	w.comma()
-	w.b = append(w.b, '{')
-	w.str("timeUnixNano", strconv.FormatInt(f.Time.UnixNano(), 10))
-	w.str("observedTimeUnixNano", strconv.FormatInt(observed.UnixNano(), 10))
-	w.num("severityNumber", number)
-	w.str("severityText", text)
-	w.str("eventName", "egressd."+string(f.Kind))
-	w.object("body", func() { w.str("stringValue", string(e.Text)) })
-	w.attributes(func(a *attributes) { a.record(&f) })
-	w.b = append(w.b, '}')
+	a := attributes{}
+	a.record(&f, from)
+	return &logspb.LogRecord{
+		TimeUnixNano: uint64(f.Time.UnixNano()), ObservedTimeUnixNano: uint64(observed.UnixNano()),
+		SeverityNumber: number, SeverityText: text, EventName: "egressd." + string(f.Kind),
+		Body: otlpText(string(e.Text)), Attributes: a.all,
+	}
 }
 
-func otlpSeverity(l level) (number int64, text string) {
+func otlpSeverity(l level) (number logspb.SeverityNumber, text string) {
 	switch l {
 	case low:
 		return 13, "WARN"
@@ -72,33 +61,29 @@ func otlpSeverity(l level) (number int64, text string) {
 	}
 }
 
-// attributes writes a list of keys and values.
-type attributes struct{ *writer }
+// attributes collects a list of keys and values.
+type attributes struct{ all []*commonpb.KeyValue }
 
-func (w *writer) attributes(members func(*attributes)) {
-	w.key("attributes")
-	w.b = append(w.b, '[')
-	members(&attributes{w})
-	w.b = append(w.b, ']')
+// otlpText returns a text. Bytes that are not UTF-8 become U+FFFD, as in encoding/json: protobuf refuses them.
+func otlpText(text string) *commonpb.AnyValue {
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
+	}
+	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: text}}
 }
 
-func (a *attributes) value(key string, value func()) {
-	a.comma()
-	a.b = append(a.b, '{')
-	a.writer.str("key", key)
-	a.object("value", value)
-	a.b = append(a.b, '}')
+func (a *attributes) value(key string, value *commonpb.AnyValue) {
+	a.all = append(a.all, &commonpb.KeyValue{Key: key, Value: value})
 }
 
 func (a *attributes) str(key, value string) {
 	if value != "" {
-		a.value(key, func() { a.writer.str("stringValue", value) })
+		a.value(key, otlpText(value))
 	}
 }
 
-// num writes an integer. The JSON form of protobuf writes 64-bit integers as strings.
 func (a *attributes) num(key string, n int64) {
-	a.value(key, func() { a.writer.str("intValue", strconv.FormatInt(n, 10)) })
+	a.value(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}})
 }
 
 func (a *attributes) some(key string, n int64) {
@@ -109,7 +94,7 @@ func (a *attributes) some(key string, n int64) {
 
 func (a *attributes) flag(key string, set bool) {
 	if set {
-		a.value(key, func() { a.writer.flag("boolValue", true) })
+		a.value(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}})
 	}
 }
 
@@ -117,25 +102,18 @@ func (a *attributes) strs(key string, values []string) {
 	if len(values) == 0 {
 		return
 	}
-	a.value(key, func() {
-		a.object("arrayValue", func() {
-			a.key("values")
-			a.b = append(a.b, '[')
-			for _, v := range values {
-				a.comma()
-				a.b = append(a.b, `{"stringValue":`...)
-				a.quote(v)
-				a.b = append(a.b, '}')
-			}
-			a.b = append(a.b, ']')
-		})
-	})
+	list := &commonpb.ArrayValue{}
+	for _, v := range values {
+		list.Values = append(list.Values, otlpText(v))
+	}
+	a.value(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}})
 }
 
-func (a *attributes) record(f *facts) {
-	a.str("log.record.uid", f.uid())
+func (a *attributes) record(f *facts, from Origin) {
+	a.str("log.record.uid", f.uid(from))
+	a.str("egressd.origin", from.Log)
 	a.num("egressd.seq", f.Seq)
-	a.some("egressd.count", f.Count)
+	a.num("egressd.count", f.Times())
 	a.flag("egressd.shared", f.Shared)
 	if n := f.Names; n != nil {
 		a.str("egressd.names.first", n.First)
@@ -146,7 +124,16 @@ func (a *attributes) record(f *facts) {
 	a.str("egressd.sandbox", f.Sandbox)
 	a.str("egressd.via", f.Via)
 	a.str("egressd.action", f.said.Action)
+	a.str("egressd.policy", f.said.Policy)
+	a.str("egressd.rules", f.said.Rules)
+	a.str("egressd.revision", f.said.Revision)
 	a.str("egressd.outcome", f.Outcome)
+	if l := f.Log; l != nil {
+		a.num("egressd.log.size", l.Size)
+		a.str("egressd.log.root", l.Root)
+		a.str("egressd.log.follows", l.Follows)
+		a.some("egressd.log.had", l.Had)
+	}
 	a.str("client.address", f.srcIP)
 	a.some("client.port", int64(f.srcPort))
 	if f.Dst != nil {

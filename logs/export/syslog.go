@@ -26,6 +26,9 @@ func Syslog(b []byte, e EncodedRecord, from Origin, process int) []byte {
 	severities := [...]int{informational: 6, low: 5, medium: 4, high: 1}
 	b = syslogHead(b, severities[f.level()], f.Time, from.Host, process, string(f.Kind), f.Seq)
 	b = syslogParam(b, "seq", strconv.FormatInt(f.Seq, 10))
+	b = syslogParam(b, "origin", from.Log)
+	b = syslogParam(b, "id", ID(from.Log, f.Seq))
+	b = syslogParam(b, "count", strconv.FormatInt(f.Times(), 10))
 	b = syslogParam(b, "flow", f.Flow)
 	b = syslogParam(b, "sandbox", f.Sandbox)
 	b = syslogParam(b, "action", f.said.Action)

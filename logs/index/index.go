@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,8 +35,10 @@ const (
 
 // A Row is one decision, joined with the end of its flow.
 type Row struct {
-	Time     int64 // Unix time of the decision, in microseconds
-	Seq      int64 // number of the record of the decision
+	Time     int64  // Unix time of the decision, in microseconds
+	Number   int64  // of the record, counted over all logs; Seq if there is one log
+	Log      string // folder
+	Seq      int64  // number of the record in its log
 	Flow     record.ID
 	Shape    uint32
 	Count    uint32 // requests that it counts as
@@ -48,7 +51,7 @@ type Row struct {
 type row struct {
 	time     int64
 	flow     record.ID
-	seq      uint32 // since the first one
+	number   uint32 // since the first one
 	shape    uint32
 	count    uint32 // 0 if it belongs to another, see package count
 	took     uint32 // milliseconds; noEnd before the flow has ended
@@ -60,36 +63,61 @@ const (
 	huge  = math.MaxUint32
 )
 
-// An Index holds the newest decisions of a log. It is safe for concurrent use.
+// An Index holds the newest decisions of a log, or of several. It is safe for concurrent use.
 type Index struct {
-	mu     sync.RWMutex // guards what follows
-	chunks [][]row      // all but the last one are full
-	first  int64        // number of the first row that is there
-	base   int64        // seq of the first record
-	huge   map[int64][2]int64
-	shapes []string
+	mu        sync.RWMutex // guards what follows
+	chunks    [][]row      // all but the last one are full
+	first     int64        // number of the first row that is there
+	base      int64        // number of the first record
+	logs      []string     // folders
+	stretches []stretch    // in the order of their numbers
+	huge      map[int64][2]int64
+	shapes    []string
 
 	verdicts []string // of the shapes
+	opens    []bool   // the shapes are of flows without an end
 
 	ids     map[string]uint32
 	scratch shape
 	key     []byte
-	open    map[record.ID]int64  // row of each flow without an end
-	counter count.Counter[int64] // of rows
 	events  []*record.Record
 	next    int64 // number of the record to read next
 	summed  bool  // there were more shapes than mostShapes
 	caught  bool  // the end of the log was reached
 	err     error
-	changed chan struct{} // closed with the next change
-	last    time.Time     // time of the last record
+	failed  map[string]error // logs of several that cannot be read, by folder
+	changed chan struct{}    // closed with the next change
+	last    time.Time        // time of the last record
+}
+
+// A stretch is records of one log that follow one another.
+type stretch struct {
+	number, seq int64 // of the first
+	log         int   // in Index.logs
 }
 
 // New returns an empty Index.
 func New() *Index {
-	x := &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint32{}, open: map[record.ID]int64{}, changed: make(chan struct{})}
-	x.counter.Belongs = func(row, _ int64) { x.setCount(row, 0) }
-	return x
+	return &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint32{}, failed: map[string]error{}, changed: make(chan struct{})}
+}
+
+// A followed log is one that an index reads. The mutex of the index guards open and counter.
+type followed struct {
+	*Index
+	log     int // in Index.logs
+	dir     string
+	lines   *audit.Reader
+	open    map[record.ID]int64  // row of each flow without an end
+	counter count.Counter[int64] // of rows
+}
+
+func (x *Index) newFollowed(dir string, lines *audit.Reader) *followed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := &followed{Index: x, log: len(x.logs), dir: dir, lines: lines, open: map[record.ID]int64{}}
+	x.logs = append(x.logs, dir)
+	f.counter.Belongs = func(row, _ int64) { x.setCount(row, 0) }
+	return f
 }
 
 // A Progress says how far an index is.
@@ -136,16 +164,17 @@ func (x *Index) Follow(ctx context.Context, dir string) error {
 	return nil
 }
 
-// waitForLog is how often Follow looks for a log that is not there yet.
-const waitForLog = 500 * time.Millisecond
+const (
+	waitForLog    = 500 * time.Millisecond // between two looks for a log that is not there yet, or for records of several logs
+	lookForLogs   = 2 * time.Second        // between two looks for further logs
+	lookForWriter = 2 * time.Second        // between two looks whether a process still writes the log
+)
 
 func (x *Index) follow(ctx context.Context, dir string) error {
 	lines, err := audit.NewReader(dir, 0)
 	for errors.Is(err, fs.ErrNotExist) {
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, waitForLog) {
 			return nil
-		case <-time.After(waitForLog):
 		}
 		lines, err = audit.NewReader(dir, 0)
 	}
@@ -153,33 +182,148 @@ func (x *Index) follow(ctx context.Context, dir string) error {
 		return err
 	}
 	defer lines.Close()
+	f := x.newFollowed(dir, lines)
 	for {
-		if err := logs.Scan(logs.Until(ctx, lines), x.add); err != nil {
+		written, err := f.read(ctx)
+		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if ctx.Err() != nil { // lines are left, so lines.Follow would not wait
-			return nil
+		x.catchUp()
+		err = f.wait(ctx, lookForWriter)
+		for ; errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; err = f.wait(ctx, lookForWriter) {
+			if now, err := audit.Writing(dir); err == nil && now != written {
+				break // what was written last comes first
+			}
 		}
-		x.mu.Lock()
-		x.caught = true
-		x.announce()
-		x.mu.Unlock()
-		if err := lines.Follow(ctx); err != nil {
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
 }
 
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// FollowAll reads several logs, and what is appended, until ctx ends. It asks again and again which folders there are, the
+// oldest log first. A log that no process writes is read once. Failed has a log that cannot be read.
+func (x *Index) FollowAll(ctx context.Context, folders func() []string) {
+	known := map[string]bool{}
+	var live []*followed
+	defer func() {
+		for _, f := range live {
+			f.lines.Close()
+		}
+	}()
+	var looked time.Time
+	for ctx.Err() == nil {
+		before, _ := x.Progress()
+		var dirs []string
+		if time.Since(looked) > lookForLogs {
+			dirs, looked = folders(), time.Now()
+		}
+		for _, dir := range dirs {
+			if known[dir] {
+				continue
+			}
+			lines, err := audit.NewReader(dir, 0)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // not yet
+			}
+			known[dir] = true
+			if err != nil {
+				x.fail(dir, err)
+				continue
+			}
+			if f := x.newFollowed(dir, lines); f.goesOn(ctx) {
+				live = append(live, f)
+			}
+		}
+		live = slices.DeleteFunc(live, func(f *followed) bool { return !f.goesOn(ctx) })
+		if now, _ := x.Progress(); now.Next != before.Next || !now.CaughtUp {
+			x.catchUp()
+		}
+		sleep(ctx, waitForLog)
+	}
+}
+
+// goesOn reads what is there, and reports whether there may be more. If not, it closes the log.
+func (x *followed) goesOn(ctx context.Context) bool {
+	written, err := x.read(ctx)
+	if err != nil {
+		x.fail(x.dir, err)
+	}
+	if err == nil && written {
+		return true
+	}
+	x.lines.Close()
+	return false
+}
+
+func (x *Index) fail(dir string, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.failed[dir] = err
+}
+
+// Failed returns why the log in a folder could not be read to its end, or nil.
+func (x *Index) Failed(dir string) error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.failed[dir]
+}
+
+// read reads all records that are there, and reports whether a process writes the log. Flows that are still open have no end
+// if not.
+func (x *followed) read(ctx context.Context) (written bool, err error) {
+	written, err = audit.Writing(x.dir)
+	past, cancel := context.WithCancel(ctx)
+	cancel()
+	if err == nil {
+		if err = x.wait(past, lookForWriter); err == nil {
+			err = logs.Scan(logs.Until(ctx, x.lines), x.add)
+		} else if errors.Is(err, context.Canceled) {
+			err = nil // there is nothing new
+		}
+	}
+	if err == nil && ctx.Err() == nil && !written {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.cut()
+	}
+	return written, err
+}
+
+// wait waits for a record. It looks for one also if ctx is done.
+func (x *followed) wait(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return x.lines.Follow(ctx)
+}
+
+// catchUp notes that all records were read.
+func (x *Index) catchUp() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.caught = true
+	x.announce()
+}
+
 // announceEvery is the number of records after which readers are told, while there are many.
 const announceEvery = 50_000
 
-func (x *Index) add(_ string, r *record.Record) error {
+func (x *followed) add(_ string, r *record.Record) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.base < 0 {
-		x.base = r.Seq
+	x.number(r.Seq)
+	if r.Time.After(x.last) {
+		x.last = r.Time
 	}
-	x.next, x.last = r.Seq+1, r.Time
 	switch {
 	case r.Kind == record.KindStart:
 		x.cut()
@@ -197,6 +341,20 @@ func (x *Index) add(_ string, r *record.Record) error {
 	return nil
 }
 
+// number sets next to the number that follows that of a record.
+func (x *followed) number(seq int64) {
+	if n := len(x.stretches); n > 0 && x.stretches[n-1].log == x.log {
+		last := x.stretches[n-1]
+		x.next = last.number + seq - last.seq + 1
+		return
+	}
+	if len(x.stretches) == 0 {
+		x.base, x.next = seq, seq
+	}
+	x.stretches = append(x.stretches, stretch{x.next, seq, x.log})
+	x.next++
+}
+
 // announce requires mu.
 func (x *Index) announce() {
 	close(x.changed)
@@ -210,7 +368,7 @@ func (x *Index) addEvent(r *record.Record) {
 	x.events = append(x.events, r.Clone())
 }
 
-func (x *Index) begin(r *record.Record) {
+func (x *followed) begin(r *record.Record) {
 	flow, known := record.ParseID(r.Flow)
 	d := count.Of(r)
 	x.scratch.load(r)
@@ -221,7 +379,7 @@ func (x *Index) begin(r *record.Record) {
 	if opens && r.Outcome == "" {
 		x.scratch.Outcome = logs.OutcomeOpen
 	}
-	at := x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd}, r.Seq)
+	at := x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd})
 	if r.Bytes != nil {
 		x.setEnd(at, r)
 	}
@@ -236,7 +394,7 @@ func (x *Index) begin(r *record.Record) {
 }
 
 // count sets the count of a row whose decision opens no flow.
-func (x *Index) count(row int64, d *count.Counted) {
+func (x *followed) count(row int64, d *count.Counted) {
 	n, _ := x.counter.Add(d, func() int64 { return row })
 	x.setCount(row, n)
 }
@@ -249,7 +407,7 @@ func (x *Index) setCount(row, n int64) {
 
 // end completes the row of the flow that r ends. If the log begins in the middle of the flow, r is a row of
 // its own.
-func (x *Index) end(r *record.Record) {
+func (x *followed) end(r *record.Record) {
 	flow, _ := record.ParseID(r.Flow)
 	at, opened := x.open[flow]
 	delete(x.open, flow)
@@ -258,7 +416,7 @@ func (x *Index) end(r *record.Record) {
 			return
 		}
 		x.scratch.load(r)
-		at = x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd}, r.Seq)
+		at = x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd})
 	} else {
 		one := x.at(at)
 		x.scratch.parse(x.shapes[one.shape])
@@ -284,7 +442,7 @@ func part[T any](p *T) *T {
 }
 
 // cut ends the flows of a process that is no more.
-func (x *Index) cut() {
+func (x *followed) cut() {
 	x.counter.Flush()
 	for _, at := range x.open {
 		if at >= x.first {
@@ -314,8 +472,8 @@ func (x *Index) setEnd(at int64, r *record.Record) {
 func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
 
 // append adds a row and returns its number. It drops the oldest rows if there are too many.
-func (x *Index) append(one row, seq int64) int64 {
-	one.seq = clamp(seq - x.base)
+func (x *Index) append(one row) int64 {
+	one.number = clamp(x.next - 1 - x.base)
 	if len(x.chunks) == 0 || len(x.chunks[len(x.chunks)-1]) == chunkRows {
 		if len(x.chunks) == mostChunks {
 			x.chunks = append(x.chunks[:0:0], x.chunks[1:]...)
@@ -340,8 +498,21 @@ func (x *Index) at(number int64) *row {
 	return &x.chunks[i/chunkRows][i%chunkRows]
 }
 
-func (x *Index) whole(one *row, number int64) Row {
-	r := Row{Time: one.time, Seq: x.base + int64(one.seq), Flow: one.flow, Shape: one.shape, Count: one.count, Up: int64(one.up), Down: int64(one.down)}
+// stretchOf returns the stretch of a record. A stretch that is given is that of an earlier record, or the first.
+func (x *Index) stretchOf(record int64, from int) int {
+	for from+1 < len(x.stretches) && x.stretches[from+1].number <= record {
+		from++
+	}
+	return from
+}
+
+func (x *Index) whole(one *row, number int64, at int) Row {
+	record := x.base + int64(one.number)
+	s := x.stretches[at]
+	r := Row{
+		Time: one.time, Number: record, Log: x.logs[s.log], Seq: s.seq + record - s.number,
+		Flow: one.flow, Shape: one.shape, Count: one.count, Up: int64(one.up), Down: int64(one.down),
+	}
 	if one.took != noEnd {
 		r.Ended, r.Took = true, time.Duration(one.took)*time.Millisecond
 	}
@@ -369,6 +540,7 @@ func (x *Index) shapeID() uint32 {
 	id := uint32(len(x.shapes))
 	x.shapes = append(x.shapes, text)
 	x.verdicts = append(x.verdicts, strings.Clone(x.scratch.decision.Action))
+	x.opens = append(x.opens, x.scratch.Outcome == logs.OutcomeOpen)
 	x.ids[text] = id
 	return id
 }

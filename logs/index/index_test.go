@@ -5,10 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,10 +91,13 @@ func (w *writer) one() {
 			w.write(record.Record{Kind: record.KindStart, Note: "started"})
 			return
 		}
-		r.Decision.Question = []string{pick("Q1", "Q2", "Q3")}
+		r.Decision.Question = []string{pick("Q1", "Q2")}
 		switch w.random.IntN(3) {
 		case 0:
 			r.Decision.Action, r.Decision.Class = "ask", "ask-pending"
+			if w.random.IntN(2) == 0 { // the question itself
+				r.Flow = r.Decision.Question[0]
+			}
 		case 1:
 			r.Decision.Action, r.Decision.Class = "deny", "ask-pending"
 		}
@@ -114,7 +121,22 @@ func randomLog(t *testing.T, n int) string {
 	for w.seq < int64(n) {
 		w.one()
 	}
+	hold(t, dir)
 	return dir
+}
+
+// hold holds the lock of a log, as the process does that writes it.
+func hold(t *testing.T, dir string) (letGo func()) {
+	t.Helper()
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	return func() { lock.Close() }
 }
 
 // read returns the index of a log that does not grow.
@@ -241,6 +263,7 @@ func TestNewestGoesBackInPages(t *testing.T) {
 // TestMemoryIsBounded adds more decisions and more paths than the index may hold.
 func TestMemoryIsBounded(t *testing.T) {
 	x := New()
+	f := x.newFollowed("", nil)
 	r := record.Record{Kind: record.KindRequest, Sandbox: "a", Dst: &record.Destination{Host: "x.test", Port: 443}, HTTP: &record.HTTP{Method: "GET"}, Decision: &record.Decision{Action: "deny"}}
 	const differ = 3 * mostShapes
 	for i := range int64(differ) {
@@ -248,12 +271,13 @@ func TestMemoryIsBounded(t *testing.T) {
 		if i > 2*mostShapes {
 			r.Dst.Host = fmt.Sprintf("h%d.test", i)
 		}
-		if err := x.add("", &r); err != nil {
+		if err := f.add("", &r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range int64(mostChunks * chunkRows) {
-		x.append(*x.at(differ - 1 + i), differ+i)
+		x.next++
+		x.append(*x.at(differ - 1 + i))
 	}
 	p, _ := x.Progress()
 	if p.Rows > mostChunks*chunkRows || p.Dropped == 0 || p.Shapes > 3*mostShapes || !p.Summed {
@@ -284,4 +308,160 @@ func TestFollowEndsBeforeTheEndOfTheLog(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it goes on")
 	}
+}
+
+// TestFlowsAreOpenWhileAProcessWritesTheLog counts flows without an end before and after the process is killed that wrote them.
+func TestFlowsAreOpenWhileAProcessWritesTheLog(t *testing.T) {
+	dir := randomLog(t, 200)
+	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
+		t.Fatal(err)
+	}
+	letGo := hold(t, dir)
+	x := New()
+	go func() { _ = x.Follow(t.Context(), dir) }()
+	open := func() (n int64) {
+		for _, total := range x.Sum(t.Context(), &logs.Filter{}, nil).Totals {
+			n += total.Open
+		}
+		return n
+	}
+	await := func(says string, is func() bool) {
+		t.Helper()
+		for end := time.After(20 * time.Second); !is(); {
+			select {
+			case <-end:
+				t.Fatalf("%s: %d are open", says, open())
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	await("the log was read", func() bool { p, _ := x.Progress(); return p.CaughtUp })
+	if open() == 0 {
+		t.Fatal("no flow is open")
+	}
+	letGo()
+	await("the process was killed", func() bool { return open() == 0 })
+}
+
+// TestSeveralLogsAreOneIndex reads three logs, one of which grows while another one is added, together and one by one.
+func TestSeveralLogsAreOneIndex(t *testing.T) {
+	parent := t.TempDir()
+	var mu sync.Mutex
+	var folders []string
+	add := func(name string, random uint64, n int) *writer {
+		t.Helper()
+		dir := filepath.Join(parent, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Create(filepath.Join(dir, "00000001.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		w := &writer{t: t, random: rand.New(rand.NewPCG(random, 4)), file: file}
+		for w.seq < int64(n) {
+			w.one()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		folders = append(folders, dir)
+		return w
+	}
+	add("run-a", 1, 300)
+	growing := add("run-b", 2, 200)
+	letGo := hold(t, filepath.Join(parent, "run-b"))
+	x := New()
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		x.FollowAll(ctx, func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return append([]string{filepath.Join(parent, "nowhere")}, folders...)
+		})
+	})
+	await := func(n int64) {
+		t.Helper()
+		for end := time.After(20 * time.Second); ; {
+			p, changed := x.Progress()
+			if p.Next == n && p.CaughtUp {
+				return
+			}
+			select {
+			case <-changed:
+			case <-end:
+				t.Fatalf("%d records were read, want %d", p.Next, n)
+			}
+		}
+	}
+	await(500)
+	add("run-c", 3, 100)
+	await(600)
+	for growing.seq < 260 {
+		growing.one()
+	}
+	await(660)
+	letGo()
+	want := sums{}
+	for _, run := range []string{"run-a", "run-b", "run-c", ""} {
+		f := &logs.Filter{Run: run}
+		got, own := sums{}, sums{}
+		sum := x.Sum(t.Context(), f, func(r *Row) {
+			if run != "" && filepath.Base(r.Log) != run {
+				t.Fatalf("%s has a decision of %s", run, r.Log)
+			}
+		})
+		x.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+			total := sum.Totals[id]
+			got.add(r, total.Count, &record.Bytes{Up: total.Up, Down: total.Down})
+		})
+		if run != "" {
+			lines, err := audit.NewReader(filepath.Join(parent, run), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := logs.ScanDecisions(lines, &logs.Filter{}, logs.OutcomeCut, func(r *record.Record) {
+				if logs.Decides(r) {
+					own.add(r, r.Times(), r.Bytes)
+					want.add(r, r.Times(), r.Bytes)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			lines.Close()
+		} else {
+			own = want
+		}
+		if diff := cmp.Diff(own, got); diff != "" {
+			t.Errorf("%q: %s", run, diff)
+		}
+	}
+	seen, before := 0, int64(1<<62)
+	for {
+		page := x.Newest(t.Context(), &logs.Filter{}, before, 50)
+		for _, r := range page {
+			if r.Number >= before {
+				t.Fatalf("record %d follows %d", r.Number, before)
+			}
+			before = r.Number
+			line, err := audit.NewReader(r.Log, r.Seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := line.Next()
+			line.Close()
+			if err != nil || r.Flow != 0 && !bytes.Contains(text, []byte(r.Flow.String())) {
+				t.Fatalf("record %d of %s, of flow %s, is %s (%v)", r.Seq, r.Log, r.Flow, text, err)
+			}
+		}
+		if seen += len(page); len(page) < 50 {
+			break
+		}
+	}
+	if seen < 100 {
+		t.Errorf("the pages hold %d rows", seen)
+	}
+	cancel()
+	ended.Wait()
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	"github.com/egressd/egressd/logs"
@@ -10,10 +11,11 @@ import (
 
 // A Total sums the rows of one shape that match a filter.
 type Total struct {
-	Count, Open, Up, Down int64
-	First, Last           int64 // Unix microseconds
-	Flow                  record.ID
-	Seq                   int64 // of the last decision
+	Count, Up, Down int64
+	Open            int64 // of Count, connections and requests that have not ended
+	First, Last     int64 // Unix microseconds
+	Flow            record.ID
+	Number          int64 // of the record of the last decision
 }
 
 // A Sum is the answer to a filter.
@@ -27,10 +29,22 @@ type Sum struct {
 // A Minute counts the decisions of a minute.
 type Minute struct{ Allowed, Denied, Asked int64 }
 
+func (m *Minute) count(verdict string, n int64) {
+	switch verdict {
+	case "allow":
+		m.Allowed += n
+	case "ask":
+		m.Asked += n
+	default:
+		m.Denied += n
+	}
+}
+
 // A question is a filter, prepared for the shapes of an index.
 type question struct {
 	own     *logs.Filter // nil if it matches everything
 	matches []bool       // by shape
+	logs    []bool       // by log
 	scratch record.Record
 	bytes   record.Bytes
 }
@@ -38,7 +52,10 @@ type question struct {
 // ask requires mu.
 func (x *Index) ask(f *logs.Filter) *question {
 	shared, own := f.Split()
-	q := &question{own: own, matches: make([]bool, len(x.shapes))}
+	q := &question{own: own, matches: make([]bool, len(x.shapes)), logs: make([]bool, len(x.logs))}
+	for i, dir := range x.logs {
+		q.logs[i] = f.Run == "" || filepath.Base(dir) == f.Run
+	}
 	if own.Empty() {
 		q.own = nil
 	}
@@ -70,15 +87,15 @@ func (q *question) holds(r *Row) bool {
 // each calls do with the rows that count and match, the oldest first. It requires mu.
 func (x *Index) each(ctx context.Context, q *question, do func(*Row)) {
 	var r Row
-	number := x.first
+	number, at := x.first, 0
 	for _, chunk := range x.chunks {
 		if ctx.Err() != nil {
 			return
 		}
 		for i := range chunk {
 			if q.matches[chunk[i].shape] && chunk[i].count > 0 {
-				r = x.whole(&chunk[i], number)
-				if q.holds(&r) {
+				at = x.stretchOf(x.base+int64(chunk[i].number), at)
+				if r = x.whole(&chunk[i], number, at); q.logs[x.stretches[at].log] && q.holds(&r) {
 					do(&r)
 				}
 			}
@@ -104,10 +121,11 @@ func (x *Index) Sum(ctx context.Context, f *logs.Filter, also func(*Row)) *Sum {
 		}
 		t.Count += int64(r.Count)
 		t.Up, t.Down = t.Up+r.Up, t.Down+r.Down
-		if !r.Ended {
-			t.Open++
+		if x.opens[r.Shape] {
+			t.Open += int64(r.Count)
 		}
-		t.Last, t.Flow, t.Seq = r.Time, r.Flow, r.Seq
+		t.Flow, t.Number = r.Flow, r.Number
+		t.First, t.Last = min(t.First, r.Time), max(t.Last, r.Time)
 		if m := r.Time / 60_000_000; m != at || minute == nil {
 			at = m
 			if minute = s.Minutes[m]; minute == nil {
@@ -115,23 +133,44 @@ func (x *Index) Sum(ctx context.Context, f *logs.Filter, also func(*Row)) *Sum {
 				s.Minutes[m] = minute
 			}
 		}
-		switch x.verdicts[r.Shape] {
-		case "allow":
-			minute.Allowed += int64(r.Count)
-		case "ask":
-			minute.Asked += int64(r.Count)
-		default:
-			minute.Denied += int64(r.Count)
-		}
-		if s.First == 0 {
+		minute.count(x.verdicts[r.Shape], int64(r.Count))
+		if s.First == 0 || r.Time < s.First {
 			s.First = r.Time
 		}
-		s.Last = r.Time
+		s.Last = max(s.Last, r.Time)
 		if also != nil {
 			also(r)
 		}
 	})
 	return s
+}
+
+// A LogSum sums the rows of one log that match a filter.
+type LogSum struct {
+	Minute   // allowed, denied and asked
+	Open     int64
+	Up, Down int64
+	Last     int64 // Unix microseconds
+}
+
+// ByLog sums the rows that match f by the folder of their log.
+func (x *Index) ByLog(ctx context.Context, f *logs.Filter) map[string]*LogSum {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := map[string]*LogSum{}
+	x.each(ctx, x.ask(f), func(r *Row) {
+		s := all[r.Log]
+		if s == nil {
+			s = &LogSum{}
+			all[r.Log] = s
+		}
+		s.count(x.verdicts[r.Shape], int64(r.Count))
+		if x.opens[r.Shape] {
+			s.Open += int64(r.Count)
+		}
+		s.Up, s.Down, s.Last = s.Up+r.Up, s.Down+r.Down, max(s.Last, r.Time)
+	})
+	return all
 }
 
 // Newest returns the newest rows that count, match f and are older than the record numbered before, newest first,
@@ -140,16 +179,20 @@ func (x *Index) Newest(ctx context.Context, f *logs.Filter, before int64, limit 
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	q := x.ask(f)
-	number := x.first + int64(x.rows())
+	number, at := x.first+int64(x.rows()), len(x.stretches)-1
 	for c := len(x.chunks) - 1; c >= 0 && ctx.Err() == nil; c-- {
 		for i := len(x.chunks[c]) - 1; i >= 0; i-- {
 			number--
 			one := &x.chunks[c][i]
-			if !q.matches[one.shape] || one.count == 0 || x.base+int64(one.seq) >= before {
+			record := x.base + int64(one.number)
+			if !q.matches[one.shape] || one.count == 0 || record >= before {
 				continue
 			}
-			r := x.whole(one, number)
-			if !q.holds(&r) {
+			for x.stretches[at].number > record {
+				at--
+			}
+			r := x.whole(one, number, at)
+			if !q.logs[x.stretches[at].log] || !q.holds(&r) {
 				continue
 			}
 			if found = append(found, r); len(found) == limit {
@@ -168,7 +211,7 @@ func (x *Index) ByFlow(id record.ID) (Row, bool) {
 	for _, chunk := range x.chunks {
 		for i := range chunk {
 			if chunk[i].flow == id {
-				return x.whole(&chunk[i], number), true
+				return x.whole(&chunk[i], number, x.stretchOf(x.base+int64(chunk[i].number), 0)), true
 			}
 			number++
 		}

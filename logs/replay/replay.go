@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/logs"
@@ -20,15 +19,41 @@ import (
 // A Replay decides records again.
 type Replay struct {
 	Decided, Changed, Skipped int64
+	Words
 
-	policy    *policy.Policy
-	sandboxes map[string]policy.Sandbox
-	groups    map[Difference]*Group
+	decider
+	before *decider // nil: what the log has
+	groups map[Difference]*Group
 }
 
-// New returns a Replay that decides by p, which was compiled from c.
+// Words are the requests of the log by what another policy would do with each.
+type Words struct {
+	Same       int64 `json:"same"`
+	Denied     int64 `json:"denied"`
+	Asked      int64 `json:"asked"` // a person would be
+	LookedInto int64 `json:"looked_into"`
+	Allowed    int64 `json:"allowed"`
+}
+
+// LookedInto stands in [Difference.Now] if the other policy would inspect a tunnel. That policy would decide each request in
+// the tunnel, and the log does not have these requests.
+const LookedInto = "inspect"
+
+// A decider is a policy with its sandboxes.
+type decider struct {
+	policy    *policy.Policy
+	sandboxes map[string]policy.Sandbox
+}
+
+// New returns a Replay that decides by p, which was compiled from c, and compares with the decisions of the log.
 func New(c *config.Config, p *policy.Policy) *Replay {
-	return &Replay{policy: p, sandboxes: sandboxesByName(c), groups: map[Difference]*Group{}}
+	return &Replay{decider: decider{p, sandboxesByName(c)}, groups: map[Difference]*Group{}}
+}
+
+// Beside has r compare with the decisions of another policy, which was compiled from c. Grants and answers of people, which
+// were decisive when the log was written, then make no difference.
+func (r *Replay) Beside(c *config.Config, p *policy.Policy) {
+	r.before = &decider{p, sandboxesByName(c)}
 }
 
 func sandboxesByName(c *config.Config) map[string]policy.Sandbox {
@@ -39,19 +64,19 @@ func sandboxesByName(c *config.Config) map[string]policy.Sandbox {
 	return all
 }
 
-// A Difference is a decision of the log, and the other policy's decision about the same request.
+// A Difference holds two decisions about the same request. The first one is that of the log, or of the policy of [Replay.Beside].
 type Difference struct {
 	Destination string `json:"destination"`
 	What        string `json:"what"`
 	Sandbox     string `json:"sandbox,omitempty"`
 	Was         string `json:"was"`
 	WasRule     string `json:"was_rule"`
-	Now         string `json:"now"`
+	Now         string `json:"now"` // allow, deny, ask, or [LookedInto]
 	NowRule     string `json:"now_rule"`
 	NowClass    string `json:"now_class,omitempty"`
 }
 
-// A Group is all records with the same difference.
+// A Group is all requests with the same difference.
 type Group struct {
 	Difference
 	Count int64  `json:"count"`
@@ -60,15 +85,27 @@ type Group struct {
 
 // Decide decides the request of one record again. It returns false if the record does not hold enough of it.
 func (r *Replay) Decide(ctx context.Context, was *record.Record) (policy.Decision, bool) {
+	return r.decider.decide(ctx, was)
+}
+
+func (j *decider) decide(ctx context.Context, was *record.Record) (policy.Decision, bool) {
 	if was.Decision == nil || was.Kind == record.KindDNS {
 		return policy.Decision{}, false
 	}
-	request, ok := r.request(was)
+	request, ok := j.request(was)
 	if !ok {
 		return policy.Decision{}, false
 	}
-	d := r.policy.Decide(ctx, &request)
+	d := j.policy.Decide(ctx, &request)
 	return d, !unrecorded[d.Class]
+}
+
+// ActionOf returns the action of a decision about the request of a record: allow, deny, ask, or [LookedInto].
+func ActionOf(d policy.Decision, of *record.Record) string {
+	if d.Verdict == policy.Inspect && of.HTTP == nil {
+		return LookedInto
+	}
+	return d.Verdict.Action()
 }
 
 // Add decides one record again, and counts it. It keeps no reference to it.
@@ -78,21 +115,43 @@ func (r *Replay) Add(ctx context.Context, was *record.Record) {
 	}
 	was = was.Clone() // a policy may keep strings of a request, as a cache of verdicts does
 	d, ok := r.Decide(ctx, was)
+	before, beforeRule := was.Decision.Action, was.Decision.Rule
+	if was.TLS != nil && was.TLS.Inspected && was.HTTP == nil && before == "allow" {
+		before = LookedInto
+	}
+	if r.before != nil && ok {
+		var b policy.Decision
+		b, ok = r.before.decide(ctx, was)
+		before, beforeRule = ActionOf(b, was), b.Rule
+	}
 	if !ok {
-		r.Skipped++
+		r.Skipped += was.Times()
 		return
 	}
-	r.Decided++
-	if now := d.Verdict.Action(); now != was.Decision.Action {
-		r.Changed++
-		r.count(Difference{
-			Destination: logs.Destination(was), What: logs.What(was), Sandbox: was.Sandbox,
-			Was: was.Decision.Action, WasRule: was.Decision.Rule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
-		}, was.Flow)
+	r.Decided += was.Times()
+	now := ActionOf(d, was)
+	if now == before || now == "allow" && before == LookedInto {
+		r.Same += was.Times()
+		return
 	}
+	r.Changed += was.Times()
+	switch now {
+	case LookedInto:
+		r.Words.LookedInto += was.Times()
+	case "ask":
+		r.Asked += was.Times()
+	case "allow":
+		r.Allowed += was.Times()
+	default:
+		r.Denied += was.Times()
+	}
+	r.count(Difference{
+		Destination: logs.Destination(was), What: logs.What(was), Sandbox: was.Sandbox,
+		Was: before, WasRule: beforeRule, Now: now, NowRule: d.Rule, NowClass: string(d.Class),
+	}, was)
 }
 
-func (r *Replay) count(d Difference, flow string) {
+func (r *Replay) count(d Difference, was *record.Record) {
 	known := r.groups[d]
 	if known == nil {
 		if len(r.groups) >= logs.MaxGroups {
@@ -100,15 +159,12 @@ func (r *Replay) count(d Difference, flow string) {
 			known = r.groups[d]
 		}
 		if known == nil {
-			for _, text := range []*string{&d.Sandbox, &d.Was, &d.WasRule} { // the record is valid only until Add returns
-				*text = strings.Clone(*text)
-			}
 			known = &Group{Difference: d}
 			r.groups[d] = known
 		}
 	}
-	known.Count++
-	known.Flow = strings.Clone(flow)
+	known.Count += was.Times()
+	known.Flow = was.Flow
 }
 
 // replayable are the classes of decisions that depend only on what the log records. The empty class stands
@@ -122,7 +178,7 @@ var replayable = map[policy.Class]bool{
 var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true, policy.BodyDenied: true, policy.MCPDenied: true, policy.ModelDenied: true}
 
 // request rebuilds a request from its record. It returns false if the record does not hold enough of it.
-func (r *Replay) request(was *record.Record) (policy.Request, bool) {
+func (j *decider) request(was *record.Record) (policy.Request, bool) {
 	if was.Dst == nil || was.Kind == record.KindRefused || !replayable[policy.Class(was.Decision.Class)] {
 		return policy.Request{}, false
 	}
@@ -136,7 +192,7 @@ func (r *Replay) request(was *record.Record) (policy.Request, bool) {
 		}
 	}
 	q := policy.Request{
-		Sandbox: r.who(was.Sandbox), Via: policy.Via(was.Via), Destination: dst,
+		Sandbox: j.who(was.Sandbox), Via: policy.Via(was.Via), Destination: dst,
 		Usage: new(policy.Usage), Time: was.Time,
 	}
 	if t := was.TLS; t != nil && (t.SNI != "" || t.Inspected) {
@@ -157,11 +213,11 @@ func (r *Replay) request(was *record.Record) (policy.Request, bool) {
 }
 
 // who returns the sandbox of that name. A policy without a list of sandboxes has one, with the default name.
-func (r *Replay) who(name string) policy.Sandbox {
-	if len(r.sandboxes) == 0 {
+func (j *decider) who(name string) policy.Sandbox {
+	if len(j.sandboxes) == 0 {
 		name = sandbox.Default
 	}
-	if known, ok := r.sandboxes[name]; ok {
+	if known, ok := j.sandboxes[name]; ok {
 		return known
 	}
 	return policy.Sandbox{Name: name}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,26 @@ func (p *position) next() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state.Next
+}
+
+// owed returns the sequence number of the first record that the receiver may lack and will get.
+func (p *position) owed() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Min(append(slices.Clone(p.state.Aside), p.state.Next))
+}
+
+// aside returns how many records were refused.
+func (p *position) aside() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.state.Aside)
+}
+
+func (p *position) refused() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.state.Aside)
 }
 
 func (p *position) change(do func(*State)) {
@@ -66,7 +88,7 @@ func (s *runner) load() error {
 }
 
 func (s *runner) stored() State {
-	state := State{Name: s.config.Name, Type: s.config.Type, To: s.config.receiver(), Format: s.config.Format}
+	state := State{Name: s.config.Name, Type: s.config.Type, To: s.config.receiver(), Format: s.config.Format, Lossy: strings.HasPrefix(s.config.Address, "udp:")}
 	old, err := readState(statePath(s.dir, s.config.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -75,11 +97,12 @@ func (s *runner) stored() State {
 		s.onError(fmt.Errorf("sink %s: %w; it begins with the oldest record", s.config.Name, err))
 		return state
 	}
-	state.Sent, state.SentAt, state.Refused, state.Missed = old.Sent, old.SentAt, old.Refused, old.Missed
+	state.Sent, state.SentAt, state.Rejected, state.Missed = old.Sent, old.SentAt, old.Rejected, old.Missed
+	s.accepted = old.Sent > 0 && old.To == state.To
 	for _, mark := range old.Marks {
 		if mark.holds(s.dir) {
 			state.Next = min(old.Next, mark.Seq+1)
-			state.Marks = []Mark{mark}
+			state.Marks, state.Aside = []Mark{mark}, old.Aside
 			return state
 		}
 	}

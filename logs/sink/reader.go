@@ -45,7 +45,7 @@ func (s *runner) collect() (*batch, error) {
 	}
 	b := &batch{from: s.next(), next: s.next()}
 	var text []byte
-	for len(b.ends) < batchRecords && b.bytes < batchBytes {
+	for len(b.ends) < s.batchSize() && b.bytes < batchBytes {
 		line, err := s.reader.lines.Next()
 		if err == io.EOF {
 			break
@@ -74,11 +74,34 @@ func (s *runner) collect() (*batch, error) {
 	return b, nil
 }
 
+// single returns a batch of one record, or nil if the log no longer has it.
+func (s *runner) single(seq int64) (*batch, error) {
+	lines, err := audit.NewReader(s.dir, seq)
+	if err != nil {
+		return nil, err
+	}
+	defer lines.Close()
+	line, err := lines.Next()
+	if err == io.EOF {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := record.Decode(line)
+	if err != nil || r.Seq != seq {
+		return nil, err
+	}
+	b := &batch{from: seq, next: seq}
+	b.add(r, line, encode(nil, s.config.Format, r, line, s.origin))
+	return b, nil
+}
+
 func encode(text []byte, format string, r *record.Record, line []byte, origin export.Origin) []byte {
 	if encode, ok := export.Named(format); ok {
-		return encode(text, r, origin)
+		return encode(text, r, line, origin)
 	}
-	return append(append(text, line...), '\n')
+	return export.JSON(text, r, line, origin)
 }
 
 // missed skips to the record with sequence number to and reports the records that were never sent.

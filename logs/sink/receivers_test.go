@@ -13,34 +13,170 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/egressd/egressd/record"
 )
 
-// TestARecordThatIsRefusedIsLeftOut has a receiver that takes all but one.
-func TestARecordThatIsRefusedIsLeftOut(t *testing.T) {
+// TestARefusedRecordIsSentAgain has a receiver that refuses one record until somebody has corrected it.
+func TestARefusedRecordIsSentAgain(t *testing.T) {
+	before := retryEvery
+	retryEvery = 50 * time.Millisecond
+	t.Cleanup(func() { retryEvery = before })
 	w := newWorld(t)
 	var got seqs
+	var mode atomicText
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if bytes.Contains(body, []byte(`\"seq\":100,`)) {
-			rw.WriteHeader(http.StatusBadRequest)
+		if mode.load() == "" && bytes.Contains(body, []byte(`"seq":100,`)) {
+			rw.WriteHeader(http.StatusRequestEntityTooLarge)
+			fmt.Fprintf(rw, `{"code":3,"message":"a field is too long for %s"}`, r.Header.Get("Authorization"))
 			return
 		}
 		got.takeRequest(t, body)
 	}))
 	defer server.Close()
-	w.apply(Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json"})
+	config := Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json", Headers: http.Header{"Authorization": {"Bearer hidden"}}}
+	w.apply(config)
 	w.write(50)
 	w.until("the first", func() bool { return got.whole(50) })
 	w.write(150)
-	w.until("the others", func() bool { s := w.state("c"); return s.LagRecords == 0 && s.Refused == 1 })
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.got) != 199 || got.got[100] != 0 {
-		t.Errorf("%d records", len(got.got))
+	w.until("the others", func() bool { s := w.state("c"); return s.LagRecords == 0 && slices.Equal(s.Aside, []int64{100}) })
+	if s := w.state("c"); !strings.Contains(s.Error, "413: a field is too long") || strings.Contains(s.Error, "hidden") || s.Lacking() != 1 {
+		t.Errorf("%+v", s)
+	}
+	if oldest, _ := w.set.Oldest(); oldest != 100 {
+		t.Errorf("the log may remove what is before %d", oldest)
+	}
+	w.set.Stop(time.Second)
+	w.renew()
+	w.apply(config) // a restart remembers it
+	if s := w.state("c"); !slices.Equal(s.Aside, []int64{100}) {
+		t.Errorf("after a restart: %+v", s)
+	}
+	mode.store("corrected")
+	w.until("all", func() bool { s := w.state("c"); return got.whole(200) && s.Lacking() == 0 })
+}
+
+// TestAnswersThatAreGood has a receiver that answers 202 and 204, and one that throws some of a batch away.
+func TestAnswersThatAreGood(t *testing.T) {
+	w := newWorld(t)
+	var got seqs
+	var mode atomicText
+	mode.store("202")
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got.takeRequest(t, body)
+		switch mode.load() {
+		case "202":
+			rw.WriteHeader(http.StatusAccepted)
+		case "204":
+			rw.WriteHeader(http.StatusNoContent)
+		case "partial":
+			io.WriteString(rw, `{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"two were too old"}}`)
+		case "protobuf":
+			rw.Header().Set("Content-Type", "application/x-protobuf")
+			partial := append([]byte{0x08, 4, 0x12, 5}, "older"...) // rejected_log_records, error_message
+			rw.Write(append([]byte{0x0a, byte(len(partial))}, partial...))
+		case "refusal":
+			rw.Header().Set("Content-Type", "application/x-protobuf")
+			rw.WriteHeader(http.StatusInternalServerError)
+			rw.Write(append([]byte{0x08, 13, 0x12, 9}, "disk full"...)) // Status: code, message
+		case "all":
+			io.WriteString(rw, `{"partialSuccess":{"rejectedLogRecords":3}}`)
+		}
+	}))
+	defer server.Close()
+	w.apply(Config{Name: "c", Type: "otlp", URL: server.URL, Format: "json"})
+	written := int64(0)
+	for _, m := range []string{"202", "204", "partial", "all", "protobuf"} {
+		mode.store(m)
+		if _, err := w.log.Append([]byte(`{"kind":"open","flow":"01KB6ZQ4SZ"}`)); err != nil {
+			t.Fatal(err)
+		}
+		written++
+		w.until(m, func() bool { return w.state("c").Next == written })
+	}
+	if s := w.state("c"); s.Rejected != 9 || s.Lacking() != 9 || s.Sent != written || !strings.HasSuffix(s.Error, "older") {
+		t.Errorf("%+v", s)
+	}
+	if got.twice() > 0 {
+		t.Error("what was accepted came twice")
+	}
+	mode.store("refusal")
+	w.write(1)
+	w.until("words", func() bool { return strings.HasSuffix(w.state("c").Error, "500: disk full") })
+}
+
+// TestTheLastMinuteIsSentAgain has a collector that is killed with what it had in memory, while nothing is sent, and comes back.
+func TestTheLastMinuteIsSentAgain(t *testing.T) {
+	w := newWorld(t)
+	address := keptPort(t)
+	var first, second seqs
+	start := func(into *seqs) *httptest.Server {
+		s := &httptest.Server{Listener: listen(t, "tcp", address), Config: &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			into.takeRequest(t, body)
+		})}}
+		s.Start()
+		return s
+	}
+	killed := start(&first)
+	w.apply(Config{Name: "c", Type: "otlp", URL: "http://" + address, Format: "json"})
+	w.write(300)
+	w.until("the first", func() bool { return first.whole(300) && w.state("c").LagRecords == 0 })
+	killed.CloseClientConnections()
+	killed.Close()
+	defer start(&second).Close()
+	w.until("the records that the first one had in memory", func() bool { return second.whole(300) })
+	w.write(10)
+	w.until("the next ones", func() bool { return second.whole(310) })
+	if n := second.twice(); n > 0 {
+		t.Errorf("%d came twice", n)
+	}
+}
+
+// TestConnectionsThatEndEarlyGetOn has a receiver that ends each connection after some records.
+func TestConnectionsThatEndEarlyGetOn(t *testing.T) {
+	r := &runner{onError: func(error) {}}
+	for connection := range 40 { // each gets 100 records further than where it began
+		from := r.state.Next
+		for i := range int64(10) {
+			b := &batch{from: from + 10*i, next: from + 10*i + 10, bytes: 100}
+			r.unconfirmed.add(b, unsureBytes)
+			r.state.Next = b.next
+		}
+		if connection == 39 {
+			break
+		}
+		r.rewind(true)
+	}
+	if r.state.Next < 500 {
+		t.Errorf("after 40 connections of 100 records it is at %d", r.state.Next)
+	}
+}
+
+// TestASlowReceiverGetsSmallerBatches, and a quick one larger ones again.
+func TestASlowReceiverGetsSmallerBatches(t *testing.T) {
+	r := new(runner)
+	for range 20 {
+		r.pace(slowSend)
+	}
+	if r.batchSize() != 1 {
+		t.Errorf("%d", r.batchSize())
+	}
+	r.pace(2 * quickSend)
+	if r.pace(0); r.batchSize() != 2 {
+		t.Errorf("%d", r.batchSize())
+	}
+	for range 20 {
+		r.pace(0)
+	}
+	if r.batchSize() != batchRecords {
+		t.Errorf("%d", r.batchSize())
 	}
 }
 
@@ -63,8 +199,8 @@ func TestAReceiverThatRefusesAllLosesNothing(t *testing.T) {
 	w.until("an error", func() bool { s := w.state("c"); return s.Failing() })
 	mode.store("good")
 	w.until("all", func() bool { return got.whole(100) })
-	if s := w.state("c"); s.Refused > 0 {
-		t.Errorf("%d refused", s.Refused)
+	if s := w.state("c"); s.Lacking() > 0 {
+		t.Errorf("%d refused", s.Lacking())
 	}
 }
 

@@ -56,8 +56,13 @@ type runner struct {
 	failures    int             // consecutive
 	refusals    int             // consecutive, of single records
 	accepted    bool            // the receiver has accepted a record
+	most        int             // records of a batch; a slow receiver gets fewer
+	tried       time.Time       // the refused records were sent again
 	draining    context.Context // done when the runner must send the rest and end
 	unconfirmed unconfirmed
+
+	rewound int64 // where the last rewind went back to
+	rewinds int   // to there
 
 	position
 }
@@ -72,7 +77,9 @@ func (s *runner) run(ctx context.Context) {
 			break
 		}
 		s.failed(err)
-		s.rewind(errors.Is(err, errGone))
+		if _, kept := errors.AsType[*keptError](err); !kept {
+			s.rewind(errors.Is(err, errGone))
+		}
 		if !s.pause(ctx, err) {
 			break
 		}
@@ -86,6 +93,9 @@ func (s *runner) sendAll(ctx context.Context) error {
 		if life := s.target.life(); life.Err() != nil {
 			s.target.close()
 			return context.Cause(life)
+		}
+		if err := s.retryRefused(ctx); err != nil {
+			return err
 		}
 		b, err := s.collect()
 		if err != nil {
@@ -111,12 +121,14 @@ var (
 	errReset = errors.New("the connection to the receiver broke")
 )
 
-// deliver sends a batch. If the receiver refuses it, deliver sends smaller parts and finally leaves out
-// the refused record.
+// deliver sends a batch. If the receiver refuses it, deliver sends smaller parts, and finally puts the refused record
+// aside. The record is sent again later.
 func (s *runner) deliver(ctx context.Context, b *batch) error {
 	within, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
+	began := time.Now()
 	err := s.target.send(within, b)
+	s.pace(time.Since(began))
 	var refused *refusedError
 	var partial *partialError
 	switch {
@@ -124,7 +136,7 @@ func (s *runner) deliver(ctx context.Context, b *batch) error {
 		s.refusals = 0
 		s.accepted = true
 	case errors.As(err, &partial):
-		s.refuse(b.from, err)
+		s.reject(partial)
 	case !errors.As(err, &refused):
 		return err
 	case len(b.ends) > 1:
@@ -133,24 +145,88 @@ func (s *runner) deliver(ctx context.Context, b *batch) error {
 			return err
 		}
 		return s.deliver(ctx, second)
-	case !s.accepted || s.refusals >= maxRefusals:
+	case !s.accepted || s.refusals >= maxRefusals || s.aside() >= maxAside:
 		return err // the receiver refuses more than single records
 	default:
 		s.refusals++
-		s.refuse(b.from, err)
+		s.putAside(b.from, err)
 	}
 	s.acknowledge(b)
 	return nil
 }
 
-// maxRefusals is the number of consecutive records that may be left out.
-const maxRefusals = 16
+const (
+	maxRefusals = 16   // consecutive records that may be put aside
+	maxAside    = 1024 // records that may be put aside
+)
+
+const (
+	slowSend  = 5 * time.Second // a batch that takes longer is too large
+	quickSend = time.Second
+)
+
+// pace adapts the size of batches to the time that the last one took.
+func (s *runner) pace(took time.Duration) {
+	switch {
+	case took >= slowSend:
+		s.most = max(1, s.batchSize()/2)
+	case took < quickSend:
+		s.most = min(batchRecords, 2*s.batchSize())
+	}
+}
+
+// batchSize returns how many records a batch may have.
+func (s *runner) batchSize() int {
+	if s.most == 0 {
+		return batchRecords
+	}
+	return s.most
+}
+
+// retryEvery is the time between two attempts to send refused records again. Tests replace it.
+var retryEvery = time.Minute
+
+// retryRefused sends the records again that the receiver refused, each by itself: somebody may have corrected what the receiver
+// takes.
+func (s *runner) retryRefused(ctx context.Context) error {
+	if s.aside() == 0 || time.Since(s.tried) < retryEvery {
+		return nil
+	}
+	s.tried = time.Now()
+	for _, seq := range s.refused() {
+		b, err := s.single(seq)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			s.change(func(p *State) { p.takeBack(seq); p.Missed++ })
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, sendWithin)
+		err = s.target.send(within, b)
+		cancel()
+		var refused *refusedError
+		switch {
+		case errors.As(err, &refused):
+			s.change(func(p *State) { p.Error, p.ErrorAt = clean(err.Error()), now() })
+		case err != nil:
+			return err
+		default:
+			s.change(func(p *State) { p.takeBack(seq); p.Sent++; p.SentAt = now() })
+		}
+	}
+	s.saveIfDue()
+	return nil
+}
 
 // idle waits for more records. It returns true when the runner must end.
 func (s *runner) idle(ctx context.Context) (done bool, err error) {
 	wait := time.Hour
+	if s.aside() > 0 {
+		wait = max(time.Millisecond, retryEvery-time.Since(s.tried))
+	}
 	if left := s.saveDue(); left > 0 {
-		wait = left
+		wait = min(wait, left)
 	} else if left == 0 {
 		s.save()
 	}
@@ -193,16 +269,30 @@ func (s *runner) failed(err error) {
 	s.saveIfDue()
 }
 
-// refuse records that the receiver will never accept a record.
-func (s *runner) refuse(seq int64, err error) {
+// putAside records that the receiver refused a record, which is sent again later.
+func (s *runner) putAside(seq int64, err error) {
 	first := false
 	s.change(func(p *State) {
-		p.Refused++
-		first = p.Refused == 1
+		first = len(p.Aside) == 0
+		p.Aside = append(p.Aside, seq)
 		p.Error, p.ErrorAt = clean(err.Error()), now()
 	})
 	if first {
-		s.onError(fmt.Errorf("sink %s: record %d: %w; it is left out there", s.config.Name, seq, err))
+		s.tried = time.Now()
+		s.onError(fmt.Errorf("sink %s: record %d: %w; it is sent again every %s, and the others go on", s.config.Name, seq, err, retryEvery))
+	}
+}
+
+// reject records that the receiver has thrown away records of a batch, and does not say which ones.
+func (s *runner) reject(partial *partialError) {
+	first := false
+	s.change(func(p *State) {
+		first = p.Rejected == 0
+		p.Rejected += partial.count
+		p.Error, p.ErrorAt = clean(partial.Error()), now()
+	})
+	if first {
+		s.onError(fmt.Errorf("sink %s: %w; the log has them, see egressd log verify --rows", s.config.Name, partial))
 	}
 }
 
@@ -217,14 +307,23 @@ func (s *runner) acknowledge(b *batch) {
 	s.saveIfDue()
 }
 
-// rewind moves back to the first batch that may be lost with the connection.
+// rewind moves back to the first batch that may be lost with the connection. After maxRewinds times to the same batch it goes on: each
+// connection ends then before the batch could be confirmed.
 func (s *runner) rewind(clean bool) {
 	from, ok := s.unconfirmed.start(clean, time.Now())
 	s.unconfirmed = unconfirmed{}
-	if ok {
+	if !ok {
+		return
+	}
+	if from > s.rewound {
+		s.rewound, s.rewinds = from, 0
+	}
+	if s.rewinds++; s.rewinds <= maxRewinds {
 		s.backTo(from)
 	}
 }
+
+const maxRewinds = 5
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
@@ -254,8 +353,8 @@ type sentBatch struct {
 	at   time.Time // time of sending
 }
 
-// storeTime is the time that a receiver may need to store data that it has read.
-const storeTime = 5 * time.Second
+// storeTime is the time that a receiver may need to store data that it has read: a collector has a queue in memory.
+const storeTime = time.Minute
 
 func (t *unconfirmed) add(b *batch, unsure int64) {
 	if unsure == 0 {
@@ -264,13 +363,14 @@ func (t *unconfirmed) add(b *batch, unsure int64) {
 	t.sent += b.bytes
 	t.batches = append(t.batches, sentBatch{b.from, t.sent, time.Now()})
 	drop := 0
-	for drop < len(t.batches) && t.sent-t.batches[drop].end >= unsure {
+	for drop < len(t.batches) && t.sent-t.batches[drop].end >= unsure && time.Since(t.batches[drop].at) > storeTime {
 		drop++
 	}
 	t.batches = append(t.batches[:0], t.batches[drop:]...)
 }
 
-// start returns the sequence number to resend from. A cleanly closed connection was read completely.
+// start returns the sequence number to resend from. A cleanly closed connection was read completely, and the last minute of it may
+// have been in memory only.
 func (t *unconfirmed) start(clean bool, now time.Time) (int64, bool) {
 	for _, b := range t.batches {
 		if !clean || now.Sub(b.at) < storeTime {

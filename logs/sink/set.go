@@ -43,6 +43,13 @@ func NewSet(dir string, origin export.Origin, onError func(error)) *Set {
 		running: map[string]*runningSink{}, ending: map[string]<-chan struct{}{}, left: math.MaxInt64}
 }
 
+// OfLog says which log it is that the sinks send: every record that leaves carries its origin. Call it before Apply.
+func (s *Set) OfLog(origin string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.origin.Log = origin
+}
+
 // Check reports configuration errors that can be found without a connection.
 func Check(configs []Config) error {
 	for _, c := range configs {
@@ -213,7 +220,7 @@ func (s *Set) Oldest() (seq int64, known bool) {
 func (s *Set) oldest() (seq int64, known bool) {
 	seq = s.left
 	for _, r := range s.running {
-		seq = min(seq, r.next())
+		seq = min(seq, r.owed())
 	}
 	return seq, s.applied
 }

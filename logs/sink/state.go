@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,8 +29,12 @@ type State struct {
 	Error   string    `json:"error,omitempty"`
 	ErrorAt time.Time `json:"error_at,omitzero"`
 
-	Refused int64 `json:"refused,omitempty"` // records that the receiver will never accept
-	Missed  int64 `json:"missed,omitempty"`  // records that were removed from the log before they were sent
+	Aside    []int64 `json:"aside,omitempty"`    // sequence numbers of records that the receiver refused; they are sent again
+	Rejected int64   `json:"rejected,omitempty"` // records that the receiver threw away after it had accepted their batch
+	Missed   int64   `json:"missed,omitempty"`   // records that were removed from the log before they were sent
+
+	// Lossy says that the transport does not tell whether anybody receives the records.
+	Lossy bool `json:"lossy,omitempty"`
 
 	// Marks identify the log by records that were sent: the last one, and one that is some seconds older.
 	// A machine crash can remove the last record but not the older one.
@@ -43,6 +48,14 @@ type State struct {
 
 // Failing reports whether the last attempt failed.
 func (s *State) Failing() bool { return s.Error != "" && s.ErrorAt.After(s.SentAt) }
+
+// Lacking returns how many records the receiver lacks, beside those that are still to be sent.
+func (s *State) Lacking() int64 { return int64(len(s.Aside)) + s.Rejected + s.Missed }
+
+// takeBack removes a record from those that were refused.
+func (s *State) takeBack(seq int64) {
+	s.Aside = slices.DeleteFunc(s.Aside, func(one int64) bool { return one == seq })
+}
 
 // Lag returns LagSeconds as a duration, rounded to seconds.
 func (s *State) Lag() time.Duration {

@@ -194,7 +194,7 @@ func (t *packets) broken(err error) error {
 }
 
 func (t *packets) life() context.Context { return context.Background() }
-func (t *packets) unsure() int64         { return 0 }
+func (t *packets) unsure() int64         { return unsureBytes }
 
 func (t *packets) close() {
 	if t.conn != nil {

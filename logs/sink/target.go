@@ -52,6 +52,11 @@ type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
+// A keptError is one after which the receiver has all that it had taken before.
+type keptError struct{ error }
+
+func (e *keptError) Unwrap() error { return e.error }
+
 // A laterError says that the receiver asks to wait.
 type laterError struct {
 	error

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
@@ -44,6 +45,14 @@ func At(dir string, from int64) (*RecordReader, error) {
 		return nil, hint.Failed(err, "keep a copy of "+dir+" as it is")
 	}
 	return readerOf(dir, lines), nil
+}
+
+// Origin returns the origin of the log; it is empty for several logs, and for one without a checkpoint.
+func (l *RecordReader) Origin() string {
+	if l.Dir != l.last {
+		return ""
+	}
+	return verify.Origin(l.Dir)
 }
 
 // Close closes the files of the log.

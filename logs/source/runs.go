@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/quantity"
 )
 
 // A Run is one egressd run. Its folder below [config.RunsBeside] holds it as [RunFile].
@@ -30,6 +32,18 @@ type Run struct {
 	Denied   int        `json:"denied"`
 
 	Running bool `json:"running"`
+}
+
+// Result says how the run ended, for a person.
+func (r *Run) Result() string {
+	switch {
+	case r.Running:
+		return "running"
+	case r.Code == nil || r.Ended == nil:
+		return "unknown"
+	default:
+		return fmt.Sprintf("exit %d after %s", *r.Code, quantity.Duration(r.Ended.Sub(r.Began)))
+	}
 }
 
 // RunFile is the file in a run's folder that holds its [Run]. Nobody vouches for it: the log is the proof.

@@ -111,10 +111,6 @@ func (s *Source) settle() {
 	if err != nil {
 		return
 	}
-	hasLog := func(dir string) bool {
-		paths, err := audit.Segments(dir)
-		return err == nil && len(paths) > 0
-	}
 	if hasLog(dir) {
 		return
 	}
@@ -127,6 +123,20 @@ func (s *Source) settle() {
 	if s.Talk != nil {
 		fmt.Fprintf(s.Talk, "egressd: the log of the last run, %s (--run all reads those of all runs)\n", s.Run)
 	}
+}
+
+func hasLog(dir string) bool {
+	paths, err := audit.Segments(dir)
+	return err == nil && len(paths) > 0
+}
+
+// DaemonLog returns the folder of the log of egressd serve, which is an error if there is none.
+func (s *Source) DaemonLog() (string, error) {
+	dir, err := s.daemonLog()
+	if err == nil && !hasLog(dir) {
+		err = &NoLogError{dir}
+	}
+	return dir, err
 }
 
 // Ended reports whether the run that [Source.Ask] found has ended, so that its log gets no more records. It returns false if
@@ -242,21 +252,26 @@ func (s *Source) openRuns() (*RecordReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{}
+	var dirs []string
 	for _, r := range all {
 		if !r.Daemon {
-			c.dirs = append(c.dirs, r.Log)
+			dirs = append(dirs, r.Log)
 		}
 	}
 	folder, err := s.runsFolder()
 	if err != nil {
 		return nil, err
 	}
-	last := ""
-	if len(c.dirs) > 0 {
-		last = c.dirs[0]
+	return Several(folder, dirs), nil
+}
+
+// Several returns a reader of several logs, of which dirs has the newest first. Their common folder is for errors.
+func Several(folder string, dirs []string) *RecordReader {
+	l := &RecordReader{Dir: folder, lines: &chain{dirs: dirs}, again: func(time.Time) (lines, error) { return &chain{dirs: dirs}, nil }}
+	if len(dirs) > 0 {
+		l.last = dirs[0]
 	}
-	return &RecordReader{Dir: folder, lines: c, last: last, again: func(time.Time) (lines, error) { return &chain{dirs: c.dirs}, nil }}, nil
+	return l
 }
 
 // A chain reads several logs. It opens one at a time.

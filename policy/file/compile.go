@@ -29,10 +29,15 @@ type Environment struct {
 	// them, in their order.
 	Texts [][]byte
 
-	// Shadow, ShadowTexts and ShadowLayers stand in the place of Evaluators, Texts and
+	// Code and Revisions are as in [policy.Parts].
+	Code      [][]byte
+	Revisions []string
+
+	// Shadow, ShadowTexts, ShadowCode and ShadowLayers stand in the place of Evaluators, Texts, Code and
 	// Layers in the policy that has sources in shadow: see [RegoSource.Shadow].
 	Shadow       []policy.Evaluator
 	ShadowTexts  [][]byte
+	ShadowCode   [][]byte
 	ShadowLayers Layers
 
 	// Inspection says that tunnels can be inspected, except those to the
@@ -108,6 +113,7 @@ func (f *File) Compile(env Environment) (*policy.Policy, error) {
 		return p, nil
 	}
 	env.Evaluators, env.Texts, env.Layers = env.Shadow, append([][]byte{[]byte("shadow")}, env.ShadowTexts...), env.ShadowLayers
+	env.Code, env.Revisions = env.ShadowCode, nil
 	other, err := f.assemble(&env)
 	if err != nil {
 		return nil, err
@@ -141,6 +147,8 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 		Inspection: env.Inspection,
 		Learn:      env.Learn,
 		Texts:      own.texts,
+		Code:       env.Code,
+		Revisions:  env.Revisions,
 	}
 	for _, s := range f.Sandboxes {
 		parts.Sandboxes = append(parts.Sandboxes, policy.SandboxLists{Name: s.Name, Allow: s.Allow, Narrowed: s.Narrowed, Deny: s.Deny, AlsoAllow: s.AlsoAllow})
@@ -191,7 +199,7 @@ func (f *File) lists() (fileLists, error) {
 			Default: f.Default, ECH: f.TLS.ECH == "allow",
 			Ceiling: f.Ceiling, Ceiled: f.Ceiled,
 		},
-		texts: [][]byte{f.text},
+		texts: append([][]byte{f.text}, f.expansions...),
 	}
 	for _, preset := range presets {
 		out.rules.Presets = append(out.rules.Presets, preset.Allow...)

@@ -43,7 +43,8 @@ type File struct {
 	Ceiled bool
 
 	// Presets names sets of allow rules that ship with egressd. They rank below
-	// every line of the file: what a deny of the file covers, no preset opens.
+	// every line of the file: what a deny of the file covers, no preset opens. A preset with
+	// parameters is none of them: its lines are in Allow, and [PresetWith] has its text.
 	Presets []string
 
 	// Rego names policies in Rego: further opinions, without which the file does
@@ -94,6 +95,8 @@ type File struct {
 	text   []byte
 	places map[string]policy.Position
 	unset  policy.FileError // see [File.Unset]
+
+	expansions [][]byte // texts of the presets with parameters
 }
 
 // Listen lists listeners as "127.0.0.1:3128", "[::1]:3128" or "unix:/path", and

@@ -24,7 +24,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	return known
 }
 
-// git reads which repositories may be fetched.
+// git reads what git may fetch and push.
 func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if effect != policy.Allow {
@@ -32,15 +32,29 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			return
 		}
 		var rule policy.GitRule
-		r.mapping(n, what, fields{"repos": func(n *yaml.Node) {
-			for _, item := range r.condition(n, what+".repos") {
-				if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
-					rule.Repos = append(rule.Repos, repo)
+		each := func(key string, into *[]string, as func(string) (string, error)) func(*yaml.Node) {
+			return func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+"."+key) {
+					if text, ok := parse(r, item, what+"."+key, as); ok {
+						*into = append(*into, text)
+					}
 				}
 			}
-		}})
-		if n.Kind == yaml.MappingNode && !hasKey(n, "repos") {
+		}
+		r.mapping(n, what, fields{
+			"repos":   each("repos", &rule.Repos, policy.ParseGitRepo),
+			"push":    each("push", &rule.Push, policy.ParseGitRef),
+			"create":  each("create", &rule.Create, policy.ParseGitRef),
+			"delete":  each("delete", &rule.Delete, policy.ParseGitRef),
+			"options": func(n *yaml.Node) { rule.Options = r.values(what+".options", n) },
+			"lfs":     r.yes(what+".lfs", &rule.LFS),
+		})
+		switch {
+		case n.Kind != yaml.MappingNode:
+		case !hasKey(n, "repos"):
 			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
+		case hasKey(n, "options") && !hasKey(n, "push") && !hasKey(n, "create") && !hasKey(n, "delete"):
+			r.fail(n, "%s.options are of a push, and none is allowed; add \"push: [refs/heads/agent/*]\" or the like", what)
 		}
 		*into = &rule
 	}
@@ -55,7 +69,7 @@ func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) 
 		}
 		var rule policy.MCPRule
 		names := func(key string, into *[]string) func(*yaml.Node) {
-			return func(n *yaml.Node) { *into = r.texts(what+"."+key, r.items(n, what+"."+key)) }
+			return func(n *yaml.Node) { *into = r.textsAmong(what+"."+key, r.items(n, what+"."+key)) }
 		}
 		r.mapping(n, what, fields{
 			"tools": names("tools", &rule.Tools), "resources": names("resources", &rule.Resources), "prompts": names("prompts", &rule.Prompts),
@@ -168,7 +182,7 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 			r.fail(item, "%s: %v", what, policy.CheckJSONLiteral(item.Value))
 			continue
 		case !literal:
-			texts := r.texts(what, []*yaml.Node{item})
+			texts := r.textsAmong(what, []*yaml.Node{item})
 			if len(texts) == 0 {
 				continue
 			}
@@ -181,11 +195,11 @@ func (r *reader) jsonValues(what string, n *yaml.Node) (all []policy.JSONValue) 
 
 // values reads a list of texts, in which "*" stands for any run of bytes.
 func (r *reader) values(what string, n *yaml.Node) []string {
-	return r.texts(what, r.condition(n, what))
+	return r.textsAmong(what, r.condition(n, what))
 }
 
-// texts reads the values among items.
-func (r *reader) texts(what string, items []*yaml.Node) (all []string) {
+// textsAmong reads the values of items.
+func (r *reader) textsAmong(what string, items []*yaml.Node) (all []string) {
 	for _, item := range items {
 		switch text, ok := r.text(item, what); {
 		case !ok:

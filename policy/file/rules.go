@@ -213,7 +213,12 @@ func (r *reader) option(what, only string, into *bool, effect policy.Verdict) fu
 func (r *reader) presets(into *[]string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		for i, item := range r.items(n, "presets") {
-			name, ok := r.text(item, fmt.Sprintf("presets[%d]", i))
+			what := fmt.Sprintf("presets[%d]", i)
+			if item.Kind == yaml.MappingNode {
+				r.presetWith(item, what)
+				continue
+			}
+			name, ok := r.text(item, what)
 			switch {
 			case !ok:
 			case !slices.Contains(Presets(), name):

@@ -49,6 +49,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkIdentity(f)
 	r.checkContainers(f)
 	r.checkGuarded(f)
+	r.addPresetLines(f)
 	r.giveCredentials(f)
 	r.checkNever(f)
 	r.checkHidden(f)

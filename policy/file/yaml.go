@@ -32,10 +32,15 @@ type reader struct {
 	problems policy.FileError
 	places   map[string]policy.Position // where the values that Expand changes stand
 	ids      map[string]policy.Position
+
+	// Of presets with parameters: their lines and texts, and how many there are of a name.
+	lines    []policy.Rule
+	texts    [][]byte
+	expanded map[string]int
 }
 
 func newReader(kind fileKind, name string) *reader {
-	return &reader{name: name, kind: kind, places: make(map[string]policy.Position), ids: make(map[string]policy.Position)}
+	return &reader{name: name, kind: kind, places: make(map[string]policy.Position), ids: make(map[string]policy.Position), expanded: make(map[string]int)}
 }
 
 func (r *reader) failAt(at policy.Position, format string, arguments ...any) {

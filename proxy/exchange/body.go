@@ -1,95 +1,166 @@
 package exchange
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// An upload is the goroutine that sends a request's body while the response
-// may already come.
-type upload struct {
-	done   chan struct{}
-	err    error // once done is closed
-	wanted chan struct{}
-	once   sync.Once
+// A PassingBody is a message's body as it passes, part by part: searched for canaries or struck of credentials, and counted.
+// Its reader may be left waiting after the exchange is over: see [PassingBody.Drop].
+type PassingBody struct {
+	from   io.Reader
+	closer io.Closer         // of what it is read from, or nil
+	filter bodyFilter        // nil: all of it passes as it is
+	forget func()            // ends a wait of filter; may be nil
+	passes func(n int) error // is asked before n bytes pass
+	moved  func()            // is told when some have come
+
+	mu      sync.Mutex // guards what follows, and is not held while more is read
+	ready   []byte     // and not yet read
+	err     error      // behind that
+	closed  bool       // nobody wants the rest
+	dropped bool
 }
 
-// ExpectPatience is how long a body waits for the upstream's 100 (Continue). Upstreams need not know of it (RFC 9110
-// section 10.1.1), and clients wait no longer.
-const ExpectPatience = time.Second
+// newBody returns what passes of a body. filter may be nil.
+func newBody(from io.Reader, filter bodyFilter, passes func(n int) error, moved func()) *PassingBody {
+	return &PassingBody{from: from, filter: filter, passes: passes, moved: moved}
+}
 
-// begin has the body go up. A nil upload has none.
-func (u *upload) begin() {
-	if u != nil {
-		u.once.Do(func() { close(u.wanted) })
+// allPass is a PassingBody's passes where nothing is counted before it passes.
+func allPass(int) error { return nil }
+
+// Read implements [io.Reader]. An error of passes or of a search is a [*egress.Refusal]; then no more passes.
+func (b *PassingBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
+		b.mu.Unlock()
+		n, err := b.from.Read(p)
+		if n > 0 {
+			b.moved()
+		}
+		b.mu.Lock()
+		b.take(p[:n], err)
 	}
+	if len(b.ready) == 0 {
+		return 0, b.err
+	}
+	n := min(len(p), len(b.ready))
+	if over := b.passes(n); over != nil {
+		b.ready, b.err = nil, over
+		return 0, over
+	}
+	copy(p, b.ready)
+	if b.ready = b.ready[n:]; len(b.ready) == 0 {
+		b.ready = nil
+		if b.filter != nil {
+			b.filter.sent()
+		}
+	}
+	return n, nil
 }
 
-func (u *upload) run(v *h1Conn, x *exchange) {
-	defer close(u.done)
-	patience := time.NewTimer(ExpectPatience)
-	defer patience.Stop()
-	select {
-	case <-u.wanted:
-	case <-patience.C:
-	case <-v.ctx.Done():
-		u.err = incompleteBody{net.ErrClosed}
+// take takes what was read. b.mu is held.
+func (b *PassingBody) take(part []byte, err error) {
+	if b.dropped {
 		return
 	}
-	u.err = v.sendBody(x)
+	last := errors.Is(err, io.EOF)
+	var over error
+	if b.filter != nil {
+		if part, over = b.filter.scan(part); over == nil && last {
+			part, over = withRest(b.filter, part)
+		}
+	}
+	switch {
+	case over != nil:
+		part, err = nil, over
+	case b.closed && err != nil && !last:
+		err = net.ErrClosed
+	}
+	b.ready, b.err = part, err
 }
 
-// doneWithin reports whether the body is out, or is so within d.
-func (u *upload) doneWithin(d time.Duration) bool {
-	if u == nil {
-		return true
+// Drop lets go of what is held, which nobody gets any more. It returns why the body failed before, or nil. A nil body holds
+// nothing.
+func (b *PassingBody) Drop() error {
+	if b == nil {
+		return nil
 	}
-	select {
-	case <-u.done:
-		return true
-	default:
+	if b.forget != nil {
+		b.forget() // or the mutex may be held for long
 	}
-	if d == 0 {
-		return false
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	failed := b.err
+	if errors.Is(failed, io.EOF) || errors.Is(failed, net.ErrClosed) {
+		failed = nil
 	}
-	wait := time.NewTimer(d)
-	defer wait.Stop()
-	select {
-	case <-u.done:
-		return true
-	case <-wait.C:
-		return false
+	b.filter, b.ready, b.dropped = nil, nil, true
+	if b.err == nil {
+		b.err = net.ErrClosed
+	}
+	return failed
+}
+
+// Close closes what the body is read from, if that can be closed. That the rest cannot be read is no failure then.
+func (b *PassingBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	if b.closer == nil {
+		return nil
+	}
+	return b.closer.Close()
+}
+
+// Pass copies a body, each part as soon as it is there. wrote is told of the bytes that are out. An error of reading is a
+// [*egress.Refusal] or an incompleteBody.
+func (s *Forwarder) Pass(to io.Writer, from *PassingBody, wrote func(n int)) error {
+	buf := s.Buffers.Get().(*[BodyBuffer]byte)
+	defer s.Buffers.Put(buf)
+	for {
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			n, err := to.Write(buf[:n])
+			if wrote(n); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case refusalIn(err) != nil:
+			return err
+		case err != nil:
+			return incompleteBody{err}
+		}
 	}
 }
 
-// complete reports whether the body went out to its last byte, within d: only
-// then does the client's next request begin where the connection stands.
-func (u *upload) complete(d time.Duration) bool {
-	return u == nil || u.doneWithin(d) && u.err == nil
-}
+const BodyBuffer = 32 << 10
 
-// bodyError tells what an exchange comes to whose body may have failed. A
+// Together tells what an exchange comes to whose request's body may have failed. A
 // client that left in the middle of it gets no answer, nor does one that has
 // part of a response already.
-func bodyError(received, sent error) error {
+func Together(received, sent error) error {
 	var bad *http1.MalformedError
 	var cut incompleteBody
 	var late unanswerable
 	switch {
 	case refusalIn(sent) != nil:
 		return overBudget(received, sent)
+	case errors.As(sent, &bad) && (received == nil || errors.As(received, &late)):
+		return unanswerable{sent}
 	case errors.As(received, &late):
 		return received
-	case errors.As(sent, &bad) && received == nil:
-		return unanswerable{sent}
 	case errors.As(sent, &bad):
 		return sent
 	case errors.As(sent, &cut) && (errors.Is(sent, os.ErrDeadlineExceeded) || errors.Is(sent, net.ErrClosed)):
@@ -98,162 +169,6 @@ func bodyError(received, sent error) error {
 		return unanswerable{incompleteUpload{sent}}
 	}
 	return received
-}
-
-// An incompleteUpload is the body of a request whose client has left.
-type incompleteUpload struct{ error }
-
-func (e incompleteUpload) Unwrap() error { return e.error }
-
-// incompleteBody is a body that its sender did not finish.
-type incompleteBody struct{ error }
-
-func (e incompleteBody) Unwrap() error { return e.error }
-
-// sendBody streams the request's body. A body that turns out malformed breaks
-// the upstream's connection off, so that it can never be taken for complete.
-func (v *h1Conn) sendBody(x *exchange) error {
-	body := x.reader
-	if body == nil {
-		body = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-	}
-	packed := v.Forwarder.BodyMemory.Reserve(x.flow.Holder(), x.flow.Sandbox())
-	defer packed.Release()
-	n, err := v.copyBody(v.up.conn, body, x.body.Kind == http1.BodyChunked, x.requestFilter(packed, v.scanTurn(x)), x.allowUp)
-	x.end.Up += n
-	var cut incompleteBody
-	if errors.As(err, &cut) || refusalIn(err) != nil { // where the upstream failed, its answer may be on its way
-		Abort(v.up.conn)
-	}
-	return err
-}
-
-// answerLength passes a body of known length on: first what is buffered, then
-// between the sockets themselves, which the kernel does by splice(2).
-func (v *h1Conn) answerLength(x *exchange, length int64) error {
-	const atOnce = 512 << 10
-	n, err := io.CopyN(v.Conn, v.up.in, int64(v.up.in.Buffered()))
-	x.addDown(n)
-	for length -= n; length > 0 && err == nil; length -= n {
-		v.extend()
-		n, err = io.CopyN(v.Conn, v.up.conn, min(length, atOnce))
-		x.addDown(n)
-	}
-	return err
-}
-
-// stopUpload ends the goroutine that reads the request's body, wherever it
-// waits.
-func (v *h1Conn) stopUpload() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.stopped = true
-	v.cancel()
-	v.up.conn.Close()
-	v.Conn.SetReadDeadline(time.Now())
-}
-
-// extend gives both ends the idle time again.
-func (v *h1Conn) extend() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.stopped {
-		return
-	}
-	soon := time.Now().Add(v.Forwarder.Limits.Idle)
-	v.Conn.SetDeadline(soon)
-	v.up.conn.SetDeadline(soon)
-}
-
-// copyBody streams a body, each part as soon as it is there, through filter, which may be nil. passes is asked about each part
-// before it is written.
-func (v *h1Conn) copyBody(to io.Writer, body *http1.BodyReader, chunked bool, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
-	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
-	defer v.Forwarder.Buffers.Put(buf)
-	bw := bufio.NewWriterSize(to, 4<<10)
-	cw := http1.NewChunkedWriter(bw)
-	for {
-		n, err := body.Read(buf[:])
-		if n > 0 {
-			v.extend()
-		}
-		part := filter.Redact(buf[:n])
-		ended := errors.Is(err, io.EOF)
-		if ended {
-			part = filter.RedactLast(part)
-		}
-		part, over := filter.scan(part, ended)
-		if over != nil {
-			return total, over
-		}
-		if len(part) > 0 {
-			if err := passes(len(part)); err != nil {
-				return total, err
-			}
-			if err := writePart(to, bw, cw, part, chunked); err != nil {
-				return total, err
-			}
-			filter.sent()
-			total += int64(len(part))
-		}
-		if ended {
-			return total, endBody(bw, cw, body, chunked, filter)
-		}
-		if err != nil {
-			return total, incompleteBody{err}
-		}
-	}
-}
-
-const BodyBuffer = 32 << 10
-
-func writePart(to io.Writer, bw *bufio.Writer, cw *http1.ChunkedWriter, b []byte, chunked bool) error {
-	if !chunked {
-		_, err := to.Write(b)
-		return err
-	}
-	if _, err := cw.Write(b); err != nil {
-		return err
-	}
-	return bw.Flush()
-}
-
-func endBody(bw *bufio.Writer, cw *http1.ChunkedWriter, body *http1.BodyReader, chunked bool, filter *BodyFilter) error {
-	if !chunked {
-		return nil
-	}
-	if err := cw.Close(filter.trailer(body.Trailer)); err != nil {
-		return err
-	}
-	return bw.Flush()
-}
-
-// allowUp counts n more bytes of the request's body, or of the WebSocket that it
-// became, before they are sent. Beyond the budget the error is a [*egress.Refusal],
-// and none of them may go.
-func (x *exchange) allowUp(n int) error {
-	if most := x.flow.Budget(); most > 0 && x.payload+int64(n) > most {
-		return x.flow.Exceeded()
-	}
-	x.payload += int64(n)
-	x.meter.Up.Add(int64(n))
-	return nil
-}
-
-func (x *exchange) countDown(n int) error {
-	x.meter.Down.Add(int64(n))
-	return nil
-}
-
-// addDown counts what went to the client.
-func (x *exchange) addDown(n int64) {
-	x.end.Down += n
-	x.meter.Down.Add(n)
-}
-
-func refusalIn(err error) (r *egress.Refusal) {
-	errors.As(err, &r)
-	return r
 }
 
 // overBudget tells an exchange whose body was more than may go up from what its
@@ -267,4 +182,19 @@ func overBudget(received, sent error) error {
 		return unanswerable{sent}
 	}
 	return sent
+}
+
+// An incompleteUpload is the body of a request whose client has left.
+type incompleteUpload struct{ error }
+
+func (e incompleteUpload) Unwrap() error { return e.error }
+
+// incompleteBody is a body that its sender did not finish.
+type incompleteBody struct{ error }
+
+func (e incompleteBody) Unwrap() error { return e.error }
+
+func refusalIn(err error) (r *egress.Refusal) {
+	errors.As(err, &r)
+	return r
 }

@@ -30,8 +30,8 @@ type Client struct {
 	TunnelTo   *policy.Destination // of the tunnel in which the client speaks HTTP, or nil
 	CapturedTo *policy.Destination // the original address of a captured connection that has no name, or nil
 
-	// Assign counts the connection with the sandbox of a flow, which turned out to have it, or refuses it.
-	Assign func(*egress.Flow) *egress.Refusal
+	// Assign counts the connection with the sandbox that turned out to have it, or refuses it. The quota is of holder.
+	Assign func(holder, sandbox string) *egress.Refusal
 }
 
 // Read reads what was read already, then from the client.

@@ -1,188 +1,438 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
-const asProxy = "the destination is used as a proxy; if egressd is to connect through it, write it under upstream.proxy in the policy file, and have programs use egressd alone"
-
-// ErrProxyInside is a request inside a tunnel in the form that proxies take.
-var ErrProxyInside = &http1.MalformedError{Problem: "a whole URL as the target inside a tunnel: " + asProxy, Status: 400}
-
+// Why an exchange ends early.
 var (
-	errLateConnect = errors.New("CONNECT has to be the first request of its connection")
-	errUpstream    = errors.New("the upstream answered what is no response")
-	errStale       = errors.New("the kept connection was closed by the upstream")
+	// ErrStale is the error of a request that a kept connection no longer took, and that may be sent once more.
+	ErrStale = errors.New("the kept connection was closed by the upstream")
+	// ErrIdle is the cause of a context that ended because no byte has moved for too long.
+	ErrIdle = errors.New("nothing has moved for too long")
+	// ErrCut is the cause of one that a later policy has ended.
+	ErrCut = errors.New("the policy refuses what it had allowed")
 )
 
-// ErrInnerConnect is a CONNECT inside an inspected tunnel.
-var ErrInnerConnect = &http1.MalformedError{Problem: "a CONNECT inside a tunnel: " + asProxy, Status: 405}
+// An Exchange is one request and its response, in clear or inside TLS, over HTTP/1 or HTTP/2. [Exchange.Do] takes it from the
+// decision to the record of its end. The exported fields are set before that, by the code that has read the request.
+type Exchange struct {
+	Client *Client
+	Tunnel InspectedTunnel // inside which the request came, or nil in clear
+	Ends   Ends
 
-// exchange sends the request and passes the response on. Nothing is sent
-// before the record of the request is durable.
-func (v *h1Conn) exchange(x *exchange) error {
-	if err := v.addCredential(x); err != nil {
+	Method      string
+	Target      http1.Target
+	Fields      http1.Fields // end to end, without Host
+	Hops        http1.Fields // that go up behind Fields and concern the connection, such as Expect
+	Body        io.Reader    // as the client sends it, or nil
+	Length      int64        // of the body; -1: not known
+	Destination policy.Destination
+	Authority   string // the server that the request names, if the policy has to compare it with Destination
+	Recipient   Recipient
+	Upgrade     bool // the request asks for another protocol
+	WebSocket   bool // and for no other than a WebSocket
+
+	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
+	Context context.Context
+	// Stream ends when the client has ended the stream, or left; nil in HTTP/1, which has none.
+	Stream context.Context
+	// OnCut is called when a later policy refuses the request. It may be nil.
+	OnCut func()
+	// BeforeBody is called before each read of the body while the request is decided.
+	BeforeBody func()
+
+	Flow *egress.Flow // once the request is allowed
+
+	redaction  *secret.Redaction // of the response, or nil
+	held       *heldBody         // what a rule has read of the request's body, or nil
+	going      *PassingBody      // the request's body as it goes up, or nil
+	bodyMemory *Reservation      // of the request's body, or nil
+	headMemory *Reservation      // of a long head of a response, or nil
+	hints      int               // interim responses
+	payload    atomic.Int64      // that was let up, beside heads
+	up, down   atomic.Int64      // bytes
+	end        egress.End
+}
+
+// Ends are the client and the upstream of one exchange, in the version of HTTP that they speak. One goroutine calls the
+// methods, in this order.
+type Ends interface {
+	// Reach connects to the upstream. reuse: it may be with a connection that has served another exchange.
+	Reach(reuse bool) error
+	// Send sends the request, and passes interim responses on. If a kept connection took
+	// nothing of the request, and the request may be repeated, the error is [ErrStale].
+	Send() (*http1.Response, error)
+	// Answer passes the response on. After an error it is too late for an answer of egressd.
+	Answer(*http1.Response) error
+	// Settle ends what is under way and returns what the exchange comes to, err and the upload taken together. It is called
+	// in any case once the request was allowed.
+	Settle(err error) error
+	// Reply answers in the place of the upstream.
+	Reply(Reply)
+	// Abort breaks the response off, so that the client cannot take what it has for the whole.
+	Abort()
+}
+
+// An InspectedTunnel is the tunnel in which exchanges run. Its errors are of type [*egress.Refusal].
+type InspectedTunnel interface {
+	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
+	Broken() *egress.Refusal
+	Destination() policy.Destination
+	// Request has a request decided within the tunnel's flow.
+	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
+	// Secrets returns what adds credentials to the tunnel's requests.
+	Secrets() *Secrets
+	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
+	WhyBroken() string
+	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
+	Outcome(byItself string) string
+	// Cut breaks the tunnel off for a policy that refuses what is in it.
+	Cut()
+	// Redial connects to the upstream again, for a request.
+	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+}
+
+// Do has the request decided, sent and answered, and records how it ended. It reports whether all of the response has
+// reached the client.
+func (x *Exchange) Do() (whole bool) {
+	defer x.release()
+	if x.Tunnel != nil {
+		if broken := x.Tunnel.Broken(); broken != nil {
+			x.refuse(broken)
+			return false
+		}
+	}
+	if err := x.decide(); err != nil {
+		x.refuse(AsRefusal(err))
+		return false
+	}
+	return x.conclude(x.Ends.Settle(x.carry()))
+}
+
+// release lets go of bodies, and gives memory back.
+func (x *Exchange) release() {
+	x.going.Drop()
+	x.held.release()
+	x.bodyMemory.Release()
+	x.headMemory.Release()
+}
+
+// decide opens the flow of the request: the policy allows it, and that is recorded. The error is a [*egress.Refusal].
+func (x *Exchange) decide() (err error) {
+	ctx := x.Context
+	if x.Stream == nil {
+		present := x.Client.Context()
+		defer present.Release()
+		ctx = present
+	}
+	r := x.request()
+	if x.Tunnel != nil {
+		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x.readBody)
+	} else {
+		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x.readBody)
+	}
+	if err != nil {
 		return err
 	}
-	if x.webSocket && x.flow.HasCanaries() {
-		x.fields = x.fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
+	if x.Tunnel == nil {
+		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
+			x.Flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+			return refusal
+		}
 	}
-	if err := v.reach(x, true); err != nil {
+	if x.OnCut != nil {
+		x.Flow.OnCut(x.OnCut)
+	}
+	return nil
+}
+
+// request is what the policy is asked about: the request as it will be written.
+func (x *Exchange) request() policy.Request {
+	return policy.Request{Via: x.Client.Via, Destination: x.Destination, Protocol: policy.ProtocolHTTP, HTTP: &policy.HTTPRequest{
+		Method: x.Method, Path: x.Target.Path, Query: x.Target.Query, Header: headerOf(x.AppendFields(nil)), BodySize: x.Length,
+		Authority: x.Authority, Upgrade: x.Upgrade, OtherProtocol: x.Upgrade && !x.WebSocket,
+	}}
+}
+
+// carry sends the request that was allowed, and passes the response on.
+func (x *Exchange) carry() error {
+	if err := x.addCredential(); err != nil {
 		return err
 	}
-	if err := x.flow.Wait(x.ctx); err != nil {
+	if err := x.Ends.Reach(true); err != nil {
 		return err
 	}
-	err := v.roundTrip(x)
-	if errors.Is(err, errStale) && x.ctx.Err() == nil {
-		v.closeUpstream()
-		if err := v.reach(x, false); err != nil {
+	if err := x.Flow.Wait(x.Context); err != nil { // no byte leaves before its record is durable
+		return err
+	}
+	resp, err := x.Ends.Send()
+	if errors.Is(err, ErrStale) && x.Context.Err() == nil {
+		if err := x.Ends.Reach(false); err != nil {
 			return err
 		}
-		err = v.roundTrip(x)
+		resp, err = x.Ends.Send()
+	}
+	if err != nil {
+		return err
+	}
+	if err := x.judge(resp); err != nil {
+		return err
+	}
+	if err := x.Ends.Answer(resp); err != nil {
+		return unanswerable{x.unreadableBody(err)}
+	}
+	return nil
+}
+
+// addCredential has the credentials of the destination change the request.
+func (x *Exchange) addCredential() error {
+	by := x.Client.Forwarder.Secrets()
+	if x.Tunnel != nil {
+		by = x.Tunnel.Secrets()
+	}
+	h := head{target: x.Target, fields: x.Fields}
+	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+		return err
+	}
+	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
+	if x.WebSocket && x.Flow.HasCanaries() {
+		x.Fields = x.Fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
+	}
+	return nil
+}
+
+// judge refuses a response that must not pass, and takes out of its fields what must not.
+func (x *Exchange) judge(resp *http1.Response) error {
+	x.end.Status = resp.Status
+	if x.redaction != nil && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
+		return x.Flow.Failed(policy.ResponseRefused, "")
+	}
+	resp.Fields = x.Passing(http1.StripResponseHops(resp.Fields))
+	return nil
+}
+
+// InterimMost is how many interim responses one request may have.
+const InterimMost = 32
+
+// Interim returns the fields of an interim response that pass (RFC 9110 section 15.2). The error is a [*egress.Refusal].
+func (x *Exchange) Interim(fields http1.Fields) (http1.Fields, error) {
+	if x.hints++; x.hints > InterimMost {
+		return nil, x.Malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
+	}
+	return x.Passing(http1.StripResponseHops(fields)), nil
+}
+
+// AppendFields appends the request's fields as they go up, which are those that a policy is shown.
+func (x *Exchange) AppendFields(out http1.Fields) http1.Fields {
+	for _, f := range x.Fields {
+		if !dropped(f.Name) {
+			out = append(out, f)
+		}
+	}
+	return append(out, x.Hops...)
+}
+
+// dropped names the request fields that are written anew or not at all.
+func dropped(name string) bool {
+	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
+}
+
+// Upload returns the body of the request as it goes up: searched for canaries, and within the byte budget. moved is called
+// when bytes have come. wanted ends the wait for a turn to search it.
+func (x *Exchange) Upload(wanted context.Context, moved func()) *PassingBody {
+	x.bodyMemory = x.Client.Forwarder.BodyMemory.Reserve(x.Flow.Holder(), x.Flow.Sandbox())
+	from := x.Body
+	if x.held != nil {
+		from = x.held.fromStart()
+	}
+	wanted, forget := context.WithCancel(wanted)
+	turns := x.Client.Forwarder.ScanTurn(wanted, x.Flow)
+	x.going = newBody(from, newBodyScanner(x.Flow, x.Fields.Values("Content-Encoding"), x.bodyMemory, turns), x.allowUp, moved)
+	x.going.closer, _ = x.Body.(io.Closer)
+	x.going.forget = forget
+	return x.going
+}
+
+// Download returns the body of the response as it goes down: without the credentials of the host.
+func (x *Exchange) Download(from io.Reader, moved func()) *PassingBody {
+	return newBody(from, x.responseFilter(), allPass, moved)
+}
+
+// CountHead counts the head of the request, which is no part of what its budget is for.
+func (x *Exchange) CountHead(n int) {
+	x.up.Add(int64(n))
+	x.Flow.Meter().Up.Add(int64(n))
+}
+
+// allowUp counts n more bytes of the request's body, or of the protocol that it changed to, before they are sent. Beyond
+// the budget the error is a [*egress.Refusal], and none of them may go.
+func (x *Exchange) allowUp(n int) error {
+	if most := x.Flow.Budget(); most > 0 && x.payload.Load()+int64(n) > most {
+		return x.Flow.Exceeded()
+	}
+	x.payload.Add(int64(n))
+	x.CountHead(n)
+	return nil
+}
+
+// CountDown counts what went to the client.
+func (x *Exchange) CountDown(n int) {
+	x.down.Add(int64(n))
+	x.Flow.Meter().Down.Add(int64(n))
+}
+
+// conclude answers an exchange that failed, and records how it ended.
+func (x *Exchange) conclude(err error) (whole bool) {
+	late := errors.As(err, new(unanswerable))
+	switch {
+	case err == nil:
+		x.close(cmp.Or(x.end.Outcome, "closed"))
+		return true
+	case x.clientLeft(err, late):
+		x.close(x.outcome(ClientLeft))
+		x.Ends.Abort()
+		return false
+	case late || errors.Is(context.Cause(x.Context), ErrCut):
+		x.close(x.brokenOff(err))
+		x.Ends.Abort()
+		return false
+	}
+	refusal := x.refusalFor(err)
+	x.end.Note = cmp.Or(refusal.Note, x.end.Note)
+	x.close(string(refusal.Decision.Class))
+	x.reply(refusal, err)
+	return false
+}
+
+// close records the end of the flow.
+func (x *Exchange) close(outcome string) {
+	x.end.Outcome, x.end.Up, x.end.Down = outcome, x.up.Load(), x.down.Load()
+	x.Flow.Close(x.end)
+}
+
+func (x *Exchange) outcome(byItself string) string {
+	if x.Tunnel != nil {
+		return x.Tunnel.Outcome(byItself)
+	}
+	return byItself
+}
+
+// clientLeft reports whether an exchange failed because its client went away: it has reset its connection or its stream, or
+// left in the middle of its request.
+func (x *Exchange) clientLeft(err error, late bool) bool {
+	var cut incompleteUpload
+	switch {
+	case errors.As(err, &cut), errors.Is(context.Cause(x.Context), errClientLeft):
+		return true
+	case refusalIn(err) != nil && x.Flow.Refusal() != nil: // what the client sent was refused
+		return false
+	case errors.Is(context.Cause(x.Context), ErrIdle): // which ends the stream as well
+		return false
+	case x.Stream != nil && x.Stream.Err() != nil:
+		return true
+	}
+	_, gone := socketEnd(x.Client.Raw)
+	return late && gone && refusalIn(err) == nil
+}
+
+// brokenOff returns the outcome of an exchange that cannot be answered any more. It is too late to answer what was
+// malformed, not to record that.
+func (x *Exchange) brokenOff(err error) string {
+	var bad *http1.MalformedError
+	if errors.As(err, &bad) {
+		x.recordMalformed(nil, bad)
+	}
+	switch over := refusalIn(err); {
+	case over != nil:
+		x.end.Note = cmp.Or(over.Note, x.end.Note)
+		return string(over.Decision.Class)
+	case errors.Is(context.Cause(x.Context), ErrIdle):
+		return string(carry.IdleTooLong)
+	}
+	return "reset"
+}
+
+// refusalFor returns what is answered to a request that was allowed, and failed.
+func (x *Exchange) refusalFor(err error) *egress.Refusal {
+	var bad *http1.MalformedError
+	if refusal := refusalIn(err); refusal != nil {
+		return refusal
+	}
+	switch {
+	case errors.As(err, &bad) && bad.Status != 0:
+		return x.recordMalformed(nil, bad)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(context.Cause(x.Context), ErrIdle):
+		return x.Flow.Failed(policy.NetworkTimeout, "")
+	case x.Tunnel != nil:
+		return x.Flow.Failed(policy.NetworkTLS, x.Tunnel.WhyBroken())
+	}
+	return x.Flow.Failed(policy.NetworkTLS, "")
+}
+
+// unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.
+func (x *Exchange) unreadableBody(err error) error {
+	var cut incompleteBody
+	var bad *http1.MalformedError
+	if errors.As(err, &cut) && errors.As(cut.error, &bad) {
+		return x.Malformed(bad.Problem)
 	}
 	return err
 }
 
-// reach connects the flow, with what the last one kept if it may.
-func (v *h1Conn) reach(x *exchange, reuse bool) error {
-	if v.tunnel != nil {
-		return v.reachInside(x, reuse)
-	}
-	kept := v.up.kept
-	v.up.kept = nil
-	tunnels := x.protocols != "" && v.up.by != nil // what is upgraded needs a tunnel through an upstream proxy
-	if x.reused = reuse && !tunnels && x.flow.Reuse(kept); x.reused {
-		return nil
-	}
-	kept.Close()
-	v.closeUpstream()
-	conn, by, err := dial(x)
-	if err != nil {
-		return err
-	}
-	v.up = h1Upstream{conn: conn, by: by, in: v.Forwarder.readers.borrow(orderly{conn}, v.Forwarder.Heads.Bytes)}
-	return nil
+// Malformed returns the refusal for a response that is none, or too large.
+func (x *Exchange) Malformed(problem string) *egress.Refusal {
+	r := x.Flow.Failed(policy.MalformedResponse, "the response cannot be passed on: "+problem)
+	r.Note = r.Decision.Reason
+	return r
 }
 
-func dial(x *exchange) (net.Conn, *egress.Forwarding, error) {
-	if x.protocols != "" {
-		conn, err := x.flow.Dial(x.ctx)
-		return conn, nil, err
+// refuse answers a refusal; one for wrong credentials has to wait.
+func (x *Exchange) refuse(r *egress.Refusal) {
+	f := x.Client.Forwarder
+	f.Pause(f.Penalty(x.Client.Peer, r))
+	if report, ok := x.pushReport(r); ok {
+		x.Ends.Reply(report)
+		return
 	}
-	return x.flow.DialHTTP(x.ctx)
+	x.reply(r, nil)
 }
 
-// reachInside keeps to the connection of the tunnel while it stands.
-func (v *h1Conn) reachInside(x *exchange, reuse bool) error {
-	if reuse && v.up.conn != nil && v.up.quiet() {
-		x.reused = v.used || v.served > 0
-		return nil
-	}
-	v.closeUpstream()
-	v.used, v.owned = false, false
-	conn, err := v.tunnel.Redial(x.ctx, x.flow)
-	if err != nil {
-		return err
-	}
-	x.reused = false
-	v.up = h1Upstream{conn: conn, in: v.Forwarder.readers.borrow(orderly{conn}, v.Forwarder.Heads.Bytes)}
-	return nil
+// Misread answers a request that could not be understood, and records it. raw is as much of it as a record may need.
+func (x *Exchange) Misread(raw []byte, err error) {
+	refusal := *x.recordMalformed(raw, err)
+	refusal.Hint = hintFor(err)
+	x.reply(&refusal, err)
 }
 
-// quiet reports whether the upstream has sent nothing since its last response, not even an end. Bytes that an
-// upstream sends unasked must not become the answer to the next request. TLS records without application data,
-// such as new session tickets, do not count.
-func (u *h1Upstream) quiet() bool {
-	secure, ok := u.conn.(*tls.Conn)
-	if !ok || u.in.Buffered() > 0 {
-		return false
-	}
-	below, ok := secure.NetConn().(*UpstreamConn)
-	if !ok {
-		return false
-	}
-	u.conn.SetReadDeadline(time.Time{})
-	below.noWait = true
-	defer func() { below.noWait = false }()
-	_, err := u.in.Peek(1)
-	return errors.Is(err, os.ErrDeadlineExceeded)
+func (x *Exchange) recordMalformed(raw []byte, err error) *egress.Refusal {
+	return RefuseMalformed(x.Client.Forwarder.Gate, x.Client.Peer, x.Client.Via, raw, err)
 }
 
-// orderly reads from an upstream. Anybody on the network path can end TLS without close_notify, so that end is no end
-// of a body. Neither is a reset, of which a write has had the error before.
-type orderly struct{ net.Conn }
-
-func (o orderly) Read(b []byte) (int, error) {
-	n, err := o.Conn.Read(b)
-	if !errors.Is(err, io.EOF) {
-		return n, err
+// reply answers with a refusal. err may say more of what was malformed.
+func (x *Exchange) reply(r *egress.Refusal, err error) {
+	a := answerToMalformed(r, err)
+	if inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil; inside && r.Decision.Class == policy.NameMismatch {
+		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
 	}
-	var cut bool
-	if secure, ok := o.Conn.(*tls.Conn); ok {
-		below, ok := secure.NetConn().(*UpstreamConn)
-		cut = ok && below.closed
-	} else {
-		_, cut = socketEnd(o.Conn)
-	}
-	if cut {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
+	x.Ends.Reply(replyTo(r, a, x.Recipient))
 }
 
-func (v *h1Conn) roundTrip(x *exchange) error {
-	up := v.up.conn
-	defer context.AfterFunc(x.ctx, func() { Abort(up) })()
-	if err := v.sendHead(x); err != nil {
-		return v.broken(x, err)
-	}
-	if x.upload == nil {
-		return v.receive(x)
-	}
-	v.extend() // the deadline was for the head
-	if !x.expects {
-		x.upload.begin()
-	}
-	go x.upload.run(v, x)
-	err := v.receive(x)
-	moment := time.Duration(0)
-	if err != nil {
-		moment = 50 * time.Millisecond // it may be the upload that broke the connection off
-	}
-	if !x.upload.doneWithin(moment) {
-		// The upstream has answered before it had the whole body: what is left
-		// of it has nowhere to go.
-		x.keep = false
-		v.stopUpload()
-		<-x.upload.done
-		return overBudget(err, x.upload.err)
-	}
-	return bodyError(err, x.upload.err)
-}
-
-// broken tells a kept connection that had ended from one that failed, or whose
-// upstream is silent.
-func (v *h1Conn) broken(x *exchange, err error) error {
-	if x.reused && !errors.Is(err, os.ErrDeadlineExceeded) && x.body.Length <= 0 && x.body.Kind != http1.BodyChunked && Idempotent(x.req.Method) {
-		return errStale
-	}
-	return errors.Join(errUpstream, err)
-}
-
+// Idempotent reports whether a request with the method may be sent again (RFC 9110 section 9.2.2).
 func Idempotent(method string) bool {
 	switch method {
 	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE":
@@ -191,79 +441,7 @@ func Idempotent(method string) bool {
 	return false
 }
 
-// sendHead writes the request anew, for the destination that was decided.
-func (v *h1Conn) sendHead(x *exchange) error {
-	host := HostField(x.dst, v.defaultPort())
-	out := x.appendFields(http1.Fields{{Name: "Host", Value: host}})
-	target := x.target.RequestURI()
-	if by := v.up.by; by != nil {
-		target = absolute(host, target)
-		out = append(out.Delete("Max-Forwards"), by.Fields()...) // with 0, a TRACE would bring back what the proxy was sent
-	}
-	v.owned = v.owned || !x.mayLeave() || authenticates(out.Get("Authorization"))
-	v.out = http1.AppendRequest(v.out[:0], x.req.Method, target, out)
-	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
-	n, err := v.up.conn.Write(v.out)
-	x.end.Up += int64(n)
-	x.meter.Up.Add(int64(n))
-	return err
-}
-
-// absolute is the target of a request for a proxy (RFC 9112 sections 3.2.2 and 3.2.4).
-func absolute(host, target string) string {
-	if target == "*" {
-		target = ""
-	}
-	return "http://" + host + target
-}
-
-// refusedUpstream returns the refusal to show if an upstream proxy itself answered a request that it was to pass
-// on, or nil. A server that claims to be one only refuses its own response.
-func (v *h1Conn) refusedUpstream(x *exchange, resp *http1.Response) error {
-	if v.up.by == nil {
-		return nil
-	}
-	own := resp.Status == http.StatusProxyAuthRequired || resp.Fields.Get("X-Squid-Error") != "" ||
-		resp.Status >= 400 && strings.Contains(resp.Fields.Get("Proxy-Status"), "error=")
-	if !own {
-		return nil
-	}
-	return x.flow.RefusedUpstream(resp.Status, resp.Reason)
-}
-
-// appendFields appends the request's fields as they go up, which are those that a
-// policy is shown.
-func (x *exchange) appendFields(out http1.Fields) http1.Fields {
-	for _, f := range x.fields {
-		if !dropped(f.Name) {
-			out = append(out, f)
-		}
-	}
-	if x.body.Kind == http1.BodyChunked {
-		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
-	}
-	if x.expects {
-		out = append(out, http1.Field{Name: "Expect", Value: "100-continue"})
-	}
-	if x.protocols != "" {
-		out = append(out, upgradeFields(x.protocols)...)
-	}
-	return out
-}
-
-// dropped names the request fields that are written anew or not at all.
-func dropped(name string) bool {
-	return strings.EqualFold(name, "Host") || strings.EqualFold(name, "Expect")
-}
-
-// defaultPort is the port that a Host field leaves out.
-func (v *h1Conn) defaultPort() uint16 {
-	if v.tunnel != nil {
-		return 443
-	}
-	return 80
-}
-
+// HostField returns the Host field, or the :authority, for a destination.
 func HostField(d policy.Destination, defaultPort uint16) string {
 	if d.Port == defaultPort {
 		if d.Addr.Is6() {
@@ -273,205 +451,3 @@ func HostField(d policy.Destination, defaultPort uint16) string {
 	}
 	return d.String()
 }
-
-// receive passes the response on, head and body.
-func (v *h1Conn) receive(x *exchange) error {
-	resp, err := v.readResponse(x)
-	if err != nil {
-		return err
-	}
-	if err := v.refusedUpstream(x, &resp); err != nil {
-		return err
-	}
-	framing, err := resp.Body(x.req.Method)
-	if err != nil {
-		return x.unreadable(err)
-	}
-	x.end.Status = resp.Status
-	v.owned = v.owned || resp.Status < 200 || resp.Status >= 400
-	if resp.Status == http.StatusSwitchingProtocols {
-		return v.switchProtocols(x, &resp)
-	}
-	if err := x.redactable(resp.Fields); err != nil {
-		return err
-	}
-	if !x.upload.complete(5 * time.Millisecond) {
-		x.keep = false
-	}
-	upstreamKeeps := resp.Persistent() && framing.Kind != http1.BodyUntilClose && !framing.Faulty
-	rechunk := framing.Kind == http1.BodyChunked || framing.Kind == http1.BodyUntilClose
-	if rechunk && x.req.Minor == 0 {
-		x.keep = false
-	}
-	head := v.responseHead(x, &resp, framing, rechunk && x.req.Minor == 1)
-	v.Deadline(v.Forwarder.Limits.Idle)
-	if err := v.answer(x, head, framing, rechunk && x.req.Minor == 1); err != nil {
-		return unanswerable{x.unreadableBody(err)}
-	}
-	if !upstreamKeeps {
-		v.dropUpstream()
-	}
-	return nil
-}
-
-// mayLeave reports whether another tunnel may use the upstream connection after a request. A server that answers a body
-// or an expectation twice, the second time late, must not answer somebody else.
-func (x *exchange) mayLeave() bool {
-	return (x.req.Method == "GET" || x.req.Method == "HEAD") && x.upload == nil && x.protocols == ""
-}
-
-// authenticates reports whether the scheme authenticates the connection instead of a request, as only NTLM and Negotiate
-// do (RFC 4559 section 6).
-func authenticates(field string) bool {
-	scheme, _, _ := strings.Cut(field, " ")
-	return strings.EqualFold(scheme, "NTLM") || strings.EqualFold(scheme, "Negotiate")
-}
-
-// dropUpstream keeps finish from keeping a connection that the upstream ends.
-func (v *h1Conn) dropUpstream() {
-	v.Forwarder.readers.giveBack(v.up.in)
-	v.up.in = nil
-}
-
-// readResponse reads the final response, and passes interim ones on (RFC 9110 section 15.2).
-func (v *h1Conn) readResponse(x *exchange) (http1.Response, error) {
-	limits := v.Forwarder.Responses
-	limits.Grow = x.growHead(v.Forwarder)
-	for range InterimMost {
-		if _, err := v.up.in.Peek(1); err != nil {
-			return http1.Response{}, v.broken(x, err)
-		}
-		resp, err := http1.ReadResponse(v.up.in, limits)
-		switch {
-		case err != nil:
-			return resp, x.unreadable(err)
-		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
-			return resp, x.malformed("it switches to a protocol that was not asked for")
-		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
-			return resp, nil
-		}
-		if resp.Status == http.StatusContinue {
-			x.upload.begin()
-		}
-		if err := v.interim(x, &resp); err != nil {
-			return resp, unanswerable{err}
-		}
-	}
-	return http1.Response{}, x.malformed(fmt.Sprintf("more than %d interim responses", InterimMost))
-}
-
-// interim passes an interim response on, to clients that know of them.
-func (v *h1Conn) interim(x *exchange, resp *http1.Response) error {
-	if x.req.Minor == 0 {
-		return nil
-	}
-	fields := x.responseFields(http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{})))
-	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), fields)
-	v.extend()
-	n, err := v.Conn.Write(v.out)
-	x.addDown(int64(n))
-	return err
-}
-
-// growHead returns what asks for the memory of a head that is longer than a reader's buffer. It is free again when the
-// exchange ends.
-func (x *exchange) growHead(f *Forwarder) func(n int) bool {
-	return func(n int) bool {
-		if x.headMemory == nil {
-			x.headMemory = f.BodyMemory.Reserve(x.flow.Holder(), x.flow.Sandbox())
-		}
-		return x.headMemory.grow(int64(n))
-	}
-}
-
-// unreadable returns the refusal for a response that cannot be read, or an error of the connection as errUpstream.
-func (x *exchange) unreadable(err error) error {
-	var bad *http1.MalformedError
-	switch {
-	case !errors.As(err, &bad):
-		return errors.Join(errUpstream, err)
-	case !bad.Large:
-		return x.malformed(bad.Problem)
-	case bad.Field != "":
-		return x.malformed(bad.Problem + ", most of them in " + bad.Field + responseLimits)
-	}
-	return x.malformed(bad.Problem + responseLimits)
-}
-
-const responseLimits = " (limits.response_head_bytes, limits.response_fields)"
-
-// malformed returns the refusal for a response that is none, or too large.
-func (x *exchange) malformed(problem string) *egress.Refusal {
-	return MalformedResponse(x.flow, problem)
-}
-
-// MalformedResponse returns the refusal for a response to the request of flow.
-func MalformedResponse(flow *egress.Flow, problem string) *egress.Refusal {
-	r := flow.Failed(policy.MalformedResponse, "the response cannot be passed on: "+problem)
-	r.Note = r.Decision.Reason
-	return r
-}
-
-// unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.
-func (x *exchange) unreadableBody(err error) error {
-	var cut incompleteBody
-	var bad *http1.MalformedError
-	if errors.As(err, &cut) && errors.As(cut.error, &bad) {
-		return x.malformed(bad.Problem)
-	}
-	return err
-}
-
-// responseHead writes the head anew. The reason phrase and the fields by
-// which egressd speaks for itself cannot come from an upstream.
-func (v *h1Conn) responseHead(x *exchange, resp *http1.Response, framing http1.Framing, chunked bool) []byte {
-	out := x.responseFields(http1.StripResponseHops(resp.Framed(x.req.Method, framing)))
-	if chunked {
-		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
-	}
-	if !x.keep {
-		out = append(out, http1.Field{Name: "Connection", Value: "close"})
-	}
-	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), out)
-	return v.out
-}
-
-// reserved names the response fields that only egressd sends, and Alt-Svc,
-// which names another way out.
-func reserved(name string) bool {
-	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
-		if strings.EqualFold(name, own) {
-			return true
-		}
-	}
-	return false
-}
-
-// answer sends the head and the body to the client. Buffered bytes of the body go out in one write with the
-// head.
-func (v *h1Conn) answer(x *exchange, head []byte, framing http1.Framing, rechunk bool) error {
-	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
-	if whole && x.redaction == nil {
-		body, _ := v.up.in.Peek(int(framing.Length))
-		v.out = append(head, body...)
-		v.up.in.Discard(len(body))
-		n, err := v.Conn.Write(v.out)
-		x.addDown(int64(n))
-		return err
-	}
-	n, err := v.Conn.Write(head)
-	x.addDown(int64(n))
-	if err != nil || framing.Kind == http1.BodyNone {
-		return err
-	}
-	if framing.Kind == http1.BodyLength && v.tunnel == nil && x.redaction == nil {
-		return v.answerLength(x, framing.Length)
-	}
-	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Responses)
-	down, err := v.copyBody(v.Conn, body, rechunk, x.responseFilter(), x.countDown)
-	x.end.Down += down
-	return err
-}
-
-// InterimMost is how many interim responses one request may have.
-const InterimMost = 32

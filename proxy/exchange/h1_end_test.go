@@ -16,17 +16,17 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 	gate, flow, _ := egresstest.OpenFlow(t, "1")
 	server := &Forwarder{}
 	server.Prepare(gate, nil, Limits{})
-	x := &exchange{flow: flow}
-	x.meter = x.flow.Meter()
+	x := &h1Exchange{Exchange: &Exchange{Flow: flow}}
 	synctest.Test(t, func(t *testing.T) {
 		inner, visitor := net.Pipe()
 		far, origin := net.Pipe()
 		v := &h1Conn{Client: &Client{Forwarder: server, Conn: inner}, in: bufio.NewReader(inner), up: h1Upstream{conn: far, in: bufio.NewReader(far)}}
+		x.conn = v
 		v.ctx, v.cancel = context.WithCancel(t.Context())
 		defer v.cancel()
 		visitor.Close()
 		origin.Close()
-		v.both(x)
+		x.bothWays()
 		time.Sleep(time.Hour)
 		if v.ctx.Err() != nil {
 			t.Error("a timer has gone off since")

@@ -29,7 +29,7 @@ const pollEvery = 250 * time.Millisecond
 // Between two looks it costs a timer.
 type hangup struct {
 	v    *h1Conn
-	x    *exchange
+	x    *h1Exchange
 	mu   sync.Mutex // held during a look; guards what follows
 	next *time.Timer
 	over bool
@@ -37,7 +37,8 @@ type hangup struct {
 }
 
 // watch begins to look. The caller calls end.
-func (v *h1Conn) watch(x *exchange) *hangup {
+func (x *h1Exchange) watch() *hangup {
+	v := x.conn
 	h := &hangup{v: v, x: x}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,8 +46,11 @@ func (v *h1Conn) watch(x *exchange) *hangup {
 	return h
 }
 
-// end waits for a look under way. From then on the caller may read from the client. It may be called twice.
+// end waits for a look under way. From then on the caller may read from the client. It may be called twice. A nil hangup has ended.
 func (h *hangup) end() {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true

@@ -16,9 +16,9 @@ import (
 	"github.com/egressd/egressd/policy"
 )
 
-// A HeldBody is what was read of the body of a request before the request is decided. It stays in memory until the request
+// A heldBody is what was read of the body of a request before the request is decided. It stays in memory until the request
 // is over: a later policy may have to read it again. It is for one goroutine at a time.
-type HeldBody struct {
+type heldBody struct {
 	from   io.Reader
 	length int64    // that the request announces, -1 where it does not
 	coding []string // the values of Content-Encoding
@@ -35,17 +35,17 @@ const (
 	startMost = 64 << 10 // bytes that are held for a rule about the beginning of a body
 )
 
-// Hold prepares to hold the body of a request of f that from reads, until wanted ends. length is what the request announces,
+// hold prepares to hold the body of a request of f that from reads, until wanted ends. length is what the request announces,
 // or -1, and coding are its values of Content-Encoding. The caller releases the body.
-func (s *Forwarder) Hold(wanted context.Context, f *egress.Flow, from io.Reader, length int64, coding []string) *HeldBody {
-	return &HeldBody{
+func (s *Forwarder) hold(wanted context.Context, f *egress.Flow, from io.Reader, length int64, coding []string) *heldBody {
+	return &heldBody{
 		from: from, length: length, coding: coding, most: int64(s.Limits.BodyBytes),
 		memory: s.BodyMemory.Reserve(f.Holder(), f.Sandbox()), turn: s.ScanTurn(wanted, f),
 	}
 }
 
-// ReadOn does what an [egress.ReadBody] has to. It calls moved before each read.
-func (b *HeldBody) ReadOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
+// readOn does what an [egress.ReadBody] has to. It calls moved before each read.
+func (b *heldBody) readOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
 	if whole && b.length > b.most {
 		return nil, b.tooLarge()
 	}
@@ -84,7 +84,7 @@ const (
 )
 
 // content undoes the content coding. A body is in one piece: a server may read only the first of several.
-func (b *HeldBody) content() (content []byte, problem string) {
+func (b *heldBody) content() (content []byte, problem string) {
 	switch {
 	case len(b.coding) == 0, len(b.coding) == 1 && strings.EqualFold(b.coding[0], "identity"):
 		return b.bytes, ""
@@ -111,7 +111,7 @@ func (b *HeldBody) content() (content []byte, problem string) {
 }
 
 // undo reads what a decoder says.
-func (b *HeldBody) undo(r io.Reader) (content []byte, problem string) {
+func (b *heldBody) undo(r io.Reader) (content []byte, problem string) {
 	most := min(b.most, undoneMost*int64(len(b.bytes)))
 	for {
 		if have, room := int64(len(content)), int64(cap(content)); have == room {
@@ -135,7 +135,7 @@ func (b *HeldBody) undo(r io.Reader) (content []byte, problem string) {
 }
 
 // grow makes room for more. The memory is counted before it is there.
-func (b *HeldBody) grow(whole bool) *policy.Decision {
+func (b *heldBody) grow(whole bool) *policy.Decision {
 	have, room := int64(len(b.bytes)), int64(cap(b.bytes))
 	switch {
 	case !whole && have >= startMost:
@@ -152,19 +152,19 @@ func (b *HeldBody) grow(whole bool) *policy.Decision {
 	return nil
 }
 
-// FromStart returns the whole body, with what was read of it in front.
-func (b *HeldBody) FromStart() io.Reader {
+// fromStart returns the whole body, with what was read of it in front.
+func (b *heldBody) fromStart() io.Reader {
 	return io.MultiReader(bytes.NewReader(b.bytes), b.from)
 }
 
-// Release frees the memory, once the request is over. A nil HeldBody has none.
-func (b *HeldBody) Release() {
+// release frees the memory, once the request is over. A nil heldBody has none.
+func (b *heldBody) release() {
 	if b != nil {
 		b.memory.Release()
 	}
 }
 
-func (b *HeldBody) tooLarge() *policy.Decision {
+func (b *heldBody) tooLarge() *policy.Decision {
 	return &policy.Decision{
 		Class: policy.BodyTooLarge, Rule: "limits", Layer: policy.Builtin,
 		Reason: fmt.Sprintf("a rule reads the body of this request, and it is longer than the %d bytes of one that is held (limits.body_bytes)", b.most),
@@ -189,23 +189,10 @@ func brokenOff(err error) *policy.Decision {
 	return &d
 }
 
-// bodyReader returns what reads the body of a request in HTTP/1 before it is decided, or nil where it has none. A client that
-// waits for 100 (Continue) gets it now: its head is allowed.
-func (v *h1Conn) bodyReader(x *exchange) egress.ReadBody {
-	if x.body.Kind != http1.BodyChunked && x.body.Length <= 0 {
-		return nil
+// readBody is the [egress.ReadBody] of an exchange.
+func (x *Exchange) readBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+	if x.held == nil {
+		x.held = x.Client.Forwarder.hold(x.Context, f, x.Body, x.Length, x.Fields.Values("Content-Encoding"))
 	}
-	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
-		if x.held == nil {
-			x.reader = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads)
-			x.held = v.Forwarder.Hold(v.ctx, f, x.reader, x.body.Length, x.fields.Values("Content-Encoding"))
-		}
-		return x.held.ReadOn(whole, func() {
-			if x.expects {
-				x.expects = false
-				v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")) // an error shows when the body is read
-			}
-			v.Deadline(v.Forwarder.Limits.Idle)
-		})
-	}
+	return x.held.readOn(whole, x.BeforeBody)
 }

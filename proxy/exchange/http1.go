@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -16,9 +15,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -45,26 +42,6 @@ type h1Conn struct {
 	ended      bool        // it has ended, and its connections are its own no longer
 }
 
-// An InspectedTunnel is one in which a client speaks HTTP/1. Its errors are of type
-// [*egress.Refusal].
-type InspectedTunnel interface {
-	// Broken returns the refusal of every request if the upstream could not be reached, or nil.
-	Broken() *egress.Refusal
-	Destination() policy.Destination
-	// Request has a request decided within the tunnel's flow.
-	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
-	// Redial connects to the upstream again, for a request.
-	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
-	// Secrets returns what adds credentials to the tunnel's requests.
-	Secrets() *Secrets
-	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
-	WhyBroken() string
-	// Keep takes the TLS with the upstream for a later tunnel, and reports false if that may not have it.
-	Keep(upstream net.Conn) bool
-	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
-	Outcome(byItself string) string
-}
-
 // An h1Upstream is the connection of the last request.
 type h1Upstream struct {
 	conn net.Conn
@@ -77,8 +54,9 @@ type h1Upstream struct {
 func (h *Client) ServeH1() { h.ServeInside(nil, nil, false) }
 
 // ServeInside serves the requests in an inspected tunnel. upstream is the tunnel's TLS with its upstream; it
-// is nil if that handshake failed. used says that another tunnel has left it.
-func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
+// is nil if that handshake failed. used says that another tunnel has left it. ServeInside returns what a later tunnel may
+// have of the TLS with the upstream, or nil.
+func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) (left net.Conn) {
 	v := &h1Conn{Client: h, tunnel: t, used: used, in: h.Forwarder.readers.borrow(h, h.Forwarder.Heads.Bytes)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	defer v.cancel()
@@ -89,16 +67,15 @@ func (h *Client) ServeInside(t InspectedTunnel, upstream *tls.Conn, used bool) {
 	defer v.closeUpstream()
 	for v.serve() {
 	}
-	if t != nil && v.up.conn != nil && v.whole && !v.owned && v.up.quiet() && t.Keep(v.up.conn) {
-		v.up.conn = nil
+	if t == nil {
+		return nil
 	}
-	if t != nil {
-		halfClose(v.Conn)
+	if v.up.conn != nil && v.whole && !v.owned && v.up.quiet() {
+		left, v.up.conn = v.up.conn, nil
 	}
+	halfClose(v.Conn)
+	return left
 }
-
-// scanTurn is the turns of what an exchange sends.
-func (v *h1Conn) scanTurn(x *exchange) scanTurn { return v.Forwarder.ScanTurn(v.ctx, x.flow) }
 
 // closeUpstream closes what is kept for a next request.
 func (v *h1Conn) closeUpstream() {
@@ -112,31 +89,26 @@ func (v *h1Conn) closeUpstream() {
 	v.up = h1Upstream{}
 }
 
-// An exchange is one request and its response.
-type exchange struct {
-	req        http1.Request
-	fields     http1.Fields // of req, without those that end here
-	target     http1.Target
-	body       http1.Framing
-	expects    bool   // 100 (Continue) before its body
-	protocols  string // that it asks to change to, or ""
-	webSocket  bool   // it asks for a WebSocket alone
-	dst        policy.Destination
-	named      string // the server that it names, where the connection leads to another one
-	flow       *egress.Flow
-	ctx        context.Context // until the exchange is over or its client has left
-	leave      context.CancelCauseFunc
-	hangup     *hangup           // ended before somebody else reads from the client
-	upload     *upload           // of a request with a body
-	reader     *http1.BodyReader // of its body, once somebody has read from it
-	held       *HeldBody         // what a rule has read of it, or nil
-	redaction  *secret.Redaction // of the response, or nil
-	headMemory *Reservation      // of a long head of a response, or nil
-	meter      *carry.Meter      // of the sandbox
-	payload    int64             // that was let up, beside heads; for the goroutine that sends it
-	reused     bool
-	keep       bool // the client's connection, afterwards
-	end        egress.End
+// An h1Exchange is an exchange with a client and an upstream that speak HTTP/1. It implements [Ends].
+type h1Exchange struct {
+	*Exchange
+	conn      *h1Conn
+	req       http1.Request
+	body      http1.Framing // of the request
+	expects   bool          // 100 (Continue) before its body
+	protocols string        // that it asks to change to, or ""
+	leave     context.CancelCauseFunc
+	hangup    *hangup     // ended before somebody else reads from the client; nil before Reach
+	upload    *upload     // of a request with a body
+	sending   bool        // upload runs
+	unwatch   func() bool // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send
+
+	reused        bool
+	framing       http1.Framing // of the response
+	changesTo     string        // protocols that the response names
+	upstreamKeeps bool          // the connection, behind the response
+	keep          bool          // the client's connection, afterwards
+	spent         bool          // the upstream's connection takes no other request
 }
 
 // serve serves one request and reports whether another may follow.
@@ -144,56 +116,34 @@ func (v *h1Conn) serve() bool {
 	if !v.awaitRequest() {
 		return false
 	}
-	req, err := http1.ReadRequest(v.in, v.Forwarder.Heads)
-	if err != nil {
-		v.unreadable(err)
-		return false
-	}
-	x := &exchange{req: req}
-	defer func() { x.held.Release() }()
-	if err := v.understand(x); err != nil {
-		v.malformed(http1.AppendRequest(nil, req.Method, req.Target, nil), err)
-		return false
-	}
+	x := &h1Exchange{Exchange: &Exchange{Client: v.Client, Tunnel: v.tunnel}, conn: v}
+	x.Ends = x
 	if v.tunnel != nil {
-		if refusal := v.tunnel.Broken(); refusal != nil {
-			v.refuse(refusal, x)
-			return false
-		}
+		x.OnCut = v.tunnel.Cut // its connections carry nothing else
 	}
-	x.flow, err = v.open(x)
-	v.Deadline(v.Forwarder.Limits.Head) // a person may have been waited for
-	if err != nil {
-		v.refuse(AsRefusal(err), x)
-		return false
-	}
-	if v.tunnel == nil {
-		if refusal := v.Assign(x.flow); refusal != nil {
-			x.flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
-			v.refuse(refusal, x)
-			return false
-		}
-	}
-	if x.held != nil {
-		x.reader.Unread(x.held.bytes)
-	}
-	x.meter = x.flow.Meter()
-	defer func() { x.headMemory.Release() }()
-	x.ctx, x.leave = context.WithCancelCause(v.ctx)
+	x.Context, x.leave = context.WithCancelCause(v.ctx)
 	defer x.leave(nil)
-	if x.body.Kind == http1.BodyChunked || x.body.Length > 0 {
-		x.upload = &upload{done: make(chan struct{}), wanted: make(chan struct{})}
-	}
-	x.hangup = v.watch(x)
-	err = v.exchange(x)
-	x.hangup.end()
-	if err != nil {
-		v.failed(x, err)
+	var err error
+	if x.req, err = http1.ReadRequest(v.in, v.Forwarder.Heads); err != nil {
+		v.unreadable(x, err)
 		return false
 	}
-	v.finish(x)
-	v.served++
-	return x.keep
+	if err := x.understand(); err != nil {
+		x.Misread(http1.AppendRequest(nil, x.req.Method, x.req.Target, nil), err)
+		return false
+	}
+	if v.isInquiry(x) {
+		v.inquire(x)
+		return false
+	}
+	whole := x.Do()
+	if x.Flow != nil && (!whole || x.spent) {
+		v.closeUpstream()
+	}
+	if whole {
+		v.served++
+	}
+	return whole && x.keep
 }
 
 // awaitRequest waits for the first byte of a request and gives its head the
@@ -210,19 +160,8 @@ func (v *h1Conn) awaitRequest() bool {
 	return true
 }
 
-// open has the request decided: by the gate, or within the tunnel's own flow.
-func (v *h1Conn) open(x *exchange) (*egress.Flow, error) {
-	r := v.request(x)
-	ctx := v.Context()
-	defer ctx.Release()
-	if v.tunnel == nil {
-		return v.Forwarder.Gate.OpenRequest(ctx, v.Peer, r, v.bodyReader(x))
-	}
-	return v.tunnel.Request(ctx, r.HTTP, v.bodyReader(x))
-}
-
 // unreadable ends a client whose request could not be read.
-func (v *h1Conn) unreadable(err error) {
+func (v *h1Conn) unreadable(x *h1Exchange, err error) {
 	raw, _ := v.in.Peek(v.in.Buffered())
 	switch {
 	case len(raw) == 0:
@@ -232,66 +171,74 @@ func (v *h1Conn) unreadable(err error) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = ErrHeadCut
 	}
-	v.malformed(raw, err)
-}
-
-func (v *h1Conn) malformed(raw []byte, err error) {
-	refusal := RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, raw, err)
-	v.writeLast(MalformedReply(refusal, err))
-}
-
-// refuse answers a refusal; one for wrong credentials has to wait.
-func (v *h1Conn) refuse(r *egress.Refusal, x *exchange) {
-	v.Forwarder.Pause(v.Forwarder.Penalty(v.Peer, r))
-	v.answerRefusal(r, v.answerTo(r.Decision.Class), x)
-}
-
-// answerRefusal sends a refusal, to HEAD without its body (RFC 9110 §9.3.2).
-func (v *h1Conn) answerRefusal(r *egress.Refusal, a Answer, x *exchange) {
-	reply := HTTPReplyAs(r, a, RecipientOf(x.req.Fields))
-	if x.req.Method == "HEAD" {
-		reply = reply[:bytes.Index(reply, endOfHead)+len(endOfHead)]
-	}
-	v.writeLast(reply)
-}
-
-var endOfHead = []byte("\r\n\r\n")
-
-func (v *h1Conn) answerTo(class policy.Class) Answer {
-	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil {
-		return TunnelAnswer(class)
-	}
-	return AnswerTo(class)
+	x.Misread(raw, err)
 }
 
 // understand fills x in from its head.
-func (v *h1Conn) understand(x *exchange) (err error) {
+func (x *h1Exchange) understand() (err error) {
+	v := x.conn
 	req := &x.req
+	x.Method, x.Recipient = req.Method, RecipientOf(req.Fields)
 	switch {
 	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect
 	case req.Method == "CONNECT":
 		return errLateConnect
 	}
-	if err := v.addressed(x); err != nil {
+	if err := x.addressed(); err != nil {
 		return err
 	}
 	if x.body, err = req.Body(); err != nil {
 		return err
 	}
+	x.Length = x.body.Length
 	if x.protocols, err = protocolsOf(req); err != nil {
 		return err
 	}
-	x.webSocket = asksWebSocket(req, x.body, x.protocols)
+	x.Upgrade, x.WebSocket = x.protocols != "", asksWebSocket(req, x.body, x.protocols)
 	fields, err := http1.StripHopByHop(slices.Clone(req.Fields))
 	if err != nil {
 		return err
 	}
-	x.fields = http1.StripClaims(fields)
-	x.expects, err = req.ExpectsContinue()
-	x.expects = x.expects && (x.body.Kind == http1.BodyChunked || x.body.Length > 0)
+	x.Fields = http1.StripClaims(fields)
+	hasBody := x.body.Kind == http1.BodyChunked || x.body.Length > 0
+	if x.expects, err = req.ExpectsContinue(); err != nil {
+		return err
+	}
+	x.expects = x.expects && hasBody
+	if hasBody {
+		x.Body, x.BeforeBody = http1.NewBodyReader(v.in, x.body, v.Forwarder.Heads), x.beforeBody
+		x.upload = &upload{done: make(chan struct{}), wanted: make(chan struct{})}
+	}
 	x.keep = req.Persistent()
-	return err
+	x.Hops = x.hops()
+	return nil
+}
+
+// beforeBody gives the client time to send some of its body. A client that waits for 100 (Continue) gets it now: its head is
+// allowed.
+func (x *h1Exchange) beforeBody() {
+	v := x.conn
+	if x.expects {
+		x.expects = false
+		x.Hops = x.hops()
+		v.Conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")) // an error shows when the body is read
+	}
+	v.Deadline(v.Forwarder.Limits.Idle)
+}
+
+// hops are the fields that go up for this connection alone.
+func (x *h1Exchange) hops() (out http1.Fields) {
+	if x.body.Kind == http1.BodyChunked {
+		out = append(out, http1.Field{Name: "Transfer-Encoding", Value: "chunked"})
+	}
+	if x.expects {
+		out = append(out, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
+	if x.protocols != "" {
+		out = append(out, upgradeFields(x.protocols)...)
+	}
+	return out
 }
 
 // claimed is the server that a request names, on a connection to an address or to that server itself.
@@ -314,22 +261,23 @@ func (v *h1Conn) goesByName(named policy.Destination, whole bool) bool {
 
 // byHost is the destination of a request to a proxy. For an address that no part of the policy mentions,
 // the Host field names the destination. RFC 9112 §3.2.2 has a proxy ignore the field, but then the request would be refused.
-func (v *h1Conn) byHost(x *exchange) policy.Destination {
+func (x *h1Exchange) byHost() policy.Destination {
+	v := x.conn
 	host := x.req.Fields.Get("Host")
-	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil || !x.dst.Addr.IsValid() || host == "" {
-		return x.dst
+	if v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil || !x.Destination.Addr.IsValid() || host == "" {
+		return x.Destination
 	}
 	named, err := parseAuthority(host)
 	if _, _, bare := policy.ParseHost(host); bare == nil {
-		named.Port = x.dst.Port
+		named.Port = x.Destination.Port
 	}
-	if err != nil || named.Addr.IsValid() || named.Port != x.dst.Port {
-		return x.dst
+	if err != nil || named.Addr.IsValid() || named.Port != x.Destination.Port {
+		return x.Destination
 	}
-	if !v.Forwarder.Gate.Outlook.AwaitsName(v.ctx, v.Peer, policy.Request{Via: v.Via, Destination: x.dst}) {
-		return x.dst
+	if !v.Forwarder.Gate.Outlook.AwaitsName(v.ctx, v.Peer, policy.Request{Via: v.Via, Destination: x.Destination}) {
+		return x.Destination
 	}
-	return claimed(named, &x.dst)
+	return claimed(named, &x.Destination)
 }
 
 // named is the server that a request names, in its target or in its Host field. Such a field
@@ -368,21 +316,9 @@ func parseAuthority(s string) (policy.Destination, error) {
 	return policy.ParseDestination(s)
 }
 
-func (v *h1Conn) request(x *exchange) policy.Request {
-	head := &policy.HTTPRequest{
-		Method: x.req.Method, Path: x.target.Path, Query: x.target.Query, Header: HeaderOf(x.appendFields(nil)),
-		BodySize: x.body.Length, Upgrade: x.protocols != "", OtherProtocol: x.protocols != "" && !x.webSocket,
-	}
-	head.Authority = x.named
-	if v.tunnel != nil {
-		head.Authority = Authority(x.req.Fields.Get("Host"))
-	}
-	return policy.Request{Via: v.Via, Destination: x.dst, Protocol: policy.ProtocolHTTP, HTTP: head}
-}
-
-// HeaderOf is what a policy sees of the fields that go up. Host is none of it: it is
+// headerOf is what a policy sees of the fields that go up. Host is none of it: it is
 // judged as the destination.
-func HeaderOf(fields http1.Fields) map[string][]string {
+func headerOf(fields http1.Fields) map[string][]string {
 	header := make(map[string][]string, len(fields))
 	for _, f := range fields {
 		if name := strings.ToLower(f.Name); name != "host" {
@@ -392,84 +328,10 @@ func HeaderOf(fields http1.Fields) map[string][]string {
 	return header
 }
 
-// finish closes the flow and keeps its connection where that is safe.
-func (v *h1Conn) finish(x *exchange) {
-	quiet := v.up.in != nil && v.up.in.Buffered() == 0
-	v.whole = x.upload.complete(0)
-	if quiet && v.tunnel == nil {
-		v.up.kept = x.flow.Keep(nil)
-	}
-	if x.end.Outcome == "" {
-		x.end.Outcome = "closed"
-	}
-	x.flow.Close(x.end)
-	if !quiet || v.tunnel == nil && v.up.kept == nil {
-		v.closeUpstream()
-	}
-}
-
 // An unanswerable exchange cannot be answered any more: part of a response is out.
 type unanswerable struct{ error }
 
 func (e unanswerable) Unwrap() error { return e.error }
-
-// left reports whether an exchange failed because its client went away: it has reset its connection, or left in the
-// middle of its request.
-func (v *h1Conn) left(x *exchange, err error) bool {
-	var cut incompleteUpload
-	if errors.As(err, &cut) || errors.Is(context.Cause(x.ctx), errClientLeft) {
-		return true
-	}
-	var late unanswerable
-	_, gone := socketEnd(v.Raw)
-	return gone && errors.As(err, &late) && refusalIn(err) == nil
-}
-
-// failed ends an exchange that did not come about.
-func (v *h1Conn) failed(x *exchange, err error) {
-	defer v.closeUpstream()
-	var bad *http1.MalformedError
-	var refusal *egress.Refusal
-	var late unanswerable
-	switch {
-	case v.left(x, err):
-		x.end.Outcome = ClientLeft
-		if v.tunnel != nil {
-			x.end.Outcome = v.tunnel.Outcome(ClientLeft)
-		}
-		x.flow.Close(x.end)
-		Abort(v.Conn)
-		return
-	case errors.As(err, &late):
-		if errors.As(late.error, &bad) { // it is too late to answer, not to record
-			RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, bad)
-		}
-		x.end.Outcome = "reset"
-		if over := refusalIn(late.error); over != nil {
-			x.end.Outcome, x.end.Note = string(over.Decision.Class), cmp.Or(over.Note, x.end.Note)
-		}
-		x.flow.Close(x.end)
-		Abort(v.Conn)
-		return
-	case errors.As(err, &refusal):
-	case errors.As(err, &bad) && bad.Status != 0:
-		x.end.Outcome = string(policy.MalformedRequest)
-		x.flow.Close(x.end)
-		v.malformed(nil, bad)
-		return
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		refusal = x.flow.Failed(policy.NetworkTimeout, "")
-	default:
-		why := ""
-		if v.tunnel != nil {
-			why = v.tunnel.WhyBroken()
-		}
-		refusal = x.flow.Failed(policy.NetworkTLS, why)
-	}
-	x.end.Outcome, x.end.Note = string(refusal.Decision.Class), refusal.Note
-	x.flow.Close(x.end)
-	v.answerRefusal(refusal, AnswerTo(refusal.Decision.Class), x)
-}
 
 // Authority is what a request inside the tunnel names as its server, for the
 // policy to compare: canonical, or what no destination equals.

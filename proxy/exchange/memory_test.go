@@ -3,7 +3,6 @@ package exchange
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"testing"
 )
@@ -56,7 +55,8 @@ func TestADroppedBodyHoldsNothing(t *testing.T) {
 	r := MemoryQuota{most: 1 << 20}
 	held := &bodyScanner{handedOut: true, memory: r.Reserve("a", "a")}
 	held.memory.grow(1000)
-	b := &ScannedBody{ReadCloser: io.NopCloser(bytes.NewReader(nil)), Scanner: held, ready: make([]byte, 1000), CancelTurn: func() {}}
+	b := newBody(bytes.NewReader(nil), held, func(int) error { return nil }, func() {})
+	b.ready = make([]byte, 1000)
 	if n, err := b.Read(make([]byte, 100)); n != 100 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -64,7 +64,7 @@ func TestADroppedBodyHoldsNothing(t *testing.T) {
 		t.Errorf("%d bytes are held", held)
 	}
 	b.Drop()
-	if n, err := b.Read(make([]byte, 100)); n != 0 || !errors.Is(err, net.ErrClosed) || b.ready != nil || b.Scanner != nil {
+	if n, err := b.Read(make([]byte, 100)); n != 0 || !errors.Is(err, net.ErrClosed) || b.ready != nil || b.filter != nil {
 		t.Errorf("there is more: %d, %v", n, err)
 	}
 	held.memory.Release()

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,38 +25,38 @@ type Secrets struct {
 	Redaction func(dst policy.Destination) *secret.Redaction
 }
 
-// A Head is what a credential changes of a request, and what is struck out of the response, or nil.
-type Head struct {
-	Target    http1.Target
-	Fields    http1.Fields
-	Redaction *secret.Redaction
+// A head is what a credential changes of a request, and what is struck out of the response, or nil.
+type head struct {
+	target    http1.Target
+	fields    http1.Fields
+	redaction *secret.Redaction
 }
 
-// Add has the credentials of a request's host change its head, and has the response come so that it can be searched.
+// add has the credentials of a request's host change its head, and has the response come so that it can be searched.
 // The error is a [*egress.Refusal].
-func (c *Secrets) Add(flow *egress.Flow, dst policy.Destination, clear bool, h *Head, end *egress.End) error {
+func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *head, end *egress.End) error {
 	if c.Redaction != nil {
-		h.Redaction = c.Redaction(dst)
+		h.redaction = c.Redaction(dst)
 	}
 	rule, digest := flow.Credential()
 	switch {
 	case c.Apply != nil:
 		a := c.Apply(digest, dst, &credentials.Request{
-			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.Target, Fields: h.Fields,
+			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.target, Fields: h.fields,
 		})
 		end.Credential, end.Note = a.Kind, a.Note
 		if a.Refused != "" {
 			return refusedCredential(flow, &a)
 		}
-		h.Target, h.Fields = a.Target, a.Fields
+		h.target, h.fields = a.Target, a.Fields
 		if a.Added != nil { // which may have been read again in between
-			h.Redaction = h.Redaction.With(a.Added)
+			h.redaction = h.redaction.With(a.Added)
 		}
 	case rule != "":
 		return flow.Failed(policy.CredentialUnavailable, "")
 	}
-	if h.Redaction != nil {
-		h.Fields = searchable(h.Fields)
+	if h.redaction != nil {
+		h.fields = searchable(h.fields)
 	}
 	return nil
 }
@@ -72,20 +71,6 @@ func refusedCredential(flow *egress.Flow, a *credentials.Answer) *egress.Refusal
 	return r
 }
 
-// addCredential has the credentials of the destination change the request.
-func (v *h1Conn) addCredential(x *exchange) error {
-	by := v.Forwarder.Secrets()
-	if v.tunnel != nil {
-		by = v.tunnel.Secrets()
-	}
-	h := Head{Target: x.target, Fields: x.fields}
-	if err := by.Add(x.flow, x.dst, v.tunnel == nil, &h, &x.end); err != nil {
-		return err
-	}
-	x.target, x.fields, x.redaction = h.Target, h.Fields, h.Redaction
-	return nil
-}
-
 // searchable returns the fields of a request without those that would have the
 // response come back in a form that cannot be searched for a credential: compressed, or in
 // pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
@@ -95,156 +80,87 @@ func searchable(f http1.Fields) http1.Fields {
 	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 
-// redactable returns a refusal where a response could hold the credential in a
-// form in which it would not be found.
-func (x *exchange) redactable(f http1.Fields) error {
-	if x.redaction == nil || InOnePiece(x.end.Status, f.Values) {
-		return nil
-	}
-	return x.flow.Failed(policy.ResponseRefused, "")
-}
-
-// InOnePiece reports whether a response with these fields is neither coded nor
+// inOnePiece reports whether a response with these fields is neither coded nor
 // a part of something (RFC 9110 §15.3.7, RFC 3229 §10.4.1): what the sandbox
 // may have a server cut, it may have it cut inside the credential.
-func InOnePiece(status int, values func(name string) []string) bool {
-	part := slices.ContainsFunc(values("Content-Type"), func(v string) bool {
+func inOnePiece(status int, f http1.Fields) bool {
+	part := slices.ContainsFunc(f.Values("Content-Type"), func(v string) bool {
 		return strings.Contains(strings.ToLower(v), "multipart/byteranges")
 	})
-	return status != 206 && status != 226 && len(values("Content-Range")) == 0 && !part && plainCoding(values("Content-Encoding"))
+	return status != 206 && status != 226 && !f.Has("Content-Range") && !part && plainCoding(f.Values("Content-Encoding"))
 }
 
 func plainCoding(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(strings.TrimSpace(v), "identity") })
 }
 
-func (x *exchange) responseFields(f http1.Fields) http1.Fields {
-	var s *BodyFilter
+// Passing returns the fields of a response, or of its trailer, that pass: without those by which egressd speaks for itself
+// and without the credentials of the host. A field whose name holds a
+// credential does not pass. Passing reuses f.
+func (x *Exchange) Passing(f http1.Fields) http1.Fields {
 	if x.redaction != nil {
-		s = &BodyFilter{flow: x.flow, redaction: x.redaction, end: &x.end}
 		size := 0
 		for _, field := range f {
 			size += len(field.Name) + len(field.Value)
 		}
-		defer redactTurn(s.flow, size)()
+		defer redactTurn(x.Flow, size)()
 	}
-	return s.fields(f)
-}
-
-// responseFilter returns what strikes the host's credentials out of the response, or nil.
-func (x *exchange) responseFilter() *BodyFilter {
-	if x.redaction == nil {
-		return nil
-	}
-	return NewBodyFilter(x.flow, x.redaction, &x.end)
-}
-
-// A BodyFilter redacts the credentials of a host from a response, or scans a request for canaries. It notes in
-// the flow's end that a credential was redacted. A nil BodyFilter passes everything.
-type BodyFilter struct {
-	flow      *egress.Flow      // whose turns are used
-	redaction *secret.Redaction // of the fields; nil for a request
-	redactor  *secret.Redactor  // nil where it only strikes fields
-	noTrailer bool              // no trailer field passes
-	scanner   Scanner           // looks at what goes up; nil where there is nothing to look for
-	end       *egress.End
-}
-
-func NewBodyFilter(flow *egress.Flow, n *secret.Redaction, end *egress.End) *BodyFilter {
-	return &BodyFilter{flow: flow, redaction: n, redactor: n.NewRedactor(), end: end}
-}
-
-// requestFilter returns the filter for the body of a request. It drops trailer fields, which the policy has
-// not judged: a trailer field could repeat a judged field, or the credential.
-func (x *exchange) requestFilter(packed *Reservation, turns scanTurn) *BodyFilter {
-	return &BodyFilter{noTrailer: true, end: &x.end, scanner: NewBodyScanner(x.flow, x.fields.Values("Content-Encoding"), packed, turns)}
-}
-
-// Redact returns what may be passed on now that b has come.
-func (s *BodyFilter) Redact(b []byte) []byte {
-	if s == nil || s.redactor == nil {
-		return b
-	}
-	defer redactTurn(s.flow, len(b))()
-	out := s.redactor.Redact(b)
-	if s.redactor.Hits() > 0 {
-		s.note()
-	}
-	return out
-}
-
-// RedactLast returns part and what was held back.
-func (s *BodyFilter) RedactLast(part []byte) []byte {
-	if s == nil || s.redactor == nil {
-		return part
-	}
-	return append(slices.Clone(part), s.redactor.Flush()...)
-}
-
-// trailer returns the trailer fields that pass, struck. It reuses f.
-func (s *BodyFilter) trailer(f http1.Fields) http1.Fields {
-	if s != nil && s.noTrailer {
-		return nil
-	}
-	return s.fields(f)
-}
-
-// fields returns the response fields that pass, struck. It reuses f.
-func (s *BodyFilter) fields(f http1.Fields) http1.Fields {
-	out := f[:0]
-	for _, field := range f {
-		if reserved(field.Name) || s.inName(field.Name) {
-			continue
+	f = slices.DeleteFunc(f, func(field http1.Field) bool {
+		return reserved(field.Name) || x.redaction != nil && x.noted(x.redaction.InName(field.Name))
+	})
+	for i := range f {
+		if x.redaction != nil {
+			var hit bool
+			f[i].Value, hit = x.redaction.RedactString(f[i].Value)
+			x.noted(hit)
 		}
-		if s != nil {
-			text, hit := s.redaction.RedactString(field.Value)
-			if field.Value = text; hit {
-				s.note()
-			}
-		}
-		out = append(out, field)
 	}
-	return out
+	return f
 }
 
-// inName reports whether a field's name holds a credential. There are no names
-// that it could be struck out of.
-func (s *BodyFilter) inName(name string) bool {
-	hit := s != nil && s.redaction.InName(name)
+// noted notes that the response held a credential, if it did.
+func (x *Exchange) noted(hit bool) bool {
 	if hit {
-		s.note()
+		x.end.Note = "the response held a credential of this host; it was struck out"
 	}
 	return hit
 }
 
-func (s *BodyFilter) note() {
-	s.end.Note = "the response held a credential of this host; it was struck out"
+// A bodyRedactor takes the credentials of a host out of the body of a response.
+type bodyRedactor struct {
+	exchange *Exchange
+	redactor *secret.Redactor
 }
 
-// Header strikes the fields of an HTTP/2 message in place.
-func (s *BodyFilter) Header(h http.Header) {
-	if s != nil {
-		size := 0
-		for name, values := range h {
-			for _, value := range values {
-				size += len(name) + len(value)
-			}
-		}
-		defer redactTurn(s.flow, size)()
+// responseFilter returns what takes the host's credentials out of the response, or nil where it has none.
+func (x *Exchange) responseFilter() bodyFilter {
+	if x.redaction == nil {
+		return nil
 	}
-	for name, values := range h {
-		if reserved(name) || s.inName(name) {
-			delete(h, name)
-			continue
-		}
-		var f http1.Fields
-		for _, value := range values {
-			f = append(f, http1.Field{Name: name, Value: value})
-		}
-		for i, field := range s.fields(f) {
-			values[i] = field.Value
+	return &bodyRedactor{x, x.redaction.NewRedactor()}
+}
+
+func (r *bodyRedactor) scan(b []byte) ([]byte, error) {
+	defer redactTurn(r.exchange.Flow, len(b))()
+	out := r.redactor.Redact(b)
+	r.exchange.noted(r.redactor.Hits() > 0)
+	return out, nil
+}
+
+func (r *bodyRedactor) flush() ([]byte, error) { return r.redactor.Flush(), nil }
+
+// sent implements [bodyFilter]. Few bytes are held, so they do not count.
+func (r *bodyRedactor) sent() {}
+
+// reserved names the response fields that only egressd sends, and Alt-Svc,
+// which names another way out.
+func reserved(name string) bool {
+	for _, own := range [...]string{"X-Egressd-Id", "X-Proxy-Error", "Proxy-Status", "Alt-Svc"} {
+		if strings.EqualFold(name, own) {
+			return true
 		}
 	}
+	return false
 }
 
 // redacting limits how many responses are redacted at once, 35 to 600 MB a second. It leaves one processor free on a

@@ -14,10 +14,9 @@ import (
 // message never waits for the next message. Malformed frames are refused; RFC 6455 forbids clients to accept
 // them.
 type messageRedactor struct {
-	flow    *egress.Flow
-	note    func()
-	message *secret.Redactor
-	control *secret.Redactor
+	exchange *Exchange
+	message  *secret.Redactor
+	control  *secret.Redactor
 
 	frames frameReader
 	out    []byte  // valid until the next call
@@ -33,18 +32,16 @@ type piece struct {
 
 // messageFilter returns what looks at the messages of an exchange, or nil where its host
 // has no credential.
-func (x *exchange) messageFilter() *BodyFilter {
+func (x *h1Exchange) messageFilter() bodyFilter {
 	if x.redaction == nil {
 		return nil
 	}
-	s := &BodyFilter{flow: x.flow, redaction: x.redaction, end: &x.end}
-	s.scanner = &messageRedactor{flow: x.flow, note: s.note, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
-	return s
+	return &messageRedactor{exchange: x.Exchange, message: x.redaction.NewRedactor(), control: x.redaction.NewRedactor()}
 }
 
 func (m *messageRedactor) scan(b []byte) ([]byte, error) {
 	m.out = m.out[:0]
-	defer redactTurn(m.flow, len(b))()
+	defer redactTurn(m.exchange.Flow, len(b))()
 	for len(b) > 0 {
 		n := 1
 		if m.frames.left > 0 {
@@ -57,17 +54,15 @@ func (m *messageRedactor) scan(b []byte) ([]byte, error) {
 		}
 		b = b[n:]
 		if m.queued > egress.HeldMost {
-			return nil, m.flow.Failed(policy.ResponseRefused, "too much came between the parts of a message that waits to be searched for the credentials of this host")
+			return nil, m.exchange.Flow.Failed(policy.ResponseRefused, "too much came between the parts of a message that waits to be searched for the credentials of this host")
 		}
 	}
-	if m.message.Hits() > 0 || m.control.Hits() > 0 {
-		m.note()
-	}
+	m.exchange.noted(m.message.Hits() > 0 || m.control.Hits() > 0)
 	return m.out, nil
 }
 
 func (m *messageRedactor) unreadable() error {
-	return m.flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credentials of this host")
+	return m.exchange.Flow.Failed(policy.ResponseRefused, "the destination's frames are none of a WebSocket, and cannot be searched for the credentials of this host")
 }
 
 func (m *messageRedactor) flush() ([]byte, error) {
@@ -78,7 +73,7 @@ func (m *messageRedactor) flush() ([]byte, error) {
 	return m.out, nil
 }
 
-// sent implements [Scanner]. Few bytes are held, so they do not count.
+// sent implements [bodyFilter]. Few bytes are held, so they do not count.
 func (m *messageRedactor) sent() {}
 
 func (m *messageRedactor) begin(head []byte) {

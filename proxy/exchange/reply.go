@@ -158,36 +158,58 @@ func RecipientOf(f http1.Fields) Recipient {
 	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
 
-// HTTPReply renders a refusal as a whole HTTP response after which the
-// connection is closed.
-func HTTPReply(r *egress.Refusal, to Recipient) []byte {
-	return HTTPReplyAs(r, AnswerTo(r.Decision.Class), to)
+// statusFor returns the status that a recipient gets. Clients of the Model Context Protocol, which ask for events, take 403
+// for a server that wants a login, and remember it when the policy has long changed: they get 451 (RFC 7725).
+func (a Answer) statusFor(to Recipient) int {
+	if a.Status == 403 && strings.Contains(to.Accept, "text/event-stream") {
+		return 451
+	}
+	return a.Status
 }
 
-func HTTPReplyAs(r *egress.Refusal, a Answer, to Recipient) []byte {
-	status, fields, body := ReplyParts(r, a, to)
-	b := make([]byte, 0, 512+len(body))
-	b = http1.AppendResponse(b, status, ReasonPhrase(r, a), append(fields, http1.Field{Name: "Connection", Value: "close"}))
-	return append(b, body...)
+// A Reply is an answer of egressd itself, in any version of HTTP.
+type Reply struct {
+	Status int
+	Phrase string // in HTTP/1
+	Fields http1.Fields
+	Body   []byte
 }
 
-// ReplyParts renders a refusal for any version of HTTP. Clients of MCP show the errors of JSON-RPC to the model only in a
-// response that is 200, so a refused request of MCP is answered so.
-func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (status int, fields http1.Fields, body []byte) {
+// replyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
+// refused message of MCP is answered so.
+func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
+	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
-	status = a.Status
 	switch {
 	case r.MCPID != "":
 		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
 	case r.Decision.Class == policy.ModelDenied:
 		kind, body = "application/json", modelError(r)
 	}
+	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+}
+
+// http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
+func (r Reply) http1() []byte {
+	b := make([]byte, 0, 512+len(r.Body))
+	b = http1.AppendResponse(b, r.Status, r.Phrase, append(r.Fields, http1.Field{Name: "Connection", Value: "close"}))
+	return append(b, r.Body...)
+}
+
+// HTTPReply renders a refusal as a whole HTTP response after which the
+// connection is closed.
+func HTTPReply(r *egress.Refusal, to Recipient) []byte {
+	return replyTo(r, AnswerTo(r.Decision.Class), to).http1()
+}
+
+// replyFields are the fields of a reply with a body of a media type.
+func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
 	class := r.Decision.Class
-	fields = make(http1.Fields, 0, 10)
+	fields := make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
 	add("Content-Type", kind)
-	add("Content-Length", strconv.Itoa(len(body)))
+	add("Content-Length", strconv.Itoa(length))
 	add("X-Content-Type-Options", "nosniff")
 	if kind == htmlType { // the browser counts the page to the origin of the requested host
 		add("Content-Security-Policy", "default-src 'none'; sandbox")
@@ -207,7 +229,7 @@ func ReplyParts(r *egress.Refusal, a Answer, to Recipient) (status int, fields h
 	}
 	add("X-Egressd-Id", r.ID.String())
 	add("Cache-Control", "no-store")
-	return status, fields, body
+	return fields
 }
 
 // mcpError renders a refusal as a response of JSON-RPC 2.0. The code is none of those that JSON-RPC and MCP have.
@@ -295,12 +317,18 @@ func proxyError(a Answer, class policy.Class) string {
 	}
 }
 
+const lfsType = "application/vnd.git-lfs+json"
+
 const htmlType = "text/html; charset=utf-8"
 
 func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
+		r := *r
+		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
+		return lfsType, problem(&r, a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
@@ -327,10 +355,21 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if command := commandFor(r); command != "" {
 		all = append(all, "To allow it: "+command)
 	}
+	if at := askAt(r, a); at != "" {
+		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
 	for i := range all {
 		all[i] = printable.Text(all[i])
 	}
 	return all
+}
+
+// askAt returns where the sandbox may ask about a refusal of the policy, or "".
+func askAt(r *egress.Refusal, a Answer) string {
+	if a.Status != 403 || a.waits() {
+		return ""
+	}
+	return r.AskAt
 }
 
 func plainText(r *egress.Refusal, a Answer) string {
@@ -367,12 +406,13 @@ type problemBody struct {
 	AllowedIf   []string     `json:"allowed_if"`
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
+	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
 }
 
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"
@@ -408,16 +448,21 @@ func commandFor(r *egress.Refusal) string {
 // MalformedReply renders what could not be parsed, with the status that its
 // problem has.
 func MalformedReply(r *egress.Refusal, err error) []byte {
-	a := AnswerTo(r.Decision.Class)
-	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 {
-		a.Status = bad.Status
-	}
 	if errors.Is(err, ErrSOCKS4) {
 		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
 	}
 	hinting := *r
 	hinting.Hint = hintFor(err)
-	return HTTPReplyAs(&hinting, a, Recipient{})
+	return replyTo(&hinting, answerToMalformed(r, err), Recipient{}).http1()
+}
+
+// answerToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
+func answerToMalformed(r *egress.Refusal, err error) Answer {
+	a := AnswerTo(r.Decision.Class)
+	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
+		a.Status = bad.Status
+	}
+	return a
 }
 
 // statusText is the phrase of a response status. An upstream's own is not
@@ -427,13 +472,4 @@ func statusText(status int) string {
 		return text
 	}
 	return "Status " + strconv.Itoa(status)
-}
-
-// TunnelAnswer is the answer to a refused request inside a tunnel. A request
-// for another server than the tunnel's is misdirected (RFC 9110 §15.5.20).
-func TunnelAnswer(class policy.Class) Answer {
-	if class == policy.NameMismatch {
-		return Answer{Status: 421}
-	}
-	return AnswerTo(class)
 }

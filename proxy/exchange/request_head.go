@@ -179,39 +179,42 @@ func AsRefusal(err error) *egress.Refusal {
 }
 
 // addressed reads the destination of a request, and the proxy user, from its own target and fields.
-func (v *h1Conn) addressed(x *exchange) (err error) {
-	if x.target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
+func (x *h1Exchange) addressed() (err error) {
+	v := x.conn
+	if x.Target, err = http1.ParseTarget(x.req.Method, x.req.Target); err != nil {
 		return err
 	}
-	if x.dst, err = v.destination(x); err != nil {
+	if x.Destination, err = x.destination(); err != nil {
 		return err
 	}
-	if x.target.Basic != "" {
+	if x.Target.Basic != "" {
 		if x.req.Fields.Has("Authorization") {
 			return errTwoCredentials
 		}
-		x.req.Fields = append(x.req.Fields, http1.Field{Name: "Authorization", Value: x.target.Basic})
+		x.req.Fields = append(x.req.Fields, http1.Field{Name: "Authorization", Value: x.Target.Basic})
 	}
 	if v.TunnelTo == nil && v.CapturedTo == nil {
 		if v.Peer.User, v.Peer.Password, v.Peer.HasCredentials, err = Credentials(x.req.Fields); err != nil {
 			return err
 		}
 	}
-	x.dst = v.byHost(x)
+	x.Destination = x.byHost()
 	return nil
 }
 
 // destination is the authority of the target. A Host field beside it is replaced by it (RFC
 // 9112 §3.2.2), and so cannot name another server further on. A tunnel and a captured address
 // lead to one server, which is the destination whatever the request names. The name is one of its claims.
-func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
+func (x *h1Exchange) destination() (policy.Destination, error) {
+	v := x.conn
 	host := x.req.Fields.Get("Host")
-	whole := x.target.Form == http1.Absolute
+	whole := x.Target.Form == http1.Absolute
 	switch {
 	case v.tunnel != nil && whole:
 		return policy.Destination{}, ErrProxyInside
-	case v.tunnel != nil:
-		return v.tunnel.Destination(), nil // the policy compares it with the Host field
+	case v.tunnel != nil: // the policy compares it with the Host field
+		x.Authority = Authority(host)
+		return v.tunnel.Destination(), nil
 	case v.CapturedTo != nil && !whole && host == "":
 		return *v.CapturedTo, nil
 	case v.CapturedTo == nil && v.TunnelTo == nil && !whole:
@@ -219,7 +222,7 @@ func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 	case whole && host != "" && !isHost(host):
 		return policy.Destination{}, errHostList
 	}
-	named, err := v.named(x.target.Authority, whole, host)
+	named, err := v.named(x.Target.Authority, whole, host)
 	if err != nil {
 		return policy.Destination{}, err
 	}
@@ -230,6 +233,6 @@ func (v *h1Conn) destination(x *exchange) (policy.Destination, error) {
 	case v.leadsTo(named, whole), v.goesByName(named, whole):
 		return claimed(named, to), nil
 	}
-	x.named = named.String()
+	x.Authority = named.String()
 	return policy.Destination{Host: to.Host, Addr: to.Addr, Port: to.Port}, nil
 }

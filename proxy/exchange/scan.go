@@ -7,57 +7,33 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
-	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/egressd/egressd/egress"
 )
 
-// A Scanner looks at what goes to an upstream and holds back what may begin a canary.
-// An error is a [*egress.Refusal], and then nothing more may go.
-type Scanner interface {
-	// scan takes the next bytes of an upload, and returns those that may go, valid until the next
-	// call.
+// A bodyFilter looks at what passes one way, and holds back what may begin a canary or a credential. An error is a
+// [*egress.Refusal], and then nothing more may pass.
+type bodyFilter interface {
+	// scan takes the next bytes, and returns those that may pass, valid until the next call.
 	scan(b []byte) ([]byte, error)
-	// flush returns what was held back, at the end of the upload.
+	// flush returns what was held back, at the end.
 	flush() ([]byte, error)
 	// sent says that the returned bytes have been written, so their memory may be used again.
 	sent()
 }
 
-// scan returns what may go on of a part that goes up. Of what goes down, or where
-// there are no canaries, that is all of it.
-func (s *BodyFilter) scan(part []byte, last bool) ([]byte, error) {
-	if s == nil || s.scanner == nil {
-		return part, nil
-	}
-	out, err := s.scanner.scan(part)
-	if err != nil || !last {
-		return out, err
-	}
-	return withRest(s.scanner, out)
-}
-
 // withRest returns the last part and what was held back. A body that was held back as a
 // whole is not copied.
-func withRest(l Scanner, part []byte) ([]byte, error) {
+func withRest(l bodyFilter, part []byte) ([]byte, error) {
 	last := slices.Clone(part)
 	rest, err := l.flush()
 	if len(last) == 0 {
 		return rest, err
 	}
 	return append(last, rest...), err
-}
-
-// sent says that what scan returned has been written.
-func (s *BodyFilter) sent() {
-	if s != nil && s.scanner != nil {
-		s.scanner.sent()
-	}
 }
 
 const (
@@ -78,10 +54,10 @@ type bodyScanner struct {
 	handedOut  bool   // held was returned, and is not written yet
 }
 
-// NewBodyScanner returns what looks at the body of a request of a flow, or nil where
+// newBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
 // back; the caller ends it.
-func NewBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) Scanner {
+func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) bodyFilter {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
@@ -137,7 +113,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 	return append(out, l.guard.Rest()...), nil // where something is held back, out is nobody else's
 }
 
-// sent implements [Scanner]. A body that was held back counts until then: how long its
+// sent implements [bodyFilter]. A body that was held back counts until then: how long its
 // upstream leaves it waiting is not for egressd to say.
 func (l *bodyScanner) sent() {
 	if l.handedOut {
@@ -227,66 +203,4 @@ func (s *decodedScanner) Write(p []byte) (int, error) {
 		s.err = s.guard.See(p)
 	}
 	return len(p), s.err
-}
-
-// A ScannedBody is the body of a request on HTTP/2, up to the first canary in it. Its
-// reader may be left waiting after the request is over: see drop.
-type ScannedBody struct {
-	io.ReadCloser
-	Refused    func() // told when one was, or the body was refused otherwise
-	CancelTurn func() // has nobody wait for a turn to search it
-
-	mu      sync.Mutex // guards what follows, and is not held while more is read
-	Scanner Scanner    // nil once it was dropped
-	ready   []byte     // and not yet read
-	err     error
-}
-
-func (b *ScannedBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.ready) == 0 && b.err == nil && len(p) > 0 {
-		b.mu.Unlock()
-		n, err := b.ReadCloser.Read(p)
-		b.mu.Lock()
-		b.read(p[:n], err)
-	}
-	if len(b.ready) == 0 {
-		return 0, b.err
-	}
-	n := copy(p, b.ready)
-	if b.ready = b.ready[n:]; len(b.ready) == 0 {
-		b.ready = nil
-		b.Scanner.sent()
-	}
-	return n, nil
-}
-
-// read takes what was read. b.mu is held.
-func (b *ScannedBody) read(p []byte, err error) {
-	if b.Scanner == nil {
-		return
-	}
-	part, over := b.Scanner.scan(p)
-	if over == nil && errors.Is(err, io.EOF) {
-		part, over = withRest(b.Scanner, part)
-	}
-	if over != nil {
-		if refusalIn(over) != nil {
-			b.Refused()
-		}
-		part, err = nil, over
-	}
-	b.ready, b.err = part, err
-}
-
-// Drop lets go of what is held, which nobody gets any more. A nil body holds nothing.
-func (b *ScannedBody) Drop() {
-	if b == nil {
-		return
-	}
-	b.CancelTurn() // or the mutex may be held for long
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.Scanner, b.ready, b.err = nil, nil, net.ErrClosed
 }

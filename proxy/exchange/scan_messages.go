@@ -32,7 +32,7 @@ const marksMost = 4096
 
 // newMessageScanner returns what looks at the messages of a flow, or nil where there are
 // no canaries.
-func newMessageScanner(flow *egress.Flow, turns scanTurn) Scanner {
+func newMessageScanner(flow *egress.Flow, turns scanTurn) bodyFilter {
 	plain := flow.Guard("message")
 	if plain == nil {
 		return nil
@@ -74,7 +74,7 @@ func (l *messageScanner) flush() ([]byte, error) {
 	return rest, nil
 }
 
-// sent implements [Scanner]. Few bytes are held, so they do not count.
+// sent implements [bodyFilter]. Few bytes are held, so they do not count.
 func (l *messageScanner) sent() {}
 
 // free returns the offset in the stream up to which the payload may go on.

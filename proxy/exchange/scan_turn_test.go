@@ -40,7 +40,7 @@ func newContest(ctx context.Context, flow *egress.Flow, body string) *contest {
 	c := &contest{turns: fair.NewTurns(1), done: make(chan struct{})}
 	c.turns.TakeNow()
 	held := MemoryQuota{most: bodyMemoryOfSandbox}
-	l := NewBodyScanner(flow, []string{"gzip"}, held.Reserve("one", "one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
+	l := newBodyScanner(flow, []string{"gzip"}, held.Reserve("one", "one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
 	go func() {
 		defer close(c.done)
 		part, err := l.scan([]byte(body))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -51,9 +50,9 @@ func upgradeFields(protocols string) http1.Fields {
 }
 
 // accepts reports whether a 101 changes to what the request asked for.
-func (x *exchange) accepts(resp *http1.Response) bool {
+func (x *h1Exchange) accepts(resp *http1.Response) bool {
 	switch {
-	case x.webSocket:
+	case x.WebSocket:
 		return x.acceptsWebSocket(resp)
 	case x.protocols == "" || !resp.Fields.HasToken("Connection", "Upgrade") || !resp.Fields.Has("Upgrade"):
 		return false
@@ -85,10 +84,10 @@ func switchesToWebSocket(req *http1.Request, resp *http1.Response) bool {
 // acceptsWebSocket reports whether a response opens the WebSocket that the request asked for, with no
 // extension that the request did not offer (RFC 6455 §4.1). The forwarder removes offered extensions if the
 // messages have to be scanned, because a compressed message cannot be scanned.
-func (x *exchange) acceptsWebSocket(resp *http1.Response) bool {
+func (x *h1Exchange) acceptsWebSocket(resp *http1.Response) bool {
 	const extensions = "Sec-WebSocket-Extensions"
 	return switchesToWebSocket(&x.req, resp) &&
-		(len(x.fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
+		(len(x.Fields.Values(extensions)) > 0 || strings.Join(resp.Fields.Values(extensions), "") == "")
 }
 
 func onlyWebSocket(f http1.Fields) bool {
@@ -98,40 +97,37 @@ func onlyWebSocket(f http1.Fields) bool {
 
 // switchProtocols passes the upstream's consent on, and then the bytes of the
 // other protocol both ways until one side ends.
-func (v *h1Conn) switchProtocols(x *exchange, resp *http1.Response) error {
+func (x *h1Exchange) switchProtocols(r *http1.Response) error {
+	v := x.conn
 	x.keep = false
 	if x.upload != nil { // the bytes behind the request's body are of the other protocol
 		if <-x.upload.done; x.upload.err != nil {
-			return bodyError(nil, x.upload.err)
+			return Together(nil, x.upload.err)
 		}
 	}
 	x.hangup.end() // the streams see how they end
-	protocol := strings.Join(resp.Fields.Values("Upgrade"), ", ")
-	fields := http1.StripResponseHops(resp.Framed(x.req.Method, http1.Framing{}))
-	v.out = http1.AppendResponse(v.out[:0], http.StatusSwitchingProtocols, statusText(http.StatusSwitchingProtocols), append(x.responseFields(fields), upgradeFields(protocol)...))
+	v.out = http1.AppendResponse(v.out[:0], r.Status, statusText(r.Status), append(r.Fields, upgradeFields(x.changesTo)...))
 	v.Deadline(v.Forwarder.Limits.Idle)
 	n, err := v.Conn.Write(v.out)
-	x.addDown(int64(n))
+	x.CountDown(n)
 	if err == nil {
-		v.carry(x)
+		x.relay()
 	}
 	v.dropUpstream()
-	if err != nil {
-		return unanswerable{err}
-	}
-	return nil
+	return err
 }
 
-// carry lets another protocol be for as long as a tunnel may. One inside a tunnel
+// relay lets another protocol be for as long as a tunnel may. One inside a tunnel
 // ends with that.
-func (v *h1Conn) carry(x *exchange) {
+func (x *h1Exchange) relay() {
+	v := x.conn
 	if v.tunnel != nil {
-		v.both(x)
+		x.bothWays()
 		x.end.Outcome = v.tunnel.Outcome(x.end.Outcome)
 		return
 	}
 	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
-	v.both(x)
+	x.bothWays()
 	if !tooOld.Stop() {
 		x.end.Outcome = string(carry.TooOld)
 	}
@@ -139,22 +135,21 @@ func (v *h1Conn) carry(x *exchange) {
 
 var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 
-// both carries bytes both ways. A side that ends has its end passed on; a
+// bothWays carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.
-func (v *h1Conn) both(x *exchange) {
+func (x *h1Exchange) bothWays() {
+	v := x.conn
 	up := make(chan error)
-	var sent int64
 	go func() {
-		var err error
-		if sent, err = v.pump(v.up.conn, v.in, &BodyFilter{scanner: x.streamScanner(v.scanTurn(x))}, x.allowUp); refusalIn(err) != nil {
+		err := v.pump(v.up.conn, v.in, x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow)), x.allowUp, ignore)
+		if refusalIn(err) != nil {
 			Abort(v.up.conn)
 		}
 		halfClose(v.up.conn)
 		v.windDown(err)
 		up <- err
 	}()
-	n, err := v.pump(v.Conn, v.up.in, x.streamFilter(), x.countDown)
-	x.end.Down += n
+	err := v.pump(v.Conn, v.up.in, x.streamFilter(), allPass, x.CountDown)
 	if over := refusalIn(err); over != nil {
 		x.end.Outcome = string(over.Decision.Class)
 	}
@@ -163,7 +158,6 @@ func (v *h1Conn) both(x *exchange) {
 	if over := refusalIn(<-up); over != nil {
 		x.end.Outcome = string(over.Decision.Class)
 	}
-	x.end.Up += sent
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.closeTimer.Stop()
@@ -172,19 +166,19 @@ func (v *h1Conn) both(x *exchange) {
 
 // streamScanner returns what looks at what the client sends in another protocol, or nil where there are no canaries.
 // Only a WebSocket has messages.
-func (x *exchange) streamScanner(turns scanTurn) Scanner {
-	if x.webSocket {
-		return newMessageScanner(x.flow, turns)
+func (x *h1Exchange) streamScanner(turns scanTurn) bodyFilter {
+	if x.WebSocket {
+		return newMessageScanner(x.Flow, turns)
 	}
-	if guard := x.flow.Guard("body"); guard != nil {
-		return &bodyScanner{flow: x.flow, guard: guard, turn: turns, begun: true}
+	if guard := x.Flow.Guard("body"); guard != nil {
+		return &bodyScanner{flow: x.Flow, guard: guard, turn: turns, begun: true}
 	}
 	return nil
 }
 
 // streamFilter returns what strikes the host's credentials out of what the upstream sends in another protocol, or nil.
-func (x *exchange) streamFilter() *BodyFilter {
-	if x.webSocket {
+func (x *h1Exchange) streamFilter() bodyFilter {
+	if x.WebSocket {
 		return x.messageFilter()
 	}
 	return x.responseFilter()
@@ -214,41 +208,30 @@ func (v *h1Conn) windDown(failed error) {
 	v.up.conn.SetDeadline(until)
 }
 
-// pump carries bytes one way until from ends, each part as soon as it is there and
-// passes has let it.
-func (v *h1Conn) pump(to io.Writer, from io.Reader, filter *BodyFilter, passes func(n int) error) (total int64, err error) {
-	buf := v.Forwarder.Buffers.Get().(*[BodyBuffer]byte)
-	defer v.Forwarder.Buffers.Put(buf)
-	for {
-		n, err := from.Read(buf[:])
-		if n > 0 {
-			v.extend()
-		}
-		part := filter.Redact(buf[:n])
-		if err != nil {
-			part = filter.RedactLast(part)
-		}
-		part, over := filter.scan(part, err != nil)
-		if over != nil {
-			return total, over
-		}
-		if len(part) > 0 {
-			if err := passes(len(part)); err != nil {
-				return total, err
-			}
-			if _, err := to.Write(part); err != nil {
-				return total, err
-			}
-			filter.sent()
-			total += int64(len(part))
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // how it ended is for the two to say
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
+// pump carries bytes one way until from ends, each part as soon as it is there and passes has let it.
+func (v *h1Conn) pump(to io.Writer, from io.Reader, filter bodyFilter, passes func(n int) error, wrote func(n int)) error {
+	stream := untilEnd{Reader: from}
+	if err := v.Forwarder.Pass(to, newBody(&stream, filter, passes, v.extend), wrote); err != nil {
+		return err
 	}
+	return stream.failure
+}
+
+// untilEnd reads a stream that has no end of its own, to whatever ends it: how it ended is for its two ends to say.
+type untilEnd struct {
+	io.Reader
+	failure error // of the connection; nil if it was closed
+}
+
+func (s *untilEnd) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		s.failure = err
+	}
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func halfClose(c net.Conn) {

@@ -5,11 +5,9 @@ package inspect
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
@@ -30,9 +28,6 @@ const (
 	uploadBuffer  = 1 << 20 // at most; see h2MemoryOfSandbox
 	dynamicTable  = 4 << 10
 	leastWindow   = 64 << 10 // of a connection, in each direction
-
-	// A part of a body of known length waits so long for the next one, and shares its frame. Other bodies never wait.
-	flushInterval = time.Millisecond
 )
 
 // h2MemoryOfSandbox is how many bytes the windows of one sandbox's connections may have. Beyond it, a connection
@@ -43,7 +38,6 @@ const h2MemoryOfSandbox = 256 << 20
 // stream. All streams go to the tunnel's one upstream.
 type h2Conn struct {
 	*tunnel
-	forward  *httputil.ReverseProxy
 	answered atomic.Bool // the upstream has answered a request
 
 	dialling chan struct{}         // of capacity 1; its holder may use the next three fields, also while it dials
@@ -79,15 +73,6 @@ func (c *complaints) Write(b []byte) (int, error) {
 func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	limits := i.Forwarder.Limits
 	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}
-	v.forward = &httputil.ReverseProxy{
-		Rewrite:        v.rewrite,
-		Transport:      v,
-		FlushInterval:  flushInterval,
-		ModifyResponse: v.received,
-		ErrorHandler:   v.failed,
-		ErrorLog:       log.New(io.Discard, "", 0),
-		BufferPool:     v,
-	}
 	if upstream != nil && v.startUpstream(upstream) != nil {
 		i.broken = i.flow.Failed(policy.NetworkTLS, "")
 	}
@@ -198,15 +183,6 @@ func (v *h2Conn) recordComplaint() {
 	}
 }
 
-// Get and Put implement [httputil.BufferPool].
-func (v *h2Conn) Get() []byte { return v.Forwarder.Buffers.Get().(*[exchange.BodyBuffer]byte)[:] }
-
-func (v *h2Conn) Put(b []byte) {
-	if len(b) == exchange.BodyBuffer {
-		v.Forwarder.Buffers.Put((*[exchange.BodyBuffer]byte)(b))
-	}
-}
-
 // Bytes that an upstream may send before the client takes them. They are held in memory; a sandbox with many
 // connections gets less. Unread streams share the connection's window, which therefore has room for more than
 // a few of them.
@@ -216,7 +192,7 @@ const (
 )
 
 // startUpstream begins HTTP/2 with the upstream.
-func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
+func (v *h2Conn) startUpstream(upstream net.Conn) error {
 	// A transport has no fields of its own for what it takes unread. One that
 	// is made in this way cannot dial.
 	held := v.inspector.H2Memory.Reserve(v.flow.Holder(), v.flow.Sandbox())
@@ -236,59 +212,21 @@ func (v *h2Conn) startUpstream(upstream *tls.Conn) error {
 	t.WriteByteTimeout = v.Forwarder.Limits.Idle
 	t.StrictMaxConcurrentStreams = true
 	v.window = held
-	v.conn, err = t.NewClientConn(tapUpstream(upstream, sync.OnceFunc(held.Release)))
+	v.conn, err = t.NewClientConn(tapUpstream(upstream.(*tls.Conn), sync.OnceFunc(held.Release)))
 	return err
 }
 
-// RoundTrip implements [http.RoundTripper] on the tunnel's upstream. It sends an idempotent request without a
-// body twice if the upstream was about to close the connection.
-func (v *h2Conn) RoundTrip(r *http.Request) (*http.Response, error) {
-	conn, err := v.reserveUpstream(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	reused := v.answered.Load()
-	resp, err := conn.RoundTrip(r)
-	if err == nil {
-		v.answered.Store(true)
-		return resp, nil
-	}
-	if !reused || r.Body != nil || !exchange.Idempotent(r.Method) || r.Context().Err() != nil || conn.CanTakeNewRequest() {
-		return nil, err
-	}
-	if conn, err = v.reserveUpstream(r.Context()); err != nil {
-		return nil, err
-	}
-	return conn.RoundTrip(r)
-}
-
-// reserveUpstream returns the connection, made anew where the last one takes no more
-// requests. The caller has to send a request on it.
-func (v *h2Conn) reserveUpstream(ctx context.Context) (*http2.ClientConn, error) {
+// lockUpstream waits until nobody else makes a connection to the upstream.
+func (v *h2Conn) lockUpstream(ctx context.Context) error {
 	select {
 	case v.dialling <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	defer func() { <-v.dialling }()
-	st := ctx.Value(streamKey{}).(*stream)
-	defer st.flow.Over(v.flow)
-	if v.conn != nil && v.conn.ReserveNewRequest() && st.holdWindow(v.window) {
-		return v.conn, nil
-	}
-	if v.hasEnded() {
-		return nil, context.Canceled
-	}
-	upstream, err := v.redial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v.retire()
-	if v.startUpstream(upstream) != nil || !v.conn.ReserveNewRequest() || !st.holdWindow(v.window) {
-		return nil, v.flow.Failed(policy.NetworkTLS, "")
-	}
-	return v.conn, nil
 }
+
+func (v *h2Conn) unlockUpstream() { <-v.dialling }
 
 // holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
 // connection closes before. It returns false if the connection has closed already; the stream cannot use it

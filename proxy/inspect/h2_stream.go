@@ -1,52 +1,39 @@
 package inspect
 
+//lint:file-ignore SA1019 net/http has no HTTP/2 on a connection that it is given and that can be read along with, see docs/decisions/0006
+
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
-	"os"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
-	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
-// A stream is one request, from its head to the end of its response.
+// A stream is an exchange whose client and upstream speak HTTP/2. It implements [exchange.Ends].
 type stream struct {
-	client     context.Context // ends when the client resets the stream, or its connection ends
-	flow       *egress.Flow
-	target     http1.Target
-	fields     http1.Fields
-	redaction  *secret.Redaction // of its response, or nil
-	writer     *streamWriter
-	window     *exchange.Reservation // of the connection that it goes over, or nil
-	bodyMemory *exchange.Reservation // of its body, or nil
-	scanned    *exchange.ScannedBody // its body where it is searched, or nil
-	held       *exchange.HeldBody    // what a rule has read of its body, or nil
-	headBytes  int64                 // bytes of its head, as HTTP/1 would have them
-	bodyBytes  atomic.Int64          // bytes of its body
-	end        egress.End
-
-	exceeded   atomic.Bool // its body was more than may go up, or held what may not
-	bodyFailed atomic.Bool // reading its body failed, see declaredBody
+	*exchange.Exchange
+	conn   *h2Conn
+	asked  *http.Request
+	writer *streamWriter
+	window *exchange.Reservation // of the connection that it goes over, or nil
+	body   *exchange.PassingBody // of the request as it goes up, or nil
+	resp   *http.Response        // nil before it has come
+	reused bool                  // the connection may have served other requests
 }
-
-// streamKey finds the stream in the context of its request.
-type streamKey struct{}
 
 // ServeHTTP implements [http.Handler].
 func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -54,98 +41,18 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.running.Done()
-	st := &stream{client: r.Context()}
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
+	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	st.writer = newStreamWriter(w, &st.end, v.Forwarder.Limits.Idle, cancel, v.breakOff)
+	st := &stream{conn: v, asked: r, writer: newStreamWriter(w, v.Forwarder.Limits.Idle, cancel, v.breakOff)}
 	defer st.writer.finish()
-	defer func() { st.held.Release() }()
-	r = r.WithContext(ctx)
-	if refusal := v.open(st, r); refusal != nil {
-		if refusal == v.broken {
-			w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
-		}
-		v.refuse(st.writer, r, refusal)
+	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, OnCut: st.writer.cut}
+	defer context.AfterFunc(ctx, st.writer.stopReading)()
+	if err := st.understand(r); err != nil {
+		st.Misread(nil, err)
 		return
 	}
-	v.serve(st, r)
-}
-
-// serve forwards a request that was decided, and records its end.
-func (v *h2Conn) serve(st *stream, r *http.Request) {
-	st.flow.OnCut(st.writer.cut)
-	st.writer.strike = st.interim
-	st.writer.meter = st.flow.Meter()
-	st.end.Outcome = "reset" // unless it comes to its end
 	defer v.streamEnded()
-	defer func() {
-		st.window.Release()
-		st.scanned.Drop()
-		st.bodyMemory.Release()
-		st.end.Up = st.headBytes + st.bodyBytes.Load()
-		if st.end.Outcome == "reset" && idled(r.Context()) {
-			st.end.Outcome = string(carry.IdleTooLong)
-		}
-		if st.end.Outcome == "reset" && st.client.Err() != nil {
-			st.end.Outcome = v.Outcome(exchange.ClientLeft)
-		}
-		if st.exceeded.Load() {
-			st.end.Outcome = string(st.flow.Exceeded().Decision.Class)
-		}
-		st.flow.Close(st.end)
-	}()
-	defer func() {
-		if st.end.Outcome == "reset" && st.wrongLength(r) { // after an answer has begun
-			exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
-		}
-	}()
-	// No byte of the request leaves before its record is durable.
-	if err := st.flow.Wait(r.Context()); err != nil {
-		v.failed(st.writer, r, err)
-		return
-	}
-	if err := st.awaitNothing(r); err != nil {
-		v.failed(st.writer, r, err)
-		return
-	}
-	v.forward.ServeHTTP(st.writer, r)
-	if st.end.Outcome == "reset" {
-		st.end.Outcome = "closed"
-	}
-}
-
-// open understands a request and has it decided.
-func (v *h2Conn) open(st *stream, r *http.Request) *egress.Refusal {
-	if v.broken != nil {
-		return v.broken
-	}
-	err := st.understand(r)
-	if err == nil && len(st.fields) > v.Forwarder.Limits.HeadFields {
-		err = errInnerFields
-	}
-	if err != nil {
-		return exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, err)
-	}
-	r.Body = &declaredBody{r.Body, &st.bodyFailed}
-	flow, err := v.flow.Request(r.Context(), &policy.HTTPRequest{
-		Method: r.Method, Path: st.target.Path, Query: st.target.Query, Header: exchange.HeaderOf(st.fields),
-		BodySize: r.ContentLength, Authority: exchange.Authority(r.Host),
-	}, v.bodyReader(st, r))
-	if err != nil {
-		return exchange.AsRefusal(err)
-	}
-	st.flow = flow
-	if st.held != nil {
-		r.Body = bodyFromStart{st.held.FromStart(), r.Body}
-	}
-	h := exchange.Head{Target: st.target, Fields: st.fields}
-	if err := v.inspection.Secrets.Add(flow, v.dst, false, &h, &st.end); err != nil {
-		refusal := exchange.AsRefusal(err)
-		flow.Close(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
-		return refusal
-	}
-	st.target, st.fields, st.redaction = h.Target, h.Fields, h.Redaction
-	return nil
+	st.Do()
 }
 
 var (
@@ -159,6 +66,8 @@ var (
 
 // understand fills st in from the head of r, which the library has read.
 func (st *stream) understand(r *http.Request) (err error) {
+	st.Method, st.Length, st.Destination, st.Authority = r.Method, r.ContentLength, st.conn.dst, exchange.Authority(r.Host)
+	st.Recipient = exchange.RecipientOf(fieldsOf(r.Header))
 	switch {
 	case r.Method == http.MethodConnect:
 		return exchange.ErrInnerConnect
@@ -167,10 +76,10 @@ func (st *stream) understand(r *http.Request) (err error) {
 	case !(http1.Field{Name: r.Method}).Valid():
 		return errInnerMethod
 	}
-	if st.target, err = http1.ParseTarget(r.Method, r.RequestURI); err != nil {
+	if st.Target, err = http1.ParseTarget(r.Method, r.RequestURI); err != nil {
 		return err
 	}
-	if st.target.Form == http1.Absolute {
+	if st.Target.Form == http1.Absolute {
 		return exchange.ErrProxyInside
 	}
 	lengths := r.Header["Content-Length"]
@@ -180,23 +89,43 @@ func (st *stream) understand(r *http.Request) (err error) {
 	case r.ContentLength == 0 && saysContent(lengths): // the head ends the stream
 		return errInnerBody
 	}
-	var f http1.Fields
-	for name, values := range r.Header {
-		for _, value := range values {
-			f = append(f, http1.Field{Name: name, Value: value})
-			if !f[len(f)-1].Valid() {
-				return errInnerField
-			}
+	f := fieldsOf(r.Header)
+	for _, field := range f {
+		if !field.Valid() {
+			return errInnerField
 		}
 	}
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.fields = http1.StripClaims(f)
+	st.Fields = http1.StripClaims(f)
+	if r.ContentLength != 0 {
+		st.Body, st.BeforeBody = r.Body, st.writer.moved
+	}
 	if r.ContentLength != 0 && expectsContinue(r.Body) {
-		st.fields = append(st.fields, http1.Field{Name: "Expect", Value: "100-continue"})
+		st.Hops = http1.Fields{{Name: "Expect", Value: "100-continue"}}
+	}
+	if len(st.Fields)+len(st.Hops) > st.conn.Forwarder.Limits.HeadFields {
+		return errInnerFields
 	}
 	return nil
+}
+
+// fieldsOf returns the fields of a message that the library has read.
+func fieldsOf(h http.Header) (f http1.Fields) {
+	for name, values := range h {
+		for _, value := range values {
+			f = append(f, http1.Field{Name: name, Value: value})
+		}
+	}
+	return f
+}
+
+// add adds fields to a message for the library.
+func add(h http.Header, f http1.Fields) {
+	for _, field := range f {
+		h[field.Name] = append(h[field.Name], field.Value)
+	}
 }
 
 // expectsContinue reports whether the client waits for 100 (Continue) before it sends a body. The library takes the
@@ -227,114 +156,132 @@ func saysContent(lengths []string) bool {
 	return len(lengths) > 0 && strings.Trim(lengths[0], "0") != ""
 }
 
-// awaitNothing waits for the end of a body whose length is said to be 0. The forwarder takes
-// such a request for one that has ended, and sends it as a whole.
-func (st *stream) awaitNothing(r *http.Request) error {
+// Reach implements [exchange.Ends]. The streams of a tunnel share its connection while that takes requests.
+func (st *stream) Reach(reuse bool) error {
+	v := st.conn
+	st.reused = reuse && v.answered.Load()
+	if err := v.lockUpstream(st.Context); err != nil {
+		return err
+	}
+	defer v.unlockUpstream()
+	defer st.Flow.Over(v.flow)
+	if v.conn != nil && v.conn.CanTakeNewRequest() {
+		return nil
+	}
+	if v.hasEnded() {
+		return context.Canceled
+	}
+	upstream, err := v.Redial(st.Context, st.Flow)
+	if err != nil {
+		return err
+	}
+	v.retire()
+	if v.startUpstream(upstream) != nil {
+		return st.Flow.Failed(policy.NetworkTLS, "")
+	}
+	return nil
+}
+
+// Send implements [exchange.Ends]. The path and query go up byte for byte as they were judged.
+func (st *stream) Send() (*http1.Response, error) {
+	if err := st.awaitNothing(); err != nil {
+		return nil, err
+	}
+	conn, err := st.reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer st.writer.noMoreHints()
+	st.resp, err = conn.RoundTrip(st.request())
+	switch {
+	case err == nil:
+		st.conn.answered.Store(true)
+		return st.response()
+	case st.reused && st.body == nil && exchange.Idempotent(st.Method) && !conn.CanTakeNewRequest():
+		return nil, errors.Join(exchange.ErrStale, err)
+	}
+	return nil, st.failure(err)
+}
+
+// reserve takes a stream on the connection for the request, which has to be sent then.
+func (st *stream) reserve() (*http2.ClientConn, error) {
+	v := st.conn
+	if err := v.lockUpstream(st.Context); err != nil {
+		return nil, err
+	}
+	defer v.unlockUpstream()
+	if v.conn == nil || !st.holdWindow(v.window) || !v.conn.ReserveNewRequest() {
+		return nil, exchange.ErrStale
+	}
+	return v.conn, nil
+}
+
+// awaitNothing waits for the end of a body whose length is said to be 0. Such a request is sent as one that has ended.
+func (st *stream) awaitNothing() error {
+	r := st.asked
 	if r.ContentLength != 0 || len(r.Header["Content-Length"]) == 0 {
 		return nil
 	}
-	stop := context.AfterFunc(r.Context(), st.writer.stopReading)
-	defer stop()
 	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		return err
+		return st.misread(err)
 	}
 	return nil
 }
 
-// wrongLength reports whether the request's body was not as long as its content-length. The
-// body of a client that left, or of a stream that was cut, fails too; then the context is done.
-func (st *stream) wrongLength(r *http.Request) bool {
-	return st.bodyFailed.Load() && r.Context().Err() == nil
+// misread returns why the body of the request could not be read. The library compares it with the declared length, and
+// reports a difference as an error without a type.
+func (st *stream) misread(err error) error {
+	if err != nil && st.Context.Err() == nil {
+		return errInnerBody
+	}
+	return err
 }
 
-// rewrite makes the request anew for the destination that was decided, with the
-// path and query byte for byte as they were judged.
-func (v *h2Conn) rewrite(pr *httputil.ProxyRequest) {
-	st := pr.In.Context().Value(streamKey{}).(*stream)
-	host := exchange.HostField(v.dst, 443)
-	pr.Out.Host = host
-	pr.Out.URL = &url.URL{
-		Scheme: "https", Host: host, Opaque: st.target.Path,
-		RawQuery: st.target.Query, ForceQuery: st.target.HasQuery,
+// request writes the request anew for the destination that was decided.
+func (st *stream) request() *http.Request {
+	host := exchange.HostField(st.Destination, 443)
+	out := &http.Request{
+		Method: st.Method, Host: host, ContentLength: st.Length, Proto: "HTTP/2.0", ProtoMajor: 2,
+		URL:    &url.URL{Scheme: "https", Host: host, Opaque: st.Target.Path, RawQuery: st.Target.Query, ForceQuery: st.Target.HasQuery},
+		Header: http.Header{"User-Agent": nil}, // or the library names itself
 	}
-	fields := st.fields
-	trailers := pr.Out.Header.Get("Te")
-	pr.Out.Header = make(http.Header, len(fields))
+	fields := st.AppendFields(nil)
+	add(out.Header, fields)
+	if st.asked.Header.Get("Te") == "trailers" { // gRPC asks for them by it
+		out.Header.Set("Te", "trailers")
+	}
+	size := len(st.Method) + len(st.asked.RequestURI) + len(st.asked.Host)
 	for _, f := range fields {
-		pr.Out.Header[f.Name] = append(pr.Out.Header[f.Name], f.Value)
+		size += len(f.Name) + len(": \r\n") + len(f.Value)
 	}
-	if trailers != "" { // gRPC asks for them by it
-		pr.Out.Header.Set("Te", trailers)
+	st.CountHead(size)
+	if st.Length != 0 {
+		st.body = st.Upload(st.Context, st.writer.moved)
+		out.Body = st.body
 	}
-	if _, named := pr.Out.Header["User-Agent"]; !named {
-		pr.Out.Header["User-Agent"] = nil // or the library names itself
-	}
-	pr.Out.Trailer = nil // or its names go up, announced
-	st.countHead(pr.In, fields)
-	if pr.Out.Body != nil {
-		body := pr.Out.Body
-		st.bodyMemory = v.Forwarder.BodyMemory.Reserve(st.flow.Holder(), st.flow.Sandbox())
-		if st.scanned = v.guard(st, pr.In, body); st.scanned != nil {
-			body = st.scanned
-		}
-		pr.Out.Body = &countedBody{ReadCloser: body, answer: st.writer, passes: st.allowUp}
-	}
+	trace := &httptrace.ClientTrace{Got1xxResponse: st.interim}
+	return out.WithContext(httptrace.WithClientTrace(st.Context, trace))
 }
 
-// guard returns the body of a request as it is searched, or nil where there are no canaries.
-func (v *h2Conn) guard(st *stream, in *http.Request, body io.ReadCloser) *exchange.ScannedBody {
-	wanted, forget := context.WithCancel(in.Context())
-	l := exchange.NewBodyScanner(st.flow, in.Header["Content-Encoding"], st.bodyMemory, v.Forwarder.ScanTurn(wanted, st.flow))
-	if l == nil {
-		forget()
-		return nil
+// interim passes an interim response on. It ends the request with an error.
+func (st *stream) interim(status int, h textproto.MIMEHeader) error {
+	fields, err := st.Interim(fieldsOf(http.Header(h)))
+	if err == nil {
+		st.writer.hint(status, fields)
 	}
-	return &exchange.ScannedBody{ReadCloser: body, Scanner: l, Refused: func() { st.exceeded.Store(true) }, CancelTurn: forget}
+	return err
 }
 
-// received has the response's head and body pass without what is reserved to
-// egressd and without the host's credentials.
-func (v *h2Conn) received(resp *http.Response) error {
-	st := resp.Request.Context().Value(streamKey{}).(*stream)
-	fields := 0
-	for _, values := range resp.Header {
-		fields += len(values)
+// response judges the head of the response as far as the library does not, and HTTP/1's parser does.
+func (st *stream) response() (*http1.Response, error) {
+	fields := fieldsOf(st.resp.Header)
+	if most := st.conn.Forwarder.Limits.ResponseFields; len(fields) > most {
+		return nil, st.Malformed(fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
 	}
-	switch most := v.Forwarder.Limits.ResponseFields; {
-	case hinted(resp.Request.Context()):
-		return exchange.MalformedResponse(st.flow, errInterim.Error())
-	case !finalStatus(resp):
-		return exchange.MalformedResponse(st.flow, "a status that is none")
-	case fields > most:
-		return exchange.MalformedResponse(st.flow, fmt.Sprintf("more than %d header fields (limits.response_fields)", most))
+	if !finalStatus(st.resp) {
+		return nil, st.Malformed("a status that is none")
 	}
-	st.end.Status = resp.StatusCode
-	var filter *exchange.BodyFilter
-	if st.redaction != nil {
-		if !exchange.InOnePiece(resp.StatusCode, resp.Header.Values) {
-			return st.flow.Failed(policy.ResponseRefused, "")
-		}
-		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
-	}
-	if resp.StatusCode == http.StatusNotModified || resp.StatusCode == http.StatusNoContent {
-		resp.Body = emptyBody{resp.Body}
-	}
-	filter.Header(resp.Header)
-	filter.Header(resp.Trailer) // the names that it announces, which are passed on with the head
-	resp.Body = &redactedBody{ReadCloser: resp.Body, filter: filter, resp: resp}
-	return nil
-}
-
-// interim strikes what may not pass out of the fields of an interim response.
-func (st *stream) interim(h http.Header) {
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer"} {
-		h.Del(name)
-	}
-	var filter *exchange.BodyFilter
-	if st.redaction != nil {
-		filter = exchange.NewBodyFilter(st.flow, st.redaction, &st.end)
-	}
-	filter.Header(h)
+	return &http1.Response{Status: st.resp.StatusCode, Fields: fields}, nil
 }
 
 // finalStatus reports whether the status is one of a final response, in three
@@ -344,39 +291,24 @@ func finalStatus(resp *http.Response) bool {
 	return len(code) == 3 && resp.StatusCode >= 200 && resp.StatusCode <= 999
 }
 
-// failed answers for an upstream that did not.
-func (v *h2Conn) failed(w http.ResponseWriter, r *http.Request, err error) {
-	st := r.Context().Value(streamKey{}).(*stream)
+// failure returns why a request had no response.
+func (st *stream) failure(err error) error {
+	var reset http2.StreamError
 	var refusal *egress.Refusal
 	switch {
-	case st.exceeded.Load():
-		refusal = st.flow.Exceeded()
-	case idled(r.Context()):
-		refusal = st.flow.Failed(policy.NetworkTimeout, "")
-	case hinted(r.Context()):
-		refusal = exchange.MalformedResponse(st.flow, errInterim.Error())
-	case r.Context().Err() != nil: // the client has left, or the policy has cut the stream
-		panic(http.ErrAbortHandler)
-	case st.wrongLength(r):
-		refusal = exchange.RefuseMalformed(v.Forwarder.Gate, v.Peer, v.Via, nil, errInnerBody)
-	case errors.As(err, &refusal):
-		refusal = refusalFor(st.flow, refusal)
-		st.end.Note = refusal.Note
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		refusal = st.flow.Failed(policy.NetworkTimeout, "")
-	case v.certificateAsked.Load():
-		refusal = st.flow.Failed(policy.NetworkTLS, wantsCertificate)
+	case errors.As(err, &reset) && errors.As(reset.Cause, &refusal): // of an interim response
+		return refusal
+	case st.Context.Err() != nil, st.conn.certificateAsked.Load():
+		return err
 	case errors.Is(err, errEmptyFrames):
-		st.end.Note = "the destination sent " + errEmptyFrames.Error()
-		refusal = st.flow.Failed(policy.NetworkTLS, st.end.Note)
-	default:
-		refusal = st.flow.Failed(policy.NetworkTLS, "")
-		if problem := unreadable(err); problem != "" {
-			refusal = exchange.MalformedResponse(st.flow, problem)
-		}
+		refusal = st.Flow.Failed(policy.NetworkTLS, "the destination sent "+errEmptyFrames.Error())
+		refusal.Note = refusal.Decision.Reason
+		return refusal
 	}
-	st.end.Outcome, st.end.Note = string(refusal.Decision.Class), cmp.Or(refusal.Note, st.end.Note)
-	v.refuse(w, r, refusal)
+	if problem := unreadable(err); problem != "" {
+		return st.Malformed(problem)
+	}
+	return err
 }
 
 // resetByPeer is how the library tells streams that the upstream has reset from those that it has reset itself,
@@ -404,68 +336,37 @@ func unreadable(err error) string {
 	return "it breaks the rules of HTTP/2"
 }
 
-func (v *h2Conn) refuse(w http.ResponseWriter, r *http.Request, refusal *egress.Refusal) {
-	a := exchange.TunnelAnswer(refusal.Decision.Class)
-	status, fields, body := exchange.ReplyParts(refusal, a, exchange.Recipient{Agent: r.UserAgent(), Accept: r.Header.Get("Accept")})
-	for _, f := range fields {
-		w.Header().Set(f.Name, f.Value)
+// Answer implements [exchange.Ends].
+func (st *stream) Answer(r *http1.Response) error {
+	h, resp := st.writer.Header(), st.resp
+	add(h, r.Fields)
+	for _, announced := range st.Passing(fieldsOf(namesOf(resp.Trailer))) {
+		h.Add("Trailer", announced.Name)
 	}
-	w.WriteHeader(status)
-	w.Write(body)
-	http.NewResponseController(w).Flush() // while the stream is held to its time
-}
-
-// countHead counts the head of the request, which is no part of what its budget is
-// for.
-func (st *stream) countHead(r *http.Request, fields http1.Fields) {
-	st.headBytes = int64(len(r.Method) + len(r.RequestURI) + len(r.Host))
-	for _, f := range fields {
-		st.headBytes += int64(len(f.Name) + len(": \r\n") + len(f.Value))
+	st.writer.atOnce = resp.ContentLength < 0
+	st.writer.WriteHeader(r.Status)
+	if r.Status == http.StatusNotModified || r.Status == http.StatusNoContent {
+		resp.Body = emptyBody{resp.Body}
 	}
-	st.writer.meter.Up.Add(st.headBytes)
-}
-
-// allowUp is that of an exchange, for a stream of HTTP/2.
-func (st *stream) allowUp(n int) error {
-	if most := st.flow.Budget(); most > 0 && st.bodyBytes.Load()+int64(n) > most {
-		st.exceeded.Store(true)
-		return st.flow.Exceeded()
+	if err := st.conn.Forwarder.Pass(st.writer, st.Download(resp.Body, st.writer.moved), st.CountDown); err != nil {
+		return err
 	}
-	st.bodyBytes.Add(int64(n))
-	st.writer.meter.Up.Add(int64(n))
-	return nil
-}
-
-// A countedBody counts the bytes of a request's body that go up, and fails beyond the byte
-// budget.
-type countedBody struct {
-	io.ReadCloser
-	answer *streamWriter
-	passes func(n int) error // asked about each part
-}
-
-func (b *countedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.answer.moved()
-	if over := b.passes(n); over != nil {
-		return 0, over
+	if len(resp.Trailer) == 0 {
+		return nil
 	}
-	return n, err
-}
-
-// A declaredBody is the body of a request as the library reads it. The library compares it with
-// the declared length, and reports a difference as an error without a type.
-type declaredBody struct {
-	io.ReadCloser
-	failing *atomic.Bool // is set by any error
-}
-
-func (b *declaredBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.failing.Store(true)
+	for _, f := range st.Passing(fieldsOf(resp.Trailer)) {
+		h[http.TrailerPrefix+f.Name] = append(h[http.TrailerPrefix+f.Name], f.Value)
 	}
-	return n, err
+	return st.writer.FlushError() // or the library adds a length
+}
+
+// namesOf returns the names of trailer fields whose values have yet to come.
+func namesOf(trailer http.Header) http.Header {
+	names := make(http.Header, len(trailer))
+	for name := range trailer {
+		names[name] = []string{""}
+	}
+	return names
 }
 
 // An emptyBody is that of a response whose status has no content (RFC 9110 §6.4.1). Its
@@ -480,66 +381,34 @@ func (b emptyBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A redactedBody is a response's body without the credential that its request
-// carried. When it is over, its trailer is struck as well.
-type redactedBody struct {
-	io.ReadCloser
-	filter *exchange.BodyFilter
-	resp   *http.Response
-	ready  []byte // struck, and not yet read
-	err    error
+// Settle implements [exchange.Ends].
+func (st *stream) Settle(err error) error {
+	if st.resp != nil {
+		st.resp.Body.Close()
+	}
+	st.window.Release()
+	sent := st.body.Drop()
+	var over *egress.Refusal
+	switch {
+	case errors.As(sent, &over):
+		return exchange.Together(err, over)
+	case err != nil && st.misread(sent) == errInnerBody:
+		return exchange.Together(err, errInnerBody)
+	}
+	return err // the upstream has answered without the rest of the body, or the client has left
 }
 
-func (b *redactedBody) Read(p []byte) (int, error) {
-	if b.filter == nil {
-		n, err := b.ReadCloser.Read(p)
-		b.ended(err)
-		return n, err
+// Reply implements [exchange.Ends].
+func (st *stream) Reply(r exchange.Reply) {
+	w := st.writer
+	if st.conn.broken != nil {
+		w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream
 	}
-	for len(b.ready) == 0 && b.err == nil {
-		n, err := b.ReadCloser.Read(p)
-		part := b.filter.Redact(p[:n])
-		if errors.Is(err, io.EOF) {
-			part = b.filter.RedactLast(part)
-		}
-		b.err = err
-		b.ended(err)
-		if len(part) <= len(p) && (n > 0 || len(part) > 0) {
-			if copied := copy(p, part); copied > 0 {
-				return copied, nil
-			}
-		}
-		b.ready = append([]byte(nil), part...)
-	}
-	if len(b.ready) == 0 {
-		return 0, b.err
-	}
-	n := copy(p, b.ready)
-	b.ready = b.ready[n:]
-	return n, nil
+	add(w.Header(), r.Fields)
+	w.WriteHeader(r.Status)
+	w.Write(r.Body)
+	w.FlushError() // while the stream is held to its time
 }
 
-func (b *redactedBody) ended(err error) {
-	if errors.Is(err, io.EOF) {
-		b.filter.Header(b.resp.Trailer)
-	}
-}
-
-// bodyReader returns what reads the body of a stream before it is decided. The library says 100 (Continue) to a client that
-// waits for it.
-func (v *h2Conn) bodyReader(st *stream, r *http.Request) egress.ReadBody {
-	return func(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
-		stop := context.AfterFunc(r.Context(), st.writer.stopReading)
-		defer stop()
-		if st.held == nil {
-			st.held = v.Forwarder.Hold(r.Context(), f, r.Body, r.ContentLength, r.Header["Content-Encoding"])
-		}
-		return st.held.ReadOn(whole, st.writer.moved)
-	}
-}
-
-// A bodyFromStart is a request's body with what was read of it put back in front.
-type bodyFromStart struct {
-	io.Reader
-	io.Closer
-}
+// Abort implements [exchange.Ends]. The library resets the stream.
+func (st *stream) Abort() { panic(http.ErrAbortHandler) }

@@ -2,52 +2,43 @@ package inspect
 
 import (
 	"context"
-	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
-// A streamWriter writes the response of one stream to the client, and counts it. It ends the stream if the
-// policy cuts it, or if no byte moves for the idle time. It passes interim responses on; too many of them end the
-// stream.
+// A streamWriter writes the response of one stream to the client. It ends the stream if the policy cuts it, or if no byte
+// moves for the idle time.
 //
 // The handler calls the methods of [http.ResponseWriter]. Any goroutine may call the others.
 type streamWriter struct {
 	http.ResponseWriter
-	end      *egress.End
-	meter    *carry.Meter // of the sandbox; nil before the request was decided
 	idleTime time.Duration
 	cancel   context.CancelCauseFunc // of the request
 	breakOff func(outcome string)    // breaks the whole tunnel off
-	strike   func(http.Header)       // takes out of an interim response what may not pass
+	atOnce   bool                    // what is written goes at once, and does not wait for flushInterval
+
+	out        sync.Mutex  // held while ResponseWriter is used; guards what follows
+	flushTimer *time.Timer // runs while something waits for flushInterval
+	answered   bool        // the final response has come, or never will
+	left       bool        // the handler has returned
 
 	mu         sync.Mutex  // guards what follows
 	idle       *time.Timer // until nothing has moved for too long
 	resetTimer *time.Timer // once the stream is to be reset
 	begun      bool        // there is a head
-	interim    int         // responses that are not final
 	waiting    bool        // for the client to take more
 	finished   bool        // the handler has returned, and ResponseWriter is nobody's
 }
 
-// errIdle is why a stream's context ended on which nothing moved.
-var errIdle = errors.New("nothing has moved on the stream for too long")
-
-func idled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errIdle) }
-
-// errInterim is why a stream's context ended to which an upstream only hinted.
-var errInterim = errors.New("too many interim responses")
-
-func hinted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errInterim) }
-
 // newStreamWriter returns the answer that w takes. It has to be finished.
-func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
-	a := &streamWriter{ResponseWriter: w, end: end, idleTime: idle, cancel: cancel, breakOff: sever}
+func newStreamWriter(w http.ResponseWriter, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
+	a := &streamWriter{ResponseWriter: w, idleTime: idle, cancel: cancel, breakOff: sever}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.idle = time.AfterFunc(idle, a.tooIdle)
@@ -56,6 +47,12 @@ func newStreamWriter(w http.ResponseWriter, end *egress.End, idle time.Duration,
 
 // finish is called before the handler returns.
 func (a *streamWriter) finish() {
+	a.out.Lock()
+	defer a.out.Unlock()
+	a.left = true
+	if a.flushTimer != nil {
+		a.flushTimer.Stop()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.finished = true
@@ -69,7 +66,6 @@ func (a *streamWriter) finish() {
 func (a *streamWriter) moved() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiting = false
 	if !a.finished {
 		a.idle.Reset(a.idleTime)
 	}
@@ -77,7 +73,7 @@ func (a *streamWriter) moved() {
 
 // cut ends the stream, whatever its handler waits for.
 func (a *streamWriter) cut() {
-	a.cancel(nil)
+	a.cancel(exchange.ErrCut)
 	a.reset("cut")
 }
 
@@ -87,7 +83,7 @@ func (a *streamWriter) tooIdle() {
 	a.mu.Lock()
 	begun := a.begun
 	a.mu.Unlock()
-	a.cancel(errIdle)
+	a.cancel(exchange.ErrIdle)
 	if begun {
 		a.reset(string(carry.IdleTooLong))
 		return
@@ -130,53 +126,85 @@ func (a *streamWriter) unblock(outcome string) {
 }
 
 func (a *streamWriter) WriteHeader(status int) {
-	if status < 200 {
-		a.hint(status)
-		return
-	}
 	a.mu.Lock()
 	a.begun = true
 	a.mu.Unlock()
-	a.moved()
+	a.out.Lock()
+	defer a.out.Unlock()
+	a.startsWrite()
+	defer a.wrote()
 	a.ResponseWriter.WriteHeader(status)
+	a.flushSoon()
 }
 
-// hint passes an interim response on. The library itself says 100 (Continue), and HTTP/2 has no 101 (RFC 9113 §8.6).
-func (a *streamWriter) hint(status int) {
-	a.mu.Lock()
-	a.interim++
-	over := a.interim > exchange.InterimMost
-	a.mu.Unlock()
+// hint passes an interim response on, until the final one has come. The library itself says 100 (Continue), and HTTP/2 has
+// no 101 (RFC 9113 §8.6).
+func (a *streamWriter) hint(status int, f http1.Fields) {
+	a.out.Lock()
+	defer a.out.Unlock()
+	if a.answered || status <= http.StatusSwitchingProtocols {
+		return
+	}
+	a.startsWrite()
+	defer a.wrote()
+	add(a.Header(), f)
+	a.ResponseWriter.WriteHeader(status)
+	clear(a.Header())
+}
+
+// noMoreHints waits for an interim response that is being passed on. None is passed on from then on.
+func (a *streamWriter) noMoreHints() {
+	a.out.Lock()
+	defer a.out.Unlock()
+	a.answered = true
+}
+
+// A part of a body of known length waits so long for the next one, and shares its frame. Other bodies never wait.
+const flushInterval = time.Millisecond
+
+// flushSoon flushes what was written, within flushInterval. a.out is held.
+func (a *streamWriter) flushSoon() {
 	switch {
-	case over:
-		a.cancel(errInterim)
-	case status > http.StatusSwitchingProtocols:
-		a.strike(a.Header())
-		a.moved()
-		a.ResponseWriter.WriteHeader(status)
+	case a.atOnce:
+		http.NewResponseController(a.ResponseWriter).Flush()
+	case a.flushTimer == nil:
+		a.flushTimer = time.AfterFunc(flushInterval, func() { a.FlushError() })
 	}
 }
 
 func (a *streamWriter) Write(b []byte) (int, error) {
+	a.out.Lock()
+	defer a.out.Unlock()
 	a.startsWrite()
-	defer a.moved()
+	defer a.wrote()
 	n, err := a.ResponseWriter.Write(b)
-	a.end.Down += int64(n)
-	if a.meter != nil {
-		a.meter.Down.Add(int64(n))
-	}
+	a.flushSoon()
 	return n, err
 }
 
 // FlushError is what [http.ResponseController] flushes by.
 func (a *streamWriter) FlushError() error {
+	a.out.Lock()
+	defer a.out.Unlock()
 	a.startsWrite()
-	defer a.moved()
+	defer a.wrote()
+	if a.left {
+		return net.ErrClosed
+	}
+	a.flushTimer = nil
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
+// startsWrite and wrote enclose what may wait for the client. a.out is held.
 func (a *streamWriter) startsWrite() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting = true
+}
+
+func (a *streamWriter) wrote() {
+	a.mu.Lock()
+	a.waiting = false
+	a.mu.Unlock()
+	a.moved()
 }

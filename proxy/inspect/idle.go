@@ -124,10 +124,20 @@ func (i *tunnel) takeIdle() *tls.Conn {
 	}
 }
 
-// Keep implements [exchange.InspectedTunnel].
-func (i *tunnel) Keep(upstream net.Conn) bool {
-	conn, ok := upstream.(*tls.Conn)
-	if !ok || i.certificateAsked.Load() || time.Since(conn.NetConn().(*exchange.UpstreamConn).Began) > idleAge {
+// keep keeps the TLS with the upstream for a later tunnel, or closes it. left is nil if nothing may be kept.
+func (i *tunnel) keep(left net.Conn) {
+	conn, ok := left.(*tls.Conn)
+	if !ok {
+		return
+	}
+	if !i.mayKeep(conn) {
+		conn.Close()
+	}
+}
+
+// mayKeep keeps conn for a later tunnel, or returns false.
+func (i *tunnel) mayKeep(conn *tls.Conn) bool {
+	if i.certificateAsked.Load() || time.Since(conn.NetConn().(*exchange.UpstreamConn).Began) > idleAge {
 		return false
 	}
 	i.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/proxy/exchange"
 )
 
 // answering is a streamAnswer that nobody reads, with what became of it.
@@ -25,7 +25,7 @@ func newAnswering() *answering {
 	a := new(answering)
 	var cancel context.CancelCauseFunc
 	a.Context, cancel = context.WithCancelCause(context.Background())
-	a.streamWriter = newStreamWriter(httptest.NewRecorder(), new(egress.End), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
+	a.streamWriter = newStreamWriter(httptest.NewRecorder(), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
 	return a
 }
 
@@ -40,13 +40,12 @@ func TestWhatMovesIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
-		body := &countedBody{io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), a.streamWriter, func(int) error { return nil }}
 		for _, move := range []func(){
-			func() { body.Read(make([]byte, 10)) },
+			a.moved, // by a part of the request
 			func() { a.WriteHeader(200) },
 			func() { io.WriteString(a.streamWriter, "part") },
 			func() { a.FlushError() },
-			func() { body.Read(make([]byte, 10)) },
+			a.moved, // by a part of the request
 		} {
 			time.Sleep(59 * time.Second)
 			move()
@@ -58,7 +57,7 @@ func TestWhatMovesIsNotIdle(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if reset, _ := a.fate(); !idled(a) || !reset {
+		if reset, _ := a.fate(); !errors.Is(context.Cause(a), exchange.ErrIdle) || !reset {
 			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
 		}
 	})
@@ -72,10 +71,12 @@ func TestARefusalIsGivenTime(t *testing.T) {
 		defer a.finish()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if reset, _ := a.fate(); !idled(a) || reset {
+		if reset, _ := a.fate(); !errors.Is(context.Cause(a), exchange.ErrIdle) || reset {
 			t.Errorf("after a minute: %v, reset %v", context.Cause(a), reset)
 		}
 		a.WriteHeader(504)
+		time.Sleep(flushInterval)
+		synctest.Wait()
 		a.startsWrite()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -96,12 +97,28 @@ func TestACutSparesTheTunnel(t *testing.T) {
 		a := newAnswering()
 		defer a.finish()
 		a.startsWrite()
+		a.wrote()
+		a.cut()
+		time.Sleep(resetTime)
+		synctest.Wait()
+		if reset, severed := a.fate(); severed != "" || !reset || !errors.Is(context.Cause(a), exchange.ErrCut) {
+			t.Errorf("reset %v, severed %q, ended with %v", reset, severed, context.Cause(a))
+		}
+	})
+}
+
+// TestWhatMovesBesideHidesNoWait: the client still sends its body, or the upstream its response, and takes nothing.
+func TestWhatMovesBesideHidesNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswering()
+		defer a.finish()
+		a.startsWrite()
 		a.moved()
 		a.cut()
 		time.Sleep(resetTime)
 		synctest.Wait()
-		if reset, severed := a.fate(); severed != "" || !reset || !errors.Is(context.Cause(a), context.Canceled) {
-			t.Errorf("reset %v, severed %q, ended with %v", reset, severed, context.Cause(a))
+		if _, severed := a.fate(); severed != "cut" {
+			t.Errorf("severed %q", severed)
 		}
 	})
 }

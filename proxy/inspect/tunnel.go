@@ -123,7 +123,7 @@ func (s *Inspector) ServeTunnel(h *exchange.Client, flow *egress.Flow, far net.C
 			i.protos = append(i.protos, p)
 		}
 	}
-	flow.OnCut(i.cut)
+	flow.OnCut(i.Cut)
 	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(carry.TooOld)) })
 	end := i.serve()
 	tooOld.Stop()
@@ -132,8 +132,8 @@ func (s *Inspector) ServeTunnel(h *exchange.Client, flow *egress.Flow, far net.C
 	flow.Close(end)
 }
 
-// cut breaks both connections off for a policy that refuses what is in them.
-func (i *tunnel) cut() { i.breakOff("cut") }
+// Cut implements [exchange.InspectedTunnel]. It breaks both connections off.
+func (i *tunnel) Cut() { i.breakOff("cut") }
 
 // breakOff breaks both connections off. The first one says what the tunnel is
 // recorded to have ended with.
@@ -200,7 +200,7 @@ func (i *tunnel) serve() egress.End {
 	if i.proto == h2 {
 		i.serveH2(client, upstream)
 	} else {
-		i.ServeInside(i, upstream, used)
+		i.keep(i.ServeInside(i, upstream, used))
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
 		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
@@ -263,13 +263,9 @@ func (i *tunnel) WhyBroken() string {
 	return ""
 }
 
-// Request implements [exchange.InspectedTunnel]. A request that is cut ends the tunnel: its connections carry nothing else.
+// Request implements [exchange.InspectedTunnel].
 func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
-	flow, err := i.flow.Request(ctx, r, body)
-	if err == nil {
-		flow.OnCut(i.cut)
-	}
-	return flow, err
+	return i.flow.Request(ctx, r, body)
 }
 
 // Redial implements [exchange.InspectedTunnel].

@@ -46,15 +46,17 @@ type Counted struct {
 	Sandbox string
 	Host    string
 	Type    string // of a question to a name server, else ""
-	Action  string // allow, deny, ask
+	Action  string // allow, deny, or ask: a person was asked, and has not said yes
 	Class   string
 	Persons []string // IDs of questions to people, as [record.Decision.Question]
+	Asks    bool     // it is such a question itself
 	Times   int64    // see [record.Record.Times]
 }
 
 // Of returns the decision of a record, which has one.
 func Of(r *record.Record) Counted {
 	d := Counted{Time: r.Time, Sandbox: r.Sandbox, Action: r.Decision.Action, Class: r.Decision.Class, Persons: r.Decision.Question, Times: r.Times()}
+	d.Asks = slices.Contains(d.Persons, r.Flow)
 	switch {
 	case r.DNS != nil:
 		d.Host, d.Type = r.DNS.Name, r.DNS.Type
@@ -151,7 +153,7 @@ func (c *Counter[T]) Add(d *Counted, of func() T) (n int64, waits bool) {
 		c.persons = map[string][]held[T]{}
 	}
 	id := strings.Clone(d.Persons[len(d.Persons)-1])
-	c.persons[id] = append(c.persons[id], held[T]{of(), d.Times, d.Action == "ask"})
+	c.persons[id] = append(c.persons[id], held[T]{of(), d.Times, d.Asks})
 	c.heldNow++
 	return d.Times, true
 }

@@ -26,7 +26,7 @@ func counted(all []Counted) []int64 {
 }
 
 // at parses lines of a second, a verdict, a host, and a type or what a person is asked: "3 deny a.test A", "4 allow a.test",
-// "5 ask a.test ?Q", "6 deny a.test ?Q", "7 deny a.test A ask-rejected".
+// "5 ask a.test ?Q" for the question, "6 ask a.test ?q" for a refusal, "7 deny a.test A ask-rejected".
 func at(lines ...string) (all []Counted) {
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -37,7 +37,7 @@ func at(lines ...string) (all []Counted) {
 		d := Counted{Time: time.Unix(1_800_000_000, 0).Add(time.Duration(seconds * float64(time.Second))), Sandbox: "one", Action: words[1], Host: words[2], Times: 1}
 		for _, word := range words[3:] {
 			if id, found := strings.CutPrefix(word, "?"); found {
-				d.Persons = []string{id}
+				d.Persons, d.Asks = []string{strings.ToUpper(id)}, id == strings.ToUpper(id)
 			} else if strings.Contains(word, "-") {
 				d.Class = word
 			} else if _, err := fmt.Sscan(word, &d.Times); err != nil {
@@ -65,17 +65,17 @@ func TestWhatIsOneRequest(t *testing.T) {
 		{"a connection that is too late", []string{"0 deny a A", "61 deny a"}, []int64{1, 1}},
 		{"one that is not", []string{"0 deny a A", "60 deny a"}, []int64{0, 1}},
 		{"a refused name, and an allowed connection", []string{"0 deny a A", "9 allow a"}, []int64{1, 1}},
-		{"a name whose connection a person is asked about", []string{"0 deny a A ask-rejected", "1 ask a ?Q", "5 allow a ?Q"}, []int64{0, 0, 1}},
+		{"a name whose connection a person is asked about", []string{"0 deny a A ask-rejected", "1 ask a ?Q", "5 allow a ?q"}, []int64{0, 0, 1}},
 		{"an allowed name, a refused connection", []string{"0 allow a A", "1 deny a"}, []int64{0, 1}},
 		{"another name", []string{"0 allow a A", "1 deny b"}, []int64{1, 1}},
 		{"an answer that comes late", []string{"0 allow a A", "1 allow a", "2 allow a AAAA"}, []int64{0, 1, 0}},
 		{"a name that is asked for once more, and nothing follows", []string{"0 allow a A", "1 allow a", "9 allow a A"}, []int64{0, 1, 1}},
 		{"other types", []string{"0 allow a TXT", "0 allow a TXT", "1 allow a"}, []int64{1, 1, 1}},
 		{"a question that nobody has answered", []string{"0 ask a ?Q"}, []int64{1}},
-		{"one whose request timed out", []string{"0 ask a ?Q", "60 deny a ?Q"}, []int64{0, 1}},
-		{"two that waited for one answer", []string{"0 ask a ?Q", "60 deny a ?Q", "60 deny a ?Q"}, []int64{0, 1, 1}},
-		{"a refusal for want of an answer, and the request that passed", []string{"0 ask a ?Q", "0 deny a ?Q", "60 deny a ?Q", "90 allow a ?Q"}, []int64{0, 0, 0, 1}},
-		{"another question", []string{"0 ask a ?Q", "0 deny a ?Q", "90 allow a ?R"}, []int64{0, 1, 1}},
+		{"one whose request timed out", []string{"0 ask a ?Q", "60 ask a ?q"}, []int64{0, 1}},
+		{"two that waited for one answer", []string{"0 ask a ?Q", "60 ask a ?q", "60 ask a ?q"}, []int64{0, 1, 1}},
+		{"a refusal for want of an answer, and the request that passed", []string{"0 ask a ?Q", "0 ask a ?q", "60 ask a ?q", "90 allow a ?q"}, []int64{0, 0, 0, 1}},
+		{"another question", []string{"0 ask a ?Q", "0 ask a ?q", "90 allow a ?r"}, []int64{0, 1, 1}},
 	} {
 		if got := counted(at(row.lines...)); !slices.Equal(got, row.want) {
 			t.Errorf("%s: %v, want %v", row.says, got, row.want)
@@ -112,7 +112,7 @@ func byDefinition(all []Counted) []int64 {
 		}
 		for _, later := range all[i+1:] {
 			names := len(d.Persons) > 0 && slices.Contains(later.Persons, d.Persons[0])
-			if names && d.Action != "allow" && (later.Action == "allow" || d.Action == "ask") {
+			if names && d.Action != "allow" && (later.Action == "allow" || d.Asks) {
 				n[i] = 0
 			}
 		}
@@ -153,7 +153,8 @@ func randomDecisions(random *rand.Rand, many int) (all []Counted) {
 		case 0, 1, 2, 3:
 			d.Type, d.Class = pick("A", "AAAA", "HTTPS", "TXT"), pick("", "ask-rejected")
 		case 4:
-			d.Action, d.Persons = pick("ask", "deny", "allow"), []string{pick("Q", "R")}
+			d.Action, d.Persons = pick("ask", "ask", "deny", "allow"), []string{pick("Q", "R")}
+			d.Asks = d.Action == "ask" && random.IntN(2) == 0
 		}
 		if d.Action == "deny" && random.IntN(4) == 0 {
 			d.Times = 1 + random.Int64N(20)
@@ -186,7 +187,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		all = append(all, at(fmt.Sprintf("0 deny n%d A", i))...)
 	}
 	for i := range mostHeld + 10 {
-		all = append(all, at(fmt.Sprintf("0 deny h%d ?Q%d", i, i))...)
+		all = append(all, at(fmt.Sprintf("0 ask h%d ?q%d", i, i))...)
 	}
 	all = append(all, at("0 deny n0", "0 deny n10")...)
 	got := counted(all)

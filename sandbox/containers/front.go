@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/egressd/egressd/integrations/boundary"
 )
@@ -162,6 +163,22 @@ func Inspect(ctx context.Context, socket, name string) (boundary.Description, ma
 	api := newEngineAPI(socket)
 	defer api.close()
 	return api.inspect(ctx, name)
+}
+
+// foldersPatience is how long an engine may take to say it; a client that attaches its network waits meanwhile.
+const foldersPatience = 2 * time.Second
+
+// Folders returns the folder in which the engine at a socket keeps containers, images and volumes, or nothing if it does not say.
+func Folders(socket string) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), foldersPatience)
+	defer cancel()
+	api := newEngineAPI(socket)
+	defer api.close()
+	var is struct{ DockerRootDir string }
+	if api.get(ctx, "/info", &is) != nil || !path.IsAbs(is.DockerRootDir) {
+		return nil
+	}
+	return []string{is.DockerRootDir}
 }
 
 func (e *engineAPI) inspect(ctx context.Context, name string) (d boundary.Description, volumes map[string]boundary.Volume, err error) {

@@ -7,25 +7,35 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// passesMost bounds how often Pause looks for processes that were started meanwhile.
-const passesMost = 8
+// passesMost bounds how often Pause looks for processes that were started meanwhile, of which the last passesStill find none.
+const (
+	passesMost  = 8
+	passesStill = 2
+)
 
 // Pause stops the processes of the jail that run, parents before their children, so that no shell sees a child stop. It
-// returns a function that continues them. Without a PID namespace, Pause misses descendants that have lost their parents.
-func (j *Jail) Pause() (resume func()) {
+// returns a function that continues them. all is false if some may run on: a process that starts another one and ends may do so
+// sooner than Pause sees it. Without a PID namespace, Pause misses descendants that have lost their parents.
+func (j *Jail) Pause() (resume func(), all bool) {
 	var stopped []int
+	still := 0 // passes that have found nothing more
 	for range passesMost {
-		running := 0
+		still++
 		for _, p := range j.processes() {
-			if p.stopped || slices.Contains(stopped, p.pid) || syscall.Kill(p.pid, syscall.SIGSTOP) != nil {
+			if p.stopped || slices.Contains(stopped, p.pid) {
 				continue
 			}
-			stopped = append(stopped, p.pid)
-			running++
+			switch syscall.Kill(p.pid, syscall.SIGSTOP) {
+			case nil:
+				stopped, still = append(stopped, p.pid), 0
+			case syscall.ESRCH: // it has ended, and may have started another one
+				still = 0
+			}
 		}
-		if running == 0 {
+		if all = still == passesStill; all {
 			break
 		}
 	}
@@ -33,7 +43,7 @@ func (j *Jail) Pause() (resume func()) {
 		for _, pid := range slices.Backward(stopped) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
-	}
+	}, all
 }
 
 // Holds reports whether a process is in the jail.
@@ -65,6 +75,25 @@ func (j *Jail) Left() (all []Remnant) {
 	}
 	return all
 }
+
+// KillLeft kills what the program has left behind, and returns when none of it runs any more. Without a PID namespace, nobody
+// knows these processes, and they go on.
+func (j *Jail) KillLeft() {
+	j.rest.Close()
+	if j.reaper == 0 {
+		return
+	}
+	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(killLooks) {
+		if p, ok := processAt(j.reaper); !ok || p.dead { // which the kernel says when all others are dead
+			return
+		}
+	}
+}
+
+const (
+	killPatience = 10 * time.Second // for a process that hangs in the kernel
+	killLooks    = 200 * time.Microsecond
+)
 
 type process struct {
 	pid, parent int

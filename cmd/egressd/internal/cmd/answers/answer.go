@@ -28,15 +28,17 @@ func newAnswer() *cobra.Command {
 		Use:   "answer [ID… yes|no]",
 		Short: "List and answer requests that wait for a person",
 		Long: `Without arguments, answer lists requests that a rule under "ask" holds for a person,
-oldest first, and the answers that still count. It asks the running egressd serve.
+and those that programs ask for themselves (http://egressd.internal/ in the sandbox), oldest first,
+with the answers that still count. It asks the running egressd serve.
 A question is about one sandbox, one host and port, and one rule. If the rule asks only
-about some requests, the question also names one method and path. Hosts, paths and
-programs are shown as the sandbox gave them.
+about some requests, the question also names one method and path. Hosts, paths,
+programs and reasons (says why) are shown as the sandbox gave them.
 
 ID yes lets the request of a question pass for an hour, ID no denies it and further
 ones for ten minutes, without asking again: both for that question alone, or for as
 long as --for says. The rest of the policy still decides. When the time of a yes is
-over, or after a no, connections that only the yes allowed are cut. Answers are
+over, or after a no, connections that only the yes allowed are cut. A yes to what a
+program asked for itself is a grant for that time (egressd allow --list). Answers are
 recorded. They change no file, and end when egressd serve stops or the rule no longer
 asks.
 
@@ -140,7 +142,7 @@ func said(a *admin.Answer) string {
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}
-	if q.Method != "" {
+	if q.Method != "" || q.Path != "" {
 		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
 	}
 	return fmt.Sprintf("%s: sandbox %s %s %s (rule %s)%s", stateText(q), printable.Word(q.Sandbox), may, printable.Word(placeOf(q)), printable.Word(q.Rule), undo)

@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,10 +177,10 @@ func placeOf(q *egress.Question) string { return net.JoinHostPort(q.Host, strcon
 
 // requestOf is the request that is asked about.
 func requestOf(q *egress.Question) string {
-	if q.Method == "" {
+	if q.Method == "" && q.Path == "" {
 		return "any"
 	}
-	return clip(q.Method+" "+q.Path, requestMost)
+	return clip(strings.TrimSpace(cmp.Or(q.Method, "any method")+" "+q.Path), requestMost)
 }
 
 // Lengths of what a sandbox chose, in bytes, on one line. With --json all of it is there.
@@ -195,7 +196,7 @@ func clip(s string, most int) string {
 	return s[:most] + fmt.Sprintf(" (and %d more bytes: --json)", len(s)-most)
 }
 
-// programOf is which program asked first, as far as that is known.
+// programOf is which program asked first, as far as that is known, and what it says.
 func programOf(q *egress.Question) string {
 	var parts []string
 	if p := q.Process; p != nil && p.Exe != "" {
@@ -207,6 +208,9 @@ func programOf(q *egress.Question) string {
 	}
 	if c := q.Container; c != nil {
 		parts = append(parts, "container "+clip(c.Name+" "+c.ID, programMost))
+	}
+	if q.Words != "" {
+		parts = append(parts, "says why: "+clip(strconv.QuoteToASCII(q.Words), requestMost))
 	}
 	if len(parts) == 0 {
 		return "-"

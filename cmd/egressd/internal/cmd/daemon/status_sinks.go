@@ -55,8 +55,14 @@ func sinkState(s *sink.State) string {
 	if s.Failing() {
 		state = "✗ " + s.Error
 	}
-	if s.Refused > 0 {
-		state += fmt.Sprintf("; %d refused", s.Refused)
+	if n := len(s.Aside); n > 0 {
+		state += fmt.Sprintf("; %d refused and sent again", n)
+	}
+	if s.Rejected > 0 {
+		state += fmt.Sprintf("; %d thrown away by the receiver", s.Rejected)
+	}
+	if s.Lossy {
+		state += "; UDP loses records"
 	}
 	if s.Missed > 0 {
 		state += fmt.Sprintf("; %d removed before they were sent", s.Missed)

@@ -27,7 +27,7 @@ func newExport(flags *logFlags) *cobra.Command {
 		Long: `Export writes the audit log for other programs, one record per line, oldest
 first. It takes the filters of egressd log.
 
-  json  egressd's own records, as they are stored
+  json  egressd's own records, with the origin of the log and an id
   csv   a header and a row per record, for spreadsheets and databases
   ocsf  Open Cybersecurity Schema Framework 1.5.0
   ecs   Elastic Common Schema 8.17
@@ -64,7 +64,7 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	case "csv":
 		encode, header, ok = export.CSV, export.CSVHeader(), true
 	case "json":
-		encode, ok = nil, true
+		encode, ok = export.JSON, true
 	}
 	if !ok {
 		return o.unknownFormat()
@@ -104,12 +104,12 @@ func (o *exportOptions) unknownFormat() error {
 }
 
 // exportTo writes the header and what passes the filter. It remembers only the flows that are
-// open, so that a filter sees of their ends what it sees of them in egressd log. Without encode, it writes records as they
-// are stored.
+// open, so that a filter sees of their ends what it sees of them in egressd log. Records of several logs have no origin.
 func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, header string, encode export.Encoder) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	out.WriteString(header) // Flush returns its error
 	from := export.Here()
+	from.Log = log.Origin()
 	var joiner logs.Joiner
 	var text []byte
 	err := log.Each(func(stored string, r *record.Record) error {
@@ -118,11 +118,7 @@ func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, header stri
 		if !f.Match(whole) {
 			return nil
 		}
-		if encode == nil {
-			text = append(append(text[:0], stored...), '\n')
-		} else {
-			text = encode(text[:0], r, from)
-		}
+		text = encode(text[:0], r, []byte(stored), from)
 		_, err := out.Write(text)
 		return err
 	})

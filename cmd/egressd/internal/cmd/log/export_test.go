@@ -39,7 +39,7 @@ func TestExportJoinsWhatIsFarApart(t *testing.T) {
 	}
 	defer log.Close()
 	n := 0
-	count := func(b []byte, r *record.Record, _ export.Origin) []byte {
+	count := func(b []byte, r *record.Record, _ []byte, _ export.Origin) []byte {
 		var i int
 		if _, err := fmt.Sscanf(r.Flow, "F%d", &i); err != nil || i%2 != 0 {
 			t.Fatalf("exported the end of %q, which went elsewhere: %v", r.Flow, err)

@@ -219,6 +219,8 @@ func (s *streamer) add(text string, whole *record.Record) error {
 	shown := ""
 	if s.json {
 		shown = strings.Clone(strings.ReplaceAll(text, "##", `#\u0023`)) // as cli.ASCIIJSON has it
+	} else if whole.Kind == record.KindHeartbeat && !s.filter.NamesKind() {
+		return nil // one a minute, for programs
 	} else {
 		shown = line(whole, time.Now(), s.colours)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
-	"github.com/egressd/egressd/logs/source"
 )
 
 // usualRuns is how many runs a list has where nobody says.
@@ -50,18 +49,7 @@ func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, tailed b
 		if r.Ended == nil {
 			denied, requests = "–", "–"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Cell(r.ID), quantity.Clock(r.Began, time.Now()), cli.Cell(r.Sandbox), cli.Cell(r.Program), result(r), denied, requests, log)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", cli.Cell(r.ID), quantity.Clock(r.Began, time.Now()), cli.Cell(r.Sandbox), cli.Cell(r.Program), r.Result(), denied, requests, log)
 	}
 	return table.Flush()
-}
-
-func result(r *source.Run) string {
-	switch {
-	case r.Running:
-		return "running"
-	case r.Code == nil:
-		return "unknown"
-	default:
-		return fmt.Sprintf("exit %d after %s", *r.Code, quantity.Duration(r.Ended.Sub(r.Began)))
-	}
 }

@@ -2,6 +2,7 @@ package log
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,11 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/logs/signals"
+	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -27,7 +32,10 @@ public sites, other routes tried after a denial, and requests at fixed intervals
 
 A score is from 0 to 100; ordinary programs score up to about 40. A score is a hint
 for a reader, and egressd decides nothing by it. Filters are those of egressd log;
-records that they leave out are not compared with either.`,
+records that they leave out are not compared with either.
+
+"stop" is the narrowest rule under deny that would have stopped it: methods of a host,
+hosts, or a domain. It is tried on the whole log, and says what else it denies.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
@@ -60,8 +68,15 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.top > 0 {
 		all = all[:min(len(all), o.top)]
 	}
+	found := make([]foundSignals, len(all))
+	for i := range all {
+		found[i].Suspect = all[i]
+	}
+	if err == nil {
+		err = o.addStops(log, found)
+	}
 	out := bufio.NewWriter(stdout)
-	if err := errors.Join(o.print(out, all, cli.PaletteFor(stdout)), out.Flush()); err != nil {
+	if err := errors.Join(o.print(out, found, cli.PaletteFor(stdout)), out.Flush()); err != nil {
 		return err
 	}
 	if err == nil && len(all) == 0 {
@@ -70,7 +85,34 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	return err
 }
 
-func (o *signalsOptions) print(w io.Writer, all []signals.Suspect, colours cli.Palette) error {
+// A foundSignals is a suspect and what would have stopped it.
+type foundSignals struct {
+	signals.Suspect
+	Stop *replay.Stop `json:"stop,omitempty"` // absent if no rule is about it
+}
+
+// addStops tries on the whole log which rules would have stopped what was found.
+func (o *signalsOptions) addStops(log *source.RecordReader, found []foundSignals) error {
+	var courses []replay.Course
+	for _, f := range found {
+		courses = append(courses, replay.Course{Sandbox: f.Sandbox, Program: f.Program, Destination: f.Destination})
+	}
+	if len(courses) == 0 {
+		return nil
+	}
+	stops, err := replay.Stops(context.Background(), courses, func(do func(*record.Record)) error {
+		if err := log.Rewind(); err != nil {
+			return err
+		}
+		return log.Decisions(new(logs.Filter), do)
+	})
+	for i := range found {
+		found[i].Stop = stops[courses[i]]
+	}
+	return err
+}
+
+func (o *signalsOptions) print(w io.Writer, all []foundSignals, colours cli.Palette) error {
 	if o.json {
 		return cli.PrintEach(w, all)
 	}
@@ -83,7 +125,7 @@ func (o *signalsOptions) print(w io.Writer, all []signals.Suspect, colours cli.P
 }
 
 // printSuspect writes one suspect: who and where, why, and what to look at.
-func printSuspect(w io.Writer, a signals.Suspect, flags string, now time.Time, colours cli.Palette) error {
+func printSuspect(w io.Writer, a foundSignals, flags string, now time.Time, colours cli.Palette) error {
 	who := a.Sandbox
 	if a.Program != "" {
 		who = strings.TrimPrefix(who+"/"+a.Program, "default/")
@@ -95,6 +137,12 @@ func printSuspect(w io.Writer, a signals.Suspect, flags string, now time.Time, c
 	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
+	}
+	if stop := a.Stop; stop != nil && len(stop.Deny) == 0 {
+		fmt.Fprintf(w, "     %-8s nothing of it passed: %d refused, the last as %s\n", "stop", stop.Refused, printable.Text(stop.Why))
+	} else if stop != nil {
+		fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(stop.Deny, ", ")),
+			quantity.Plural(int(stop.Stopped), "request"), quantity.Plural(int(stop.Others), "request"))
 	}
 	if len(a.IDs) == 0 {
 		return nil

@@ -51,7 +51,8 @@ type logSummary struct {
 	Allowed   int64               `json:"allowed"`
 	Denied    int64               `json:"denied"`
 	Asked     int64               `json:"asked"`
-	Up        int64               `json:"up"` // payload bytes
+	Names     int64               `json:"names"` // of those allowed, names that no connection followed
+	Up        int64               `json:"up"`    // payload bytes
 	Down      int64               `json:"down"`
 	Groups    []groupView         `json:"groups"`
 	LeftOut   int                 `json:"left_out,omitempty"` // groups that --top leaves out
@@ -89,6 +90,9 @@ func summarised(view *overview) *logSummary {
 		total := int64(0)
 		for i, g := range view.Section(section.action) {
 			total += g.Count
+			if g.Action == "allow" && g.IsName() {
+				s.Names += g.Count
+			}
 			s.Up, s.Down = s.Up+g.Up, s.Down+g.Down
 			if view.top > 0 && i >= view.top {
 				s.LeftOut++
@@ -130,6 +134,9 @@ func (s *logSummary) sentence() string {
 		s.First.Local().Format(time.DateTime), quantity.Clock(*s.Last, *s.First), s.Allowed, s.Denied)
 	if s.Asked > 0 {
 		text += fmt.Sprintf(", %d asked", s.Asked)
+	}
+	if s.Names > 0 {
+		text += "; " + quantity.Plural(int(s.Names), "name") + " asked for without a connection"
 	}
 	return text + "; " + quantity.Bytes(s.Down) + " down, " + quantity.Bytes(s.Up) + " up"
 }

@@ -151,9 +151,22 @@ func lineWords(r *record.Record, action string) []string {
 		return []string{"ALARM", signalText(r.Signal), logs.Destination(r), lineWho(r), r.Flow}
 	case record.KindPolicy, record.KindStart, record.KindStop, record.KindRecovery, record.KindAdmin:
 		return []string{string(r.Kind), timesText(r), r.Src, r.Note}
+	case record.KindHeartbeat:
+		return []string{string(r.Kind), heartbeatText(r.Log)}
 	default: // a kind that a later version writes
 		return []string{string(r.Kind), logs.Destination(r), recordPath(r), lineWho(r), r.Note, r.Flow}
 	}
+}
+
+func heartbeatText(l *record.LogState) string {
+	if l == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d records", l.Size)
+	if l.Follows != "" {
+		text += fmt.Sprintf(", follows %s with %d", l.Follows, l.Had)
+	}
+	return text
 }
 
 // Bytes of a path, and characters of any other field, in a line. A sandbox may have chosen them. A host with its

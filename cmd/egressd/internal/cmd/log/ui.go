@@ -20,6 +20,8 @@ import (
 	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/ui"
 	"github.com/spf13/cobra"
 )
@@ -38,6 +40,10 @@ If egressd serve answers at its admin listener, the page also shows what people 
 asked and answers it, shows the policy in force, and grants for a while. Each change
 is recorded like that of a command. With --dir or --run it shows a log alone.
 
+If no egressd serve answers, the page lists all runs of egressd run, with the result of
+each, what was denied and what was sent. Its views count them together, or one that you
+choose. The list grows while a run goes on, and allow and deny write the policy file.
+
 Where the policy file is known, the view Review proposes rules for what a run --learn
 let pass, or for what was denied by default. The view shows the change of the file,
 and which recorded requests the changed file would decide otherwise. You can save it.
@@ -45,6 +51,7 @@ and which recorded requests the changed file would decide otherwise. You can sav
 The link works once, within ten minutes, in one browser. The host name of the link
 ends in .localhost, which browsers connect to this machine without DNS.`,
 		Example: `  egressd ui
+  egressd ui --run all
   egressd ui --run last
   egressd ui --dir ./audit --key egressd/8f0c…+6a1b22c3+AQ…`,
 		Args: cli.NoArguments,
@@ -64,17 +71,25 @@ type uiOptions struct {
 }
 
 func (o *uiOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	all := ui.Options{Dial: o.daemon(ctx, stderr), Selftest: o.selftest()}
+	if all.Dial == nil && o.Dir == "" && o.Source.Run == "" && len(o.Runs()) > 0 {
+		o.sayDaemonLog(stderr)
+		o.Source.Run = source.AllRuns
+	}
 	log, err := o.Open() // for its errors, before a link is printed
 	if err != nil {
 		return err
 	}
 	log.Close()
-	s := ui.New(ui.Options{
-		Dial: o.daemon(ctx, stderr),
-		Dir:  log.Dir, Title: o.title(log.Dir), Flags: o.Flags(), Allow: o.AllowFlags(), Config: o.PolicyFile(), HasPolicy: o.Dir == "" || o.Config != "",
-		Key:      func() (string, error) { key, _, _, err := o.find(log.Dir, nil); return key, err },
-		Selftest: o.selftest(),
-	})
+	if o.Source.Run == source.AllRuns {
+		all.Runs = func() ([]source.Run, error) { return o.ListRuns(0) }
+	}
+	all.Dir, all.Title, all.Flags, all.Allow, all.Config, all.HasPolicy = log.Dir, o.title(log.Dir), o.Flags(), o.AllowFlags(), o.PolicyFile(), o.Dir == "" || o.Config != ""
+	all.Key = func(dir string) (key, ended string, err error) {
+		key, ended, _, err = o.find(dir, nil)
+		return key, ended, err
+	}
+	s := ui.New(all)
 	l, err := s.Listen()
 	if err != nil {
 		return err
@@ -132,8 +147,19 @@ func (o *uiOptions) selftest() func(context.Context) ([]ui.Escape, error) {
 	}
 }
 
+// sayDaemonLog names the log of egressd serve, which does not answer, if there is one.
+func (o *uiOptions) sayDaemonLog(stderr io.Writer) {
+	daemon := source.Source{Config: o.Config, Dir: o.Dir}
+	if dir, err := daemon.DaemonLog(); err == nil {
+		fmt.Fprintf(stderr, "egressd: the page shows all runs; the log of egressd serve: egressd ui --dir %s\n", printable.Text(shell.Word(dir)))
+	}
+}
+
 // title names the log for a person.
 func (o *uiOptions) title(dir string) string {
+	if o.Source.Run == source.AllRuns {
+		return "all runs"
+	}
 	if o.Source.Run != "" {
 		return "run " + filepath.Base(dir)
 	}

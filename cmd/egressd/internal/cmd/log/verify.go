@@ -49,17 +49,24 @@ and the hash of all of them.
 one with the given number, one or two seconds after it was written. Anybody who has the
 key can check the proof with --proof FILE, without the log.
 
+--rows FILE says which rows of a store are records of which log, and which records are
+missing, cut, doubled or changed: JSON lines of VictoriaLogs, hits of Elasticsearch, or
+the lines of a file. It needs no log. --checkpoint and --key, here also a file with a key
+a line, say what the rows have to be; the heartbeats among them are compared, too.
+
 Exit codes: 0 good; 1 tampered, with the records concerned; 2 truncated, or not
 the log of the given checkpoint; 3 only the last write was cut off, which the next
 start repairs; 4 the key is unknown or did not sign this log; 5 usage, or the log
-could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. egressd help audit-format has the format.`,
+could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. Of --rows: 1 a
+record was changed, 2 one is missing or cut, 4 no checkpoint is signed by the key. egressd help audit-format has the format.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
   egressd log verify --run last
   egressd log verify --print-key > log-key.txt
   egressd log verify --print-checkpoint | ssh auditor 'cat >> checkpoints.txt'
   egressd log verify --prove 01KB6ZQ4SZ > proof.json
-  egressd log verify --proof proof.json --key log-key.txt`,
+  egressd log verify --proof proof.json --key log-key.txt
+  egressd log verify --rows rows.jsonl --checkpoint kept.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.Refuse(cmd, "since", "until"); err != nil {
 				return asUnread(err)
@@ -74,6 +81,8 @@ could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. egressd he
 	cmd.Flags().BoolVar(&o.printCheckpoint, "print-checkpoint", false, "print the newest checkpoint of the log")
 	cmd.Flags().StringVar(&o.prove, "prove", "", "print a proof that the record `ID|SEQ` is in the log")
 	cmd.Flags().StringVar(&o.proof, "proof", "", "check the proof in `FILE` instead (- for standard input)")
+	cmd.Flags().StringVar(&o.rows, "rows", "", "check the rows of a store in `FILE` instead (- for standard input)")
+	cmd.MarkFlagsMutuallyExclusive("print-key", "print-checkpoint", "prove", "proof", "rows")
 	cmd.MarkFlagsMutuallyExclusive("print-key", "print-checkpoint", "prove", "proof", "checkpoint")
 	return cmd
 }
@@ -103,7 +112,7 @@ type verifyOptions struct {
 
 	// Of these, one at most is asked for instead of the log as a whole.
 	printKey, printCheckpoint bool
-	prove, proof              string
+	prove, proof, rows        string
 }
 
 func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
@@ -122,6 +131,11 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 		return o.writeProof(stdout, stderr)
 	case o.proof != "":
 		return o.checkProof(stdout)
+	case o.rows != "":
+		if o.Dir != "" || o.signedSource.Run != "" {
+			return hint.Misused(errors.New("--rows needs no log: it reads rows of a store"), "egressd log verify --rows FILE --checkpoint FILE")
+		}
+		return o.checkRows(stdout, stderr)
 	}
 	given, err := o.given()
 	if err != nil {

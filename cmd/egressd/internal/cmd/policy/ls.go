@@ -30,8 +30,8 @@ func newList(f *policyFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [PATH]",
 		Short: "List all rules, and how often each decided",
-		Long: `Ls lists every rule of the policy with its place and the number of decisions in the
-audit log that name it: baseline, lines of the file, presets, Rego, default. PATH
+		Long: `Ls lists every rule of the policy with its place and the number of requests in the
+audit log that it decided: baseline, lines of the file, presets, Rego, default. PATH
 is a YAML file, or a folder with an egressd.yaml, like --config.
 
 A line without an id is known by its position, such as allow[3]. For those lines
@@ -159,11 +159,10 @@ func (o *listOptions) count(all []listedRule, digest string, since time.Time, st
 		}
 		rules[key] = append(rules[key], r)
 	}
-	return log.Each(func(_ string, r *record.Record) error {
-		if d := r.Decision; decides(r) && !r.Time.Before(since) {
-			hit(rules[hitKeyOf(r)], r, d.Policy == digest)
+	return log.Decisions(new(logs.Filter), func(r *record.Record) {
+		if logs.Decides(r) && !r.Time.Before(since) {
+			hit(rules[hitKeyOf(r)], r, r.Decision.Policy == digest)
 		}
-		return nil
 	})
 }
 
@@ -173,18 +172,6 @@ func hitKeyOf(r *record.Record) hitKey {
 		key.sandbox = r.Sandbox
 	}
 	return key
-}
-
-// decides reports whether a record has a decision of its own. The record of a flow's end has a decision only
-// if egressd refused the open flow later.
-func decides(r *record.Record) bool {
-	switch {
-	case r.Decision == nil || logs.IsLookup(r):
-		return false
-	case r.Kind == record.KindClose:
-		return r.Decision.Action != "allow"
-	}
-	return r.Kind == record.KindOpen || r.Kind == record.KindRequest || r.Kind == record.KindDNS
 }
 
 func hit(rules []*listedRule, of *record.Record, current bool) {

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs/replay"
 	"github.com/egressd/egressd/logs/source"
@@ -29,6 +31,13 @@ func newReplay(f *policyFlags) *cobra.Command {
 would change. POLICY is a YAML file, or a folder with an egressd.yaml; without it, the
 policy file counts as it is now. It sends and resolves nothing: a name is judged by the
 addresses that it had then.
+
+POLICY is compared with the policy file, so that no grant or answer of a person counts
+as a difference. With --dir, without POLICY, or if there is no policy file, it is
+compared with what the log has.
+
+Each request would be the same, denied, asked (a person is), looked into, or allowed.
+"Looked into" is a tunnel that POLICY inspects: its requests are not in the log.
 
 Replay covers recorded requests only; a program may behave differently after a new
 denial. Query, headers and used budgets are not in the log, so rules about them
@@ -82,6 +91,12 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	}
 	defer log.Close()
 	r := replay.New(cfg, p)
+	besides := ""
+	if judged != "" && o.Dir == "" {
+		if besides, err = o.beside(r, cfg); err != nil {
+			return err
+		}
+	}
 	if err := log.Decisions(f, func(record *record.Record) { r.Add(ctx, record) }); err != nil {
 		return err
 	}
@@ -89,7 +104,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	if err := errors.Join(printReplay(out, r.Groups(), o.json), out.Flush()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: %s replayed with %s, %d would change\n", quantity.Plural(int(r.Decided), "request"), cfg.Path, r.Changed)
+	fmt.Fprintf(stderr, "egressd: %s replayed with %s%s: %s\n", quantity.Plural(int(r.Decided), "request"), printable.Text(cfg.Path), printable.Text(besides), wordsOf(&r.Words))
 	if r.Skipped > 0 {
 		fmt.Fprintf(stderr, "egressd: warning: skipped %s that a policy cannot judge, such as malformed ones\n", quantity.Plural(int(r.Skipped), "request"))
 	}
@@ -97,6 +112,39 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 		return cli.Status(cli.ExitFailed)
 	}
 	return nil
+}
+
+// beside has r compare with the policy file instead of the log, if there is one and it is not the one that is judged.
+func (o *replayOptions) beside(r *replay.Replay, judged *config.Config) (besides string, err error) {
+	old, err := config.Load(o.PolicyFile())
+	var missing *config.NotFoundError
+	if errors.As(err, &missing) && o.PolicyFile() == "" {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	one, err := os.Stat(old.Path)
+	other, errOther := os.Stat(judged.Path)
+	if err != nil || errOther != nil || os.SameFile(one, other) {
+		return "", nil
+	}
+	old.Patient = true
+	p, err := old.Compile()
+	if err != nil {
+		return "", err
+	}
+	r.Beside(old, p)
+	return " beside " + old.Path, nil
+}
+
+// wordsOf says what another policy would do with the requests.
+func wordsOf(c *replay.Words) string {
+	text := fmt.Sprintf("%d the same, %d denied, %d asked, %d would be looked into", c.Same, c.Denied, c.Asked, c.LookedInto)
+	if c.Allowed > 0 {
+		text += fmt.Sprintf(", %d allowed", c.Allowed)
+	}
+	return text
 }
 
 func printReplay(w io.Writer, all []*replay.Group, asJSON bool) error {
@@ -110,7 +158,14 @@ func printReplay(w io.Writer, all []*replay.Group, asJSON bool) error {
 	fmt.Fprintln(table, "COUNT\tDESTINATION\tWHAT\tSANDBOX\tWAS\tWOULD BE\tLAST")
 	for _, d := range all {
 		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Count, cli.Cell(d.Destination), cli.Cell(d.What), cli.Cell(d.Sandbox),
-			cli.Cell(d.Was+" by "+d.WasRule), cli.Cell(d.Now+" by "+d.NowRule), cli.Cell(d.Flow))
+			cli.Cell(wordOf(d.Was)+" by "+d.WasRule), cli.Cell(wordOf(d.Now)+" by "+d.NowRule), cli.Cell(d.Flow))
 	}
 	return table.Flush()
+}
+
+func wordOf(action string) string {
+	if action == replay.LookedInto {
+		return "looked into"
+	}
+	return action
 }

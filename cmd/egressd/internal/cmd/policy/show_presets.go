@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 )
 
@@ -25,6 +26,20 @@ func printPreset(stdout io.Writer, name string, asJSON bool) error {
 			return err
 		}
 		return cli.PrintJSON(stdout, line)
+	}
+	_, err = stdout.Write(text)
+	return err
+}
+
+// printPresetWith prints the lines that a preset with parameters stands for.
+func printPresetWith(stdout io.Writer, name, with string) error {
+	parameters, err := file.ParsePresetParameters(with)
+	if err != nil {
+		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" --with repos=acme/app")
+	}
+	text, err := file.PresetWith(name, parameters)
+	if err != nil {
+		return hint.Misused(err, "egressd help policy-file")
 	}
 	_, err = stdout.Write(text)
 	return err

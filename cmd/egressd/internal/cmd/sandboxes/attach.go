@@ -169,7 +169,7 @@ func (o *attachOptions) judge(engine, container string) error {
 	}
 	m := hostpaths.Machine("", engine, places)
 	socket := hostpaths.Real(socketPath(o.socket))
-	m.Volumes, m.Labelled, m.Doors = volumes, true, []string{socket, filepath.Dir(socket)}
+	m.Volumes, m.Labelled, m.Doors = volumes, true, hostpaths.Doors(socket)
 	return refusedByTable(boundary.Judge(d, m))
 }
 

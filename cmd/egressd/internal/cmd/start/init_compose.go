@@ -45,7 +45,7 @@ list hosts for each service. No service can change the policy file.
 It replaces an existing file only with --yes, and an existing policy never. A
 service that no network could confine is an error, and so is every key that egressd
 does not know. It judges the file as it is written, and as docker compose config
-prints it if Compose is there.`,
+prints it if Compose is there. Files with extends or include need Compose 2.`,
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
@@ -95,19 +95,28 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		return set, hint.Failed(err, "egressd init compose -f FILE")
 	}
 	dir := filepath.Dir(file.Path)
+	written, project := file, projectName(file, dir)
+	c := compose.Compose{Path: o.output, Together: o.together, Variables: composeVariables}
+	file.Within(workspaceOf(dir))
+	if file.Composed() {
+		if file, err = o.composed(ctx, file); err != nil {
+			return set, err
+		}
+		c.Settled = file
+	}
+	c.File = file
 	chosen, err := o.chosen(file)
 	if err != nil {
 		return set, err
 	}
-	c := compose.Compose{File: file, Path: o.output, Together: o.together, Variables: composeVariables}
 	if c.Path == "" {
 		c.Path = filepath.Join(dir, "compose.egressd.yaml")
 	}
 	names := slices.DeleteFunc(slices.Clone(chosen), func(name string) bool { return file.Service(name).Shares() })
-	if c.Sidecar, err = o.sidecar(projectName(file, dir), dir, names); err != nil {
+	if c.Sidecar, err = o.sidecar(project, dir, names); err != nil {
 		return set, err
 	}
-	if err := o.found(file, &c); err != nil {
+	if err := o.found(written, &c); err != nil {
 		return set, err
 	}
 	if err := o.judge(ctx, file, &c, chosen); err != nil {
@@ -123,7 +132,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		return set, err
 	}
 	o.judged = c.Judged(set)
-	if all := file.Secrets(os.Environ()); len(all) > 0 {
+	if all := file.Secrets(os.Environ(), c.Settled); len(all) > 0 {
 		set.Notes = append(set.Notes, "the file names "+strings.Join(all, ", ")+": services may get the values of your environment; unset them, or let egressd add credentials to requests")
 	}
 	if o.unasked != "" {
@@ -133,6 +142,25 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
 	}
 	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// composed is a file with extends, include or label_file, as Compose reads it.
+func (o *composeOptions) composed(ctx context.Context, file *compose.File) (*compose.File, error) {
+	p, err := file.FindProject(o.project)
+	if err != nil {
+		return nil, hint.Misused(err, o.command+" --project NAME")
+	}
+	p = p.Started()
+	file.Call(p, p.Has, p.Volume)
+	file.Avoid(routesElsewhere())
+	resolved, err := file.Resolved(ctx, p.Name)
+	switch {
+	case err != nil:
+		return nil, hint.Failed(err, "correct it, and this once more")
+	case resolved == nil || resolved.Text == nil:
+		return nil, hint.Failed(fmt.Errorf("%s has extends, include or label_file, and only Compose 2 can say what that comes to", file.Path), "apt install docker-compose-plugin, or write the services into one file")
+	}
+	return resolved, nil
 }
 
 // again is this command, by whole paths.
@@ -166,11 +194,11 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 		return err // where egressd's own files are, it says
 	}
 	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), own)
-	m.Own = append(m.Own, c.Folder)
+	m.Own, m.Engines = append(m.Own, c.Folder), compose.EngineFolders()
 	m.Images = append([]string{o.image, c.Image}, sameImages(file, c.Image)...)
 	problems := file.Problems(m, chosen)
-	if len(problems) == 0 {
-		resolved, err := file.Resolved(ctx, c.Named.Name)
+	if len(problems) == 0 && c.Settled == nil {
+		resolved, err := file.Resolved(ctx, file.Name)
 		switch {
 		case err != nil && o.keeps: // it would not start, or a service takes away what Compose reads until egressd has judged
 			return hint.Failed(err, "correct it, and this once more")
@@ -180,6 +208,9 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 		if resolved != nil {
 			m.Images = append(m.Images, sameImages(resolved, c.Image)...)
 			problems = resolved.Problems(m, chosen)
+			if resolved.Text != nil {
+				c.Settled = resolved
+			}
 		}
 	}
 	if len(problems) > 0 {
@@ -217,7 +248,8 @@ func (o *composeOptions) found(file *compose.File, c *compose.Compose) error {
 		return hint.Misused(err, next)
 	}
 	c.Named = p
-	file.Call(p, p.Has, p.Volume)
+	started := p.Started()
+	file.Call(started, started.Has, started.Volume)
 	file.Avoid(routesElsewhere())
 	if script, err := os.ReadFile(c.ScriptPath()); err == nil && p.Starts(script, dir) {
 		c.Named.Chosen = true

@@ -42,7 +42,7 @@ error. The last lines name each denied place, with the command that allows it.
 The program keeps your terminal, files and job control. It sees your files, but
 egressd's policy, log and keys are hidden or read-only, and so are sockets and
 devices that lead out, such as Docker's, D-Bus or an ssh agent; --host-socket
-keeps one of them reachable. With --fs everything except the working directory
+keeps one of them reachable, and --ssh-key one key of an agent for signing. With --fs everything except the working directory
 is read-only, /tmp and /run are empty, and changes to HOME are dropped at the
 end; commits go to the repository of the working directory wherever it lies, and
 --share PATH shares more. Use --hide for keys and other files that the program must
@@ -110,6 +110,7 @@ program; 86 with --fail-on-deny: it succeeded, but egressd denied a request.`,
 	cmd.Flags().BoolVar(&o.Redirect, "redirect", false, "capture connections with NAT even if the kernel has tproxy")
 	cmd.Flags().StringArrayVar(&o.Hide, "hide", nil, "hide the file or folder at `PATH`, such as ~/.ssh, from the program")
 	cmd.Flags().StringArrayVar(&o.HostSockets, "host-socket", nil, "keep the socket or device at `PATH` reachable, such as Docker's; it may lead out of the sandbox")
+	cmd.Flags().StringArrayVar(&o.SSHKeys, "ssh-key", nil, "let the program sign with the `KEY` of your ssh agent, by its fingerprint or comment")
 	cmd.MarkFlagsMutuallyExclusive("fs", "host-socket")
 	_ = cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(file.Presets(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("allow", cobra.NoFileCompletions)

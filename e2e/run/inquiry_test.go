@@ -1,0 +1,63 @@
+package run
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
+)
+
+// TestAProgramAsksEgressd has a program find egressd from within its jail, by the name that a denial gives it.
+func TestAProgramAsksEgressd(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [allowed.test]\n")
+	mark := d.World.Mark(t)
+	r := runAs(t, d, "", `
+curl -sS -m 10 http://a.allowed.test/x | grep -o '"ask":"[^"]*"'
+curl -sS -m 10 http://egressd.internal/allowed
+curl -sS -m 10 http://egressd.internal/denied
+curl -sS -m 10 -k https://egressd.internal/
+curl -sS -m 10 http://egressd.internal/requests -d '{"host":"a.allowed.test","reason":"x"}'
+`)
+	for _, want := range []string{`"ask":"http://egressd.internal/"`, "allowed.test (allow, rule allow[0])", "default-deny GET /x a.allowed.test:80", "http://egressd.internal/", "refused; nobody is asked"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%q is missing in %s%s", want, r.out, r.talk)
+		}
+	}
+	if n := r.denied(policy.InquiryHost, policy.AddressDenied); n != 1 { // the one over TLS
+		t.Errorf("%d denials of egressd itself", n)
+	}
+	d.World.Silent(t, mark)
+}
+
+// TestAProgramAsksThePersonAtTheTerminal has no request wait: the program asks, and a person gives it a while.
+func TestAProgramAsksThePersonAtTheTerminal(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [b.allowed.test]\n")
+	c := outerShell(t, d)
+	d.PutFile(t, "agent.sh", `r=http://egressd.internal/requests
+id=$(curl -sS -m10 -H 'Accept: application/json' $r -d '{"host":"a.allowed.test:80","reason":"for the \u001b[31mbuild"}' | sed 's/.*"id":"\([^"]*\)".*/\1/')
+curl -sS -m70 "$r/$id?wait=60"
+curl -sS -m10 http://a.allowed.test/x; echo
+curl -sS -m10 http://a.allowed.test:8080/x | grep -o default-deny
+`)
+	c.types("$RUN sh agent.sh\n")
+	first := c.until("ask no more ")
+	if !strings.Contains(first, "asks for a.allowed.test:80 (rule access-request)") || !strings.Contains(first, `for the \x1b[31mbuild`) || strings.Contains(first, "o: once") {
+		t.Errorf("asked %q", first)
+	}
+	waitQuiet()
+	c.types("h")
+	if rest := c.until("outer> "); !strings.Contains(rest, ": approved until") || !strings.Contains(rest, "GET /x") || !strings.Contains(rest, "default-deny") {
+		t.Errorf("after the answer: %q", rest)
+	}
+	passed := 0
+	for _, r := range lastRun(t, d) {
+		if r.Kind == record.KindRequest && r.Decision.Action == "allow" && strings.HasPrefix(r.Decision.Rule, "grant:") {
+			passed++
+		}
+	}
+	if passed != 1 {
+		t.Errorf("%d requests passed by the grant", passed)
+	}
+}
