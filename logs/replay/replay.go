@@ -21,6 +21,8 @@ type Replay struct {
 	Decided, Changed, Skipped int64
 	Words
 
+	OrLog bool // with Beside: what was decided as the log has it is no difference either
+
 	decider
 	before *decider // nil: what the log has
 	groups map[Difference]*Group
@@ -119,6 +121,7 @@ func (r *Replay) Add(ctx context.Context, was *record.Record) {
 	if was.TLS != nil && was.TLS.Inspected && was.HTTP == nil && before == "allow" {
 		before = LookedInto
 	}
+	logged := before
 	if r.before != nil && ok {
 		var b policy.Decision
 		b, ok = r.before.decide(ctx, was)
@@ -130,7 +133,7 @@ func (r *Replay) Add(ctx context.Context, was *record.Record) {
 	}
 	r.Decided += was.Times()
 	now := ActionOf(d, was)
-	if now == before || now == "allow" && before == LookedInto {
+	if now == before || now == "allow" && before == LookedInto || r.OrLog && now == logged {
 		r.Same += was.Times()
 		return
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/config"
@@ -97,9 +98,13 @@ func TestWhatAnotherPolicyWouldDo(t *testing.T) {
 		{"a grant that has ended, beside the log", tunnel("gone.test", "allow", "grant", false), "", Words{Denied: 3}, "deny"},
 		{"the same, beside a file", tunnel("gone.test", "allow", "grant", false), "allow: [same.test]\n", Words{Same: 3}, ""},
 		{"what a file opens", tunnel("new.test", "allow", "grant", false), "allow: [same.test]\n", Words{Allowed: 3}, "allow"},
+		{"what was learned, beside a file or the log", tunnel("new.test", "allow", "learn", false), "allow: [same.test]\n", Words{Same: 3}, ""},
+		{"a grant that has ended, beside a file or the log", tunnel("gone.test", "allow", "grant", false), "allow: [same.test]\n", Words{Same: 3}, ""},
+		{"what opens, beside a file or the log", tunnel("new.test", "deny", "default", false), "allow: [same.test]\n", Words{Allowed: 3}, "allow"},
 		{"what a file looks into", tunnel("looked.test", "deny", "default", false), "allow: [looked.test]\n", Words{LookedInto: 3}, LookedInto},
 	} {
 		r := New(compiled(t, file))
+		r.OrLog = strings.HasSuffix(row.says, "or the log")
 		if row.beside != "" {
 			r.Beside(compiled(t, row.beside))
 		}

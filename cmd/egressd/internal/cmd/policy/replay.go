@@ -32,9 +32,9 @@ would change. POLICY is a YAML file, or a folder with an egressd.yaml; without i
 policy file counts as it is now. It sends and resolves nothing: a name is judged by the
 addresses that it had then.
 
-POLICY is compared with the policy file, so that no grant or answer of a person counts
-as a difference. With --dir, without POLICY, or if there is no policy file, it is
-compared with what the log has.
+POLICY is compared with what the log has. A request that POLICY decides as the policy
+file does is no difference either, so that no old grant or answer of a person counts.
+With --dir or without POLICY, only the log is compared.
 
 Each request would be the same, denied, asked (a person is), looked into, or allowed.
 "Looked into" is a tunnel that POLICY inspects: its requests are not in the log.
@@ -135,6 +135,7 @@ func (o *replayOptions) beside(r *replay.Replay, judged *config.Config) (besides
 		return "", err
 	}
 	r.Beside(old, p)
+	r.OrLog = true // the question may be whether a recorded run would pass
 	return " beside " + old.Path, nil
 }
 
