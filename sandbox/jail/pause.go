@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// passesMost bounds how often Pause looks for processes that were started meanwhile, of which the last passesStill find none.
+// passesMost bounds how often Pause looks for processes that were started meanwhile, of which the last passesStill find none: one pass may
+// miss a process that ends while /proc is read.
 const (
-	passesMost  = 8
-	passesStill = 2
+	passesMost  = 24
+	passesStill = 6
 )
 
 // Pause stops the processes of the jail that run, parents before their children, so that no shell sees a child stop. It
@@ -24,7 +25,11 @@ func (j *Jail) Pause() (resume func(), all bool) {
 	still := 0 // passes that have found nothing more
 	for range passesMost {
 		still++
-		for _, p := range j.processes() {
+		known := j.processes()
+		if j.hasOthers(known) {
+			still = 0
+		}
+		for _, p := range known {
 			if p.stopped || slices.Contains(stopped, p.pid) {
 				continue
 			}
@@ -44,6 +49,28 @@ func (j *Jail) Pause() (resume func(), all bool) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
 	}, all
+}
+
+// hasOthers reports whether a process of the jail has a child that is not known: it began, or has ended, since the others were
+// looked for. A child that has lost its parent is one of the reaper's, or of another known process.
+func (j *Jail) hasOthers(known []process) bool {
+	pids := map[int]bool{}
+	for _, p := range known {
+		pids[p.pid] = true
+	}
+	for _, p := range append(known, process{pid: j.reaper}) {
+		folder := "/proc/" + strconv.Itoa(p.pid) + "/task/"
+		threads, _ := os.ReadDir(folder) // none of a process that has ended
+		for _, t := range threads {
+			text, _ := os.ReadFile(folder + t.Name() + "/children")
+			for _, field := range bytes.Fields(text) {
+				if child, err := strconv.Atoi(string(field)); err == nil && !pids[child] {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // Holds reports whether a process is in the jail.
