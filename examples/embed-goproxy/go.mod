@@ -9,6 +9,7 @@ require (
 
 require (
 	github.com/gaissmai/bart v0.30.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20250725192818-e39067aee2d2 // indirect
 	github.com/hashicorp/golang-lru/v2 v2.0.7 // indirect
 	github.com/miekg/dns v1.1.73 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
