@@ -322,6 +322,9 @@ func (j *grantJudgement) judgeAllow(ctx context.Context, d *Daemon, g *grant, af
 	if !changes {
 		return refused(wayOut(d, &shut, j.OverDeny), "%s would stay refused%s, so nothing was granted: %s", shut.Shut, j.to(d, policy.Sandbox{Name: shut.Sandbox}), shut.Why.Text())
 	}
+	if g.rule.Conditional() && d.With == nil {
+		j.warn("%s opens requests in plain HTTP alone: no rule of %s has egressd look into TLS, so it cannot tell requests there apart", g.Text(), d.Path)
+	}
 	if sharing := g.rule.Pattern.Sharing(); sharing != "" {
 		j.warn("%s %s", g.Pattern, sharing)
 	}

@@ -49,7 +49,7 @@ type Group struct {
 	GroupKey
 	Count    int64
 	Last     time.Time
-	Flow     string // id of the last flow, and of one that no other request shares if there is one
+	Flow     string // the id of the last flow; if possible one that no other request shares
 	Allow    string // the pattern that would allow the last flow, see [Allowable]
 	Up, Down int64
 	Failed   int64

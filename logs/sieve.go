@@ -92,9 +92,9 @@ func (f *Filter) sieve() func(line []byte) bool {
 	return Mention(best...)
 }
 
-// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. It
-// need not let all questions for a name through. Those that belong together have one sandbox, host and verdict; if a filter
-// takes only some of them by their rule or program, it counts these.
+// decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. The
+// sieve may drop questions for a name. Questions that belong together have one sandbox, host and verdict; a filter by rule or
+// program may take only some of them, and then the joiner counts those.
 func (f *Filter) decisionSieve() func(line []byte) bool {
 	own := f.sieve()
 	if own == nil {

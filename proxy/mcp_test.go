@@ -57,9 +57,9 @@ func TestARefusedCallOfMCPIsAnsweredAsItsClientExpects(t *testing.T) {
 		if e := answer.Error; answer.JSONRPC != "2.0" || answer.ID != "three" || e.Code != 403 || !strings.Contains(e.Message, "delete_repo") || e.Data.Class != "mcp-denied" || e.Data.Rule != "lab" || e.Data.ID != r.Header.Get("X-Egressd-Id") {
 			t.Errorf("answered %+v", answer)
 		}
-		post(`{"method":"tools/call","params":{"name":"delete_repo"},"jsonrpc":"2.0"}`).refused(t, 403, policy.MCPDenied)              // no request
-		post(`[{"method":"tools/call","params":{"name":"search"},"jsonrpc":"2.0","id":3}]`).refused(t, 403, policy.MCPDenied)          // a batch has no one id
-		post(`{"method":"ping","method":"tools/call","params":{"name":"x"},"jsonrpc":"2.0","id":3}`).refused(t, 403, policy.MCPDenied) // nor has this
+		post(`{"method":"tools/call","params":{"name":"delete_repo"},"jsonrpc":"2.0"}`).refused(t, 451, policy.MCPDenied)              // no request
+		post(`[{"method":"tools/call","params":{"name":"search"},"jsonrpc":"2.0","id":3}]`).refused(t, 451, policy.MCPDenied)          // a batch has no one id
+		post(`{"method":"ping","method":"tools/call","params":{"name":"x"},"jsonrpc":"2.0","id":3}`).refused(t, 451, policy.MCPDenied) // nor has this
 		if len(up) > 0 {
 			t.Errorf("went up: %s", <-up)
 		}

@@ -109,6 +109,7 @@ func (s *Server) limitsFor(m *carry.Meter, far bool) *carry.Limits {
 func (s *Server) prepare() {
 	s.forwarder.Prepare(s.Gate, s.Sandboxes, s.Limits)
 	s.inspector.Prepare(&s.forwarder)
+	s.forwarder.LooksInside = s.inspector.LooksInside
 	s.connections.most, s.connections.holders = s.forwarder.Limits.Connections, map[sandbox.Holder]*connHolder{}
 	s.listeners, s.conns, s.handshakes = map[*listener]struct{}{}, map[*conn]struct{}{}, map[netip.Addr][]*conn{}
 }

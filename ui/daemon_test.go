@@ -97,6 +97,17 @@ func TestThePortIsKeptBeforeItIsOpen(t *testing.T) {
 	}
 }
 
+// TestAQuestionShowsTheWordsOfTheProgram has what a program asks for itself, in its own words.
+func TestAQuestionShowsTheWordsOfTheProgram(t *testing.T) {
+	p, f := withDaemon(t)
+	f.questions = strings.Replace(oneQuestion, `"rule":"uploads"`, `"rule":"access-request","pattern":"evil.test:443","words":"<script>\u202e \u001b[2Jplease"`, 1)
+	_, text := p.ask("GET", "/questions", nil)
+	plain := html.UnescapeString(text)
+	if !strings.Contains(plain, `<script>\u{202e} \x1b[2Jplease`) || strings.Contains(text, "<script>\\u") || strings.Contains(text, "Approve once") {
+		t.Errorf("the view is %s", text[strings.Index(text, "<article"):strings.Index(text, "</article>")])
+	}
+}
+
 // TestAQuestionIsAnswered sends the forms of the view.
 func TestAQuestionIsAnswered(t *testing.T) {
 	p, f := withDaemon(t)

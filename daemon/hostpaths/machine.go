@@ -11,7 +11,6 @@ import (
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hostsockets"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // Machine describes this machine to the package boundary: the user, egressd's own files, and sockets that lead out.
@@ -22,7 +21,7 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
-		p.Sockets, p.Engines = append(p.Sockets, engine), containers.Folders(engine)
+		p.Sockets, p.Engines = append(p.Sockets, engine), engineFolders(engine)
 		_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers") // of version 2
 		p.HostGroups = err != nil
 	}

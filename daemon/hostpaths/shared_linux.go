@@ -3,7 +3,12 @@ package hostpaths
 import (
 	"os"
 	"strings"
+
+	"github.com/egressd/egressd/sandbox/containers"
 )
+
+// engineFolders are those in which the engine at a socket keeps containers, images and volumes.
+func engineFolders(engine string) []string { return containers.Folders(engine) }
 
 // firstPIDNamespace is the name of the machine's own PID namespace: the kernel gives it a fixed number (PROC_PID_INIT_INO).
 const firstPIDNamespace = "pid:[4026531836]"

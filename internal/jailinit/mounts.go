@@ -163,9 +163,11 @@ func openHidden(path string) (f hiddenSocket, err error) {
 	return f, nil
 }
 
+// isAt reports whether the socket is at path, where nothing hides it. A file that is being removed has no link left; the kernel
+// takes away what is mounted on it a moment before its name.
 func (f hiddenSocket) isAt(path string) bool {
 	var file unix.Stat_t
-	return unix.Stat(path, &file) == nil && f.file == fileID{uint64(file.Dev), file.Ino}
+	return unix.Stat(path, &file) == nil && file.Nlink > 0 && f.file == fileID{uint64(file.Dev), file.Ino}
 }
 
 // hideSockets hides the host sockets that are there and visible. Other programs may remove them, and make new ones, at any
@@ -197,7 +199,7 @@ func (p *Program) hideSockets() error {
 			}
 			p.folders[path] = true
 		}
-		if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !isMissing(path) { // it may be there again by now
+		if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !isMissing(path) { // it may be another one by now, which the next look hides
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
 	}

@@ -34,13 +34,16 @@ func TestTheStoredLineComesBack(t *testing.T) {
 			if err := json.Unmarshal(encode(nil, r, lines[i], testOrigin), &event); err != nil {
 				t.Fatal(err)
 			}
-			var held struct{ Original, Raw_Data string }
+			var held struct {
+				Original string
+				RawData  string `json:"raw_data"`
+			}
 			whole := json.RawMessage(encode(nil, r, lines[i], testOrigin))
 			if path != "" {
 				whole = event[path]
 			}
-			if err := json.Unmarshal(whole, &held); err != nil || held.Original+held.Raw_Data != string(lines[i]) {
-				t.Errorf("%s holds %q: %v", name, held.Original+held.Raw_Data, err)
+			if err := json.Unmarshal(whole, &held); err != nil || held.Original+held.RawData != string(lines[i]) {
+				t.Errorf("%s holds %q: %v", name, held.Original+held.RawData, err)
 			}
 		}
 	}

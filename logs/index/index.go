@@ -330,6 +330,7 @@ func (x *followed) add(_ string, r *record.Record) error {
 		x.addEvent(r)
 	case r.Kind == record.KindClose:
 		x.end(r)
+	case r.Kind == record.KindHeartbeat: // it would hide what happened
 	case !logs.Decides(r):
 		x.addEvent(r)
 	case !logs.IsLookup(r):

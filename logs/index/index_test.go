@@ -88,6 +88,7 @@ func (w *writer) one() {
 	case 6:
 		if w.random.IntN(40) == 0 {
 			w.open = nil
+			w.write(record.Record{Kind: record.KindHeartbeat})
 			w.write(record.Record{Kind: record.KindStart, Note: "started"})
 			return
 		}
@@ -255,6 +256,11 @@ func TestNewestGoesBackInPages(t *testing.T) {
 	}
 	counted := 0
 	x.Sum(t.Context(), f, func(*Row) { counted++ })
+	for _, e := range x.Events() {
+		if e.Kind == record.KindHeartbeat {
+			t.Error("a heartbeat is an event")
+		}
+	}
 	if p, _ := x.Progress(); seen != counted || seen == 0 || counted >= p.Rows {
 		t.Errorf("the pages hold %d rows, and %d of %d count", seen, counted, p.Rows)
 	}

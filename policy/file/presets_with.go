@@ -155,10 +155,10 @@ func quotedList(all []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// ParsePresetParameters reads parameters as commands take them: "repos=acme/app push=refs/heads/a/*,refs/heads/b".
-func ParsePresetParameters(text string) (map[string][]string, error) {
+// ParsePresetParameters reads parameters as commands take them: "repos=acme/app", "push=refs/heads/a/*,refs/heads/b".
+func ParsePresetParameters(words []string) (map[string][]string, error) {
 	all := map[string][]string{}
-	for _, word := range strings.Fields(text) {
+	for _, word := range words {
 		name, values, ok := strings.Cut(word, "=")
 		if !ok || values == "" {
 			return nil, fmt.Errorf("%q is no parameter; write it like repos=acme/app", printable(word))

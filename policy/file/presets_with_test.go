@@ -101,7 +101,7 @@ func TestAPresetForOneProject(t *testing.T) {
 
 // TestAPresetIsTheLinesThatItPrints pastes the text of a preset in its place.
 func TestAPresetIsTheLinesThatItPrints(t *testing.T) {
-	parameters, err := ParsePresetParameters("repos=acme/app push=refs/heads/agent/*,refs/heads/x create=refs/tags/v* delete=refs/heads/agent/* options=ci.* pulls=write issues=write releases=write actions=write")
+	parameters, err := ParsePresetParameters(strings.Fields("repos=acme/app push=refs/heads/agent/*,refs/heads/x create=refs/tags/v* delete=refs/heads/agent/* options=ci.* pulls=write issues=write releases=write actions=write"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,9 @@ type Forwarder struct {
 	Gate      *egress.Gate
 	Sandboxes *sandbox.Directory
 
+	// LooksInside reports whether tunnels can be inspected now.
+	LooksInside func() bool
+
 	// Secrets returns what is done about requests in clear.
 	Secrets func() *Secrets
 

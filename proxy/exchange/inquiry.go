@@ -151,7 +151,7 @@ func (q *inquiry) overview() inquiryReply {
 	text := inquiryHelp + "\nSandbox " + who + " may reach:\n" + indent(allowedText(allowed)) + "\nIt was denied lately:\n" + indent(deniedText(denials))
 	return inquiryReply{200, text, map[string]any{
 		"sandbox": who, "allowed": list(allowed), "denied": list(denials), "requests": list(q.from.Accesses()),
-		"ask": map[string]any{"method": "POST", "url": policy.InquiryURL + "requests", "body": accessRequest{"example.com:443", "GET", "/file", "why it is needed"}},
+		"ask": map[string]any{"method": "POST", "url": policy.InquiryURL + "requests", "body": accessRequest{Host: "example.com:443", Method: "GET", Path: "/file", Reason: "why it is needed"}},
 	}, nil}
 }
 
@@ -218,6 +218,8 @@ type accessRequest struct {
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Reason string `json:"reason"`
+
+	destination policy.Destination // of Host, once that is read
 }
 
 // ask asks a person.
@@ -230,6 +232,10 @@ func (q *inquiry) ask(ctx context.Context) (inquiryReply, error) {
 	r, opening, err := parseAccess(body)
 	if err != nil {
 		return problemReply(400, printable.Text(err.Error()), next), nil
+	}
+	if dst := r.destination; opening.Conditional() && dst.Port == 443 && !q.Forwarder.LooksInside() {
+		a := egress.Access{What: opening.String(), State: egress.AccessRefused, Reason: "egressd looks into no TLS by the policy in force, so it cannot tell requests there apart; ask without method and path"}
+		return inquiryReply{403, accessText(&a), a, nil}, nil
 	}
 	a, err := q.from.Ask(ctx, opening, r.Reason)
 	if err != nil {
@@ -300,6 +306,7 @@ func parseAccess(body []byte) (r accessRequest, o policy.Opening, err error) {
 	if err != nil {
 		return r, o, err
 	}
+	r.destination = dst
 	if o.Pattern, err = policy.ParsePattern(dst.String()); err != nil {
 		return r, o, err
 	}

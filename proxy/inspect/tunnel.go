@@ -356,3 +356,6 @@ func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*exchange.
 		h.ServeInside(i, nil, false)
 	}
 }
+
+// LooksInside reports whether tunnels can be inspected now.
+func (s *Inspector) LooksInside() bool { return s.inspection.Load() != nil }

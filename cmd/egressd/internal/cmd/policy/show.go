@@ -18,7 +18,7 @@ import (
 func newShow(f *policyFlags) *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
-		Use:   "show [presets|credentials|PRESET]",
+		Use:   "show [presets|credentials|PRESET [PARAMETER=VALUE…]]",
 		Short: "Show the policy in force and its bundles, the presets, or one preset",
 		Long: `Without an argument, show says which policy is in force and since when, whether egressd
 serve runs, the last rejected change, the number of failed decisions (policy-error), and
@@ -30,7 +30,8 @@ egressd run --preset. CHECKED is the version of the program with which somebody 
 the preset, and the day. READ is the last day on which somebody read a public page that
 names its hosts. A dash says that there is none. With the name of a PRESET, show prints
 its rules as they count, with the addresses of the pages, and the hosts that none names.
---with adds parameters, and show prints the lines that the preset then stands for.
+Behind it, PARAMETER=VALUE,VALUE gives it parameters: show prints the lines that it then
+stands for.
 
 "credentials" prints the kinds that the key credentials knows: for each the hosts and
 places of its secret, the variables that a sandbox gets, and the endpoints that are denied.
@@ -42,19 +43,17 @@ last reload was rejected; 2 it cannot tell, or there is no such preset.`,
   egressd policy show presets
   egressd policy show credentials
   egressd policy show claude-code
-  egressd policy show github --with 'repos=acme/app push=refs/heads/agent/* pulls=write'`,
+  egressd policy show github repos=acme/app 'push=refs/heads/agent/*' pulls=write`,
 		ValidArgsFunction: cobra.FixedCompletions(append([]string{listOfPresets, listOfCredentials}, file.Presets()...), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.config, o.json = f.config, f.json
 			switch {
-			case o.with != "" && len(args) != 1:
-				return hint.Misused(fmt.Errorf("--with needs the name of one preset"), "egressd policy show github --with repos=acme/app")
 			case len(args) == 0:
 				return o.status(cmd.OutOrStdout())
+			case len(args) > 1 && strings.Contains(args[1], "="):
+				return printPresetWith(cmd.OutOrStdout(), args[0], args[1:])
 			case len(args) > 1:
 				return hint.Misused(fmt.Errorf("egressd policy show takes one preset, and was given %q too", args[1]), "egressd policy show "+shell.Word(args[0]))
-			case o.with != "":
-				return printPresetWith(cmd.OutOrStdout(), args[0], o.with)
 			case args[0] == listOfPresets:
 				return listPresets(cmd.OutOrStdout(), o.json)
 			case args[0] == listOfCredentials:
@@ -64,7 +63,6 @@ last reload was rejected; 2 it cannot tell, or there is no such preset.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", "", "`DIR` of the audit log (default: the policy's audit.dir)")
-	cmd.Flags().StringVar(&o.with, "with", "", "`PARAMETERS` of the preset: NAME=VALUE,VALUE NAME=VALUE")
 	return cmd
 }
 
@@ -73,7 +71,6 @@ const listOfPresets = "presets"
 
 type showOptions struct {
 	config, dir string
-	with        string // parameters of a preset
 	json        bool
 }
 

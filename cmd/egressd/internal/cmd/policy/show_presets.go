@@ -32,10 +32,10 @@ func printPreset(stdout io.Writer, name string, asJSON bool) error {
 }
 
 // printPresetWith prints the lines that a preset with parameters stands for.
-func printPresetWith(stdout io.Writer, name, with string) error {
+func printPresetWith(stdout io.Writer, name string, with []string) error {
 	parameters, err := file.ParsePresetParameters(with)
 	if err != nil {
-		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" --with repos=acme/app")
+		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" repos=acme/app")
 	}
 	text, err := file.PresetWith(name, parameters)
 	if err != nil {
