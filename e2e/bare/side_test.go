@@ -55,13 +55,13 @@ type outcome struct {
 const enter = `set -e; side=$1 shared=$2 home=$3 npm=$4 become=$5; shift 5
 umount /etc/hosts /etc/resolv.conf # of package world
 for f in passwd group hosts resolv.conf; do mount --bind "$shared/$f" "/etc/$f"; done
+mount --bind "$npm" /media # which may lie below what is covered next
 mount --bind "$shared" /mnt
 mount --bind "$side/state" /srv
 if [ "$home" != /root ]; then mount -t tmpfs -o mode=755 none /home; mkdir "$home"; fi
 mount --bind "$side/home" "$home"
 mount --bind "$shared/go-cache" /opt
 mount --bind "$side/tmp" /tmp
-mount --bind "$npm" /media
 cd "$home"
 exec $become "$@"`
 

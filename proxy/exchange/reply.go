@@ -344,7 +344,7 @@ func reasonOf(r *egress.Refusal, a Answer) string {
 	return r.Decision.Reason
 }
 
-// remarks are what a reply says after its message: the reason, what would be allowed, and the command for it.
+// remarks are what a reply says after its message: the reason, what would be allowed, and how to have it allowed.
 func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if reason := reasonOf(r, a); reason != "" {
 		all = append(all, "Reason: "+reason)
@@ -352,11 +352,11 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	if len(r.Decision.AllowedIf) > 0 {
 		all = append(all, "Allowed if: "+strings.Join(r.Decision.AllowedIf, "; or "))
 	}
-	if command := commandFor(r); command != "" {
-		all = append(all, "To allow it: "+command)
-	}
 	if at := askAt(r, a); at != "" {
 		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
+	}
+	if command := commandFor(r); command != "" { // the last: in one line, everything behind it is a part of the command
+		all = append(all, "To allow it: "+command)
 	}
 	for i := range all {
 		all[i] = printable.Text(all[i])
