@@ -13,7 +13,7 @@ import (
 // is known by the first bytes. Where the server speaks first, the port tells, and first is empty. It is nil for every
 // other protocol. Nothing of the upstream may have reached the client.
 func goodbye(r *egress.Refusal, first []byte, port uint16) []byte {
-	why := exchange.Sentence(r)
+	why := exchange.ShortSentence(r)
 	switch {
 	case sniff.Detect(first) == sniff.SSH, len(first) == 0 && port == 22:
 		return sshGoodbye(why)

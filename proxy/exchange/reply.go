@@ -382,6 +382,15 @@ func Sentence(r *egress.Refusal) string {
 	return strings.Join(append([]string{ReasonPhrase(r, a) + ". " + messageOf(r, a)}, remarks(r, a)...), " ")
 }
 
+// ShortSentence is a sentence for clients that cut long lines. Where a command allows the request, the line has no room for more.
+func ShortSentence(r *egress.Refusal) string {
+	short := *r
+	if commandFor(r) != "" {
+		short.AskAt = ""
+	}
+	return Sentence(&short)
+}
+
 func page(r *egress.Refusal, a Answer) []byte {
 	title := html.EscapeString(ReasonPhrase(r, a))
 	rest := ""
