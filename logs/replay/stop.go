@@ -26,7 +26,7 @@ type Stop struct {
 	Others  int64    `json:"others"`        // requests of others that passed, and would have been denied
 	Who     []string `json:"who,omitempty"` // a few of these others
 
-	// Refused is how many requests of the course were refused, and Why the reason for the last of them. If nothing passed,
+	// Refused counts the requests of the course that were refused. Why is the reason for the last one. If nothing passed,
 	// there is nothing to deny.
 	Refused int64  `json:"refused"`
 	Why     string `json:"why,omitempty"`
