@@ -28,7 +28,7 @@ type heartbeats struct {
 	told  bool // an error of the state was told
 }
 
-// A beatState is the log of a folder at its last heartbeat, and the log before it.
+// A beatState notes the log of a folder at its last heartbeat, and which log the folder had before.
 type beatState struct {
 	Folder  string `json:"folder"`
 	Origin  string `json:"origin"`

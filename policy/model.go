@@ -39,7 +39,7 @@ var localToolKeys = []string{
 	"name", "description", "inputschema", "inputexamples", "cachecontrol", "strict", "deferloading", "allowedcallers", "eagerinputstreaming", "parameters", "functiondeclarations",
 }
 
-// modelState are the members of a request that bring tools, or what was said before, from where egressd does not see it.
+// modelState lists the members of a request by which a provider adds tools or earlier messages that egressd has not seen.
 var modelState = []string{"mcpservers", "websearchoptions", "container", "prompt", "previousresponseid", "conversation", "cachedcontent", "background"}
 
 // modelPaths are those of requests that only have a model answer. A rule that names paths itself has its own.

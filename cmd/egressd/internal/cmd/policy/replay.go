@@ -114,7 +114,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 	return nil
 }
 
-// beside has r compare with the policy file instead of the log, if there is one and it is not the one that is judged.
+// beside has r compare the judged file with the policy file in force instead of the log, if these are two files.
 func (o *replayOptions) beside(r *replay.Replay, judged *config.Config) (besides string, err error) {
 	old, err := config.Load(o.PolicyFile())
 	var missing *config.NotFoundError
