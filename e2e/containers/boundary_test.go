@@ -117,7 +117,7 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: doctor says %s", flags, out)
 		}
 	}
-	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
+	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd:ro", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
 	w.said(t, inside, "--cap-add SYS_PACCT")
 }
 

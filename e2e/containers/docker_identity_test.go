@@ -274,7 +274,7 @@ func TestOneSocketKnowsContainers(t *testing.T) {
 		{"by two", "", []string{"--label", "team=narrow", "--label", "also=twice"}},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, "run") + ":/run/egressd", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
+			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, "run") + ":/run/egressd:ro", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
 			c := w.contain(t, append(args, engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "get http://b.allowed.test/", "wait")...)
 			if row.sandbox == "" {
 				w.said(t, c, "unknown sandbox")

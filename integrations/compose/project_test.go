@@ -150,6 +150,18 @@ func TestAVolumeUnderItsOwnName(t *testing.T) {
 	}
 }
 
+// TestAVolumeThatTheFileDescribesAnew has the engine know a plain volume, and the file make a folder of this machine of it. Compose
+// offers to make the volume anew.
+func TestAVolumeThatTheFileDescribesAnew(t *testing.T) {
+	for device, refused := range map[string]bool{"/etc": true, "/srv/data": false} {
+		file := composeFile(t, "services: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {driver_opts: {type: none, o: bind, device: "+device+"}}}\n")
+		file.Call(ProjectName{Name: "app"}, nil, func(name string) (boundary.Volume, bool) { return boundary.Volume{Driver: "local"}, name == "app_data" })
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) > 0) != refused || refused && !strings.Contains(problems[0], device) {
+			t.Errorf("%s: %q", device, problems)
+		}
+	}
+}
+
 // TestAServiceCalledContainer has Compose read volumes_from otherwise than it looks: container:NAME is any container of the engine,
 // such as egressd's own.
 func TestAServiceCalledContainer(t *testing.T) {
