@@ -380,7 +380,7 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 		`{"mounts": ["source=OUT,target=/o,type=bind"]}`:                                                                                                                   "",
 		`{"workspaceMount": "source=${localWorkspaceFolder}/..,target=/w,type=bind"}`:                                                                                      "has ",
 		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind"]}`:                                                                                           "has ",
-		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "could replace what is egressd\'s",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "could replace what is egressd's",
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/egressd/x,target=/again,type=bind"]}`:                                                                   "egressd's own files",
 		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                                              "/usr/bin: the container could write",
 		`{"mounts": ["source=OUT,target=/o,type=bind,readonly", "source=OUT/data,target=/d,type=bind"]}`:                                                                   "",
