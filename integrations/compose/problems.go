@@ -18,6 +18,7 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
 		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
 	}
+	all = append(all, c.differing()...)
 	for _, path := range c.inputs {
 		if why, instead := m.JudgePath(path, false); why != "" {
 			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
@@ -51,6 +52,14 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 				}
 			}
 		}
+	}
+	return all
+}
+
+// differing are sentences about variables of .env that Compose could read otherwise.
+func (c *File) differing() (all []string) {
+	for _, name := range c.env.differing(string(c.Text), c.composed) {
+		all = append(all, fmt.Sprintf("%s: readers of such files differ on the value of %s; write it in one line, without control characters, and nothing behind a closing quote", c.envPath(), name))
 	}
 	return all
 }

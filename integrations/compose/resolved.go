@@ -78,9 +78,9 @@ func (c *File) resolved(printed []byte, inputs *inputs, ofTwo bool) (*File, erro
 	if err != nil {
 		return nil, fmt.Errorf("Compose prints what cannot be read: %w", err)
 	}
-	resolved := described(c.Path, text, nil)
+	resolved := described(c.Path, text, c.env.ofProfiles())
 	resolved.Name, resolved.has, resolved.volume, resolved.routes, resolved.workspace = c.Name, c.has, c.volume, c.routes, c.workspace
-	resolved.inputs, resolved.problems = append(inputs.files, c.beside.files...), append(resolved.problems, slices.Concat(inputs.problems, inputs.judge.service.problems)...)
+	resolved.inputs, resolved.problems = append(inputs.files, c.beside.files...), append(resolved.problems, slices.Concat(inputs.problems, inputs.judge.service.problems, c.differing())...)
 	if !c.composed {
 		resolved.written = c
 	}
