@@ -117,6 +117,22 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: doctor says %s", flags, out)
 		}
 	}
+	place := filepath.Join(t.TempDir(), "data")
+	if err := os.Symlink("/etc", place); err != nil {
+		t.Fatal(err)
+	}
+	swapped := w.contain(t, "--network", "none", "-v", place+":/d", engine.Scratch)
+	if err := errors.Join(os.Remove(place), os.Mkdir(place, 0o755)); err != nil { // it was a link for a moment
+		t.Fatal(err)
+	}
+	for _, who := range []string{swapped, w.docker(t, "inspect", "-f", "{{.State.Pid}}", swapped)} {
+		if e := d.Attach(t, "web", "--docker", w.Socket, who); e.Code != 1 || !strings.Contains(e.Talk, "--volume /etc: ") {
+			t.Errorf("a link for a moment, %s: exit %d, %q", who, e.Code, e.Talk)
+		}
+	}
+	if out, _ := d.Command(t.Context(), nil, "doctor", "--container", swapped, "--docker", w.Socket).CombinedOutput(); !strings.Contains(string(out), "✗ settings: --volume /etc: ") {
+		t.Errorf("doctor says %s", out)
+	}
 	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd:ro", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
 	w.said(t, inside, "--cap-add SYS_PACCT")
 }

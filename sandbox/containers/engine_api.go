@@ -125,8 +125,8 @@ func (e *engineAPI) describe(ctx context.Context, name string) (*description, er
 // given returns the labels that somebody gave the container, without those of its image: whoever builds an image does not
 // choose the sandbox. A label that both have with the same value counts as the image's.
 //
-// Compose gives the images that it builds its own labels. It gives their containers more of these, and no image has all of
-// them, so then those of the container count.
+// Compose labels the images that it builds, and gives their containers more labels. If the container has a label of Compose that
+// its image does not have, all labels of Compose count.
 func (e *engineAPI) given(ctx context.Context, d *description) (labels map[string]string, err error) {
 	if len(d.Config.Labels) == 0 {
 		return nil, nil
