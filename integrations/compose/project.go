@@ -61,6 +61,9 @@ func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func
 	c.Name, c.has, c.volume = p.Name, has, volume
 }
 
+// StartedByOne has the file be one that Compose 1 starts, as it is written.
+func (c *File) StartedByOne(is bool) { c.ofOne = is }
+
 // Within gives the file the folder in which services may write.
 func (c *File) Within(workspace string) { c.workspace = workspace }
 

@@ -76,9 +76,9 @@ func TestReadersOfEnvAgree(t *testing.T) {
 		"FOO=a\rDOCKER_X=tcp://192.0.2.1:1":                 true, // Compose 1 begins a line there
 		"FOO='a' COMPOSE_X=/evil.yaml":                      true, // and Compose 2 here
 		`FOO="a" DOCKER_X=tcp://192.0.2.1:1`:                true,
-		"FOO='a":                                               true,
-		`FOO="a\\" X="b"`:                                      true,
-		"FOO=a\x0bCOMPOSE_X=1":                                 true,
+		"FOO='a":                                            true,
+		`FOO="a\\" X="b"`:                                   true,
+		"FOO=a\x0bCOMPOSE_X=1":                              true,
 		"COMPOSE_PROFILES='dev' DOCKER_X=tcp://192.0.2.1:1": true,
 		"FOO=a # DOCKER_X=b":                                false, "FOO='it is' # so": false, `FOO="a\nb"`: false, "FOO=it's \"so\"": false, "FOO=": false, "COMPOSE_PROFILES=dev,x": false, "BAR='a\rDOCKER_X=b": false, "FOO=é": false,
 	} {
@@ -203,6 +203,43 @@ func TestAVolumeThatTheFileDescribesAnew(t *testing.T) {
 		file.Call(ProjectName{Name: "app"}, nil, func(name string) (boundary.Volume, bool) { return boundary.Volume{Driver: "local"}, name == "app_data" })
 		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) > 0) != refused || refused && !strings.Contains(problems[0], device) {
 			t.Errorf("%s: %q", device, problems)
+		}
+	}
+}
+
+// TestComposeOneReadsEnvFilesAgain has a service that can put a link in the place of a file which Compose 1 reads after egressd.
+func TestComposeOneReadsEnvFilesAgain(t *testing.T) {
+	for services, row := range map[string]struct {
+		held    bool // in its place
+		refused bool
+	}{
+		"{web: {image: x, volumes: ['.:/app']}, db: {image: x, env_file: [conf/db.env, {path: none.env, required: false}]}}": {true, false},
+		"{web: {image: x, volumes: ['.:/app'], env_file: conf/db.env}}":                                                      {true, false},
+		"{web: {image: x, volumes: ['.:/app']}, db: {image: x, env_file: link/db.env}}":                                      {false, true}, // behind a link
+		"{web: {image: x, volumes: ['./other:/app']}, db: {image: x, env_file: conf/db.env}}":                                {false, false},
+	} {
+		for _, ofOne := range []bool{true, false} {
+			file := composeFile(t, "services: "+services+"\n")
+			dir := filepath.Dir(file.Path)
+			for _, folder := range []string{"conf", "other"} {
+				if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "conf", "db.env"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("conf", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			file.StartedByOne(ofOne)
+			problems := file.Problems(&boundary.Machine{Home: "/home/u", Workspace: dir}, []string{"web", "db"})
+			if (len(problems) > 0) != (row.refused && ofOne) {
+				t.Errorf("%s, Compose 1 %v: %q", services, ofOne, problems)
+			}
+			if held := slices.Contains(destinations(file.Service("web").guards), "/app/conf/db.env"); held != (row.held && ofOne) {
+				t.Errorf("%s, Compose 1 %v: %q", services, ofOne, file.Service("web").guards)
+			}
 		}
 	}
 }
