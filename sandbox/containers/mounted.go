@@ -1,6 +1,8 @@
 package containers
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -25,14 +27,57 @@ func AsMounted(d boundary.Description, pid int, doors []string) boundary.Descrip
 	if err != nil || err2 != nil || pid == 0 {
 		return d
 	}
-	more := unasked(d, mounttable.Parse(string(inside)), mounttable.Parse(string(outside)), doors)
-	if len(more) == 0 {
-		return d
-	}
+	table := mounttable.Parse(string(inside))
+	more := unasked(d, table, mounttable.Parse(string(outside)), doors)
 	d = maps.Clone(d)
 	mounts, _ := d["Mounts"].([]any)
 	d["Mounts"] = slices.Concat(mounts, more)
+	config, ok := d["HostConfig"].(map[string]any)
+	if !ok {
+		return d
+	}
+	config = maps.Clone(config)
+	if config["MaskedPaths"] == nil && config["ReadonlyPaths"] == nil { // Podman does not say
+		config["MaskedPaths"], config["ReadonlyPaths"] = masked(table)
+	}
+	for kind, field := range map[string]string{"ipc": "IpcMode", "pid": "PidMode", "uts": "UTSMode"} { // nor that
+		if its, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/" + kind); err == nil && isOwnNamespace(kind, its) {
+			config[field] = "host"
+		}
+	}
+	d["HostConfig"] = config
 	return d
+}
+
+// isOwnNamespace reports whether a namespace is that of this process.
+func isOwnNamespace(kind, is string) bool {
+	own, err := os.Readlink("/proc/self/ns/" + kind)
+	return err == nil && own == is
+}
+
+// masked are the parts of /proc and /sys that something covers, and those that are read-only.
+func masked(inside []mounttable.Mount) (hidden, readOnly []any) {
+	for _, m := range inside {
+		switch {
+		case !hostfiles.Under(m.Point, "/proc") && !hostfiles.Under(m.Point, "/sys"):
+		case m.Kind == "tmpfs" || m.Kind == "devtmpfs":
+			hidden = append(hidden, m.Point)
+		case m.ReadOnly():
+			readOnly = append(readOnly, m.Point)
+		}
+	}
+	all, locked := boundary.SystemPaths()
+	return append(hidden, missing(all)...), append(readOnly, missing(locked)...)
+}
+
+// missing are paths that this kernel does not have, so that nothing covers them.
+func missing(paths []string) (all []any) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, path)
+		}
+	}
+	return all
 }
 
 // unasked are mounts of files and folders of this machine that are where no mount of the description leads. Where a

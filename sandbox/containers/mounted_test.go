@@ -34,6 +34,27 @@ const ownTable = `200 90 0:50 / / rw,relatime - overlay overlay rw
 209 201 0:5 /null /proc/keys rw,nosuid - devtmpfs udev rw
 `
 
+// TestMaskedPaths has the table of a container of Podman, and that of one with --security-opt unmask=ALL.
+func TestMaskedPaths(t *testing.T) {
+	const proc, rest = "1 200 0:60 / /proc rw - proc proc rw\n2 200 0:62 / /sys ro - sysfs sysfs ro\n", `3 1 0:60 /bus /proc/bus ro - proc proc rw
+4 1 0:60 /sys /proc/sys ro - proc proc rw
+5 1 0:61 /null /proc/keys rw - tmpfs tmpfs rw
+6 2 0:63 / /sys/firmware ro - tmpfs tmpfs ro
+`
+	hidden, readOnly := masked(mounttable.Parse(proc + rest))
+	for _, path := range []any{"/proc/keys", "/sys/firmware"} {
+		if !slices.Contains(hidden, path) {
+			t.Errorf("%s is not hidden: %v", path, hidden)
+		}
+	}
+	if !slices.Contains(readOnly, any("/proc/bus")) || !slices.Contains(readOnly, any("/proc/sys")) {
+		t.Errorf("read-only: %v", readOnly)
+	}
+	if hidden, readOnly = masked(mounttable.Parse(proc)); slices.Contains(hidden, any("/sys/firmware")) || slices.Contains(readOnly, any("/proc/sys")) {
+		t.Errorf("unmasked: %v, %v", hidden, readOnly)
+	}
+}
+
 // TestUnaskedMounts has the engine mount what links led to for a moment.
 func TestUnaskedMounts(t *testing.T) {
 	d := boundary.Description{"HostsPath": "/var/lib/docker/containers/x/hosts", "Mounts": []any{
