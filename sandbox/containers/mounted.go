@@ -84,15 +84,15 @@ func missing(paths []string) (all []any) {
 // source leads by links now does not count, since that can change.
 func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors []string) (more []any) {
 	asked, targets := asked(d, doors)
-	asked = append(asked, strings.Fields(plainDevices)...)
 	for _, m := range inside {
 		// The container's own root, groups and shared memory lie on this machine, too.
 		ownMemory := m.Point == "/dev/shm" && m.Root == "/" && m.Kind == "tmpfs" && !targets[m.Point]
-		if m.Point == "/" || hostfiles.Under(m.Point, "/sys/fs/cgroup") || ownMemory {
+		ownGroups := hostfiles.Under(m.Point, "/sys/fs/cgroup") && strings.HasPrefix(m.Kind, "cgroup")
+		if m.Point == "/" || ownGroups || ownMemory {
 			continue
 		}
 		for _, at := range placesOf(m, outside) {
-			if !slices.ContainsFunc(asked, func(source string) bool { return hostfiles.Under(at, source) }) {
+			if !slices.ContainsFunc(asked, func(a source) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) }) {
 				more = append(more, map[string]any{"Type": "bind", "Source": at, "Destination": m.Point, "RW": !m.ReadOnly()})
 			}
 		}
@@ -103,29 +103,43 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 // plainDevices are those that every container has. In a user namespace the engine mounts them from this machine.
 const plainDevices = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty"
 
+// A source is a file or folder that may be mounted.
+type source struct {
+	path     string
+	writable bool
+}
+
 // asked are the files and folders that the engine was asked to mount, and those that it adds itself, and where the former are.
-func asked(d boundary.Description, doors []string) (all []string, targets map[string]bool) {
+func asked(d boundary.Description, doors []string) (all []source, targets map[string]bool) {
 	targets = map[string]bool{}
+	add := func(path string, writable bool) {
+		if filepath.IsAbs(path) {
+			all = append(all, source{filepath.Clean(path), writable})
+		}
+	}
+	for device := range strings.FieldsSeq(plainDevices) {
+		add(device, true)
+	}
 	for _, name := range []string{"ResolvConfPath", "HostnamePath", "HostsPath"} {
 		own, _ := d[name].(string)
-		all = append(all, own)
+		add(own, true)
 		if name == "ResolvConfPath" && own != "" {
-			all = append(all, filepath.Join(filepath.Dir(own), ".containerenv")) // of Podman
+			add(filepath.Join(filepath.Dir(own), ".containerenv"), true) // of Podman
 		}
 	}
 	mounts, _ := d["Mounts"].([]any)
 	for _, one := range mounts {
 		m, _ := one.(map[string]any)
-		source, _ := m["Source"].(string)
+		from, _ := m["Source"].(string)
 		target, _ := m["Destination"].(string)
-		all, targets[path.Clean(target)] = append(all, source), true
+		writable, _ := m["RW"].(bool)
+		add(from, writable)
+		targets[path.Clean(target)] = true
 	}
 	for _, door := range doors {
-		all = append(all, hostfiles.ResolveLinks(door))
-	}
-	all = slices.DeleteFunc(all, func(source string) bool { return !filepath.IsAbs(source) })
-	for i := range all {
-		all[i] = filepath.Clean(all[i])
+		real := hostfiles.ResolveLinks(door)
+		info, err := os.Stat(real)
+		add(real, err == nil && info.Mode()&os.ModeSocket != 0)
 	}
 	return all, targets
 }
