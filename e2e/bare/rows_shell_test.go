@@ -21,6 +21,7 @@ var shells = []row{
 	{name: "a signal to the group of a number", line: `trap 'echo got' USR1; kill -USR1 -- -$(ps -o pgid= -p $$ | tr -d ' '); python3 -c 'import os, signal; signal.signal(10, lambda *a: print("child")); os.killpg(os.getpgrp(), 10)'; echo over`},
 	{name: "groups of their own", line: `python3 -c 'import os, subprocess; p = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], process_group=0); os.killpg(p.pid, 15); print(p.wait(), os.getpgid(p.pid) if 0 else "")'; setsid sh -c 'kill -TERM -$$'; echo $?`},
 	{name: "a stopped child", line: `sleep 60 & kill -STOP $!; sleep 0.1; ps -o stat= -p $! | cut -c1; kill -CONT $!; kill $!; wait $!; echo $?`},
+	{name: "a program that its child continues", line: `perl -e '$SIG{CONT} = sub { print "goes on\n" }; $| = 1; if (!fork) { sleep 1; kill 18, getppid; exit } kill 19, $$; wait; print "over\n"'`, modes: []mode{{"dev", false}, {"root", true}}},
 	{name: "a background job", line: `sleep 0.1 & wait $!; echo $?; (exit 5) & wait $!; echo $?`},
 	{name: "job control in a script", line: `set -m; sleep 60 & jobs; kill %1; wait %1; echo $?`},
 	{name: "coprocesses", line: `coproc cat; echo hello >&${COPROC[1]}; read -u ${COPROC[0]} x; echo $x`},

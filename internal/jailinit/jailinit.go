@@ -21,13 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Argument is the first argument of each process of this package. The second says which of
-// them it is, and the others are numbers of descriptors.
+// Argument is the first argument of each process of this package. The second is one of the values
+// below. The others are numbers of descriptors or processes.
 const Argument = "jail-init"
 
 // Values of the second argument.
 const (
 	Divider  = "divide" // the control socket, and the pipe at whose end the reaper ends
+	Waker    = "wake"   // the process IDs of egressd and of the program
 	reaper   = "reap"
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
 )
@@ -46,6 +47,8 @@ func Run() {
 		setUp(controlSocket(args[1]), descriptor(args[2]))
 	case len(args) == 1 && args[0] == reaper:
 		reap()
+	case len(args) == 3 && args[0] == Waker:
+		wake(args[1], args[2])
 	}
 	os.Exit(exitSetup)
 }
