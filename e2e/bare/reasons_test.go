@@ -21,7 +21,7 @@ var reasons = []reason{
 	{"ids", "An ordinary user has one group inside. Giving a file to another, also by an ACL, fails with `EINVAL`."},
 	{"owners", "Files of other users, root among them, look as if of `nobody`."},
 	{"groups", "Other groups of the user count, but have the number 65534."},
-	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group: an interactive `dash` that another program starts in that group complains at its end and exits with 2."},
+	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group, which `bash -i` and `zsh -i` then do not give the terminal back to."},
 	{"limits", "Half as many signals can be queued. A limit of another process, also of a child, cannot be set."},
 	{"calls", "`io_uring`, kernel keys and `TIOCSTI` are refused."},
 	{"sockets", "Sockets other than TCP, UDP, Unix and route netlink are refused."},

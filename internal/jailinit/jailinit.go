@@ -135,7 +135,6 @@ func (s *setup) run() error {
 	if err := s.awaitReaper(); err != nil {
 		return err
 	}
-	leadGroup(path, program.Argv)
 	err = syscall.Exec(path, program.Argv, program.Env)
 	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
 		err = syscall.Exec("/bin/sh", slices.Concat(program.Argv[:1], []string{path}, program.Argv[1:]), program.Env)
@@ -215,11 +214,11 @@ func CloseAll(fds []int) {
 
 // report tries the ways out, sends what came of it, and waits for the word to go on.
 func (s *setup) report(p *Program) error {
-	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable()}
-	if len(f.Removable) > 0 {
-		fd, err := listenForRemovals()
+	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable(), Foreground: groupIsOutside()}
+	if len(f.Removable) > 0 || f.Foreground {
+		fd, err := listen(len(f.Removable) > 0, f.Foreground)
 		if err != nil {
-			f.Removable = nil // so they cannot be removed
+			f.Removable, f.Foreground = nil, false // the kernel refuses both to the program
 		}
 		f.Listener = uint32(max(fd, 0))
 	}

@@ -184,8 +184,8 @@ func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 	case f == nil || len(f.Tried) == 0:
 		return nil, &SetupError{Step: "prepare the program", Err: errors.New("the process that becomes it ended")}
 	}
-	if len(f.Removable) > 0 {
-		if err := j.answerRemovals(f.Listener, f.Removable); err != nil {
+	if len(f.Removable) > 0 || f.Foreground {
+		if err := j.deputize(f); err != nil {
 			return nil, &SetupError{Step: "prepare the program", Err: err}
 		}
 	}
