@@ -21,8 +21,8 @@ import (
 //     jail nothing is mounted there, and removing the socket ends the mount in the jail.
 //   - It gives the terminal back to the process group that the program began in. That group has the number 0 in the jail (ESRCH).
 //
-// Whatever a program makes of it, the most that it gets is that one of these sockets is removed, and the terminal in that group, as
-// it could without egressd. Every other call goes on as if nobody had been asked.
+// A hostile program gets no more by it than without egressd: one of these sockets is removed, or that group has the terminal. Every
+// other call goes on as if nobody had been asked.
 type deputy struct {
 	listener int
 	jail     string // the user namespace of the program, as /proc has it
