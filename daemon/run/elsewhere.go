@@ -46,13 +46,24 @@ func (r *repository) refuseElsewhere(home string) error {
 		}
 		dir := filepath.Join(top, of.folder)
 		named := namedIn(filepath.Join(dir, of.pointer), "")
-		for _, path := range []string{dir, named, namedIn(filepath.Join(named, "store", "git_target"), "")} { // the last is Jujutsu's, over git
+		git := namedIn(filepath.Join(named, "store", "git_target"), "") // of Jujutsu
+		if !isFolder(filepath.Join(named, "store")) && !looksLikeGit(named) {
+			named = "" // a program of an earlier run may have named anything
+		}
+		if !looksLikeGit(git) {
+			git = ""
+		}
+		for _, path := range []string{dir, named, git} {
 			if err := r.refuseOutside(of.program, path, "for "+top); err != nil {
 				return err
 			}
 		}
 	}
-	return r.refuseOutside("git lfs", r.largeFiles(home), "as lfs.storage says")
+	store := r.largeFiles(home)
+	if store != "" && !isFolder(filepath.Join(store, "objects")) {
+		return hint.Misused(fmt.Errorf("--fs: git lfs would begin to write to %s, as lfs.storage says: its files would be lost", store), "mkdir -p "+shell.Word(filepath.Join(store, "objects"))+", if git lfs is to write there")
+	}
+	return r.refuseOutside("git lfs", store, "as lfs.storage says")
 }
 
 // refuseOutside returns an error if something is at path and the program may not change it.

@@ -122,8 +122,8 @@ export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; mkdir $G/rebase-merge`)
 // of Mercurial, Jujutsu and Subversion as these write them.
 func TestRunFSRefusesToLoseVersions(t *testing.T) {
 	w := newWorkshop(t)
-	w.git("", `mkdir -p hg/.hg hg/below share/.hg svn/.svn svn/below jj/.jj/repo/store jj/.git space/.jj plain large store
-printf %s "$HOME/hg/.hg" >share/.hg/sharedpath; printf ../../../.git >jj/.jj/repo/store/git_target; printf ../../jj/.jj/repo >space/.jj/repo
+	w.git("", `mkdir -p hg/.hg/store hg/below share/.hg svn/.svn svn/below jj/.jj/repo/store space/.jj forged/.hg plain large store/objects; git init -q jj
+printf %s "$HOME/hg/.hg" >share/.hg/sharedpath; printf %s "$HOME/secret" >forged/.hg/sharedpath; printf ../../../.git >jj/.jj/repo/store/git_target; printf ../../jj/.jj/repo >space/.jj/repo
 git init -q --bare dots.git; git init -q large; git -C large config lfs.storage "$HOME/store"; echo '*.bin filter=lfs -text' >large/.gitattributes`)
 	for _, row := range []struct {
 		folder   string
@@ -133,6 +133,7 @@ git init -q --bare dots.git; git init -q large; git -C large config lfs.storage 
 		{folder: "hg"},
 		{folder: "hg/below", share: []string{"hg/.hg"}},
 		{folder: "share", share: []string{"hg/.hg"}},
+		{folder: "forged"}, // which names no repository, so nothing is told to share it
 		{folder: "svn"},
 		{folder: "svn/below", share: []string{"svn/.svn"}},
 		{folder: "jj"},
