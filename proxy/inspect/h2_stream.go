@@ -98,17 +98,57 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.Fields = http1.StripClaims(f)
+	st.Fields = asWritten(http1.StripClaims(f), r.Method, r.ContentLength)
 	if r.ContentLength != 0 {
 		st.Body, st.BeforeBody = r.Body, st.writer.moved
 	}
 	if r.ContentLength != 0 && expectsContinue(r.Body) {
-		st.Hops = http1.Fields{{Name: "Expect", Value: "100-continue"}}
+		st.Hops = append(st.Hops, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
+	if r.Header.Get("Te") == "trailers" { // gRPC asks for them by it
+		st.Hops = append(st.Hops, http1.Field{Name: "Te", Value: "trailers"})
 	}
 	if len(st.Fields)+len(st.Hops) > st.conn.Forwarder.Limits.HeadFields {
 		return errInnerFields
 	}
 	return nil
+}
+
+// asWritten returns the fields of a request as the library writes them, so that they are judged like this: it writes the
+// length of the body that it knows, one User-Agent, and each cookie in a field of its own (RFC 9113 section 8.2.3).
+func asWritten(f http1.Fields, method string, length int64) (out http1.Fields) {
+	agent := false
+	for _, field := range f {
+		switch field.Name {
+		case "Content-Length":
+			continue
+		case "User-Agent":
+			if agent || field.Value == "" {
+				continue
+			}
+			agent = true
+		case "Cookie":
+			if field.Value = cookies(field.Value); field.Value == "" {
+				continue
+			}
+		}
+		out = append(out, field)
+	}
+	if length > 0 || length == 0 && (method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch) {
+		out = append(out, http1.Field{Name: "Content-Length", Value: strconv.FormatInt(length, 10)})
+	}
+	return out
+}
+
+// cookies returns a Cookie field without blanks around cookies, which no field of HTTP/2 may end in, and without empty ones.
+func cookies(value string) string {
+	var all []string
+	for one := range strings.SplitSeq(value, ";") {
+		if one = strings.Trim(one, " \t"); one != "" {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // fieldsOf returns the fields of a message that the library has read.
@@ -247,9 +287,6 @@ func (st *stream) request() *http.Request {
 	}
 	fields := st.AppendFields(nil)
 	add(out.Header, fields)
-	if st.asked.Header.Get("Te") == "trailers" { // gRPC asks for them by it
-		out.Header.Set("Te", "trailers")
-	}
 	size := len(st.Method) + len(st.asked.RequestURI) + len(st.asked.Host)
 	for _, f := range fields {
 		size += len(f.Name) + len(": \r\n") + len(f.Value)
