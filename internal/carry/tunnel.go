@@ -115,13 +115,8 @@ func (t *Tunnel) Watch(w Watcher) { t.watcher.Store(&w) }
 func (t *Tunnel) Spoken() bool { return t.down.count.Load() > 0 }
 
 // Limit changes how many bytes of payload may go to the upstream in all; 0 means any number. A tunnel that has sent more
-// already ends.
-func (t *Tunnel) Limit(up int64) {
-	t.budget.Store(up)
-	if up != 0 && t.up.count.Load() > up {
-		t.End(OverBudget)
-	}
-}
+// already ends within half a second.
+func (t *Tunnel) Limit(up int64) { t.budget.Store(up) }
 
 // End ends the tunnel from outside. The first reason counts.
 func (t *Tunnel) End(why Why) {
@@ -230,7 +225,9 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	if seen := t.up.count.Load() + t.down.count.Load(); seen != t.seen {
 		t.seen, t.quietSince = seen, now
 	}
-	switch {
+	switch most := t.budget.Load(); {
+	case most != 0 && t.up.count.Load() > most:
+		return OverBudget
 	case now.Sub(t.quietSince) >= t.limits.Idle:
 		return IdleTooLong
 	case now.Sub(t.began) >= t.limits.Life:

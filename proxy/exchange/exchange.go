@@ -49,6 +49,8 @@ type Exchange struct {
 
 	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
 	Context context.Context
+	// Leave ends Context, for a cause.
+	Leave context.CancelCauseFunc
 	// Stream ends when the client has ended the stream, or left; nil in HTTP/1, which has none.
 	Stream context.Context
 	// OnCut is called when a later policy refuses the request. It may be nil.
@@ -155,10 +157,20 @@ func (x *Exchange) decide() (err error) {
 			return refusal
 		}
 	}
-	if x.OnCut != nil {
-		x.Flow.OnCut(x.OnCut)
-	}
+	x.Flow.OnChange(x.changed)
 	return nil
+}
+
+// changed ends an exchange that a later policy refuses, or whose body has more bytes than that policy lets go up.
+func (x *Exchange) changed() {
+	switch most := x.Flow.Budget(); {
+	case x.Flow.WasCut():
+		if x.OnCut != nil {
+			x.OnCut()
+		}
+	case most > 0 && x.payload.Load() > most:
+		x.Leave(x.Flow.Exceeded())
+	}
 }
 
 // request is what the policy is asked about: the request as it will be written.
@@ -282,10 +294,10 @@ func (x *Exchange) CountHead(n int) {
 // allowUp counts n more bytes of the request's body, or of the protocol that it changed to, before they are sent. Beyond
 // the budget the error is a [*egress.Refusal], and none of them may go.
 func (x *Exchange) allowUp(n int) error {
-	if most := x.Flow.Budget(); most > 0 && x.payload.Load()+int64(n) > most {
+	sum := x.payload.Add(int64(n)) // before the budget is looked at: a policy that changes it looks at the sum afterwards
+	if most := x.Flow.Budget(); most > 0 && sum > most {
 		return x.Flow.Exceeded()
 	}
-	x.payload.Add(int64(n))
 	x.CountHead(n)
 	return nil
 }
@@ -296,8 +308,14 @@ func (x *Exchange) CountDown(n int) {
 	x.Flow.Meter().Down.Add(int64(n))
 }
 
+// ended returns the refusal for which a later policy has ended the exchange, or nil.
+func (x *Exchange) ended() *egress.Refusal { return refusalIn(context.Cause(x.Context)) }
+
 // conclude answers an exchange that failed, and records how it ended.
 func (x *Exchange) conclude(err error) (whole bool) {
+	if over := x.ended(); over != nil && err != nil {
+		err = errors.Join(over, err)
+	}
 	late := errors.As(err, new(unanswerable))
 	switch {
 	case err == nil:

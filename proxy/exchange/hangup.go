@@ -68,7 +68,7 @@ func (h *hangup) look() {
 		gone = h.cutShort()
 	}
 	if gone {
-		h.x.leave(errClientLeft)
+		h.x.Leave(errClientLeft)
 		return
 	}
 	h.next.Reset(pollEvery)

@@ -97,11 +97,10 @@ type h1Exchange struct {
 	body      http1.Framing // of the request
 	expects   bool          // 100 (Continue) before its body
 	protocols string        // that it asks to change to, or ""
-	leave     context.CancelCauseFunc
-	hangup    *hangup     // ended before somebody else reads from the client; nil before Reach
-	upload    *upload     // of a request with a body
-	sending   bool        // upload runs
-	unwatch   func() bool // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send
+	hangup    *hangup       // ended before somebody else reads from the client; nil before Reach
+	upload    *upload       // of a request with a body
+	sending   bool          // upload runs
+	unwatch   func() bool   // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send
 
 	reused        bool
 	framing       http1.Framing // of the response
@@ -121,8 +120,8 @@ func (v *h1Conn) serve() bool {
 	if v.tunnel != nil {
 		x.OnCut = v.tunnel.Cut // its connections carry nothing else
 	}
-	x.Context, x.leave = context.WithCancelCause(v.ctx)
-	defer x.leave(nil)
+	x.Context, x.Leave = context.WithCancelCause(v.ctx)
+	defer x.Leave(nil)
 	var err error
 	if x.req, err = http1.ReadRequest(v.in, v.Forwarder.Heads); err != nil {
 		v.unreadable(x, err)

@@ -112,6 +112,9 @@ func (x *h1Exchange) switchProtocols(r *http1.Response) error {
 	x.CountDown(n)
 	if err == nil {
 		x.relay()
+		if over := x.ended(); over != nil {
+			err = over
+		}
 	}
 	v.dropUpstream()
 	return err

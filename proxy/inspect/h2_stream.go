@@ -45,7 +45,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	st := &stream{conn: v, asked: r, writer: newStreamWriter(w, v.Forwarder.Limits.Idle, cancel, v.breakOff)}
 	defer st.writer.finish()
-	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, OnCut: st.writer.cut}
+	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, Leave: cancel, OnCut: st.writer.cut}
 	defer context.AfterFunc(ctx, st.writer.stopReading)()
 	if err := st.understand(r); err != nil {
 		st.Misread(nil, err)
