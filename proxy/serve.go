@@ -363,7 +363,9 @@ func (c *conn) left() (gone bool) {
 		return true
 	}
 	err = raw.Control(func(fd uintptr) {
-		gone = carry.Ended(int(fd)) || c.waits.Load() && carry.Left(int(fd)) && !carry.Unread(int(fd))
+		var ended bool
+		ended, gone = carry.State(int(fd))
+		gone = gone || ended && c.waits.Load() && !carry.Unread(int(fd))
 	})
 	return gone || err != nil
 }

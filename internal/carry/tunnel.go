@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,22 +36,6 @@ type side struct {
 	conn  net.Conn
 	raw   syscall.RawConn // nil: conn is no plain socket
 	ended bool            // its stream was read to the end, and that was passed on; guarded by Tunnel.mu
-}
-
-// socket returns c for calls to the system, or nil if it is no plain socket.
-func socket(c net.Conn) syscall.RawConn {
-	var raw syscall.RawConn
-	var err error
-	switch c := c.(type) {
-	case *net.TCPConn:
-		raw, err = c.SyscallConn()
-	case *net.UnixConn:
-		raw, err = c.SyscallConn()
-	}
-	if err != nil {
-		return nil
-	}
-	return raw
 }
 
 // A stream is the bytes of one direction.
@@ -250,12 +233,12 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	return ""
 }
 
-// gone reports whether both ways of a connection have ended, or it has failed. On macOS one half is told like both.
+// gone reports whether both ways of a connection have ended, or it has failed.
 func (s *side) gone() (is bool) {
-	if s.raw == nil || runtime.GOOS != "linux" {
+	if s.raw == nil {
 		return false
 	}
-	err := s.raw.Control(func(fd uintptr) { is = Ended(int(fd)) })
+	err := s.raw.Control(func(fd uintptr) { _, is = State(int(fd)) })
 	return err == nil && is
 }
 
