@@ -115,7 +115,6 @@ var guests = map[string]string{
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
 	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
-	"proxy/exchange golang.org/x/sys/unix":    "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",

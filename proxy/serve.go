@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
@@ -27,7 +28,7 @@ type conn struct {
 	server          *Server
 	listener        *listener
 	replier         replier // how to answer, once that is known
-	admission       admission
+	admission       fair.Admission
 	ctx             context.Context // ends when nobody waits any more for what is under way
 	cancel          context.CancelCauseFunc
 	state           atomic.Int32
@@ -218,7 +219,7 @@ func (c *conn) serveInquiry(r *policy.Request) {
 
 // assign counts the connection with the sandbox that turned out to have it, or refuses it.
 func (c *conn) assign(holder, sandbox string) *egress.Refusal {
-	if c.server.connections.assign(&c.admission, holder, sandbox) {
+	if c.server.connections.Assign(&c.admission, holder, sandbox) {
 		return nil
 	}
 	return c.server.refuseOneMore(c.Peer)
@@ -275,13 +276,13 @@ type tunnel struct {
 	carry.Tunnel
 	server  *Server
 	flow    *egress.Flow
-	holder  *connHolder     // whose connection it is
-	refused *egress.Refusal // what ended it, or nil; set before it ends
+	holder  *fair.ConnHolder // whose connection it is
+	refused *egress.Refusal  // what ended it, or nil; set before it ends
 }
 
 // carry judges the client's first bytes, and has a tunnel carry them and what follows.
 func (c *conn) carry(upstream net.Conn) {
-	t := &tunnel{server: c.server, flow: c.flow, holder: c.admission.holder}
+	t := &tunnel{server: c.server, flow: c.flow, holder: c.admission.Holder()}
 	c.server.carrying.Begin(&t.Tunnel, c.Conn, upstream, t, c.server.limitsFor(c.flow.Meter(), c.far()))
 	c.carried, c.flow = true, nil
 	t.flow.OnChange(func() {
@@ -319,7 +320,7 @@ func (t *tunnel) Ended(e carry.End) {
 		outcome = string(t.refused.Decision.Class)
 	}
 	t.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
-	t.server.connections.releaseHeld(t.holder)
+	t.server.connections.ReleaseHeld(t.holder)
 }
 
 // watchEvery is how often a client is looked at while nobody reads from it. Its destination is not reached for a client
@@ -395,8 +396,8 @@ func (c *conn) enter(next int32) bool {
 	}
 }
 
-// evict implements [evictable]. The goroutine of the connection answers, where it can.
-func (c *conn) evict() {
+// Evict implements [fair.Evictable]. The goroutine of the connection answers, where it can.
+func (c *conn) Evict() {
 	switch c.state.Swap(evicted) {
 	case serving:
 		c.cancel(errEvicted)
@@ -441,7 +442,7 @@ func (c *conn) end() {
 	}
 	c.closeFlow(egress.End{Outcome: string(carry.WasCut)})
 	c.client.Close()
-	c.server.connections.release(&c.admission)
+	c.server.connections.Release(&c.admission)
 }
 
 // A connectReplier answers a CONNECT.

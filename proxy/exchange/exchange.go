@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
@@ -63,8 +64,8 @@ type Exchange struct {
 	redaction  *secret.Redaction // of the response, or nil
 	held       *heldBody         // what a rule has read of the request's body, or nil
 	going      *PassingBody      // the request's body as it goes up, or nil
-	bodyMemory *Reservation      // of the request's body, or nil
-	headMemory *Reservation      // of a long head of a response, or nil
+	bodyMemory *fair.Reservation // of the request's body, or nil
+	headMemory *fair.Reservation // of a long head of a response, or nil
 	hints      int               // interim responses
 	payload    atomic.Int64      // that was let up, beside heads
 	up, down   atomic.Int64      // bytes

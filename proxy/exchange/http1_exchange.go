@@ -220,7 +220,7 @@ func (x *h1Exchange) growHead(n int) bool {
 	if x.headMemory == nil {
 		x.headMemory = x.conn.Forwarder.BodyMemory.Reserve(x.Flow.Holder(), x.Flow.Sandbox())
 	}
-	return x.headMemory.grow(int64(n))
+	return x.headMemory.Grow(int64(n))
 }
 
 // unreadable returns the refusal for a response that cannot be read, or an error of the connection as errUpstream.

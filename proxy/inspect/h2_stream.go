@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
@@ -29,7 +30,7 @@ type stream struct {
 	conn   *h2Conn
 	asked  *http.Request
 	writer *streamWriter
-	window *exchange.Reservation // of the connection that it goes over, or nil
+	window *fair.Reservation     // of the connection that it goes over, or nil
 	body   *exchange.PassingBody // of the request as it goes up, or nil
 	resp   *http.Response        // nil before it has come
 	reused bool                  // the connection may have served other requests

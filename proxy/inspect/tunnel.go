@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 )
@@ -32,7 +33,7 @@ type Inspector struct {
 	forwarder  *exchange.Forwarder
 	inspection atomic.Pointer[inspection]
 	denials    atomic.Pointer[Denials]
-	H2Memory   exchange.MemoryQuota // of the windows of HTTP/2
+	H2Memory   fair.MemoryQuota // of the windows of HTTP/2
 }
 
 // Prepare begins to use a forwarder, and has it know the credentials, too.
