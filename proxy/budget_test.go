@@ -14,7 +14,7 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/record"
 )
 
@@ -104,7 +104,7 @@ func TestATunnelSendsNoMoreThanItsBudget(t *testing.T) {
 					if via == "connect" {
 						c.send(connectTo("allowed.test", o.port)).expect(established)
 					} else {
-						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(exchange.SOCKSOK)))
+						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(answer.SOCKSOK)))
 					}
 					c.send(bytes).flood()
 					<-o.gone

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
@@ -150,7 +151,7 @@ func (c *conn) serveConnect(req *http1.Request, n int) {
 		c.malformed(policy.ViaConnect, head, err)
 		return
 	}
-	c.replier = connectReplier{exchange.RecipientOf(req.Fields)}
+	c.replier = connectReplier{answer.RecipientOf(req.Fields)}
 	c.First = append([]byte(nil), c.First[n:]...)
 	c.tunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
@@ -446,7 +447,7 @@ func (c *conn) end() {
 }
 
 // A connectReplier answers a CONNECT.
-type connectReplier struct{ recipient exchange.Recipient }
+type connectReplier struct{ recipient answer.Recipient }
 
 func (connectReplier) via() policy.Via { return policy.ViaConnect }
 
@@ -454,7 +455,7 @@ func (connectReplier) established() []byte {
 	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 }
 
-func (d connectReplier) refusal(r *egress.Refusal) []byte { return exchange.HTTPReply(r, d.recipient) }
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return answer.HTTP(r, d.recipient) }
 
 // web reports whether a port is one of those where clients speak first, and TLS or HTTP.
 func web(port uint16) bool { return port == 443 || port == 80 }

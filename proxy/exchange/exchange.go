@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // Why an exchange ends early.
@@ -44,7 +45,7 @@ type Exchange struct {
 	Length      int64        // of the body; -1: not known
 	Destination policy.Destination
 	Authority   string // the server that the request names, if the policy has to compare it with Destination
-	Recipient   Recipient
+	Recipient   answer.Recipient
 	Upgrade     bool // the request asks for another protocol
 	WebSocket   bool // and for no other than a WebSocket
 
@@ -86,7 +87,7 @@ type Ends interface {
 	// in any case once the request was allowed.
 	Settle(err error) error
 	// Reply answers in the place of the upstream.
-	Reply(Reply)
+	Reply(answer.Reply)
 	// Abort breaks the response off, so that the client cannot take what it has for the whole.
 	Abort()
 }
@@ -444,11 +445,11 @@ func (x *Exchange) recordMalformed(raw []byte, err error) *egress.Refusal {
 
 // reply answers with a refusal. err may say more of what was malformed.
 func (x *Exchange) reply(r *egress.Refusal, err error) {
-	a := answerToMalformed(r, err)
+	a := answer.ToMalformed(r, err)
 	if inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil; inside && r.Decision.Class == policy.NameMismatch {
-		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
+		a = answer.Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
 	}
-	x.Ends.Reply(replyTo(r, a, x.Recipient))
+	x.Ends.Reply(answer.ReplyTo(r, a, x.Recipient))
 }
 
 // Idempotent reports whether a request with the method may be sent again (RFC 9110 section 9.2.2).

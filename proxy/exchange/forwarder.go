@@ -1,5 +1,5 @@
 // Package exchange forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
-// scans requests for canaries, redacts credentials from responses, and renders the replies to refused requests.
+// scans requests for canaries, and redacts credentials from responses. Package answer renders what it replies itself.
 // It opens no connection: it dials by a [egress.Flow] only.
 package exchange
 

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // An h1Conn is one client connection that speaks HTTP/1, in clear or in an inspected tunnel. The policy
@@ -177,7 +178,7 @@ func (v *h1Conn) unreadable(x *h1Exchange, err error) {
 func (x *h1Exchange) understand() (err error) {
 	v := x.conn
 	req := &x.req
-	x.Method, x.Recipient = req.Method, RecipientOf(req.Fields)
+	x.Method, x.Recipient = req.Method, answer.RecipientOf(req.Fields)
 	switch {
 	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect

@@ -21,6 +21,7 @@ import (
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -68,7 +69,7 @@ var (
 // understand fills st in from the head of r, which the library has read.
 func (st *stream) understand(r *http.Request) (err error) {
 	st.Method, st.Length, st.Destination, st.Authority = r.Method, r.ContentLength, st.conn.dst, exchange.Authority(r.Host)
-	st.Recipient = exchange.RecipientOf(fieldsOf(r.Header))
+	st.Recipient = answer.RecipientOf(fieldsOf(r.Header))
 	switch {
 	case r.Method == http.MethodConnect:
 		return exchange.ErrInnerConnect
@@ -437,7 +438,7 @@ func (st *stream) Settle(err error) error {
 }
 
 // Reply implements [exchange.Ends].
-func (st *stream) Reply(r exchange.Reply) {
+func (st *stream) Reply(r answer.Reply) {
 	w := st.writer
 	if st.conn.broken != nil {
 		w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -304,7 +305,7 @@ const maxDistrusts = 1024
 
 func (d *Denials) answers(refusal *egress.Refusal, client string) bool {
 	to := refusal.Destination
-	if exchange.AnswerTo(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
+	if answer.To(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
 		return false
 	}
 	d.mu.Lock()
