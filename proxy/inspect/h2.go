@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 )
@@ -40,10 +41,10 @@ type h2Conn struct {
 	*tunnel
 	answered atomic.Bool // the upstream has answered a request
 
-	dialling chan struct{}         // of capacity 1; its holder may use the next three fields, also while it dials
-	conn     *http2.ClientConn     // to the upstream
-	retired  []*http2.ClientConn   // that take no more requests, and may not be through with all they had
-	window   *exchange.Reservation // of conn
+	dialling chan struct{}       // of capacity 1; its holder may use the next three fields, also while it dials
+	conn     *http2.ClientConn   // to the upstream
+	retired  []*http2.ClientConn // that take no more requests, and may not be through with all they had
+	window   *fair.Reservation   // of conn
 
 	state     sync.Mutex // guards what follows
 	malformed int
@@ -233,7 +234,7 @@ func (v *h2Conn) unlockUpstream() { <-v.dialling }
 // holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
 // connection closes before. It returns false if the connection has closed already; the stream cannot use it
 // then.
-func (st *stream) holdWindow(windows *exchange.Reservation) bool {
+func (st *stream) holdWindow(windows *fair.Reservation) bool {
 	if !windows.Retain() {
 		return false
 	}
