@@ -42,7 +42,7 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 	}
 	fmt.Fprintf(w, "egressd: %s\n", text)
 	if f := c.LastFailure; f != nil {
-		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, f.Reason)
+		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, printable.Text(f.Reason))
 	}
 	places := deniedPlaces(c.Denied)
 	for i := range places[:min(len(places), deniedLines)] {
