@@ -122,7 +122,7 @@ func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
 		return
 	}
 	if newest, err := o.ListRuns(1); err == nil && len(newest) == 1 && !newest[0].Daemon && newest[0].Began.After(last) {
-		fmt.Fprintf(stderr, "egressd: hint: the last run is newer: egressd log --run last%s\n", o.Flags())
+		hint.Sayf(stderr, "the last run is newer: egressd log --run last%s", o.Flags())
 	}
 }
 

@@ -35,7 +35,7 @@ func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, tailed b
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(stderr, "egressd: no run yet")
-		fmt.Fprintln(stderr, "egressd: hint: egressd run -- COMMAND")
+		hint.Sayf(stderr, "egressd run -- COMMAND")
 		return nil
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)

@@ -179,7 +179,7 @@ func (o *caOptions) rotate(stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintln(stderr, "egressd: a daemon that runs goes on with the old authority until SIGHUP or its next start")
 	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
-	fmt.Fprintf(stderr, "egressd: hint: egressd ca bundle%s -o FILE\n", o.suffix())
+	hint.Sayf(stderr, "egressd ca bundle%s -o FILE", o.suffix())
 	if o.json {
 		return cli.PrintJSON(stdout, viewAuthority(a, dir))
 	}

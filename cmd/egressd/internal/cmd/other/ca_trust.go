@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -20,5 +21,5 @@ func printTrust(w io.Writer, path, config string) {
 		fmt.Fprintf(w, "  %-26s%s\n", t.Who, printable.Text(t.Instruction(bundle)))
 	}
 	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
-	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, printable.Text(bundle))
+	hint.Sayf(w, "egressd env%s --ca %s", config, bundle)
 }
