@@ -178,7 +178,7 @@ func policyFinding(c *config.Config) Finding {
 		}
 	}
 	if dir, err := os.Getwd(); err == nil && hostpaths.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
-		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
+		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv -n " + shell.Word(c.Path) + " ~/.config/egressd/" + ownName(c.Path)}
 	}
 	return Finding{Check: "policy", Says: c.Path}
 }
@@ -208,6 +208,18 @@ func listenerFindings(c *config.Config) (all []Finding) {
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.
+// ownName returns the name for a policy file in the user's own folder: the usual one, unless another file has it.
+func ownName(path string) string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return config.FileName
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "egressd", config.FileName)); err == nil {
+		return shell.Word(filepath.Base(path))
+	}
+	return config.FileName
+}
+
 func isOwnPlace(path string) bool {
 	dir, err := os.UserConfigDir()
 	return err == nil && hostpaths.IsOrHolds(dir, path)
