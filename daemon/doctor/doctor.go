@@ -311,9 +311,9 @@ func trustFindings(c *config.Config, getenv func(string) string) []Finding {
 		return []Finding{{Check: "certificates", Says: "the policy looks into no TLS"}}
 	}
 	if _, err := c.CADir(); err != nil {
-		return []Finding{{"certificates", err.Error(), "egressd ca show"}}
+		return []Finding{{"certificates", err.Error(), "egressd ca"}}
 	}
-	all := []Finding{{Check: "certificates", Says: "programs under egressd run trust egressd's CA; import it into Java by hand: egressd ca show --pem"}}
+	all := []Finding{{Check: "certificates", Says: "programs under egressd run trust egressd's CA, and Java too; elsewhere, import it into Java by hand: egressd ca --pem"}}
 	if getenv("HTTPS_PROXY") == "" && getenv("https_proxy") == "" {
 		return all // nothing here goes through a proxy
 	}

@@ -16,15 +16,16 @@ import (
 const usualRuns = 20
 
 // listRuns prints the runs of egressd run, the newest first.
-func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, tailed bool) error {
+func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, topped bool) error {
 	most := usualRuns
 	switch {
 	case len(words) > 0 || o.Run != "":
 		return hint.Misused(errors.New("log --runs lists all runs, and takes no filter"), "egressd log --run ID 'FILTER', for the records of one")
-	case o.tail < 0:
-		return hint.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log --runs --tail 0")
-	case tailed:
-		most = o.tail
+	case topped:
+		if err := checkTop(o.top, "egressd log --runs"); err != nil {
+			return err
+		}
+		most = o.top
 	}
 	all, err := o.ListRuns(most)
 	if err != nil {
