@@ -66,6 +66,7 @@ var owners = map[string]string{
 	"github.com/go-json-experiment/json":   "internal/strictjson",
 	"go.yaml.in/yaml/v3":                   "policy/file",
 	"golang.org/x/mod/sumdb":               "audit/internal/format",
+	"github.com/vektah/gqlparser/v2":       "internal/graphql",
 	"golang.org/x/text/unicode/norm":       "internal/strictjson",
 	"golang.org/x/net/http2":               "proxy/inspect",
 	"golang.org/x/net/idna":                "policy",

@@ -77,17 +77,17 @@ func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*
 	return g.OpenRequest(ctx, peer, r, nil)
 }
 
-// OpenRequest is Open for an HTTP request whose body can be read before it is decided. A nil reader refuses requests whose
-// body a rule reads.
-func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, body ReadBody) (*Flow, error) {
+// OpenRequest is Open for an HTTP request of which more can be found out before it is decided. Without a reader, a request
+// is refused if a rule asks for more of it.
+func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, read RequestReader) (*Flow, error) {
 	f := g.newFlow(peer, r)
-	if refusal := f.open(ctx, peer, body); refusal != nil {
+	if refusal := f.open(ctx, peer, read); refusal != nil {
 		return nil, refusal
 	}
 	return f, nil
 }
 
-func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refusal {
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) *Refusal {
 	if f.gate.shut.Load() {
 		return f.refuse(stopping)
 	}
@@ -106,7 +106,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refu
 		return f.refuse(tooManyFlows)
 	}
 	id := f.id
-	if refusal := f.admit(ctx, body); refusal != nil {
+	if refusal := f.admit(ctx, read); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
 		f.account().refund(held)
 		return refusal
@@ -135,13 +135,13 @@ func (f *Flow) account() *account {
 }
 
 // admit decides the name, reads the body if a rule asks for it, resolves the name, decides its addresses, and records.
-func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
+func (f *Flow) admit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm)
 	}
-	if refusal := f.readBody(ctx, body, &late); refusal != nil {
+	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 		return f.denied(calm)
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
@@ -151,7 +151,7 @@ func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
 		if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 			return f.denied(calm)
 		}
-		if refusal := f.readBody(ctx, body, &late); refusal != nil {
+		if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 			return f.denied(calm)
 		}
 	}

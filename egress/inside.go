@@ -12,12 +12,12 @@ import (
 // destination and addresses, and the decision is recorded before Request returns. The error is always a
 // [*Refusal].
 //
-// Cancelling ctx ends only the wait for a person's approval. body reads the body if a rule asks for it; without one such a
-// request is refused.
+// Cancelling ctx ends only the wait for a person's approval. Without a reader, a request is refused if a rule asks
+// for more of it.
 //
 // The new flow is closed on its own, and cut on its own when a later policy
 // refuses it. It outlives neither f's permission nor f's connection.
-func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, body ReadBody) (*Flow, error) {
+func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, read RequestReader) (*Flow, error) {
 	inner, refusal := f.inner(ctx, h)
 	if refusal != nil {
 		return nil, refusal
@@ -28,7 +28,7 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, body ReadBody
 	}
 	id := inner.id
 	f.gate.Approvals.Inherit(f.id, id)
-	if refusal := inner.admitRequest(ctx, body); refusal != nil {
+	if refusal := inner.admitRequest(ctx, read); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
 		inner.account().refund(held)
 		return nil, refusal
@@ -65,13 +65,13 @@ func (f *Flow) Over(tunnel *Flow) {
 	f.mu.Unlock()
 }
 
-func (f *Flow) admitRequest(ctx context.Context, body ReadBody) *Refusal {
+func (f *Flow) admitRequest(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm)
 	}
-	if refusal := f.readBody(ctx, body, &late); refusal != nil {
+	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 		return f.denied(calm)
 	}
 	f.compare(calm, f.request)

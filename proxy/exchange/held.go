@@ -44,7 +44,7 @@ func (s *Forwarder) hold(wanted context.Context, f *egress.Flow, from io.Reader,
 	}
 }
 
-// readOn does what an [egress.ReadBody] has to. It calls moved before each read.
+// readOn does what [egress.RequestReader] wants of ReadBody. It calls moved before each read.
 func (b *heldBody) readOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
 	if whole && b.length > b.most {
 		return nil, b.tooLarge()
@@ -189,8 +189,8 @@ func brokenOff(err error) *policy.Decision {
 	return &d
 }
 
-// readBody is the [egress.ReadBody] of an exchange.
-func (x *Exchange) readBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+// ReadBody implements [egress.RequestReader].
+func (x *Exchange) ReadBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
 	if x.held == nil {
 		x.held = x.Client.Forwarder.hold(x.Context, f, x.Body, x.Length, x.Fields.Values("Content-Encoding"))
 	}
