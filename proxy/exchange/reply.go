@@ -253,8 +253,11 @@ func mcpError(r *egress.Refusal, a Answer) []byte {
 	return append(body, '\n')
 }
 
-// graphQLError renders a refusal as a response of GraphQL. Clients show errors[].message.
+// graphQLError renders a refusal as a response of GraphQL. Clients show errors[].message, so it leaves out what would be allowed,
+// which may be very long.
 func graphQLError(r *egress.Refusal, a Answer) []byte {
+	short := *r
+	short.Decision.AllowedIf, short.AskAt = nil, ""
 	type graphError struct {
 		Type       string          `json:"type"`
 		Message    string          `json:"message"`
@@ -262,7 +265,7 @@ func graphQLError(r *egress.Refusal, a Answer) []byte {
 	}
 	body, err := json.Marshal(struct {
 		Errors []graphError `json:"errors"`
-	}{[]graphError{{"FORBIDDEN", Sentence(r), problem(r, a)}}})
+	}{[]graphError{{"FORBIDDEN", Sentence(&short), problem(r, a)}}})
 	if err != nil {
 		return problem(r, a) // it is JSON
 	}
