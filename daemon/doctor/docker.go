@@ -363,7 +363,7 @@ func (l *containerLook) authority(cfg *config.Config) Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return Finding{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca show"}
+		return Finding{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca"}
 	}
 	return Finding{Check: check, Says: "the variables name a bundle"}
 }

@@ -179,7 +179,7 @@ func sayEntered(stderr io.Writer, o attach.Request, a attach.Answer) {
 	}
 	if others := attach.Resolvers(); len(others) > 0 {
 		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable.Text(strings.Join(others, ", ")))
-		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
+		hint.Sayf(stderr, "docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
 	}
 }
 
