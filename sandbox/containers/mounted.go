@@ -92,7 +92,7 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 			continue
 		}
 		for _, at := range placesOf(m, outside) {
-			if !slices.ContainsFunc(asked, func(a source) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) }) {
+			if !slices.ContainsFunc(asked, func(a askedMount) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) }) {
 				more = append(more, map[string]any{"Type": "bind", "Source": at, "Destination": m.Point, "RW": !m.ReadOnly()})
 			}
 		}
@@ -103,18 +103,18 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 // plainDevices are those that every container has. In a user namespace the engine mounts them from this machine.
 const plainDevices = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty"
 
-// A source is a file or folder that may be mounted.
-type source struct {
+// An askedMount is a file or folder that may be mounted.
+type askedMount struct {
 	path     string
 	writable bool
 }
 
 // asked are the files and folders that the engine was asked to mount, and those that it adds itself, and where the former are.
-func asked(d boundary.Description, doors []string) (all []source, targets map[string]bool) {
+func asked(d boundary.Description, doors []string) (all []askedMount, targets map[string]bool) {
 	targets = map[string]bool{}
 	add := func(path string, writable bool) {
 		if filepath.IsAbs(path) {
-			all = append(all, source{filepath.Clean(path), writable})
+			all = append(all, askedMount{filepath.Clean(path), writable})
 		}
 	}
 	for device := range strings.FieldsSeq(plainDevices) {
