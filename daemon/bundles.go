@@ -67,6 +67,7 @@ func (d *Daemon) Follow(ctx context.Context) {
 	d.bundles.age(ctx)
 	for {
 		d.grants.expire(ctx)
+		d.observing.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -78,6 +79,7 @@ func (d *Daemon) Follow(ctx context.Context) {
 		case do := <-d.grants.turns:
 			do(ctx)
 		case <-d.grants.nextEnd():
+		case <-d.observing.nextEnd():
 		}
 	}
 }

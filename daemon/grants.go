@@ -120,6 +120,7 @@ func (gs *granting) regrant(ctx context.Context, grants []*grant, note string) e
 	gs.daemon.current.Store(&next)
 	gs.again = 0
 	gs.watchEnds()
+	gs.daemon.observing.watch()
 	gs.daemon.audit.attest()
 	gs.sayEnded(before.grants, grants)
 	return nil
