@@ -235,6 +235,7 @@ func opening(ctx context.Context, c *config.Config, grants []*grant) (effective 
 	if err != nil {
 		return grants, nil
 	}
+	undenied = undenied.Enforced()
 	for _, g := range grants {
 		if why := shutTo(ctx, c, undenied, g); why != nil {
 			shut = append(shut, droppedGrant{g, why.Why.Text()})

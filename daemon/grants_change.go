@@ -182,7 +182,7 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	if err != nil {
 		return done, refused("where it is a test that no longer holds, change it in "+gs.daemon.Path+" first", "with that, the policy would be refused, so nothing was granted\n%v", err)
 	}
-	if err := j.judge(judging, gs.daemon, after); err != nil {
+	if err := j.judge(judging, gs.daemon, after.Enforced()); err != nil {
 		return done, err
 	}
 	for _, g := range j.made {
@@ -226,6 +226,7 @@ func (gs grantsAPI) judging(ctx context.Context, a *grantRequest, live []*grant)
 	if j.before, err = gs.daemon.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
+	j.before = j.before.Enforced() // what passes only because it is observed lacks a grant
 	for _, o := range a.openings {
 		if a.effect == policy.Allow && j.isAllowed(ctx, o) && ctx.Err() == nil {
 			j.already = append(j.already, o.String())
