@@ -51,7 +51,9 @@ func TestTheEndOfAnObservationIsRecorded(t *testing.T) {
 		t.Errorf("a sandbox is told %+v", all)
 	}
 	w.hear(t, "observing everybody until")
-	if r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy && strings.Contains(r.Note, "has ended") }); r.Decision == nil || r.Decision.Policy != w.Gate.Digest() {
+	if r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.Contains(r.Note, "has ended")
+	}); r.Decision == nil || r.Decision.Policy != w.Gate.Digest() {
 		t.Errorf("the record of the end is %+v", r)
 	}
 	if all := w.allowed.to(who); len(all) != 1 {
@@ -66,7 +68,9 @@ func TestTheEndOfAnObservationIsRecorded(t *testing.T) {
 	if status, text := w.connect(t, "a.test:"+port); status != http.StatusOK {
 		t.Errorf("without an end: %d %s", status, text)
 	}
-	if r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy && strings.HasPrefix(r.Note, "warning: ") }); !strings.Contains(r.Note, "has no end") {
+	if r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.HasPrefix(r.Note, "warning: ")
+	}); !strings.Contains(r.Note, "has no end") {
 		t.Errorf("the reload notes %q", r.Note)
 	}
 }
@@ -75,7 +79,9 @@ func TestTheEndOfAnObservationIsRecorded(t *testing.T) {
 func TestAnObservationThatHadEndedIsNoNews(t *testing.T) {
 	w := newGrantsWorld(t, "mode: observe\nuntil: 2020-01-01T00:00:00Z\nallow: [\"a.test:*\"]\n")
 	w.observing.expire(t.Context())
-	if r := w.record(t, func(r *record.Record) bool { return r.Kind == record.KindPolicy && strings.Contains(r.Note, "has ended") }); r.Note != "" {
+	if r := w.record(t, func(r *record.Record) bool {
+		return r.Kind == record.KindPolicy && strings.Contains(r.Note, "has ended")
+	}); r.Note != "" {
 		t.Errorf("it is recorded: %q", r.Note)
 	}
 	if c, refused := w.tunnel(t, "b.test:"+silent(t)); c != nil || !strings.HasSuffix(refused, "403") {

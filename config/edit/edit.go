@@ -63,6 +63,23 @@ func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.
 // Before returns the policy of the file as it is.
 func (a *Addition) Before() (*config.Config, *policy.Policy) { return a.Config, a.before }
 
+// Sides are the policies before and after the new lines, to compare them. It needs [Addition.Added].
+func (a *Addition) Sides() policy.Sides {
+	s := policy.Sides{Old: a.before, New: a.after}
+	for _, c := range []*config.Config{a.Config, a.saved} {
+		s.Sandboxes = c.AddSandboxes(s.Sandboxes)
+	}
+	return s
+}
+
+// Near are the hosts of the new lines.
+func (a *Addition) Near() (all []policy.Pattern) {
+	for _, o := range a.Added {
+		all = append(all, o.Pattern)
+	}
+	return all
+}
+
 // Fresh reports whether there is no policy file yet: [Addition.Write] makes one of the new lines alone.
 func (a *Addition) Fresh() bool { return a.fresh }
 

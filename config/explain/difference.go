@@ -9,7 +9,6 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
 )
 
 // A PolicyDifference is a set of requests that two policies decide differently, as commands show it.
@@ -51,7 +50,7 @@ func Compare(ctx context.Context, old, next, within *config.Config) (all []Polic
 		if *side.into, err = side.from.Compile(); err != nil {
 			return nil, nil, err
 		}
-		s.Sandboxes = addSandboxes(s.Sandboxes, side.from)
+		s.Sandboxes = side.from.AddSandboxes(s.Sandboxes)
 	}
 	all, unsure = ComparePolicies(ctx, s)
 	return all, unsure, nil
@@ -71,14 +70,23 @@ func ComparePolicies(ctx context.Context, s policy.Sides) (all []PolicyDifferenc
 	return all, c.Unsure
 }
 
-// toldWithin bounds how long a person waits for what a change opens.
-const toldWithin = 2 * time.Second
+// ToldWithin bounds how long a person waits for what a change opens.
+const ToldWithin = 2 * time.Second
 
-// Told compares two policies for at most two seconds, and returns [Sentence].
-func Told(ctx context.Context, s policy.Sides) string {
-	ctx, cancel := context.WithTimeout(ctx, toldWithin)
+// Told compares two policies for at most two seconds, and returns [Sentence]. If that is too short, it looks once more at
+// the hosts of near alone, where the change is.
+func Told(ctx context.Context, s policy.Sides, near ...policy.Pattern) string {
+	whole, cancel := context.WithTimeout(ctx, ToldWithin)
 	defer cancel()
-	return Sentence(ComparePolicies(ctx, s))
+	all, unsure := ComparePolicies(whole, s)
+	if whole.Err() == nil || len(near) == 0 {
+		return Sentence(all, unsure)
+	}
+	part, cancel := context.WithTimeout(ctx, ToldWithin)
+	defer cancel()
+	s.About = near
+	all, _ = ComparePolicies(part, s)
+	return Sentence(all, unsure)
 }
 
 // sentenceExamples is how many examples of each change a sentence names.
@@ -103,7 +111,10 @@ func Sentence(all []PolicyDifference, unsure []string) string {
 	}
 	text := strings.Join(parts, "; ")
 	if len(parts) == 0 {
-		text = "changes no decision"
+		text = "changes no decision that was compared"
+		if len(unsure) == 0 {
+			text = "changes no decision"
+		}
 	}
 	if len(unsure) > 0 {
 		text += "; there may be more, since " + strings.Join(unsure, ", and ")
@@ -127,35 +138,6 @@ func (d *PolicyDifference) text() string {
 		text += " from sandbox " + d.Sandbox
 	}
 	return text
-}
-
-// SandboxesOf returns the sandboxes of configurations. A configuration without a list has the sandbox "default".
-func SandboxesOf(configs ...*config.Config) (all []policy.Sandbox) {
-	for _, c := range configs {
-		all = addSandboxes(all, c)
-	}
-	return all
-}
-
-// addSandboxes adds the sandboxes of c. A configuration without a list has the sandbox "default".
-func addSandboxes(all []policy.Sandbox, c *config.Config) []policy.Sandbox {
-	var own []policy.Sandbox
-	for i := range c.File.Sandboxes {
-		one := config.EntryOf(&c.File.Sandboxes[i]).Sandbox()
-		if t, ok := policy.ParseTemplate(one.Name); ok {
-			one.Name, one.Template = t.Name("any"), one.Name
-		}
-		own = append(own, one)
-	}
-	if len(own) == 0 {
-		own = []policy.Sandbox{{Name: sandbox.Default}}
-	}
-	for _, one := range own {
-		if !slices.ContainsFunc(all, func(known policy.Sandbox) bool { return known.Name == one.Name }) {
-			all = append(all, one)
-		}
-	}
-	return all
 }
 
 func sideOf(d *policy.Decision) Side {

@@ -116,16 +116,9 @@ func (o *suggestOptions) run(ctx context.Context, stdout, stderr io.Writer, word
 		err = errors.Join(s.print(out), out.Flush())
 	}
 	if a != nil && len(a.Added) > 0 {
-		fmt.Fprintf(stderr, "egressd: with these lines, %s %s\n", printable.Text(a.Path), printable.Text(opened(ctx, a)))
+		fmt.Fprintf(stderr, "egressd: with these lines, %s %s\n", printable.Text(a.Path), printable.Text(explain.Told(ctx, a.Sides(), a.Near()...)))
 	}
 	return err
-}
-
-// opened says what an addition opens, see [explain.Told].
-func opened(ctx context.Context, a *edit.Addition) string {
-	before, old := a.Before()
-	after, next := a.After()
-	return explain.Told(ctx, policy.Sides{Old: old, New: next, Sandboxes: explain.SandboxesOf(before, after)})
 }
 
 // lessonOf returns what the words of a filter are about.
@@ -334,7 +327,7 @@ func (o *suggestOptions) write(ctx context.Context, stdout, stderr io.Writer, s 
 		for _, line := range a.Added {
 			done.Added = append(done.Added, line.String())
 		}
-		done.Opens = opened(ctx, a)
+		done.Opens = explain.Told(ctx, a.Sides(), a.Near()...)
 		fmt.Fprint(stderr, a.Diff())
 		fmt.Fprintf(stderr, "egressd: that %s\n", printable.Text(done.Opens))
 		target, _, err := a.Write()
