@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/policy"
@@ -68,6 +69,21 @@ func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 // undecided is the decision of a flow before there is one: the zero value,
 // which denies.
 var undecided = new(policy.Decision)
+
+// An idSource gives each ID once: the present time, or the tick after the last ID if several are requested
+// within one tick.
+type idSource struct{ last atomic.Uint64 }
+
+func (s *idSource) next(now time.Time) record.ID {
+	tick := uint64(now.UnixNano()) / uint64(record.IDTick)
+	for {
+		last := s.last.Load()
+		id := max(tick, last+1)
+		if s.last.CompareAndSwap(last, id) {
+			return record.ID(id)
+		}
+	}
+}
 
 // Open decides whether peer may do what r asks, up to the addresses that its
 // destination resolves to, and records the decision before it returns. The
@@ -159,6 +175,43 @@ func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
 	return f.recordDecision()
 }
 
+// ReadBody reads the body of a request before the request is decided, if a rule reads it. Each call reads on, at least
+// one byte or the end; whole asks for all that is left. It returns all that was read so far, or the decision that refuses
+// the request: a body that is too long, broken off or late. The gate calls it from one goroutine, and never once the flow
+// is open.
+type ReadBody func(f *Flow, whole bool) (*policy.Body, *policy.Decision)
+
+// readBody has the body read as far as the policy asks for it, and the request decided again. Nothing of a request leaves
+// before. A request whose body nobody can read is refused.
+func (f *Flow) readBody(ctx context.Context, read ReadBody, late *time.Time) *Refusal {
+	for f.decision.Verdict == policy.Inspect && f.request.HTTP != nil {
+		if read == nil || !f.request.HTTP.Unread() {
+			d := unreadableBody
+			d.Rule, d.Layer, d.Policy = f.decision.Rule, f.decision.Layer, f.decision.Policy
+			return f.settle(d)
+		}
+		body, refused := read(f, f.decision.Needs&policy.NeedsBody != 0)
+		if refused != nil {
+			return f.settle(*refused)
+		}
+		h := *f.request.HTTP
+		h.Body = body
+		f.request.HTTP = &h
+		if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// settle has the flow stand on a refusal that no policy made.
+func (f *Flow) settle(d policy.Decision) *Refusal {
+	f.decision = &d
+	return f.refusal(d)
+}
+
+var unreadableBody = policy.Decision{Class: policy.BodyDenied, Reason: "a rule reads the body of the request, which cannot be read here"}
+
 // resolve fills in the addresses. A query that leaves the machine is recorded
 // before it is sent.
 func (f *Flow) resolve(ctx context.Context) *Refusal {
@@ -204,6 +257,76 @@ func (f *Flow) enlist(ctx context.Context) *Refusal {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 	}
 	return refusal
+}
+
+// Request opens a flow for one HTTP request inside the inspected tunnel f. The policy in force decides it for f's sandbox,
+// destination and addresses, and the decision is recorded before Request returns. The error is always a
+// [*Refusal].
+//
+// Cancelling ctx ends only the wait for a person's approval. body reads the body if a rule asks for it; without one such a
+// request is refused.
+//
+// The new flow is closed on its own, and cut on its own when a later policy
+// refuses it. It outlives neither f's permission nor f's connection.
+func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, body ReadBody) (*Flow, error) {
+	inner, refusal := f.inner(ctx, h)
+	if refusal != nil {
+		return nil, refusal
+	}
+	held, ok := inner.charge()
+	if !ok {
+		return nil, inner.refuse(tooManyFlows)
+	}
+	id := inner.id
+	f.gate.Approvals.Inherit(f.id, id)
+	if refusal := inner.admitRequest(ctx, body); refusal != nil {
+		f.gate.Approvals.FlowEnded(id)
+		inner.account().refund(held)
+		return nil, refusal
+	}
+	inner.Over(f)
+	if refusal := inner.enlist(ctx); refusal != nil {
+		return nil, refusal
+	}
+	return inner, nil
+}
+
+// inner makes the flow of a request inside f, which has to be still allowed.
+func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusal) {
+	refusal := f.current(context.WithoutCancel(ctx))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := *f.request
+	r.HTTP, r.Protocol, r.Usage = h, policy.ProtocolHTTP, nil
+	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
+	if refusal != nil {
+		return nil, inner.refuse(refusal.Decision)
+	}
+	return inner, nil
+}
+
+func (f *Flow) admitRequest(ctx context.Context, body ReadBody) *Refusal {
+	calm := context.WithoutCancel(ctx)
+	var late time.Time
+	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+		return f.denied(calm)
+	}
+	if refusal := f.readBody(ctx, body, &late); refusal != nil {
+		return f.denied(calm)
+	}
+	f.compare(calm, f.request)
+	return f.recordDecision()
+}
+
+// Over sets the address of f's close record to the address that tunnel dialled last. f was opened inside tunnel. Call Over
+// again if tunnel has dialled a new connection for the request.
+func (f *Flow) Over(tunnel *Flow) {
+	tunnel.mu.Lock()
+	dialled := tunnel.dialled
+	tunnel.mu.Unlock()
+	f.mu.Lock()
+	f.dialled = dialled
+	f.mu.Unlock()
 }
 
 // ID names the flow in replies and records.
