@@ -51,6 +51,7 @@ var stairs = map[string]string{
 	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
 	"internal/hint internal/shell":          "a hint begins with what people type to run egressd",
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
+	"internal/jailinit internal/mounttable": "what is mounted where",
 	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
 }
 

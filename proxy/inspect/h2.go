@@ -25,8 +25,8 @@ import (
 const (
 	streamsMost   = 128
 	frameMost     = 16 << 10
-	malformedMost = 64      // records of what could not be read; then the connection ends
-	uploadBuffer  = 1 << 20 // at most; see h2MemoryOfSandbox
+	malformedMost = 64        // records of what could not be read; then the connection ends
+	uploadBuffer  = 128 << 10 // at most, and half of it for a stream: see serveH2
 	dynamicTable  = 4 << 10
 	leastWindow   = 64 << 10 // of a connection, in each direction
 )
@@ -79,6 +79,8 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	}
 	held := i.inspector.H2Memory.Reserve(i.flow.Holder(), i.flow.Sandbox())
 	defer held.Release()
+	// A stream's window stays below what the client's socket takes: libcurl 7.88.1, of Debian 12, sends
+	// a block of an upload twice when a write would block.
 	window := int32(held.GrowFair(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
 		MaxConcurrentStreams:         streamsMost,

@@ -14,7 +14,7 @@ func TestHowManyTunnelsHaveAll(t *testing.T) {
 	for r.Reserve("a", "a").GrowFair(downloadBuffer, leastWindow) == downloadBuffer && r.Reserve("a", "a").GrowFair(uploadBuffer, leastWindow) == uploadBuffer {
 		full++
 	}
-	if full != 22 {
+	if full != 24 {
 		t.Errorf("%d tunnels have all", full)
 	}
 }
