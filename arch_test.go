@@ -67,6 +67,8 @@ var owners = map[string]string{
 	"github.com/go-json-experiment/json":   "internal/strictjson",
 	"go.yaml.in/yaml/v3":                   "policy/file",
 	"golang.org/x/mod/sumdb":               "audit/internal/format",
+	"github.com/vektah/gqlparser/v2":       "internal/graphql",
+	"github.com/klauspost/compress":        "proxy/exchange",
 	"golang.org/x/text/unicode/norm":       "internal/strictjson",
 	"golang.org/x/net/http2":               "proxy/inspect",
 	"golang.org/x/net/idna":                "policy",

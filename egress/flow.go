@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -93,17 +94,17 @@ func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*
 	return g.OpenRequest(ctx, peer, r, nil)
 }
 
-// OpenRequest is Open for an HTTP request whose body can be read before it is decided. A nil reader refuses requests whose
-// body a rule reads.
-func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, body ReadBody) (*Flow, error) {
+// OpenRequest is Open for an HTTP request of which more can be found out before it is decided. Without a reader, a request
+// is refused if a rule asks for more of it.
+func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, read RequestReader) (*Flow, error) {
 	f := g.newFlow(peer, r)
-	if refusal := f.open(ctx, peer, body); refusal != nil {
+	if refusal := f.open(ctx, peer, read); refusal != nil {
 		return nil, refusal
 	}
 	return f, nil
 }
 
-func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refusal {
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) *Refusal {
 	if f.gate.shut.Load() {
 		return f.refuse(stopping)
 	}
@@ -118,7 +119,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refu
 	}
 	f.request.Sandbox = who
 	f.request.Destination.Addrs, f.request.Destination.Aliases = nil, nil // the gate dials what it finds itself
-	if refusal := f.admit(ctx, body); refusal != nil {
+	if refusal := f.admit(ctx, read); refusal != nil {
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
@@ -145,12 +146,12 @@ func (f *Flow) account() *account {
 }
 
 // admit counts the flow, has it decided, and records that.
-func (f *Flow) admit(ctx context.Context, body ReadBody) (refusal *Refusal) {
+func (f *Flow) admit(ctx context.Context, read RequestReader) (refusal *Refusal) {
 	id := f.id
 	held, ok := f.charge()
 	if !ok {
 		refusal = f.refuse(tooManyFlows)
-	} else if refusal = f.permit(ctx, body); refusal != nil {
+	} else if refusal = f.permit(ctx, read); refusal != nil {
 		f.account().refund(held)
 	}
 	if refusal != nil {
@@ -161,17 +162,17 @@ func (f *Flow) admit(ctx context.Context, body ReadBody) (refusal *Refusal) {
 
 // permit decides the name, resolves it, decides its addresses, and records. Those of a tunnel are known already to the
 // requests inside.
-func (f *Flow) permit(ctx context.Context, body ReadBody) *Refusal {
+func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
-	if !f.passes(ctx, body, &late) {
+	if !f.passes(ctx, read, &late) {
 		return f.denied(calm)
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && len(dst.Addrs) == 0 && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if !f.passes(ctx, body, &late) {
+		if !f.passes(ctx, read, &late) {
 			return f.denied(calm)
 		}
 	}
@@ -179,32 +180,46 @@ func (f *Flow) permit(ctx context.Context, body ReadBody) *Refusal {
 	return f.recordDecision()
 }
 
-// passes decides the request as it is known, and reads as much of its body for that as a rule asks for.
-func (f *Flow) passes(ctx context.Context, body ReadBody, late *time.Time) bool {
-	return f.decideOrAsk(ctx, f.request, late) == nil && f.readBody(ctx, body, late) == nil
+// passes decides the request as it is known, and finds out as much more of it for that as a rule asks for.
+func (f *Flow) passes(ctx context.Context, read RequestReader, late *time.Time) bool {
+	return f.decideOrAsk(ctx, f.request, late) == nil && f.readRequest(ctx, read, late) == nil
 }
 
-// ReadBody reads the body of a request before the request is decided, if a rule reads it. Each call reads on, at least
-// one byte or the end; whole asks for all that is left. It returns all that was read so far, or the decision that refuses
-// the request: a body that is too long, broken off or late. The gate calls it from one goroutine, and never once the flow
-// is open.
-type ReadBody func(f *Flow, whole bool) (*policy.Body, *policy.Decision)
+// A RequestReader finds out what decides an HTTP request beyond its head. The gate calls it from one goroutine, and never
+// once the flow is open. It returns the decision that refuses the request if it cannot.
+type RequestReader interface {
+	// ReadBody reads the body, if a rule reads it. Each call reads on, at least one byte or the end; whole asks for all
+	// that is left. It returns all that was read so far. It refuses a body that is too long, broken off or late.
+	ReadBody(f *Flow, whole bool) (*policy.Body, *policy.Decision)
 
-// readBody has the body read as far as the policy asks for it, and the request decided again. Nothing of a request leaves
-// before. A request whose body nobody can read is refused.
-func (f *Flow) readBody(ctx context.Context, read ReadBody, late *time.Time) *Refusal {
+	// AskNodes asks the server of the request what node ids of GraphQL in its body are. Each id has a node in the result.
+	AskNodes(ctx context.Context, f *Flow, ids []string) (map[string]policy.Node, *policy.Decision)
+}
+
+// readRequest finds out of a request what the policy asks for, and has the request decided again. Nothing of the request leaves
+// before. A request of which nobody can find it out is refused.
+func (f *Flow) readRequest(ctx context.Context, reader RequestReader, late *time.Time) *Refusal {
 	for f.decision.Verdict == policy.Inspect && f.request.HTTP != nil {
-		if read == nil || !f.request.HTTP.Unread() {
-			d := unreadableBody
-			d.Rule, d.Layer, d.Policy = f.decision.Rule, f.decision.Layer, f.decision.Policy
-			return f.settle(d)
+		h := *f.request.HTTP
+		refused := f.unreadable()
+		switch ids := h.UnknownNodes(); {
+		case reader == nil:
+		case h.Unread():
+			h.Body, refused = reader.ReadBody(f, f.decision.Needs&policy.NeedsBody != 0)
+		case len(ids) > 0:
+			var found map[string]policy.Node
+			found, refused = reader.AskNodes(ctx, f, ids)
+			h.Nodes = maps.Clone(h.Nodes)
+			for _, id := range ids {
+				if h.Nodes == nil {
+					h.Nodes = map[string]policy.Node{}
+				}
+				h.Nodes[id] = found[id]
+			}
 		}
-		body, refused := read(f, f.decision.Needs&policy.NeedsBody != 0)
 		if refused != nil {
 			return f.settle(*refused)
 		}
-		h := *f.request.HTTP
-		h.Body = body
 		f.request.HTTP = &h
 		if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
 			return refusal
@@ -213,13 +228,19 @@ func (f *Flow) readBody(ctx context.Context, read ReadBody, late *time.Time) *Re
 	return nil
 }
 
+// unreadable is the decision about a request of which nobody can find out what a rule needs.
+func (f *Flow) unreadable() *policy.Decision {
+	return &policy.Decision{
+		Class: policy.BodyDenied, Rule: f.decision.Rule, Layer: f.decision.Layer, Policy: f.decision.Policy,
+		Reason: "a rule reads the body of the request, which cannot be read here",
+	}
+}
+
 // settle has the flow stand on a refusal that no policy made.
 func (f *Flow) settle(d policy.Decision) *Refusal {
 	f.decision = &d
 	return f.refusal(d)
 }
-
-var unreadableBody = policy.Decision{Class: policy.BodyDenied, Reason: "a rule reads the body of the request, which cannot be read here"}
 
 // resolve fills in the addresses. A query that leaves the machine is recorded
 // before it is sent.
@@ -272,18 +293,18 @@ func (f *Flow) enlist(ctx context.Context) *Refusal {
 // destination and addresses, and the decision is recorded before Request returns. The error is always a
 // [*Refusal].
 //
-// Cancelling ctx ends only the wait for a person's approval. body reads the body if a rule asks for it; without one such a
-// request is refused.
+// Cancelling ctx ends only the wait for a person's approval. Without a reader, a request is refused if a rule asks
+// for more of it.
 //
 // The new flow is closed on its own, and cut on its own when a later policy
 // refuses it. It outlives neither f's permission nor f's connection.
-func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, body ReadBody) (*Flow, error) {
+func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, read RequestReader) (*Flow, error) {
 	inner, refusal := f.inner(ctx, h)
 	if refusal != nil {
 		return nil, refusal
 	}
 	f.gate.Approvals.Inherit(f.id, inner.id)
-	if refusal := inner.admit(ctx, body); refusal != nil {
+	if refusal := inner.admit(ctx, read); refusal != nil {
 		return nil, refusal
 	}
 	inner.Over(f)

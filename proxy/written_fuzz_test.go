@@ -114,12 +114,16 @@ func (openTunnel) WhyBroken() string                 { return "" }
 func (openTunnel) Outcome(byItself string) string    { return byItself }
 func (openTunnel) Cut()                              {}
 
-func (o openTunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
-	return o.flow.Request(ctx, r, body)
+func (o openTunnel) Request(ctx context.Context, r *policy.HTTPRequest, read egress.RequestReader) (*egress.Flow, error) {
+	return o.flow.Request(ctx, r, read)
 }
 
 func (o openTunnel) Redial(ctx context.Context, _ *egress.Flow) (net.Conn, error) {
 	return o.flow.Dial(ctx)
+}
+
+func (o openTunnel) DialBeside(ctx context.Context, request *egress.Flow) (net.Conn, error) {
+	return o.Redial(ctx, request)
 }
 
 // Pieces that hostile requests are made of. PORT stands for the origin's.

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 declare -A package=(
-	[curl]=curl [wget]=wget [git]=git [git-lfs]=git-lfs [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
+	[curl]=curl [wget]=wget [git]=git [git-lfs]=git-lfs [gh]=gh [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd

@@ -56,6 +56,9 @@ func (r *MemoryQuota) Reserve(holder, sandbox string) *Reservation {
 	return &Reservation{quota: r, holder: holder, sandbox: sandbox, users: 1}
 }
 
+// Beside returns one of nothing yet, for the sandbox of l.
+func (l *Reservation) Beside() *Reservation { return l.quota.Reserve(l.holder, l.sandbox) }
+
 // leftLocked returns how many bytes the reservation may grow by. l.quota.mu is held.
 func (l *Reservation) leftLocked() int64 {
 	left := l.quota.most - l.quota.held[l.holder]

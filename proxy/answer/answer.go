@@ -52,6 +52,7 @@ var answers = map[policy.Class]Answer{
 	policy.BodyDenied:       {403, false, SOCKSRefused},
 	policy.MCPDenied:        {403, false, SOCKSRefused},
 	policy.ModelDenied:      {403, false, SOCKSRefused},
+	policy.GraphQLDenied:    {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -169,7 +170,7 @@ type Reply struct {
 }
 
 // ReplyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
-// refused message of MCP is answered so.
+// refused message of MCP is answered so, and a refused request of GraphQL as servers of GraphQL refuse it.
 func ReplyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
 	status := a.statusFor(to)
@@ -179,6 +180,8 @@ func ReplyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
 	case r.Decision.Class == policy.ModelDenied:
 		kind, body = "application/json", modelError(r)
+	case r.Decision.Class == policy.GraphQLDenied && r.Method == http.MethodPost:
+		status, kind, body = http.StatusOK, "application/json", graphQLError(r, a)
 	}
 	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: Fields(r, a, kind, len(body)), Body: body}
 }
@@ -239,6 +242,25 @@ func mcpError(r *egress.Refusal, a Answer) []byte {
 	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
 	if err != nil {
 		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
+}
+
+// graphQLError renders a refusal as a response of GraphQL. Clients show errors[].message, so it leaves out what would be allowed,
+// which may be very long.
+func graphQLError(r *egress.Refusal, a Answer) []byte {
+	short := *r
+	short.Decision.AllowedIf, short.AskAt = nil, ""
+	type graphError struct {
+		Type       string          `json:"type"`
+		Message    string          `json:"message"`
+		Extensions json.RawMessage `json:"extensions"`
+	}
+	body, err := json.Marshal(struct {
+		Errors []graphError `json:"errors"`
+	}{[]graphError{{"FORBIDDEN", Sentence(&short), problem(r, a)}}})
+	if err != nil {
+		return problem(r, a) // it is JSON
 	}
 	return append(body, '\n')
 }
@@ -319,14 +341,23 @@ func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []b
 	case strings.HasPrefix(to.Agent, "git/"):
 		return "text/plain; charset=utf-8", []byte(Plain(r, a))
 	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
-		r := *r
-		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
-		return lfsType, problem(&r, a)
+		return lfsType, problem(reasoned(r, a), a)
+	case strings.HasPrefix(to.Agent, "GitHub CLI "): // gh prints the message alone
+		return "application/json; charset=utf-8", problem(reasoned(r, a), a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
 		return "application/problem+json", problem(r, a)
 	}
+}
+
+// reasoned is r with the reason in its message, for clients that show nothing else.
+func reasoned(r *egress.Refusal, a Answer) *egress.Refusal {
+	said := *r
+	if reason := reasonOf(r, a); reason != "" {
+		said.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reason))
+	}
+	return &said
 }
 
 // reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.

@@ -98,7 +98,7 @@ type InspectedTunnel interface {
 	Broken() *egress.Refusal
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
-	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
+	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
 	// Secrets returns what adds credentials to the tunnel's requests.
 	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
@@ -109,6 +109,9 @@ type InspectedTunnel interface {
 	Cut()
 	// Redial connects to the upstream again, for a request.
 	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+	// DialBeside makes another connection to the upstream, over HTTP/1.1, for a request of egressd's own. The connection is
+	// the request's.
+	DialBeside(ctx context.Context, request *egress.Flow) (net.Conn, error)
 }
 
 // Do has the request decided, sent and answered, and records how it ended. It reports whether all of the response has
@@ -146,9 +149,9 @@ func (x *Exchange) decide() (err error) {
 	}
 	r := x.request()
 	if x.Tunnel != nil {
-		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x.readBody)
+		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x)
 	} else {
-		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x.readBody)
+		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x)
 	}
 	if err != nil {
 		return err

@@ -74,7 +74,8 @@ type Forwarder struct {
 	Heads        http1.Limits // of requests
 	Responses    http1.Limits
 	readers      headReaders
-	Buffers      sync.Pool        // of *[BodyBuffer]byte
+	Buffers      sync.Pool // of *[BodyBuffer]byte
+	nodes        knownNodes
 	BodyMemory   fair.MemoryQuota // of bodies that are held back until they are scanned or decided
 	Scanning     *fair.Turns      // tests may set others
 	ScanPatience time.Duration    // for one scan; 0: scanPatience

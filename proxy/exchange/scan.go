@@ -68,7 +68,7 @@ func newBodyScanner(flow *egress.Flow, coding []string, room *fair.Reservation, 
 
 func canUnpack(coding string) bool {
 	switch strings.ToLower(strings.TrimSpace(coding)) {
-	case "gzip", "x-gzip", "deflate":
+	case "gzip", "x-gzip", "deflate", "zstd":
 		return true
 	}
 	return false
@@ -77,7 +77,7 @@ func canUnpack(coding string) bool {
 func (l *bodyScanner) scan(b []byte) ([]byte, error) {
 	if !l.begun && len(b) > 0 {
 		l.begun = true
-		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
+		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) || isZstd(b) // RFC 1952 §2.3.1
 	}
 	if !l.compressed {
 		return l.pass(b)
@@ -148,15 +148,22 @@ func (l *bodyScanner) unpack() ([]byte, error) {
 // searchUnpacked searches in the turn that l has, and gives it up in between.
 func (l *bodyScanner) searchUnpacked() error {
 	said := decodedScanner{guard: l.flow.Guard("body, decompressed"), turn: &l.turn}
-	for _, open := range []func(io.Reader) (io.Reader, error){
+	decoders := []func(io.Reader) (io.Reader, error){
 		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil },
-	} {
+	}
+	if isZstd(l.held) {
+		decoders = []func(io.Reader) (io.Reader, error){func(r io.Reader) (io.Reader, error) { return newZstd(r) }}
+	}
+	for _, open := range decoders {
 		in := compressedReader{whole: l.held, turn: &l.turn}
 		r, err := open(bufio.NewReaderSize(&in, unpackAhead))
 		if err == nil {
 			io.CopyN(&said, r, decodedMost)
+			if c, ok := r.(io.Closer); ok {
+				c.Close()
+			}
 		}
 		if over := cmp.Or(in.err, said.err); over != nil || err == nil {
 			return over

@@ -266,8 +266,8 @@ func (i *tunnel) WhyBroken() string {
 }
 
 // Request implements [exchange.InspectedTunnel].
-func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
-	return i.flow.Request(ctx, r, body)
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, read egress.RequestReader) (*egress.Flow, error) {
+	return i.flow.Request(ctx, r, read)
 }
 
 // Redial implements [exchange.InspectedTunnel].
@@ -276,6 +276,19 @@ func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, er
 	request.Over(i.flow)
 	if err != nil {
 		return nil, refusalFor(request, exchange.AsRefusal(err))
+	}
+	return conn, nil
+}
+
+// DialBeside implements [exchange.InspectedTunnel].
+func (i *tunnel) DialBeside(ctx context.Context, request *egress.Flow) (net.Conn, error) {
+	raw, err := request.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := i.handshakeUpstream(ctx, raw, []string{h1})
+	if err != nil {
+		return nil, refusalFor(request, i.tlsFailed(err))
 	}
 	return conn, nil
 }
