@@ -105,7 +105,7 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	}
 	m := hostpaths.Machine("", socket, cfg)
 	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
-	look.settings = boundary.Judge(d, m)
+	look.settings = boundary.Judge(containers.AsMounted(d, look.Container.State.Pid, m.Doors), m)
 	if look.strangers, err = look.others(socket, cfg); err != nil {
 		return nil, err
 	}

@@ -54,6 +54,9 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 		shared = append(shared, path)
 	}
 	git, err := repositoryOf(work, home, shared)
+	if err == nil {
+		err = git.refuseElsewhere(home)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -119,7 +119,7 @@ func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
 func offered(c egress.Counts) (fixes []string) {
 	places := deniedPlaces(c.Denied)
 	for _, d := range places[:min(len(places), deniedLines)] {
-		lacksRule := d.Class == policy.DefaultDeny || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied
+		lacksRule := d.Class == policy.DefaultDeny || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied || d.Class == policy.GraphQLDenied
 		if lacksRule && d.Fix != "" {
 			fixes = append(fixes, d.Fix)
 		}

@@ -62,7 +62,7 @@ which of the two applies.
 
 The attachment ends with the process or with egressd serve; then enter again.
 Exit codes are those of egressd run.`,
-		Example: `  docker run --network none -v /run/egressd/web:/run/egressd IMAGE egressd enter -- npm test
+		Example: `  docker run --network none -v /run/egressd/web:/run/egressd:ro IMAGE egressd enter -- npm test
   bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return exits.AsSandbox(o.run(cmd.ErrOrStderr(), args))
