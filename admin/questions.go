@@ -96,9 +96,9 @@ type Asked struct {
 // An unrecordedError says that an answer could not be recorded, and so does not count.
 type unrecordedError struct{ error }
 
-// Answer records an answer and puts it in force: "approve" or "reject", for counts. What a sandbox asked of itself is granted
-// for that time, in exactly its terms, and a later no revokes the grant. The error is an [*Unavailable] if there is no such
-// grant, or one of package approvals.
+// Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
+// is a grant for that time, in exactly the words of the request; a later rejection revokes the grant. If the grant is gone, the
+// error is an [*Unavailable]. Other errors come from package approvals.
 func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) error {
 	id, _ := record.ParseID(q.ID)
 	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {

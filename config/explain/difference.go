@@ -60,7 +60,7 @@ func Compare(ctx context.Context, old, next, within *config.Config) (all []Polic
 	return all, c.Unsure, nil
 }
 
-// addSandboxes adds those that c lists, or the one that there is if it lists none.
+// addSandboxes adds the sandboxes of c. A configuration without a list has one sandbox.
 func addSandboxes(all []policy.Sandbox, c *config.Config) []policy.Sandbox {
 	var own []policy.Sandbox
 	for i := range c.File.Sandboxes {

@@ -58,7 +58,7 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 // plainDevices are those that every container has. In a user namespace the engine mounts them from this machine.
 const plainDevices = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty"
 
-// asked are the files and folders that the engine was asked to mount, and those that it adds itself, and where the former are.
+// asked returns the mounts of a description, the mounts that every engine adds, and the targets of the former.
 func asked(d boundary.Description, doors []string) (all []string, targets map[string]bool) {
 	targets = map[string]bool{}
 	for _, name := range []string{"ResolvConfPath", "HostnamePath", "HostsPath"} {
