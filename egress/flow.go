@@ -41,7 +41,7 @@ type Flow struct {
 	next, prev *Flow // guarded by gate.Flows.mu
 }
 
-// sharedID is the seq of a denial with an id that denials of other requests may have, too.
+// sharedID is the seq of a denial that shares its id with denials of other requests.
 const sharedID = -2
 
 // An End is how a flow ended.

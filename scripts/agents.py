@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs coding agents bare, under egressd run and under egressd serve, and prints a table of what each shows its user.
+"""Runs coding agents bare, under egressd run, under egressd serve and in a captured network namespace, and prints a table of what each shows its user.
 
     npm install --prefix DIR @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
     make build && sudo scripts/agents.py DIR [ROW…]      # a ROW is the begin of claude/run/allowed
@@ -246,13 +246,14 @@ class Row:
         a = AGENTS[agent]
         self.command = OWN[agent] if mode == "own" else a["command"]
         presets = [] if denied else a["presets"]
+        self.socket = f"{self.home}/state/enter.sock"
         os.makedirs(f"{self.home}/.config/egressd")
         os.makedirs(self.tree)
         with open(f"{self.home}/.config/egressd/egressd.yaml", "w") as f:
-            f.write(f"version: 1\nlisten: {{proxy: [\"127.0.0.1:3128\"]}}\npresets: {json.dumps(presets)}\nallow: []\n")
+            f.write(f"version: 1\nlisten: {{proxy: [\"127.0.0.1:3128\"], enter: [\"unix:{self.socket}\"]}}\npresets: {json.dumps(presets)}\nallow: []\n")
         self.env = {**a["env"], "HOME": self.home, "PATH": f"{bin}:{work}/bin:/usr/local/bin:/usr/bin:/bin", "TERM": "dumb", "USER": "agent", "LANG": "C.UTF-8",
                     "AGENTS_LOG": os.environ["AGENTS_LOG"]}
-        if mode in ("bare", "serve"):  # run has programs trust the system's authorities and egressd's
+        if mode in ("bare", "serve", "container"):  # run has programs trust the system's authorities and egressd's
             self.env.update(NODE_EXTRA_CA_CERTS=f"{work}/roots.pem", SSL_CERT_FILE=f"{work}/roots.pem")
         subprocess.run(["chown", "-R", "1000:1000", self.home], check=True)
 
@@ -264,9 +265,12 @@ class Row:
         serve, command = None, list(self.command)
         if self.mode in ("run", "own"):
             command = ["egressd", "run"] + (FLAGS if self.mode == "own" else []) + ["--"] + command
-        if self.mode == "serve":
+        if self.mode == "container":  # captured, as in a container that entered: a network namespace with nothing in it
+            command = ["unshare", "--map-current-user", "--keep-caps", "--net", "egressd", "enter", "--socket", self.socket, "--"] + command
+        if self.mode in ("serve", "container"):
             serve = self.start(["egressd", "serve"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(2)
+        if self.mode == "serve":
             self.start(["sh", "-c", f"egressd init {self.agent} --yes >init.log 2>&1"]).wait() if self.agent in ("claude", "codex") else None
             command = ["sh", "-c", 'eval "$(egressd env 2>/dev/null)"; exec "$@"', "sh"] + command
             if self.agent in OWN:
@@ -347,7 +351,7 @@ def main(folder, wanted):
             s.join()
         return
     for agent in AGENTS:
-        for mode in ["bare", "run", "own", "serve"]:
+        for mode in ["bare", "run", "own", "serve", "container"]:
             if mode == "own" and agent not in OWN:
                 continue
             for denied in [False, True]:

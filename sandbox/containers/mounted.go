@@ -109,7 +109,7 @@ type askedMount struct {
 	writable bool
 }
 
-// asked are the files and folders that the engine was asked to mount, and those that it adds itself, and where the former are.
+// asked returns the mounts of a description, the mounts that every engine adds, and the targets of the former.
 func asked(d boundary.Description, doors []string) (all []askedMount, targets map[string]bool) {
 	targets = map[string]bool{}
 	add := func(path string, writable bool) {

@@ -154,8 +154,8 @@ type process struct {
 	dead        bool
 }
 
-// processes returns the processes of the jail but for the reaper, parents before their children. They are the program, its siblings, the
-// children of the reaper, and what descends from these. It waits for siblings that have ended.
+// processes returns the processes of the jail but for the reaper, parents before their children. It returns the program, its siblings,
+// the children of the reaper, and descendants of all these. It waits for siblings that have ended.
 func (j *Jail) processes() (all []process) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
