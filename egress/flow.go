@@ -141,6 +141,9 @@ func (f *Flow) admit(ctx context.Context, read RequestReader) *Refusal {
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm)
 	}
+	if d := f.spent(); d != nil { // before a client is told to send a body
+		return f.refuse(*d)
+	}
 	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 		return f.denied(calm)
 	}

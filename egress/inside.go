@@ -71,6 +71,9 @@ func (f *Flow) admitRequest(ctx context.Context, read RequestReader) *Refusal {
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm)
 	}
+	if d := f.spent(); d != nil {
+		return f.refuse(*d)
+	}
 	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 		return f.denied(calm)
 	}

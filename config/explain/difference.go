@@ -1,12 +1,15 @@
 package explain
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -30,6 +33,9 @@ type Side struct {
 	Rule    string       `json:"rule"`
 	Layer   policy.Layer `json:"layer"`
 	Class   policy.Class `json:"class,omitempty"`
+
+	// MaxBytesUp bounds what one request or tunnel sends, or what all send in the time of a budget; 0 for any number.
+	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
 }
 
 // Compare compares what two configurations decide, and marks what the second opens beyond what within allows. within may
@@ -57,7 +63,51 @@ func Compare(ctx context.Context, old, next, within *config.Config) (all []Polic
 			Example: exampleText(&d.Request), Was: sideOf(&d.Was), Now: sideOf(&d.Now),
 		})
 	}
+	all = append(all, compareBudgets(old.File.Budgets, next.File.Budgets, within != nil)...)
 	return all, c.Unsure, nil
+}
+
+// compareBudgets compares the budgets of two files. Those with the same hosts and time are one. No boundary has budgets: if
+// there is one, everything that more may be sent by is beyond it.
+func compareBudgets(old, next []file.SpanLimit, bounded bool) (all []PolicyDifference) {
+	type pair struct{ was, now *file.SpanLimit }
+	pairs, order := map[string]*pair{}, []string{}
+	at := func(b *file.SpanLimit) *pair {
+		key := fmt.Sprint(b.Hosts, " in ", b.Per)
+		if pairs[key] == nil {
+			pairs[key], order = &pair{}, append(order, key)
+		}
+		return pairs[key]
+	}
+	for i := range old {
+		at(&old[i]).was = &old[i]
+	}
+	for i := range next {
+		at(&next[i]).now = &next[i]
+	}
+	side := func(b *file.SpanLimit) Side {
+		s := Side{Verdict: policy.Allow.Action(), Rule: "default", Layer: policy.Builtin}
+		if b != nil {
+			s.Rule, s.Layer, s.MaxBytesUp = b.Name, policy.User, b.Up
+		}
+		return s
+	}
+	for _, key := range order {
+		p := pairs[key]
+		d := PolicyDifference{Change: policy.Tightens, Ports: []uint16{}, Example: "what is sent to " + key, Was: side(p.was), Now: side(p.now)}
+		some := cmp.Or(p.now, p.was)
+		for _, h := range some.Hosts {
+			d.Hosts = strings.TrimPrefix(d.Hosts+", "+h.String(), ", ")
+		}
+		switch {
+		case p.was != nil && p.now != nil && p.was.Up == p.now.Up:
+			continue
+		case p.now == nil || p.was != nil && p.now.Up > p.was.Up:
+			d.Change, d.Beyond = policy.Loosens, bounded
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // addSandboxes adds those that c lists, or the one that there is if it lists none.
@@ -82,7 +132,7 @@ func addSandboxes(all []policy.Sandbox, c *config.Config) []policy.Sandbox {
 }
 
 func sideOf(d *policy.Decision) Side {
-	return Side{Verdict: d.Verdict.Action(), Rule: d.Rule, Layer: d.Layer, Class: d.Class}
+	return Side{Verdict: d.Verdict.Action(), Rule: d.Rule, Layer: d.Layer, Class: d.Class, MaxBytesUp: d.MaxBytesUp}
 }
 
 func exampleText(r *policy.Request) string {
