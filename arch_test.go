@@ -28,14 +28,14 @@ var levels = map[string]int{
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
 	"rego": 2, "sandbox": 2, "policy/file": 2, "egress/approvals": 2, "egress/names": 2, "egress/upstream": 2,
 	"egress": 3, "rego/bundle": 3, "egress/egresstest": 4,
-	"proxy/exchange": 4, "proxy/inspect": 5, "proxy": 6, "dns": 4, "admin": 4, "logs": 4, "config": 4,
+	"proxy/answer": 4, "proxy/exchange": 5, "proxy/inspect": 6, "proxy": 7, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
-	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 8, "daemon/runs": 7, "daemon/run": 8,
+	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 9, "daemon/runs": 7, "daemon/run": 9,
 	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
-	"daemon":      7,
+	"daemon":      8,
 	"cmd/egressd": 12,
 	"docs":        0,
 	"packaging":   10, "e2e": 10,
@@ -51,6 +51,7 @@ var stairs = map[string]string{
 	"internal/hint internal/printable":      "what hint writes, a sandbox may have chosen",
 	"internal/hint internal/shell":          "a hint begins with what people type to run egressd",
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
+	"internal/jailinit internal/mounttable": "what is mounted where",
 	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
 }
 
@@ -117,7 +118,6 @@ var guests = map[string]string{
 	"internal/boottime golang.org/x/sys/unix": "a clock of several systems",
 	"internal/carry golang.org/x/sys/unix":    "poll(2)",
 	"proxy golang.org/x/sys/unix":             "the user at a Unix socket, on macOS",
-	"proxy/exchange golang.org/x/sys/unix":    "poll(2), for clients that have left",
 
 	"internal/jailinit golang.org/x/sys/unix": "the part of a jail that runs inside of it",
 	"internal/netlink golang.org/x/sys/unix":  "numbers of netlink, rtnetlink and nftables",

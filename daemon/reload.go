@@ -45,7 +45,7 @@ func (re *reloading) reload(ctx context.Context, why string, always bool) error 
 			fmt.Fprintf(re.daemon.Talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
 		fmt.Fprintf(re.daemon.Talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
-		fmt.Fprintf(re.daemon.Talk, "egressd: hint: correct %s; it is read again when it changes\n", re.parts())
+		hint.Sayf(re.daemon.Talk, "correct %s; it is read again when it changes", re.parts())
 	}
 	return err
 }
@@ -151,6 +151,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	re.daemon.current.putInForce(next.policy, next.config, done+": "+why)
+	re.daemon.observing.begin()
 	if next.upstream != re.made.upstream {
 		re.daemon.useUpstream(ctx, next.upstream)
 	}
@@ -186,8 +187,10 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
 		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))
 	}
-	if err := re.noteProjects(); err != nil {
-		re.daemon.Complain(err) // what the change itself is, is recorded
+	for _, err := range []error{re.daemon.observing.say(), re.noteProjects()} {
+		if err != nil {
+			re.daemon.Complain(err) // what the change itself is, is recorded
+		}
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (h *HTTPRequest) Unread() bool {
 	return !h.Body.Ended
 }
 
-// lacks reports whether more has to be known of the request, by the needs of a verdict, before it can be decided.
+// lacks reports whether a verdict with these needs waits for the body of the request, or for its nodes.
 func (h *HTTPRequest) lacks(n Needs) bool {
 	return n.ReadsBody() && h.Unread() || n&NeedsNodes != 0 && len(h.UnknownNodes()) > 0
 }

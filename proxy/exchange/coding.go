@@ -56,9 +56,9 @@ func (b *heldBody) unzstd() (content []byte, problem string) {
 	if problem != "" {
 		return nil, problem
 	}
-	room := b.memory.quota.Reserve(b.memory.holder, b.memory.sandbox)
+	room := b.memory.Beside()
 	defer room.Release()
-	if !room.grow(int64(window)) {
+	if !room.Grow(int64(window)) {
 		return nil, "it is too long once it is decompressed"
 	}
 	r, err := newZstd(bytes.NewReader(b.bytes))

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
@@ -20,7 +21,7 @@ type heldBody struct {
 	length int64    // that the request announces, -1 where it does not
 	coding []string // the values of Content-Encoding
 	most   int64    // bytes
-	memory *Reservation
+	memory *fair.Reservation
 	turn   scanTurn
 	bytes  []byte
 	ended  bool
@@ -104,7 +105,7 @@ func (b *heldBody) undo(r io.Reader) (content []byte, problem string) {
 	for {
 		if have, room := int64(len(content)), int64(cap(content)); have == room {
 			want := min(max(heldFirst, 2*room), most+1)
-			if have > most || !b.memory.grow(want-room) {
+			if have > most || !b.memory.Grow(want-room) {
 				return nil, "it is too long once it is decompressed"
 			}
 			content = append(make([]byte, 0, want), content...)
@@ -132,7 +133,7 @@ func (b *heldBody) grow(whole bool) *policy.Decision {
 		return nil
 	}
 	want := min(max(heldFirst, 2*room), b.most+1) // one more shows a body that is too long
-	if !b.memory.grow(want - room) {
+	if !b.memory.Grow(want - room) {
 		d := overfull
 		return &d
 	}

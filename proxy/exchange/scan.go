@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // A bodyFilter looks at what passes one way, and holds back what may begin a canary or a credential. An error is a
@@ -47,7 +48,7 @@ type bodyScanner struct {
 	flow       *egress.Flow
 	guard      *egress.Guard
 	compressed bool
-	memory     *Reservation // for held
+	memory     *fair.Reservation // for held
 	turn       scanTurn
 	begun      bool
 	held       []byte // of a compressed body
@@ -57,7 +58,7 @@ type bodyScanner struct {
 // newBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
 // back; the caller ends it.
-func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) bodyFilter {
+func newBodyScanner(flow *egress.Flow, coding []string, room *fair.Reservation, turns scanTurn) bodyFilter {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
@@ -81,7 +82,7 @@ func (l *bodyScanner) scan(b []byte) ([]byte, error) {
 	if !l.compressed {
 		return l.pass(b)
 	}
-	if !l.memory.grow(int64(len(b))) {
+	if !l.memory.Grow(int64(len(b))) {
 		return nil, l.flow.Overfull()
 	}
 	if l.held = append(l.held, b...); len(l.held) <= compressedMost {
@@ -118,7 +119,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 func (l *bodyScanner) sent() {
 	if l.handedOut {
 		l.handedOut = false
-		l.memory.clear()
+		l.memory.Clear()
 	}
 }
 

@@ -1,12 +1,15 @@
 package answers
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config/edit"
+	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 )
 
@@ -23,10 +26,10 @@ func write(a *edit.Addition, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))
 	if !watched {
-		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.Path)))
+		hint.Sayf(stderr, "send SIGHUP to egressd serve, which watches %s and not where that link leads", filepath.Dir(a.Path))
 		return nil
 	}
-	fmt.Fprintln(stderr, "egressd: hint: run the program again; a running egressd serve reads the file by itself")
+	hint.Sayf(stderr, "run the program again; a running egressd serve reads the file by itself")
 	return nil
 }
 
@@ -50,7 +53,8 @@ type saved struct {
 	Allowed  *[]string `json:"already_allowed,omitempty"` // of allow
 	Denied   *[]string `json:"already_denied,omitempty"`  // of deny
 	Warnings []string  `json:"warnings,omitempty"`
-	Policy   string    `json:"policy"` // digest of what the file says now
+	Opens    string    `json:"opens,omitempty"` // and closes, in words
+	Policy   string    `json:"policy"`          // digest of what the file says now
 }
 
 // finish writes the lines that were judged, and says so.
@@ -61,6 +65,11 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	}
 	for _, w := range a.Warnings {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
+	}
+	opens := ""
+	if len(a.Added) > 0 {
+		opens = explain.Told(context.Background(), a.Sides(), a.Near()...)
+		fmt.Fprintf(stderr, "egressd: that %s\n", printable.Text(opens))
 	}
 	switch {
 	case o.print:
@@ -73,7 +82,7 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	if !o.json {
 		return nil
 	}
-	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: textsOf(a.Added), Warnings: a.Warnings, Policy: a.Digest()}
+	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: textsOf(a.Added), Warnings: a.Warnings, Opens: opens, Policy: a.Digest()}
 	already := textsOf(a.Already)
 	if o.verdict == "deny" {
 		done.Denied = &already
