@@ -253,7 +253,7 @@ func (l *adminListener) explain(q admin.ExplainRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return explain.Check(now.policy, config.EntryOf(who).Sandbox(), q.Method, q.Request)
+	return explain.Check(now.policy, explain.Question{Sandbox: config.EntryOf(who).Sandbox(), Method: q.Method, Request: q.Request})
 }
 
 // answering tells the gate that operators can answer its questions here, until stop is called. How long flows are held is

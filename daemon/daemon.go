@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/egressd/egressd/audit"
@@ -297,6 +298,9 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.listeners.overTLS.Store(first.overTLS)
 	d.keys.add(first.keys)
 	d.keys.keep(first.keys, d.tailor.OneRun, d.Complain)
+	if err := d.countSpent(time.Now()); err != nil {
+		return nil, err
+	}
 	if err := d.listeners.listen(); err != nil {
 		return nil, err
 	}

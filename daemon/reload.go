@@ -147,6 +147,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		return err
 	}
 	re.daemon.Gate.SetCanaries(next.canaries)
+	re.daemon.Gate.Ceilings.Set(budgetsOf(next.config))
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	re.daemon.current.putInForce(next.policy, next.config, done+": "+why)

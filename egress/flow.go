@@ -165,24 +165,34 @@ func (f *Flow) admit(ctx context.Context, read RequestReader) (refusal *Refusal)
 func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
-	if !f.passes(ctx, read, &late) {
-		return f.denied(calm)
+	if refusal := f.judge(ctx, read, &late); refusal != nil {
+		return refusal
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && len(dst.Addrs) == 0 && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if !f.passes(ctx, read, &late) {
-			return f.denied(calm)
+		if refusal := f.judge(ctx, read, &late); refusal != nil {
+			return refusal
 		}
 	}
 	f.compare(calm, f.request)
 	return f.recordDecision()
 }
 
-// passes decides the request as it is known, and finds out as much more of it for that as a rule asks for.
-func (f *Flow) passes(ctx context.Context, read RequestReader, late *time.Time) bool {
-	return f.decideOrAsk(ctx, f.request, late) == nil && f.readRequest(ctx, read, late) == nil
+// judge decides the request as it is known, and finds out as much more of it for that as a rule asks for.
+func (f *Flow) judge(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
+	calm := context.WithoutCancel(ctx)
+	if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
+		return f.denied(calm)
+	}
+	if d := f.spent(); d != nil { // before a client is told to send a body
+		return f.refuse(*d)
+	}
+	if refusal := f.readRequest(ctx, read, late); refusal != nil {
+		return f.denied(calm)
+	}
+	return nil
 }
 
 // A RequestReader finds out what decides an HTTP request beyond its head. The gate calls it from one goroutine, and never

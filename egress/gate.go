@@ -103,6 +103,7 @@ type Gate struct {
 	Records     Records     // what the log says, and counts of it
 	Route       Route       // to destinations
 	Outlook     Outlook     // at what the policy would decide
+	Ceilings    SpanBudgets // of what goes up
 
 	config   Config
 	policy   atomic.Pointer[policy.Policy]

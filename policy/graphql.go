@@ -17,8 +17,8 @@ type GraphQLRule struct {
 	Query    []string // fields of queries
 	Mutation []string // fields of mutations; one of those in [GraphQLMutations], if there are Repos
 
-	// Repos are repositories of GitHub, as in [GitRule]. If there are any, all that a mutation names by node id has to belong
-	// to one of them. Queries are not limited by it.
+	// Repos are repositories of GitHub, as in [GitRule]. A mutation may then name only nodes of these repositories. Queries
+	// may read others.
 	Repos []string
 }
 

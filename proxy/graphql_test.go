@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -234,4 +235,68 @@ func TestNodesInClearAreNotAskedFor(t *testing.T) {
 	if got := c.rest(); !strings.Contains(got, "graphql-denied") || witness.got() != "" {
 		t.Errorf("answered %s, went up %q", got, witness.got())
 	}
+}
+
+// TestNoWayRoundARuleOfGraphQL: nothing of these requests goes up, over either version of HTTP.
+func TestNoWayRoundARuleOfGraphQL(t *testing.T) {
+	const bad = `mutation{deleteIssue(input:{issueId:\"I_app\"}){clientMutationId}}`
+	query := func(text string) string { return `{"query":"` + text + `"}` }
+	many := strings.Repeat("x", 300)
+	rows := []struct {
+		says, method, path, body string
+		fields                   []string
+	}{
+		{says: "an alias", body: query(strings.Replace(bad, "deleteIssue", "addComment:deleteIssue", 1))},
+		{says: "a fragment first", body: query(`fragment F on Mutation{deleteIssue(input:{issueId:\"I_app\"}){clientMutationId}} mutation{...F}`)},
+		{says: "two operations", body: `{"query":"query Q{viewer{login}} ` + strings.Replace(bad, "mutation", "mutation M", 1) + `","operationName":"Q"}`},
+		{says: "skipped", body: query(strings.Replace(bad, "(input", " @skip(if:true)(input", 1))},
+		{says: "skipped rightly", body: query(`mutation{deleteIssue(input:{issueId:\"I_app\"}) @skip(if:true){clientMutationId}}`)},
+		{says: "a list", body: "[" + query("{viewer{login}}") + "," + query(bad) + "]"},
+		{says: "a stored document", body: `{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"` + many[:64] + `"}}}`},
+		{says: "a query in the URL", path: "/graphql?query=" + `mutation%7BdeleteIssue%7D`, body: query("{viewer{login}}")},
+		{says: "a question mark alone", path: "/graphql?operationName=M", body: query("{viewer{login}}")},
+		{says: "a GET", method: "GET", path: "/graphql?query=%7Bviewer%7Blogin%7D%7D"},
+		{says: "another path", path: "/graphql/", body: query("{viewer{login}}")},
+		{says: "an override of the method", method: "PUT", body: query("{viewer{login}}"), fields: []string{"X-HTTP-Method-Override: POST"}},
+		{says: "a form", body: "query=" + bad, fields: []string{"Content-Type: application/x-www-form-urlencoded"}},
+		{says: "two types", body: query("{viewer{login}}"), fields: []string{"Content-Type: application/json", "Content-Type: text/plain"}},
+		{says: "UTF-16", body: "\xfe\xff\x00{\x00}", fields: []string{"Content-Type: application/json; charset=utf-16"}},
+		{says: "two bodies in gzip", body: gzipped(query("{viewer{login}}")) + gzipped(query(bad)), fields: []string{"Content-Encoding: gzip"}},
+		{says: "two frames of zstd", body: zstandard(query("{viewer{login}}")) + zstandard(query(bad)), fields: []string{"Content-Encoding: zstd"}},
+		{says: "a comment that ends early", body: query(`{viewer{login}} #\r` + bad)},
+		{says: "a block text that ends early", body: query(`mutation{addComment(input:{subjectId:\"PR_app\",body:\"\"\"a\"\"\"\"})} ` + bad)},
+		{says: "a subscription", body: query("subscription{viewer{login}}")},
+		{says: "an id with a line end", body: query(`mutation{addComment(input:{subjectId:\"PR_app\\nPR_other\",body:\"x\"}){clientMutationId}}`)},
+		{says: "an id of two", body: query(`mutation{addComment(input:{subjectId:\"PR_app\",subjectId:\"PR_other\"}){clientMutationId}}`)},
+		{says: "a variable twice", body: `{"query":"mutation($i:ID!){addComment(input:{subjectId:$i,body:\"x\"}){clientMutationId}}","variables":{"i":"PR_app","\u0069":"PR_other"}}`},
+		{says: "a default of another", body: query(`mutation($i:ID=\"PR_other\"){addComment(input:{subjectId:$i,body:\"x\"}){clientMutationId}}`)},
+		{says: "an id that is too long", body: query(`mutation{addComment(input:{subjectId:\"` + many + `\",body:\"x\"}){clientMutationId}}`)},
+		{says: "a name of Unicode", body: `{"query":"{viewer{login}}","ｑuery":"` + bad + `"}`},
+		{says: "a million braces", body: query(strings.Repeat("{a", 50_000))},
+		{says: "fragments that double", body: query("mutation{...A0}" + doublingFragments(25))},
+	}
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInspectWorld(t, graphqlPolicy, nil)
+		var lab graphqlLab
+		o := w.pki.secureOrigin(t, overH2, lab.serve, nil)
+		rt := w.visitor(t, overH2, "allowed.test", o.port)
+		for _, row := range rows {
+			method, path, fields := cmp.Or(row.method, "POST"), cmp.Or(row.path, "/graphql"), row.fields
+			if !strings.Contains(strings.Join(fields, " "), "Content-Type") && row.body != "" {
+				fields = append(fields, "Content-Type: application/json")
+			}
+			r := ask(t, rt, method, o.url("allowed.test", path), strings.NewReader(row.body), fields...)
+			if _, up := lab.took(); len(up) > 0 || !strings.Contains(r.body, `-denied"`) {
+				t.Errorf("%s: went up %q, answered %s", row.says, up, r.body)
+			}
+		}
+		w.nothingHeld(t)
+	})
+}
+
+func doublingFragments(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprintf(" fragment A%d on Mutation{...A%d ...A%d}", i, i+1, i+1)
+	}
+	return text + fmt.Sprintf(" fragment A%d on Mutation{__typename}", n)
 }

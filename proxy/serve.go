@@ -311,6 +311,9 @@ func (t *tunnel) changed() {
 	t.Limit(t.flow.Budget())
 }
 
+// Spend implements [carry.Owner].
+func (t *tunnel) Spend(bytes int) bool { return t.flow.Spend(int64(bytes)) == nil }
+
 // Ended implements [carry.Owner].
 func (t *tunnel) Ended(e carry.End) {
 	if e.Why == carry.OverBudget {

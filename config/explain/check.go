@@ -3,7 +3,8 @@ package explain
 
 import (
 	"context"
-	"net/netip"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -45,14 +46,13 @@ type Answer struct {
 	Notes []string `json:"-"` // remarks for a person
 }
 
-// Check answers what p does with a request of the sandbox who: a URL, or HOST[:PORT] for a tunnel. method
-// is the method for a URL, GET if it is empty.
-func Check(p *policy.Policy, who policy.Sandbox, method, request string) (*Answer, error) {
-	j, err := judge(p, who, method, request, nil)
+// Check answers what p does with a request.
+func Check(p *policy.Policy, q Question) (*Answer, error) {
+	j, err := judge(p, &q)
 	if err != nil {
 		return nil, err
 	}
-	return j.answer(p, method != ""), nil
+	return j.answer(p, q.Method != ""), nil
 }
 
 // A judgedRequest is a request and the decision about it.
@@ -61,13 +61,32 @@ type judgedRequest struct {
 	decision      policy.Decision
 }
 
-// judge decides a request. addrs are the addresses that its name resolves to, if the caller knows them.
-func judge(p *policy.Policy, who policy.Sandbox, method, request string, addrs []netip.Addr) (j judgedRequest, err error) {
-	if j.asked, err = Parse(request, method); err != nil {
+// judge decides a request.
+func judge(p *policy.Policy, q *Question) (j judgedRequest, err error) {
+	method := q.Method
+	if method == "" && q.Body != nil {
+		method = "POST"
+	}
+	if j.asked, err = Parse(q.Request, method); err != nil {
 		return j, err
 	}
-	j.asked.Sandbox, j.asked.Usage, j.asked.Time, j.asked.Destination.Addrs = who, new(policy.Usage), time.Now(), addrs
+	j.asked.Sandbox, j.asked.Usage, j.asked.Time, j.asked.Destination.Addrs = q.Sandbox, new(policy.Usage), time.Now(), q.Addresses
+	switch h := j.asked.HTTP; {
+	case h == nil && (q.Body != nil || q.Header != nil):
+		return j, errors.New("header fields and a body belong to a URL; write https:// in front of the host")
+	case h != nil:
+		h.Header = q.Header
+		if q.Body != nil {
+			h.Body, h.BodySize = &policy.Body{Bytes: q.Body, Content: q.Body, Ended: true}, int64(len(q.Body))
+		}
+		if q.Body != nil && len(q.Header["content-encoding"]) > 0 {
+			h.Body.Content, h.Body.Problem = nil, "a body is given here as it is before it is compressed"
+		}
+	}
 	j.decision, j.judged = p.Judge(context.Background(), j.asked)
+	if h := j.judged.HTTP; h != nil && len(h.UnknownNodes()) > 0 {
+		return j, fmt.Errorf("the server decides it: egressd would ask to which repositories the ids %s belong", strings.Join(h.UnknownNodes(), ", "))
+	}
 	return j, nil
 }
 

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // A PolicyDifference is a set of requests that two policies decide differently, as commands show it.
@@ -33,6 +35,9 @@ type Side struct {
 	Rule    string       `json:"rule"`
 	Layer   policy.Layer `json:"layer"`
 	Class   policy.Class `json:"class,omitempty"`
+
+	// MaxBytesUp bounds what one request or tunnel sends, or what all send in the time of a budget; 0 for any number.
+	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
 }
 
 // Compare compares what two configurations decide, and marks what the second opens beyond what within allows. within may
@@ -53,7 +58,50 @@ func Compare(ctx context.Context, old, next, within *config.Config) (all []Polic
 		s.Sandboxes = side.from.AddSandboxes(s.Sandboxes)
 	}
 	all, unsure = ComparePolicies(ctx, s)
-	return all, unsure, nil
+	return append(all, compareBudgets(old.File.Budgets, next.File.Budgets, within != nil)...), unsure, nil
+}
+
+// compareBudgets compares the budgets of two files. Those with the same hosts and time are one. No boundary has budgets: if
+// there is one, everything that more may be sent by is beyond it.
+func compareBudgets(old, next []file.SpanLimit, bounded bool) (all []PolicyDifference) {
+	type pair struct{ was, now *file.SpanLimit }
+	pairs, order := map[string]*pair{}, []string{}
+	at := func(b *file.SpanLimit) *pair {
+		key := fmt.Sprint(b.Hosts, " in ", b.Per)
+		if pairs[key] == nil {
+			pairs[key], order = &pair{}, append(order, key)
+		}
+		return pairs[key]
+	}
+	for i := range old {
+		at(&old[i]).was = &old[i]
+	}
+	for i := range next {
+		at(&next[i]).now = &next[i]
+	}
+	side := func(b *file.SpanLimit) Side {
+		s := Side{Verdict: policy.Allow.Action(), Rule: "default", Layer: policy.Builtin}
+		if b != nil {
+			s.Rule, s.Layer, s.MaxBytesUp = b.Name, policy.User, b.Up
+		}
+		return s
+	}
+	for _, key := range order {
+		p := pairs[key]
+		d := PolicyDifference{Change: policy.Tightens, Ports: []uint16{}, Example: "what is sent to " + key, Was: side(p.was), Now: side(p.now)}
+		some := cmp.Or(p.now, p.was)
+		for _, h := range some.Hosts {
+			d.Hosts = strings.TrimPrefix(d.Hosts+", "+h.String(), ", ")
+		}
+		switch {
+		case p.was != nil && p.now != nil && p.was.Up == p.now.Up:
+			continue
+		case p.now == nil || p.was != nil && p.now.Up > p.was.Up:
+			d.Change, d.Beyond = policy.Loosens, bounded
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // ComparePolicies is [Compare] for compiled policies.
@@ -141,7 +189,7 @@ func (d *PolicyDifference) text() string {
 }
 
 func sideOf(d *policy.Decision) Side {
-	return Side{Verdict: d.Verdict.Action(), Rule: d.Rule, Layer: d.Layer, Class: d.Class}
+	return Side{Verdict: d.Verdict.Action(), Rule: d.Rule, Layer: d.Layer, Class: d.Class, MaxBytesUp: d.MaxBytesUp}
 }
 
 func exampleText(r *policy.Request) string {

@@ -54,12 +54,17 @@ type Question struct {
 	Sandbox         policy.Sandbox
 	Method, Request string
 	Addresses       []netip.Addr // that the name of the request resolves to, if known
-	Flags           string       // for commands in hints, such as " --config FILE"
+
+	// Header has names in lower case, and Body is not compressed. Both belong to a URL, and may be nil. A body implies POST.
+	Header map[string][]string
+	Body   []byte
+
+	Flags string // for commands in hints, such as " --config FILE"
 }
 
 // Explain answers q by p, which was compiled from cfg.
 func Explain(cfg *config.Config, p *policy.Policy, q Question) (*Explanation, error) {
-	j, err := judge(p, q.Sandbox, q.Method, q.Request, q.Addresses)
+	j, err := judge(p, &q)
 	if err != nil {
 		return nil, err
 	}

@@ -56,6 +56,10 @@ type Meter struct{ Up, Down atomic.Int64 }
 type Owner interface {
 	// Ended is called once, when both connections are closed and no goroutine carries, except after Take.
 	Ended(End)
+
+	// Spend is called before so many more bytes go to the upstream. If it returns false, they do not go, and the tunnel ends
+	// as OverBudget.
+	Spend(bytes int) bool
 }
 
 // A Watcher looks at each piece before the tunnel passes it on, until Watch returns true for over. If ok is false,

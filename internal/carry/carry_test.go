@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,9 +20,16 @@ type carried struct {
 	client, upstream net.Conn
 	meter            Meter
 	end              chan End
+	most             int64 // bytes that may go up; 0: any number
+	spent            atomic.Int64
 }
 
 func (c *carried) Ended(e End) { c.end <- e }
+
+// Spend lets all pass, unless the test has said how much.
+func (c *carried) Spend(bytes int) bool {
+	return c.most == 0 || c.spent.Add(int64(bytes)) <= c.most
+}
 
 // begun returns a tunnel in which nothing passes yet.
 func begun(t testing.TB, s *Set, network string, limits Limits) *carried {
@@ -216,6 +224,30 @@ func TestNoByteBeyondTheBudgetGoesUp(t *testing.T) {
 	c.Limit(9)
 	if e := c.ended(t, OverBudget); e.Up != 10 {
 		t.Errorf("it counted %d", e.Up)
+	}
+}
+
+// TestTheOwnerCountsWhatGoesUp before it goes, also what is spliced.
+func TestTheOwnerCountsWhatGoesUp(t *testing.T) {
+	for _, piece := range []int{1000, 100 << 10} {
+		c := begun(t, newSet(t), "tcp", forever)
+		c.most = 3<<20 + 5
+		c.Down()
+		arrived := make(chan int64)
+		go func() {
+			n, _ := io.Copy(io.Discard, c.upstream)
+			arrived <- n
+		}()
+		c.Up(make([]byte, 7))
+		for b := make([]byte, piece); ; {
+			if _, err := c.client.Write(b); err != nil {
+				break
+			}
+		}
+		e := c.ended(t, OverBudget)
+		if got := <-arrived; e.Up > c.most || e.Up < 1<<20 || got > e.Up {
+			t.Errorf("pieces of %d: %d bytes arrived, %d are counted", piece, got, e.Up)
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func (t *Tunnel) Send(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	if most := t.budget.Load(); most != 0 && t.up.count.Load()+int64(len(b)) > most {
+	if t.up.exceeds(len(b)) {
 		t.End(OverBudget)
 		return false
 	}
@@ -410,9 +410,13 @@ func (s *stream) room(most int) int {
 	return int(max(1, min(int64(most), budget-s.count.Load())))
 }
 
+// exceeds reports whether n more bytes are too many. It has the owner count them.
 func (s *stream) exceeds(n int) bool {
+	if s != &s.tunnel.up || n == 0 {
+		return false
+	}
 	budget := s.tunnel.budget.Load()
-	return s == &s.tunnel.up && budget != 0 && s.count.Load()+int64(n) > budget
+	return budget != 0 && s.count.Load()+int64(n) > budget || !s.tunnel.owner.Spend(n)
 }
 
 // flush writes what was read, and waits for it.

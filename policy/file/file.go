@@ -90,6 +90,9 @@ type File struct {
 	// Canaries are texts that nothing may send. Default: none.
 	Canaries []CanaryFile
 
+	// Budgets bound what each sandbox sends to some hosts in a span of time. Default: none.
+	Budgets []SpanLimit
+
 	// Credentials are secrets that egressd adds to requests, and that no sandbox holds. Default: none.
 	Credentials []NamedCredential
 

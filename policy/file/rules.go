@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"go.yaml.in/yaml/v3"
 )
@@ -61,17 +60,11 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 // maxBytesUp reads how many bytes may go up by an allow.
 func (r *reader) maxBytesUp(what string, into *int64, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
-		var err error
-		switch {
-		case effect != policy.Allow:
+		if effect != policy.Allow {
 			r.fail(n, "%s bounds what is let pass, and stands in allow alone", what)
-		case n.Kind != yaml.ScalarNode:
-			r.fail(n, "%s is %s; write a number of bytes, like 5MB", what, kindOf(n))
-		default:
-			if *into, err = quantity.ParseBytes(n.Value); err != nil {
-				r.fail(n, "%s: %v", what, err)
-			}
+			return
 		}
+		r.byteCount(what, into)(n)
 	}
 }
 

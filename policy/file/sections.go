@@ -37,6 +37,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"upstream":     r.upstream(&f.Upstream),
 		"limits":       r.limits(&f.Limits),
 		"canaries":     r.canaries(&f.Canaries),
+		"budgets":      r.budgets(&f.Budgets),
 		"credentials":  r.credentialList(&f.Credentials),
 	}, "", &f.Mode)))
 	if fallback == "allow" {

@@ -290,8 +290,17 @@ func (x *Exchange) Download(from io.Reader, moved func()) *PassingBody {
 	return newBody(from, x.responseFilter(), allPass, moved)
 }
 
-// CountHead counts the head of the request, which is no part of what its budget is for.
-func (x *Exchange) CountHead(n int) {
+// SpendHead counts the head of the request before it is sent, which is no part of what max_bytes_up is for. The error is a
+// [*egress.Refusal].
+func (x *Exchange) SpendHead(n int) error {
+	if over := x.Flow.Spend(int64(n)); over != nil {
+		return over
+	}
+	x.countUp(n)
+	return nil
+}
+
+func (x *Exchange) countUp(n int) {
 	x.up.Add(int64(n))
 	x.Flow.Meter().Up.Add(int64(n))
 }
@@ -303,7 +312,10 @@ func (x *Exchange) allowUp(n int) error {
 	if most := x.Flow.Budget(); most > 0 && sum > most {
 		return x.Flow.Exceeded()
 	}
-	x.CountHead(n)
+	if over := x.Flow.Spend(int64(n)); over != nil {
+		return over
+	}
+	x.countUp(n)
 	return nil
 }
 

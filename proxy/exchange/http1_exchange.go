@@ -128,9 +128,11 @@ func (x *h1Exchange) sendHead() error {
 	}
 	v.owned = v.owned || !x.mayLeave() || authenticates(out.Get("Authorization"))
 	v.out = http1.AppendRequest(v.out[:0], x.Method, target, out)
+	if err := x.SpendHead(len(v.out)); err != nil {
+		return err
+	}
 	v.up.conn.SetDeadline(time.Now().Add(v.Forwarder.Limits.Idle))
-	n, err := v.up.conn.Write(v.out)
-	x.CountHead(n)
+	_, err := v.up.conn.Write(v.out)
 	return err
 }
 

@@ -150,6 +150,9 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	conn.SetDeadline(time.Now().Add(nodesPatience))
 	defer context.AfterFunc(ctx, func() { Abort(conn) })()
 	out := http1.AppendRequest(nil, http.MethodPost, h.target.RequestURI(), append(http1.Fields{{Name: "Host", Value: HostField(x.Destination, 443)}, {Name: "Connection", Value: "close"}}, h.fields...))
+	if over := flow.Spend(int64(len(out) + len(body))); over != nil {
+		return nil, over
+	}
 	n, err := conn.Write(append(out, body...))
 	end.Up = int64(n)
 	if err != nil {

@@ -234,7 +234,11 @@ func (st *stream) Send() (*http1.Response, error) {
 		return nil, err
 	}
 	defer st.writer.noMoreHints()
-	st.resp, err = conn.RoundTrip(st.request())
+	out, err := st.request()
+	if err != nil {
+		return nil, err
+	}
+	st.resp, err = conn.RoundTrip(out)
 	switch {
 	case err == nil:
 		st.conn.answered.Store(true)
@@ -279,8 +283,8 @@ func (st *stream) misread(err error) error {
 	return err
 }
 
-// request writes the request anew for the destination that was decided.
-func (st *stream) request() *http.Request {
+// request writes the request anew for the destination that was decided. The error is a [*egress.Refusal].
+func (st *stream) request() (*http.Request, error) {
 	host := exchange.HostField(st.Destination, 443)
 	out := &http.Request{
 		Method: st.Method, Host: host, ContentLength: st.Length, Proto: "HTTP/2.0", ProtoMajor: 2,
@@ -293,13 +297,15 @@ func (st *stream) request() *http.Request {
 	for _, f := range fields {
 		size += len(f.Name) + len(": \r\n") + len(f.Value)
 	}
-	st.CountHead(size)
+	if err := st.SpendHead(size); err != nil {
+		return nil, err
+	}
 	if st.Length != 0 {
 		st.body = st.Upload(st.Context, st.writer.moved)
 		out.Body = st.body
 	}
 	trace := &httptrace.ClientTrace{Got1xxResponse: st.interim}
-	return out.WithContext(httptrace.WithClientTrace(st.Context, trace))
+	return out.WithContext(httptrace.WithClientTrace(st.Context, trace)), nil
 }
 
 // interim passes an interim response on. It ends the request with an error.

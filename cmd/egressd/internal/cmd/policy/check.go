@@ -51,6 +51,9 @@ without a port means port 443. Names are not resolved: an address rule may still
 the connection; --address says what the name resolves to. POLICY is a YAML file, or a
 folder with an egressd.yaml, like --config.
 
+--body and -H add a body and header fields, for rules that read them: json, mcp, model,
+graphql, git, headers. Without --body a request has none.
+
 -v shows what each part of the policy says: the baseline, the lines of the file,
 presets, Rego, and the sandbox's own rules. It names the rule that decides with its file
 and line, lists the other rules about the same destination in their order, and says
@@ -77,6 +80,8 @@ be checked.`,
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "`NAME` of the sandbox that asks; required if the policy lists sandboxes")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "show which rule decides a request, and what would change that")
 	cmd.Flags().StringSliceVar(&o.addresses, "address", nil, "assume that the name resolves to this `ADDRESS`; implies -v")
+	cmd.Flags().StringArrayVarP(&o.fields, "header", "H", nil, "header field of the request, as `NAME:VALUE`")
+	cmd.Flags().StringVar(&o.body, "body", "", "`FILE` with the body of the request, or - for standard input; implies POST, and application/json if -H names no other type")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cli.CompleteSandboxes(&f.config))
 	return cmd
 }
@@ -86,11 +91,16 @@ type checkOptions struct {
 	method, sandbox string
 	verbose         bool
 	addresses       []string
+	fields          []string // "Name: value"
+	body            string   // path of the file
+
+	header  map[string][]string // of fields
+	content []byte              // of the body; nil: none
 }
 
 // aboutRequests reports whether args name requests. Otherwise they are a policy, or files and folders of one.
 func (o *checkOptions) aboutRequests(args []string) bool {
-	if o.method != "" || o.sandbox != "" || o.verbose || len(o.addresses) > 0 {
+	if o.method != "" || o.sandbox != "" || o.verbose || len(o.addresses) > 0 || len(o.fields) > 0 || o.body != "" {
 		return true
 	}
 	return slices.ContainsFunc(args, func(arg string) bool { return !isPath(arg) })
@@ -119,6 +129,9 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 		return hint.Misused(errors.New("there is no request to check"), "egressd check https://example.com/")
 	case len(args) == 2 && slices.Contains(methods, args[0]):
 		return hint.Misused(fmt.Errorf("%s is no host", args[0]), "egressd check -X "+args[0]+" "+shell.Word(args[1]))
+	}
+	if err := o.readRequest(); err != nil {
+		return err
 	}
 	cfg, err := config.Load(o.config)
 	if err != nil {
@@ -158,6 +171,43 @@ func (o *checkOptions) run(stdout, stderr io.Writer, args []string) error {
 	return cli.Status(code)
 }
 
+// readRequest reads the header fields and the body.
+func (o *checkOptions) readRequest() (err error) {
+	for _, field := range o.fields {
+		name, value, ok := strings.Cut(field, ":")
+		if name = strings.ToLower(strings.TrimSpace(name)); !ok || policy.CheckHeaderName(name) != nil {
+			return hint.Misused(fmt.Errorf("-H %s is no field that a rule can compare", shell.Word(field)), "-H 'Accept: text/html'")
+		}
+		if o.header == nil {
+			o.header = map[string][]string{}
+		}
+		o.header[name] = append(o.header[name], strings.TrimSpace(value))
+	}
+	switch o.body {
+	case "":
+		return nil
+	case "-":
+		o.content, err = io.ReadAll(io.LimitReader(os.Stdin, bodyMost+1))
+	default:
+		o.content, err = os.ReadFile(o.body)
+	}
+	switch {
+	case err != nil:
+		return hint.Misused(err, "--body FILE")
+	case len(o.content) > bodyMost:
+		return hint.Misused(fmt.Errorf("the body is longer than %d bytes", bodyMost), "a shorter one")
+	case o.header["content-type"] == nil:
+		if o.header == nil {
+			o.header = map[string][]string{}
+		}
+		o.header["content-type"] = []string{"application/json"}
+	}
+	return nil
+}
+
+// bodyMost is the default of limits.body_bytes.
+const bodyMost = 32 << 20
+
 // A requestError says that an argument is no request that can be judged.
 type requestError struct{ error }
 
@@ -166,7 +216,7 @@ func (e *requestError) Unwrap() error { return e.error }
 // judge decides one request and prints the answer. An error of the request is a [*requestError].
 func (o *checkOptions) judge(stdout io.Writer, cfg *config.Config, p *policy.Policy, who policy.Sandbox, arg string) (*explain.Answer, error) {
 	if !o.verbose && len(o.addresses) == 0 {
-		a, err := explain.Check(p, who, o.method, arg)
+		a, err := explain.Check(p, explain.Question{Sandbox: who, Method: o.method, Request: arg, Header: o.header, Body: o.content})
 		if err != nil {
 			return nil, &requestError{fmt.Errorf("%s: %w", arg, err)}
 		}
@@ -177,7 +227,7 @@ func (o *checkOptions) judge(stdout io.Writer, cfg *config.Config, p *policy.Pol
 		return nil, &requestError{err}
 	}
 	e, err := explain.Explain(cfg, p, explain.Question{
-		Sandbox: who, Method: o.method, Request: arg, Addresses: addrs, Flags: (&source.Source{Config: o.config}).Flags(),
+		Sandbox: who, Method: o.method, Request: arg, Header: o.header, Body: o.content, Addresses: addrs, Flags: (&source.Source{Config: o.config}).Flags(),
 	})
 	if err != nil {
 		return nil, &requestError{fmt.Errorf("%s: %w", arg, err)}

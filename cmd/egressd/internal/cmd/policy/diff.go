@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
 	"github.com/spf13/cobra"
 )
@@ -160,7 +161,15 @@ func printDifferences(w io.Writer, all []explain.PolicyDifference, asJSON bool) 
 			example += ", which leads to " + d.Leads
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", cli.Cell(change), cli.Cell(d.Hosts), cli.Cell(example), cli.Cell(d.Sandbox),
-			cli.Cell(d.Was.Verdict+" by "+d.Was.Rule), cli.Cell(d.Now.Verdict+" by "+d.Now.Rule))
+			cli.Cell(sideText(&d.Was)), cli.Cell(sideText(&d.Now)))
 	}
 	return table.Flush()
+}
+
+func sideText(s *explain.Side) string {
+	text := s.Verdict + " by " + s.Rule
+	if s.MaxBytesUp > 0 {
+		text += ", at most " + quantity.Bytes(s.MaxBytesUp)
+	}
+	return text
 }
