@@ -60,7 +60,8 @@ type Granted struct {
 	Grants   []Grant  `json:"grants"`
 	Already  []string `json:"already_allowed"`
 	Warnings []string `json:"warnings,omitempty"`
-	Policy   string   `json:"policy"` // digest
+	Opens    string   `json:"opens,omitempty"` // what the grants open and close, in words
+	Policy   string   `json:"policy"`          // digest
 }
 
 // Revoked is a revoked grant and the digest of the policy without it.

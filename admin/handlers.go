@@ -17,6 +17,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -55,10 +56,13 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 type Readiness struct {
 	Ready bool     `json:"ready"`
 	Why   []string `json:"why,omitempty"`
+
+	// Observing is for whom and until when everything public passes that no rule is about.
+	Observing []policy.Observation `json:"observing,omitempty"`
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	var all Readiness
+	all := Readiness{Observing: s.Gate.Observing()}
 	if s.Missing != nil {
 		all.Why = s.Missing()
 	}

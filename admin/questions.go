@@ -44,6 +44,7 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 type Answer struct {
 	Answer   string          `json:"answer"` // "approve" or "reject"
 	Question egress.Question `json:"question"`
+	Opens    string          `json:"opens,omitempty"` // what the grant opens that a sandbox asked for, in words
 }
 
 // answer answers a question. The parameters are for=DURATION and once=true.
@@ -64,7 +65,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := changeContext(w, r)
 	defer cancel()
 	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError}
-	err = asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
+	opens, err := asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
 	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
 	case errors.As(err, &unwritten):
@@ -83,7 +84,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	if now, found := s.Gate.Approvals.Question(id); found {
 		q = now
 	}
-	write(w, http.StatusOK, Answer{what, q})
+	write(w, http.StatusOK, Answer{what, q, opens})
 }
 
 // Asked answers questions for operators. Grants makes what a sandbox asks of itself; nil: nobody can approve that.
@@ -96,57 +97,58 @@ type Asked struct {
 // An unrecordedError says that an answer could not be recorded, and so does not count.
 type unrecordedError struct{ error }
 
-// Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
-// is a grant for that time, in exactly the words of the request; a later rejection revokes the grant. If the grant is gone, the
-// error is an [*Unavailable]. Other errors come from package approvals.
-func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) error {
+// Answer records an answer and puts it in force: "approve" or "reject", for counts. What a sandbox asked of itself is granted
+// for that time, in exactly its terms, and a later no revokes the grant; opens is [Granted.Opens]. The error is an
+// [*Unavailable] if there is no such grant, or one of package approvals.
+func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) (opens string, err error) {
 	id, _ := record.ParseID(q.ID)
 	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
-		return &unrecordedError{err}
+		return "", &unrecordedError{err}
 	}
-	err := a.settle(ctx, who, q, id, what == "approve", counts, once)
+	opens, err = a.settle(ctx, who, q, id, what == "approve", counts, once)
 	if err != nil { // the earlier record says that the answer counts
 		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))
 		if failed := a.Gate.Records.NoteOperator(note); failed != nil {
 			a.Complain(failed)
 		}
 	}
-	return err
+	return opens, err
 }
 
-func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, yes bool, counts time.Duration, once bool) error {
+func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, yes bool, counts time.Duration, once bool) (opens string, err error) {
 	list := &a.Gate.Approvals
 	switch {
 	case yes && q.Pattern == "":
-		return list.Approve(id, counts, once)
+		return "", list.Approve(id, counts, once)
 	case !yes && q.Pattern == "":
-		return list.Reject(id, counts)
+		return "", list.Reject(id, counts)
 	}
 	list.Granting.Lock()
 	defer list.Granting.Unlock()
 	switch {
 	case once:
-		return approvals.ErrNobodyWaits
+		return "", approvals.ErrNobodyWaits
 	case a.Grants == nil:
-		return &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
+		return "", &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
 	case !yes:
 		if err := a.revoke(ctx, who, q.ID); err != nil {
-			return err
+			return "", err
 		}
-		return list.Reject(id, counts)
+		return "", list.Reject(id, counts)
 	}
 	if _, _, found := list.Find(id); !found {
-		return approvals.ErrNoQuestion
+		return "", approvals.ErrNoQuestion
 	}
-	if _, err := a.Grants.Grant(ctx, who, GrantRequest{
+	granted, err := a.Grants.Grant(ctx, who, GrantRequest{
 		Verdict: "allow", Patterns: []string{q.Pattern}, Method: q.Method, Path: q.Path, Sandbox: q.Sandbox, Seconds: int64(counts / time.Second), From: q.ID,
-	}); err != nil {
-		return err
+	})
+	if err != nil {
+		return "", err
 	}
 	if err := list.Approve(id, counts, false); err != nil {
-		return errors.Join(err, a.revoke(ctx, who, q.ID))
+		return "", errors.Join(err, a.revoke(ctx, who, q.ID))
 	}
-	return nil
+	return granted.Opens, nil
 }
 
 // revoke takes back what was granted in answer to a question.

@@ -59,6 +59,9 @@ func (c *Config) RulesInForce() ([]RuleInForce, error) {
 	if c.Ceiled() {
 		all = append(all, RuleInForce{Rule: "ceiling", Layer: policy.Organisation, Effect: "deny", What: "what layers below the organisation open outside of its ceiling"})
 	}
+	for _, o := range c.File.Observing() {
+		all = append(all, RuleInForce{Rule: policy.LearnRule, Layer: policy.User, Effect: "allow", Sandbox: o.Sandbox, What: "what is public and no rule mentions, for " + o.Text()})
+	}
 	left := RuleInForce{Rule: "default", Layer: policy.Builtin, Effect: "deny", What: "everything that no rule mentions"}
 	if c.File.Default == policy.Allow {
 		left.Layer, left.Effect = policy.User, "allow"

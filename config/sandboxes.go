@@ -55,6 +55,27 @@ func (c *Config) EntryFor(name string) *file.SandboxRules {
 	return &c.File.Sandboxes[i]
 }
 
+// AddSandboxes adds the sandboxes of c to those to compare policies for. Of a template it adds one. A configuration without a list has the sandbox "default".
+func (c *Config) AddSandboxes(all []policy.Sandbox) []policy.Sandbox {
+	var own []policy.Sandbox
+	for i := range c.File.Sandboxes {
+		one := EntryOf(&c.File.Sandboxes[i]).Sandbox()
+		if t, ok := policy.ParseTemplate(one.Name); ok {
+			one.Name, one.Template = t.Name("any"), one.Name
+		}
+		own = append(own, one)
+	}
+	if len(own) == 0 {
+		own = []policy.Sandbox{{Name: sandbox.Default}}
+	}
+	for _, one := range own {
+		if !slices.ContainsFunc(all, func(known policy.Sandbox) bool { return known.Name == one.Name }) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // oneOf returns the entry of a template as that of one of its sandboxes. Every other entry is returned as it is.
 func oneOf(s *file.SandboxRules, name string) *file.SandboxRules {
 	t, _ := policy.ParseTemplate(s.Name)

@@ -23,6 +23,10 @@ func (l *adminListener) collect(m *admin.Metrics) {
 	m.Only("egressd_policy_reloads_total", admin.Counter, "How often the policy was read again.", float64(now.reloads))
 	m.Only("egressd_policy_reloads_failed_total", admin.Counter, "How often it could not be put in force.", float64(now.failed))
 	l.daemon.grants.collectGrants(m, now)
+	m.Family("egressd_observing", admin.Gauge, "1 while everything public passes that no rule is about, for a sandbox or, with an empty label, for everybody.")
+	for _, o := range now.policy.Observing() {
+		m.Sample(1, "sandbox", o.Sandbox)
+	}
 	bundles := byLabel(now.show().Bundles)
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
 	for _, b := range bundles {

@@ -69,6 +69,7 @@ func (d *Daemon) Follow(ctx context.Context) {
 	d.bundles.age(ctx)
 	for {
 		d.grants.expire(ctx)
+		d.observing.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -80,6 +81,7 @@ func (d *Daemon) Follow(ctx context.Context) {
 		case do := <-d.grants.turns:
 			do(ctx)
 		case <-d.grants.nextEnd():
+		case <-d.observing.nextEnd():
 		}
 	}
 }

@@ -72,6 +72,7 @@ type Daemon struct {
 	current     currentPolicy
 	admin       adminListener
 	grants      granting
+	observing   observing
 	allowed     allowances
 	bundles     bundleFollower
 	reloads     reloading
@@ -81,7 +82,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon = d, d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon = d, d, d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -308,6 +309,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.policy = p
 	d.current.putInForce(p, d.Config, loaded)
+	d.observing.begin()
 	d.audit.attest()
 	d.bundles.adopt(d.Config)
 	if err := d.audit.sinks.Apply(first.sinks); err != nil {
@@ -406,6 +408,7 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 func (d *Daemon) Close() {
 	d.admin.end()
 	d.grants.ends.stop()
+	d.observing.ends.stop()
 	d.keys.close()
 	for _, l := range d.listeners.listening {
 		l.Close()

@@ -120,6 +120,7 @@ func (gs *granting) regrant(ctx context.Context, grants []*grant, note string) e
 	gs.daemon.current.Store(&next)
 	gs.again = 0
 	gs.watchEnds()
+	gs.daemon.observing.watch()
 	gs.daemon.audit.attest()
 	gs.sayEnded(before.grants, grants)
 	return nil
@@ -234,6 +235,7 @@ func opening(ctx context.Context, c *config.Config, grants []*grant) (effective 
 	if err != nil {
 		return grants, nil
 	}
+	undenied = undenied.Enforced()
 	for _, g := range grants {
 		if why := shutTo(ctx, c, undenied, g); why != nil {
 			shut = append(shut, droppedGrant{g, why.Why.Text()})

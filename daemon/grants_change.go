@@ -12,6 +12,8 @@ import (
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
@@ -182,11 +184,12 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	if err != nil {
 		return done, refused("where it is a test that no longer holds, change it in "+gs.daemon.Path+" first", "with that, the policy would be refused, so nothing was granted\n%v", err)
 	}
-	if err := j.judge(judging, gs.daemon, after); err != nil {
+	if err := j.judge(judging, gs.daemon, after.Enforced()); err != nil {
 		return done, err
 	}
+	j.opens = j.compare(judging, now.policy.Enforced(), after.Enforced())
 	for _, g := range j.made {
-		if err := gs.daemon.Gate.Records.NoteOperator(a.who.Note(a.note(g))); err != nil {
+		if err := gs.daemon.Gate.Records.NoteOperator(a.who.Note(a.note(g) + "; that " + j.opens)); err != nil {
 			return done, unrecorded(err)
 		}
 	}
@@ -197,6 +200,7 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	for _, g := range j.made {
 		fmt.Fprintf(gs.daemon.Talk, "egressd: grant %s for %s: %s\n", g.ID, quantity.Span(a.lasts), g.text())
 	}
+	fmt.Fprintf(gs.daemon.Talk, "egressd: that %s\n", printable.Text(j.opens))
 	return j.told(gs.daemon, gs.daemon.policy), nil
 }
 
@@ -218,6 +222,7 @@ type grantJudgement struct {
 	made     []*grant
 	already  []string
 	warnings []string
+	opens    string // what made opens and closes, in words
 }
 
 // judging decides which parts of a request are granted. An equal grant that exists already gets the new duration.
@@ -226,6 +231,7 @@ func (gs grantsAPI) judging(ctx context.Context, a *grantRequest, live []*grant)
 	if j.before, err = gs.daemon.Config.Granting(rulesOf(only(policy.Deny, live))); err != nil {
 		return nil, refused("egressd status", "%v", err)
 	}
+	j.before = j.before.Enforced() // what passes only because it is observed lacks a grant
 	for _, o := range a.openings {
 		if a.effect == policy.Allow && j.isAllowed(ctx, o) && ctx.Err() == nil {
 			j.already = append(j.already, o.String())
@@ -242,6 +248,17 @@ func (gs grantsAPI) judging(ctx context.Context, a *grantRequest, live []*grant)
 		j.made = append(j.made, gs.newGrant(a, o, cmp.Or(id, newGrantID(slices.Concat(live, j.made)))))
 	}
 	return j, nil
+}
+
+// compare says what the grants open and close beside the policy in force.
+func (j *grantJudgement) compare(ctx context.Context, before, after *policy.Policy) string {
+	s := policy.Sides{Old: before, New: after, Sandboxes: j.who}
+	if j.effect == policy.Allow && !j.OverDeny {
+		for _, g := range j.made {
+			s.About = append(s.About, g.rule.Pattern)
+		}
+	}
+	return explain.Told(ctx, s)
 }
 
 // isAllowed reports whether o is allowed without grants, to whomever it is for.
@@ -362,7 +379,7 @@ func wayOut(d *Daemon, r *policy.Reach, over bool) string {
 }
 
 func (j *grantJudgement) told(d *Daemon, p *policy.Policy) admin.Granted {
-	done := admin.Granted{Grants: []admin.Grant{}, Already: j.already, Warnings: j.warnings, Policy: p.Digest()}
+	done := admin.Granted{Grants: []admin.Grant{}, Already: j.already, Warnings: j.warnings, Opens: j.opens, Policy: p.Digest()}
 	for _, g := range j.made {
 		done.Grants = append(done.Grants, d.grants.shown(g))
 	}

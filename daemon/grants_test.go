@@ -392,3 +392,27 @@ func TestGrantsRaceWithReloadsAndTheirEnds(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 }
+
+// TestAGrantSaysWhatItOpens, in its answer and in its record, with a request that both policies have decided.
+func TestAGrantSaysWhatItOpens(t *testing.T) {
+	w := newGrantsWorld(t, "allow: [other.test]\n")
+	for pattern, want := range map[string]string{
+		"a.test:443":   "opens CONNECT a.test:443",
+		"*.b.test:80":  "opens GET http://any-host.any-host.b.test/",
+		"c.test:22-23": "opens CONNECT c.test:22",
+	} {
+		done := w.gets(t, "allow", time.Minute, pattern)
+		if !strings.HasPrefix(done.Opens, want) {
+			t.Errorf("%s %s, want %s", pattern, done.Opens, want)
+		}
+		if !w.noted(t, "grant "+done.Grants[0].ID+" for") {
+			t.Error("no record")
+		}
+	}
+	if r := w.record(t, func(r *record.Record) bool { return strings.Contains(r.Note, "grant ") && strings.Contains(r.Note, "c.test") && r.Kind == record.KindAdmin }); !strings.Contains(r.Note, "that opens CONNECT c.test:22") {
+		t.Errorf("the record says %q", r.Note)
+	}
+	if done := w.gets(t, "deny", time.Minute, "other.test"); !strings.HasPrefix(done.Opens, "closes CONNECT other.test:443") {
+		t.Errorf("a deny %s", done.Opens)
+	}
+}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -88,8 +87,11 @@ func (n *inForce) allowances(who *policy.Sandbox) (all []egress.Allowance) {
 	if len(c.Parts) > 0 {
 		all = append(all, egress.Allowance{Effect: "allow", What: "what the policies in Rego allow; ask for one request to find out", Rule: "rego", Layer: c.Parts[0].Options.Layer})
 	}
-	if c.File.Default == policy.Allow || c.Learn {
-		all = append(all, egress.Allowance{Effect: "allow", What: "every public host that no rule denies", Rule: cmp.Or(map[bool]string{true: policy.LearnRule}[c.Learn], "default"), Layer: policy.User})
+	const open = "every public host that no rule denies"
+	if c.File.Default == policy.Allow {
+		all = append(all, egress.Allowance{Effect: "allow", What: open, Rule: "default", Layer: policy.User})
+	} else if n.policy.Observes(who) {
+		all = append(all, egress.Allowance{Effect: "allow", What: open, Rule: policy.LearnRule, Layer: policy.User})
 	}
 	return all
 }

@@ -83,6 +83,7 @@ func (n *inForce) show() policystatus.Status {
 		return s
 	}
 	s.Policy, s.Since, s.Source, s.Rejected = n.policy.Digest(), n.since, n.source, n.rejected
+	s.Observing = n.policy.Observing()
 	s.Upstream = upstreamOf(n.config.File.Upstream.Proxy)
 	s.OK = n.rejected == nil || !n.rejected.Current
 	for _, f := range n.config.Feeds {

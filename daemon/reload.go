@@ -150,6 +150,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
 	re.daemon.current.putInForce(next.policy, next.config, done+": "+why)
+	re.daemon.observing.begin()
 	if next.upstream != re.made.upstream {
 		re.daemon.useUpstream(ctx, next.upstream)
 	}
@@ -185,8 +186,10 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
 		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))
 	}
-	if err := re.noteProjects(); err != nil {
-		re.daemon.Complain(err) // what the change itself is, is recorded
+	for _, err := range []error{re.daemon.observing.say(), re.noteProjects()} {
+		if err != nil {
+			re.daemon.Complain(err) // what the change itself is, is recorded
+		}
 	}
 	return nil
 }

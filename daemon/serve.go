@@ -72,6 +72,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	for {
 		d.bundles.age(ctx)
 		d.grants.expire(ctx)
+		d.observing.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -90,6 +91,7 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case do := <-d.grants.turns:
 			do(ctx)
 		case <-d.grants.nextEnd():
+		case <-d.observing.nextEnd():
 		case <-alive:
 			d.manager.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:

@@ -198,6 +198,9 @@ func (g *Gate) RejectPolicy(note string) error {
 	return g.Records.policy(g.policy.Load(), note)
 }
 
+// Observing returns the observations of the policy in force that have not ended.
+func (g *Gate) Observing() []policy.Observation { return g.policy.Load().Observing() }
+
 // Digest identifies the policy in force.
 func (g *Gate) Digest() string { return g.policy.Load().Digest() }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/policy"
@@ -14,18 +15,36 @@ import (
 // maxLearned bounds the memory that a program can fill by using new names.
 const maxLearned = 10_000
 
-// A LearnedDestination is a destination that no rule mentions and that `learn` let pass.
+// A LearnedDestination is a destination of requests for which there is no rule.
 type LearnedDestination struct {
-	Pattern  policy.Pattern // exactly this host and port
-	Count    int64          // connections, or requests if the connection was inspected
-	Reached  int64          // of Count, those that reached an upstream
-	Up, Down int64          // payload bytes
-	Programs []string       // up to maxPrograms programs that connected, sorted
-	Flow     string         // id of the last flow
-	Alarm    bool           // egressd blocked a canary on its way to this host
+	Pattern     policy.Pattern // exactly this host and port
+	Count       int64          // connections, or requests if the connection was inspected
+	Reached     int64          // of Count, those that reached an upstream
+	Up, Down    int64          // payload bytes
+	Programs    []string       // up to maxPrograms programs that connected, sorted
+	Sandboxes   []string       // up to maxPrograms sandboxes, sorted
+	Logs        int            // in how many of several logs it is
+	First, Last time.Time      // of the requests
+	Flow        string         // id of the last flow
+	Alarm       bool           // egressd blocked a canary on its way to this host
 
-	host string
+	host     string
+	log      int                    // the last in which it is
+	whole    bool                   // some connections showed no requests
+	requests map[requested]struct{} // what was asked for, unless whole
 }
+
+// Openings returns the narrowest lines that allow what was asked for: the destination, or the methods and paths if egressd saw
+// all requests.
+func (l *LearnedDestination) Openings() []policy.Opening {
+	if l.whole || len(l.requests) == 0 {
+		return []policy.Opening{{Pattern: l.Pattern}}
+	}
+	return narrowest(l.Pattern, l.requests)
+}
+
+// Domain returns the registrable domain of the host, or the host.
+func (l *LearnedDestination) Domain() string { return cmp.Or(policy.Registrable(l.host), l.host) }
 
 // A NameFlood stands for many names below one registrable domain. A program that generates names can send
 // data in them, so no rule is suggested for these names.
@@ -37,14 +56,38 @@ type NameFlood struct {
 	Flow     string // id of the last flow
 }
 
-// Learned collects the flows that [policy.LearnRule] let pass. Its zero value is empty.
+// A Lesson is a kind of decisions that [Learned] collects.
+type Lesson uint8
+
+const (
+	Observed       Lesson = iota // what [policy.LearnRule] let pass
+	Denied                       // what was denied because no rule is about it
+	DeniedRequests               // that, and requests of other methods and paths than a rule allows
+	Allowed                      // whatever was allowed
+)
+
+// Learned collects decisions about destinations. Its zero value is empty, and collects what [policy.LearnRule] let pass.
 type Learned struct {
-	Denied bool  // collect the requests that were denied because no rule allows them, instead
+	Of     Lesson
 	Beyond int64 // decisions about destinations beyond maxLearned, and about destinations that no policy can allow
 
-	all    map[string]*LearnedDestination
-	alarms map[string]struct{} // hosts to which a canary was sent
+	all      map[string]*LearnedDestination
+	alarms   map[string]struct{} // hosts to which a canary was sent
+	requests int                 // that are remembered
+
+	logs, newest int   // how many logs there were, and the last one with something new
+	since        int64 // decisions after the last one with something new
+	newestAt     time.Time
 }
+
+// NextLog tells that the decisions of another log follow.
+func (l *Learned) NextLog() { l.logs++ }
+
+// NothingNew counts the last logs without a new destination, method or path.
+func (l *Learned) NothingNew() (logs int) { return l.logs - l.newest }
+
+// Quiet counts the decisions after the last new destination, method or path. It also returns the time of that one.
+func (l *Learned) Quiet() (decisions int64, since time.Time) { return l.since, l.newestAt }
 
 func (l *Learned) noteCanary(r *record.Record) {
 	refused := r.Decision != nil && r.Decision.Class == string(policy.Canary)
@@ -70,24 +113,72 @@ func (l *Learned) Add(r *record.Record) {
 	if learned == nil {
 		return
 	}
+	fresh := learned.Count == 0
 	learned.Count += r.Times()
 	learned.Flow = strings.Clone(r.Flow)
+	if learned.Last = r.Time; fresh {
+		learned.First = r.Time
+	}
+	if fresh || learned.log != l.logs {
+		learned.log = l.logs
+		learned.Logs++
+	}
+	if fresh = l.addRequest(learned, r) || fresh; fresh {
+		l.newest, l.since, l.newestAt = l.logs, 0, r.Time
+	} else {
+		l.since += r.Times()
+	}
 	if r.Dst.Addr != "" {
 		learned.Reached += r.Times()
 	}
 	if r.Bytes != nil {
 		learned.Up, learned.Down = learned.Up+r.Bytes.Up, learned.Down+r.Bytes.Down
 	}
-	program := Process(r)
-	at, known := slices.BinarySearch(learned.Programs, program)
-	if program != "" && !known && len(learned.Programs) < maxPrograms {
-		learned.Programs = slices.Insert(learned.Programs, at, strings.Clone(program))
+	learned.Programs = withOne(learned.Programs, Process(r))
+	learned.Sandboxes = withOne(learned.Sandboxes, r.Sandbox)
+}
+
+// withOne adds a text to a sorted list, unless it is there or there are maxPrograms.
+func withOne(all []string, text string) []string {
+	at, known := slices.BinarySearch(all, text)
+	if text == "" || known || len(all) >= maxPrograms {
+		return all
 	}
+	return slices.Insert(all, at, strings.Clone(text))
+}
+
+// addRequest notes what a request was for, and reports whether that is new.
+func (l *Learned) addRequest(to *LearnedDestination, r *record.Record) (fresh bool) {
+	switch {
+	case to.whole:
+		return false
+	case r.HTTP == nil || r.HTTP.Method == "" || !policy.PlainMethod(r.HTTP.Method), !policy.CanonicalMethod(r.HTTP.Method), l.requests >= maxLearned:
+		fresh = len(to.requests) > 0
+		l.requests -= len(to.requests)
+		to.whole, to.requests = true, nil
+		return fresh
+	}
+	one := requested{method: r.HTTP.Method, path: r.HTTP.Path, cut: r.HTTP.PathCut || len(to.requests) >= maxRequests}
+	if _, known := to.requests[one]; known {
+		return false
+	}
+	if to.requests == nil {
+		to.requests = map[requested]struct{}{}
+	}
+	before := narrowest(to.Pattern, to.requests)
+	to.requests[requested{strings.Clone(one.method), strings.Clone(one.path), one.cut}] = struct{}{}
+	l.requests++
+	return !slices.Equal(before, narrowest(to.Pattern, to.requests))
 }
 
 func (l *Learned) collects(d *record.Decision) bool {
-	if l.Denied {
+	switch l.Of {
+	case Denied:
 		return d.Action == "deny" && d.Class == string(policy.DefaultDeny)
+	case DeniedRequests:
+		return d.Action == "deny" && (d.Class == string(policy.DefaultDeny) || d.Class == string(policy.MethodDenied) || d.Class == string(policy.PathDenied))
+	case Allowed:
+		return d.Action == "allow"
 	}
 	return d.Action == "allow" && d.Rule == policy.LearnRule
 }

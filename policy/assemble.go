@@ -53,9 +53,8 @@ type Parts struct {
 	// be inspected is refused where a rule depends on its requests.
 	Inspection bool
 
-	// Learn lets requests pass that no rule of any layer is about, by the rule [LearnRule].
-	// Nothing else is loosened: denials, the lists of sandboxes, ceilings and the baseline hold.
-	Learn bool
+	// Observe lets requests pass that no rule of any layer is about.
+	Observe []Observation
 
 	// Texts are the sources of the policy. The digest covers them, in their order.
 	Texts [][]byte
@@ -130,7 +129,6 @@ func Assemble(parts Parts) *Policy {
 		baseline:   baseline,
 		ceilings:   ceilings,
 		fallback:   b.Lists.Default,
-		learning:   b.Learn,
 		ech:        b.Lists.ECH,
 		inspection: b.Inspection,
 		never:      indexOf(b.Never),
@@ -139,19 +137,21 @@ func Assemble(parts Parts) *Policy {
 		identity:   &identity{parts: b},
 	}
 	projects := b.projects(len(ceilings) > 0)
-	own := b.Lists.evaluator(b.Grants, b.Sandboxes...)
+	lists := b.Lists.evaluator(b.Grants, b.Sandboxes...)
 	p.evaluators = []Evaluator{baseline}
 	if b.Organisation != nil {
 		p.evaluators = append(p.evaluators, b.Organisation.evaluator(nil))
 	}
 	if b.Lists.Layer == Organisation {
-		p.evaluators = append(p.evaluators, own)
+		p.evaluators = append(p.evaluators, lists)
 	} else {
-		p.below = append(p.below, own)
+		p.below = append(p.below, lists)
 	}
 	p.below = append(p.below, projects.opening()...)
 	p.narrowing = projects.closed()
-	p.evaluators = append(p.evaluators, b.sandboxes())
+	own := b.sandboxes(baseline)
+	p.evaluators = append(p.evaluators, own)
+	p.observed = newObservations(b.Observe, own)
 	if len(b.Narrowing) > 0 {
 		p.narrowing = append(p.narrowing, narrowLayer{newListed(b.Narrowing)})
 	}
@@ -211,7 +211,7 @@ func (l *Lists) evaluator(grants []Grant, sandboxes ...SandboxLists) *rules {
 	return rs
 }
 
-func (b *Parts) sandboxes() sandboxLayer {
+func (b *Parts) sandboxes(baseline *Baseline) sandboxLayer {
 	layer := make(map[string]*rules, len(b.Sandboxes))
 	if len(b.Sandboxes) == 0 {
 		layer["default"] = &rules{own: newIndex(), layer: PerSandbox, silence: permissive}
@@ -232,7 +232,7 @@ func (b *Parts) sandboxes() sandboxLayer {
 		rs.finish()
 		layer[s.Name] = rs
 	}
-	return sandboxLayer{newListed(layer)}
+	return sandboxLayer{newListed(layer), byName(b.Observe), baseline}
 }
 
 // projects returns the opinion of all projects. A project opens nothing without a ceiling.

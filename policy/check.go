@@ -26,10 +26,10 @@ func (p *Policy) Judge(ctx context.Context, r Request) (d Decision, judged Reque
 }
 
 // AsWritten returns p as its rules are written: as if every tunnel could be inspected, and
-// nothing were learned.
+// nothing were observed.
 func (p *Policy) AsWritten() *Policy {
-	written := *p
-	written.inspection, written.learning = true, false
+	written := *p.Enforced()
+	written.inspection = true
 	return &written
 }
 

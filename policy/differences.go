@@ -45,6 +45,11 @@ type Sides struct {
 
 	// Within is a boundary for what New opens beside Old. Nil: there is none.
 	Within *Policy
+
+	// About limits the comparison to hosts that one of these patterns may hold. That is enough if New has only grants beside Old
+	// that allow these hosts, with OverDeny unset. Lines of a file may also count for names that lead there. Nil: all hosts are
+	// compared.
+	About []Pattern
 }
 
 // A Comparison is what differs between two policies.
@@ -78,14 +83,15 @@ const maxComparedHosts = 20_000
 // A comparison is one run of [Sides.Compare].
 type comparison struct {
 	Sides
-	ctx     context.Context
-	left    int // decisions, of maxComparing
-	lines   *ground
-	cells   []Pattern
-	through []Destination // addresses and names that a host may lead to
-	unsure  []string
-	found   map[differenceKey]*Difference
-	order   []differenceKey
+	ctx      context.Context
+	left     int // decisions, of maxComparing
+	lines    *ground
+	refusing []*placed // of lines, those that deny or ask about some hosts
+	cells    []Pattern
+	through  []Destination // addresses and names that a host may lead to
+	unsure   []string
+	found    map[differenceKey]*Difference
+	order    []differenceKey
 }
 
 // threeDecisions are the decisions about one request: those of [Sides].
@@ -124,9 +130,17 @@ func (c *comparison) ground() {
 		g.fresh += "-x"
 	}
 	c.lines = g
+	for _, l := range g.lines {
+		if l.effect != Allow && l.host.kind != anyHost {
+			c.refusing = append(c.refusing, l)
+		}
+	}
 	seen := map[Pattern]bool{}
+	meets := func(p Pattern) bool {
+		return len(c.About) == 0 || slices.ContainsFunc(c.About, func(about Pattern) bool { return hostsMeet(p, about) })
+	}
 	add := func(p Pattern) {
-		if !seen[p] {
+		if !seen[p] && meets(p) {
 			seen[p] = true
 			c.cells = append(c.cells, p)
 		}
@@ -152,9 +166,10 @@ func (c *comparison) ground() {
 // judgesWhatNamesLeadTo reports whether a line matters where a name leads to one of its hosts: as a denial or a question,
 // as an exception to the baseline, or because it names some hosts of a denial more closely.
 func (c *comparison) judgesWhatNamesLeadTo(l *placed) bool {
-	return l.host.kind != anyHost && (l.host.kind == addresses || slices.ContainsFunc(c.lines.lines, func(m *placed) bool {
-		return m.effect != Allow && m.host.kind != anyHost && hostsMeet(l.host, m.host)
-	}))
+	if l.host.kind == anyHost || c.isOver() {
+		return false
+	}
+	return l.host.kind == addresses || l.effect != Allow || slices.ContainsFunc(c.refusing, func(m *placed) bool { return hostsMeet(l.host, m.host) })
 }
 
 func (c *comparison) collect(all *Lists, b *Parts) {
@@ -202,6 +217,9 @@ func (c *comparison) collectListed(all *Lists, file *ListedHosts) {
 	}
 }
 
+// isOver reports whether the comparison has used up its decisions or its time.
+func (c *comparison) isOver() bool { return c.left < 0 || c.ctx.Err() != nil }
+
 func (c *comparison) doubt(why string) {
 	if !slices.Contains(c.unsure, why) {
 		c.unsure = append(c.unsure, why)
@@ -224,6 +242,9 @@ func (c *comparison) cell(who *Sandbox, p Pattern) {
 			continue
 		}
 		for _, to := range c.through {
+			if c.isOver() {
+				return
+			}
 			if to.Host == host.Host {
 				continue
 			}
@@ -245,7 +266,7 @@ func (c *comparison) kinds(r *Request, hosts Pattern, through string, about []*p
 	for _, port := range c.portKinds(about) {
 		one := *r
 		one.Destination.Port = port
-		if c.left < 0 || c.ctx.Err() != nil {
+		if c.isOver() {
 			c.left = -1
 			return
 		}
@@ -280,7 +301,7 @@ func (c *comparison) each(ask func(*Policy, Decision) Decision, tunnel threeDeci
 	return o
 }
 
-// seenChange is the change between a tunnel that nobody looks into and one whose requests are decided, if all of them pass.
+// seenChange says whether a tunnel that nobody looks into opens more than one that egressd decrypts and whose requests all pass.
 func seenChange(was *Decision) Change {
 	if was.Verdict == Inspect {
 		return Loosens

@@ -164,6 +164,60 @@ func TestWhatIsBeyondABoundary(t *testing.T) {
 	}
 }
 
+// randomLine is one for policyOf.
+func randomLine(random *rand.Rand) string {
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	effect := pick("allow", "allow", "allow", "deny", "ask", "preset", "ceiling", "unsafe")
+	text := effect + " " + pick("a.test", "*.test", "*.a.test", "b.a.test", "x*.a.test", "*y.a.test", "*{1}.a.test", "*", "93.184.0.0/16", "93.184.216.34", "10.0.0.0/8", "10.0.0.5", "c.test")
+	if strings.Contains(text, "unsafe") && !strings.Contains(text, "10.0.0.5") {
+		text = strings.Replace(text, "unsafe", "allow", 1)
+	}
+	text += pick("", "", ":443", ":80", ":*", ":400-500")
+	if effect != "unsafe" {
+		text += pick("", "", "", " GET", " POST,PUT", " /x/**", " GET /x/*", " /x/y,/z*")
+	}
+	return text
+}
+
+// TestGrantsDifferAtTheirHostsAlone: a comparison about the hosts of grants finds what a whole one does.
+func TestGrantsDifferAtTheirHostsAlone(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 0))
+	found := 0
+	for range 400 {
+		var lines []string
+		for range 1 + random.IntN(4) {
+			lines = append(lines, randomLine(random))
+		}
+		was := policyOf(t, lines...)
+		parts := *was.parts
+		s := Sides{Old: was, Sandboxes: anybody}
+		for i := range 1 + random.IntN(2) {
+			words := strings.Fields(randomLine(random))
+			p, err := ParsePattern(words[1])
+			if err != nil || InSpecialSpace(p) {
+				continue
+			}
+			parts.Grants = append(parts.Grants, Grant{ID: fmt.Sprintf("grant:%d", i), Effect: Allow, Opening: Opening{Pattern: p, Method: []string{"", "GET"}[random.IntN(2)]}})
+			s.About = append(s.About, p)
+		}
+		if s.New = Assemble(parts); s.About == nil {
+			continue
+		}
+		some := said(s.Compare(t.Context()))
+		s.About = nil
+		all := said(s.Compare(t.Context()))
+		slices.Sort(some)
+		slices.Sort(all)
+		if !slices.Equal(some, all) {
+			t.Fatalf("%q with %v: %q, and %q of all hosts", lines, parts.Grants, some, all)
+		}
+		found += len(all)
+	}
+	if found < 100 {
+		t.Errorf("only %d differences", found)
+	}
+}
+
 // TestCompareAgreesWithEachRequest compares random policies by deciding every request of a small world.
 func TestCompareAgreesWithEachRequest(t *testing.T) {
 	pairs, seed := 200, uint64(1)
@@ -172,19 +226,7 @@ func TestCompareAgreesWithEachRequest(t *testing.T) {
 		t.Logf("seed %d", seed)
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
-	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	line := func() string {
-		effect := pick("allow", "allow", "allow", "deny", "ask", "preset", "ceiling", "unsafe")
-		text := effect + " " + pick("a.test", "*.test", "*.a.test", "b.a.test", "x*.a.test", "*y.a.test", "*{1}.a.test", "*", "93.184.0.0/16", "93.184.216.34", "10.0.0.0/8", "10.0.0.5", "c.test")
-		if strings.Contains(text, "unsafe") && !strings.Contains(text, "10.0.0.5") {
-			text = strings.Replace(text, "unsafe", "allow", 1)
-		}
-		text += pick("", "", ":443", ":80", ":*", ":400-500")
-		if effect != "unsafe" {
-			text += pick("", "", "", " GET", " POST,PUT", " /x/**", " GET /x/*", " /x/y,/z*")
-		}
-		return text
-	}
+	line := func() string { return randomLine(random) }
 	requests := world(t)
 	for n := range pairs {
 		var old []string

@@ -67,7 +67,7 @@ func (p *Policy) MayName(port uint16) bool {
 		n, ok := e.(namer)
 		return !ok || n.namesAt(port)
 	}
-	return p.fallback == Allow || p.learning || slices.ContainsFunc(p.evaluators, may) || slices.ContainsFunc(p.below, may)
+	return p.fallback == Allow || p.observed.any() || slices.ContainsFunc(p.evaluators, may) || slices.ContainsFunc(p.below, may)
 }
 
 func (rs *rules) namesAt(port uint16) bool {

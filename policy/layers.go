@@ -34,7 +34,11 @@ func (c *Ceiling) hold(ctx context.Context, r *Request, d Decision) Decision {
 
 // A sandboxLayer narrows what the rest of the policy allows to some sandboxes.
 // It opens nothing: where it agrees, it has no opinion.
-type sandboxLayer struct{ listedSandboxes[*rules] }
+type sandboxLayer struct {
+	listedSandboxes[*rules]
+	observed listedSandboxes[*Observation]
+	baseline *Baseline
+}
 
 // unlisted is the key for sandboxes that no file lists: those named when their network
 // was attached. It is used only if the file has no list of sandboxes.
@@ -49,6 +53,9 @@ func (l sandboxLayer) Evaluate(ctx context.Context, r *Request) (Decision, error
 		return Decision{Verdict: Abstain}, nil
 	case own == nil:
 		return Decision{Class: RuleDeny, Rule: "sandboxes", Layer: PerSandbox, Reason: "the policy does not list this sandbox"}, nil
+	}
+	if relaxed := l.relaxed(r); relaxed != nil {
+		own = relaxed
 	}
 	d, err := own.Evaluate(ctx, r)
 	if d.Verdict == Allow && !d.Upgrade && r.HTTP != nil && r.HTTP.Upgrade {

@@ -25,8 +25,8 @@ type Policy struct {
 	ceilings   []Ceiling   // what evaluators of below, and the default, may open
 	narrowing  []Evaluator // those that open nothing, not even by asking
 	fallback   Verdict     // Deny, or Allow where the operator wrote "default: allow"
-	learning   bool        // what nobody speaks of is let pass, and called learned
-	ech        bool        // the operator wrote "ech: allow" for the whole file
+	observed   observations
+	ech        bool // the operator wrote "ech: allow" for the whole file
 	inspection bool
 	never      *index // tunnels that are not looked into; nil where there are none
 	digest     string
@@ -248,7 +248,7 @@ func (p *Policy) ask(ctx context.Context, r *Request) (d Decision, looks bool) {
 	d, looks = hear(ctx, r, p.evaluators)
 	d, more := p.hearBelow(ctx, r, d)
 	narrower, most := hear(ctx, r, p.narrowing) // last: a question about what nobody opens is none
-	return combine(d, narrower), looks || more || most
+	return p.observed.mark(ctx, r, combine(d, narrower)), looks || more || most
 }
 
 // hear combines what evaluators say about a request. looks says that one of them
@@ -302,15 +302,12 @@ func (p *Policy) hearBelow(ctx context.Context, r *Request, above Decision) (d D
 	return combine(above, below), looks
 }
 
-// LearnRule is the rule of what passed only because of learn mode.
-const LearnRule = "learn"
-
 // byDefault decides what nobody has an opinion on. missed is [Decision.Missed] of the abstentions.
 func (p *Policy) byDefault(r *Request, missed *Decision) Decision {
 	if p.fallback == Allow {
 		return Decision{Verdict: Allow, Rule: "default", Layer: User, Reason: "the default is allow", ECH: p.ech, Upgrade: true}
 	}
-	if p.learning {
+	if p.observed.counts(r.Sandbox.Name) {
 		return Decision{Verdict: Allow, Rule: LearnRule, Layer: User, Reason: "no rule speaks of " + whereTo(r) + ", which is let pass to be learned", ECH: p.ech, Upgrade: true}
 	}
 	if missed != nil {

@@ -101,7 +101,7 @@ func (h *HTTPRequest) Unread() bool {
 	return !h.Body.Ended
 }
 
-// lacks reports whether a verdict needs facts of the request that nobody has read yet.
+// lacks reports whether the request has to be read on before a policy with these needs can decide it.
 func (h *HTTPRequest) lacks(n Needs) bool {
 	return n.ReadsBody() && h.Unread() || n&NeedsNodes != 0 && len(h.UnknownNodes()) > 0
 }

@@ -50,7 +50,10 @@ func (b *Parts) rulesID() string {
 		}
 		all.Write(append(text, '\n'))
 	}
-	line(compilerVersion, b.Learn, patternTexts(b.Never))
+	line(compilerVersion, len(b.Observe) > 0, patternTexts(b.Never))
+	for _, text := range observationTexts(b.Observe) {
+		line("observe", text)
+	}
 	b.Lists.identify(line, "own")
 	if b.Organisation != nil {
 		b.Organisation.identify(line, "organisation")

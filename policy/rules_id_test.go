@@ -65,8 +65,9 @@ func TestTheSameRulesHaveTheSameID(t *testing.T) {
 	ceiled.Ceiled = true
 	open.Default = Allow
 	for says, parts := range map[string]Parts{
-		"a deny": {Lists: denied}, "a ceiling": {Lists: ceiled}, "a default": {Lists: open}, "learning": {Lists: lists, Learn: true},
-		"an organisation": {Lists: lists, Organisation: &Lists{Layer: Organisation}}, "a sandbox": {Lists: lists, Sandboxes: []SandboxLists{{Name: "ci"}}},
+		"a deny": {Lists: denied}, "a ceiling": {Lists: ceiled}, "a default": {Lists: open}, "observed": {Lists: lists, Observe: []Observation{{}}},
+		"one sandbox that is observed": {Lists: lists, Observe: []Observation{{Sandbox: "ci"}}},
+		"an organisation":              {Lists: lists, Organisation: &Lists{Layer: Organisation}}, "a sandbox": {Lists: lists, Sandboxes: []SandboxLists{{Name: "ci"}}},
 		"a tunnel that is not looked into": {Lists: lists, Never: []Pattern{a.Pattern}}, "code": {Lists: lists, Code: [][]byte{[]byte("x")}},
 		"a grant":   {Lists: lists, Grants: []Grant{{ID: "g", Effect: Allow, Opening: Opening{Pattern: pattern("c.test")}}}},
 		"a project": {Lists: lists, Projects: map[string]ProjectLists{"ci": {}}},

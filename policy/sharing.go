@@ -105,6 +105,21 @@ func sharedDomains() []string {
 	}
 }
 
+// Rented reports whether hosts below a domain may belong to people who rent or make them, so that no rule should name all of
+// them. It errs on the side of true.
+func Rented(domain string) bool {
+	if HandedOut(domain) || HandedOut("x."+domain) || sharingBelow(domain) != "" || isShared(domain) {
+		return true
+	}
+	labels := strings.Split(domain, ".")
+	for i, label := range labels {
+		if slices.Contains([]string{"s3", "blob", "storage", "pages", "cdn", "buckets"}, label) || slices.Contains(sharedDomains(), strings.Join(labels[i:], ".")) {
+			return true
+		}
+	}
+	return false
+}
+
 // LooksLikeData reports whether a label of the name is so long and dense that it more likely carries data
 // than names a host: 32 hexadecimal digits or more, or 48 characters or more.
 func LooksLikeData(name string) bool {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config/edit"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/replay"
@@ -28,6 +29,7 @@ type changeView struct {
 	Fresh   bool // the file does not exist yet
 	Warns   []string
 	Diff    []diffLine
+	Opens   string // and closes, in words
 	Digest  string // of the file with the change
 	Replay  *replayed
 	Told    *told
@@ -141,6 +143,7 @@ func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
 	if len(a.Added) == 0 {
 		return v
 	}
+	v.Opens = explain.Told(context.Background(), a.Sides(), a.Near()...)
 	_, text := a.Texts()
 	sum := sha256.Sum256([]byte(text))
 	v.Digest = hex.EncodeToString(sum[:])

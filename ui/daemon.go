@@ -3,12 +3,14 @@ package ui
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/policy"
 )
 
 // A Daemon is a running egressd serve, asked as its operator: a client.Client.
@@ -23,6 +25,7 @@ type live struct {
 	questions egress.Questions
 	err       error // why the daemon does not answer
 	known     bool  // it was asked
+	observing []policy.Observation
 	changed   chan struct{}
 }
 
@@ -41,6 +44,19 @@ func (l *live) set(q egress.Questions, err error) {
 	l.questions, l.err, l.known = q, err, true
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+func (l *live) observe(all []policy.Observation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.observing = all
+}
+
+// observed returns for whom and until when the daemon lets everything public pass that no rule is about.
+func (l *live) observed() []policy.Observation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.observing), func(o policy.Observation) bool { return !o.Until.IsZero() && !time.Now().Before(o.Until) })
 }
 
 // pending returns the number of questions that wait for an answer.
@@ -79,12 +95,25 @@ func (s *Server) watchDaemon(ctx context.Context) {
 			return
 		}
 		s.live.set(q, err)
+		if err == nil {
+			s.live.observe(s.askObserving(ctx))
+		}
 		path = "/v1/questions?after=" + strconv.FormatUint(q.Version, 10)
 		if err != nil {
 			path = "/v1/questions"
 			wait(ctx, daemonRetry)
 		}
 	}
+}
+
+func (s *Server) askObserving(ctx context.Context) []policy.Observation {
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
+	defer cancel()
+	var ready admin.Readiness
+	if d, err := s.options.Dial(); err == nil {
+		_, _ = d.Send(ctx, http.MethodGet, "/readyz", nil, &ready, http.StatusServiceUnavailable) // the next question says why it does not answer
+	}
+	return ready.Observing
 }
 
 // holdPort has the daemon keep sandboxes away from the port of the page, until ctx ends. A daemon that is

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
 	"github.com/egressd/egressd/logs/replay"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -58,6 +59,7 @@ type frame struct {
 	Strip       *barChart
 	Questions   int    // that wait for an answer
 	DaemonErr   string // why the daemon does not answer
+	Observing   []policy.Observation
 	Verified    verified
 	Run         string // that the filter names, of several
 	RunsURL     string // of the view of all runs
@@ -98,7 +100,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 		f.Query = &query{View: r.URL.Path}
 	}
 	asked, _, daemonErr := s.live.state()
-	f.Questions = pending(asked)
+	f.Questions, f.Observing = pending(asked), s.live.observed()
 	if s.options.Dial != nil && daemonErr != nil {
 		f.DaemonErr = daemonErr.Error()
 	}

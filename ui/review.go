@@ -71,7 +71,10 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 
 // learned collects what was learned, or what was denied because no rule allows it.
 func (s *Server) learned(sum *index.Sum, denied bool) ([]*logs.LearnedDestination, []*logs.NameFlood, int64) {
-	lessons := logs.Learned{Denied: denied}
+	lessons := logs.Learned{}
+	if denied {
+		lessons.Of = logs.Denied
+	}
 	var bytes record.Bytes
 	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
 		t := sum.Totals[id]

@@ -63,6 +63,23 @@ func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.
 // Before returns the policy of the file as it is.
 func (a *Addition) Before() (*config.Config, *policy.Policy) { return a.Config, a.before }
 
+// Sides are the policies before and after the new lines, to compare them. It needs [Addition.Added].
+func (a *Addition) Sides() policy.Sides {
+	s := policy.Sides{Old: a.before, New: a.after}
+	for _, c := range []*config.Config{a.Config, a.saved} {
+		s.Sandboxes = c.AddSandboxes(s.Sandboxes)
+	}
+	return s
+}
+
+// Near are the hosts of the new lines.
+func (a *Addition) Near() (all []policy.Pattern) {
+	for _, o := range a.Added {
+		all = append(all, o.Pattern)
+	}
+	return all
+}
+
 // Fresh reports whether there is no policy file yet: [Addition.Write] makes one of the new lines alone.
 func (a *Addition) Fresh() bool { return a.fresh }
 
@@ -101,13 +118,18 @@ func New(path, verdict string) (*Addition, error) {
 	return a, nil
 }
 
+// compileText compiles a file as it decides when it observes nothing: a line that is missing is missing, although its requests
+// pass for now.
 func compileText(path string, text []byte) (*config.Config, *policy.Policy, error) {
 	c, err := config.New(path, text, config.OrganisationPath)
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := c.Compile()
-	return c, p, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, p.Enforced(), nil
 }
 
 func (a *Addition) warn(format string, arguments ...any) {
@@ -159,6 +181,23 @@ func (a *Addition) Add(lines []policy.Opening) error {
 	}
 	return nil
 }
+
+// AddTests adds lines to the list of tests, and compiles the result. It needs [Addition.Added].
+func (a *Addition) AddTests(tests []string) error {
+	text, err := file.TestsText(a.Path, a.text, tests...)
+	if err != nil {
+		return hint.Failed(err, "write the tests into "+a.Path)
+	}
+	saved, after, err := compileText(a.Path, text)
+	if err != nil {
+		return hint.Failed(fmt.Errorf("with the tests, the file would be refused, so nothing was written\n%w", err), "egressd policy suggest, without --apply")
+	}
+	a.text, a.saved, a.after = text, saved, after
+	return nil
+}
+
+// Only returns the sandbox, or the template, that the lines are meant for alone. It is empty if they are for everybody.
+func (a *Addition) Only() string { return a.only }
 
 // put makes the text with the new lines, and compiles it.
 func (a *Addition) put() (err error) {

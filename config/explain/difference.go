@@ -2,12 +2,13 @@ package explain
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/sandbox"
 )
 
 // A PolicyDifference is a set of requests that two policies decide differently, as commands show it.
@@ -22,6 +23,8 @@ type PolicyDifference struct {
 	Example string        `json:"example"`           // a request that both policies have decided
 	Was     Side          `json:"was"`
 	Now     Side          `json:"now"`
+
+	port uint16 // of Example
 }
 
 // A Side is what one of the policies says of the example.
@@ -47,38 +50,94 @@ func Compare(ctx context.Context, old, next, within *config.Config) (all []Polic
 		if *side.into, err = side.from.Compile(); err != nil {
 			return nil, nil, err
 		}
-		s.Sandboxes = addSandboxes(s.Sandboxes, side.from)
+		s.Sandboxes = side.from.AddSandboxes(s.Sandboxes)
 	}
+	all, unsure = ComparePolicies(ctx, s)
+	return all, unsure, nil
+}
+
+// ComparePolicies is [Compare] for compiled policies.
+func ComparePolicies(ctx context.Context, s policy.Sides) (all []PolicyDifference, unsure []string) {
 	c := s.Compare(ctx)
 	for i := range c.Differences {
 		d := &c.Differences[i]
 		all = append(all, PolicyDifference{
 			Change: d.Change, Beyond: d.Beyond, Hosts: d.Hosts.Host(), Leads: d.Through, Sandbox: d.Sandbox, Ports: d.Ports, Methods: d.Methods,
 			Example: exampleText(&d.Request), Was: sideOf(&d.Was), Now: sideOf(&d.Now),
+			port: d.Request.Destination.Port,
 		})
 	}
-	return all, c.Unsure, nil
+	return all, c.Unsure
 }
 
-// addSandboxes adds the sandboxes of c. A configuration without a list has one sandbox.
-func addSandboxes(all []policy.Sandbox, c *config.Config) []policy.Sandbox {
-	var own []policy.Sandbox
-	for i := range c.File.Sandboxes {
-		one := config.EntryOf(&c.File.Sandboxes[i]).Sandbox()
-		if t, ok := policy.ParseTemplate(one.Name); ok {
-			one.Name, one.Template = t.Name("any"), one.Name
+// ToldWithin bounds how long a person waits for what a change opens.
+const ToldWithin = 2 * time.Second
+
+// Told compares two policies for at most two seconds, and returns [Sentence]. If that is too short, it looks once more at
+// the hosts of near alone, where the change is.
+func Told(ctx context.Context, s policy.Sides, near ...policy.Pattern) string {
+	whole, cancel := context.WithTimeout(ctx, ToldWithin)
+	defer cancel()
+	all, unsure := ComparePolicies(whole, s)
+	if whole.Err() == nil || len(near) == 0 {
+		return Sentence(all, unsure)
+	}
+	part, cancel := context.WithTimeout(ctx, ToldWithin)
+	defer cancel()
+	s.About = near
+	all, _ = ComparePolicies(part, s)
+	return Sentence(all, unsure)
+}
+
+// sentenceExamples is how many examples of each change a sentence names.
+const sentenceExamples = 3
+
+// Sentence says in one line what a change of a policy opens and closes, with examples. unsure is why there may be more.
+func Sentence(all []PolicyDifference, unsure []string) string {
+	var parts []string
+	for i := 0; i < len(all); {
+		change, n := all[i].Change, 0
+		var examples []string
+		for ; i < len(all) && all[i].Change == change; i++ {
+			if n++; n <= sentenceExamples {
+				examples = append(examples, all[i].text())
+			}
 		}
-		own = append(own, one)
+		text := string(change) + " " + strings.Join(examples, ", ")
+		if n > sentenceExamples {
+			text += fmt.Sprintf(" and %d more", n-sentenceExamples)
+		}
+		parts = append(parts, text)
 	}
-	if len(own) == 0 {
-		own = []policy.Sandbox{{Name: sandbox.Default}}
-	}
-	for _, one := range own {
-		if !slices.ContainsFunc(all, func(known policy.Sandbox) bool { return known.Name == one.Name }) {
-			all = append(all, one)
+	text := strings.Join(parts, "; ")
+	if len(parts) == 0 {
+		text = "changes no decision that was compared"
+		if len(unsure) == 0 {
+			text = "changes no decision"
 		}
 	}
-	return all
+	if len(unsure) > 0 {
+		text += "; there may be more, since " + strings.Join(unsure, ", and ")
+	}
+	return text
+}
+
+// text is the example with its other ports, what it leads to and the sandbox.
+func (d *PolicyDifference) text() string {
+	text := d.Example
+	if others := slices.DeleteFunc(slices.Clone(d.Ports), func(port uint16) bool { return port == d.port }); len(others) > 0 {
+		text += fmt.Sprintf(" (also at port %d)", others[0])
+		if len(others) > 1 {
+			text = strings.TrimSuffix(text, ")") + " and others)"
+		}
+	}
+	if d.Leads != "" {
+		text += ", which leads to " + d.Leads
+	}
+	if d.Sandbox != "" {
+		text += " from sandbox " + d.Sandbox
+	}
+	return text
 }
 
 func sideOf(d *policy.Decision) Side {

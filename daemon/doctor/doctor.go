@@ -192,7 +192,14 @@ func rulesFindings(c *config.Config) []Finding {
 		return []Finding{{check, err.Error(), cmp.Or(hint.Next(err), "egressd policy check --config "+shell.Word(c.Path))}}
 	}
 	all := []Finding{{Check: check, Says: "the policy can be used, and its tests pass"}}
+	modes := c.File.ModeDoubts()
+	for _, w := range modes {
+		all = append(all, Finding{"mode", w.String(), "egressd policy suggest, and take mode: observe out of " + c.Path})
+	}
 	for _, w := range append(c.Doubts(), c.Overruled(p)...) {
+		if slices.Contains(modes, w) {
+			continue
+		}
 		all = append(all, Finding{Check: check, Says: "warning: " + w.String()})
 	}
 	return all

@@ -35,6 +35,9 @@ type Status struct {
 	Upstream *UpstreamState    `json:"upstream,omitempty"`   // as a running daemon has it
 	Bundles  []Bundle          `json:"bundles"`
 
+	// Observing is for whom and until when everything public passes that no rule is about.
+	Observing []policy.Observation `json:"observing,omitempty"`
+
 	loaded string // the file with which egressd started last
 }
 
@@ -76,6 +79,7 @@ func Read(path, dir string) (*Status, error) {
 	cfg, err := config.Load(path)
 	switch {
 	case err == nil:
+		s.Observing = cfg.File.Observing()
 		sources, at := cfg.Sources()
 		for i := range sources {
 			if one := &sources[i]; one.Bundle != "" {

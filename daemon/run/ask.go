@@ -212,17 +212,21 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	lasts := map[byte]time.Duration{'o': onceLasts, 'h': approvals.ApprovedFor, 's': approvals.MaxAnswer}
 	switch key |= 0x20; key {
 	case 'o', 'h', 's':
-		if err := r.answer("approve", lasts[key], key == 'o', q); err != nil {
+		opens, err := r.answer("approve", lasts[key], key == 'o', q)
+		if err != nil {
 			return "denied: " + err.Error(), true
 		}
-		return map[byte]string{'o': "once", 'h': "for an hour", 's': "for this run"}[key], true
+		if said = map[byte]string{'o': "once", 'h': "for an hour", 's': "for this run"}[key]; opens != "" {
+			said += "; that " + printable.Text(opens)
+		}
+		return said, true
 	case 0x20:
 		return "no answer", true
 	case 'n', 'q', interrupt | 0x20:
 	default:
 		return "press o, h, s, n or q", true
 	}
-	if err := r.answer("reject", approvals.RejectedFor, false, q); err != nil {
+	if _, err := r.answer("reject", approvals.RejectedFor, false, q); err != nil {
 		return "denied: " + err.Error(), true
 	}
 	if key == 'q' {
@@ -232,7 +236,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 }
 
 // answer records an answer before it counts.
-func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) error {
+func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) (opens string, err error) {
 	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
 	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
 	defer cancel()

@@ -39,14 +39,20 @@ for u in http://x.denied.test/ http://10.0.0.5/ http://internal.corp.test/; do c
 	}
 
 	suggested, code := typed(t, d, "policy", "suggest", "--config", d.Config, "--run", "last")
-	if code != 0 || !strings.Contains(suggested, "\n  - b.allowed.test:443 #") || !strings.Contains(suggested, "\n  - b.allowed.test:80 #") ||
-		strings.Contains(suggested, "a.allowed.test") || strings.Contains(suggested, "denied") || strings.Contains(suggested, "10.0.0.5") || strings.Contains(suggested, "- internal.corp.test") {
+	if code != 0 || !strings.Contains(suggested, "\n  - b.allowed.test:443 #") || !strings.Contains(suggested, "\n  - {host: b.allowed.test:80, methods: [GET], paths: [/]} #") ||
+		strings.Contains(suggested, "a.allowed.test") || strings.Contains(suggested, "x.denied") || strings.Contains(suggested, "10.0.0.5") || strings.Contains(suggested, "- internal.corp.test") {
 		t.Fatalf("%d %s", code, suggested)
 	}
 	learned := filepath.Join(d.Dir, "learned.yaml")
-	text := "version: 1\ndeny: [\"*.denied.test\"]\n" + strings.Replace(suggested, "allow:\n", "allow:\n  - a.allowed.test\n", 1)
-	if err := os.WriteFile(learned, []byte(text), 0o600); err != nil {
+	before, err := os.ReadFile(d.Config)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if err := os.WriteFile(learned, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := typed(t, d, "policy", "suggest", "--config", learned, "--run", "last", "--apply"); code != 0 || !strings.Contains(out, "that opens CONNECT b.allowed.test:443, GET http://b.allowed.test/\n") {
+		t.Fatalf("%d %s", code, out)
 	}
 	if out, code := typed(t, d, "policy", "replay", learned, "--config", d.Config, "--run", "last"); code != 0 {
 		t.Errorf("what was learned decides otherwise: %d %s", code, out)

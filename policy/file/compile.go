@@ -145,7 +145,7 @@ func (f *File) assemble(env *Environment) (*policy.Policy, error) {
 		Grants:     env.Grants,
 		Never:      f.TLS.Never,
 		Inspection: env.Inspection,
-		Learn:      env.Learn,
+		Observe:    f.observations(env.Learn),
 		Texts:      own.texts,
 		Code:       env.Code,
 		Revisions:  env.Revisions,

@@ -54,6 +54,24 @@ func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, err
 	return addToList(name, text, "", "deny", policy.OpeningsOf(patterns))
 }
 
+// TestsText is [AllowText] for the list "tests".
+func TestsText(name string, text []byte, tests ...string) ([]byte, error) {
+	e, err := newListEdit(name, text, "", "tests")
+	if err != nil {
+		return nil, err
+	}
+	for _, test := range tests {
+		e.values = append(e.values, value{scalarText(test), outline(stringNode(test))})
+	}
+	return e.apply()
+}
+
+// LineText returns the line of a list that opens o.
+func LineText(o policy.Opening) string { return valueOf(o).text }
+
+// TestText returns a line of the list "tests".
+func TestText(test string) string { return scalarText(test) }
+
 func addToList(name string, text []byte, sandbox, into string, lines []policy.Opening) ([]byte, error) {
 	e, err := newListEdit(name, text, sandbox, into)
 	if err != nil {
@@ -62,6 +80,11 @@ func addToList(name string, text []byte, sandbox, into string, lines []policy.Op
 	for _, o := range lines {
 		e.values = append(e.values, valueOf(o))
 	}
+	return e.apply()
+}
+
+// apply returns the text with the values.
+func (e *listEdit) apply() ([]byte, error) {
 	attempts := 0
 	for candidate := range e.candidates() {
 		if e.isMeant(candidate) {
@@ -72,7 +95,7 @@ func addToList(name string, text []byte, sandbox, into string, lines []policy.Op
 		}
 	}
 	at := placeOf(e.place())
-	return nil, policy.FileError{{File: name, Line: at.Line, Column: at.Column, Message: "nothing can be added to the list " + into + " as it is written here; write the line into the file by hand"}}
+	return nil, policy.FileError{{File: e.name, Line: at.Line, Column: at.Column, Message: "nothing can be added to the list " + e.into + " as it is written here; write the line into the file by hand"}}
 }
 
 // maxAttempts bounds how many places for the new lines are tried.

@@ -23,6 +23,9 @@ type File struct {
 	// work. The baseline of private and special addresses holds either way.
 	Default policy.Verdict
 
+	// Mode says whether what no line speaks of is let pass and recorded, for a while. Default: the rules are enforced.
+	Mode Enforcement
+
 	// Allow, Deny and Ask are the rules. Their order means nothing: deny beats ask
 	// beats allow, unless the other rule names the host more closely. An
 	// empty file allows nothing. An ask is put to a person where egressd serve has a

@@ -69,6 +69,9 @@ type SandboxRules struct {
 	// package egress.NAME. It opens nothing by itself.
 	Rego []RegoSource
 
+	// Mode observes this sandbox, also what its own list Allow does not mention.
+	Mode Enforcement
+
 	// Project is a working tree whose .egressd/project.yaml is a layer of this
 	// sandbox, once somebody trusts it. Empty: none.
 	Project string
@@ -80,7 +83,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 			at := fmt.Sprintf("sandboxes[%d]", i)
 			s := SandboxRules{Narrowed: hasKey(item, "allow")}
 			r.places[at] = placeOf(item)
-			r.mapping(item, at, fields{
+			r.mapping(item, at, r.modeFields(fields{
 				"name":        r.sandboxName(at+".name", &s.Name),
 				"user":        r.sandboxUser(at+".user", &s.User),
 				"token_file":  r.path(at+".token_file", &s.TokenFile),
@@ -95,7 +98,7 @@ func (r *reader) sandboxes(into *[]SandboxRules) func(*yaml.Node) {
 				"also_allow":  r.rules(at+".also_allow", &s.AlsoAllow, policy.Allow),
 				"rego":        r.plainRego(at+".rego", &s.Rego),
 				"project":     r.path(at+".project", &s.Project),
-			})
+			}, at+".", &s.Mode))
 			r.checkSandbox(item, at, s, *into)
 			*into = append(*into, s)
 		}

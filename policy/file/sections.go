@@ -15,7 +15,7 @@ import (
 // known too, and refused: none is passed over.
 func (r *reader) file(f *File, root *yaml.Node) {
 	fallback := "deny"
-	r.mapping(root, "the file", r.kind.only(r, fields{
+	r.mapping(root, "the file", r.kind.only(r, r.modeFields(fields{
 		"version":      r.version,
 		"listen":       r.listen(&f.Listen),
 		"default":      word(r, "default", &fallback, "deny", "allow"),
@@ -38,7 +38,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"limits":       r.limits(&f.Limits),
 		"canaries":     r.canaries(&f.Canaries),
 		"credentials":  r.credentialList(&f.Credentials),
-	}))
+	}, "", &f.Mode)))
 	if fallback == "allow" {
 		f.Default = policy.Allow
 	}
@@ -53,6 +53,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.giveCredentials(f)
 	r.checkNever(f)
 	r.checkHidden(f)
+	r.checkModes(f)
 }
 
 // placesOf reads the sections of [ParsePlaces] and ignores every other one. A wrong section "listen" counts as absent.

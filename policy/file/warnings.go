@@ -22,9 +22,10 @@ func (f *File) Warnings(others ...*File) (said []string) {
 // Doubts are the warnings with their places apart.
 func (f *File) Doubts(others ...*File) []policy.Problem {
 	w := warnings{file: f}
+	w.observes()
 	if f.Default == policy.Allow {
 		w.say(f.places["default"], "default is allow: every public destination that no line denies can be reached")
-	} else if f.kind == userFile && len(f.Ask) == 0 && !slices.ContainsFunc(append(others, f), (*File).Opens) {
+	} else if f.kind == userFile && !f.Mode.Observe && len(f.Ask) == 0 && !slices.ContainsFunc(append(others, f), (*File).Opens) {
 		w.say(policy.Position{Line: 1, Column: 1}, "no allow rules: everything is denied; add a host under allow")
 	}
 	for _, rule := range f.UnsafeAllow {

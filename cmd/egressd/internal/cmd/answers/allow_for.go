@@ -110,6 +110,9 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 	for i := range done.Grants {
 		fmt.Fprintf(stderr, "egressd: %s\n", sentence(&done.Grants[i], time.Now()))
 	}
+	if done.Opens != "" {
+		fmt.Fprintf(stderr, "egressd: that %s\n", printable.Text(done.Opens))
+	}
 	if len(done.Grants) > 0 {
 		ids := done.Grants[0].ID
 		for i := range done.Grants[1:] {

@@ -1,12 +1,14 @@
 package answers
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config/edit"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 )
@@ -51,7 +53,8 @@ type saved struct {
 	Allowed  *[]string `json:"already_allowed,omitempty"` // of allow
 	Denied   *[]string `json:"already_denied,omitempty"`  // of deny
 	Warnings []string  `json:"warnings,omitempty"`
-	Policy   string    `json:"policy"` // digest of what the file says now
+	Opens    string    `json:"opens,omitempty"` // and closes, in words
+	Policy   string    `json:"policy"`          // digest of what the file says now
 }
 
 // finish writes the lines that were judged, and says so.
@@ -62,6 +65,11 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	}
 	for _, w := range a.Warnings {
 		fmt.Fprintf(stderr, "egressd: warning: %s\n", printable.Text(w))
+	}
+	opens := ""
+	if len(a.Added) > 0 {
+		opens = explain.Told(context.Background(), a.Sides(), a.Near()...)
+		fmt.Fprintf(stderr, "egressd: that %s\n", printable.Text(opens))
 	}
 	switch {
 	case o.print:
@@ -74,7 +82,7 @@ func (o *options) finish(a *edit.Addition, stdout, stderr io.Writer) error {
 	if !o.json {
 		return nil
 	}
-	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: textsOf(a.Added), Warnings: a.Warnings, Policy: a.Digest()}
+	done := saved{Path: a.Path, Saved: len(a.Added) > 0, Added: textsOf(a.Added), Warnings: a.Warnings, Opens: opens, Policy: a.Digest()}
 	already := textsOf(a.Already)
 	if o.verdict == "deny" {
 		done.Denied = &already

@@ -145,6 +145,9 @@ func said(a *admin.Answer, at string) string {
 	if q.Method != "" || q.Path != "" {
 		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
 	}
+	if a.Opens != "" {
+		undo = "; that " + printable.Text(a.Opens) + undo
+	}
 	return fmt.Sprintf("%s: sandbox %s %s %s (rule %s)%s", stateText(q), printable.Word(q.Sandbox), may, printable.Word(placeOf(q)), printable.Word(q.Rule), undo)
 }
 

@@ -129,6 +129,9 @@ func (s *statusView) text(p *policystatus.Status, colours cli.Palette, now time.
 		fmt.Fprintf(&b, "%s not ready: %s\n", colours.Mark("deny"), printable.Text(strings.Join(s.Why, "; ")))
 	}
 	fmt.Fprintf(&b, "%s policy %s in force since %s\n    %s\n", colours.Mark("allow"), printable.Text(p.Policy), quantity.Clock(p.Since, now), printable.Text(p.Source))
+	for _, o := range s.Observing {
+		fmt.Fprintf(&b, "%s observing %s: everything public passes that no rule is about\n", colours.Mark("ask"), printable.Text(o.Text()))
+	}
 	if s.Asked > 0 {
 		fmt.Fprintf(&b, "%s %s: egressd answer\n", colours.Mark("ask"), quantity.Plural(s.Asked, "question"))
 	}

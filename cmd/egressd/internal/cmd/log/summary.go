@@ -14,6 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
+	"github.com/egressd/egressd/policy"
 )
 
 // sum prints what the log comes to: totals and the overview, Markdown, or one JSON object.
@@ -51,8 +52,9 @@ type logSummary struct {
 	Allowed   int64               `json:"allowed"`
 	Denied    int64               `json:"denied"`
 	Asked     int64               `json:"asked"`
-	Names     int64               `json:"names"` // of those allowed, names that no connection followed
-	Up        int64               `json:"up"`    // payload bytes
+	Observed  int64               `json:"observed,omitempty"` // of those allowed, what passed only because no rule is about it (mode: observe, run --learn)
+	Names     int64               `json:"names"`              // of those allowed, names that no connection followed
+	Up        int64               `json:"up"`                 // payload bytes
 	Down      int64               `json:"down"`
 	Groups    []groupView         `json:"groups"`
 	LeftOut   int                 `json:"left_out,omitempty"` // groups that --top leaves out
@@ -92,6 +94,9 @@ func summarised(view *overview) *logSummary {
 			total += g.Count
 			if g.Action == "allow" && g.IsName() {
 				s.Names += g.Count
+			}
+			if g.Action == "allow" && g.Why == policy.LearnRule {
+				s.Observed += g.Count
 			}
 			s.Up, s.Down = s.Up+g.Up, s.Down+g.Down
 			if view.top > 0 && i >= view.top {
@@ -134,6 +139,9 @@ func (s *logSummary) sentence() string {
 		s.First.Local().Format(time.DateTime), quantity.Clock(*s.Last, *s.First), s.Allowed, s.Denied)
 	if s.Asked > 0 {
 		text += fmt.Sprintf(", %d asked", s.Asked)
+	}
+	if s.Observed > 0 {
+		text += fmt.Sprintf("; %d passed only because no rule is about them: egressd policy suggest", s.Observed)
 	}
 	if s.Names > 0 {
 		text += "; " + quantity.Plural(int(s.Names), "name") + " asked for without a connection"

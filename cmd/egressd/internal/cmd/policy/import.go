@@ -1,12 +1,16 @@
 package policy
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/integrations/peers"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
@@ -124,6 +128,7 @@ func (o *policyImportOptions) run(stdin io.Reader, stdout, stderr io.Writer, pat
 	} else {
 		err = printConverted(stdout, stderr, c, false)
 		fmt.Fprintf(stderr, "egressd: the policy has %s; %s\n", counted(c), lost(c))
+		fmt.Fprintf(stderr, "egressd: %s\n", printable.Text(opensBeside(c.Text)))
 	}
 	if err != nil || !c.Nothing() {
 		return err
@@ -187,6 +192,34 @@ func printConverted(stdout, stderr io.Writer, c *peers.Conversion, asJSON bool) 
 		fmt.Fprintf(stderr, "egressd: left out, as it is not about destinations: %s\n", printable.Text(strings.Join(c.Left, ", ")))
 	}
 	return nil
+}
+
+// opensBeside says what an imported policy opens and closes beside the policy file.
+func opensBeside(text string) string {
+	beside := "beside "
+	now, err := config.Load("")
+	var none *config.NotFoundError
+	switch {
+	case errors.As(err, &none):
+		beside = "beside a policy that allows nothing"
+		now, err = config.WithoutFile(config.OrganisationPath)
+	case err == nil:
+		beside += now.Path
+	}
+	var next *config.Config
+	if err == nil {
+		next, err = config.New("the policy", []byte(text), config.OrganisationPath)
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), explain.ToldWithin)
+		defer cancel()
+		all, unsure, failed := explain.Compare(ctx, now, next, nil)
+		if failed == nil {
+			return beside + ", it " + explain.Sentence(all, unsure)
+		}
+		err = failed
+	}
+	return "it cannot be compared with the policy file: " + err.Error()
 }
 
 func compiles(yaml string) error {

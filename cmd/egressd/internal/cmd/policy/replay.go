@@ -39,6 +39,8 @@ With --dir or without POLICY, only the log is compared.
 Each request would be the same, denied, asked (a person is), looked into, or allowed.
 "Looked into" is a tunnel that POLICY inspects: its requests are not in the log.
 
+POLICY counts as if it observed nothing (mode: observe).
+
 Replay covers recorded requests only; a program may behave differently after a new
 denial. Query, headers and used budgets are not in the log, so rules about them
 may decide otherwise. DNS questions and malformed requests are left out. Filters
@@ -90,7 +92,7 @@ func (o *replayOptions) run(ctx context.Context, stdout, stderr io.Writer, words
 		return err
 	}
 	defer log.Close()
-	r := replay.New(cfg, p)
+	r := replay.New(cfg, p.Enforced())
 	besides := ""
 	if judged != "" && o.Dir == "" {
 		if besides, err = o.beside(r, cfg); err != nil {
@@ -134,7 +136,7 @@ func (o *replayOptions) beside(r *replay.Replay, judged *config.Config) (besides
 	if err != nil {
 		return "", err
 	}
-	r.Beside(old, p)
+	r.Beside(old, p.Enforced())
 	r.OrLog = true // the question may be whether a recorded run would pass
 	return " beside " + old.Path, nil
 }

@@ -122,6 +122,9 @@ func (s *status) print(w io.Writer, asJSON bool, now time.Time) error {
 		}
 		fmt.Fprintf(&b, "%s %s, %s:\n    %s\n", mark, what, ago(r.Time, now), printable.Text(r.Reason))
 	}
+	for _, o := range s.Observing {
+		fmt.Fprintf(&b, "%s the policy file observes %s: everything public passes that no rule is about\n", colours.Mark("ask"), printable.Text(o.Text()))
+	}
 	for i := range s.Bundles {
 		writeBundle(&b, &s.Bundles[i], colours, now)
 	}

@@ -57,7 +57,7 @@ func presetLines(all []*logs.LearnedDestination, of map[*logs.LearnedDestination
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
-		text, rest := hosts[name], ""
+		text, rest := slices.Sorted(slices.Values(hosts[name])), ""
 		if len(text) > presetHosts {
 			text, rest = text[:presetHosts], fmt.Sprintf(" and %d more", len(text)-presetHosts)
 		}

@@ -25,12 +25,11 @@ func learned(host string, port uint16) *record.Record {
 func suggested(t *testing.T, l *logs.Learned) string {
 	t.Helper()
 	var out strings.Builder
-	all, floods := l.All()
-	presets, err := presetsOf(all)
+	s, err := newSuggestion(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeLearned(&out, all, floods, presets); err != nil {
+	if err := s.print(&out); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
