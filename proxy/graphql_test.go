@@ -166,7 +166,7 @@ func TestAnUnansweredQuestionRefuses(t *testing.T) {
 		o := w.pki.secureOrigin(t, overH2, lab.serve, nil)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)
 		for says, answer := range map[string]func(http.ResponseWriter){
-			"an error":    func(rw http.ResponseWriter) { http.Error(rw, `{"message":"Bad credentials"}`, 401) },
+			"an error":    func(rw http.ResponseWriter) { http.Error(rw, `{"message":"Bad credentials"}`, http.StatusUnauthorized) },
 			"a redirect":  func(rw http.ResponseWriter) { rw.Header().Set("Location", "https://evil.test/"); rw.WriteHeader(307) },
 			"no JSON":     func(rw http.ResponseWriter) { io.WriteString(rw, "<html>") },
 			"fewer nodes": func(rw http.ResponseWriter) { io.WriteString(rw, `{"data":{"nodes":[]}}`) },
