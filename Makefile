@@ -85,7 +85,7 @@ lint: ## the linters that CI does not need
 
 man: build ## write the manual pages to build/man, and the command-line reference to docs/reference/cli
 	@rm -rf build/man
-	$(BIN) man --pages docs/reference/cli build/man
+	$(BIN) man build/man docs/reference/cli
 
 docs: ## write the documentation as a site with search to build/site (needs mkdocs and python3-pymdownx)
 	mkdocs build --quiet --strict

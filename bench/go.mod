@@ -31,6 +31,7 @@ require (
 	github.com/stretchr/objx v0.8.0 // indirect
 	github.com/stripe/goproxy v0.0.0-20260826103935-0cd07c409a76 // indirect
 	github.com/stripe/smokescreen v0.1.0 // indirect
+	github.com/vektah/gqlparser/v2 v2.5.58 // indirect
 	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect

@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/rego"
@@ -75,6 +77,14 @@ func (e *NotFoundError) Error() string {
 // path. It also reads the organisation's file if that exists. Every error has a hint and exit code 2.
 func Load(path string) (*Config, error) { return LoadUnder(path, OrganisationPath) }
 
+// Beginning says what to type if the policy file at path cannot be read.
+func Beginning(path string, err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "egressd init --config " + shell.Word(path) + ", which writes a policy to start from; or correct the path"
+	}
+	return "egressd init --print, for a policy to start from"
+}
+
 // LoadUnder is like [Load] with another path of the organisation's file.
 func LoadUnder(path, organisation string) (*Config, error) {
 	found, err := Find(path)
@@ -83,7 +93,7 @@ func LoadUnder(path, organisation string) (*Config, error) {
 	}
 	text, err := Read(found)
 	if err != nil {
-		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), Beginning(found, err))
 	}
 	return New(found, text, organisation)
 }

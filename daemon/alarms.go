@@ -11,6 +11,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fair"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 )
@@ -69,7 +70,7 @@ func (a *alarms) write() {
 		}
 		if more > 0 {
 			fmt.Fprintf(a.talk, "egressd: ALARM: %s more\n", quantity.Plural(more, "alarm"))
-			fmt.Fprint(a.talk, "egressd: hint: egressd log kind:signal\n")
+			hint.Sayf(a.talk, "egressd log kind:signal")
 		}
 		select {
 		case <-time.After(time.Second):
@@ -95,7 +96,7 @@ func (a *alarms) say(alarm egress.Alarm) {
 	}
 	fmt.Fprintf(a.talk, "egressd: ALARM: %s tried to send the canary %s to %s, in its %s (%s); it was stopped\n",
 		printable.Text(cmp.Or(who, "nobody known")), alarm.Canary, printable.Text(cmp.Or(alarm.Destination, "an unknown place")), printable.Text(alarm.Where), alarm.Encoding)
-	fmt.Fprintf(a.talk, "egressd: hint: egressd why %s\n", alarm.ID)
+	hint.Sayf(a.talk, "egressd why %s", alarm.ID)
 }
 
 // end writes what there is left, and waits for that. Call it when nobody calls tell any more.

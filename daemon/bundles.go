@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego/bundle"
@@ -208,7 +210,7 @@ func (bs *bundleFollower) refused(f *config.Feed, why error) {
 	}
 	f.Reported = note
 	bs.note(note)
-	fmt.Fprintf(bs.daemon.Talk, "egressd: error: %s\negressd: hint: egressd policy show\n", printable.Text(note))
+	hint.Write(bs.daemon.Talk, errors.New(note), "egressd policy show")
 }
 
 // heard says that a feed which failed does no longer.

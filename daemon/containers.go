@@ -4,12 +4,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
@@ -72,7 +74,7 @@ func (d *Daemon) engineHealth(w *engineWatch, err error) {
 	case err != nil && was == nil:
 		note = "containers are unknown, and thus refused: the engine cannot be asked: " + err.Error()
 		fmt.Fprintf(d.Talk, "egressd: error: %s\n", printable.Text(note))
-		fmt.Fprintln(d.Talk, "egressd: hint: start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
+		hint.Sayf(d.Talk, "start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
 	case err == nil && was != nil:
 		note = "containers are known again: the engine answers"
 		fmt.Fprintf(d.Talk, "egressd: %s\n", note)
@@ -91,7 +93,7 @@ func (d *Daemon) contained(k *sandbox.Container) {
 		return
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
-	fmt.Fprintf(d.Talk, "egressd: error: %s\negressd: hint: let docker of one sandbox alone fit it, in %s\n", printable.Text(note), d.Path)
+	hint.Write(d.Talk, errors.New(note), "let docker of one sandbox alone fit it, in "+d.Path)
 	if err := d.Gate.Records.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
 		d.Complain(err)
 	}

@@ -93,7 +93,7 @@ func judgeContainer(c *config.Config, pid int) error {
 	}
 	m := hostpaths.Machine("", c.EngineSocket(), c)
 	m.Volumes, m.Labelled = volumes, true
-	for _, b := range boundary.Judge(d, m) {
+	for _, b := range boundary.Judge(containers.AsMounted(d, pid, m.Doors), m) {
 		name, _ := d["Name"].(string)
 		return &RefusedContainer{b, strings.TrimPrefix(name, "/")}
 	}

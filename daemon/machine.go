@@ -105,15 +105,13 @@ func (m *machine) follow() *dns.Forwarder {
 		return nil
 	}
 	state := stateOf(m.servers.path)
-	f, err := m.forwarder()
+	f, err := forwarderTo(m.config, m.servers.path)
 	if err != nil {
 		return nil
 	}
 	m.servers.seen = state
 	return f
 }
-
-func (m *machine) forwarder() (*dns.Forwarder, error) { return newForwarder(m.config, m.servers.path) }
 
 // addrs returns the addresses that the hosts file has for a name.
 func (m *machine) addrs(name string) []netip.Addr {

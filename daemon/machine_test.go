@@ -37,7 +37,7 @@ func aMachine(t *testing.T, servers, hosts string) (r *resolver, write func(name
 	m.servers.fixed, m.hosts.fixed = false, false // of another user
 	m.readHosts()
 	r = &resolver{machine: m}
-	f, err := m.forwarder()
+	f, err := newForwarder(c, m.servers.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +68,22 @@ func TestTheMachinesNameServersAreFollowed(t *testing.T) {
 	write("resolv.conf", "nameserver 192.0.2.4\n")
 	if got := asked(); got[0].String() != "192.0.2.3:53" {
 		t.Errorf("a file that programs can write is followed: %v", got)
+	}
+}
+
+// TestAMachineWithoutNameServers begins without a network: the C library asks a server on the machine itself then.
+func TestAMachineWithoutNameServers(t *testing.T) {
+	r, write := aMachine(t, "# no network\n", "")
+	if got := r.now().Upstreams; len(got) != 1 || got[0] != localServer {
+		t.Errorf("asks %v", got)
+	}
+	write("resolv.conf", "nameserver 192.0.2.2\n")
+	r.lookAgain()
+	if got := r.now().Upstreams; len(got) != 1 || got[0].String() != "192.0.2.2:53" {
+		t.Errorf("with a network: asks %v", got)
+	}
+	if f, err := newForwarder(r.machine.config, filepath.Join(t.TempDir(), "none")); err != nil || f.Upstreams[0] != localServer {
+		t.Errorf("without a file: %v", err)
 	}
 }
 

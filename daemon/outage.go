@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/audit"
-	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -88,8 +88,7 @@ func (o *outage) end() {
 }
 
 func sayOutage(talk io.Writer, dir string, err error) {
-	fmt.Fprintf(talk, "egressd: error: nothing new passes, and requests get 503 audit-unavailable: %s\negressd: hint: %s; egressd tries again by itself\n",
-		printable.Text(err.Error()), printable.Text(remedy(dir, err)))
+	hint.Write(talk, fmt.Errorf("nothing new passes, and requests get 503 audit-unavailable: %w", err), remedy(dir, err)+"; egressd tries again by itself")
 }
 
 // remedy is what to do about the error of a log in dir.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox/rules"
 )
@@ -101,7 +102,7 @@ func (g *ruleGuard) say(name string, now, first, before bool) {
 	default:
 		return
 	}
-	fmt.Fprintln(g.daemon.Talk, "egressd: hint: nft list ruleset, and load the rules of egressd help gateway")
+	hint.Sayf(g.daemon.Talk, "nft list ruleset, and load the rules of egressd help gateway")
 }
 
 // note tells the operator and the log.

@@ -46,7 +46,7 @@ func (re *reloading) reload(ctx context.Context, why string, always bool) error 
 			fmt.Fprintf(re.daemon.Talk, "egressd: error: record the rejected policy: %v\n", err)
 		}
 		fmt.Fprintf(re.daemon.Talk, "egressd: error: policy not reloaded, the one before stays in force: %v\n", err)
-		fmt.Fprintf(re.daemon.Talk, "egressd: hint: correct %s; it is read again when it changes\n", re.parts())
+		hint.Sayf(re.daemon.Talk, "correct %s; it is read again when it changes", re.parts())
 	}
 	return err
 }

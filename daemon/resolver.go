@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"sync"
@@ -54,7 +56,7 @@ func (r *resolver) close() {
 
 func newResolver(c *config.Config) (*resolver, error) {
 	r := &resolver{machine: newMachine(c)} // before the servers are read
-	f, err := r.machine.forwarder()
+	f, err := newForwarder(c, r.machine.servers.path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +64,18 @@ func newResolver(c *config.Config) (*resolver, error) {
 	return r, nil
 }
 
-// newForwarder asks the name servers of c; those of the system are in the file system. Its cache is empty.
+// localServer is the name server that the C library asks if resolv.conf(5) names none.
+var localServer = netip.MustParseAddrPort("127.0.0.1:53")
+
+// newForwarder asks the name servers of c; those of the system are in the file system. Its cache is empty. A machine without a
+// network has no name server, or no such file: localServer is asked until the file names others.
 func newForwarder(c *config.Config, system string) (*dns.Forwarder, error) {
-	upstreams, err := nameServers(c.File.Upstream.DNS, system)
+	return forwarderTo(c, system, localServer)
+}
+
+// forwarderTo is newForwarder, with the name servers to ask if the system has none.
+func forwarderTo(c *config.Config, system string, without ...netip.AddrPort) (*dns.Forwarder, error) {
+	upstreams, err := nameServers(c.File.Upstream.DNS, system, without)
 	if err != nil {
 		return nil, hint.Misused(err, `upstream: {dns: ["9.9.9.9"]} in `+c.Path)
 	}
@@ -74,13 +85,17 @@ func newForwarder(c *config.Config, system string) (*dns.Forwarder, error) {
 	return &dns.Forwarder{Upstreams: upstreams, RecordTypes: c.File.Upstream.DNSTypes}, nil
 }
 
-// nameServers reads upstream.dns: "system", an address, or one with a port.
-func nameServers(names []string, system string) ([]netip.AddrPort, error) {
+// nameServers reads upstream.dns: "system", an address, or one with a port. If the system has no name servers, without stands for
+// them, unless it is empty.
+func nameServers(names []string, system string, without []netip.AddrPort) ([]netip.AddrPort, error) {
 	var all []netip.AddrPort
 	for _, name := range names {
 		switch addr, err := netip.ParseAddr(name); {
 		case name == "system":
 			servers, err := dns.SystemUpstreams(system)
+			if len(without) > 0 && (errors.Is(err, dns.ErrNoServers) || errors.Is(err, fs.ErrNotExist)) {
+				servers, err = without, nil
+			}
 			if err != nil {
 				return nil, fmt.Errorf("name servers of the system: %w", err)
 			}

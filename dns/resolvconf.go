@@ -15,10 +15,13 @@ const (
 	port      = 53
 )
 
+// ErrNoServers is the error of a file without a nameserver line, such as a machine without a network has.
+var ErrNoServers = errors.New("no nameserver line")
+
 // SystemUpstreams reads the name servers of a resolv.conf(5): the first three
 // of its nameserver lines, with port 53. Everything else in the file (search,
-// domain, options) is ignored. A file that names no server, or names one by
-// anything but an address, is an error. The file is read once and not watched.
+// domain, options) is ignored. A file that names no server is [ErrNoServers], and one
+// that names a server by anything but an address is another error. The file is read once and not watched.
 func SystemUpstreams(resolvConf string) ([]netip.AddrPort, error) {
 	file, err := os.Open(resolvConf)
 	if err != nil {
@@ -50,7 +53,7 @@ func nameservers(r io.Reader) ([]netip.AddrPort, error) {
 		return nil, err
 	}
 	if len(upstreams) == 0 {
-		return nil, errors.New("no nameserver line")
+		return nil, ErrNoServers
 	}
 	return upstreams, nil
 }

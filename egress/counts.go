@@ -17,7 +17,7 @@ var (
 	countedVias    = [...]string{string(policy.ViaConnect), string(policy.ViaHTTP), string(policy.ViaSOCKS5), string(policy.ViaTransparent), string(policy.ViaDNS), string(policy.ViaEnter), string(policy.ViaUnknown), otherThings}
 	countedActions = [...]string{"allow", "deny", "ask"}
 	countedClasses = [...]string{"", // of what is allowed
-		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.HeaderDenied), string(policy.QueryDenied), string(policy.GitDenied), string(policy.BodyDenied), string(policy.MCPDenied), string(policy.ModelDenied), string(policy.BodyTooLarge), string(policy.AddressDenied),
+		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.HeaderDenied), string(policy.QueryDenied), string(policy.GitDenied), string(policy.BodyDenied), string(policy.MCPDenied), string(policy.ModelDenied), string(policy.GraphQLDenied), string(policy.BodyTooLarge), string(policy.AddressDenied),
 		string(policy.NameMismatch), string(policy.NoServerName), string(policy.NotTLS), string(policy.ECHRefused),
 		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskPending), string(policy.AskTimeout), string(policy.AskRejected),
 		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),

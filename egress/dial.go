@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -192,6 +195,95 @@ func (f *Flow) dialOne(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	}
 	d.SetMultipathTCP(false)
 	return d.DialContext(ctx, "tcp", to.String())
+}
+
+// decided returns what may be dialled, in the order to try.
+func (f *Flow) decided() []netip.AddrPort {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dst := &f.request.Destination
+	if dst.Addr.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(dst.Addr, dst.Port)}
+	}
+	decided := make([]netip.AddrPort, len(dst.Addrs))
+	for i, a := range dst.Addrs {
+		decided[i] = netip.AddrPortFrom(a, dst.Port)
+	}
+	return decided
+}
+
+// leadsTo reports whether the address is one of those that were decided. No address stands for the name itself, which
+// an upstream proxy resolves.
+func (f *Flow) leadsTo(to netip.AddrPort) bool {
+	if !to.IsValid() {
+		return len(f.decided()) == 0
+	}
+	return slices.Contains(f.decided(), netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
+}
+
+// judged checks the address once more right before connect(2): it must be a decided one.
+func (f *Flow) judged(to netip.AddrPort) error {
+	if !f.leadsTo(to) {
+		return errNotJudged
+	}
+	if f.current(context.Background()) != nil {
+		return errRefused
+	}
+	return nil
+}
+
+// mayConnect counts one more connection of the flow's sandbox. A connection that egressd closes first keeps its local port
+// for a minute (TIME-WAIT, RFC 9293 section 3.6.1): a sandbox that only connects and leaves could use up the local
+// ports towards one address. Loopback is not counted, since the kernel uses its ports again.
+func (f *Flow) mayConnect(to netip.AddrPort) error {
+	if !to.Addr().IsLoopback() && !f.gate.ports.Take(f.Holder(), f.Sandbox(), to, time.Since(f.gate.began)) {
+		return errPorts
+	}
+	return nil
+}
+
+var tooManyPorts = policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has begun as many connections to this address within a minute as local ports are left; a wider net.ipv4.ip_local_port_range raises the limit, and net.ipv4.tcp_tw_reuse=1 lifts it"}
+
+// localPorts returns how many connections towards one place may begin in a minute, by the
+// settings of the kernel: a little less than half of its local ports. It takes every second
+// port first, and once these are used up each connect(2) looks at all of them.
+func localPorts() int {
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_tw_reuse"); err == nil && strings.TrimSpace(string(text)) == "1" {
+		return 0 // a port is free again after a second
+	}
+	first, last := 32768, 60999 // ip-sysctl(7)
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if f := strings.Fields(string(text)); len(f) == 2 {
+			a, errA := strconv.Atoi(f[0])
+			b, errB := strconv.Atoi(f[1])
+			if errA == nil && errB == nil {
+				first, last = a, b
+			}
+		}
+	}
+	return max(2, (last-first+1)*9/20)
+}
+
+// An endpoint is an address and a port without a zone, in little more than half
+// the room of a [netip.AddrPort]. The zero value is none.
+type endpoint struct {
+	addr [16]byte // IPv4 as IPv4-mapped
+	port uint16
+}
+
+// endpointOf returns a, unmapped, or the zero value where a is not valid.
+func endpointOf(a netip.AddrPort) endpoint {
+	if !a.IsValid() {
+		return endpoint{}
+	}
+	return endpoint{a.Addr().As16(), a.Port()}
+}
+
+func (e endpoint) addrPort() netip.AddrPort {
+	if e == (endpoint{}) {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(e.addr).Unmap(), e.port)
 }
 
 // A Kept holds the connection of an ended flow for the next flow of the same sandbox to the same destination. Only

@@ -205,6 +205,7 @@ func (e *encoder) http(f *Flow, status int) {
 	if status != 0 {
 		e.Number("status", int64(status))
 	}
+	e.Flag("own", h.Own)
 	e.Close()
 }
 

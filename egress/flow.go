@@ -2,8 +2,10 @@ package egress
 
 import (
 	"context"
+	"maps"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/policy"
@@ -69,6 +71,21 @@ func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 // which denies.
 var undecided = new(policy.Decision)
 
+// An idSource gives each ID once: the present time, or the tick after the last ID if several are requested
+// within one tick.
+type idSource struct{ last atomic.Uint64 }
+
+func (s *idSource) next(now time.Time) record.ID {
+	tick := uint64(now.UnixNano()) / uint64(record.IDTick)
+	for {
+		last := s.last.Load()
+		id := max(tick, last+1)
+		if s.last.CompareAndSwap(last, id) {
+			return record.ID(id)
+		}
+	}
+}
+
 // Open decides whether peer may do what r asks, up to the addresses that its
 // destination resolves to, and records the decision before it returns. The
 // error is always a [*Refusal]. Cancelling ctx ends only the wait for a person's approval; the record is written in
@@ -77,17 +94,17 @@ func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*
 	return g.OpenRequest(ctx, peer, r, nil)
 }
 
-// OpenRequest is Open for an HTTP request whose body can be read before it is decided. A nil reader refuses requests whose
-// body a rule reads.
-func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, body ReadBody) (*Flow, error) {
+// OpenRequest is Open for an HTTP request of which more can be found out before it is decided. Without a reader, a request
+// is refused if a rule asks for more of it.
+func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, read RequestReader) (*Flow, error) {
 	f := g.newFlow(peer, r)
-	if refusal := f.open(ctx, peer, body); refusal != nil {
+	if refusal := f.open(ctx, peer, read); refusal != nil {
 		return nil, refusal
 	}
 	return f, nil
 }
 
-func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refusal {
+func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) *Refusal {
 	if f.gate.shut.Load() {
 		return f.refuse(stopping)
 	}
@@ -106,7 +123,7 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, body ReadBody) *Refu
 		return f.refuse(tooManyFlows)
 	}
 	id := f.id
-	if refusal := f.admit(ctx, body); refusal != nil {
+	if refusal := f.admit(ctx, read); refusal != nil {
 		f.gate.Approvals.FlowEnded(id)
 		f.account().refund(held)
 		return refusal
@@ -135,13 +152,13 @@ func (f *Flow) account() *account {
 }
 
 // admit decides the name, reads the body if a rule asks for it, resolves the name, decides its addresses, and records.
-func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
+func (f *Flow) admit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
 	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 		return f.denied(calm)
 	}
-	if refusal := f.readBody(ctx, body, &late); refusal != nil {
+	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 		return f.denied(calm)
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
@@ -151,12 +168,69 @@ func (f *Flow) admit(ctx context.Context, body ReadBody) *Refusal {
 		if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
 			return f.denied(calm)
 		}
-		if refusal := f.readBody(ctx, body, &late); refusal != nil {
+		if refusal := f.readRequest(ctx, read, &late); refusal != nil {
 			return f.denied(calm)
 		}
 	}
 	f.compare(calm, f.request)
 	return f.recordDecision()
+}
+
+// A RequestReader finds out what decides an HTTP request beyond its head. The gate calls it from one goroutine, and never
+// once the flow is open. It returns the decision that refuses the request if it cannot.
+type RequestReader interface {
+	// ReadBody reads the body, if a rule reads it. Each call reads on, at least one byte or the end; whole asks for all
+	// that is left. It returns all that was read so far. It refuses a body that is too long, broken off or late.
+	ReadBody(f *Flow, whole bool) (*policy.Body, *policy.Decision)
+
+	// AskNodes asks the server of the request what node ids of GraphQL in its body are. Each id has a node in the result.
+	AskNodes(ctx context.Context, f *Flow, ids []string) (map[string]policy.Node, *policy.Decision)
+}
+
+// readRequest finds out of a request what the policy asks for, and has the request decided again. Nothing of the request leaves
+// before. A request of which nobody can find it out is refused.
+func (f *Flow) readRequest(ctx context.Context, reader RequestReader, late *time.Time) *Refusal {
+	for f.decision.Verdict == policy.Inspect && f.request.HTTP != nil {
+		h := *f.request.HTTP
+		refused := f.unreadable()
+		switch ids := h.UnknownNodes(); {
+		case reader == nil:
+		case h.Unread():
+			h.Body, refused = reader.ReadBody(f, f.decision.Needs&policy.NeedsBody != 0)
+		case len(ids) > 0:
+			var found map[string]policy.Node
+			found, refused = reader.AskNodes(ctx, f, ids)
+			h.Nodes = maps.Clone(h.Nodes)
+			for _, id := range ids {
+				if h.Nodes == nil {
+					h.Nodes = map[string]policy.Node{}
+				}
+				h.Nodes[id] = found[id]
+			}
+		}
+		if refused != nil {
+			return f.settle(*refused)
+		}
+		f.request.HTTP = &h
+		if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// unreadable is the decision about a request of which nobody can find out what a rule needs.
+func (f *Flow) unreadable() *policy.Decision {
+	return &policy.Decision{
+		Class: policy.BodyDenied, Rule: f.decision.Rule, Layer: f.decision.Layer, Policy: f.decision.Policy,
+		Reason: "a rule reads the body of the request, which cannot be read here",
+	}
+}
+
+// settle has the flow stand on a refusal that no policy made.
+func (f *Flow) settle(d policy.Decision) *Refusal {
+	f.decision = &d
+	return f.refusal(d)
 }
 
 // resolve fills in the addresses. A query that leaves the machine is recorded
@@ -204,6 +278,76 @@ func (f *Flow) enlist(ctx context.Context) *Refusal {
 		f.Close(End{Outcome: string(refusal.Decision.Class)})
 	}
 	return refusal
+}
+
+// Request opens a flow for one HTTP request inside the inspected tunnel f. The policy in force decides it for f's sandbox,
+// destination and addresses, and the decision is recorded before Request returns. The error is always a
+// [*Refusal].
+//
+// Cancelling ctx ends only the wait for a person's approval. Without a reader, a request is refused if a rule asks
+// for more of it.
+//
+// The new flow is closed on its own, and cut on its own when a later policy
+// refuses it. It outlives neither f's permission nor f's connection.
+func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, read RequestReader) (*Flow, error) {
+	inner, refusal := f.inner(ctx, h)
+	if refusal != nil {
+		return nil, refusal
+	}
+	held, ok := inner.charge()
+	if !ok {
+		return nil, inner.refuse(tooManyFlows)
+	}
+	id := inner.id
+	f.gate.Approvals.Inherit(f.id, id)
+	if refusal := inner.admitRequest(ctx, read); refusal != nil {
+		f.gate.Approvals.FlowEnded(id)
+		inner.account().refund(held)
+		return nil, refusal
+	}
+	inner.Over(f)
+	if refusal := inner.enlist(ctx); refusal != nil {
+		return nil, refusal
+	}
+	return inner, nil
+}
+
+// inner makes the flow of a request inside f, which has to be still allowed.
+func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusal) {
+	refusal := f.current(context.WithoutCancel(ctx))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := *f.request
+	r.HTTP, r.Protocol, r.Usage = h, policy.ProtocolHTTP, nil
+	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
+	if refusal != nil {
+		return nil, inner.refuse(refusal.Decision)
+	}
+	return inner, nil
+}
+
+func (f *Flow) admitRequest(ctx context.Context, read RequestReader) *Refusal {
+	calm := context.WithoutCancel(ctx)
+	var late time.Time
+	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+		return f.denied(calm)
+	}
+	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
+		return f.denied(calm)
+	}
+	f.compare(calm, f.request)
+	return f.recordDecision()
+}
+
+// Over sets the address of f's close record to the address that tunnel dialled last. f was opened inside tunnel. Call Over
+// again if tunnel has dialled a new connection for the request.
+func (f *Flow) Over(tunnel *Flow) {
+	tunnel.mu.Lock()
+	dialled := tunnel.dialled
+	tunnel.mu.Unlock()
+	f.mu.Lock()
+	f.dialled = dialled
+	f.mu.Unlock()
 }
 
 // ID names the flow in replies and records.

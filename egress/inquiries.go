@@ -79,6 +79,9 @@ func (f *Flow) keepDenial() {
 		return
 	}
 	r, d := f.request, f.decision
+	if r.DNS != nil && d.Class == policy.AskRejected {
+		return // the connection to that name is what a person is asked about
+	}
 	one := Denial{
 		ID: f.id.String(), Time: time.Now().UTC(), Times: 1, Destination: r.Destination.String(), host: strings.Clone(r.Destination.Host),
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, DNS: r.DNS != nil,

@@ -104,6 +104,7 @@ var networkReasons = map[policy.Class]string{
 	policy.ResponseRefused:       "the response is compressed or a part of one, and cannot be searched for the credentials of this host",
 	policy.CredentialRefused:     "the request has a credential that may not pass",
 	policy.CredentialUnavailable: "the credential that the rule adds cannot be had now",
+	policy.CertificateRefused:    "the program does not trust the authority of egressd",
 }
 
 func (f *Flow) networkRefusal(class policy.Class) *Refusal {

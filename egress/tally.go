@@ -43,11 +43,11 @@ type Counts struct {
 	Learned  int // of the requests, those that passed because of [policy.LearnRule]
 	Names    int // allowed names that no connection followed
 
-	Failed      int         // of the requests, those that were allowed and failed in the network
+	Failed      int         // of the requests, those that were allowed and failed
 	LastFailure *FailedHost // nil if none failed
 }
 
-// A FailedHost is a destination that was allowed and could not be reached.
+// A FailedHost is a destination that was allowed and with which a request failed.
 type FailedHost struct {
 	Host   string
 	Port   uint16
@@ -189,10 +189,14 @@ func (t *Tally) ended(f *Flow, end End) {
 		return
 	}
 	t.counts.Requests++
-	if reason := networkReasons[policy.Class(end.Outcome)]; reason != "" {
+	if class := policy.Class(end.Outcome); count.Failed(end.Outcome) || end.Outcome == count.Distrusted {
 		d := &f.request.Destination
+		host, reason := f.gate.canaries.without(d.Host), networkReasons[class]
+		if end.Note != "" && host == d.Host { // a note may name the host
+			reason = end.Note
+		}
 		t.counts.Failed++
-		t.counts.LastFailure = &FailedHost{f.gate.canaries.without(d.Host), d.Port, policy.Class(end.Outcome), reason}
+		t.counts.LastFailure = &FailedHost{host, d.Port, class, reason}
 	}
 	if f.decision.Rule == policy.LearnRule {
 		t.counts.Learned++

@@ -36,6 +36,36 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	}
 }
 
+// TestATunnelThatFailsBeforeItsFirstRequestIsCounted has inspected tunnels end without a request, by each class that they can
+// end with. The names in package count, which imports no gate, are those of the classes.
+func TestATunnelThatFailsBeforeItsFirstRequestIsCounted(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	for _, row := range []struct {
+		outcome          string
+		requests, failed int
+		reason           string
+	}{
+		{"closed", 0, 0, ""},
+		{string(policy.NetworkTLS), 1, 1, "the authority is not trusted"},
+		{string(policy.CertificateRefused), 1, 1, "the authority is not trusted"},
+		{string(policy.PolicyError), 1, 0, ""},
+		{string(policy.AuditUnavailable), 1, 0, ""},
+	} {
+		var tally Tally
+		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}, TLS: &policy.ClientHello{Inspected: true}}, decision: &policy.Decision{}}
+		tally.ended(f, End{Outcome: row.outcome, Note: row.reason})
+		c := tally.Counts()
+		if c.Requests != row.requests || c.Failed != row.failed || row.failed > 0 && (c.LastFailure == nil || c.LastFailure.Reason != row.reason) {
+			t.Errorf("%s: %+v, last failure %+v", row.outcome, c, c.LastFailure)
+		}
+	}
+	for class := range networkReasons {
+		if !count.Failed(string(class)) && class != count.Distrusted {
+			t.Errorf("%s is no failure", class)
+		}
+	}
+}
+
 // TestDeniedPlacesAreCountedByPort counts two ports of a host apart, and names only if no connection followed.
 func TestDeniedPlacesAreCountedByPort(t *testing.T) {
 	var tally Tally

@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 // MaxGroups bounds the memory of an overview, because a sandbox can ask for any number of names. An
@@ -127,9 +128,9 @@ func (g *Group) add(r *record.Record) {
 		g.Open += n
 	case r.Outcome == OutcomeCut:
 		g.Cut += n
-	case strings.HasPrefix(r.Outcome, "network-"), r.Outcome == string(policy.UpstreamRefused), r.Outcome == string(policy.MalformedResponse):
+	case count.Failed(r.Outcome):
 		g.Failed += n
-	case r.Outcome == string(policy.CertificateRefused):
+	case r.Outcome == count.Distrusted:
 		g.Refused += n
 	}
 }

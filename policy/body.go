@@ -15,6 +15,7 @@ type bodyAnswer struct {
 	fit     fit
 	problem string   // why the fit is no or unclear: constant text, with plain names at most
 	says    []string // what the body asks for, for the record
+	ids     []nodeID // of GraphQL, of which the server has to say more
 }
 
 // ofBody returns a requirement of the content of a request's body. Its answer about one body is kept. A request without a
@@ -38,16 +39,31 @@ func ofBody(words string, read func(*HTTPRequest) bodyAnswer) *requirement {
 			}
 			h.Body.answers[m] = a
 			for _, text := range a.says {
-				if !slices.Contains(h.Body.says, text) {
-					h.Body.says = append(h.Body.says, text)
-				}
+				addOnce(&h.Body.says, text)
+			}
+			for _, id := range a.ids {
+				addOnce(&h.Body.nodes, id.text)
 			}
 		}
 		return a
 	}
+	m.answer = answer
 	m.match = func(h *HTTPRequest) fit { return answer(h).fit }
 	m.problem = func(h *HTTPRequest) string { return answer(h).problem }
 	return m
+}
+
+func addOnce(all *[]string, text string) {
+	if !slices.Contains(*all, text) {
+		*all = append(*all, text)
+	}
+}
+
+// say adds what was found out about the body later.
+func (b *Body) say(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	addOnce(&b.says, text)
 }
 
 // Says returns what the rules that read the body found that it asks for, such as "mcp tools/call search". The text is the

@@ -47,6 +47,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.Model != nil {
 		all = append(all, r.Model.requirement(len(r.Paths) > 0))
 	}
+	if r.GraphQL != nil {
+		all = append(all, r.GraphQL.requirement())
+	}
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}
@@ -89,14 +92,17 @@ func (c *conditions) near(request *HTTPRequest) bool {
 	return slices.ContainsFunc(c.further, func(m *requirement) bool { return m.near != nil && m.near(request) })
 }
 
-// awaits returns the needs that keep the conditions from being decided before more of the body is read. It returns 0 if the
-// rest of the body changes nothing.
+// awaits returns the needs that keep the conditions from being decided before more of the body is read, or more is known of
+// what is in it. It returns 0 if that changes nothing.
 func (c *conditions) awaits(request *HTTPRequest) (n Needs) {
-	if !request.Unread() || !c.holdsMethodOf(request) || !c.holdsPath(request.Path) {
+	whole := !request.Unread()
+	if whole && request.Body == nil || !c.holdsMethodOf(request) || !c.holdsPath(request.Path) {
 		return 0
 	}
 	for _, m := range c.further {
 		switch a := m.ask(request); {
+		case a == unread && whole:
+			n |= NeedsNodes
 		case a == unread:
 			n |= m.needs & needsOfBody
 		case a == no, a == unclear && c.ofAllow:

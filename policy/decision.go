@@ -56,6 +56,7 @@ const (
 	BodyDenied       Class = "body-denied"    // the body is not what a rule lets pass, or cannot be read
 	MCPDenied        Class = "mcp-denied"     // a message of MCP that calls what no rule lists
 	ModelDenied      Class = "model-denied"   // a request to a model that has its provider do more than answer
+	GraphQLDenied    Class = "graphql-denied" // a request of GraphQL that asks for more than a rule lists, or changes another repository
 	BodyTooLarge     Class = "body-too-large" // a rule reads the body, and it is longer than one that is held
 	AddressDenied    Class = "address-denied"
 	NameMismatch     Class = "name-mismatch"
@@ -187,6 +188,7 @@ const (
 	NeedsQuery
 	NeedsBody      // the whole body
 	NeedsBodyStart // more of the body than was read, from its beginning
+	NeedsNodes     // what the server says of the node ids in the body
 
 	needsOfBody = NeedsBody | NeedsBodyStart
 )

@@ -197,8 +197,10 @@ func matchRef(patterns []string, ref string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matchParts(pattern, ref) })
 }
 
-func (g *GitRule) names(repo string) bool {
-	return slices.ContainsFunc(g.Repos, func(pattern string) bool { return matchRepo(pattern, repo) })
+func (g *GitRule) names(repo string) bool { return matchesRepo(g.Repos, repo) }
+
+func matchesRepo(patterns []string, repo string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matchRepo(pattern, repo) })
 }
 
 // A gitRequest is a request of git's smart HTTP protocol.

@@ -242,7 +242,22 @@ func (s *search) seen(r *Request, port uint16) (found, missed *rule, awaits Need
 
 // nearer reports whether an allow that a request does not meet comes nearer to it than other, which may be nil.
 func (r *rule) nearer(other *rule, h *HTTPRequest) bool {
-	return other == nil || !other.holdsMethodOf(h) && r.holdsMethodOf(h) || !other.near(h) && r.near(h)
+	return other == nil || r.nearness(h) > other.nearness(h)
+}
+
+// nearness is greater the more of a rule's conditions a request meets, in the order in which they are looked at.
+func (r *rule) nearness(h *HTTPRequest) (n int) {
+	switch {
+	case !r.holdsMethodOf(h):
+	case !r.holdsPath(h.Path):
+		n = 1
+	default:
+		n = 2
+	}
+	if r.near(h) {
+		n += 3
+	}
+	return n
 }
 
 // upgrades reports whether an allow lets a request become a WebSocket. An allow without

@@ -92,7 +92,7 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		return p.decideName(ctx, r)
 	}
 	d, looks := p.judge(ctx, r)
-	if d.Verdict == Allow && d.Needs != 0 && (r.HTTP == nil || d.Needs.ReadsBody() && r.HTTP.Unread()) {
+	if d.Verdict == Allow && d.Needs != 0 && (r.HTTP == nil || r.HTTP.lacks(d.Needs)) {
 		d.Verdict = Inspect
 	}
 	if d.Verdict != Deny && d.exceededBy(r.HTTP) {
@@ -263,14 +263,14 @@ func hear(ctx context.Context, r *Request, evaluators []Evaluator) (d Decision, 
 	return d, looks
 }
 
-// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a request whose body was
-// read, because no later stage would decide the request.
+// heard turns errors and unknown verdicts into denials. It also denies an Inspect of a request of which all
+// that it needs is known, because no later stage would decide the request.
 func heard(ctx context.Context, e Evaluator, r *Request) Decision {
 	d, err := e.Evaluate(ctx, r)
 	switch {
 	case err != nil:
 		return failed(err.Error())
-	case d.Verdict > Abstain, d.Verdict == Inspect && r.HTTP != nil && !(d.Needs.ReadsBody() && r.HTTP.Unread()):
+	case d.Verdict > Abstain, d.Verdict == Inspect && r.HTTP != nil && !r.HTTP.lacks(d.Needs):
 		return failed("it has no verdict about a complete request")
 	}
 	return d

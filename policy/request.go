@@ -66,6 +66,12 @@ type HTTPRequest struct {
 	// Body is what was read of the body so far; nil for nothing. Rules that read it say so by [NeedsBody].
 	Body *Body
 
+	// Nodes are what the server said of node ids in the body of a GraphQL request. The decision asks for it by [NeedsNodes].
+	Nodes map[string]Node
+
+	// Own says that egressd itself sends the request, for a decision about another one: it asks the server what node ids are.
+	Own bool
+
 	// assumed are the answers of requirements, by their words, for a request that stands for
 	// many; nil for one that was sent.
 	assumed map[string]fit
@@ -84,6 +90,7 @@ type Body struct {
 	mu      sync.Mutex
 	answers map[*requirement]bodyAnswer // so that a long body is read once for each requirement
 	says    []string
+	nodes   []string // node ids that rules have found
 }
 
 // Unread reports whether there is more of the body than was read.
@@ -92,6 +99,11 @@ func (h *HTTPRequest) Unread() bool {
 		return h.BodySize != 0
 	}
 	return !h.Body.Ended
+}
+
+// lacks reports whether the request has to be read on before a policy with these needs can decide it.
+func (h *HTTPRequest) lacks(n Needs) bool {
+	return n.ReadsBody() && h.Unread() || n&NeedsNodes != 0 && len(h.UnknownNodes()) > 0
 }
 
 // A DNSQuery is what a DNS query asks for.

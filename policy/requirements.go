@@ -21,6 +21,8 @@ type requirement struct {
 	class Class // of a request that lacks it, and what that is called; else they follow from needs
 	what  string
 
+	answer func(*HTTPRequest) bodyAnswer // of what reads bodies; made by ofBody
+
 	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 

@@ -47,6 +47,9 @@ type Rule struct {
 	// Model narrows an allow to requests that only have a model answer; nil for any request.
 	Model *ModelRule
 
+	// GraphQL narrows an allow to some requests of GraphQL; nil for any request.
+	GraphQL *GraphQLRule
+
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 

@@ -21,6 +21,7 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"JSON":      {JSON: []JSONRule{{Pointer: "/a", Values: []JSONValue{{Text: "x"}}}}},
 		"MCP":       {MCP: &MCPRule{}},
 		"Model":     {Model: &ModelRule{}},
+		"GraphQL":   {GraphQL: &GraphQLRule{AnyQuery: true}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{

@@ -14,7 +14,7 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/record"
 )
 
@@ -104,7 +104,7 @@ func TestATunnelSendsNoMoreThanItsBudget(t *testing.T) {
 					if via == "connect" {
 						c.send(connectTo("allowed.test", o.port)).expect(established)
 					} else {
-						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(exchange.SOCKSOK)))
+						c.send(socksHello + socksTo("allowed.test", o.port)).expect("\x05\x00").expect(string(socksReply(answer.SOCKSOK)))
 					}
 					c.send(bytes).flood()
 					<-o.gone
@@ -267,6 +267,31 @@ func TestARequestInsideSendsNoMoreThanItsBudget(t *testing.T) {
 	})
 }
 
+// TestALowerBudgetReachesOpenRequests whose bodies have come to a stop.
+func TestALowerBudgetReachesOpenRequests(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInspectWorld(t, insideBudget, nil)
+		begun, gone := make(chan struct{}), make(chan struct{}, 8)
+		o := w.pki.secureOrigin(t, overH2, func(_ http.ResponseWriter, r *http.Request) {
+			io.ReadFull(r.Body, make([]byte, 500))
+			close(begun)
+			io.Copy(io.Discard, r.Body)
+			gone <- struct{}{}
+		}, nil)
+		w.spend(t, insideBudget, 1000)
+		rest, more := io.Pipe()
+		go io.WriteString(more, strings.Repeat("x", 500))
+		go func() {
+			<-begun
+			w.spend(t, insideBudget, 499)
+		}()
+		ask(t, w.visitor(t, overH2, "allowed.test", o.port), "POST", o.url("allowed.test", "/"), drip{rest}).refused(t, 429, policy.ByteBudget)
+		soon(t, "the upstream to be told", gone)
+		rest.Close()
+		overBudgetEnd(t, w.world, 500)
+	})
+}
+
 const socketBudget = `version: 1
 allow:
   - {host: "allowed.test:*", paths: ["/live"], upgrade: websocket}
@@ -275,6 +300,33 @@ unsafe_allow: ["127.0.0.1:*"]
 `
 
 func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
+	eachSocket(t, func(t *testing.T, w *inspectWorld, o *till, c *testClient) {
+		c.flood()
+		<-o.gone
+		if got := 3 + o.got.Load(); got > 50_000 {
+			t.Errorf("%d bytes arrived", got)
+		}
+		overBudgetEnd(t, w.world, 50_000)
+		w.closed(t)
+	})
+}
+
+// TestALowerBudgetReachesOpenWebSockets on which nothing moves.
+func TestALowerBudgetReachesOpenWebSockets(t *testing.T) {
+	eachSocket(t, func(t *testing.T, w *inspectWorld, o *till, c *testClient) {
+		w.spend(t, socketBudget, 3)
+		w.spend(t, socketBudget, 2)
+		<-o.gone
+		if text := c.rest(); text != "" {
+			t.Errorf("read %q", text)
+		}
+		overBudgetEnd(t, w.world, 3)
+		w.closed(t)
+	})
+}
+
+// eachSocket opens a WebSocket in clear and one inside TLS, over which 3 of 50,000 bytes have gone up.
+func eachSocket(t *testing.T, do func(*testing.T, *inspectWorld, *till, *testClient)) {
 	for _, inside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inside %v", inside), func(t *testing.T) {
 			w := newInspectWorld(t, socketBudget, nil)
@@ -296,13 +348,7 @@ func TestAWebSocketSendsNoMoreThanItsBudget(t *testing.T) {
 			if status := c.head(); status != http.StatusSwitchingProtocols {
 				t.Fatalf("answered %d", status)
 			}
-			c.send("abc").expect("abc").flood()
-			<-o.gone
-			if got := 3 + o.got.Load(); got > 50_000 {
-				t.Errorf("%d bytes arrived", got)
-			}
-			overBudgetEnd(t, w.world, 50_000)
-			w.closed(t)
+			do(t, w, o, c.send("abc").expect("abc"))
 		})
 	}
 }
@@ -330,7 +376,7 @@ func TestWhatPassesIsCountedAsItPasses(t *testing.T) {
 	o := echo(t)
 	c := w.dial(t).send(connectTo("opaque.test", o.port)).expect(established).send("ten bytes!").expect("ten bytes!")
 	before := used()
-	for late := time.Now().Add(10 * time.Second); before.BytesUp < 10 && time.Now().Before(late); before = used() {
+	for late := time.Now().Add(10 * time.Second); (before.BytesUp < 10 || before.BytesDown < 10) && time.Now().Before(late); before = used() {
 	} // an echo may be faster than who counts
 	if before.BytesUp != 10 || before.BytesDown != 10 || before.FlowsOpen != 1 {
 		t.Errorf("with a tunnel: %+v", before)

@@ -111,7 +111,10 @@ func bodies() map[string]string {
 // over HTTP/1 and HTTP/2.
 func TestNoCanaryInABody(t *testing.T) {
 	all := bodies()
-	all["gzip"] = gzipped(all["plain"])
+	all["gzip"], all["zstd"] = gzipped(all["plain"]), zstandard(randomText(4000)+canaryText)
+	if strings.Contains(all["zstd"], canaryText[:12]) {
+		t.Fatal("it can be read without being decompressed")
+	}
 	for says, body := range all {
 		for _, how := range []string{"length", "chunked", "h2"} {
 			t.Run(says+" "+how, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -47,7 +47,7 @@ type capture struct {
 	seen      sniff.Protocol      // of the first bytes
 	final     bool                // no more of them comes in time
 	late      bool                // since the time for them is over
-	recipient exchange.Recipient  // of the answer, where it is HTTP
+	recipient answer.Recipient    // of the answer, where it is HTTP
 	refused   *egress.Refusal     // what is to be answered once it is known how
 	began     func()              // once it is decided, or waits for its first bytes; nil where nobody waits for that
 }
@@ -230,7 +230,7 @@ func (k *capture) understandHTTP(b []byte, final bool) bool {
 		return false
 	}
 	if err == nil {
-		k.recipient = exchange.RecipientOf(req.Fields)
+		k.recipient = answer.RecipientOf(req.Fields)
 		k.refused.Method = methodShown(req.Method)
 	}
 	return true
@@ -312,7 +312,7 @@ func (c *conn) refuseCaptured(r *egress.Refusal) {
 }
 
 // byPolicy reports whether a decision refused, and not the network or egressd's own trouble.
-func byPolicy(r *egress.Refusal) bool { return exchange.AnswerTo(r.Decision.Class).Status < 500 }
+func byPolicy(r *egress.Refusal) bool { return answer.To(r.Decision.Class).Status < 500 }
 
 // answer answers so that the program can tell policy from network trouble.
 func (k *capture) answer() {
@@ -327,9 +327,9 @@ func (k *capture) answer() {
 	case k.seen == sniff.TLS && byPolicy:
 		c.farewell(accessDenied, k.refused, true)
 	case k.seen == sniff.HTTP1:
-		c.farewell(exchange.HTTPReply(k.refused, k.recipient), k.refused, true)
+		c.farewell(answer.HTTP(k.refused, k.recipient), k.refused, true)
 	case byPolicy:
-		if last := goodbye(k.refused, c.First, k.to.Port()); last != nil {
+		if last := answer.Goodbye(k.refused, c.First, k.to.Port()); last != nil {
 			c.farewell(last, k.refused, len(c.First) > 0)
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -356,7 +357,7 @@ func (f *firstBytes) refuse(farewell []byte, err error) {
 	r := exchange.AsRefusal(err)
 	f.tunnel.refused = r
 	if farewell == nil && f.clientFirst && f.sent == 0 && byPolicy(r) { // nothing of the upstream has reached the client
-		farewell = goodbye(r, f.conn.First, f.tunnel.flow.Destination().Port)
+		farewell = answer.Goodbye(r, f.conn.First, f.tunnel.flow.Destination().Port)
 	}
 	f.farewell(farewell)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -113,7 +114,7 @@ func checkReplies(t *testing.T, b []byte) {
 	if method == 2 && len(b) >= 2 && b[0] == 1 {
 		b = b[2:]
 	}
-	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == exchange.SOCKSOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
+	if len(b) > 0 && (len(b) != 10 || b[0] != 5 || b[1] == answer.SOCKSOK || !bytes.Equal(b[2:], []byte{0, 1, 0, 0, 0, 0, 0, 0})) {
 		t.Fatalf("the reply is %x", b)
 	}
 }

@@ -60,7 +60,7 @@ func TestAnEndOpensNothingOnTheWebsPorts(t *testing.T) {
 		c := &conn{server: w.Server, listener: &listener{}, socket: server, client: server, replier: connectReplier{}, flow: flow}
 		c.Conn, c.Raw = server, server
 		c.ctx, c.cancel = context.WithCancelCause(t.Context())
-		w.connections.acquire(&c.admission, sandbox.Holder{Sandbox: "default"}, c)
+		w.connections.Acquire(&c.admission, "default", sandbox.Holder{}, c)
 		io.WriteString(client, said)
 		client.(*net.TCPConn).CloseWrite()
 		c.carry(upstream)

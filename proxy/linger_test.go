@@ -25,7 +25,7 @@ func TestWhoWasAnsweredAndStaysHasAPlace(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 	}
-	for w.connections.count() > 0 {
+	for w.connections.Count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	dialAt(t, at["first"]).send(unreadable).expect("HTTP/1.1 400 ")
@@ -43,10 +43,7 @@ func TestWhoWasAnsweredGivesWay(t *testing.T) {
 			t.Errorf("client %d is still there: %v", i, err)
 		}
 	}
-	w.connections.mu.Lock()
-	held := w.connections.holderLocked(w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1), Listener: "shared"})).held
-	w.connections.mu.Unlock()
-	if held > 4 {
+	if held := w.connections.Held("", w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1), Listener: "shared"})); held > 4 {
 		t.Errorf("one address has %d of 8 connections", held)
 	}
 }

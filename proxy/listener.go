@@ -96,7 +96,7 @@ func (in *listener) take(nc net.Conn) {
 		exchange.Abort(nc)
 		return
 	}
-	if !s.connections.acquire(&c.admission, h, c) {
+	if !s.connections.Acquire(&c.admission, h.Sandbox, h, c) {
 		s.handshakeDone(c)
 		s.turnAway(c)
 		nc.Close()
@@ -104,7 +104,7 @@ func (in *listener) take(nc net.Conn) {
 	}
 	if !s.begin(c) {
 		s.handshakeDone(c)
-		s.connections.release(&c.admission)
+		s.connections.Release(&c.admission)
 		nc.Close()
 		return
 	}

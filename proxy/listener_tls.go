@@ -125,7 +125,8 @@ func (c *conn) shakeHands() bool {
 	secure := &tlsConn{Conn: inner, transport: transport}
 	if own := inner.ConnectionState().PeerCertificates; len(own) > 0 {
 		c.Peer.Certificate = sandbox.CertificateNames(own[0])
-		if !s.connections.move(&c.admission, s.Sandboxes.Holder(&c.Peer)) {
+		h := s.Sandboxes.Holder(&c.Peer)
+		if !s.connections.Move(&c.admission, h.Sandbox, h) {
 			c.refused = true
 			s.refuseOneMore(c.Peer)
 			return false

@@ -217,7 +217,7 @@ func (w *tlsWorld) settles(t *testing.T) {
 	left := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return len(w.conns) + len(w.handshakes) + w.connections.count()
+		return len(w.conns) + len(w.handshakes) + w.connections.Count()
 	}
 	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -303,7 +303,7 @@ func TestTLSClientThatTakesNothing(t *testing.T) {
 	c := w.enter(t)
 	c.send(tunnelTo(flood, tokenField)).established()
 	w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == "idle-timeout" })
-	for deadline := time.Now().Add(30 * time.Second); w.connections.count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
+	for deadline := time.Now().Add(30 * time.Second); w.connections.Count() > 0; time.Sleep(time.Millisecond) { // which is given back behind the record
 		if time.Now().After(deadline) {
 			t.Fatal("the connection still counts")
 		}

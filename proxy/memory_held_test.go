@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // empty waits until no sandbox holds anything.
-func empty(t *testing.T, q *exchange.MemoryQuota, when string) {
+func empty(t *testing.T, q *fair.MemoryQuota, when string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		held, sandboxes := q.Held()
@@ -22,7 +22,7 @@ func empty(t *testing.T, q *exchange.MemoryQuota, when string) {
 }
 
 // holds waits until all sandboxes together hold so many bytes.
-func holds(t *testing.T, q *exchange.MemoryQuota, want int64) {
+func holds(t *testing.T, q *fair.MemoryQuota, want int64) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		held, _ := q.Held()

@@ -64,7 +64,7 @@ func TestWindowsBecomeSmall(t *testing.T) {
 		_, up := offers(s.in, false)
 		down := <-offered
 		sum += down.all + up
-		if n == 0 && (down.all < 400<<10 || up < 200<<10) {
+		if n == 0 && (down.all < 400<<10 || up != 64<<10) { // more up, and libcurl 7.88.1 doubles blocks of uploads
 			t.Errorf("the first may be sent %d, and %d of one stream the other way", down.all, up)
 		}
 		if n == count-1 && (down.all != 64<<10 || down.one != 16<<10 || up != 32<<10) {

@@ -16,9 +16,9 @@ import (
 // settled waits until no flow and no connection is left.
 func (w *world) settled(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); w.Gate.Flows.Count() > 0 || w.connections.count() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.Gate.Flows.Count() > 0 || w.connections.Count() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d flows and %d connections are left", w.Gate.Flows.Count(), w.connections.count())
+			t.Fatalf("%d flows and %d connections are left", w.Gate.Flows.Count(), w.connections.Count())
 		}
 	}
 }

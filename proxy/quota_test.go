@@ -5,79 +5,27 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
-
-func newQuota(most int) *connQuota {
-	return &connQuota{most: most, holders: map[sandbox.Holder]*connHolder{}}
-}
-
-// takeAll takes for name what it can have.
-func (p *connQuota) takeAll(name string) (all []*admission) {
-	for {
-		at := new(admission)
-		if !p.acquire(at, sandbox.Holder{Sandbox: name}, nil) {
-			return all
-		}
-		all = append(all, at)
-	}
-}
-
-func TestNobodyHasMorePlacesThanAreFree(t *testing.T) {
-	p := newQuota(12)
-	var all []*admission
-	for _, row := range []struct {
-		name string
-		gets int
-	}{{"a", 6}, {"b", 3}, {"c", 2}, {"d", 1}, {"e", 0}} {
-		got := p.takeAll(row.name)
-		if len(got) != row.gets {
-			t.Errorf("%s got %d of 12 places, want %d", row.name, len(got), row.gets)
-		}
-		all = append(all, got...)
-	}
-	for _, at := range all {
-		p.release(at)
-		p.release(at) // once is enough
-	}
-	if got := len(p.takeAll("e")); got != 6 {
-		t.Errorf("%d places were there again, want 6", got)
-	}
-}
-
-func TestSharesOfNobodyAreForgotten(t *testing.T) {
-	p := newQuota(12)
-	kept := p.takeAll("kept")
-	for i := range 1000 {
-		at := new(admission)
-		p.acquire(at, sandbox.Holder{Sandbox: fmt.Sprint(i)}, nil)
-		p.release(at)
-	}
-	if len(p.holders) > 2*sweptMost {
-		t.Errorf("%d shares are left", len(p.holders))
-	}
-	if s := p.holderLocked(sandbox.Holder{Sandbox: "kept"}); s.held != len(kept) {
-		t.Errorf("who has %d places is said to have %d", len(kept), s.held)
-	}
-}
 
 func TestAPlaceCostsNoMemory(t *testing.T) {
 	d, err := sandbox.NewDirectory([]sandbox.Entry{{Name: "a", Listener: "a"}, {Name: "b", Token: "secret"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, at := newQuota(12), new(admission)
+	p, at := &fair.Connections[sandbox.Holder]{Most: 12}, new(fair.Admission)
 	for _, peer := range []sandbox.Peer{{Listener: "a"}, {Listener: "b"}} {
 		if got := testing.AllocsPerRun(100, func() {
-			p.acquire(at, d.Holder(&peer), nil)
-			p.release(at)
+			h := d.Holder(&peer)
+			p.Acquire(at, h.Sandbox, h, nil)
+			p.Release(at)
 		}); got != 0 {
 			t.Errorf("%s: %v allocations", peer.Listener, got)
 		}
@@ -195,37 +143,7 @@ func TestTokensHoldPlacesOfTheirOwn(t *testing.T) {
 	w.hoard(t, at["shared"], "", 20)
 	mine.send(first).expect(first)
 	dialAt(t, at["shared"]).send(asUser("fourth", "allowed.test", o.port)).expect(established)
-	w.connections.mu.Lock()
-	defer w.connections.mu.Unlock()
-	if got := w.connections.holderLocked(sandbox.Holder{Sandbox: "third"}).held; got > 4 {
+	if got := w.connections.Held("third", sandbox.Holder{}); got > 4 {
 		t.Errorf("one sandbox has %d of 8 connections", got)
-	}
-}
-
-// TestATemplateIsOneHolder has a template take connections for as many ids as get one, beside two sandboxes that are none
-// of it.
-func TestATemplateIsOneHolder(t *testing.T) {
-	p := newQuota(64)
-	take := func(holder, name string) (n int) {
-		for {
-			at := new(admission)
-			if !p.acquire(at, sandbox.Holder{}, nil) {
-				t.Fatal("no connection can come in any more")
-			}
-			if !p.assign(at, holder, name) {
-				p.release(at)
-				return n
-			}
-			n++
-		}
-	}
-	got := []int{take("t-{id}", "t-1"), take("t-{id}", "t-2"), take("t-{id}", "t-3")}
-	all := got[0] + got[1] + got[2]
-	for i := range 1000 {
-		all += take("t-{id}", fmt.Sprint("t-other-", i))
-	}
-	plain, second := take("plain", "plain"), take("u-{id}", "u-1")
-	if !slices.Equal(got, []int{16, 8, 4}) || all != 32 || plain != 16 || second == 0 {
-		t.Errorf("ids got %v, the template %d, a plain sandbox %d, an id of another template %d", got, all, plain, second)
 	}
 }

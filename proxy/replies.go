@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -93,7 +94,7 @@ func (s *Server) turnAway(c *conn) {
 		return
 	}
 	c.Conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	c.Conn.Write(exchange.HTTPReply(refusal, exchange.Recipient{}))
+	c.Conn.Write(answer.HTTP(refusal, answer.Recipient{}))
 	readOnce(c.Raw) // bytes that nobody has read would turn the end into a reset
 }
 
@@ -115,7 +116,7 @@ func readOnce(c any) {
 // that the browser may trust.
 func (c *conn) showPage(refusal *egress.Refusal) bool {
 	replier, ok := c.replier.(connectReplier)
-	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || exchange.AnswerTo(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
+	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || answer.To(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
 	page := c.server.inspector.Page(refusal, "")

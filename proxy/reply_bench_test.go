@@ -5,7 +5,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // What is written for each CONNECT that is refused.
@@ -19,6 +19,6 @@ func BenchmarkRefusal(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		exchange.HTTPReply(r, exchange.Recipient{Agent: "curl/8.5.0"})
+		answer.HTTP(r, answer.Recipient{Agent: "curl/8.5.0"})
 	}
 }

@@ -13,10 +13,13 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
+	"github.com/egressd/egressd/sandbox/foreign"
 )
 
 // A conn is one client connection, from accept until it is closed or a [tunnel] has it. One goroutine serves it, and
@@ -26,7 +29,7 @@ type conn struct {
 	server          *Server
 	listener        *listener
 	replier         replier // how to answer, once that is known
-	admission       admission
+	admission       fair.Admission
 	ctx             context.Context // ends when nobody waits any more for what is under way
 	cancel          context.CancelCauseFunc
 	state           atomic.Int32
@@ -148,7 +151,7 @@ func (c *conn) serveConnect(req *http1.Request, n int) {
 		c.malformed(policy.ViaConnect, head, err)
 		return
 	}
-	c.replier = connectReplier{exchange.RecipientOf(req.Fields)}
+	c.replier = connectReplier{answer.RecipientOf(req.Fields)}
 	c.First = append([]byte(nil), c.First[n:]...)
 	c.tunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
@@ -217,7 +220,7 @@ func (c *conn) serveInquiry(r *policy.Request) {
 
 // assign counts the connection with the sandbox that turned out to have it, or refuses it.
 func (c *conn) assign(holder, sandbox string) *egress.Refusal {
-	if c.server.connections.assign(&c.admission, holder, sandbox) {
+	if c.server.connections.Assign(&c.admission, holder, sandbox) {
 		return nil
 	}
 	return c.server.refuseOneMore(c.Peer)
@@ -269,6 +272,58 @@ func (c *conn) dial(flow *egress.Flow) (net.Conn, error) {
 	}
 }
 
+// A tunnel is what is left of a connection once its bytes are carried. Thousands are idle at a time.
+type tunnel struct {
+	carry.Tunnel
+	server  *Server
+	flow    *egress.Flow
+	holder  *fair.ConnHolder // whose connection it is
+	refused *egress.Refusal  // what ended it, or nil; set before it ends
+}
+
+// carry judges the client's first bytes, and has a tunnel carry them and what follows.
+func (c *conn) carry(upstream net.Conn) {
+	t := &tunnel{server: c.server, flow: c.flow, holder: c.admission.Holder()}
+	c.server.carrying.Begin(&t.Tunnel, c.Conn, upstream, t, c.server.limitsFor(c.flow.Meter(), c.far()))
+	c.carried, c.flow = true, nil
+	t.flow.OnChange(func() {
+		if t.changed(); t.flow.WasCut() {
+			c.cancel(errCut)
+		}
+	})
+	(&firstBytes{conn: c, tunnel: t, upstream: upstream, clientFirst: clientFirst(t.flow)}).judge()
+}
+
+// far reports whether the client has a network of its own. A packet filter there, which the sandbox may administer, runs
+// within calls on the connection.
+func (c *conn) far() bool {
+	_, foreignOwned := c.listener.Listener.(foreign.Listener)
+	addr := c.came.Addr.Addr()
+	return foreignOwned || addr.IsValid() && !addr.IsLoopback()
+}
+
+// changed looks at what a later policy has made of the flow.
+func (t *tunnel) changed() {
+	if t.flow.WasCut() {
+		t.End(carry.WasCut)
+		return
+	}
+	t.Limit(t.flow.Budget())
+}
+
+// Ended implements [carry.Owner].
+func (t *tunnel) Ended(e carry.End) {
+	if e.Why == carry.OverBudget {
+		t.flow.Exceeded()
+	}
+	outcome := string(e.Why)
+	if t.refused != nil && e.Why == carry.Refused {
+		outcome = string(t.refused.Decision.Class)
+	}
+	t.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
+	t.server.connections.ReleaseHeld(t.holder)
+}
+
 // watchEvery is how often a client is looked at while nobody reads from it. Its destination is not reached for a client
 // that has left in a longer wait than lookAfter.
 const (
@@ -310,7 +365,9 @@ func (c *conn) left() (gone bool) {
 		return true
 	}
 	err = raw.Control(func(fd uintptr) {
-		gone = carry.Ended(int(fd)) || c.waits.Load() && carry.Left(int(fd)) && !carry.Unread(int(fd))
+		var ended bool
+		ended, gone = carry.State(int(fd))
+		gone = gone || ended && c.waits.Load() && !carry.Unread(int(fd))
 	})
 	return gone || err != nil
 }
@@ -340,8 +397,8 @@ func (c *conn) enter(next int32) bool {
 	}
 }
 
-// evict implements [evictable]. The goroutine of the connection answers, where it can.
-func (c *conn) evict() {
+// Evict implements [fair.Evictable]. The goroutine of the connection answers, where it can.
+func (c *conn) Evict() {
 	switch c.state.Swap(evicted) {
 	case serving:
 		c.cancel(errEvicted)
@@ -386,11 +443,11 @@ func (c *conn) end() {
 	}
 	c.closeFlow(egress.End{Outcome: string(carry.WasCut)})
 	c.client.Close()
-	c.server.connections.release(&c.admission)
+	c.server.connections.Release(&c.admission)
 }
 
 // A connectReplier answers a CONNECT.
-type connectReplier struct{ recipient exchange.Recipient }
+type connectReplier struct{ recipient answer.Recipient }
 
 func (connectReplier) via() policy.Via { return policy.ViaConnect }
 
@@ -398,7 +455,7 @@ func (connectReplier) established() []byte {
 	return []byte("HTTP/1.1 200 Connection established\r\n\r\n")
 }
 
-func (d connectReplier) refusal(r *egress.Refusal) []byte { return exchange.HTTPReply(r, d.recipient) }
+func (d connectReplier) refusal(r *egress.Refusal) []byte { return answer.HTTP(r, d.recipient) }
 
 // web reports whether a port is one of those where clients speak first, and TLS or HTTP.
 func web(port uint16) bool { return port == 443 || port == 80 }

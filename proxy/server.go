@@ -23,6 +23,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/proxy/inspect"
@@ -52,7 +53,7 @@ type Server struct {
 	carrying     carry.Set    // tunnels
 	limitsCount  atomic.Int64 // in limitsOf
 	limitsOf     sync.Map     // *carry.Meter of a sandbox to the *tunnelLimits of its tunnels
-	connections  connQuota
+	connections  fair.Connections[sandbox.Holder]
 	refusals     refusals      // that wait for the log
 	lingerTime   time.Duration // of a client that has its last answer and has not closed, for tests; 0: a second
 	backlogLimit int           // of what waits at a listener that ends, for tests; 0: backlogMost
@@ -110,7 +111,7 @@ func (s *Server) prepare() {
 	s.forwarder.Prepare(s.Gate, s.Sandboxes, s.Limits)
 	s.inspector.Prepare(&s.forwarder)
 	s.forwarder.LooksInside = s.inspector.LooksInside
-	s.connections.most, s.connections.holders = s.forwarder.Limits.Connections, map[sandbox.Holder]*connHolder{}
+	s.connections.Most = s.forwarder.Limits.Connections
 	s.listeners, s.conns, s.handshakes = map[*listener]struct{}{}, map[*conn]struct{}{}, map[netip.Addr][]*conn{}
 }
 
@@ -161,13 +162,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.start.Do(s.prepare)
 	s.stopAccepting()
 	s.accepting.Wait()
-	for s.connections.count() > 0 && ctx.Err() == nil {
+	for s.connections.Count() > 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	left := s.connections.count()
+	left := s.connections.Count()
 	s.Gate.Shut()
 	s.forwarder.Cut()
 	s.mu.Lock()

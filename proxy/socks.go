@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/things-go/go-socks5"
@@ -31,10 +32,10 @@ type socksReplier struct{}
 
 func (socksReplier) via() policy.Via { return policy.ViaSOCKS5 }
 
-func (socksReplier) established() []byte { return socksReply(exchange.SOCKSOK) }
+func (socksReplier) established() []byte { return socksReply(answer.SOCKSOK) }
 
 func (socksReplier) refusal(r *egress.Refusal) []byte {
-	return socksReply(exchange.AnswerTo(r.Decision.Class).SOCKS)
+	return socksReply(answer.To(r.Decision.Class).SOCKS)
 }
 
 // serveSOCKS has the library speak RFC 1928 and 1929 up to the request, and
@@ -148,7 +149,7 @@ func (v *socksHandshake) failed(err error) {
 func (v *socksHandshake) unsupported(_ context.Context, w io.Writer, req *socks5.Request) error {
 	v.recorded = true
 	exchange.RefuseMalformed(v.server.Gate, v.Peer, policy.ViaSOCKS5, req.Bytes(), errSOCKSCommand)
-	_, err := w.Write(socksReply(exchange.SOCKSCommand))
+	_, err := w.Write(socksReply(answer.SOCKSCommand))
 	return err
 }
 

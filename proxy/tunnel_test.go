@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -257,21 +257,21 @@ func TestSOCKS(t *testing.T) {
 	first := hello(t, "base-allowed")
 	t.Run("carries, even what is sent before the replies", func(t *testing.T) {
 		w.dial(t).send(socksHello + socksTo("allowed.test", o.port) + first).
-			expect("\x05\x00").expect(string(socksReply(exchange.SOCKSOK))).expect(first)
+			expect("\x05\x00").expect(string(socksReply(answer.SOCKSOK))).expect(first)
 	})
 	for name, row := range map[string]struct {
 		request string
 		reply   byte
 	}{
-		"a denied name":              {socksTo("evil.test", "443"), exchange.SOCKSRefused},
-		"an address as a name":       {socksTo("10.0.0.5", "443"), exchange.SOCKSRefused},
-		"an IPv6 address as a name":  {socksTo("::ffff:10.0.0.5", "443"), exchange.SOCKSRefused},
-		"a NUL in the name":          {socksTo("evil.test\x00.allowed.test", "443"), exchange.SOCKSAddress},
-		"an empty name":              {socksTo("", "443"), exchange.SOCKSAddress},
-		"BIND":                       {strings.Replace(socksTo("allowed.test", "443"), "\x05\x01", "\x05\x02", 1), exchange.SOCKSCommand},
-		"UDP ASSOCIATE":              {strings.Replace(socksTo("allowed.test", "443"), "\x05\x01", "\x05\x03", 1), exchange.SOCKSCommand},
-		"a private address":          {"\x05\x01\x00\x01\x0a\x00\x00\x05\x01\xbb", exchange.SOCKSRefused},
-		"an unknown kind of address": {"\x05\x01\x00\x09allowed", exchange.SOCKSAddress},
+		"a denied name":              {socksTo("evil.test", "443"), answer.SOCKSRefused},
+		"an address as a name":       {socksTo("10.0.0.5", "443"), answer.SOCKSRefused},
+		"an IPv6 address as a name":  {socksTo("::ffff:10.0.0.5", "443"), answer.SOCKSRefused},
+		"a NUL in the name":          {socksTo("evil.test\x00.allowed.test", "443"), answer.SOCKSAddress},
+		"an empty name":              {socksTo("", "443"), answer.SOCKSAddress},
+		"BIND":                       {strings.Replace(socksTo("allowed.test", "443"), "\x05\x01", "\x05\x02", 1), answer.SOCKSCommand},
+		"UDP ASSOCIATE":              {strings.Replace(socksTo("allowed.test", "443"), "\x05\x01", "\x05\x03", 1), answer.SOCKSCommand},
+		"a private address":          {"\x05\x01\x00\x01\x0a\x00\x00\x05\x01\xbb", answer.SOCKSRefused},
+		"an unknown kind of address": {"\x05\x01\x00\x09allowed", answer.SOCKSAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := w.dial(t).send(socksHello + row.request).expect("\x05\x00").rest()
@@ -322,7 +322,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("SOCKS with a wrong password: %q", got)
 	}
 	w.dial(t).send("\x05\x01\x02").expect("\x05\x02").send("\x01\x02ci\x05right").expect("\x01\x00").
-		send(socksTo("allowed.test", o.port)).expect(string(socksReply(exchange.SOCKSOK)))
+		send(socksTo("allowed.test", o.port)).expect(string(socksReply(answer.SOCKSOK)))
 }
 
 func TestUnixSockets(t *testing.T) {
@@ -348,7 +348,7 @@ func TestATunnelEndsWithItsLifetime(t *testing.T) {
 	first := hello(t, "base-allowed")
 	for via, open := range map[string][2]string{
 		"connect": {connectTo("allowed.test", o.port), established},
-		"socks5":  {socksHello + socksTo("allowed.test", o.port), "\x05\x00" + string(socksReply(exchange.SOCKSOK))},
+		"socks5":  {socksHello + socksTo("allowed.test", o.port), "\x05\x00" + string(socksReply(answer.SOCKSOK))},
 	} {
 		c := w.dial(t).send(open[0]).expect(open[1]).send(first).expect(first)
 		for one := []byte{0}; ; {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // breakSync puts a pipe in the place of the segment that the world's log has open:
@@ -93,7 +93,7 @@ func TestAClientWhoseRecordFailsIsTold(t *testing.T) {
 		w.breakSync(t)
 		c := w.dial(t).send("\x05\x01\x00").expect("\x05\x00")
 		c.send("\x05\x01\x00\x03\x0callowed.test" + string([]byte{byte(port >> 8), byte(port)}))
-		if got, want := c.rest(), string(socksReply(exchange.SOCKSFailure)); got != want {
+		if got, want := c.rest(), string(socksReply(answer.SOCKSFailure)); got != want {
 			t.Errorf("the answer is %q, want %q", got, want)
 		}
 	})

@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // TestWhatIsNotLookedAtIsRecorded has connections wait at a listener that ends, more than
@@ -135,14 +138,30 @@ func beginOne(t *testing.T, l net.Listener) {
 	c.Close()
 }
 
-// hold keeps whoever accepts busy until goOn is closed.
+// hold keeps whoever accepts busy until goOn is closed: with the eviction of a connection that stands for all others.
 func (w *world) hold(goOn <-chan bool) {
-	w.connections.mu.Lock()
+	w.start.Do(w.prepare)
+	from := w.Sandboxes.Holder(&sandbox.Peer{Addr: netip.AddrPortFrom(loopback, 1)})
+	evicted := make(stalled)
+	all := []*fair.Admission{{}}
+	w.connections.Acquire(all[0], "", from, evicted)
+	for w.connections.Count() < w.connections.Most-1 {
+		all = append(all, new(fair.Admission))
+		w.connections.Acquire(all[len(all)-1], fmt.Sprint("other-", len(all)), from, nil)
+	}
 	go func() {
 		<-goOn
-		w.connections.mu.Unlock()
+		for _, at := range all {
+			w.connections.Release(at)
+		}
+		close(evicted)
 	}()
 }
+
+// A stalled connection is evicted when its channel is closed.
+type stalled chan struct{}
+
+func (s stalled) Evict() { <-s }
 
 // stopNow shuts the server down, where nobody accepts until then.
 func (w *world) stopNow(goOn chan<- bool) {

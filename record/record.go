@@ -113,6 +113,7 @@ type HTTP struct {
 	PathCut   bool   `json:"path_cut,omitempty"`  // Path is only the beginning
 	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
 	Status    int    `json:"status,omitempty"`
+	Own       bool   `json:"own,omitempty"` // egressd sent it itself, to decide another request
 }
 
 // A RequestBody is what was read of the body of a request before the request was decided.

@@ -6,19 +6,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 declare -A package=(
-	[curl]=curl [wget]=wget [git]=git [git-lfs]=git-lfs [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
+	[curl]=curl [wget]=wget [git]=git [git-lfs]=git-lfs [gh]=gh [node]=nodejs [npm]=npm [python3]=python3 [pip]=python3-pip
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
 	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
-	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync
+	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync [fakeroot]=fakeroot
 	[inotifywait]=inotify-tools [gio]=libglib2.0-bin [ping]=iputils-ping [nc]=netcat-openbsd [gdb]=gdb [lsof]=lsof [ps]=procps
 	[systemd-run]=systemd [dbus-run-session]=dbus [gpg]=gpg [yarnpkg]=yarnpkg [rustc]=rustc [cargo]=cargo
 	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [vim.tiny]=vim-tiny [ed]=ed [patch]=patch [less]=less [nano]=nano [expect]=expect
 	[tmux]=tmux [screen]=screen [man]=man-db [parallel]=parallel [entr]=entr [ruby]=ruby [php]=php-cli [perl]=perl [lua5.4]=lua5.4
 	[pg_ctlcluster]=postgresql [redis-server]=redis-server [redis-cli]=redis-tools [sqlite3]=sqlite3
-	[openssl]=openssl [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
+	[openssl]=openssl [nginx]=nginx [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
 [ "$(id -u)" -eq 0 ] || package[newuidmap]=uidmap # by which the tests have a second user
 missing=()

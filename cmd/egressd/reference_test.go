@@ -18,7 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/testfiles"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
-	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/rego"
 	"github.com/egressd/egressd/sandbox/exits"
 )
@@ -127,7 +127,7 @@ func TestRefusalsReferenceIsRight(t *testing.T) {
 		said[m[1]] = m[2] + " " + m[3]
 	}
 	for _, class := range classes(t) {
-		a := exchange.AnswerTo(class)
+		a := answer.To(class)
 		want := fmt.Sprint(a.Status, " ", a.SOCKS)
 		if class == policy.CertificateRefused {
 			want = "– –" // no reply, because the client does not trust one

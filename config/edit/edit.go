@@ -100,7 +100,7 @@ func New(path, verdict string) (*Addition, error) {
 		a.old, err = config.Read(path)
 	}
 	if err != nil {
-		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), "egressd init --print, for a policy to start from")
+		return nil, hint.Misused(fmt.Errorf("read policy: %w", err), config.Beginning(path, err))
 	}
 	text, err := a.listedIn(a.old)
 	if err != nil {

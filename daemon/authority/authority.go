@@ -41,7 +41,7 @@ func Explain(err error) error {
 	case errors.As(err, &refusal):
 		return hint.Failed(errors.New(refusal.Problem), refusal.Fix)
 	case errors.Is(err, fs.ErrNotExist):
-		return hint.Failed(err, "egressd ca show, which makes one")
+		return hint.Failed(err, "egressd ca, which makes one")
 	case errors.Is(err, fs.ErrPermission):
 		return hint.Failed(err, "the same as the user that egressd serve runs as, or with a tls.ca_dir that this one may write")
 	default:

@@ -61,6 +61,17 @@ func (l listening) Read(b []byte) (int, error) {
 // the policy file, or "" for the usual one.
 type Place struct{ Config, Admin string }
 
+// Flags returns the flags with which another command asks the same daemon, with a space before them.
+func (p *Place) Flags() string {
+	switch {
+	case p.Admin != "":
+		return " --admin " + shell.Word(p.Admin)
+	case p.Config != "":
+		return " --config " + shell.Word(p.Config)
+	}
+	return ""
+}
+
 // listener returns where the daemon listens, and what is wrong with its policy file by now.
 func (p *Place) listener() (c *config.Config, wrong, err error) {
 	if p.Admin != "" {

@@ -40,7 +40,7 @@ func unconfined(step string, err error) error {
 func WarnRoot(talk io.Writer) {
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(talk, "egressd: warning: running as root, which egressd has no need of")
-		fmt.Fprintln(talk, "egressd: hint: give it a user of its own, as with DynamicUser=yes in a systemd unit (egressd help daemon)")
+		hint.Sayf(talk, "give it a user of its own, as with DynamicUser=yes in a systemd unit (egressd help daemon)")
 	}
 }
 
@@ -58,6 +58,6 @@ func OpenFiles() uint64 {
 func WarnFiles(talk io.Writer, fit, most int) {
 	if fit < most {
 		fmt.Fprintf(talk, "egressd: warning: %d files may be open at a time, which is enough for %d connections, %d of one sandbox; limits.connections says %d\n", OpenFiles(), fit, fit/2, most)
-		fmt.Fprintln(talk, "egressd: hint: raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
+		hint.Sayf(talk, "raise it: LimitNOFILE=65536 in the systemd unit, docker run --ulimit nofile=65536, or ulimit -Hn 65536 in the shell that starts egressd")
 	}
 }

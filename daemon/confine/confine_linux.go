@@ -35,7 +35,7 @@ func Daemon(talk io.Writer) error {
 	case err == nil || errors.Is(err, errors.ErrUnsupported): // which was said
 	case errors.Is(err, syscall.EPERM):
 		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it give up capabilities")
-		fmt.Fprintln(talk, "egressd: hint: allow it capset(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
+		hint.Sayf(talk, "allow it capset(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
 	default:
 		return unconfined("drop capabilities", err)
 	}
@@ -46,7 +46,7 @@ func Daemon(talk io.Writer) error {
 		fmt.Fprintln(talk, "egressd: warning: this kernel has no filters of system calls, so egressd can make any; a flaw in it would reach further")
 	case errors.Is(err, syscall.EPERM):
 		fmt.Fprintln(talk, "egressd: warning: what has started egressd does not let it filter its system calls")
-		fmt.Fprintln(talk, "egressd: hint: allow it seccomp(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
+		hint.Sayf(talk, "allow it seccomp(2): SystemCallFilter=capset seccomp in its unit, as egressd init systemd writes")
 	default:
 		return unconfined("filter system calls", err)
 	}

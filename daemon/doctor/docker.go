@@ -105,7 +105,7 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 	}
 	m := hostpaths.Machine("", socket, cfg)
 	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
-	look.settings = boundary.Judge(d, m)
+	look.settings = boundary.Judge(containers.AsMounted(d, look.Container.State.Pid, m.Doors), m)
 	if look.strangers, err = look.others(socket, cfg); err != nil {
 		return nil, err
 	}
@@ -363,7 +363,7 @@ func (l *containerLook) authority(cfg *config.Config) Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return Finding{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca show"}
+		return Finding{check, "these would not trust the authority, if they are there: " + strings.Join(missing, ", "), "egressd ca bundle -o bundle.pem, mounted, and the variables of egressd env --ca; Java: see egressd ca"}
 	}
 	return Finding{Check: check, Says: "the variables name a bundle"}
 }

@@ -178,7 +178,7 @@ func policyFinding(c *config.Config) Finding {
 		}
 	}
 	if dir, err := os.Getwd(); err == nil && hostpaths.IsOrHolds(dir, c.Path) && !isOwnPlace(c.Path) {
-		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv " + c.Path + " ~/.config/egressd/" + config.FileName}
+		return Finding{"policy", c.Path + " lies in the working directory, which a program in a container may write", "mv -n " + shell.Word(c.Path) + " ~/.config/egressd/" + ownName(c.Path)}
 	}
 	return Finding{Check: "policy", Says: c.Path}
 }
@@ -215,6 +215,18 @@ func listenerFindings(c *config.Config) (all []Finding) {
 }
 
 // isOwnPlace reports whether a policy is where that of its user belongs.
+// ownName returns the name for a policy file in the user's own folder: the usual one, unless another file has it.
+func ownName(path string) string {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return config.FileName
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "egressd", config.FileName)); err == nil {
+		return shell.Word(filepath.Base(path))
+	}
+	return config.FileName
+}
+
 func isOwnPlace(path string) bool {
 	dir, err := os.UserConfigDir()
 	return err == nil && hostpaths.IsOrHolds(dir, path)
@@ -306,9 +318,9 @@ func trustFindings(c *config.Config, getenv func(string) string) []Finding {
 		return []Finding{{Check: "certificates", Says: "the policy looks into no TLS"}}
 	}
 	if _, err := c.CADir(); err != nil {
-		return []Finding{{"certificates", err.Error(), "egressd ca show"}}
+		return []Finding{{"certificates", err.Error(), "egressd ca"}}
 	}
-	all := []Finding{{Check: "certificates", Says: "programs under egressd run trust egressd's CA; import it into Java by hand: egressd ca show --pem"}}
+	all := []Finding{{Check: "certificates", Says: "programs under egressd run trust egressd's CA, and Java too; elsewhere, import it into Java by hand: egressd ca --pem"}}
 	if getenv("HTTPS_PROXY") == "" && getenv("https_proxy") == "" {
 		return all // nothing here goes through a proxy
 	}

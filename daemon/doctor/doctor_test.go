@@ -102,3 +102,21 @@ func TestAnEscapeIsSaid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAFixMovesNoFileOverAnother names a place for a policy file that nobody has yet.
+func TestAFixMovesNoFileOverAnother(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	if got := ownName("/src/my corp.yaml"); got != "egressd.yaml" {
+		t.Errorf("in an empty folder: %s", got)
+	}
+	if err := os.MkdirAll(filepath.Join(home, "egressd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "egressd", "egressd.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := ownName("/src/my corp.yaml"); got != "'my corp.yaml'" {
+		t.Errorf("beside a policy: %s", got)
+	}
+}

@@ -2,8 +2,9 @@ package hostpaths
 
 import (
 	"os"
-	"strings"
+	"slices"
 
+	"github.com/egressd/egressd/internal/mounttable"
 	"github.com/egressd/egressd/sandbox/containers"
 )
 
@@ -29,10 +30,5 @@ func isMounted(path string) bool {
 		return true
 	}
 	real := Real(path)
-	for line := range strings.Lines(string(mounts)) { // proc_pid_mountinfo(5): the fifth field is the mount point
-		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == real {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(mounttable.Parse(string(mounts)), func(m mounttable.Mount) bool { return m.Point == real })
 }

@@ -54,6 +54,9 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 		shared = append(shared, path)
 	}
 	git, err := repositoryOf(work, home, shared)
+	if err == nil {
+		err = git.refuseElsewhere(home)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,7 +111,7 @@ func (r *runner) sayNesting(nested bool) {
 		return // as with --sandbox danger-full-access
 	}
 	fmt.Fprintf(r.talk, "egressd: warning: %s needs mounts, which egressd run refuses\n", what)
-	fmt.Fprintln(r.talk, "egressd: hint: egressd run --fs, where only the working directory can be changed; or egressd run --nested, with which the program can replace the policy of later runs")
+	hint.Sayf(r.talk, "egressd run --fs, where only the working directory can be changed; or egressd run --nested, with which the program can replace the policy of later runs")
 }
 
 const sshAgent = "SSH_AUTH_SOCK"

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/sandbox/environ"
 )
@@ -43,7 +44,7 @@ func (r *runner) sayProxies() {
 	}
 	fmt.Fprintf(r.talk, "egressd: the program needs no proxy and does not get %s%s\n", printable.Text(strings.Join(names, ", ")), others)
 	if slices.ContainsFunc(r.proxies, isElsewhere) {
-		fmt.Fprint(r.talk, "egressd: hint: egressd connects directly, not through that proxy; a network whose only way out is a proxy does not work with it\n")
+		hint.Sayf(r.talk, "egressd connects directly, not through that proxy; a network whose only way out is a proxy does not work with it")
 	}
 }
 

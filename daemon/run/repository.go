@@ -347,9 +347,12 @@ func (r *runner) sayRepository() {
 }
 
 // workingTree returns the nearest folder, dir or above it, that has a .git; "" if there is none.
-func workingTree(dir string) string {
+func workingTree(dir string) string { return folderWith(dir, ".git") }
+
+// folderWith returns the nearest folder, dir or above it, that has a file or folder of this name; "" if there is none.
+func folderWith(dir, name string) string {
 	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {

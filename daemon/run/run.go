@@ -456,6 +456,9 @@ func (r *runner) outline() jail.Program {
 	coverSSH(p.Covered)
 	p.Nested = r.mayNest(slices.Concat(r.hidden, p.Fixed))
 	p.Env = environ.Without(p.Env, inherited)
+	if !r.jail.AllUsers() {
+		p.Env = environ.With(p.Env, []environ.Variable{{Name: "FAKEROOTDONTTRYCHOWN", Value: "1"}}) // fakeroot expects EPERM of chown(2), and the kernel says EINVAL
+	}
 	if r.apart != nil {
 		p.Fixed = append(p.Fixed, r.repository.kept...)
 		p.Env = environ.Without(p.Env, hostServices)

@@ -42,19 +42,19 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 	}
 	fmt.Fprintf(w, "egressd: %s\n", text)
 	if f := c.LastFailure; f != nil {
-		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, f.Reason)
+		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, printable.Text(f.Reason))
 	}
 	places := deniedPlaces(c.Denied)
 	for i := range places[:min(len(places), deniedLines)] {
 		places[i].print(w)
 	}
 	if c.Learned > 0 {
-		fmt.Fprintln(w, "egressd: hint: propose rules for these hosts: egressd policy suggest --run last")
+		hint.Sayf(w, "propose rules for these hosts: egressd policy suggest --run last")
 	}
 	if more := len(places) - deniedLines; more > 0 {
-		fmt.Fprintf(w, "egressd: hint: %d more: %s\n", more, log)
+		hint.Sayf(w, "%d more: %s", more, log)
 	} else if all > 0 {
-		fmt.Fprintf(w, "egressd: hint: details: %s\n", log)
+		hint.Sayf(w, "details: %s", log)
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *runner) writeSummary(code int, c egress.Counts, took time.Duration) {
 func offered(c egress.Counts) (fixes []string) {
 	places := deniedPlaces(c.Denied)
 	for _, d := range places[:min(len(places), deniedLines)] {
-		lacksRule := d.Class == policy.DefaultDeny || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied
+		lacksRule := d.Class == policy.DefaultDeny || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied || d.Class == policy.GraphQLDenied
 		if lacksRule && d.Fix != "" {
 			fixes = append(fixes, d.Fix)
 		}
@@ -187,9 +187,9 @@ func (d *deniedPlace) text() string {
 func (d *deniedPlace) print(w io.Writer) {
 	fmt.Fprintf(w, "egressd: denied: %s\n", d.text())
 	if d.Fix != "" {
-		fmt.Fprintf(w, "egressd: hint: to allow it: %s\n", printable.Text(d.Fix))
+		hint.Sayf(w, "to allow it: %s", d.Fix)
 		if presets := file.PresetsWith(d.Host, d.Port); len(presets) > 0 {
-			fmt.Fprintf(w, "egressd: hint: it is in a preset: %s\n", strings.Join(presets, ", "))
+			hint.Sayf(w, "it is in a preset: %s", strings.Join(presets, ", "))
 		}
 	}
 }

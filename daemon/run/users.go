@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // missingUsers says, for the first line, what the program cannot do because its users and groups are not all mapped; or "".
@@ -27,6 +29,6 @@ func (r *runner) missingUsers() string {
 func (r *runner) sayUsers() {
 	if os.Geteuid() == 0 && !r.jail.AllUsers() {
 		fmt.Fprintln(r.talk, "egressd: warning: egressd may map no users but root here: chown, ports below 1024, and apt-get and other programs that change their user, fail")
-		fmt.Fprintln(r.talk, "egressd: hint: in a container, docker run --cap-add SETFCAP and the capabilities that Docker gives by default")
+		hint.Sayf(r.talk, "in a container, docker run --cap-add SETFCAP and the capabilities that Docker gives by default")
 	}
 }

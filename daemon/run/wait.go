@@ -70,7 +70,7 @@ func (r *runner) forward(s syscall.Signal) {
 }
 
 // stopped has egressd stop where its program was, so that the shell takes the
-// terminal back, and has the program go on when egressd does.
+// terminal back. Both go on when one of them does.
 //
 // Ctrl-Z stops egressd and the program, and fg continues both, one after the other. Egressd
 // may see the program's stop late, when it is over. So egressd looks several times, and stops
@@ -82,8 +82,7 @@ func (r *runner) stopped() {
 		}
 		time.Sleep(stoppedPause)
 	}
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	r.jail.Signal(syscall.SIGCONT)
+	r.jail.StopAlong()
 }
 
 const (

@@ -17,6 +17,17 @@ print(os.copy_file_range(a, b, 40000), os.sendfile(b, a, None, 40000))'; cmp a b
 	{name: "extended attributes", line: `touch f; setfattr -n user.x -v 1 f && getfattr -d f; setfattr -n trusted.x -v 1 f`, needs: "setfattr"},
 	{name: "access control lists", line: `touch f; mkdir d; setfacl -m g:1001:rw f && getfacl -n f; setfacl -d -m u::rwx d; getfacl -n d`, needs: "setfacl", differs: "ids", in: asDev},
 	{name: "locks of files", line: `flock -n f sh -c 'flock -n f true; echo $?'; echo $?; python3 -c 'import fcntl; f = open("g", "w"); fcntl.lockf(f, fcntl.LOCK_EX); print("locked")'`},
+	{name: "locks of open files, and leases", line: `python3 -c 'import fcntl, struct
+f, g = open("f", "w+"), open("f", "r+"); lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0); fcntl.fcntl(f, fcntl.F_OFD_SETLK, lock)
+try: fcntl.fcntl(g, fcntl.F_OFD_SETLK, lock); print("got it")
+except OSError as e: print(e)
+g.close(); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK); print(fcntl.fcntl(f, fcntl.F_GETLEASE))'`},
+	{name: "files without a name, and two that change places", line: `python3 -c 'import ctypes, os
+f = os.open(".", os.O_TMPFILE | os.O_RDWR); os.write(f, b"x"); os.link("/proc/self/fd/%d" % f, "a", follow_symlinks=True); open("b", "w").write("y")
+c = ctypes.CDLL(None, use_errno=True); print(c.renameat2(-100, b"a", -100, b"b", 2), open("a").read(), c.renameat2(-100, b"a", -100, b"b", 1), ctypes.get_errno())'`},
+	{name: "semaphores, and queues of POSIX", line: `ipcmk -S 3 | cut -d: -f1; ipcrm -a; python3 -c 'import _multiprocessing as m, ctypes, os
+s = m.SemLock(1, 1, 1, "/s%d" % os.getpid(), True); print(s.acquire(), s.release()); l = ctypes.CDLL("librt.so.1"); q = l.mq_open(b"/q", os.O_CREAT | os.O_RDWR, 0o600, None); print(l.mq_send(q, b"hi", 2, 1), l.mq_unlink(b"/q"))'`},
+	{name: "devices of the machine", line: `head -c0 /dev/kmsg; echo $?`, modes: []mode{{"root", false}}, differs: "devices"},
 	{name: "inotify", line: `inotifywait -qt9 -e create --format '%e %f' . >seen & while ! grep -q inotify /proc/$!/fdinfo/* 2>/dev/null; do sleep 0.02; done; sleep 0.1; touch made; wait; cat seen`, needs: "inotifywait"},
 	{name: "pipes with a name", line: `mkfifo p; cat p & echo x >p; wait; stat -c %F p`},
 	{name: "device nodes", line: `mknod d c 1 3 2>&1; mknod b b 7 0 2>&1; mknod p p; ls`},
@@ -27,6 +38,7 @@ print(os.copy_file_range(a, b, 40000), os.sendfile(b, a, None, 40000))'; cmp a b
 	{name: "tar", line: `mkdir d; echo x >d/f; ln -s f d/l; ln d/f d/h; tar czf a.tgz d; rm -r d; tar xzf a.tgz; tar tvf a.tgz | cut -c1-10; rm a.tgz`},
 	{name: "tar with owners", line: `echo x >f; tar --owner=1234 --group=5678 --numeric-owner -cf a.tar f; rm f; tar xf a.tar; echo $?; stat -c %u:%g f; rm a.tar`},
 	{name: "chown", line: `touch f; chown 1000:1001 f; echo $?; chown $(id -u):$(id -g) f; echo $?; stat -c %u:%g f`, differs: "ids", in: asDev},
+	{name: "fakeroot", line: `fakeroot sh -c 'id -u; touch f; chown 5:6 f; stat -c %u:%g f; tar cf a.tar f; tar tvf a.tar | cut -c1-20'; echo $?; rm a.tar`, needs: "fakeroot"},
 	{name: "chgrp to another group", line: `touch f; chgrp team f; echo $?; stat -c %G f; mkdir d; chmod g+s d; touch d/f; stat -c %A d`, differs: "ids", in: asDev},
 	{name: "owners of the machine's files", line: `stat -c '%U:%G %u:%g' /etc/passwd /bin/true / /tmp /dev/null`, differs: "owners", in: asDev},
 	{name: "rsync", line: `mkdir a; echo x >a/f; ln -s f a/l; rsync -a a/ b/; rsync -ai --delete a/ b/; ls -A b`, needs: "rsync"},

@@ -117,7 +117,23 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: doctor says %s", flags, out)
 		}
 	}
-	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
+	place := filepath.Join(t.TempDir(), "data")
+	if err := os.Symlink("/etc", place); err != nil {
+		t.Fatal(err)
+	}
+	swapped := w.contain(t, "--network", "none", "-v", place+":/d", engine.Scratch)
+	if err := errors.Join(os.Remove(place), os.Mkdir(place, 0o755)); err != nil { // it was a link for a moment
+		t.Fatal(err)
+	}
+	for _, who := range []string{swapped, w.docker(t, "inspect", "-f", "{{.State.Pid}}", swapped)} {
+		if e := d.Attach(t, "web", "--docker", w.Socket, who); e.Code != 1 || !strings.Contains(e.Talk, "--volume /etc: ") {
+			t.Errorf("a link for a moment, %s: exit %d, %q", who, e.Code, e.Talk)
+		}
+	}
+	if out, _ := d.Command(t.Context(), nil, "doctor", "--container", swapped, "--docker", w.Socket).CombinedOutput(); !strings.Contains(string(out), "✗ settings: --volume /etc: ") {
+		t.Errorf("doctor says %s", out)
+	}
+	inside := w.contain(t, "--network", "none", "--cap-add", "SYS_PACCT", "-v", world.Egressd.Path()+":/egressd:ro", "-v", filepath.Join(d.Dir, "web")+":/run/egressd:ro", engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "wait")
 	w.said(t, inside, "--cap-add SYS_PACCT")
 }
 
@@ -280,8 +296,8 @@ func TestComposeMountsInPlace(t *testing.T) {
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
 	const services = "services:\n  web: {image: '" + engine.Shell + "', volumes: ['./app:/app'], cap_add: [SYS_PTRACE], links: [db]}\n" +
-		"  db: {image: '" + engine.Shell + "', volumes: ['./app/conf/db.conf:/etc/db.conf:ro', './app/data/db:/data']}\n  backup: {image: '" + engine.Shell + "', volumes_from: ['db:ro']}\n"
-	for name, text := range map[string]string{"compose.yaml": services, "app/conf/db.conf": "is"} {
+		"  db: {image: '" + engine.Shell + "', volumes: ['./app/conf/db.conf:/etc/db.conf:ro', './app/data/db:/data'], env_file: app/conf/vars.env}\n  backup: {image: '" + engine.Shell + "', volumes_from: ['db:ro']}\n"
+	for name, text := range map[string]string{"compose.yaml": services, "app/conf/db.conf": "is", "app/conf/vars.env": "VAR=is\n"} {
 		at := filepath.Join(c.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
@@ -294,11 +310,15 @@ func TestComposeMountsInPlace(t *testing.T) {
 		return w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service="+service)
 	}
 	w.docker(t, "exec", id("web"), "sh", "-c", `cd /app
-for one in conf conf/db.conf data data/db; do
+for one in conf conf/db.conf conf/vars.env data data/db; do
 	mv $one away; rm -rf $one; ln -sfn /etc $one; ln -sf /etc/shadow $one
 done
 cp /bin/busybox x; mv x conf/db.conf; mkdir conf2; mv conf2 conf; echo changed >conf/db.conf`)
-	for _, one := range []string{"conf", "conf/db.conf", "data", "data/db"} {
+	places := []string{"conf", "conf/db.conf", "data", "data/db"}
+	if w.Command(t.Context(), "compose", "version").Run() != nil { // Compose 1 reads it at the next start
+		places = append(places, "conf/vars.env")
+	}
+	for _, one := range places {
 		if info, err := os.Lstat(filepath.Join(c.dir, "app", one)); err != nil || info.Mode()&os.ModeSymlink != 0 {
 			t.Errorf("%s was replaced: %v", one, err)
 		}

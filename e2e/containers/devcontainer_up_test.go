@@ -79,6 +79,7 @@ func devContainerByProxy(t *testing.T, w *dockerWorld) {
 		}
 	}
 	c.keepsItsSettings(t)
+	c.keepsItsWorkspace(t)
 	c.survivesNobody(t, "get http://a.allowed.test/", "get http://evil.test/", past)
 	c.doesNotStartUnheld(t)
 }
@@ -93,6 +94,27 @@ mv .devcontainer other && echo moved; mv /workspaces/project /workspaces/other &
 umount .devcontainer && echo unmounted; rm /run/egressd/enter.sock && echo removed; true`)
 	if out != "can write" {
 		t.Errorf("printed %q", out)
+	}
+}
+
+// keepsItsWorkspace has a program in the container make a repository whose root is a folder above the workspace.
+func (c *devContainer) keepsItsWorkspace(t *testing.T) {
+	t.Helper()
+	c.w.docker(t, "exec", c.id(), "sh", "-c", `cd /workspaces/project && mkdir -p .git/objects .git/refs && echo ref: refs/heads/main >.git/HEAD
+printf '[core]\nrepositoryformatversion = 0\nworktree = ../..\n' >.git/config`)
+	root, err := exec.Command("git", "-C", c.folder, "rev-parse", "--show-cdup").Output()
+	if err != nil || strings.TrimSpace(string(root)) != "../" {
+		t.Fatalf("git says %q, %v", root, err)
+	}
+	if out, talk, code := c.tell(t, "up", "--workspace-folder", c.folder, "--remove-existing-container"); code != 0 {
+		t.Fatalf("exit %d, %s\n%s", code, out, talk)
+	}
+	mounted := c.w.docker(t, "inspect", "-f", "{{range .Mounts}}{{println .Source .Destination}}{{end}}", c.id())
+	if !strings.Contains(mounted, c.folder+" /workspaces/project\n") || strings.Contains(mounted, filepath.Dir(c.folder)+" ") {
+		t.Errorf("mounted: %s", mounted)
+	}
+	if err := os.RemoveAll(filepath.Join(c.folder, ".git")); err != nil {
+		t.Fatal(err)
 	}
 }
 

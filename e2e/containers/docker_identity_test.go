@@ -263,6 +263,8 @@ func TestOneSocketKnowsContainers(t *testing.T) {
 		return
 	}
 	d := w.startBeside(t, fmt.Sprintf(containersPolicy, w.Socket))
+	const poses = "egressd.test/poses:1"
+	w.docker(t, "commit", "--change", "LABEL team=narrow com.docker.compose.project=shop com.docker.compose.service=api", w.contain(t, engine.Shell), poses)
 	for _, row := range []struct {
 		says, sandbox string
 		args          []string
@@ -272,10 +274,15 @@ func TestOneSocketKnowsContainers(t *testing.T) {
 		{"by its label, without a group of its own in sight", "narrow", []string{"--label", "team=narrow", "--cgroupns", "host"}},
 		{"by nothing", "", []string{"--label", "team=other"}},
 		{"by two", "", []string{"--label", "team=narrow", "--label", "also=twice"}},
+		{"by labels of its image", "", []string{poses}},
+		{"by one, where the image has another", "shop", []string{"--label", "com.docker.compose.config-hash=x", poses}},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, "run") + ":/run/egressd", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
-			c := w.contain(t, append(args, engine.Shell, "/egressd", "enter", "--", engine.ProbePath, "get http://b.allowed.test/", "wait")...)
+			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, "run") + ":/run/egressd:ro", "-e", "http_proxy=http://127.0.0.1:3128"}, row.args...)
+			if !slices.Contains(row.args, poses) {
+				args = append(args, engine.Shell)
+			}
+			c := w.contain(t, append(args, "/egressd", "enter", "--", engine.ProbePath, "get http://b.allowed.test/", "wait")...)
 			if row.sandbox == "" {
 				w.said(t, c, "unknown sandbox")
 				return

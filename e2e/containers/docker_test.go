@@ -172,7 +172,7 @@ func TestEnterInAContainer(t *testing.T) {
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			d := w.startBeside(t, dockerPolicy)
-			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, row.sandbox) + ":/run/egressd"}, row.image...)
+			args := append([]string{"--network", "none", "-v", world.Egressd.Path() + ":/egressd:ro", "-v", filepath.Join(d.Dir, row.sandbox) + ":/run/egressd:ro"}, row.image...)
 			if row.sandbox == "web" {
 				args = append(args, "/egressd")
 			}

@@ -134,10 +134,48 @@ func fixesBesideDocker(t *testing.T, w *dockerWorld) {
 	t.Cleanup(func() { w.docker(t, "rm", "-f", agent) })
 	place := w.fixSidecar(t, policy, "egressd-fixes-state", agent)
 	tryFixes(t, place, "container", "names", "sidecar")
+	t.Run("hints", func(t *testing.T) { hintsOfSidecar(t, place) })
+	t.Run("page", func(t *testing.T) { pageOfSidecar(t, place) })
 	t.Run("its own list", func(t *testing.T) {
 		giveList(t, place, "{name: agent, ")
 		savesIntoItsList(t, place, "agent")
 	})
+}
+
+// hintsOfSidecar types what egressd in the container says to type next, apart from fixes: it works on the host.
+func hintsOfSidecar(t *testing.T, p *world.FixPlace) {
+	command := regexp.MustCompile(regexp.QuoteMeta(filepath.Join(filepath.Dir(p.Policy), "egressd")) + " [a-z].*?( takes|[;,)]|$)")
+	for _, words := range []string{"allow hinted.test", "log verify", "cut", "allow --undo GNOSUCH"} {
+		said, _ := p.Typed(t, p.Command(words))
+		hints := regexp.MustCompile("(?m)^egressd: hint: .*").FindAllString(said, -1)
+		if len(hints) == 0 {
+			t.Errorf("%s says nothing to type: %s", words, said)
+		}
+		for _, line := range hints {
+			next := command.FindString(line)
+			next = strings.TrimRight(strings.TrimSuffix(next, " takes"), ";,)")
+			if next == "" {
+				t.Errorf("%s: no command in %q", words, line)
+			} else if said, err := p.Typed(t, next); err != nil {
+				t.Errorf("%s, then %s: %v\n%s", words, next, err, said)
+			}
+		}
+	}
+}
+
+// pageOfSidecar opens the link that ui prints, where a person has a browser, and ends the page.
+func pageOfSidecar(t *testing.T, p *world.FixPlace) {
+	said, err := p.Typed(t, `export TMPDIR="$PWD"; timeout -s INT 20 `+p.Command("ui --no-open")+` >link & page=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do [ -s link ] || sleep 1; done
+port=$(sed 's/.*localhost:\([0-9]*\).*/\1/' link); host=$(sed 's#http://\([^/]*\)/.*#\1#' link); path=$(sed 's#http://[^/]*##' link)
+curl -sS -o /dev/null -w 'page %{http_code}\n' -H "Host: $host" "http://127.0.0.1:$port$path"
+kill -INT "$(pgrep -P "$(pgrep -P $page)" -x egressd || pgrep -P $page)"; wait $page; echo left: $(ls "$TMPDIR")`)
+	if !strings.Contains(said, "page 200") && !strings.Contains(said, "page 30") {
+		t.Errorf("the page: %v\n%s", err, said)
+	}
+	if !strings.Contains(said, "left: link\n") {
+		t.Errorf("the copy is left: %s", said)
+	}
 }
 
 // giveList gives a sandbox a list of its own in the policy, by an editor on the host.

@@ -1,11 +1,14 @@
 package run
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/record"
@@ -120,6 +123,26 @@ exec "curl", "-sS", "-m30", "-X", "POST", "http://b.allowed.test/p"
 		t.Errorf("the program writes while a person is asked: %q", shown)
 	}
 	c.until("outer> ")
+}
+
+// TestNoSiblingWritesOverAQuestion has a program make another child of its parent, which is egressd (CLONE_PARENT).
+func TestNoSiblingWritesOverAQuestion(t *testing.T) {
+	d := world.NewDaemon(t, askHere)
+	c := outerShell(t, d)
+	d.PutFile(t, "siblings.pl", fmt.Sprintf(`sub sibling { syscall(%d, 0x8000|17, 0, 0, 0, 0) == 0 }
+if (sibling) { exit if sibling; for (1..500) { syswrite STDOUT, "forged\n"; select undef, undef, undef, 0.02 } exit }
+exec "curl", "-sS", "-m30", "-X", "POST", "http://b.allowed.test/p"
+`, unix.SYS_CLONE))
+	c.types("$RUN perl siblings.pl\n")
+	c.until("ask no more ")
+	waitQuiet()
+	c.types("n")
+	if shown := c.until("no, for ten minutes"); strings.Contains(shown, "forged") {
+		t.Errorf("the program writes while a person is asked: %.99q", shown)
+	}
+	if end := c.until("outer> "); !strings.Contains(end, "left behind: perl") {
+		t.Errorf("the end says %q", end)
+	}
 }
 
 // TestWithoutATerminalRunDeniesAtOnce has nobody to ask.

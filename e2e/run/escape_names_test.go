@@ -34,7 +34,7 @@ func serveIodine(t *testing.T, d *world.Daemon) {
 	if !world.Eventually(5*time.Second, func() bool { return hasPort(server, world.IodineServer, 53) }) {
 		t.Fatalf("no server: %s", talk.String())
 	}
-	delegate(d.World.Zone, "tunnel.test", d.AtServers)
+	d.World.Zone.Delegate("tunnel.test", d.AtServers)
 }
 
 // outside runs a script in a network without egressd, and returns what it says.
@@ -157,7 +157,7 @@ func TestHowMuchNamesCarryOut(t *testing.T) {
 				text, budget = text+fmt.Sprintf("limits: {dns_name_bytes: %d}\n", row.budget), row.budget
 			}
 			d := world.Start(t, world.WithNames(text))
-			delegate(d.World.Zone, "tunnel.test", func(r *dns.Msg) *dns.Msg { return new(dns.Msg).SetReply(r) })
+			d.World.Zone.Delegate("tunnel.test", func(r *dns.Msg) *dns.Msg { return new(dns.Msg).SetReply(r) })
 			asked := d.World.Zone.Mark()
 			out := outside(t, d.World.Sandbox, fmt.Sprintf(exfiltrate, lab.GatewayIPv4, row.labels, row.label))
 			if !strings.Contains(out, "ended") {
@@ -187,13 +187,3 @@ for i in range(5000):
     except OSError: continue
     if refused > 20: print("ended"); break
 '`
-
-// delegate has somebody else answer for a domain, and all below it.
-func delegate(z *world.Zone, domain string, answer func(*dns.Msg) *dns.Msg) {
-	z.Mu.Lock()
-	defer z.Mu.Unlock()
-	if z.Pass == nil {
-		z.Pass = map[string]func(*dns.Msg) *dns.Msg{}
-	}
-	z.Pass[domain] = answer
-}

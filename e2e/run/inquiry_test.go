@@ -11,9 +11,10 @@ import (
 
 // TestAProgramAsksEgressd has a program find egressd from within its jail, by the name that a denial gives it.
 func TestAProgramAsksEgressd(t *testing.T) {
-	d := world.NewDaemon(t, "version: 1\nallow: [allowed.test]\n")
+	d := world.NewDaemon(t, "version: 1\nallow: [allowed.test]\nask: [b.allowed.test]\n")
 	mark := d.World.Mark(t)
 	r := runAs(t, d, "", `
+getent ahosts b.allowed.test >/dev/null # a name alone, which nobody is asked about
 curl -sS -m 10 http://a.allowed.test/x | grep -o '"ask":"[^"]*"'
 curl -sS -m 10 http://egressd.internal/allowed
 curl -sS -m 10 http://egressd.internal/denied
@@ -24,6 +25,9 @@ curl -sS -m 10 http://egressd.internal/requests -d '{"host":"a.allowed.test","re
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q is missing in %s%s", want, r.out, r.talk)
 		}
+	}
+	if strings.Contains(r.out, "ask-rejected") {
+		t.Errorf("a name is called denied: %s", r.out)
 	}
 	if n := r.denied(policy.InquiryHost, policy.AddressDenied); n != 1 { // the one over TLS
 		t.Errorf("%d denials of egressd itself", n)

@@ -83,6 +83,24 @@ func TestRunStopsAndGoesOnWithItsProgram(t *testing.T) {
 	}
 }
 
+// TestRunGoesOnWithItsProgram has a stopped program continued, or killed, by a process inside.
+func TestRunGoesOnWithItsProgram(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	for signal, status := range map[string]string{"CONT": "exit status 4", "KILL": "signal: killed"} {
+		r := beginRun(t, d, fmt.Sprintf(`p=$$; exec 3<&0; (read x <&3; kill -%s $p) & echo ready; kill -STOP $$; echo on; exit 4`, signal))
+		if !world.Eventually(10*time.Second, func() bool { return stateOf(r.Process.Pid) == "T" }) {
+			t.Fatalf("egressd is %q after its program stopped", stateOf(r.Process.Pid))
+		}
+		if _, err := io.WriteString(r.in, "go on\n"); err != nil {
+			t.Fatal(err)
+		}
+		end := time.AfterFunc(20*time.Second, func() { r.Process.Kill() })
+		if r.Cmd.Wait(); r.ProcessState.String() != status || !end.Stop() {
+			t.Errorf("after a %s inside, run ended by %v; want %s", signal, r.ProcessState, status)
+		}
+	}
+}
+
 // stateOf is the letter by which the kernel calls what a process does.
 func stateOf(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

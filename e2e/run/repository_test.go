@@ -118,6 +118,55 @@ export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; mkdir $G/rebase-merge`)
 	}
 }
 
+// TestRunFSRefusesToLoseVersions has programs keep versions where nothing of git in the working directory says so. It writes the pointers
+// of Mercurial, Jujutsu and Subversion as these write them.
+func TestRunFSRefusesToLoseVersions(t *testing.T) {
+	w := newWorkshop(t)
+	w.git("", `mkdir -p hg/.hg/store hg/below share/.hg svn/.svn svn/below jj/.jj/repo/store space/.jj forged/.hg plain large store/objects; git init -q jj
+printf %s "$HOME/hg/.hg" >share/.hg/sharedpath; printf %s "$HOME/secret" >forged/.hg/sharedpath; printf ../../../.git >jj/.jj/repo/store/git_target; printf ../../jj/.jj/repo >space/.jj/repo
+git init -q --bare dots.git; git init -q large; git -C large config lfs.storage "$HOME/store"; echo '*.bin filter=lfs -text' >large/.gitattributes`)
+	for _, row := range []struct {
+		folder   string
+		variable string
+		share    []string // in the order in which they are named; none: nothing is refused
+	}{
+		{folder: "hg"},
+		{folder: "hg/below", share: []string{"hg/.hg"}},
+		{folder: "share", share: []string{"hg/.hg"}},
+		{folder: "forged"}, // which names no repository, so nothing is told to share it
+		{folder: "svn"},
+		{folder: "svn/below", share: []string{"svn/.svn"}},
+		{folder: "jj"},
+		{folder: "space", share: []string{"jj/.jj/repo", "jj/.git"}},
+		{folder: "plain"},
+		{folder: "plain", variable: "GIT_DIR=../dots.git", share: []string{"dots.git"}},
+		{folder: "tree", variable: "GIT_DIR=" + filepath.Join(w.home, "repo/.git/worktrees/tree")},
+		{folder: "tree", variable: "GIT_OBJECT_DIRECTORY=" + filepath.Join(w.home, "dots.git/objects"), share: []string{"dots.git/objects"}},
+		{folder: "large", share: []string{"store"}},
+	} {
+		t.Run(row.folder+" "+row.variable, func(t *testing.T) {
+			run := func(flags []string) *ran {
+				return w.inside("user", row.folder, "echo ran", flags...)
+			}
+			if row.variable != "" {
+				name, value, _ := strings.Cut(row.variable, "=")
+				t.Setenv(name, value)
+			}
+			var flags []string
+			for _, folder := range row.share {
+				path := filepath.Join(w.home, folder)
+				if r := run(flags); r.code != 125 || r.out != "" || !strings.Contains(r.talk, "--share "+path+" ") {
+					t.Errorf("%s: exit %d, %q, %s", folder, r.code, r.out, r.talk)
+				}
+				flags = append(flags, "--share", path)
+			}
+			if r := run(flags); r.code != 0 || r.out != "ran\n" {
+				t.Errorf("with %q: exit %d, %s", flags, r.code, r.talk)
+			}
+		})
+	}
+}
+
 // TestRunFSLeavesGitOutsideItsSettings has a program give git outside other settings, from a linked working tree and from a
 // subfolder, while git outside is used.
 func TestRunFSLeavesGitOutsideItsSettings(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,19 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 			}
 			world.WaitFor(t, "the end of all that was begun", func() bool { return len(markedProcesses(t, d)) == 0 })
 		})
+	}
+}
+
+// TestRunSaysThatItLacksDescriptors lets egressd have fewer descriptors than a start needs, whatever the step.
+func TestRunSaysThatItLacksDescriptors(t *testing.T) {
+	d, config, _ := indexed(t)
+	for _, most := range []string{"12", "16", "24", "32"} {
+		cmd := exec.Command("sh", "-c", `ulimit -n "$1"; shift; exec "$@"`, "sh", most, world.Egressd.Path(), "run", "-q", "--config", config, "--", "true")
+		cmd.Env = markedEnv(d)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "ulimit -n") {
+			t.Errorf("%s descriptors: %v, %s", most, err, out)
+		}
 	}
 }
 

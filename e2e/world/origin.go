@@ -36,6 +36,7 @@ type Origin struct {
 	tls   *tls.Config
 	Heard heard
 	Sites sync.Map // http.Handler by host, of those that a test has published
+	Ports sync.Map // func(net.Conn) by port, for tests that serve a port as they like
 }
 
 // heard is what was said to hosts inside TLS, in the order in which it came:
@@ -145,6 +146,10 @@ func answerRaw(w http.ResponseWriter, answer string) {
 
 // handle serves one connection, by its port and first byte.
 func (o *Origin) handle(a *lab.Arrival) {
+	if serve, ok := o.Ports.Load(a.To.Port()); ok {
+		serve.(func(net.Conn))(a)
+		return
+	}
 	if a.To.Port() == 22 {
 		io.WriteString(a, "SSH-2.0-lab\r\n")
 		io.Copy(io.Discard, onlyReader{a})
@@ -302,6 +307,27 @@ func (ca *authority) File(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// KeyPair writes a certificate for a name, and its key, where a server can be told of them.
+func (ca *authority) KeyPair(t *testing.T, name string) (certificate, key string) {
+	t.Helper()
+	leaf, err := ca.sign(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certificate, key = filepath.Join(dir, "leaf.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certificate, key
 }
 
 // PEM returns the certificate of the authority.

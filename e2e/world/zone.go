@@ -83,6 +83,19 @@ func (z *Zone) delegated(name string) func(*dns.Msg) *dns.Msg {
 	return nil
 }
 
+// Delegate has others answer for the names below a domain; nil ends that.
+func (z *Zone) Delegate(domain string, answer func(*dns.Msg) *dns.Msg) {
+	z.Mu.Lock()
+	defer z.Mu.Unlock()
+	if z.Pass == nil {
+		z.Pass = map[string]func(*dns.Msg) *dns.Msg{}
+	}
+	delete(z.Pass, domain)
+	if answer != nil {
+		z.Pass[domain] = answer
+	}
+}
+
 func serveZone(n *lab.Net, address string) (*Zone, error) {
 	z := &Zone{turns: map[string]int{}}
 	udp, err := n.ListenPacket("udp4", address)

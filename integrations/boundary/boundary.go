@@ -96,7 +96,7 @@ type Machine struct {
 	Workspace string            // a folder of the project, which the container may write; or empty
 	Own       []string          // files and folders of egressd: policy, state, keys, log, sockets
 	Programs  []string          // files and folders that egressd or the host starts, and no container may change
-	Doors     []string          // sources of mounts that egressd adds itself
+	Doors     []string          // sources of mounts that egressd adds itself: sockets, or read-only
 	Engines   []string          // folders in which engines keep containers, images and volumes, besides the usual ones
 	Sockets   []string          // sockets of engines and of others who act for their clients
 	Volumes   map[string]Volume // as the engine or the file describes them, by name

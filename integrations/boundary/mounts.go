@@ -36,6 +36,9 @@ func (j *judge) mounts(value any) {
 
 func (j *judge) bind(source, target string, writable bool) {
 	if slices.Contains(j.machine.Doors, source) {
+		if writable && !isSocketFile(source) {
+			j.refuse(source, "the container could replace what is egressd's in there, for other containers and for you", "mount it read-only: "+source+":TARGET:ro")
+		}
 		return
 	}
 	if !filepath.IsAbs(source) {
@@ -130,12 +133,15 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	return "", ""
 }
 
+// isSocketFile reports whether a file is a socket. To write to it changes no file.
+func isSocketFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeSocket != 0
+}
+
 // isSocket reports whether a file is a socket, whatever its name, or holds one that the machine names.
 func (p *Machine) isSocket(real string) bool {
-	if info, err := os.Stat(real); err == nil && info.Mode()&os.ModeSocket != 0 {
-		return true
-	}
-	return slices.ContainsFunc(p.Sockets, func(s string) bool { return hostfiles.Under(hostfiles.ResolveLinks(s), real) })
+	return isSocketFile(real) || slices.ContainsFunc(p.Sockets, func(s string) bool { return hostfiles.Under(hostfiles.ResolveLinks(s), real) })
 }
 
 func (p *Machine) holdsProgram(real string) bool {

@@ -126,6 +126,9 @@ func (j *composeJudge) buildSecrets(n *yaml.Node) {
 // context notes the folder that an image is built of, and the Dockerfile, which may lie outside of it.
 func (j *composeJudge) context(folder, dockerfile string) {
 	j.service.builds = true
+	if strings.HasPrefix(folder, "git@") || strings.HasPrefix(folder, "ssh://") {
+		j.problem("has build.context %s: a build of it gets your ssh agent, and the engine's network; fetch it into the project", folder)
+	}
 	if isRemote(folder) {
 		return
 	}

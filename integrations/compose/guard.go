@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,11 +43,22 @@ func (c *File) guard(held []string) {
 	}
 }
 
-// sources are the files and folders of the host that services mount, or are built of.
+// readAgain are the files of env_file that Compose 1 reads at the start, after egressd has judged them.
+func (c *File) readAgain(s *Service) (all []string) {
+	for _, in := range s.inputs {
+		if _, err := os.Stat(in.path); c.ofOne && in.known && !in.isBuild && err == nil {
+			all = append(all, in.path)
+		}
+	}
+	return all
+}
+
+// sources are the files and folders of the host that services mount, or are built of, or that Compose reads for them.
 func (c *File) sources() (all []string) {
 	for i := range c.Services {
 		all = append(all, c.Services[i].reads...)
 		all = append(all, c.Services[i].contexts...)
+		all = append(all, c.readAgain(&c.Services[i])...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -114,6 +126,11 @@ func (c *File) swapped(s *Service) (all []string) {
 		for _, path := range of.contexts {
 			if s.replaces(path) {
 				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which %s is built of: the next build gets what that leads to; build of a folder that %s does not write", s.Name, path, of.Name, s.Name))
+			}
+		}
+		for _, path := range c.readAgain(of) {
+			if s.replaces(path) {
+				all = append(all, fmt.Sprintf("%s can put a link in the place of %s, which Compose 1 reads for %s at the start: %s has the variables of what that leads to then; mount a folder beside it, or use Compose 2", s.Name, path, of.Name, of.Name))
 			}
 		}
 		for _, path := range of.copied {

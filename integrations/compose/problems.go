@@ -18,6 +18,7 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	if why, instead := m.JudgePath(c.envPath(), false); why != "" && c.env != nil { // services get its lines
 		all = append(all, fmt.Sprintf("%s: %s; %s", c.envPath(), why, instead))
 	}
+	all = append(all, c.differing()...)
 	for _, path := range c.inputs {
 		if why, instead := m.JudgePath(path, false); why != "" {
 			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
@@ -55,6 +56,14 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 	return all
 }
 
+// differing are sentences about variables of .env that Compose could read otherwise.
+func (c *File) differing() (all []string) {
+	for _, name := range c.env.differing(string(c.Text), c.composed) {
+		all = append(all, fmt.Sprintf("%s: readers of such files differ on the value of %s; write it in one line, without control characters, and nothing behind a closing quote", c.envPath(), name))
+	}
+	return all
+}
+
 // isOwn reports whether the override file may have a service, a network or a volume of that name.
 func isOwn(name string) bool { return name == selfService || strings.HasPrefix(name, selfService+"-") }
 
@@ -62,16 +71,18 @@ func isOwn(name string) bool { return name == selfService || strings.HasPrefix(n
 func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []string) (all []string) {
 	j := c.judge(s.Name)
 	at := *m
-	at.Networks, at.Volumes, at.Mine = closed, map[string]boundary.Volume{}, append(slices.Clone(m.Mine), state)
+	at.Networks, at.Mine = closed, append(slices.Clone(m.Mine), state)
 	for _, one := range s.from {
 		if !slices.Contains(held, serviceOf(one)) {
 			all = append(all, fmt.Sprintf("%s has volumes_from %s, which is not held", s.Name, one))
 		}
 	}
+	described, made := map[string]boundary.Volume{}, map[string]boundary.Volume{}
 	for _, one := range s.mounted {
 		mount, _ := one.(map[string]any)
 		if name, _ := mount["Name"].(string); name != "" {
-			at.Volumes[name] = c.made(name, j.volume(name))
+			described[name] = j.volume(name)
+			made[name] = c.made(name, described[name])
 		}
 	}
 	for _, p := range append(slices.Clone(s.problems), j.service.problems...) {
@@ -91,17 +102,21 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 	for _, path := range s.outside(m.Workspace) {
 		all = append(all, fmt.Sprintf("%s is built of %s, outside of the project: a build has the engine's network, and can send it anywhere; copy what it needs into the project", s.Name, path))
 	}
-	for _, b := range boundary.Judge(s.description(closed), &at) {
-		name := b.As("_")
-		if key := s.keys[b.Field]; key != "" {
-			name = strings.TrimSpace(key + " " + b.Value)
+	for _, at.Volumes = range []map[string]boundary.Volume{described, made} { // Compose makes one anew if it asks, and the user says yes
+		for _, b := range boundary.Judge(s.description(closed), &at) {
+			name := b.As("_")
+			if key := s.keys[b.Field]; key != "" {
+				name = strings.TrimSpace(key + " " + b.Value)
+			}
+			if text := fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead); !slices.Contains(all, text) {
+				all = append(all, text)
+			}
 		}
-		all = append(all, fmt.Sprintf("%s has %s: %s; %s", s.Name, name, b.Why, b.Instead))
 	}
 	return append(all, s.replacesImage(m)...)
 }
 
-// made is a volume as the engine has it, if it has that: Compose takes it as it is. Else it is the volume of the file.
+// made is a volume as the engine has it, if it has that. Else it is the volume of the file.
 func (c *File) made(name string, described boundary.Volume) boundary.Volume {
 	if c.volume == nil || described.Unknown {
 		return described

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/boundary"
@@ -59,6 +60,9 @@ func (p ProjectName) Started() ProjectName {
 func (c *File) Call(p ProjectName, has func(kind, name string) bool, volume func(name string) (boundary.Volume, bool)) {
 	c.Name, c.has, c.volume = p.Name, has, volume
 }
+
+// StartedByOne has the file be one that Compose 1 starts, as it is written.
+func (c *File) StartedByOne(is bool) { c.ofOne = is }
 
 // Within gives the file the folder in which services may write.
 func (c *File) Within(workspace string) { c.workspace = workspace }
@@ -203,6 +207,40 @@ func isOption(name string) bool {
 	return slices.ContainsFunc(optionPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
+// readAlike reports whether all readers of files .env read a value as the rest of its line. Some take a carriage return for the end of
+// a line, and what follows a closing quote for another variable.
+func readAlike(value string) bool {
+	return !strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) && wholeValue().MatchString(strings.TrimSpace(value))
+}
+
+var wholeValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[^"'].*|"(?:[^"\\]|\\[^"\\])*"(?:\s+#.*)?|'(?:[^'\\]|\\[^'\\])*'(?:\s+#.*)?)?$`)
+})
+
+// differing are the names of variables that a compose file names, and whose values readers differ on.
+func (e envFile) differing(file string, all bool) (names []string) {
+	for _, line := range e {
+		if f := envLine().FindStringSubmatch(line); f != nil && isPassedOn(f[1], file, all) && !readAlike(f[2]) {
+			names = append(names, f[1])
+		}
+	}
+	return names
+}
+
+func isPassedOn(name, file string, all bool) bool {
+	return (all || names(file, name)) && !isOption(name) || name == profilesVariable
+}
+
+// ofProfiles are the lines that choose profiles.
+func (e envFile) ofProfiles() (all envFile) {
+	for _, line := range e {
+		if f := envLine().FindStringSubmatch(line); f != nil && f[1] == profilesVariable {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
 // passed is the value of a variable that is passed on, as it is written.
 func (e envFile) passed(name string) (value string, is bool) {
 	for _, line := range e {
@@ -219,7 +257,7 @@ func (e envFile) passedOn(file string, all bool) string {
 	var b strings.Builder
 	b.WriteString("# Lines of .env that the compose file names. Made by egressd.\n")
 	for _, line := range e {
-		if f := envLine().FindStringSubmatch(line); f != nil && ((all || names(file, f[1])) && !isOption(f[1]) || f[1] == profilesVariable) {
+		if f := envLine().FindStringSubmatch(line); f != nil && isPassedOn(f[1], file, all) && readAlike(f[2]) {
 			b.WriteString(line + "\n")
 		}
 	}

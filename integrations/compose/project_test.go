@@ -69,6 +69,51 @@ TAG: 5`, "\n"))
 	}
 }
 
+// TestReadersOfEnvAgree has the Compose of this machine read lines of .env. It never sees a variable that the file does not name, and
+// that a program of the host would read.
+func TestReadersOfEnvAgree(t *testing.T) {
+	for line, refused := range map[string]bool{
+		"FOO=a\rDOCKER_X=tcp://192.0.2.1:1":                 true, // Compose 1 begins a line there
+		"FOO='a' COMPOSE_X=/evil.yaml":                      true, // and Compose 2 here
+		`FOO="a" DOCKER_X=tcp://192.0.2.1:1`:                true,
+		"FOO='a":                                            true,
+		`FOO="a\\" X="b"`:                                   true,
+		"FOO=a\x0bCOMPOSE_X=1":                              true,
+		"COMPOSE_PROFILES='dev' DOCKER_X=tcp://192.0.2.1:1": true,
+		"FOO=a # DOCKER_X=b":                                false, "FOO='it is' # so": false, `FOO="a\nb"`: false, "FOO=it's \"so\"": false, "FOO=": false, "COMPOSE_PROFILES=dev,x": false, "BAR='a\rDOCKER_X=b": false, "FOO=é": false,
+	} {
+		dir := filepath.Join(t.TempDir(), "app")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		const text = "version: '2.4'\nservices: {web: {image: x, environment: {FOO: '${FOO-}', SEEN: '${DOCKER_X-}${COMPOSE_X-}'}}}\n"
+		for name, text := range map[string]string{"compose.yaml": text, ".env": line + "\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Call(ProjectName{Name: "app"}, nil, nil)
+		if problems := file.Problems(composeMachine(), []string{"web"}); (len(problems) > 0) != refused {
+			t.Errorf("%q: %q", line, problems)
+		}
+		resolved, err := file.Resolved(t.Context(), "app")
+		if err != nil || resolved == nil {
+			t.Fatalf("%q: %v; scripts/setup.sh installs a Compose", line, err)
+		}
+		seen := resolved.text.Services["web"]["environment"]
+		if is := named(plain(&seen))["SEEN"]; is != "" {
+			t.Errorf("%q: Compose sees %q", line, is)
+		}
+		if got := strings.Contains(resolved.Env(), line); got != (line == "COMPOSE_PROFILES=dev,x") { // by which up.sh starts services
+			t.Errorf("%q: up.sh has %q", line, resolved.Env())
+		}
+	}
+}
+
 // TestVolumesOfTheProjectAlone has volumes and networks with names of their own, where the project is called otherwise.
 func TestVolumesOfTheProjectAlone(t *testing.T) {
 	for name, own := range map[string]bool{"app_data": true, "victim_data": false, "_data": false, "data": false, "free": true, "'${N:-free}'": true, "$N": false, "egressd-local-state": false, "app_egressd-state": false,
@@ -146,6 +191,55 @@ func TestAVolumeUnderItsOwnName(t *testing.T) {
 		})
 		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) > 0) != refused {
 			t.Errorf("%s: %q", device, problems)
+		}
+	}
+}
+
+// TestAVolumeThatTheFileDescribesAnew has the engine know a plain volume, and the file make a folder of this machine of it. Compose
+// offers to make the volume anew.
+func TestAVolumeThatTheFileDescribesAnew(t *testing.T) {
+	for device, refused := range map[string]bool{"/etc": true, "/srv/data": false} {
+		file := composeFile(t, "services: {web: {image: x, volumes: ['data:/d']}}\nvolumes: {data: {driver_opts: {type: none, o: bind, device: "+device+"}}}\n")
+		file.Call(ProjectName{Name: "app"}, nil, func(name string) (boundary.Volume, bool) { return boundary.Volume{Driver: "local"}, name == "app_data" })
+		if problems := file.Problems(&boundary.Machine{Home: "/home/u"}, []string{"web"}); (len(problems) > 0) != refused || refused && !strings.Contains(problems[0], device) {
+			t.Errorf("%s: %q", device, problems)
+		}
+	}
+}
+
+// TestComposeOneReadsEnvFilesAgain has a service that can put a link in the place of a file which Compose 1 reads after egressd.
+func TestComposeOneReadsEnvFilesAgain(t *testing.T) {
+	for services, row := range map[string]struct {
+		held    bool // in its place
+		refused bool
+	}{
+		"{web: {image: x, volumes: ['.:/app']}, db: {image: x, env_file: [conf/db.env, {path: none.env, required: false}]}}": {true, false},
+		"{web: {image: x, volumes: ['.:/app'], env_file: conf/db.env}}":                                                      {true, false},
+		"{web: {image: x, volumes: ['.:/app']}, db: {image: x, env_file: link/db.env}}":                                      {false, true}, // behind a link
+		"{web: {image: x, volumes: ['./other:/app']}, db: {image: x, env_file: conf/db.env}}":                                {false, false},
+	} {
+		for _, ofOne := range []bool{true, false} {
+			file := composeFile(t, "services: "+services+"\n")
+			dir := filepath.Dir(file.Path)
+			for _, folder := range []string{"conf", "other"} {
+				if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "conf", "db.env"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("conf", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			file.StartedByOne(ofOne)
+			problems := file.Problems(&boundary.Machine{Home: "/home/u", Workspace: dir}, []string{"web", "db"})
+			if (len(problems) > 0) != (row.refused && ofOne) {
+				t.Errorf("%s, Compose 1 %v: %q", services, ofOne, problems)
+			}
+			if held := slices.Contains(destinations(file.Service("web").guards), "/app/conf/db.env"); held != (row.held && ofOne) {
+				t.Errorf("%s, Compose 1 %v: %q", services, ofOne, file.Service("web").guards)
+			}
 		}
 	}
 }

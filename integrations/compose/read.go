@@ -39,6 +39,7 @@ type File struct {
 	beside    *inputs  // the file .env
 	inputs    []string // files that Compose has read beside it
 	workspace string   // in which services may write
+	ofOne     bool     // Compose 1 starts it
 }
 
 // A Service is one service of a compose file.

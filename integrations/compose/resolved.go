@@ -78,9 +78,9 @@ func (c *File) resolved(printed []byte, inputs *inputs, ofTwo bool) (*File, erro
 	if err != nil {
 		return nil, fmt.Errorf("Compose prints what cannot be read: %w", err)
 	}
-	resolved := described(c.Path, text, nil)
-	resolved.Name, resolved.has, resolved.volume, resolved.routes, resolved.workspace = c.Name, c.has, c.volume, c.routes, c.workspace
-	resolved.inputs, resolved.problems = append(inputs.files, c.beside.files...), append(resolved.problems, slices.Concat(inputs.problems, inputs.judge.service.problems)...)
+	resolved := described(c.Path, text, c.env.ofProfiles())
+	resolved.Name, resolved.has, resolved.volume, resolved.routes, resolved.workspace, resolved.ofOne = c.Name, c.has, c.volume, c.routes, c.workspace, c.ofOne
+	resolved.inputs, resolved.problems = append(inputs.files, c.beside.files...), append(resolved.problems, slices.Concat(inputs.problems, inputs.judge.service.problems, c.differing())...)
 	if !c.composed {
 		resolved.written = c
 	}
@@ -161,6 +161,9 @@ func (c *File) profiles() []string {
 	}
 	return all
 }
+
+// IsOne reports whether the Compose of this machine is the older command, Compose 1.
+func IsOne(ctx context.Context) bool { return len(program(ctx)) == 1 }
 
 // program is the Compose of this machine: the plugin of docker, or the older command.
 func program(ctx context.Context) []string {

@@ -52,7 +52,10 @@ func (c *checker) judge(setting string, d *described) error {
 	if m.Workspace == "" {
 		m.Workspace = c.Folder
 	}
-	m.Own = slices.DeleteFunc(slices.Clone(m.Own), func(own string) bool { return own == c.SocketFolder })
+	m.Own = append(slices.Clone(m.Own), c.SocketFolder)
+	if setting == workspaceMount && hostfiles.ResolveLinks(m.Workspace) == hostfiles.ResolveLinks(c.Folder) { // its settings are mounted read-only in their place
+		m.Own = slices.DeleteFunc(m.Own, func(own string) bool { return hostfiles.InFolder(own, filepath.Join(c.Folder, ".devcontainer")) })
+	}
 	for _, b := range boundary.Judge(boundary.Description{"HostConfig": d.host, "Config": d.config, "Mounts": d.mounts}, &m) {
 		return c.breaks(setting, b.As(d.style)+": "+b.Why, b.Instead)
 	}
@@ -170,7 +173,7 @@ func (c *checker) mounts(said map[string]any) error {
 		return err
 	}
 	if said[workspaceMount] == nil {
-		return nil
+		return c.oneMount(workspaceMount, "source=${localWorkspaceFolder},target="+usualInside+",type=bind")
 	}
 	return c.oneMount(workspaceMount, said[workspaceMount])
 }
@@ -301,12 +304,17 @@ func (c *checker) addMount(setting string, m map[string]any, v boundary.Volume, 
 		source = filepath.Clean(source)
 	}
 	if m["Type"] == "volume" && !filepath.IsAbs(source) {
+		m["Name"] = source
 		if c.Volume != nil {
-			if is, found := c.Volume(source); found {
-				v = is // the engine takes it as it is
+			if is, found := c.Volume(source); found { // the engine takes it as it is, until somebody removes it
+				asked := newDescribed(d.style)
+				asked.mounts, asked.volumes[source] = []any{m}, v
+				if err := c.judge(setting, asked); err != nil {
+					return err
+				}
+				v = is
 			}
 		}
-		m["Name"] = source
 		d.volumes[source] = v
 	} else {
 		m["Type"], m["Source"] = typeOf(m["Type"]), source

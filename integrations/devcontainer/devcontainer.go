@@ -78,6 +78,9 @@ func Merge(d Options) (*integrations.Plan, error) {
 	if err := d.add(at, doc); err != nil {
 		return nil, err
 	}
+	if err := d.place(at, doc, said); err != nil {
+		return nil, err
+	}
 	beside, err := d.feature(filepath.Dir(at))
 	if err != nil {
 		return nil, err

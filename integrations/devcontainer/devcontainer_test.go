@@ -82,7 +82,9 @@ const devContainerWhole = `{
     "./egressd": {
       "mode": "proxy"
     }
-  }
+  },
+  "workspaceFolder": "/workspaces/${localWorkspaceFolderBasename}",
+  "workspaceMount": "source=${localWorkspaceFolder},target=/workspaces/${localWorkspaceFolderBasename},type=bind"
 }
 `
 
@@ -115,6 +117,8 @@ const devContainerCommentedNew = `// for all of us
 		"source=${localWorkspaceFolder}/.devcontainer,target=${containerWorkspaceFolder}/.devcontainer,type=bind,readonly",
 	],
 	// "containerEnv": {"http_proxy": "off"},
+	"workspaceFolder": "/workspaces/${localWorkspaceFolderBasename}",
+	"workspaceMount": "source=${localWorkspaceFolder},target=/workspaces/${localWorkspaceFolderBasename},type=bind",
 }
 `
 
@@ -184,6 +188,9 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"image": "base", "hostRequirements": {"__proto__": {"gpu": true}}}`,
 		`{"image": "base", "hostRequirements": ["gpu"]}`,
 		`{"image": "base", "mounts": ["source=there,target=/x,type=volume"]}`,
+		`{"image": "base", "mounts": ["source=mine,target=/x,type=volume,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/etc"]}`,
+		`{"image": "base", "mounts": ["source=/run/egressd/web,target=/x,type=bind"]}`,
+		`{"image": "base", "runArgs": ["-v", "/run/egressd/web:/x"]}`,
 		`{"image": "base", "runArgs": ["-v", "others:/x"]}`,
 		`{"image": "base", "runArgs": ["--name=shop-web-1"]}`,
 		`{"image": "base", "runArgs": ["--name", "${localEnv:NONE:egressd-web}"]}`,
@@ -373,7 +380,7 @@ func TestDevContainerRefusesWhatALinkCanReplace(t *testing.T) {
 		`{"mounts": ["source=OUT,target=/o,type=bind"]}`:                                                                                                                   "",
 		`{"workspaceMount": "source=${localWorkspaceFolder}/..,target=/w,type=bind"}`:                                                                                      "has ",
 		`{"mounts": ["source=${localWorkspaceFolder},target=/again,type=bind"]}`:                                                                                           "has ",
-		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "has ",
+		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer,target=/again,type=bind"]}`:                                                                             "could replace what is egressd's",
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/egressd/x,target=/again,type=bind"]}`:                                                                   "egressd's own files",
 		`{"mounts": ["source=/usr/bin,target=/b,type=bind"]}`:                                                                                                              "/usr/bin: the container could write",
 		`{"mounts": ["source=OUT,target=/o,type=bind,readonly", "source=OUT/data,target=/d,type=bind"]}`:                                                                   "",

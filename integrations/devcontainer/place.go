@@ -6,10 +6,12 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/egressd/egressd/integrations/hostfiles"
+	"github.com/egressd/egressd/integrations/jsonc"
 )
 
 // By default the tool that starts a dev container mounts the root of the workspace's git repository at
@@ -22,6 +24,9 @@ func (c *checker) placed(said map[string]any) error {
 	mount, isText := said[workspaceMount].(string)
 	if said[workspaceMount] != nil && !isText {
 		return c.breaks(workspaceMount, "it is no text", c.mountAlone())
+	}
+	if said["workspaceFolder"] == "" {
+		return c.breaks("workspaceFolder", "it is empty, and tools ask git where the workspace is then", "leave it out")
 	}
 	root := gitRoot(c.Folder)
 	if !isText && root != "" {
@@ -57,6 +62,30 @@ func (c *checker) usualPlace(root string) string {
 		return path.Join("/workspaces", filepath.Base(root), below)
 	}
 	return "somewhere else" // behind a link, by which tools go in more than one way
+}
+
+// usualInside is where tools mount a workspace that is no part of a repository above it.
+const usualInside = "/workspaces/${localWorkspaceFolderBasename}"
+
+// place has the settings say what is mounted as the workspace, and where. Without that the tool asks git for the root of the
+// repository, and a program in the container may have written another one into .git/config (core.worktree).
+func (d *Options) place(at string, doc *jsonc.File, said map[string]any) error {
+	folder, mount := usualInside, said[workspaceMount]
+	if strings.ContainsAny(filepath.Base(d.Folder), ",\"\r\n$") {
+		return &BoundaryError{at, workspaceMount, "no mount can have " + strconv.Quote(d.Folder) + " in it", "mv it to a folder with a plain name"}
+	}
+	if text, _ := mount.(string); len(mountTargets(text)) == 1 {
+		folder = mountTargets(text)[0]
+	}
+	if said["workspaceFolder"] == nil {
+		if err := d.set(at, doc, []string{"workspaceFolder"}, folder); err != nil {
+			return err
+		}
+	}
+	if mount != nil {
+		return nil
+	}
+	return d.set(at, doc, []string{workspaceMount}, "source=${localWorkspaceFolder},target="+folder+",type=bind")
 }
 
 func (c *checker) mountAlone() string {

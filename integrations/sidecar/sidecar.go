@@ -228,9 +228,10 @@ func (s *Sidecar) CommandPath() string { return path.Join(s.Folder, "egressd") }
 
 // Command returns the wrapper: a script with which the host runs egressd's commands in the container. egressd
 // cannot write its own policy there, so the wrapper writes what allow --save and deny --save print, once the host's
-// own egressd has checked it. up is the command that starts the container, filter the arguments of docker ps that
-// find it. Labels and names prove nothing, as any image may have them: the container has to have egressd's image, and
-// to be the only one.
+// own egressd has checked it. For ui, the host's own egressd shows a copy of the log.
+//
+// up is the command that starts the container, filter the arguments of docker ps that find it. Labels and names prove
+// nothing, as any image may have them: the container has to have egressd's image, and to be the only one.
 func (s *Sidecar) Command(up string, filter ...string) integrations.Made {
 	q := shell.Quote
 	filters := ""
@@ -238,7 +239,7 @@ func (s *Sidecar) Command(up string, filter ...string) integrations.Made {
 		filters += " --filter " + q(f)
 	}
 	text := fmt.Sprintf(`#!/bin/sh
-# egressd of %[1]s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd answer, egressd status.
+# egressd of %[1]s, from the host: egressd log, egressd why ID, egressd allow HOST, egressd answer, egressd status, egressd ui.
 # allow --save and deny --save change %[2]s.
 set -eu
 fail() {
@@ -254,17 +255,27 @@ for one in $(docker ps -q --no-trunc%[4]s); do
 	container=$one
 done
 [ -n "$container" ] || fail 'its container does not run' %[5]s
+policy=%[6]s
+if [ "${1:-}" = ui ]; then # a browser does not reach the container: the host shows a copy of the log
+	shift
+	copy=$(mktemp -d)
+	trap 'rm -rf "$copy"' EXIT
+	trap : INT TERM
+	docker cp "$container:/var/lib/egressd/audit" "$copy" >/dev/null
+	docker exec "$container" /usr/bin/egressd log verify --print-key >"$copy/key"
+	echo 'egressd: this page shows the log as it is now; start it again for what comes later' >&2
+	%[7]s ui --dir "$copy/audit" --key "$copy/key" --config "$policy" "$@" || exit
+	exit
+fi
 terminal=
 if [ -t 0 ] && [ -t 1 ]; then terminal=-t; fi
 case " $* " in
 *" --save "*) ;;
 *) exec docker exec -i $terminal "$container" /usr/bin/egressd "$@" ;;
 esac
-policy=%[6]s
 trap 'rm -f "$policy.new"' EXIT
 docker exec "$container" /usr/bin/egressd "$@" --print >"$policy.new"
 %[7]s policy check --config "$policy.new" >&2 || fail 'the policy was left as it is' 'correct the rule, or edit '"$policy"
-diff -u "$policy" "$policy.new" >&2 || true
 chmod 644 "$policy.new"
 mv "$policy.new" "$policy"
 docker exec "$container" /usr/bin/egressd reload

@@ -101,6 +101,22 @@ func (s *Set) Close() {
 	s.pipes.free = nil
 }
 
+// socket returns c for calls to the system, or nil if it is no plain socket.
+func socket(c net.Conn) syscall.RawConn {
+	var raw syscall.RawConn
+	var err error
+	switch c := c.(type) {
+	case *net.TCPConn:
+		raw, err = c.SyscallConn()
+	case *net.UnixConn:
+		raw, err = c.SyscallConn()
+	}
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
 // Read appends what a connection brings next to b, and waits for it with no buffer of its own where c is a plain socket.
 func (s *Set) Read(c net.Conn, b []byte) ([]byte, error) {
 	raw := socket(c)

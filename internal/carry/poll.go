@@ -2,15 +2,22 @@ package carry
 
 import (
 	"errors"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
 const linuxReadEnded = 0x2000 // POLLRDHUP; no other system has that bit
 
-// Left reports whether the other side of fd sends no more, whatever it sent before.
-func Left(fd int) bool {
-	return poll(fd, linuxReadEnded)&(unix.POLLERR|unix.POLLNVAL|unix.POLLHUP|linuxReadEnded) != 0
+// State reports whether the other side of fd sends no more, whatever it sent before, and whether it is gone: both ways have
+// ended, or the socket has failed. macOS tells the end of one way like that of both. There, only a failure tells that it is gone.
+func State(fd int) (ended, gone bool) {
+	broken := int16(unix.POLLERR | unix.POLLNVAL)
+	if runtime.GOOS == "linux" {
+		broken |= unix.POLLHUP
+	}
+	got := poll(fd, linuxReadEnded)
+	return got&(linuxReadEnded|unix.POLLHUP|broken) != 0, got&broken != 0
 }
 
 // Ended reports whether both ways of the stream socket fd have ended, or it has failed.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,22 +36,6 @@ type side struct {
 	conn  net.Conn
 	raw   syscall.RawConn // nil: conn is no plain socket
 	ended bool            // its stream was read to the end, and that was passed on; guarded by Tunnel.mu
-}
-
-// socket returns c for calls to the system, or nil if it is no plain socket.
-func socket(c net.Conn) syscall.RawConn {
-	var raw syscall.RawConn
-	var err error
-	switch c := c.(type) {
-	case *net.TCPConn:
-		raw, err = c.SyscallConn()
-	case *net.UnixConn:
-		raw, err = c.SyscallConn()
-	}
-	if err != nil {
-		return nil
-	}
-	return raw
 }
 
 // A stream is the bytes of one direction.
@@ -115,13 +98,8 @@ func (t *Tunnel) Watch(w Watcher) { t.watcher.Store(&w) }
 func (t *Tunnel) Spoken() bool { return t.down.count.Load() > 0 }
 
 // Limit changes how many bytes of payload may go to the upstream in all; 0 means any number. A tunnel that has sent more
-// already ends.
-func (t *Tunnel) Limit(up int64) {
-	t.budget.Store(up)
-	if up != 0 && t.up.count.Load() > up {
-		t.End(OverBudget)
-	}
-}
+// already ends within half a second.
+func (t *Tunnel) Limit(up int64) { t.budget.Store(up) }
 
 // End ends the tunnel from outside. The first reason counts.
 func (t *Tunnel) End(why Why) {
@@ -230,7 +208,9 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	if seen := t.up.count.Load() + t.down.count.Load(); seen != t.seen {
 		t.seen, t.quietSince = seen, now
 	}
-	switch {
+	switch most := t.budget.Load(); {
+	case most != 0 && t.up.count.Load() > most:
+		return OverBudget
 	case now.Sub(t.quietSince) >= t.limits.Idle:
 		return IdleTooLong
 	case now.Sub(t.began) >= t.limits.Life:
@@ -253,12 +233,12 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	return ""
 }
 
-// gone reports whether both ways of a connection have ended, or it has failed. On macOS one half is told like both.
+// gone reports whether both ways of a connection have ended, or it has failed.
 func (s *side) gone() (is bool) {
-	if s.raw == nil || runtime.GOOS != "linux" {
+	if s.raw == nil {
 		return false
 	}
-	err := s.raw.Control(func(fd uintptr) { is = Ended(int(fd)) })
+	err := s.raw.Control(func(fd uintptr) { _, is = State(int(fd)) })
 	return err == nil && is
 }
 

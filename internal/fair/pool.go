@@ -4,7 +4,9 @@
 // A part of a holder, such as one sandbox of a template, may take another one only while it holds fewer than the holder could
 // still take.
 //
-//	pool := fair.Pool[string]{Most: 512}         // of something that is held
+//	conns := fair.Connections[netip.Addr]{Most: 20_000} // of which it may not be known yet whose they are
+//	pool := fair.Pool[string]{Most: 512}         // of something else that is held
+//	var memory fair.MemoryQuota                  // bytes, a number for each holder
 //	recent := fair.Recent{Most: 12_000}          // of something that comes back by itself
 //	turns := fair.NewTurns(4)                    // to work, one after the other
 //	bucket := fair.Bucket{Rate: 200, Most: 1000} // of something that may happen so often

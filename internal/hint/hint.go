@@ -56,17 +56,22 @@ func Unsure(err error) error {
 	return &Error{Code: CodeUsage, Err: err}
 }
 
-// Write writes err and what to type next, each on lines of its own. A sandbox may have chosen words of err, so
+// Write writes err and what to type next, each on lines of its own, in one call of w.Write. A sandbox may have chosen words of err, so
 // Write makes the lines printable.
 func Write(w io.Writer, err error, next string) {
 	if next == "" {
 		next = "egressd help"
 	}
-	if command, is := strings.CutPrefix(next, "egressd "); is {
-		next = shell.Program() + " " + command
-	}
+	var b strings.Builder
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))
+		fmt.Fprintf(&b, "egressd: error: %s\n", printable.Text(strings.TrimRight(line, "\n")))
 	}
-	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(next))
+	Sayf(&b, "%s", next)
+	_, _ = io.WriteString(w, b.String())
+}
+
+// Sayf writes a line of its own that says what to type next. Like all that a person is told to type, it begins with
+// [shell.Program]. A sandbox may have chosen words of it, so Sayf makes the line printable.
+func Sayf(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "egressd: hint: %s\n", printable.Text(shell.Typed(fmt.Sprintf(format, args...))))
 }

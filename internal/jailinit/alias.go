@@ -4,9 +4,9 @@ import (
 	"os"
 	slash "path"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/internal/mounttable"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,38 +86,11 @@ func (t *mountTable) read() ([]mounted, error) {
 }
 
 func readMounts(table string) (all []mounted) {
-	const device, root, point, options, rest = 2, 3, 4, 5, 6
-	for line := range strings.Lines(table) {
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", rest+1) // there is one space between them
-		if len(fields) > rest {
-			_, what, _ := strings.Cut(" "+fields[rest], " - ")
-			kind, what, _ := strings.Cut(what, " ")
-			_, how, _ := strings.Cut(what, " ") // behind the source
-			is := strings.Split(fields[options], ",")
-			asks := kind == "autofs" && slices.Contains(strings.Split(how, ","), "indirect")
-			all = append(all, mounted{fields[device], unescape(fields[root]), unescape(fields[point]), !slices.Contains(is, "nodev"), kind, slices.Contains(is, "ro"), asks})
-		}
+	for _, m := range mounttable.Parse(table) {
+		asks := m.Kind == "autofs" && slices.Contains(m.Super, "indirect")
+		all = append(all, mounted{m.Device, m.Root, m.Point, !slices.Contains(m.Options, "nodev"), m.Kind, m.ReadOnly(), asks})
 	}
 	return all
-}
-
-// unescape reads the octal escapes of mountinfo.
-func unescape(field string) string {
-	if strings.IndexByte(field, '\\') < 0 {
-		return field
-	}
-	var b strings.Builder
-	for i := 0; i < len(field); i++ {
-		if field[i] == '\\' && i+3 < len(field) {
-			if n, err := strconv.ParseUint(field[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(field[i])
-	}
-	return b.String()
 }
 
 // aliases returns the other paths of a file that is at path, which leads through no

@@ -21,13 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Argument is the first argument of each process of this package. The second says which of
-// them it is, and the others are numbers of descriptors.
+// Argument is the first argument of each process of this package. The second is one of the values
+// below. The others are numbers of descriptors or processes.
 const Argument = "jail-init"
 
 // Values of the second argument.
 const (
 	Divider  = "divide" // the control socket, and the pipe at whose end the reaper ends
+	Waker    = "wake"   // the process IDs of egressd and of the program
 	reaper   = "reap"
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
 )
@@ -46,6 +47,8 @@ func Run() {
 		setUp(controlSocket(args[1]), descriptor(args[2]))
 	case len(args) == 1 && args[0] == reaper:
 		reap()
+	case len(args) == 3 && args[0] == Waker:
+		wake(args[1], args[2])
 	}
 	os.Exit(exitSetup)
 }
@@ -132,7 +135,6 @@ func (s *setup) run() error {
 	if err := s.awaitReaper(); err != nil {
 		return err
 	}
-	leadGroup(path, program.Argv)
 	err = syscall.Exec(path, program.Argv, program.Env)
 	if errors.Is(err, syscall.ENOEXEC) && isScript(path) {
 		err = syscall.Exec("/bin/sh", slices.Concat(program.Argv[:1], []string{path}, program.Argv[1:]), program.Env)
@@ -212,11 +214,11 @@ func CloseAll(fds []int) {
 
 // report tries the ways out, sends what came of it, and waits for the word to go on.
 func (s *setup) report(p *Program) error {
-	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable()}
-	if len(f.Removable) > 0 {
-		fd, err := listenForRemovals()
+	f := &Failure{Tried: tryWaysOut(*p), Removable: p.removable(), Foreground: groupIsOutside()}
+	if len(f.Removable) > 0 || f.Foreground {
+		fd, err := listen(len(f.Removable) > 0, f.Foreground)
 		if err != nil {
-			f.Removable = nil // so they cannot be removed
+			f.Removable, f.Foreground = nil, false // the kernel refuses both to the program
 		}
 		f.Listener = uint32(max(fd, 0))
 	}

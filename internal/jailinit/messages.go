@@ -50,9 +50,11 @@ type (
 	// A Failure is what came of a Program, whether or not it failed.
 	Failure struct {
 		Tried []WayOut // what was tried, where nothing failed
-		// Removable are hidden sockets that egressd is to remove for the program, which Listener, a descriptor of this process, tells of.
-		Removable []string
-		Listener  uint32
+		// Removable are hidden sockets that egressd is to remove for the program. If Foreground is set, egressd is to give the
+		// terminal to the program's process group for it. Listener, a descriptor of this process, tells of both.
+		Removable  []string
+		Foreground bool
+		Listener   uint32
 
 		Problem string
 		Missing bool

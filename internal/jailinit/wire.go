@@ -144,7 +144,7 @@ func (f *Failure) fields(w *wire) {
 	w.number(&listener)
 	f.Listener = uint32(listener)
 	w.string(&f.Problem)
-	w.flags(&f.Missing, &f.Setup)
+	w.flags(&f.Foreground, &f.Missing, &f.Setup)
 }
 
 func (p *Program) fields(w *wire) {

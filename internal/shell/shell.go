@@ -3,6 +3,7 @@ package shell
 
 import (
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -16,6 +17,19 @@ func Program() string {
 		return Word(path)
 	}
 	return "egressd"
+}
+
+// asked are the commands that egressd in a container takes from its host.
+var asked = regexp.MustCompile(`(^|[ (])egressd (allow|answer|ca|check|cut|deny|doctor|log|policy|reload|status|ui|why)\b`)
+
+// Typed returns a text that tells people what to type, with [Program] for egressd.
+func Typed(text string) string {
+	if os.Getenv(ProgramVariable) == "" {
+		return text
+	}
+	return asked.ReplaceAllStringFunc(text, func(found string) string {
+		return strings.Replace(found, "egressd", Program(), 1)
+	})
 }
 
 // Quote makes s one word for a POSIX shell, whatever it holds.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/record/count"
 )
 
 // facts are values derived from a record that several formats need.
@@ -50,7 +51,7 @@ func factsOf(r *record.Record) facts {
 		f.denied = f.said.Action != "allow" && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion)
 	}
 	f.cut = f.ended && r.Outcome == outcomeCut
-	f.failed = f.ended && (strings.HasPrefix(r.Outcome, "network-") || r.Outcome == string(policy.UpstreamRefused) || r.Outcome == string(policy.MalformedResponse))
+	f.failed = f.ended && count.Failed(r.Outcome)
 	if src, err := netip.ParseAddrPort(r.Src); err == nil {
 		f.srcIP, f.srcPort = src.Addr().Unmap().String(), src.Port()
 	}

@@ -25,7 +25,7 @@ func JSON(b []byte, r *record.Record, line []byte, from Origin) []byte {
 	}
 	b = append(b, line[:len(line)-1]...)
 	if r.Count == 0 {
-		b = append(b, count...)
+		b = append(b, one...)
 	}
 	b = append(append(b, origin...), from.Log...)
 	b = append(append(b, id...), ID(from.Log, r.Seq)...)
@@ -33,7 +33,7 @@ func JSON(b []byte, r *record.Record, line []byte, from Origin) []byte {
 }
 
 const (
-	count  = `,"count":1`
+	one    = `,"count":1`
 	origin = `,"origin":"`
 	id     = `","id":"`
 )
@@ -49,6 +49,6 @@ func Stored(text []byte) (line []byte, from string) {
 	if !found || strings.Contains(from, `"`) {
 		return text, ""
 	}
-	line = bytes.TrimSuffix(text[:i], []byte(count))
+	line = bytes.TrimSuffix(text[:i], []byte(one))
 	return append(bytes.Clone(line), '}'), from
 }

@@ -76,7 +76,7 @@ func (w *writer) one() {
 		case 2:
 			r.Outcome, r.Bytes.Up, r.Bytes.Down = pick("http", "named", "closed"), w.random.Int64N(2), 0
 		case 3:
-			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, pick("closed", "certificate-refused")
+			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, pick("closed", "client-refused-our-certificate", "network-tls")
 			r.Bytes.Up, r.Bytes.Down = 0, 0
 		case 0:
 			r.Decision = &record.Decision{Action: "deny", Rule: "canary", Layer: "builtin", Class: "canary"}

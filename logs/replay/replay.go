@@ -178,7 +178,7 @@ var replayable = map[policy.Class]bool{
 }
 
 // unrecorded are the classes of decisions on what no record holds: header fields, queries and bodies.
-var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true, policy.BodyDenied: true, policy.MCPDenied: true, policy.ModelDenied: true}
+var unrecorded = map[policy.Class]bool{policy.HeaderDenied: true, policy.QueryDenied: true, policy.GitDenied: true, policy.BodyDenied: true, policy.MCPDenied: true, policy.ModelDenied: true, policy.GraphQLDenied: true}
 
 // request rebuilds a request from its record. It returns false if the record does not hold enough of it.
 func (j *decider) request(was *record.Record) (policy.Request, bool) {

@@ -369,7 +369,7 @@ tests: [allow a.test, deny open.test, "allow POST https://some.test/a/b", "allow
 			"u:2:17: allow[1] allows *.wide.test, and o.yaml keeps any-host-below.wide.test:443 shut (rule ceiling)",
 			"u:2:32: allow[2] allows some.test, and o.yaml keeps POST some.test:443/a/** shut (rule ceiling)",
 			"u:2:101: allow[4] allows 10.0.0.5:8443, and o.yaml keeps 10.0.0.5:8443 shut (rule ceiling)",
-			"u:3:11: preset npm: o.yaml keeps shut, in whole or in part, all of it (",
+			"u:3:11: preset npm: o.yaml keeps shut, in whole or in part, all of it (registry.npmjs.org:443, registry.npmjs.org:80, registry.yarnpkg.com:443, registry.yarnpkg.com:80 and ",
 			`u:4:39: the test "allow POST https://some.test/a/b"`,
 			`u:4:75: the test "allow https://registry.npmjs.org/"`,
 		}},

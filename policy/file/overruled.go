@@ -49,12 +49,23 @@ func (w *warnings) presets(ctx context.Context, o *overruling) {
 		if len(shut) == 0 {
 			continue
 		}
-		hosts := strings.Join(shut, ", ")
+		hosts := firstOf(shut)
 		if len(shut) == len(preset.Allow) {
 			hosts = "all of it (" + hosts + ")"
 		}
 		w.say(w.file.places[preset.name], "%s: %s keeps shut, in whole or in part, %s; %s", preset.name, o.whose(), hosts, o.advice())
 	}
+}
+
+// shutShown is how many hosts of a preset a warning names.
+const shutShown = 4
+
+// firstOf lists the first of several hosts, and how many more there are.
+func firstOf(hosts []string) string {
+	if more := len(hosts) - shutShown; more > 1 {
+		return strings.Join(hosts[:shutShown], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(hosts, ", ")
 }
 
 // An overruling is the policy of all layers, as it bounds one file.

@@ -28,7 +28,7 @@ type presetParameter struct {
 }
 
 var presetParameters = map[string]map[string]presetParameter{
-	"github": gitParameters(2, map[string]presetParameter{"pulls": level, "issues": level, "releases": level, "actions": level}),
+	"github": gitParameters(2, map[string]presetParameter{"pulls": level, "issues": level, "releases": level, "actions": level, "graphql": level}),
 	"gitlab": gitParameters(8, map[string]presetParameter{"projects": {parse: parseProjectNumber}, "merge_requests": level, "issues": level}),
 }
 
@@ -91,7 +91,20 @@ func PresetWith(name string, parameters map[string][]string) ([]byte, error) {
 			values[parameter] = append(values[parameter], value)
 		}
 	}
+	if slices.Contains(values["graphql"], "write") && len(writtenGroups(values)) == 0 {
+		return nil, errors.New("graphql: write changes nothing by itself; add pulls: write or issues: write, or write graphql: read")
+	}
 	return expandTemplate(name, values)
+}
+
+// writtenGroups are the parts of GitHub's API that have mutations, and may be written.
+func writtenGroups(values map[string][]string) (groups []string) {
+	for _, group := range []string{"pulls", "issues"} {
+		if slices.Contains(values[group], "write") {
+			groups = append(groups, group)
+		}
+	}
+	return groups
 }
 
 func (p *presetParameter) value(text string) (string, error) {
@@ -112,6 +125,12 @@ func expandTemplate(name string, values map[string][]string) ([]byte, error) {
 		"join": func(all []string) string { return strings.Join(all, ", ") },
 		"has":  slices.Contains[[]string],
 		"git":  gitMapping,
+		"list": quotedList,
+		"changes": func(values map[string][]string) []string {
+			return policy.GraphQLMutationsOf(writtenGroups(values)...)
+		},
+		"reads": policy.GraphQLReads,
+		"date":  func() string { return policy.GraphQLDate },
 		"paths": func(names []string, forms ...string) string {
 			var all []string
 			for _, form := range forms {

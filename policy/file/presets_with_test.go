@@ -55,7 +55,7 @@ func TestAPresetForOneRepository(t *testing.T) {
 		"GET https://api.github.com/repositories/42/pulls":                          "",
 		"POST https://api.github.com/user/repos":                                    "",
 		"POST https://api.github.com/gists":                                         "",
-		"POST https://api.github.com/graphql":                                       "",
+		"POST https://api.github.com/graphql":                                       "", // only with the parameter graphql
 		"POST https://uploads.github.com/repos/acme/other/releases/5/assets?name=x": "",
 		"POST https://github.com/acme/app/issues":                                   "",
 		"GET https://github.com/acme/other/archive/refs/heads/main.zip":             "",
@@ -101,7 +101,7 @@ func TestAPresetForOneProject(t *testing.T) {
 
 // TestAPresetIsTheLinesThatItPrints pastes the text of a preset in its place.
 func TestAPresetIsTheLinesThatItPrints(t *testing.T) {
-	parameters, err := ParsePresetParameters(strings.Fields("repos=acme/app push=refs/heads/agent/*,refs/heads/x create=refs/tags/v* delete=refs/heads/agent/* options=ci.* pulls=write issues=write releases=write actions=write"))
+	parameters, err := ParsePresetParameters(strings.Fields("repos=acme/app push=refs/heads/agent/*,refs/heads/x create=refs/tags/v* delete=refs/heads/agent/* options=ci.* pulls=write issues=write releases=write actions=write graphql=write"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAPresetIsTheLinesThatItPrints(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	f, err := Parse("f", []byte("version: 1\nallow: [own.test]\npresets: [github: {repos: acme/app, push: [refs/heads/agent/*, refs/heads/x], create: refs/tags/v*, delete: refs/heads/agent/*, options: ci.*, pulls: write, issues: write, releases: write, actions: write}]"))
+	f, err := Parse("f", []byte("version: 1\nallow: [own.test]\npresets: [github: {repos: acme/app, push: [refs/heads/agent/*, refs/heads/x], create: refs/tags/v*, delete: refs/heads/agent/*, options: ci.*, pulls: write, issues: write, releases: write, actions: write, graphql: write}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +163,7 @@ func TestBadParametersOfPresets(t *testing.T) {
 		`[github: {repos: [acme/app], pull: write}]`:                        `presets[0].github has no key "pull"; did you mean "pulls"?`,
 		`[github: {repos: [acme/app], push: ["refs/heads/$x"]}]`:            "a value with $ cannot stand in a preset",
 		`[github: {repos: [acme/app]}, github]`:                             "opens all of its hosts without; keep one",
+		`[github: {repos: [acme/app], graphql: write}]`:                     "graphql: write changes nothing by itself",
 		`[npm: {repos: [acme/app]}]`:                                        `the preset "npm" has no parameters; github and gitlab have some`,
 		`[{github: {repos: [a/b]}, gitlab: {repos: [a/b]}}]`:                "presets[0] has several keys",
 		`[gitlab: {repos: [a/b], projects: ["4/5"]}]`:                       "is not the number of a project",

@@ -20,6 +20,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["json"] = r.json(what+".json", &rule.JSON)
 	known["mcp"] = r.mcp(what+".mcp", &rule.MCP, effect)
 	known["model"] = r.model(what+".model", &rule.Model, effect)
+	known["graphql"] = r.graphql(what+".graphql", &rule.GraphQL, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
 	return known
 }
@@ -86,6 +87,57 @@ func (r *reader) mcp(what string, into **policy.MCPRule, effect policy.Verdict) 
 	}
 }
 
+// graphql reads which requests of GraphQL may pass.
+func (r *reader) graphql(what string, into **policy.GraphQLRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says what may be asked for, and stands in allow alone; list the fields that may be asked for there, and no others", what)
+			return
+		}
+		var rule policy.GraphQLRule
+		names := func(key string, into *[]string) func(*yaml.Node) {
+			return func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+"."+key) {
+					text, ok := r.text(item, what+"."+key)
+					if err := policy.CheckGraphQLName(text); ok && err != nil {
+						r.fail(item, "%s.%s: %v", what, key, err)
+					}
+					*into = append(*into, text)
+				}
+			}
+		}
+		r.mapping(n, what, fields{
+			"query": func(n *yaml.Node) {
+				if rule.AnyQuery = n.Kind == yaml.ScalarNode && n.Value == "any"; !rule.AnyQuery {
+					names("query", &rule.Query)(n)
+				}
+			},
+			"mutation": names("mutation", &rule.Mutation),
+			"repos": func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+".repos") {
+					if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
+						rule.Repos = append(rule.Repos, repo)
+					}
+				}
+			},
+		})
+		switch known := policy.GraphQLMutations(); {
+		case n.Kind != yaml.MappingNode:
+		case len(rule.Repos) > 0 && len(rule.Mutation) == 0:
+			r.fail(n, "%s.repos limits mutations, and there is none; add \"mutation: [addComment]\" or the like", what)
+		case !rule.AnyQuery && len(rule.Query)+len(rule.Mutation) == 0:
+			r.fail(n, "%s lists nothing; add \"query: any\" or \"mutation: [addComment]\" or the like", what)
+		case len(rule.Repos) > 0:
+			for _, name := range rule.Mutation {
+				if !slices.Contains(known, name) {
+					r.fail(n, "%s: egressd does not know what the mutation %s names by id, so repos cannot limit it; %s", what, name, didYouMean(name, known))
+				}
+			}
+		}
+		*into = &rule
+	}
+}
+
 // model reads what the provider of a model may do.
 func (r *reader) model(what string, into **policy.ModelRule, effect policy.Verdict) func(*yaml.Node) {
 	return func(n *yaml.Node) {
@@ -112,7 +164,7 @@ func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"graphql", r.GraphQL != nil}, {"git", r.Git != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

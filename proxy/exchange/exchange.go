@@ -13,9 +13,11 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // Why an exchange ends early.
@@ -43,12 +45,14 @@ type Exchange struct {
 	Length      int64        // of the body; -1: not known
 	Destination policy.Destination
 	Authority   string // the server that the request names, if the policy has to compare it with Destination
-	Recipient   Recipient
+	Recipient   answer.Recipient
 	Upgrade     bool // the request asks for another protocol
 	WebSocket   bool // and for no other than a WebSocket
 
 	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
 	Context context.Context
+	// Leave ends Context, for a cause.
+	Leave context.CancelCauseFunc
 	// Stream ends when the client has ended the stream, or left; nil in HTTP/1, which has none.
 	Stream context.Context
 	// OnCut is called when a later policy refuses the request. It may be nil.
@@ -61,8 +65,8 @@ type Exchange struct {
 	redaction  *secret.Redaction // of the response, or nil
 	held       *heldBody         // what a rule has read of the request's body, or nil
 	going      *PassingBody      // the request's body as it goes up, or nil
-	bodyMemory *Reservation      // of the request's body, or nil
-	headMemory *Reservation      // of a long head of a response, or nil
+	bodyMemory *fair.Reservation // of the request's body, or nil
+	headMemory *fair.Reservation // of a long head of a response, or nil
 	hints      int               // interim responses
 	payload    atomic.Int64      // that was let up, beside heads
 	up, down   atomic.Int64      // bytes
@@ -83,7 +87,7 @@ type Ends interface {
 	// in any case once the request was allowed.
 	Settle(err error) error
 	// Reply answers in the place of the upstream.
-	Reply(Reply)
+	Reply(answer.Reply)
 	// Abort breaks the response off, so that the client cannot take what it has for the whole.
 	Abort()
 }
@@ -94,7 +98,7 @@ type InspectedTunnel interface {
 	Broken() *egress.Refusal
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
-	Request(context.Context, *policy.HTTPRequest, egress.ReadBody) (*egress.Flow, error)
+	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
 	// Secrets returns what adds credentials to the tunnel's requests.
 	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
@@ -105,6 +109,9 @@ type InspectedTunnel interface {
 	Cut()
 	// Redial connects to the upstream again, for a request.
 	Redial(ctx context.Context, request *egress.Flow) (net.Conn, error)
+	// DialBeside makes another connection to the upstream, over HTTP/1.1, for a request of egressd's own. The connection is
+	// the request's.
+	DialBeside(ctx context.Context, request *egress.Flow) (net.Conn, error)
 }
 
 // Do has the request decided, sent and answered, and records how it ended. It reports whether all of the response has
@@ -142,9 +149,9 @@ func (x *Exchange) decide() (err error) {
 	}
 	r := x.request()
 	if x.Tunnel != nil {
-		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x.readBody)
+		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x)
 	} else {
-		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x.readBody)
+		x.Flow, err = x.Client.Forwarder.Gate.OpenRequest(ctx, x.Client.Peer, r, x)
 	}
 	if err != nil {
 		return err
@@ -155,10 +162,20 @@ func (x *Exchange) decide() (err error) {
 			return refusal
 		}
 	}
-	if x.OnCut != nil {
-		x.Flow.OnCut(x.OnCut)
-	}
+	x.Flow.OnChange(x.changed)
 	return nil
+}
+
+// changed ends an exchange that a later policy refuses, or whose body has more bytes than that policy lets go up.
+func (x *Exchange) changed() {
+	switch most := x.Flow.Budget(); {
+	case x.Flow.WasCut():
+		if x.OnCut != nil {
+			x.OnCut()
+		}
+	case most > 0 && x.payload.Load() > most:
+		x.Leave(x.Flow.Exceeded())
+	}
 }
 
 // request is what the policy is asked about: the request as it will be written.
@@ -282,10 +299,10 @@ func (x *Exchange) CountHead(n int) {
 // allowUp counts n more bytes of the request's body, or of the protocol that it changed to, before they are sent. Beyond
 // the budget the error is a [*egress.Refusal], and none of them may go.
 func (x *Exchange) allowUp(n int) error {
-	if most := x.Flow.Budget(); most > 0 && x.payload.Load()+int64(n) > most {
+	sum := x.payload.Add(int64(n)) // before the budget is looked at: a policy that changes it looks at the sum afterwards
+	if most := x.Flow.Budget(); most > 0 && sum > most {
 		return x.Flow.Exceeded()
 	}
-	x.payload.Add(int64(n))
 	x.CountHead(n)
 	return nil
 }
@@ -296,8 +313,14 @@ func (x *Exchange) CountDown(n int) {
 	x.Flow.Meter().Down.Add(int64(n))
 }
 
+// ended returns the refusal for which a later policy has ended the exchange, or nil.
+func (x *Exchange) ended() *egress.Refusal { return refusalIn(context.Cause(x.Context)) }
+
 // conclude answers an exchange that failed, and records how it ended.
 func (x *Exchange) conclude(err error) (whole bool) {
+	if over := x.ended(); over != nil && err != nil {
+		err = errors.Join(over, err)
+	}
 	late := errors.As(err, new(unanswerable))
 	switch {
 	case err == nil:
@@ -425,11 +448,11 @@ func (x *Exchange) recordMalformed(raw []byte, err error) *egress.Refusal {
 
 // reply answers with a refusal. err may say more of what was malformed.
 func (x *Exchange) reply(r *egress.Refusal, err error) {
-	a := answerToMalformed(r, err)
+	a := answer.ToMalformed(r, err)
 	if inside := x.Tunnel != nil || x.Client.TunnelTo != nil || x.Client.CapturedTo != nil; inside && r.Decision.Class == policy.NameMismatch {
-		a = Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
+		a = answer.Answer{Status: 421} // misdirected (RFC 9110 §15.5.20)
 	}
-	x.Ends.Reply(replyTo(r, a, x.Recipient))
+	x.Ends.Reply(answer.ReplyTo(r, a, x.Recipient))
 }
 
 // Idempotent reports whether a request with the method may be sent again (RFC 9110 section 9.2.2).

@@ -1,5 +1,5 @@
 // Package exchange forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
-// scans requests for canaries, redacts credentials from responses, and renders the replies to refused requests.
+// scans requests for canaries, and redacts credentials from responses. Package answer renders what it replies itself.
 // It opens no connection: it dials by a [egress.Flow] only.
 package exchange
 
@@ -55,6 +55,9 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
+// bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
+const bodyMemoryOfSandbox = 128 << 20
+
 // A Forwarder holds what the connections of one server share: the gate, the limits, the buffers, and
 // the quotas of memory and of scanning. It is safe for concurrent use.
 type Forwarder struct {
@@ -71,11 +74,12 @@ type Forwarder struct {
 	Heads        http1.Limits // of requests
 	Responses    http1.Limits
 	readers      headReaders
-	Buffers      sync.Pool     // of *[BodyBuffer]byte
-	BodyMemory   MemoryQuota   // of bodies that are held back until they are scanned or decided
-	Scanning     *fair.Turns   // tests may set others
-	ScanPatience time.Duration // for one scan; 0: scanPatience
-	cutting      chan struct{} // closed by Cut
+	Buffers      sync.Pool // of *[BodyBuffer]byte
+	nodes        knownNodes
+	BodyMemory   fair.MemoryQuota // of bodies that are held back until they are scanned or decided
+	Scanning     *fair.Turns      // tests may set others
+	ScanPatience time.Duration    // for one scan; 0: scanPatience
+	cutting      chan struct{}    // closed by Cut
 	cutOnce      sync.Once
 }
 

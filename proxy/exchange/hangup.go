@@ -5,12 +5,11 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/egressd/egressd/internal/carry"
 )
 
 // ClientLeft is the outcome of a request whose client went away before it had its response.
@@ -68,7 +67,7 @@ func (h *hangup) look() {
 		gone = h.cutShort()
 	}
 	if gone {
-		h.x.leave(errClientLeft)
+		h.x.Leave(errClientLeft)
 		return
 	}
 	h.next.Reset(pollEvery)
@@ -109,25 +108,9 @@ func socketEnd(c net.Conn) (ended, gone bool) {
 	}
 	raw, err := socket.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { ended, gone = endOf(int(fd)) })
+		err = raw.Control(func(fd uintptr) { ended, gone = carry.State(int(fd)) })
 	}
 	return ended || err != nil, gone // an error: it was closed here
-}
-
-// endOf asks poll(2), without waiting. On macOS, POLLHUP stands for the end of one half.
-func endOf(fd int) (ended, gone bool) {
-	const linuxReadEnded = 0x2000 // POLLRDHUP
-	fds := []unix.PollFd{{Fd: int32(fd)}}
-	broken := int16(unix.POLLERR | unix.POLLNVAL)
-	if runtime.GOOS == "linux" {
-		fds[0].Events = linuxReadEnded
-		broken |= unix.POLLHUP
-	}
-	if _, err := unix.Poll(fds, 0); err != nil {
-		return false, false // who reads or writes finds out
-	}
-	got := fds[0].Revents
-	return got&(linuxReadEnded|unix.POLLHUP|broken) != 0, got&broken != 0
 }
 
 // A clientContext is a context that is cancelled when the client disconnects, for goroutines that wait

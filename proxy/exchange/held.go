@@ -1,17 +1,15 @@
 package exchange
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
 )
@@ -23,7 +21,7 @@ type heldBody struct {
 	length int64    // that the request announces, -1 where it does not
 	coding []string // the values of Content-Encoding
 	most   int64    // bytes
-	memory *Reservation
+	memory *fair.Reservation
 	turn   scanTurn
 	bytes  []byte
 	ended  bool
@@ -44,7 +42,7 @@ func (s *Forwarder) hold(wanted context.Context, f *egress.Flow, from io.Reader,
 	}
 }
 
-// readOn does what an [egress.ReadBody] has to. It calls moved before each read.
+// readOn does what [egress.RequestReader] wants of ReadBody. It calls moved before each read.
 func (b *heldBody) readOn(whole bool, moved func()) (*policy.Body, *policy.Decision) {
 	if whole && b.length > b.most {
 		return nil, b.tooLarge()
@@ -85,29 +83,20 @@ const (
 
 // content undoes the content coding. A body is in one piece: a server may read only the first of several.
 func (b *heldBody) content() (content []byte, problem string) {
+	name, ok := codingOf(b.coding)
 	switch {
-	case len(b.coding) == 0, len(b.coding) == 1 && strings.EqualFold(b.coding[0], "identity"):
-		return b.bytes, ""
-	case len(b.coding) == 1 && (strings.EqualFold(b.coding[0], "gzip") || strings.EqualFold(b.coding[0], "x-gzip")):
-	default:
+	case !ok:
 		return nil, "its Content-Encoding is none that egressd reads"
-	}
-	if b.turn.begin() != nil {
+	case name == "":
+		return b.bytes, ""
+	case b.turn.begin() != nil:
 		return nil, "it waited too long to be decompressed"
 	}
 	defer b.turn.end()
-	left := bytes.NewReader(b.bytes)
-	in := bufio.NewReaderSize(left, undoneAhead)
-	r, err := gzip.NewReader(in)
-	if err != nil {
-		return nil, "it is not compressed as its Content-Encoding says"
+	if name == "zstd" {
+		return b.unzstd()
 	}
-	r.Multistream(false)
-	content, problem = b.undo(r)
-	if problem == "" && left.Len()+in.Buffered() > 0 {
-		return nil, "it is compressed in several parts"
-	}
-	return content, problem
+	return b.ungzip()
 }
 
 // undo reads what a decoder says.
@@ -116,7 +105,7 @@ func (b *heldBody) undo(r io.Reader) (content []byte, problem string) {
 	for {
 		if have, room := int64(len(content)), int64(cap(content)); have == room {
 			want := min(max(heldFirst, 2*room), most+1)
-			if have > most || !b.memory.grow(want-room) {
+			if have > most || !b.memory.Grow(want-room) {
 				return nil, "it is too long once it is decompressed"
 			}
 			content = append(make([]byte, 0, want), content...)
@@ -127,7 +116,7 @@ func (b *heldBody) undo(r io.Reader) (content []byte, problem string) {
 		case errors.Is(err, io.EOF) && int64(len(content)) <= most:
 			return content, ""
 		case err != nil:
-			return nil, "it is not compressed as its Content-Encoding says"
+			return nil, notAsSaid
 		case b.turn.spend(n) != nil:
 			return nil, "it waited too long to be decompressed"
 		}
@@ -144,7 +133,7 @@ func (b *heldBody) grow(whole bool) *policy.Decision {
 		return nil
 	}
 	want := min(max(heldFirst, 2*room), b.most+1) // one more shows a body that is too long
-	if !b.memory.grow(want - room) {
+	if !b.memory.Grow(want - room) {
 		d := overfull
 		return &d
 	}
@@ -189,8 +178,8 @@ func brokenOff(err error) *policy.Decision {
 	return &d
 }
 
-// readBody is the [egress.ReadBody] of an exchange.
-func (x *Exchange) readBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
+// ReadBody implements [egress.RequestReader].
+func (x *Exchange) ReadBody(f *egress.Flow, whole bool) (*policy.Body, *policy.Decision) {
 	if x.held == nil {
 		x.held = x.Client.Forwarder.hold(x.Context, f, x.Body, x.Length, x.Fields.Values("Content-Encoding"))
 	}

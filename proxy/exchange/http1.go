@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 // An h1Conn is one client connection that speaks HTTP/1, in clear or in an inspected tunnel. The policy
@@ -97,11 +98,10 @@ type h1Exchange struct {
 	body      http1.Framing // of the request
 	expects   bool          // 100 (Continue) before its body
 	protocols string        // that it asks to change to, or ""
-	leave     context.CancelCauseFunc
-	hangup    *hangup     // ended before somebody else reads from the client; nil before Reach
-	upload    *upload     // of a request with a body
-	sending   bool        // upload runs
-	unwatch   func() bool // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send
+	hangup    *hangup       // ended before somebody else reads from the client; nil before Reach
+	upload    *upload       // of a request with a body
+	sending   bool          // upload runs
+	unwatch   func() bool   // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send
 
 	reused        bool
 	framing       http1.Framing // of the response
@@ -121,8 +121,8 @@ func (v *h1Conn) serve() bool {
 	if v.tunnel != nil {
 		x.OnCut = v.tunnel.Cut // its connections carry nothing else
 	}
-	x.Context, x.leave = context.WithCancelCause(v.ctx)
-	defer x.leave(nil)
+	x.Context, x.Leave = context.WithCancelCause(v.ctx)
+	defer x.Leave(nil)
 	var err error
 	if x.req, err = http1.ReadRequest(v.in, v.Forwarder.Heads); err != nil {
 		v.unreadable(x, err)
@@ -178,7 +178,7 @@ func (v *h1Conn) unreadable(x *h1Exchange, err error) {
 func (x *h1Exchange) understand() (err error) {
 	v := x.conn
 	req := &x.req
-	x.Method, x.Recipient = req.Method, RecipientOf(req.Fields)
+	x.Method, x.Recipient = req.Method, answer.RecipientOf(req.Fields)
 	switch {
 	case req.Method == "CONNECT" && (v.tunnel != nil || v.TunnelTo != nil || v.CapturedTo != nil):
 		return ErrInnerConnect

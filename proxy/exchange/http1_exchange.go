@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 const asProxy = "the destination is used as a proxy; if egressd is to connect through it, write it under upstream.proxy in the policy file, and have programs use egressd alone"
@@ -205,7 +206,7 @@ func (x *h1Exchange) interim(resp *http1.Response) error {
 	if err != nil || x.req.Minor == 0 {
 		return err
 	}
-	v.out = http1.AppendResponse(v.out[:0], resp.Status, statusText(resp.Status), fields)
+	v.out = http1.AppendResponse(v.out[:0], resp.Status, answer.StatusText(resp.Status), fields)
 	v.extend()
 	n, err := v.Conn.Write(v.out)
 	x.CountDown(n)
@@ -220,7 +221,7 @@ func (x *h1Exchange) growHead(n int) bool {
 	if x.headMemory == nil {
 		x.headMemory = x.conn.Forwarder.BodyMemory.Reserve(x.Flow.Holder(), x.Flow.Sandbox())
 	}
-	return x.headMemory.grow(int64(n))
+	return x.headMemory.Grow(int64(n))
 }
 
 // unreadable returns the refusal for a response that cannot be read, or an error of the connection as errUpstream.
@@ -274,7 +275,7 @@ func (x *h1Exchange) Answer(r *http1.Response) error {
 	if !x.keep {
 		out = append(out, http1.Field{Name: "Connection", Value: "close"})
 	}
-	v.out = http1.AppendResponse(v.out[:0], r.Status, statusText(r.Status), out)
+	v.out = http1.AppendResponse(v.out[:0], r.Status, answer.StatusText(r.Status), out)
 	v.Deadline(v.Forwarder.Limits.Idle)
 	if err := x.answer(v.out, x.framing, rechunk); err != nil {
 		return err
@@ -361,11 +362,11 @@ func (x *h1Exchange) keepUpstream() {
 }
 
 // Reply implements [Ends]. To HEAD it has no body (RFC 9110 §9.3.2).
-func (x *h1Exchange) Reply(r Reply) {
+func (x *h1Exchange) Reply(r answer.Reply) {
 	if x.Method == http.MethodHead {
 		r.Body = nil
 	}
-	x.conn.writeLast(r.http1())
+	x.conn.writeLast(r.HTTP1())
 }
 
 // Abort implements [Ends].

@@ -17,6 +17,7 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/record"
 )
 
@@ -373,7 +374,7 @@ func (q *inquiry) render(r *inquiryReply) []byte {
 		http1.Field{Name: "X-Content-Type-Options", Value: "nosniff"},
 		http1.Field{Name: "Cache-Control", Value: "no-store"},
 		http1.Field{Name: "Connection", Value: "close"})
-	out := http1.AppendResponse(nil, r.status, statusText(r.status), fields)
+	out := http1.AppendResponse(nil, r.status, answer.StatusText(r.status), fields)
 	if q.x.req.Method == "HEAD" {
 		return out
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -68,6 +69,31 @@ func Credentials(f http1.Fields) (user, password string, given bool, err error) 
 		return "", "", false, errCredentials
 	}
 	return user, password, true, nil
+}
+
+// hintFor says what to do instead of what err is about, or nothing.
+func hintFor(err error) string {
+	var scheme *http1.SchemeError
+	switch {
+	case errors.As(err, &scheme) && scheme.Scheme == "https":
+		return "For https, open a tunnel with CONNECT: set HTTPS_PROXY to the http:// URL of this proxy."
+	case errors.As(err, &scheme):
+		return "This proxy takes URLs of http alone. For other protocols, open a tunnel with CONNECT or SOCKS5."
+	case errors.Is(err, errOriginForm):
+		return "Send the whole URL as the request target, or open a tunnel with CONNECT or SOCKS5."
+	}
+	return ""
+}
+
+// MalformedReply renders what could not be parsed, with the status that its
+// problem has.
+func MalformedReply(r *egress.Refusal, err error) []byte {
+	if errors.Is(err, ErrSOCKS4) {
+		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
+	}
+	hinting := *r
+	hinting.Hint = hintFor(err)
+	return answer.ReplyTo(&hinting, answer.ToMalformed(r, err), answer.Recipient{}).HTTP1()
 }
 
 // RefuseMalformed has the gate record bytes that are no acceptable request.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 )
 
 // A bodyFilter looks at what passes one way, and holds back what may begin a canary or a credential. An error is a
@@ -47,7 +48,7 @@ type bodyScanner struct {
 	flow       *egress.Flow
 	guard      *egress.Guard
 	compressed bool
-	memory     *Reservation // for held
+	memory     *fair.Reservation // for held
 	turn       scanTurn
 	begun      bool
 	held       []byte // of a compressed body
@@ -57,7 +58,7 @@ type bodyScanner struct {
 // newBodyScanner returns what looks at the body of a request of a flow, or nil where
 // there are no canaries. coding are the values of Content-Encoding. room is for a body that is held
 // back; the caller ends it.
-func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns scanTurn) bodyFilter {
+func newBodyScanner(flow *egress.Flow, coding []string, room *fair.Reservation, turns scanTurn) bodyFilter {
 	guard := flow.Guard("body")
 	if guard == nil {
 		return nil
@@ -67,7 +68,7 @@ func newBodyScanner(flow *egress.Flow, coding []string, room *Reservation, turns
 
 func canUnpack(coding string) bool {
 	switch strings.ToLower(strings.TrimSpace(coding)) {
-	case "gzip", "x-gzip", "deflate":
+	case "gzip", "x-gzip", "deflate", "zstd":
 		return true
 	}
 	return false
@@ -76,12 +77,12 @@ func canUnpack(coding string) bool {
 func (l *bodyScanner) scan(b []byte) ([]byte, error) {
 	if !l.begun && len(b) > 0 {
 		l.begun = true
-		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) // RFC 1952 §2.3.1
+		l.compressed = l.compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b}) || isZstd(b) // RFC 1952 §2.3.1
 	}
 	if !l.compressed {
 		return l.pass(b)
 	}
-	if !l.memory.grow(int64(len(b))) {
+	if !l.memory.Grow(int64(len(b))) {
 		return nil, l.flow.Overfull()
 	}
 	if l.held = append(l.held, b...); len(l.held) <= compressedMost {
@@ -118,7 +119,7 @@ func (l *bodyScanner) flush() ([]byte, error) {
 func (l *bodyScanner) sent() {
 	if l.handedOut {
 		l.handedOut = false
-		l.memory.clear()
+		l.memory.Clear()
 	}
 }
 
@@ -147,15 +148,22 @@ func (l *bodyScanner) unpack() ([]byte, error) {
 // searchUnpacked searches in the turn that l has, and gives it up in between.
 func (l *bodyScanner) searchUnpacked() error {
 	said := decodedScanner{guard: l.flow.Guard("body, decompressed"), turn: &l.turn}
-	for _, open := range []func(io.Reader) (io.Reader, error){
+	decoders := []func(io.Reader) (io.Reader, error){
 		func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
 		func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil },
-	} {
+	}
+	if isZstd(l.held) {
+		decoders = []func(io.Reader) (io.Reader, error){func(r io.Reader) (io.Reader, error) { return newZstd(r) }}
+	}
+	for _, open := range decoders {
 		in := compressedReader{whole: l.held, turn: &l.turn}
 		r, err := open(bufio.NewReaderSize(&in, unpackAhead))
 		if err == nil {
 			io.CopyN(&said, r, decodedMost)
+			if c, ok := r.(io.Closer); ok {
+				c.Close()
+			}
 		}
 		if over := cmp.Or(in.err, said.err); over != nil || err == nil {
 			return over

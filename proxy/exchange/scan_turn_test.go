@@ -39,7 +39,8 @@ type contest struct {
 func newContest(ctx context.Context, flow *egress.Flow, body string) *contest {
 	c := &contest{turns: fair.NewTurns(1), done: make(chan struct{})}
 	c.turns.TakeNow()
-	held := MemoryQuota{most: bodyMemoryOfSandbox}
+	held := new(fair.MemoryQuota)
+	held.SetMost(bodyMemoryOfSandbox)
 	l := newBodyScanner(flow, []string{"gzip"}, held.Reserve("one", "one"), scanTurn{turns: c.turns, patience: time.Minute, flow: flow, ctx: ctx})
 	go func() {
 		defer close(c.done)

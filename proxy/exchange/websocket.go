@@ -12,6 +12,7 @@ import (
 
 	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/proxy/answer"
 )
 
 const protocolWebSocket = "websocket"
@@ -106,12 +107,15 @@ func (x *h1Exchange) switchProtocols(r *http1.Response) error {
 		}
 	}
 	x.hangup.end() // the streams see how they end
-	v.out = http1.AppendResponse(v.out[:0], r.Status, statusText(r.Status), append(r.Fields, upgradeFields(x.changesTo)...))
+	v.out = http1.AppendResponse(v.out[:0], r.Status, answer.StatusText(r.Status), append(r.Fields, upgradeFields(x.changesTo)...))
 	v.Deadline(v.Forwarder.Limits.Idle)
 	n, err := v.Conn.Write(v.out)
 	x.CountDown(n)
 	if err == nil {
 		x.relay()
+		if over := x.ended(); over != nil {
+			err = over
+		}
 	}
 	v.dropUpstream()
 	return err

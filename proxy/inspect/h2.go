@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 )
@@ -24,8 +25,8 @@ import (
 const (
 	streamsMost   = 128
 	frameMost     = 16 << 10
-	malformedMost = 64      // records of what could not be read; then the connection ends
-	uploadBuffer  = 1 << 20 // at most; see h2MemoryOfSandbox
+	malformedMost = 64        // records of what could not be read; then the connection ends
+	uploadBuffer  = 128 << 10 // at most, and half of it for a stream: see serveH2
 	dynamicTable  = 4 << 10
 	leastWindow   = 64 << 10 // of a connection, in each direction
 )
@@ -40,10 +41,10 @@ type h2Conn struct {
 	*tunnel
 	answered atomic.Bool // the upstream has answered a request
 
-	dialling chan struct{}         // of capacity 1; its holder may use the next three fields, also while it dials
-	conn     *http2.ClientConn     // to the upstream
-	retired  []*http2.ClientConn   // that take no more requests, and may not be through with all they had
-	window   *exchange.Reservation // of conn
+	dialling chan struct{}       // of capacity 1; its holder may use the next three fields, also while it dials
+	conn     *http2.ClientConn   // to the upstream
+	retired  []*http2.ClientConn // that take no more requests, and may not be through with all they had
+	window   *fair.Reservation   // of conn
 
 	state     sync.Mutex // guards what follows
 	malformed int
@@ -78,6 +79,8 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	}
 	held := i.inspector.H2Memory.Reserve(i.flow.Holder(), i.flow.Sandbox())
 	defer held.Release()
+	// A stream's window stays below what the client's socket takes: libcurl 7.88.1, of Debian 12, sends
+	// a block of an upload twice when a write would block.
 	window := int32(held.GrowFair(uploadBuffer, leastWindow))
 	h2s := &http2.Server{
 		MaxConcurrentStreams:         streamsMost,
@@ -231,7 +234,7 @@ func (v *h2Conn) unlockUpstream() { <-v.dialling }
 // holdWindow keeps the window memory of the stream's connection reserved until the stream ends, even if the
 // connection closes before. It returns false if the connection has closed already; the stream cannot use it
 // then.
-func (st *stream) holdWindow(windows *exchange.Reservation) bool {
+func (st *stream) holdWindow(windows *fair.Reservation) bool {
 	if !windows.Retain() {
 		return false
 	}

@@ -18,8 +18,10 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -29,7 +31,7 @@ type stream struct {
 	conn   *h2Conn
 	asked  *http.Request
 	writer *streamWriter
-	window *exchange.Reservation // of the connection that it goes over, or nil
+	window *fair.Reservation     // of the connection that it goes over, or nil
 	body   *exchange.PassingBody // of the request as it goes up, or nil
 	resp   *http.Response        // nil before it has come
 	reused bool                  // the connection may have served other requests
@@ -45,7 +47,7 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel(nil)
 	st := &stream{conn: v, asked: r, writer: newStreamWriter(w, v.Forwarder.Limits.Idle, cancel, v.breakOff)}
 	defer st.writer.finish()
-	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, OnCut: st.writer.cut}
+	st.Exchange = &exchange.Exchange{Client: v.Client, Tunnel: v.tunnel, Ends: st, Stream: r.Context(), Context: ctx, Leave: cancel, OnCut: st.writer.cut}
 	defer context.AfterFunc(ctx, st.writer.stopReading)()
 	if err := st.understand(r); err != nil {
 		st.Misread(nil, err)
@@ -67,7 +69,7 @@ var (
 // understand fills st in from the head of r, which the library has read.
 func (st *stream) understand(r *http.Request) (err error) {
 	st.Method, st.Length, st.Destination, st.Authority = r.Method, r.ContentLength, st.conn.dst, exchange.Authority(r.Host)
-	st.Recipient = exchange.RecipientOf(fieldsOf(r.Header))
+	st.Recipient = answer.RecipientOf(fieldsOf(r.Header))
 	switch {
 	case r.Method == http.MethodConnect:
 		return exchange.ErrInnerConnect
@@ -98,17 +100,57 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.Fields = http1.StripClaims(f)
+	st.Fields = asWritten(http1.StripClaims(f), r.Method, r.ContentLength)
 	if r.ContentLength != 0 {
 		st.Body, st.BeforeBody = r.Body, st.writer.moved
 	}
 	if r.ContentLength != 0 && expectsContinue(r.Body) {
-		st.Hops = http1.Fields{{Name: "Expect", Value: "100-continue"}}
+		st.Hops = append(st.Hops, http1.Field{Name: "Expect", Value: "100-continue"})
+	}
+	if r.Header.Get("Te") == "trailers" { // gRPC asks for them by it
+		st.Hops = append(st.Hops, http1.Field{Name: "Te", Value: "trailers"})
 	}
 	if len(st.Fields)+len(st.Hops) > st.conn.Forwarder.Limits.HeadFields {
 		return errInnerFields
 	}
 	return nil
+}
+
+// asWritten returns the fields of a request as the library writes them, so that they are judged like this: it writes the
+// length of the body that it knows, one User-Agent, and each cookie in a field of its own (RFC 9113 section 8.2.3).
+func asWritten(f http1.Fields, method string, length int64) (out http1.Fields) {
+	agent := false
+	for _, field := range f {
+		switch field.Name {
+		case "Content-Length":
+			continue
+		case "User-Agent":
+			if agent || field.Value == "" {
+				continue
+			}
+			agent = true
+		case "Cookie":
+			if field.Value = cookies(field.Value); field.Value == "" {
+				continue
+			}
+		}
+		out = append(out, field)
+	}
+	if length > 0 || length == 0 && (method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch) {
+		out = append(out, http1.Field{Name: "Content-Length", Value: strconv.FormatInt(length, 10)})
+	}
+	return out
+}
+
+// cookies returns a Cookie field without blanks around cookies, which no field of HTTP/2 may end in, and without empty ones.
+func cookies(value string) string {
+	var all []string
+	for one := range strings.SplitSeq(value, ";") {
+		if one = strings.Trim(one, " \t"); one != "" {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // fieldsOf returns the fields of a message that the library has read.
@@ -247,9 +289,6 @@ func (st *stream) request() *http.Request {
 	}
 	fields := st.AppendFields(nil)
 	add(out.Header, fields)
-	if st.asked.Header.Get("Te") == "trailers" { // gRPC asks for them by it
-		out.Header.Set("Te", "trailers")
-	}
 	size := len(st.Method) + len(st.asked.RequestURI) + len(st.asked.Host)
 	for _, f := range fields {
 		size += len(f.Name) + len(": \r\n") + len(f.Value)
@@ -399,7 +438,7 @@ func (st *stream) Settle(err error) error {
 }
 
 // Reply implements [exchange.Ends].
-func (st *stream) Reply(r exchange.Reply) {
+func (st *stream) Reply(r answer.Reply) {
 	w := st.writer
 	if st.conn.broken != nil {
 		w.Header().Set("Connection", "close") // has the library end the connection: the next one may find an upstream

@@ -14,7 +14,9 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/carry"
+	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
 )
 
@@ -32,7 +34,7 @@ type Inspector struct {
 	forwarder  *exchange.Forwarder
 	inspection atomic.Pointer[inspection]
 	denials    atomic.Pointer[Denials]
-	H2Memory   exchange.MemoryQuota // of the windows of HTTP/2
+	H2Memory   fair.MemoryQuota // of the windows of HTTP/2
 }
 
 // Prepare begins to use a forwarder, and has it know the credentials, too.
@@ -264,8 +266,8 @@ func (i *tunnel) WhyBroken() string {
 }
 
 // Request implements [exchange.InspectedTunnel].
-func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, body egress.ReadBody) (*egress.Flow, error) {
-	return i.flow.Request(ctx, r, body)
+func (i *tunnel) Request(ctx context.Context, r *policy.HTTPRequest, read egress.RequestReader) (*egress.Flow, error) {
+	return i.flow.Request(ctx, r, read)
 }
 
 // Redial implements [exchange.InspectedTunnel].
@@ -274,6 +276,19 @@ func (i *tunnel) Redial(ctx context.Context, request *egress.Flow) (net.Conn, er
 	request.Over(i.flow)
 	if err != nil {
 		return nil, refusalFor(request, exchange.AsRefusal(err))
+	}
+	return conn, nil
+}
+
+// DialBeside implements [exchange.InspectedTunnel].
+func (i *tunnel) DialBeside(ctx context.Context, request *egress.Flow) (net.Conn, error) {
+	raw, err := request.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := i.handshakeUpstream(ctx, raw, []string{h1})
+	if err != nil {
+		return nil, refusalFor(request, i.tlsFailed(err))
 	}
 	return conn, nil
 }
@@ -303,7 +318,7 @@ const maxDistrusts = 1024
 
 func (d *Denials) answers(refusal *egress.Refusal, client string) bool {
 	to := refusal.Destination
-	if exchange.AnswerTo(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
+	if answer.To(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
 		return false
 	}
 	d.mu.Lock()

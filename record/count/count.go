@@ -10,8 +10,8 @@
 //     connection. Questions up to [Late] after the connection belong to it, too.
 //  4. A name that no connection followed counts as often as it was asked for: a question for A and one for AAAA are one.
 //  5. Any other question to a name server counts by itself.
-//  6. A question to a person belongs to the request that it was about, once that is decided. A request that was refused
-//     for want of an answer belongs to the request that passes because of the answer.
+//  6. A person is asked about a request. Once the request is decided, the question belongs to it. A request that was refused
+//     because nobody had answered belongs to the request that passes with the answer.
 package count
 
 import (
@@ -72,13 +72,31 @@ func Of(r *record.Record) Counted {
 // IsName reports whether the decision is about a question for the addresses of one name.
 func (d *Counted) IsName() bool { return slices.Contains(addressTypes[:], d.Type) }
 
+// Distrusted is the outcome of an inspected tunnel whose client refused the certificate of egressd.
+const Distrusted = "client-refused-our-certificate"
+
 // Carries reports whether an allowed flow that has ended does not count, because its requests, or the connection in its
-// place, have decisions of their own: nothing was carried in the flow itself.
+// place, have decisions of their own: nothing was carried in the flow itself. An inspected tunnel that failed before its first
+// request counts, since no other record tells of it.
 func Carries(outcome string, inspected bool, up, down int64) bool {
 	if up > 0 || down > 0 {
 		return false
 	}
-	return outcome == "http" || outcome == "named" || inspected && outcome != "certificate-refused"
+	return outcome == "http" || outcome == "named" || inspected && !unserved(outcome)
+}
+
+// unserved reports whether an inspected tunnel with that outcome had no request decided.
+func unserved(outcome string) bool {
+	return outcome == Distrusted || outcome == "policy-error" || outcome == "audit-unavailable" || Failed(outcome)
+}
+
+// Failed reports whether an allowed flow with that outcome failed, in the network, at the upstream, or by its credentials.
+func Failed(outcome string) bool {
+	switch outcome {
+	case "upstream-refused", "malformed-response", "response-refused", "credential-refused", "credential-unavailable":
+		return true
+	}
+	return strings.HasPrefix(outcome, "network-")
 }
 
 // A Counter applies the rules to decisions in the order of the log. A T stands for a decision that may yet turn out to

@@ -90,7 +90,8 @@ func TestATunnelThatOnlyCarriesDoesNotCount(t *testing.T) {
 		up        int64
 		want      bool
 	}{
-		{"closed", false, 0, false}, {"closed", true, 0, true}, {"cut", true, 0, true}, {"network-tls", true, 0, true}, {"certificate-refused", true, 0, false},
+		{"closed", false, 0, false}, {"closed", true, 0, true}, {"cut", true, 0, true}, {"lifetime", true, 0, true},
+		{"network-tls", true, 0, false}, {"client-refused-our-certificate", true, 0, false}, {"policy-error", true, 0, false}, {"audit-unavailable", true, 0, false},
 		{"http", false, 0, true}, {"named", false, 0, true}, {"http", false, 7, false},
 	} {
 		if got := Carries(row.outcome, row.inspected, row.up, 0); got != row.want {

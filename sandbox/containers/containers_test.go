@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -45,6 +46,12 @@ func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/_ping":
 	case r.URL.Path == "/networks":
 		fmt.Fprint(w, `[{"Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.1.0.0/24","Gateway":"10.1.0.1"}]}},{"Driver":"macvlan","IPAM":{"Config":[{"Subnet":"10.2.0.0/24"}]}}]`)
+	case strings.HasPrefix(r.URL.Path, "/images/"):
+		labels, found := imageLabels[strings.Split(r.URL.Path, "/")[2]]
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		json.NewEncoder(w).Encode(map[string]any{"Config": map[string]any{"Labels": labels}})
 	case r.URL.Path == "/containers/json":
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -76,12 +83,50 @@ func (f *fakeEngine) describe(w http.ResponseWriter, id string) {
 	json.NewEncoder(w).Encode(d)
 }
 
+// imageLabels are those of images, by their IDs.
+var imageLabels = map[string]map[string]string{
+	"sha256:plain": nil, "sha256:poses": {"team": "web", "also": "x", policy.ComposeProject: "shop", policy.ComposeService: "db", composeLabels + "config-hash": "x"},
+	"sha256:built": {policy.ComposeProject: "shop", policy.ComposeService: "db", composeLabels + "version": "2.40.3"},
+}
+
+// TestLabelsOfImagesAreNotTheContainers has images with labels by which sandboxes are told.
+func TestLabelsOfImagesAreNotTheContainers(t *testing.T) {
+	f := &fakeEngine{}
+	c, _, _ := watch(t, f)
+	for n, row := range []struct {
+		image        string
+		given, count map[string]string
+	}{
+		{"sha256:plain", map[string]string{"team": "web"}, map[string]string{"team": "web"}},
+		{"sha256:poses", map[string]string{}, nil},
+		{"sha256:poses", map[string]string{"team": "other", "mine": "y"}, map[string]string{"team": "other", "mine": "y"}},
+		{"sha256:poses", map[string]string{"team": "web"}, nil}, // nobody can tell who said it
+		{"sha256:built", map[string]string{}, nil},
+		{"sha256:built", map[string]string{composeLabels + "config-hash": "1"}, map[string]string{policy.ComposeProject: "shop", policy.ComposeService: "db", composeLabels + "version": "2.40.3", composeLabels + "config-hash": "1"}},
+		{"sha256:gone", map[string]string{"team": "web"}, nil},
+	} {
+		labels := maps.Clone(imageLabels[row.image])
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		maps.Copy(labels, row.given)
+		d := runs(n+1, fmt.Sprint("c", n), "", 0)
+		d["Image"], d["Config"] = row.image, map[string]any{"Image": "i", "Labels": labels}
+		f.set(n+1, d)
+		got, err := c.api.describe(t.Context(), id(n+1))
+		if err != nil || !maps.Equal(got.Config.Labels, row.count) {
+			t.Errorf("%s, given %v: %v, %v", row.image, row.given, got.Config.Labels, err)
+		}
+	}
+}
+
 func id(n int) string { return fmt.Sprintf("%064x", n) }
 
 // runs makes a description of a container with an address.
 func runs(n int, name, addr string, pid int) map[string]any {
 	return map[string]any{
 		"Id": id(n), "Name": "/" + name, "State": map[string]any{"Running": true, "Pid": pid, "StartedAt": fmt.Sprint(n)},
+		"Image":           "sha256:plain",
 		"Config":          map[string]any{"Image": "i", "Labels": map[string]string{"team": name}},
 		"NetworkSettings": map[string]any{"Networks": map[string]any{"n": map[string]string{"IPAddress": addr, "GlobalIPv6Address": ""}}},
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -99,6 +100,7 @@ type description struct {
 		Pid       int
 		StartedAt string
 	}
+	Image  string // ID
 	Config struct {
 		Image  string
 		Labels map[string]string
@@ -108,11 +110,51 @@ type description struct {
 	}
 }
 
-// describe returns a container by its ID, its name, or the beginning of its ID. name is a [sandbox.PlainName].
+// describe returns a container by its ID, its name, or the beginning of its ID. name is a [sandbox.PlainName]. Its labels are
+// those that it was given.
 func (e *engineAPI) describe(ctx context.Context, name string) (*description, error) {
 	d := new(description)
 	if err := e.get(ctx, "/containers/"+name+"/json", d); err != nil {
 		return nil, err
 	}
-	return d, nil
+	var err error
+	d.Config.Labels, err = e.given(ctx, d)
+	return d, err
 }
+
+// given returns the labels that somebody gave the container, without those of its image: whoever builds an image does not
+// choose the sandbox. A label that both have with the same value counts as the image's.
+//
+// Compose labels the images that it builds, and gives their containers more labels. If the container has a label of Compose that
+// its image does not have, all labels of Compose count.
+func (e *engineAPI) given(ctx context.Context, d *description) (labels map[string]string, err error) {
+	if len(d.Config.Labels) == 0 {
+		return nil, nil
+	}
+	var image struct {
+		Config struct{ Labels map[string]string }
+	}
+	switch err := e.get(ctx, "/images/"+url.PathEscape(d.Image)+"/json", &image); {
+	case isMissing(err): // nobody can tell any more
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	labels, byCompose := maps.Clone(d.Config.Labels), false
+	for name, value := range d.Config.Labels {
+		if is, has := image.Config.Labels[name]; has && is == value {
+			delete(labels, name)
+		} else if strings.HasPrefix(name, composeLabels) {
+			byCompose = true
+		}
+	}
+	for name, value := range d.Config.Labels {
+		if byCompose && strings.HasPrefix(name, composeLabels) {
+			labels[name] = value
+		}
+	}
+	return labels, nil
+}
+
+// composeLabels begins the names of Compose's labels.
+const composeLabels = "com.docker.compose."

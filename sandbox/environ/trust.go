@@ -10,7 +10,7 @@ type Trust struct {
 	how       string   // what else is to be typed, with BUNDLE and CA for the files
 }
 
-// Trusts are the kinds of programs that are known. CA is what "egressd ca show
+// Trusts are the kinds of programs that are known. CA is what "egressd ca
 // --pem" prints.
 func Trusts() []Trust {
 	return []Trust{

@@ -26,6 +26,9 @@ func NoSandbox(err error) error {
 	if path := Unreadable(); errors.Is(err, syscall.EACCES) && path != "" {
 		return hint.Failed(fmt.Errorf("%w: %s cannot be read by this user, and the process of such a file belongs to root", err, path), "chmod a+r "+path)
 	}
+	if errors.Is(err, syscall.EMFILE) || strings.HasSuffix(err.Error(), syscall.EMFILE.Error()) {
+		return hint.Failed(err, "ulimit -n 256")
+	}
 	if errors.As(err, &setup) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "not permitted")) {
 		next = "allow unprivileged user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000, or in Docker --security-opt seccomp=unconfined"
 	}

@@ -10,12 +10,12 @@
 package jail
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -184,8 +184,8 @@ func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 	case f == nil || len(f.Tried) == 0:
 		return nil, &SetupError{Step: "prepare the program", Err: errors.New("the process that becomes it ended")}
 	}
-	if len(f.Removable) > 0 {
-		if err := j.answerRemovals(f.Listener, f.Removable); err != nil {
+	if len(f.Removable) > 0 || f.Foreground {
+		if err := j.deputize(f); err != nil {
 			return nil, &SetupError{Step: "prepare the program", Err: err}
 		}
 	}
@@ -341,13 +341,24 @@ func (j *Jail) TakeDown() {
 }
 
 // Stopped reports whether the program is stopped now. The program must not have been waited for.
-func (j *Jail) Stopped() bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(j.pid) + "/stat")
-	if err != nil {
-		return false
+func (j *Jail) Stopped() bool { return jailinit.IsStopped(strconv.Itoa(j.pid)) }
+
+// StopAlong stops this process, whose program is stopped. It returns when somebody has continued this process or the
+// program; then both run.
+func (j *Jail) StopAlong() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self := syscall.Getpid()
+	waker, err := syscall.ForkExec("/proc/self/exe", []string{os.Args[0], jailinit.Argument, jailinit.Waker, strconv.Itoa(self), strconv.Itoa(j.pid)},
+		&syscall.ProcAttr{Env: os.Environ(), Sys: &syscall.SysProcAttr{Setsid: true}}) // apart from the terminal and its signals
+	_ = unix.Tgkill(self, unix.Gettid(), syscall.SIGSTOP) // sent to this thread, it stops before the next line; to the process, perhaps later
+	if err == nil {
+		_ = syscall.Kill(waker, syscall.SIGKILL)
+		_, _ = syscall.Wait4(waker, nil, 0, nil)
 	}
-	state := bytes.LastIndex(text, []byte(") ")) + 2 // behind the name, which may hold anything
-	return state >= 2 && state < len(text) && text[state] == 'T'
+	if j.Stopped() {
+		j.Signal(syscall.SIGCONT)
+	}
 }
 
 // Close kills the program if it runs, and waits for its end.

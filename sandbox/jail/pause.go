@@ -58,19 +58,38 @@ func (j *Jail) hasOthers(known []process) bool {
 	for _, p := range known {
 		pids[p.pid] = true
 	}
-	for _, p := range append(known, process{pid: j.reaper}) {
-		folder := "/proc/" + strconv.Itoa(p.pid) + "/task/"
-		threads, _ := os.ReadDir(folder) // none of a process that has ended
-		for _, t := range threads {
-			text, _ := os.ReadFile(folder + t.Name() + "/children")
-			for _, field := range bytes.Fields(text) {
-				if child, err := strconv.Atoi(string(field)); err == nil && !pids[child] {
-					return true
-				}
+	isNew := func(child int) bool { return !pids[child] }
+	return slices.ContainsFunc(append(known, process{pid: j.reaper}), func(p process) bool { return slices.ContainsFunc(childrenOf(p.pid), isNew) }) ||
+		slices.ContainsFunc(j.siblings(), isNew)
+}
+
+// siblings returns processes of the jail whose parent is this process, but for the program: a program that is a child of this process can
+// make more of its children (CLONE_PARENT).
+func (j *Jail) siblings() []int {
+	own := depth(os.Getpid())
+	return slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool { return pid == j.pid || pid == j.reaper || depth(pid) <= own })
+}
+
+// depth returns in how many PID namespaces a process is, of those that /proc has.
+func depth(pid int) int {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	_, rest, _ := bytes.Cut(text, []byte("\nNSpid:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	return len(bytes.Fields(line))
+}
+
+func childrenOf(pid int) (all []int) {
+	folder := "/proc/" + strconv.Itoa(pid) + "/task/"
+	threads, _ := os.ReadDir(folder) // none of a process that has ended
+	for _, t := range threads {
+		text, _ := os.ReadFile(folder + t.Name() + "/children")
+		for _, field := range bytes.Fields(text) {
+			if child, err := strconv.Atoi(string(field)); err == nil {
+				all = append(all, child)
 			}
 		}
 	}
-	return false
+	return all
 }
 
 // Holds reports whether a process is in the jail.
@@ -90,9 +109,8 @@ func (j *Jail) Left() (all []Remnant) {
 	if j.reaper == 0 {
 		return nil
 	}
-	number := strconv.Itoa(j.reaper)
-	if children, err := os.ReadFile("/proc/" + number + "/task/" + number + "/children"); err == nil && len(children) == 0 {
-		return nil // where all that is left has a parent among them
+	if len(childrenOf(j.reaper)) == 0 && len(j.siblings()) == 0 {
+		return nil // all that is left has a parent among them
 	}
 	for _, p := range j.processes() {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
@@ -111,6 +129,9 @@ func (j *Jail) KillLeft() {
 		return
 	}
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(killLooks) {
+		for _, pid := range j.siblings() {
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
 		if p, ok := processAt(j.reaper); !ok || p.dead { // which the kernel says when all others are dead
 			return
 		}
@@ -128,8 +149,8 @@ type process struct {
 	dead        bool
 }
 
-// processes returns the processes of the jail but for the reaper, parents before their children. All descend from the program,
-// or have the reaper for a parent.
+// processes returns the processes of the jail but for the reaper, parents before their children. They are the program, its siblings, the
+// children of the reaper, and what descends from these. It waits for siblings that have ended.
 func (j *Jail) processes() (all []process) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
@@ -152,6 +173,13 @@ func (j *Jail) processes() (all []process) {
 	}
 	if j.reaper != 0 {
 		all = append(all, children[j.reaper]...)
+		for _, pid := range j.siblings() {
+			if p, ok := processAt(pid); ok && p.dead {
+				_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			} else if ok {
+				all = append(all, p)
+			}
+		}
 	}
 	for i := 0; i < len(all); i++ {
 		all = append(all, children[all[i].pid]...)

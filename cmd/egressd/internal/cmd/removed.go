@@ -23,6 +23,8 @@ var removedCommands = map[string]string{
 
 	"grants revoke": "egressd allow --undo ID, or --undo all",
 
+	"ca show": "egressd ca, or egressd ca --pem",
+
 	"log stats":      "egressd log --summary, for totals, or egressd log by host, by hour, by proc and others",
 	"log summary":    "egressd log --summary, or --markdown for a CI job",
 	"log pivot":      "egressd log by FIELD,FIELD",

@@ -87,7 +87,7 @@ func lookUp(words []string) (*cobra.Command, error) {
 	if err == nil && (c.HasSubCommands() && len(rest) > 0 && c.Name() == "policy" || !c.HasParent()) {
 		err = fmt.Errorf("there is no command %s", words)
 	}
-	if err == nil && slices.Equal(rest, words[1:]) && len(words) > 1 && c.Name() == "log" {
+	if err == nil && slices.Equal(rest, words[1:]) && len(words) > 1 && (c.Name() == "log" || c.Name() == "ca") {
 		err = fmt.Errorf("there is no command %s", words)
 	}
 	return c, err

@@ -48,8 +48,8 @@ func documented(cmd *cobra.Command) []string {
 // Limits of the tree: commands at the top and in all that the help lists, and flags that one of them or an unlisted one adds.
 const (
 	mostAtTop    = 20
-	mostCommands = 51
-	mostFlags    = 233
+	mostCommands = 50
+	mostFlags    = 230
 )
 
 // TestTheTreeIsSmall compares the tree with testdata/tree.txt, and counts it. A command that help does not list stands in
@@ -118,7 +118,7 @@ func readFolder(t *testing.T, dir string) map[string][]byte {
 // TestCommandLineReferenceIsCurrent compares docs/reference/cli with what the commands say now.
 func TestCommandLineReferenceIsCurrent(t *testing.T) {
 	kept, generated := filepath.Join("..", "..", "..", "..", "docs", "reference", "cli"), t.TempDir()
-	if code := Run([]string{"man", "--pages", generated, t.TempDir()}, io.Discard, os.Stderr); code != 0 {
+	if code := Run([]string{"man", t.TempDir(), generated}, io.Discard, os.Stderr); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	want, have := readFolder(t, generated), readFolder(t, kept)

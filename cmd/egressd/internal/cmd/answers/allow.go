@@ -164,6 +164,9 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer, args []stri
 	if !o.save {
 		return o.ask(ctx, stdout, stderr, lines)
 	}
+	if o.from != "" && o.Config == "" && o.Dir == "" {
+		o.Config = o.policyOfRun()
+	}
 	a, err := edit.New(o.Config, o.verdict)
 	if err != nil {
 		return err
@@ -209,6 +212,21 @@ func (o *options) saving(lines []policy.Opening) string {
 		}
 	}
 	return line + " --save" + o.Flags()
+}
+
+// policyOfRun returns the policy file that --config of the run named in which the request was denied, or "" for the usual one.
+// A fix opens nothing in another file than that of the denial, wherever the fix was printed.
+func (o *options) policyOfRun() string {
+	in := o.Source
+	if in.Run == source.AllRuns {
+		in.Run = ""
+	}
+	_, log, err := story.FindAnywhere(&in, strings.ToUpper(o.from))
+	if err != nil {
+		return "" // answered says so
+	}
+	log.Close()
+	return in.PolicyFile()
 }
 
 // answered finds the refusal that a grant answers, and what exactly was refused. It refuses a grant that is about

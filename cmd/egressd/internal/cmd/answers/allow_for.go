@@ -11,6 +11,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/client"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
@@ -76,11 +77,24 @@ func (o *options) runIsFixed(lines []policy.Opening) error {
 	return hint.Failed(errors.New("a run cannot change its policy while it runs"), o.saving(lines)+", then run it again")
 }
 
+// inRun is the command that allows the hosts for one run, for people who have no daemon. It opens whole hosts, so it is no
+// command for requests of some methods or paths, or for the one request of --from.
+func (o *options) inRun(lines []policy.Opening) string {
+	if o.verdict != "allow" || o.from != "" || o.method != "" || o.path != "" || o.admin != "" {
+		return ""
+	}
+	line := "; or for one run: egressd run"
+	for _, l := range lines {
+		line += " --allow " + shell.Pattern(l.Pattern.String())
+	}
+	return line + source.ConfigFlag(o.Config) + " -- COMMAND"
+}
+
 // orSave adds to what to type next where nobody has answered.
 func (o *options) orSave(status int, err error, lines []policy.Opening) error {
 	var f *hint.Error
 	if status == 0 && errors.As(err, &f) {
-		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or " + o.saving(lines)}
+		return &hint.Error{Code: f.Code, Err: f.Err, Hint: f.Hint + "; or for good: " + o.saving(lines) + o.inRun(lines)}
 	}
 	return err
 }
@@ -104,7 +118,7 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 		for i := range done.Grants[1:] {
 			ids += "," + done.Grants[1+i].ID
 		}
-		fmt.Fprintf(stderr, "egressd: hint: egressd allow --undo %s%s takes that back; it ends with egressd serve, and --save is for good\n", printable.Text(ids), o.at())
+		hint.Sayf(stderr, "egressd allow --undo %s%s takes that back; it ends with egressd serve, and --save is for good", ids, o.at())
 	}
 	if o.json {
 		return cli.PrintJSON(stdout, done)
@@ -114,10 +128,8 @@ func (o *options) say(stdout, stderr io.Writer, done *admin.Granted) error {
 
 // at names the daemon that was asked in a command, with a space before it.
 func (o *options) at() string {
-	if o.admin != "" {
-		return " --admin " + shell.Word(o.admin)
-	}
-	return source.ConfigFlag(o.Config)
+	at := client.Place{Config: o.Config, Admin: o.admin}
+	return at.Flags()
 }
 
 // sentence says what is granted to whom, and until when.

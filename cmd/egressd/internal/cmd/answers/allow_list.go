@@ -62,7 +62,7 @@ func (o *options) undo(ctx context.Context, w, talk io.Writer, ids []string) err
 	all := len(ids) == 1 && ids[0] == allOfThem
 	for _, id := range ids {
 		if strings.ContainsFunc(id, func(r rune) bool { return r > 'z' || r < '0' }) {
-			return hint.Misused(fmt.Errorf("%q is not the id of a temporary rule", id), "egressd allow --list, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a temporary rule", id), "egressd allow --list"+o.at()+", which lists them")
 		}
 	}
 	c, grants, err := o.granted(ctx)
@@ -76,7 +76,7 @@ func (o *options) undo(ctx context.Context, w, talk io.Writer, ids []string) err
 		}
 	}
 	each := cli.Each[admin.Revoked]{
-		Client: c, Method: http.MethodDelete, List: "egressd allow --list", JSON: o.json,
+		Client: c, Method: http.MethodDelete, List: "egressd allow --list" + o.at(), JSON: o.json,
 		Path: func(id string) string { return "/v1/grants/" + url.PathEscape(strings.ToUpper(id)) },
 		Say: func(_ string, done *admin.Revoked) string {
 			g := &done.Revoked

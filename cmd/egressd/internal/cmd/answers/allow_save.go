@@ -9,6 +9,7 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 )
 
@@ -25,10 +26,10 @@ func write(a *edit.Addition, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(target))
 	if !watched {
-		fmt.Fprintf(stderr, "egressd: hint: send SIGHUP to egressd serve, which watches %s and not where that link leads\n", printable.Text(filepath.Dir(a.Path)))
+		hint.Sayf(stderr, "send SIGHUP to egressd serve, which watches %s and not where that link leads", filepath.Dir(a.Path))
 		return nil
 	}
-	fmt.Fprintln(stderr, "egressd: hint: run the program again; a running egressd serve reads the file by itself")
+	hint.Sayf(stderr, "run the program again; a running egressd serve reads the file by itself")
 	return nil
 }
 

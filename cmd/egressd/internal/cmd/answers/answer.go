@@ -37,8 +37,8 @@ programs and reasons (says why) are shown as the sandbox gave them.
 ID yes lets the request of a question pass for an hour, ID no denies it and further
 ones for ten minutes, without asking again: both for that question alone, or for as
 long as --for says. The rest of the policy still decides. When the time of a yes is
-over, or after a no, connections that only the yes allowed are cut. A yes to what a
-program asked for itself is a grant for that time (egressd allow --list). Answers are
+over, or after a no, egressd cuts connections that only the yes allowed. A yes to what
+a program asked for itself is a grant for that time (egressd allow --list). Answers are
 recorded. They change no file, and end when egressd serve stops or the rule no longer
 asks.
 
@@ -82,7 +82,7 @@ var answers = map[string]string{"yes": "approve", "no": "reject"}
 // show lists the questions.
 func (o *answerOptions) show(ctx context.Context, w, talk io.Writer, timed bool) error {
 	if o.once || timed {
-		return hint.Misused(errors.New("--once and --for are about an answer"), "egressd answer, then egressd answer ID yes")
+		return hint.Misused(errors.New("--once and --for are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
 	}
 	return o.run(ctx, w, talk)
 }
@@ -90,29 +90,29 @@ func (o *answerOptions) show(ctx context.Context, w, talk io.Writer, timed bool)
 // answer answers the questions whose ids stand before yes or no.
 func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string, timed bool) error {
 	ids, word := words[:len(words)-1], words[len(words)-1]
-	what := answers[word]
+	what, at := answers[word], o.at.Flags()
 	switch {
 	case what == "" || len(ids) == 0:
 		id := "ID"
 		if _, ok := record.ParseID(strings.ToUpper(words[0])); ok {
 			id = strings.ToUpper(words[0])
 		}
-		return hint.Misused(fmt.Errorf("%q is no answer", word), "egressd answer "+id+" yes, or egressd answer "+id+" no")
+		return hint.Misused(fmt.Errorf("%q is no answer", word), "egressd answer "+id+" yes"+at+", or egressd answer "+id+" no"+at)
 	case o.follow || o.sandbox != "":
-		return hint.Misused(errors.New("--follow and --sandbox are about the list of questions"), "egressd answer "+shell.Word(ids[0])+" "+word)
+		return hint.Misused(errors.New("--follow and --sandbox are about the list of questions"), "egressd answer "+shell.Word(ids[0])+" "+word+at)
 	case o.once && what == "reject":
-		return hint.Misused(errors.New("--once is for yes"), "egressd answer "+shell.Word(ids[0])+" no --for 1m")
+		return hint.Misused(errors.New("--once is for yes"), "egressd answer "+shell.Word(ids[0])+" no --for 1m"+at)
 	}
 	if !timed && what == "reject" {
 		o.counts = approvals.RejectedFor
 	}
 	if o.counts < time.Second || o.counts > approvals.MaxAnswer {
-		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd answer "+shell.Word(ids[0])+" "+word+" --for 8h; a rule in the policy counts for longer")
+		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd answer "+shell.Word(ids[0])+" "+word+" --for 8h"+at+"; a rule in the policy counts for longer")
 	}
 	for i, id := range ids {
 		ids[i] = strings.ToUpper(id)
 		if _, ok := record.ParseID(ids[i]); !ok {
-			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd answer, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a question", id), "egressd answer"+at+", which lists them")
 		}
 	}
 	c, err := client.Dial(o.at)
@@ -120,9 +120,9 @@ func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []s
 		return err
 	}
 	each := cli.Each[admin.Answer]{
-		Client: c, Method: http.MethodPost, List: "egressd answer", JSON: o.json,
+		Client: c, Method: http.MethodPost, List: "egressd answer" + o.at.Flags(), JSON: o.json,
 		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + o.terms() },
-		Say:  func(_ string, done *admin.Answer) string { return said(done) },
+		Say:  func(_ string, done *admin.Answer) string { return said(done, o.at.Flags()) },
 	}
 	return each.Run(ctx, w, talk, ids)
 }
@@ -136,9 +136,9 @@ func (o *answerOptions) terms() string {
 }
 
 // said repeats what was answered, in words that show what that is about.
-func said(a *admin.Answer) string {
+func said(a *admin.Answer, at string) string {
 	q := &a.Question
-	may, undo := "may reach", "; undo: egressd answer "+q.ID+" no"
+	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no"+at
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}

@@ -38,11 +38,11 @@ Exit codes: 0 all are cut; 1 one was not open, or could not be cut.`,
 
 func cut(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool, ids []string) error {
 	if len(ids) == 0 {
-		return hint.Misused(errors.New("there is nothing to cut"), "egressd status --connections, then egressd cut ID")
+		return hint.Misused(errors.New("there is nothing to cut"), "egressd status --connections"+at.Flags()+", then egressd cut ID"+at.Flags())
 	}
 	for _, id := range ids {
 		if _, ok := record.ParseID(id); !ok {
-			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd status --connections, which lists them")
+			return hint.Misused(fmt.Errorf("%q is not the id of a flow", id), "egressd status --connections"+at.Flags()+", which lists them")
 		}
 	}
 	c, err := client.Dial(at)
@@ -53,7 +53,7 @@ func cut(ctx context.Context, w, talk io.Writer, at client.Place, asJSON bool, i
 		Cut string `json:"cut"`
 	}
 	each := cli.Each[answer]{
-		Client: c, Method: http.MethodDelete, List: "egressd status --connections", JSON: asJSON,
+		Client: c, Method: http.MethodDelete, List: "egressd status --connections" + at.Flags(), JSON: asJSON,
 		Path: func(id string) string { return "/v1/flows/" + id },
 		Say:  func(id string, _ *answer) string { return id + " is cut" },
 	}

@@ -51,7 +51,10 @@ values for one key, one must. ! or - before a filter negates it.
 		},
 		RunE: func(cmd *cobra.Command, words []string) error {
 			if o.runs {
-				return o.listRuns(cmd.OutOrStdout(), cmd.ErrOrStderr(), words, cmd.Flags().Changed("tail"))
+				return o.listRuns(cmd.OutOrStdout(), cmd.ErrOrStderr(), words, cmd.Flags().Changed("top"))
+			}
+			if o.tail = usualTail; cmd.Flags().Changed("top") {
+				o.tail = o.top
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
@@ -60,8 +63,7 @@ values for one key, one must. ! or - before a filter negates it.
 	cli.FilterFlags(cmd, &o.Source)
 	cli.Inherit(cmd, "config", "dir", "run", "json", "since", "until")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "print new records as they come; of a run, until it ends")
-	cmd.Flags().IntVarP(&o.tail, "tail", "n", usualTail, "with -f: print the last `N` records first; with --runs: list the newest N")
-	cmd.Flags().IntVar(&o.top, "top", 100, "print at most `N` lines of each table; 0 for all")
+	cmd.Flags().IntVarP(&o.top, "top", "n", 100, "print at most `N` lines of each table, 0 for all; with -f, print the last N records first (default 10; 0 for none); with --runs, list the newest N (default 20)")
 	cmd.Flags().BoolVar(&o.summary, "summary", false, "begin with totals; with --json, print one object")
 	cmd.Flags().BoolVar(&o.markdown, "markdown", false, "print a summary in Markdown, for a CI job")
 	cmd.Flags().BoolVar(&o.runs, "runs", false, "list the runs of egressd run")
@@ -96,9 +98,6 @@ type logOptions struct {
 }
 
 func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []string) error {
-	if o.tail < 0 {
-		return hint.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log -f --tail 0")
-	}
 	if err := checkTop(o.top, "egressd log"); err != nil {
 		return err
 	}
@@ -122,7 +121,7 @@ func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
 		return
 	}
 	if newest, err := o.ListRuns(1); err == nil && len(newest) == 1 && !newest[0].Daemon && newest[0].Began.After(last) {
-		fmt.Fprintf(stderr, "egressd: hint: the last run is newer: egressd log --run last%s\n", o.Flags())
+		hint.Sayf(stderr, "the last run is newer: egressd log --run last%s", o.Flags())
 	}
 }
 

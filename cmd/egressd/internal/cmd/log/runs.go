@@ -16,15 +16,16 @@ import (
 const usualRuns = 20
 
 // listRuns prints the runs of egressd run, the newest first.
-func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, tailed bool) error {
+func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, topped bool) error {
 	most := usualRuns
 	switch {
 	case len(words) > 0 || o.Run != "":
 		return hint.Misused(errors.New("log --runs lists all runs, and takes no filter"), "egressd log --run ID 'FILTER', for the records of one")
-	case o.tail < 0:
-		return hint.Misused(fmt.Errorf("--tail %d is less than nothing", o.tail), "egressd log --runs --tail 0")
-	case tailed:
-		most = o.tail
+	case topped:
+		if err := checkTop(o.top, "egressd log --runs"); err != nil {
+			return err
+		}
+		most = o.top
 	}
 	all, err := o.ListRuns(most)
 	if err != nil {
@@ -35,7 +36,7 @@ func (o *logOptions) listRuns(stdout, stderr io.Writer, words []string, tailed b
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(stderr, "egressd: no run yet")
-		fmt.Fprintln(stderr, "egressd: hint: egressd run -- COMMAND")
+		hint.Sayf(stderr, "egressd run -- COMMAND")
 		return nil
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)

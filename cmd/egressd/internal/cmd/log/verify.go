@@ -9,18 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/egressd/egressd/audit/verify"
-	"github.com/egressd/egressd/internal/quantity"
-
-	"github.com/spf13/cobra"
-
 	"github.com/egressd/egressd/audit"
+	"github.com/egressd/egressd/audit/verify"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/spf13/cobra"
 )
 
 // exitUnread is for log verify where there is nothing to judge.
@@ -348,7 +346,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir st
 	}
 	_, err := io.WriteString(stdout, printableLines(b.String()))
 	if next != "" {
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(next))
+		hint.Sayf(stderr, "%s", next)
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs/export"
 )
@@ -146,7 +145,7 @@ func (o *verifyOptions) printRows(stdout, stderr io.Writer, a *rowsAnswer) error
 	}
 	_, err := io.WriteString(stdout, printableLines(b.String()))
 	if !vouched && o.checkpoint == "" {
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text("add --checkpoint FILE, with the checkpoints that audit.anchors sent elsewhere"))
+		hint.Sayf(stderr, "add --checkpoint FILE, with the checkpoints that audit.anchors sent elsewhere")
 	}
 	return err
 }

@@ -28,34 +28,28 @@ func newCA() *cobra.Command {
 		Short: "Show, export or replace the local certificate authority",
 		Long: `If a rule looks at requests, egressd decrypts TLS with its own certificate authority,
 which programs in the sandbox have to trust. The authority is made on first use.
-Its key never leaves its folder; no sandbox may see that folder.`,
-		Example: `  egressd ca bundle -o bundle.pem
+Its key never leaves its folder; no sandbox may see that folder.
+
+Without a command, ca shows the certificate: subject, SHA-256 fingerprint, expiry date
+and path. It makes the authority if there is none.`,
+		Example: `  egressd ca
+  egressd ca --pem > egressd-ca.pem
+  egressd ca bundle -o bundle.pem
   eval "$(egressd env --ca "$PWD/bundle.pem")"`,
-		RunE: cli.RunGroup,
 	}
 	o := &caOptions{}
+	var asPEM bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return cli.RunGroup(cmd, args)
+		}
+		return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
+	}
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate in PEM")
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
 	cli.Inherit(cmd, "config", "json")
-	cmd.AddCommand(newCAShowCommand(o), newCABundleCommand(o), newCARotateCommand(o))
-	return cmd
-}
-
-func newCAShowCommand(o *caOptions) *cobra.Command {
-	var asPEM bool
-	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Show the authority's certificate",
-		Long: `Show prints the authority's subject, SHA-256 fingerprint, expiry date and path. It
-makes the authority if there is none.`,
-		Example: `  egressd ca show
-  egressd ca show --pem > egressd-ca.pem`,
-		Args: cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.show(cmd.OutOrStdout(), cmd.ErrOrStderr(), asPEM)
-		},
-	}
-	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the certificate in PEM")
+	cmd.AddCommand(newCABundleCommand(o), newCARotateCommand(o))
 	return cmd
 }
 
@@ -179,7 +173,7 @@ func (o *caOptions) rotate(stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintln(stderr, "egressd: a daemon that runs goes on with the old authority until SIGHUP or its next start")
 	fmt.Fprintln(stderr, "egressd: a sandbox trusts the new one when it has the new bundle")
-	fmt.Fprintf(stderr, "egressd: hint: egressd ca bundle%s -o FILE\n", o.suffix())
+	hint.Sayf(stderr, "egressd ca bundle%s -o FILE", o.suffix())
 	if o.json {
 		return cli.PrintJSON(stdout, viewAuthority(a, dir))
 	}
@@ -231,7 +225,7 @@ func (o *caOptions) bundle(stdout, stderr io.Writer, path string) error {
 	}
 	roots, system, err := certs.SystemRoots()
 	if err != nil {
-		return hint.Failed(err, "install the package ca-certificates; or egressd ca show"+o.suffix()+" --pem, which is egressd's own alone")
+		return hint.Failed(err, "install the package ca-certificates; or egressd ca"+o.suffix()+" --pem, which is egressd's own alone")
 	}
 	a, err := authority.Open(dir, stderr)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/environ"
@@ -19,6 +20,6 @@ func printTrust(w io.Writer, path, config string) {
 	for _, t := range environ.Trusts() {
 		fmt.Fprintf(w, "  %-26s%s\n", t.Who, printable.Text(t.Instruction(bundle)))
 	}
-	fmt.Fprintf(w, "egressd: CA is what egressd ca show%s --pem prints\n", config)
-	fmt.Fprintf(w, "egressd: hint: egressd env%s --ca %s\n", config, printable.Text(bundle))
+	fmt.Fprintf(w, "egressd: CA is what egressd ca%s --pem prints\n", config)
+	hint.Sayf(w, "egressd env%s --ca %s", config, bundle)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,12 +45,14 @@ not check.`,
   docker exec web egressd doctor --inside`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.pod = cmd.Flags().Changed("pod")
 			return o.run(cmd.OutOrStdout())
 		},
 	}
 	cli.ConfigFlag(cmd, &o.config)
 	cli.JSONFlag(cmd, &o.json)
-	cmd.Flags().BoolVar(&o.pod, "pod", false, "check this container of a pod: do the rules of pod-init hold? (sends one empty datagram to an unused address)")
+	cmd.Flags().Uint32Var(&o.podUser, "pod", doctor.PodUser, "check this container of a pod, where egressd runs as `USER`: do the rules of pod-init hold? (sends one empty datagram to an unused address)")
+	cmd.Flags().Lookup("pod").NoOptDefVal = strconv.Itoa(doctor.PodUser)
 	cmd.Flags().StringVar(&o.container, "container", "", "check the running container `NAME` from outside, through Docker's API")
 	cmd.Flags().StringVar(&o.docker, "docker", "", "`PATH` of the socket of Docker or Podman, for --container (default: $DOCKER_HOST, else /run/docker.sock)")
 	cmd.Flags().BoolVar(&o.inside, "inside", false, "check from inside a container what leads out of it")
@@ -57,7 +60,6 @@ not check.`,
 	cmd.Flags().BoolVar(&o.escapes, "escapes", false, "try the known escapes from a sandbox, and report any that work")
 	cmd.Flags().BoolVar(&o.redirect, "redirect", false, "with --escapes: capture connections with NAT even if the kernel has tproxy")
 	cmd.MarkFlagsMutuallyExclusive("escapes", "pod", "container", "inside", "serving")
-	cmd.Flags().Uint32Var(&o.podUser, "uid", doctor.PodUser, "`USER` that egressd runs as, for --pod")
 	return cmd
 }
 

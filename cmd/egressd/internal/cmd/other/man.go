@@ -15,26 +15,28 @@ import (
 )
 
 func newMan() *cobra.Command {
-	var pages string
-	cmd := &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the manual pages into a directory",
+	return &cobra.Command{
+		Use:    "man DIR [PAGES]",
+		Short:  "Write the manual pages into a directory, and the reference in Markdown into another",
 		Hidden: true,
-		Args:   cli.OneArgument("a directory", "egressd man build/man"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return hint.Misused(fmt.Errorf("it takes a directory or two, and has %d", len(args)), "egressd man build/man")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return hint.Failed(err, "egressd man DIR, where DIR can be made")
 			}
-			if pages != "" {
-				if err := writePages(cmd.Root(), pages); err != nil {
+			if len(args) == 2 {
+				if err := writePages(cmd.Root(), args[1]); err != nil {
 					return err
 				}
 			}
 			return writeManPages(cmd.Root(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&pages, "pages", "", "write the command-line reference in Markdown into `FOLDER`, too")
-	return cmd
 }
 
 // writeManPages writes a page for cmd and one for every command below it that

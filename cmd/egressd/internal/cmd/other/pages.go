@@ -17,7 +17,7 @@ import (
 // The pages depend on the command tree alone.
 func writePages(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return hint.Failed(err, "egressd man --pages FOLDER DIR, where FOLDER can be made")
+		return hint.Failed(err, "egressd man DIR FOLDER, where FOLDER can be made")
 	}
 	for _, group := range root.Groups() {
 		var b bytes.Buffer
@@ -30,7 +30,7 @@ func writePages(root *cobra.Command, dir string) error {
 		}
 		text := append(bytes.TrimRight(b.Bytes(), "\n"), '\n')
 		if err := os.WriteFile(filepath.Join(dir, group.ID+".md"), text, 0o644); err != nil {
-			return hint.Failed(err, "egressd man --pages FOLDER DIR, where FOLDER can be written")
+			return hint.Failed(err, "egressd man DIR FOLDER, where FOLDER can be written")
 		}
 	}
 	return nil

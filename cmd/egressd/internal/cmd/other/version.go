@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/version"
 	"github.com/spf13/cobra"
 )
@@ -24,8 +25,8 @@ func newVersion() *cobra.Command {
 				return err
 			}
 			program, _ := os.Executable()
-			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "egressd: hint: to upgrade: "+upgrade("/", program)+"; egressd help upgrade")
-			return err
+			hint.Sayf(cmd.ErrOrStderr(), "to upgrade: %s; egressd help upgrade", upgrade("/", program))
+			return nil
 		},
 	}
 	cli.JSONFlag(cmd, &asJSON)
@@ -45,7 +46,7 @@ func upgrade(root, program string) string {
 		return "sudo apt install ./egressd_VERSION_ARCH.deb, from " + releases
 	case program == "/usr/bin/egressd" && (exists("var/lib/rpm") || exists("usr/lib/sysimage/rpm")):
 		return "sudo dnf upgrade ./egressd-VERSION-1.ARCH.rpm, from " + releases
-	case exists(".dockerenv") || exists("run/.containerenv"):
+	case program == "/usr/bin/egressd" && (exists(".dockerenv") || exists("run/.containerenv")):
 		return "docker load -i egressd-image_VERSION_ARCH.tar, from " + releases + ", and start the container again"
 	}
 	return "put the program of " + releases + " in the place of " + program

@@ -14,10 +14,12 @@ func TestTheVersionSaysHowToUpgrade(t *testing.T) {
 		"var/lib/rpm/rpmdb.sqlite":            {"/usr/bin/egressd", "dnf upgrade"},
 		"usr/lib/sysimage/rpm/rpmdb.sqlite":   {"/usr/bin/egressd", "dnf upgrade"},
 		".dockerenv":                          {"/usr/bin/egressd", "docker load"},
+		"run/.containerenv":                   {"/usr/bin/egressd", "docker load"},
+		".dockerenv ":                         {"/usr/local/bin/egressd", "in the place of /usr/local/bin/egressd"},
 		"etc/hosts":                           {"/home/me/.local/bin/egressd", "in the place of /home/me/.local/bin/egressd"},
 		"var/lib/dpkg/info/egressd.list.save": {"/usr/local/bin/egressd", "in the place of /usr/local/bin/egressd"},
 	} {
-		if got := upgrade(testfiles.FilesIn(t, map[string]string{file: ""}), row.program); !strings.Contains(got, row.want) {
+		if got := upgrade(testfiles.FilesIn(t, map[string]string{strings.TrimSpace(file): ""}), row.program); !strings.Contains(got, row.want) {
 			t.Errorf("%s with %s: %q, want %q", row.program, file, got, row.want)
 		}
 	}

@@ -45,7 +45,7 @@ func makeKeys(stdout, stderr io.Writer, name, algorithm string, asJSON bool) err
 			return err
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: hint: %s policy build%s -o bundle.tar.gz --sign %s --valid 720h\n", shell.Program(), toPack(stderr), printable.Text(shell.Word(key)))
+	hint.Sayf(stderr, "egressd policy build%s -o bundle.tar.gz --sign %s --valid 720h", toPack(stderr), shell.Word(key))
 	return nil
 }
 
@@ -60,7 +60,7 @@ func toPack(stderr io.Writer) string {
 			return " " + dir
 		}
 	}
-	fmt.Fprintf(stderr, "egressd: hint: there is no Rego here yet: %s init rego egress-policy\n", shell.Program())
+	hint.Sayf(stderr, "there is no Rego here yet: egressd init rego egress-policy")
 	return " egress-policy/policy"
 }
 

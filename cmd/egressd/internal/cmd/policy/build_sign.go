@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"github.com/egressd/egressd/rego/bundle"
 	"io"
 	"os"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/rego"
+	"github.com/egressd/egressd/rego/bundle"
 	"github.com/spf13/cobra"
 )
 
@@ -57,7 +57,7 @@ func (o *signOptions) apply(stderr io.Writer, packed []byte, now time.Time) ([]b
 func warnOfLooseKey(stderr io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		fmt.Fprintf(stderr, "egressd: warning: %s can be read or written by others (mode %04o)\n", printable.Text(path), info.Mode().Perm())
-		fmt.Fprintf(stderr, "egressd: hint: chmod 600 %s\n", printable.Text(shell.Word(path)))
+		hint.Sayf(stderr, "chmod 600 %s", shell.Word(path))
 	}
 }
 

@@ -123,7 +123,7 @@ func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trus
 		return nil
 	case !o.yes:
 		again := "egressd policy trust --yes --digest " + v.Digest[:minDigest] + source.ConfigFlag(o.config) + " "
-		fmt.Fprintf(stderr, "egressd: hint: to trust it as shown: %s%s\n", again, printable.Text(shell.Word(v.Dir)))
+		hint.Sayf(stderr, "to trust it as shown: %s%s", again, shell.Word(v.Dir))
 		return cli.Status(cli.ExitFailed)
 	}
 	p := &config.Pin{Dir: v.Dir, Digest: v.Digest, Trusted: time.Now().UTC().Truncate(time.Second), Files: v.tree}
@@ -137,7 +137,7 @@ func (o *trustOptions) settle(stderr io.Writer, store config.TrustStore, v *trus
 // accept lets runs read a policy file that a program could have changed.
 func (o *trustOptions) accept(stderr io.Writer, path string) error {
 	if !o.yes {
-		fmt.Fprintf(stderr, "egressd: hint: look at it, then egressd policy trust --yes %s\n", printable.Text(shell.Word(path)))
+		hint.Sayf(stderr, "look at it, then egressd policy trust --yes %s", shell.Word(path))
 		return cli.Status(cli.ExitFailed)
 	}
 	notes, err := config.OpenTreePolicies()

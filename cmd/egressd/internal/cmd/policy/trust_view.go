@@ -101,7 +101,7 @@ func ruleViewOf(id string, pattern policy.Pattern, p *policy.Policy, sandbox str
 // onRequests reports whether some requests may pass: where a tunnel shows none, those
 // outside of tunnels.
 func onRequests(d policy.Decision) bool {
-	return d.Verdict == policy.Inspect || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied
+	return d.Verdict == policy.Inspect || d.Class == policy.MethodDenied || d.Class == policy.PathDenied || d.Class == policy.HeaderDenied || d.Class == policy.QueryDenied || d.Class == policy.GitDenied || d.Class == policy.BodyDenied || d.Class == policy.MCPDenied || d.Class == policy.ModelDenied || d.Class == policy.GraphQLDenied
 }
 
 func changesOf(was *config.Pin, now config.Tree) (all []treeChange) {

@@ -95,7 +95,7 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	if !isPID(who) {
 		engine, err := o.engineSocket(who)
 		if err == nil {
-			err = o.judge(engine, who)
+			err = o.judge(engine, who, pid)
 		}
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func isPID(who string) bool {
 }
 
 // judge holds a container to the table of package boundary. egressd serve does so too, but may not ask this engine.
-func (o *attachOptions) judge(engine, container string) error {
+func (o *attachOptions) judge(engine, container string, pid int) error {
 	d, volumes, err := containers.Inspect(context.Background(), engine, container)
 	if err != nil {
 		return hint.Failed(fmt.Errorf("ask the engine about %s: %w", container, err), "egressd attach --docker PATH of the engine's socket")
@@ -170,7 +170,7 @@ func (o *attachOptions) judge(engine, container string) error {
 	m := hostpaths.Machine("", engine, places)
 	socket := hostpaths.Real(socketPath(o.socket))
 	m.Volumes, m.Labelled, m.Doors = volumes, true, hostpaths.Doors(socket)
-	return refusedByTable(boundary.Judge(d, m))
+	return refusedByTable(boundary.Judge(containers.AsMounted(d, pid, m.Doors), m))
 }
 
 // process finds the process that is meant.

@@ -152,7 +152,7 @@ func (f *follower) hold(ctx context.Context, k *sandbox.Container) {
 }
 
 func (f *follower) attach(k *sandbox.Container) (*attach.Attached, *attachedView, error) {
-	if err := f.judge(f.engine, k.ID); err != nil {
+	if err := f.judge(f.engine, k.ID, k.PID); err != nil {
 		return nil, nil, err
 	}
 	process, err := containers.OpenFirst(k)

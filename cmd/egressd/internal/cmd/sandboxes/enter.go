@@ -62,7 +62,7 @@ which of the two applies.
 
 The attachment ends with the process or with egressd serve; then enter again.
 Exit codes are those of egressd run.`,
-		Example: `  docker run --network none -v /run/egressd/web:/run/egressd IMAGE egressd enter -- npm test
+		Example: `  docker run --network none -v /run/egressd/web:/run/egressd:ro IMAGE egressd enter -- npm test
   bwrap --unshare-net --dev-bind / / egressd enter --socket /run/egressd/enter.sock -- sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return exits.AsSandbox(o.run(cmd.ErrOrStderr(), args))
@@ -179,7 +179,7 @@ func sayEntered(stderr io.Writer, o attach.Request, a attach.Answer) {
 	}
 	if others := attach.Resolvers(); len(others) > 0 {
 		fmt.Fprintf(stderr, "egressd: names are answered at 127.0.0.1, but /etc/resolv.conf asks %s\n", printable.Text(strings.Join(others, ", ")))
-		fmt.Fprintln(stderr, "egressd: hint: docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
+		hint.Sayf(stderr, "docker run --dns 127.0.0.1, or nameserver 127.0.0.1 in that file")
 	}
 }
 

@@ -86,7 +86,7 @@ func (o *envOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	o.explain(stderr, address)
 	if o.format == "docker" && environ.ReachesOnlyHere(host) {
 		fmt.Fprintf(stderr, "egressd: inside a container %s is the container itself\n", address)
-		fmt.Fprintln(stderr, "egressd: hint: egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
+		hint.Sayf(stderr, "egressd env --for docker --listen ADDR, where ADDR is reachable from the container")
 	}
 	if o.ca != "" {
 		vars = append(vars, environ.ForTrust(o.ca)...)
@@ -140,10 +140,10 @@ func (o *envOptions) explain(stderr io.Writer, address string) {
 	switch {
 	case strings.HasPrefix(address, file.UnixListener):
 		fmt.Fprintln(stderr, "egressd: of what reads these variables, only curl takes a unix socket for a proxy")
-		fmt.Fprintln(stderr, "egressd: hint: egressd env --listen 127.0.0.1:3128, where other programs are to go through the proxy")
+		hint.Sayf(stderr, "egressd env --listen 127.0.0.1:3128, where other programs are to go through the proxy")
 	case strings.HasPrefix(address, file.TLSListener) && o.ca == "":
 		fmt.Fprintln(stderr, "egressd: a program that reaches the proxy over TLS has to trust its certificate")
-		fmt.Fprintln(stderr, "egressd: hint: egressd ca bundle -o FILE, then egressd env --ca FILE")
+		hint.Sayf(stderr, "egressd ca bundle -o FILE, then egressd env --ca FILE")
 	}
 }
 

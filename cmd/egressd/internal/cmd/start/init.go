@@ -140,8 +140,8 @@ func (o *initOptions) wrote(stdout, stderr io.Writer, path string, wrote bool) e
 	if err := sayOverruled(stderr, path); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "egressd: hint: run a program behind it: egressd run%s -- npm test\n", config)
-	fmt.Fprintf(stderr, "egressd: hint: for containers and many sandboxes: egressd serve%s\n", config)
+	hint.Sayf(stderr, "run a program behind it: egressd run%s -- npm test", config)
+	hint.Sayf(stderr, "for containers and many sandboxes: egressd serve%s", config)
 	return nil
 }
 

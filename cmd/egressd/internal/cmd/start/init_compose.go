@@ -98,6 +98,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	written, project := file, projectName(file, dir)
 	c := compose.Compose{Path: o.output, Together: o.together, Variables: composeVariables}
 	file.Within(workspaceOf(dir))
+	file.StartedByOne(compose.IsOne(ctx))
 	if file.Composed() {
 		if file, err = o.composed(ctx, file); err != nil {
 			return set, err

@@ -286,10 +286,10 @@ func (o *devContainerOptions) done(stdout, stderr io.Writer, c *config.Config, p
 		fmt.Fprintf(stderr, "egressd: %s\n", note)
 	}
 	if missing != "" {
-		fmt.Fprintf(stderr, "egressd: hint: in %s, under sandboxes: %s\n", printable.Text(c.Path), missing)
-		fmt.Fprintln(stderr, "egressd: hint: add uid: [1000] to it if the container's user is not root, with the number of that user")
+		hint.Sayf(stderr, "in %s, under sandboxes: %s", c.Path, missing)
+		hint.Sayf(stderr, "add uid: [1000] to it if the container's user is not root, with the number of that user")
 	}
-	fmt.Fprintln(stderr, "egressd: hint: egressd serve, then devcontainer up --workspace-folder "+shell.Word(o.workspace))
+	hint.Sayf(stderr, "egressd serve, then devcontainer up --workspace-folder %s", shell.Word(o.workspace))
 	return nil
 }
 

@@ -21,7 +21,7 @@ for one container, so that containers do not reach each other.
 
 Three ways to put egressd in front of a container are a boundary:
 
-  enter     docker run --network none -v FOLDER:/run/egressd IMAGE egressd enter -- COMMAND
+  enter     docker run --network none -v FOLDER:/run/egressd:ro IMAGE egressd enter -- COMMAND
             The container has no network and attaches its loopback to egressd.
   attach    docker run -d --network none --name NAME IMAGE; egressd attach NAME
             The same from outside, as root. All traffic is captured.

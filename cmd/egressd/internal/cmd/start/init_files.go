@@ -127,7 +127,7 @@ func (o *planOptions) done(stdout, stderr io.Writer, plan integrations.Set, chan
 		fmt.Fprintf(stderr, "egressd: wrote %s\n", printable.Text(f.Path))
 	}
 	for _, note := range plan.Notes {
-		fmt.Fprintf(stderr, "egressd: hint: %s\n", printable.Text(note))
+		hint.Sayf(stderr, "%s", note)
 	}
 	return nil
 }

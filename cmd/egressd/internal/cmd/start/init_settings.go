@@ -231,7 +231,7 @@ func (o *integrationOptions) done(stdout, stderr io.Writer, plan *integrations.P
 	for _, note := range plan.Notes {
 		fmt.Fprintf(stderr, "egressd: %s\n", note)
 	}
-	fmt.Fprintln(stderr, "egressd: hint: egressd serve, before "+o.of.name+" is started")
+	hint.Sayf(stderr, "egressd serve, before %s is started", o.of.name)
 	return nil
 }
 

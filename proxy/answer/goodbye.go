@@ -1,4 +1,4 @@
-package proxy
+package answer
 
 import (
 	"bytes"
@@ -6,14 +6,13 @@ import (
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/sniff"
-	"github.com/egressd/egressd/proxy/exchange"
 )
 
-// goodbye is a refusal in the words of the protocol that a client begins, for clients that show them to their user. The protocol
+// Goodbye is a refusal in the words of the protocol that a client begins, for clients that show them to their user. The protocol
 // is known by the first bytes. Where the server speaks first, the port tells, and first is empty. It is nil for every
 // other protocol. Nothing of the upstream may have reached the client.
-func goodbye(r *egress.Refusal, first []byte, port uint16) []byte {
-	why := exchange.ShortSentence(r)
+func Goodbye(r *egress.Refusal, first []byte, port uint16) []byte {
+	why := ShortSentence(r)
 	switch {
 	case sniff.Detect(first) == sniff.SSH, len(first) == 0 && port == 22:
 		return sshGoodbye(why)

@@ -1,4 +1,4 @@
-package exchange
+package fair
 
 import (
 	"cmp"
@@ -17,9 +17,6 @@ type MemoryQuota struct {
 
 // A sandboxOf is a sandbox of a template.
 type sandboxOf struct{ template, sandbox string }
-
-// bodyMemoryOfSandbox is how many bytes of bodies may be held for one sandbox. A body beyond it is refused.
-const bodyMemoryOfSandbox = 128 << 20
 
 // A Reservation is the memory that one connection or body has reserved. Its last user frees it with Release.
 type Reservation struct {
@@ -59,6 +56,9 @@ func (r *MemoryQuota) Reserve(holder, sandbox string) *Reservation {
 	return &Reservation{quota: r, holder: holder, sandbox: sandbox, users: 1}
 }
 
+// Beside returns one of nothing yet, for the sandbox of l.
+func (l *Reservation) Beside() *Reservation { return l.quota.Reserve(l.holder, l.sandbox) }
+
 // leftLocked returns how many bytes the reservation may grow by. l.quota.mu is held.
 func (l *Reservation) leftLocked() int64 {
 	left := l.quota.most - l.quota.held[l.holder]
@@ -68,9 +68,9 @@ func (l *Reservation) leftLocked() int64 {
 	return left
 }
 
-// grow reserves n more bytes. It returns false if the sandbox has not so many left, or if the reservation was
+// Grow reserves n more bytes. It returns false if the sandbox has not so many left, or if the reservation was
 // released.
-func (l *Reservation) grow(n int64) bool {
+func (l *Reservation) Grow(n int64) bool {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
 	if l.users == 0 || n > l.leftLocked() {
@@ -120,8 +120,8 @@ func (l *Reservation) Retain() bool {
 	return true
 }
 
-// clear frees the reserved bytes; the user may reserve more later.
-func (l *Reservation) clear() {
+// Clear frees the reserved bytes; the user may reserve more later.
+func (l *Reservation) Clear() {
 	l.quota.mu.Lock()
 	defer l.quota.mu.Unlock()
 	l.clearLocked()

@@ -1,4 +1,8 @@
-package exchange
+// Package answer renders refusals for the program that asked: as responses of HTTP with a page, JSON or text, as replies of SOCKS,
+// and in the words of other protocols. It decides nothing and writes to no connection.
+//
+//	reply := answer.HTTP(refusal, answer.RecipientOf(request.Fields))
+package answer
 
 import (
 	"encoding/json"
@@ -48,6 +52,7 @@ var answers = map[policy.Class]Answer{
 	policy.BodyDenied:       {403, false, SOCKSRefused},
 	policy.MCPDenied:        {403, false, SOCKSRefused},
 	policy.ModelDenied:      {403, false, SOCKSRefused},
+	policy.GraphQLDenied:    {403, false, SOCKSRefused},
 	policy.BodyTooLarge:     {413, false, SOCKSRefused},
 	policy.AddressDenied:    {403, false, SOCKSRefused},
 	policy.NameMismatch:     {403, false, SOCKSRefused},
@@ -85,7 +90,8 @@ var answers = map[policy.Class]Answer{
 	policy.UpstreamRefused: {502, false, SOCKSFailure},
 }
 
-func AnswerTo(class policy.Class) Answer {
+// To returns the answer to refusals of a class.
+func To(class policy.Class) Answer {
 	if a, ok := answers[class]; ok {
 		return a
 	}
@@ -103,6 +109,7 @@ const (
 	otherMessage   = "The policy of egressd allows this request, but the upstream proxy refused it. Do not retry: its operator decides."
 )
 
+// Message tells a program what to do about the answer.
 func (a Answer) Message() string {
 	switch {
 	case a.Status == 407:
@@ -134,26 +141,13 @@ func messageOf(r *egress.Refusal, a Answer) string {
 	return message + " " + r.Hint
 }
 
-// hintFor says what to do instead of what err is about, or nothing.
-func hintFor(err error) string {
-	var scheme *http1.SchemeError
-	switch {
-	case errors.As(err, &scheme) && scheme.Scheme == "https":
-		return "For https, open a tunnel with CONNECT: set HTTPS_PROXY to the http:// URL of this proxy."
-	case errors.As(err, &scheme):
-		return "This proxy takes URLs of http alone. For other protocols, open a tunnel with CONNECT or SOCKS5."
-	case errors.Is(err, errOriginForm):
-		return "Send the whole URL as the request target, or open a tunnel with CONNECT or SOCKS5."
-	}
-	return ""
-}
-
 // waits reports whether a person has still to say whether it may pass.
 func (a Answer) waits() bool { return a.Status == 403 && a.retry }
 
 // A Recipient is the program that gets a reply, as far as the form of the reply depends on it.
 type Recipient struct{ Agent, Accept string }
 
+// RecipientOf returns who sent a request with these fields.
 func RecipientOf(f http1.Fields) Recipient {
 	return Recipient{Agent: f.Get("User-Agent"), Accept: f.Get("Accept")}
 }
@@ -175,9 +169,9 @@ type Reply struct {
 	Body   []byte
 }
 
-// replyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
-// refused message of MCP is answered so.
-func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
+// ReplyTo renders a refusal. Clients of MCP show the errors of JSON-RPC to the model only in a response that is 200, so a
+// refused message of MCP is answered so, and a refused request of GraphQL as servers of GraphQL refuse it.
+func ReplyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 	a.retry = a.retry && !r.Final
 	status := a.statusFor(to)
 	kind, body := replyBody(r, a, to)
@@ -186,25 +180,27 @@ func replyTo(r *egress.Refusal, a Answer, to Recipient) Reply {
 		status, kind, body = http.StatusOK, "application/json", mcpError(r, a)
 	case r.Decision.Class == policy.ModelDenied:
 		kind, body = "application/json", modelError(r)
+	case r.Decision.Class == policy.GraphQLDenied && r.Method == http.MethodPost:
+		status, kind, body = http.StatusOK, "application/json", graphQLError(r, a)
 	}
-	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: replyFields(r, a, kind, len(body)), Body: body}
+	return Reply{Status: status, Phrase: ReasonPhrase(r, a), Fields: Fields(r, a, kind, len(body)), Body: body}
 }
 
-// http1 returns the reply as a whole HTTP/1 response after which the connection is closed.
-func (r Reply) http1() []byte {
+// HTTP1 returns the reply as a whole HTTP/1 response after which the connection is closed.
+func (r Reply) HTTP1() []byte {
 	b := make([]byte, 0, 512+len(r.Body))
 	b = http1.AppendResponse(b, r.Status, r.Phrase, append(r.Fields, http1.Field{Name: "Connection", Value: "close"}))
 	return append(b, r.Body...)
 }
 
-// HTTPReply renders a refusal as a whole HTTP response after which the
+// HTTP renders a refusal as a whole HTTP response after which the
 // connection is closed.
-func HTTPReply(r *egress.Refusal, to Recipient) []byte {
-	return replyTo(r, AnswerTo(r.Decision.Class), to).http1()
+func HTTP(r *egress.Refusal, to Recipient) []byte {
+	return ReplyTo(r, To(r.Decision.Class), to).HTTP1()
 }
 
-// replyFields are the fields of a reply with a body of a media type.
-func replyFields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
+// Fields are the fields of a reply with a body of a media type.
+func Fields(r *egress.Refusal, a Answer, kind string, length int) http1.Fields {
 	class := r.Decision.Class
 	fields := make(http1.Fields, 0, 10)
 	add := func(name, value string) { fields = append(fields, http1.Field{Name: name, Value: value}) }
@@ -246,6 +242,25 @@ func mcpError(r *egress.Refusal, a Answer) []byte {
 	}{"2.0", json.RawMessage(r.MCPID), rpcError{a.Status, Sentence(r), problem(r, a)}})
 	if err != nil {
 		return problem(r, a) // the id was read as JSON, so it is JSON
+	}
+	return append(body, '\n')
+}
+
+// graphQLError renders a refusal as a response of GraphQL. Clients show errors[].message, so it leaves out what would be allowed,
+// which may be very long.
+func graphQLError(r *egress.Refusal, a Answer) []byte {
+	short := *r
+	short.Decision.AllowedIf, short.AskAt = nil, ""
+	type graphError struct {
+		Type       string          `json:"type"`
+		Message    string          `json:"message"`
+		Extensions json.RawMessage `json:"extensions"`
+	}
+	body, err := json.Marshal(struct {
+		Errors []graphError `json:"errors"`
+	}{[]graphError{{"FORBIDDEN", Sentence(&short), problem(r, a)}}})
+	if err != nil {
+		return problem(r, a) // it is JSON
 	}
 	return append(body, '\n')
 }
@@ -324,16 +339,25 @@ const htmlType = "text/html; charset=utf-8"
 func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []byte) {
 	switch {
 	case strings.HasPrefix(to.Agent, "git/"):
-		return "text/plain; charset=utf-8", []byte(plainText(r, a))
+		return "text/plain; charset=utf-8", []byte(Plain(r, a))
 	case strings.Contains(to.Accept, lfsType): // git-lfs prints the message of its own type alone
-		r := *r
-		r.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reasonOf(&r, a)))
-		return lfsType, problem(&r, a)
+		return lfsType, problem(reasoned(r, a), a)
+	case strings.HasPrefix(to.Agent, "GitHub CLI "): // gh prints the message alone
+		return "application/json; charset=utf-8", problem(reasoned(r, a), a)
 	case strings.Contains(to.Accept, "text/html"):
 		return htmlType, page(r, a)
 	default:
 		return "application/problem+json", problem(r, a)
 	}
+}
+
+// reasoned is r with the reason in its message, for clients that show nothing else.
+func reasoned(r *egress.Refusal, a Answer) *egress.Refusal {
+	said := *r
+	if reason := reasonOf(r, a); reason != "" {
+		said.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reason))
+	}
+	return &said
 }
 
 // reasonOf returns the reason of a refusal. It is empty where it would tell a guess at credentials from another.
@@ -372,13 +396,14 @@ func askAt(r *egress.Refusal, a Answer) string {
 	return r.AskAt
 }
 
-func plainText(r *egress.Refusal, a Answer) string {
+// Plain returns a refusal as text of several lines.
+func Plain(r *egress.Refusal, a Answer) string {
 	return strings.Join(append([]string{ReasonPhrase(r, a), messageOf(r, a)}, remarks(r, a)...), "\n") + "\n"
 }
 
 // Sentence renders a refusal as one line of text.
 func Sentence(r *egress.Refusal) string {
-	a := AnswerTo(r.Decision.Class)
+	a := To(r.Decision.Class)
 	return strings.Join(append([]string{ReasonPhrase(r, a) + ". " + messageOf(r, a)}, remarks(r, a)...), " ")
 }
 
@@ -445,7 +470,7 @@ func problem(r *egress.Refusal, a Answer) []byte {
 // commandFor returns the command that opens the way, or "". It offers no command for a private address and none
 // against a written rule. A pending question is answered by a command, too.
 func commandFor(r *egress.Refusal) string {
-	if AnswerTo(r.Decision.Class).waits() && r.Decision.Question != "" {
+	if To(r.Decision.Class).waits() && r.Decision.Question != "" {
 		if strings.HasPrefix(r.FixFlags, " --save") { // no daemon takes the answer: egressd run asks on its terminal
 			return ""
 		}
@@ -454,29 +479,18 @@ func commandFor(r *egress.Refusal) string {
 	return r.Fix()
 }
 
-// MalformedReply renders what could not be parsed, with the status that its
-// problem has.
-func MalformedReply(r *egress.Refusal, err error) []byte {
-	if errors.Is(err, ErrSOCKS4) {
-		return []byte{0, 0x5b, 0, 0, 0, 0, 0, 0}
-	}
-	hinting := *r
-	hinting.Hint = hintFor(err)
-	return replyTo(&hinting, answerToMalformed(r, err), Recipient{}).http1()
-}
-
-// answerToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
-func answerToMalformed(r *egress.Refusal, err error) Answer {
-	a := AnswerTo(r.Decision.Class)
+// ToMalformed returns the answer to a refusal; if err says what was malformed, with the status that its problem has.
+func ToMalformed(r *egress.Refusal, err error) Answer {
+	a := To(r.Decision.Class)
 	if bad, ok := errors.AsType[*http1.MalformedError](err); ok && a.Status == 400 && bad.Status != 0 {
 		a.Status = bad.Status
 	}
 	return a
 }
 
-// statusText is the phrase of a response status. An upstream's own is not
+// StatusText is the phrase of a response status. An upstream's own is not
 // passed on: it could be one of ours.
-func statusText(status int) string {
+func StatusText(status int) string {
 	if text := http.StatusText(status); text != "" {
 		return text
 	}

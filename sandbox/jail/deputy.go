@@ -15,12 +15,15 @@ import (
 	"github.com/egressd/egressd/internal/jailinit"
 )
 
-// removals remove hidden sockets in the working directory for the program. The kernel refuses that to the program (EBUSY), since a
-// mount hides the socket. Outside of the jail nothing is mounted there, and removing the socket ends the mount in the jail.
+// A deputy makes calls for the program that the kernel refuses to it:
 //
-// Whatever a program makes of it, the most that it gets is that one of these sockets is removed, which it could remove
-// without egressd. Every other call goes on as if nobody had been asked.
-type removals struct {
+//   - It removes hidden sockets in the working directory. The kernel refuses that (EBUSY), since a mount hides the socket. Outside of the
+//     jail nothing is mounted there, and removing the socket ends the mount in the jail.
+//   - It gives the terminal back to the process group that the program began in. That group has the number 0 in the jail (ESRCH).
+//
+// A hostile program gets no more by it than without egressd: one of these sockets is removed, or that group has the terminal. Every
+// other call goes on as if nobody had been asked.
+type deputy struct {
 	listener int
 	jail     string // the user namespace of the program, as /proc has it
 	sockets  []removable
@@ -37,24 +40,24 @@ type inodeID struct{ device, inode uint64 }
 
 func idOf(s *unix.Stat_t) inodeID { return inodeID{uint64(s.Dev), s.Ino} }
 
-// answerRemovals takes over the listener of jail init.
-func (j *Jail) answerRemovals(listener uint32, paths []string) error {
+// deputize takes over the listener of jail init.
+func (j *Jail) deputize(f *jailinit.Failure) error {
 	there, err := unix.PidfdOpen(j.pid, 0)
 	if err != nil {
-		return fmt.Errorf("sockets in the working directory: %w", err)
+		return fmt.Errorf("listen for calls: %w", err)
 	}
 	defer unix.Close(there)
-	r := &removals{}
-	if r.listener, err = unix.PidfdGetfd(there, int(listener), 0); err != nil {
-		return fmt.Errorf("sockets in the working directory: %w", err)
+	d := &deputy{}
+	if d.listener, err = unix.PidfdGetfd(there, int(f.Listener), 0); err != nil {
+		return fmt.Errorf("listen for calls: %w", err)
 	}
-	r.jail, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/user", j.pid))
-	for _, path := range paths {
+	d.jail, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/user", j.pid))
+	for _, path := range f.Removable {
 		if s, ok := removableAt(path); ok {
-			r.sockets = append(r.sockets, s)
+			d.sockets = append(d.sockets, s)
 		}
 	}
-	go r.serve()
+	go d.serve()
 	return nil
 }
 
@@ -93,19 +96,22 @@ type (
 )
 
 // serve answers until no process is left that could ask.
-func (r *removals) serve() {
+func (d *deputy) serve() {
 	defer func() {
-		unix.Close(r.listener)
-		for _, s := range r.sockets {
+		unix.Close(d.listener)
+		for _, s := range d.sockets {
 			unix.Close(s.folder)
 		}
 	}()
 	calls := jailinit.RemovalCalls()
 	const syncWakeUp = 1 // SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, since Linux 6.6: who asks and who answers take turns on one processor
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(r.listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, syncWakeUp)
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(d.listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, syncWakeUp)
 	runtime.LockOSThread() // and it ends with the goroutine
+	held := unix.Sigset_t{}
+	held.Val[0] = 1 << (unix.SIGTTOU - 1) // which the kernel sends who gives the terminal away from the background
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &held, nil)
 	for {
-		ready := []unix.PollFd{{Fd: int32(r.listener), Events: unix.POLLIN}}
+		ready := []unix.PollFd{{Fd: int32(d.listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
@@ -116,24 +122,25 @@ func (r *removals) serve() {
 			continue
 		}
 		var n notice
-		if r.control(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
+		if d.control(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
 			continue // who asked is gone
 		}
 		a := noticeAnswer{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
-		if how, ok := calls[n.call]; ok && r.remove(&n, how) && !how.Replaces {
+		how, removes := calls[n.call]
+		if removes && d.remove(&n, how) && !how.Replaces || n.call == jailinit.ForegroundCall() && d.giveBack(&n) {
 			a.flags = 0
 		}
-		r.control(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
+		d.control(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
 	}
 }
 
-func (r *removals) control(request uintptr, with unsafe.Pointer) unix.Errno {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(r.listener), request, uintptr(with))
+func (d *deputy) control(request uintptr, with unsafe.Pointer) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.listener), request, uintptr(with))
 	return errno
 }
 
 // remove removes a socket if the call is about one, and reports whether it did.
-func (r *removals) remove(n *notice, how jailinit.Removal) bool {
+func (d *deputy) remove(n *notice, how jailinit.Removal) bool {
 	switch {
 	case n.call == unix.SYS_UNLINKAT && n.args[2] != 0, n.call == unix.SYS_RENAMEAT2 && n.args[4] != 0:
 		return false // of folders, and of two files in each other's place
@@ -143,19 +150,54 @@ func (r *removals) remove(n *notice, how jailinit.Removal) bool {
 		return false
 	}
 	folder, name := filepath.Split(path)
-	for _, s := range r.sockets {
-		if s.name == name && r.isIn(n, how, folder, s.parent) {
+	for _, s := range d.sockets {
+		if s.name == name && d.isIn(n, how, folder, s.parent) {
 			return s.remove()
 		}
 	}
 	return false
 }
 
+// giveBack gives a terminal to this process's group, in which the program began, if the call is to give it to the group 0. It reports
+// whether it did.
+func (d *deputy) giveBack(n *notice) bool {
+	var group [4]byte
+	from := []unix.RemoteIovec{{Base: uintptr(n.args[2]), Len: len(group)}}
+	if got, err := unix.ProcessVMReadv(int(n.pid), []unix.Iovec{{Base: &group[0], Len: uint64(len(group))}}, from, 0); err != nil || got != len(group) || group != [4]byte{} {
+		return false
+	}
+	var of unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", n.pid, int32(n.args[0])), &of) != nil || d.control(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) != 0 {
+		return false
+	}
+	own, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(own)
+	if of.Rdev != controllingTerminal && of.Rdev != deviceOf(own) {
+		return false
+	}
+	return unix.IoctlSetPointerInt(own, unix.TIOCSPGRP, unix.Getpgrp()) == nil
+}
+
+// controllingTerminal is the device /dev/tty, which is another terminal for each session.
+const controllingTerminal = 5 << 8
+
+// deviceOf returns the device of a terminal that was opened as /dev/tty.
+func deviceOf(tty int) uint64 {
+	var number uint32
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(tty), unix.TIOCGDEV, uintptr(unsafe.Pointer(&number))); errno != 0 {
+		return 0
+	}
+	return uint64(number)
+}
+
 // isIn reports whether the folder of a call is parent, as the caller sees it, which is still waiting and in no user namespace of
 // its own.
-func (r *removals) isIn(n *notice, how jailinit.Removal, folder string, parent inodeID) bool {
+func (d *deputy) isIn(n *notice, how jailinit.Removal, folder string, parent inodeID) bool {
 	process := fmt.Sprintf("/proc/%d/", n.pid)
-	if own, err := os.Readlink(process + "ns/user"); err != nil || own != r.jail {
+	if own, err := os.Readlink(process + "ns/user"); err != nil || own != d.jail {
 		return false
 	}
 	begin := process + "cwd"
@@ -169,7 +211,7 @@ func (r *removals) isIn(n *notice, how jailinit.Removal, folder string, parent i
 	if unix.Stat(begin+"/"+folder, &file) != nil || idOf(&file) != parent {
 		return false
 	}
-	return r.control(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0
+	return d.control(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0
 }
 
 // remove removes the socket unless another file has taken its place.

@@ -49,12 +49,35 @@ type Removal struct {
 	Replaces bool // another file takes the place
 }
 
-// listenForRemovals has the kernel ask the holder of the returned descriptor before each of RemovalCalls.
-func listenForRemovals() (fd int, err error) {
-	native := abisOf(runtime.GOARCH)[0].arch
-	f := filterText{load(offsetArch), jump(unix.BPF_JEQ, native, 1, 0), passes(), load(offsetNumber)}
-	for number := range RemovalCalls() {
-		f = append(f, jump(unix.BPF_JEQ, uint32(number), 0, 1), unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
+// groupIsOutside reports whether this process has a terminal, and is in a process group of another PID namespace. The kernel calls
+// such a group 0, and takes this number from nobody: a shell could not give the terminal back to its group.
+func groupIsOutside() bool {
+	var group int32
+	terminal, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(terminal)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(terminal), unix.TIOCGPGRP, uintptr(unsafe.Pointer(&group)))
+	return errno == 0 && unix.Getpgrp() == 0
+}
+
+// ForegroundCall returns the number of the system call that gives a terminal to a process group, with TIOCSPGRP in its second argument.
+func ForegroundCall() int32 { return int32(abisOf(runtime.GOARCH)[0].ioctl) }
+
+// listen has the kernel ask the holder of the returned descriptor before each of RemovalCalls, if removals, and before each of
+// ForegroundCall, if foreground.
+func listen(removals, foreground bool) (fd int, err error) {
+	native := abisOf(runtime.GOARCH)[0]
+	asks := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF}
+	f := filterText{load(offsetArch), jump(unix.BPF_JEQ, native.arch, 1, 0), passes(), load(offsetNumber)}
+	if removals {
+		for number := range RemovalCalls() {
+			f = append(f, jump(unix.BPF_JEQ, uint32(number), 0, 1), asks)
+		}
+	}
+	if foreground {
+		f = f.call(native.ioctl, filterText{load(offsetArgs + 8), jump(unix.BPF_JEQ, unix.TIOCSPGRP, 0, 1), asks, passes()})
 	}
 	f = append(f, passes())
 	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
@@ -64,7 +87,7 @@ func listenForRemovals() (fd int, err error) {
 		if errno == 0 {
 			return int(n), nil
 		}
-		err = fmt.Errorf("listen for what removes sockets: %w", errno)
+		err = fmt.Errorf("listen for calls: %w", errno)
 	}
 	return -1, err
 }

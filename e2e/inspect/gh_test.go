@@ -1,0 +1,241 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/policy"
+)
+
+const (
+	ghToken  = "ghp_REALsecretREALsecretREALsecret"
+	ghPolicy = `version: 1
+presets:
+  - github: {repos: [acme/app], push: ["refs/heads/agent/*"], pulls: write, issues: write, releases: write, graphql: write}
+credentials:
+  - {for: github, from: {file: real.token}}
+tls: {ca_dir: ca, extra_roots: [lab.pem]}
+`
+)
+
+// A hub is a server that does what gh asks for, for whoever has the real token, in every repository. It keeps what it did.
+type hub struct {
+	mu    sync.Mutex
+	did   []string
+	tests *testing.T
+}
+
+// repos are the repositories of the hub, by the letters behind the kind in their node ids.
+var repos = map[string]string{"app": "Acme/App", "other": "acme/other", "fork": "evil/app"}
+
+func (h *hub) note(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.did = append(h.did, what)
+}
+
+func (h *hub) took() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	did := h.did
+	h.did = nil
+	return did
+}
+
+func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if got := r.Header.Get("Authorization"); got != "token "+ghToken && got != "Bearer "+ghToken {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, `{"message":"Bad credentials"}`)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("X-Oauth-Scopes", "repo")
+	switch {
+	case r.URL.Path == "/graphql":
+		h.graphql(w, r)
+	case r.URL.Path == "/repos/acme/renamed": // as GitHub answers for a repository that has moved
+		http.Redirect(w, r, "https://api.github.com/repositories/42", http.StatusMovedPermanently)
+	case strings.Contains(r.URL.Path, "/releases/tags/"):
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"message":"Not Found"}`)
+	case r.Method == http.MethodGet:
+		io.WriteString(w, `{"id":1,"number":1,"name":"app","login":"agent","full_name":"acme/app"}`)
+	default:
+		io.Copy(io.Discard, r.Body)
+		h.note(r.Method + " " + r.Host + r.URL.Path)
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, `{"id":5,"url":"https://api.github.com/repos/acme/app/releases/5","html_url":"https://github.com/acme/app/releases/v1","upload_url":"https://uploads.github.com/repos/acme/app/releases/5/assets{?name,label}"}`)
+	}
+}
+
+func (h *hub) graphql(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Query     string
+		Variables struct {
+			Owner, Name, Repo string
+			IDs               []string
+			Input             map[string]any
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		h.tests.Errorf("the hub got %v", err)
+	}
+	if strings.Contains(q.Query, "nodes(ids:$ids)") {
+		var nodes []string
+		for _, id := range q.Variables.IDs {
+			kind, of, _ := strings.Cut(id, "_")
+			switch {
+			case repos[of] == "":
+				nodes = append(nodes, "null")
+			case kind == "R":
+				nodes = append(nodes, fmt.Sprintf(`{"__typename":"Repository","self":%q}`, repos[of]))
+			default:
+				nodes = append(nodes, fmt.Sprintf(`{"__typename":"Issue","of":{"nameWithOwner":%q}}`, repos[of]))
+			}
+		}
+		fmt.Fprintf(w, `{"data":{"nodes":[%s]}}`, strings.Join(nodes, ","))
+		return
+	}
+	of := "other"
+	for id, name := range repos {
+		if strings.EqualFold(name, q.Variables.Owner+"/"+q.Variables.Name+q.Variables.Repo) {
+			of = id
+		}
+	}
+	if strings.Contains(strings.TrimSpace(q.Query)+" ", "mutation") {
+		h.note(fmt.Sprint("mutation ", q.Variables.Input))
+		answers := map[string]string{
+			"createPullRequest": `{"pullRequest":{"id":"PR_app","url":"https://github.com/acme/app/pull/1"}}`, "createIssue": `{"issue":{"id":"I_app","url":"https://github.com/acme/app/issues/1"}}`,
+			"addComment": `{"commentEdge":{"node":{"url":"https://github.com/acme/app/issues/1#x"}}}`, "closeIssue": `{"issue":{"id":"I_app"}}`,
+		}
+		for name, answer := range answers {
+			if strings.Contains(q.Query, name) {
+				fmt.Fprintf(w, `{"data":{%q:%s}}`, name, answer)
+				return
+			}
+		}
+		io.WriteString(w, `{"data":{}}`)
+		return
+	}
+	thing := `"id":"%s_` + of + `","author":{"login":"agent"},"state":"OPEN","url":"https://github.com/acme/app/issues/1","title":"t","number":1`
+	var answers []string // to what was asked for: gh takes nothing else
+	for asked, answer := range map[string]string{
+		"viewer":     `"viewer":{"login":"agent","id":"U_agent"}`,
+		"__type":     `"PullRequest":{"fields":[]},"Ref":{"fields":[]},"Issue":{"fields":[]},"Repository":{"fields":[]}`,
+		"repository": `"repository":{"id":"R_` + of + `","name":"app","owner":{"login":"acme"},"hasIssuesEnabled":true,"viewerPermission":"WRITE","defaultBranchRef":{"name":"main"},"mergeCommitAllowed":true,"pullRequests":{"nodes":[]},"pullRequest":{"headRefName":"agent/x","mergeable":"MERGEABLE","mergeStateStatus":"CLEAN",` + fmt.Sprintf(thing, "PR") + `},"issue":{"__typename":"Issue",` + fmt.Sprintf(thing, "I") + `}}`,
+	} {
+		if regexp.MustCompile(`[{\s:]` + asked + `\s*[({]`).MatchString(q.Query) {
+			answers = append(answers, answer)
+		}
+	}
+	fmt.Fprintf(w, `{"data":{%s}}`, strings.Join(answers, ","))
+}
+
+// TestGHWorksInOneRepository runs gh against a hub that would do everything.
+func TestGHWorksInOneRepository(t *testing.T) {
+	d := world.NewDaemon(t, ghPolicy)
+	d.PutFile(t, "real.token", ghToken+"\n")
+	d.World.Zone.Delegate("com", func(q *dns.Msg) *dns.Msg {
+		m := new(dns.Msg).SetReply(q)
+		if q.Question[0].Qtype == dns.TypeA {
+			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(world.AllowedIPv4)}}
+		}
+		return m
+	})
+	t.Cleanup(func() { d.World.Zone.Delegate("com", nil) })
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	h := &hub{tests: t}
+	for _, host := range []string{"api.github.com", "uploads.github.com"} {
+		d.World.Origin.Sites.Store(host, h)
+		t.Cleanup(func() { d.World.Origin.Sites.Delete(host) })
+	}
+	exported, err := exec.Command(world.Egressd.Path(), "env", "--config", d.Config).CombinedOutput()
+	if err != nil || strings.Contains(string(exported), ghToken) {
+		t.Fatalf("%v: %s", err, exported)
+	}
+	var variables []string
+	for line := range strings.Lines(string(exported)) {
+		if strings.Contains(line, "EGRESSD") {
+			variables = append(variables, line)
+		}
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"vars": strings.Join(variables, ""), "file": "of a release"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca := d.AuthorityFile()
+	for _, row := range ghRows {
+		t.Run(row.says, func(t *testing.T) {
+			h.took()
+			mark := d.LogMark(t)
+			out, err := d.Shell(dir, ca, "set -a; . ./vars; export SSL_CERT_FILE=$LAB_CA GH_CONFIG_DIR=$PWD/gh GH_NO_UPDATE_NOTIFIER=1 GH_PROMPT_DISABLED=1 NO_COLOR=1; "+row.command)
+			did := strings.Join(h.took(), "\n")
+			if (err == nil) != (row.class == "") || !strings.Contains(did, row.did) || row.did == "" && did != "" || !strings.Contains(out, row.prints) || strings.Contains(out, ghToken) {
+				t.Errorf("%v, printed %q, did %q", err, out, did)
+			}
+			if row.class != "" {
+				records, _ := d.Log.Since(mark)
+				var classes []string
+				for _, r := range records {
+					classes = append(classes, r.Outcome) // of what was refused after it was allowed
+					if r.Decision != nil {
+						classes = append(classes, r.Decision.Class)
+					}
+				}
+				if !slices.Contains(classes, string(row.class)) {
+					t.Errorf("the log has %q, want %s", classes, row.class)
+				}
+			}
+		})
+	}
+}
+
+// ghRows are commands, and what becomes of them.
+var ghRows = []struct {
+	says, command string
+	did           string // by the hub, or ""
+	class         policy.Class
+	prints        string
+}{
+	{"a pull request", "gh pr create -R acme/app --head agent/x --base main --title t --body b", "repositoryId:R_app", "", "https://github.com/acme/app/pull/1"},
+	{"an issue", "gh issue create -R acme/app --title t --body b", "repositoryId:R_app", "", "https://github.com/acme/app/issues/1"},
+	{"a comment", "gh issue comment 1 -R acme/app --body b", "subjectId:I_app", "", ""},
+	{"a closed issue", "gh issue close 1 -R acme/app", "issueId:I_app", "", ""},
+	{"a release", "gh release create v1 -R acme/app --title t --notes n", "POST api.github.com/repos/acme/app/releases", "", "https://github.com/acme/app/releases/v1"},
+	{"a release with a file", "gh release create v1 file -R acme/app --title t --notes n", "POST uploads.github.com/repos/acme/app/releases/5/assets", "", ""},
+	{"reading REST", "gh api repos/acme/app", "", "", "full_name"},
+	{"reading GraphQL", "gh api graphql -f query='query{viewer{login}}'", "", "", "agent"},
+
+	{"a pull request elsewhere", "gh pr create -R evil/app --head agent/x --base main --title t --body b", "", policy.GraphQLDenied, "GraphQL: Blocked by egressd"},
+	{"an issue elsewhere", "gh issue create -R acme/other --title t --body b", "", policy.GraphQLDenied, "another repository"},
+	{"a comment elsewhere", "gh issue comment 1 -R acme/other --body b", "", policy.GraphQLDenied, "another repository"},
+	{"a merge", `gh api graphql -f query='mutation{mergePullRequest(input:{pullRequestId:"PR_app"}){clientMutationId}}'`, "", policy.GraphQLDenied, "mergePullRequest"},
+	{"an alias", `gh api graphql -f query='mutation{addComment:deleteIssue(input:{issueId:"I_app"}){clientMutationId}}'`, "", policy.GraphQLDenied, "deleteIssue"},
+	{"an id elsewhere", `gh api graphql -f query='mutation($i:ID!){addComment(input:{subjectId:$i,body:"x"}){clientMutationId}}' -f i=I_fork`, "", policy.GraphQLDenied, "another repository"},
+	{"a gist", "echo x | gh gist create -", "", policy.PathDenied, "this path"},
+	{"a fork", "gh api -X POST repos/acme/app/forks", "", policy.PathDenied, "this path"},
+	{"a repository", "gh repo create new --private", "", policy.GraphQLDenied, ""},
+	{"another repository by name", "gh api repos/acme/other", "", policy.PathDenied, "this path"},
+	{"by its old name", "gh api repos/acme/renamed", "", policy.PathDenied, "this path"},
+	{"by its number", "gh api repositories/42", "", policy.PathDenied, "this path"},
+	{"a release elsewhere", "gh release create v1 -R acme/other --title t --notes n", "", policy.PathDenied, "this path"},
+	{"a secret", "gh api -X PUT repos/acme/app/actions/secrets/X -f encrypted_value=x", "", policy.MethodDenied, "PUT"},
+	{"a token of its own", "GH_TOKEN=ghp_foreign gh api repos/acme/app", "", policy.CredentialRefused, "not the placeholder"},
+}
