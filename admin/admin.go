@@ -51,9 +51,13 @@ type Operator struct {
 	UID  uint32
 	PID  int            // 0 if not visible from egressd's namespace
 	Addr netip.AddrPort // valid for TCP; UID and PID are then unknown
+	Rule string         // the key of the policy file by which egressd acts itself; the others are then unknown
 }
 
 func (o Operator) String() string {
+	if o.Rule != "" {
+		return "nobody: " + o.Rule + " of the policy file allows it"
+	}
 	if o.Addr.IsValid() {
 		return "the token, from " + o.Addr.String()
 	}

@@ -139,9 +139,7 @@ func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id
 	if _, _, found := list.Find(id); !found {
 		return "", approvals.ErrNoQuestion
 	}
-	granted, err := a.Grants.Grant(ctx, who, GrantRequest{
-		Verdict: "allow", Patterns: []string{q.Pattern}, Method: q.Method, Path: q.Path, Sandbox: q.Sandbox, Seconds: int64(counts / time.Second), From: q.ID,
-	})
+	granted, err := a.Grants.Grant(ctx, who, AccessGrant(q, counts))
 	if err != nil {
 		return "", err
 	}
@@ -149,6 +147,13 @@ func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id
 		return "", errors.Join(err, a.revoke(ctx, who, q.ID))
 	}
 	return granted.Opens, nil
+}
+
+// AccessGrant is the request for what a sandbox asks of itself, in exactly the terms of the question.
+func AccessGrant(q *egress.Question, lasts time.Duration) GrantRequest {
+	return GrantRequest{
+		Verdict: "allow", Patterns: []string{q.Pattern}, Method: q.Method, Path: q.Path, Sandbox: q.Sandbox, Seconds: int64(lasts / time.Second), From: q.ID,
+	}
 }
 
 // revoke takes back what was granted in answer to a question.

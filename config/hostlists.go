@@ -51,7 +51,11 @@ func readList(l *policy.ListedHosts) (*policy.HostList, error) {
 // listStates adds the files to a digest, and calls enter with each file and its folder: a file may be written, and it
 // may be replaced.
 func (c *Config) listStates(h hash.Hash, enter func(string)) {
-	for _, l := range c.listFiles() {
+	files := c.listFiles()
+	if c.File.ApproveWithin != "" {
+		files = append(files, policy.ListedHosts{ID: "approve_within", File: c.Relative(c.File.ApproveWithin)})
+	}
+	for _, l := range files {
 		enterNearest(enter, filepath.Dir(l.File))
 		fmt.Fprintf(h, "%s\n", l.ID)
 		f, err := durable.OpenPlain(l.File)

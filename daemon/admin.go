@@ -160,6 +160,7 @@ func (l *adminListener) serve(ctx context.Context) {
 	fmt.Fprintf(l.daemon.Talk, "egressd: listening on %s (admin)\n", at)
 	ctx, l.endQuestions = context.WithCancel(ctx)
 	l.daemon.Serving.Go(func() { l.announceQuestions(ctx) })
+	l.daemon.Serving.Go(func() { l.approveWithin(ctx) })
 }
 
 // adminDrain is how long answers may take that have begun when egressd ends.

@@ -29,6 +29,7 @@ type grant struct {
 	admin.Grant               // what operators see of it
 	rule        policy.Grant  // what the policy decides by: regrant compiles it into the next one
 	end         time.Duration // by the clock of granting
+	bounded     bool          // nobody asked for it: approve_within
 }
 
 // text is the line for a person: "allow example.com to sandbox ci", "allow over deny example.com".

@@ -65,6 +65,8 @@ type grantRequest struct {
 	effect   policy.Verdict
 	openings []policy.Opening
 	lasts    time.Duration
+	bounded  bool // nobody asked for it, so it has to be within the boundary
+	dry      bool // find out whether it is granted, and grant nothing
 }
 
 // refused is a request that is not granted, and what to type next.
@@ -175,6 +177,8 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	}
 	next := append(j.others, j.made...)
 	switch {
+	case len(j.made) == 0 && a.bounded:
+		return done, refused("egressd status", "the policy allows it already")
 	case len(j.made) == 0:
 		return j.told(gs.daemon, now.policy), nil
 	case len(next) > grantsMost:
@@ -187,9 +191,16 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 	if err := j.judge(judging, gs.daemon, after.Enforced()); err != nil {
 		return done, err
 	}
+	proof := ""
+	if a.bounded {
+		if proof, err = gs.proof(judging, j, now.policy.Enforced(), after.Enforced()); err != nil || a.dry {
+			return done, err
+		}
+		proof = "; " + proof
+	}
 	j.opens = j.compare(judging, now.policy.Enforced(), after.Enforced())
 	for _, g := range j.made {
-		if err := gs.daemon.Gate.Records.NoteOperator(a.who.Note(a.note(g) + "; that " + j.opens)); err != nil {
+		if err := gs.daemon.Gate.Records.NoteOperator(a.who.Note(a.note(g) + "; that " + j.opens + proof)); err != nil {
 			return done, unrecorded(err)
 		}
 	}
@@ -273,7 +284,8 @@ func (gs grantsAPI) newGrant(a *grantRequest, o policy.Opening, id string) *gran
 		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, OverDeny: a.OverDeny, By: a.who.String(),
 		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
 	}}
-	if !a.who.Addr.IsValid() {
+	g.bounded = a.bounded
+	if !a.who.Addr.IsValid() && !a.bounded {
 		g.UID = &a.who.UID
 	}
 	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, OverDeny: a.OverDeny, Over: func() bool { return gs.now() >= end }}

@@ -409,7 +409,9 @@ func TestAGrantSaysWhatItOpens(t *testing.T) {
 			t.Error("no record")
 		}
 	}
-	if r := w.record(t, func(r *record.Record) bool { return strings.Contains(r.Note, "grant ") && strings.Contains(r.Note, "c.test") && r.Kind == record.KindAdmin }); !strings.Contains(r.Note, "that opens CONNECT c.test:22") {
+	if r := w.record(t, func(r *record.Record) bool {
+		return strings.Contains(r.Note, "grant ") && strings.Contains(r.Note, "c.test") && r.Kind == record.KindAdmin
+	}); !strings.Contains(r.Note, "that opens CONNECT c.test:22") {
 		t.Errorf("the record says %q", r.Note)
 	}
 	if done := w.gets(t, "deny", time.Minute, "other.test"); !strings.HasPrefix(done.Opens, "closes CONNECT other.test:443") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/egressd/egressd/config"
@@ -54,6 +55,7 @@ func (re *reloading) reload(ctx context.Context, why string, always bool) error 
 type change struct {
 	config       *config.Config
 	policy       *policy.Policy
+	boundary     *policy.Policy // of approve_within, or nil
 	entries      []sandbox.Entry
 	dnsForwarder *dns.Forwarder
 	with         *inspect.Inspection
@@ -108,6 +110,9 @@ func (re *reloading) prepare(ctx context.Context) (next *change, err error) {
 // fill makes the rest of a change, of which configuration and policy are there.
 func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	c := next.config
+	if next.boundary, err = c.CompileBoundary(re.daemon.host.Addrs, func() []netip.AddrPort { return *re.daemon.listeners.own.Load() }); err != nil {
+		return err
+	}
 	if next.upstream, err = re.daemon.upstreamProxy(ctx, c); err != nil {
 		return err
 	}

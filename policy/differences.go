@@ -122,7 +122,9 @@ func (c *comparison) ground() {
 		c.collect(&all, p.parts)
 	}
 	g := newGround(&all)
-	if slices.ContainsFunc(g.lines, func(l *placed) bool { return len(l.further) > 0 }) {
+	if slices.ContainsFunc(g.lines, func(l *placed) bool {
+		return len(l.further) > 0 && (c.meets(l.host) || l.effect != Allow || l.host.kind == addresses)
+	}) {
 		c.doubt("rules about header fields, queries or git are tried with one request alone")
 	}
 	g.fresh = "any-host"
@@ -136,11 +138,8 @@ func (c *comparison) ground() {
 		}
 	}
 	seen := map[Pattern]bool{}
-	meets := func(p Pattern) bool {
-		return len(c.About) == 0 || slices.ContainsFunc(c.About, func(about Pattern) bool { return hostsMeet(p, about) })
-	}
 	add := func(p Pattern) {
-		if !seen[p] && meets(p) {
+		if !seen[p] && c.meets(p) {
 			seen[p] = true
 			c.cells = append(c.cells, p)
 		}
@@ -215,6 +214,11 @@ func (c *comparison) collectListed(all *Lists, file *ListedHosts) {
 			all.Deny = append(all.Deny, r)
 		}
 	}
+}
+
+// meets reports whether the comparison is about some of the hosts of p.
+func (c *comparison) meets(p Pattern) bool {
+	return len(c.About) == 0 || slices.ContainsFunc(c.About, func(about Pattern) bool { return hostsMeet(p, about) })
 }
 
 // isOver reports whether the comparison has used up its decisions or its time.

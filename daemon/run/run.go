@@ -409,6 +409,7 @@ func (r *runner) change(c *config.Config) error {
 		r.folder = filepath.Join(folder, r.index.Run)
 	}
 	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
+	c.File.ApproveWithin = ""                            // beside a program that may write it, a person answers
 	return r.anchorIndex(c)
 }
 

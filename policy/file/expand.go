@@ -21,6 +21,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Rego = e.regoSources("rego", f.Rego)
 	out.AllowFiles = e.list("allow_file", f.AllowFiles)
 	out.DenyFiles = e.list("deny_file", f.DenyFiles)
+	e.text("approve_within", &out.ApproveWithin)
 	out.Listen.Enter = e.listeners("listen.enter", f.Listen.Enter)
 	e.text("docker.socket", &out.Docker.Socket)
 	e.listener("listen.admin", &out.Listen.Admin)

@@ -36,6 +36,10 @@ type File struct {
 	// to the folder of the configuration. Default: none.
 	AllowFiles, DenyFiles []string
 
+	// ApproveWithin is a policy file. Where sandboxes ask for what it allows, no person is asked. A relative path is relative to
+	// the folder of the configuration. Default: none.
+	ApproveWithin string
+
 	// Ceiling, where Ceiled is set, is what the layers below the organisation may
 	// open at most: what lines, presets and Rego of theirs, and "default: allow",
 	// allow beyond it is denied. It opens nothing by itself.

@@ -98,7 +98,7 @@ var badFiles = []struct {
 	{"a list at the top", "- version: 1", `f:1:1: the file is a list; write a mapping`},
 	{"a word at the top", "version", `f:1:1: the file is text`},
 	{"an unknown key", "version: 1\nalow: []", `f:2:1: the file has no key "alow"; did you mean "allow"?`},
-	{"an unknown key like no other", "version: 1\nzzzzzzzz: []", `f:2:1: the file has no key "zzzzzzzz"; write one of allow, allow_file, ask, audit,`},
+	{"an unknown key like no other", "version: 1\nzzzzzzzz: []", `f:2:1: the file has no key "zzzzzzzz"; write one of allow, allow_file, approve_within, ask, audit,`},
 	{"an unknown key below", "version: 1\nlimits: {head_byte: 1}", `f:2:10: limits has no key "head_byte"; did you mean "head_bytes"?`},
 	{"a sink without a name", "version: 1\naudit: {sinks: [{type: file, path: /a}]}", `f:2:17: audit.sinks[0] has no name`},
 	{"a key that was removed", "version: 1\nlisten: {forwarded: [\"127.0.0.1:3180\"]}", `f:2:10: listen.forwarded was removed; let the platform's network policy`},
