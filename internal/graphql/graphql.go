@@ -24,7 +24,7 @@ const (
 
 // An Operation is one of those that a document has. A server carries one of them out.
 type Operation struct {
-	Kind   string  // "query", "mutation" or "subscription"
+	Kind   string      // "query", "mutation" or "subscription"
 	Fields []RootField // at its root, those of fragments among them, whatever @skip and @include say
 }
 

@@ -11,7 +11,7 @@ func TestWhatIsTypedNamesTheProgram(t *testing.T) {
 	}
 	t.Setenv(ProgramVariable, "/home/me/app/egressd")
 	for in, want := range map[string]string{
-		"egressd why ID":                                 "/home/me/app/egressd why ID",
+		"egressd why ID": "/home/me/app/egressd why ID",
 		"egressd answer ID yes, or egressd answer ID no": "/home/me/app/egressd answer ID yes, or /home/me/app/egressd answer ID no",
 		"keep it (egressd log verify)":                   "keep it (/home/me/app/egressd log verify)",
 		"/home/me/app/egressd why ID":                    "/home/me/app/egressd why ID",
