@@ -97,8 +97,8 @@ type Asked struct {
 // An unrecordedError says that an answer could not be recorded, and so does not count.
 type unrecordedError struct{ error }
 
-// Answer records an answer and puts it in force: "approve" or "reject", for counts. What a sandbox asked of itself is granted
-// for that time, in exactly its terms, and a later no revokes the grant; opens is [Granted.Opens]. The error is an
+// Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
+// is a grant for that time, in exactly the words of the request, and a later rejection revokes it; opens is [Granted.Opens]. The error is an
 // [*Unavailable] if there is no such grant, or one of package approvals.
 func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) (opens string, err error) {
 	id, _ := record.ParseID(q.ID)

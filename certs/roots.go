@@ -26,6 +26,9 @@ func bundles() []string {
 // error wraps [fs.ErrNotExist].
 func SystemRoots() (path string, pem []byte, err error) { return firstBundle(bundles()) }
 
+// SystemPaths returns where distributions keep their CA bundles.
+func SystemPaths() []string { return bundles() }
+
 func firstBundle(paths []string) (string, []byte, error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

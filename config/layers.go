@@ -271,6 +271,13 @@ func (c *Config) Inspects() bool {
 		slices.ContainsFunc(c.Rules, (*rego.Evaluator).LooksAtRequests)
 }
 
+// NeverInspected reports whether a list tls.never holds a destination, in the policy file or in that of the organisation.
+func (c *Config) NeverInspected(host string, port uint16) bool {
+	return slices.ContainsFunc(c.files(), func(f *file.File) bool {
+		return slices.ContainsFunc(f.TLS.Never, func(p policy.Pattern) bool { return p.MatchesName(host, port) })
+	})
+}
+
 // MayInspect is like [Config.Inspects] before compilation. It assumes that Rego and projects may require
 // inspection.
 func (c *Config) MayInspect() bool {

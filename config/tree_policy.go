@@ -152,7 +152,7 @@ func (t TreePolicies) notes(path string) (all []string) {
 	return all
 }
 
-// keysOf are of the path as it is written and as it is without symbolic links, which a program could make.
+// keysOf returns the keys of a path as written, and of the path with symbolic links resolved. A program could make such links.
 func keysOf(path string) (keys []string) {
 	if all, err := filepath.Abs(path); err == nil {
 		path = all

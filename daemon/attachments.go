@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/certs"
+	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
@@ -47,23 +49,40 @@ type attachments struct {
 
 	listeners []*attachListener
 	ca        atomic.Pointer[[]byte]          // PEM of what sandboxes have to trust, or nil
+	config    atomic.Pointer[config.Config]   // in force
+	denials   func() *certs.Authority         // of answers to denied HTTPS where nothing is inspected, or nil; made once
 	drain     atomic.Pointer[context.Context] // how long connections have when the daemon stops
 
 	mu        sync.Mutex // guards what follows
 	of        map[string]int
 	networks  map[uint64]string // whose each is, by the kernel's number
 	programs  map[string]*sandbox.Programs
+	trusting  map[string]bool                             // listeners whose programs trust the authority of answerDenials
 	variables func(sandbox string) []credentials.Variable // that programs in a network need
 }
 
 // trust notes what sandboxes have to trust.
-func (a *attachments) trust(with *inspect.Inspection) {
+func (a *attachments) trust(with *inspect.Inspection, c *config.Config) {
+	a.config.Store(c)
 	if with == nil {
 		a.ca.Store(nil)
 		return
 	}
 	pem := with.Authority.PEM()
 	a.ca.Store(&pem)
+}
+
+// answerDenials has denied HTTPS of attached networks answered with the reason, as egressd run does, by an authority that is
+// kept in memory alone. It signs nothing but denials. It returns nil if there can be none.
+func (a *attachments) answerDenials() *certs.Authority {
+	ca, err := certs.Ephemeral()
+	if err != nil {
+		a.complain(err)
+		return nil
+	}
+	never := func(host string, port uint16) bool { return a.config.Load().NeverInspected(host, port) }
+	a.server.AnswerDenials(&inspect.Denials{Authority: ca, Never: never, Of: a.isTrusting})
+	return ca
 }
 
 // program finds the program behind a captured connection of an attached network.
@@ -121,6 +140,25 @@ func (a *attachments) setPrograms(listener string, p *sandbox.Programs) {
 	} else {
 		a.programs[listener] = p
 	}
+}
+
+func (a *attachments) setTrusting(listener string, on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !on {
+		delete(a.trusting, listener)
+		return
+	}
+	if a.trusting == nil {
+		a.trusting = map[string]bool{}
+	}
+	a.trusting[listener] = true
+}
+
+func (a *attachments) isTrusting(listener string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.trusting[listener]
 }
 
 // An attached is one attached network, and what serves it.
@@ -216,6 +254,11 @@ func (a *attachments) answer(s *attached) attach.Answer {
 	said := attach.Answer{Sandbox: s.Sandbox.Name, Policy: a.gate.Digest()}
 	if ca := a.ca.Load(); ca != nil {
 		said.CA = string(*ca)
+	} else if o := s.conn.Request; o.Kind != attach.KindAttach || o.Trusts {
+		if own := a.denials(); own != nil {
+			said.CA = string(own.PEM())
+			a.setTrusting(s.Listener(), true)
+		}
 	}
 	for _, v := range a.variables(s.Sandbox.Name) {
 		if said.Variables == nil {
@@ -287,6 +330,7 @@ func (a *attachments) forget(s *attached) {
 	a.gate.Attachments.Drop(s.Attachment.ID)
 	a.gate.Approvals.AttachmentEnded(s.Attachment.ID)
 	a.setPrograms(s.Listener(), nil)
+	a.setTrusting(s.Listener(), false)
 }
 
 const (

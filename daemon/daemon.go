@@ -293,7 +293,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.Gate.SetCanaries(first.canaries)
 	d.reloads.made = first
 	d.With = first.with
-	d.attachments.trust(d.With)
+	d.attachments.trust(d.With, d.Config)
 	d.Server.Inspect(d.With)
 	d.listeners.overTLS.Store(first.overTLS)
 	d.keys.add(first.keys)

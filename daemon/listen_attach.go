@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/config"
@@ -68,6 +69,7 @@ func (d *Daemon) listenForNetworks() error {
 func (d *Daemon) prepareAttachments() {
 	a := &d.attachments
 	a.gate, a.server, a.sandboxes, a.path, a.complain = d.Gate, d.Server, d.sandboxes, d.Path, d.Complain
+	a.denials = sync.OnceValue(a.answerDenials)
 	a.variables = func(name string) []credentials.Variable { all, _ := d.Variables(name); return all }
 	c := d.Config
 	a.judge = func(pid int) error { return judgeContainer(c, pid) }

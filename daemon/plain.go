@@ -41,7 +41,7 @@ func (*attachments) close() {}
 
 func (*attachments) stop(context.Context) (wait func()) { return func() {} }
 
-func (*attachments) trust(*inspect.Inspection) {}
+func (*attachments) trust(*inspect.Inspection, *config.Config) {}
 
 func (*attachments) has(string) bool { return false }
 

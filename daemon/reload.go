@@ -159,7 +159,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	re.daemon.grants.settle(next)
 	re.daemon.audit.attest()
 	re.daemon.bundles.adopt(next.config)
-	re.daemon.attachments.trust(next.with)
+	re.daemon.attachments.trust(next.with, next.config)
 	if re.daemon.With = next.with; re.daemon.With == nil {
 		re.daemon.Server.Inspect(nil)
 	}

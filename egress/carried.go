@@ -1,9 +1,8 @@
 package egress
 
 import (
-	"net"
-
 	"github.com/egressd/egressd/egress/upstream"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 )
@@ -58,17 +57,9 @@ func (f *Flow) cut() {
 	conn := f.conn
 	f.mu.Unlock()
 	if conn != nil {
-		abort(conn)
+		carry.Abort(conn) // what came must not pass for all
 	}
 	f.changed()
-}
-
-// abort closes a connection with a reset: what came must not pass for all.
-func abort(c net.Conn) {
-	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
-		socket.SetLinger(0)
-	}
-	c.Close()
 }
 
 // Refusal returns why a flow that was cut may not go on. It returns nil if an operator cut it.

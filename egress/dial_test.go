@@ -82,3 +82,22 @@ func openedFlow(t *testing.T) *Flow {
 	t.Cleanup(func() { f.Close(End{}) })
 	return f
 }
+
+// TestTheGateDialsWhatItFoundItself, whatever addresses a way in names beside a name.
+func TestTheGateDialsWhatItFoundItself(t *testing.T) {
+	w := newWorld(t, policy.New(opinion(allow)))
+	asked := 0
+	w.Gate.config.Resolver = resolverFunc(func(string) ([]netip.Addr, error) {
+		asked++
+		return somewhere, nil
+	})
+	r := policy.Request{Via: policy.ViaConnect, Destination: policy.Destination{Host: "a.test", Port: 443, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
+	f, err := w.Open(t.Context(), peer, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(End{})
+	if got := f.decided(); asked != 1 || len(got) != 1 || got[0].Addr() != somewhere[0] {
+		t.Errorf("asked %d times, %v would be dialled", asked, got)
+	}
+}

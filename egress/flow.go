@@ -41,7 +41,7 @@ type Flow struct {
 	next, prev *Flow // guarded by gate.Flows.mu
 }
 
-// sharedID is the seq of a denial with an id that denials of other requests may have, too.
+// sharedID is the seq of a denial that shares its id with denials of other requests.
 const sharedID = -2
 
 // An End is how a flow ended.
@@ -118,14 +118,8 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) 
 		return f.refuse(unidentified(err))
 	}
 	f.request.Sandbox = who
-	held, ok := f.charge()
-	if !ok {
-		return f.refuse(tooManyFlows)
-	}
-	id := f.id
+	f.request.Destination.Addrs, f.request.Destination.Aliases = nil, nil // the gate dials what it finds itself
 	if refusal := f.admit(ctx, read); refusal != nil {
-		f.gate.Approvals.FlowEnded(id)
-		f.account().refund(held)
 		return refusal
 	}
 	f.request = f.gate.requests.of(f.request)
@@ -151,32 +145,51 @@ func (f *Flow) account() *account {
 	return f.gate.accounts.of(f.request.Sandbox.Name)
 }
 
-// admit decides the name, reads the body if a rule asks for it, resolves the name, decides its addresses, and records.
-func (f *Flow) admit(ctx context.Context, read RequestReader) *Refusal {
+// admit counts the flow, has it decided, and records that.
+func (f *Flow) admit(ctx context.Context, read RequestReader) (refusal *Refusal) {
+	id := f.id
+	held, ok := f.charge()
+	if !ok {
+		refusal = f.refuse(tooManyFlows)
+	} else if refusal = f.permit(ctx, read); refusal != nil {
+		f.account().refund(held)
+	}
+	if refusal != nil {
+		f.gate.Approvals.FlowEnded(id)
+	}
+	return refusal
+}
+
+// permit decides the name, resolves it, decides its addresses, and records. Those of a tunnel are known already to the
+// requests inside.
+func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
-	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
+	if !f.passes(ctx, read, &late) {
 		return f.denied(calm)
 	}
-	if d := f.spent(); d != nil { // before a client is told to send a body
-		return f.refuse(*d)
-	}
-	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
-		return f.denied(calm)
-	}
-	if dst := &f.request.Destination; !dst.Addr.IsValid() && !f.gate.Route.proxy.Load().resolves(dst) {
+	if dst := &f.request.Destination; !dst.Addr.IsValid() && len(dst.Addrs) == 0 && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
-			return f.denied(calm)
-		}
-		if refusal := f.readRequest(ctx, read, &late); refusal != nil {
+		if !f.passes(ctx, read, &late) {
 			return f.denied(calm)
 		}
 	}
 	f.compare(calm, f.request)
 	return f.recordDecision()
+}
+
+// passes decides the request as it is known, and finds out as much more of it for that as a rule asks for.
+func (f *Flow) passes(ctx context.Context, read RequestReader, late *time.Time) bool {
+	if f.decideOrAsk(ctx, f.request, late) != nil {
+		return false
+	}
+	if over := f.spent(); over != nil { // before a client is told to send a body
+		f.settle(*over)
+		return false
+	}
+	return f.readRequest(ctx, read, late) == nil
 }
 
 // A RequestReader finds out what decides an HTTP request beyond its head. The gate calls it from one goroutine, and never
@@ -297,15 +310,8 @@ func (f *Flow) Request(ctx context.Context, h *policy.HTTPRequest, read RequestR
 	if refusal != nil {
 		return nil, refusal
 	}
-	held, ok := inner.charge()
-	if !ok {
-		return nil, inner.refuse(tooManyFlows)
-	}
-	id := inner.id
-	f.gate.Approvals.Inherit(f.id, id)
-	if refusal := inner.admitRequest(ctx, read); refusal != nil {
-		f.gate.Approvals.FlowEnded(id)
-		inner.account().refund(held)
+	f.gate.Approvals.Inherit(f.id, inner.id)
+	if refusal := inner.admit(ctx, read); refusal != nil {
 		return nil, refusal
 	}
 	inner.Over(f)
@@ -327,22 +333,6 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 		return nil, inner.refuse(refusal.Decision)
 	}
 	return inner, nil
-}
-
-func (f *Flow) admitRequest(ctx context.Context, read RequestReader) *Refusal {
-	calm := context.WithoutCancel(ctx)
-	var late time.Time
-	if refusal := f.decideOrAsk(ctx, f.request, &late); refusal != nil {
-		return f.denied(calm)
-	}
-	if d := f.spent(); d != nil {
-		return f.refuse(*d)
-	}
-	if refusal := f.readRequest(ctx, read, &late); refusal != nil {
-		return f.denied(calm)
-	}
-	f.compare(calm, f.request)
-	return f.recordDecision()
 }
 
 // Over sets the address of f's close record to the address that tunnel dialled last. f was opened inside tunnel. Call Over

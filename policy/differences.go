@@ -301,7 +301,7 @@ func (c *comparison) each(ask func(*Policy, Decision) Decision, tunnel threeDeci
 	return o
 }
 
-// seenChange is the change between a tunnel that nobody looks into and one whose requests are decided, if all of them pass.
+// seenChange says whether a tunnel that nobody looks into opens more than one that egressd decrypts and whose requests all pass.
 func seenChange(was *Decision) Change {
 	if was.Verdict == Inspect {
 		return Loosens

@@ -101,7 +101,7 @@ func (h *HTTPRequest) Unread() bool {
 	return !h.Body.Ended
 }
 
-// lacks reports whether a verdict with these needs waits for the body of the request, or for its nodes.
+// lacks reports whether a verdict needs facts of the request that nobody has read yet.
 func (h *HTTPRequest) lacks(n Needs) bool {
 	return n.ReadsBody() && h.Unread() || n&NeedsNodes != 0 && len(h.UnknownNodes()) > 0
 }

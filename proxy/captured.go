@@ -318,7 +318,7 @@ func byPolicy(r *egress.Refusal) bool { return answer.To(r.Decision.Class).Statu
 func (k *capture) answer() {
 	c := k.conn
 	byPolicy := byPolicy(k.refused)
-	page := c.server.inspector.Page(k.refused, programOf(c.Peer))
+	page := c.server.inspector.Page(k.refused, c.Peer.Listener+" "+programOf(c.Peer), c.Peer.Listener)
 	switch {
 	case k.seen == sniff.TLS && page != nil:
 		if c.enter(elsewhere) {

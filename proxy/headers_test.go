@@ -33,7 +33,7 @@ func (w *world) ruled(t *testing.T, module string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal), "") != nil, Evaluators: []policy.Evaluator{e}})
+	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal), "", "") != nil, Evaluators: []policy.Evaluator{e}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,8 +143,8 @@ type tlsConn struct {
 	broken    atomic.Bool // it is to end without close_notify
 }
 
-// Read implements [net.Conn]. A client that closes without close_notify (RFC 8446 §6.1) may have had
-// more to say, so that is no end.
+// Read implements [net.Conn]. If a client closes without close_notify (RFC 8446 §6.1), data may be
+// missing, so Read returns an error instead of io.EOF.
 func (c *tlsConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if errors.Is(err, io.EOF) && c.transport.closed {

@@ -119,7 +119,7 @@ func (c *conn) showPage(refusal *egress.Refusal) bool {
 	if !ok || !strings.HasPrefix(replier.recipient.Agent, "Mozilla/") || answer.To(refusal.Decision.Class).Status != 403 || refusal.Destination.Port != 443 {
 		return false
 	}
-	page := c.server.inspector.Page(refusal, "")
+	page := c.server.inspector.Page(refusal, "", c.Peer.Listener)
 	if page == nil || !c.enter(elsewhere) {
 		return false
 	}

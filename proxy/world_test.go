@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"io"
@@ -14,8 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"context"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
@@ -107,7 +106,7 @@ func newWorldOf(t testing.TB, text string, who []sandbox.Entry, beside []policy.
 	if change != nil {
 		change(w.Server)
 	}
-	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal), "") != nil, Evaluators: beside})
+	p, err := parsed.Compile(file.Environment{Inspection: w.inspector.Page(new(egress.Refusal), "", "") != nil, Evaluators: beside})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,12 +118,11 @@ func compare(decided []policy.Request, arrived []arrival, defaultPort uint16) (w
 // A recorder is an origin that notes each request that arrives, and answers it.
 type recorder struct {
 	net.Listener
-	serve func(net.Conn)
-	reads sync.WaitGroup // connections
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	arrived []arrival
 	latest  string // client of the newest connection
+	open    int    // connections
 }
 
 // newRecorder returns a recorder on loopback, whose connections serve has. It has to be closed.
@@ -133,25 +132,36 @@ func newRecorder(t testing.TB, serve func(*recorder, net.Conn)) *recorder {
 		t.Fatal(err)
 	}
 	o := &recorder{Listener: l}
-	o.serve = func(c net.Conn) { serve(o, c) }
-	var accepting sync.WaitGroup
-	t.Cleanup(func() { l.Close(); accepting.Wait(); o.reads.Wait() })
-	accepting.Go(func() {
+	var running sync.WaitGroup
+	t.Cleanup(func() { l.Close(); running.Wait() })
+	running.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			o.reads.Go(func() { defer c.Close(); o.serve(c) })
-			o.mu.Lock()
-			o.latest = c.RemoteAddr().String()
-			o.mu.Unlock()
+			o.count(1, c.RemoteAddr().String())
+			running.Go(func() {
+				defer o.count(-1, "")
+				defer c.Close()
+				serve(o, c)
+			})
 		}
 	})
 	return o
 }
 
 func (o *recorder) port() uint16 { return uint16(o.Addr().(*net.TCPAddr).Port) }
+
+// count counts connections, and notes the client of a new one.
+func (o *recorder) count(n int, client string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open += n
+	if client != "" {
+		o.latest = client
+	}
+}
 
 func (o *recorder) note(a arrival) {
 	o.mu.Lock()
@@ -180,13 +190,15 @@ func (o *recorder) drain() {
 	if err != nil {
 		return
 	}
-	for came := false; !came; time.Sleep(20 * time.Microsecond) { // connections are accepted in their order
+	for came, ended := false, false; !ended; time.Sleep(20 * time.Microsecond) { // connections are accepted in their order
 		o.mu.Lock()
-		came = o.latest == last.LocalAddr().String()
+		if !came && o.latest == last.LocalAddr().String() {
+			came = true
+			last.Close()
+		}
+		ended = came && o.open == 0
 		o.mu.Unlock()
 	}
-	last.Close()
-	o.reads.Wait()
 }
 
 // serveH1 answers requests of HTTP/1 until the bytes are none.

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Runs coding agents bare, under egressd run and under egressd serve, and prints a table of what each shows its user.
+"""Runs coding agents bare, under egressd run, under egressd serve and in a captured network namespace, and prints a table of what each shows its user.
 
     npm install --prefix DIR @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
     make build && sudo scripts/agents.py DIR [ROW…]      # a ROW is the begin of claude/run/allowed
+    sudo AGENTS_CYCLES=70 AGENTS_PATIENCE=5000 scripts/agents.py DIR --session [AGENT…]
 
 The agents ask a model that this script plays, with a certificate of an authority that it makes, in network namespaces of
 its own: nothing leaves the machine. The model has the agent write a file with a command, then ends. A row says how the
 agent ended, after how long, whether its command ran, when the words of a denial first stood in its output, and which.
+With --session the agents work beside each other, each in a git worktree under egressd run --fs: they edit, test, commit with
+signatures of an ssh agent outside, merge, run a server and look at it with Chromium, in as many cycles of seven commands as
+AGENTS_CYCLES says. A row says what is in the repository afterwards.
 Each agent runs as user 1000, with a home folder of its own.
 """
 import http.server, json, os, re, select, shutil, socket, ssl, struct, subprocess, sys, tempfile, threading, time
@@ -18,6 +22,28 @@ github.com api.github.com raw.githubusercontent.com http-intake.logs.us5.datadog
 WORLD, RESOLVER = "93.184.216.34", "9.9.9.53"
 COMMAND = "echo ran > made-by-agent"
 PATIENCE = int(os.environ.get("AGENTS_PATIENCE", "200"))
+CYCLES = int(os.environ.get("AGENTS_CYCLES", "0"))
+SERVER = """import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = open("page.html", "rb").read()
+        self.send_response(200); self.send_header("Content-Length", str(len(text))); self.send_header("Content-Type", "text/html"); self.end_headers(); self.wfile.write(text)
+    def log_message(self, *_): pass
+if sys.argv[1:]:
+    http.server.ThreadingHTTPServer(("localhost", 8123), Page).serve_forever()
+import subprocess
+subprocess.Popen([sys.executable, "server.py", "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+"""
+BEGIN = "ssh-add -l; git add -A; git commit -qS -m 'a server'; python3 server.py; for i in $(seq 50); do curl -sf http://localhost:8123/ && break; sleep 0.1; done"
+CYCLE = ["printf 'def f{0}():\\n    return {0}\\n' >>calc.py; sed -i '1i # edit {0}' calc.py; git diff --stat",
+         "printf 'import unittest, calc\\nclass T(unittest.TestCase):\\n    def test(self): self.assertEqual(calc.f{0}(), {0})\\n' >test_{0}.py; python3 -m unittest -q 2>&1 | tail -3",
+         "git add -A && git commit -qS -m 'step {0}' && git log -1 --format='%G? %s'",
+         "echo '<script>document.write(\"step {0} online \" + navigator.onLine)</script>' >page.html; timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c{0} --virtual-time-budget=2000 --dump-dom http://localhost:8123/ 2>/dev/null | grep -o 'step {0} online true' >>seen; rm -r /tmp/c{0}; tail -1 seen",
+         "git switch -qc b{0}; echo {0} >n{0}; git add n{0}; git commit -qS -m 'branch {0}'; git switch -q -; git merge -q --no-ff -S -m 'merge {0}' b{0}; git stash -q; git stash pop -q; git add -A; git commit -qS -m 'page {0}'; git status -s",
+         "curl -sS -m 20 -o /dev/null -w '%{{http_code}}\\n' https://example.com/; curl -sS -m 20 -o /dev/null -w '%{{http_code}}\\n' https://github.com/",
+         "sleep 35; curl -sS http://localhost:8123/ | grep -c 'step {0}'"]
+END = "git gc -q; git fsck --no-dangling 2>&1 | tail -1; pkill -f 'server.py serv[e]'; echo over >over; git add -A; git commit -qS -m over"
+STEPS = [BEGIN] + [c.format(i) for i in range(CYCLES) for c in CYCLE] + [END] if CYCLES else []
 DENIED = re.compile(r"^(?!egressd: )[^\n]*(?:default-deny|Blocked by egress|egress_denied)[^\n]*", re.M)  # in the agent's own words
 
 
@@ -88,6 +114,16 @@ class Model(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
         self.close_connection = True
 
+    def turn(self, asked):
+        """How many results of tools a conversation has."""
+        parts = [c for m in asked.get("messages", []) if isinstance(m.get("content"), list) for c in m["content"]]
+        parts += [i for i in asked.get("input", []) if isinstance(i, dict)] + [p for c in asked.get("contents", []) for p in c.get("parts", [])]
+        self.turns = sum(p.get("type") == "tool_result" or p.get("type", "").endswith("_call_output") or "functionResponse" in p for p in parts)
+        return self.turns >= (len(STEPS) or 1)
+
+    def step(self):
+        return f"bash ../steps/{self.turns}.sh" if STEPS else COMMAND  # in a file, since agents refuse what looks dangerous
+
     def tool(self, names, done):
         """The name of the tool that runs commands, or None if it is to say words."""
         for name in names:
@@ -96,17 +132,17 @@ class Model(http.server.BaseHTTPRequestHandler):
 
     def arguments(self, tool):
         if tool == "exec_command":
-            return {"cmd": COMMAND}
+            return {"cmd": self.step(), "yield_time_ms": 90000}
         if tool == "shell":
-            return {"command": ["bash", "-c", COMMAND]}
-        return {"command": COMMAND, "description": "write a file"}
+            return {"command": ["bash", "-c", self.step()]}
+        return {"command": self.step(), "description": f"step {self.turns}"}
 
     def anthropic(self, asked):
-        done = any(isinstance(m.get("content"), list) and any(c.get("type") == "tool_result" for c in m["content"]) for m in asked.get("messages", []))
+        done = self.turn(asked)
         tool = self.tool([t.get("name") for t in asked.get("tools") or []], done)
-        block = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": {}} if tool else {"type": "text", "text": ""}
+        block = {"type": "tool_use", "id": f"toolu_{self.turns}", "name": tool, "input": {}} if tool else {"type": "text", "text": ""}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(self.arguments(tool))} if tool else {"type": "text_delta", "text": "All done."}
-        whole = {"id": "msg_1", "type": "message", "role": "assistant", "model": asked.get("model", "m"), "content": [], "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+        whole = {"id": f"msg_{self.turns}", "type": "message", "role": "assistant", "model": asked.get("model", "m"), "content": [], "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
         if not asked.get("stream"):
             return self.answer({**whole, "content": [{"type": "text", "text": "All done."}], "stop_reason": "end_turn"})
         self.stream([{"type": "message_start", "message": whole}, {"type": "content_block_start", "index": 0, "content_block": block},
@@ -115,24 +151,25 @@ class Model(http.server.BaseHTTPRequestHandler):
                      {"type": "message_stop"}])
 
     def openai(self, asked):
-        done = any(i.get("type", "").endswith("_call_output") for i in asked.get("input", []) if isinstance(i, dict))
+        done = self.turn(asked)
+        call = {"id": f"f{self.turns}", "call_id": f"c{self.turns}", "status": "completed"}
         names = [t.get("name") or t.get("type") for t in asked.get("tools") or []]
         tool = self.tool(names, done)
         item = {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "All done.", "annotations": []}]}
         if not done and any(i.get("type") == "additional_tools" for i in asked.get("input", []) if isinstance(i, dict)):  # its tools are JavaScript
             tool = "exec"
-            item = {"type": "custom_tool_call", "id": "f1", "call_id": "c1", "status": "completed", "name": tool, "namespace": "functions",
-                    "input": f"text(JSON.stringify(await tools.exec_command({json.dumps({'cmd': COMMAND})})))"}
+            item = {"type": "custom_tool_call", **call, "name": tool, "namespace": "functions",
+                    "input": f"text(JSON.stringify(await tools.exec_command({json.dumps(self.arguments('exec_command'))})))"}
         elif tool:
-            item = {"type": "function_call", "id": "f1", "call_id": "c1", "status": "completed", "name": tool, "arguments": json.dumps(self.arguments(tool))}
+            item = {"type": "function_call", **call, "name": tool, "arguments": json.dumps(self.arguments(tool))}
         usage = {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 2}
         self.stream([{"type": "response.created", "response": {"id": "r1"}}, {"type": "response.output_item.added", "output_index": 0, "item": item},
                      {"type": "response.output_item.done", "output_index": 0, "item": item}, {"type": "response.completed", "response": {"id": "r1", "output": [item], "usage": usage}}])
 
     def google(self, asked):
-        parts = [p for c in asked.get("contents", []) for p in c.get("parts", [])]
+        done = self.turn(asked)
         tools = [f.get("name") for t in asked.get("tools") or [] for f in t.get("functionDeclarations", [])]
-        tool = self.tool(tools, any("functionResponse" in p for p in parts))
+        tool = self.tool(tools, done)
         part = {"functionCall": {"name": tool, "args": self.arguments(tool)}} if tool else {"text": "All done." if tools else '{"reasoning": "simple", "model_choice": "flash", "complexity_reasoning": "simple", "complexity_score": 1}'}
         whole = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}], "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
         if "stream" not in self.path:
@@ -209,13 +246,14 @@ class Row:
         a = AGENTS[agent]
         self.command = OWN[agent] if mode == "own" else a["command"]
         presets = [] if denied else a["presets"]
+        self.socket = f"{self.home}/state/enter.sock"
         os.makedirs(f"{self.home}/.config/egressd")
         os.makedirs(self.tree)
         with open(f"{self.home}/.config/egressd/egressd.yaml", "w") as f:
-            f.write(f"version: 1\nlisten: {{proxy: [\"127.0.0.1:3128\"]}}\npresets: {json.dumps(presets)}\nallow: []\n")
+            f.write(f"version: 1\nlisten: {{proxy: [\"127.0.0.1:3128\"], enter: [\"unix:{self.socket}\"]}}\npresets: {json.dumps(presets)}\nallow: []\n")
         self.env = {**a["env"], "HOME": self.home, "PATH": f"{bin}:{work}/bin:/usr/local/bin:/usr/bin:/bin", "TERM": "dumb", "USER": "agent", "LANG": "C.UTF-8",
                     "AGENTS_LOG": os.environ["AGENTS_LOG"]}
-        if mode in ("bare", "serve"):  # run has programs trust the system's authorities and egressd's
+        if mode in ("bare", "serve", "container"):  # run has programs trust the system's authorities and egressd's
             self.env.update(NODE_EXTRA_CA_CERTS=f"{work}/roots.pem", SSL_CERT_FILE=f"{work}/roots.pem")
         subprocess.run(["chown", "-R", "1000:1000", self.home], check=True)
 
@@ -227,9 +265,12 @@ class Row:
         serve, command = None, list(self.command)
         if self.mode in ("run", "own"):
             command = ["egressd", "run"] + (FLAGS if self.mode == "own" else []) + ["--"] + command
-        if self.mode == "serve":
+        if self.mode == "container":  # captured, as in a container that entered: a network namespace with nothing in it
+            command = ["unshare", "--map-current-user", "--keep-caps", "--net", "egressd", "enter", "--socket", self.socket, "--"] + command
+        if self.mode in ("serve", "container"):
             serve = self.start(["egressd", "serve"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(2)
+        if self.mode == "serve":
             self.start(["sh", "-c", f"egressd init {self.agent} --yes >init.log 2>&1"]).wait() if self.agent in ("claude", "codex") else None
             command = ["sh", "-c", 'eval "$(egressd env 2>/dev/null)"; exec "$@"', "sh"] + command
             if self.agent in OWN:
@@ -262,6 +303,35 @@ class Row:
                     command_ran=os.path.exists(f"{self.tree}/made-by-agent"), denial_after=first and round(first, 1), says=said and said.group(0).strip()[:200], output=f"{self.home}/output")
 
 
+class Session(Row):
+    """A row of --session."""
+
+    def __init__(self, agent, bin, work):
+        super().__init__(agent, "session", False, bin, work)
+        os.makedirs(f"{self.home}/steps")
+        for i, step in enumerate(STEPS):
+            with open(f"{self.home}/steps/{i}.sh", "w") as f:
+                f.write(step + "\n")
+        os.makedirs(f"{self.home}/repo")
+        with open(f"{self.home}/repo/server.py", "w") as f:
+            f.write(SERVER)
+        subprocess.run(["chown", "-R", "1000:1000", self.home], check=True)
+        self.outside(f"""cd "$HOME/repo"; rmdir ../tree; ssh-keygen -qt ed25519 -N '' -f ../key -C agent-key; echo "agent@example.com $(cat ../key.pub)" >../signers
+git init -q -b main; git config user.name Agent; git config user.email agent@example.com; git config gpg.format ssh; git config user.signingkey "key::$(cat ../key.pub)"
+git config gpg.ssh.allowedSignersFile $HOME/signers; echo __pycache__ >.gitignore; echo page >page.html; git add -A; git commit -qm one; git worktree add -q ../tree -b work""")
+        self.command = ["ssh-agent", "sh", "-c", 'ssh-add -q "$HOME/key"; rm "$HOME/key"; exec "$@"', "sh", "egressd", "run", "--fs", "--allow", "example.com", "--ssh-key", "agent-key", "--"] + AGENTS[agent]["command"]
+
+    def outside(self, text):
+        p = self.start(["bash", "-ec", text], stdout=subprocess.PIPE, text=True)
+        return p.communicate()[0].splitlines()
+
+    def run(self):
+        ran = super().run()
+        commits = self.outside("git log --format=%G?")
+        return dict(agent=self.agent, exit=ran["exit"], seconds=ran["seconds"], turns=len(STEPS), commits=len(commits), signed=commits.count("G"), branches=len(self.outside("git branch")), seen=len(self.outside("cat seen")),
+                    changes=len(self.outside("git status -s")), damage=self.outside("git fsck --no-dangling"), over=os.path.exists(f"{self.tree}/over"), output=ran["output"])
+
+
 def main(folder, wanted):
     work = tempfile.mkdtemp(prefix="agents-", dir="/srv")  # neither below /tmp, where Codex makes no helpers, nor hidden by --fs
     os.environ["AGENTS_LOG"] = f"{work}/asked"
@@ -272,15 +342,23 @@ def main(folder, wanted):
     shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/egressd"), f"{work}/bin/egressd")
     prepare(work)
     print("results below", work, file=sys.stderr)
+    bin = os.path.join(os.path.abspath(folder), "node_modules/.bin")
+    if wanted[:1] == ["--session"]:
+        sessions = [threading.Thread(target=lambda agent=agent: print(json.dumps(Session(agent, bin, work).run()), flush=True)) for agent in wanted[1:] or AGENTS]
+        for s in sessions:
+            s.start()
+        for s in sessions:
+            s.join()
+        return
     for agent in AGENTS:
-        for mode in ["bare", "run", "own", "serve"]:
+        for mode in ["bare", "run", "own", "serve", "container"]:
             if mode == "own" and agent not in OWN:
                 continue
             for denied in [False, True]:
                 name = f"{agent}/{mode}/{'denied' if denied else 'allowed'}"
                 if mode == "bare" and denied or wanted and not any(name.startswith(w) for w in wanted):
                     continue
-                print(json.dumps(Row(agent, mode, denied, os.path.join(os.path.abspath(folder), "node_modules/.bin"), work).run()), flush=True)
+                print(json.dumps(Row(agent, mode, denied, bin, work).run()), flush=True)
 
 
 if sys.argv[1:2] == ["--play"]:

@@ -84,7 +84,7 @@ func (s *Server) searchLog(ctx context.Context, text string, f *logs.Filter, nex
 }
 
 // stops looks for the rules that would have stopped the attempts that are shown. It tries each rule on all requests of the log,
-// because a filter says nothing about what else the rule denies.
+// since a rule may also deny requests outside the filter.
 func (s *Server) stops(ctx context.Context, found []signals.Suspect, f *logs.Filter) (map[replay.Course]*replay.Stop, error) {
 	var courses []replay.Course
 	for _, a := range found[:min(len(found), attemptsShown)] {

@@ -21,7 +21,8 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p.Doors = doors(c)
 	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
 	if engine != "" {
-		p.Sockets, p.Engines = append(p.Sockets, engine), engineFolders(engine)
+		p.Sockets = append(p.Sockets, engine)
+		askEngine(p, engine)
 		_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers") // of version 2
 		p.HostGroups = err != nil
 	}

@@ -4,12 +4,13 @@ import (
 	"os"
 	"slices"
 
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/mounttable"
 	"github.com/egressd/egressd/sandbox/containers"
 )
 
-// engineFolders are those in which the engine at a socket keeps containers, images and volumes.
-func engineFolders(engine string) []string { return containers.Folders(engine) }
+// askEngine notes what the engine at a socket says of itself.
+func askEngine(m *boundary.Machine, engine string) { m.Engines, m.Loose = containers.About(engine) }
 
 // firstPIDNamespace is the name of the machine's own PID namespace: the kernel gives it a fixed number (PROC_PID_INIT_INO).
 const firstPIDNamespace = "pid:[4026531836]"

@@ -2,8 +2,10 @@
 
 package hostpaths
 
+import "github.com/egressd/egressd/integrations/boundary"
+
 // IsShared reports whether a file may be shared with other containers. Only Linux has these.
 func IsShared(string) bool { return false }
 
-// engineFolders returns nothing: elsewhere an engine has a machine of its own.
-func engineFolders(string) []string { return nil }
+// askEngine notes nothing: elsewhere an engine has a machine of its own.
+func askEngine(*boundary.Machine, string) {}

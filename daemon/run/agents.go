@@ -20,12 +20,37 @@ func (r *runner) sayAgents() {
 	if !signs && !slices.Contains(keyPrograms, filepath.Base(r.argv[0])) {
 		return
 	}
-	if agent := os.Getenv(sshAgent); r.keys == nil && agent != "" && isSocket(agent) && !slices.Contains(hostpaths.Reals(r.options.HostSockets), hostpaths.Real(agent)) {
+	left := hostpaths.Reals(r.options.HostSockets)
+	if r.keys == nil && slices.ContainsFunc(sshAgents(), func(agent string) bool { return !slices.Contains(left, agent) }) {
 		fmt.Fprintln(r.talk, "egressd: the ssh agent is hidden from the program; --ssh-key KEY lets it sign with a key that ssh-add -l lists")
 	}
 	if signs && !byKey {
 		fmt.Fprintln(r.talk, "egressd: gpg-agent is hidden from the program: git cannot sign commits here; sign outside, or git commit --no-gpg-sign")
 	}
+}
+
+// sshAgents returns the sockets, without symbolic links, at which ssh finds an agent: that of SSH_AUTH_SOCK, and those of IdentityAgent in the
+// user's settings of ssh, as password managers say to set.
+func sshAgents() (sockets []string) {
+	home := os.Getenv("HOME")
+	text, _ := os.ReadFile(filepath.Join(home, ".ssh", "config"))
+	paths := []string{os.Getenv(sshAgent)}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.Replace(strings.TrimSpace(line), "=", " ", 1), " ")
+		if strings.EqualFold(key, "IdentityAgent") {
+			path := strings.Trim(strings.TrimSpace(value), `"`)
+			if rest, ok := strings.CutPrefix(path, "~/"); ok {
+				path = filepath.Join(home, rest)
+			}
+			paths = append(paths, strings.NewReplacer("%d", home, "${HOME}", home).Replace(path))
+		}
+	}
+	for _, path := range paths {
+		if real := hostpaths.Real(path); filepath.IsAbs(path) && isSocket(path) && !slices.Contains(sockets, real) {
+			sockets = append(sockets, real)
+		}
+	}
+	return sockets
 }
 
 func isSocket(path string) bool {

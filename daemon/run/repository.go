@@ -202,7 +202,7 @@ func (r *repository) keepModules(folder string, depth int) {
 const itself = ".\n"
 
 // keepCommon keeps a program from making commondir in a repository: git outside would at once take the settings of the folder that it
-// names. The kernel keeps only files that exist, so this one says what git does without it. The run that is the last to
+// names. The kernel protects existing files only, so keepCommon writes the default contents. The run that is the last to
 // release it removes it; one that stays changes nothing.
 func (r *repository) keepCommon(dir string) {
 	path := filepath.Join(dir, "commondir")

@@ -6,11 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/record"
@@ -39,20 +39,28 @@ type sshKeys struct {
 	used   map[string]bool // fingerprints
 }
 
-// openKeys looks for the keys of Options.SSHKeys in the agent. It returns nil if there are none.
+// openKeys looks for the keys of Options.SSHKeys in the user's agents. All must be in one. It returns nil if there are none.
 func (o *Options) openKeys() (*sshKeys, error) {
 	if len(o.SSHKeys) == 0 {
 		return nil, nil
 	}
-	k := &sshKeys{agent: hostpaths.Real(os.Getenv(sshAgent)), open: map[net.Conn]bool{}, used: map[string]bool{}}
-	if os.Getenv(sshAgent) == "" || !isSocket(k.agent) {
-		return nil, hint.Misused(fmt.Errorf("--ssh-key: there is no ssh agent at SSH_AUTH_SOCK=%s", os.Getenv(sshAgent)), `eval "$(ssh-agent)"; ssh-add`)
+	err := hint.Misused(fmt.Errorf("--ssh-key: there is no ssh agent at SSH_AUTH_SOCK=%s, nor at an IdentityAgent of ~/.ssh/config", os.Getenv(sshAgent)), `eval "$(ssh-agent)"; ssh-add`)
+	for _, agent := range slices.Backward(sshAgents()) { // so that the error is about that of SSH_AUTH_SOCK
+		k := &sshKeys{agent: agent, open: map[net.Conn]bool{}, used: map[string]bool{}}
+		if err = k.find(o.SSHKeys); err == nil {
+			return k, nil
+		}
 	}
+	return nil, err
+}
+
+// find looks for keys by their fingerprints or comments.
+func (k *sshKeys) find(names []string) error {
 	all, err := k.list()
 	if err != nil {
-		return nil, hint.Failed(fmt.Errorf("--ssh-key: ask the ssh agent: %w", err), "ssh-add -l")
+		return hint.Failed(fmt.Errorf("--ssh-key: ask the ssh agent: %w", err), "ssh-add -l")
 	}
-	for _, name := range o.SSHKeys {
+	for _, name := range names {
 		found := false
 		for _, key := range all {
 			if name != "" && (key.Fingerprint() == name || key.Comment == name) {
@@ -61,10 +69,10 @@ func (o *Options) openKeys() (*sshKeys, error) {
 			}
 		}
 		if !found {
-			return nil, hint.Misused(fmt.Errorf("--ssh-key %s: the ssh agent has no key with this fingerprint or comment", name), "ssh-add -l")
+			return hint.Misused(fmt.Errorf("--ssh-key %s: the ssh agent has no key with this fingerprint or comment", name), "ssh-add -l")
 		}
 	}
-	return k, nil
+	return nil
 }
 
 func (k *sshKeys) list() ([]sshagent.PublicKey, error) {

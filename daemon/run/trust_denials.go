@@ -9,7 +9,6 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/internal/durable"
-	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/inspect"
 	"github.com/egressd/egressd/sandbox/environ"
 	"github.com/egressd/egressd/sandbox/jail"
@@ -30,7 +29,7 @@ func (r *runner) trustDenials(p *jail.Program) {
 	if err != nil {
 		return
 	}
-	r.denials = &inspect.Denials{Authority: ca, Never: r.neverInspected(r.Config.File.TLS.Never)}
+	r.denials = &inspect.Denials{Authority: ca, Never: r.Config.NeverInspected}
 	p.Covered[path] = authority.Bundle(system, ca.PEM())
 	for _, v := range environ.ForOneRun(path) {
 		if _, set := os.LookupEnv(v.Name); !set {
@@ -86,16 +85,6 @@ func javaStores() (paths []string) {
 // maxOwnBundle bounds a file of authorities that the user's environment names, in bytes. All of them stand in one message
 // to jail init.
 const maxOwnBundle = 512 << 10
-
-// neverInspected reports which destinations the lists tls.never hold.
-func (r *runner) neverInspected(never []policy.Pattern) func(host string, port uint16) bool {
-	if o := r.Config.Organisation; o != nil {
-		never = slices.Concat(never, o.File.TLS.Never)
-	}
-	return func(host string, port uint16) bool {
-		return slices.ContainsFunc(never, func(p policy.Pattern) bool { return p.MatchesName(host, port) })
-	}
-}
 
 // answerDenials begins to answer denials, once [runner.trustDenials] has made the authority.
 func (r *runner) answerDenials() {

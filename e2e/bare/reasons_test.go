@@ -21,7 +21,7 @@ var reasons = []reason{
 	{"ids", "An ordinary user has one group inside. Giving a file to another, also by an ACL, fails with `EINVAL`."},
 	{"owners", "Files of other users, root among them, look as if of `nobody`."},
 	{"groups", "Other groups of the user count, but have the number 65534."},
-	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group, which `bash -i` and `zsh -i` then do not give the terminal back to."},
+	{"pids", "The program sees no process outside, and its parent has the pid 0. So has its process group: egressd gives the terminal back to it for `bash -i` and `zsh -i`, a moment after they end."},
 	{"signals", "Of the signals that the caller ignores, only `HUP`, `INT`, `TSTP`, `TTIN` and `TTOU` stay ignored. Go replaces the others before egressd begins."},
 	{"streams", "A standard stream that is closed at the start is `/dev/null`. One that is a folder is refused."},
 	{"limits", "Half as many signals can be queued. A limit of another process, also of a child, cannot be set."},

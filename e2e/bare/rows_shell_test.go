@@ -103,6 +103,7 @@ os.close(w); print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range
 signal.signal(signal.SIGTTOU, signal.SIG_IGN); before = os.tcgetpgrp(0)
 if not os.fork(): os.setpgid(0, 0); os.tcsetpgrp(0, os.getpgrp()); print(os.tcgetpgrp(0) == os.getpgrp(), flush=True); os._exit(0)
 os.wait(); os.tcsetpgrp(0, before); print(os.tcgetpgrp(0) == before, input())'; dash -ic 'echo in dash'; fish --no-config -c 'status job-control full; sh -c "exit 3"; echo $status'; read x; echo $x; rm -rf .local .config/fish .cache`, needs: "dash fish", keys: []string{"True", "one\n", "True one", "", "3\r\n", "two\n"}},
+	{name: "the terminal after shells that took it", line: `bash --norc -ic 'echo in bash'; zsh -fic 'echo in zsh'; sleep 0.5; read -p 'name: ' x; echo $x`, needs: "zsh", keys: []string{"name: ", "word\n"}},
 	{name: "an interactive sh that ends with its input", argv: []string{"sh", "-i"}, keys: []string{"> ", "false\n", "> ", "\x04"}},
 	{name: "an interactive zsh", line: `PS1='> ' zsh -f -i +Z`, keys: []string{"> ", "print $((6*7))\n", "42", "", "> ", "exit 4\n"}, needs: "zsh"},
 	{name: "jobs of zsh", line: `HISTFILE= PS1='> ' TERM=dumb zsh -f -i +Z`, draws: true, needs: "zsh", keys: []string{"> ", "perl -e '$SIG{CONT} = sub { syswrite(STDOUT, \"goes on\\n\") }; syswrite(STDOUT, 6*7); sleep 1 while 1'\n", "42", "\x1a", "suspended", "", "> ", "fg\n", "\ngoes on", "\x03", "> ", "exit 4\n"}},

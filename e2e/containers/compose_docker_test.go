@@ -88,7 +88,9 @@ func TestInitDocker(t *testing.T) {
 	if said := fetch(); !strings.Contains(said, "default-deny") {
 		t.Errorf("with the grant taken back: %s", said)
 	}
-	script(append(strings.Fields(fix), "--save")...)
+	if said := script(append(strings.Fields(fix), "--save")...); !strings.Contains(said, "+++ "+policy+".new") || !strings.Contains(said, "\n+") {
+		t.Errorf("%s --save does not show what it writes: %s", fix, said)
+	}
 	if said := fetch(); !strings.Contains(said, "200 OK origin ") {
 		t.Errorf("after %s --save: %s", fix, said)
 	}

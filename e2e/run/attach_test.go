@@ -23,9 +23,12 @@ type contained struct {
 	d   *world.Daemon
 }
 
-func contain(t *testing.T, d *world.Daemon) *contained {
+func contain(t *testing.T, d *world.Daemon) *contained { return containAs(t, d, "-n") }
+
+// containAs gives the process further namespaces of its own, by flags of unshare.
+func containAs(t *testing.T, d *world.Daemon, flags ...string) *contained {
 	t.Helper()
-	c := &contained{exec.Command("unshare", "-n", "sleep", "1000"), d}
+	c := &contained{exec.Command("unshare", append(flags, "sleep", "1000")...), d}
 	if err := d.World.Gateway.Start(c.cmd); err != nil {
 		t.Fatal(err)
 	}

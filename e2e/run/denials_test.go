@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -184,4 +187,51 @@ func TestTheNextPathHasAFixOfItsOwn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAnAttachedNetworkAnswersDeniedTLS: a sandbox that entered, or a run beside a daemon, reads why its HTTPS is denied, although
+// no rule looks into TLS. A client that does not trust the authority gets the alert from its second request on.
+func TestAnAttachedNetworkAnswersDeniedTLS(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\ntls: {never: [never.test]}\nlisten: {open_to_network: true, proxy: [\""+lab.GatewayIPv4+":3128\", \"["+lab.GatewayIPv6+"]:3128\"], enter: [\"unix:${XDG_RUNTIME_DIR}/run/enter.sock\"]}\n")
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	script := `curl -sS -m9 -w ' %{http_code} %header{x-egressd-id}\n' https://evil.test/ 2>&1
+curl -sS -m9 https://never.test/ 2>&1
+for i in 1 2; do curl -sS -m9 --cacert ` + filepath.Join(d.Dir, "lab.pem") + ` https://distrust.test/ >/dev/null 2>&1; echo code $?; done
+curl -sS -m9 --cacert ` + filepath.Join(d.Dir, "lab.pem") + ` https://a.allowed.test/ok 2>&1`
+	path, before, err := certs.SystemRoots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, e := range map[string]*world.Result{
+		"enter": enter(t, d, waysIn[0], "run", script), "beside": runBeside(t, d, nil, script), "attach": attachedWithFiles(t, d, script),
+	} {
+		for _, want := range []string{`"class":"default-deny"`, " 403 C", "alert access denied", "code 60\ncode 35\n", "origin"} {
+			if !strings.Contains(e.Out, want) {
+				t.Errorf("%s: no %q in %s%s", name, want, e.Out, e.Talk)
+			}
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the bundle of the host was changed: %v", err)
+	}
+	c := contain(t, d) // a process that sees the host's bundle
+	if e := d.Attach(t, "run", c.pid()); e.Code != 0 {
+		t.Fatalf("attach: exit %d, %s", e.Code, e.Talk)
+	}
+	if out := c.inside(t, `curl -sS -m9 https://other.test/ 2>&1`); !strings.Contains(out, "alert access denied") {
+		t.Errorf("a client that trusts no authority of egressd: %s", out)
+	}
+}
+
+// attachedWithFiles attaches a process with files of its own, and runs a script beside it, as docker exec does.
+func attachedWithFiles(t *testing.T, d *world.Daemon, script string) *world.Result {
+	t.Helper()
+	c := containAs(t, d, "-n", "-m")
+	e := d.Attach(t, "run", c.pid())
+	if e.Code != 0 {
+		t.Fatalf("attach: exit %d, %s", e.Code, e.Talk)
+	}
+	e.Out = c.inside(t, "nsenter -t "+c.pid()+" -m sh -c '"+strings.ReplaceAll(script, "'", `'\''`)+"'")
+	return e
 }

@@ -103,7 +103,6 @@ func TestRunSaysThatAgentsAreHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	t.Setenv("SSH_AUTH_SOCK", agent)
 	for _, row := range []struct {
 		settings string
 		argv     []string
@@ -116,7 +115,13 @@ func TestRunSaysThatAgentsAreHidden(t *testing.T) {
 		{"[commit]\n\tgpgSign = true\n[gpg]\n\tformat = ssh\n", []string{"true"}, nil, true, false},
 		{"[commit]\n\tgpgSign = true\n[gpg]\n\tformat = ssh\n", []string{"true"}, []string{"--host-socket", agent}, false, false},
 	} {
-		writeFiles(t, d, 0o600, map[string]string{".gitconfig": row.settings})
+		t.Setenv("SSH_AUTH_SOCK", agent)
+		settings := map[string]string{".gitconfig": row.settings, ".ssh/config": ""}
+		if row.argv[0] == "ssh" { // which only its settings tell of the agent
+			t.Setenv("SSH_AUTH_SOCK", "")
+			settings[".ssh/config"] = "IdentityAgent=~/agent.sock\n"
+		}
+		writeFiles(t, d, 0o600, settings)
 		cmd := jailed(t.Context(), d, "user", row.flags, row.argv...)
 		var talk strings.Builder
 		cmd.Stderr = &talk

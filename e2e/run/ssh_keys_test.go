@@ -69,6 +69,23 @@ try mv "$SSH_AUTH_SOCK" away; try rm "$SSH_AUTH_SOCK"; ls "$XDG_STATE_HOME"/runs
 	}
 }
 
+// TestRunFindsTheAgentInTheSettingsOfSSH has an agent that only IdentityAgent names, as password managers say to set it.
+func TestRunFindsTheAgentInTheSettingsOfSSH(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	socket := filepath.Join(d.Dir, "manager s", "agent.sock")
+	agentWithKeys(t, d, socket)
+	t.Setenv("SSH_AUTH_SOCK", "/nowhere/agent")
+	writeFiles(t, d, 0o644, map[string]string{".ssh/config": "Host *\n\tIdentityAgent \"~/manager s/agent.sock\"\n"})
+	for user := range world.Users {
+		if r := runAs(t, d, user, `SSH_AUTH_SOCK="$HOME/manager s/agent.sock" ssh-add -l | cut -d' ' -f3; ssh-add -l | cut -d' ' -f3`, "--ssh-key", "two"); r.code != 0 || r.out != "two\ntwo\n" {
+			t.Errorf("%s: exit %d, %q, %s", user, r.code, r.out, r.talk)
+		}
+		if r := runAs(t, d, user, `SSH_AUTH_SOCK="$HOME/manager s/agent.sock" ssh-add -l; exit 0`); r.out != "" {
+			t.Errorf("%s: without --ssh-key: %q, %s", user, r.out, r.talk)
+		}
+	}
+}
+
 // TestRunLetsAProgramSignFromAHiddenFolder has the agent in a folder of services, in whose place the program sees one of its own.
 func TestRunLetsAProgramSignFromAHiddenFolder(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)

@@ -29,8 +29,8 @@ type Vector struct {
 	Says   string `json:"says"`
 	Policy string `json:"policy"`
 
-	// To are destinations, as the sandbox writes them. Each destination is a case
-	// of its own and goes through every way in that can express it, or through Ways.
+	// To are destinations, as the sandbox writes them. Each destination is one case,
+	// which goes through every way in that can express the destination, or through Ways.
 	To   []string `json:"to"`
 	Ways []string `json:"ways"`
 

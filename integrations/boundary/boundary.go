@@ -102,6 +102,9 @@ type Machine struct {
 	Volumes   map[string]Volume // as the engine or the file describes them, by name
 	Mine      []string          // names of volumes that egressd's own services use
 	Images    []string          // names and IDs of egressd's image
+	// Loose is set if the engine's filter of system calls lets programs make namespaces of users. In one of these nothing
+	// that is mounted keeps its place.
+	Loose bool
 	// HostGroups is set where engines give every container the host's namespace of control groups: on machines with
 	// version 1 of these.
 	HostGroups bool

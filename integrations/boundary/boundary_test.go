@@ -249,6 +249,30 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestNothingKeepsItsPlaceInALooseEngine has an engine whose containers may make namespaces of users.
+func TestNothingKeepsItsPlaceInALooseEngine(t *testing.T) {
+	const held = `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "/srv/w/data", "Destination": "/w/data"}]}`
+	for _, row := range []struct {
+		says     string
+		options  []string // as engines print them
+		isPodman bool
+		loose    bool
+	}{
+		{"Docker 20.10", []string{"name=seccomp,profile=default", "name=cgroupns"}, false, false},
+		{"Docker 28", []string{"name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"}, false, false},
+		{"Docker without a filter", []string{"name=seccomp,profile=unconfined"}, false, true},
+		{"Docker with a filter of its own", []string{"name=seccomp,profile=/etc/docker/seccomp.json"}, false, true},
+		{"a kernel without filters", []string{"name=cgroupns"}, false, true},
+		{"Podman 4.3", []string{"name=seccomp,profile=default"}, true, true},
+	} {
+		m := &Machine{Loose: IsLoose(row.options, row.isPodman)}
+		refused := Judge(describe(t, held), m)
+		if m.Loose != row.loose || (len(refused) > 0) != row.loose {
+			t.Errorf("%s: %v, %v", row.says, m.Loose, refused)
+		}
+	}
+}
+
 // TestJudgeASidecarsContainer is about a container in a network with egressd.
 func TestJudgeASidecarsContainer(t *testing.T) {
 	m := &Machine{Networks: []string{"app_egressd-web"}, Labelled: true}

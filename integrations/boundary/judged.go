@@ -176,6 +176,11 @@ var masked = map[string][]string{
 	host + "ReadonlyPaths": {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 }
 
+// SystemPaths are the parts of /proc and /sys that have to be hidden, and those that have to be read-only.
+func SystemPaths() (hidden, readOnly []string) {
+	return masked[host+"MaskedPaths"], masked[host+"ReadonlyPaths"]
+}
+
 func (j *judge) systemPaths(value any) {
 	has := texts(value)
 	for _, path := range masked[j.field] {

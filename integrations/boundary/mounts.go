@@ -64,7 +64,7 @@ func (j *judge) replaceable(m map[string]any, list []any) {
 		if !writable || folder == "" || !hostfiles.ThroughFolder(source, folder) {
 			continue
 		}
-		if !j.machine.held(source, outer, list) {
+		if j.machine.Loose || !j.machine.held(source, outer, list) {
 			j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
 			return
 		}
@@ -80,6 +80,14 @@ func (p *Machine) held(source string, outer map[string]any, list []any) bool {
 			m, _ := one.(map[string]any)
 			return p.folderOf(m) == s.Source && filepath.Clean(text(m["Destination"])) == s.Destination
 		})
+	})
+}
+
+// IsLoose reports whether an engine lets programs make namespaces of users, by what it says of itself: its options of security
+// ("name=seccomp,profile=builtin"). The default filter of Podman does.
+func IsLoose(options []string, isPodman bool) bool {
+	return isPodman || !slices.ContainsFunc(options, func(o string) bool {
+		return o == "name=seccomp,profile=default" || o == "name=seccomp,profile=builtin"
 	})
 }
 

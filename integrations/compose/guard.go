@@ -18,12 +18,12 @@ import (
 func (c *File) guard(held []string) {
 	for i := range c.Services {
 		s := &c.Services[i]
-		s.guards, s.held = nil, slices.Contains(held, s.Name)
+		s.guards, s.held, s.loose = nil, slices.Contains(held, s.Name), c.loose
 		if c.written != nil {
 			s.guards = c.written.Service(s.Name).guards
 			continue
 		}
-		if !s.held {
+		if !s.held || c.loose {
 			continue
 		}
 		for _, one := range s.mounted {
@@ -163,6 +163,9 @@ func (s *Service) replaces(path string) bool {
 // holds reports whether each mount of a folder that the service can write holds a path in its place.
 func (s *Service) holds(folder, path string) bool {
 	found := false
+	if s.loose {
+		return false
+	}
 	for _, one := range s.mounted {
 		outer, _ := one.(map[string]any)
 		if writable, _ := outer["RW"].(bool); !writable || text(outer["Source"]) != folder || outer["Type"] != "bind" {

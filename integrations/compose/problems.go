@@ -24,6 +24,7 @@ func (c *File) Problems(m *boundary.Machine, held []string) (all []string) {
 			all = append(all, fmt.Sprintf("%s is read by the file: %s; %s", path, why, instead))
 		}
 	}
+	c.loose = m.Loose
 	c.guard(held)
 	closed, bad := c.networkProblems(held)
 	all = append(all, bad...)

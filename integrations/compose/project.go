@@ -147,13 +147,16 @@ func (p ProjectName) Volume(name string) (v boundary.Volume, found bool) {
 	return boundary.Volume{Driver: is.Driver, Options: is.Options, Unknown: is.Labels["com.docker.compose.project"] != p.Name}, true
 }
 
-// EngineFolders returns the folder in which the engine keeps containers, images and volumes, or nothing if it does not say.
-func EngineFolders() []string {
-	out, err := exec.Command("docker", "info", "--format", "{{.DockerRootDir}}").Output()
-	if folder := strings.TrimSpace(string(out)); err == nil && filepath.IsAbs(folder) {
-		return []string{folder}
+// AskEngine notes what the engine says of itself: the folder in which it keeps containers, images and volumes, and whether
+// it is loose. It notes nothing if the engine does not say.
+func AskEngine(m *boundary.Machine) {
+	out, err := exec.Command("docker", "info", "--format", "{{.DockerRootDir}}{{range .SecurityOptions}}\n{{.}}{{end}}").Output()
+	said := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || !filepath.IsAbs(said[0]) {
+		return
 	}
-	return nil
+	components, err := exec.Command("docker", "version", "--format", "{{range .Server.Components}}{{.Name}} {{end}}").Output()
+	m.Engines, m.Loose = []string{said[0]}, err != nil || boundary.IsLoose(said[1:], strings.Contains(string(components), "Podman"))
 }
 
 // Starts reports whether a script up.sh starts this project in a folder: it was accepted before.

@@ -207,6 +207,27 @@ func TestAVolumeThatTheFileDescribesAnew(t *testing.T) {
 	}
 }
 
+// TestALooseEngineHoldsNothing has an engine that lets programs make namespaces, in which no mount keeps its place.
+func TestALooseEngineHoldsNothing(t *testing.T) {
+	for services, held := range map[string]bool{
+		"{web: {image: x, volumes: ['.:/app']}, db: {image: x, volumes: ['./data:/d']}}":                     true,
+		"{web: {image: x, volumes: ['.:/app', './data:/app/data']}, db: {image: x, volumes: ['./data:/d']}}": true,
+		"{web: {image: x, volumes: ['./app:/app']}, db: {image: x, volumes: ['./data:/d']}}":                 false,
+	} {
+		file := composeFile(t, "services: "+services+"\n")
+		dir := filepath.Dir(file.Path)
+		for _, loose := range []bool{false, true} {
+			m := &boundary.Machine{Home: "/home/u", Workspace: dir, Loose: loose}
+			if problems := file.Problems(m, []string{"web", "db"}); (len(problems) > 0) != (loose && held) {
+				t.Errorf("%s, loose %v: %q", services, loose, problems)
+			}
+			if guards := file.Service("web").guards; loose && len(guards) > 0 {
+				t.Errorf("%s: %v", services, guards)
+			}
+		}
+	}
+}
+
 // TestComposeOneReadsEnvFilesAgain has a service that can put a link in the place of a file which Compose 1 reads after egressd.
 func TestComposeOneReadsEnvFilesAgain(t *testing.T) {
 	for services, row := range map[string]struct {

@@ -40,6 +40,7 @@ type File struct {
 	inputs    []string // files that Compose has read beside it
 	workspace string   // in which services may write
 	ofOne     bool     // Compose 1 starts it
+	loose     bool     // see boundary.Machine
 }
 
 // A Service is one service of a compose file.
@@ -62,6 +63,7 @@ type Service struct {
 	mounts []string // folders of the host that it can write, absolute
 	from   []string // services whose mounts it has, too
 	held   bool
+	loose  bool
 	guards []boundary.Step // mounts of the override file, by which it cannot replace what others mount
 	reads  []string        // and all that it has of the host
 	inputs []composeInput

@@ -72,6 +72,9 @@ func Merge(d Options) (*integrations.Plan, error) {
 	if err := json.Unmarshal(jsonc.Standard(doc.Pack()), &said); err != nil {
 		return nil, &integrations.ShapeError{Path: at, Problem: "it is no object", ByHand: d.byHand()}
 	}
+	if d.Machine.Loose {
+		return nil, &BoundaryError{at, "the engine", "its filter of system calls lets programs make namespaces of users, in which they can put other settings in the place of these", "an engine with Docker's own seccomp profile; Podman's lets them"}
+	}
 	if err := d.check(at, said); err != nil {
 		return nil, err
 	}

@@ -52,6 +52,16 @@ func TestDevContainerIsMountedWhereItsSettingsAre(t *testing.T) {
 	}
 }
 
+// TestDevContainerOfALooseEngine has an engine in which a program can put other settings in the place of these.
+func TestDevContainerOfALooseEngine(t *testing.T) {
+	d := workspace(t, `{"image": "base"}`)
+	d.Machine.Loose = true
+	var refused *BoundaryError
+	if _, err := Merge(d); !errors.As(err, &refused) || refused.Setting != "the engine" {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestDevContainerBehindALinkIsOfItsRepository has the workspace be called by a link into one.
 func TestDevContainerBehindALinkIsOfItsRepository(t *testing.T) {
 	d := workspace(t, "{}")

@@ -276,6 +276,7 @@ esac
 trap 'rm -f "$policy.new"' EXIT
 docker exec "$container" /usr/bin/egressd "$@" --print >"$policy.new"
 %[7]s policy check --config "$policy.new" >&2 || fail 'the policy was left as it is' 'correct the rule, or edit '"$policy"
+diff -u "$policy" "$policy.new" >&2 || true # what the container says that it changes is no proof
 chmod 644 "$policy.new"
 mv "$policy.new" "$policy"
 docker exec "$container" /usr/bin/egressd reload

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 )
@@ -148,6 +149,34 @@ func (s *Set) readAny(c net.Conn, b []byte) ([]byte, error) {
 	defer s.buffers.giveBack(space)
 	n, err := c.Read(space[:])
 	return append(b, space[:n]...), err
+}
+
+// ReadNow reads from a socket what is there already. The error is [os.ErrDeadlineExceeded] if that is nothing.
+func ReadNow(c net.Conn, b []byte) (n int, err error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, errors.New("not a socket of the system")
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, failed = readFD(int(fd), b)
+		return true
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case errors.Is(failed, syscall.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case failed != nil:
+		return 0, failed
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // readFD reads what is there. The error is EAGAIN if that is nothing.

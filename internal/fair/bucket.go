@@ -26,9 +26,8 @@ func (b *Bucket) Full(now time.Time) bool {
 	return b.last.IsZero() || b.tokens+now.Sub(b.last).Seconds()*b.Rate >= b.Most
 }
 
-// Take takes n tokens. Where there are not so many it takes none, and refused is
-// from time to time, at most once a second, how often that was so since it was
-// last said. Times may come in any order: none of them goes back.
+// Take takes n tokens. If fewer are left, Take takes none. refused counts such calls; Take
+// reports the count at most once a second, and 0 between two reports. Times may come in any order: none of them goes back.
 func (b *Bucket) Take(n float64, now time.Time) (ok bool, refused int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // A NamedCredential is one entry of the list "credentials". It opens nothing: egressd adds the secret to requests of rules
 // under "allow" that name exactly one of its hosts.
 type NamedCredential struct {
-	// Spec has what the entry says, with what the table of kinds says about its kind. Its ForeignPaths are empty: see
+	// Spec merges the entry of the policy file with the table row of its kind. Its ForeignPaths are empty: see
 	// [NamedCredential.Complete].
 	Spec credentials.Spec
 

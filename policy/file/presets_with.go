@@ -32,7 +32,7 @@ var presetParameters = map[string]map[string]presetParameter{
 	"gitlab": gitParameters(8, map[string]presetParameter{"projects": {parse: parseProjectNumber}, "merge_requests": level, "issues": level}),
 }
 
-// level is a parameter for a part of an API. What may be read is the same at each level.
+// level is a parameter for a part of an API. Each level allows the same reading requests.
 var level = presetParameter{words: []string{"read", "write"}}
 
 // gitParameters are those of a [policy.GitRule], with others. A repository has at most so many parts.

@@ -7,13 +7,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 )
@@ -78,39 +77,6 @@ func (p *headReaders) giveBack(br *bufio.Reader) {
 	p.pool.Put(br)
 }
 
-// readNow reads what is there already. Where nothing is, the error is
-// [os.ErrDeadlineExceeded].
-func readNow(c net.Conn, b []byte) (n int, err error) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return 0, errors.New("not a socket of the system")
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		for {
-			n, failed = syscall.Read(int(fd), b)
-			if !errors.Is(failed, syscall.EINTR) {
-				return true
-			}
-		}
-	})
-	switch {
-	case err != nil:
-		return 0, err
-	case errors.Is(failed, syscall.EAGAIN):
-		return 0, os.ErrDeadlineExceeded
-	case failed != nil:
-		return 0, failed
-	case n == 0 && len(b) > 0:
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
 // An UpstreamConn is the connection below the TLS with an upstream. With noWait
 // set, reads do not wait for bytes.
 type UpstreamConn struct {
@@ -123,7 +89,7 @@ type UpstreamConn struct {
 
 func (c *UpstreamConn) Read(b []byte) (int, error) {
 	if c.noWait {
-		return readNow(c.Conn, b)
+		return carry.ReadNow(c.Conn, b)
 	}
 	n, err := c.Conn.Read(b)
 	c.closed = errors.Is(err, io.EOF)
@@ -164,8 +130,5 @@ func Abort(c net.Conn) {
 	case *UpstreamConn:
 		c = below.Conn
 	}
-	if socket, ok := c.(interface{ SetLinger(int) error }); ok {
-		socket.SetLinger(0)
-	}
-	c.Close()
+	carry.Abort(c)
 }

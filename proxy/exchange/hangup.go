@@ -100,7 +100,7 @@ func belowTLS(c net.Conn) *Prefixed {
 	return below
 }
 
-// socketEnd reports whether the other end of a connection sends no more, and whether it is gone altogether.
+// socketEnd reports whether the peer of a connection has stopped sending, and whether the peer has closed both directions.
 func socketEnd(c net.Conn) (ended, gone bool) {
 	socket, ok := c.(syscall.Conn)
 	if !ok {

@@ -308,6 +308,7 @@ func refusalFor(request *egress.Flow, tunnel *egress.Refusal) *egress.Refusal {
 type Denials struct {
 	Authority *certs.Authority                    // of the certificates that clients see
 	Never     func(host string, port uint16) bool // destinations that are not answered so; may be nil
+	Of        func(listener string) bool          // listeners whose clients are to trust the authority; nil for all
 
 	mu        sync.Mutex          // guards what follows
 	distrusts map[string]struct{} // programs, each with a host, that refused the authority
@@ -316,9 +317,9 @@ type Denials struct {
 // maxDistrusts bounds what [Denials] remembers. Any more are shown a certificate each time.
 const maxDistrusts = 1024
 
-func (d *Denials) answers(refusal *egress.Refusal, client string) bool {
+func (d *Denials) answers(refusal *egress.Refusal, client, listener string) bool {
 	to := refusal.Destination
-	if answer.To(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
+	if d.Of != nil && !d.Of(listener) || answer.To(refusal.Decision.Class).Status >= 500 || d.Never != nil && d.Never(to.Host, to.Port) {
 		return false
 	}
 	d.mu.Lock()
@@ -342,14 +343,14 @@ func (d *Denials) distrust(whom string) {
 func (s *Inspector) AnswerDenials(d *Denials) { s.denials.Store(d) }
 
 // Page returns a function that answers the first request inside a client's TLS with a refusal, or nil if the client
-// is to get an alert. client names the program: one that refused the authority of [Denials] for a host gets an alert there from then on.
-func (s *Inspector) Page(refusal *egress.Refusal, client string) func(*exchange.Client) {
+// is to get an alert. listener is where the client came in. client names the program: one that refused the authority of [Denials] for a host gets an alert there from then on.
+func (s *Inspector) Page(refusal *egress.Refusal, client, listener string) func(*exchange.Client) {
 	with := s.inspection.Load()
 	denials := s.denials.Load()
 	switch {
 	case with != nil:
 		denials = nil
-	case denials == nil || !denials.answers(refusal, client):
+	case denials == nil || !denials.answers(refusal, client, listener):
 		return nil
 	default:
 		with = &inspection{Inspection: Inspection{Authority: denials.Authority}}

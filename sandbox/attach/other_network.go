@@ -9,9 +9,8 @@ import (
 	"runtime"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/egressd/egressd/internal/pidfd"
+	"golang.org/x/sys/unix"
 )
 
 // ErrHostNetwork is for a process in the network of the host.
@@ -77,16 +76,21 @@ func networkNamespace(p *pidfd.Process) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("open the network of process %d: %w", p.PID, err)
 	}
-	its, err := f.Stat()
-	for _, other := range []string{"self", "1"} {
-		of, statErr := os.Stat("/proc/" + other + "/ns/net")
-		if err == nil && statErr == nil && os.SameFile(its, of) {
-			err = ErrHostNetwork
-		}
-	}
-	if err != nil {
+	if err := notOfHost(f, "net", ErrHostNetwork); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// notOfHost returns refused if a namespace of a kind is that of this process or of PID 1.
+func notOfHost(f *os.File, kind string, refused error) error {
+	its, err := f.Stat()
+	for _, other := range []string{"self", "1"} {
+		of, statErr := os.Stat("/proc/" + other + "/ns/" + kind)
+		if err == nil && statErr == nil && os.SameFile(its, of) {
+			err = refused
+		}
+	}
+	return err
 }

@@ -10,10 +10,9 @@ import (
 	"io"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/egressd/egressd/internal/jailinit"
 	"github.com/egressd/egressd/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // A Mode is how an attached network leads to the daemon.
@@ -47,6 +46,9 @@ type Request struct {
 	Mode    Mode   `json:"mode"`
 	IPv6    bool   `json:"ipv6,omitempty"`
 	Names   bool   `json:"names,omitempty"` // whether a proxy comes with a name server
+
+	// Trusts says, of KindAttach, that programs of the process will trust the authority of the answer. Other clients do.
+	Trusts bool `json:"trusts,omitempty"`
 
 	// Sandbox is the name that the client asks for. The daemon believes clients of the host only.
 	Sandbox string `json:"sandbox,omitempty"`

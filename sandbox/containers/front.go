@@ -165,20 +165,25 @@ func Inspect(ctx context.Context, socket, name string) (boundary.Description, ma
 	return api.inspect(ctx, name)
 }
 
-// foldersPatience is how long an engine may take to say it; a client that attaches its network waits meanwhile.
-const foldersPatience = 2 * time.Second
+// aboutPatience is how long an engine may take to say it; a client that attaches its network waits meanwhile.
+const aboutPatience = 2 * time.Second
 
-// Folders returns the folder in which the engine at a socket keeps containers, images and volumes, or nothing if it does not say.
-func Folders(socket string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), foldersPatience)
+// About returns the folder in which the engine at a socket keeps containers, images and volumes, and whether the engine is loose
+// (boundary.Machine). It returns nothing if the engine does not say.
+func About(socket string) (folders []string, loose bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), aboutPatience)
 	defer cancel()
 	api := newEngineAPI(socket)
 	defer api.close()
-	var is struct{ DockerRootDir string }
-	if api.get(ctx, "/info", &is) != nil || !path.IsAbs(is.DockerRootDir) {
-		return nil
+	var is struct {
+		DockerRootDir   string
+		SecurityOptions []string
+		BuildahVersion  string // of Podman
 	}
-	return []string{is.DockerRootDir}
+	if api.get(ctx, "/info", &is) != nil || !path.IsAbs(is.DockerRootDir) {
+		return nil, false
+	}
+	return []string{is.DockerRootDir}, boundary.IsLoose(is.SecurityOptions, is.BuildahVersion != "")
 }
 
 func (e *engineAPI) inspect(ctx context.Context, name string) (d boundary.Description, volumes map[string]boundary.Volume, err error) {

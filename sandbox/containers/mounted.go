@@ -1,6 +1,8 @@
 package containers
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -25,29 +27,72 @@ func AsMounted(d boundary.Description, pid int, doors []string) boundary.Descrip
 	if err != nil || err2 != nil || pid == 0 {
 		return d
 	}
-	more := unasked(d, mounttable.Parse(string(inside)), mounttable.Parse(string(outside)), doors)
-	if len(more) == 0 {
-		return d
-	}
+	table := mounttable.Parse(string(inside))
+	more := unasked(d, table, mounttable.Parse(string(outside)), doors)
 	d = maps.Clone(d)
 	mounts, _ := d["Mounts"].([]any)
 	d["Mounts"] = slices.Concat(mounts, more)
+	config, ok := d["HostConfig"].(map[string]any)
+	if !ok {
+		return d
+	}
+	config = maps.Clone(config)
+	if config["MaskedPaths"] == nil && config["ReadonlyPaths"] == nil { // Podman does not say
+		config["MaskedPaths"], config["ReadonlyPaths"] = masked(table)
+	}
+	for kind, field := range map[string]string{"ipc": "IpcMode", "pid": "PidMode", "uts": "UTSMode"} { // nor that
+		if its, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/" + kind); err == nil && isOwnNamespace(kind, its) {
+			config[field] = "host"
+		}
+	}
+	d["HostConfig"] = config
 	return d
+}
+
+// isOwnNamespace reports whether a namespace is that of this process.
+func isOwnNamespace(kind, is string) bool {
+	own, err := os.Readlink("/proc/self/ns/" + kind)
+	return err == nil && own == is
+}
+
+// masked are the parts of /proc and /sys that something covers, and those that are read-only.
+func masked(inside []mounttable.Mount) (hidden, readOnly []any) {
+	for _, m := range inside {
+		switch {
+		case !hostfiles.Under(m.Point, "/proc") && !hostfiles.Under(m.Point, "/sys"):
+		case m.Kind == "tmpfs" || m.Kind == "devtmpfs":
+			hidden = append(hidden, m.Point)
+		case m.ReadOnly():
+			readOnly = append(readOnly, m.Point)
+		}
+	}
+	all, locked := boundary.SystemPaths()
+	return append(hidden, missing(all)...), append(readOnly, missing(locked)...)
+}
+
+// missing are paths that this kernel does not have, so that nothing covers them.
+func missing(paths []string) (all []any) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, path)
+		}
+	}
+	return all
 }
 
 // unasked are mounts of files and folders of this machine that are where no mount of the description leads. Where a
 // source leads by links now does not count, since that can change.
 func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors []string) (more []any) {
 	asked, targets := asked(d, doors)
-	asked = append(asked, strings.Fields(plainDevices)...)
 	for _, m := range inside {
 		// The container's own root, groups and shared memory lie on this machine, too.
 		ownMemory := m.Point == "/dev/shm" && m.Root == "/" && m.Kind == "tmpfs" && !targets[m.Point]
-		if m.Point == "/" || hostfiles.Under(m.Point, "/sys/fs/cgroup") || ownMemory {
+		ownGroups := hostfiles.Under(m.Point, "/sys/fs/cgroup") && strings.HasPrefix(m.Kind, "cgroup")
+		if m.Point == "/" || ownGroups || ownMemory {
 			continue
 		}
 		for _, at := range placesOf(m, outside) {
-			if !slices.ContainsFunc(asked, func(source string) bool { return hostfiles.Under(at, source) }) {
+			if !slices.ContainsFunc(asked, func(a askedMount) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) }) {
 				more = append(more, map[string]any{"Type": "bind", "Source": at, "Destination": m.Point, "RW": !m.ReadOnly()})
 			}
 		}
@@ -58,29 +103,43 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 // plainDevices are those that every container has. In a user namespace the engine mounts them from this machine.
 const plainDevices = "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty"
 
-// asked are the files and folders that the engine was asked to mount, and those that it adds itself, and where the former are.
-func asked(d boundary.Description, doors []string) (all []string, targets map[string]bool) {
+// An askedMount is a file or folder that may be mounted.
+type askedMount struct {
+	path     string
+	writable bool
+}
+
+// asked returns the mounts of a description, the mounts that every engine adds, and the targets of the former.
+func asked(d boundary.Description, doors []string) (all []askedMount, targets map[string]bool) {
 	targets = map[string]bool{}
+	add := func(path string, writable bool) {
+		if filepath.IsAbs(path) {
+			all = append(all, askedMount{filepath.Clean(path), writable})
+		}
+	}
+	for device := range strings.FieldsSeq(plainDevices) {
+		add(device, true)
+	}
 	for _, name := range []string{"ResolvConfPath", "HostnamePath", "HostsPath"} {
 		own, _ := d[name].(string)
-		all = append(all, own)
+		add(own, true)
 		if name == "ResolvConfPath" && own != "" {
-			all = append(all, filepath.Join(filepath.Dir(own), ".containerenv")) // of Podman
+			add(filepath.Join(filepath.Dir(own), ".containerenv"), true) // of Podman
 		}
 	}
 	mounts, _ := d["Mounts"].([]any)
 	for _, one := range mounts {
 		m, _ := one.(map[string]any)
-		source, _ := m["Source"].(string)
+		from, _ := m["Source"].(string)
 		target, _ := m["Destination"].(string)
-		all, targets[path.Clean(target)] = append(all, source), true
+		writable, _ := m["RW"].(bool)
+		add(from, writable)
+		targets[path.Clean(target)] = true
 	}
 	for _, door := range doors {
-		all = append(all, hostfiles.ResolveLinks(door))
-	}
-	all = slices.DeleteFunc(all, func(source string) bool { return !filepath.IsAbs(source) })
-	for i := range all {
-		all[i] = filepath.Clean(all[i])
+		real := hostfiles.ResolveLinks(door)
+		info, err := os.Stat(real)
+		add(real, err == nil && info.Mode()&os.ModeSocket != 0)
 	}
 	return all, targets
 }

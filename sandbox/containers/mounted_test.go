@@ -34,31 +34,56 @@ const ownTable = `200 90 0:50 / / rw,relatime - overlay overlay rw
 209 201 0:5 /null /proc/keys rw,nosuid - devtmpfs udev rw
 `
 
+// TestMaskedPaths has the table of a container of Podman, and that of one with --security-opt unmask=ALL.
+func TestMaskedPaths(t *testing.T) {
+	const proc, rest = "1 200 0:60 / /proc rw - proc proc rw\n2 200 0:62 / /sys ro - sysfs sysfs ro\n", `3 1 0:60 /bus /proc/bus ro - proc proc rw
+4 1 0:60 /sys /proc/sys ro - proc proc rw
+5 1 0:61 /null /proc/keys rw - tmpfs tmpfs rw
+6 2 0:63 / /sys/firmware ro - tmpfs tmpfs ro
+`
+	hidden, readOnly := masked(mounttable.Parse(proc + rest))
+	for _, path := range []any{"/proc/keys", "/sys/firmware"} {
+		if !slices.Contains(hidden, path) {
+			t.Errorf("%s is not hidden: %v", path, hidden)
+		}
+	}
+	if !slices.Contains(readOnly, any("/proc/bus")) || !slices.Contains(readOnly, any("/proc/sys")) {
+		t.Errorf("read-only: %v", readOnly)
+	}
+	if hidden, readOnly = masked(mounttable.Parse(proc)); slices.Contains(hidden, any("/sys/firmware")) || slices.Contains(readOnly, any("/proc/sys")) {
+		t.Errorf("unmasked: %v, %v", hidden, readOnly)
+	}
+}
+
 // TestUnaskedMounts has the engine mount what links led to for a moment.
 func TestUnaskedMounts(t *testing.T) {
 	d := boundary.Description{"HostsPath": "/var/lib/docker/containers/x/hosts", "Mounts": []any{
-		map[string]any{"Type": "bind", "Source": "/srv/p/data", "Destination": "/d"},
-		map[string]any{"Type": "bind", "Source": "/home/u/w/", "Destination": "/w"},
-		map[string]any{"Type": "volume", "Source": "/var/lib/docker/volumes/v/_data", "Destination": "/v"},
+		map[string]any{"Type": "bind", "Source": "/srv/p/data", "Destination": "/d", "RW": true},
+		map[string]any{"Type": "bind", "Source": "/home/u/w/", "Destination": "/w", "RW": true},
+		map[string]any{"Type": "bind", "Source": "/usr/bin", "Destination": "/b", "RW": false},
+		map[string]any{"Type": "volume", "Source": "/var/lib/docker/volumes/v/_data", "Destination": "/v", "RW": true},
 	}}
 	for says, row := range map[string]struct{ line, want string }{
-		"as it was asked for":         {"1 200 254:1 /srv/p/data /d rw - ext4 x rw", ""},
-		"a folder of another disk":    {"1 200 254:2 /@home/u/w /w rw - btrfs x rw", ""},
-		"a volume, and a part of it":  {"1 200 254:1 /var/lib/docker/volumes/v/_data/sub /v rw - ext4 x rw", ""},
-		"a file that was replaced":    {"1 200 254:1 /srv/p/data//deleted /d rw - ext4 x rw", ""},
-		"a folder of the host":        {"1 200 254:1 /etc /d rw - ext4 x rw", "/etc /d true"},
-		"read-only":                   {"1 200 254:1 /etc /d ro - ext4 x rw", "/etc /d false"},
-		"the host itself":             {"1 200 254:1 / /d rw - ext4 x rw", "/ /d true"},
-		"the engine's socket":         {"1 200 0:24 /docker.sock /d rw - tmpfs x rw", "/run/docker.sock /d true"},
-		"all of /run":                 {"1 200 0:24 / /d rw - tmpfs x rw", "/run /d true"},
-		"the host's processes":        {"1 200 0:22 / /d rw - proc x rw", "/proc /d true"},
-		"a disk":                      {"1 200 0:5 /vda1 /d rw - devtmpfs x rw", "/dev/vda1 /d true"},
-		"a name that only looks like": {"1 200 254:1 /srv/p/data2 /d rw - ext4 x rw", "/srv/p/data2 /d true"},
-		"the container's own files":   {"1 200 254:1 /var/lib/docker/containers/x /d rw - ext4 x rw", "/var/lib/docker/containers/x /d true"},
-		"where another link led":      {"1 200 254:1 /var/run/x\\040y /var/lib/z rw - ext4 x rw", "/var/run/x y /var/lib/z true"},
-		"of a disk that is not here":  {"1 200 9:9 /x /d rw - ext4 x rw", ""},
-		"where this process has /tmp": {"1 200 254:1 /tmp/systemd-private-1/tmp/s /d rw - ext4 x rw", "/tmp/systemd-private-1/tmp/s /d true /tmp/s /d true"},
-		"in the place of its memory":  {"1 200 0:24 / /dev/shm rw - tmpfs x rw", ""},
+		"as it was asked for":               {"1 200 254:1 /srv/p/data /d rw - ext4 x rw", ""},
+		"a folder of another disk":          {"1 200 254:2 /@home/u/w /w rw - btrfs x rw", ""},
+		"a volume, and a part of it":        {"1 200 254:1 /var/lib/docker/volumes/v/_data/sub /v rw - ext4 x rw", ""},
+		"a file that was replaced":          {"1 200 254:1 /srv/p/data//deleted /d rw - ext4 x rw", ""},
+		"a folder of the host":              {"1 200 254:1 /etc /d rw - ext4 x rw", "/etc /d true"},
+		"a folder that was to be read-only": {"1 200 254:1 /usr/bin /d rw - ext4 x rw", "/usr/bin /d true"},
+		"as read-only as it was to be":      {"1 200 254:1 /usr/bin /b ro - ext4 x rw", ""},
+		"among the control groups":          {"1 200 254:1 /etc /sys/fs/cgroup/x rw - ext4 x rw", "/etc /sys/fs/cgroup/x true"},
+		"read-only":                         {"1 200 254:1 /etc /d ro - ext4 x rw", "/etc /d false"},
+		"the host itself":                   {"1 200 254:1 / /d rw - ext4 x rw", "/ /d true"},
+		"the engine's socket":               {"1 200 0:24 /docker.sock /d rw - tmpfs x rw", "/run/docker.sock /d true"},
+		"all of /run":                       {"1 200 0:24 / /d rw - tmpfs x rw", "/run /d true"},
+		"the host's processes":              {"1 200 0:22 / /d rw - proc x rw", "/proc /d true"},
+		"a disk":                            {"1 200 0:5 /vda1 /d rw - devtmpfs x rw", "/dev/vda1 /d true"},
+		"a name that only looks like":       {"1 200 254:1 /srv/p/data2 /d rw - ext4 x rw", "/srv/p/data2 /d true"},
+		"the container's own files":         {"1 200 254:1 /var/lib/docker/containers/x /d rw - ext4 x rw", "/var/lib/docker/containers/x /d true"},
+		"where another link led":            {"1 200 254:1 /var/run/x\\040y /var/lib/z rw - ext4 x rw", "/var/run/x y /var/lib/z true"},
+		"of a disk that is not here":        {"1 200 9:9 /x /d rw - ext4 x rw", ""},
+		"where this process has /tmp":       {"1 200 254:1 /tmp/systemd-private-1/tmp/s /d rw - ext4 x rw", "/tmp/systemd-private-1/tmp/s /d true /tmp/s /d true"},
+		"in the place of its memory":        {"1 200 0:24 / /dev/shm rw - tmpfs x rw", ""},
 	} {
 		var got []string
 		for _, one := range unasked(d, mounttable.Parse(ownTable+row.line), mounttable.Parse(hostTable), nil) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -19,7 +21,8 @@ import (
 //
 //   - It removes hidden sockets in the working directory. The kernel refuses that (EBUSY), since a mount hides the socket. Outside of the
 //     jail nothing is mounted there, and removing the socket ends the mount in the jail.
-//   - It gives the terminal back to the process group that the program began in. That group has the number 0 in the jail (ESRCH).
+//   - It gives the terminal back to the process group that the program began in. That group has the number 0 in the jail (ESRCH). Since
+//     bash and zsh do not even try, it also does so when all that took the terminal have ended, and nobody of the group that has it runs.
 //
 // A hostile program gets no more by it than without egressd: one of these sockets is removed, or that group has the terminal. Every
 // other call goes on as if nobody had been asked.
@@ -27,6 +30,7 @@ type deputy struct {
 	listener int
 	jail     string // the user namespace of the program, as /proc has it
 	sockets  []removable
+	takers   []int // descriptors of processes that took the terminal
 }
 
 type removable struct {
@@ -98,7 +102,7 @@ type (
 // serve answers until no process is left that could ask.
 func (d *deputy) serve() {
 	defer func() {
-		unix.Close(d.listener)
+		jailinit.CloseAll(append(d.takers, d.listener))
 		for _, s := range d.sockets {
 			unix.Close(s.folder)
 		}
@@ -112,9 +116,13 @@ func (d *deputy) serve() {
 	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &held, nil)
 	for {
 		ready := []unix.PollFd{{Fd: int32(d.listener), Events: unix.POLLIN}}
+		for _, taker := range d.takers {
+			ready = append(ready, unix.PollFd{Fd: int32(taker), Events: unix.POLLIN})
+		}
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
+		d.forget(ready[1:])
 		if ready[0].Revents&unix.POLLIN == 0 {
 			if ready[0].Revents != 0 {
 				return
@@ -127,8 +135,11 @@ func (d *deputy) serve() {
 		}
 		a := noticeAnswer{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		how, removes := calls[n.call]
-		if removes && d.remove(&n, how) && !how.Replaces || n.call == jailinit.ForegroundCall() && d.giveBack(&n) {
+		switch {
+		case removes && d.remove(&n, how) && !how.Replaces, n.call == jailinit.ForegroundCall() && d.giveBack(&n):
 			a.flags = 0
+		case n.call == jailinit.ForegroundCall():
+			d.remember(&n)
 		}
 		d.control(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
 	}
@@ -156,6 +167,55 @@ func (d *deputy) remove(n *notice, how jailinit.Removal) bool {
 		}
 	}
 	return false
+}
+
+// takersMost bounds the processes whose end the deputy waits for.
+const takersMost = 64
+
+// remember notes who gives the terminal to a group of the jail.
+func (d *deputy) remember(n *notice) {
+	if len(d.takers) == takersMost {
+		return
+	}
+	if taker, err := unix.PidfdOpen(int(n.pid), 0); err == nil {
+		d.takers = append(d.takers, taker)
+	}
+}
+
+// forget drops those of the takers that have ended. After the last one it takes the terminal from a group of which nobody runs.
+func (d *deputy) forget(takers []unix.PollFd) {
+	had := len(d.takers)
+	for _, t := range takers {
+		if t.Revents != 0 {
+			d.takers = slices.DeleteFunc(d.takers, func(fd int) bool { return fd == int(t.Fd) })
+			unix.Close(int(t.Fd))
+		}
+	}
+	if had == 0 || len(d.takers) > 0 {
+		return
+	}
+	own, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(own)
+	if group, err := unix.IoctlGetInt(own, unix.TIOCGPGRP); err == nil && !runs(int32(group)) {
+		_ = unix.IoctlSetPointerInt(own, unix.TIOCSPGRP, unix.Getpgrp())
+	}
+}
+
+// runs reports whether a process of a group has not ended.
+func runs(group int32) bool {
+	names, err := os.ReadDir("/proc")
+	return err != nil || slices.ContainsFunc(names, func(e os.DirEntry) bool {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return false
+		}
+		p, ok := processAt(pid)
+		of, err := unix.Getpgid(pid)
+		return ok && !p.dead && err == nil && of == int(group)
+	})
 }
 
 // giveBack gives a terminal to this process's group, in which the program began, if the call is to give it to the group 0. It reports

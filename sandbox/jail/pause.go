@@ -66,8 +66,8 @@ func (j *Jail) hasOthers(known []process) bool {
 // siblings returns processes of the jail whose parent is this process, but for the program: a program that is a child of this process can
 // make more of its children (CLONE_PARENT).
 func (j *Jail) siblings() []int {
-	own := depth(os.Getpid())
-	return slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool { return pid == j.pid || pid == j.reaper || depth(pid) <= own })
+	others := slices.DeleteFunc(childrenOf(os.Getpid()), func(pid int) bool { return pid == j.pid || pid == j.reaper })
+	return slices.DeleteFunc(others, func(pid int) bool { return depth(pid) <= depth(os.Getpid()) })
 }
 
 // depth returns in how many PID namespaces a process is, of those that /proc has.
@@ -128,12 +128,17 @@ func (j *Jail) KillLeft() {
 	if j.reaper == 0 {
 		return
 	}
-	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(killLooks) {
-		for _, pid := range j.siblings() {
-			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-		}
+	begun := time.Now()
+	for looks := 1; time.Since(begun) < killPatience; looks++ {
 		if p, ok := processAt(j.reaper); !ok || p.dead { // which the kernel says when all others are dead
 			return
+		}
+		time.Sleep(killLooks)
+		if looks%64 > 0 {
+			continue
+		}
+		for _, pid := range j.siblings() { // of which there are hardly ever any
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
@@ -149,8 +154,8 @@ type process struct {
 	dead        bool
 }
 
-// processes returns the processes of the jail but for the reaper, parents before their children. They are the program, its siblings, the
-// children of the reaper, and what descends from these. It waits for siblings that have ended.
+// processes returns the processes of the jail but for the reaper, parents before their children. It returns the program, its siblings,
+// the children of the reaper, and descendants of all these. It waits for siblings that have ended.
 func (j *Jail) processes() (all []process) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {

@@ -27,7 +27,7 @@ func newBy(flags *logFlags) *cobra.Command {
 		Use:   "by FIELD[,FIELD…] [FILTER…]",
 		Short: "Count decisions by host, program, verdict, hour and others",
 		Long: `By counts decisions for each value of a field, or for each combination of the values of
-several: how many, how many of them denied, bytes up and down, the first and the last.
+several. The columns are count, denied, bytes up, bytes down, first and last.
 
 The fields are ` + strings.Join(logs.FieldNames, ", ") + `.
 domain is the registrable domain (example.com for a.b.example.com). Hours and days

@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
+	"github.com/egressd/egressd/daemon/authority"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
@@ -35,6 +37,8 @@ func newAttach() *cobra.Command {
 		Long: `Attach makes egressd the only network of a running process or container. It does so
 from outside, as root; the container needs nothing for it. All traffic is
 captured, and DNS is answered by egressd whatever server the program asks.
+Denied HTTPS is answered with the reason: programs that start in the container from
+now on see a bundle of authorities with one more, in memory alone.
 
 The container must have no network but a loopback (docker run --network none).
 The attachment ends with the process or with egressd serve; then attach again.
@@ -110,11 +114,13 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 	if err != nil {
 		return notReady(err, "docker run --network none, and attach to that; a container with another network is not held by egressd")
 	}
+	network.Request.Trusts = attach.CanTrust(process, certs.SystemPaths())
 	handed, err := handIn(network, socketPath(o.socket), o.name)
 	if err != nil {
 		return err
 	}
 	handed.Close()
+	trust(process, handed.Answer.CA, stderr)
 	done := attachedView{PID: pid, Sandbox: handed.Answer.Sandbox, Mode: string(network.Request.Mode), Policy: handed.Answer.Policy}
 	if o.json {
 		err = cli.PrintJSON(stdout, done)
@@ -125,6 +131,22 @@ func (o *attachOptions) run(stdout, stderr io.Writer, who string) error {
 		process.Wait()
 	}
 	return err
+}
+
+// trust has programs that start in a container from now on trust the authority that denied HTTPS is answered with, and that
+// hosts which rules look into are shown with. Programs that bring authorities of their own, such as Node.js, do not.
+func trust(process *pidfd.Process, ca string, stderr io.Writer) {
+	if ca == "" {
+		return
+	}
+	covered, err := attach.TrustInProcess(process, certs.SystemPaths(), func(system []byte) []byte { return authority.Bundle(system, []byte(ca)) })
+	if err == nil && covered == 0 {
+		err = errors.New("it has no bundle of authorities")
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "egressd: warning: programs there do not trust egressd's authority, so denied HTTPS is an error of certificates: %s\n", printable.Text(err.Error()))
+		hint.Sayf(stderr, "egressd log, for why; egressd help trust-the-ca")
+	}
 }
 
 // check looks at what holds for one container and for many. rest is the rest of the command

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -164,10 +165,14 @@ func (f *follower) attach(k *sandbox.Container) (*attach.Attached, *attachedView
 	if err != nil {
 		return nil, nil, err
 	}
+	network.Request.Trusts = attach.CanTrust(process, certs.SystemPaths())
 	handed, err := handIn(network, socketPath(f.socket), f.name)
 	if err != nil {
 		return nil, nil, err
 	}
+	f.mu.Lock()
+	trust(process, handed.Answer.CA, f.stderr)
+	f.mu.Unlock()
 	return handed, &attachedView{process.PID, handed.Answer.Sandbox, string(network.Request.Mode), handed.Answer.Policy, k.ID}, nil
 }
 

@@ -123,7 +123,7 @@ func dockerRun(ctx context.Context, args []string) error {
 		return refused
 	}
 	if err != nil {
-		return hint.Failed(err, "docker version")
+		return hint.Failed(err, cmp.Or(hint.Next(err), "docker version"))
 	}
 	if code != 0 {
 		return cli.Status(code)
@@ -184,7 +184,7 @@ func engineOf(ctx context.Context, docker string) (string, error) {
 // asksFor has docker ask the engine something harmless. Podman's docker command ignores
 // DOCKER_HOST: it would start containers that egressd never judged.
 func asksFor(ctx context.Context, docker, host string, front *containers.Front) error {
-	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{.Server.Version}}")
+	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{range .Server.Components}}{{.Name}} {{end}}")
 	cmd.Env = environmentFor(host)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -192,6 +192,9 @@ func asksFor(ctx context.Context, docker, host string, front *containers.Front) 
 	}
 	if !front.Asked() {
 		return fmt.Errorf("%s does not ask an engine at DOCKER_HOST, and egressd could not judge its containers", docker)
+	}
+	if strings.Contains(string(out), "Podman") {
+		return hint.Failed(errors.New("the engine is Podman, which does not say before the start what its container may do"), "podman run -d --network none, and egressd attach as root, which judges the container as it runs")
 	}
 	return nil
 }

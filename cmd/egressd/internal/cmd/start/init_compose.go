@@ -195,7 +195,8 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 		return err // where egressd's own files are, it says
 	}
 	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), own)
-	m.Own, m.Engines = append(m.Own, c.Folder), compose.EngineFolders()
+	m.Own = append(m.Own, c.Folder)
+	compose.AskEngine(m)
 	m.Images = append([]string{o.image, c.Image}, sameImages(file, c.Image)...)
 	problems := file.Problems(m, chosen)
 	if len(problems) == 0 && c.Settled == nil {

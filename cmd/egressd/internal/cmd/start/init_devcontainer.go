@@ -137,7 +137,7 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 	}
 	d.Captured, d.Environ, d.Trust = o.transparent, os.Environ(), o.trust
 	d.Machine, d.ImageLabels, d.Volume = hostpaths.ProjectMachine(d.Folder, c), imageLabels, compose.ProjectName{}.Volume // of no project of Compose
-	d.Machine.Engines = compose.EngineFolders()
+	compose.AskEngine(d.Machine)
 	d.Variables, err = o.variables(c)
 	return d, missing, err
 }
