@@ -400,11 +400,17 @@ func verdictAndRule(d *Decision) string {
 	return d.Verdict.Action() + " " + string(d.Layer) + " " + d.Rule
 }
 
-// isBare reports whether a request changes in the same way if its host leads to nothing special.
+// isBare reports whether a request changes in the same way if its host leads to nothing special. There, the policies may not
+// look into the tunnel.
 func (c *comparison) isBare(change Change, beyond bool, r *Request) bool {
 	bare := *r
 	bare.Destination.Addrs, bare.Destination.Aliases = nil, nil
-	o := c.each(func(p *Policy, _ Decision) Decision { return p.Decide(c.ctx, &bare) }, threeDecisions{})
+	tunnel := bare
+	tunnel.HTTP, tunnel.TLS, tunnel.Protocol = nil, nil, ProtocolUnseen
+	o := c.each(func(p *Policy, _ Decision) Decision { return c.decide(p, &tunnel) }, threeDecisions{})
+	if bare.HTTP != nil {
+		o = c.each(func(p *Policy, tunnel Decision) Decision { return c.inside(&bare, p, tunnel) }, o)
+	}
 	return changeOf(&o.was, &o.now) == change && (!beyond || exceeds(&o.now, &o.within))
 }
 

@@ -97,6 +97,8 @@ func TestCompare(t *testing.T) {
 		{"a deny that no longer counts", []string{"allow *.test:443", "deny a.test"}, []string{"allow *.test:443"}, []string{"opens a.test:443", "opens any-host.any-host.test:443 through a.test"}},
 		{"a deny of an address that names may lead to", []string{"allow a.test:443", "deny 93.184.0.0/16"}, []string{"allow a.test:443"}, []string{"opens a.test:443 through 93.184.0.0"}},
 		{"a deny of a name that names may lead to", []string{"allow a.test:443", "deny c.test"}, []string{"allow a.test:443"}, []string{"opens a.test:443 through c.test"}},
+		{"a tunnel that is looked into only for what its name leads to", []string{"allow *:443 POST", "ask b.a.test GET /x/*", "preset c.test:443"}, []string{"allow *:443 POST", "ask b.a.test GET /x/*", "preset *.test:443 /z*"},
+			[]string{"opens any-host.any-host.test:443 post /z", "opens b.a.test:443 GET /z", "tightens c.test:443 GET /z through b.a.test", "closes c.test:443 post /a"}},
 		{"a private address", []string{"allow a.test:443"}, []string{"allow a.test:443", "allow 10.0.0.5:443"}, []string{"opens 10.0.0.5:443", "opens a.test:443 through 10.0.0.5"}},
 		{"a public address opens no name", []string{"allow a.test:443"}, []string{"allow a.test:443", "allow 93.184.216.34:443"}, []string{"opens 93.184.216.34:443"}},
 		{"any address", nil, []string{"allow 0.0.0.0/0:443"}, []string{"opens 1.0.0.0:443"}},

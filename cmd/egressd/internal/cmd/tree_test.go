@@ -49,17 +49,22 @@ func documented(cmd *cobra.Command) []string {
 const (
 	mostAtTop    = 20
 	mostCommands = 50
-	mostFlags    = 234
+	mostFlags    = 226
 )
 
 // TestTheTreeIsSmall compares the tree with testdata/tree.txt, and counts it. A command that help does not list stands in
-// brackets. The flags of a command are those that it does not inherit, without --help.
+// brackets. The flags of a command are those that it does not inherit, without --help. check is policy check for short: its
+// flags count there.
 func TestTheTreeIsSmall(t *testing.T) {
 	root := Tree()
 	var b strings.Builder
 	top, all, flags := 0, 0, 0
 	var walk func(cmd *cobra.Command, depth int, hidden bool)
 	walk = func(cmd *cobra.Command, depth int, hidden bool) {
+		if cmd.CommandPath() == "egressd check" {
+			fmt.Fprintln(&b, "  (check)  as policy check")
+			return
+		}
 		var names []string
 		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" && !f.Hidden {
