@@ -274,7 +274,7 @@ func TestDevContainerFeatureByHand(t *testing.T) {
 	}
 	came(t, w.probe(t, c, slices.Collect(maps.Keys(captured))...), captured)
 	came(t, w.probe(t, c, "direct http://a.allowed.test/"), map[string]string{"direct http://a.allowed.test/": "200 OK origin " + world.AllowedIPv4})
-	authority, err := d.Command(t.Context(), nil, "ca", "show", "--pem", "--config", d.Config).Output()
+	authority, err := d.Command(t.Context(), nil, "ca", "--pem", "--config", d.Config).Output()
 	if trusted := w.docker(t, "exec", c, "cat", "/usr/local/share/egressd/ca.pem"); err != nil || len(authority) == 0 || trusted != strings.TrimSpace(string(authority)) {
 		t.Errorf("it is to trust %q, %v, and not %q", trusted, err, authority)
 	}
