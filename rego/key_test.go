@@ -36,6 +36,8 @@ var hiddenFields = map[string]string{
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",
 	"HTTP.OtherProtocol":  "is decided by package policy",
+	"HTTP.Nodes":          "are looked up by rules of the file about GraphQL",
+	"HTTP.Own":            "is for rules of the file about GraphQL, and the record",
 	"Destination.Aliases": "are judged by rules of the file",
 	"Destination.Asked":   "is for the record",
 	"Destination.Local":   "is for the record",
