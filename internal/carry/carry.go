@@ -82,7 +82,8 @@ type Set struct {
 	mu       sync.Mutex // guards what follows, and next and prev of each tunnel
 	first    *Tunnel
 	looks    *Tunnel // that the sweep looks at next; nil while there is no sweep
-	sweeping bool    // a goroutine looks at the times
+	sweeping bool    // a sweep runs, or timer will start one
+	timer    *time.Timer
 }
 
 // Begin begins a tunnel in which nothing passes yet. t is zero, and owns both connections from now on.
@@ -101,7 +102,8 @@ func (s *Set) Begin(t *Tunnel, client, upstream net.Conn, owner Owner, limits *L
 	s.first = t
 	if !s.sweeping {
 		s.sweeping = true
-		s.running.Go(s.sweep)
+		s.running.Add(1)
+		s.timer = time.AfterFunc(sweepEvery, s.sweep)
 	}
 }
 
@@ -123,24 +125,33 @@ func (s *Set) remove(t *Tunnel) {
 		t.next.prev = t.prev
 	}
 	t.next, t.prev = nil, nil
+	if s.first == nil && s.timer.Stop() {
+		s.endSweepsLocked()
+	}
 }
 
-// sweep ends tunnels whose time is over, until there are none.
+// endSweepsLocked is called with s.mu held, once no tunnel is left and no sweep will start.
+func (s *Set) endSweepsLocked() {
+	s.sweeping = false
+	s.running.Done()
+}
+
+// sweep ends tunnels whose time is over. It runs again until there are none.
 func (s *Set) sweep() {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for now := range tick.C {
-		s.mu.Lock()
-		s.looks = s.first
-		if s.sweeping = s.first != nil; !s.sweeping {
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-		for more := true; more; {
-			more = s.look(now)
-		}
+	now := time.Now()
+	s.mu.Lock()
+	s.looks = s.first
+	s.mu.Unlock()
+	for more := true; more; {
+		more = s.look(now)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == nil {
+		s.endSweepsLocked()
+		return
+	}
+	s.timer.Reset(sweepEvery)
 }
 
 // looksAtOnce is how many tunnels are looked at while others wait for the lock.
