@@ -133,9 +133,6 @@ func TestATunnelIsWithinABudget(t *testing.T) {
 			if got := o.got.Load(); got > 500_000 || got < 300_000 {
 				t.Errorf("%d bytes arrived", got)
 			}
-			if r := w.dial(t).send(connectTo("allowed.test", o.port)).rest(); !strings.HasPrefix(r, "HTTP/1.1 429 ") && o.got.Load() > 499_000 {
-				t.Errorf("answered %q", r)
-			}
 		})
 	}
 }
