@@ -98,8 +98,8 @@ type Asked struct {
 type unrecordedError struct{ error }
 
 // Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
-// is a grant for that time, in exactly the words of the request, and a later rejection revokes it; opens is [Granted.Opens]. The error is an
-// [*Unavailable] if there is no such grant, or one of package approvals.
+// is a grant for that time, in exactly the words of the request, and a later rejection revokes it; opens is [Granted.Opens]. If the grant is gone, the error is an
+// [*Unavailable]. Other errors come from package approvals.
 func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) (opens string, err error) {
 	id, _ := record.ParseID(q.ID)
 	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {

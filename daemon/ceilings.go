@@ -23,8 +23,8 @@ func budgetsOf(c *config.Config) (all []egress.SpanBudget) {
 	return all
 }
 
-// countSpent sets the budgets, and counts what the log says was sent in their time before now: a restart gives nobody more. What
-// was open when egressd was killed has no record of its end, and does not count.
+// countSpent sets the budgets, and counts what the log says was sent in their time before now: a restart gives nobody more.
+// A flow that was open when egressd was killed has no end record, so its bytes do not count.
 func (d *Daemon) countSpent(now time.Time) error {
 	all := budgetsOf(d.Config)
 	d.Gate.Ceilings.Set(all)

@@ -181,8 +181,8 @@ func (w *spanCount) total(now time.Time) int64 {
 	return w.sum
 }
 
-// Spend counts bytes of the flow before they go up. If a budget has not so many left, it returns the refusal, and the flow can
-// only be closed.
+// Spend counts bytes of the flow before they go up. If a budget has fewer bytes left, Spend returns the refusal, and the caller
+// closes the flow.
 func (f *Flow) Spend(bytes int64) *Refusal {
 	budgets := &f.gate.Ceilings
 	if bytes <= 0 || budgets.all.Load() == nil {

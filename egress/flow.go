@@ -180,7 +180,7 @@ func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	return f.recordDecision()
 }
 
-// judge decides the request as it is known, and finds out as much more of it for that as a rule asks for.
+// judge decides the request. It reads the body, and asks the server for node ids, if a rule needs them.
 func (f *Flow) judge(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {

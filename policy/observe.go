@@ -90,7 +90,7 @@ func (o *observations) mark(ctx context.Context, r *Request, d Decision) Decisio
 	return d
 }
 
-// relaxed returns the own list of a sandbox that is observed, as one that is silent about what it does not mention. It
+// relaxed returns a copy of the own list of an observed sandbox that abstains where the list mentions nothing. It
 // returns nil if there is no such list, and for special addresses and names, which an observation does not open.
 func (l sandboxLayer) relaxed(r *Request) *rules {
 	if !l.observed.of(r.Sandbox.Name).Lasts() {

@@ -121,8 +121,8 @@ func ComparePolicies(ctx context.Context, s policy.Sides) (all []PolicyDifferenc
 // ToldWithin bounds how long a person waits for what a change opens.
 const ToldWithin = 2 * time.Second
 
-// Told compares two policies for at most two seconds, and returns [Sentence]. If that is too short, it looks once more at
-// the hosts of near alone, where the change is.
+// Told compares two policies for at most two seconds, and returns [Sentence]. If the time was too short, Told compares
+// the hosts of near alone, for two seconds more.
 func Told(ctx context.Context, s policy.Sides, near ...policy.Pattern) string {
 	whole, cancel := context.WithTimeout(ctx, ToldWithin)
 	defer cancel()

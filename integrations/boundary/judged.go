@@ -176,7 +176,7 @@ var masked = map[string][]string{
 	host + "ReadonlyPaths": {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 }
 
-// SystemPaths are the parts of /proc and /sys that have to be hidden, and those that have to be read-only.
+// SystemPaths returns the paths below /proc and /sys that a container must not see, and the paths that it must not write.
 func SystemPaths() (hidden, readOnly []string) {
 	return masked[host+"MaskedPaths"], masked[host+"ReadonlyPaths"]
 }

@@ -23,7 +23,7 @@ type Node struct {
 	Person bool   // it is a user or a team, and no bot
 }
 
-// whose asks for the repositories of nodes. Types differ in whether the field can be null, so each has an alias of its own.
+// whose asks for the repositories of nodes. GraphQL refuses one name for fields of which only some can be null, so each type has an alias.
 const whose = `query($ids:[ID!]!){nodes(ids:$ids){__typename
 ...on Repository{self:nameWithOwner}
 ...on RepositoryNode{of:repository{nameWithOwner}}

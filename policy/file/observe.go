@@ -22,8 +22,8 @@ type Enforcement struct {
 	left func() time.Duration // as in [policy.Observation]
 }
 
-// leftUntil counts down to a moment by two clocks: that of the wall, which a person may set, and one that counts from when
-// the file was read. It ends by the first of them, and for good.
+// leftUntil counts down to a moment by two clocks: the wall clock, which a person may set, and the monotonic clock since
+// the file was read. The first clock that reaches the moment ends it for good.
 func leftUntil(until time.Time) func() time.Duration {
 	var ended atomic.Bool
 	end := boottime.Now() + max(0, time.Until(until))

@@ -393,8 +393,8 @@ func (u *h1Upstream) quiet() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// orderly reads from an upstream. Anybody on the network path can end TLS without close_notify, so such an end does not
-// end a body. Neither does a reset whose error an earlier write returned.
+// orderly reads from an upstream. An attacker on the network path can end TLS without close_notify, so a body is
+// not complete then. Nor is it after a reset whose error an earlier write returned.
 type orderly struct{ net.Conn }
 
 func (o orderly) Read(b []byte) (int, error) {
