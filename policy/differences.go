@@ -290,7 +290,11 @@ func (c *comparison) kinds(r *Request, hosts Pattern, through string, about []*p
 				c.note(&request, hosts, through, c.each(func(p *Policy, tunnel Decision) Decision { return c.inside(&request, p, tunnel) }, tunnel))
 			}
 		}
-		if len(c.order) == before && through == "" && port != 80 && was.Verdict != now.Verdict && min(was.Verdict, now.Verdict) == Inspect {
+		switch {
+		case len(c.order) > before || port == 80:
+		case (was.Verdict == Ask) != (now.Verdict == Ask): // a person is asked, or no longer, and nothing passes in the tunnel
+			c.note(&one, hosts, through, tunnel)
+		case through == "" && was.Verdict != now.Verdict && min(was.Verdict, now.Verdict) == Inspect:
 			c.keep(seenChange(was), &one, hosts, "", tunnel)
 		}
 	}
