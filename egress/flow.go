@@ -94,8 +94,8 @@ func (g *Gate) Open(ctx context.Context, peer sandbox.Peer, r policy.Request) (*
 	return g.OpenRequest(ctx, peer, r, nil)
 }
 
-// OpenRequest is Open for an HTTP request of which more can be found out before it is decided. Without a reader, a request
-// is refused if a rule asks for more of it.
+// OpenRequest is Open for an HTTP request whose body a rule may have to read before it decides. Without a reader, such a
+// request is refused.
 func (g *Gate) OpenRequest(ctx context.Context, peer sandbox.Peer, r policy.Request, read RequestReader) (*Flow, error) {
 	f := g.newFlow(peer, r)
 	if refusal := f.open(ctx, peer, read); refusal != nil {

@@ -93,8 +93,8 @@ func (f *Filter) sieve() func(line []byte) bool {
 }
 
 // decisionSieve is the sieve for a [DecisionJoiner]: it also lets all lines through that are about a question to a person. The
-// sieve may drop questions for a name. Questions that belong together have one sandbox, host and verdict; a filter by rule or
-// program may take only some of them, and then the joiner counts those.
+// sieve may drop questions for a name. Questions that belong together have one sandbox, host and verdict; if a filter by rule
+// or program takes only some of them, the joiner counts only these.
 func (f *Filter) decisionSieve() func(line []byte) bool {
 	own := f.sieve()
 	if own == nil {

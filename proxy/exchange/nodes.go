@@ -77,8 +77,8 @@ func (k *knownNodes) keep(sandbox, server string, answers map[string]policy.Node
 	}
 }
 
-// AskNodes implements [egress.RequestReader]. It asks the server of the request, over a connection beside that of the tunnel,
-// with the credential of the request. The question is a request of the sandbox that the policy decides and the log has.
+// AskNodes implements [egress.RequestReader]. It sends the question to the server of the request, over a second connection,
+// with the same credential. The question is a request of the sandbox that the policy decides and the log has.
 func (x *Exchange) AskNodes(ctx context.Context, f *egress.Flow, ids []string) (map[string]policy.Node, *policy.Decision) {
 	known := &x.Client.Forwarder.nodes
 	server := x.Destination.String() + x.Target.Path

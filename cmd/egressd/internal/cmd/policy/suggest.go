@@ -238,8 +238,8 @@ func (s *suggestion) addition(path string, alone bool) (*edit.Addition, error) {
 	return a, nil
 }
 
-// dropKnown leaves out what the policy file allows already, and returns how many destinations that are. What the rules
-// allowed is all of that kind, and stays.
+// dropKnown leaves out what the policy file allows already, and returns how many destinations that are. A filter for
+// what the rules allowed asks for just these destinations, so nothing is left out then.
 func (s *suggestion) dropKnown(a *edit.Addition) int {
 	before := len(s.all)
 	s.all = slices.DeleteFunc(s.all, func(l *logs.LearnedDestination) bool {
