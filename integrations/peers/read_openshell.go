@@ -300,8 +300,8 @@ func (m *openShellMatch) operation() (c clause, whole bool) {
 	return c, !m.more && m.method.at == nil && m.path.at == nil && m.query == nil && (g.AnyQuery || len(g.Query)+len(g.Mutation) > 0)
 }
 
-// addQuery adds what a match says of the query, and reports whether that is the same. Where "*" stands for more than
-// OpenShell's, which ends at a dot, it is not.
+// addQuery adds the match's conditions on parameters. It returns false if egressd's meet other requests, too: the "*" of
+// egressd stands for any text, and that of OpenShell ends at a dot.
 func (m *openShellMatch) addQuery(only *narrowing) (whole bool) {
 	if m.query == nil {
 		return true

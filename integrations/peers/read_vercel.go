@@ -190,7 +190,7 @@ func (m *matcher) schema() schema {
 	return schema{"exact": into(&m.exact), "startsWith": into(&m.startsWith), "regex": into(&m.regex)}
 }
 
-// value is the same as a value of a field, in which "*" stands for any text. ok is false if there is none.
+// value returns the pattern of egressd's field rules that matches the same texts. ok is false if there is none.
 func (m *matcher) value() (text string, ok bool) {
 	switch {
 	case m.regex.at != nil || m.exact.at != nil && m.startsWith.at != nil || strings.Contains(m.exact.text+m.startsWith.text, "*"):

@@ -61,7 +61,7 @@ type action struct {
 	allow, ask bool
 }
 
-// A way decides requests of some methods and paths, and of what else a line says of them.
+// A way decides requests with some methods, paths, fields and parameters.
 type way struct {
 	allow, ask     bool
 	methods, paths []string
