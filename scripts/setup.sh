@@ -51,8 +51,16 @@ commands_of_npm() {
 modules() {
 	again go list -deps -test ./... >/dev/null
 	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint golang.org/x/tools/cmd/deadcode github.com/summerwind/h2spec/cmd/h2spec >/dev/null
+	(cd tools/compose && again go list -deps tool >/dev/null)
 	(cd bench && again go list -deps -test ./... >/dev/null)
 	(cd examples/embed-goproxy && again go list -deps -test ./... >/dev/null)
+}
+
+# Compose 2 and BuildKit's client, which the system has no packages of. Go leaves alone what is there already.
+plugins() {
+	cd tools/compose
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../build/plugins/docker-compose github.com/docker/compose/v2/cmd
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../build/plugins/docker-buildx github.com/docker/buildx/cmd/buildx
 }
 
 # What is run, from packages of the system and from npm.
@@ -84,9 +92,10 @@ commands() {
 case ${1:-all} in
 commands) commands ;;
 modules) modules ;;
-all) commands; modules ;;
+plugins) (plugins) ;;
+all) commands; modules; (plugins) ;;
 *)
-	echo "usage: setup.sh [commands|modules]" >&2
+	echo "usage: setup.sh [commands|modules|plugins]" >&2
 	exit 2
 	;;
 esac

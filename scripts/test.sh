@@ -82,6 +82,9 @@ mkdir -p build
 go build -o build/egressd ./cmd/egressd
 go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
 go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
+if [ -n "${lanes[containers]:-}" ]; then
+	scripts/setup.sh plugins
+fi
 for folder in ${lanes[*]}; do
 	echo "./e2e/$folder"
 done | xargs -r go test -c -ldflags='-s -w' -o "$logs/e2e/"
@@ -107,6 +110,7 @@ cat "$logs/setup"
 [ "$status" -eq 0 ]
 
 step "conformance and end-to-end tests"
+export EGRESSD_COMPOSE=$PWD/build/plugins/docker-compose EGRESSD_BUILDX=$PWD/build/plugins/docker-buildx
 export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
 # folders runs the tests of folders of e2e one after the other, each with a log and a status of its own.
 folders() { # where logs go, folders

@@ -249,6 +249,56 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestNeighboursReplaceNoSource has another sandbox write where this one mounts, or mount where this one writes.
+func TestNeighboursReplaceNoSource(t *testing.T) {
+	const running = `"State": {"Running": true}, `
+	mount := func(source, destination string, writable bool) any {
+		return map[string]any{"Type": "bind", "Source": source, "Destination": destination, "RW": writable}
+	}
+	for _, row := range []struct {
+		says    string
+		beside  []any
+		mounts  string
+		refused bool
+	}{
+		{"nobody beside it", nil, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one writes around the source", []any{mount("/srv/w", "/w", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, true},
+		{"it runs, and the kernel has said what is mounted", []any{mount("/srv/w", "/w", true)}, `{` + running + `"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one only reads around it", []any{mount("/srv/w", "/w", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one has it in its place", []any{mount("/srv/w", "/w", true), mount("/srv/w/data", "/w/data", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one writes the same folder", []any{mount("/srv/w", "/w", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/d", "RW": true}]}`, false},
+		{"this one writes around another's", []any{mount("/srv/w/data", "/d", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}]}`, true},
+		{"the same while it runs", []any{mount("/srv/w/data", "/d", false)}, `{` + running + `"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}]}`, true},
+		{"it has another's in its place", []any{mount("/srv/w/data", "/d", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "/srv/w/data", "Destination": "/w/data"}]}`, false},
+		{"by a volume of a folder", []any{map[string]any{"Type": "volume", "Name": "all", "Destination": "/w", "RW": true}}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, true},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			m := &Machine{Volumes: map[string]Volume{"all": {Options: map[string]string{"type": "none", "device": "/srv/w", "o": "bind"}}}}
+			if row.beside != nil {
+				m.Neighbours = []Neighbour{{Name: "other", Mounts: row.beside}}
+			}
+			problems := Judge(describe(t, row.mounts), m)
+			if (len(problems) > 0) != row.refused {
+				t.Errorf("refused is %v", problems)
+			}
+		})
+	}
+}
+
+// TestNamespacesOfPeers has a container with the namespaces of one that was judged likewise, and of another one.
+func TestNamespacesOfPeers(t *testing.T) {
+	m := &Machine{Networks: []string{"net"}, Peers: []string{"abc"}}
+	for _, field := range []string{"NetworkMode", "PidMode", "IpcMode", "UTSMode", "UsernsMode"} {
+		for id, taken := range map[string]bool{"abc": field != "UTSMode" && field != "UsernsMode", "def": false} {
+			host := map[string]any{"NetworkMode": "net", "CapDrop": []any{"ALL"}}
+			host[field] = "container:" + id
+			if problems := Judge(Description{"HostConfig": host}, m); (len(problems) == 0) != taken {
+				t.Errorf("%s container:%s: %v", field, id, problems)
+			}
+		}
+	}
+}
+
 // TestNothingKeepsItsPlaceInALooseEngine has an engine whose containers may make namespaces of users.
 func TestNothingKeepsItsPlaceInALooseEngine(t *testing.T) {
 	const held = `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "/srv/w/data", "Destination": "/w/data"}]}`

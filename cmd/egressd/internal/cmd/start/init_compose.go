@@ -96,7 +96,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	}
 	dir := filepath.Dir(file.Path)
 	written, project := file, projectName(file, dir)
-	c := compose.Compose{Path: o.output, Together: o.together, Variables: composeVariables}
+	c := compose.Compose{Path: o.output, Workspace: workspaceOf(dir), Together: o.together, Variables: composeVariables}
 	file.Within(workspaceOf(dir))
 	file.StartedByOne(compose.IsOne(ctx))
 	if file.Composed() {
@@ -194,7 +194,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
 		return err // where egressd's own files are, it says
 	}
-	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), own)
+	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), "", own)
 	m.Own = append(m.Own, c.Folder)
 	compose.AskEngine(m)
 	m.Images = append([]string{o.image, c.Image}, sameImages(file, c.Image)...)
