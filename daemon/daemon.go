@@ -291,6 +291,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.useUpstream(ctx, first.upstream)
 	d.Gate.SetCanaries(first.canaries)
+	d.Gate.SetDenyMessages(denyMessages(d.Config))
 	d.reloads.made = first
 	d.With = first.with
 	d.attachments.trust(d.With, d.Config)

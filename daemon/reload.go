@@ -9,6 +9,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/egress"
 	upstreams "github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -152,6 +153,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		return err
 	}
 	re.daemon.Gate.SetCanaries(next.canaries)
+	re.daemon.Gate.SetDenyMessages(denyMessages(next.config))
 	re.daemon.Gate.Ceilings.Set(budgetsOf(next.config))
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
@@ -198,4 +200,13 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		}
 	}
 	return nil
+}
+
+// denyMessages are the operator's words for denied programs.
+func denyMessages(c *config.Config) (m egress.DenyMessages) {
+	m.User = c.File.DenyMessage
+	if c.Organisation != nil {
+		m.Organisation = c.Organisation.File.DenyMessage
+	}
+	return m
 }
