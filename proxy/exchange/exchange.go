@@ -63,6 +63,7 @@ type Exchange struct {
 	Flow *egress.Flow // once the request is allowed
 
 	redaction  *secret.Redaction // of the response, or nil
+	searched   bool              // all of the response has to be in a form that can be searched
 	held       *heldBody         // what a rule has read of the request's body, or nil
 	going      *PassingBody      // the request's body as it goes up, or nil
 	bodyMemory *fair.Reservation // of the request's body, or nil
@@ -222,11 +223,11 @@ func (x *Exchange) addCredential() error {
 	if x.Tunnel != nil {
 		by = x.Tunnel.Secrets()
 	}
-	h := head{target: x.Target, fields: x.Fields}
+	h := head{method: x.Method, target: x.Target, fields: x.Fields, body: x.wholeBody}
 	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
-	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
+	x.Target, x.Fields, x.redaction, x.searched = h.target, h.fields, h.redaction, h.whole
 	if x.WebSocket && x.Flow.HasCanaries() {
 		x.Fields = x.Fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
 	}
@@ -236,7 +237,7 @@ func (x *Exchange) addCredential() error {
 // judge refuses a response that must not pass, and takes out of its fields what must not.
 func (x *Exchange) judge(resp *http1.Response) error {
 	x.end.Status = resp.Status
-	if x.redaction != nil && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
+	if x.searched && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
 		return x.Flow.Failed(policy.ResponseRefused, "")
 	}
 	resp.Fields = x.Passing(http1.StripResponseHops(resp.Fields))
