@@ -125,7 +125,10 @@ const (
 
 func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/attempts")
-	v := attemptsView{attemptsState: s.search(strings.Join(q.words, " "), q.filter)}
+	v := attemptsView{}
+	if q.Problem == "" {
+		v.attemptsState = s.search(strings.Join(q.words, " "), q.filter)
+	}
 	for _, a := range v.Found {
 		if len(v.Stories) == attemptsShown {
 			v.More = len(v.Found) - attemptsShown

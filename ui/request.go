@@ -109,7 +109,7 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 			all = append(all, fact{name, value})
 		}
 	}
-	add("time", s.Records[0].Time.Local().Format("2006-01-02 15:04:05.000 MST"))
+	add("time", s.Records[0].Time.Local().Format(time.DateTime+".000"))
 	add("asked", asked(r))
 	add("sandbox", r.Sandbox)
 	if r.Container != nil {
