@@ -22,7 +22,7 @@ type barChart struct {
 	Narrowed      string      // the URL without the span of time, if there is one
 }
 
-// A bar is one span of time. Denials hang below the line, on a scale of their own, so that a few are seen beside many other decisions.
+// A bar is one span of time. Denials hang below the line, on a scale of their own, which shows a few denials beside many other decisions.
 type bar struct {
 	From, To               time.Time
 	URL                    string
