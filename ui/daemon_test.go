@@ -46,7 +46,9 @@ func (f *daemonFake) Send(ctx context.Context, method, path string, body, v any,
 	case strings.HasPrefix(path, "/v1/questions") && method == "GET":
 		answer = f.questions
 	case path == "/v1/grants" && method == "GET":
-		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","by":"uid 0","until":"2026-11-20T10:00:00Z","seconds":90}]}`
+		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","from":"01KB000002","by":"uid 0","until":"2026-11-20T10:00:00Z","seconds":90}]}`
+	case path == "/v1/grants" && method == "POST":
+		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","until":"2026-11-20T10:00:00Z"}],"opens":"opens GET of one host"}`
 	case path == "/v1/policy":
 		answer = `{"policy":"sha256:1","since":"2026-11-20T09:00:00Z","rejected":{"time":"2026-11-20T09:30:00Z","reason":"the file is <broken>"},"failed":{"count":2},"bundles":[{"source":"https://bundles.example/a","stale":"too old","error":"the server <says> no"}]}`
 	case path == "/readyz":

@@ -25,6 +25,9 @@ type group struct {
 	Flow                  string
 	Number                int64
 	URL                   string // of the requests in it
+	Acts                  []act
+
+	shape uint32 // of the last
 }
 
 // A sandboxCard sums what one sandbox did.
@@ -93,6 +96,10 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		v.More, v.MoreURL = len(groups)-shown, q.option("rows", strconv.Itoa(min(shown*4, groupsMost)))
 		groups = groups[:shown]
 	}
+	undo := s.undoable()
+	for _, g := range groups {
+		s.index.Shapes([]uint32{g.shape}, func(_ uint32, r *record.Record) { g.Acts = s.acts(r, g.Flow, undo.about(r)) })
+	}
 	v.Groups = groups
 	v.Events = s.events(8)
 	s.write(w, r, http.StatusOK, "now", q, sum, v)
@@ -146,7 +153,7 @@ func (s *Server) groups(q *query, sum *index.Sum) []*group {
 			g.First = first
 		}
 		if t.Number >= g.Number {
-			g.Number, g.Last, g.Flow = t.Number, at(t.Last), t.Flow.String()
+			g.Number, g.Last, g.Flow, g.shape = t.Number, at(t.Last), t.Flow.String(), id
 		}
 	})
 	groups := slices.SortedFunc(maps.Values(all), func(a, b *group) int { return cmp.Compare(b.Number, a.Number) })

@@ -42,6 +42,7 @@ type told struct {
 	Done string
 	Err  error
 	Next string
+	Undo string // URL
 }
 
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -28,9 +29,34 @@ type reviewView struct {
 // A proposal is a rule for one host at one port.
 type proposal struct {
 	*logs.LearnedDestination
+	Lines    []string // the narrowest that allow what was asked for
+	Value    string   // of the form
 	Warnings []string
 	Said     bool // the policy allows it already
 	URL      string
+}
+
+// valueOf writes lines as a field of a form.
+func valueOf(all []policy.Opening) string {
+	fields := make([]openingField, len(all))
+	for i, o := range all {
+		fields[i] = openingField{o.Pattern.String(), o.Method, o.Path}
+	}
+	if len(all) == 1 && !all[0].Conditional() {
+		return fields[0].Pattern
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return "" // texts always have a form
+	}
+	return string(text)
+}
+
+// An openingField is a line in a field of a form.
+type openingField struct {
+	Pattern string `json:"pattern"`
+	Method  string `json:"method,omitempty"`
+	Path    string `json:"path,omitempty"`
 }
 
 // proposalsShown bounds a form to [bodyMost] bytes.
@@ -61,8 +87,13 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 		file, v.Err = edit.New(s.options.Config, "allow")
 	}
 	for _, one := range all {
-		p := proposal{LearnedDestination: one, Warnings: one.Warnings()}
-		p.Said = file != nil && v.Err == nil && file.Says(policy.Opening{Pattern: one.Pattern})
+		p := proposal{LearnedDestination: one, Warnings: one.Warnings(), Said: file != nil && v.Err == nil}
+		openings := one.Openings()
+		p.Value = valueOf(openings)
+		for _, o := range openings {
+			p.Lines = append(p.Lines, o.String())
+			p.Said = p.Said && file.Says(o)
+		}
 		p.URL = q.with("/requests", append(hostTerms(one.Pattern.String()), evidence)...)
 		v.Proposals = append(v.Proposals, p)
 	}

@@ -22,6 +22,7 @@ type line struct {
 	Ended                                bool
 	Took                                 time.Duration
 	Up, Down                             int64
+	Acts                                 []act
 }
 
 type timelineView struct{ Chart *barChart }
@@ -55,12 +56,14 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) lines(rows []index.Row) []line {
 	all := make([]line, len(rows))
+	undo := s.undoable()
 	for i, row := range rows {
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) {
 			all[i] = line{
 				Time: at(row.Time), Seq: row.Seq, Number: row.Number, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
 				Why: logs.Why(r), Outcome: r.Outcome, Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
 			}
+			all[i].Acts = s.acts(r, all[i].Flow, undo.about(r))
 			if r.HTTP != nil {
 				all[i].Path = strings.Clone(r.HTTP.Path)
 			}

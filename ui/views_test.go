@@ -98,6 +98,47 @@ func TestAFilterIsInTheURL(t *testing.T) {
 	}
 }
 
+// TestAWrongFilterShowsNothing looks for records in each view whose filter cannot be understood, and for the reason.
+func TestAWrongFilterShowsNothing(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	p.ask("GET", "/attempts", nil) // the search of the whole log, which must not be shown for another filter
+	for _, view := range []string{"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/review", "/review?of=denied"} {
+		for _, wrong := range []string{"hots:x", "verdict:denied", "since:tomorrow", "up:>lots", `path:"/a`, "run:last", strings.Repeat("x", longestFilter+1)} {
+			to, _ := url.Parse(view)
+			options := to.Query()
+			options.Set("q", wrong)
+			to.RawQuery = options.Encode()
+			answer, text := p.ask("GET", to.String(), nil)
+			shown := strings.Contains(text, "/request/01KB") && !strings.Contains(text, "<ul class=\"events\">") || strings.Contains(text, `class="deny"`) || strings.Contains(text, "evil.test")
+			if answer.StatusCode != 200 || shown || !strings.Contains(text, `aria-invalid="true"`) || !strings.Contains(text, "Nothing is shown") {
+				t.Errorf("%s with the filter %.20q: %s, records are shown: %v", view, wrong, answer.Status, shown)
+			}
+			if len(wrong) < longestFilter && view != "/attempts" && !strings.Contains(text, url.QueryEscape(wrong)) {
+				t.Errorf("%s: the other views lose the filter %q", view, wrong)
+			}
+		}
+	}
+}
+
+// TestAFewDenialsAreSeen beside a hundred thousand decisions that allow.
+func TestAFewDenialsAreSeen(t *testing.T) {
+	sum := &index.Sum{Minutes: map[int64]*index.Minute{29_000_000: {Allowed: 100_000, Denied: 3}, 29_000_001: {Allowed: 7, Denied: 30}, 29_000_002: {Asked: 5}}}
+	c := bars(sum, &query{}, 100)
+	for i, want := range []float64{deniedPart / 10, deniedPart, 0} {
+		if got := c.Bars[i].Denies.Height; got != want {
+			t.Errorf("denials of bar %d are %.2f high, want %.2f", i, got, want)
+		}
+	}
+	for i, b := range c.Bars {
+		if b.Allows.Y < 0 || b.Allows.Y+b.Allows.Height > float64(c.Base)+0.01 || b.Denies.Height > 0 && b.Denies.Y != float64(c.Base) || b.Denies.Y+b.Denies.Height > chartHeight {
+			t.Errorf("bar %d leaves its part: %+v", i, b)
+		}
+	}
+	if delete(sum.Minutes, 29_000_000); bars(&index.Sum{Minutes: map[int64]*index.Minute{1: {Allowed: 7}}}, &query{}, 100).Base != chartHeight {
+		t.Error("without denials the others do not have the whole height")
+	}
+}
+
 // TestAViewSaysHowFarItReaches: a record that comes after the sum of a view and before its page is no part of the view, so
 // the browser must be told of it.
 func TestAViewSaysHowFarItReaches(t *testing.T) {

@@ -57,9 +57,7 @@
     const [s, u] = span(from, barAt(e) || from);
     from = null;
     const url = new URL(location.href);
-    const words = (url.searchParams.get("q") || "").match(/(?:[^\s"]|"(?:\\.|[^"\\])*")+/g) || [];
-    const rest = words.filter(w => !/^(since|until):/.test(w));
-    url.searchParams.set("q", [...rest, "since:" + s, "until:" + u].join(" "));
+    url.searchParams.set("q", [document.body.dataset.words, "since:" + s, "until:" + u].join(" ").trim());
     url.searchParams.delete("before");
     location.assign(url);
   });
