@@ -30,6 +30,7 @@ type head struct {
 	target    http1.Target
 	fields    http1.Fields
 	redaction *secret.Redaction
+	given     http1.Fields // that a server has told the client to send, see [credentials.Request]
 }
 
 // add has the credentials of a request's host change its head, and has the response come so that it can be searched.
@@ -42,7 +43,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 	switch {
 	case c.Apply != nil:
 		a := c.Apply(digest, dst, &credentials.Request{
-			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.target, Fields: h.fields,
+			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.target, Fields: h.fields, Given: h.given,
 		})
 		end.Credential, end.Note = a.Kind, a.Note
 		if a.Refused != "" {
@@ -132,12 +133,21 @@ type bodyRedactor struct {
 	redactor *secret.Redactor
 }
 
-// responseFilter returns what takes the host's credentials out of the response, or nil where it has none.
+// filters reports whether responseFilter is not nil.
+func (x *Exchange) filters() bool { return x.redaction != nil || x.lfs != nil }
+
+// responseFilter returns what takes the host's credentials out of the response, and reads the answer to a batch of Git LFS. It is
+// nil where there is neither.
 func (x *Exchange) responseFilter() bodyFilter {
-	if x.redaction == nil {
-		return nil
+	var redactor bodyFilter
+	if x.redaction != nil {
+		redactor = &bodyRedactor{x, x.redaction.NewRedactor()}
 	}
-	return &bodyRedactor{x, x.redaction.NewRedactor()}
+	if x.lfs != nil {
+		x.lfs.then = redactor
+		return x.lfs
+	}
+	return redactor
 }
 
 func (r *bodyRedactor) scan(b []byte) ([]byte, error) {
