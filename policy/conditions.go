@@ -53,6 +53,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}
+	if r.LFS != nil {
+		all = append(all, r.LFS.requirement())
+	}
 	return all
 }
 
