@@ -44,14 +44,15 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 type Answer struct {
 	Answer   string          `json:"answer"` // "approve" or "reject"
 	Question egress.Question `json:"question"`
+	Was      string          `json:"was"`             // the state of the question before
 	Opens    string          `json:"opens,omitempty"` // what the grant opens that a sandbox asked for, in words
 }
 
-// answer answers a question. The parameters are for=DURATION and once=true.
+// answer answers a question. The parameters are for=DURATION, once=true and first=true.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	const list = "egressd answer"
 	what := r.PathValue("answer")
-	counts, once, err := terms(r, what)
+	counts, once, first, err := terms(r, what)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error(), "egressd answer ID yes --for 1h, or egressd answer ID no")
 		return
@@ -64,7 +65,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := changeContext(w, r)
 	defer cancel()
-	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError}
+	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError, First: first}
 	opens, err := asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
 	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
@@ -74,6 +75,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &unavailable):
 		fail(w, unavailable.Status, unavailable.Why, unavailable.Hint)
 		return
+	case errors.Is(err, approvals.ErrAnswered):
+		if now, found := s.Gate.Approvals.Question(id); found {
+			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
+		}
+		fail(w, http.StatusConflict, err.Error(), list+", which lists the answers that count")
+		return
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
@@ -81,10 +88,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusConflict, err.Error(), "egressd answer "+id.String()+" yes --for 5m")
 		return
 	}
+	was := q.State
 	if now, found := s.Gate.Approvals.Question(id); found {
 		q = now
 	}
-	write(w, http.StatusOK, Answer{what, q, opens})
+	write(w, http.StatusOK, Answer{what, q, was, opens})
 }
 
 // Asked answers questions for operators. Grants makes what a sandbox asks of itself; nil: nobody can approve that.
@@ -92,6 +100,7 @@ type Asked struct {
 	Gate     *egress.Gate
 	Grants   Granting
 	Complain func(error) // of what could not be recorded afterwards
+	First    bool        // an earlier answer counts, and the error is then [approvals.ErrAnswered]
 }
 
 // An unrecordedError says that an answer could not be recorded, and so does not count.
@@ -119,9 +128,9 @@ func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id
 	list := &a.Gate.Approvals
 	switch {
 	case yes && q.Pattern == "":
-		return "", list.Approve(id, counts, once)
+		return "", list.Approve(id, counts, once, a.First)
 	case !yes && q.Pattern == "":
-		return "", list.Reject(id, counts)
+		return "", list.Reject(id, counts, a.First)
 	}
 	list.Granting.Lock()
 	defer list.Granting.Unlock()
@@ -130,11 +139,13 @@ func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id
 		return "", approvals.ErrNobodyWaits
 	case a.Grants == nil:
 		return "", &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
+	case a.First && q.State != string(approvals.Pending):
+		return "", approvals.ErrAnswered
 	case !yes:
 		if err := a.revoke(ctx, who, q.ID); err != nil {
 			return "", err
 		}
-		return "", list.Reject(id, counts)
+		return "", list.Reject(id, counts, false)
 	}
 	if _, _, found := list.Find(id); !found {
 		return "", approvals.ErrNoQuestion
@@ -143,7 +154,7 @@ func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id
 	if err != nil {
 		return "", err
 	}
-	if err := list.Approve(id, counts, false); err != nil {
+	if err := list.Approve(id, counts, false, false); err != nil {
 		return "", errors.Join(err, a.revoke(ctx, who, q.ID))
 	}
 	return granted.Opens, nil
@@ -169,36 +180,39 @@ func (a *Asked) revoke(ctx context.Context, who Operator, question string) error
 	return nil
 }
 
-// terms parses the answer and its duration.
-func terms(r *http.Request, what string) (counts time.Duration, once bool, err error) {
+// terms parses the answer, its duration, and what else it depends on.
+func terms(r *http.Request, what string) (counts time.Duration, once, first bool, err error) {
 	switch what {
 	case "approve":
 		counts = approvals.ApprovedFor
 	case "reject":
 		counts = approvals.RejectedFor
 	default:
-		return 0, false, fmt.Errorf("an answer is approve or reject")
+		return 0, false, false, fmt.Errorf("an answer is approve or reject")
 	}
 	if r.ContentLength != 0 {
-		return 0, false, errors.New("an answer takes no body: for and once are parameters of the query")
+		return 0, false, false, errors.New("an answer takes no body: for, once and first are parameters of the query")
 	}
-	q, err := query(r, "for", "once")
+	q, err := query(r, "for", "once", "first")
 	if err != nil {
-		return 0, false, err
+		return 0, false, false, err
 	}
 	if text := q.Get("for"); text != "" {
 		counts, err = time.ParseDuration(text)
 		if err != nil || counts < time.Second || counts > approvals.MaxAnswer {
-			return 0, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
+			return 0, false, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
 		}
 	}
 	switch text := q.Get("once"); {
 	case text == "true" && what == "approve":
 		once = true
 	case text != "" && text != "false":
-		return 0, false, fmt.Errorf("once is true or false, and for what is approved")
+		return 0, false, false, fmt.Errorf("once is true or false, and for what is approved")
 	}
-	return counts, once, nil
+	if text := q.Get("first"); text != "" && text != "true" && text != "false" {
+		return 0, false, false, errors.New("first is true or false")
+	}
+	return counts, once, q.Get("first") == "true", nil
 }
 
 // AnswerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and

@@ -149,6 +149,11 @@ func (n *node) finish(q *query, most int, byProgram bool, depth int) {
 		return cmp.Or(cmp.Compare(b.Up, a.Up), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	n.below = nil
+	sorted(q, n.Children, map[string]func(a, b *node) int{
+		"name": by(func(n *node) string { return n.Name }), "count": by(func(n *node) int64 { return n.Count }), "denied": by(func(n *node) int64 { return n.Denied }),
+		"up": by(func(n *node) int64 { return n.Up }), "down": by(func(n *node) int64 { return n.Down }), "first": func(a, b *node) int { return a.First.Compare(b.First) },
+		"what": by(func(n *node) string { return strings.Join(n.Methods, " ") }), "rule": by(func(n *node) string { return strings.Join(n.Rules, " ") }),
+	})
 	if len(n.Children) > most {
 		n.More, n.Children = len(n.Children)-most, n.Children[:most]
 	}

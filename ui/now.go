@@ -45,6 +45,7 @@ type nowView struct {
 	Denied, Asked, Allowed, Up, Down, Open int64
 	Names                                  int64 // of those allowed, names that no connection followed
 	LastHour                               lastHour
+	Rankings                               rankings
 	Sandboxes                              []*sandboxCard
 	MoreSandboxes                          int
 	MoreSandboxesURL                       string
@@ -91,7 +92,14 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		v.MoreSandboxes, v.MoreSandboxesURL = len(v.Sandboxes)-cards, q.option("sandboxes", strconv.Itoa(min(cards*4, groupsMost)))
 		v.Sandboxes = v.Sandboxes[:cards]
 	}
+	v.Rankings = s.rankings(r.Context(), q, sum)
 	v.LastHour = s.lastHour(r.Context(), q, sum)
+	sorted(q, groups, map[string]func(a, b *group) int{
+		"time": by(func(g *group) int64 { return g.Number }), "verdict": by(func(g *group) int { return strictness(g.Action) }), "count": by(func(g *group) int64 { return g.Count }),
+		"dest": by(func(g *group) string { return g.Destination }), "what": by(func(g *group) string { return g.What }), "who": by(func(g *group) string { return g.Who }),
+		"why": by(func(g *group) string { return g.Why }), "up": by(func(g *group) int64 { return g.Up }), "down": by(func(g *group) int64 { return g.Down }),
+		"id": by(func(g *group) string { return g.Flow }),
+	})
 	if shown := q.atMost("rows", groupsShown); len(groups) > shown {
 		v.More, v.MoreURL = len(groups)-shown, q.option("rows", strconv.Itoa(min(shown*4, groupsMost)))
 		groups = groups[:shown]

@@ -19,6 +19,7 @@ type query struct {
 	filter  *logs.Filter
 	Problem string // why the filter is not understood; filter then matches nothing
 	Try     string
+	Sorted  string     // why the table is not sorted as the address says
 	options url.Values // of the view, without the filter
 }
 

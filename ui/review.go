@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/egressd/egressd/config/edit"
 	"github.com/egressd/egressd/logs"
@@ -75,6 +76,12 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request) {
 		v.Floods = append(v.Floods, f.Text())
 	}
 	slices.SortStableFunc(all, func(a, b *logs.LearnedDestination) int { return cmp.Compare(b.Count, a.Count) })
+	sorted(q, all, map[string]func(a, b *logs.LearnedDestination) int{
+		"rule": by(func(l *logs.LearnedDestination) string { return l.Pattern.String() }), "count": by(func(l *logs.LearnedDestination) int64 { return l.Count }),
+		"reached": by(func(l *logs.LearnedDestination) int64 { return l.Reached }), "up": by(func(l *logs.LearnedDestination) int64 { return l.Up }),
+		"down": by(func(l *logs.LearnedDestination) int64 { return l.Down }), "who": by(func(l *logs.LearnedDestination) string { return strings.Join(l.Programs, " ") }),
+		"last": func(a, b *logs.LearnedDestination) int { return a.Last.Compare(b.Last) },
+	})
 	if len(all) > proposalsShown {
 		v.More, all = len(all)-proposalsShown, all[:proposalsShown]
 	}
@@ -110,7 +117,7 @@ func (s *Server) learned(sum *index.Sum, denied bool) ([]*logs.LearnedDestinatio
 	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
 		t := sum.Totals[id]
 		bytes = record.Bytes{Up: t.Up, Down: t.Down}
-		r.Flow, r.Count, r.Bytes = t.Flow.String(), t.Count, &bytes
+		r.Flow, r.Count, r.Bytes, r.Time = t.Flow.String(), t.Count, &bytes, at(t.Last)
 		lessons.Add(r)
 	})
 	for _, e := range s.index.Events() {

@@ -180,6 +180,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /health":               s.health,
 		"POST /health/verify":       s.verifyAgain,
 		"GET /help":                 s.help,
+		"GET /state":                s.state,
 		"GET " + linkPath + "{key}": s.open,
 
 		"GET /v1/records":      s.apiRecords,

@@ -3,7 +3,6 @@ package approvals
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,27 +22,31 @@ const (
 var (
 	ErrNoQuestion     = errors.New("there is no question with that id, or no longer")
 	ErrNobodyWaits    = errors.New("nobody waits for the answer now, so there is nothing to approve once")
+	ErrAnswered       = errors.New("somebody has answered the question already, and that answer counts")
 	ErrTooManyAnswers = errors.New("too many answers count at a time")
 )
 
 // Approve approves a question for a time. With once, the approval applies only to the flows that wait now.
-// The caller has recorded the answer before.
-func (l *List) Approve(id record.ID, counts time.Duration, once bool) error {
-	return l.answer(id, true, counts, once)
+// With first, an earlier answer counts instead. The caller has recorded the answer before.
+func (l *List) Approve(id record.ID, counts time.Duration, once, first bool) error {
+	return l.answer(id, true, counts, once, first)
 }
 
-// Reject rejects a question for a time, during which it is not asked again, and revokes an approval.
-func (l *List) Reject(id record.ID, counts time.Duration) error {
-	return l.answer(id, false, counts, false)
+// Reject rejects a question for a time, during which it is not asked again, and revokes an approval. With first, an earlier answer
+// counts instead.
+func (l *List) Reject(id record.ID, counts time.Duration, first bool) error {
+	return l.answer(id, false, counts, false, first)
 }
 
-func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) error {
+func (l *List) answer(id record.ID, yes bool, counts time.Duration, once, first bool) error {
 	l.mu.Lock()
 	q := l.byID[id]
 	var err error
 	switch {
 	case q == nil:
 		err = ErrNoQuestion
+	case first && q.State != Pending:
+		err = ErrAnswered
 	case once && q.Held == 0:
 		err = ErrNobodyWaits
 	case q.State == Pending && len(l.byID) >= maxAnswers+maxPending:
@@ -66,7 +69,10 @@ func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) e
 		l.approvals.Add(1)
 	}
 	if yes && once {
-		q.once = maps.Clone(q.waiting)
+		q.once = map[record.ID]bool{}
+		for flow := range q.waiting {
+			q.once[flow] = true
+		}
 		delete(l.bySubject, q.Subject) // later flows ask again
 	}
 	l.setEnd(q, time.Now().Add(counts))
@@ -209,6 +215,11 @@ func (l *List) All() (all []*Question, turned []Turned, version uint64, changed 
 	for _, q := range l.byID {
 		copied := *q
 		copied.Until = l.endOf(q)
+		for _, late := range q.waiting {
+			if copied.givesUp.IsZero() || late.Before(copied.givesUp) {
+				copied.givesUp = late
+			}
+		}
 		all = append(all, &copied)
 	}
 	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.ID, b.ID) })

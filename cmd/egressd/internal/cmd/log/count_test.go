@@ -59,7 +59,7 @@ func drive(t *testing.T, dir string, seed uint64) (tallied, counted counting, ho
 			if seed%2 == 1 && random.IntN(3) == 0 { // a person says yes to what waits
 				for _, q := range gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 					if id, _ := record.ParseID(q.ID); q.State == "pending" {
-						if err := gate.Approvals.Approve(id, 2*time.Hour, false); err != nil {
+						if err := gate.Approvals.Approve(id, 2*time.Hour, false, false); err != nil {
 							t.Fatal(err)
 						}
 					}
