@@ -13,8 +13,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// A ranked is one destination in a ranking of the view Now.
-type ranked struct {
+// A topRow is one destination in a ranking of the view Now.
+type topRow struct {
 	Destination string
 	Count       int64 // requests, or denials
 	Up          int64
@@ -24,7 +24,7 @@ type ranked struct {
 
 // rankings are the destinations that a person looks at first.
 type rankings struct {
-	Denied, Up, New []ranked
+	Denied, Up, New []topRow
 	Since           time.Time // of New
 }
 
@@ -56,7 +56,7 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 		}
 		return d.first
 	})
-	for _, list := range [][]ranked{r.Denied, r.Up, r.New} {
+	for _, list := range [][]topRow{r.Denied, r.Up, r.New} {
 		for i := range list {
 			list[i].URL = q.with("/requests", hostTerms(list[i].Destination)...)
 		}
@@ -91,13 +91,13 @@ func (s *Server) byDestination(sum *index.Sum) map[string]*destinationSum {
 }
 
 // top returns the destinations with the highest values above 0.
-func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []ranked) {
+func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []topRow) {
 	some := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(d *destinationSum) bool { return value(d) <= 0 })
 	slices.SortFunc(some, func(a, b *destinationSum) int {
 		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.destination, b.destination))
 	})
 	for _, d := range some[:min(len(some), rankingShown)] {
-		list = append(list, ranked{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
+		list = append(list, topRow{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
 	}
 	return list
 }
