@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"github.com/egressd/egressd/integrations/jsonc"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // A checker looks for settings of a dev container by which it gets around egressd.
@@ -112,11 +113,21 @@ func (c *checker) defaults(of string, value any) error {
 
 // composed is for containers whose networks are Compose's to say.
 func (c *checker) composed(said map[string]any) error {
-	if said["dockerComposeFile"] == nil {
+	file := said["dockerComposeFile"]
+	if file == nil {
 		return nil
 	}
-	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count",
-		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.SocketFolder, folderInside))
+	if all, isList := file.([]any); isList && len(all) == 1 {
+		file = all[0]
+	}
+	place, _ := file.(string)
+	if place == "" || strings.Contains(place, "$") {
+		place = "FILE" // the files in one
+	} else if !filepath.IsAbs(place) {
+		place = shell.Word(filepath.Join(filepath.Dir(c.at), place))
+	}
+	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count, and the dev container tools start them past egressd",
+		"egressd init compose -f "+place+", and attach the editor to the container that its up.sh starts; or leave dockerComposeFile out")
 }
 
 const workspaceMount = "workspaceMount"

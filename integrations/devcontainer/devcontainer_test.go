@@ -175,6 +175,20 @@ func lacks(d *Options, said map[string]any) string {
 	return ""
 }
 
+// TestComposeInADevContainerIsRefused looks at what is to be typed instead.
+func TestComposeInADevContainerIsRefused(t *testing.T) {
+	for file, typed := range map[string]string{
+		`"../compose.yaml"`: "egressd init compose -f FOLDER/compose.yaml,", `["docker compose.yml"]`: "egressd init compose -f 'FOLDER/.devcontainer/docker compose.yml',",
+		`["a.yaml", "b.yaml"]`: "egressd init compose -f FILE,", `"${localEnv:HOME}/compose.yaml"`: "egressd init compose -f FILE,", `{}`: "egressd init compose -f FILE,",
+	} {
+		d := workspace(t, `{"dockerComposeFile": `+file+`, "service": "app"}`)
+		_, err := Merge(d)
+		if boundary, is := errors.AsType[*BoundaryError](err); !is || !strings.HasPrefix(boundary.Instead, strings.ReplaceAll(typed, "FOLDER", d.Folder)) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
 func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	for _, text := range []string{
 		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
@@ -192,6 +206,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"image": "base", "mounts": ["source=/run/egressd/web,target=/x,type=bind"]}`,
 		`{"image": "base", "runArgs": ["-v", "/run/egressd/web:/x"]}`,
 		`{"image": "base", "runArgs": ["-v", "others:/x"]}`,
+		`{"image": "base", "runArgs": ["-v", "/etc/ssl/certs:/x:ro,z"]}`,
 		`{"image": "base", "runArgs": ["--name=shop-web-1"]}`,
 		`{"image": "base", "runArgs": ["--name", "${localEnv:NONE:egressd-web}"]}`,
 		`{"image": "base", "runArgs": ["--label=team=web"]}`,
