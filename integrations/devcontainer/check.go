@@ -36,7 +36,7 @@ type writableMount struct {
 
 func (d *Options) check(at string, said map[string]any) error {
 	c := &checker{Options: *d, at: at, guards: map[string]bool{}}
-	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.spills, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
+	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.spills, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.ownFeature, c.features, c.images, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}

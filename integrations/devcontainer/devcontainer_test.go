@@ -189,6 +189,32 @@ func TestComposeInADevContainerIsRefused(t *testing.T) {
 	}
 }
 
+// TestFeaturesHaveNoLinks has links of names that the dev container tools write to: they follow these, on this machine.
+func TestFeaturesHaveNoLinks(t *testing.T) {
+	for link, refused := range map[string]bool{
+		"": false, "f/devcontainer-features-install.sh": true, "f/sub/x": true, "egressd/devcontainer-features.env": true, "f": true, "egressd": true, "other/x": false, "x": false,
+	} {
+		d := workspace(t, `{"image": "base", "features": {"./f": {}}}`)
+		settings := filepath.Join(d.Folder, ".devcontainer")
+		writeFile(t, filepath.Join(settings, "f", "devcontainer-feature.json"), `{"id": "f"}`)
+		at := filepath.Join(settings, link)
+		if link == "f" {
+			if err := os.Rename(at, at+"2"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if link != "" {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(at+"2", at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Merge(d)
+		if _, is := errors.AsType[*BoundaryError](err); is != refused || err != nil && !is {
+			t.Errorf("a link %q: %v", link, err)
+		}
+	}
+}
+
 func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	for _, text := range []string{
 		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
