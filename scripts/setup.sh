@@ -58,9 +58,14 @@ modules() {
 
 # Compose 2 and BuildKit's client, which the system has no packages of. Go leaves alone what is there already.
 plugins() {
+	local module name package variable
 	cd tools/compose
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../build/plugins/docker-compose github.com/docker/compose/v2/cmd
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../build/plugins/docker-buildx github.com/docker/buildx/cmd/buildx
+	while read -r name module package variable; do
+		CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X $variable=$(go list -m -f '{{.Version}}' "$module")" -o "../../build/plugins/$name" "$module/$package"
+	done <<-'END'
+		docker-compose github.com/docker/compose/v2 cmd github.com/docker/compose/v2/internal.Version
+		docker-buildx github.com/docker/buildx cmd/buildx github.com/docker/buildx/version.Version
+	END
 }
 
 # What is run, from packages of the system and from npm.

@@ -76,15 +76,15 @@ else # without which no module can be fetched
 	beside setup 0 true
 fi
 scripts/setup.sh modules
+if [ -n "${lanes[containers]:-}" ]; then
+	beside plugins 0 scripts/setup.sh plugins
+fi
 
 step build
 mkdir -p build
 go build -o build/egressd ./cmd/egressd
 go build -o "$logs/bin/" ./internal/lab/engine/probe ./packaging/image
 go build -modfile=tools/go.mod -o "$logs/bin/" github.com/summerwind/h2spec/cmd/h2spec
-if [ -n "${lanes[containers]:-}" ]; then
-	scripts/setup.sh plugins
-fi
 for folder in ${lanes[*]}; do
 	echo "./e2e/$folder"
 done | xargs -r go test -c -ldflags='-s -w' -o "$logs/e2e/"
@@ -105,9 +105,12 @@ lint() {
 export -f lint
 [ -z "$unit" ] || beside lint 10 bash -euo pipefail -c lint
 
-ended setup
-cat "$logs/setup"
-[ "$status" -eq 0 ]
+for name in setup plugins; do
+	[ -n "${lane[$name]:-}" ] || continue
+	ended "$name"
+	cat "$logs/$name"
+	[ "$status" -eq 0 ]
+done
 
 step "conformance and end-to-end tests"
 export EGRESSD_COMPOSE=$PWD/build/plugins/docker-compose EGRESSD_BUILDX=$PWD/build/plugins/docker-buildx

@@ -520,6 +520,44 @@ func TestWhatIsMountedIsJudgedAtTheStart(t *testing.T) {
 	}
 }
 
+// TestComposeBuildsByNoGitOfTheProject has a configuration of git in a project, such as a service may write, by which a look at HEAD starts a program of the
+// project on this machine: HEAD is missing, and is fetched from where the configuration says.
+func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	c := &composed{dockerWorld: w, dir: t.TempDir()}
+	app := filepath.Join(c.dir, "app")
+	started := filepath.Join(app, "started")
+	for name, text := range map[string]string{
+		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
+		"app/program": "#!/bin/sh\ntouch " + started + "\n", "app/.git/HEAD": "ref: refs/heads/main\n", "app/.git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", "app/.git/objects/info/x": "",
+		"app/.git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+	} {
+		at := filepath.Join(c.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
+	looked.Dir = app
+	_ = looked.Run()
+	if err := os.Remove(started); err != nil {
+		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
+	}
+	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
+	c.up(t, "--build")
+	if _, err := os.Stat(started); err == nil {
+		t.Error("a program of the project was started on this machine")
+	}
+	if said := w.docker(t, "exec", w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"), "cat", "/built"); said != "built" {
+		t.Errorf("it was not built: %q", said)
+	}
+}
+
 // judged is the first mount that the table refuses.
 func judged(s *containers.Sight) error {
 	for _, b := range boundary.Judge(s.Container, &boundary.Machine{}) {

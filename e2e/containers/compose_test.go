@@ -130,9 +130,9 @@ func startComposed(t *testing.T, w *dockerWorld) *composed {
 }
 
 // up runs the script that judges the files again.
-func (c *composed) up(t *testing.T) {
+func (c *composed) up(t *testing.T, options ...string) {
 	t.Helper()
-	cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+	cmd := exec.Command("sh", append([]string{filepath.Join(c.dir, "policy", "up.sh"), "-d"}, options...)...)
 	cmd.Dir = c.dir
 	cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), c.Environment()...)
 	var out bytes.Buffer

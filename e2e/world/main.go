@@ -33,7 +33,7 @@ import (
 // variable, the program is built from this module.
 type Program struct {
 	variable, module, pkg string
-	kept                  string // file below the root of this module that is left there, since it takes long to link; or empty
+	plugin                string // its name in build/plugins, where scripts/setup.sh builds it; or empty
 }
 
 // Programs that tests start.
@@ -42,8 +42,8 @@ var (
 	H2Spec  = Program{variable: "EGRESSD_H2SPEC", module: "tools", pkg: "github.com/summerwind/h2spec/cmd/h2spec"} // the module of tools holds its version
 	Probe   = Program{variable: "EGRESSD_PROBE", module: ".", pkg: "github.com/egressd/egressd/internal/lab/engine/probe"}
 	Imager  = Program{variable: "EGRESSD_IMAGER", module: ".", pkg: "github.com/egressd/egressd/packaging/image"}
-	Compose = Program{"EGRESSD_COMPOSE", "tools/compose", "github.com/docker/compose/v2/cmd", "build/plugins/docker-compose"}
-	Buildx  = Program{"EGRESSD_BUILDX", "tools/compose", "github.com/docker/buildx/cmd/buildx", "build/plugins/docker-buildx"}
+	Compose = Program{variable: "EGRESSD_COMPOSE", plugin: "docker-compose"}
+	Buildx  = Program{variable: "EGRESSD_BUILDX", plugin: "docker-buildx"}
 )
 
 // Path returns the file of the program.
@@ -53,14 +53,14 @@ func (p Program) build(dir string) error {
 	if p.Path() != "" {
 		return nil
 	}
-	path, args := filepath.Join(dir, filepath.Base(p.pkg)), []string{"build"}
-	if p.kept != "" {
-		path, args = Source(p.kept), append(args, "-ldflags=-s -w")
+	path := filepath.Join(dir, filepath.Base(p.pkg))
+	cmd := exec.Command("go", "build", "-o", path, p.pkg)
+	if p.plugin != "" {
+		path, cmd = Source("build", "plugins", p.plugin), exec.Command(Source("scripts", "setup.sh"), "plugins")
 	}
-	cmd := exec.Command("go", append(args, "-o", path, p.pkg)...)
 	cmd.Dir, cmd.Env = Source(p.module), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", p.pkg, err, out)
+		return fmt.Errorf("build %s: %w: %s", filepath.Base(path), err, out)
 	}
 	return os.Setenv(p.variable, path)
 }

@@ -229,8 +229,9 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "/srv/y/z", "Destination": "/z"}, {"Type": "volume", "Name": "private", "Destination": "/d", "RW": true}]}`:          "Mounts /srv/y/z",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "WORK/.env"}]}`:                                 "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w"}, {"Type": "bind", "Source": "WORK/data", "Destination": "/d", "RW": true}]}`:            "",
-		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`:                                                                                                "Mounts /proc/self/root",
-		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`: "Mounts /",
+		`{"Mounts": [{"Type": "bind", "Source": "/etc/ssl/certs", "Mode": "ro,Z"}]}`:                                                                                 "Mounts /etc/ssl/certs", `{"Mounts": [{"Type": "bind", "Source": "/srv/x", "Mode": "ro,z"}]}`: "",
+		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`: "Mounts /proc/self/root",
+		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:               "Mounts /",
 		`{"HostConfig": {"Mounts": [{"Type": "volume", "VolumeOptions": {"DriverConfig": {"Options": {"type": "cifs", "device": "//a/b"}}}}]}}`: "HostConfig.Mounts.VolumeOptions.DriverConfig.Options cifs //a/b",
 		`{"HostConfig": {"Mounts": [{"Type": "bind", "BindOptions": {"Propagation": "shared"}}]}}`:                                              "HostConfig.Mounts.BindOptions.Propagation shared",
 	} {

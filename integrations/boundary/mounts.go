@@ -18,6 +18,7 @@ func (j *judge) mounts(value any) {
 		m, _ := one.(map[string]any)
 		source, target := text(m["Source"]), text(m["Destination"])
 		writable, _ := m["RW"].(bool)
+		writable = writable || relabels(text(m["Mode"]))
 		if p := text(m["Propagation"]); !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, p) {
 			j.refuse(source+" "+p, "what is mounted inside would appear on the host", leaveOut)
 		}
@@ -33,6 +34,12 @@ func (j *judge) mounts(value any) {
 		j.replaceable(m, list)
 		j.beside(m, list)
 	}
+}
+
+// relabels reports whether the engine gives the files of a mount other labels of SELinux, which are there for the host then, too.
+func relabels(mode string) bool {
+	flags := strings.Split(mode, ",")
+	return slices.Contains(flags, "z") || slices.Contains(flags, "Z")
 }
 
 func (j *judge) bind(source, target string, writable bool) {

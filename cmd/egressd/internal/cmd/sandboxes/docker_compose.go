@@ -41,7 +41,7 @@ func newDockerCompose() *cobra.Command {
 	cmd.Flags().StringVar(&c.policy, "policy", "", "`FOLDER` of the policy")
 	cmd.Flags().StringVar(&c.workspace, "workspace", "", "`FOLDER` of the project")
 	cmd.Flags().StringSliceVar(&c.images, "image", nil, "`NAME` or ID of egressd's image")
-	cmd.Flags().StringSliceVar(&c.free, "free", nil, "`NAME` of a service that is not confined")
+	cmd.Flags().StringSliceVar(&c.held, "held", nil, "`NAME` of a service that is confined")
 	_ = cmd.MarkFlagRequired("policy") // it exists
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	return cmd
@@ -50,12 +50,9 @@ func newDockerCompose() *cobra.Command {
 // composeContainers judges the containers that Compose creates and starts for services that are held.
 type composeContainers struct {
 	engine, policy, workspace string
-	images, free              []string
+	images, held              []string
 	places                    *config.Config
 }
-
-// selfService is egressd's own service in the override file.
-const selfService = "egressd"
 
 func (c *composeContainers) judge(s *containers.Sight, inspect func(string) (*containers.Sight, error)) error {
 	var is struct {
@@ -65,8 +62,7 @@ func (c *composeContainers) judge(s *containers.Sight, inspect func(string) (*co
 	if err := s.Container.Into(&is); err != nil {
 		return err
 	}
-	service := is.Config.Labels["com.docker.compose.service"]
-	if service == selfService || slices.Contains(c.free, service) {
+	if !slices.Contains(c.held, is.Config.Labels["com.docker.compose.service"]) {
 		return nil
 	}
 	problems, err := c.problems(s, inspect, maxPeers)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	}
 	dir := filepath.Dir(file.Path)
 	written, project := file, projectName(file, dir)
-	c := compose.Compose{Path: o.output, Workspace: workspaceOf(dir), Together: o.together, Variables: composeVariables}
+	c := compose.Compose{Path: o.output, Workspace: workspaceOf(dir), Judges: runtime.GOOS == "linux", Together: o.together, Variables: composeVariables}
 	file.Within(workspaceOf(dir))
 	file.StartedByOne(compose.IsOne(ctx))
 	if file.Composed() {
