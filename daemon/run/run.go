@@ -303,12 +303,12 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // program in the jail.
 func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
-	if err := r.jail.Stand(); err != nil {
-		return exits.NoSandbox(err)
-	}
 	if !mayInspect {
 		r.trustDenials(&r.program)
 		r.jail.Begin(r.program)
+	}
+	if err := r.jail.Stand(); err != nil {
+		return exits.NoSandbox(err)
 	}
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
