@@ -100,6 +100,7 @@ type Program struct {
 	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
 	folders map[string]bool         // those of hidden that are folders
 	pinned  []string                // folders that must stay where they are
+	settled map[string]bool         // ids of the mounts, see closeLast; nil: all
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.
