@@ -140,6 +140,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if len(argv) == 0 {
 		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
+	if err := refuseStreams(); err != nil {
+		return end, err
+	}
 	inside, auto, err := parsePublished(o.Publish)
 	if err != nil {
 		return end, err

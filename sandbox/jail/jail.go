@@ -99,6 +99,9 @@ func IsAttempted(to netip.AddrPort) bool {
 	return to.Port() == jailinit.AttemptedPort && (a == netip.AddrFrom4(jailinit.Attempted4) || a == netip.AddrFrom16(jailinit.Attempted6))
 }
 
+// RefusedStream returns a standard stream of this process with which Prepare will fail, and what it is; or "".
+func RefusedStream() (fd int, what string) { return jailinit.RefusedStream() }
+
 // New starts to make a jail and returns at once; Sockets waits for the jail. The jail inherits this process's
 // limits, and this process has to be able to inspect it, so call New before this process gives up either.
 func New(o Options) (*Jail, error) {
