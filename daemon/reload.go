@@ -65,6 +65,7 @@ type change struct {
 	keys         *policyKeys
 	canaries     *secret.Canaries
 	sinks        []sink.Config
+	notify       notifyParts
 	grants       []*grant
 	dropped      []droppedGrant
 }
@@ -136,6 +137,9 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
 		return hint.Misused(err, "correct audit.anchors in "+c.Path)
 	}
+	if next.notify, err = re.daemon.notifying.read(c); err != nil {
+		return err
+	}
 	key, err := re.daemon.placeholderKey(c)
 	if err != nil {
 		return err
@@ -194,6 +198,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if err := re.daemon.audit.anchors.Apply(next.config.File.Audit.Anchors); err != nil {
 		re.daemon.Complain(err)
 	}
+	re.daemon.notifying.use(next.notify)
 	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
 		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))

@@ -91,6 +91,9 @@ type File struct {
 	// Upstream is how egressd itself reaches the world.
 	Upstream Upstream
 
+	// Notify is who is told of questions, and where answers by link arrive.
+	Notify Notify
+
 	// Limits bound what one sandbox can use up.
 	Limits Limits
 

@@ -40,6 +40,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"audit":          r.audit(&f.Audit),
 		"upstream":       r.upstream(&f.Upstream),
 		"limits":         r.limits(&f.Limits),
+		"notify":         r.notify(f),
 		"canaries":       r.canaries(&f.Canaries),
 		"budgets":        r.budgets(&f.Budgets),
 		"credentials":    r.credentialList(&f.Credentials),
@@ -51,6 +52,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		r.failAt(policy.Position{Line: 1, Column: 1}, "the file has no version; begin it with \"version: 1\"")
 	}
 	r.checkListeners(f)
+	r.checkUndone(f)
 	r.checkIdentity(f)
 	r.checkContainers(f)
 	r.checkGuarded(f)
