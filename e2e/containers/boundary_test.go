@@ -513,7 +513,7 @@ func TestWhatIsMountedIsJudgedAtTheStart(t *testing.T) {
 	swap = func() error { return errors.Join(os.Remove(place), os.Symlink("/etc", place)) }
 	back = func() error { return errors.Join(os.Remove(place), os.Mkdir(place, 0o755)) }
 	id, err := start("--restart", "always", engine.Shell)
-	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" {
+	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.HostConfig.RestartPolicy.Name}}", id) != "no" {
 		t.Errorf("a link for a moment: %v, %v, it runs: %s", err, refused, runs(id))
 	}
 	if err := swap(); err != nil {
