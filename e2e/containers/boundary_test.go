@@ -155,6 +155,8 @@ func TestInitComposeRefuses(t *testing.T) {
 	}
 	w.loadImage(t)
 	const image = "image: " + engine.Shell
+	w.docker(t, "commit", "--change", "LABEL com.docker.compose.project=theirs", w.contain(t, engine.Shell), "egressd.test/theirs:1")
+	t.Cleanup(func() { w.docker(t, "rmi", "egressd.test/theirs:1") })
 	for text, says := range map[string]string{
 		"services: {web: {" + image + ", volumes: ['" + w.Socket + ":/anywhere']}}":                                     "volumes " + w.Socket,
 		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + ":/e']}}":                              "volumes " + filepath.Dir(w.Socket),
@@ -167,6 +169,7 @@ func TestInitComposeRefuses(t *testing.T) {
 		"services: {web: {" + image + ", volumes: ['/etc/cron.d:/c']}}":                                                 "volumes /etc/cron.d",
 		"services: {web: {" + image + ", volumes: ['~/.bashrc:/c']}}":                                                   ".bashrc",
 		"services: {web: {" + image + ", volumes: ['egressd-state:/s']}}\nvolumes: {egressd-state: {}}":                 "volumes egressd-state",
+		"services: {web: {build: ., image: 'egressd.test/theirs:1'}}":                                                   "egressd.test/theirs:1, which the engine has from elsewhere",
 		"services: {web: {build: ., image: 'egressd:latest'}}":                                                          "in the place of egressd's own",
 		"services: {web: {" + image + "}, egressd: {" + image + "}}":                                                    "egressd: a sandbox cannot be called that",
 		"services: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {name: other_default}}":                         "name other_default",
@@ -435,7 +438,9 @@ func TestComposeContainersAreJudged(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte("services: {web: "+row.service+", db: {image: '"+engine.Shell+"'}}\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				w.contain(t, "--network", "none", "-v", filepath.Join(c.dir, "shared")+":/s", "-v", filepath.Join(c.dir, "other", "data")+":/d", engine.Shell)
+				const shared = "egressd-test-shared"
+				t.Cleanup(func() { w.docker(t, "volume", "rm", shared) })
+				w.contain(t, "--network", "none", "--mount", "type=volume,src="+shared+",dst=/s,volume-opt=type=none,volume-opt=o=bind,volume-opt=device="+filepath.Join(c.dir, "shared"), "-v", filepath.Join(c.dir, "other", "data")+":/d", engine.Shell)
 				w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
 				t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
 				cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
@@ -508,7 +513,7 @@ func TestWhatIsMountedIsJudgedAtTheStart(t *testing.T) {
 	swap = func() error { return errors.Join(os.Remove(place), os.Symlink("/etc", place)) }
 	back = func() error { return errors.Join(os.Remove(place), os.Mkdir(place, 0o755)) }
 	id, err := start("--restart", "always", engine.Shell)
-	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" {
+	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.HostConfig.RestartPolicy.Name}}", id) != "no" {
 		t.Errorf("a link for a moment: %v, %v, it runs: %s", err, refused, runs(id))
 	}
 	if err := swap(); err != nil {

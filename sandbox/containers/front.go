@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,28 +241,29 @@ func About(socket string) (folders []string, loose bool) {
 
 // remove removes a container that was not started, with the volumes that it alone has.
 func (e *engineAPI) remove(id string) error {
-	return e.change(http.MethodDelete, "/containers/"+id+"?force=1&v=1")
+	return e.change(http.MethodDelete, "/containers/"+id+"?force=1&v=1", "")
 }
 
-// kill ends a container, and its restart policy.
+// kill ends a container, and its restart policy: by always, the engine would start it when it starts itself.
 func (e *engineAPI) kill(name string) error {
-	return e.change(http.MethodPost, "/containers/"+name+"/kill")
+	return errors.Join(e.change(http.MethodPost, "/containers/"+name+"/update", `{"RestartPolicy": {"Name": "no"}}`), e.change(http.MethodPost, "/containers/"+name+"/kill", ""))
 }
 
 // change asks the engine to change a container. It counts for clients that have left, too.
-func (e *engineAPI) change(method, path string) error {
+func (e *engineAPI) change(method, path, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, nil)
+	r, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := e.client.Do(r)
 	if err != nil {
 		return withoutURL(err)
 	}
 	answer.Body.Close()
-	if answer.StatusCode != http.StatusNoContent && answer.StatusCode != http.StatusConflict { // a conflict: it has ended by itself
+	if answer.StatusCode/100 != 2 && answer.StatusCode != http.StatusConflict { // a conflict: it has ended by itself
 		return &answerError{answer.StatusCode, path}
 	}
 	return nil

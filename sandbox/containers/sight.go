@@ -2,7 +2,8 @@ package containers
 
 import (
 	"context"
-	"fmt"
+	"iter"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -34,27 +35,33 @@ func (e *engineAPI) inspect(ctx context.Context, name string) (*Sight, error) {
 	if err := e.get(ctx, "/containers/"+name+"/json", &s.Container); err != nil {
 		return nil, err
 	}
-	var all struct {
-		Volumes []struct {
-			Name, Driver string
-			Options      map[string]string
-		}
-	}
-	if err := e.get(ctx, "/volumes", &all); err != nil {
-		return nil, err
-	}
-	for _, v := range all.Volumes {
-		s.Volumes[v.Name] = boundary.Volume{Driver: v.Driver, Options: v.Options}
-	}
 	mounts, _ := s.Container["Mounts"].([]any)
-	for _, m := range mounts {
-		fields, _ := m.(map[string]any)
-		name, _ := fields["Name"].(string)
-		if _, known := s.Volumes[name]; fields["Type"] == "volume" && name != "" && !known {
-			return nil, fmt.Errorf("the engine does not list the volume %s", name)
+	for name := range volumesIn(mounts) {
+		var v volume
+		if err := e.get(ctx, "/volumes/"+url.PathEscape(name), &v); err != nil {
+			return nil, err
 		}
+		s.Volumes[name] = boundary.Volume{Driver: v.Driver, Options: v.Options}
 	}
 	return s, e.beside(ctx, s)
+}
+
+// A volume is what the engine says of one.
+type volume struct {
+	Name, Driver string
+	Options      map[string]string
+}
+
+// volumesIn yields the names of the volumes among mounts.
+func volumesIn(mounts []any) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, m := range mounts {
+			fields, _ := m.(map[string]any)
+			if name, _ := fields["Name"].(string); fields["Type"] == "volume" && name != "" && !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // beside asks for networks, and for the other containers that run.
@@ -104,6 +111,7 @@ func (e *engineAPI) beside(ctx context.Context, s *Sight) error {
 	if err := e.get(ctx, "/containers/json", &all); err != nil {
 		return err
 	}
+	named := false
 	for _, c := range all {
 		open := c.HostConfig.NetworkMode == "host"
 		for name, in := range c.NetworkSettings.Networks {
@@ -111,7 +119,20 @@ func (e *engineAPI) beside(ctx context.Context, s *Sight) error {
 		}
 		if c.ID != is.ID && !open && len(c.Mounts) > 0 {
 			s.Neighbours = append(s.Neighbours, boundary.Neighbour{Name: strings.TrimPrefix(strings.Join(c.Names[:min(1, len(c.Names))], ""), "/"), Mounts: c.Mounts})
+			for range volumesIn(c.Mounts) {
+				named = true
+			}
 		}
+	}
+	if !named {
+		return nil
+	}
+	var local struct{ Volumes []volume }
+	if err := e.get(ctx, "/volumes?filters="+url.QueryEscape(`{"driver":["local"]}`), &local); err != nil { // other drivers may be slow
+		return err
+	}
+	for _, v := range local.Volumes {
+		s.Volumes[v.Name] = boundary.Volume{Driver: v.Driver, Options: v.Options}
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if len(problems) == 0 && c.Settled == nil {
 		resolved, err := file.Resolved(ctx, file.Name)
 		switch {
-		case err != nil && o.keeps: // it would not start, or a service takes away what Compose reads until egressd has judged
+		case err != nil && (o.keeps || errors.Is(err, compose.ErrInput)): // it would not start, or a service takes away what Compose reads until egressd has judged
 			return hint.Failed(err, "correct it, and this once more")
 		case err != nil: // the file was judged as it is written
 			o.unresolved = err.Error()
