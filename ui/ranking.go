@@ -13,8 +13,8 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// A ranked is one destination in a ranking of the view Now.
-type ranked struct {
+// A rankedDestination is one destination in a ranking of the view Now.
+type rankedDestination struct {
 	Destination string
 	Count       int64 // requests, or denials
 	Up          int64
@@ -24,15 +24,14 @@ type ranked struct {
 
 // rankings are the destinations that a person looks at first.
 type rankings struct {
-	Denied, Up, New []ranked
+	Denied, Up, New []rankedDestination
 	Since           time.Time // of New
 }
 
 const rankingShown = 5
 
-// rankings ranks the destinations of sum: what was denied most, where most went up, and what is new. New is what the page knows
-// no earlier decision about: since the beginning of the span of time that the filter names, else since the beginning of the day
-// of the last record.
+// rankings ranks the destinations of sum: what was denied most, where most went up, and what is new. A destination is
+// new if the page holds no decision about it before the window. The window begins where the filter says, else with the day of the last record.
 func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rankings) {
 	all := s.byDestination(sum)
 	r.Denied = top(all, func(d *destinationSum) int64 { return d.denied })
@@ -56,7 +55,7 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 		}
 		return d.first
 	})
-	for _, list := range [][]ranked{r.Denied, r.Up, r.New} {
+	for _, list := range [][]rankedDestination{r.Denied, r.Up, r.New} {
 		for i := range list {
 			list[i].URL = q.with("/requests", hostTerms(list[i].Destination)...)
 		}
@@ -91,13 +90,13 @@ func (s *Server) byDestination(sum *index.Sum) map[string]*destinationSum {
 }
 
 // top returns the destinations with the highest values above 0.
-func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []ranked) {
+func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []rankedDestination) {
 	some := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(d *destinationSum) bool { return value(d) <= 0 })
 	slices.SortFunc(some, func(a, b *destinationSum) int {
 		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.destination, b.destination))
 	})
 	for _, d := range some[:min(len(some), rankingShown)] {
-		list = append(list, ranked{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
+		list = append(list, rankedDestination{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
 	}
 	return list
 }

@@ -126,7 +126,7 @@ func open(t *testing.T, ctx context.Context, link string) (base string) {
 	return base
 }
 
-var pageViews = []string{"/", "/timeline", "/destinations", "/sent", "/attempts", "/requests", "/review?of=denied", "/health", "/help"}
+var pageViews = []string{"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/requests?sort=-up&show=01KB040001", "/review?of=denied", "/health", "/help"}
 
 func TestThePageOfALog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "audit")
@@ -263,7 +263,7 @@ func TestThePageOfADaemon(t *testing.T) {
 
 	waits := beside(t, d, askCurl+"http://allowed.test/x")
 	waitFor(t, ctx, "the question in a view that is open", "", `document.querySelector("nav .badge")?.textContent == "1"`)
-	do(t, ctx, chromedp.Click(`nav a[href="/questions"]`, chromedp.ByQuery), chromedp.WaitVisible(".question", chromedp.ByQuery))
+	do(t, ctx, chromedp.Click(`.ask-bar a[href^="/questions"]`, chromedp.ByQuery), chromedp.WaitVisible(".question", chromedp.ByQuery))
 	seriousFindings(t, ctx, "/questions")
 	do(t, ctx, chromedp.Click(".question button.primary", chromedp.ByQuery))
 	if got := <-waits; !strings.Contains(got, "GET /x") {

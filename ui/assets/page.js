@@ -63,7 +63,7 @@
   });
 
   // A notification says only how many questions there are: a sandbox chose the rest.
-  const waiting = doc => Number(one("nav .badge", doc)?.textContent || 0);
+  const waiting = doc => Number(doc.body.dataset.questions);
   let told = waiting(document);
   const tell = n => {
     if (n > told && "Notification" in window && Notification.permission === "granted") new Notification("egressd", { body: n === 1 ? "A request waits for an answer." : n + " requests wait for an answer.", tag: "egressd" });
@@ -105,8 +105,10 @@
       for (const e of all("[data-key]", node)) if (!wanted.includes(e.dataset.key)) e.remove();
       if (next) for (const e of all("[data-key]", next)) if (!there.includes(e.dataset.key)) node.append(document.importNode(e, true));
     }
-    const badges = one("nav", fresh), nav = one("nav");
-    if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
+    const navs = all("nav", fresh);
+    if (!document.body.dataset.fresh) all("nav").forEach((nav, i) => {
+      if (navs[i] && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(navs[i], true).children]);
+    });
     const newer = one("[data-newer]");
     if (newer) newer.hidden = !pending;
     known = fresh.body.dataset.next;
