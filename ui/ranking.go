@@ -10,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -49,12 +50,13 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 			known = s.byDestination(s.index.Sum(ctx, f, nil))
 		}
 	}
-	r.New = top(all, func(d *destinationSum) int64 {
-		if first := known[d.destination]; first == nil || at(first.first).Before(r.Since) {
-			return 0
+	fresh := map[string]*destinationSum{}
+	for to, d := range all {
+		if first := known[to]; first != nil && !at(first.first).Before(r.Since) {
+			fresh[to] = d
 		}
-		return d.first
-	})
+	}
+	r.New = top(byDomain(fresh), func(d *destinationSum) int64 { return d.first })
 	for _, list := range [][]rankedDestination{r.Denied, r.Up, r.New} {
 		for i := range list {
 			list[i].URL = q.with("/requests", hostTerms(list[i].Destination)...)
@@ -87,6 +89,33 @@ func (s *Server) byDestination(sum *index.Sum) map[string]*destinationSum {
 		}
 	})
 	return all
+}
+
+// namesOfADomain is from how many new names below one domain on a ranking has the domain instead: a program may make up any number.
+const namesOfADomain = 4
+
+// byDomain puts many names of one domain together.
+func byDomain(all map[string]*destinationSum) map[string]*destinationSum {
+	domains, merged := map[string][]*destinationSum{}, map[string]*destinationSum{}
+	for _, d := range all {
+		host, _, _ := strings.Cut(d.destination, ":")
+		name := cmp.Or(policy.Registrable(host), host)
+		domains[name] = append(domains[name], d)
+	}
+	for name, of := range domains {
+		if len(of) < namesOfADomain {
+			for _, d := range of {
+				merged[d.destination] = d
+			}
+			continue
+		}
+		sum := &destinationSum{destination: "*." + name, first: of[0].first}
+		for _, d := range of {
+			sum.count, sum.denied, sum.up, sum.first = sum.count+d.count, sum.denied+d.denied, sum.up+d.up, max(sum.first, d.first)
+		}
+		merged[sum.destination] = sum
+	}
+	return merged
 }
 
 // top returns the destinations with the highest values above 0.

@@ -28,6 +28,13 @@
   // Copying.
   const arm = root => all("[data-copy]", root).forEach(b => b.classList.add("on"));
   arm(document);
+
+  // In a narrow window each row of a table stands for itself, so its cells say what they are.
+  const label = root => all("table.rows", root).forEach(table => {
+    const heads = all("thead th", table).map(th => th.textContent.trim());
+    all("tbody tr", table).forEach(tr => [...tr.cells].forEach((td, i) => { if (td.colSpan == 1 && td.matches(".n, .t") && heads[i]) td.dataset.is = heads[i].toLowerCase(); }));
+  });
+  label(document);
   document.addEventListener("click", async e => {
     const b = e.target.closest("[data-copy]");
     if (!b) return;
@@ -96,6 +103,7 @@
       node.replaceWith(fresher);
       fresher.scrollLeft = left;
       arm(fresher);
+      label(fresher);
     }
     // A question is added also while a form has the focus, and one that was answered goes.
     for (const node of all("[data-each]")) {
