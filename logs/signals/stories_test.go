@@ -34,7 +34,7 @@ func probeLog() (all []*record.Record) {
 
 // TestFourReadingsAreTheSame reads one log in four processes.
 func TestFourReadingsAreTheSame(t *testing.T) {
-	const variable = "EGRESSD_SIGNALS_READING"
+	const variable = "READ_SIGNALS_ONCE"
 	if os.Getenv(variable) != "" {
 		var f Finder
 		for _, r := range probeLog() {

@@ -35,8 +35,8 @@ What a program did that began within one hour is one story, with a number that s
 A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log;
 records that they leave out are not compared with either.
 
-"stop" is the narrowest rule under deny that would have stopped it: methods of a host,
-hosts, or a domain. It is tried on the whole log, and says what else it denies.`,
+"stop" lists rules under deny that would have stopped it, the narrowest first: methods of a
+host, hosts, a domain. Each is tried on the whole log, and says what else it denies.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
@@ -148,8 +148,10 @@ func printStory(w io.Writer, a foundSignals, more []foundSignals, flags string, 
 	if stop := a.Stop; stop != nil && len(stop.Deny) == 0 {
 		fmt.Fprintf(w, "     %-8s nothing of it passed: %d refused, the last as %s\n", "stop", stop.Refused, printable.Text(stop.Why))
 	} else if stop != nil {
-		fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(stop.Deny, ", ")),
-			quantity.Plural(int(stop.Stopped), "request"), quantity.Plural(int(stop.Others), "request"))
+		for _, t := range append([]replay.Tried{stop.Tried}, stop.Wider...) {
+			fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(t.Deny, ", ")),
+				quantity.Plural(int(t.Stopped), "request"), quantity.Plural(int(t.Others), "request"))
+		}
 	}
 	for _, b := range more {
 		what := ""
