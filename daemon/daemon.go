@@ -74,6 +74,7 @@ type Daemon struct {
 	admin       adminListener
 	grants      granting
 	observing   observing
+	notifying   notifying
 	allowed     allowances
 	bundles     bundleFollower
 	reloads     reloading
@@ -83,7 +84,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon = d, d, d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon, d.notifying.daemon = d, d, d, d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -294,6 +295,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.useUpstream(ctx, first.upstream)
 	d.Gate.SetCanaries(first.canaries)
+	d.Gate.SetDenyMessages(denyMessages(d.Config))
 	d.reloads.made = first
 	d.With = first.with
 	d.attachments.trust(d.With, d.Config)

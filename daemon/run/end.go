@@ -102,7 +102,7 @@ func (r *runner) conclude(code int, took time.Duration) (int, []string) {
 	c := r.tally.Counts()
 	r.sayMade()
 	r.sayPolicyChanged()
-	summarize(r.talk, c, took, r.logCommand())
+	summarize(r.talk, c, took, r.denyMessage(), r.logCommand())
 	r.registerEnd(code, c)
 	r.writeSummary(code, c, took)
 	return r.exitCode(code, c), offered(c)

@@ -140,6 +140,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if len(argv) == 0 {
 		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
+	if err := refuseStreams(); err != nil {
+		return end, err
+	}
 	inside, auto, err := parsePublished(o.Publish)
 	if err != nil {
 		return end, err
@@ -304,12 +307,12 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // program in the jail.
 func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
-	if err := r.jail.Stand(); err != nil {
-		return exits.NoSandbox(err)
-	}
 	if !mayInspect {
 		r.trustDenials(&r.program)
 		r.jail.Begin(r.program)
+	}
+	if err := r.jail.Stand(); err != nil {
+		return exits.NoSandbox(err)
 	}
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
