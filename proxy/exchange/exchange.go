@@ -99,8 +99,6 @@ type InspectedTunnel interface {
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
 	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
-	// Secrets returns what adds credentials to the tunnel's requests.
-	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
@@ -218,12 +216,8 @@ func (x *Exchange) carry() error {
 
 // addCredential has the credentials of the destination change the request.
 func (x *Exchange) addCredential() error {
-	by := x.Client.Forwarder.Secrets()
-	if x.Tunnel != nil {
-		by = x.Tunnel.Secrets()
-	}
 	h := head{target: x.Target, fields: x.Fields}
-	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+	if err := x.Client.Forwarder.Secrets.Load().add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
 	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
