@@ -113,6 +113,9 @@ type Gate struct {
 	shared   sharedDecisions
 	requests requests
 	canaries canaries
+
+	denyMessages atomic.Pointer[DenyMessages]
+
 	accounts accounts
 	tasks    tasks
 	ports    fair.Recent

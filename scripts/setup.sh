@@ -15,10 +15,10 @@ declare -A package=(
 	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync [fakeroot]=fakeroot
 	[inotifywait]=inotify-tools [gio]=libglib2.0-bin [ping]=iputils-ping [nc]=netcat-openbsd [gdb]=gdb [lsof]=lsof [ps]=procps
 	[systemd-run]=systemd [dbus-run-session]=dbus [gpg]=gpg [yarnpkg]=yarnpkg [rustc]=rustc [cargo]=cargo
-	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [vim.tiny]=vim-tiny [ed]=ed [patch]=patch [less]=less [nano]=nano [expect]=expect
+	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [cmake]=cmake [ninja]=ninja-build [vim.tiny]=vim-tiny [ed]=ed [patch]=patch [less]=less [nano]=nano [expect]=expect
 	[tmux]=tmux [screen]=screen [man]=man-db [parallel]=parallel [entr]=entr [ruby]=ruby [php]=php-cli [perl]=perl [lua5.4]=lua5.4
 	[pg_ctlcluster]=postgresql [redis-server]=redis-server [redis-cli]=redis-tools [sqlite3]=sqlite3
-	[openssl]=openssl [nginx]=nginx [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
+	[aws]=awscli [openssl]=openssl [nginx]=nginx [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
 [ "$(id -u)" -eq 0 ] || package[newuidmap]=uidmap # by which the tests have a second user
 missing=()

@@ -116,6 +116,7 @@ type attemptStory struct {
 	Strong bool
 	URL    string
 	Stop   *replay.Stop // nil: no rule is about it
+	Acts   []act
 }
 
 const (
@@ -125,7 +126,11 @@ const (
 
 func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/attempts")
-	v := attemptsView{attemptsState: s.search(strings.Join(q.words, " "), q.filter)}
+	v := attemptsView{}
+	if q.Problem == "" {
+		v.attemptsState = s.search(strings.Join(q.words, " "), q.filter)
+	}
+	undo := s.undoable()
 	for _, a := range v.Found {
 		if len(v.Stories) == attemptsShown {
 			v.More = len(v.Found) - attemptsShown
@@ -141,7 +146,21 @@ func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
 		if a.Destination != signals.Beyond && a.Destination != "many" {
 			terms = append(terms, term("host", "*"+a.Destination))
 		}
-		v.Stories = append(v.Stories, attemptStory{a, a.Score >= strongScore, q.with("/requests", terms...), v.Stops[courseOf(a)]})
+		one := attemptStory{Suspect: a, Strong: a.Score >= strongScore, URL: q.with("/requests", terms...), Stop: v.Stops[courseOf(a)]}
+		one.Acts = s.actsOf(a.IDs, undo)
+		v.Stories = append(v.Stories, one)
 	}
 	s.write(w, r, http.StatusOK, "attempts", q, nil, v)
+}
+
+// actsOf returns what a person may do about the first of some flows that the page holds.
+func (s *Server) actsOf(flows []string, undo *undoable) (all []act) {
+	for _, flow := range flows {
+		id, _ := record.ParseID(flow)
+		if row, known := s.index.ByFlow(id); known {
+			s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) { all = s.acts(r, flow, undo.about(r)) })
+			return all
+		}
+	}
+	return nil
 }

@@ -30,7 +30,7 @@ var (
 	pages = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(template.FuncMap{
 			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left,
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
 		}).ParseFS(assets, "assets/*.html"))
 	})
 )
@@ -57,7 +57,9 @@ type frame struct {
 	Style       template.CSS
 	Body        any
 	Strip       *barChart
-	Questions   int    // that wait for an answer
+	Questions   int // that wait for an answer
+	Asking      []question
+	Fresh       string // where the script looks for what is new, "" for the address of the view
 	DaemonErr   string // why the daemon does not answer
 	Observing   []policy.Observation
 	Verified    verified
@@ -101,6 +103,12 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	asked, _, daemonErr := s.live.state()
 	f.Questions, f.Observing = pending(asked), s.live.observed()
+	if name != "questions" {
+		f.Asking = s.bar(r, asked)
+	}
+	if r.Method != http.MethodGet {
+		f.Fresh = "/state"
+	}
 	if s.options.Dial != nil && daemonErr != nil {
 		f.DaemonErr = daemonErr.Error()
 	}

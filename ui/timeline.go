@@ -22,13 +22,18 @@ type line struct {
 	Ended                                bool
 	Took                                 time.Duration
 	Up, Down                             int64
+	Acts                                 []act
 }
 
-type timelineView struct{ Chart *barChart }
+type timelineView struct {
+	Chart *barChart
+	Spans []bar // that are not empty, for the table
+}
 
 type requestsView struct {
 	Lines []line
 	Older string // URL
+	First bool   // these are the first of a sorted list
 }
 
 const linesShown = 100
@@ -36,7 +41,17 @@ const linesShown = 100
 func (s *Server) timeline(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/timeline")
 	sum := s.index.Sum(r.Context(), q.filter, nil)
-	s.write(w, r, http.StatusOK, "timeline", q, sum, timelineView{bars(sum, q, 160)})
+	v := timelineView{Chart: bars(sum, q, 160)}
+	for _, b := range v.Chart.Bars {
+		if b.Allowed+b.Denied+b.Asked > 0 {
+			v.Spans = append(v.Spans, b)
+		}
+	}
+	sorted(q, v.Spans, map[string]func(a, b bar) int{
+		"from": func(a, b bar) int { return a.From.Compare(b.From) }, "denied": by(func(b bar) int64 { return b.Denied }),
+		"asked": by(func(b bar) int64 { return b.Asked }), "allowed": by(func(b bar) int64 { return b.Allowed }),
+	})
+	s.write(w, r, http.StatusOK, "timeline", q, sum, v)
 }
 
 func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
@@ -46,8 +61,12 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 		before = n
 	}
 	sum := s.index.Sum(r.Context(), q.filter, nil)
-	v := requestsView{Lines: s.lines(s.index.Newest(r.Context(), q.filter, before, linesShown))}
-	if len(v.Lines) == linesShown {
+	rows, first := s.firstRows(r.Context(), q, linesShown)
+	if !first {
+		rows = s.index.Newest(r.Context(), q.filter, before, linesShown)
+	}
+	v := requestsView{Lines: s.lines(rows), First: first && len(rows) == linesShown}
+	if len(v.Lines) == linesShown && !first {
 		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Number, 10))
 	}
 	s.write(w, r, http.StatusOK, "requests", q, sum, v)
@@ -55,12 +74,14 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) lines(rows []index.Row) []line {
 	all := make([]line, len(rows))
+	undo := s.undoable()
 	for i, row := range rows {
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) {
 			all[i] = line{
 				Time: at(row.Time), Seq: row.Seq, Number: row.Number, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
 				Why: logs.Why(r), Outcome: r.Outcome, Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
 			}
+			all[i].Acts = s.acts(r, all[i].Flow, undo.about(r))
 			if r.HTTP != nil {
 				all[i].Path = strings.Clone(r.HTTP.Path)
 			}

@@ -82,8 +82,9 @@ type Server struct {
 	verified verification
 	tested   selftest
 	attempts attemptsJob
-	saved    atomic.Pointer[told] // for the next look at the policy
-	streams  chan struct{}        // one element for each event stream
+	saved    atomic.Pointer[told] // for the next look at the policy, or at a request
+	single   singleHosts
+	streams  chan struct{} // one element for each event stream
 	context  context.Context
 	work     sync.WaitGroup // what goes on beside requests
 }
@@ -179,6 +180,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /health":               s.health,
 		"POST /health/verify":       s.verifyAgain,
 		"GET /help":                 s.help,
+		"GET /state":                s.state,
 		"GET " + linkPath + "{key}": s.open,
 
 		"GET /v1/records":      s.apiRecords,
@@ -195,7 +197,8 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 	}
 	if s.options.HasPolicy {
 		all["GET /policy"] = s.policy
-		all["GET /change"] = s.change
+		all["GET /act"] = s.act
+		all["POST /act"] = s.doAct
 		all["POST /change"] = s.change
 		all["POST /change/save"] = s.saveChange
 		all["POST /request/{id}"] = s.request

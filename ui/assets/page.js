@@ -57,9 +57,7 @@
     const [s, u] = span(from, barAt(e) || from);
     from = null;
     const url = new URL(location.href);
-    const words = (url.searchParams.get("q") || "").match(/(?:[^\s"]|"(?:\\.|[^"\\])*")+/g) || [];
-    const rest = words.filter(w => !/^(since|until):/.test(w));
-    url.searchParams.set("q", [...rest, "since:" + s, "until:" + u].join(" "));
+    url.searchParams.set("q", [document.body.dataset.words, "since:" + s, "until:" + u].join(" ").trim());
     url.searchParams.delete("before");
     location.assign(url);
   });
@@ -84,7 +82,7 @@
   let known = document.body.dataset.next, pending = false, paused = false, timer = null, busy = false, stream = null;
   const held = node => node.matches("[data-hold]") && (node.matches(":hover") || node.contains(document.activeElement) || !getSelection().isCollapsed && node.contains(getSelection().anchorNode));
   const place = fresh => {
-    for (const node of all("[data-live]")) {
+    for (const node of all(document.body.dataset.fresh ? '[data-live="state"]' : "[data-live]")) {
       const next = one(`[data-live="${node.dataset.live}"]`, fresh);
       if (!next) { if (!held(node)) node.replaceChildren(); continue; }
       if (held(node) || paused && node.matches("[data-hold]")) { pending = pending || !node.isEqualNode(next); continue; }
@@ -99,6 +97,14 @@
       fresher.scrollLeft = left;
       arm(fresher);
     }
+    // A question is added also while a form has the focus, and one that was answered goes.
+    for (const node of all("[data-each]")) {
+      const next = one(`[data-each="${node.dataset.each}"]`, fresh);
+      const keys = in_ => all("[data-key]", in_).map(e => e.dataset.key);
+      const there = keys(node), wanted = next ? keys(next) : [];
+      for (const e of all("[data-key]", node)) if (!wanted.includes(e.dataset.key)) e.remove();
+      if (next) for (const e of all("[data-key]", next)) if (!there.includes(e.dataset.key)) node.append(document.importNode(e, true));
+    }
     const badges = one("nav", fresh), nav = one("nav");
     if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
     const newer = one("[data-newer]");
@@ -110,13 +116,22 @@
     if (busy || document.hidden && !stream) { pending = true; return; }
     busy = true; pending = false;
     const x = new XMLHttpRequest();
-    x.open("GET", location.href);
+    x.open("GET", document.body.dataset.fresh || location.href);
     x.responseType = "document";
     x.timeout = 20000;
     x.onload = () => { if (x.status === 200 && x.response) place(x.response); };
     x.onloadend = () => { busy = false; };
     x.send();
   };
+  // How long a request still waits for its answer.
+  const tick = () => {
+    for (const t of all("[data-until]")) {
+      const s = Math.round((new Date(t.dateTime) - Date.now()) / 1000);
+      t.textContent = s > 0 ? new Date(t.dateTime).toLocaleTimeString("sv") + ", in " + s + " s" : "now";
+    }
+  };
+  tick();
+  setInterval(tick, 1000);
   const soon = wait => { clearTimeout(timer); timer = setTimeout(refresh, wait); };
   if (one("[data-live]") && "EventSource" in window) {
     const open = () => {
