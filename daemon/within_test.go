@@ -307,3 +307,36 @@ func TestABoundaryInAProjectIsRefused(t *testing.T) {
 		t.Errorf("%v, %v", p.Digest(), err)
 	}
 }
+
+// TestALineThatAsksKeepsNothingFromBeingProved: a name of the boundary that leads to a host of that line asks a person, and passes
+// by nothing else.
+func TestALineThatAsksKeepsNothingFromBeingProved(t *testing.T) {
+	w := boundedWorld(t, "deny: [\"secret.inside.test\"]\nask: [\"asked.test\"]\n")
+	if state := w.ask(t, "a.inside.test"); state != "approved" {
+		t.Error(state)
+	}
+	if state := w.ask(t, "asked.test"); state == "approved" {
+		t.Error("what a line asks about is granted")
+	}
+}
+
+// TestAWiderBoundaryAnswersWhatWaits: only the boundary changes, and nobody asks again.
+func TestAWiderBoundaryAnswersWhatWaits(t *testing.T) {
+	w := boundedWorld(t, "deny: [\"secret.inside.test\"]\n")
+	before := w.Gate.Digest()
+	answered := make(chan string, 1)
+	go func() { answered <- w.asker().asks(t, `{"host": "later.test", "reason": "r"}`, 20) }()
+	for len(w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.write(t, "boundary.yaml", strings.Replace(boundaryFile, "\"plain.test\"", "\"later.test\"", 1))
+	if err := w.reload(t); err != nil {
+		t.Fatal(err)
+	}
+	if state := <-answered; state != "approved" {
+		t.Errorf("it is %s", state)
+	}
+	if w.Gate.Digest() == before {
+		t.Error("the grant is no part of the policy")
+	}
+}
