@@ -352,6 +352,15 @@ allow:
 deny: [{host: "api.test:80", paths: ["/v1/secret/**"]}]
 unsafe_allow: ["127.0.0.1:*"]
 `})
+	go func() { // else the daemon waits until somebody hears what it says of each grant
+		for {
+			select {
+			case <-w.said:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
 	boundary := w.reloads.boundary.Load()
 	asked := 0
 	for _, host := range []string{"api.test:80", "deep.test:80", "API.test:80", "api.test.:80", "api.test:8080"} {
