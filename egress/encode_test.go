@@ -32,7 +32,7 @@ var unrecorded = map[string]string{
 
 	"Needs": "leads to inspection", "AnyProtocol": "is the rule's", "ECH": "is the rule's",
 	"Upgrade": "is the rule's", "MaxBytesUp": "is the rule's", "BudgetRule": "refuses by its own name", "BudgetLayer": "refuses by its own name",
-	"Inject": "is the rule's", "Ref": "is said by git",
+	"Inject": "is the rule's", "Set": "is the policy's", "Ref": "is said by git",
 	"Missed": "is of an opinion, and of no decision", "Source": "tells apart rules of one name for approvals",
 }
 
