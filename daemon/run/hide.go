@@ -62,8 +62,10 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		}
 	}
 	for i := range c.File.Credentials {
-		if env := c.File.Credentials[i].Spec.From.Env; env != "" {
-			r.cut = append(r.cut, env)
+		for _, part := range c.File.Credentials[i].Spec.From.Parts() {
+			if part.Env != "" {
+				r.cut = append(r.cut, part.Env)
+			}
 		}
 	}
 	r.hideAdmin(c)
