@@ -113,8 +113,8 @@ func plain(err error) string {
 // An Installation is where a GitHub App is installed.
 type Installation struct {
 	API, ID, Number string // of the interface, without a slash behind; of the app, or its client ID; of the installation
-	Repositories          []string
-	Permissions           map[string]string
+	Repositories    []string
+	Permissions     map[string]string
 }
 
 // ByGitHubApp asks for an installation token, as the app whose private key is given in PEM.
