@@ -1,9 +1,11 @@
 package file
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -103,6 +105,48 @@ credentials:
 	}
 	if f.Credentials[0].Spec.From.OAuth.RefreshToken != "${D}/r" || f.Credentials[1].Spec.From.GitHubApp.PrivateKey.File != "${D}/k" {
 		t.Error("expanding a file has changed it")
+	}
+}
+
+// TestEveryMintingEndpointIsDenied opens all hosts of each kind, and asks for what its table denies.
+func TestEveryMintingEndpointIsDenied(t *testing.T) {
+	asked := 0
+	for _, kind := range credentials.Kinds() {
+		if len(kind.Variables) == 0 && len(kind.Mints) == 0 {
+			continue
+		}
+		first := kind.Places[0].Host
+		if strings.HasPrefix(first, ".") {
+			first = "storage" + first
+		}
+		hosts := []string{first}
+		for _, m := range kind.Mints {
+			if m.Host != "" && !slices.Contains(hosts, m.Host) {
+				hosts = append(hosts, m.Host)
+			}
+		}
+		p := compiled(t, "allow: ["+strings.Join(hosts, ", ")+"]\ncredentials: [{for: "+kind.Name+", from: {file: s}}]", inspecting)
+		for _, m := range kind.Mints {
+			methods, host := m.Methods, m.Host
+			if len(methods) == 0 {
+				methods = []string{"GET", "POST"}
+			}
+			if host == "" {
+				host = kind.Places[0].Host
+			}
+			for _, method := range methods {
+				for _, path := range m.Paths {
+					asked++
+					ask := method + " https://" + host + strings.ReplaceAll(strings.ReplaceAll(path, "**", "a/b"), "*", "x")
+					if d := p.Decide(t.Context(), asking(t, ask)); d.Verdict != policy.Deny || d.Rule != "credential:"+kind.Name {
+						t.Errorf("%s: %s: %s", kind.Name, ask, saying(d))
+					}
+				}
+			}
+		}
+	}
+	if asked < 100 {
+		t.Errorf("only %d were asked for", asked)
 	}
 }
 
