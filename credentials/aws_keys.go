@@ -23,15 +23,17 @@ type awsKeys struct {
 const envSuffix = "ACCESS_KEY_ID"
 
 // EnvNames are the variables of egressd's environment that the source reads.
-func (s *Spec) EnvNames() []string {
-	stem, ok := strings.CutSuffix(s.From.Env, envSuffix)
-	switch {
-	case s.From.Env == "":
-		return nil
-	case s.AWS == nil || !ok:
-		return []string{s.From.Env}
+func (s *Spec) EnvNames() (all []string) {
+	for _, part := range s.From.Parts() {
+		if part.Env == "" {
+			continue
+		}
+		all = append(all, part.Env)
+		if stem, ok := strings.CutSuffix(part.Env, envSuffix); ok && s.AWS != nil {
+			all = append(all, stem+"SECRET_ACCESS_KEY", stem+"SESSION_TOKEN")
+		}
 	}
-	return []string{s.From.Env, stem + "SECRET_ACCESS_KEY", stem + "SESSION_TOKEN"}
+	return all
 }
 
 // readAWS reads the key, and when it ends, in Unix seconds or 0. The error holds nothing of it.

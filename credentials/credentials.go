@@ -2,8 +2,8 @@
 // reads secrets from their sources, makes the placeholders that stand for them inside a sandbox, and puts the
 // secret in the place of the placeholder in the head of a request.
 //
-// It opens no connection, knows no policy, and decides nothing about hosts: the caller says which rule decided a
-// request. No error, record or printed value holds a secret.
+// It knows no policy, and decides nothing about hosts: the caller says which rule decided a request. It connects to nothing but
+// the servers of tokens that a source names. No error, record or printed value holds a secret.
 //
 //	set := credentials.NewSet(all)
 //	answer := set.Apply(&credentials.Request{Sandbox: "ci", Host: "api.github.com", Rule: "gh", Target: target, Fields: fields})
@@ -41,13 +41,16 @@ type Spec struct {
 	AWS *AWSLimits
 }
 
-// A Source says where a secret is read. Exactly one of File, Env and Command is set.
+// A Source says where a secret is read. Exactly one of File, Env, Command, OAuth and GitHubApp is set.
 type Source struct {
 	File    string   // a relative path is relative to the folder of the policy file
 	Profile string   // of AWS, in File
 	Field   string   // of the JSON object in File, such as "a.b"; "" for the whole file
 	Env     string   // a variable of egressd's environment
 	Command []string // a program, by name or absolute path, and its arguments; no shell reads it
+
+	OAuth     *OAuth
+	GitHubApp *GitHubApp
 
 	// Refresh is how long the secret is used before it is read again. 0: as long as its source says.
 	Refresh time.Duration

@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -18,6 +19,9 @@ type Credential struct {
 
 	// Plain is not nil for the credential of one rule that replaces one header field, whatever the client sent.
 	Plain *Plain
+
+	// Roots are the authorities of servers that hand tokens out; nil for those of the system.
+	Roots func() (*x509.CertPool, error)
 
 	relative func(path string) string // to the folder of the policy file
 	now      atomic.Pointer[secret.Secret]
@@ -46,7 +50,7 @@ func (c *Credential) Read(ctx context.Context) error {
 		keys, until, err = c.readAWS(ctx, c.relative)
 		text = []byte(keys.secret)
 	} else {
-		text, until, err = c.From.read(ctx, c.relative)
+		text, until, err = c.From.read(ctx, c.relative, c.Roots)
 	}
 	if err != nil {
 		return fmt.Errorf("credential %s: %w", c.Name, err)
@@ -110,6 +114,8 @@ func (c *Credential) Next() time.Duration {
 		return c.From.Refresh
 	case c.From.File != "":
 		return fileAgain
+	case c.From.OAuth != nil || c.From.GitHubApp != nil:
+		return grantedAgain
 	}
 	return 0
 }
@@ -117,6 +123,8 @@ func (c *Credential) Next() time.Duration {
 const (
 	unreadAgain = 10 * time.Second
 	fileAgain   = 2 * time.Second
+
+	grantedAgain = 30 * time.Minute // of a token whose server does not say when it ends
 )
 
 // A Set is the credentials of one policy. It never changes and is safe for concurrent use.

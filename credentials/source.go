@@ -21,13 +21,15 @@ const (
 
 // Text reads the secret. relative makes the path of a file absolute. The error holds no part of the secret.
 func (s *Source) Text(ctx context.Context, relative func(string) string) ([]byte, error) {
-	text, _, err := s.read(ctx, relative)
+	text, _, err := s.read(ctx, relative, nil)
 	return text, err
 }
 
 // read also returns when the secret ends, in Unix seconds, or 0.
-func (s *Source) read(ctx context.Context, relative func(string) string) (text []byte, until int64, err error) {
+func (s *Source) read(ctx context.Context, relative func(string) string, trust roots) (text []byte, until int64, err error) {
 	switch {
+	case s.OAuth != nil || s.GitHubApp != nil:
+		return s.granted(ctx, relative, trust)
 	case s.File != "":
 		text, err = readFile(relative(s.File))
 		if err == nil && s.Field != "" {

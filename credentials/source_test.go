@@ -36,7 +36,7 @@ func TestSources(t *testing.T) {
 		{"broken JSON", Source{Command: []string{"echo", `{"token": json-REAL`}}, "", false},
 		{"a command that fails", Source{Command: []string{"sh", "-c", "echo leaked-REAL >&2; exit 3"}}, "", false},
 	} {
-		text, until, err := row.from.read(t.Context(), func(p string) string { return p })
+		text, until, err := row.from.read(t.Context(), func(p string) string { return p }, nil)
 		if string(text) != row.want || (err != nil) != (row.want == "") || (until != 0) != row.ends {
 			t.Errorf("%s: %q %d %v", row.name, text, until, err)
 		}

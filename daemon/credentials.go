@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/internal/durable"
@@ -291,7 +293,15 @@ func credentialsOf(c *config.Config) (all []*credentials.Credential) {
 			&credentials.Plain{Rule: in.Rule, Host: in.Host(), Header: own.Header, Value: own.Value, Placeholder: own.Placeholder}, c.Relative))
 	}
 	for i := range c.File.Credentials {
-		all = append(all, credentials.New(c.File.Credentials[i].Complete(), nil, c.Relative))
+		one := credentials.New(c.File.Credentials[i].Complete(), nil, c.Relative)
+		one.Roots = func() (*x509.CertPool, error) {
+			extra, err := c.ExtraRoots()
+			if err != nil {
+				return nil, err
+			}
+			return certs.Pool(extra...)
+		}
+		all = append(all, one)
 	}
 	return all
 }

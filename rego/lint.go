@@ -10,7 +10,7 @@ import (
 )
 
 // Lint returns likely mistakes in a policy: host conditions that also hold for foreign hosts, comparisons
-// that never hold, negations that a request can bypass, and comparisons with an encoded query. It leaves out tests. Errors are left to [Load].
+// that never hold, negations that a request can bypass, comparisons with an encoded query, and bodies that nobody holds. It leaves out tests. Errors are left to [Load].
 func Lint(sources []Source) (found []policy.Problem) {
 	set := sourceSet{modules: map[string]*ast.Module{}, data: map[string]any{}}
 	for _, s := range sources {
@@ -23,6 +23,7 @@ func Lint(sources []Source) (found []policy.Problem) {
 		}
 		l.negations(set.modules[name])
 		l.undefined(set.modules[name])
+		l.bodies(set.modules[name])
 		slices.SortFunc(l.found, func(a, b policy.Problem) int {
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})

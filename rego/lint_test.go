@@ -72,6 +72,19 @@ func TestLint(t *testing.T) {
 		{`not input.http.body_size <= 10`, "no input.http.body_size"},
 		{`not input.http.body_size in {1, 2}`, "no input.http.body_size"},
 		{`not trim_space(input.http.query) == "a"`, "no input.http.query"},
+		{`input.http.body.model == "a"`, ""},
+		{`{ some m in input.http.body.messages; m.role == "a" }`, ""},
+		{`input.http.body.model != "a"`, ""}, // of an allow: without the member it does not hold
+		{`{ h := input.http; h.body.model == "a" }`, "egressd does not hold the body for this"},
+		{`{ i := input; i.http.body.model == "a" }`, "does not hold the body"},
+		{`{ h := input.http; h.method == "GET" }`, ""},
+		{`object.get(input, ["http", "body", "model"], "") == "a"`, "does not hold the body"},
+		{`object.get(input.http, "body", {}) == {}`, "does not hold the body"},
+		{`object.get(input, ["destination", "host"], "") == "a"`, ""},
+		{`object.get(input.http.body, "model", "") == "a"`, ""},
+		{`{ some k; input.http[k].model == "a" }`, "does not hold the body"},
+		{`{ walk(input.http, [_, v]); v == "a" }`, "does not hold the body"},
+		{`bodyOf(input.http)`, "does not hold the body"},
 		{`contains(input.http.query, "admin")`, "2:42: the query is as the client wrote it"},
 		{`input.http.query == "admin=1"`, "%61dmin"},
 		{`"admin=1" == lower(input.http.query)`, "%61dmin"},
@@ -95,7 +108,7 @@ func TestLint(t *testing.T) {
 		{`not net.any(["10.0.0.0/8"], input.destination.addresses)`, ""},
 		{`"yes" in input.http.headers["x-a"]`, ""},
 	} {
-		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\ninside if net.cidr_contains(\"10.0.0.0/8\", input.destination.host)\nwithin(p, x) if net.contains(p, x)\n"
+		text := "package egress\nallow contains {\"rule\": \"r\"} if " + row.condition + "\n\nname := input.dns.name\ninside if net.cidr_contains(\"10.0.0.0/8\", input.destination.host)\nwithin(p, x) if net.contains(p, x)\nbodyOf(h) if h.body.model == \"a\"\n"
 		found := rego.Lint([]rego.Source{
 			{Name: "egress.rego", Text: []byte(text)},
 			{Name: "lists.json", Text: []byte(`{"mixed": ["a.test", "B.test", "C.test"], "plain": ["a.test"]}`)},
@@ -106,6 +119,32 @@ func TestLint(t *testing.T) {
 		}
 		if (said == "") != (row.want == "") || !strings.Contains(said, row.want) || strings.Count(said, "\n") > 1 {
 			t.Errorf("%s: %q, want %q", row.condition, said, row.want)
+		}
+	}
+}
+
+// TestLintKnowsWhichBodiesAreHeld: of a rule that denies a body, either the body is asked for or the lint says that it is not.
+func TestLintKnowsWhichBodiesAreHeld(t *testing.T) {
+	for _, condition := range []string{
+		`input.http.body.model == "a"`, `input.http.body["model"] == "a"`, `{ b := input.http.body; b.model == "a" }`, `object.get(input.http.body, "model", "") == "a"`, `model(input.http.body)`,
+		`{ h := input.http; h.body.model == "a" }`, `{ i := input; i.http.body.model == "a" }`, `object.get(input, ["http", "body", "model"], "") == "a"`, `object.get(input.http, "body", {}).model == "a"`,
+		`{ walk(input, [_, v]); v == "a" }`, `bodyOf(input.http)`, `{ some k; input.http[k].model == "a" }`, `{ some k; input[k].body.model == "a" }`,
+	} {
+		text := "package egress\nallow contains {\"rule\": \"a\"}\ndeny contains {\"rule\": \"d\"} if " + condition + "\nmodel(b) if b.model == \"a\"\nbodyOf(h) if h.body.model == \"a\"\n"
+		r := sends(t, "10.0.0.1:443", "POST", "/")
+		r.HTTP.BodySize = 13
+		d := evaluate(t, load(t, text), r)
+		held, found := d.Needs&policy.NeedsBody != 0, rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}})
+		if held == (len(found) > 0) {
+			t.Errorf("%s: the body is held: %t, and the lint says %v", condition, held, found)
+		}
+	}
+	for condition, named := range map[string]bool{
+		`input.http.body.model != "a"`: true, `"a" != input.http.body.model`: true, `not may`: false, `input.http.body != {}`: false, `input.http.method != "GET"`: false,
+	} {
+		text := "package egress\ndeny contains {\"rule\": \"d\"} if " + condition + "\nmay if input.http.body.model == \"a\"\n"
+		if found := rego.Lint([]rego.Source{{Name: "egress.rego", Text: []byte(text)}}); (len(found) == 1) != named {
+			t.Errorf("%s: %v", condition, found)
 		}
 	}
 }

@@ -23,7 +23,9 @@ func secretCommands(c *config.Config) (all []secretCommand) {
 	}
 	for i := range c.File.Credentials {
 		spec := &c.File.Credentials[i].Spec
-		all = append(all, secretCommand{"credential " + spec.Name, "the command of from", spec.From.Command, spec.From.Refresh > 0})
+		for _, part := range spec.From.Parts() {
+			all = append(all, secretCommand{"credential " + spec.Name, "the command of from", part.Command, spec.From.Refresh > 0})
+		}
 	}
 	if p := c.File.Upstream.Proxy; p != nil {
 		all = append(all, secretCommand{"upstream.proxy", "password_command", p.PasswordCommand, false})

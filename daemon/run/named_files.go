@@ -65,7 +65,9 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	}
 	for i := range c.File.Credentials {
 		spec := &c.File.Credentials[i].Spec
-		add("from.file of credential "+spec.Name, spec.From.File, secret, spec.From.Refresh > 0)
+		for _, part := range spec.From.Parts() {
+			add("from.file of credential "+spec.Name, part.File, secret, spec.From.Refresh > 0)
+		}
 	}
 	return all
 }

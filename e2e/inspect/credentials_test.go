@@ -73,10 +73,20 @@ func TestRealToolsWorkWithPlaceholders(t *testing.T) {
 		d.World.Origin.Sites.Store(host, checking(site.(http.Handler), &served))
 	}
 	d.World.Origin.Sites.Store("api.allowed.test", checking(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/away" {
+			http.Redirect(w, r, "http://other.allowed.test/away", http.StatusTemporaryRedirect)
+			return
+		}
 		io.WriteString(w, "you sent "+r.Header.Get("X-Api-Key"))
 	}), &served))
 	var seen atomic.Value
-	d.World.Origin.Sites.Store("other.allowed.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen.Store(r.Header.Get("X-Api-Key")) }))
+	d.World.Origin.Sites.Store("other.allowed.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("X-Api-Key"); strings.Contains(got, realToken) {
+			t.Errorf("another host was sent the secret: %q", got)
+		}
+		seen.Store(r.Header.Get("X-Api-Key"))
+		io.WriteString(w, "elsewhere")
+	}))
 
 	exported, err := exec.Command(world.Egressd.Path(), "env", "--config", d.Config).CombinedOutput()
 	if err != nil || strings.Contains(string(exported), realToken) || !strings.Contains(string(exported), "NPM_TOKEN='npm_EGRESSD") {
@@ -114,6 +124,7 @@ func TestRealToolsWorkWithPlaceholders(t *testing.T) {
 		{"two credentials over HTTP/1.1", "curl -sS --http1.1 --cacert $LAB_CA -H \"X-Api-Key: $API_KEY\" -H 'Cookie: a=b' https://api.allowed.test/x", `"class":"credential-refused"`, true},
 		{"a foreign key in the query", "curl -sS --cacert $LAB_CA 'https://api.allowed.test/x?%6bey=foreign'", `"class":"credential-refused"`, true},
 		{"a foreign key where one may pass", "curl -sS --cacert $LAB_CA -H 'X-Api-Key: foreign' https://api.allowed.test/own/x", "not the real secret", true},
+		{"a redirect to another host", "curl -sSL --cacert $LAB_CA -H \"X-Api-Key: $API_KEY\" https://api.allowed.test/away", "elsewhere", true},
 		{"over plain HTTP", "curl -sS http://api.allowed.test/x", `"class":"credential-refused"`, true},
 		{"the placeholder elsewhere", "curl -sS -H \"X-Api-Key: $API_KEY\" http://other.allowed.test/x", "", true},
 	} {

@@ -160,10 +160,14 @@ func (h *hub) graphql(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"data":{%s}}`, strings.Join(answers, ","))
 }
 
-// TestGHWorksInOneRepository runs gh against a hub that would do everything.
-func TestGHWorksInOneRepository(t *testing.T) {
-	d := world.NewDaemon(t, ghPolicy)
-	d.PutFile(t, "real.token", ghToken+"\n")
+// startHub starts egressd before a hub. It returns the folder of the sandbox, with the placeholders in the file vars, and the
+// folder of the repositories at github.com.
+func startHub(t *testing.T, policy string, secrets map[string]string) (d *world.Daemon, h *hub, dir, served string) {
+	t.Helper()
+	d = world.NewDaemon(t, policy)
+	for name, secret := range secrets {
+		d.PutFile(t, name, secret+"\n")
+	}
 	d.World.Zone.Delegate("com", func(q *dns.Msg) *dns.Msg {
 		m := new(dns.Msg).SetReply(q)
 		if q.Question[0].Qtype == dns.TypeA {
@@ -174,12 +178,12 @@ func TestGHWorksInOneRepository(t *testing.T) {
 	t.Cleanup(func() { d.World.Zone.Delegate("com", nil) })
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
-	h := &hub{tests: t}
+	h = &hub{tests: t}
 	for _, host := range []string{"api.github.com", "uploads.github.com"} {
 		d.World.Origin.Sites.Store(host, h)
 		t.Cleanup(func() { d.World.Origin.Sites.Delete(host) })
 	}
-	served := t.TempDir()
+	served = t.TempDir()
 	for _, name := range []string{"Acme/App", "acme/other"} {
 		if err := os.Mkdir(filepath.Join(served, filepath.Dir(name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -187,9 +191,17 @@ func TestGHWorksInOneRepository(t *testing.T) {
 		world.MakeRepository(t, filepath.Join(served, name+".git"))
 	}
 	serveRepositories(t, d.World.Origin, "github.com", served)
+	site, _ := d.World.Origin.Sites.Load("github.com")
+	d.World.Origin.Sites.Store("github.com", whole(site.(http.Handler)))
+	t.Cleanup(func() { d.World.Origin.Sites.Delete("github.com") })
 	exported, err := exec.Command(world.Egressd.Path(), "env", "--config", d.Config).CombinedOutput()
-	if err != nil || strings.Contains(string(exported), ghToken) {
+	if err != nil {
 		t.Fatalf("%v: %s", err, exported)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(string(exported), secret) {
+			t.Fatalf("the sandbox gets a secret: %s", exported)
+		}
 	}
 	var variables []string
 	for line := range strings.Lines(string(exported)) {
@@ -197,12 +209,18 @@ func TestGHWorksInOneRepository(t *testing.T) {
 			variables = append(variables, line)
 		}
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	for name, text := range map[string]string{"vars": strings.Join(variables, ""), "file": "of a release"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return d, h, dir, served
+}
+
+// TestGHWorksInOneRepository runs gh against a hub that would do everything.
+func TestGHWorksInOneRepository(t *testing.T) {
+	d, h, dir, _ := startHub(t, ghPolicy, map[string]string{"real.token": ghToken})
 	ca := d.AuthorityFile()
 	for _, row := range ghRows {
 		t.Run(row.says, func(t *testing.T) {

@@ -3,6 +3,7 @@ package file
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -158,6 +159,11 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 			c.Spec.Variables = append(c.Spec.Variables, credentials.Variable{Name: name, Value: "{}"})
 		}
 	}
+	if o := c.Spec.From.OAuth; o != nil {
+		if u, err := url.Parse(o.TokenURL); err == nil {
+			mints = append(slices.Clone(mints), credentials.Mint{Host: u.Hostname(), Paths: []string{cmp.Or(u.EscapedPath(), "/")}})
+		}
+	}
 	for _, m := range mints {
 		c.mint(&m)
 	}
@@ -262,6 +268,9 @@ func (r *reader) credentialFrom(what string, s *credentials.Source) func(*yaml.N
 			"env":     r.checked(what+".env", &s.Env, problemOfVariable),
 			"command": r.command(what+".command", &s.Command),
 			"refresh": r.refresh(what+".refresh", &s.Refresh),
+
+			"oauth":      r.oauth(what+".oauth", &s.OAuth),
+			"github_app": r.gitHubApp(what+".github_app", &s.GitHubApp),
 		})
 		if len(r.problems) > before {
 			return
@@ -270,14 +279,14 @@ func (r *reader) credentialFrom(what string, s *credentials.Source) func(*yaml.N
 			s.File = "${HOME}/.aws/credentials"
 		}
 		sources := 0
-		for _, set := range []bool{s.File != "", s.Env != "", s.Command != nil} {
+		for _, set := range []bool{s.File != "", s.Env != "", s.Command != nil, s.OAuth != nil, s.GitHubApp != nil} {
 			if set {
 				sources++
 			}
 		}
 		switch {
 		case sources != 1:
-			r.fail(n, "%s has to have one of file, env and command; write {file: github.token} or the like", what)
+			r.fail(n, "%s has to have one of file, env, command, oauth and github_app; write {file: github.token} or the like", what)
 		case s.Field != "" && s.File == "":
 			r.fail(n, "%s has a field, and no file that it is in; add file", what)
 		}

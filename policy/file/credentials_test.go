@@ -1,9 +1,11 @@
 package file
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -52,7 +54,16 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 var badCredentials = []struct{ name, allow, entries, want string }{
 	{"a kind that is none", "api.github.com", "{for: githbu, from: {file: t}}", `did you mean "github"`},
 	{"no source", "api.github.com", "{for: github}", "has no from"},
-	{"two sources", "api.github.com", "{for: github, from: {file: t, env: T}}", "one of file, env and command"},
+	{"two sources", "api.github.com", "{for: github, from: {file: t, env: T}}", "one of file, env, command, oauth and github_app"},
+	{"a secret over plain http", "a.test", "{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: 'http://id.test/token', client_id: x, client_secret: {file: s}}}}", "no https URL"},
+	{"no client", "a.test", "{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: 'https://id.test/token', client_secret: {file: s}}}}", "has no client_id"},
+	{"neither secret nor token", "a.test", "{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: 'https://id.test/token', client_id: x}}}", "neither client_secret nor refresh_token"},
+	{"a secret by another server", "a.test", "{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: 'https://id.test/token', client_id: x, client_secret: {oauth: {token_url: 'https://id.test/', client_id: x, client_secret: {file: s}}}}}}", "is read from file, env or command"},
+	{"a refresh token that cannot be replaced", "a.test", "{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: 'https://id.test/token', client_id: x, refresh_token: {env: R}}}}", `no key "env"`},
+	{"an app without a key", "api.github.com", "{for: github, from: {github_app: {id: 1, installation: 2}}}", "has no private_key"},
+	{"an app by name", "api.github.com", "{for: github, from: {github_app: {id: my app, installation: 2, private_key: {file: k}}}}", "is no number"},
+	{"a repository with its owner", "api.github.com", "{for: github, from: {github_app: {id: 1, installation: 2, private_key: {file: k}, repositories: [acme/app]}}}", "without its owner"},
+	{"a level that is none", "api.github.com", "{for: github, from: {github_app: {id: 1, installation: 2, private_key: {file: k}, permissions: {contents: all}}}}", "permissions.contents"},
 	{"a field without a file", "api.github.com", "{for: github, from: {env: T, field: a}}", "no file"},
 	{"no rule that names its host", `"*.github.com"`, "{for: github, from: {file: t}}", "never used"},
 	{"a rule in clear alone", `"api.github.com:80"`, "{for: github, from: {file: t}}", "never used"},
@@ -79,6 +90,86 @@ var badCredentials = []struct{ name, allow, entries, want string }{
 	{"a profile of another kind", "api.github.com", "{for: github, from: {profile: a}}", "belongs to for: aws"},
 	{"regions of another kind", "api.github.com", "{for: github, from: {file: t}, regions: [eu-west-1]}", "belongs to for: aws"},
 	{"a rule with inject", "{host: api.github.com, inject: {header: X-A, env: T}}", "{for: github, from: {file: t}}", "has inject"},
+}
+
+// TestSourcesThatServersHandOut reads what a file says of them, with a variable in each path.
+func TestSourcesThatServersHandOut(t *testing.T) {
+	f, err := Parse("f", []byte(`version: 1
+allow: [a.test, api.github.com]
+credentials:
+  - {for: {host: a.test, header: X-Key}, from: {oauth: {token_url: "https://id.test/token", client_id: x, client_secret: {file: "${D}/s"}, refresh_token: {file: "${D}/r"}, scopes: [a, b]}, refresh: 10m}}
+  - {for: github, from: {github_app: {id: 123, installation: 7, private_key: {file: "${D}/k"}, repositories: [app], permissions: {contents: write}}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.Expand(func(string) (string, bool) { return "/d", true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, a := out.Credentials[0].Spec.From, out.Credentials[1].Spec.From
+	if o.OAuth.ClientSecret.File != "/d/s" || o.OAuth.RefreshToken != "/d/r" || o.OAuth.TokenURL != "https://id.test/token" || len(o.OAuth.Scopes) != 2 || len(o.Parts()) != 2 {
+		t.Errorf("%+v", o.OAuth)
+	}
+	if a.GitHubApp.PrivateKey.File != "/d/k" || a.GitHubApp.ID != "123" || a.GitHubApp.Installation != "7" || a.GitHubApp.API != "https://api.github.com" || a.GitHubApp.Permissions["contents"] != "write" || len(a.Parts()) != 1 {
+		t.Errorf("%+v", a.GitHubApp)
+	}
+	if f.Credentials[0].Spec.From.OAuth.RefreshToken != "${D}/r" || f.Credentials[1].Spec.From.GitHubApp.PrivateKey.File != "${D}/k" {
+		t.Error("expanding a file has changed it")
+	}
+}
+
+// TestEveryMintingEndpointIsDenied opens all hosts of each kind, and asks for what its table denies.
+func TestEveryMintingEndpointIsDenied(t *testing.T) {
+	asked := 0
+	for _, kind := range credentials.Kinds() {
+		if len(kind.Variables) == 0 && len(kind.Mints) == 0 {
+			continue
+		}
+		first := kind.Places[0].Host
+		if strings.HasPrefix(first, ".") {
+			first = "storage" + first
+		}
+		hosts := []string{first}
+		for _, m := range kind.Mints {
+			if m.Host != "" && !slices.Contains(hosts, m.Host) {
+				hosts = append(hosts, m.Host)
+			}
+		}
+		p := compiled(t, "allow: ["+strings.Join(hosts, ", ")+"]\ncredentials: [{for: "+kind.Name+", from: {file: s}}]", inspecting)
+		for _, m := range kind.Mints {
+			methods, host := m.Methods, m.Host
+			if len(methods) == 0 {
+				methods = []string{"GET", "POST"}
+			}
+			if host == "" {
+				host = kind.Places[0].Host
+			}
+			for _, method := range methods {
+				for _, path := range m.Paths {
+					asked++
+					ask := method + " https://" + host + strings.ReplaceAll(strings.ReplaceAll(path, "**", "a/b"), "*", "x")
+					if d := p.Decide(t.Context(), asking(t, ask)); d.Verdict != policy.Deny || d.Rule != "credential:"+kind.Name {
+						t.Errorf("%s: %s: %s", kind.Name, ask, saying(d))
+					}
+				}
+			}
+		}
+	}
+	if asked < 100 {
+		t.Errorf("only %d were asked for", asked)
+	}
+}
+
+// TestATokenEndpointIsDenied to sandboxes, which would get a token of their own there.
+func TestATokenEndpointIsDenied(t *testing.T) {
+	p := compiled(t, `allow: [a.test, id.test]
+credentials: [{for: {host: a.test, header: X-Key}, from: {oauth: {token_url: "https://id.test/oauth/token", client_id: x, client_secret: {file: s}}}}]`, inspecting)
+	for ask, want := range map[string]policy.Verdict{"POST https://id.test/oauth/token": policy.Deny, "GET https://id.test/x/../oauth/token": policy.Deny, "GET https://id.test/keys": policy.Allow} {
+		if d := p.Decide(t.Context(), asking(t, ask)); d.Verdict != want {
+			t.Errorf("%s: %s", ask, saying(d))
+		}
+	}
 }
 
 func TestBadCredentials(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
 )
 
@@ -52,7 +53,7 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out.Allow = e.injected(f.Allow)
 	out.Credentials = slices.Clone(f.Credentials)
 	for i := range out.Credentials {
-		e.text(fmt.Sprintf("credentials[%d].from.file", i), &out.Credentials[i].Spec.From.File)
+		e.source(fmt.Sprintf("credentials[%d].from", i), &out.Credentials[i].Spec.From)
 	}
 	out.Sandboxes = slices.Clone(f.Sandboxes)
 	for i := range out.Sandboxes {
@@ -143,6 +144,29 @@ func (e *expansion) injected(list []policy.Rule) []policy.Rule {
 		}
 	}
 	return out
+}
+
+// source expands the files of a source, in copies of what it points to.
+func (e *expansion) source(what string, s *credentials.Source) {
+	e.text(what+".file", &s.File)
+	part := func(what string, of **credentials.Source) {
+		if *of != nil {
+			c := **of
+			e.text(what+".file", &c.File)
+			*of = &c
+		}
+	}
+	if s.OAuth != nil {
+		o := *s.OAuth
+		e.text(what+".oauth.refresh_token.file", &o.RefreshToken)
+		part(what+".oauth.client_secret", &o.ClientSecret)
+		s.OAuth = &o
+	}
+	if s.GitHubApp != nil {
+		a := *s.GitHubApp
+		part(what+".github_app.private_key", &a.PrivateKey)
+		s.GitHubApp = &a
+	}
 }
 
 func (e *expansion) text(what string, value *string) {
