@@ -49,7 +49,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			id := w.asked(t, 1)
 			late.Close()
 			time.Sleep(25 * time.Millisecond) // for the end to arrive, and for nobody to have looked
-			if err := w.Gate.Approvals.Approve(id, time.Hour, false); err != nil {
+			if err := w.Gate.Approvals.Approve(id, time.Hour, false, false); err != nil {
 				t.Fatal(err)
 			}
 			w.settled(t)
