@@ -199,6 +199,9 @@ func (e *encoder) http(f *Flow, status int) {
 	e.Open("http")
 	e.TextWithin("method", h.Method, record.MaxMethod)
 	e.Flag("path_cut", e.TextWithin("path", h.Path, record.MaxPath))
+	if len(h.Query) > 0 {
+		e.Number("query_bytes", int64(len(h.Query)))
+	}
 	if h.Authority != f.request.Destination.String() {
 		e.TextWithin("authority", f.gate.canaries.without(h.Authority), record.MaxRaw)
 	}

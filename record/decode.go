@@ -174,7 +174,7 @@ func (d *Decoder) part(into any) {
 	case **HTTP:
 		p := &s.http
 		*v = p
-		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"path_cut", &p.PathCut}, {"authority", &p.Authority}, {"status", &p.Status}, {"own", &p.Own}})
+		d.object([]member{{"method", &p.Method}, {"path", &p.Path}, {"path_cut", &p.PathCut}, {"query_bytes", &p.QueryBytes}, {"authority", &p.Authority}, {"status", &p.Status}, {"own", &p.Own}})
 	case **RequestBody:
 		p := &s.body
 		*v = p

@@ -12,7 +12,7 @@ const everything = `{"v":1,"seq":7,"time":"2026-11-20T09:51:38.362114Z","kind":"
 	`"container":{"id":"4f2d9a1c0b7e","name":"web-1","image":"node:22","project":"shop","service":"web"},"via":"connect",` +
 	`"src":"127.0.0.1:1","dst":{"host":"a.test","port":443,"addrs":["192.0.2.1","2001:db8::1"],"from":"hosts","addr":"192.0.2.1","asked":"192.0.2.9","class":"private"},` +
 	`"tls":{"sni":"a.test","alpn":["h2","http/1.1"],"ech":true,"ja4":"t13","inspected":true},` +
-	`"http":{"method":"GET","path":"/a\"b\\c\u001b\u00ff","path_cut":true,"authority":"b.test:80","status":200,"own":true},"body":{"bytes":12,"sha256":"ab","says":["mcp ping"]},"git":{"repo":"acme/app","op":"push","refs":["0 1 refs/heads/x"]},"dns":{"name":"a.test","type":"AAAA"},` +
+	`"http":{"method":"GET","path":"/a\"b\\c\u001b\u00ff","path_cut":true,"query_bytes":7,"authority":"b.test:80","status":200,"own":true},"body":{"bytes":12,"sha256":"ab","says":["mcp ping"]},"git":{"repo":"acme/app","op":"push","refs":["0 1 refs/heads/x"]},"dns":{"name":"a.test","type":"AAAA"},` +
 	`"process":{"pid":7,"exe":"/usr/bin/curl","argv":["curl","-s"]},` +
 	`"decision":{"action":"deny","rule":"r","layer":"user","reason":"no","class":"default-deny","allowed_if":["x","y"],"log":true,"policy":"sha256:0","rules":"5c","revision":"v1 v2","question":["q"]},` +
 	`"shadow":{"action":"allow","rule":"r","layer":"user","reason":"no","class":"rule-deny","inspect":true,"policy":"sha256:1"},` +

@@ -108,9 +108,12 @@ type TLS struct {
 }
 
 type HTTP struct {
-	Method    string `json:"method"`
-	Path      string `json:"path"`
-	PathCut   bool   `json:"path_cut,omitempty"`  // Path is only the beginning
+	Method  string `json:"method"`
+	Path    string `json:"path"`
+	PathCut bool   `json:"path_cut,omitempty"` // Path is only the beginning
+
+	QueryBytes int64 `json:"query_bytes,omitempty"` // length of the query without "?"; no record has its text
+
 	Authority string `json:"authority,omitempty"` // set if the request names another server than the destination
 	Status    int    `json:"status,omitempty"`
 	Own       bool   `json:"own,omitempty"` // egressd sent it itself, to decide another request

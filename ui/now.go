@@ -92,7 +92,7 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		v.MoreSandboxes, v.MoreSandboxesURL = len(v.Sandboxes)-cards, q.option("sandboxes", strconv.Itoa(min(cards*4, groupsMost)))
 		v.Sandboxes = v.Sandboxes[:cards]
 	}
-	v.Rankings = s.rankings(r.Context(), q, sum)
+	v.Rankings = s.rankings(r.Context(), q, sum, groups)
 	v.LastHour = s.lastHour(r.Context(), q, sum)
 	sorted(q, groups, map[string]func(a, b *group) int{
 		"time": by(func(g *group) int64 { return g.Number }), "verdict": by(func(g *group) int { return strictness(g.Action) }), "count": by(func(g *group) int64 { return g.Count }),

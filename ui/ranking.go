@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/egressd/egressd/logs"
@@ -31,12 +32,11 @@ type rankings struct {
 
 const rankingShown = 5
 
-// rankings ranks the destinations of sum: what was denied most, where most went up, and what is new. A destination is
+// rankings ranks the destinations of groups: what was denied most, where most went up, and what is new. A destination is
 // new if the page holds no decision about it before the window. The window begins where the filter says, else with the day of the last record.
-func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rankings) {
-	all := s.byDestination(sum)
-	r.Denied = top(all, func(d *destinationSum) int64 { return d.denied })
-	r.Up = top(all, func(d *destinationSum) int64 { return d.up })
+func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum, groups []*group) (r rankings) {
+	all := byDestination(groups)
+	refused, fresh := map[string]*destinationSum{}, map[string]*destinationSum{}
 	if sum.Last > 0 {
 		last := at(sum.Last)
 		r.Since = time.Date(last.Year(), last.Month(), last.Day(), 0, 0, 0, 0, last.Location())
@@ -44,18 +44,26 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 	if !slices.Equal(without(q.words, "since"), q.words) && sum.First > 0 {
 		r.Since = at(sum.First)
 	}
-	known := all
+	first := func(d *destinationSum) int64 { return d.first }
 	if q.Rest() != strings.Join(q.words, " ") { // earlier decisions are outside of the filter
-		if f, err := s.parseFilter(q.Rest()); err == nil {
-			known = s.byDestination(s.index.Sum(ctx, f, nil))
+		seen := s.firsts.of(ctx, s, q.Rest())
+		first = func(d *destinationSum) int64 {
+			if t, known := seen[d.destination]; known {
+				return t
+			}
+			return d.first
 		}
 	}
-	fresh := map[string]*destinationSum{}
 	for to, d := range all {
-		if first := known[to]; first != nil && !at(first.first).Before(r.Since) {
+		if d.denied > 0 {
+			refused[to] = d
+		}
+		if !at(first(d)).Before(r.Since) {
 			fresh[to] = d
 		}
 	}
+	r.Denied = top(byDomain(refused), func(d *destinationSum) int64 { return d.denied })
+	r.Up = top(all, func(d *destinationSum) int64 { return d.up })
 	r.New = top(byDomain(fresh), func(d *destinationSum) int64 { return d.first })
 	for _, list := range [][]rankedDestination{r.Denied, r.Up, r.New} {
 		for i := range list {
@@ -68,26 +76,61 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 	return r
 }
 
+// firstSeen remembers when the destinations that a filter takes were first seen. A destination that it does not have came later, so it
+// never needs to be read again. Its zero value is empty.
+type firstSeen struct {
+	mu   sync.Mutex // guards what follows
+	text string     // of the filter
+	seen map[string]int64
+}
+
+func (f *firstSeen) of(ctx context.Context, s *Server, text string) map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen != nil && f.text == text {
+		return f.seen
+	}
+	filter, err := s.parseFilter(text)
+	if err != nil {
+		return nil
+	}
+	sum := s.index.Sum(ctx, filter, nil)
+	if ctx.Err() != nil {
+		return nil // it is not whole
+	}
+	seen := map[string]int64{}
+	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
+		to, first := logs.Destination(r), sum.Totals[id].First
+		if before, known := seen[to]; !known {
+			seen[strings.Clone(to)] = first
+		} else if first < before {
+			seen[to] = first
+		}
+	})
+	f.text, f.seen = text, seen
+	return seen
+}
+
 type destinationSum struct {
 	destination       string
 	count, denied, up int64
 	first             int64 // Unix microseconds
 }
 
-func (s *Server) byDestination(sum *index.Sum) map[string]*destinationSum {
+func byDestination(groups []*group) map[string]*destinationSum {
 	all := map[string]*destinationSum{}
-	s.index.Shapes(slices.Collect(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
-		t, to := sum.Totals[id], logs.Destination(r)
-		d := all[to]
+	for _, g := range groups {
+		first := g.First.UnixMicro()
+		d := all[g.Destination]
 		if d == nil {
-			d = &destinationSum{destination: strings.Clone(to), first: t.First}
-			all[d.destination] = d
+			d = &destinationSum{destination: g.Destination, first: first}
+			all[g.Destination] = d
 		}
-		d.count, d.up, d.first = d.count+t.Count, d.up+t.Up, min(d.first, t.First)
-		if r.Decision.Action == "deny" {
-			d.denied += t.Count
+		d.count, d.up, d.first = d.count+g.Count, d.up+g.Up, min(d.first, first)
+		if g.Action == "deny" {
+			d.denied += g.Count
 		}
-	})
+	}
 	return all
 }
 

@@ -136,6 +136,9 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 		add("address is", r.Dst.Class)
 		add("dialled", r.Dst.Addr)
 	}
+	if r.HTTP != nil && r.HTTP.QueryBytes > 0 {
+		add("query", fmt.Sprintf("%d bytes, which no record has", r.HTTP.QueryBytes))
+	}
 	if s.Times > 1 {
 		add("times", fmt.Sprintf("%d equal refusals", s.Times))
 	}

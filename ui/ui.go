@@ -87,6 +87,7 @@ type Server struct {
 	attempts attemptsJob
 	saved    atomic.Pointer[told] // for the next look at the policy, or at a request
 	single   singleHosts
+	firsts   firstSeen
 	streams  chan struct{} // one element for each event stream
 	context  context.Context
 	work     sync.WaitGroup // what goes on beside requests

@@ -57,6 +57,12 @@ func TestEachReasonIsSeen(t *testing.T) {
 				w.request(30*time.Hour+time.Duration(i)*20*time.Second, "curl", "GET", "pypi.org", "/search", 5000, 40_000)
 			}
 		}, "curl", "pypi.org", "in the heads of requests", "upload", 60},
+		{"long queries, of which each answer is longer", func(w *workshop) {
+			for i := range 200 {
+				r := w.request(30*time.Hour+time.Duration(i)*20*time.Second, "curl", "GET", "pypi.org", "/search", 1500, 40_000)
+				r.HTTP.QueryBytes = 1100
+			}
+		}, "curl", "pypi.org", "in the queries of requests", "upload", 50},
 		{"an upload at night", func(w *workshop) {
 			w.decision(66*time.Hour, "curl", "pypi.org", 3e6, 4500)
 		}, "curl", "pypi.org", "at hours in which the sandbox does little else", "upload", 40},

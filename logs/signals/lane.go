@@ -19,6 +19,7 @@ type lane struct {
 	down     int64
 	uploads  *traffic // flows that mostly send; nil for none
 	heads    int64    // bytes of uploads that are requests without a body
+	queries  int64    // of heads, those of which most is a query
 	slow     *slow    // slow uploads; nil for none
 	all      timeline // all flows
 	hurried  int64    // bytes of uploads shortly after a denial elsewhere
@@ -85,6 +86,9 @@ func (l *lane) add(r *record.Record, of load, index int64, hurried bool) {
 	l.when.add(r.Time, 1)
 	if r.HTTP != nil && !writes(r) {
 		l.heads += of.up
+		if r.HTTP.QueryBytes > of.up/2 {
+			l.queries += of.up
+		}
 	}
 	if isSlow(r, of) {
 		if l.slow == nil {
@@ -103,7 +107,7 @@ func (l *lane) merge(o *lane) {
 	}
 	l.till = max(l.till, o.till)
 	l.n, l.up, l.down = l.n+o.n, l.up+o.up, l.down+o.down
-	l.heads, l.hurried = l.heads+o.heads, l.hurried+o.hurried
+	l.heads, l.queries, l.hurried = l.heads+o.heads, l.queries+o.queries, l.hurried+o.hurried
 	if o.slow != nil {
 		if l.slow == nil {
 			l.slow = new(slow)
@@ -277,6 +281,8 @@ func loadOf(r *record.Record) load {
 		return load{up: max(0, up-helloUp), down: max(0, down-helloDown)}
 	case writes(r):
 		return load{up, max(0, down-headDown), true}
+	case r.HTTP.QueryBytes >= smallUpload: // a long query sends data, whatever the answer is
+		return load{up: r.HTTP.QueryBytes}
 	case up-headUp >= smallUpload: // a request with a long head sends data, whatever the answer is
 		return load{up: up - headUp}
 	}

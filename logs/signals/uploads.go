@@ -131,7 +131,10 @@ func (f *Finder) hour(e *evidence, key siteKey, l *lane) {
 
 func (l *lane) pace(e *evidence) {
 	u := l.uploads
-	if l.heads > u.up/2 {
+	switch {
+	case l.queries > u.up/2:
+		e.add(2, "in the queries of requests")
+	case l.heads > u.up/2:
 		e.add(2, "in the heads of requests")
 	}
 	if u.n >= few {
