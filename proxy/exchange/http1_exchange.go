@@ -325,7 +325,7 @@ func (x *h1Exchange) Settle(err error) error {
 	if x.unwatch != nil {
 		x.unwatch()
 	}
-	x.hangup.end()
+	x.hangup.End()
 	if err == nil {
 		x.keepUpstream()
 	}
