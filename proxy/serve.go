@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -333,21 +332,9 @@ const lookAfter = 5 * time.Millisecond
 // left reports whether the client has gone: both ways of its connection have ended, or it has failed. A client that
 // waits for an answer counts as gone, too, once it has ended its side without a byte behind its request: a closed
 // connection looks like that.
-func (c *conn) left() (gone bool) {
-	socket, ok := c.Raw.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) {
-		var ended bool
-		ended, gone = carry.State(int(fd))
-		gone = gone || ended && c.waits.Load() && !carry.Unread(int(fd))
-	})
-	return gone || err != nil
+func (c *conn) left() bool {
+	ended, gone := carry.State(c.Raw)
+	return gone || ended && c.waits.Load() && !carry.Unread(c.Raw)
 }
 
 // patience gives the client d for what comes next; 0 is any time. It returns false for a client that was evicted.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/internal/carry"
@@ -70,7 +69,7 @@ func (w *ClientWatch) look() {
 func (x *h1Exchange) watch() *ClientWatch {
 	told := false // the client's half has ended, and it is known how
 	return NewClientWatch(func() bool {
-		ended, gone := socketEnd(x.conn.Raw)
+		ended, gone := carry.State(x.conn.Raw)
 		if !gone && ended && !told && x.upload.doneWithin(0) {
 			gone, told = x.conn.cutShort()
 		}
@@ -101,19 +100,6 @@ func belowTLS(c net.Conn) *Prefixed {
 	}
 	below, _ := over.NetConn().(*Prefixed)
 	return below
-}
-
-// socketEnd reports whether the peer of a connection has stopped sending, and whether the peer has closed both directions.
-func socketEnd(c net.Conn) (ended, gone bool) {
-	socket, ok := c.(syscall.Conn)
-	if !ok {
-		return false, false
-	}
-	raw, err := socket.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { ended, gone = carry.State(int(fd)) })
-	}
-	return ended || err != nil, gone // an error: it was closed here
 }
 
 // A clientContext is a context that is cancelled when the client disconnects, for goroutines that wait while nobody reads
@@ -148,6 +134,6 @@ func (p *clientContext) Err() error {
 
 // ended reports whether a peer sends no more, whatever it sent before.
 func ended(c net.Conn) bool {
-	ended, _ := socketEnd(c)
+	ended, _ := carry.State(c)
 	return ended
 }
