@@ -180,6 +180,13 @@ func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 // judge decides the request. It reads the body, and asks the server for node ids, if a rule needs them.
 func (f *Flow) judge(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
 	calm := context.WithoutCancel(ctx)
+	if read != nil && f.request.HTTP != nil {
+		if a := read.LFSAction(f, f.gate.Digest()); a != f.request.HTTP.LFS {
+			h := *f.request.HTTP
+			h.LFS = a
+			f.request.HTTP = &h
+		}
+	}
 	if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
 		return f.denied(calm)
 	}
@@ -198,6 +205,10 @@ type RequestReader interface {
 	// ReadBody reads the body, if a rule reads it. Each call reads on, at least one byte or the end; whole asks for all
 	// that is left. It returns all that was read so far. It refuses a body that is too long, broken off or late.
 	ReadBody(f *Flow, whole bool) (*policy.Body, *policy.Decision)
+
+	// LFSAction returns the action of an answer of Git LFS that the request carries out, or nil. The answer was given to the
+	// sandbox of the flow while the policy with the digest held.
+	LFSAction(f *Flow, digest string) *policy.LFSAction
 
 	// AskNodes asks the server of the request what node ids of GraphQL in its body are. Each id has a node in the result.
 	AskNodes(ctx context.Context, f *Flow, ids []string) (map[string]policy.Node, *policy.Decision)
@@ -361,6 +372,26 @@ func (f *Flow) Sandbox() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Sandbox.Name
+}
+
+// Git returns what the request of the flow asks of a git server, or nil.
+func (f *Flow) Git() *policy.GitOperation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.request.HTTP == nil {
+		return nil
+	}
+	return f.request.HTTP.Git()
+}
+
+// LFSAction returns the action of an answer of Git LFS that the request of the flow carries out, or nil.
+func (f *Flow) LFSAction() *policy.LFSAction {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.request.HTTP == nil {
+		return nil
+	}
+	return f.request.HTTP.LFS
 }
 
 // Holder names who holds the part of what all sandboxes share that the flow counts with, see [policy.Sandbox.Holder].

@@ -76,6 +76,7 @@ type Forwarder struct {
 	readers      headReaders
 	Buffers      sync.Pool // of *[BodyBuffer]byte
 	nodes        knownNodes
+	lfs          lfsActions
 	BodyMemory   fair.MemoryQuota // of bodies that are held back until they are scanned or decided
 	Scanning     *fair.Turns      // tests may set others
 	ScanPatience time.Duration    // for one scan; 0: scanPatience
