@@ -14,6 +14,24 @@ const (
 	maxRulesPerRequest  = 64 // that ask about one request
 )
 
+// decideOrAsk is decide, and holds the flow while a person is asked, if the policy asks one. All waits of a flow
+// together end at late, which the first wait sets. ctx ends the wait for the person, and nothing else.
+func (f *Flow) decideOrAsk(ctx context.Context, r *policy.Request, late *time.Time) *Refusal {
+	refusal := f.decide(context.WithoutCancel(ctx), r)
+	if !f.mayAsk() {
+		return refusal
+	}
+	if late.IsZero() {
+		*late = time.Now().Add(f.gate.Approvals.Wait())
+	}
+	return f.askAll(ctx, r, *late, refusal)
+}
+
+// mayAsk reports whether a person can make the decision of the flow.
+func (f *Flow) mayAsk() bool {
+	return f.decision.Verdict == policy.Ask && f.gate.Approvals.IsOpen()
+}
+
 // askAll asks one question after another until the policy has none left. A policy change does not count against the number
 // of questions of a flow.
 func (f *Flow) askAll(ctx context.Context, r *policy.Request, late time.Time, refusal *Refusal) *Refusal {

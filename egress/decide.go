@@ -19,24 +19,6 @@ func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
 	return f.refusal(*v.decision)
 }
 
-// decideOrAsk is decide, and holds the flow while a person is asked, if the policy asks one (asking.go). All waits of a flow
-// together end at late, which the first wait sets. ctx ends the wait for the person, and nothing else.
-func (f *Flow) decideOrAsk(ctx context.Context, r *policy.Request, late *time.Time) *Refusal {
-	refusal := f.decide(context.WithoutCancel(ctx), r)
-	if !f.mayAsk() {
-		return refusal
-	}
-	if late.IsZero() {
-		*late = time.Now().Add(f.gate.Approvals.Wait())
-	}
-	return f.askAll(ctx, r, *late, refusal)
-}
-
-// mayAsk reports whether a person can make the decision of the flow.
-func (f *Flow) mayAsk() bool {
-	return f.decision.Verdict == policy.Ask && f.gate.Approvals.IsOpen()
-}
-
 // A verdict is a policy's decision about a request, which the flow has not adopted yet.
 type verdict struct {
 	policy   *policy.Policy

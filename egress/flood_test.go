@@ -41,7 +41,7 @@ func two() []sandbox.Entry {
 
 // TestAFloodOfNewNamesIsSummed has one sandbox be denied ever new names, and another one a few.
 func TestAFloodOfNewNamesIsSummed(t *testing.T) {
-	w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
+	w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{}, two())
 	const flood, few = 20_000, 100
 	began := time.Now()
 	ids, summed := map[string]bool{}, map[string]bool{}
@@ -104,7 +104,7 @@ func TestAFloodOfNewNamesIsSummed(t *testing.T) {
 func TestNoFloodExceedsTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, scarce := range []bool{false, true} {
-			o := audit.Options{Floor: 1}
+			var o audit.Options
 			burst, rate := denialsBurst+sightingsMost, denialsRate
 			if scarce {
 				o.Floor = 1 << 62
@@ -197,7 +197,7 @@ func TestASumOfManyNamesHidesNoCanary(t *testing.T) {
 // an id that says that requests share it.
 func TestAFloodHidesNoDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
+		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{}, two())
 		deny := func(host string) string {
 			_, err := w.Open(t.Context(), from(1), ask(t, host))
 			return refusalOf(t, err, policy.RuleDeny).ID.String()
@@ -247,7 +247,7 @@ func TestAFloodHidesNoDomain(t *testing.T) {
 // TestAFloodOfDomainsIsCounted has a sandbox be denied more domains in an hour than are recorded.
 func TestAFloodOfDomainsIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{Floor: 1}, two())
+		w := newWorldOf(t, policy.New(opinion(deny)), audit.Options{}, two())
 		const flood = denialsBurst + sightingsMost + 1000
 		ids := map[string]bool{}
 		for i := range flood {

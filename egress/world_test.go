@@ -72,6 +72,7 @@ func newWorld(t *testing.T, p *policy.Policy) *world {
 func newWorldOf(t *testing.T, p *policy.Policy, o audit.Options, entries []sandbox.Entry) *world {
 	t.Helper()
 	w := &world{dir: filepath.Join(t.TempDir(), "audit"), zone: &zone{addrs: map[string][]netip.Addr{}}}
+	o.Floor = max(o.Floor, 1) // a full disk of the machine is no business of a test
 	log, err := audit.Create(w.dir, o)
 	if err != nil {
 		t.Fatal(err)

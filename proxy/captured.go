@@ -174,7 +174,7 @@ func (k *capture) look(patience time.Duration) {
 	if !c.patience(patience) {
 		k.final = true
 	}
-	if len(c.First) == 0 && !c.unread() {
+	if len(c.First) == 0 && !carry.Unread(c.Raw) {
 		k.decided()
 	}
 	for !k.understand(c.First, k.final) {

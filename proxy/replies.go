@@ -145,7 +145,7 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal, unread bool) {
 			return
 		}
 	}
-	if !unread && !c.unread() {
+	if !unread && !carry.Unread(c.Raw) {
 		return
 	}
 	c.drain()
@@ -156,14 +156,4 @@ func (c *conn) drain() {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		io.CopyN(io.Discard, c.Conn, 1<<20)
 	}
-}
-
-// unread reports whether bytes of the client wait that nobody has read.
-func (c *conn) unread() (waits bool) {
-	if socket, ok := c.Raw.(syscall.Conn); ok {
-		if raw, err := socket.SyscallConn(); err == nil {
-			raw.Control(func(fd uintptr) { waits = carry.Unread(int(fd)) })
-		}
-	}
-	return waits
 }

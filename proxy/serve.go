@@ -6,9 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -167,7 +165,7 @@ func (c *conn) tunnel(r policy.Request) {
 	}
 	c.waits.Store(len(c.First) == 0 && !c.silent())
 	c.asked = time.Now()
-	defer c.watchClient().Stop()
+	defer exchange.NewClientWatch(c.left, func() { c.cancel(errLeft) }).End()
 	flow, err := c.server.Gate.Open(c.ctx, c.Peer, r)
 	c.capture.decided()
 	if err != nil {
@@ -327,52 +325,16 @@ func (t *tunnel) Ended(e carry.End) {
 	t.server.connections.ReleaseHeld(t.holder)
 }
 
-// watchEvery is how often a client is looked at while nobody reads from it. Its destination is not reached for a client
-// that has left in a longer wait than lookAfter.
-const (
-	watchEvery = 250 * time.Millisecond
-	lookAfter  = 5 * time.Millisecond
-)
-
-// watchClient ends ctx once the client has left, while nobody reads from it. The caller stops the timer.
-func (c *conn) watchClient() *time.Timer {
-	var mu sync.Mutex // guards watch
-	mu.Lock()
-	defer mu.Unlock()
-	var watch *time.Timer
-	watch = time.AfterFunc(watchEvery, func() {
-		if c.ctx.Err() != nil {
-			return
-		}
-		if c.left() {
-			c.cancel(errLeft)
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		watch.Reset(watchEvery)
-	})
-	return watch
-}
+// lookAfter is how long the gate may take before the client is looked at once more: its destination is not reached for one
+// that has left meanwhile.
+const lookAfter = 5 * time.Millisecond
 
 // left reports whether the client has gone: both ways of its connection have ended, or it has failed. A client that
 // waits for an answer counts as gone, too, once it has ended its side without a byte behind its request: a closed
 // connection looks like that.
-func (c *conn) left() (gone bool) {
-	socket, ok := c.Raw.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) {
-		var ended bool
-		ended, gone = carry.State(int(fd))
-		gone = gone || ended && c.waits.Load() && !carry.Unread(int(fd))
-	})
-	return gone || err != nil
+func (c *conn) left() bool {
+	ended, gone := carry.State(c.Raw)
+	return gone || ended && c.waits.Load() && !carry.Unread(c.Raw)
 }
 
 // patience gives the client d for what comes next; 0 is any time. It returns false for a client that was evicted.

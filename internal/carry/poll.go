@@ -2,16 +2,43 @@ package carry
 
 import (
 	"errors"
+	"net"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 const linuxReadEnded = 0x2000 // POLLRDHUP; no other system has that bit
 
-// State reports whether the other side of fd sends no more, whatever it sent before, and whether it is gone: both ways have
-// ended, or the socket has failed. macOS tells the end of one way like that of both. There, only a failure tells that it is gone.
-func State(fd int) (ended, gone bool) {
+// State reports whether the peer of a connection sends no more, whatever it sent before, and whether it is gone: both ways
+// have ended, or the socket has failed. A connection that was closed here has ended. macOS tells the end of one way like that
+// of both. There, only a failure tells that the peer is gone.
+func State(c net.Conn) (ended, gone bool) {
+	is, err := control(c, func(fd int) { ended, gone = state(fd) })
+	return ended || is && err != nil, gone
+}
+
+// Unread reports whether bytes of a connection wait that nobody has read.
+func Unread(c net.Conn) (waits bool) {
+	control(c, func(fd int) { waits = unread(fd) })
+	return waits
+}
+
+// control calls do with the descriptor of a connection, unless that is no socket, or is closed.
+func control(c net.Conn, do func(fd int)) (is bool, err error) {
+	socket, is := c.(syscall.Conn)
+	if !is {
+		return false, nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true, err
+	}
+	return true, raw.Control(func(fd uintptr) { do(int(fd)) })
+}
+
+func state(fd int) (ended, gone bool) {
 	broken := int16(unix.POLLERR | unix.POLLNVAL)
 	if runtime.GOOS == "linux" {
 		broken |= unix.POLLHUP

@@ -35,8 +35,7 @@ func (p *pipe) close() {
 	syscall.Close(p.w)
 }
 
-// Unread reports whether bytes wait in fd that nobody has read.
-func Unread(fd int) bool {
+func unread(fd int) bool {
 	const fionread = 0x541b
 	var n int32
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), fionread, uintptr(unsafe.Pointer(&n)))

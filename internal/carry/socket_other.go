@@ -14,8 +14,7 @@ func newPipe() *pipe { return nil }
 
 func (*pipe) close() {}
 
-// Unread reports whether bytes wait in fd that nobody has read.
-func Unread(fd int) bool {
+func unread(fd int) bool {
 	var b [1]byte
 	n, _, err := syscall.Recvfrom(fd, b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	return err == nil && n > 0

@@ -238,7 +238,7 @@ func (s *side) gone() (is bool) {
 	if s.raw == nil {
 		return false
 	}
-	err := s.raw.Control(func(fd uintptr) { _, is = State(int(fd)) })
+	err := s.raw.Control(func(fd uintptr) { _, is = state(int(fd)) })
 	return err == nil && is
 }
 

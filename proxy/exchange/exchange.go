@@ -390,7 +390,7 @@ func (x *Exchange) clientLeft(err error, late bool) bool {
 	case x.Stream != nil && x.Stream.Err() != nil:
 		return true
 	}
-	_, gone := socketEnd(x.Client.Raw)
+	_, gone := carry.State(x.Client.Raw)
 	return late && gone && refusalIn(err) == nil
 }
 

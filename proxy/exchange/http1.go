@@ -98,7 +98,7 @@ type h1Exchange struct {
 	body      http1.Framing // of the request
 	expects   bool          // 100 (Continue) before its body
 	protocols string        // that it asks to change to, or ""
-	hangup    *hangup       // ended before somebody else reads from the client; nil before Reach
+	hangup    *ClientWatch  // ended before somebody else reads from the client; nil before Reach
 	upload    *upload       // of a request with a body
 	sending   bool          // upload runs
 	unwatch   func() bool   // ends the watch that breaks the upstream off when nobody wants it any more; nil before Send

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/answer"
 )
@@ -325,7 +326,7 @@ func (x *h1Exchange) Settle(err error) error {
 	if x.unwatch != nil {
 		x.unwatch()
 	}
-	x.hangup.end()
+	x.hangup.End()
 	if err == nil {
 		x.keepUpstream()
 	}
@@ -407,7 +408,7 @@ func (o orderly) Read(b []byte) (int, error) {
 		below, ok := secure.NetConn().(*UpstreamConn)
 		cut = ok && below.closed
 	} else {
-		_, cut = socketEnd(o.Conn)
+		_, cut = carry.State(o.Conn)
 	}
 	if cut {
 		err = io.ErrUnexpectedEOF

@@ -106,7 +106,7 @@ func (x *h1Exchange) switchProtocols(r *http1.Response) error {
 			return Together(nil, x.upload.err)
 		}
 	}
-	x.hangup.end() // the streams see how they end
+	x.hangup.End() // the streams see how they end
 	v.out = http1.AppendResponse(v.out[:0], r.Status, answer.StatusText(r.Status), append(r.Fields, upgradeFields(x.changesTo)...))
 	v.Deadline(v.Forwarder.Limits.Idle)
 	n, err := v.Conn.Write(v.out)
