@@ -47,7 +47,7 @@ func (r *runner) sayUnsent(s *sink.State) {
 	if s.Failing() {
 		why = ": " + s.Error
 	}
-	fmt.Fprintf(r.talk, "egressd: warning: the sink %s has not got %s of this run%s; %s\n", s.Name, quantity.Plural(int(s.LagRecords)+len(s.Aside), "record"), printable.Text(why), later)
+	r.Complain(fmt.Errorf("the sink %s has not got %s of this run%s; %s", s.Name, quantity.Plural(int(s.LagRecords)+len(s.Aside), "record"), printable.Text(why), later)) // --quiet shows it, too
 }
 
 // tidy releases the index of runs and removes old logs, once the program has run for [runs.HeldFor]. After a shorter
