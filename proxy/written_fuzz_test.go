@@ -62,7 +62,6 @@ func newJudgedWorld(t testing.TB, serve func(*recorder, net.Conn), says policy.V
 func newJudgedH1World(t testing.TB) *judgedWorld {
 	w := newJudgedWorld(t, (*recorder).serveH1, policy.Allow, func(j *judge) *policy.Policy { return policy.New(j) })
 	w.forwarder.Prepare(w.Gate, w.Sandboxes, Limits{Idle: 10 * time.Second})
-	w.forwarder.Secrets = func() *exchange.Secrets { return new(exchange.Secrets) }
 	to := policy.Destination{Host: "allowed.test", Port: w.origin.port()}
 	flow, err := w.Gate.Open(context.Background(), someone, policy.Request{Via: policy.ViaConnect, Destination: to})
 	if err != nil {
@@ -116,7 +115,6 @@ type openTunnel struct{ flow *egress.Flow }
 
 func (openTunnel) Broken() *egress.Refusal           { return nil }
 func (o openTunnel) Destination() policy.Destination { return o.flow.Destination() }
-func (openTunnel) Secrets() *exchange.Secrets        { return new(exchange.Secrets) }
 func (openTunnel) WhyBroken() string                 { return "" }
 func (openTunnel) Outcome(byItself string) string    { return byItself }
 func (openTunnel) Cut()                              {}

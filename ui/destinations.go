@@ -45,18 +45,15 @@ const (
 
 type destinationsView struct {
 	By       string // "" or "program"
-	Switch   string // URL of the other arrangement
 	Nodes    []*node
 	More     int
 	Distinct int
+	Map      *whoWhere // programs and domains, by program
 }
 
 func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/destinations")
-	v := destinationsView{By: q.options.Get("by"), Switch: q.option("by", "program")}
-	if v.By == "program" {
-		v.Switch = q.option("by", "")
-	}
+	v := destinationsView{By: q.options.Get("by")}
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	top := &node{}
 	s.index.Shapes(slices.Sorted(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
@@ -75,6 +72,9 @@ func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	v.Distinct = len(top.below)
+	if v.By == "program" {
+		v.Map = s.whoWhere(sum)
+	}
 	top.finish(q, domainsShown, v.By == "program", 0)
 	undo := s.undoable()
 	for _, one := range top.Children {

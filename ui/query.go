@@ -70,6 +70,17 @@ func (s *Server) parseFilter(text string) (*logs.Filter, error) {
 	return f, nil
 }
 
+// Show returns the URL of the list with one request beside it.
+func (q *query) Show(flow string) string { return q.option("show", flow) }
+
+// Exports reports whether the view shows decisions, which can be exported.
+func (q *query) Exports() bool { return q.Problem == "" && q.View != "/runs" && q.View != "/attempts" }
+
+// Export returns the URL of what the filter takes, in a format.
+func (q *query) Export(format string) string {
+	return address(exportPath, q.words, url.Values{"format": {format}})
+}
+
 // Rest returns the filter without the span of time.
 func (q *query) Rest() string { return strings.Join(without(without(q.words, "since"), "until"), " ") }
 

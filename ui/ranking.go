@@ -10,11 +10,12 @@ import (
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
-// A topRow is one destination in a ranking of the view Now.
-type topRow struct {
+// A rankedDestination is one destination in a ranking of the view Now.
+type rankedDestination struct {
 	Destination string
 	Count       int64 // requests, or denials
 	Up          int64
@@ -24,15 +25,14 @@ type topRow struct {
 
 // rankings are the destinations that a person looks at first.
 type rankings struct {
-	Denied, Up, New []topRow
+	Denied, Up, New []rankedDestination
 	Since           time.Time // of New
 }
 
 const rankingShown = 5
 
-// rankings ranks the destinations of sum: what was denied most, where most went up, and what is new. New is what the page knows
-// no earlier decision about: since the beginning of the span of time that the filter names, else since the beginning of the day
-// of the last record.
+// rankings ranks the destinations of sum: what was denied most, where most went up, and what is new. A destination is
+// new if the page holds no decision about it before the window. The window begins where the filter says, else with the day of the last record.
 func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rankings) {
 	all := s.byDestination(sum)
 	r.Denied = top(all, func(d *destinationSum) int64 { return d.denied })
@@ -50,13 +50,14 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum) (r rank
 			known = s.byDestination(s.index.Sum(ctx, f, nil))
 		}
 	}
-	r.New = top(all, func(d *destinationSum) int64 {
-		if first := known[d.destination]; first == nil || at(first.first).Before(r.Since) {
-			return 0
+	fresh := map[string]*destinationSum{}
+	for to, d := range all {
+		if first := known[to]; first != nil && !at(first.first).Before(r.Since) {
+			fresh[to] = d
 		}
-		return d.first
-	})
-	for _, list := range [][]topRow{r.Denied, r.Up, r.New} {
+	}
+	r.New = top(byDomain(fresh), func(d *destinationSum) int64 { return d.first })
+	for _, list := range [][]rankedDestination{r.Denied, r.Up, r.New} {
 		for i := range list {
 			list[i].URL = q.with("/requests", hostTerms(list[i].Destination)...)
 		}
@@ -90,14 +91,41 @@ func (s *Server) byDestination(sum *index.Sum) map[string]*destinationSum {
 	return all
 }
 
+// namesOfADomain is from how many new names below one domain on a ranking has the domain instead: a program may make up any number.
+const namesOfADomain = 4
+
+// byDomain puts many names of one domain together.
+func byDomain(all map[string]*destinationSum) map[string]*destinationSum {
+	domains, merged := map[string][]*destinationSum{}, map[string]*destinationSum{}
+	for _, d := range all {
+		host, _, _ := strings.Cut(d.destination, ":")
+		name := cmp.Or(policy.Registrable(host), host)
+		domains[name] = append(domains[name], d)
+	}
+	for name, of := range domains {
+		if len(of) < namesOfADomain {
+			for _, d := range of {
+				merged[d.destination] = d
+			}
+			continue
+		}
+		sum := &destinationSum{destination: "*." + name, first: of[0].first}
+		for _, d := range of {
+			sum.count, sum.denied, sum.up, sum.first = sum.count+d.count, sum.denied+d.denied, sum.up+d.up, max(sum.first, d.first)
+		}
+		merged[sum.destination] = sum
+	}
+	return merged
+}
+
 // top returns the destinations with the highest values above 0.
-func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []topRow) {
+func top(all map[string]*destinationSum, value func(*destinationSum) int64) (list []rankedDestination) {
 	some := slices.DeleteFunc(slices.Collect(maps.Values(all)), func(d *destinationSum) bool { return value(d) <= 0 })
 	slices.SortFunc(some, func(a, b *destinationSum) int {
 		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.destination, b.destination))
 	})
 	for _, d := range some[:min(len(some), rankingShown)] {
-		list = append(list, topRow{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
+		list = append(list, rankedDestination{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
 	}
 	return list
 }

@@ -20,8 +20,8 @@ type heading struct {
 	Sort  string // "ascending" or "descending" if the table is sorted by it, else ""
 }
 
-// head returns the head of a column: "up:Up" is named up in the address and Up in the table, and "#up:Up" is a column of numbers,
-// the largest first.
+// head returns the head of a column. The column "up:Up" has the name up in the address and the title Up. "#up:Up" is a column of
+// numbers, and sorts the largest first.
 func (q *query) head(column string) heading {
 	column, right := strings.CutPrefix(column, "#")
 	name, title, _ := strings.Cut(column, ":")

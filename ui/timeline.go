@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
+	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/record"
 )
 
@@ -33,7 +35,8 @@ type timelineView struct {
 type requestsView struct {
 	Lines []line
 	Older string // URL
-	First bool   // these are the first of a sorted list
+	Shown *shownRequest
+	First bool // these are the first of a sorted list
 }
 
 const linesShown = 100
@@ -69,6 +72,9 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 	if len(v.Lines) == linesShown && !first {
 		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Number, 10))
 	}
+	if id := q.options.Get("show"); id != "" {
+		v.Shown = s.shown(r, q, id)
+	}
 	s.write(w, r, http.StatusOK, "requests", q, sum, v)
 }
 
@@ -88,4 +94,29 @@ func (s *Server) lines(rows []index.Row) []line {
 		})
 	}
 	return all
+}
+
+// A shownRequest is what stands of one request beside the list.
+type shownRequest struct {
+	Flow  string
+	Title string
+	Err   error
+	*story.Story
+	Facts []fact
+	Acts  []act
+	Close string // URL of the list alone
+}
+
+func (s *Server) shown(r *http.Request, q *query, id string) *shownRequest {
+	v := &shownRequest{Close: q.option("show", "")}
+	if v.Story, _, v.Err = s.story(id); v.Err != nil {
+		return v
+	}
+	v.Flow = v.Story.Flow
+	told := cmp.Or(v.Decisive, v.Records[0])
+	v.Title, v.Facts = destination(told), factsOf(v.Story, told)
+	if told.Decision != nil {
+		v.Acts = s.acts(told, v.Flow, s.undoable().about(told))
+	}
+	return v
 }

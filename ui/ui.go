@@ -52,6 +52,9 @@ type Options struct {
 	Flags string // with which commands read the same log, each with a space before it
 	Allow string // the same for egressd allow --from ID
 
+	// Port is the port of 127.0.0.1 that Listen opens. 0: any that is free.
+	Port uint16
+
 	// Config is the policy file, "" for the usual one. HasPolicy is false for the log of an unknown policy.
 	Config    string
 	HasPolicy bool
@@ -100,18 +103,20 @@ func New(o Options) *Server {
 // portTries is the number of ports that Listen tries, of which any may be taken.
 const portTries = 20
 
-// Listen opens a port of loopback, and makes the link. The daemon keeps sandboxes away from the port before it
+// Listen opens a port of 127.0.0.1, and makes the link. The daemon keeps sandboxes away from the port before it
 // is open.
 func (s *Server) Listen() (net.Listener, error) {
-	port, tries := 0, 1
-	if s.options.Dial != nil {
+	port, tries := int(s.options.Port), 1
+	if s.options.Dial != nil && port == 0 {
 		tries = portTries
 	}
 	var l net.Listener
 	var err error
 	for range tries {
 		if s.options.Dial != nil {
-			port = 20_000 + rand.IntN(40_000)
+			if s.options.Port == 0 {
+				port = 20_000 + rand.IntN(40_000)
+			}
 			if err := s.keepPort(context.Background(), port); err != nil {
 				return nil, err
 			}
@@ -191,6 +196,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /v1/proofs/{seq}": s.apiProof,
 		"GET /v1/health":       s.apiHealth,
 		"GET /v1/events":       s.apiEvents,
+		"GET " + exportPath:    s.apiExport,
 	}
 	if s.options.Runs != nil {
 		all["GET /runs"] = s.runs

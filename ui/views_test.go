@@ -25,7 +25,7 @@ import (
 )
 
 var targets = []string{
-	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/review", "/review?of=denied", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
+	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/requests?show=01KB000001", "/requests?show=01KB000003", "/requests?sort=who", "/review", "/review?of=denied", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
 }
 
 var (
@@ -255,6 +255,87 @@ func TestNowRanks(t *testing.T) {
 				t.Errorf("%q: ranking %d is %q, want %q", filter, i, got, want[i])
 			}
 		}
+	}
+}
+
+// TestWhatIsShownIsExported compares an export with the records that the filter takes.
+func TestWhatIsShownIsExported(t *testing.T) {
+	dir, policy, _ := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy})
+	_, text := p.ask("GET", "/requests?q=host:pkgs.corp.example", nil)
+	for format, kind := range map[string]string{"csv": "text/csv; charset=utf-8", "json": "application/json"} {
+		link := "/v1/export?" + url.Values{"format": {format}, "q": {"host:pkgs.corp.example"}}.Encode()
+		if !strings.Contains(text, html.EscapeString(link)) {
+			t.Errorf("the list has no link to %s", link)
+		}
+		answer, file := p.ask("GET", link, nil)
+		lines := strings.Count(file, "\n") - map[string]int{"csv": 1}[format]
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != kind || !strings.HasPrefix(answer.Header.Get("Content-Disposition"), "attachment") || lines != 2 || strings.Count(file, "pkgs.corp.example") < 2 || strings.Contains(file, "ruled.test") {
+			t.Errorf("%s: %s %s: %s", format, answer.Status, answer.Header.Get("Content-Type"), file)
+		}
+	}
+	for _, target := range []string{"/v1/export?format=xml", "/v1/export?q=hots:x&format=csv"} {
+		if answer, _ := p.ask("GET", target, nil); answer.StatusCode != 400 {
+			t.Errorf("%s: %s", target, answer.Status)
+		}
+	}
+	if _, text := p.ask("GET", "/requests?q=hots:x", nil); strings.Contains(text, "/v1/export") {
+		t.Error("a wrong filter is exported")
+	}
+}
+
+// TestThereAreFiveViews, each with its arrangements, and every arrangement is reached from the first one of its view.
+func TestThereAreFiveViews(t *testing.T) {
+	dir, policy, flows := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy, Dial: func() (Daemon, error) { return &daemonFake{questions: oneQuestion}, nil }})
+	link := regexp.MustCompile(`<a href="([^"]+)"`)
+	links := func(text, label string) (all []string) {
+		_, text, found := strings.Cut(text, `<nav`+label)
+		if !found {
+			return nil
+		}
+		text, _, _ = strings.Cut(text, "</nav>")
+		for _, one := range link.FindAllStringSubmatch(text, -1) {
+			all = append(all, html.UnescapeString(one[1]))
+		}
+		return all
+	}
+	_, text := p.ask("GET", "/?q=verdict:deny", nil)
+	top := links(text, ` aria-label="Views"`)
+	if len(top) != 5 {
+		t.Fatalf("the views are %q", top)
+	}
+	reached := map[string]bool{}
+	for _, view := range top {
+		_, text := p.ask("GET", view, nil)
+		if links(text, ` aria-label="Views"`)[0] != top[0] && !slices.Contains([]string{"/policy", "/health"}, view) {
+			t.Errorf("%s loses the filter: %q", view, links(text, ` aria-label="Views"`))
+		}
+		for _, one := range append(links(text, ` class="sub"`), view) {
+			answer, text := p.ask("GET", one, nil)
+			reached[strings.SplitN(one, "?", 2)[0]] = true
+			if answer.StatusCode != 200 || !strings.Contains(text, `aria-current="page"`) {
+				t.Errorf("%s: %s, and no view is marked", one, answer.Status)
+			}
+		}
+	}
+	for pattern := range p.routes() {
+		method, path, _ := strings.Cut(pattern, " ")
+		if path = strings.TrimSuffix(path, "{$}"); method == "GET" && !strings.HasPrefix(path, "/v1/") && !strings.ContainsAny(path, "{") && !reached[path] && !slices.Contains([]string{"/help", "/state", "/act"}, path) {
+			t.Errorf("no view leads to %s", path)
+		}
+	}
+	if _, text := p.ask("GET", "/requests?show="+flows["plain request"], nil); !strings.Contains(text, `class="detail"`) || !strings.Contains(text, "GET /simple/left-pad/ by http") {
+		t.Error("a request does not stand beside the list")
+	}
+	if _, text := p.ask("GET", "/requests?q=host:a&show=%3Cb%3E", nil); strings.Contains(text, "<b>\"") || !strings.Contains(text, "is not the id") {
+		t.Error("a request that is none")
+	}
+	if _, text := p.ask("GET", "/destinations?by=program", nil); !strings.Contains(text, "curl to pkgs.corp.example") && !strings.Contains(text, "curl to corp.example") {
+		t.Errorf("the map: %.1500s", mainOf(text))
+	}
+	if _, text := p.ask("GET", "/sent?q=verdict:deny", nil); !strings.Contains(text, `class="printed"`) || !strings.Contains(text, "log "+dir+", filter verdict:deny") {
+		t.Error("what is printed does not say of which log and filter")
 	}
 }
 

@@ -180,7 +180,21 @@ func TestUnsentLogsAreRemovedWithAWord(t *testing.T) {
 	for range few.newest {
 		makeRun(t, runs, now)
 	}
-	err := few.sweep(runs, now)
+	if n := Unsent(runs); n != 2 {
+		t.Errorf("%d runs look unsent", n)
+	}
+	lock, err := os.Open(filepath.Join(unsent, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if n := Unsent(runs); n != 1 {
+		t.Errorf("%d runs look unsent while one goes on", n)
+	}
+	lock.Close()
+	err = few.sweep(runs, now)
 	if err == nil || !strings.Contains(err.Error(), filepath.Base(unsent)) || !strings.Contains(err.Error(), "3 records") || strings.Contains(err.Error(), filepath.Base(sent)) {
 		t.Errorf("it says %v", err)
 	}

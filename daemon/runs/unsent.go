@@ -18,6 +18,20 @@ import (
 // A run keeps the state of its sinks in the folder of its log. If every sink has got all records, the run removes that state
 // when it ends. So a log of an ended run with such a state is one that a sink lacks records of.
 
+// Unsent returns how many ended runs in the folder runs have records that a sink has not got.
+func Unsent(runs string) (n int) {
+	names, _ := namesIn(runs) // no folder: no run has been
+	for _, name := range names {
+		if dir := filepath.Join(runs, name); isRunName(name) && sink.Sends(dir) {
+			if unlock, ended := takeEnded(dir); ended {
+				unlock()
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // SendUnsent sends the records of ended runs that the sinks in configs have not got, the oldest run first, until ctx is done. It returns
 // true if nothing is left to send. After a failed attempt it tries no further run. complain must be safe for concurrent use.
 func SendUnsent(ctx context.Context, runs string, configs []sink.Config, complain func(error)) (all bool) {

@@ -23,7 +23,7 @@ func TestThePageOfTheLastRun(t *testing.T) {
 	waitFor(t, ctx, "the denial, and the name of the run", "", `[...document.querySelectorAll("td.dest")].some(e => e.textContent == "denied.test:80") && document.querySelector(".log").textContent.startsWith("run ")`)
 	waitFor(t, ctx, "a whole log", base+"/health", `document.querySelector(".result.good")?.textContent.includes("No record was changed or removed")`)
 	waitFor(t, ctx, "the rules of its policy", base+"/policy", `[...document.querySelectorAll("table.rows td")].some(e => e.textContent.includes("ssh.allowed.test"))`)
-	waitFor(t, ctx, "no view of a daemon", base+"/", `!document.querySelector('nav a[href="/questions"]')`)
+	waitFor(t, ctx, "no view of a daemon", base+"/review", `!document.querySelector('nav a[href="/questions"]')`)
 }
 
 // TestThePageOutlivesTheDaemon keeps two tabs open while the daemon ends and starts again, and reloads a view with a

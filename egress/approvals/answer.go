@@ -212,6 +212,11 @@ func (l *List) All() (all []*Question, turned []Turned, version uint64, changed 
 	for _, q := range l.byID {
 		copied := *q
 		copied.Until = l.endOf(q)
+		for _, late := range q.waiting {
+			if copied.givesUp.IsZero() || late.Before(copied.givesUp) {
+				copied.givesUp = late
+			}
+		}
 		all = append(all, &copied)
 	}
 	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.ID, b.ID) })

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"syscall"
@@ -40,7 +41,9 @@ func init() {
 	if len(os.Args) < 2 || os.Args[1] != Argument {
 		return
 	}
-	// Capabilities, filters and namespaces belong to a thread. Go runs init on the first thread, which it keeps (runtime.LockOSThread).
+	// Capabilities, filters and namespaces belong to a thread. Go runs init on the first thread, but without LockOSThread it starts
+	// other threads from that one, which the kernel refuses once that thread's children are in another PID namespace (EINVAL).
+	runtime.LockOSThread()
 	switch args := os.Args[2:]; {
 	case len(args) == 3 && args[0] == Divider:
 		divide(controlSocket(args[1]), descriptor(args[2]))

@@ -102,8 +102,6 @@ type InspectedTunnel interface {
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
 	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
-	// Secrets returns what adds credentials to the tunnel's requests.
-	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
@@ -222,12 +220,8 @@ func (x *Exchange) carry() error {
 
 // addCredential has the credentials of the destination change the request.
 func (x *Exchange) addCredential() error {
-	by := x.Client.Forwarder.Secrets()
-	if x.Tunnel != nil {
-		by = x.Tunnel.Secrets()
-	}
 	h := head{method: x.Method, target: x.Target, fields: x.Fields, given: x.givenByLFS(), body: x.wholeBody}
-	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+	if err := x.Client.Forwarder.Secrets.Load().add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
 	x.Target, x.Fields, x.redaction, x.searched = h.target, h.fields, h.redaction, h.whole

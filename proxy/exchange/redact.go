@@ -39,8 +39,11 @@ type head struct {
 }
 
 // add has the credentials of a request's host change its head, and has the response come so that it can be searched.
-// The error is a [*egress.Refusal].
+// The error is a [*egress.Refusal]. c may be nil.
 func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *head, end *egress.End) error {
+	if c == nil {
+		c = &Secrets{}
+	}
 	if c.Redaction != nil {
 		h.redaction, h.whole = c.Redaction(dst)
 	}

@@ -28,6 +28,13 @@
   // Copying.
   const arm = root => all("[data-copy]", root).forEach(b => b.classList.add("on"));
   arm(document);
+
+  // In a narrow window each row of a table stands for itself, so its cells say what they are.
+  const label = root => all("table.rows", root).forEach(table => {
+    const heads = all("thead th", table).map(th => th.textContent.trim());
+    all("tbody tr", table).forEach(tr => [...tr.cells].forEach((td, i) => { if (td.colSpan == 1 && td.matches(".n, .t") && heads[i]) td.dataset.is = heads[i].toLowerCase(); }));
+  });
+  label(document);
   document.addEventListener("click", async e => {
     const b = e.target.closest("[data-copy]");
     if (!b) return;
@@ -63,7 +70,7 @@
   });
 
   // A notification says only how many questions there are: a sandbox chose the rest.
-  const waiting = doc => Number(one("nav .badge", doc)?.textContent || 0);
+  const waiting = doc => Number(doc.body.dataset.questions);
   let told = waiting(document);
   const tell = n => {
     if (n > told && "Notification" in window && Notification.permission === "granted") new Notification("egressd", { body: n === 1 ? "A request waits for an answer." : n + " requests wait for an answer.", tag: "egressd" });
@@ -96,6 +103,7 @@
       node.replaceWith(fresher);
       fresher.scrollLeft = left;
       arm(fresher);
+      label(fresher);
     }
     // A question is added also while a form has the focus, and one that was answered goes.
     for (const node of all("[data-each]")) {
@@ -105,8 +113,10 @@
       for (const e of all("[data-key]", node)) if (!wanted.includes(e.dataset.key)) e.remove();
       if (next) for (const e of all("[data-key]", next)) if (!there.includes(e.dataset.key)) node.append(document.importNode(e, true));
     }
-    const badges = one("nav", fresh), nav = one("nav");
-    if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
+    const navs = all("nav", fresh);
+    if (!document.body.dataset.fresh) all("nav").forEach((nav, i) => {
+      if (navs[i] && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(navs[i], true).children]);
+    });
     const newer = one("[data-newer]");
     if (newer) newer.hidden = !pending;
     known = fresh.body.dataset.next;
