@@ -46,7 +46,7 @@ func (l *adminListener) answerWithin(ctx context.Context, q *egress.Question) {
 		return
 	}
 	asked := &admin.Asked{Gate: l.daemon.Gate, Grants: bounded, Complain: l.daemon.Complain}
-	if _, err := asked.Answer(ctx, who, q, "approve", approvals.ApprovedFor, false); err != nil { // it is recorded, and a person may answer
+	if _, err := asked.Answer(ctx, who, q, approvals.Answer{Yes: true, Lasts: approvals.ApprovedFor, First: true}); err != nil { // it is recorded, and a person may answer
 		l.daemon.Complain(fmt.Errorf("approve_within: question %s: %w", q.ID, err))
 	}
 }

@@ -119,7 +119,7 @@ func (w *regoWorld) rejectAll(t *testing.T) {
 	t.Helper()
 	for _, q := range w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 		if id, _ := record.ParseID(q.ID); q.State == "pending" {
-			if err := w.Gate.Approvals.Reject(id, time.Second); err != nil {
+			if err := w.Gate.Approvals.Answer(id, approvals.Answer{Lasts: time.Second}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -212,7 +212,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	lasts := map[byte]time.Duration{'o': onceLasts, 'h': approvals.ApprovedFor, 's': approvals.MaxAnswer}
 	switch key |= 0x20; key {
 	case 'o', 'h', 's':
-		opens, err := r.answer("approve", lasts[key], key == 'o', q)
+		opens, err := r.answer(approvals.Answer{Yes: true, Lasts: lasts[key], Once: key == 'o'}, q)
 		if err != nil {
 			return "denied: " + err.Error(), true
 		}
@@ -226,7 +226,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	default:
 		return "press o, h, s, n or q", true
 	}
-	if _, err := r.answer("reject", approvals.RejectedFor, false, q); err != nil {
+	if _, err := r.answer(approvals.Answer{Lasts: approvals.RejectedFor}, q); err != nil {
 		return "denied: " + err.Error(), true
 	}
 	if key == 'q' {
@@ -236,12 +236,12 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 }
 
 // answer records an answer before it counts.
-func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) (opens string, err error) {
+func (r *runner) answer(said approvals.Answer, q *egress.Question) (opens string, err error) {
 	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
 	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
 	defer cancel()
 	asked := &admin.Asked{Gate: r.Gate, Grants: r.Grants(), Complain: r.complainOf}
-	return asked.Answer(ctx, who, q, what, counts, once)
+	return asked.Answer(ctx, who, q, said)
 }
 
 // grantPatience is how long it may take to grant what the program asks of itself.

@@ -209,6 +209,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if r.beside == nil {
 		r.serving.Go(func() { r.Follow(following) })
 		r.serving.Go(func() { r.tidy(following) })
+		r.serving.Go(func() { r.Send(following, r.runs) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	var asking sync.WaitGroup
@@ -411,8 +412,8 @@ func (r *runner) change(c *config.Config) error {
 		r.index.Run = runs.NewID(time.Now())
 		r.folder = filepath.Join(folder, r.index.Run)
 	}
-	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
-	c.File.ApproveWithin = ""                            // beside a program that may write it, a person answers
+	c.File.Audit.Dir = r.folder
+	c.File.ApproveWithin = "" // beside a program that may write it, a person answers
 	return r.anchorIndex(c)
 }
 
