@@ -59,7 +59,7 @@ type Operator struct {
 
 func (o Operator) String() string {
 	if o.Rule != "" {
-		return "nobody: " + o.Rule + " of the policy file allows it"
+		return "nobody: " + o.Rule + " of the policy file"
 	}
 	if o.Link != "" {
 		text := "the link that was sent to " + o.Link + ", from " + o.Addr.String()

@@ -169,7 +169,7 @@ func (l *adminListener) serve(ctx context.Context) {
 	fmt.Fprintf(l.daemon.Talk, "egressd: listening on %s (admin)\n", at)
 	ctx, l.endQuestions = context.WithCancel(ctx)
 	l.daemon.Serving.Go(func() { l.announceQuestions(ctx) })
-	l.daemon.Serving.Go(func() { l.approveWithin(ctx) })
+	l.daemon.Serving.Go(func() { l.daemon.ApproveWithin(ctx) })
 	l.daemon.notifying.serve(ctx)
 }
 

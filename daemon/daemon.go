@@ -297,6 +297,7 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.Gate.SetCanaries(first.canaries)
 	d.Gate.SetDenyMessages(denyMessages(d.Config))
 	d.reloads.made = first
+	d.reloads.boundary.Store(first.boundary)
 	d.With = first.with
 	d.attachments.trust(d.With, d.Config)
 	d.Server.Inspect(d.With)

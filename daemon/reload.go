@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/config"
@@ -30,6 +31,8 @@ type reloading struct {
 	files  *fsnotify.Watcher // of the folders of the policy, or nil
 	trees  time.Duration     // how often working trees are looked at
 	made   change            // what is in force, as it was read last
+
+	boundary atomic.Pointer[policy.Policy] // of made, for other goroutines
 }
 
 // reload reads the policy file and its Rego again. A file with an error leaves the policy in force unchanged, and reload
@@ -171,6 +174,9 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		re.daemon.useUpstream(ctx, next.upstream)
 	}
 	re.made = *next
+	if before := re.boundary.Swap(next.boundary); before.Digest() != next.boundary.Digest() {
+		re.daemon.Gate.Approvals.Wake() // so that questions are tried again
+	}
 	re.daemon.grants.settle(next)
 	re.daemon.audit.attest()
 	re.daemon.bundles.adopt(next.config)

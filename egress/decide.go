@@ -249,6 +249,13 @@ func (f *Flow) Credential() (rule, digest string) {
 	return f.decision.Inject, f.decision.Policy
 }
 
+// SetFields are those of the policy that decided: see [policy.Policy.SetFields].
+func (f *Flow) SetFields() []policy.SetField {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.policy.SetFields(f.request.Destination)
+}
+
 // Inspected reports whether the policy lets the flow's tunnel be only if every
 // request in it is decided: its TLS has to end in egressd. The answer counts
 // once Narrow has put the ClientHello to the policy, and does not change after that.
@@ -309,7 +316,7 @@ type decisionKey struct {
 	needs               policy.Needs
 	anyProtocol, ech    bool
 	upgrade             bool
-	inject              string
+	inject, set         string
 	maxBytesUp          int64
 	budgetRule          string
 	budgetLayer         policy.Layer
@@ -325,7 +332,7 @@ func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
 		own := d
 		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Cause, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	key := decisionKey{d.Rule, d.Reason, d.Cause, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.Set, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

@@ -225,7 +225,7 @@ func (q *Inquirer) Ask(ctx context.Context, o policy.Opening, words string) (Acc
 	case reach.Allowed > 0 && reach.Refused+reach.Partly == 0:
 		a.State = AccessAllowed
 		return a, nil
-	case !g.Approvals.IsOpen():
+	case !g.Approvals.TakesAccess(), reach.Asked != "" && !g.Approvals.IsOpen():
 		a.State, a.Reason = AccessRefused, "nobody can be asked now"
 		return a, nil
 	case reach.Asked != "":

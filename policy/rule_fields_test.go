@@ -26,7 +26,7 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"LFS":       {LFS: &LFSRule{Server: "git.test:443", Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{
-		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "MaxBytesUp": true, "At": true,
+		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "Set": true, "MaxBytesUp": true, "At": true,
 	}
 	for i := range reflect.TypeFor[Rule]().NumField() {
 		name := reflect.TypeFor[Rule]().Field(i).Name

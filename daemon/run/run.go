@@ -213,6 +213,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	var asking sync.WaitGroup
+	if r.beside == nil && r.Config.File.ApproveWithin != "" {
+		asking.Go(func() { r.ApproveWithin(following) })
+	}
 	switch {
 	case r.beside != nil:
 		asking.Go(func() { r.tellQuestions(following) })
@@ -413,7 +416,6 @@ func (r *runner) change(c *config.Config) error {
 		r.folder = filepath.Join(folder, r.index.Run)
 	}
 	c.File.Audit.Dir = r.folder
-	c.File.ApproveWithin = "" // beside a program that may write it, a person answers
 	return r.anchorIndex(c)
 }
 

@@ -34,6 +34,7 @@ allow:
   - sts.eu-west-1.amazonaws.com
   - dynamodb.eu-west-1.amazonaws.com
   - sqs.eu-west-1.amazonaws.com
+  - eu-west-1.queue.amazonaws.com # to which aws-cli 1 sends
   - iam.amazonaws.com
   - ec2.eu-west-1.amazonaws.com
 credentials:
@@ -185,7 +186,7 @@ func TestAWSWorksWithPlaceholders(t *testing.T) {
 	c := &cloud{objects: map[string][]byte{"evil/theirs": []byte("theirs")}}
 	for _, host := range []string{
 		"acme-build.s3.eu-west-1.amazonaws.com", "evil.s3.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com", "sts.eu-west-1.amazonaws.com",
-		"dynamodb.eu-west-1.amazonaws.com", "sqs.eu-west-1.amazonaws.com", "iam.amazonaws.com", "ec2.eu-west-1.amazonaws.com",
+		"dynamodb.eu-west-1.amazonaws.com", "sqs.eu-west-1.amazonaws.com", "eu-west-1.queue.amazonaws.com", "iam.amazonaws.com", "ec2.eu-west-1.amazonaws.com",
 	} {
 		d.World.Origin.Sites.Store(host, c)
 		t.Cleanup(func() { d.World.Origin.Sites.Delete(host) })
@@ -260,7 +261,7 @@ var awsRows = []struct{ says, command, did, prints string }{
 	{"public", "aws s3 cp small s3://acme-build/x --acl public-read", "", ""},
 	{"a policy", `aws s3api put-bucket-policy --bucket acme-build --policy '{}'`, "", ""},
 	{"a foreign key", "AWS_ACCESS_KEY_ID=AKIAFOREIGNFOREIGN01 AWS_SECRET_ACCESS_KEY=foreign aws s3 cp small s3://acme-build/x", "", ""},
-	{"a signed URL", "curl -sS --fail --cacert $LAB_CA \"$(aws s3 presign s3://acme-build/dir/small)\"", "", ""},
+	{"a signed URL", "curl -sS --fail --cacert $LAB_CA \"$(aws s3 presign --endpoint-url https://s3.eu-west-1.amazonaws.com s3://acme-build/dir/small)\"", "", ""},
 	{"a new session", "aws sts get-session-token", "", ""},
 	{"a role", "aws sts assume-role --role-arn arn:aws:iam::123456789012:role/x --role-session-name session", "", ""},
 	{"a new key", "AWS_DEFAULT_REGION=us-east-1 aws iam create-access-key", "", ""},

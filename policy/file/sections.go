@@ -58,6 +58,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkGuarded(f)
 	r.addPresetLines(f)
 	r.giveCredentials(f)
+	r.shareSetFields(f)
 	r.checkNever(f)
 	r.checkHidden(f)
 	r.checkModes(f)
@@ -236,7 +237,7 @@ func inspectionKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}, {"credentials", r.Credential != ""}} {
+	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}, {"set", len(r.Set) > 0}, {"credentials", r.Credential != ""}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

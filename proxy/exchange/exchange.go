@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -149,6 +150,7 @@ func (x *Exchange) decide() (err error) {
 		defer present.Release()
 		ctx = present
 	}
+	set := x.setFields()
 	r := x.request()
 	if x.Tunnel != nil {
 		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x)
@@ -157,6 +159,11 @@ func (x *Exchange) decide() (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if !slices.Equal(set, x.Flow.SetFields()) {
+		refusal := x.Flow.Failed(policy.CredentialUnavailable, "another policy came into force while the request was decided; send it again")
+		x.Flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		return refusal
 	}
 	if x.Tunnel == nil {
 		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -119,6 +120,8 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	for _, value := range x.Fields.Values("Authorization") {
 		h.fields = append(h.fields, http1.Field{Name: "Authorization", Value: value})
 	}
+	set := x.Client.Forwarder.Gate.SetFields(x.Destination)
+	h.fields, _ = withSet(h.fields, set)
 	flow, err := x.Tunnel.Request(ctx, &policy.HTTPRequest{
 		Method: http.MethodPost, Path: h.target.Path, Header: headerOf(h.fields), BodySize: int64(len(body)), Authority: x.Authority,
 		Body: &policy.Body{Bytes: body, Content: body, Ended: true}, Own: true,
@@ -134,6 +137,9 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 		}
 		flow.Close(end)
 	}()
+	if !slices.Equal(set, flow.SetFields()) {
+		return nil, flow.Failed(policy.CredentialUnavailable, "another policy came into force while the request was decided")
+	}
 	if err := flow.Guard("body").See(body); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -63,7 +64,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 			r.Body = body
 			a = c.Apply(digest, dst, &r)
 		}
-		end.Credential, end.Note = a.Kind, a.Note
+		end.Credential, end.Note = a.Kind, cmp.Or(a.Note, end.Note)
 		if a.Refused != "" {
 			return refusedCredential(flow, &a)
 		}
