@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,12 +95,9 @@ func TestAJavaStoreCostsLittle(t *testing.T) {
 		"-certpbe AES-256-CBC -iter 1000001 -nomaciter": true,
 		"-certpbe NONE -iter 1000001":                   true,
 	} {
-		args := append([]string{"pkcs12", "-export", "-nokeys", "-jdktrust", "anyExtendedKeyUsage", "-in", pem, "-out", store, "-passout", "pass:changeit"}, strings.Fields(flags)...)
+		args := append([]string{"pkcs12", "-export", "-nokeys", "-in", pem, "-out", store, "-passout", "pass:changeit"}, strings.Fields(flags)...)
 		if out, err := exec.Command(openssl, args...).CombinedOutput(); err != nil {
-			args = slices.DeleteFunc(args, func(a string) bool { return a == "-jdktrust" || a == "anyExtendedKeyUsage" }) // before OpenSSL 3.2
-			if out, err = exec.Command(openssl, args...).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v: %s", flags, err, out)
-			}
+			t.Fatalf("%s: %v: %s", flags, err, out)
 		}
 		text, err := os.ReadFile(store)
 		if err != nil {

@@ -2,6 +2,7 @@ package bare
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -48,27 +49,30 @@ var reasons = []reason{
 const (
 	page  = "docs/explanation/what-run-does.md"
 	title = "## Other than without egressd\n"
-	lead  = "\nThe tests run lines of shell with and without egressd, in a terminal and without, as a user and as root. The exit status, the\noutput and the files are the same, but for these differences:\n\n"
+	lead  = "\nThe tests run %d lines of shell with and without egressd, in a terminal and without, as a user and as root. The exit status, the\noutput and the files are the same for %d of them. The others have these differences, with the number of lines:\n\n"
 )
 
 // TestThePageHasEachReason compares the list with the rows and with the page.
 func TestThePageHasEachReason(t *testing.T) {
-	used := map[string]bool{}
+	used := map[string][]string{}
+	rows := 0
 	for _, table := range tables {
 		for _, r := range table.rows {
-			used[r.differs] = true
+			rows++
+			used[r.differs] = append(used[r.differs], r.name)
 			if r.differs != "" && !slices.ContainsFunc(reasons, func(known reason) bool { return known.key == r.differs }) {
 				t.Errorf("%s: there is no reason %q", r.name, r.differs)
 			}
 		}
 	}
 	var list strings.Builder
-	list.WriteString(title + lead)
+	fmt.Fprintf(&list, title+lead, rows, len(used[""]))
 	for _, r := range reasons {
-		if !used[r.key] {
+		if len(used[r.key]) == 0 {
 			t.Errorf("no row has the reason %q", r.key)
 		}
-		list.WriteString("- **" + r.key + "**: " + r.text + "\n")
+		fmt.Fprintf(&list, "- **%s** (%d): %s\n", r.key, len(used[r.key]), r.text)
+		t.Logf("%s: %s", r.key, strings.Join(used[r.key], "; "))
 	}
 	list.WriteString("\n")
 	path := world.Source(page)

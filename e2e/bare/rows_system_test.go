@@ -6,7 +6,7 @@ var system = []row{
 	{name: "names of users and groups", line: `getent passwd dev root 0 1000; getent group team; getent hosts localhost; getent services https; getent protocols tcp; getent networks`},
 	{name: "the machine's own name", line: `getent hosts "$(hostname)"; getent ahosts "$(hostname)" | wc -l; hostname -f; hostname -i`, differs: "hosts"},
 	{name: "setting the machine's name", line: `hostname other; echo $?`, modes: devAlone},
-	{name: "own processes", line: `sleep 9 & pgrep -P $$ sleep | wc -l; pkill -P $$ sleep; wait $!; echo $?; ps -o comm= -p $$`},
+	{name: "own processes", line: `sleep 9 & until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.02; done; pgrep -P $$ sleep | wc -l; pkill -P $$ sleep; wait $!; echo $?; ps -o comm= -p $$`},
 	{name: "processes of others", line: `ps -e | wc -l | awk '{ print ($1 > 8) }'`, differs: "pids"},
 	{name: "signals to others", line: `kill -0 1 2>&1 | sed 's/line [0-9]*//'`, modes: devAlone},
 	{name: "namespaces", line: `readlink /proc/self/ns/net /proc/self/ns/pid | cut -d: -f1; lsns -t user -no NS | wc -l | awk '{ print ($1 > 0) }'`},
