@@ -58,6 +58,7 @@ var stairs = map[string]string{
 // owners says which one package imports each third-party module; what belongs to
 // the command, any package of it may. Tests may import what they like.
 var owners = map[string]string{
+	"github.com/aws/aws-sdk-go-v2":         "credentials",
 	"github.com/coreos/go-systemd/v22":     "daemon",
 	"github.com/fsnotify/fsnotify":         "daemon",
 	"github.com/rogpeppe/go-internal/diff": "config/edit",

@@ -44,10 +44,11 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 type Answer struct {
 	Answer   string          `json:"answer"` // "approve" or "reject"
 	Question egress.Question `json:"question"`
+	Was      string          `json:"was"`             // the state of the question before
 	Opens    string          `json:"opens,omitempty"` // what the grant opens that a sandbox asked for, in words
 }
 
-// answer answers a question. The parameters are for=DURATION and once=true.
+// answer answers a question. The parameters are for=DURATION, once=true and first=true.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	const list = "egressd answer"
 	what := r.PathValue("answer")
@@ -74,6 +75,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &unavailable):
 		fail(w, unavailable.Status, unavailable.Why, unavailable.Hint)
 		return
+	case errors.Is(err, approvals.ErrAnswered):
+		if now, found := s.Gate.Approvals.Question(id); found {
+			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
+		}
+		fail(w, http.StatusConflict, err.Error(), list+", which lists the answers that count")
+		return
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
@@ -81,10 +88,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusConflict, err.Error(), "egressd answer "+id.String()+" yes --for 5m")
 		return
 	}
+	was := q.State
 	if now, found := s.Gate.Approvals.Question(id); found {
 		q = now
 	}
-	write(w, http.StatusOK, Answer{what, q, opens})
+	write(w, http.StatusOK, Answer{what, q, was, opens})
 }
 
 // Asked answers questions for operators. Grants makes what a sandbox asks of itself; nil: nobody can approve that.
@@ -168,16 +176,22 @@ func (a *Asked) revoke(ctx context.Context, who Operator, question string) error
 	return nil
 }
 
-// terms parses the answer and its duration.
+// terms parses the answer, its duration, and what else it depends on.
 func terms(r *http.Request, what string) (said approvals.Answer, err error) {
 	if r.ContentLength != 0 {
-		return said, errors.New("an answer takes no body: for and once are parameters of the query")
+		return said, errors.New("an answer takes no body: for, once and first are parameters of the query")
 	}
-	q, err := query(r, "for", "once")
+	q, err := query(r, "for", "once", "first")
 	if err != nil {
 		return said, err
 	}
-	return parseAnswer(what, q.Get("for"), q.Get("once"))
+	first := q.Get("first")
+	if first != "" && first != "true" && first != "false" {
+		return said, errors.New("first is true or false")
+	}
+	said, err = parseAnswer(what, q.Get("for"), q.Get("once"))
+	said.First = first == "true"
+	return said, err
 }
 
 // parseAnswer reads "approve" or "reject", with how long it lasts and whether it is for the flows that wait; both may be "".

@@ -130,7 +130,11 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if next.canaries, err = readCanaries(c); err != nil {
 		return err
 	}
-	if next.sinks, err = sinksOf(c); err != nil {
+	if next.sinks, err = sinksOf(c); err != nil && re.daemon.tailor.Log != nil { // another user may keep the headers for the daemon
+		re.daemon.Complain(fmt.Errorf("the log of this run is not sent: %w", err))
+		next.sinks, err = nil, nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {

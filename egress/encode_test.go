@@ -2,14 +2,24 @@ package egress
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/internal/fieldtest"
 	"github.com/egressd/egressd/policy"
 
 	"github.com/egressd/egressd/record"
 )
+
+func typicalRequest() *policy.Request {
+	return &policy.Request{
+		Sandbox: policy.Sandbox{Name: "ci", Kind: "token"}, Via: policy.ViaConnect, Protocol: policy.ProtocolTLS, Time: time.Now(),
+		Destination: policy.Destination{Host: "a.test", Port: 443, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Aliases: []string{"b.test"}},
+		TLS:         &policy.ClientHello{ServerName: "a.test", ALPN: []string{"h2"}, JA4: "t13d"},
+	}
+}
 
 // unrecorded are the fields of requests and decisions that no record says.
 var unrecorded = map[string]string{

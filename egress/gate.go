@@ -111,7 +111,6 @@ type Gate struct {
 	ids      idSource
 	began    time.Time
 	shared   sharedDecisions
-	requests requests
 	canaries canaries
 
 	denyMessages atomic.Pointer[DenyMessages]

@@ -301,7 +301,7 @@ func (q *Inquirer) askRule(ctx context.Context, o policy.Opening, words string) 
 	if !f.mayAsk() {
 		return Access{What: o.String(), State: AccessRefused, Reason: f.decision.Reason}, nil
 	}
-	w, d := f.join(ctx, f.request, nil, words, false)
+	w, d := f.join(ctx, f.request, nil, words, time.Time{})
 	if d != nil {
 		return Access{What: o.String(), State: AccessRefused, Reason: d.Reason}, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -44,6 +45,9 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, message, log st
 	fmt.Fprintf(w, "egressd: %s\n", text)
 	if f := c.LastFailure; f != nil {
 		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, printable.Text(f.Reason))
+		if f.Class == policy.NetworkDNS && isIgnoredHost(dns.HostsPath, f.Host) {
+			hint.Sayf(w, "/etc/hosts has it, and does not count for a user who may write that file: run it as an ordinary user, or have a name server know the name")
+		}
 	}
 	places := deniedPlaces(c.Denied)
 	for i := range places[:min(len(places), deniedLines)] {

@@ -3,7 +3,6 @@ package approvals
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +66,10 @@ func (l *List) Answer(id record.ID, a Answer) error {
 		l.approvals.Add(1)
 	}
 	if a.Yes && a.Once {
-		q.once = maps.Clone(q.waiting)
+		q.once = map[record.ID]bool{}
+		for flow := range q.waiting {
+			q.once[flow] = true
+		}
 		delete(l.bySubject, q.Subject) // later flows ask again
 	}
 	l.setEnd(q, time.Now().Add(a.Lasts))
@@ -210,6 +212,11 @@ func (l *List) All() (all []*Question, turned []Turned, version uint64, changed 
 	for _, q := range l.byID {
 		copied := *q
 		copied.Until = l.endOf(q)
+		for _, late := range q.waiting {
+			if copied.givesUp.IsZero() || late.Before(copied.givesUp) {
+				copied.givesUp = late
+			}
+		}
 		all = append(all, &copied)
 	}
 	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.ID, b.ID) })

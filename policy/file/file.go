@@ -323,7 +323,7 @@ func sectionOf(text []byte, key string) []byte {
 }
 
 // ParseOrganisation reads an organisation.yaml, as [Parse] does: rules, Rego,
-// ceiling, tests and "tls.never". Its rules have the layer [policy.Organisation], and it is
+// ceiling, tests, "tls.never" and "audit.sinks". Its rules have the layer [policy.Organisation], and it is
 // for [Layers].
 func ParseOrganisation(name string, text []byte) (*File, error) {
 	return parseAs(organisationFile, name, text)
@@ -367,7 +367,7 @@ func (k fileKind) layer() policy.Layer {
 func (k fileKind) keys() []string {
 	switch k {
 	case organisationFile:
-		return []string{"version", "allow", "deny", "ask", "ceiling", "deny_message", "presets", "rego", "unsafe_allow", "tests", "tls"}
+		return []string{"version", "allow", "deny", "ask", "ceiling", "deny_message", "presets", "rego", "unsafe_allow", "tests", "tls", "audit"}
 	case projectFile:
 		return []string{"version", "allow", "deny", "ask", "presets", "rego", "tests"}
 	}

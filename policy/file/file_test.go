@@ -59,7 +59,7 @@ func TestTheSampleFile(t *testing.T) {
 	}
 	wantIDs := []string{
 		"allow[0] api.anthropic.com", "allow[1] *.github.com", "allow[2] example.com:8443", "allow[3] 93.184.216.0/24:443",
-		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] docs.example.com", "allow[7] git.example.com", "allow[8] db.example.com:443", "live chat.example.com", "key api.example.com",
+		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] docs.example.com", "allow[7] git.example.com", "allow[8] store.example.com", "allow[9] db.example.com:443", "live chat.example.com", "key api.example.com",
 	}
 	if diff := cmp.Diff(wantIDs, ids); diff != "" {
 		t.Error(diff)

@@ -99,12 +99,12 @@ func (k fileKind) only(r *reader, all fields) fields {
 	return r.elsewhere(all, k.keys(), "")
 }
 
-// onlyTLS does so for the section "tls", of which an organisation has one key.
-func (k fileKind) onlyTLS(r *reader, all fields) fields {
+// onlyKey does so for a section of which an organisation has one key.
+func (k fileKind) onlyKey(r *reader, section, key string, all fields) fields {
 	if k == userFile {
 		return all
 	}
-	return r.elsewhere(all, []string{"never"}, "tls.")
+	return r.elsewhere(all, []string{key}, section+".")
 }
 
 func (r *reader) elsewhere(all fields, here []string, prefix string) fields {
@@ -130,7 +130,7 @@ func (r *reader) version(n *yaml.Node) {
 }
 
 func (r *reader) tls(t *TLS) func(*yaml.Node) {
-	return r.section("tls", r.kind.onlyTLS(r, fields{
+	return r.section("tls", r.kind.onlyKey(r, "tls", "never", fields{
 		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
 		"never":       r.patterns("tls.never", &t.Never),
 		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
