@@ -75,8 +75,8 @@ func (l *Links) linkAt(receiver string, q *egress.Question, end int64) string {
 	return fmt.Sprintf("%s/q/%s/%s/%d/%s", l.Base, receiver, q.ID, end, base64.RawURLEncoding.EncodeToString(l.sign(receiver, q, end)))
 }
 
-// find returns the question that a path answers. ok is false if the path was not signed or is too old, and if its question is
-// gone or has other terms.
+// find returns the question that a link with this path answers. It returns false for a path without a valid signature and for one
+// that is too old. It also returns false if the question is gone or has other terms.
 func (l *Links) find(path string) (q egress.Question, receiver string, ok bool) {
 	part := strings.Split(path, "/")
 	if len(part) != 6 || part[0] != "" || part[1] != "q" {
