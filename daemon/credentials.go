@@ -13,6 +13,7 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
+	"github.com/egressd/egressd/credentials/registry"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
@@ -261,6 +262,9 @@ func follow(ctx context.Context, one *credentials.Credential, renewed func(), co
 // Requests of another are refused until it can be read, and complain gets the reason.
 func readCredentials(ctx context.Context, c *config.Config, digest string, key credentials.Key, complain func(error)) (*policyKeys, error) {
 	all := credentialsOf(c)
+	if err := askTokenServices(c, all); err != nil {
+		return nil, err
+	}
 	failures := make([]error, len(all))
 	var reading sync.WaitGroup
 	for i, one := range all {
@@ -277,6 +281,25 @@ func readCredentials(ctx context.Context, c *config.Config, digest string, key c
 		return nil, hint.Misused(err, "correct inject in "+c.Path)
 	}
 	return &policyKeys{digest: digest, set: credentials.NewSet(key, all), rules: c.File.Injections()}, nil
+}
+
+// askTokenServices has the credentials of registries ask their token services, which egressd verifies as it does upstreams.
+func askTokenServices(c *config.Config, all []*credentials.Credential) error {
+	var client *registry.TokenClient
+	for _, one := range all {
+		if one.Docker == nil {
+			continue
+		}
+		if client == nil {
+			pool, err := upstreamRoots(c)
+			if err != nil {
+				return err
+			}
+			client = registry.NewTokenClient(pool)
+		}
+		one.Ask = client.Token
+	}
+	return nil
 }
 
 // credentialsOf are the credentials of the file and of its rules, unread.

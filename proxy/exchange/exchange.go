@@ -230,7 +230,7 @@ func (x *Exchange) addCredential() error {
 	if x.Tunnel != nil {
 		by = x.Tunnel.Secrets()
 	}
-	h := head{method: x.Method, target: x.Target, fields: x.Fields, body: x.wholeBody}
+	h := head{method: x.Method, wanted: x.Context, target: x.Target, fields: x.Fields, body: x.wholeBody}
 	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
