@@ -262,9 +262,6 @@ func follow(ctx context.Context, one *credentials.Credential, renewed func(), co
 // Requests of another are refused until it can be read, and complain gets the reason.
 func readCredentials(ctx context.Context, c *config.Config, digest string, key credentials.Key, complain func(error)) (*policyKeys, error) {
 	all := credentialsOf(c)
-	if err := askTokenServices(c, all); err != nil {
-		return nil, err
-	}
 	failures := make([]error, len(all))
 	var reading sync.WaitGroup
 	for i, one := range all {
@@ -284,7 +281,7 @@ func readCredentials(ctx context.Context, c *config.Config, digest string, key c
 }
 
 // askTokenServices has the credentials of registries ask their token services, which egressd verifies as it does upstreams.
-func askTokenServices(c *config.Config, all []*credentials.Credential) error {
+func (d *Daemon) askTokenServices(c *config.Config, all []*credentials.Credential) error {
 	var client *registry.TokenClient
 	for _, one := range all {
 		if one.Docker == nil {
@@ -295,7 +292,7 @@ func askTokenServices(c *config.Config, all []*credentials.Credential) error {
 			if err != nil {
 				return err
 			}
-			client = registry.NewTokenClient(pool)
+			client = registry.NewTokenClient(pool, d.resolver.addrs)
 		}
 		one.Ask = client.Token
 	}

@@ -2,7 +2,7 @@
 // distribution project). It connects to realms that the operator, or the table of egressd, names, and never to one that a
 // registry sends.
 //
-//	client := registry.NewTokenClient(roots)
+//	client := registry.NewTokenClient(roots, lookup)
 //	token, until, err := client.Token(ctx, credentials.TokenQuery{Realm: "https://auth.example.com/token", …})
 package registry
 
@@ -16,6 +16,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -36,11 +37,32 @@ type TokenClient struct {
 	turns chan struct{}
 }
 
-// NewTokenClient returns a client that verifies token services by roots. It uses no proxy, keeps no cookies and follows no redirect.
-func NewTokenClient(roots *x509.CertPool) *TokenClient {
+// NewTokenClient returns a client that verifies token services by roots, and finds their addresses by lookup. It uses no proxy,
+// keeps no cookies and follows no redirect.
+func NewTokenClient(roots *x509.CertPool, lookup func(ctx context.Context, host string) ([]netip.Addr, error)) *TokenClient {
+	dialer := &net.Dialer{Timeout: patience / 3}
+	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		addrs := []netip.Addr{}
+		if addr, err := netip.ParseAddr(host); err == nil {
+			addrs = append(addrs, addr)
+		} else if addrs, err = lookup(ctx, host); err != nil {
+			return nil, err
+		}
+		err = errors.New("it has no address")
+		for _, addr := range addrs {
+			if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(addr.String(), port)); err == nil {
+				return conn, nil
+			}
+		}
+		return nil, err
+	}
 	return &TokenClient{turns: make(chan struct{}, tokensMost), http: &http.Client{
 		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: patience / 3}).DialContext,
+			DialContext:            dial,
 			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    patience / 3,
 			DisableKeepAlives:      true,

@@ -1,10 +1,12 @@
 package registry
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,14 @@ func TestToken(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	roots.AddCert(elsewhere.Certificate())
-	q := credentials.TokenQuery{TokenService: credentials.TokenService{Realm: server.URL + "/token?account=x", Service: "registry.test"}, Scope: "repository:acme/app:pull", User: "acme", Password: "REALpassword"}
+	here := func(_ context.Context, host string) ([]netip.Addr, error) {
+		if host != "example.com" {
+			t.Errorf("looked up %s", host)
+		}
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "https://"), ":")
+	q := credentials.TokenQuery{TokenService: credentials.TokenService{Realm: "https://example.com:" + port + "/token?account=x", Service: "registry.test"}, Scope: "repository:acme/app:pull", User: "acme", Password: "REALpassword"}
 	for _, row := range []struct {
 		answer string
 		status int
@@ -48,7 +57,7 @@ func TestToken(t *testing.T) {
 		{strings.Repeat(" ", answerMost+1), 200, "", 0},
 	} {
 		answer, status = row.answer, row.status
-		token, until, err := NewTokenClient(roots).Token(t.Context(), q)
+		token, until, err := NewTokenClient(roots, here).Token(t.Context(), q)
 		if string(token) != row.want || (err == nil) != (row.want != "") {
 			t.Errorf("%.40s: %q %v", row.answer, token, err)
 		}
@@ -62,7 +71,7 @@ func TestToken(t *testing.T) {
 	if user, password, _ := got.BasicAuth(); user != "acme" || password != "REALpassword" || got.URL.Query().Encode() != "account=x&scope=repository%3Aacme%2Fapp%3Apull&service=registry.test" {
 		t.Errorf("asked %s", got.URL)
 	}
-	if _, _, err := NewTokenClient(x509.NewCertPool()).Token(t.Context(), q); err == nil {
+	if _, _, err := NewTokenClient(x509.NewCertPool(), here).Token(t.Context(), q); err == nil {
 		t.Error("a server that nobody vouches for is asked")
 	}
 }
