@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"context"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ type Answer struct {
 	// NeedsBody: the caller has to read the body, and to ask again.
 	NeedsBody bool
 
+	// Fetch, if it is not nil, gets what the credential needs, and may take seconds. The caller then asks again.
+	Fetch func(context.Context) error
+
 	Added *secret.Secret // in the request, or nil
 }
 
@@ -64,6 +68,8 @@ func (s *Set) Apply(r *Request) Answer {
 	switch {
 	case c != nil && r.Clear:
 		a.Refused = "the credential " + c.Name + " never goes over plain http; ask for https://" + r.Host
+	case c != nil && c.Docker != nil:
+		c.applyDocker(&s.key, r, &a)
 	case c != nil && c.AWS != nil:
 		c.applyAWS(&s.key, r, &a)
 	case c != nil:
@@ -249,11 +255,16 @@ func (c *Credential) value(a *Answer, template string) (string, bool) {
 		return "", false
 	}
 	a.Kind = c.label()
-	value := a.Added.Fill(template)
+	return filled(a.Added, template), true
+}
+
+// filled writes a secret into a template. What stands behind "Basic " is encoded.
+func filled(s *secret.Secret, template string) string {
+	value := s.Fill(template)
 	if rest, basic := strings.CutPrefix(value, "Basic "); basic {
 		value = "Basic " + base64.StdEncoding.EncodeToString([]byte(rest))
 	}
-	return value, true
+	return value
 }
 
 // label is the kind of the credential, as records have it.

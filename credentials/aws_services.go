@@ -95,8 +95,8 @@ func (s *AWSService) signs(operation string) bool {
 	})
 }
 
-// operation returns the name of what a request asks for, in the protocol that its media type says. ok is false if it names
-// none or several, or another protocol could be read in it.
+// operation returns the name of what a request asks for, in the protocol that its media type says. ok is false if the
+// request names no operation or several, or if a server could read it in another protocol.
 func (s *AWSService) operation(r *Request) (name string, ok bool) {
 	if s.Operations == nil {
 		return s.paths().operation(r.Target.Path)

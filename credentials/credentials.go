@@ -39,6 +39,9 @@ type Spec struct {
 
 	// AWS is not nil for the kind [AWS], whose secret signs requests.
 	AWS *AWSLimits
+
+	// Docker is not nil for the kind [Docker].
+	Docker *DockerSpec
 }
 
 // A Source says where a secret is read. Exactly one of File, Env, Command, OAuth and GitHubApp is set.

@@ -30,7 +30,7 @@ const KindsDate = "2026-11-28"
 // Kinds returns the table, in the order of names.
 func Kinds() []Kind {
 	all := []Kind{
-		github(), gitlab(), npm(), pypi(), anthropic(), claudeCode(), openAI(), codex(), gemini(), gcloud(), amazon(),
+		github(), gitlab(), npm(), pypi(), anthropic(), claudeCode(), openAI(), codex(), gemini(), gcloud(), amazon(), dockerKind(),
 	}
 	slices.SortFunc(all, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -29,6 +29,10 @@ type Credential struct {
 	until    atomic.Int64                  // Unix seconds at which now ends, or 0
 
 	keys, keysBefore atomic.Pointer[awsKeys] // of the kind AWS; now is its secret part
+
+	// Ask asks the token service of the kind Docker. It is set before the credential is used.
+	Ask    TokenAsker
+	tokens tokens
 }
 
 // Plain is what a rule with a credential of its own says of it.

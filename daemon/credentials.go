@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
+	"github.com/egressd/egressd/credentials/registry"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
@@ -279,6 +280,25 @@ func readCredentials(ctx context.Context, c *config.Config, digest string, key c
 		return nil, hint.Misused(err, "correct inject in "+c.Path)
 	}
 	return &policyKeys{digest: digest, set: credentials.NewSet(key, all), rules: c.File.Injections()}, nil
+}
+
+// askTokenServices has the credentials of registries ask their token services, which egressd verifies as it does upstreams.
+func (d *Daemon) askTokenServices(c *config.Config, all []*credentials.Credential) error {
+	var client *registry.TokenClient
+	for _, one := range all {
+		if one.Docker == nil {
+			continue
+		}
+		if client == nil {
+			pool, err := upstreamRoots(c)
+			if err != nil {
+				return err
+			}
+			client = registry.NewTokenClient(pool, d.resolver.addrs)
+		}
+		one.Ask = client.Token
+	}
+	return nil
 }
 
 // credentialsOf are the credentials of the file and of its rules, unread.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -44,6 +45,15 @@ func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
+	pool, err := upstreamRoots(c)
+	if err != nil {
+		return nil, err
+	}
+	return &inspect.Inspection{Authority: authority, Roots: pool, Secrets: exchange.Secrets{Apply: d.keys.apply, Redaction: d.keys.redaction}}, nil
+}
+
+// upstreamRoots are the authorities that upstreams are verified by.
+func upstreamRoots(c *config.Config) (*x509.CertPool, error) {
 	roots, err := c.ExtraRoots()
 	if err != nil {
 		return nil, err
@@ -52,7 +62,7 @@ func (d *Daemon) inspection(c *config.Config) (*inspect.Inspection, error) {
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("roots of upstreams: %w", err), "correct tls.extra_roots in "+c.Path+", or install ca-certificates")
 	}
-	return &inspect.Inspection{Authority: authority, Roots: pool, Secrets: exchange.Secrets{Apply: d.keys.apply, Redaction: d.keys.redaction}}, nil
+	return pool, nil
 }
 
 // unusedRoots returns a warning where the environment names authorities for TLS that

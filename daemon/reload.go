@@ -147,8 +147,10 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if err != nil {
 		return err
 	}
-	next.keys, err = readCredentials(ctx, c, next.policy.Digest(), key, re.daemon.Complain)
-	return err
+	if next.keys, err = readCredentials(ctx, c, next.policy.Digest(), key, re.daemon.Complain); err != nil {
+		return err
+	}
+	return re.daemon.askTokenServices(c, next.keys.set.All())
 }
 
 // enforce puts a change in force. Everything that the new policy needs is ready before. If the change cannot be recorded,

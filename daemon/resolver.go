@@ -54,6 +54,12 @@ func (r *resolver) close() {
 	}
 }
 
+// addrs returns the addresses of a name, for connections of egressd itself.
+func (r *resolver) addrs(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, _, err := r.Lookup(ctx, name)
+	return addrs, err
+}
+
 func newResolver(c *config.Config) (*resolver, error) {
 	r := &resolver{machine: newMachine(c)} // before the servers are read
 	f, err := newForwarder(c, r.machine.servers.path)

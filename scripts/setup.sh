@@ -10,7 +10,7 @@ declare -A package=(
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
-	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose [podman]=podman
+	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose [podman]=podman [docker-registry]=docker-registry
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
 	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync [fakeroot]=fakeroot
 	[inotifywait]=inotify-tools [gio]=libglib2.0-bin [ping]=iputils-ping [nc]=netcat-openbsd [gdb]=gdb [lsof]=lsof [ps]=procps

@@ -57,6 +57,8 @@ type writtenCredential struct {
 	hosts []string
 	env   []string
 	aws   credentials.AWSLimits
+
+	docker credentials.DockerSpec
 }
 
 // placeWritten is the mapping of "for".
@@ -74,6 +76,10 @@ func (r *reader) credential(n *yaml.Node, what string) *NamedCredential {
 		"env":     r.list(what+".env", &w.env, func(what string, into *string) func(*yaml.Node) { return r.checked(what, into, problemOfVariable) }),
 		"foreign": r.foreign(what+".foreign", &c.Foreign),
 
+		"user":    r.checked(what+".user", &w.docker.User, problemOfUser),
+		"realm":   r.checked(what+".realm", &w.docker.Service.Realm, problemOfRealm),
+		"service": r.checked(what+".service", &w.docker.Service.Service, problemOfUser),
+
 		"regions": r.list(what+".regions", &w.aws.Regions, r.plainText(problemOfRegion)),
 		"services": r.list(what+".services", &w.aws.Services, func(what string, into *string) func(*yaml.Node) {
 			return word(r, what, into, credentials.AWSServiceNames()...)
@@ -90,8 +96,37 @@ func (r *reader) credential(n *yaml.Node, what string) *NamedCredential {
 		return nil
 	}
 	r.checkAWS(n, what, &w, &c.Spec.From)
+	r.checkDocker(n, what, &w)
 	r.fillCredential(n, what, &w, c)
 	return c
+}
+
+// checkDocker judges the keys that concern one kind, and finds the token service of the registry.
+func (r *reader) checkDocker(n *yaml.Node, what string, w *writtenCredential) {
+	s := &w.docker
+	if w.kind != credentials.Docker {
+		for _, key := range []string{"user", "realm", "service"} {
+			if hasKey(n, key) {
+				r.fail(n, "%s has %s, which belongs to for: docker; leave it out", what, key)
+			}
+		}
+		return
+	}
+	host := "registry-1.docker.io"
+	if len(w.hosts) > 0 {
+		host = w.hosts[0]
+	}
+	known := credentials.TokenServices()[host]
+	switch {
+	case s.User == "":
+		r.fail(n, "%s has no user; write the one that belongs to the secret", what)
+	case len(w.hosts) > 1:
+		r.fail(n, "%s has several hosts, and a token service hands out tokens of one registry; write an entry for each", what)
+	case (s.Service.Realm == "") != (s.Service.Service == ""):
+		r.fail(n, "%s has one of realm and service; write both, as the registry's challenge has them, or none", what)
+	case s.Service.Realm == "":
+		s.Service = known
+	}
 }
 
 // plainText reads the items of a list that problemOf accepts.
@@ -144,6 +179,10 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 		c.Spec.Variables, mints = kind.Variables, kind.Mints
 		if w.kind == credentials.AWS {
 			c.Spec.AWS = &w.aws
+		}
+		if w.kind == credentials.Docker {
+			c.Spec.Docker = &w.docker
+			mints = append(mints, w.docker.Service.MintsOf()...)
 		}
 		if w.hosts != nil {
 			if !kind.Movable || len(w.hosts) == 0 {
@@ -407,6 +446,14 @@ func (f *File) mints() (all []policy.Rule) {
 func problemOfParameter(name string) string {
 	if len(name) > 64 || strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 || !policy.Unreserved(byte(c)) }) {
 		return "is no plain name of a parameter; write one like key"
+	}
+	return ""
+}
+
+func problemOfRealm(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path == "" || !printableASCII(text) {
+		return "is no URL of a token service; write one like https://auth.example.com/token"
 	}
 	return ""
 }

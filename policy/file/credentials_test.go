@@ -89,6 +89,11 @@ var badCredentials = []struct{ name, allow, entries, want string }{
 	{"a variable of half a key", "sts.amazonaws.com", "{for: aws, from: {env: AWS_SECRET}, regions: [eu-west-1], services: [sts]}", "ACCESS_KEY_ID"},
 	{"a profile of another kind", "api.github.com", "{for: github, from: {profile: a}}", "belongs to for: aws"},
 	{"regions of another kind", "api.github.com", "{for: github, from: {file: t}, regions: [eu-west-1]}", "belongs to for: aws"},
+	{"a registry without a user", "registry-1.docker.io", "{for: docker, from: {file: t}}", "no user"},
+	{"two registries of one token service", "a.test", "{for: docker, user: u, hosts: [a.test, b.test], from: {file: t}}", "several hosts"},
+	{"half of a token service", "a.test", "{for: docker, user: u, hosts: [a.test], realm: 'https://b.test/token', from: {file: t}}", "both"},
+	{"a token service in clear", "a.test", "{for: docker, user: u, hosts: [a.test], realm: 'http://b.test/token', service: s, from: {file: t}}", "no URL"},
+	{"a realm of another kind", "api.github.com", "{for: github, realm: 'https://b.test/token', from: {file: t}}", "belongs to for: docker"},
 	{"a rule with inject", "{host: api.github.com, inject: {header: X-A, env: T}}", "{for: github, from: {file: t}}", "has inject"},
 }
 
@@ -208,5 +213,39 @@ credentials:
 	}
 	if f.Allow[0].Credential != "aws" || f.Allow[1].Credential != "" {
 		t.Errorf("%q %q", f.Allow[0].Credential, f.Allow[1].Credential)
+	}
+}
+
+// TestACredentialOfARegistry knows the token service, which no sandbox may ask.
+func TestACredentialOfARegistry(t *testing.T) {
+	for entry, want := range map[string]string{
+		"{for: docker, user: u, from: {file: t}}":                                                                      "https://auth.docker.io/token registry.docker.io",
+		"{for: docker, user: u, hosts: [ghcr.io], from: {file: t}}":                                                    "https://ghcr.io/token ghcr.io",
+		"{for: docker, user: u, hosts: [own.test], from: {file: t}}":                                                   " ",
+		"{for: docker, user: u, hosts: [own.test], realm: 'https://auth.test/a/token', service: own, from: {file: t}}": "https://auth.test/a/token own",
+	} {
+		f, err := Parse("f", []byte("version: 1\nallow: [registry-1.docker.io, ghcr.io, own.test, auth.test, auth.docker.io]\ncredentials:\n  - "+entry+"\n"))
+		if err != nil {
+			t.Errorf("%s: %v", entry, err)
+			continue
+		}
+		spec := f.Credentials[0].Complete()
+		if got := spec.Docker.Service.Realm + " " + spec.Docker.Service.Service; got != want {
+			t.Errorf("%s: %q, want %q", entry, got, want)
+		}
+		if spec.Docker.Service.Realm == "" {
+			continue
+		}
+		p, err := f.Compile(inspecting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := ParseCheck(spec.Docker.Service.Realm + "?service=x&scope=y")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, _ := p.Judge(t.Context(), r); d.Verdict != policy.Deny || d.Rule != "credential:docker" {
+			t.Errorf("%s: its token service may be asked: %+v", entry, d)
+		}
 	}
 }

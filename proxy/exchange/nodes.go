@@ -113,7 +113,7 @@ func unasked(err error) *policy.Decision {
 // askNodes sends the question and reads the answer.
 func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[string]policy.Node, err error) {
 	body := githubapi.AskNodes(ids)
-	h := head{method: http.MethodPost, target: http1.Target{Path: x.Target.Path}, body: func() ([]byte, *policy.Decision) { return body, nil }, fields: http1.Fields{
+	h := head{method: http.MethodPost, wanted: ctx, target: http1.Target{Path: x.Target.Path}, body: func() ([]byte, *policy.Decision) { return body, nil }, fields: http1.Fields{
 		{Name: "Accept", Value: "application/json"}, {Name: "Accept-Encoding", Value: "identity"}, {Name: "Content-Type", Value: "application/json"},
 		{Name: "Content-Length", Value: strconv.Itoa(len(body))}, {Name: "User-Agent", Value: "egressd"},
 	}}

@@ -35,6 +35,8 @@ type head struct {
 	redaction *secret.Redaction
 	whole     bool // the response has to come so that all of it can be searched
 
+	wanted context.Context // ends when nobody waits for the request any more
+
 	// body returns the whole body, as it is sent.
 	body func() ([]byte, *policy.Decision)
 }
@@ -63,6 +65,17 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 			}
 			r.Body = body
 			a = c.Apply(digest, dst, &r)
+		}
+		if a.Fetch != nil {
+			if err := a.Fetch(h.wanted); err != nil {
+				refusal := flow.Failed(policy.CredentialUnavailable, err.Error())
+				refusal.Note = refusal.Decision.Reason
+				return refusal
+			}
+			if a = c.Apply(digest, dst, &r); a.Fetch != nil {
+				return flow.Failed(policy.CredentialUnavailable, "")
+			}
+			a.Note = cmp.Or(a.Note, "egressd asked the token service of the registry for a token")
 		}
 		end.Credential, end.Note = a.Kind, cmp.Or(a.Note, end.Note)
 		if a.Refused != "" {
