@@ -48,8 +48,8 @@ type DockerSpec struct {
 	Service TokenService // the zero value: the registry takes Basic itself
 }
 
-// tokens are those that a credential has got, by scope.
-type tokens struct {
+// keptTokens are those that a credential has got, by scope.
+type keptTokens struct {
 	mu sync.Mutex
 	by map[string]keptToken
 }
@@ -64,7 +64,7 @@ const (
 	tokenMargin = 10 * time.Second // before its end a token is no longer used
 )
 
-func (t *tokens) find(scope string) *secret.Secret {
+func (t *keptTokens) find(scope string) *secret.Secret {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one := t.by[scope]; time.Until(one.until) > tokenMargin {
@@ -73,7 +73,7 @@ func (t *tokens) find(scope string) *secret.Secret {
 	return nil
 }
 
-func (t *tokens) keep(scope string, one keptToken) {
+func (t *keptTokens) keep(scope string, one keptToken) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.by == nil || len(t.by) >= tokensKept {

@@ -32,7 +32,7 @@ type Credential struct {
 
 	// Ask asks the token service of the kind Docker. It is set before the credential is used.
 	Ask    TokenAsker
-	tokens tokens
+	tokens keptTokens
 }
 
 // Plain is what a rule with a credential of its own says of it.

@@ -32,8 +32,8 @@ func (a *LFSAction) MaxBytesUp() int64 {
 	return 0
 }
 
-// differs says what of a request is not as the answer to the batch had it, or "". A body of unknown length is cut where it has
-// more bytes than it may.
+// differs names the part of a request that the answer to the batch had otherwise, or returns "". egressd cuts a body of unknown
+// length after the bytes that it may have.
 func (a *LFSAction) differs(h *HTTPRequest) string {
 	switch {
 	case h.overridesMethod() || h.Upgrade:
