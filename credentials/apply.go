@@ -3,6 +3,7 @@ package credentials
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/http1"
@@ -25,6 +26,10 @@ type Request struct {
 	Target    http1.Target
 	Fields    http1.Fields
 	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
+
+	// Given are fields that the server itself has told this client to send with this request. One of them is no foreign
+	// credential.
+	Given http1.Fields
 }
 
 // An Answer is what becomes of a request.
@@ -111,6 +116,7 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 		one := all[0]
 		fill, template := c.fits(r, &one, key.core(r.Sandbox, c.Name))
 		switch {
+		case !fill && r.gave(&one):
 		case !fill && c.letsForeign(r.Target.Path):
 			a.Note = "the request had a credential of the sandbox's own in " + one.name
 			a.Kind = "foreign"
@@ -124,6 +130,13 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	if gives {
 		c.add(r, a)
 	}
+}
+
+// gave reports whether the server has told the client to send a field.
+func (r *Request) gave(one *found) bool {
+	return one.field >= 0 && slices.ContainsFunc(r.Given, func(f http1.Field) bool {
+		return strings.EqualFold(f.Name, one.name) && f.Value == one.value
+	})
 }
 
 func (c *Credential) letsForeign(path string) bool {

@@ -53,6 +53,9 @@ type Rule struct {
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 
+	// LFS narrows an allow to what a git server's answers about large files name; nil for any request.
+	LFS *LFSRule
+
 	// Reason is one sentence for whoever is refused, and for the log.
 	Reason string
 

@@ -143,7 +143,7 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	if err := flow.Guard("body").See(body); err != nil {
 		return nil, err
 	}
-	if err := x.Tunnel.Secrets().add(flow, x.Destination, false, &h, &end); err != nil {
+	if err := x.Client.Forwarder.Secrets.Load().add(flow, x.Destination, false, &h, &end); err != nil {
 		return nil, err
 	}
 	if err := flow.Wait(ctx); err != nil { // no byte leaves before its record is durable

@@ -31,6 +31,7 @@ type head struct {
 	method    string
 	target    http1.Target
 	fields    http1.Fields
+	given     http1.Fields // that a server has told the client to send, see [credentials.Request]
 	redaction *secret.Redaction
 	whole     bool // the response has to come so that all of it can be searched
 
@@ -41,8 +42,11 @@ type head struct {
 }
 
 // add has the credentials of a request's host change its head, and has the response come so that it can be searched.
-// The error is a [*egress.Refusal].
+// The error is a [*egress.Refusal]. c may be nil.
 func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *head, end *egress.End) error {
+	if c == nil {
+		c = &Secrets{}
+	}
 	if c.Redaction != nil {
 		h.redaction, h.whole = c.Redaction(dst)
 	}
@@ -51,7 +55,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 	case c.Apply != nil:
 		r := credentials.Request{
 			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear,
-			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields,
+			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given,
 		}
 		a := c.Apply(digest, dst, &r)
 		if a.NeedsBody {
@@ -161,12 +165,21 @@ type bodyRedactor struct {
 	redactor *secret.Redactor
 }
 
-// responseFilter returns what takes the host's credentials out of the response, or nil where it has none.
+// filters reports whether responseFilter is not nil.
+func (x *Exchange) filters() bool { return x.redaction != nil || x.lfs != nil }
+
+// responseFilter returns what takes the host's credentials out of the response, and reads the answer to a batch of Git LFS. It is
+// nil where there is neither.
 func (x *Exchange) responseFilter() bodyFilter {
-	if x.redaction == nil {
-		return nil
+	var redactor bodyFilter
+	if x.redaction != nil {
+		redactor = &bodyRedactor{x, x.redaction.NewRedactor()}
 	}
-	return &bodyRedactor{x, x.redaction.NewRedactor()}
+	if x.lfs != nil {
+		x.lfs.then = redactor
+		return x.lfs
+	}
+	return redactor
 }
 
 func (r *bodyRedactor) scan(b []byte) ([]byte, error) {
