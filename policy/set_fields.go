@@ -6,8 +6,7 @@ import "strings"
 type SetField struct{ Name, Value string }
 
 // SetFields are the header fields that every request for d has, by the rules that name its host. Fields of the sandbox with
-// these names do not go up, and the policy has to be asked about the request as it goes up. The caller changes nothing of the
-// result.
+// these names do not go up. The caller writes the fields before it asks the policy, and changes nothing of the result.
 func (p *Policy) SetFields(d Destination) []SetField {
 	if p == nil {
 		return nil
