@@ -19,6 +19,7 @@ type GrantRequest struct {
 	Sandbox  string   `json:"sandbox,omitempty"`   // limits the grant to one sandbox
 	From     string   `json:"from,omitempty"`      // id of the denied flow that caused the request
 	OverDeny bool     `json:"over_deny,omitempty"` // of an allow: also over lines that deny or ask, unless they name the host more closely
+	DryRun   bool     `json:"dry_run,omitempty"`   // judge it and say what it opens, and grant nothing
 }
 
 // A Grant is a temporary rule beside those of the policy file, as operators see it. The daemon makes it together with the
@@ -55,7 +56,8 @@ func (g *Grant) Does() string {
 	return g.Verdict
 }
 
-// Granted is the result of a [GrantRequest]. Its policy is in force.
+// Granted is the result of a [GrantRequest]. Its policy is in force. That of a dry run is what would come of it, with the
+// policy that is in force.
 type Granted struct {
 	Grants   []Grant  `json:"grants"`
 	Already  []string `json:"already_allowed"`

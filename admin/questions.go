@@ -44,14 +44,15 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 type Answer struct {
 	Answer   string          `json:"answer"` // "approve" or "reject"
 	Question egress.Question `json:"question"`
+	Was      string          `json:"was"`             // the state of the question before
 	Opens    string          `json:"opens,omitempty"` // what the grant opens that a sandbox asked for, in words
 }
 
-// answer answers a question. The parameters are for=DURATION and once=true.
+// answer answers a question. The parameters are for=DURATION, once=true and first=true.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	const list = "egressd answer"
 	what := r.PathValue("answer")
-	counts, once, err := terms(r, what)
+	said, err := terms(r, what)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error(), "egressd answer ID yes --for 1h, or egressd answer ID no")
 		return
@@ -65,7 +66,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := changeContext(w, r)
 	defer cancel()
 	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError}
-	opens, err := asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
+	opens, err := asked.Answer(ctx, operatorOf(r), &q, said)
 	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
 	case errors.As(err, &unwritten):
@@ -74,6 +75,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &unavailable):
 		fail(w, unavailable.Status, unavailable.Why, unavailable.Hint)
 		return
+	case errors.Is(err, approvals.ErrAnswered):
+		if now, found := s.Gate.Approvals.Question(id); found {
+			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
+		}
+		fail(w, http.StatusConflict, err.Error(), list+", which lists the answers that count")
+		return
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 		return
@@ -81,10 +88,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusConflict, err.Error(), "egressd answer "+id.String()+" yes --for 5m")
 		return
 	}
+	was := q.State
 	if now, found := s.Gate.Approvals.Question(id); found {
 		q = now
 	}
-	write(w, http.StatusOK, Answer{what, q, opens})
+	write(w, http.StatusOK, Answer{what, q, was, opens})
 }
 
 // Asked answers questions for operators. Grants makes what a sandbox asks of itself; nil: nobody can approve that.
@@ -97,17 +105,17 @@ type Asked struct {
 // An unrecordedError says that an answer could not be recorded, and so does not count.
 type unrecordedError struct{ error }
 
-// Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
+// Answer records an answer and puts it in force. Approval of an access request
 // is a grant for that time, in exactly the words of the request, and a later rejection revokes it; opens is [Granted.Opens]. If the grant is gone, the error is an
 // [*Unavailable]. Other errors come from package approvals.
-func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) (opens string, err error) {
+func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, said approvals.Answer) (opens string, err error) {
 	id, _ := record.ParseID(q.ID)
-	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
+	if err := a.Gate.Records.NoteOperator(who.answerNote(said, q)); err != nil {
 		return "", &unrecordedError{err}
 	}
-	opens, err = a.settle(ctx, who, q, id, what == "approve", counts, once)
+	opens, err = a.settle(ctx, who, q, id, said)
 	if err != nil { // the earlier record says that the answer counts
-		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))
+		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", verb(said), id, err))
 		if failed := a.Gate.Records.NoteOperator(note); failed != nil {
 			a.Complain(failed)
 		}
@@ -115,35 +123,34 @@ func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, wh
 	return opens, err
 }
 
-func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, yes bool, counts time.Duration, once bool) (opens string, err error) {
+func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, said approvals.Answer) (opens string, err error) {
 	list := &a.Gate.Approvals
-	switch {
-	case yes && q.Pattern == "":
-		return "", list.Approve(id, counts, once)
-	case !yes && q.Pattern == "":
-		return "", list.Reject(id, counts)
+	if q.Pattern == "" {
+		return "", list.Answer(id, said)
 	}
 	list.Granting.Lock()
 	defer list.Granting.Unlock()
+	now, _, found := list.Find(id)
 	switch {
-	case once:
+	case said.Once:
 		return "", approvals.ErrNobodyWaits
 	case a.Grants == nil:
 		return "", &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
-	case !yes:
+	case !found:
+		return "", approvals.ErrNoQuestion
+	case said.First && now.State != approvals.Pending:
+		return "", approvals.ErrAnswered
+	case !said.Yes:
 		if err := a.revoke(ctx, who, q.ID); err != nil {
 			return "", err
 		}
-		return "", list.Reject(id, counts)
+		return "", list.Answer(id, said)
 	}
-	if _, _, found := list.Find(id); !found {
-		return "", approvals.ErrNoQuestion
-	}
-	granted, err := a.Grants.Grant(ctx, who, AccessGrant(q, counts))
+	granted, err := a.Grants.Grant(ctx, who, AccessGrant(q, said.Lasts))
 	if err != nil {
 		return "", err
 	}
-	if err := list.Approve(id, counts, false); err != nil {
+	if err := list.Answer(id, said); err != nil {
 		return "", errors.Join(err, a.revoke(ctx, who, q.ID))
 	}
 	return granted.Opens, nil
@@ -169,43 +176,62 @@ func (a *Asked) revoke(ctx context.Context, who Operator, question string) error
 	return nil
 }
 
-// terms parses the answer and its duration.
-func terms(r *http.Request, what string) (counts time.Duration, once bool, err error) {
-	switch what {
-	case "approve":
-		counts = approvals.ApprovedFor
-	case "reject":
-		counts = approvals.RejectedFor
-	default:
-		return 0, false, fmt.Errorf("an answer is approve or reject")
-	}
+// terms parses the answer, its duration, and what else it depends on.
+func terms(r *http.Request, what string) (said approvals.Answer, err error) {
 	if r.ContentLength != 0 {
-		return 0, false, errors.New("an answer takes no body: for and once are parameters of the query")
+		return said, errors.New("an answer takes no body: for, once and first are parameters of the query")
 	}
-	q, err := query(r, "for", "once")
+	q, err := query(r, "for", "once", "first")
 	if err != nil {
-		return 0, false, err
+		return said, err
 	}
-	if text := q.Get("for"); text != "" {
-		counts, err = time.ParseDuration(text)
-		if err != nil || counts < time.Second || counts > approvals.MaxAnswer {
-			return 0, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
-		}
+	first := q.Get("first")
+	if first != "" && first != "true" && first != "false" {
+		return said, errors.New("first is true or false")
 	}
-	switch text := q.Get("once"); {
-	case text == "true" && what == "approve":
-		once = true
-	case text != "" && text != "false":
-		return 0, false, fmt.Errorf("once is true or false, and for what is approved")
-	}
-	return counts, once, nil
+	said, err = parseAnswer(what, q.Get("for"), q.Get("once"))
+	said.First = first == "true"
+	return said, err
 }
 
-// AnswerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
+// parseAnswer reads "approve" or "reject", with how long it lasts and whether it is for the flows that wait; both may be "".
+func parseAnswer(what, lasts, once string) (said approvals.Answer, err error) {
+	switch what {
+	case "approve":
+		said = approvals.Answer{Yes: true, Lasts: approvals.ApprovedFor}
+	case "reject":
+		said = approvals.Answer{Lasts: approvals.RejectedFor}
+	default:
+		return said, fmt.Errorf("an answer is approve or reject")
+	}
+	if lasts != "" {
+		said.Lasts, err = time.ParseDuration(lasts)
+		if err != nil || said.Lasts < time.Second || said.Lasts > approvals.MaxAnswer {
+			return said, fmt.Errorf("for is a duration from 1s to %s", "24h")
+		}
+	}
+	switch {
+	case once == "true" && said.Yes:
+		said.Once = true
+	case once != "" && once != "false":
+		return said, fmt.Errorf("once is true or false, and for what is approved")
+	}
+	return said, nil
+}
+
+// verb is the word of the API for an answer.
+func verb(said approvals.Answer) string {
+	if said.Yes {
+		return "approve"
+	}
+	return "reject"
+}
+
+// answerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
 // shortened, so that it cannot imitate another operator.
-func (o Operator) AnswerNote(what string, counts time.Duration, once bool, q *egress.Question) egress.OperatorNote {
-	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
-	if once {
+func (o Operator) answerNote(said approvals.Answer, q *egress.Question) egress.OperatorNote {
+	text := fmt.Sprintf("%s question %s, for %s", verb(said), q.ID, said.Lasts)
+	if said.Once {
 		text += ", for the flows that wait now"
 	}
 	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)

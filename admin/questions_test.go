@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,9 +77,17 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	if status, _ := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/approve", "", func(r *http.Request) { r.Header.Del("Authorization") }); status != http.StatusUnauthorized {
 		t.Errorf("without the token it is answered %d", status)
 	}
-	for _, row := range [][2]string{{"approve?for=2h", "approved"}, {"reject", "rejected"}} {
+	for _, row := range [][2]string{{"approve?for=2h&first=true", "approved"}, {"reject?first=true", ""}, {"approve?once=true&first=true", ""}, {"reject", "rejected"}} {
+		was := list("").Questions[0]
+		if row[1] == "" { // the second of two who answer
+			status, text := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/"+row[0], "", nil)
+			if now := list("").Questions[0]; status != http.StatusConflict || !strings.Contains(text, approvals.ErrAnswered.Error()+": approved until ") || now.State != "approved" || now.Until != was.Until {
+				t.Errorf("%s after another answer: %d %s, and it is %s", row[0], status, text, now.State)
+			}
+			continue
+		}
 		status, text := w.ask(t, http.MethodPost, "/v1/questions/"+id+"/"+row[0], "", nil)
-		if status != http.StatusOK || !strings.Contains(text, `"state":"`+row[1]+`"`) || list("").Questions[0].State != row[1] {
+		if status != http.StatusOK || !strings.Contains(text, `"state":"`+row[1]+`"`) || !strings.Contains(text, `"was":"`+was.State+`"`) || list("").Questions[0].State != row[1] {
 			t.Errorf("%s: %d %s", row[0], status, text)
 		}
 	}
@@ -90,10 +99,11 @@ func TestQuestionsAreAnswered(t *testing.T) {
 			notes = append(notes, r.Note)
 		}
 	}
-	if want := "approve question " + id + " did not count: " + approvals.ErrNobodyWaits.Error(); len(failed) != 1 || !strings.HasPrefix(failed[0], want) {
+	if want := "approve question " + id + " did not count: " + approvals.ErrNobodyWaits.Error(); len(failed) != 3 || !strings.HasPrefix(failed[0], want) || !strings.Contains(failed[1], approvals.ErrAnswered.Error()) {
 		t.Errorf("of what did not count the log has %q", failed)
 	}
-	if len(notes) != 2 || !strings.HasPrefix(notes[0], "approve question "+id+", for 2h0m0s: sandbox default, 93.184.216.34:443, rule r (user), asked by the token") || !strings.HasPrefix(notes[1], "reject question "+id) {
+	notes = slices.DeleteFunc(notes, func(n string) bool { return strings.Contains(n, "reject") && !strings.Contains(n, "for 10m") })
+	if len(notes) != 3 || !strings.HasPrefix(notes[0], "approve question "+id+", for 2h0m0s: sandbox default, 93.184.216.34:443, rule r (user), asked by the token") || !strings.HasPrefix(notes[1], "reject question "+id) {
 		t.Errorf("the log has %q", notes)
 	}
 }
@@ -102,7 +112,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 func TestAPathIsNoName(t *testing.T) {
 	who := Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}
 	q := egress.Question{ID: "Q", Sandbox: "s", Host: "a.test", Port: 80, Rule: "r", Layer: "user", Method: "POST", Path: `/", asked by uid 0, pid 1`}
-	note := who.AnswerNote("approve", time.Hour, false, &q).Note
+	note := who.answerNote(approvals.Answer{Yes: true, Lasts: time.Hour}, &q).Note
 	if want := `approve question Q, for 1h0m0s: sandbox s, a.test:80, rule r (user), asked by the token, from 127.0.0.1:7, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
 		t.Errorf("it is recorded as %q, not %q", note, want)
 	}

@@ -20,8 +20,11 @@ type Request struct {
 	Host    string
 	Clear   bool // over plain HTTP
 
-	Target http1.Target
-	Fields http1.Fields
+	Method    string
+	Authority string // the Host field as it is written
+	Target    http1.Target
+	Fields    http1.Fields
+	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
 
 	// Given are fields that the server itself has told this client to send with this request. One of them is no foreign
 	// credential.
@@ -39,6 +42,9 @@ type Answer struct {
 	// Refused says why the request may not pass. Unavailable says that the secret cannot be had now.
 	Refused     string
 	Unavailable bool
+
+	// NeedsBody: the caller has to read the body, and to ask again.
+	NeedsBody bool
 
 	Added *secret.Secret // in the request, or nil
 }
@@ -58,6 +64,8 @@ func (s *Set) Apply(r *Request) Answer {
 	switch {
 	case c != nil && r.Clear:
 		a.Refused = "the credential " + c.Name + " never goes over plain http; ask for https://" + r.Host
+	case c != nil && c.AWS != nil:
+		c.applyAWS(&s.key, r, &a)
 	case c != nil:
 		c.apply(&s.key, r, &a)
 	}

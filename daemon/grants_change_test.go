@@ -195,3 +195,32 @@ func TestGrantsAreBounded(t *testing.T) {
 	w.grants.expire(t.Context())
 	w.gets(t, "deny", time.Hour, some(1)...)
 }
+
+// TestADryRunGrantsNothing judges what it would open, and changes and records nothing.
+func TestADryRunGrantsNothing(t *testing.T) {
+	w := newGrantsWorld(t, "deny: [no.test]\n")
+	digest := w.policy.Digest()
+	ask := func(host string, dry bool) (admin.Granted, error) {
+		a, err := parseGrantRequest(someone, admin.GrantRequest{Verdict: "allow", Patterns: []string{host}, Seconds: 60, DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.api().grant(t.Context(), a)
+	}
+	done, err := ask("a.test:443", true)
+	if err != nil || len(done.Grants) != 1 || done.Opens == "" || done.Policy != digest {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if status, _ := w.connect(t, "a.test:443"); status != 403 || len(w.grants.live()) != 0 || w.policy.Digest() != digest {
+		t.Errorf("a dry run opens something: %d, %v", status, w.grants.live())
+	}
+	again, err := ask("a.test:443", false)
+	if err != nil || again.Opens != done.Opens {
+		t.Errorf("it opens %q, and the dry run said %q: %v", again.Opens, done.Opens, err)
+	}
+	_, dry := ask("no.test:443", true)
+	_, wet := ask("no.test:443", false)
+	if dry == nil || wet == nil || dry.Error() != wet.Error() {
+		t.Errorf("a dry run is refused with %v, and otherwise %v", dry, wet)
+	}
+}

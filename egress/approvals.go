@@ -51,12 +51,13 @@ type Question struct {
 	Process   *record.Process   `json:"process,omitempty"`
 	Container *record.Container `json:"container,omitempty"`
 
-	Asked   int64     `json:"asked"`          // flows that came to the question
-	Waiting int       `json:"waiting"`        // flows that are held now
-	Once    bool      `json:"once,omitempty"` // the approval is limited to the flows that waited for it
-	Began   time.Time `json:"began"`
-	Last    time.Time `json:"last"` // when the last flow came
-	Until   time.Time `json:"until"`
+	Asked   int64      `json:"asked"`          // flows that came to the question
+	Waiting int        `json:"waiting"`        // flows that are held now
+	Once    bool       `json:"once,omitempty"` // the approval is limited to the flows that waited for it
+	Began   time.Time  `json:"began"`
+	Last    time.Time  `json:"last"` // when the last flow came
+	Until   time.Time  `json:"until"`
+	GivesUp *time.Time `json:"gives_up,omitempty"` // when the first of those gives up that are held now
 }
 
 // Ask returns one line for the person: who asks for what, and the commands that answer, with flags after a space. It is not
@@ -143,6 +144,10 @@ func (a *Approvals) show(q *approvals.Question) Question {
 		ID: q.ID.String(), State: string(q.State), Sandbox: of.Sandbox, Host: a.gate.canaries.without(of.Host), Port: of.Port,
 		Method: of.Method, Path: string(path), Rule: of.Rule, Layer: string(of.Layer), Reason: q.Reason, Via: string(q.Request.Via),
 		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
+	}
+	if gives := q.GivesUp(); !gives.IsZero() && q.State == approvals.Pending {
+		gives = gives.UTC()
+		s.GivesUp = &gives
 	}
 	if q.Access != nil {
 		s.Pattern = q.Access.Pattern.String()

@@ -21,7 +21,7 @@ func (f *Flow) askAll(ctx context.Context, r *policy.Request, late time.Time, re
 	defer func() { w.Leave() }()
 	for n := 0; n < maxQuestionsPerFlow && f.mayAsk(); {
 		var d *policy.Decision
-		if w, d = f.join(ctx, r, w, "", true); d == nil {
+		if w, d = f.join(ctx, r, w, "", late); d == nil {
 			d = f.awaitAnswer(ctx, w, late)
 		}
 		if d != nil {
@@ -72,7 +72,7 @@ func (f *Flow) awaitAnswer(ctx context.Context, w *approvals.Waiter, late time.T
 
 // join adds the flow to its question and records a new question, with words of the sandbox. The flow stays at w if that is its
 // question, and leaves it otherwise. The decision is the refusal if the question cannot be asked.
-func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, words string, hold bool) (*approvals.Waiter, *policy.Decision) {
+func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter, words string, late time.Time) (*approvals.Waiter, *policy.Decision) {
 	calm := context.WithoutCancel(ctx)
 	about := f.subject(calm, r)
 	if w.WaitsFor(&about) {
@@ -83,7 +83,7 @@ func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter,
 		return nil, unanswered(*f.decision, policy.AskRejected, "; it is too long to be shown to anybody")
 	}
 	list := &f.gate.Approvals
-	w = list.Join(about, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, words, hold)
+	w = list.Join(about, f.gate.ids.next(time.Now()), f.id, r, f.decision.Reason, words, late)
 	switch {
 	case w == nil:
 		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
@@ -111,7 +111,7 @@ func (f *Flow) listQuestion(ctx context.Context, r *policy.Request) *policy.Deci
 	if !f.mayAsk() {
 		return nil
 	}
-	w, d := f.join(ctx, r, nil, "", false)
+	w, d := f.join(ctx, r, nil, "", time.Time{})
 	if d != nil {
 		return d
 	}

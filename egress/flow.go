@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,6 @@ import (
 
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
-//
-// Thousands of flows are idle tunnels: what they have in common is shared, and
-// what is left stands close.
 type Flow struct {
 	gate  *Gate         // final
 	began time.Duration // final: since gate.began
@@ -27,13 +25,13 @@ type Flow struct {
 	seq int64 // of the record that has to be durable before the first byte; -1: there is none yet
 
 	mu       sync.Mutex       // guards what follows, once the flow is open; held for moments, never while a policy decides
-	request  *policy.Request  // not changed once the flow is open: others may share it
+	request  *policy.Request  // not changed once the flow is open
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
 	conn     net.Conn
-	onChange func()   // told when the flow was cut, or has another budget
-	src      endpoint // final
-	dialled  endpoint
+	onChange func()         // told when the flow was cut, or has another budget
+	src      netip.AddrPort // final
+	dialled  netip.AddrPort
 	contents contents
 	wasCut   bool
 	closed   bool
@@ -62,7 +60,7 @@ func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 		r.Process = peer.Process
 	}
 	return &Flow{
-		gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr),
+		gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: plain(peer.Addr),
 		request: &r, decision: undecided, seq: -1,
 	}
 }
@@ -122,7 +120,6 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) 
 	if refusal := f.admit(ctx, read); refusal != nil {
 		return refusal
 	}
-	f.request = f.gate.requests.of(f.request)
 	return f.enlist(ctx)
 }
 
@@ -342,7 +339,7 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 	defer f.mu.Unlock()
 	r := *f.request
 	r.HTTP, r.Protocol, r.Usage = h, policy.ProtocolHTTP, nil
-	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
+	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src}, r)
 	if refusal != nil {
 		return nil, inner.refuse(refusal.Decision)
 	}

@@ -111,8 +111,10 @@ type Gate struct {
 	ids      idSource
 	began    time.Time
 	shared   sharedDecisions
-	requests requests
 	canaries canaries
+
+	denyMessages atomic.Pointer[DenyMessages]
+
 	accounts accounts
 	tasks    tasks
 	ports    fair.Recent

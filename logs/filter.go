@@ -110,11 +110,13 @@ type term struct {
 //	term   = [ "-" | "!" ] ( KEY ":" value | value )
 //	value  = TEXT | '"' TEXT '"'              in quotes, \" and \\ stand for " and \
 //
+// A time may stand as it is printed, with a space and without quotes.
+//
 // A term without a key matches part of the host, or the address if the value is an address. Among positive
 // terms with the same key, one match is enough. Comparisons such as up:>10k and times must all hold.
 func ParseFilter(words []string, now time.Time) (*Filter, error) {
 	f := &Filter{}
-	for _, word := range words {
+	for _, word := range joinTimes(words) {
 		t, err := parseTerm(word)
 		if err != nil {
 			return nil, err
@@ -125,6 +127,37 @@ func ParseFilter(words []string, now time.Time) (*Filter, error) {
 		f.words = append(f.words, t.String())
 	}
 	return f, nil
+}
+
+// joinTimes puts a time together that white space has split, such as since:2026-11-20 09:30:00. Times are printed like that.
+func joinTimes(words []string) (joined []string) {
+	for _, word := range words {
+		last := len(joined) - 1
+		if last >= 0 {
+			key, begun, _ := strings.Cut(strings.TrimLeft(joined[last], "-!"), ":")
+			begun = strings.Trim(begun, `"`)
+			if (key == "since" || key == "until") && continuesTime(begun, word) {
+				before, _, _ := strings.Cut(joined[last], ":")
+				joined[last] = before + `:"` + begun + " " + word + `"`
+				continue
+			}
+		}
+		joined = append(joined, word)
+	}
+	return joined
+}
+
+// continuesTime reports whether word is the time of a day, or the zone of a time.
+func continuesTime(begun, word string) bool {
+	if word == "UTC" {
+		_, err := parseClock(begun[strings.LastIndexByte(begun, ' ')+1:])
+		return err == nil
+	}
+	if _, err := time.Parse(time.DateOnly, begun); err != nil {
+		return false
+	}
+	_, err := parseClock(strings.TrimSuffix(word, "Z"))
+	return err == nil
 }
 
 func parseTerm(word string) (t term, err error) {
@@ -276,6 +309,9 @@ func (f *Filter) Split() (shared, own *Filter) {
 	}
 	return shared, own
 }
+
+// Nothing returns a filter that matches no record.
+func Nothing() *Filter { return &Filter{clauses: []clause{{}}} }
 
 // Empty reports whether f matches every record.
 func (f *Filter) Empty() bool { return len(f.clauses) == 0 }

@@ -260,8 +260,14 @@ func untilKey(value string, now time.Time) (condition, bool, error) {
 	return func(r *record.Record) bool { return r.Time.Before(limit) }, true, err
 }
 
-// ParseMoment parses a time: an age ("90s", "1h30m", "2d"), a time of today ("09:30"), a day ("yesterday"), or RFC 3339.
-// Times and days are in the zone of now.
+// momentLayouts are the layouts of whole times, as they are printed. A time may have a fraction of a second.
+var momentLayouts = []string{
+	time.RFC3339, time.DateTime, time.DateTime + "Z07:00", time.DateTime + " MST", time.DateTime + " -0700", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04",
+	"2006-01-02T15Z07:00", "20060102-150405",
+}
+
+// ParseMoment parses a time: an age ("90s", "1h30m", "2d"), the last time that a clock showed something ("09:30"), a day ("yesterday"),
+// or any time that egressd prints, in the zone of now if it names none. Days are in the zone of now, too.
 func ParseMoment(s string, now time.Time) (time.Time, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
@@ -271,8 +277,10 @@ func ParseMoment(s string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
+	for _, layout := range momentLayouts {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
 	}
 	if back, ok := map[string]int{"today": 0, "yesterday": 1}[s]; ok {
 		return time.Date(now.Year(), now.Month(), now.Day()-back, 0, 0, 0, 0, now.Location()), nil
@@ -280,12 +288,26 @@ func ParseMoment(s string, now time.Time) (time.Time, error) {
 	if t, err := time.ParseInLocation(time.DateOnly, s, now.Location()); err == nil {
 		return t, nil
 	}
-	for _, layout := range []string{"15:04", time.TimeOnly} {
-		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
-			return time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
+	in := now
+	if clock, utc := strings.CutSuffix(s, " UTC"); utc {
+		s, in = clock, now.UTC()
+	}
+	if t, err := parseClock(s); err == nil {
+		last := time.Date(in.Year(), in.Month(), in.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), in.Location())
+		if last.After(now) {
+			last = last.AddDate(0, 0, -1)
 		}
+		return last, nil
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time", s)
+}
+
+// parseClock parses the time of a day: "09:30", "09:30:15" or "09:30:15.25".
+func parseClock(s string) (t time.Time, err error) {
+	if t, err = time.Parse("15:04", s); err != nil {
+		t, err = time.Parse(time.TimeOnly, s)
+	}
+	return t, err
 }
 
 // addressKey matches if one of the record's addresses equals the value or lies in its network.

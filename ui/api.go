@@ -15,6 +15,7 @@ import (
 
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/export"
 	"github.com/egressd/egressd/logs/signals"
 	"github.com/egressd/egressd/record"
 )
@@ -263,4 +264,41 @@ func (s *Server) apiHealth(w http.ResponseWriter, _ *http.Request) {
 		all["report"], all["verified_at"] = v.Report, v.At.UTC()
 	}
 	reply(w, all)
+}
+
+const (
+	exportPath    = "/v1/export"
+	exportTimeout = 10 * time.Minute // a large log, and a browser that writes it to a disk
+)
+
+// apiExport writes the records that the filter takes, as egressd log export does.
+func (s *Server) apiExport(w http.ResponseWriter, r *http.Request) {
+	q, ok := s.ask(w, r, "format")
+	if !ok {
+		return
+	}
+	format := cmp.Or(q.options.Get("format"), "json")
+	encode, header, ok := export.ToFile(format)
+	if !ok {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("there is no format %q", format), "format=csv; also json "+strings.Join(export.Formats(), " "))
+		return
+	}
+	log, err := s.openLogs(q.filter.Run, 0)
+	if err != nil {
+		failWith(w, http.StatusConflict, err)
+		return
+	}
+	defer log.Close()
+	kind := "application/json"
+	if format == "csv" {
+		kind = "text/csv; charset=utf-8"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Disposition", `attachment; filename="egressd-`+time.Now().Format("20060102-150405")+"."+format+`"`)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(exportTimeout))
+	if err := log.Export(w, q.filter, header, encode); err != nil {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			c.Close() // the browser must not take half of a file for all of it
+		}
+	}
 }

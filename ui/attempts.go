@@ -108,14 +108,23 @@ type attemptsView struct {
 	attemptsState
 	Stories []attemptStory
 	More    int
+
+	Scored, Half, Most int // stories, and what half of them and nine in ten of them score at most
 }
 
-// An attemptStory is an attempt with the addresses of its records.
-type attemptStory struct {
+// An attempt is a suspect with the addresses of its records.
+type attempt struct {
 	signals.Suspect
+	URL  string
+	Stop *replay.Stop // nil: no rule is about it
+	Acts []act
+}
+
+// An attemptStory is the strongest attempt of a story, and the others.
+type attemptStory struct {
+	attempt
 	Strong bool
-	URL    string
-	Stop   *replay.Stop // nil: no rule is about it
+	Also   []attempt
 }
 
 const (
@@ -125,23 +134,60 @@ const (
 
 func (s *Server) attemptsView(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/attempts")
-	v := attemptsView{attemptsState: s.search(strings.Join(q.words, " "), q.filter)}
-	for _, a := range v.Found {
-		if len(v.Stories) == attemptsShown {
-			v.More = len(v.Found) - attemptsShown
-			break
+	v := attemptsView{}
+	if q.Problem == "" {
+		v.attemptsState = s.search(strings.Join(q.words, " "), q.filter)
+	}
+	undo := s.undoable()
+	shown := 0
+	stories := signals.Stories(v.Found)
+	if v.Scored = len(stories); v.Scored > 0 { // the highest score first
+		v.Half, v.Most = stories[v.Scored/2][0].Score, stories[v.Scored/10][0].Score
+	}
+	for _, all := range stories {
+		if shown == attemptsShown {
+			v.More++
+			continue
 		}
-		var terms []string
-		if a.Sandbox != "" {
-			terms = append(terms, term("sandbox", a.Sandbox))
+		var told attemptStory
+		for i, a := range all {
+			if shown == attemptsShown {
+				break
+			}
+			one := attempt{Suspect: a, URL: q.with("/requests", attemptTerms(a)...), Stop: v.Stops[courseOf(a)], Acts: s.actsOf(a.IDs, undo)}
+			if shown++; i == 0 {
+				told.attempt, told.Strong = one, a.Score >= strongScore
+			} else {
+				told.Also = append(told.Also, one)
+			}
 		}
-		if a.Program != "" && a.Program != signals.Beyond {
-			terms = append(terms, term("proc", a.Program))
-		}
-		if a.Destination != signals.Beyond && a.Destination != "many" {
-			terms = append(terms, term("host", "*"+a.Destination))
-		}
-		v.Stories = append(v.Stories, attemptStory{a, a.Score >= strongScore, q.with("/requests", terms...), v.Stops[courseOf(a)]})
+		v.Stories = append(v.Stories, told)
 	}
 	s.write(w, r, http.StatusOK, "attempts", q, nil, v)
+}
+
+// attemptTerms is the filter for the records of an attempt.
+func attemptTerms(a signals.Suspect) (terms []string) {
+	if a.Sandbox != "" {
+		terms = append(terms, term("sandbox", a.Sandbox))
+	}
+	if a.Program != "" && a.Program != signals.Beyond {
+		terms = append(terms, term("proc", a.Program))
+	}
+	if a.Destination != signals.Beyond && a.Destination != "many" {
+		terms = append(terms, term("host", "*"+a.Destination))
+	}
+	return terms
+}
+
+// actsOf returns what a person may do about the first of some flows that the page holds.
+func (s *Server) actsOf(flows []string, undo *undoable) (all []act) {
+	for _, flow := range flows {
+		id, _ := record.ParseID(flow)
+		if row, known := s.index.ByFlow(id); known {
+			s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) { all = s.acts(r, flow, undo.about(r)) })
+			return all
+		}
+	}
+	return nil
 }

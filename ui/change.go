@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,8 @@ import (
 // A changeView is a change of the policy file, before it is saved.
 type changeView struct {
 	Verdict string
-	Rules   []string // the patterns of the new lines
+	Rules   []string // the new lines
+	Value   string   // the same as a field of a form
 	Already []string
 	Path    string
 	Fresh   bool // the file does not exist yet
@@ -66,7 +69,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) {
 		s.showChange(w, r, http.StatusBadRequest, changeView{Told: toldOf(err)})
 		return
 	}
-	v := s.changeOf(a, verdictOf(r))
+	v := changeOf(a, verdictOf(r))
 	if len(a.Added) > 0 {
 		again := replay.New(a.After())
 		again.Beside(a.Before())
@@ -83,7 +86,7 @@ func (s *Server) saveChange(w http.ResponseWriter, r *http.Request) {
 		s.showChange(w, r, http.StatusConflict, changeView{Told: toldOf(err)})
 		return
 	}
-	v := s.changeOf(a, verdictOf(r))
+	v := changeOf(a, verdictOf(r))
 	if len(a.Added) == 0 || !equal(v.Digest, r.PostFormValue("digest")) {
 		v.Told = &told{Err: errors.New("the policy file has changed since this was shown, so nothing was written"), Next: "look at the change again, and save it"}
 		s.showChange(w, r, http.StatusConflict, v)
@@ -121,7 +124,7 @@ func (s *Server) addition(r *http.Request) (*edit.Addition, error) {
 	case len(patterns) > patternsMost:
 		return nil, fmt.Errorf("more than %d rules in one change", patternsMost)
 	}
-	wanted, err := edit.Patterns(patterns, verdict, func(hosts string) string { return "egressd " + verdict + " " + hosts + " --save" })
+	lines, err := openingsOf(patterns, verdict)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +132,39 @@ func (s *Server) addition(r *http.Request) (*edit.Addition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, a.Add(policy.OpeningsOf(wanted))
+	return a, a.Add(lines)
 }
 
-func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
+// openingsOf reads fields of a form that [valueOf] wrote. It refuses what egressd allow refuses.
+func openingsOf(values []string, verdict string) (all []policy.Opening, err error) {
+	var fields []openingField
+	for _, text := range values {
+		several := []openingField{{Pattern: text}}
+		if strings.HasPrefix(text, "[{") {
+			if err := json.Unmarshal([]byte(text), &several); err != nil {
+				return nil, errors.New("the form does not say which rules are meant")
+			}
+		}
+		fields = append(fields, several...)
+	}
+	for _, f := range fields {
+		patterns, err := edit.Patterns([]string{f.Pattern}, verdict, func(hosts string) string { return "egressd " + verdict + " " + hosts + " --save" })
+		if err != nil {
+			return nil, err
+		}
+		o := policy.Opening{Pattern: patterns[0], Method: f.Method, Path: f.Path}
+		if err := o.Check(); err != nil && verdict == "allow" {
+			return nil, err
+		}
+		if !slices.Contains(all, o) {
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// changeOf describes a change of the policy file.
+func changeOf(a *edit.Addition, verdict string) changeView {
 	v := changeView{Verdict: verdict, Path: a.Path, Fresh: a.Fresh(), Warns: a.Warnings}
 	for _, p := range a.Added {
 		v.Rules = append(v.Rules, p.String())
@@ -140,7 +172,8 @@ func (s *Server) changeOf(a *edit.Addition, verdict string) changeView {
 	for _, p := range a.Already {
 		v.Already = append(v.Already, p.String())
 	}
-	if len(a.Added) == 0 {
+	v.Value = valueOf(a.Added)
+	if !a.Changes() {
 		return v
 	}
 	v.Opens = explain.Told(context.Background(), a.Sides(), a.Near()...)

@@ -16,11 +16,13 @@ type barChart struct {
 	Step          string
 	From, To      time.Time
 	Marks         []time.Time // below the chart
-	Most          int64
-	Narrowed      string // the URL without the span of time, if there is one
+	Most          int64       // asked and allowed in a bar
+	MostDenied    int64       // in a bar; 0 if nothing was denied, and then the others have the whole height
+	Base          int         // where the bars of what was not denied begin; those of denials hang below it
+	Narrowed      string      // the URL without the span of time, if there is one
 }
 
-// A bar is one span of time. Denied stands below, so that it is seen first.
+// A bar is one span of time. Denials hang below the line, on a scale of their own, which shows a few denials beside many other decisions.
 type bar struct {
 	From, To               time.Time
 	URL                    string
@@ -40,13 +42,14 @@ var steps = []struct {
 const (
 	chartWidth  = 1000
 	chartHeight = 100
+	deniedPart  = 40  // of the height
 	smallest    = 1.5 // height of a bar that is not empty
 	fewestBars  = 30  // that the width has space for
 )
 
 // bars draws the decisions of sum, with at most as many bars as most.
 func bars(sum *index.Sum, q *query, most int64) *barChart {
-	c := &barChart{Width: chartWidth, Height: chartHeight}
+	c := &barChart{Width: chartWidth, Height: chartHeight, Base: chartHeight}
 	if len(sum.Minutes) == 0 {
 		return c
 	}
@@ -73,7 +76,10 @@ func bars(sum *index.Sum, q *query, most int64) *barChart {
 		b.Allowed, b.Denied, b.Asked = b.Allowed+counts.Allowed, b.Denied+counts.Denied, b.Asked+counts.Asked
 	}
 	for _, b := range c.Bars {
-		c.Most = max(c.Most, b.Allowed+b.Denied+b.Asked)
+		c.Most, c.MostDenied = max(c.Most, b.Allowed+b.Asked), max(c.MostDenied, b.Denied)
+	}
+	if c.MostDenied > 0 {
+		c.Base = chartHeight - deniedPart
 	}
 	before := max(0, fewestBars-n) // empty ones, so that the bars of a young log are no wider than others
 	width := float64(chartWidth) / float64(before+n)
@@ -83,15 +89,18 @@ func bars(sum *index.Sum, q *query, most int64) *barChart {
 		b.To = b.From.Add(time.Duration(step.minutes) * time.Minute)
 		b.URL = q.with("/timeline", between(b.From, b.To)...)
 		b.X, b.Width = round(float64(before+int64(i))*width), round(width*0.82)
-		y := float64(chartHeight)
+		if b.Denied > 0 {
+			b.Denies = span{float64(c.Base), tall(b.Denied, c.MostDenied, deniedPart)}
+		}
+		y := float64(c.Base)
 		for _, part := range []struct {
 			n    int64
 			into *span
-		}{{b.Denied, &b.Denies}, {b.Asked, &b.Asks}, {b.Allowed, &b.Allows}} {
+		}{{b.Asked, &b.Asks}, {b.Allowed, &b.Allows}} {
 			if part.n == 0 {
 				continue
 			}
-			part.into.Height = round(max(smallest, float64(part.n)/float64(c.Most)*(chartHeight-3*smallest)))
+			part.into.Height = tall(part.n, c.Most, float64(c.Base)-2*smallest)
 			y -= part.into.Height
 			part.into.Y = round(y)
 		}
@@ -102,6 +111,11 @@ func bars(sum *index.Sum, q *query, most int64) *barChart {
 		c.Narrowed = q.without("since", "until")
 	}
 	return c
+}
+
+// tall is the height of a part of a bar.
+func tall(n, most int64, height float64) float64 {
+	return round(max(smallest, float64(n)/float64(most)*height))
 }
 
 func round(f float64) float64 { return math.Round(f*100) / 100 }

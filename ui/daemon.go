@@ -26,6 +26,7 @@ type live struct {
 	err       error // why the daemon does not answer
 	known     bool  // it was asked
 	observing []policy.Observation
+	grants    []admin.Grant
 	changed   chan struct{}
 }
 
@@ -50,6 +51,26 @@ func (l *live) observe(all []policy.Observation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.observing = all
+}
+
+// grant notes what counts for a while.
+func (l *live) grant(all []admin.Grant) {
+	same := func(x, y admin.Grant) bool { return x.ID == y.ID && x.Until.Equal(y.Until) }
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.EqualFunc(l.grants, all, same) {
+		return
+	}
+	l.grants = all
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// granted returns what counted for a while when the daemon was last asked.
+func (l *live) granted() []admin.Grant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grants
 }
 
 // observed returns for whom and until when the daemon lets everything public pass that no rule is about.
@@ -97,6 +118,7 @@ func (s *Server) watchDaemon(ctx context.Context) {
 		s.live.set(q, err)
 		if err == nil {
 			s.live.observe(s.askObserving(ctx))
+			s.lookAtGrants(ctx)
 		}
 		path = "/v1/questions?after=" + strconv.FormatUint(q.Version, 10)
 		if err != nil {
@@ -140,6 +162,16 @@ func wait(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-t.C:
 		return true
+	}
+}
+
+// lookAtGrants keeps what counts for a while, so that rows say what can be undone.
+func (s *Server) lookAtGrants(ctx context.Context) {
+	if s.options.Dial == nil {
+		return
+	}
+	if all, err := s.grants(ctx); err == nil {
+		s.live.grant(all.Grants)
 	}
 }
 

@@ -46,7 +46,9 @@ func (f *daemonFake) Send(ctx context.Context, method, path string, body, v any,
 	case strings.HasPrefix(path, "/v1/questions") && method == "GET":
 		answer = f.questions
 	case path == "/v1/grants" && method == "GET":
-		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","by":"uid 0","until":"2026-11-20T10:00:00Z","seconds":90}]}`
+		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","from":"01KB000002","by":"uid 0","until":"2026-11-20T10:00:00Z","seconds":90}]}`
+	case path == "/v1/grants" && method == "POST":
+		answer = `{"grants":[{"id":"GAAAAAA","verdict":"allow","pattern":"granted.test","until":"2026-11-20T10:00:00Z"}],"opens":"opens GET of one host"}`
 	case path == "/v1/policy":
 		answer = `{"policy":"sha256:1","since":"2026-11-20T09:00:00Z","rejected":{"time":"2026-11-20T09:30:00Z","reason":"the file is <broken>"},"failed":{"count":2},"bundles":[{"source":"https://bundles.example/a","stale":"too old","error":"the server <says> no"}]}`
 	case path == "/readyz":
@@ -105,6 +107,51 @@ func TestAQuestionShowsTheWordsOfTheProgram(t *testing.T) {
 	plain := html.UnescapeString(text)
 	if !strings.Contains(plain, `<script>\u{202e} \x1b[2Jplease`) || strings.Contains(text, "<script>\\u") || strings.Contains(text, "Approve once") {
 		t.Errorf("the view is %s", text[strings.Index(text, "<article"):strings.Index(text, "</article>")])
+	}
+}
+
+// TestAQuestionIsInEveryView: with the time when the request gives up and the forms that answer it, also where no link leads.
+func TestAQuestionIsInEveryView(t *testing.T) {
+	p, f := withDaemon(t)
+	f.mu.Lock()
+	f.questions = strings.Replace(oneQuestion, `"waiting":1`, `"waiting":1,"gives_up":"2026-11-20T09:01:30Z"`, 1)
+	f.questions = strings.Replace(f.questions, `"version":3`, `"version":4`, 1)
+	f.mu.Unlock()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+		if all, _, _ := p.live.state(); all.Version == 4 {
+			break
+		}
+	}
+	look := func(view, text string) {
+		t.Helper()
+		if !strings.Contains(text, `value="01KB6ZQ4SZ"`) || !strings.Contains(text, `<time datetime="2026-11-20T09:01:30Z" data-until>`) || !strings.Contains(text, `name="first" value="true"`) {
+			t.Errorf("%s does not have the question", view)
+		}
+		if strings.Contains(text, "/<b>") {
+			t.Errorf("%s: the path is not escaped", view)
+		}
+	}
+	for _, view := range []string{"/", "/timeline", "/requests", "/destinations", "/sent", "/attempts", "/review", "/questions", "/policy", "/health", "/help", "/state", "/request/01KB000001", "/act?verdict=deny&id=01KB000061"} {
+		_, text := p.ask("GET", view, nil)
+		look(view, text)
+		if view != "/questions" && !strings.Contains(text, `name="back" value="`+html.EscapeString(view)+`"`) {
+			t.Errorf("an answer in %s does not lead back there", view)
+		}
+	}
+	_, text := p.ask("POST", "/change", map[string]string{"body": "pattern=a.test&csrf=" + p.guard.csrf})
+	look("POST /change", text)
+	if !strings.Contains(text, `data-fresh="/state"`) {
+		t.Error("what a form was answered with is not kept up to date")
+	}
+	for back, want := range map[string]string{"/sent?q=a": "/sent?q=a", "//evil.test": "/questions", "https://evil.test": "/questions", `/\evil.test`: "/questions", "": "/questions"} {
+		v := url.Values{"csrf": {p.guard.csrf}, "id": {"01KB6ZQ4SZ"}, "answer": {"reject"}, "for": {"10m"}, "first": {"true"}, "back": {back}}
+		answer, _ := p.ask("POST", "/questions", map[string]string{"body": v.Encode()})
+		if got := answer.Header.Get("Location"); got != want {
+			t.Errorf("back to %q leads to %q", back, got)
+		}
+	}
+	if all := f.changes(); all[len(all)-1] != "POST /v1/questions/01KB6ZQ4SZ/reject?first=true&for=10m0s null" {
+		t.Errorf("the daemon was asked %v", all)
 	}
 }
 

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/index"
-	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -19,7 +17,7 @@ import (
 type node struct {
 	Name           string
 	URL            string
-	Allow, Deny    string // URLs of the change that a rule about it would be, or ""
+	Acts           []act // about the last decision, and about the last denial if that is another one
 	Count, Denied  int64
 	Up, Down       int64
 	First          time.Time
@@ -27,7 +25,15 @@ type node struct {
 	Children       []*node
 	More           int // children that are left out
 
-	below map[string]*node
+	below          map[string]*node
+	denied, passed latest
+}
+
+// A latest is the last decision of a kind.
+type latest struct {
+	number int64
+	shape  uint32
+	flow   string
 }
 
 const (
@@ -39,18 +45,15 @@ const (
 
 type destinationsView struct {
 	By       string // "" or "program"
-	Switch   string // URL of the other arrangement
 	Nodes    []*node
 	More     int
 	Distinct int
+	Map      *whoWhere // programs and domains, by program
 }
 
 func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 	q := s.readQuery(r, "/destinations")
-	v := destinationsView{By: q.options.Get("by"), Switch: q.option("by", "program")}
-	if v.By == "program" {
-		v.Switch = q.option("by", "")
-	}
+	v := destinationsView{By: q.options.Get("by")}
 	sum := s.index.Sum(r.Context(), q.filter, nil)
 	top := &node{}
 	s.index.Shapes(slices.Sorted(maps.Keys(sum.Totals)), func(id uint32, r *record.Record) {
@@ -65,16 +68,18 @@ func (s *Server) destinations(w http.ResponseWriter, r *http.Request) {
 		at := top
 		for _, name := range path {
 			at = at.child(name)
-			at.add(r, t)
+			at.add(id, r, t)
 		}
 	})
 	v.Distinct = len(top.below)
+	if v.By == "program" {
+		v.Map = s.whoWhere(sum)
+	}
 	top.finish(q, domainsShown, v.By == "program", 0)
-	if s.options.HasPolicy {
-		for _, one := range top.Children {
-			for _, host := range one.Children {
-				host.offer()
-			}
+	undo := s.undoable()
+	for _, one := range top.Children {
+		for _, host := range one.Children {
+			s.offer(host, undo)
 		}
 	}
 	v.Nodes, v.More = top.Children, top.More
@@ -110,10 +115,15 @@ func (n *node) child(name string) *node {
 	return c
 }
 
-func (n *node) add(r *record.Record, t *index.Total) {
+func (n *node) add(id uint32, r *record.Record, t *index.Total) {
 	n.Count, n.Up, n.Down = n.Count+t.Count, n.Up+t.Up, n.Down+t.Down
+	kind := &n.passed
 	if r.Decision.Action == "deny" {
 		n.Denied += t.Count
+		kind = &n.denied
+	}
+	if t.Number >= kind.number {
+		*kind = latest{t.Number, id, t.Flow.String()}
 	}
 	if first := at(t.First); n.First.IsZero() || first.Before(n.First) {
 		n.First = first
@@ -139,6 +149,11 @@ func (n *node) finish(q *query, most int, byProgram bool, depth int) {
 		return cmp.Or(cmp.Compare(b.Up, a.Up), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	n.below = nil
+	sorted(q, n.Children, map[string]func(a, b *node) int{
+		"name": by(func(n *node) string { return n.Name }), "count": by(func(n *node) int64 { return n.Count }), "denied": by(func(n *node) int64 { return n.Denied }),
+		"up": by(func(n *node) int64 { return n.Up }), "down": by(func(n *node) int64 { return n.Down }), "first": func(a, b *node) int { return a.First.Compare(b.First) },
+		"what": by(func(n *node) string { return strings.Join(n.Methods, " ") }), "rule": by(func(n *node) string { return strings.Join(n.Rules, " ") }),
+	})
 	if len(n.Children) > most {
 		n.More, n.Children = len(n.Children)-most, n.Children[:most]
 	}
@@ -155,20 +170,19 @@ func (n *node) finish(q *query, most int, byProgram bool, depth int) {
 	}
 }
 
-// offer sets the addresses of the changes that a person may want: the other verdict.
-func (n *node) offer() {
-	p, err := policy.ParsePattern(n.Name)
-	if err != nil || !p.OneHost() {
-		return
-	}
-	to := func(verdict string) string {
-		return "/change?" + url.Values{"verdict": {verdict}, "pattern": {p.String()}}.Encode()
-	}
-	if n.Denied > 0 && policy.CheckGrant(p) == nil {
-		n.Allow = to("allow")
-	}
-	if n.Denied < n.Count {
-		n.Deny = to("deny")
+// offer sets what a person may do about a host: about the last request that was denied, and about the last one that was not.
+func (s *Server) offer(n *node, undo *undoable) {
+	for i, last := range []latest{n.denied, n.passed} {
+		if last.flow == "" {
+			continue
+		}
+		s.index.Shapes([]uint32{last.shape}, func(_ uint32, r *record.Record) {
+			for _, a := range s.acts(r, last.flow, i == 1 && undo.about(r)) {
+				if !slices.ContainsFunc(n.Acts, func(b act) bool { return a.Name == b.Name }) {
+					n.Acts = append(n.Acts, a)
+				}
+			}
+		})
 	}
 }
 

@@ -234,4 +234,7 @@ func (s *Server) verifyAgain(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/health", http.StatusSeeOther)
 }
 
+// state is what surrounds every view, for views that no link leads to.
+func (s *Server) state(w http.ResponseWriter, r *http.Request) { s.show(w, r, "state-alone", nil) }
+
 func (s *Server) help(w http.ResponseWriter, r *http.Request) { s.show(w, r, "help", nil) }

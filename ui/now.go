@@ -25,6 +25,9 @@ type group struct {
 	Flow                  string
 	Number                int64
 	URL                   string // of the requests in it
+	Acts                  []act
+
+	shape uint32 // of the last
 }
 
 // A sandboxCard sums what one sandbox did.
@@ -42,6 +45,7 @@ type nowView struct {
 	Denied, Asked, Allowed, Up, Down, Open int64
 	Names                                  int64 // of those allowed, names that no connection followed
 	LastHour                               lastHour
+	Rankings                               rankings
 	Sandboxes                              []*sandboxCard
 	MoreSandboxes                          int
 	MoreSandboxesURL                       string
@@ -88,10 +92,21 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		v.MoreSandboxes, v.MoreSandboxesURL = len(v.Sandboxes)-cards, q.option("sandboxes", strconv.Itoa(min(cards*4, groupsMost)))
 		v.Sandboxes = v.Sandboxes[:cards]
 	}
+	v.Rankings = s.rankings(r.Context(), q, sum)
 	v.LastHour = s.lastHour(r.Context(), q, sum)
+	sorted(q, groups, map[string]func(a, b *group) int{
+		"time": by(func(g *group) int64 { return g.Number }), "verdict": by(func(g *group) int { return strictness(g.Action) }), "count": by(func(g *group) int64 { return g.Count }),
+		"dest": by(func(g *group) string { return g.Destination }), "what": by(func(g *group) string { return g.What }), "who": by(func(g *group) string { return g.Who }),
+		"why": by(func(g *group) string { return g.Why }), "up": by(func(g *group) int64 { return g.Up }), "down": by(func(g *group) int64 { return g.Down }),
+		"id": by(func(g *group) string { return g.Flow }),
+	})
 	if shown := q.atMost("rows", groupsShown); len(groups) > shown {
 		v.More, v.MoreURL = len(groups)-shown, q.option("rows", strconv.Itoa(min(shown*4, groupsMost)))
 		groups = groups[:shown]
+	}
+	undo := s.undoable()
+	for _, g := range groups {
+		s.index.Shapes([]uint32{g.shape}, func(_ uint32, r *record.Record) { g.Acts = s.acts(r, g.Flow, undo.about(r)) })
 	}
 	v.Groups = groups
 	v.Events = s.events(8)
@@ -146,7 +161,7 @@ func (s *Server) groups(q *query, sum *index.Sum) []*group {
 			g.First = first
 		}
 		if t.Number >= g.Number {
-			g.Number, g.Last, g.Flow = t.Number, at(t.Last), t.Flow.String()
+			g.Number, g.Last, g.Flow, g.shape = t.Number, at(t.Last), t.Flow.String(), id
 		}
 	})
 	groups := slices.SortedFunc(maps.Values(all), func(a, b *group) int { return cmp.Compare(b.Number, a.Number) })

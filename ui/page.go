@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ var (
 	pages = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(template.FuncMap{
 			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left,
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
 		}).ParseFS(assets, "assets/*.html"))
 	})
 )
@@ -46,7 +47,7 @@ func asset(name string) string {
 // A frame is what surrounds every view.
 type frame struct {
 	View, Title string
-	Nav         []navLink
+	Nav, Sub    []navLink
 	Log, Dir    string
 	Query       *query
 	Filters     bool // the view has a filter
@@ -57,10 +58,13 @@ type frame struct {
 	Style       template.CSS
 	Body        any
 	Strip       *barChart
-	Questions   int    // that wait for an answer
+	Questions   int // that wait for an answer
+	Asking      []question
+	Fresh       string // where the script looks for what is new, "" for the address of the view
 	DaemonErr   string // why the daemon does not answer
 	Observing   []policy.Observation
 	Verified    verified
+	Now         time.Time
 	Run         string // that the filter names, of several
 	RunsURL     string // of the view of all runs
 }
@@ -71,19 +75,68 @@ type navLink struct {
 	Count     int
 }
 
-// views are the views in the order of the list, with their address and title.
-var views = []struct{ path, name, title string }{
-	{"/runs", "runs", "Runs"},
-	{"/", "now", "Now"},
-	{"/timeline", "timeline", "Timeline"},
-	{"/destinations", "destinations", "Destinations"},
-	{"/sent", "sent", "What left"},
-	{"/attempts", "attempts", "Attempts"},
-	{"/requests", "requests", "Requests"},
-	{"/review", "review", "Review"},
-	{"/questions", "questions", "Questions"},
-	{"/policy", "policy", "Policy"},
-	{"/health", "health", "Health"},
+// views are the five views, each with its arrangements: address, name of the template, an option, and title. A view leads to the
+// first of its arrangements that the page has.
+var views = []struct {
+	title        string
+	arrangements []arrangement
+}{
+	{"Log", []arrangement{{"/", "now", "", "Now"}, {"/requests", "requests", "", "Each request"}, {"/timeline", "timeline", "", "Timeline"}, {"/runs", "runs", "", "Runs"}}},
+	{"Where", []arrangement{{"/destinations", "destinations", "", "Destinations"}, {"/destinations", "destinations", "program", "Who to where"}, {"/sent", "sent", "", "What left"}}},
+	{"Attempts", []arrangement{{"/attempts", "attempts", "", "Attempts"}}},
+	{"Policy", []arrangement{{"/policy", "policy", "", "Rules"}, {"/review", "review", "", "Review"}, {"/questions", "questions", "", "Questions"}}},
+	{"Health", []arrangement{{"/health", "health", "", "Health"}}},
+}
+
+// An arrangement is one way to show a view.
+type arrangement struct{ path, name, by, title string }
+
+// link returns the link to an arrangement, with the filter of this view.
+func (a *arrangement) link(f *frame, by string) navLink {
+	link := navLink{Name: a.title, URL: a.path, Here: a.name == f.View && a.by == by}
+	options := url.Values{}
+	if a.by != "" {
+		options.Set("by", a.by)
+	}
+	switch a.name {
+	case "questions":
+		link.Count = f.Questions
+	case "health", "policy":
+	case "runs": // the list shows what matches in each
+		link.URL = address(a.path, without(f.Query.words, "run"), nil)
+	default:
+		link.URL = address(a.path, f.Query.words, options)
+	}
+	return link
+}
+
+// navigate fills in Nav with links to the views, and Sub with links to the arrangements of this view.
+func (f *frame) navigate(has func(path string) bool, by string) {
+	for _, v := range views {
+		var all []navLink
+		here := false
+		for _, a := range v.arrangements {
+			if !has(a.path) {
+				continue
+			}
+			link := a.link(f, by)
+			if here = here || link.Here; link.Here {
+				f.Title = link.Name
+			}
+			all = append(all, link)
+		}
+		if len(all) == 0 {
+			continue
+		}
+		first := navLink{Name: v.title, URL: all[0].URL, Here: here}
+		for _, link := range all {
+			first.Count += link.Count
+		}
+		f.Nav = append(f.Nav, first)
+		if here && len(all) > 1 {
+			f.Sub = all
+		}
+	}
 }
 
 func (s *Server) show(w http.ResponseWriter, r *http.Request, name string, body any) {
@@ -92,7 +145,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, name string, body 
 
 // write writes the page of a view. q and sum may be nil.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name string, q *query, sum *index.Sum, body any) {
-	f := frame{View: name, Log: s.options.Title, Dir: s.options.Dir, CSRF: s.guard.csrf, Script: template.JS(script), Style: template.CSS(style), Body: body, Query: q}
+	f := frame{View: name, Log: s.options.Title, Dir: s.options.Dir, CSRF: s.guard.csrf, Script: template.JS(script), Style: template.CSS(style), Body: body, Query: q, Now: time.Now()}
 	if f.Progress, _ = s.index.Progress(); sum != nil {
 		f.Progress = sum.Progress // the browser is told of records that came since
 	}
@@ -101,6 +154,12 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	asked, _, daemonErr := s.live.state()
 	f.Questions, f.Observing = pending(asked), s.live.observed()
+	if name != "questions" {
+		f.Asking = s.bar(r, asked)
+	}
+	if r.Method != http.MethodGet {
+		f.Fresh = "/state"
+	}
 	if s.options.Dial != nil && daemonErr != nil {
 		f.DaemonErr = daemonErr.Error()
 	}
@@ -109,27 +168,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, name 
 		f.Run, f.RunsURL = q.filter.Run, q.without("run")
 	}
 	routes := s.routes()
-	for _, v := range views {
-		link := navLink{Name: v.title, URL: v.path, Here: v.name == name}
-		switch {
-		case v.name == "questions" || v.name == "policy" || v.name == "runs":
-			if routes["GET "+v.path] == nil {
-				continue
-			}
-			if v.name == "runs" { // the list shows what matches in each
-				link.URL = address(v.path, without(f.Query.words, "run"), nil)
-			}
-			if v.name == "questions" {
-				link.Count = f.Questions
-			}
-		case v.name != "health":
-			link.URL = address(v.path, f.Query.words, nil)
-		}
-		if link.Here {
-			f.Title = v.title
-		}
-		f.Nav = append(f.Nav, link)
-	}
+	f.navigate(func(path string) bool { return path == "/" || routes["GET "+path] != nil }, f.Query.options.Get("by"))
 	if q != nil {
 		f.Filters = true
 		f.Times = q.times()

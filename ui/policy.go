@@ -39,6 +39,7 @@ type policyView struct {
 	Answer    *explain.Answer
 	AnswerErr error
 	Told      *told
+	Heads     []heading // of the rules
 }
 
 // A ruleRow is a rule, and how many of the decisions that the page holds name it.
@@ -78,6 +79,16 @@ func (s *Server) showPolicy(w http.ResponseWriter, r *http.Request, status int, 
 			}
 		}
 	}
+	q := &query{View: "/policy", options: r.URL.Query()}
+	sorted(q, v.Rules, map[string]func(a, b ruleRow) int{
+		"hits": by(func(r ruleRow) int64 { return r.Hits }), "last": func(a, b ruleRow) int { return a.Last.Compare(b.Last) }, "effect": by(func(r ruleRow) string { return r.Effect }),
+		"what": by(func(r ruleRow) string { return r.What }), "rule": by(func(r ruleRow) string { return r.Rule }), "layer": by(func(r ruleRow) string { return string(r.Layer) + " " + r.Sandbox }),
+		"where": func(a, b ruleRow) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) },
+	})
+	if q.Sorted != "" && v.Told == nil {
+		v.Told = &told{Err: errors.New(q.Sorted)}
+	}
+	v.Heads = q.Heads("#hits:Hits", "last:Last", "effect:Effect", "what:What", "rule:Rule", "layer:Layer", "where:Where")
 	s.write(w, r, status, "policy", nil, sum, v)
 }
 

@@ -17,8 +17,9 @@ type query struct {
 	Text    string // the filter as typed
 	words   []string
 	filter  *logs.Filter
-	Problem string // why the filter is not understood; filter then matches everything
+	Problem string // why the filter is not understood; filter then matches nothing
 	Try     string
+	Sorted  string     // why the table is not sorted as the address says
 	options url.Values // of the view, without the filter
 }
 
@@ -28,11 +29,15 @@ const longestFilter = 2000
 var errLongFilter = errors.New("the filter is longer than 2000 bytes")
 
 func (s *Server) readQuery(r *http.Request, view string) *query {
-	q := &query{View: view, options: r.URL.Query(), filter: &logs.Filter{}}
+	q := &query{View: view, options: r.URL.Query()}
 	q.Text = strings.TrimSpace(q.options.Get("q"))
 	q.options.Del("q")
 	filter, err := s.parseFilter(q.Text)
 	if err != nil {
+		q.filter = logs.Nothing()
+		if len(q.Text) <= longestFilter {
+			q.words = logs.SplitFilter(q.Text) // other views do not drop it, either
+		}
 		q.Problem = err.Error()
 		if wrong, ok := errors.AsType[*logs.FilterError](err); ok {
 			q.Try = wrong.Try
@@ -42,7 +47,7 @@ func (s *Server) readQuery(r *http.Request, view string) *query {
 		}
 		return q
 	}
-	q.filter, q.words = filter, logs.SplitFilter(q.Text)
+	q.filter, q.words = filter, logs.SplitFilter(filter.String())
 	return q
 }
 
@@ -64,6 +69,20 @@ func (s *Server) parseFilter(text string) (*logs.Filter, error) {
 	f.Run = run.ID
 	return f, nil
 }
+
+// Show returns the URL of the list with one request beside it.
+func (q *query) Show(flow string) string { return q.option("show", flow) }
+
+// Exports reports whether the view shows decisions, which can be exported.
+func (q *query) Exports() bool { return q.Problem == "" && q.View != "/runs" && q.View != "/attempts" }
+
+// Export returns the URL of what the filter takes, in a format.
+func (q *query) Export(format string) string {
+	return address(exportPath, q.words, url.Values{"format": {format}})
+}
+
+// Rest returns the filter without the span of time.
+func (q *query) Rest() string { return strings.Join(without(without(q.words, "since"), "until"), " ") }
 
 // term returns one word of a filter.
 func term(key, value string) string {

@@ -35,6 +35,7 @@ type question struct {
 	SeenDenied  int64
 	SeenURL     string
 	Scope       string // what an approval is for
+	Back        string // the view to come back to
 }
 
 // A told is what came of a form.
@@ -42,6 +43,7 @@ type told struct {
 	Done string
 	Err  error
 	Next string
+	Undo string // URL
 }
 
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +62,7 @@ func (s *Server) showQuestions(w http.ResponseWriter, r *http.Request, status in
 	v := questionsView{Open: all.Open, Err: err, Told: t}
 	for _, q := range all.Questions {
 		one := s.describe(r.Context(), q)
+		one.Back = "/questions"
 		if q.State == "pending" {
 			v.Pending = append(v.Pending, one)
 		} else {
@@ -67,6 +70,25 @@ func (s *Server) showQuestions(w http.ResponseWriter, r *http.Request, status in
 		}
 	}
 	s.write(w, r, status, "questions", nil, nil, v)
+}
+
+// barShown is how many questions every view has the forms for.
+const barShown = 3
+
+// bar describes the questions that wait, for the top of every view: the oldest first.
+func (s *Server) bar(r *http.Request, all egress.Questions) (bar []question) {
+	back := "/questions"
+	if r.Method == http.MethodGet {
+		back = r.URL.RequestURI()
+	}
+	for _, q := range all.Questions {
+		if q.State == "pending" && len(bar) < barShown {
+			one := s.describe(r.Context(), q)
+			one.Back = back
+			bar = append(bar, one)
+		}
+	}
+	return bar
 }
 
 func (s *Server) describe(ctx context.Context, q egress.Question) question {
@@ -106,10 +128,17 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		terms.Set("once", "true")
 	}
 	terms.Set("for", lasts.String())
+	if r.PostFormValue("first") == "true" { // somebody else may have answered since this was shown
+		terms.Set("first", "true")
+	}
 	var done admin.Answer
 	if err := s.askDaemon(r.Context(), http.MethodPost, "/v1/questions/"+id.String()+"/"+what+"?"+terms.Encode(), nil, &done); err != nil {
 		s.showQuestions(w, r, http.StatusConflict, toldOf(err))
 		return
 	}
-	http.Redirect(w, r, "/questions", http.StatusSeeOther)
+	back := r.PostFormValue("back")
+	if !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") || strings.ContainsAny(back, "\\\r\n") {
+		back = "/questions"
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther)
 }

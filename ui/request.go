@@ -41,6 +41,8 @@ type requestView struct {
 	Line     string // for the list tests of a policy file, or ""
 	Rego     string // the same as a test in Rego
 	Try      *tryView
+	Acts     []act
+	Told     *told
 }
 
 type fact struct{ Name, Value string }
@@ -66,6 +68,10 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 		v.Around = s.around(r, told)
 		v.Line, v.Rego = testsOf(told)
 		v.Try = s.try(r, told)
+		v.Acts = s.acts(told, found.Flow, s.undoable().about(told))
+	}
+	if r.Method == http.MethodGet {
+		v.Told = s.saved.Swap(nil)
 	}
 	v.ProofURL, v.Run = "/v1/proofs/"+strconv.FormatInt(v.Seq, 10), run
 	if run != "" {
@@ -109,7 +115,7 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 			all = append(all, fact{name, value})
 		}
 	}
-	add("time", s.Records[0].Time.Local().Format("2006-01-02 15:04:05.000 MST"))
+	add("time", s.Records[0].Time.Local().Format(time.DateTime+".000"))
 	add("asked", asked(r))
 	add("sandbox", r.Sandbox)
 	if r.Container != nil {

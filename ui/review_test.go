@@ -111,6 +111,36 @@ func TestAReviewIsSaved(t *testing.T) {
 	}
 }
 
+// TestAReviewOpensRequestsAlone: where egressd saw the requests, a proposal opens these and not the whole host.
+func TestAReviewOpensRequestsAlone(t *testing.T) {
+	dir, policy, _ := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy})
+	_, text := p.ask("GET", "/review?of=denied", nil)
+	_, value, found := strings.Cut(text, `name="pattern" value="[{`)
+	value, _, _ = strings.Cut(value, `"`)
+	if !found || !strings.Contains(text, "GET /simple/left-pad/ of pkgs.corp.example:80") {
+		t.Fatalf("the requests are not proposed: %.1500s", mainOf(text))
+	}
+	v := url.Values{"csrf": {p.guard.csrf}, "verdict": {"allow"}, "pattern": {html.UnescapeString("[{" + value), "[{\"pattern\":\"pkgs.corp.example:443\"}]"}}
+	status, text := p.post("/change", v)
+	if status != 200 || !strings.Contains(html.UnescapeString(text), "{host: pkgs.corp.example:80, methods: [GET], paths: [/simple/left-pad/]}") || !strings.Contains(text, "+  - pkgs.corp.example:443") && !strings.Contains(text, "&#43;  - pkgs.corp.example:443") {
+		t.Errorf("%d: %.1500s", status, mainOf(text))
+	}
+	save := url.Values{"csrf": {p.guard.csrf}, "verdict": {"allow"}, "digest": {digestField.FindStringSubmatch(text)[1]}}
+	for _, found := range hiddenField.FindAllStringSubmatch(text, -1) {
+		if found[1] == "pattern" {
+			save.Add("pattern", html.UnescapeString(found[2]))
+		}
+	}
+	if status, text := p.post("/change/save", save); status != 303 {
+		t.Errorf("%d: %.1500s", status, mainOf(text))
+	}
+	v.Set("pattern", `[{"pattern":"a.test","method":"get"}]`)
+	if status, _ := p.post("/change", v); status != 400 {
+		t.Errorf("a method that no rule has: %d", status)
+	}
+}
+
 // TestAChangeIsRefused asks for rules that no command writes, and for changes of a log whose policy is unknown.
 func TestAChangeIsRefused(t *testing.T) {
 	dir, policy := learnedLog(t)
@@ -139,22 +169,6 @@ func TestAChangeIsRefused(t *testing.T) {
 	}
 	if _, text := alone.ask("GET", "/review", nil); strings.Contains(mainOf(text), "checkbox") || !strings.Contains(text, "registry.npmjs.org:443") {
 		t.Error("the review of a log alone")
-	}
-}
-
-// TestARowOfDestinationsLeadsToItsRule follows the switch of a row.
-func TestARowOfDestinationsLeadsToItsRule(t *testing.T) {
-	dir, policy := learnedLog(t)
-	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy})
-	_, text := p.ask("GET", "/destinations", nil)
-	for _, want := range []string{"/change?pattern=refused.example.com%3A443&amp;verdict=allow", "/change?pattern=registry.npmjs.org%3A443&amp;verdict=deny"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no row leads to %s", want)
-		}
-	}
-	_, text = p.ask("GET", "/change?pattern=refused.example.com%3A443&verdict=allow", nil)
-	if !strings.Contains(html.UnescapeString(text), `<span class="add">+  - refused.example.com:443`) {
-		t.Errorf("the rule is not shown: %.1500s", mainOf(text))
 	}
 }
 

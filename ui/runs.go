@@ -36,12 +36,9 @@ func (s *Server) runs(w http.ResponseWriter, r *http.Request) {
 	all, err := s.options.Runs()
 	v := runsView{Err: err, AllURL: q.without("run")}
 	sums, verified := s.index.ByLog(r.Context(), q.filter), s.lastVerified()
+	var rows []runRow
 	for _, run := range all {
 		if q.filter.Run != "" && run.ID != q.filter.Run {
-			continue
-		}
-		if len(v.Rows) == runsShown {
-			v.More++
 			continue
 		}
 		row := runRow{Run: run, Result: run.Result(), Failed: s.index.Failed(run.Log)}
@@ -52,8 +49,17 @@ func (s *Server) runs(w http.ResponseWriter, r *http.Request) {
 			row.URL = q.with("/", term("run", run.ID))
 			row.Trust = verified.runs[run.ID]
 		}
-		v.Rows = append(v.Rows, row)
+		rows = append(rows, row)
 	}
+	sorted(q, rows, map[string]func(a, b runRow) int{
+		"began": func(a, b runRow) int { return a.Began.Compare(b.Began) }, "program": by(func(r runRow) string { return r.Program }),
+		"sandbox": by(func(r runRow) string { return r.Sandbox }), "result": by(func(r runRow) string { return r.Result }),
+		"denied": by(func(r runRow) int64 { return r.Sums.Denied }), "asked": by(func(r runRow) int64 { return r.Sums.Asked }), "allowed": by(func(r runRow) int64 { return r.Sums.Allowed }),
+		"up": by(func(r runRow) int64 { return r.Sums.Up }), "down": by(func(r runRow) int64 { return r.Sums.Down }),
+		"log": by(func(r runRow) string { return r.Trust }), "run": by(func(r runRow) string { return r.ID }),
+	})
+	v.Rows = rows[:min(len(rows), runsShown)]
+	v.More = len(rows) - len(v.Rows)
 	s.write(w, r, http.StatusOK, "runs", q, s.index.Sum(r.Context(), q.filter, nil), v)
 }
 

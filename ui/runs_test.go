@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,28 +164,25 @@ func TestTheLogsOfRunsAreVerified(t *testing.T) {
 	}
 }
 
-// TestTheRunsPageWritesThePolicyFile allows a host from the page of runs.
+// TestTheRunsPageWritesThePolicyFile allows a host from the row of a run, in the policy file that the run named.
 func TestTheRunsPageWritesThePolicyFile(t *testing.T) {
 	parent, path := t.TempDir(), filepath.Join(t.TempDir(), "egressd.yaml")
 	if err := os.WriteFile(path, []byte("version: 1\nallow: [one.test]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	made := []*madeRun{makeRun(t, parent, "run-AAAA", "one.test", 2)}
-	p := runsPage(t, Options{Dir: parent, HasPolicy: true, Config: path}, &made)
-	if _, text := p.ask("GET", "/destinations", nil); !strings.Contains(text, "/change?pattern=evil.test%3A443&amp;verdict=allow") {
-		t.Error("Destinations does not offer to allow the denied host")
+	made[0].Policy = path
+	p := runsPage(t, Options{Dir: parent, HasPolicy: true}, &made)
+	_, text := p.ask("GET", "/destinations?q=host:evil.test", nil)
+	_, link, found := strings.Cut(text, `<a class="act" href="/act?`)
+	if link, _, _ = strings.Cut(link, `"`); !found {
+		t.Fatal("Destinations does not offer to allow the denied host")
 	}
-	body := "csrf=" + p.guard.csrf + "&verdict=allow&pattern=evil.test:443"
-	_, text := p.ask("POST", "/change", map[string]string{"body": body})
-	_, digest, found := strings.Cut(text, `name="digest" value="`)
-	if !found || !strings.Contains(text, "2 requests") && !strings.Contains(text, "of 3") && !strings.Contains(text, ">2<") {
-		t.Fatalf("the change: %.3000s", text[strings.Index(text, "<main"):])
+	_, text = p.ask("GET", "/act?"+html.UnescapeString(link), nil)
+	if status, text := p.post("/act", form(t, text, "save")); status != 303 {
+		t.Fatalf("%d: %s", status, text)
 	}
-	digest, _, _ = strings.Cut(digest, `"`)
-	if answer, text := p.ask("POST", "/change/save", map[string]string{"body": body + "&digest=" + digest}); answer.StatusCode != 303 {
-		t.Fatalf("%s: %s", answer.Status, text)
-	}
-	if written, err := os.ReadFile(path); err != nil || !strings.Contains(string(written), "evil.test") {
+	if written, err := os.ReadFile(path); err != nil || !strings.Contains(string(written), "evil.test:443") {
 		t.Errorf("the file is %q, %v", written, err)
 	}
 }

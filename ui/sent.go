@@ -131,12 +131,12 @@ func (s *Server) sent(w http.ResponseWriter, r *http.Request) {
 	v.Rows = slices.SortedFunc(maps.Values(all), func(a, b *sentRow) int {
 		return cmp.Or(cmp.Compare(b.Up, a.Up), cmp.Compare(b.Level, a.Level), cmp.Compare(a.Destination, b.Destination))
 	})
-	v.finish()
+	v.finish(q)
 	s.write(w, r, http.StatusOK, "sent", q, sum, v)
 }
 
 // finish lays out the charts and cuts the table.
-func (v *sentView) finish() {
+func (v *sentView) finish(q *query) {
 	x := 0.0
 	for i := range v.Levels {
 		l := &v.Levels[i]
@@ -159,6 +159,12 @@ func (v *sentView) finish() {
 		tiles = append(tiles, tile{Name: name, URL: row.URL, Size: row.Up, Level: row.Level})
 	}
 	v.Tiles = treemap(tiles, mapWidth, mapHeight)
+	sorted(q, v.Rows, map[string]func(a, b *sentRow) int{
+		"dest": by(func(r *sentRow) string { return r.Destination }), "up": by(func(r *sentRow) int64 { return r.Up }), "level": by(func(r *sentRow) level { return r.Level }),
+		"count": by(func(r *sentRow) int64 { return r.Count }), "down": by(func(r *sentRow) int64 { return r.Down }),
+		"who": by(func(r *sentRow) string { return strings.Join(r.Programs, " ") }), "rule": by(func(r *sentRow) string { return strings.Join(r.Rules, " ") }),
+		"last": func(a, b *sentRow) int { return a.Last.Compare(b.Last) },
+	})
 	if len(v.Rows) > sentShown {
 		v.More, v.Rows = len(v.Rows)-sentShown, v.Rows[:sentShown]
 	}

@@ -52,6 +52,9 @@ type Options struct {
 	Flags string // with which commands read the same log, each with a space before it
 	Allow string // the same for egressd allow --from ID
 
+	// Port is the port of 127.0.0.1 that Listen opens. 0: any that is free.
+	Port uint16
+
 	// Config is the policy file, "" for the usual one. HasPolicy is false for the log of an unknown policy.
 	Config    string
 	HasPolicy bool
@@ -82,8 +85,9 @@ type Server struct {
 	verified verification
 	tested   selftest
 	attempts attemptsJob
-	saved    atomic.Pointer[told] // for the next look at the policy
-	streams  chan struct{}        // one element for each event stream
+	saved    atomic.Pointer[told] // for the next look at the policy, or at a request
+	single   singleHosts
+	streams  chan struct{} // one element for each event stream
 	context  context.Context
 	work     sync.WaitGroup // what goes on beside requests
 }
@@ -99,18 +103,20 @@ func New(o Options) *Server {
 // portTries is the number of ports that Listen tries, of which any may be taken.
 const portTries = 20
 
-// Listen opens a port of loopback, and makes the link. The daemon keeps sandboxes away from the port before it
+// Listen opens a port of 127.0.0.1, and makes the link. The daemon keeps sandboxes away from the port before it
 // is open.
 func (s *Server) Listen() (net.Listener, error) {
-	port, tries := 0, 1
-	if s.options.Dial != nil {
+	port, tries := int(s.options.Port), 1
+	if s.options.Dial != nil && port == 0 {
 		tries = portTries
 	}
 	var l net.Listener
 	var err error
 	for range tries {
 		if s.options.Dial != nil {
-			port = 20_000 + rand.IntN(40_000)
+			if s.options.Port == 0 {
+				port = 20_000 + rand.IntN(40_000)
+			}
 			if err := s.keepPort(context.Background(), port); err != nil {
 				return nil, err
 			}
@@ -179,6 +185,7 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /health":               s.health,
 		"POST /health/verify":       s.verifyAgain,
 		"GET /help":                 s.help,
+		"GET /state":                s.state,
 		"GET " + linkPath + "{key}": s.open,
 
 		"GET /v1/records":      s.apiRecords,
@@ -189,13 +196,15 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 		"GET /v1/proofs/{seq}": s.apiProof,
 		"GET /v1/health":       s.apiHealth,
 		"GET /v1/events":       s.apiEvents,
+		"GET " + exportPath:    s.apiExport,
 	}
 	if s.options.Runs != nil {
 		all["GET /runs"] = s.runs
 	}
 	if s.options.HasPolicy {
 		all["GET /policy"] = s.policy
-		all["GET /change"] = s.change
+		all["GET /act"] = s.act
+		all["POST /act"] = s.doAct
 		all["POST /change"] = s.change
 		all["POST /change/save"] = s.saveChange
 		all["POST /request/{id}"] = s.request

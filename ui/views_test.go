@@ -2,12 +2,17 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"html"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +25,7 @@ import (
 )
 
 var targets = []string{
-	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/review", "/review?of=denied", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
+	"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/requests?show=01KB000001", "/requests?show=01KB000003", "/requests?sort=who", "/review", "/review?of=denied", "/health", "/help", "/?q=verdict:deny", "/?q=%22%3Cscript%3E", "/?q=nokey:%E2%80%AE", "/request/01KB000001", "/request/01KB000003",
 }
 
 var (
@@ -95,6 +100,242 @@ func TestAFilterIsInTheURL(t *testing.T) {
 	}
 	if got := q.without("since"); got != "/x?q="+url.QueryEscape("host:a up:>1k") {
 		t.Errorf("without: %s", got)
+	}
+}
+
+// TestAWrongFilterShowsNothing looks for records in each view whose filter cannot be understood, and for the reason.
+func TestAWrongFilterShowsNothing(t *testing.T) {
+	p := opened(t, Options{Dir: logOf(t)})
+	p.ask("GET", "/attempts", nil) // the search of the whole log, which must not be shown for another filter
+	for _, view := range []string{"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/review", "/review?of=denied"} {
+		for _, wrong := range []string{"hots:x", "verdict:denied", "since:tomorrow", "up:>lots", `path:"/a`, "run:last", strings.Repeat("x", longestFilter+1)} {
+			to, _ := url.Parse(view)
+			options := to.Query()
+			options.Set("q", wrong)
+			to.RawQuery = options.Encode()
+			answer, text := p.ask("GET", to.String(), nil)
+			shown := strings.Contains(text, "/request/01KB") && !strings.Contains(text, "<ul class=\"events\">") || strings.Contains(text, `class="deny"`) || strings.Contains(text, "evil.test")
+			if answer.StatusCode != 200 || shown || !strings.Contains(text, `aria-invalid="true"`) || !strings.Contains(text, "Nothing is shown") {
+				t.Errorf("%s with the filter %.20q: %s, records are shown: %v", view, wrong, answer.Status, shown)
+			}
+			if len(wrong) < longestFilter && view != "/attempts" && !strings.Contains(text, url.QueryEscape(wrong)) {
+				t.Errorf("%s: the other views lose the filter %q", view, wrong)
+			}
+		}
+	}
+}
+
+// TestAFewDenialsAreSeen beside a hundred thousand decisions that allow.
+func TestAFewDenialsAreSeen(t *testing.T) {
+	sum := &index.Sum{Minutes: map[int64]*index.Minute{29_000_000: {Allowed: 100_000, Denied: 3}, 29_000_001: {Allowed: 7, Denied: 30}, 29_000_002: {Asked: 5}}}
+	c := bars(sum, &query{}, 100)
+	for i, want := range []float64{deniedPart / 10, deniedPart, 0} {
+		if got := c.Bars[i].Denies.Height; got != want {
+			t.Errorf("denials of bar %d are %.2f high, want %.2f", i, got, want)
+		}
+	}
+	for i, b := range c.Bars {
+		if b.Allows.Y < 0 || b.Allows.Y+b.Allows.Height > float64(c.Base)+0.01 || b.Denies.Height > 0 && b.Denies.Y != float64(c.Base) || b.Denies.Y+b.Denies.Height > chartHeight {
+			t.Errorf("bar %d leaves its part: %+v", i, b)
+		}
+	}
+	if delete(sum.Minutes, 29_000_000); bars(&index.Sum{Minutes: map[int64]*index.Minute{1: {Allowed: 7}}}, &query{}, 100).Base != chartHeight {
+		t.Error("without denials the others do not have the whole height")
+	}
+}
+
+var (
+	tableRows = regexp.MustCompile(`(?s)<tr[ >].*?</tr>`)
+	headLinks = regexp.MustCompile(`<a href="([^"]*sort=-?([a-z]+)[^"]*)"`)
+	cellTexts = regexp.MustCompile(`(?s)<td[^>]*>(.*?)</td>`)
+	tags      = regexp.MustCompile(`<[^>]*>`)
+)
+
+// cells returns the texts of one column of the last table of a view.
+func cells(text string, column int) (all []string) {
+	text = text[max(0, strings.LastIndex(text, "<tbody>")):]
+	for _, row := range tableRows.FindAllString(text, -1) {
+		if found := cellTexts.FindAllStringSubmatch(row, -1); column < len(found) {
+			all = append(all, strings.TrimSpace(tags.ReplaceAllString(found[column][1], "")))
+		}
+	}
+	return all
+}
+
+// TestTablesSortByEachColumn follows the head of each column both ways: one way is the other one backwards, and numbers go up.
+func TestTablesSortByEachColumn(t *testing.T) {
+	dir, policy, _ := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy})
+	for view, columns := range map[string]int{"/": 10, "/requests": 9, "/sent": 8, "/timeline": 4, "/review?of=denied": 6, "/policy": 7, "/destinations": 8} {
+		_, text := p.ask("GET", view, nil)
+		links := headLinks.FindAllStringSubmatch(text, -1)
+		if len(links) != columns {
+			t.Errorf("%s has %d columns to sort by, not %d", view, len(links), columns)
+		}
+		for i, link := range links {
+			up := strings.Replace(html.UnescapeString(link[1]), "sort=-", "sort=", 1)
+			_, ascending := p.ask("GET", up, nil)
+			_, descending := p.ask("GET", strings.Replace(up, "sort=", "sort=-", 1), nil)
+			if strings.Contains(ascending, "no column") || view != "/destinations" && !strings.Contains(ascending, `aria-sort="ascending"`) {
+				t.Errorf("%s is not sorted by %s", view, link[2])
+			}
+			if view == "/destinations" {
+				continue
+			}
+			a, d := cells(ascending, i), cells(descending, i)
+			slices.Reverse(d)
+			if len(a) == 0 || !slices.Equal(a, d) {
+				t.Errorf("%s by %s: %q, and the other way round, backwards %q", view, link[2], a, d)
+			}
+			if link[2] == "dest" && !slices.IsSorted(a) || slices.Contains([]string{"count", "hits", "denied", "allowed"}, link[2]) && !slices.IsSortedFunc(a, func(x, y string) int { return cmp.Compare(digitsOf(x), digitsOf(y)) }) {
+				t.Errorf("%s by %s: %q", view, link[2], a)
+			}
+		}
+		if _, text := p.ask("GET", view+map[bool]string{true: "&", false: "?"}[strings.Contains(view, "?")]+"sort=colour", nil); !strings.Contains(text, "no column colour") {
+			t.Errorf("%s by a column that there is not does not say so", view)
+		}
+	}
+}
+
+func digitsOf(s string) int {
+	n, _ := strconv.Atoi(strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, s))
+	return n
+}
+
+// TestNowRanks has what was denied most, where most went, and what is new in the window and was not there before.
+func TestNowRanks(t *testing.T) {
+	dir := t.TempDir()
+	var b strings.Builder
+	b.WriteString(`{"v":1,"seq":0,"time":"2026-11-18T09:00:00.000000Z","kind":"start","note":"started"}` + "\n")
+	seq := 1
+	add := func(day int, host, action string, count, up int) {
+		id := fmt.Sprintf("01KB%06d", seq)
+		fmt.Fprintf(&b, `{"v":1,"seq":%d,"time":"2026-11-%dT12:00:%02d.000000Z","kind":"open","flow":"%s","sandbox":"ci","via":"connect","dst":{"host":%q,"port":443},"decision":{"action":%q,"rule":"r","layer":"user"}}`+"\n", seq, day, seq, id, host, action)
+		seq++
+		if action == "allow" {
+			fmt.Fprintf(&b, `{"v":1,"seq":%d,"time":"2026-11-%dT12:00:%02d.500000Z","kind":"close","flow":"%s","sandbox":"ci","bytes":{"up":%d,"down":1},"duration_ms":9}`+"\n", seq, day, seq, id, up)
+			seq++
+		}
+		for range count - 1 {
+			fmt.Fprintf(&b, `{"v":1,"seq":%d,"time":"2026-11-%dT12:00:%02d.000000Z","kind":"open","flow":"01KC%06d","sandbox":"ci","via":"connect","dst":{"host":%q,"port":443},"decision":{"action":%q,"rule":"r","layer":"user"}}`+"\n", seq, day, min(seq, 59), seq, host, action)
+			seq++
+		}
+	}
+	add(18, "old.test", "allow", 1, 900_000)
+	add(18, "refused.test", "deny", 3, 0)
+	add(20, "old.test", "allow", 1, 5)
+	add(20, "young.test", "allow", 1, 7000)
+	add(20, "refused.test", "deny", 2, 0)
+	add(20, "probed.test", "deny", 4, 0)
+	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := opened(t, Options{Dir: dir})
+	for filter, want := range map[string][3][]string{
+		"":                           {{"refused.test:443", "probed.test:443"}, {"old.test:443", "young.test:443"}, {"probed.test:443", "young.test:443"}},
+		"since:2026-11-20":           {{"probed.test:443", "refused.test:443"}, {"young.test:443", "old.test:443"}, {"probed.test:443", "young.test:443"}},
+		"until:2026-11-19":           {{"refused.test:443"}, {"old.test:443"}, {"refused.test:443", "old.test:443"}},
+		"since:2026-11-20 host:old*": {nil, {"old.test:443"}, nil},
+	} {
+		_, text := p.ask("GET", "/?q="+url.QueryEscape(filter), nil)
+		_, text, _ = strings.Cut(text, `class="rankings"`)
+		text, _, _ = strings.Cut(text, "</section>")
+		for i, part := range strings.Split(text, "<ol>")[1:] {
+			part, _, _ = strings.Cut(part, "</ol>")
+			var got []string
+			for _, found := range regexp.MustCompile(`<a class="dest"[^>]*>([^<]*)<`).FindAllStringSubmatch(part, -1) {
+				got = append(got, found[1])
+			}
+			if !slices.Equal(got, want[i]) {
+				t.Errorf("%q: ranking %d is %q, want %q", filter, i, got, want[i])
+			}
+		}
+	}
+}
+
+// TestWhatIsShownIsExported compares an export with the records that the filter takes.
+func TestWhatIsShownIsExported(t *testing.T) {
+	dir, policy, _ := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy})
+	_, text := p.ask("GET", "/requests?q=host:pkgs.corp.example", nil)
+	for format, kind := range map[string]string{"csv": "text/csv; charset=utf-8", "json": "application/json"} {
+		link := "/v1/export?" + url.Values{"format": {format}, "q": {"host:pkgs.corp.example"}}.Encode()
+		if !strings.Contains(text, html.EscapeString(link)) {
+			t.Errorf("the list has no link to %s", link)
+		}
+		answer, file := p.ask("GET", link, nil)
+		lines := strings.Count(file, "\n") - map[string]int{"csv": 1}[format]
+		if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != kind || !strings.HasPrefix(answer.Header.Get("Content-Disposition"), "attachment") || lines != 2 || strings.Count(file, "pkgs.corp.example") < 2 || strings.Contains(file, "ruled.test") {
+			t.Errorf("%s: %s %s: %s", format, answer.Status, answer.Header.Get("Content-Type"), file)
+		}
+	}
+	for _, target := range []string{"/v1/export?format=xml", "/v1/export?q=hots:x&format=csv"} {
+		if answer, _ := p.ask("GET", target, nil); answer.StatusCode != 400 {
+			t.Errorf("%s: %s", target, answer.Status)
+		}
+	}
+	if _, text := p.ask("GET", "/requests?q=hots:x", nil); strings.Contains(text, "/v1/export") {
+		t.Error("a wrong filter is exported")
+	}
+}
+
+// TestThereAreFiveViews, each with its arrangements, and every arrangement is reached from the first one of its view.
+func TestThereAreFiveViews(t *testing.T) {
+	dir, policy, flows := actsLog(t)
+	p := opened(t, Options{Dir: dir, HasPolicy: true, Config: policy, Dial: func() (Daemon, error) { return &daemonFake{questions: oneQuestion}, nil }})
+	link := regexp.MustCompile(`<a href="([^"]+)"`)
+	links := func(text, label string) (all []string) {
+		_, text, found := strings.Cut(text, `<nav`+label)
+		if !found {
+			return nil
+		}
+		text, _, _ = strings.Cut(text, "</nav>")
+		for _, one := range link.FindAllStringSubmatch(text, -1) {
+			all = append(all, html.UnescapeString(one[1]))
+		}
+		return all
+	}
+	_, text := p.ask("GET", "/?q=verdict:deny", nil)
+	top := links(text, ` aria-label="Views"`)
+	if len(top) != 5 {
+		t.Fatalf("the views are %q", top)
+	}
+	reached := map[string]bool{}
+	for _, view := range top {
+		_, text := p.ask("GET", view, nil)
+		if links(text, ` aria-label="Views"`)[0] != top[0] && !slices.Contains([]string{"/policy", "/health"}, view) {
+			t.Errorf("%s loses the filter: %q", view, links(text, ` aria-label="Views"`))
+		}
+		for _, one := range append(links(text, ` class="sub"`), view) {
+			answer, text := p.ask("GET", one, nil)
+			reached[strings.SplitN(one, "?", 2)[0]] = true
+			if answer.StatusCode != 200 || !strings.Contains(text, `aria-current="page"`) {
+				t.Errorf("%s: %s, and no view is marked", one, answer.Status)
+			}
+		}
+	}
+	for pattern := range p.routes() {
+		method, path, _ := strings.Cut(pattern, " ")
+		if path = strings.TrimSuffix(path, "{$}"); method == "GET" && !strings.HasPrefix(path, "/v1/") && !strings.ContainsAny(path, "{") && !reached[path] && !slices.Contains([]string{"/help", "/state", "/act"}, path) {
+			t.Errorf("no view leads to %s", path)
+		}
+	}
+	if _, text := p.ask("GET", "/requests?show="+flows["plain request"], nil); !strings.Contains(text, `class="detail"`) || !strings.Contains(text, "GET /simple/left-pad/ by http") {
+		t.Error("a request does not stand beside the list")
+	}
+	if _, text := p.ask("GET", "/requests?q=host:a&show=%3Cb%3E", nil); strings.Contains(text, "<b>\"") || !strings.Contains(text, "is not the id") {
+		t.Error("a request that is none")
+	}
+	if _, text := p.ask("GET", "/destinations?by=program", nil); !strings.Contains(text, "curl to pkgs.corp.example") && !strings.Contains(text, "curl to corp.example") {
+		t.Errorf("the map: %.1500s", mainOf(text))
+	}
+	if _, text := p.ask("GET", "/sent?q=verdict:deny", nil); !strings.Contains(text, `class="printed"`) || !strings.Contains(text, "log "+dir+", filter verdict:deny") {
+		t.Error("what is printed does not say of which log and filter")
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package edit adds lines to the lists allow and deny of a policy file, and judges what they change before
-// anything is written.
+// Package edit adds lines to the lists allow, deny and ask of a policy file, or takes one out, and judges what that
+// changes before anything is written.
 package edit
 
 import (
@@ -23,7 +23,8 @@ import (
 )
 
 // An Addition is lines for one list of a policy file. [Addition.Add] judges them; [Addition.Write] puts
-// them into the file. A line to deny takes the place of plain lines that could not decide beside it.
+// them into the file. A line to deny or to ask takes the place of plain lines that could not decide beside it.
+// After [Addition.TakeOut] it is the file without a line instead.
 type Addition struct {
 	Path     string // of the policy file
 	Added    []policy.Opening
@@ -32,7 +33,8 @@ type Addition struct {
 	Config   *config.Config // of the file as it is
 
 	fresh         bool   // there is no policy file, and old allows nothing
-	verdict       string // allow or deny, which is also the name of the list
+	verdict       string // allow, deny or ask, which is also the name of the list
+	taken         *policy.Rule
 	old, text     []byte // the file as it is, and with the new lines
 	before, after *policy.Policy
 	saved         *config.Config // of text
@@ -45,11 +47,14 @@ type Addition struct {
 
 // Digest returns the digest of the policy that the file has after [Addition.Write].
 func (a *Addition) Digest() string {
-	if len(a.Added) > 0 {
+	if a.Changes() {
 		return a.after.Digest()
 	}
 	return a.before.Digest()
 }
+
+// Changes reports whether the file gets another text.
+func (a *Addition) Changes() bool { return len(a.Added) > 0 || a.taken != nil }
 
 // Texts returns the file as it is, and with the new lines.
 func (a *Addition) Texts() (before, after string) { return string(a.old), string(a.text) }
@@ -57,13 +62,13 @@ func (a *Addition) Texts() (before, after string) { return string(a.old), string
 // Diff returns the change of the file in the unified format.
 func (a *Addition) Diff() string { return UnifiedDiff(a.Path, a.Path, string(a.old), string(a.text)) }
 
-// After returns the configuration and the policy of the file with the new lines. It needs [Addition.Added].
+// After returns the configuration and the policy of the file with the new lines. It needs [Addition.Changes].
 func (a *Addition) After() (*config.Config, *policy.Policy) { return a.saved, a.after }
 
 // Before returns the policy of the file as it is.
 func (a *Addition) Before() (*config.Config, *policy.Policy) { return a.Config, a.before }
 
-// Sides are the policies before and after the new lines, to compare them. It needs [Addition.Added].
+// Sides are the policies before and after the new lines, to compare them. It needs [Addition.Changes].
 func (a *Addition) Sides() policy.Sides {
 	s := policy.Sides{Old: a.before, New: a.after}
 	for _, c := range []*config.Config{a.Config, a.saved} {
@@ -72,8 +77,11 @@ func (a *Addition) Sides() policy.Sides {
 	return s
 }
 
-// Near are the hosts of the new lines.
+// Near are the hosts of the new lines, or of the line that was taken out.
 func (a *Addition) Near() (all []policy.Pattern) {
+	if a.taken != nil {
+		all = append(all, a.taken.Pattern)
+	}
 	for _, o := range a.Added {
 		all = append(all, o.Pattern)
 	}
@@ -137,8 +145,11 @@ func (a *Addition) warn(format string, arguments ...any) {
 }
 
 func (a *Addition) listedIn(text []byte, lines ...policy.Opening) ([]byte, error) {
-	if a.verdict != "deny" {
+	switch a.verdict {
+	case "allow":
 		return file.AllowText(a.Path, text, lines...)
+	case "ask":
+		return file.AskText(a.Path, text, lines...)
 	}
 	var patterns []policy.Pattern
 	for _, o := range lines {
@@ -171,8 +182,11 @@ func (a *Addition) Add(lines []policy.Opening) error {
 	} else {
 		a.after = a.before
 	}
-	if a.verdict == "deny" {
+	switch a.verdict {
+	case "deny":
 		return a.judgeDenies(lines)
+	case "ask":
+		return a.judgeAsks(lines)
 	}
 	for _, o := range a.Added {
 		if err := a.judge(o); err != nil {
@@ -266,7 +280,7 @@ func (a *Addition) apart(text []byte) ([]byte, error) {
 		switch new := idle.Rule.ID == ""; {
 		case new:
 			return nil, hint.Failed(fmt.Errorf("%s would stay refused, so nothing was written: rule %s in line %d decides, and the new line never would", idle.Rule.Pattern, by.ID, by.At.Line), a.changing(by.ID))
-		case a.verdict != "deny" || by.ID != "":
+		case a.verdict == "allow" || by.ID != "":
 		case !idle.Rule.Plain(), idle.Rule.Conditional():
 			return nil, hint.Failed(fmt.Errorf("rule %s in line %d says more about %s than its host, so nothing was written", idle.Rule.ID, idle.Rule.At.Line, idle.Rule.Pattern), "remove that line from "+a.Path+", then the same again")
 		default:
@@ -288,12 +302,15 @@ func (a *Addition) changing(rule string) string {
 // lists returns a copy of the rules among which the new lines will stand, and the list that gets them.
 func (a *Addition) lists() (all *policy.Lists, into *[]policy.Rule) {
 	f := a.Config.File
-	all = &policy.Lists{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny), Ask: f.Ask, UnsafeAllow: f.UnsafeAllow}
+	all = &policy.Lists{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny), Ask: slices.Clone(f.Ask), UnsafeAllow: f.UnsafeAllow}
 	if i := slices.IndexFunc(f.Sandboxes, func(s file.SandboxRules) bool { return a.own && s.Name == a.only }); i >= 0 {
 		all = &policy.Lists{Allow: slices.Clone(f.Sandboxes[i].Allow), Deny: f.Sandboxes[i].Deny}
 	}
-	if a.verdict == "deny" {
+	switch a.verdict {
+	case "deny":
 		return all, &all.Deny
+	case "ask":
+		return all, &all.Ask
 	}
 	return all, &all.Allow
 }
@@ -325,8 +342,11 @@ func (a *Addition) opened() bool {
 
 // Says reports whether o needs no new line: every sandbox may reach it already, or a line denies exactly that.
 func (a *Addition) Says(o policy.Opening) bool {
-	if a.verdict == "deny" {
+	switch a.verdict {
+	case "deny":
 		return slices.ContainsFunc(a.Config.File.Deny, o.IsLine)
+	case "ask":
+		return slices.ContainsFunc(a.Config.File.Ask, o.IsLine)
 	}
 	return !slices.ContainsFunc(a.sandboxes, func(name string) bool {
 		return !a.before.OpensAll(context.Background(), o, policy.Sandbox{Name: name})
@@ -361,6 +381,59 @@ func (a *Addition) judge(o policy.Opening) error {
 	if policy.InSpecialSpace(o.Pattern) {
 		a.warn("%s is not public: the line is an exception to the baseline for just that", o)
 	}
+	return nil
+}
+
+// judgeAsks returns an error if a person would be asked about nothing of a line.
+func (a *Addition) judgeAsks(lines []policy.Opening) error {
+	for _, o := range lines {
+		var shut policy.Reach
+		asked := false
+		for _, name := range a.sandboxes {
+			now := a.reach(a.after, o, name)
+			if now.Asked != "" {
+				asked = true
+			} else {
+				shut = now
+			}
+		}
+		if !asked {
+			return hint.Failed(fmt.Errorf("%s would stay refused%s, so nothing was written: %s", shut.Shut, a.to(shut.Sandbox), shut.Why.Text()), a.wayOut(&shut))
+		}
+	}
+	return nil
+}
+
+// LinesAbout returns the lines of the file that are about just p, or about its host at every port, in the order in which they
+// stand.
+func (a *Addition) LinesAbout(p policy.Pattern) (all []policy.Rule) {
+	f := a.Config.File
+	lists := [][]policy.Rule{f.Allow, f.Deny, f.Ask}
+	for i := range f.Sandboxes {
+		lists = append(lists, f.Sandboxes[i].Allow, f.Sandboxes[i].AlsoAllow, f.Sandboxes[i].Deny)
+	}
+	for _, list := range lists {
+		for _, r := range list {
+			if r.Pattern == p || p.OneHost() && r.Pattern.OneHost() && r.Pattern.Host() == p.Host() && p.PortsIn([]policy.Pattern{r.Pattern}) {
+				all = append(all, r)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y policy.Rule) int { return cmp.Compare(x.At.Line, y.At.Line) })
+	return all
+}
+
+// TakeOut takes a line of [Addition.LinesAbout] out of the text, and compiles the result with its tests.
+func (a *Addition) TakeOut(r policy.Rule) error {
+	without, ok := file.RemoveText(a.Path, a.old, r.At)
+	if !ok {
+		return hint.Failed(fmt.Errorf("line %d is written so that it cannot be taken out, so nothing was written", r.At.Line), "remove that line from "+a.Path)
+	}
+	var err error
+	if a.saved, a.after, err = compileText(a.Path, without); err != nil {
+		return hint.Failed(fmt.Errorf("without that, the file would be refused, so nothing was written\n%w", err), "where it is a test that no longer holds, change it in "+a.Path+" first")
+	}
+	a.text, a.taken = without, &r
 	return nil
 }
 

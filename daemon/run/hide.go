@@ -62,11 +62,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		}
 	}
 	for i := range c.File.Credentials {
-		for _, part := range c.File.Credentials[i].Spec.From.Parts() {
-			if part.Env != "" {
-				r.cut = append(r.cut, part.Env)
-			}
-		}
+		r.cut = append(r.cut, c.File.Credentials[i].Spec.EnvNames()...)
 	}
 	r.hideAdmin(c)
 	if err := r.hideNamed(); err != nil {

@@ -23,7 +23,7 @@ func TestThePageOfTheLastRun(t *testing.T) {
 	waitFor(t, ctx, "the denial, and the name of the run", "", `[...document.querySelectorAll("td.dest")].some(e => e.textContent == "denied.test:80") && document.querySelector(".log").textContent.startsWith("run ")`)
 	waitFor(t, ctx, "a whole log", base+"/health", `document.querySelector(".result.good")?.textContent.includes("No record was changed or removed")`)
 	waitFor(t, ctx, "the rules of its policy", base+"/policy", `[...document.querySelectorAll("table.rows td")].some(e => e.textContent.includes("ssh.allowed.test"))`)
-	waitFor(t, ctx, "no view of a daemon", base+"/", `!document.querySelector('nav a[href="/questions"]')`)
+	waitFor(t, ctx, "no view of a daemon", base+"/review", `!document.querySelector('nav a[href="/questions"]')`)
 }
 
 // TestThePageOutlivesTheDaemon keeps two tabs open while the daemon ends and starts again, and reloads a view with a
@@ -54,13 +54,17 @@ func TestThePageOutlivesTheDaemon(t *testing.T) {
 	waitFor(t, other, "what came after the restart", base+"/requests?q=path%3A%2Fsecond", `[...document.querySelectorAll(".path")].some(e => e.textContent == "/second")`)
 
 	do(t, ctx, page.BringToFront())
+	do(t, ctx, chromedp.Focus("#q", chromedp.ByQuery))
 	waits := beside(t, d, askCurl+"http://asked.allowed.test/x")
-	waitFor(t, ctx, "the question in the first tab", "", `document.querySelector("nav .badge")?.textContent == "1"`)
+	waitFor(t, ctx, "the question in the first tab, whose filter has the focus", "", `document.querySelector(".ask-bar .gives-up time")?.textContent.includes(" s") && document.activeElement.id == "q"`)
+	do(t, ctx, chromedp.Evaluate(`window.kept = document.querySelector(".ask-bar form"); 0`, nil))
 	waitFor(t, other, "the question in the second tab", base+"/questions", `document.querySelector(".question")`)
 	do(t, other, chromedp.Click(".question button.primary", chromedp.ByQuery))
 	if got := <-waits; !strings.Contains(got, "GET /x") {
 		t.Errorf("approved in the second tab, curl printed %q", got)
 	}
 	do(t, ctx, page.BringToFront())
-	waitFor(t, ctx, "no question in the first tab", "", `!document.querySelector("nav .badge")`)
+	waitFor(t, ctx, "no question in the first tab", "", `!document.querySelector(".ask-bar")`)
+	do(t, ctx, chromedp.Evaluate(`document.body.append(window.kept); window.kept.submit(); 0`, nil))
+	waitFor(t, ctx, "the word that somebody else was first", "", `document.querySelector(".notice.bad[role=alert]")?.textContent.includes("already")`)
 }

@@ -3,7 +3,6 @@ package approvals
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,29 +21,30 @@ const (
 // The reasons why an answer is not accepted.
 var (
 	ErrNoQuestion     = errors.New("there is no question with that id, or no longer")
+	ErrAnswered       = errors.New("somebody has answered the question already")
 	ErrNobodyWaits    = errors.New("nobody waits for the answer now, so there is nothing to approve once")
 	ErrTooManyAnswers = errors.New("too many answers count at a time")
 )
 
-// Approve approves a question for a time. With once, the approval applies only to the flows that wait now.
-// The caller has recorded the answer before.
-func (l *List) Approve(id record.ID, counts time.Duration, once bool) error {
-	return l.answer(id, true, counts, once)
+// An Answer is what somebody said to a question.
+type Answer struct {
+	Yes   bool          // otherwise it is not asked again for that time, and an approval is revoked
+	Lasts time.Duration // how long it counts
+	Once  bool          // a yes applies only to the flows that wait now
+	First bool          // it counts only if the question has no answer yet
 }
 
-// Reject rejects a question for a time, during which it is not asked again, and revokes an approval.
-func (l *List) Reject(id record.ID, counts time.Duration) error {
-	return l.answer(id, false, counts, false)
-}
-
-func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) error {
+// Answer answers a question. The caller has recorded the answer before.
+func (l *List) Answer(id record.ID, a Answer) error {
 	l.mu.Lock()
 	q := l.byID[id]
 	var err error
 	switch {
 	case q == nil:
 		err = ErrNoQuestion
-	case once && q.Held == 0:
+	case a.First && q.State != Pending:
+		err = ErrAnswered
+	case a.Once && q.Held == 0:
 		err = ErrNobodyWaits
 	case q.State == Pending && len(l.byID) >= maxAnswers+maxPending:
 		err = ErrTooManyAnswers
@@ -57,19 +57,22 @@ func (l *List) answer(id record.ID, yes bool, counts time.Duration, once bool) e
 	l.settle(q)
 	l.unapprove(q)
 	q.State, q.once = Rejected, nil
-	if yes {
+	if a.Yes {
 		q.State = Approved
 	}
-	if yes && q.Access == nil { // else a grant is what opens
+	if a.Yes && q.Access == nil { // else a grant is what opens
 		to := q.Subject.destination()
 		l.byDestination[to] = append(l.byDestination[to], q)
 		l.approvals.Add(1)
 	}
-	if yes && once {
-		q.once = maps.Clone(q.waiting)
+	if a.Yes && a.Once {
+		q.once = map[record.ID]bool{}
+		for flow := range q.waiting {
+			q.once[flow] = true
+		}
 		delete(l.bySubject, q.Subject) // later flows ask again
 	}
-	l.setEnd(q, time.Now().Add(counts))
+	l.setEnd(q, time.Now().Add(a.Lasts))
 	if q.once == nil {
 		l.answerNewer(q)
 	}
@@ -209,6 +212,11 @@ func (l *List) All() (all []*Question, turned []Turned, version uint64, changed 
 	for _, q := range l.byID {
 		copied := *q
 		copied.Until = l.endOf(q)
+		for _, late := range q.waiting {
+			if copied.givesUp.IsZero() || late.Before(copied.givesUp) {
+				copied.givesUp = late
+			}
+		}
 		all = append(all, &copied)
 	}
 	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.ID, b.ID) })

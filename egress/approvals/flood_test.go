@@ -15,7 +15,7 @@ import (
 func (l *List) asks(sandbox, host string, n int) *Waiter {
 	k := Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox}, Destination: policy.Destination{Host: host, Port: 443}}
-	return l.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
+	return l.Join(k, record.ID(n), record.ID(1<<20+n), &r, "", "", time.Now().Add(time.Hour))
 }
 
 // newList is for tests whose time is not the machine's.
@@ -55,7 +55,7 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 		if len(all) != maxPendingPerSandbox+2 || away != 10_000-maxPendingPerSandbox || turned[0].Sandbox != "bad" || turned[0].Count != int64(away) || len(turned) != 1 {
 			t.Errorf("%d questions, %d turned away, %v", len(all), away, turned)
 		}
-		if err := d.answer(after.ID, true, time.Hour, false); err != nil {
+		if err := d.Answer(after.ID, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Error(err)
 		}
 		if state, _, _, _ := after.Look(); state != Approved {
@@ -128,7 +128,7 @@ func TestWhoWaitsIsCounted(t *testing.T) {
 // flowOf brings one flow of a network of a sandbox to the list.
 func (l *List) flowOf(sandbox string, attachment uint32, host string, n int) *Waiter {
 	r := policy.Request{Sandbox: policy.Sandbox{Name: sandbox, Attachment: attachment}, Destination: policy.Destination{Host: host, Port: 443}}
-	return l.Join(Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
+	return l.Join(Subject{Sandbox: sandbox, Rule: "r", Host: host, Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", time.Now().Add(time.Hour))
 }
 
 // TestWhoEntersAnewIsNobodyElse: a sandbox that leaves and comes again has the questions and
@@ -189,10 +189,10 @@ func TestQuestionsAreForgotten(t *testing.T) {
 		if got := there(); fmt.Sprint(got) != "["+record.ID(2).String()+"]" {
 			t.Errorf("there are %v", got)
 		}
-		if err := d.answer(1, true, time.Hour, false); err != ErrNoQuestion {
+		if err := d.Answer(1, Answer{Yes: true, Lasts: time.Hour}); err != ErrNoQuestion {
 			t.Errorf("what is forgotten is answered: %v", err)
 		}
-		if err := d.answer(2, true, time.Hour, false); err != nil {
+		if err := d.Answer(2, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		r := policy.Request{Sandbox: policy.Sandbox{Name: "one"}, Destination: policy.Destination{Host: "b.test", Port: 443}}
@@ -217,7 +217,7 @@ func TestATemplateIsOneHolder(t *testing.T) {
 		d := newList(time.Minute)
 		ask := func(who policy.Sandbox, n int) *Waiter {
 			r := policy.Request{Sandbox: who, Destination: policy.Destination{Host: "a.test", Port: 443}}
-			return d.Join(Subject{Sandbox: who.Name, Rule: "r", Host: "a.test", Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", true)
+			return d.Join(Subject{Sandbox: who.Name, Rule: "r", Host: "a.test", Port: 443}, record.ID(n), record.ID(1<<20+n), &r, "", "", time.Now().Add(time.Hour))
 		}
 		for i := range 1000 {
 			ask(policy.Sandbox{Name: fmt.Sprint("t-", i), Template: "t-{id}"}, i)
@@ -229,4 +229,24 @@ func TestATemplateIsOneHolder(t *testing.T) {
 			t.Errorf("a sandbox of no template finds no space: %+v", q)
 		}
 	})
+}
+
+// TestAQuestionSaysWhenItGivesUp: the first of those that wait, without those that have left and those that are not held.
+func TestAQuestionSaysWhenItGivesUp(t *testing.T) {
+	d := newList(time.Minute)
+	now := time.Now()
+	about := Subject{Sandbox: "one", Rule: "r", Host: "a.test", Port: 443}
+	r := policy.Request{Sandbox: policy.Sandbox{Name: "one"}, Destination: policy.Destination{Host: "a.test", Port: 443}}
+	var all []*Waiter
+	for i, late := range []time.Time{now.Add(30 * time.Second), {}, now.Add(20 * time.Second), now.Add(40 * time.Second)} {
+		all = append(all, d.Join(about, 1, record.ID(10+i), &r, "", "", late))
+	}
+	for i, want := range []time.Time{now.Add(20 * time.Second), now.Add(30 * time.Second), now.Add(40 * time.Second), {}} {
+		if listed, _, _, _ := d.All(); len(listed) != 1 || !listed[0].GivesUp().Equal(want) {
+			t.Errorf("after %d have left: %v, want %v", i, listed[0].GivesUp(), want)
+		}
+		if i < 3 {
+			all[[]int{2, 0, 3}[i]].Leave()
+		}
+	}
 }

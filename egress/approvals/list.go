@@ -105,12 +105,13 @@ type Question struct {
 	Last  time.Time
 	Until time.Time // when the question is forgotten, or its answer ends
 
-	end     time.Duration      // Until on the clock of the List; the earlier one of both counts
-	shown   time.Time          // Until as it was last shown
-	once    map[record.ID]bool // flows that an approval is limited to; nil: no limit
-	waiting map[record.ID]bool // flows
-	from    map[uint32]bool    // attachments that asked and have not ended; 0 stands for the listeners
-	changed chan struct{}      // closed when State changes, or waiting flows have to check again
+	end     time.Duration           // Until on the clock of the List; the earlier one of both counts
+	shown   time.Time               // Until as it was last shown
+	givesUp time.Time               // of a copy: the least of waiting
+	once    map[record.ID]bool      // flows that an approval is limited to; nil: no limit
+	waiting map[record.ID]time.Time // flows, and when each gives up
+	from    map[uint32]bool         // attachments that asked and have not ended; 0 stands for the listeners
+	changed chan struct{}           // closed when State changes, or waiting flows have to check again
 	timer   *time.Timer
 }
 
@@ -124,6 +125,7 @@ type List struct {
 	OnApprovalEnd func(ended record.ID) // is called without locks when an approval has ended
 
 	open      atomic.Bool  // somebody can answer
+	access    atomic.Bool  // what sandboxes ask of themselves is answered without a person
 	approvals atomic.Int64 // without any, no lock is taken
 	wait      atomic.Int64 // how long a flow is held, in nanoseconds
 
@@ -169,6 +171,12 @@ func (l *List) Open(can bool, wait time.Duration) {
 // IsOpen reports whether somebody can answer.
 func (l *List) IsOpen() bool { return l.open.Load() }
 
+// OpenAccess sets whether what sandboxes ask of themselves is answered where no person can.
+func (l *List) OpenAccess(can bool) { l.access.Store(can) }
+
+// TakesAccess reports whether sandboxes may ask of themselves.
+func (l *List) TakesAccess() bool { return l.open.Load() || l.access.Load() }
+
 // Wait returns how long a flow is held.
 func (l *List) Wait() time.Duration { return time.Duration(l.wait.Load()) }
 
@@ -182,9 +190,10 @@ type Waiter struct {
 	held bool // the flow may wait
 }
 
-// Join adds a flow to the question about s. It creates the question under id if there is none. It returns
+// Join adds a flow to the question about s. The flow waits for an answer until late; at the zero time it does not wait. Join creates
+// the question under id if there is none. It returns
 // nil if the sandbox may not have another question. The caller calls Leave.
-func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason, words string, hold bool) *Waiter {
+func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason, words string, late time.Time) *Waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -207,12 +216,12 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason, wo
 		l.setEnd(q, now.Add(listedFor))
 	}
 	w := &Waiter{Question: q, New: fresh, list: l, flow: flow}
-	if hold && q.State == Pending && l.wait.Load() > 0 && l.mayHold(of) && !q.waiting[flow] {
+	if !late.IsZero() && q.State == Pending && l.wait.Load() > 0 && l.mayHold(of) && q.waiting[flow].IsZero() {
 		w.held = true
 		q.Held++
 		of.count(0, 1)
 		l.held++
-		q.waiting[flow] = true
+		q.waiting[flow] = late
 	}
 	return w
 }
@@ -279,7 +288,7 @@ func (l *List) add(of *perSandbox, s Subject, id record.ID, r *policy.Request, r
 	s = s.clone()
 	q := &Question{
 		ID: id, Subject: s, Request: recorded(r), Reason: reason, Words: words, Began: time.Now(), State: Pending,
-		waiting: map[record.ID]bool{}, from: map[uint32]bool{}, changed: make(chan struct{}),
+		waiting: map[record.ID]time.Time{}, from: map[uint32]bool{}, changed: make(chan struct{}),
 	}
 	l.byID[id], l.bySubject[s] = q, q
 	of.count(1, 0)
@@ -294,6 +303,9 @@ func (l *List) mayHold(of *perSandbox) bool {
 	free := maxHeld - l.held
 	return of.holder().held < free && (of.held == 0 || of.held < min(maxHeldPerSandbox, free/4))
 }
+
+// GivesUp returns when the first of the flows gives up that wait, or the zero time. The question is one that [List.All] returned.
+func (q *Question) GivesUp() time.Time { return q.givesUp }
 
 // WaitsFor reports whether the flow is held at the pending question about s. w may be nil.
 func (w *Waiter) WaitsFor(s *Subject) bool {

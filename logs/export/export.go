@@ -47,6 +47,18 @@ func Named(name string) (Encoder, bool) {
 	return e, ok
 }
 
+// ToFile returns the encoder of a format for a file and the header of the file: "json", "csv", or one that [Named] knows.
+func ToFile(name string) (encode Encoder, header string, ok bool) {
+	switch name {
+	case "csv":
+		return CSV, CSVHeader(), true
+	case "json":
+		return JSON, "", true
+	}
+	encode, ok = Named(name)
+	return encode, "", ok
+}
+
 // Formats returns the names that [Named] knows, sorted.
 func Formats() []string { return slices.Sorted(maps.Keys(encoders)) }
 

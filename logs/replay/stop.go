@@ -18,18 +18,24 @@ import (
 // beginning of a path.
 type Course struct{ Sandbox, Program, Destination string }
 
-// A Stop is lines for deny that would have stopped a course, tried on the log.
+// A Stop is the narrowest Tried that would have stopped a course, and wider ones.
 type Stop struct {
-	Deny    []string `json:"deny"`
-	Stopped int64    `json:"stopped"`       // requests of the course that passed, and would have been denied
-	Left    int64    `json:"left"`          // requests of the course that would still have passed
-	Others  int64    `json:"others"`        // requests of others that passed, and would have been denied
-	Who     []string `json:"who,omitempty"` // a few of these others
+	Tried
+	Wider []Tried `json:"wider,omitempty"` // each wider than the one before
 
 	// Refused counts the requests of the course that were refused. Why is the reason for the last one. If nothing passed,
 	// there is nothing to deny.
 	Refused int64  `json:"refused"`
 	Why     string `json:"why,omitempty"`
+}
+
+// A Tried is lines for deny, tried on the log.
+type Tried struct {
+	Deny    []string `json:"deny"`
+	Stopped int64    `json:"stopped"`       // requests of the course that passed, and would have been denied
+	Left    int64    `json:"left"`          // requests of the course that would still have passed
+	Others  int64    `json:"others"`        // requests of others that passed, and would have been denied
+	Who     []string `json:"who,omitempty"` // a few of these others
 }
 
 // Bounds of what is remembered of a course.
@@ -93,14 +99,20 @@ type course struct {
 	opaque, many bool            // some of it are tunnels or names; there are too many hosts
 	refused      int64
 	why          string
-	trial        *trial
+	trials       []*trial // the narrowest first
 }
 
 // stop returns what came of the trial.
 func (c *course) stop() *Stop {
-	s := &Stop{Deny: []string{}}
-	if c.trial != nil && c.trial.Stopped > 0 {
-		s = &c.trial.Stop
+	s := &Stop{Tried: Tried{Deny: []string{}}}
+	for _, t := range c.trials {
+		switch {
+		case t.Stopped == 0:
+		case len(s.Deny) == 0:
+			s.Tried = t.Tried
+		default:
+			s.Wider = append(s.Wider, t.Tried)
+		}
 	}
 	s.Refused, s.Why = c.refused, c.why
 	return s
@@ -140,26 +152,32 @@ func (c *course) learn(r *record.Record) {
 	}
 }
 
-// propose chooses the narrowest lines: methods of one host, if most of what was sent was sent by these; else the hosts; else
-// the domain.
+// propose lists lines that would have stopped the course, the narrowest first: methods of one host, if most of what was sent was sent
+// by these; the hosts, unless they are too many; the domain.
 func (c *course) propose() {
 	hosts := slices.Sorted(maps.Keys(c.hosts))
-	var lines []string
-	switch {
-	case len(hosts) == 0 && !c.many:
+	if len(hosts) == 0 && !c.many {
 		return
-	case c.many || len(hosts) > mostHosts:
-		lines = []string{strconv.Quote(c.domain), strconv.Quote("*." + c.domain)}
-		if _, err := policy.ParsePattern("*." + c.domain); err != nil {
-			lines = lines[:1]
-		}
-	case len(hosts) == 1 && !c.opaque && c.written > 0 && c.written*10 >= c.up*9:
-		lines = []string{"{host: " + strconv.Quote(hosts[0]) + ", methods: [" + strings.Join(slices.Sorted(maps.Keys(c.methods)), ", ") + "]" + c.paths() + "}"}
-	default:
+	}
+	if len(hosts) == 1 && !c.opaque && c.written > 0 && c.written*10 >= c.up*9 {
+		c.add(false, "{host: "+strconv.Quote(hosts[0])+", methods: ["+strings.Join(slices.Sorted(maps.Keys(c.methods)), ", ")+"]"+c.paths()+"}")
+	}
+	if !c.many && len(hosts) <= mostHosts {
+		var lines []string
 		for _, host := range hosts {
 			lines = append(lines, strconv.Quote(host))
 		}
+		c.add(false, lines...)
 	}
+	lines := []string{strconv.Quote(c.domain), strconv.Quote("*." + c.domain)}
+	if _, err := policy.ParsePattern("*." + c.domain); err != nil {
+		lines = lines[:1]
+	}
+	c.add(true, lines...)
+}
+
+// add adds lines to those that are tried.
+func (c *course) add(names bool, lines ...string) {
 	f, err := file.Parse("deny", []byte("version: 1\ndefault: allow\ndeny:\n  - "+strings.Join(lines, "\n  - ")+"\n"))
 	if err != nil {
 		return // a name that no rule can have
@@ -168,7 +186,7 @@ func (c *course) propose() {
 	if err != nil {
 		return
 	}
-	c.trial = &trial{Stop: Stop{Deny: lines}, by: New(&config.Config{File: f}, p), names: c.many || len(hosts) > mostHosts}
+	c.trials = append(c.trials, &trial{Tried: Tried{Deny: lines}, by: New(&config.Config{File: f}, p), names: names})
 }
 
 // paths is the condition of the path.
@@ -179,18 +197,23 @@ func (c *course) paths() string {
 	return ", paths: [" + strconv.Quote("/"+c.path) + ", " + strconv.Quote("/"+c.path+"/**") + "]"
 }
 
-// A trial tries a Stop on the log.
+// A trial tries lines on the log.
 type trial struct {
-	Stop
+	Tried
 	by    *Replay
 	names bool // all names of the domain are denied, also to name servers
 }
 
 func (c *course) try(ctx context.Context, r *record.Record) {
-	t := c.trial
-	if t == nil || r.Decision.Action != "allow" {
+	if r.Decision.Action != "allow" {
 		return
 	}
+	for _, t := range c.trials {
+		c.tryLines(ctx, t, r)
+	}
+}
+
+func (c *course) tryLines(ctx context.Context, t *trial, r *record.Record) {
 	denied := t.names
 	if r.DNS == nil {
 		was := r.Clone()

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -50,12 +51,12 @@ func TestTheNarrowestRuleThatWouldHaveStoppedIt(t *testing.T) {
 		destination string
 		want        *Stop
 	}{
-		{"example.com", &Stop{[]string{`{host: "api.example.com:443", methods: [POST]}`}, 2, 1, 1, []string{"ci/curl"}, 0, ""}},
-		{"example.org", &Stop{[]string{`"api.example.org:443"`}, 1, 0, 1, []string{"ci/git"}, 0, ""}},
-		{"example.net", &Stop{[]string{`"example.net"`, `"*.example.net"`}, 4, 0, 1, []string{"ci/git"}, 0, ""}},
-		{"example.info", &Stop{[]string{`"example.info"`, `"*.example.info"`}, 2, 0, 1, []string{"ci/git"}, 0, ""}},
-		{"api.github.com/gists", &Stop{[]string{`{host: "api.github.com:443", methods: [POST], paths: ["/gists", "/gists/**"]}`}, 1, 0, 0, nil, 0, ""}},
-		{"denied.test", &Stop{nil, 0, 0, 0, nil, 1, "default-deny"}},
+		{"example.com", &Stop{Tried{[]string{`{host: "api.example.com:443", methods: [POST]}`}, 2, 1, 1, []string{"ci/curl"}}, nil, 0, ""}},
+		{"example.org", &Stop{Tried{[]string{`"api.example.org:443"`}, 1, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
+		{"example.net", &Stop{Tried{[]string{`"example.net"`, `"*.example.net"`}, 4, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
+		{"example.info", &Stop{Tried{[]string{`"example.info"`, `"*.example.info"`}, 2, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
+		{"api.github.com/gists", &Stop{Tried{[]string{`{host: "api.github.com:443", methods: [POST], paths: ["/gists", "/gists/**"]}`}, 1, 0, 0, nil}, nil, 0, ""}},
+		{"denied.test", &Stop{Tried{nil, 0, 0, 0, nil}, nil, 1, "default-deny"}},
 		{"nowhere.test", nil},
 	}
 	var courses []Course
@@ -65,6 +66,21 @@ func TestTheNarrowestRuleThatWouldHaveStoppedIt(t *testing.T) {
 	found, err := Stops(t.Context(), courses, read)
 	if err != nil {
 		t.Fatal(err)
+	}
+	wider := func(destination string) (all []string) {
+		for _, t := range found[Course{"ci", "node", destination}].Wider {
+			all = append(all, fmt.Sprint(t.Deny, t.Stopped, t.Left, t.Others, t.Who))
+		}
+		return all
+	}
+	for destination, want := range map[string][]string{
+		"example.com": {`["api.example.com:443"] 3 0 2 [ci/curl]`, `["example.com" "*.example.com"] 3 0 2 [ci/curl]`},
+		"example.org": {`["example.org" "*.example.org"] 1 0 3 [ci/git]`},
+		"example.net": nil, "denied.test": nil,
+	} {
+		if got := wider(destination); !slices.Equal(got, want) {
+			t.Errorf("%s: the wider ones are %q, want %q", destination, got, want)
+		}
 	}
 	for i, row := range rows {
 		got := found[courses[i]]

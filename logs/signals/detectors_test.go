@@ -83,7 +83,7 @@ func TestEachReasonIsSeen(t *testing.T) {
 			for i := range 120 {
 				deny(w.decision(30*time.Hour+time.Duration(i)*time.Second, "curl", fmt.Sprintf("www.place%d.com", i), 0, 0), "default-deny")
 			}
-		}, "curl", "many", "120 denials for 1", "search", 40},
+		}, "curl", "many", "120 denials for about 1", "search", 40},
 	} {
 		w := lone(1)
 		x.do(w)

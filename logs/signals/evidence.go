@@ -102,7 +102,7 @@ func (s *site) namesData() Signal {
 	if each < wordBytes && !carried {
 		score = int(float64(score) * each / wordBytes)
 	}
-	evidence := fmt.Sprintf("%.0f different names of up to %d characters in %s: enough for %.0f bytes of data", n, s.longestName, quantity.Plural(int(asked), "question"), bytes)
+	evidence := fmt.Sprintf("%s different names of up to %d characters in %s: enough for %.0f bytes of data", about(n), s.longestName, quantity.Plural(int(asked), "question"), bytes)
 	if carried && score > 0 {
 		score += 30
 		evidence += "; of a record type whose answers carry free text"

@@ -96,7 +96,7 @@ func wayOf(r *record.Record) ways {
 }
 
 // add counts a decision about the destination to.
-func (p *program) add(r *record.Record, to string) {
+func (p *program) add(seed uint64, r *record.Record, to string) {
 	if r.Decision.Action == "allow" || strings.HasPrefix(r.Decision.Class, "network-") {
 		return
 	}
@@ -111,11 +111,11 @@ func (p *program) add(r *record.Record, to string) {
 	}
 	p.remember(to, r.Time)
 	target := to + ":" + logs.Port(r) // names below one domain count once
-	p.targets.add(target)
+	p.targets.add(seed, target)
 	if hour := r.Time.Unix() / 3600; hour != p.hour {
 		p.hour, p.current = hour, distinct{}
 	}
-	if p.current.add(target) {
+	if p.current.add(seed, target) {
 		p.atOnce = max(p.atOnce, p.current.count())
 	}
 	if r.Decision.Class == string(policy.AddressDenied) {
@@ -138,7 +138,7 @@ func (p *program) judge() (int, []Signal) {
 func (p *program) searches() Signal {
 	n := p.targets.count()
 	score := max(scaled(p.atOnce, 10, 200, 60), scaled(n, 10, 200, 60)/2)
-	evidence := fmt.Sprintf("%d denials for %.0f different destinations, %.0f of them within an hour", p.denied, n, p.atOnce)
+	evidence := fmt.Sprintf("%d denials for %s different destinations, %s of them within an hour", p.denied, about(n), about(p.atOnce))
 	if p.addressDenied > 0 {
 		score += 15
 		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.addressDenied)

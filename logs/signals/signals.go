@@ -34,7 +34,8 @@ type Suspect struct {
 	Signals     []Signal  `json:"signals"` // strongest first
 	First       time.Time `json:"first"`
 	Last        time.Time `json:"last"`
-	IDs         []string  `json:"ids"` // ids of a few records that show it
+	IDs         []string  `json:"ids"`   // ids of a few records that show it
+	Story       string    `json:"story"` // number of the story, see [Stories]
 }
 
 // A Signal is one reason for a score.
@@ -65,6 +66,7 @@ type Finder struct {
 	pools    pools              // set while attempts are judged
 	rough    bool               // judging only to free memory, so older results suffice
 	flows    int64              // connections and requests
+	seed     uint64             // of the first record
 }
 
 type siteKey struct{ sandbox, program, destination string }
@@ -76,11 +78,14 @@ func (f *Finder) Add(r *record.Record) {
 	if r.Decision == nil && r.Signal == nil {
 		return
 	}
+	if f.seed == 0 {
+		f.seed = hashed(uint64(r.Time.UnixNano()), r.Flow+r.Sandbox) | 1
+	}
 	process, host, work := logs.Process(r), f.traits(logs.Host(r)), f.hours(r.Sandbox)
 	p := f.program(programKey{r.Sandbox, process})
 	to := destination(r, host)
 	s := f.site(siteKey{r.Sandbox, process, to})
-	s.add(r, host, f.flows, work.n, p.deniedBefore(to))
+	s.add(f.seed, r, host, f.flows, work.n, p.deniedBefore(to))
 	if r.Signal != nil {
 		return
 	}
@@ -89,7 +94,7 @@ func (f *Finder) Add(r *record.Record) {
 		p.flows += r.Times()
 		work.add(r.Time, r.Times())
 	}
-	p.add(r, to)
+	p.add(f.seed, r, to)
 }
 
 func (f *Finder) program(key programKey) *program {
@@ -179,19 +184,23 @@ func (f *Finder) Suspects() []Suspect {
 	var all []Suspect
 	for key, s := range f.sites {
 		if score, found := f.judge(key, s); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown()})
+			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown(), ""})
 		}
 	}
 	for key, p := range f.programs {
 		if score, found := p.judge(); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids})
+			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, ""})
 		}
 	}
 	slices.SortFunc(all, func(a, b Suspect) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), b.Last.Compare(a.Last), cmp.Compare(a.Destination, b.Destination),
 			cmp.Compare(a.Program, b.Program), cmp.Compare(a.Sandbox, b.Sandbox))
 	})
-	return mergePrograms(all)
+	all = mergePrograms(all)
+	for i := range all {
+		all[i].Story = storyOf(&all[i])
+	}
+	return all
 }
 
 // mergePrograms merges the attempts of several programs of a sandbox with the same destination and main

@@ -59,7 +59,7 @@ func latest(a, b time.Time) time.Time {
 
 // add counts a decision about a host. It gets the flow's index among all flows and within its sandbox. Time denied is
 // that of the program's last denial elsewhere.
-func (s *site) add(r *record.Record, host *traits, index, ownIndex int64, denied time.Time) {
+func (s *site) add(seed uint64, r *record.Record, host *traits, index, ownIndex int64, denied time.Time) {
 	if s.first.IsZero() {
 		s.since = index
 	}
@@ -82,14 +82,14 @@ func (s *site) add(r *record.Record, host *traits, index, ownIndex int64, denied
 		s.overBudget += r.Times()
 		weight = 1e6
 	}
-	weight += s.addName(r, host)
+	weight += s.addName(seed, r, host)
 	if r.DNS == nil {
 		weight += s.addBytes(r, host, index, ownIndex, denied)
 	}
 	s.show(r.Flow, weight)
 }
 
-func (s *site) addName(r *record.Record, host *traits) (weight float64) {
+func (s *site) addName(seed uint64, r *record.Record, host *traits) (weight float64) {
 	if host.labels == "" {
 		return 0
 	}
@@ -97,7 +97,7 @@ func (s *site) addName(r *record.Record, host *traits) (weight float64) {
 	if isCarrier(r) {
 		s.carriers += r.Times()
 	}
-	if !s.names.add(logs.Host(r)) {
+	if !s.names.add(seed, logs.Host(r)) {
 		return 0
 	}
 	s.longestName = max(s.longestName, len(host.labels))

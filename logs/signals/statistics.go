@@ -1,7 +1,7 @@
 package signals
 
 import (
-	"hash/maphash"
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -45,14 +45,23 @@ type distinct struct{ set [32]uint64 }
 
 const distinctBits = 32 * 64
 
-var seed = maphash.MakeSeed()
-
-// add reports whether the text is new. A hash collision makes a new text look old.
-func (d *distinct) add(text string) bool {
-	h := maphash.String(seed, text) % distinctBits
+// add reports whether the text is new. A hash collision makes a new text look old. The seed makes the collisions of each log its
+// own, and the same at each reading.
+func (d *distinct) add(seed uint64, text string) bool {
+	h := hashed(seed, text) % distinctBits
 	before := d.set[h/64]
 	d.set[h/64] |= 1 << (h % 64)
 	return d.set[h/64] != before
+}
+
+// hashed is FNV-1a, begun with a seed, and mixed at the end.
+func hashed(seed uint64, text string) uint64 {
+	h := seed ^ 14695981039346656037
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	return h ^ h>>33
 }
 
 func (d *distinct) count() float64 {
@@ -61,6 +70,17 @@ func (d *distinct) count() float64 {
 		zero -= bits.OnesCount64(w)
 	}
 	return -distinctBits * math.Log(math.Max(float64(zero), 0.5)/distinctBits)
+}
+
+// exactUntil is how many texts a [distinct] counts exactly, but for a rare collision.
+const exactUntil = 20
+
+// about writes the estimate of a [distinct], and says that it is one.
+func about(n float64) string {
+	if n < exactUntil {
+		return fmt.Sprintf("%.0f", n)
+	}
+	return fmt.Sprintf("about %.0f", n)
 }
 
 // scaled returns 0 at from and limit at to, and grows with the logarithm in between.

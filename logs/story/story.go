@@ -312,6 +312,29 @@ func (s *Story) Exactly() (policy.Opening, error) {
 	return o, nil
 }
 
+// Allowing returns exactly what a rule has to open for the refused request. It returns an error if no command may open that, or
+// if one of wanted is about something else. The commands and the page ask it alike. flags are those of
+// [source.Source.Flags] for hints, and file is the policy file.
+func (s *Story) Allowing(wanted []policy.Pattern, flags, file string) (exact policy.Opening, err error) {
+	if s.Shared {
+		return exact, hint.Failed(fmt.Errorf("%s stands for several requests, which were refused too fast for an id each", s.Flow), "egressd allow HOST"+flags)
+	}
+	if len(wanted) == 0 && s.Decisive != nil {
+		if p, err := policy.ParsePattern(logs.Destination(s.Decisive)); err == nil {
+			wanted = []policy.Pattern{p}
+		}
+	}
+	for _, p := range wanted {
+		if err := s.AnsweredBy(p); err != nil {
+			return exact, hint.Failed(err, "egressd why "+s.Flow+flags)
+		}
+	}
+	if exact, err = s.Exactly(); err != nil {
+		return exact, hint.Failed(err, "a rule in "+file+" that you write, with the methods and paths that are meant to pass")
+	}
+	return exact, nil
+}
+
 // AnsweredBy returns nil if allowing p is exactly what the refused request asked for, else why it is not.
 func (s *Story) AnsweredBy(p policy.Pattern) error {
 	if s.Decisive == nil || s.Decision.Action == "allow" {

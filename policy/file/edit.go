@@ -54,6 +54,11 @@ func DenyText(name string, text []byte, patterns ...policy.Pattern) ([]byte, err
 	return addToList(name, text, "", "deny", policy.OpeningsOf(patterns))
 }
 
+// AskText is [AllowText] for the list "ask", to which any pattern may be added.
+func AskText(name string, text []byte, openings ...policy.Opening) ([]byte, error) {
+	return addToList(name, text, "", "ask", openings)
+}
+
 // TestsText is [AllowText] for the list "tests".
 func TestsText(name string, text []byte, tests ...string) ([]byte, error) {
 	e, err := newListEdit(name, text, "", "tests")

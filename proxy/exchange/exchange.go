@@ -63,6 +63,7 @@ type Exchange struct {
 	Flow *egress.Flow // once the request is allowed
 
 	redaction    *secret.Redaction // of the response, or nil
+	searched     bool              // all of the response has to be in a form that can be searched
 	lfs          *lfsAnswer        // of a batch of Git LFS, as it comes down; nil for every other response
 	held         *heldBody         // what a rule has read of the request's body, or nil
 	going        *PassingBody      // the request's body as it goes up, or nil
@@ -101,8 +102,6 @@ type InspectedTunnel interface {
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
 	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
-	// Secrets returns what adds credentials to the tunnel's requests.
-	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
@@ -221,15 +220,11 @@ func (x *Exchange) carry() error {
 
 // addCredential has the credentials of the destination change the request.
 func (x *Exchange) addCredential() error {
-	by := x.Client.Forwarder.Secrets()
-	if x.Tunnel != nil {
-		by = x.Tunnel.Secrets()
-	}
-	h := head{target: x.Target, fields: x.Fields, given: x.givenByLFS()}
-	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+	h := head{method: x.Method, target: x.Target, fields: x.Fields, given: x.givenByLFS(), body: x.wholeBody}
+	if err := x.Client.Forwarder.Secrets.Load().add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
-	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
+	x.Target, x.Fields, x.redaction, x.searched = h.target, h.fields, h.redaction, h.whole
 	x.expectLFS()
 	if x.WebSocket && x.Flow.HasCanaries() {
 		x.Fields = x.Fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
@@ -240,7 +235,7 @@ func (x *Exchange) addCredential() error {
 // judge refuses a response that must not pass, and takes out of its fields what must not.
 func (x *Exchange) judge(resp *http1.Response) error {
 	x.end.Status = resp.Status
-	if x.redaction != nil && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
+	if x.searched && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
 		return x.Flow.Failed(policy.ResponseRefused, "")
 	}
 	resp.Fields = x.Passing(http1.StripResponseHops(resp.Fields))

@@ -112,7 +112,7 @@ func unasked(err error) *policy.Decision {
 // askNodes sends the question and reads the answer.
 func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[string]policy.Node, err error) {
 	body := githubapi.AskNodes(ids)
-	h := head{target: http1.Target{Path: x.Target.Path}, fields: http1.Fields{
+	h := head{method: http.MethodPost, target: http1.Target{Path: x.Target.Path}, body: func() ([]byte, *policy.Decision) { return body, nil }, fields: http1.Fields{
 		{Name: "Accept", Value: "application/json"}, {Name: "Accept-Encoding", Value: "identity"}, {Name: "Content-Type", Value: "application/json"},
 		{Name: "Content-Length", Value: strconv.Itoa(len(body))}, {Name: "User-Agent", Value: "egressd"},
 	}}
@@ -137,7 +137,7 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	if err := flow.Guard("body").See(body); err != nil {
 		return nil, err
 	}
-	if err := x.Tunnel.Secrets().add(flow, x.Destination, false, &h, &end); err != nil {
+	if err := x.Client.Forwarder.Secrets.Load().add(flow, x.Destination, false, &h, &end); err != nil {
 		return nil, err
 	}
 	if err := flow.Wait(ctx); err != nil { // no byte leaves before its record is durable

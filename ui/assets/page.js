@@ -28,6 +28,13 @@
   // Copying.
   const arm = root => all("[data-copy]", root).forEach(b => b.classList.add("on"));
   arm(document);
+
+  // In a narrow window each row of a table stands for itself, so its cells say what they are.
+  const label = root => all("table.rows", root).forEach(table => {
+    const heads = all("thead th", table).map(th => th.textContent.trim());
+    all("tbody tr", table).forEach(tr => [...tr.cells].forEach((td, i) => { if (td.colSpan == 1 && td.matches(".n, .t") && heads[i]) td.dataset.is = heads[i].toLowerCase(); }));
+  });
+  label(document);
   document.addEventListener("click", async e => {
     const b = e.target.closest("[data-copy]");
     if (!b) return;
@@ -57,15 +64,13 @@
     const [s, u] = span(from, barAt(e) || from);
     from = null;
     const url = new URL(location.href);
-    const words = (url.searchParams.get("q") || "").match(/(?:[^\s"]|"(?:\\.|[^"\\])*")+/g) || [];
-    const rest = words.filter(w => !/^(since|until):/.test(w));
-    url.searchParams.set("q", [...rest, "since:" + s, "until:" + u].join(" "));
+    url.searchParams.set("q", [document.body.dataset.words, "since:" + s, "until:" + u].join(" ").trim());
     url.searchParams.delete("before");
     location.assign(url);
   });
 
   // A notification says only how many questions there are: a sandbox chose the rest.
-  const waiting = doc => Number(one("nav .badge", doc)?.textContent || 0);
+  const waiting = doc => Number(doc.body.dataset.questions);
   let told = waiting(document);
   const tell = n => {
     if (n > told && "Notification" in window && Notification.permission === "granted") new Notification("egressd", { body: n === 1 ? "A request waits for an answer." : n + " requests wait for an answer.", tag: "egressd" });
@@ -84,7 +89,7 @@
   let known = document.body.dataset.next, pending = false, paused = false, timer = null, busy = false, stream = null;
   const held = node => node.matches("[data-hold]") && (node.matches(":hover") || node.contains(document.activeElement) || !getSelection().isCollapsed && node.contains(getSelection().anchorNode));
   const place = fresh => {
-    for (const node of all("[data-live]")) {
+    for (const node of all(document.body.dataset.fresh ? '[data-live="state"]' : "[data-live]")) {
       const next = one(`[data-live="${node.dataset.live}"]`, fresh);
       if (!next) { if (!held(node)) node.replaceChildren(); continue; }
       if (held(node) || paused && node.matches("[data-hold]")) { pending = pending || !node.isEqualNode(next); continue; }
@@ -98,9 +103,20 @@
       node.replaceWith(fresher);
       fresher.scrollLeft = left;
       arm(fresher);
+      label(fresher);
     }
-    const badges = one("nav", fresh), nav = one("nav");
-    if (badges && nav && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(badges, true).children]);
+    // A question is added also while a form has the focus, and one that was answered goes.
+    for (const node of all("[data-each]")) {
+      const next = one(`[data-each="${node.dataset.each}"]`, fresh);
+      const keys = in_ => all("[data-key]", in_).map(e => e.dataset.key);
+      const there = keys(node), wanted = next ? keys(next) : [];
+      for (const e of all("[data-key]", node)) if (!wanted.includes(e.dataset.key)) e.remove();
+      if (next) for (const e of all("[data-key]", next)) if (!there.includes(e.dataset.key)) node.append(document.importNode(e, true));
+    }
+    const navs = all("nav", fresh);
+    if (!document.body.dataset.fresh) all("nav").forEach((nav, i) => {
+      if (navs[i] && !nav.contains(document.activeElement)) nav.replaceChildren(...[...document.importNode(navs[i], true).children]);
+    });
     const newer = one("[data-newer]");
     if (newer) newer.hidden = !pending;
     known = fresh.body.dataset.next;
@@ -110,13 +126,22 @@
     if (busy || document.hidden && !stream) { pending = true; return; }
     busy = true; pending = false;
     const x = new XMLHttpRequest();
-    x.open("GET", location.href);
+    x.open("GET", document.body.dataset.fresh || location.href);
     x.responseType = "document";
     x.timeout = 20000;
     x.onload = () => { if (x.status === 200 && x.response) place(x.response); };
     x.onloadend = () => { busy = false; };
     x.send();
   };
+  // How long a request still waits for its answer.
+  const tick = () => {
+    for (const t of all("[data-until]")) {
+      const s = Math.round((new Date(t.dateTime) - Date.now()) / 1000);
+      t.textContent = s > 0 ? new Date(t.dateTime).toLocaleTimeString("sv") + ", in " + s + " s" : "now";
+    }
+  };
+  tick();
+  setInterval(tick, 1000);
   const soon = wait => { clearTimeout(timer); timer = setTimeout(refresh, wait); };
   if (one("[data-live]") && "EventSource" in window) {
     const open = () => {

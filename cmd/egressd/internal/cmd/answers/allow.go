@@ -240,18 +240,12 @@ func (o *options) answered(c *config.Config, lines []policy.Opening) (s *story.S
 		return nil, exact, err
 	}
 	defer log.Close()
-	if s.Shared {
-		return nil, exact, hint.Failed(fmt.Errorf("%s stands for several requests, which were refused too fast for an id each", s.Flow), "egressd allow HOST"+o.Flags())
-	}
+	var wanted []policy.Pattern
 	for _, l := range lines {
-		if err := s.AnsweredBy(l.Pattern); err != nil {
-			return nil, exact, hint.Failed(err, "egressd why "+s.Flow+o.Flags())
-		}
+		wanted = append(wanted, l.Pattern)
 	}
-	if exact, err = s.Exactly(); err != nil {
-		return nil, exact, hint.Failed(err, "a rule in "+c.Path+" that you write, with the methods and paths that are meant to pass")
-	}
-	return s, exact, nil
+	exact, err = s.Allowing(wanted, o.Flags(), c.Path)
+	return s, exact, err
 }
 
 func textsOf(lines []policy.Opening) []string {

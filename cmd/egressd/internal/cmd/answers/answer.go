@@ -145,6 +145,9 @@ func said(a *admin.Answer, at string) string {
 	if q.Method != "" || q.Path != "" {
 		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
 	}
+	if a.Was != "" && a.Was != "pending" {
+		undo = ", and was " + printable.Word(a.Was) + " before" + undo
+	}
 	if a.Opens != "" {
 		undo = "; that " + printable.Text(a.Opens) + undo
 	}

@@ -167,8 +167,11 @@ func stateText(q *egress.Question) string {
 	if q.Once {
 		state += " once"
 	}
-	if q.State != "pending" {
+	switch {
+	case q.State != "pending":
 		state += " until " + quantity.Clock(q.Until, time.Now())
+	case q.GivesUp != nil:
+		state += ", gives up at " + quantity.Clock(*q.GivesUp, time.Now())
 	}
 	return state
 }

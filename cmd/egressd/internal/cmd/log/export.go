@@ -1,7 +1,6 @@
 package log
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +10,8 @@ import (
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/spelling"
-	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/export"
-	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy/file"
-	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
 
@@ -58,14 +54,7 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	if o.json && o.format == "" {
 		o.format = "json"
 	}
-	encode, ok := export.Named(o.format)
-	header := ""
-	switch o.format {
-	case "csv":
-		encode, header, ok = export.CSV, export.CSVHeader(), true
-	case "json":
-		encode, ok = export.JSON, true
-	}
+	encode, header, ok := export.ToFile(o.format)
 	if !ok {
 		return o.unknownFormat()
 	}
@@ -75,11 +64,11 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 	}
 	defer log.Close()
 	if o.output == "" {
-		return exportTo(stdout, log, f, header, encode)
+		return log.Export(stdout, f, header, encode)
 	}
 	var unread error
 	err = durable.Rewrite(o.output, 0o600, func(w io.Writer) error {
-		unread = exportTo(w, log, f, header, encode)
+		unread = log.Export(w, f, header, encode)
 		return unread
 	})
 	if err != nil && unread == nil {
@@ -101,26 +90,4 @@ func (o *exportOptions) unknownFormat() error {
 		example = "egressd log export --format " + near
 	}
 	return hint.Misused(fmt.Errorf("there is no format %q; there is %s", o.format, strings.Join(formats, ", ")), example)
-}
-
-// exportTo writes the header and what passes the filter. It remembers only the flows that are
-// open, so that a filter sees of their ends what it sees of them in egressd log. Records of several logs have no origin.
-func exportTo(w io.Writer, log *source.RecordReader, f *logs.Filter, header string, encode export.Encoder) error {
-	out := bufio.NewWriterSize(w, 64<<10)
-	out.WriteString(header) // Flush returns its error
-	from := export.Here()
-	from.Log = log.Origin()
-	var joiner logs.Joiner
-	var text []byte
-	err := log.Each(func(stored string, r *record.Record) error {
-		whole := joiner.Complete(r)
-		joiner.Follow(r.Clone()) // r is lent
-		if !f.Match(whole) {
-			return nil
-		}
-		text = encode(text[:0], r, []byte(stored), from)
-		_, err := out.Write(text)
-		return err
-	})
-	return errors.Join(err, out.Flush())
 }

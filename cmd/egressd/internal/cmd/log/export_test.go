@@ -48,7 +48,7 @@ func TestExportJoinsWhatIsFarApart(t *testing.T) {
 		return b
 	}
 	var out bytes.Buffer
-	if err := exportTo(&out, log, f, "", count); err != nil || n != flows/2 {
+	if err := log.Export(&out, f, "", count); err != nil || n != flows/2 {
 		t.Errorf("%d ends were exported, want %d: %v", n, flows/2, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +31,12 @@ func newSignals(flags *logFlags) *cobra.Command {
 data being sent out: canaries, names that carry data, unusual uploads, uploads to
 public sites, other routes tried after a denial, and requests at fixed intervals.
 
-A score is from 0 to 100; ordinary programs score up to about 40. A score is a hint
-for a reader, and egressd decides nothing by it. Filters are those of egressd log;
+What a program did that began within one hour is one story, with a number that stays.
+A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log;
 records that they leave out are not compared with either.
 
-"stop" is the narrowest rule under deny that would have stopped it: methods of a host,
-hosts, or a domain. It is tried on the whole log, and says what else it denies.`,
+"stop" lists rules under deny that would have stopped it, the narrowest first: methods of a
+host, hosts, a domain. Each is tried on the whole log, and says what else it denies.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
@@ -44,7 +45,7 @@ hosts, or a domain. It is tried on the whole log, and says what else it denies.`
 		},
 	}
 	cli.Filters(cmd, &o.Source)
-	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` highest scores; 0 for all")
+	cmd.Flags().IntVar(&o.top, "top", 10, "print the `N` stories with the highest scores; 0 for all")
 	return cmd
 }
 
@@ -64,10 +65,11 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 	defer log.Close()
 	var finder signals.Finder
 	err = log.Decisions(filter, finder.Add)
-	all := finder.Suspects()
+	stories := signals.Stories(finder.Suspects())
 	if o.top > 0 {
-		all = all[:min(len(all), o.top)]
+		stories = stories[:min(len(stories), o.top)]
 	}
+	all := slices.Concat(stories...)
 	found := make([]foundSignals, len(all))
 	for i := range all {
 		found[i].Suspect = all[i]
@@ -116,16 +118,21 @@ func (o *signalsOptions) print(w io.Writer, all []foundSignals, colours cli.Pale
 	if o.json {
 		return cli.PrintEach(w, all)
 	}
-	for _, a := range all {
-		if err := printSuspect(w, a, o.Flags(), time.Now(), colours); err != nil {
+	for i := 0; i < len(all); {
+		n := 1
+		for i+n < len(all) && all[i+n].Story == all[i].Story {
+			n++
+		}
+		if err := printStory(w, all[i], all[i+1:i+n], o.Flags(), time.Now(), colours); err != nil {
 			return err
 		}
+		i += n
 	}
 	return nil
 }
 
-// printSuspect writes one suspect: who and where, why, and what to look at.
-func printSuspect(w io.Writer, a foundSignals, flags string, now time.Time, colours cli.Palette) error {
+// printStory writes one story: who and where, why, what else the program did, and what to look at.
+func printStory(w io.Writer, a foundSignals, more []foundSignals, flags string, now time.Time, colours cli.Palette) error {
 	who := a.Sandbox
 	if a.Program != "" {
 		who = strings.TrimPrefix(who+"/"+a.Program, "default/")
@@ -134,15 +141,25 @@ func printSuspect(w io.Writer, a foundSignals, flags string, now time.Time, colo
 	if a.Score >= 40 {
 		score = colours.Paint("31", score)
 	}
-	fmt.Fprintf(w, "%s  %s  %s  %s to %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now))
+	fmt.Fprintf(w, "%s  %s  %s  %s to %s  %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now), a.Story)
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
 	}
 	if stop := a.Stop; stop != nil && len(stop.Deny) == 0 {
 		fmt.Fprintf(w, "     %-8s nothing of it passed: %d refused, the last as %s\n", "stop", stop.Refused, printable.Text(stop.Why))
 	} else if stop != nil {
-		fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(stop.Deny, ", ")),
-			quantity.Plural(int(stop.Stopped), "request"), quantity.Plural(int(stop.Others), "request"))
+		for _, t := range append([]replay.Tried{stop.Tried}, stop.Wider...) {
+			fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(t.Deny, ", ")),
+				quantity.Plural(int(t.Stopped), "request"), quantity.Plural(int(t.Others), "request"))
+		}
+	}
+	for _, b := range more {
+		what := ""
+		if len(b.Signals) > 0 {
+			what = b.Signals[0].What + " "
+			a.IDs = append(a.IDs, b.IDs[:min(1, len(b.IDs))]...)
+		}
+		fmt.Fprintf(w, "     %-8s %d  %s%s\n", "also", b.Score, what, cli.Cell(b.Destination))
 	}
 	if len(a.IDs) == 0 {
 		return nil

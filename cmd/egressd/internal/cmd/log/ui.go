@@ -49,7 +49,8 @@ let pass, or for what was denied by default. The view shows the change of the fi
 and which recorded requests the changed file would decide otherwise. You can save it.
 
 The link works once, within ten minutes, in one browser. The host name of the link
-ends in .localhost, which browsers connect to this machine without DNS.`,
+ends in .localhost, which browsers connect to this machine without DNS. From another
+machine: ssh -L 8040:127.0.0.1:8040 HOST egressd ui --port 8040, and open the link.`,
 		Example: `  egressd ui
   egressd ui --run all
   egressd ui --run last
@@ -61,6 +62,7 @@ ends in .localhost, which browsers connect to this machine without DNS.`,
 	}
 	cli.LogFlags(cmd, &o.Source)
 	o.keyFlag(cmd)
+	cmd.Flags().Uint16Var(&o.port, "port", 0, "serve the page at this `PORT` of 127.0.0.1, such as the one that ssh -L leads to (default: any free port)")
 	cmd.Flags().BoolVar(&o.noOpen, "no-open", false, "print the link, and open no browser")
 	return cmd
 }
@@ -68,6 +70,7 @@ ends in .localhost, which browsers connect to this machine without DNS.`,
 type uiOptions struct {
 	signedSource
 	noOpen bool
+	port   uint16
 }
 
 func (o *uiOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -85,6 +88,7 @@ func (o *uiOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		all.Runs = func() ([]source.Run, error) { return o.ListRuns(0) }
 	}
 	all.Dir, all.Title, all.Flags, all.Allow, all.Config, all.HasPolicy = log.Dir, o.title(log.Dir), o.Flags(), o.AllowFlags(), o.PolicyFile(), o.Dir == "" || o.Config != ""
+	all.Port = o.port
 	all.Key = func(dir string) (key, ended string, err error) {
 		key, ended, _, err = o.find(dir, nil)
 		return key, ended, err

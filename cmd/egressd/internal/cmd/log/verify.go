@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
 )
 
@@ -35,8 +36,9 @@ func newVerify(flags *logFlags) *cobra.Command {
 		Long: `Verify reads the whole log and compares it with its signed checkpoints. It can do so
 while egressd writes. On the machine that writes the log it knows the key;
 elsewhere pass --key. --print-key prints the first public key; all later keys are
-derived from its signatures. With --run it is the key for all runs of your user; of
-the log, --run takes one run at a time.
+derived from its signatures. With --run it is the key for all runs of your user.
+--run all verifies the log of each run, a line each, and exits with the code that
+concerns most.
 
 Somebody with today's key can cut off the end of a log. Only a checkpoint that you
 kept elsewhere (--checkpoint) shows that. --print-checkpoint verifies the log and
@@ -59,7 +61,7 @@ could not be read. Of --proof: 0 proved, 1 not proved, 4 another key. Of --rows:
 record was changed, 2 one is missing or cut, 4 no checkpoint is signed by the key. egressd help audit-format has the format.`,
 		Example: `  egressd log verify
   egressd log verify ./copy --key egressd/8f0c…+6a1b22c3+AQ… --checkpoint kept.txt
-  egressd log verify --run last
+  egressd log verify --run all
   egressd log verify --print-key > log-key.txt
   egressd log verify --print-checkpoint | ssh auditor 'cat >> checkpoints.txt'
   egressd log verify --prove 01KB6ZQ4SZ > proof.json
@@ -121,6 +123,8 @@ func (o *verifyOptions) run(stdout, stderr io.Writer, args []string) error {
 		o.Dir = args[0]
 	}
 	switch {
+	case o.signedSource.Run == source.AllRuns && o.proof == "" && o.rows == "":
+		return o.verifyRuns(stdout, stderr)
 	case o.printKey:
 		return o.writeKey(stdout)
 	case o.printCheckpoint:
