@@ -21,7 +21,7 @@ type namedFile struct {
 	replaced  bool // egressd reads it again, since somebody outside replaces it
 }
 
-// namedFiles are those that egressd reads and never writes.
+// namedFiles are those that egressd reads, and does not write but for refresh tokens.
 func namedFiles(c *config.Config) (all []namedFile) {
 	add := func(key, path string, secret, replaced bool) {
 		if path != "" {
