@@ -109,6 +109,12 @@ func (o *OAuth) ask(ctx context.Context, client *tokens.Asker, relative func(str
 		return got, fmt.Errorf("refresh_token: %w", err)
 	}
 	defer unlock()
+	probe, err := os.CreateTemp(filepath.Dir(path), durable.Left+"*")
+	if err != nil {
+		return got, fmt.Errorf("refresh_token: the next one could not be kept: %w", err) // before the server takes this one back
+	}
+	probe.Close()
+	os.Remove(probe.Name())
 	if question.Refresh, err = lineOf(ctx, &Source{File: path}, func(path string) string { return path }); err != nil {
 		return got, fmt.Errorf("refresh_token: %w", err)
 	}

@@ -165,6 +165,21 @@ func TestARefreshTokenIsReplaced(t *testing.T) {
 	}
 }
 
+// TestARefreshTokenIsNotSpent where the next one cannot be kept.
+func TestARefreshTokenIsNotSpent(t *testing.T) {
+	s := &tokenServer{expires: 60, refresh: "Linux"}
+	c, dir := atServer(t, s, func(url, dir string) Source {
+		return Source{OAuth: &OAuth{TokenURL: url + "/token", ClientID: "client", ClientSecret: &Source{File: filepath.Join(dir, "secret")}, RefreshToken: "/proc/sys/kernel/ostype"}}
+	})
+	c.relative = func(path string) string { return path } // there not even root makes files
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Read(context.Background()); err == nil || s.given != 0 {
+		t.Errorf("%v, %d tokens", err, s.given)
+	}
+}
+
 func TestATokenOfAGitHubApp(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -97,3 +97,37 @@ func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretsOfTokenServersAreKeptFromAProgram: also a refresh token that egressd replaces while the program runs, whose folder is
+// hidden, since a new file under its name would be seen.
+func TestSecretsOfTokenServersAreKeptFromAProgram(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	c, _, err := configtest.Layered(t, map[string]string{
+		"egressd.yaml": `version: 1
+allow: [a.test, api.github.com]
+credentials:
+  - {for: {host: a.test, header: X-Key}, from: {oauth: {token_url: "https://id.test/token", client_id: x, client_secret: {env: CLIENT_SECRET}, refresh_token: {file: own/refresh}}}}
+  - {for: github, from: {github_app: {id: 1, installation: 2, private_key: {file: app.pem}}}}
+`,
+		"own/refresh": "token\n", "app.pem": "key\n", "above/organisation.yaml": "version: 1\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner{Daemon: &daemon.Daemon{Path: c.Path, Config: c}, jail: new(jail.Jail)}
+	if err := r.hideFiles(c, filepath.Join(t.TempDir(), "runs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.hideNamedFiles(c); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Dir(c.Path)
+	for _, path := range []string{filepath.Join(folder, "own"), filepath.Join(folder, "app.pem")} {
+		if !slices.Contains(r.hidden, path) {
+			t.Errorf("%s can be seen; hidden are %q", path, r.hidden)
+		}
+	}
+	if !slices.Contains(r.cut, "CLIENT_SECRET") {
+		t.Errorf("the variable can be seen; cut are %q", r.cut)
+	}
+}

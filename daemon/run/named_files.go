@@ -21,7 +21,7 @@ type namedFile struct {
 	replaced  bool // egressd reads it again, since somebody outside replaces it
 }
 
-// namedFiles are those that egressd reads and never writes.
+// namedFiles are those that egressd reads, and does not write but for refresh tokens.
 func namedFiles(c *config.Config) (all []namedFile) {
 	add := func(key, path string, secret, replaced bool) {
 		if path != "" {
@@ -66,7 +66,8 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	for i := range c.File.Credentials {
 		spec := &c.File.Credentials[i].Spec
 		for _, part := range spec.From.Parts() {
-			add("from.file of credential "+spec.Name, part.File, secret, spec.From.Refresh > 0)
+			rewritten := spec.From.OAuth != nil && part.File == spec.From.OAuth.RefreshToken
+			add("from.file of credential "+spec.Name, part.File, secret, spec.From.Refresh > 0 || rewritten)
 		}
 	}
 	return all

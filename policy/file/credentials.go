@@ -147,6 +147,9 @@ func (r *reader) checkAWS(n *yaml.Node, what string, w *writtenCredential, from 
 		}
 		return
 	}
+	if from.OAuth != nil || from.GitHubApp != nil {
+		r.fail(n, "%s.from is a server of tokens, which hands out no key of AWS; write file, env, command or profile", what)
+	}
 	signsS3 := slices.Contains(w.aws.Services, "s3")
 	switch {
 	case len(w.aws.Regions) == 0 || len(w.aws.Services) == 0:

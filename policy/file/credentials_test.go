@@ -128,7 +128,7 @@ credentials:
 func TestEveryMintingEndpointIsDenied(t *testing.T) {
 	asked := 0
 	for _, kind := range credentials.Kinds() {
-		if len(kind.Variables) == 0 && len(kind.Mints) == 0 {
+		if kind.Name == credentials.AWS { // whose operations a table lists
 			continue
 		}
 		first := kind.Places[0].Host
