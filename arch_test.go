@@ -31,7 +31,7 @@ var levels = map[string]int{
 	"proxy/answer": 4, "proxy/exchange": 5, "proxy/inspect": 6, "proxy": 7, "dns": 4, "admin": 4, "logs": 4, "config": 4,
 	"logs/export": 4, "logs/signals": 5, "config/configtest": 5,
 	"logs/sink":        6,
-	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6,
+	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6, "daemon/notify": 7,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
 	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 9, "daemon/runs": 7, "daemon/run": 9,
 	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
@@ -58,6 +58,7 @@ var stairs = map[string]string{
 // owners says which one package imports each third-party module; what belongs to
 // the command, any package of it may. Tests may import what they like.
 var owners = map[string]string{
+	"github.com/aws/aws-sdk-go-v2":         "credentials",
 	"github.com/coreos/go-systemd/v22":     "daemon",
 	"github.com/fsnotify/fsnotify":         "daemon",
 	"github.com/rogpeppe/go-internal/diff": "config/edit",

@@ -24,6 +24,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -52,11 +53,20 @@ type Operator struct {
 	PID  int            // 0 if not visible from egressd's namespace
 	Addr netip.AddrPort // valid for TCP; UID and PID are then unknown
 	Rule string         // the key of the policy file by which egressd acts itself; the others are then unknown
+	Link string         // the receiver whose link was used; Addr is where from, and Says whom the receiver's server names, if it does
+	Says string
 }
 
 func (o Operator) String() string {
 	if o.Rule != "" {
-		return "nobody: " + o.Rule + " of the policy file allows it"
+		return "nobody: " + o.Rule + " of the policy file"
+	}
+	if o.Link != "" {
+		text := "the link that was sent to " + o.Link + ", from " + o.Addr.String()
+		if o.Says != "" {
+			text += " for " + strconv.QuoteToASCII(o.Says[:min(len(o.Says), maxSays)])
+		}
+		return text
 	}
 	if o.Addr.IsValid() {
 		return "the token, from " + o.Addr.String()
@@ -105,6 +115,9 @@ type Server struct {
 	Admit func(net.Conn) (Operator, error)
 	// Token is the required token over TCP. Host is the required address and port.
 	Token, Host string
+
+	// Links has the server answer questions by links, and do nothing else. Admit, Token and Host then count for nothing.
+	Links *Links
 
 	// Missing returns the reasons why the daemon is not ready.
 	Missing func() []string
@@ -165,6 +178,9 @@ func (s *Server) begin() {
 
 func (s *Server) handler() http.Handler {
 	m := http.NewServeMux()
+	if s.Links != nil {
+		return s.Links.handler(s)
+	}
 	m.HandleFunc("GET /healthz", s.healthz)
 	m.HandleFunc("GET /readyz", s.readyz)
 	m.HandleFunc("GET /metrics", s.metrics)

@@ -52,7 +52,7 @@ type Answer struct {
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	const list = "egressd answer"
 	what := r.PathValue("answer")
-	counts, once, first, err := terms(r, what)
+	said, err := terms(r, what)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error(), "egressd answer ID yes --for 1h, or egressd answer ID no")
 		return
@@ -65,8 +65,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := changeContext(w, r)
 	defer cancel()
-	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError, First: first}
-	opens, err := asked.Answer(ctx, operatorOf(r), &q, what, counts, once)
+	asked := &Asked{Gate: s.Gate, Grants: s.Grants, Complain: s.reportError}
+	opens, err := asked.Answer(ctx, operatorOf(r), &q, said)
 	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
 	case errors.As(err, &unwritten):
@@ -100,23 +100,22 @@ type Asked struct {
 	Gate     *egress.Gate
 	Grants   Granting
 	Complain func(error) // of what could not be recorded afterwards
-	First    bool        // an earlier answer counts, and the error is then [approvals.ErrAnswered]
 }
 
 // An unrecordedError says that an answer could not be recorded, and so does not count.
 type unrecordedError struct{ error }
 
-// Answer records an answer and puts it in force: "approve" or "reject", for counts. Approval of an access request
+// Answer records an answer and puts it in force. Approval of an access request
 // is a grant for that time, in exactly the words of the request, and a later rejection revokes it; opens is [Granted.Opens]. If the grant is gone, the error is an
 // [*Unavailable]. Other errors come from package approvals.
-func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, what string, counts time.Duration, once bool) (opens string, err error) {
+func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, said approvals.Answer) (opens string, err error) {
 	id, _ := record.ParseID(q.ID)
-	if err := a.Gate.Records.NoteOperator(who.AnswerNote(what, counts, once, q)); err != nil {
+	if err := a.Gate.Records.NoteOperator(who.answerNote(said, q)); err != nil {
 		return "", &unrecordedError{err}
 	}
-	opens, err = a.settle(ctx, who, q, id, what == "approve", counts, once)
+	opens, err = a.settle(ctx, who, q, id, said)
 	if err != nil { // the earlier record says that the answer counts
-		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", what, id, err))
+		note := who.Note(fmt.Sprintf("%s question %s did not count: %s", verb(said), id, err))
 		if failed := a.Gate.Records.NoteOperator(note); failed != nil {
 			a.Complain(failed)
 		}
@@ -124,37 +123,34 @@ func (a *Asked) Answer(ctx context.Context, who Operator, q *egress.Question, wh
 	return opens, err
 }
 
-func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, yes bool, counts time.Duration, once bool) (opens string, err error) {
+func (a *Asked) settle(ctx context.Context, who Operator, q *egress.Question, id record.ID, said approvals.Answer) (opens string, err error) {
 	list := &a.Gate.Approvals
-	switch {
-	case yes && q.Pattern == "":
-		return "", list.Approve(id, counts, once, a.First)
-	case !yes && q.Pattern == "":
-		return "", list.Reject(id, counts, a.First)
+	if q.Pattern == "" {
+		return "", list.Answer(id, said)
 	}
 	list.Granting.Lock()
 	defer list.Granting.Unlock()
+	now, _, found := list.Find(id)
 	switch {
-	case once:
+	case said.Once:
 		return "", approvals.ErrNobodyWaits
 	case a.Grants == nil:
 		return "", &Unavailable{Status: http.StatusNotFound, Why: "nothing is granted here for a while", Hint: "egressd allow " + q.Pattern + " --save"}
-	case a.First && q.State != string(approvals.Pending):
+	case !found:
+		return "", approvals.ErrNoQuestion
+	case said.First && now.State != approvals.Pending:
 		return "", approvals.ErrAnswered
-	case !yes:
+	case !said.Yes:
 		if err := a.revoke(ctx, who, q.ID); err != nil {
 			return "", err
 		}
-		return "", list.Reject(id, counts, false)
+		return "", list.Answer(id, said)
 	}
-	if _, _, found := list.Find(id); !found {
-		return "", approvals.ErrNoQuestion
-	}
-	granted, err := a.Grants.Grant(ctx, who, AccessGrant(q, counts))
+	granted, err := a.Grants.Grant(ctx, who, AccessGrant(q, said.Lasts))
 	if err != nil {
 		return "", err
 	}
-	if err := list.Approve(id, counts, false, false); err != nil {
+	if err := list.Answer(id, said); err != nil {
 		return "", errors.Join(err, a.revoke(ctx, who, q.ID))
 	}
 	return granted.Opens, nil
@@ -181,45 +177,61 @@ func (a *Asked) revoke(ctx context.Context, who Operator, question string) error
 }
 
 // terms parses the answer, its duration, and what else it depends on.
-func terms(r *http.Request, what string) (counts time.Duration, once, first bool, err error) {
-	switch what {
-	case "approve":
-		counts = approvals.ApprovedFor
-	case "reject":
-		counts = approvals.RejectedFor
-	default:
-		return 0, false, false, fmt.Errorf("an answer is approve or reject")
-	}
+func terms(r *http.Request, what string) (said approvals.Answer, err error) {
 	if r.ContentLength != 0 {
-		return 0, false, false, errors.New("an answer takes no body: for, once and first are parameters of the query")
+		return said, errors.New("an answer takes no body: for, once and first are parameters of the query")
 	}
 	q, err := query(r, "for", "once", "first")
 	if err != nil {
-		return 0, false, false, err
+		return said, err
 	}
-	if text := q.Get("for"); text != "" {
-		counts, err = time.ParseDuration(text)
-		if err != nil || counts < time.Second || counts > approvals.MaxAnswer {
-			return 0, false, false, fmt.Errorf("for is a duration from 1s to %s", "24h")
-		}
+	first := q.Get("first")
+	if first != "" && first != "true" && first != "false" {
+		return said, errors.New("first is true or false")
 	}
-	switch text := q.Get("once"); {
-	case text == "true" && what == "approve":
-		once = true
-	case text != "" && text != "false":
-		return 0, false, false, fmt.Errorf("once is true or false, and for what is approved")
-	}
-	if text := q.Get("first"); text != "" && text != "true" && text != "false" {
-		return 0, false, false, errors.New("first is true or false")
-	}
-	return counts, once, q.Get("first") == "true", nil
+	said, err = parseAnswer(what, q.Get("for"), q.Get("once"))
+	said.First = first == "true"
+	return said, err
 }
 
-// AnswerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
+// parseAnswer reads "approve" or "reject", with how long it lasts and whether it is for the flows that wait; both may be "".
+func parseAnswer(what, lasts, once string) (said approvals.Answer, err error) {
+	switch what {
+	case "approve":
+		said = approvals.Answer{Yes: true, Lasts: approvals.ApprovedFor}
+	case "reject":
+		said = approvals.Answer{Lasts: approvals.RejectedFor}
+	default:
+		return said, fmt.Errorf("an answer is approve or reject")
+	}
+	if lasts != "" {
+		said.Lasts, err = time.ParseDuration(lasts)
+		if err != nil || said.Lasts < time.Second || said.Lasts > approvals.MaxAnswer {
+			return said, fmt.Errorf("for is a duration from 1s to %s", "24h")
+		}
+	}
+	switch {
+	case once == "true" && said.Yes:
+		said.Once = true
+	case once != "" && once != "false":
+		return said, fmt.Errorf("once is true or false, and for what is approved")
+	}
+	return said, nil
+}
+
+// verb is the word of the API for an answer.
+func verb(said approvals.Answer) string {
+	if said.Yes {
+		return "approve"
+	}
+	return "reject"
+}
+
+// answerNote returns the record of an answer. Text chosen by the sandbox follows the operator, quoted and
 // shortened, so that it cannot imitate another operator.
-func (o Operator) AnswerNote(what string, counts time.Duration, once bool, q *egress.Question) egress.OperatorNote {
-	text := fmt.Sprintf("%s question %s, for %s", what, q.ID, counts)
-	if once {
+func (o Operator) answerNote(said approvals.Answer, q *egress.Question) egress.OperatorNote {
+	text := fmt.Sprintf("%s question %s, for %s", verb(said), q.ID, said.Lasts)
+	if said.Once {
 		text += ", for the flows that wait now"
 	}
 	text += fmt.Sprintf(": sandbox %s, %s, rule %s (%s)", q.Sandbox, net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port))), q.Rule, q.Layer)

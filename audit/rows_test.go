@@ -2,9 +2,15 @@ package audit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -170,5 +176,128 @@ func TestRowsOfThreeMachines(t *testing.T) {
 	}
 	if names := strings.Count(fmt.Sprint(all), "egressd/"); names != 5 {
 		t.Errorf("%d names", names)
+	}
+}
+
+// TestBothVerifiersAgreeAboutRows changes the rows of three logs at random, one of them begun anew, and has docs/verify/verify.py judge them,
+// too. EGRESSD_AUDIT_MUTATIONS is how many times.
+func TestBothVerifiersAgreeAboutRows(t *testing.T) {
+	a, b := storedLogOf(t, "", 0), storedLogOf(t, "", 0)
+	logs := []storedLog{a, b, storedLogOf(t, b.origin, 40)}
+	random := rand.New(rand.NewPCG(7, uint64(len(a.lines))))
+	times, err := strconv.Atoi(os.Getenv("EGRESSD_AUDIT_MUTATIONS"))
+	if err != nil {
+		times = 200
+	}
+	dir := t.TempDir()
+	var files []string
+	var mine [][]verify.RowsReport
+	for i := range times {
+		type row struct{ origin, line string }
+		var all []row
+		var notes []byte
+		var keys []string
+		for _, s := range logs {
+			for _, line := range s.lines {
+				all = append(all, row{s.origin, string(line)})
+			}
+			if random.IntN(3) > 0 {
+				notes = append(notes, s.notes...)
+			}
+			if random.IntN(2) > 0 {
+				keys = append(keys, s.key)
+			}
+		}
+		for range random.IntN(4) {
+			at, other := random.IntN(len(all)), random.IntN(len(all))
+			switch random.IntN(8) {
+			case 0: // gone
+				all = slices.Delete(all, at, at+1)
+			case 1: // changed
+				all[at].line = strings.Replace(all[at].line, `"flow":"F`, `"flow":"G`, 1)
+			case 2: // there twice
+				all = append(all, all[at])
+			case 3: // cut
+				all[at].line = all[at].line[:random.IntN(len(all[at].line))]
+			case 4: // of another log
+				all[at].origin = all[other].origin
+			case 5: // an end cut
+				all = slices.DeleteFunc(all, func(r row) bool { return r.origin == all[at].origin && len(all) > 60 && r.line > all[at].line })
+			case 6: // without the name of its log
+				all[at].origin = ""
+			case 7:
+				all[at].line = flipBit(random, all[at].line)
+			}
+		}
+		if random.IntN(5) == 0 { // nobody says which log it is
+			all = slices.DeleteFunc(all, func(r row) bool { return r.origin != a.origin })
+			for j := range all {
+				all[j].origin = ""
+			}
+		}
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		var rows verify.Rows
+		var text []byte
+		for _, r := range all {
+			quoted, err := json.Marshal(map[string]string{"event.original": r.line, "egressd.origin": r.origin})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(append(text, quoted...), '\n')
+			if strings.HasPrefix(r.line, `{"v":1,"seq":`) { // else it is a row without a record
+				rows.Add([]byte(strings.ToValidUTF8(r.line, "\uFFFD")), r.origin)
+			}
+		}
+		path := filepath.Join(dir, fmt.Sprint(i))
+		for name, text := range map[string][]byte{"": text, ".notes": notes, ".keys": []byte(strings.Join(keys, "\n"))} {
+			if err := os.WriteFile(path+name, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(keys) == 0 {
+			os.Remove(path + ".keys")
+		}
+		if len(notes) == 0 {
+			os.Remove(path + ".notes")
+		}
+		found, err := rows.Verify(keys, notes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, mine = append(files, path), append(mine, found)
+	}
+	const driver = `
+import importlib.util, json, os, sys
+spec = importlib.util.spec_from_file_location("verify", sys.argv[1])
+v = importlib.util.module_from_spec(spec); spec.loader.exec_module(v)
+for path in sys.stdin.read().split():
+    keys = open(path + ".keys").read() if os.path.exists(path + ".keys") else None
+    print(json.dumps(v.check_rows(path, keys, [path + ".notes"] if os.path.exists(path + ".notes") else []).more.get("logs", [])))
+`
+	cmd := exec.Command("python3", "-c", driver, filepath.Join("..", "docs", "verify", "verify.py"))
+	cmd.Stdin = strings.NewReader(strings.Join(files, "\n"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	theirs := json.NewDecoder(bytes.NewReader(out))
+	codes := map[int]int{}
+	for i, path := range files {
+		var found []verify.RowsReport
+		if err := theirs.Decode(&found); err != nil {
+			t.Fatal(err)
+		}
+		for j := range mine[i] {
+			codes[mine[i][j].Code]++
+			slices.SortFunc(mine[i][j].Changed, func(a, b verify.RowSpan) int { return int(a.From - b.From) })
+		}
+		if !reflect.DeepEqual(found, mine[i]) && len(found)+len(mine[i]) > 0 {
+			t.Fatalf("%s:\n%+v\n%+v", path, mine[i], found)
+		}
+	}
+	if codes[verify.Good] == 0 || codes[verify.Tampered] == 0 || codes[verify.Truncated] == 0 {
+		t.Errorf("of each verdict so many: %v", codes)
 	}
 }

@@ -3,6 +3,7 @@ package certs
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/binary"
 	"encoding/pem"
 	"errors"
@@ -59,6 +60,11 @@ func jksWith(store []byte, added []*x509.Certificate) ([]byte, error) {
 }
 
 func pkcs12With(store []byte, added []*x509.Certificate) ([]byte, error) {
+	if n, err := rounds(store, 0); err != nil {
+		return nil, fmt.Errorf("PKCS #12: %w", err)
+	} else if n > mostRounds {
+		return nil, fmt.Errorf("PKCS #12: its password takes more than %d rounds", mostRounds)
+	}
 	encoder, password := pkcs12.Passwordless, ""
 	all, err := pkcs12.DecodeTrustStore(store, password)
 	if err != nil {
@@ -76,6 +82,43 @@ func pkcs12With(store []byte, added []*x509.Certificate) ([]byte, error) {
 		entries = append(entries, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprintf("%d %s", i, c.Subject)})
 	}
 	return encoder.EncodeTrustStoreEntries(entries, password)
+}
+
+// mostRounds bounds how often the password of a store is hashed in all. Java hashes it 10,000 times for each of two keys. A store
+// that a program has made could otherwise keep egressd busy for an hour.
+const mostRounds = 1_000_000
+
+// rounds adds up how often a password is hashed to read a store: the numbers that follow a salt (RFC 7292, appendix C; RFC 8018,
+// appendix A.2). It stops above mostRounds.
+func rounds(der []byte, depth int) (sum int64, err error) {
+	const deepest = 32 // such a store has less than half of it
+	if depth > deepest {
+		return 0, errors.New("it is nested too deeply")
+	}
+	salted := false
+	for len(der) > 0 && sum <= mostRounds {
+		var value asn1.RawValue
+		if der, err = asn1.Unmarshal(der, &value); err != nil {
+			return sum, err
+		}
+		isText := value.Class == asn1.ClassUniversal && value.Tag == asn1.TagOctetString
+		var n int64
+		switch {
+		case salted && value.Class == asn1.ClassUniversal && value.Tag == asn1.TagInteger:
+			if _, err = asn1.Unmarshal(value.FullBytes, &n); err == nil && n < 0 {
+				err = errors.New("less than no rounds")
+			}
+		case value.IsCompound:
+			n, err = rounds(value.Bytes, depth+1)
+		case isText:
+			n, _ = rounds(value.Bytes, depth+1) // which need not be ASN.1
+		}
+		if sum += n; err != nil {
+			return sum, err
+		}
+		salted = isText
+	}
+	return sum, nil
 }
 
 func alias(i int) string {

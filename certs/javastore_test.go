@@ -4,8 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestJavaReadsItsStores has keytool, of Java itself, make stores and read what became of them.
@@ -68,6 +70,49 @@ func TestJavaReadsItsStores(t *testing.T) {
 	for what, store := range map[string][]byte{"another password": text, "nothing": nil, "no store": []byte("hello"), "a part": text[:len(text)/2], "a part of JKS": {0xfe, 0xed, 0xfe, 0xed, 0, 0}} {
 		if _, err := JavaStore(store, own.PEM()); err == nil {
 			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// TestAJavaStoreCostsLittle has openssl make stores whose passwords are hashed often, for the certificates or for the MAC.
+func TestAJavaStoreCostsLittle(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Skip("there is no openssl")
+	}
+	company, err := Ephemeral()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pem, store := filepath.Join(dir, "company.pem"), filepath.Join(dir, "store")
+	if err := os.WriteFile(pem, company.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flags, costly := range map[string]bool{
+		"-certpbe AES-256-CBC -iter 600":                false,
+		"-certpbe AES-256-CBC -iter 600000 -nomaciter":  false,
+		"-certpbe AES-256-CBC -iter 600000":             true, // twice
+		"-certpbe AES-256-CBC -iter 1000001 -nomaciter": true,
+		"-certpbe NONE -iter 1000001":                   true,
+	} {
+		args := append([]string{"pkcs12", "-export", "-nokeys", "-jdktrust", "anyExtendedKeyUsage", "-in", pem, "-out", store, "-passout", "pass:changeit"}, strings.Fields(flags)...)
+		if out, err := exec.Command(openssl, args...).CombinedOutput(); err != nil {
+			args = slices.DeleteFunc(args, func(a string) bool { return a == "-jdktrust" || a == "anyExtendedKeyUsage" }) // before OpenSSL 3.2
+			if out, err = exec.Command(openssl, args...).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", flags, err, out)
+			}
+		}
+		text, err := os.ReadFile(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := rounds(text, 0); err != nil || (n > mostRounds) != costly {
+			t.Errorf("%s: %d rounds, %v", flags, n, err)
+		}
+		began := time.Now()
+		if _, err := JavaStore(text, company.PEM()); costly && (err == nil || time.Since(began) > time.Second) {
+			t.Errorf("%s: it was read, after %v", flags, time.Since(began))
 		}
 	}
 }

@@ -18,10 +18,12 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-// AdminAt returns the TCP address of the operator's listener in the file, if any.
+// AdminAt returns the TCP addresses at which only operators may connect, as the file has them: listen.admin and notify.answers.
 func (c *Config) AdminAt() (all []netip.AddrPort) {
-	if a, err := netip.ParseAddrPort(c.File.Listen.Admin); err == nil {
-		all = append(all, a)
+	for _, text := range []string{c.File.Listen.Admin, c.File.Notify.Answers} {
+		if a, err := netip.ParseAddrPort(text); err == nil {
+			all = append(all, a)
+		}
 	}
 	return all
 }

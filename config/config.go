@@ -125,8 +125,10 @@ func New(path string, text []byte, organisation string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Organisation, err = loadOrganisation(organisation)
-	return c, err
+	if c.Organisation, err = loadOrganisation(organisation); err != nil {
+		return c, err
+	}
+	return c, c.addSinks()
 }
 
 func parseConfig(path string, text []byte, parse func(string, []byte) (*file.File, error)) (*Config, error) {

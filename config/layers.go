@@ -40,10 +40,17 @@ func loadOrganisation(path string) (*Config, error) {
 	return c, nil
 }
 
-// makeAbsolute makes the Rego paths of the file absolute, because other configurations use them.
+// makeAbsolute makes the paths of the file absolute that other configurations use: those of Rego and of sinks.
 func (c *Config) makeAbsolute() {
 	file := *c.File
 	file.Rego = slices.Clone(file.Rego)
+	file.Audit.Sinks = slices.Clone(file.Audit.Sinks)
+	for i := range file.Audit.Sinks {
+		s := &file.Audit.Sinks[i]
+		for _, path := range []*string{&s.Path, &s.HeadersFile, &s.CAFile} {
+			*path = c.absolute(*path)
+		}
+	}
 	for i := range file.Rego {
 		s := &file.Rego[i]
 		for _, path := range []*string{&s.Path, &s.Key, &s.CA, &s.TokenFile} {
@@ -54,6 +61,24 @@ func (c *Config) makeAbsolute() {
 		}
 	}
 	c.File = &file
+}
+
+// addSinks adds the sinks of the organisation, which get the records of every log on the machine.
+func (c *Config) addSinks() error {
+	if c.Organisation == nil || len(c.Organisation.File.Audit.Sinks) == 0 {
+		return nil
+	}
+	above := c.Organisation.File.Audit.Sinks
+	for i := range c.File.Audit.Sinks {
+		name := c.File.Audit.Sinks[i].Name
+		if slices.ContainsFunc(above, func(s file.Sink) bool { return s.Name == name }) {
+			return hint.Misused(fmt.Errorf("%s: the sink %q stands in %s already", c.Path, name, c.Organisation.Path), "give the sink in "+c.Path+" another name")
+		}
+	}
+	own := *c.File
+	own.Audit.Sinks = append(slices.Clone(above), own.Audit.Sinks...)
+	c.File = &own
+	return nil
 }
 
 // absolute resolves a path against the folder of the configuration. An empty path stays empty.

@@ -182,3 +182,29 @@ func TestInspectionFollowsFromEveryLayer(t *testing.T) {
 		}
 	}
 }
+
+// TestSinksOfTheOrganisation has them beside the user's own, whose names must differ.
+func TestSinksOfTheOrganisation(t *testing.T) {
+	files := map[string]string{
+		"egressd.yaml":            "version: 1\nallow: [in.test]\naudit: {sinks: [{name: mine, type: unix, path: mine.sock}]}\n",
+		"above/organisation.yaml": "version: 1\nallow: [org.test]\naudit: {sinks: [{name: store, type: otlp, url: \"http://127.0.0.1:4318/v1/logs\", headers_file: otlp.headers}]}\n",
+	}
+	c, _, err := configtest.Layered(t, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sinks := c.File.Audit.Sinks
+	if len(sinks) != 2 || sinks[0].Name != "store" || sinks[1].Name != "mine" {
+		t.Fatalf("%+v", sinks)
+	}
+	if want := filepath.Join(filepath.Dir(c.Organisation.Path), "otlp.headers"); sinks[0].HeadersFile != want {
+		t.Errorf("the headers are in %s, not %s", sinks[0].HeadersFile, want)
+	}
+	if len(c.Organisation.File.Audit.Sinks) != 1 {
+		t.Errorf("the organisation has %d sinks", len(c.Organisation.File.Audit.Sinks))
+	}
+	files["egressd.yaml"] = strings.Replace(files["egressd.yaml"], "mine,", "store,", 1)
+	if _, _, err := configtest.Layered(t, files); err == nil {
+		t.Error("a user's sink takes the name of the organisation's")
+	}
+}

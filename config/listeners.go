@@ -117,6 +117,9 @@ func (c *Config) owners() []string {
 	if c.File.Listen.Admin != "" {
 		all = append(all, "admin "+c.File.Listen.Admin)
 	}
+	if c.File.Notify.Answers != "" {
+		all = append(all, "answers "+c.File.Notify.Answers)
+	}
 	return append(all, c.enterOwners()...)
 }
 

@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/http1"
@@ -19,8 +20,15 @@ type Request struct {
 	Host    string
 	Clear   bool // over plain HTTP
 
-	Target http1.Target
-	Fields http1.Fields
+	Method    string
+	Authority string // the Host field as it is written
+	Target    http1.Target
+	Fields    http1.Fields
+	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
+
+	// Given are fields that the server itself has told this client to send with this request. One of them is no foreign
+	// credential.
+	Given http1.Fields
 }
 
 // An Answer is what becomes of a request.
@@ -34,6 +42,9 @@ type Answer struct {
 	// Refused says why the request may not pass. Unavailable says that the secret cannot be had now.
 	Refused     string
 	Unavailable bool
+
+	// NeedsBody: the caller has to read the body, and to ask again.
+	NeedsBody bool
 
 	Added *secret.Secret // in the request, or nil
 }
@@ -53,6 +64,8 @@ func (s *Set) Apply(r *Request) Answer {
 	switch {
 	case c != nil && r.Clear:
 		a.Refused = "the credential " + c.Name + " never goes over plain http; ask for https://" + r.Host
+	case c != nil && c.AWS != nil:
+		c.applyAWS(&s.key, r, &a)
 	case c != nil:
 		c.apply(&s.key, r, &a)
 	}
@@ -97,6 +110,7 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 		one := all[0]
 		fill, template := c.fits(r, &one, key.core(r.Sandbox, c.Name))
 		switch {
+		case !fill && r.gave(&one):
 		case !fill && c.letsForeign(r.Target.Path):
 			a.Note = "the request had a credential of the sandbox's own in " + one.name
 			a.Kind = "foreign"
@@ -110,6 +124,13 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	if gives {
 		c.add(r, a)
 	}
+}
+
+// gave reports whether the server has told the client to send a field.
+func (r *Request) gave(one *found) bool {
+	return one.field >= 0 && slices.ContainsFunc(r.Given, func(f http1.Field) bool {
+		return strings.EqualFold(f.Name, one.name) && f.Value == one.value
+	})
 }
 
 func (c *Credential) letsForeign(path string) bool {

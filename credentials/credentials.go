@@ -36,11 +36,15 @@ type Spec struct {
 	// ForeignPaths report whether a request at a path may have a credential of the sandbox's own. The request passes if
 	// one of them says so. Everywhere else egressd refuses it.
 	ForeignPaths []func(path string) bool
+
+	// AWS is not nil for the kind [AWS], whose secret signs requests.
+	AWS *AWSLimits
 }
 
 // A Source says where a secret is read. Exactly one of File, Env and Command is set.
 type Source struct {
 	File    string   // a relative path is relative to the folder of the policy file
+	Profile string   // of AWS, in File
 	Field   string   // of the JSON object in File, such as "a.b"; "" for the whole file
 	Env     string   // a variable of egressd's environment
 	Command []string // a program, by name or absolute path, and its arguments; no shell reads it
@@ -49,7 +53,8 @@ type Source struct {
 	Refresh time.Duration
 }
 
-// A Variable is one environment variable of a sandbox. "{}" in its value is where the placeholder stands.
+// A Variable is one environment variable of a sandbox. "{}" in its value is where the placeholder stands. "{secret}" and
+// "{token}" are further texts that belong to it, for tools that ask for several.
 type Variable struct{ Name, Value string }
 
 // A Form is a set of ways to write a secret in a place.
@@ -61,11 +66,12 @@ const (
 	Token                          // "token SECRET"
 	BasicUser                      // as the user of Basic (RFC 7617)
 	BasicPassword                  // as its password
+	Signature                      // not at all: it signs the request (Signature Version 4 of AWS)
 )
 
 func (f Form) String() string {
 	var parts []string
-	for i, name := range []string{"bare", "Bearer", "token", "Basic user", "Basic password"} {
+	for i, name := range []string{"bare", "Bearer", "token", "Basic user", "Basic password", "Signature Version 4"} {
 		if f&(1<<i) != 0 {
 			parts = append(parts, name)
 		}

@@ -30,7 +30,7 @@ const KindsDate = "2026-11-28"
 // Kinds returns the table, in the order of names.
 func Kinds() []Kind {
 	all := []Kind{
-		github(), gitlab(), npm(), pypi(), anthropic(), claudeCode(), openAI(), codex(), gemini(), gcloud(),
+		github(), gitlab(), npm(), pypi(), anthropic(), claudeCode(), openAI(), codex(), gemini(), gcloud(), amazon(),
 	}
 	slices.SortFunc(all, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
 	return all
@@ -244,4 +244,16 @@ func gcloud() Kind {
 			{Host: "apikeys.googleapis.com", Paths: []string{"/**"}},
 		},
 	}
+}
+
+func amazon() Kind {
+	k := Kind{
+		Name: AWS, Says: "AWS: aws-cli and the SDKs; egressd signs requests anew", Movable: true,
+		Variables: []Variable{{"AWS_ACCESS_KEY_ID", "{}"}, {"AWS_SECRET_ACCESS_KEY", "{secret}"}, {"AWS_SESSION_TOKEN", "{token}"}},
+		Prefixes:  []string{"AKIA", "ASIA"},
+	}
+	for _, suffix := range awsSuffixes {
+		k.Places = append(k.Places, Place{Host: suffix, Header: "Authorization", Forms: Signature})
+	}
+	return k
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// knownFields are header fields that carry credentials, in lower case.
-func knownField(name string) bool {
+// KnownField reports whether a header field carries credentials, whatever the case of its letters.
+func KnownField(name string) bool {
 	switch strings.ReplaceAll(strings.ToLower(name), "_", "-") { // which some servers take for one
 	case "authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key", "api-key", "private-token", "job-token", "deploy-token",
 		"x-auth-token", "x-access-token", "x-amz-security-token", "x-goog-iam-authorization-token":
@@ -51,7 +51,7 @@ func (c *Credential) find(r *Request) (all []found) {
 		switch {
 		case f.Value == "":
 		case strings.EqualFold(f.Name, "Cookie") && plumbing(f.Value):
-		case knownField(f.Name) || c.ownField(f.Name):
+		case KnownField(f.Name) || c.ownField(f.Name):
 			all = append(all, found{field: i, name: f.Name, value: f.Value})
 		case strings.EqualFold(f.Name, "Sec-WebSocket-Protocol") && holdsKey(f.Value):
 			all = append(all, found{field: i, name: f.Name, value: f.Value})

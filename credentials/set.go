@@ -23,6 +23,8 @@ type Credential struct {
 	now      atomic.Pointer[secret.Secret]
 	before   atomic.Pointer[secret.Secret] // the one that now took the place of, or nil
 	until    atomic.Int64                  // Unix seconds at which now ends, or 0
+
+	keys, keysBefore atomic.Pointer[awsKeys] // of the kind AWS; now is its secret part
 }
 
 // Plain is what a rule with a credential of its own says of it.
@@ -38,7 +40,14 @@ func New(spec Spec, plain *Plain, relative func(string) string) *Credential {
 // Read reads the secret from its source. A secret that cannot be read leaves the one before in place, until its
 // end. The error holds no part of a secret.
 func (c *Credential) Read(ctx context.Context) error {
-	text, until, err := c.From.read(ctx, c.relative)
+	var keys awsKeys
+	text, until, err := []byte(nil), int64(0), error(nil)
+	if c.AWS != nil {
+		keys, until, err = c.readAWS(ctx, c.relative)
+		text = []byte(keys.secret)
+	} else {
+		text, until, err = c.From.read(ctx, c.relative)
+	}
 	if err != nil {
 		return fmt.Errorf("credential %s: %w", c.Name, err)
 	}
@@ -53,6 +62,8 @@ func (c *Credential) Read(ctx context.Context) error {
 	c.until.Store(until)
 	if now := c.now.Load(); now == nil || !now.Same(s) {
 		c.before.Store(now)
+		c.keysBefore.Store(c.keys.Load())
+		c.keys.Store(&keys)
 		c.now.Store(s)
 	}
 	return nil
@@ -73,8 +84,16 @@ func (c *Credential) Secrets() (all []*secret.Secret) {
 			all = append(all, s)
 		}
 	}
+	for _, k := range []*awsKeys{c.keys.Load(), c.keysBefore.Load()} {
+		if k != nil {
+			all = append(all, k.strikes...)
+		}
+	}
 	return all
 }
+
+// Travels reports whether requests carry the secret, so that a server could return pieces of it.
+func (c *Credential) Travels() bool { return c.AWS == nil }
 
 // Next is how long to wait before the secret is read again: 0 for never. A secret that ends is read again when a
 // fifth of its time is left, at most five minutes. One that could not be read is tried again soon.
@@ -159,6 +178,14 @@ func (s *Set) strays(sandbox string, a *Answer) bool {
 	})
 }
 
+// sample fills a template with the part of the secret that the placeholder looks like.
+func (c *Credential) sample(template string) string {
+	if k := c.keys.Load(); c.AWS != nil && k != nil {
+		return strings.ReplaceAll(template, "{}", k.id)
+	}
+	return c.now.Load().Fill(template)
+}
+
 // Variables are what a sandbox gets: for each credential that is held, its variables with the placeholder. missing
 // names the credentials that are not.
 func (s *Set) Variables(sandbox string) (all []Variable, missing []string) {
@@ -169,9 +196,9 @@ func (s *Set) Variables(sandbox string) (all []Variable, missing []string) {
 		case now == nil || c.isOver():
 			missing = append(missing, c.Name)
 		default:
-			placeholder := c.placeholder(&s.key, sandbox, now.Fill)
+			fill := strings.NewReplacer("{}", c.placeholder(&s.key, sandbox, c.sample), "{secret}", s.key.core(sandbox, c.Name+"\x00secret"), "{token}", s.key.core(sandbox, c.Name+"\x00token"))
 			for _, v := range c.Spec.Variables {
-				all = append(all, Variable{v.Name, strings.ReplaceAll(v.Value, "{}", placeholder)})
+				all = append(all, Variable{v.Name, fill.Replace(v.Value)})
 			}
 		}
 	}

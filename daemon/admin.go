@@ -59,8 +59,10 @@ func (l *adminListener) where() []netip.AddrPort {
 	return nil
 }
 
-// closed returns all places that the policy keeps everybody away from: the listener over TCP, and pages.
-func (l *adminListener) closed() []netip.AddrPort { return append(l.pages.where(), l.where()...) }
+// closed returns all places that the policy keeps everybody away from: the listeners of operators over TCP, and pages.
+func (l *adminListener) closed() []netip.AddrPort {
+	return append(append(l.pages.where(), l.where()...), l.daemon.notifying.where()...)
+}
 
 // open opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.
 func (l *adminListener) open() error {
@@ -71,7 +73,7 @@ func (l *adminListener) open() error {
 	l.name = name
 	l.server = &admin.Server{
 		Gate: l.daemon.Gate, Log: l.daemon.Log, OnError: l.daemon.Complain,
-		Missing: l.missing, Policy: func() any { return l.daemon.current.Load().show() }, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), Explain: l.explain, Page: l.pages.keep,
+		Missing: l.missing, Policy: l.policyStatus, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), Explain: l.explain, Page: l.pages.keep,
 	}
 	var err error
 	if path := l.daemon.Config.AdminSocket(); path != "" {
@@ -88,6 +90,13 @@ func (l *adminListener) open() error {
 		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+l.daemon.Path)
 	}
 	return nil
+}
+
+// policyStatus describes the policy in force, and what came of messages to people.
+func (l *adminListener) policyStatus() any {
+	s := l.daemon.current.Load().show()
+	s.Notified = l.daemon.notifying.states()
+	return s
 }
 
 // openAdminPort listens on a loopback address. The file has no other.
@@ -160,7 +169,8 @@ func (l *adminListener) serve(ctx context.Context) {
 	fmt.Fprintf(l.daemon.Talk, "egressd: listening on %s (admin)\n", at)
 	ctx, l.endQuestions = context.WithCancel(ctx)
 	l.daemon.Serving.Go(func() { l.announceQuestions(ctx) })
-	l.daemon.Serving.Go(func() { l.approveWithin(ctx) })
+	l.daemon.Serving.Go(func() { l.daemon.ApproveWithin(ctx) })
+	l.daemon.notifying.serve(ctx)
 }
 
 // adminDrain is how long answers may take that have begun when egressd ends.
@@ -169,6 +179,7 @@ const adminDrain = time.Second
 // end closes the listener and removes its socket. It removes a token first: no operator may show the token to a program that
 // takes the port afterwards.
 func (l *adminListener) end() {
+	l.daemon.notifying.end()
 	if l.listener == nil {
 		return
 	}

@@ -27,6 +27,7 @@ func (l *adminListener) collect(m *admin.Metrics) {
 	for _, o := range now.policy.Observing() {
 		m.Sample(1, "sandbox", o.Sandbox)
 	}
+	l.daemon.notifying.collect(m)
 	bundles := byLabel(now.show().Bundles)
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
 	for _, b := range bundles {

@@ -268,6 +268,8 @@ func (a *attachments) answer(s *attached) attach.Answer {
 	}
 	if s.conn.Attacher.Host {
 		said.File, _ = filepath.Abs(a.path) // where that is not to be had, no file is
+		m := a.gate.DenyMessages()
+		said.DenyMessage = cmp.Or(m.User, m.Organisation)
 	}
 	return said
 }

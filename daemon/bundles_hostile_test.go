@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,10 +22,11 @@ func TestWhatLapsesDuringAReloadIsCut(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	key := newBundleSigner(t)
 	tarball := key.sign(t, packed(t, "one", "one.test"), 7*time.Second) // enough to begin in
-	expired := time.After(8 * time.Second)
+	expired, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
 	late := time.Now().Add(8*time.Second + lookEvery*9/10)
 	slow := serveBundle(t, func(w http.ResponseWriter, r *http.Request) {
-		<-expired
+		<-expired.Done()
 		http.NotFound(w, r)
 	})
 	w := serveRego(t, "rego: [{bundle: policy.tar.gz, key: key.pem}]\n", map[string]string{"key.pem": string(key.public), "policy.tar.gz": string(tarball)})

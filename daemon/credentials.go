@@ -39,7 +39,13 @@ type keyring struct {
 }
 
 // strikes strike the credentials out of responses, by host. The key of what goes to all hosts with one end begins with a dot.
-type strikes map[string]*secret.Redaction
+type strikes map[string]strike
+
+// A strike is what is struck out of the responses of a host. whole: one of the secrets travels in requests.
+type strike struct {
+	of    *secret.Redaction
+	whole bool
+}
 
 const decidedMost = 10 * time.Second // between a decision and its request, generously
 
@@ -80,20 +86,21 @@ func (k *keyring) variables(sandbox string) (all []credentials.Variable, missing
 }
 
 // redaction returns what strikes all credentials that are held for a host out of its
-// responses, or nil where there are none. The ports of their rules do not matter.
-func (k *keyring) redaction(dst policy.Destination) *secret.Redaction {
+// responses, or nil where there are none, and whether all of a response has to be searched. The ports of their rules do not
+// matter.
+func (k *keyring) redaction(dst policy.Destination) (r *secret.Redaction, whole bool) {
 	by := k.strikes.Load()
 	if by == nil {
-		return nil
+		return nil, false
 	}
 	host := dst.Host
 	for {
-		if n := (*by)[host]; n != nil {
-			return n
+		if n, ok := (*by)[host]; ok {
+			return n.of, n.whole
 		}
 		dot := strings.IndexByte(host[min(1, len(host)):], '.')
 		if dot < 0 {
-			return nil
+			return nil, false
 		}
 		host = host[dot+1:]
 	}
@@ -102,7 +109,7 @@ func (k *keyring) redaction(dst policy.Destination) *secret.Redaction {
 // hold has held be what is held from now on. k.mu is held.
 func (k *keyring) hold(held []*policyKeys) {
 	k.held.Store(&held)
-	secrets := map[string][]*secret.Secret{}
+	secrets, whole := map[string][]*secret.Secret{}, map[string]bool{}
 	for _, keys := range held {
 		for _, c := range keys.set.All() {
 			hosts := c.Hosts()
@@ -110,6 +117,7 @@ func (k *keyring) hold(held []*policyKeys) {
 				hosts = []string{c.Plain.Host}
 			}
 			for _, host := range hosts {
+				whole[host] = whole[host] || c.Travels()
 				for _, s := range c.Secrets() {
 					if !slices.Contains(secrets[host], s) {
 						secrets[host] = append(secrets[host], s)
@@ -120,7 +128,7 @@ func (k *keyring) hold(held []*policyKeys) {
 	}
 	by := make(strikes, len(secrets))
 	for host, all := range secrets {
-		by[host] = secret.Redact(all...)
+		by[host] = strike{secret.Redact(all...), whole[host]}
 	}
 	k.strikes.Store(&by)
 }

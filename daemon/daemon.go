@@ -74,6 +74,7 @@ type Daemon struct {
 	admin       adminListener
 	grants      granting
 	observing   observing
+	notifying   notifying
 	allowed     allowances
 	bundles     bundleFollower
 	reloads     reloading
@@ -83,7 +84,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon = d, d, d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon, d.notifying.daemon = d, d, d, d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -238,7 +239,7 @@ func (au *auditing) openLog() error {
 	if err != nil {
 		return au.explainLog(dir, err)
 	}
-	if au.daemon.tailor.Log == nil { // a run has no sinks, and its key is made later
+	if au.daemon.tailor.Log == nil { // the key of a run is made later, see Send
 		origin, _ := au.daemon.Log.Origin()
 		au.sinks.OfLog(origin)
 		au.beats.open(dir, options.Keys, origin)
@@ -272,6 +273,9 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.guardRules(ctx)
 	d.audit.recordClock(ctx)
 	d.audit.beat(ctx)
+	if folder, err := d.Config.RunsDir(); err == nil { // else there is no log either
+		d.sendRuns(ctx, folder)
+	}
 	d.manager.notify(sd.SdNotifyReady)
 	return nil
 }
@@ -291,7 +295,9 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	}
 	d.useUpstream(ctx, first.upstream)
 	d.Gate.SetCanaries(first.canaries)
+	d.Gate.SetDenyMessages(denyMessages(d.Config))
 	d.reloads.made = first
+	d.reloads.boundary.Store(first.boundary)
 	d.With = first.with
 	d.attachments.trust(d.With, d.Config)
 	d.Server.Inspect(d.With)
@@ -316,8 +322,10 @@ func (d *Daemon) Begin(ctx context.Context) (*policy.Policy, error) {
 	d.observing.begin()
 	d.audit.attest()
 	d.bundles.adopt(d.Config)
-	if err := d.audit.sinks.Apply(first.sinks); err != nil {
-		return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
+	if d.tailor.Log == nil { // a run sends once its program runs, see Send
+		if err := d.audit.sinks.Apply(first.sinks); err != nil {
+			return nil, hint.Failed(err, "correct audit.sinks in "+d.Path)
+		}
 	}
 	if err := d.audit.anchors.Apply(d.Config.File.Audit.Anchors); err != nil {
 		return nil, hint.Misused(err, "correct audit.anchors in "+d.Path)

@@ -60,9 +60,6 @@ func (h *heartbeats) open(dir, keys, origin string) {
 // beat records a heartbeat every minute until ctx is done or the daemon stops. A log that follows another says so at
 // once.
 func (au *auditing) beat(ctx context.Context) {
-	if au.beats.path == "" {
-		return
-	}
 	au.beats.begun = true
 	if au.beats.Follows != "" && au.beats.fresh {
 		au.heartbeat()
@@ -104,8 +101,12 @@ func (h *heartbeats) end(au *auditing) {
 	}
 }
 
-// keep writes the state. An error is told once: a later log then cannot say what it follows.
+// keep writes the state. An error is told once: a later log then cannot say what it follows. The log of a run has none: no other
+// follows it.
 func (h *heartbeats) keep(au *auditing) {
+	if h.path == "" {
+		return
+	}
 	text, err := json.Marshal(&h.beatState)
 	if err == nil {
 		err = durable.Replace(h.path, append(text, '\n'), 0o600)

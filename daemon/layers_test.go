@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,38 @@ func TestAnOrganisationsFileIsReadAgain(t *testing.T) {
 	if w.Gate.Digest() != before {
 		t.Error("a file that is gone still counts")
 	}
+}
+
+// TestDenialsHaveTheWordsOfWhoeverWroteTheRule: the organisation's for its denials, else those of the policy file, and none for
+// what nobody could allow. They follow the files.
+func TestDenialsHaveTheWordsOfWhoeverWroteTheRule(t *testing.T) {
+	w := serveRego(t, "allow: [\"down.test:*\"]\ndeny_message: Ask Ada, https://wiki.test/a?b=1&c\n", nil)
+	said := func(to string) string {
+		_, body := w.connect(t, to)
+		var p struct {
+			Message string `json:"deny_message"`
+		}
+		if err := json.Unmarshal([]byte(body), &p); err != nil {
+			t.Fatalf("%s: %v in %s", to, err, body)
+		}
+		return p.Message
+	}
+	const user, organisation = "Ask Ada, https://wiki.test/a?b=1&c", "Ask the network team"
+	expect := func(when string, rows map[string]string) {
+		t.Helper()
+		for to, want := range rows {
+			if got := said(to); got != want {
+				t.Errorf("%s, %s: %q, want %q", when, to, got, want)
+			}
+		}
+	}
+	expect("with a message of the user", map[string]string{"a.test:443": user, "169.254.169.254:80": user, "down.test:1": "", "a..test:443": ""})
+	w.write(t, "above/organisation.yaml", "version: 1\ndeny: [never.test]\ndeny_message: "+organisation+"\n")
+	w.hear(t, "policy reloaded")
+	expect("with both", map[string]string{"a.test:443": user, "never.test:443": organisation})
+	w.write(t, "egressd.yaml", strings.Replace(string(w.Config.Text), "deny_message: ", "# ", 1))
+	w.hear(t, "policy reloaded")
+	expect("with that of the organisation", map[string]string{"a.test:443": organisation, "never.test:443": organisation})
 }
 
 // TestABundleOfTheOrganisationIsRenewed keeps what stands beside it.

@@ -62,6 +62,9 @@ func (ls *listeners) listen() error {
 	if err := ls.daemon.admin.open(); err != nil {
 		return err
 	}
+	if err := ls.daemon.notifying.open(); err != nil {
+		return err
+	}
 	if err := ls.daemon.tailor.handed.allTaken(ls.daemon.Path); err != nil {
 		return err
 	}

@@ -89,14 +89,14 @@ func (e *RefusedContainer) Error() string {
 func judgeContainer(c *config.Config, pid int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
 	defer cancel()
-	d, volumes, err := containers.Around(ctx, c.EngineSocket(), pid)
-	if err != nil || d == nil {
+	s, err := containers.Around(ctx, c.EngineSocket(), pid)
+	if err != nil || s == nil {
 		return err
 	}
 	m := hostpaths.Machine("", c.EngineSocket(), c)
-	m.Volumes, m.Labelled = volumes, true
-	for _, b := range boundary.Judge(containers.AsMounted(d, pid, m.Doors), m) {
-		name, _ := d["Name"].(string)
+	s.On(m)
+	for _, b := range boundary.Judge(containers.AsMounted(s.Container, pid, m.Doors), m) {
+		name, _ := s.Container["Name"].(string)
 		return &RefusedContainer{b, strings.TrimPrefix(name, "/")}
 	}
 	return nil

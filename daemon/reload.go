@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/dns"
+	"github.com/egressd/egressd/egress"
 	upstreams "github.com/egressd/egressd/egress/upstream"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -29,6 +31,8 @@ type reloading struct {
 	files  *fsnotify.Watcher // of the folders of the policy, or nil
 	trees  time.Duration     // how often working trees are looked at
 	made   change            // what is in force, as it was read last
+
+	boundary atomic.Pointer[policy.Policy] // of made, for other goroutines
 }
 
 // reload reads the policy file and its Rego again. A file with an error leaves the policy in force unchanged, and reload
@@ -64,6 +68,7 @@ type change struct {
 	keys         *policyKeys
 	canaries     *secret.Canaries
 	sinks        []sink.Config
+	notify       notifyParts
 	grants       []*grant
 	dropped      []droppedGrant
 }
@@ -125,11 +130,18 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if next.canaries, err = readCanaries(c); err != nil {
 		return err
 	}
-	if next.sinks, err = sinksOf(c); err != nil {
+	if next.sinks, err = sinksOf(c); err != nil && re.daemon.tailor.Log != nil { // another user may keep the headers for the daemon
+		re.daemon.Complain(fmt.Errorf("the log of this run is not sent: %w", err))
+		next.sinks, err = nil, nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := sink.CheckAnchors(c.File.Audit.Anchors); err != nil {
 		return hint.Misused(err, "correct audit.anchors in "+c.Path)
+	}
+	if next.notify, err = re.daemon.notifying.read(c); err != nil {
+		return err
 	}
 	key, err := re.daemon.placeholderKey(c)
 	if err != nil {
@@ -152,6 +164,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		return err
 	}
 	re.daemon.Gate.SetCanaries(next.canaries)
+	re.daemon.Gate.SetDenyMessages(denyMessages(next.config))
 	re.daemon.Gate.Ceilings.Set(budgetsOf(next.config))
 	before := re.daemon.Config.File
 	re.daemon.policy, re.daemon.Config = next.policy, next.config // together: grants are compiled beside the file in force
@@ -161,6 +174,9 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		re.daemon.useUpstream(ctx, next.upstream)
 	}
 	re.made = *next
+	if before := re.boundary.Swap(next.boundary); before.Digest() != next.boundary.Digest() {
+		re.daemon.Gate.Approvals.Wake() // so that questions are tried again
+	}
 	re.daemon.grants.settle(next)
 	re.daemon.audit.attest()
 	re.daemon.bundles.adopt(next.config)
@@ -188,6 +204,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 	if err := re.daemon.audit.anchors.Apply(next.config.File.Audit.Anchors); err != nil {
 		re.daemon.Complain(err)
 	}
+	re.daemon.notifying.use(next.notify)
 	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
 		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))
@@ -198,4 +215,13 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		}
 	}
 	return nil
+}
+
+// denyMessages are the operator's words for denied programs.
+func denyMessages(c *config.Config) (m egress.DenyMessages) {
+	m.User = c.File.DenyMessage
+	if c.Organisation != nil {
+		m.Organisation = c.Organisation.File.DenyMessage
+	}
+	return m
 }

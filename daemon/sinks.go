@@ -45,17 +45,27 @@ func sinkOf(c *config.Config, s *file.Sink) (sink.Config, error) {
 		one.Path = c.Relative(s.Path)
 	}
 	if s.HeadersFile != "" {
-		text, err := durable.Read(c.Relative(s.HeadersFile), maxHeaderFile)
-		if err != nil {
+		var err error
+		if one.Headers, err = readHeaders(c, s.HeadersFile); err != nil {
 			return one, err
-		}
-		if one.Headers, err = parseHeaders(string(text)); err != nil {
-			return one, fmt.Errorf("%s: %w", c.Relative(s.HeadersFile), err)
 		}
 	}
 	var err error
 	one.Roots, err = authorities(c, s.CAFile)
 	return one, err
+}
+
+// readHeaders reads a file of header fields.
+func readHeaders(c *config.Config, path string) (http.Header, error) {
+	text, err := durable.Read(c.Relative(path), maxHeaderFile)
+	if err != nil {
+		return nil, err
+	}
+	headers, err := parseHeaders(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Relative(path), err)
+	}
+	return headers, nil
 }
 
 // authorities reads a file of certificates; without one they are the system's, nil.

@@ -15,12 +15,12 @@ import (
 // withinMost is how many grants one sandbox may have by itself at a time.
 const withinMost = 16
 
-// approveWithin answers what sandboxes ask for themselves, if the boundary of approve_within allows it, until ctx is done. Everything
-// else waits for a person. A question is tried again when another policy is in force.
-func (l *adminListener) approveWithin(ctx context.Context) {
-	tried := map[string]string{} // the policy by which a question was tried
+// ApproveWithin answers what sandboxes ask for themselves, if the boundary of approve_within allows it, until ctx is done. Everything
+// else waits for a person, or is rejected where no person can answer. A question is tried again when another policy or boundary is in force.
+func (d *Daemon) ApproveWithin(ctx context.Context) {
+	tried := map[string]string{} // the policy and the boundary by which a question was tried
 	for version := ^uint64(0); ctx.Err() == nil; {
-		all := l.daemon.Gate.Approvals.Questions(ctx, version)
+		all := d.Gate.Approvals.Questions(ctx, version)
 		version = all.Version
 		now := make(map[string]string, len(all.Questions))
 		for i := range all.Questions {
@@ -28,8 +28,8 @@ func (l *adminListener) approveWithin(ctx context.Context) {
 			if q.Pattern == "" || q.State != string(approvals.Pending) {
 				continue
 			}
-			if now[q.ID] = l.daemon.Gate.Digest(); tried[q.ID] != now[q.ID] {
-				l.answerWithin(ctx, q)
+			if now[q.ID] = d.Gate.Digest() + " " + d.reloads.boundary.Load().Digest(); tried[q.ID] != now[q.ID] {
+				d.answerWithin(ctx, q)
 			}
 		}
 		tried = now
@@ -37,17 +37,21 @@ func (l *adminListener) approveWithin(ctx context.Context) {
 }
 
 // answerWithin grants what a question asks for, if that is within the boundary.
-func (l *adminListener) answerWithin(ctx context.Context, q *egress.Question) {
-	bounded := boundedGranting{grantsAPI{&l.daemon.grants}}
+func (d *Daemon) answerWithin(ctx context.Context, q *egress.Question) {
+	bounded := boundedGranting{grantsAPI{&d.grants}}
 	who := admin.Operator{Rule: "approve_within"}
 	ctx, cancel := context.WithTimeout(ctx, withinPatience)
 	defer cancel()
+	said := approvals.Answer{Yes: true, Lasts: approvals.ApprovedFor, First: true}
 	if bounded.prove(ctx, who, admin.AccessGrant(q, approvals.ApprovedFor)) != nil {
-		return
+		if d.Gate.Approvals.IsOpen() || ctx.Err() != nil {
+			return
+		}
+		said = approvals.Answer{Lasts: approvals.RejectedFor, First: true}
 	}
-	asked := &admin.Asked{Gate: l.daemon.Gate, Grants: bounded, Complain: l.daemon.Complain}
-	if _, err := asked.Answer(ctx, who, q, "approve", approvals.ApprovedFor, false); err != nil { // it is recorded, and a person may answer
-		l.daemon.Complain(fmt.Errorf("approve_within: question %s: %w", q.ID, err))
+	asked := &admin.Asked{Gate: d.Gate, Grants: bounded, Complain: d.Complain}
+	if _, err := asked.Answer(ctx, who, q, said); err != nil && ctx.Err() == nil { // it is recorded, and a person may answer
+		d.Complain(fmt.Errorf("approve_within: question %s: %w", q.ID, err))
 	}
 }
 
@@ -115,6 +119,9 @@ func (gs *granting) proof(ctx context.Context, j *grantJudgement, before, after 
 	var example *policy.Difference
 	for i := range c.Differences {
 		d := &c.Differences[i]
+		if d.Change == policy.Asks && d.Through != "" {
+			continue // a name that leads there asks a person
+		}
 		if d.Change != policy.Opens || d.Beyond {
 			leads := ""
 			if d.Through != "" {

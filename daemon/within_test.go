@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/egress/approvals"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
 
@@ -119,7 +120,7 @@ func (w *regoWorld) rejectAll(t *testing.T) {
 	t.Helper()
 	for _, q := range w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 		if id, _ := record.ParseID(q.ID); q.State == "pending" {
-			if err := w.Gate.Approvals.Reject(id, time.Second, false); err != nil {
+			if err := w.Gate.Approvals.Answer(id, approvals.Answer{Lasts: time.Second}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -305,5 +306,101 @@ func TestABoundaryInAProjectIsRefused(t *testing.T) {
 	}
 	if p, err := c.CompileBoundary(nil, nil); err == nil || !strings.Contains(err.Error(), "project of sandbox a") {
 		t.Errorf("%v, %v", p.Digest(), err)
+	}
+}
+
+// TestALineThatAsksKeepsNothingFromBeingProved: a name of the boundary that leads to a host of that line asks a person, and passes
+// by nothing else.
+func TestALineThatAsksKeepsNothingFromBeingProved(t *testing.T) {
+	w := boundedWorld(t, "deny: [\"secret.inside.test\"]\nask: [\"asked.test\"]\n")
+	if state := w.ask(t, "a.inside.test"); state != "approved" {
+		t.Error(state)
+	}
+	if state := w.ask(t, "asked.test"); state == "approved" {
+		t.Error("what a line asks about is granted")
+	}
+}
+
+// TestAWiderBoundaryAnswersWhatWaits: only the boundary changes, and nobody asks again.
+func TestAWiderBoundaryAnswersWhatWaits(t *testing.T) {
+	w := boundedWorld(t, "deny: [\"secret.inside.test\"]\n")
+	before := w.Gate.Digest()
+	answered := make(chan string, 1)
+	go func() { answered <- w.asker().asks(t, `{"host": "later.test", "reason": "r"}`, 20) }()
+	for len(w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.write(t, "boundary.yaml", strings.Replace(boundaryFile, "\"plain.test\"", "\"later.test\"", 1))
+	if err := w.reload(t); err != nil {
+		t.Fatal(err)
+	}
+	if state := <-answered; state != "approved" {
+		t.Errorf("it is %s", state)
+	}
+	if w.Gate.Digest() == before {
+		t.Error("the grant is no part of the policy")
+	}
+}
+
+// TestNoPathLeadsBeyondTheBoundary has a program ask for paths that some server or some reader takes for another one. What is
+// granted lets no request pass that the boundary denies.
+func TestNoPathLeadsBeyondTheBoundary(t *testing.T) {
+	w := serveRego(t, "approve_within: boundary.yaml\n", map[string]string{"boundary.yaml": `version: 1
+allow:
+  - {host: "api.test:80", methods: [GET], paths: ["/v1/**", "/exact"]}
+  - {host: "deep.test:80", methods: [GET, HEAD], paths: ["/a/*/c"]}
+deny: [{host: "api.test:80", paths: ["/v1/secret/**"]}]
+unsafe_allow: ["127.0.0.1:*"]
+`})
+	go func() { // else the daemon waits until somebody hears what it says of each grant
+		for {
+			select {
+			case <-w.said:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	boundary := w.reloads.boundary.Load()
+	asked := 0
+	for _, host := range []string{"api.test:80", "deep.test:80", "API.test:80", "api.test.:80", "api.test:8080"} {
+		for _, method := range []string{"GET", "get", "HEAD", "POST", ""} {
+			for _, path := range []string{
+				"/v1/items", "/v1", "/v1/", "/v1/**", "/v1/*", "/**", "/*", "/", "", "/exact", "/exact/", "/exact/x", "/EXACT", "/v1/../admin", "/v1/%2e%2e/admin", "/v1/%2E%2E%2Fadmin", "/v1//../admin", "//v1/items", "/./v1/x",
+				"/v1/secret", "/v1/secret/x", "/v1/secret/**", "/v1/%73ecret/x", "/v1/secret%2fx", "/v1/x;/../../admin", "/v1/x?y=/../admin", "/v1/x#y", "/v1\\..\\admin", "/v1/\x00", "/a/b/c", "/a/*/c", "/a/**", "/a/b/c/**", "/a/**/c", "/a/%2a/c",
+			} {
+				q := admin.GrantRequest{Verdict: "allow", Patterns: []string{host}, Method: method, Path: path, Sandbox: "default", Seconds: 60, From: "01KB6ZQ4SZ"}
+				done, err := boundedGranting{grantsAPI{&w.grants}}.Grant(t.Context(), admin.Operator{Rule: "approve_within"}, q)
+				if err != nil || len(done.Grants) == 0 {
+					continue
+				}
+				asked++
+				w.nothingBeyond(t, fmt.Sprintf("%s %q of %s", method, path, host), boundary)
+				if _, err := w.Grants().Revoke(t.Context(), someone, done.Grants[0].ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if asked < 8 {
+		t.Errorf("only %d were granted, so that this shows little", asked)
+	}
+}
+
+// nothingBeyond asks the policy in force and the boundary about requests, and reports what only the policy allows.
+func (w *regoWorld) nothingBeyond(t *testing.T, granted string, boundary *policy.Policy) {
+	t.Helper()
+	for _, host := range []string{"api.test", "deep.test", "www.api.test", "evil.test"} {
+		for _, port := range []uint16{80, 443, 8080} {
+			for _, method := range []string{"GET", "HEAD", "POST"} {
+				for _, path := range []string{"/v1/items", "/v1/", "/v1", "/exact", "/exact/x", "/admin", "/v1/secret", "/v1/secret/x", "/a/b/c", "/a/b/d/c", "/a/b/c/d", "/", "/a/*/c"} {
+					r := policy.Request{Sandbox: policy.Sandbox{Name: "default"}, Via: policy.ViaHTTP, Destination: policy.Destination{Host: host, Port: port}, HTTP: &policy.HTTPRequest{Method: method, Path: path}, Time: time.Now()}
+					now, may := w.current.Load().policy.Decide(t.Context(), &r), boundary.Decide(t.Context(), &r)
+					if now.Verdict == policy.Allow && may.Verdict != policy.Allow {
+						t.Errorf("%s was granted, and opens %s %s of %s:%d", granted, method, path, host, port)
+					}
+				}
+			}
+		}
 	}
 }

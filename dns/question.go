@@ -200,7 +200,11 @@ func refusedBy(err error) answer {
 	case r.Decision.Layer == policy.Organisation && h.ede == dns.ExtendedErrorCodeBlocked:
 		h.ede = dns.ExtendedErrorCodeProhibited
 	}
-	return answer{rcode: h.rcode, ede: h.ede, text: strings.TrimSpace(string(r.Decision.Class) + " " + r.ID.String())}
+	a := answer{rcode: h.rcode, ede: h.ede, text: strings.TrimSpace(string(r.Decision.Class) + " " + r.ID.String())}
+	if r.Message != "" {
+		a.more = ". The operator says: " + r.Message
+	}
+	return a
 }
 
 // problemOf says what is wrong with a name.

@@ -175,6 +175,7 @@ type answer struct {
 	ttl   time.Duration
 	ede   uint16 // and text: an extended error (RFC 8914), where text is not ""
 	text  string
+	more  string // behind text, where there is room for both
 }
 
 // appendTo appends the response to m, of at most size bytes: what is longer is
@@ -236,7 +237,10 @@ func (a answer) appendRecord(b []byte, kind uint16, data []byte) []byte {
 func (a answer) appendOPT(b []byte, room int) []byte {
 	const codes = 6 // of the option, its length, and of the error
 	data := 0
-	text := a.text
+	text := a.text + a.more
+	if room < optSize+codes+len(text) {
+		text = a.text
+	}
 	if room < optSize+codes+len(text) {
 		text = ""
 	}

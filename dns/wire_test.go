@@ -100,6 +100,13 @@ func TestExtendedErrorsFitOrAreLeftOut(t *testing.T) {
 			t.Errorf("within %d bytes: %d, want %d", size, len(b), want)
 		}
 	}
+	short := bare + 6 + len(a.text)
+	a.more = ". The operator says: ask"
+	for size, want := range map[int]int{512: short + len(a.more), short + len(a.more) - 1: short, short - 1: bare + 6} {
+		if b := a.appendTo(nil, &m, size); len(b) != want {
+			t.Errorf("with words of the operator, within %d bytes: %d, want %d", size, len(b), want)
+		}
+	}
 }
 
 // FuzzMessages reads anything. What is read as a query has the name that the codec

@@ -76,7 +76,7 @@ func idOf(t *testing.T, q Question) record.ID {
 
 func (w *world) approves(t *testing.T, q Question, counts time.Duration, once bool) {
 	t.Helper()
-	if err := w.Approvals.Approve(idOf(t, q), counts, once, false); err != nil {
+	if err := w.Approvals.Answer(idOf(t, q), approvals.Answer{Yes: true, Lasts: counts, Once: once}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func TestWhatIsRejectedIsNotAskedAgain(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Minute)
 	one := w.opens(t.Context(), ask(t, "a.test:443"))
 	q := w.question(t, 1, aboutHost("a.test"))
-	if err := w.Approvals.Reject(idOf(t, q), time.Hour, false); err != nil {
+	if err := w.Approvals.Answer(idOf(t, q), approvals.Answer{Lasts: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	refusalOf(t, (<-one).err, policy.AskRejected)
@@ -189,7 +189,7 @@ func TestALateAnswerCounts(t *testing.T) {
 	w := newAsking(t, "ask: [a.test]\n", time.Millisecond)
 	refusalOf(t, (<-w.opens(t.Context(), ask(t, "a.test:443"))).err, policy.AskTimeout)
 	q := w.question(t, 0, aboutHost("a.test"))
-	if err := w.Approvals.Approve(idOf(t, q), time.Hour, true, false); err != approvals.ErrNobodyWaits {
+	if err := w.Approvals.Answer(idOf(t, q), approvals.Answer{Yes: true, Lasts: time.Hour, Once: true}); err != approvals.ErrNobodyWaits {
 		t.Errorf("approved once for nobody: %v", err)
 	}
 	w.approves(t, q, time.Hour, false)
@@ -254,7 +254,7 @@ func TestAFlowEndsWithTheApprovalThatItNeeds(t *testing.T) {
 	f, _ := open(time.Second, false)
 	awaitCut(t, "its time is over", cut(f))
 	f, q := open(time.Hour, false)
-	if err := w.Approvals.Reject(idOf(t, q), time.Millisecond, false); err != nil {
+	if err := w.Approvals.Answer(idOf(t, q), approvals.Answer{Lasts: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	awaitCut(t, "it was taken back", cut(f))

@@ -125,7 +125,7 @@ func (f *Flow) signalOf(s sighting) (line []byte, a Alarm) {
 	e.Text("flow", f.id.String())
 	e.Text("sandbox", f.request.Sandbox.Name)
 	e.Text("via", string(f.request.Via))
-	e.AddrPort("src", f.src.addrPort())
+	e.AddrPort("src", f.src)
 	e.destination(f)
 	e.process(f.request.Process)
 	e.Key("signal")

@@ -83,14 +83,6 @@ func tooLateToLook(d policy.Decision, r *policy.Request) policy.Decision {
 	return late
 }
 
-// asked returns the request for the policy to decide once more, with its time,
-// in which requests that are shared differ.
-func (f *Flow) asked() *policy.Request {
-	r := *f.request
-	r.Time = f.id.Time()
-	return &r
-}
-
 // passes reports whether a verdict lets a flow be.
 func passes(v policy.Verdict) bool { return v == policy.Allow || v == policy.Inspect }
 
@@ -129,14 +121,13 @@ func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 func (f *Flow) learn(edit func(*policy.Request)) (r *policy.Request, inside contents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, r := f.request, f.asked()
-	at := r.Time
-	edit(r)
-	r.Sandbox, r.Via, r.Destination, r.Time = before.Sandbox, before.Via, before.Destination, at
+	before, more := f.request, *f.request
+	edit(&more)
+	more.Sandbox, more.Via, more.Destination, more.Time = before.Sandbox, before.Via, before.Destination, before.Time
 	if !f.closed {
-		f.request = r
+		f.request = &more
 	}
-	return r, f.contents
+	return &more, f.contents
 }
 
 // adopt has the flow stand on a verdict about r, which learn has returned. It is stale
@@ -168,7 +159,7 @@ func (f *Flow) adopt(r *policy.Request, v verdict) (over *Refusal, stale bool) {
 		hello.Inspected = true
 		settled.TLS = &hello
 	}
-	f.request = f.gate.requests.of(&settled)
+	f.request = &settled
 	return nil, false
 }
 
@@ -197,13 +188,13 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 		f.mu.Lock()
 		due, refusal := f.due()
 		request, decision, inside := f.request, f.decision, f.contents
-		r := f.asked()
 		f.mu.Unlock()
 		if !due {
 			return refusal
 		}
-		r.Usage = nil
-		v := f.verdict(ctx, r, inside)
+		again := *request
+		again.Usage = nil
+		v := f.verdict(ctx, &again, inside)
 		f.mu.Lock()
 		same := !f.closed && f.request == request && f.decision == decision
 		if same {
@@ -256,6 +247,13 @@ func (f *Flow) Credential() (rule, digest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.decision.Inject, f.decision.Policy
+}
+
+// SetFields are those of the policy that decided: see [policy.Policy.SetFields].
+func (f *Flow) SetFields() []policy.SetField {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.policy.SetFields(f.request.Destination)
 }
 
 // Inspected reports whether the policy lets the flow's tunnel be only if every
@@ -318,7 +316,7 @@ type decisionKey struct {
 	needs               policy.Needs
 	anyProtocol, ech    bool
 	upgrade             bool
-	inject              string
+	inject, set         string
 	maxBytesUp          int64
 	budgetRule          string
 	budgetLayer         policy.Layer
@@ -334,7 +332,7 @@ func (s *sharedDecisions) of(d policy.Decision) *policy.Decision {
 		own := d
 		return &own
 	}
-	key := decisionKey{d.Rule, d.Reason, d.Cause, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
+	key := decisionKey{d.Rule, d.Reason, d.Cause, d.Policy, d.Question, d.Source, d.Layer, d.Verdict, d.Needs, d.AnyProtocol, d.ECH, d.Upgrade, d.Inject, d.Set, d.MaxBytesUp, d.BudgetRule, d.BudgetLayer, d.Log}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if same := s.known[key]; same != nil {

@@ -104,7 +104,7 @@ func (f *Flow) hold(l line) bool {
 		f.conn.Close()
 	}
 	f.conn = l.conn
-	f.dialled = endpointOf(l.to)
+	f.dialled = l.to
 	return true
 }
 
@@ -264,26 +264,9 @@ func localPorts() int {
 	return max(2, (last-first+1)*9/20)
 }
 
-// An endpoint is an address and a port without a zone, in little more than half
-// the room of a [netip.AddrPort]. The zero value is none.
-type endpoint struct {
-	addr [16]byte // IPv4 as IPv4-mapped
-	port uint16
-}
-
-// endpointOf returns a, unmapped, or the zero value where a is not valid.
-func endpointOf(a netip.AddrPort) endpoint {
-	if !a.IsValid() {
-		return endpoint{}
-	}
-	return endpoint{a.Addr().As16(), a.Port()}
-}
-
-func (e endpoint) addrPort() netip.AddrPort {
-	if e == (endpoint{}) {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(netip.AddrFrom16(e.addr).Unmap(), e.port)
+// plain returns an address that is written as IPv4 where it is one, and without a zone.
+func plain(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
 // A Kept holds the connection of an ended flow for the next flow of the same sandbox to the same destination. Only
@@ -311,7 +294,7 @@ func (f *Flow) Keep(carried net.Conn) *Kept {
 	if f.conn == conn {
 		f.conn = nil
 	}
-	return &Kept{conn: conn, dialled: f.dialled.addrPort(), where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
+	return &Kept{conn: conn, dialled: f.dialled, where: f.request.Destination, sandbox: f.request.Sandbox.Name, policy: f.policy}
 }
 
 // Close closes the connection. k may be nil.

@@ -66,7 +66,7 @@ func TestADialReachesTheAddressThatAnswers(t *testing.T) {
 		if row.want == "" && err != nil || row.want != "" && (!errors.As(err, &refusal) || refusal.Decision.Class != row.want) {
 			t.Errorf("%s: %v", says, err)
 		}
-		if at := f.dialled.addrPort(); row.want == "" && at != netip.MustParseAddrPort("127.0.0.1:"+port) {
+		if at := f.dialled; row.want == "" && at != netip.MustParseAddrPort("127.0.0.1:"+port) {
 			t.Errorf("%s: connected to %v", says, at)
 		}
 	}

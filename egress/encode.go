@@ -24,7 +24,7 @@ type encoder struct {
 func (e *encoder) flow(f *Flow, r recordOf) {
 	e.Open("")
 	e.Text("kind", string(r.kind))
-	src := f.src.addrPort()
+	src := f.src
 	if e.common {
 		e.idAt = len(e.Line)
 		src = withoutPort(src)
@@ -65,7 +65,7 @@ func (e *encoder) summed(by summedBy, f *Flow, r recordOf) {
 	}
 	e.Text("via", string(f.request.Via))
 	if by == byDomain {
-		e.AddrPort("src", withoutPort(f.src.addrPort()))
+		e.AddrPort("src", withoutPort(f.src))
 		e.domain(f)
 		e.process(f.request.Process)
 	} else if f.named() != "" {
@@ -165,7 +165,7 @@ func (e *encoder) destination(f *Flow) {
 	if dst.Local && len(dst.Addrs) > 0 {
 		e.Text("from", "hosts")
 	}
-	e.Addr("addr", f.dialled.addrPort().Addr())
+	e.Addr("addr", f.dialled.Addr())
 	if !slices.Contains(dst.Addrs, dst.Asked) {
 		e.Addr("asked", dst.Asked)
 	}

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"bytes"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/internal/fieldtest"
 	"github.com/egressd/egressd/policy"
@@ -11,18 +13,26 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
+func typicalRequest() *policy.Request {
+	return &policy.Request{
+		Sandbox: policy.Sandbox{Name: "ci", Kind: "token"}, Via: policy.ViaConnect, Protocol: policy.ProtocolTLS, Time: time.Now(),
+		Destination: policy.Destination{Host: "a.test", Port: 443, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Aliases: []string{"b.test"}},
+		TLS:         &policy.ClientHello{ServerName: "a.test", ALPN: []string{"h2"}, JA4: "t13d"},
+	}
+}
+
 // unrecorded are the fields of requests and decisions that no record says.
 var unrecorded = map[string]string{
 	"Sandbox.Kind": "stands in the configuration", "Sandbox.Labels": "stand in the configuration",
 	"Sandbox.Template": "follows from the name", "Sandbox.Attachment": "is a number of this process", "Destination.Addr": "is said by Host", "Destination.Aliases": "are other people's names",
 	"Protocol": "is said by tls and http", "HTTP.Header": "may hold a secret",
-	"HTTP.BodySize": "is said by bytes", "HTTP.Upgrade": "is said by status", "HTTP.Nodes": "are said by the body", "HTTP.OtherProtocol": "is said by status",
+	"HTTP.BodySize": "is said by bytes", "HTTP.Upgrade": "is said by status", "HTTP.Nodes": "are said by the body", "HTTP.LFS": "is said by git", "HTTP.OtherProtocol": "is said by status",
 	"TLS.NoName": "stands in place of ServerName", "TLS.Malformed": "is said by the class", "DNS.Name": "is of a dns record", "DNS.Type": "is of a dns record",
 	"Usage": "is a sum of records", "Approved": "is said by the question", "Time": "is the log's",
 
 	"Needs": "leads to inspection", "AnyProtocol": "is the rule's", "ECH": "is the rule's",
 	"Upgrade": "is the rule's", "MaxBytesUp": "is the rule's", "BudgetRule": "refuses by its own name", "BudgetLayer": "refuses by its own name",
-	"Inject": "is the rule's", "Ref": "is said by git",
+	"Inject": "is the rule's", "Set": "is the policy's", "Ref": "is said by git",
 	"Missed": "is of an opinion, and of no decision", "Source": "tells apart rules of one name for approvals",
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,6 @@ import (
 
 // A Flow is one allowed attempt, from Open to Close: the capability to dial
 // what was decided. Its methods are safe for concurrent use.
-//
-// Thousands of flows are idle tunnels: what they have in common is shared, and
-// what is left stands close.
 type Flow struct {
 	gate  *Gate         // final
 	began time.Duration // final: since gate.began
@@ -27,13 +25,13 @@ type Flow struct {
 	seq int64 // of the record that has to be durable before the first byte; -1: there is none yet
 
 	mu       sync.Mutex       // guards what follows, once the flow is open; held for moments, never while a policy decides
-	request  *policy.Request  // not changed once the flow is open: others may share it
+	request  *policy.Request  // not changed once the flow is open
 	decision *policy.Decision // not changed: others may share it
 	policy   *policy.Policy   // that decided
 	conn     net.Conn
-	onChange func()   // told when the flow was cut, or has another budget
-	src      endpoint // final
-	dialled  endpoint
+	onChange func()         // told when the flow was cut, or has another budget
+	src      netip.AddrPort // final
+	dialled  netip.AddrPort
 	contents contents
 	wasCut   bool
 	closed   bool
@@ -62,7 +60,7 @@ func (g *Gate) newFlow(peer sandbox.Peer, r policy.Request) *Flow {
 		r.Process = peer.Process
 	}
 	return &Flow{
-		gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: endpointOf(peer.Addr),
+		gate: g, id: g.ids.next(now), began: now.Sub(g.began), src: plain(peer.Addr),
 		request: &r, decision: undecided, seq: -1,
 	}
 }
@@ -122,7 +120,6 @@ func (f *Flow) open(ctx context.Context, peer sandbox.Peer, read RequestReader) 
 	if refusal := f.admit(ctx, read); refusal != nil {
 		return refusal
 	}
-	f.request = f.gate.requests.of(f.request)
 	return f.enlist(ctx)
 }
 
@@ -183,6 +180,13 @@ func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 // judge decides the request. It reads the body, and asks the server for node ids, if a rule needs them.
 func (f *Flow) judge(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
 	calm := context.WithoutCancel(ctx)
+	if read != nil && f.request.HTTP != nil {
+		if a := read.LFSAction(f, f.gate.Digest()); a != f.request.HTTP.LFS {
+			h := *f.request.HTTP
+			h.LFS = a
+			f.request.HTTP = &h
+		}
+	}
 	if refusal := f.decideOrAsk(ctx, f.request, late); refusal != nil {
 		return f.denied(calm)
 	}
@@ -201,6 +205,10 @@ type RequestReader interface {
 	// ReadBody reads the body, if a rule reads it. Each call reads on, at least one byte or the end; whole asks for all
 	// that is left. It returns all that was read so far. It refuses a body that is too long, broken off or late.
 	ReadBody(f *Flow, whole bool) (*policy.Body, *policy.Decision)
+
+	// LFSAction returns the action of an answer of Git LFS that the request carries out, or nil. The answer was given to the
+	// sandbox of the flow while the policy with the digest held.
+	LFSAction(f *Flow, digest string) *policy.LFSAction
 
 	// AskNodes asks the server of the request what node ids of GraphQL in its body are. Each id has a node in the result.
 	AskNodes(ctx context.Context, f *Flow, ids []string) (map[string]policy.Node, *policy.Decision)
@@ -331,7 +339,7 @@ func (f *Flow) inner(ctx context.Context, h *policy.HTTPRequest) (*Flow, *Refusa
 	defer f.mu.Unlock()
 	r := *f.request
 	r.HTTP, r.Protocol, r.Usage = h, policy.ProtocolHTTP, nil
-	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src.addrPort()}, r)
+	inner := f.gate.newFlow(sandbox.Peer{Addr: f.src}, r)
 	if refusal != nil {
 		return nil, inner.refuse(refusal.Decision)
 	}
@@ -364,6 +372,26 @@ func (f *Flow) Sandbox() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request.Sandbox.Name
+}
+
+// Git returns what the request of the flow asks of a git server, or nil.
+func (f *Flow) Git() *policy.GitOperation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.request.HTTP == nil {
+		return nil
+	}
+	return f.request.HTTP.Git()
+}
+
+// LFSAction returns the action of an answer of Git LFS that the request of the flow carries out, or nil.
+func (f *Flow) LFSAction() *policy.LFSAction {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.request.HTTP == nil {
+		return nil
+	}
+	return f.request.HTTP.LFS
 }
 
 // Holder names who holds the part of what all sandboxes share that the flow counts with, see [policy.Sandbox.Holder].

@@ -111,8 +111,10 @@ type Gate struct {
 	ids      idSource
 	began    time.Time
 	shared   sharedDecisions
-	requests requests
 	canaries canaries
+
+	denyMessages atomic.Pointer[DenyMessages]
+
 	accounts accounts
 	tasks    tasks
 	ports    fair.Recent
@@ -201,6 +203,9 @@ func (g *Gate) RejectPolicy(note string) error {
 
 // Observing returns the observations of the policy in force that have not ended.
 func (g *Gate) Observing() []policy.Observation { return g.policy.Load().Observing() }
+
+// SetFields are the fields that a request to d has to have when the gate is asked about it: see [policy.Policy.SetFields].
+func (g *Gate) SetFields(d policy.Destination) []policy.SetField { return g.policy.Load().SetFields(d) }
 
 // Digest identifies the policy in force.
 func (g *Gate) Digest() string { return g.policy.Load().Digest() }

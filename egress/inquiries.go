@@ -65,7 +65,8 @@ type Denial struct {
 	Layer       policy.Layer `json:"layer,omitempty"`
 	Reason      string       `json:"reason,omitempty"`
 	AllowedIf   []string     `json:"allowed_if,omitempty"`
-	DNS         bool         `json:"dns,omitempty"` // a question for the name alone
+	Message     string       `json:"deny_message,omitempty"` // [DenyMessages]
+	DNS         bool         `json:"dns,omitempty"`          // a question for the name alone
 	host        string       // of Destination
 }
 
@@ -84,7 +85,7 @@ func (f *Flow) keepDenial() {
 	}
 	one := Denial{
 		ID: f.id.String(), Time: time.Now().UTC(), Times: 1, Destination: r.Destination.String(), host: strings.Clone(r.Destination.Host),
-		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, DNS: r.DNS != nil,
+		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.Reason, AllowedIf: d.AllowedIf, Message: f.gate.DenyMessages().beside(d), DNS: r.DNS != nil,
 	}
 	if r.DNS != nil || r.Destination.Port == 0 {
 		one.Destination = one.host
@@ -224,7 +225,7 @@ func (q *Inquirer) Ask(ctx context.Context, o policy.Opening, words string) (Acc
 	case reach.Allowed > 0 && reach.Refused+reach.Partly == 0:
 		a.State = AccessAllowed
 		return a, nil
-	case !g.Approvals.IsOpen():
+	case !g.Approvals.TakesAccess(), reach.Asked != "" && !g.Approvals.IsOpen():
 		a.State, a.Reason = AccessRefused, "nobody can be asked now"
 		return a, nil
 	case reach.Asked != "":

@@ -199,7 +199,7 @@ func TestARequestNamesTheConnectionItGoesOver(t *testing.T) {
 	dial := func(addr string) {
 		tunnel.mu.Lock()
 		defer tunnel.mu.Unlock()
-		tunnel.dialled = endpointOf(netip.MustParseAddrPort(addr + ":443"))
+		tunnel.dialled = netip.MustParseAddrPort(addr + ":443")
 	}
 	open := func() *Flow {
 		t.Helper()

@@ -148,10 +148,10 @@ func (f *Flow) describe() OpenFlow {
 		Inspected: r.TLS != nil && r.TLS.Inspected,
 		Began:     f.id.Time().UTC(), Seconds: (time.Since(f.gate.began) - f.began).Seconds(),
 	}
-	if at := f.dialled.addrPort(); at.IsValid() {
+	if at := f.dialled; at.IsValid() {
 		o.Addr = at.Addr().String()
 	}
-	if at := f.src.addrPort(); at.IsValid() {
+	if at := f.src; at.IsValid() {
 		o.Src = at.String()
 	}
 	if r.Process != nil {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/egressd/egressd/internal/shell"
@@ -22,6 +23,7 @@ type Refusal struct {
 	FixFlags    string             // [Config.FixFlags]
 	Decision    policy.Decision
 	AskAt       string // [policy.InquiryURL] if egressd answers there
+	Message     string // [DenyMessages] of whoever wrote the rule; "" where they have nothing to say
 	Note        string // of the close record, of a flow that could not be connected
 	Final       bool   // the same request fails each time, though others of its class may pass later
 	MCPID       string // of the message of MCP that was refused, as it stands there; "" for all else
@@ -81,6 +83,7 @@ func (f *Flow) refusal(d policy.Decision) *Refusal {
 	if f.gate.Inquiries.On() {
 		r.AskAt = policy.InquiryURL
 	}
+	r.Message = f.gate.DenyMessages().beside(&d)
 	if h := f.request.HTTP; h != nil {
 		r.Method, r.Unnamed = h.Method, h.Upgrade || !policy.NamesOne(h.Method, h.Path)
 		if d.Class == policy.MCPDenied {
@@ -88,6 +91,39 @@ func (f *Flow) refusal(d policy.Decision) *Refusal {
 		}
 	}
 	return r
+}
+
+// DenyMessages are what programs are told beside the reason of a denial: the operator's words, such as whom to ask.
+type DenyMessages struct {
+	Organisation string // for denials by the organisation's rules, and for all others if User is ""
+	User         string
+}
+
+// SetDenyMessages has refusals from now on carry these.
+func (g *Gate) SetDenyMessages(m DenyMessages) { g.denyMessages.Store(&m) }
+
+// DenyMessages returns what was set last.
+func (g *Gate) DenyMessages() DenyMessages {
+	if m := g.denyMessages.Load(); m != nil {
+		return *m
+	}
+	return DenyMessages{}
+}
+
+// beside returns the message for a refusal, or "" for what no operator could allow.
+func (m DenyMessages) beside(d *policy.Decision) string {
+	switch d.Class {
+	case policy.DefaultDeny, policy.RuleDeny, policy.MethodDenied, policy.PathDenied, policy.HeaderDenied, policy.QueryDenied, policy.GitDenied,
+		policy.BodyDenied, policy.MCPDenied, policy.ModelDenied, policy.GraphQLDenied, policy.BodyTooLarge, policy.AddressDenied, policy.UpgradeDenied,
+		policy.NoServerName, policy.NotTLS, policy.ECHRefused, policy.UDPDenied, policy.DNSTypeDenied, policy.Canary,
+		policy.AskPending, policy.AskTimeout, policy.AskRejected, policy.ByteBudget:
+	default:
+		return ""
+	}
+	if d.Layer == policy.Organisation {
+		return cmp.Or(m.Organisation, m.User)
+	}
+	return cmp.Or(m.User, m.Organisation)
 }
 
 var networkReasons = map[policy.Class]string{

@@ -161,7 +161,7 @@ func TestTheLongestRecordFits(t *testing.T) {
 	d := policy.Decision{Class: policy.AddressDenied, Rule: long, Layer: policy.Organisation, Reason: long, AddressClass: "protocol-assignments", AllowedIf: many, Policy: policy.New().Digest()}
 	shadow := d
 	d.Shadow = &shadow
-	f := &Flow{gate: &Gate{}, src: endpointOf(netip.MustParseAddrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535")), decision: &d, request: &policy.Request{
+	f := &Flow{gate: &Gate{}, src: netip.MustParseAddrPort("[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535"), decision: &d, request: &policy.Request{
 		Sandbox:     policy.Sandbox{Name: strings.Repeat("s", 64)},
 		Destination: policy.Destination{Host: strings.Repeat("h", 253), Port: 65535, Addrs: slices.Repeat([]netip.Addr{netip.MustParseAddr("2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff")}, 40)},
 		TLS:         &policy.ClientHello{NoName: long, ALPN: many, JA4: "t13d1516h2_8daaf6152771_02713d6af862", Inspected: true, ECH: true},

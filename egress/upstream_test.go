@@ -189,8 +189,8 @@ func TestAnUpstreamProxyIsAskedForWhatWasDecided(t *testing.T) {
 				if got := l.all(); got != want {
 					t.Errorf("%s: it was asked for %q, not %q", name, got, want)
 				}
-				if f.dialled.addrPort().Addr() != addr {
-					t.Errorf("%s: the record has %v", name, f.dialled.addrPort())
+				if f.dialled.Addr() != addr {
+					t.Errorf("%s: the record has %v", name, f.dialled)
 				}
 				conn.Close()
 			}

@@ -159,6 +159,11 @@ func Assemble(parts Parts) *Policy {
 	p.below = append(p.below, b.User...)
 	p.evaluators = append(p.evaluators, b.guards()...)
 	p.slow = b.slow() || !p.short()
+	for i := range b.Lists.Allow {
+		if r := &b.Lists.Allow[i]; len(r.Set) > 0 {
+			p.setting = append(p.setting, r)
+		}
+	}
 	return p
 }
 

@@ -9,6 +9,9 @@ import (
 // a tunnel, and with its method and path only where that is inspected. judged
 // is what of r was decided last.
 func (p *Policy) Judge(ctx context.Context, r Request) (d Decision, judged Request) {
+	if r.HTTP != nil {
+		r.HTTP = p.asWritten(&r)
+	}
 	if r.HTTP == nil || r.inClear() {
 		return p.Decide(ctx, &r), r
 	}

@@ -53,6 +53,9 @@ func (r *Rule) requirements() (all []*requirement) {
 	if r.Git != nil {
 		all = append(all, r.Git.requirement())
 	}
+	if r.LFS != nil {
+		all = append(all, r.LFS.requirement())
+	}
 	return all
 }
 
@@ -79,6 +82,9 @@ func (c *conditions) holds(request *HTTPRequest) bool {
 
 // missing returns the first condition beyond method and path that keeps a request out, or nil.
 func (c *conditions) missing(request *HTTPRequest) *requirement {
+	if request.Own && c.ofAllow && slices.ContainsFunc(c.further, func(m *requirement) bool { return m.asks }) {
+		return nil // another request has met the other conditions, and egressd wrote this one
+	}
 	for _, m := range c.further {
 		if a := m.ask(request); a == no || a != yes && c.ofAllow {
 			return m

@@ -161,6 +161,10 @@ type Decision struct {
 	// known.
 	Inject string
 
+	// Set is what egressd writes into requests to the destination, whatever the sandbox sends: "NAME: VALUE" lines. It is
+	// empty where it writes nothing, or nothing passes.
+	Set string
+
 	Policy string // digest of the policy that decided, "sha256:…"
 
 	// Question holds the ids of questions to a person, separated by spaces. A decision
@@ -184,7 +188,7 @@ const (
 	NeedsMethod Needs = 1 << iota
 	NeedsPath
 	NeedsHeaders
-	NeedsCredential // the request is to be given a credential
+	NeedsCredential // the request is to be given a credential, or a field
 	NeedsQuery
 	NeedsBody      // the whole body
 	NeedsBodyStart // more of the body than was read, from its beginning
@@ -286,6 +290,9 @@ func combine(a, b Decision) Decision {
 	}
 	if a.Inject == "" && a.Verdict != Deny {
 		a.Inject = b.Inject
+	}
+	if a.Set == "" && a.Verdict != Deny {
+		a.Set = b.Set
 	}
 	a.Spend(b.MaxBytesUp, b.BudgetRule, b.BudgetLayer)
 	a.Log = a.Log || b.Log

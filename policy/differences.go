@@ -17,7 +17,7 @@ const (
 	Opens      Change = "opens"      // it allows what was denied or asked about
 	Asks       Change = "asks"       // it asks a person about what was denied or allowed
 	Loosens    Change = "loosens"    // it allows more inside: any protocol, ECH, an upgrade, more bytes, or requests unseen
-	Credential Change = "credential" // another credential, or none, goes with the request
+	Credential Change = "credential" // another credential or field of egressd, or none, goes with the request
 	Tightens   Change = "tightens"   // it allows less inside
 	Closes     Change = "closes"     // it denies what was allowed or asked about
 )
@@ -344,9 +344,9 @@ func (c *comparison) decide(p *Policy, r *Request) Decision {
 func (c *comparison) inside(r *Request, p *Policy, tunnel Decision) Decision {
 	switch {
 	case r.Destination.Port == 80 || tunnel.Verdict == Inspect:
-		return c.decide(p, r)
+		return c.decide(p, p.written(r))
 	case tunnel.Verdict == Ask:
-		if d := c.decide(p, r); d.Verdict == Deny {
+		if d := c.decide(p, p.written(r)); d.Verdict == Deny {
 			return d
 		}
 	}
@@ -437,7 +437,7 @@ func changeOf(was, now *Decision) Change {
 		return ""
 	}
 	looser := func(a, b *Decision) bool {
-		return a.AnyProtocol && !b.AnyProtocol || a.ECH && !b.ECH || a.Upgrade && !b.Upgrade ||
+		return a.Set == "" && b.Set != "" || a.AnyProtocol && !b.AnyProtocol || a.ECH && !b.ECH || a.Upgrade && !b.Upgrade ||
 			b.MaxBytesUp > 0 && (a.MaxBytesUp == 0 || a.MaxBytesUp > b.MaxBytesUp)
 	}
 	switch {
@@ -445,7 +445,7 @@ func changeOf(was, now *Decision) Change {
 		return Loosens
 	case looser(was, now):
 		return Tightens
-	case was.Inject != now.Inject:
+	case was.Inject != now.Inject || was.Set != now.Set:
 		return Credential
 	}
 	return ""

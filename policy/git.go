@@ -26,8 +26,8 @@ type GitRule struct {
 	// Options are push options, in which "*" stands for any text. Others are refused.
 	Options []string
 
-	// LFS lets the API of Git LFS at the repositories: downloads, and uploads for refs that may be pushed or created. The
-	// objects often lie at another host, of which another rule decides.
+	// LFS lets the API of Git LFS at the repositories: downloads, and uploads for refs that may be pushed or created. Requests
+	// that move objects pass if an answer of that API has named them. Those to another host need an [LFSRule] there.
 	LFS bool
 }
 
@@ -271,12 +271,14 @@ type GitOperation struct {
 	Repo string        // in lower case and without ".git"
 	Name string        // "fetch", "push", "lfs-download", "lfs-upload", or "lfs" for a batch that was not read
 	Push *gitwire.Push // the commands, once they were read; else nil
+
+	Batch bool // it asks an LFS server where objects lie
 }
 
 // Git returns what the request asks of a git server, or nil. A request for the refs counts as the operation that it begins.
 func (h *HTTPRequest) Git() *GitOperation {
 	if large, ok := lfsRequestOf(h); ok {
-		return &GitOperation{Repo: large.repo, Name: large.operation(h)}
+		return &GitOperation{Repo: large.repo, Name: large.says, Batch: large.batch}
 	}
 	r, ok := gitRequestOf(h)
 	switch {

@@ -90,7 +90,7 @@ func (g *GraphQLRule) words() string {
 func (g *GraphQLRule) requirement() *requirement {
 	m := ofBody(g.words(), g.judge)
 	m.needs |= NeedsMethod | NeedsQuery | NeedsHeaders
-	m.class, m.what = GraphQLDenied, "this GraphQL request"
+	m.class, m.what, m.asks = GraphQLDenied, "this GraphQL request", len(g.Repos) > 0
 	m.match = func(h *HTTPRequest) fit { return g.whole(h, m.answer).fit }
 	m.problem = func(h *HTTPRequest) string { return g.whole(h, m.answer).problem }
 	return m
@@ -99,8 +99,6 @@ func (g *GraphQLRule) requirement() *requirement {
 // whole judges a request by its head, its body, and what the server said of the node ids in it.
 func (g *GraphQLRule) whole(h *HTTPRequest, ofBody func(*HTTPRequest) bodyAnswer) bodyAnswer {
 	switch {
-	case h.Own:
-		return bodyAnswer{fit: yes} // a question of egressd about the node ids of another request
 	case h.Method != "POST" || h.Upgrade:
 		return bodyAnswer{fit: no, problem: "it is no POST"}
 	case h.Query != "":
@@ -187,6 +185,8 @@ func (g *GraphQLRule) refuses(kind string, f *graphql.RootField, a *bodyAnswer) 
 			ok = a.addIDs(&member.Value, false)
 		case slices.Contains(m.People, member.Name):
 			ok = a.addIDs(&member.Value, true)
+		case slices.Contains(m.Logins, member.Name):
+			ok = areLogins(&member.Value)
 		case slices.Contains(m.Plain, member.Name):
 			ok = isPlain(&member.Value)
 		default:
@@ -217,6 +217,16 @@ func (a *bodyAnswer) addIDs(v *graphql.Value, person bool) bool {
 		return true
 	}
 	return false
+}
+
+// areLogins reports whether a value is the login of a person, or a list of them.
+func areLogins(v *graphql.Value) bool {
+	for i := range v.Items {
+		if v.Items[i].Kind == graphql.List || !areLogins(&v.Items[i]) {
+			return false
+		}
+	}
+	return v.Kind == graphql.Null || v.Kind == graphql.List || v.Kind == graphql.Text && githubapi.CheckLogin(v.Text)
 }
 
 func isPlain(v *graphql.Value) bool { return v.Kind != graphql.Object && v.Kind != graphql.List }

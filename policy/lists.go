@@ -347,7 +347,7 @@ func (s *search) unseen(r *Request, port uint16) Decision {
 	case o.possible == 1<<Allow && o.budgets:
 		return s.inspect(o, "rules let different numbers of bytes go up to "+whereTo(r))
 	case o.possible == 1<<Allow:
-		return s.inspect(o, "a rule adds a credential to requests to "+whereTo(r))
+		return s.inspect(o, "a rule adds a credential or a field to requests to "+whereTo(r))
 	}
 	d := s.inspect(o, "rule "+o.first.id+" allows some requests")
 	d.AllowedIf = s.allowedIf(port)

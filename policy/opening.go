@@ -77,7 +77,7 @@ func (o Opening) Line(id string) Rule {
 // IsLine reports whether r is a line for just o.
 func (o Opening) IsLine(r Rule) bool {
 	line := o.Line("")
-	return r.Pattern == o.Pattern && !r.PathsFold && !r.ReadsFurther() && r.MaxBytesUp == 0 && slices.Equal(r.Methods, line.Methods) &&
+	return r.Pattern == o.Pattern && !r.PathsFold && !r.ReadsFurther() && r.MaxBytesUp == 0 && len(r.Set) == 0 && slices.Equal(r.Methods, line.Methods) &&
 		slices.EqualFunc(r.Paths, line.Paths, func(a, b PathPattern) bool { return a.text == b.text })
 }
 

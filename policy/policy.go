@@ -32,6 +32,7 @@ type Policy struct {
 	digest     string
 	slow       bool    // an evaluator may take longer than some microseconds
 	shadow     *shadow // asked beside it; nil where none is
+	setting    []*Rule // with fields that requests to their hosts have
 	parts      *Parts  // that it was assembled from, or nil
 	identity   *identity
 }
@@ -111,7 +112,9 @@ func (p *Policy) Decide(ctx context.Context, r *Request) Decision {
 		d = noUpgrade(d, r)
 	}
 	d.Policy = p.digest
-	if d.Verdict < Inspect {
+	if d.Verdict >= Inspect {
+		d.Set = setText(p.SetFields(r.Destination))
+	} else {
 		d.Question = "" // it stands on none that was answered
 	}
 	return d

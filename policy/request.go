@@ -69,6 +69,9 @@ type HTTPRequest struct {
 	// Nodes are what the server said of node ids in the body of a GraphQL request. The decision asks for it by [NeedsNodes].
 	Nodes map[string]Node
 
+	// LFS is the action of an answer of Git LFS that the request carries out, or nil.
+	LFS *LFSAction
+
 	// Own says that egressd itself sends the request, for a decision about another one: it asks the server what node ids are.
 	Own bool
 

@@ -23,6 +23,8 @@ type requirement struct {
 
 	answer func(*HTTPRequest) bodyAnswer // of what reads bodies; made by ofBody
 
+	asks bool // of GraphQL: egressd asks the server about what a request names
+
 	problem func(*HTTPRequest) string // why the fit is unclear, if that is not plain from words; or nil
 }
 

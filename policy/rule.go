@@ -53,6 +53,9 @@ type Rule struct {
 	// Git narrows an allow to fetches of some repositories; nil for any request.
 	Git *GitRule
 
+	// LFS narrows an allow to what a git server's answers about large files name; nil for any request.
+	LFS *LFSRule
+
 	// Reason is one sentence for whoever is refused, and for the log.
 	Reason string
 
@@ -86,6 +89,11 @@ type Rule struct {
 	// file sets it: a rule of the list "allow" that names exactly a host of a credential has it.
 	Credential string
 
+	// Set ("set: {NAME: VALUE}") are header fields that every request to the host of the rule has, whichever rule decides about
+	// it. Fields of these names in the sandbox's request are dropped. Only in the list "allow" of the file, and only for one
+	// exact host. Tunnels to it are inspected.
+	Set []SetField
+
 	// At is where the rule is written. It is zero for a rule that no file holds.
 	At Position
 }
@@ -99,14 +107,14 @@ func (r *Rule) Conditional() bool {
 // Plain reports whether the rule says no more than which requests it is about: it has no option, no credential, no reason
 // and no id of its own.
 func (r *Rule) Plain() bool {
-	return r.MaxBytesUp == 0 && !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && r.Reason == "" && strings.HasSuffix(r.ID, "]")
+	return r.MaxBytesUp == 0 && !r.AnyProtocol && !r.ECH && !r.Upgrade && !r.Injects() && len(r.Set) == 0 && r.Reason == "" && strings.HasSuffix(r.ID, "]")
 }
 
 // ReadsFurther reports whether the rule depends on more of a request than its method and path.
 func (r *Rule) ReadsFurther() bool { return len(r.requirements()) > 0 }
 
 // Inspects reports whether tunnels to the rule's hosts have to be inspected.
-func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Injects() }
+func (r *Rule) Inspects() bool { return r.Conditional() || r.Upgrade || r.Injects() || len(r.Set) > 0 }
 
 // Injects reports whether requests of the rule are given a credential.
 func (r *Rule) Injects() bool { return r.Inject != nil || r.Credential != "" }
@@ -173,6 +181,7 @@ type rule struct {
 	unless  []*conditions // of a tie: requests that a closer rule matches; each has a condition
 	options loosened
 	injects bool  // an allow that adds a credential
+	sets    bool  // an allow to whose host requests have fields of egressd
 	most    int64 // bytes that an allow lets up; 0 for any number
 	id      string
 	reason  string // never empty for an allow
@@ -201,7 +210,7 @@ func (r *Rule) compile(effect Verdict, ech bool) rule {
 	if effect == Allow {
 		compiled.ports = r.Pattern.ports
 		compiled.options = loosened{anyProtocol: r.AnyProtocol, ech: r.ECH || ech, upgrade: r.Upgrade}
-		compiled.injects, compiled.most = r.Injects(), r.MaxBytesUp
+		compiled.injects, compiled.sets, compiled.most = r.Injects(), len(r.Set) > 0, r.MaxBytesUp
 		if r.Reason == "" {
 			compiled.reason = "rule " + r.ID + " allows it"
 		}
@@ -277,7 +286,7 @@ func (r *rule) words() string {
 // needs says what the rule has to see of a request.
 func (r *rule) needs() (n Needs) {
 	n = r.sees()
-	if r.injects {
+	if r.injects || r.sets {
 		n |= NeedsCredential
 	}
 	return n
@@ -288,7 +297,7 @@ func (r *rule) needs() (n Needs) {
 func (r *rule) single() bool {
 	one := len(r.methods) == 1 || len(r.methods) == 2 && slices.Contains(r.methods, "GET") && slices.Contains(r.methods, "HEAD")
 	unnamed := strings.HasSuffix(r.id, "]") || strings.HasPrefix(r.id, "grant:")
-	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects && r.most == 0
+	return one && unnamed && len(r.further) == 0 && len(r.paths) == 1 && !r.paths[0].folds && !strings.Contains(r.paths[0].text, "*") && !r.options.anyProtocol && !r.options.upgrade && !r.injects && !r.sets && r.most == 0
 }
 
 // PlainMethod reports whether text is a method short and plain enough to be

@@ -23,9 +23,10 @@ func TestEveryFieldOfARuleNarrowsOrIsKnown(t *testing.T) {
 		"Model":     {Model: &ModelRule{}},
 		"GraphQL":   {GraphQL: &GraphQLRule{AnyQuery: true}},
 		"Git":       {Git: &GitRule{Repos: []string{"a/b"}}},
+		"LFS":       {LFS: &LFSRule{Server: "git.test:443", Repos: []string{"a/b"}}},
 	}
 	others := map[string]bool{
-		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "MaxBytesUp": true, "At": true,
+		"Pattern": true, "PathsFold": true, "Reason": true, "ID": true, "AnyProtocol": true, "ECH": true, "Upgrade": true, "Inject": true, "Credential": true, "Set": true, "MaxBytesUp": true, "At": true,
 	}
 	for i := range reflect.TypeFor[Rule]().NumField() {
 		name := reflect.TypeFor[Rule]().Field(i).Name

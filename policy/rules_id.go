@@ -135,7 +135,7 @@ func (r *Rule) meaning() string {
 	methods := slices.Clone(r.Methods)
 	slices.Sort(methods)
 	slices.Sort(paths)
-	text, err := json.Marshal([]any{r.Pattern.String(), methods, paths, r.PathsFold, r.Headers, r.Query, r.QueryOnly, r.JSON, r.Git, r.MCP, r.Model, r.GraphQL, r.MaxBytesUp, r.AnyProtocol, r.ECH, r.Upgrade, r.Inject, r.Credential})
+	text, err := json.Marshal([]any{r.Pattern.String(), methods, paths, r.PathsFold, r.Headers, r.Query, r.QueryOnly, r.JSON, r.Git, r.LFS, r.MCP, r.Model, r.GraphQL, r.MaxBytesUp, r.AnyProtocol, r.ECH, r.Upgrade, r.Inject, r.Credential, r.Set})
 	if err != nil {
 		return err.Error() // no field is a channel or a function
 	}

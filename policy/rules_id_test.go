@@ -32,8 +32,8 @@ func TestTheSameRulesHaveTheSameID(t *testing.T) {
 	changed := map[string]Rule{
 		"Pattern": {Pattern: pattern("a.test:22")}, "Methods": {Methods: []string{"GET"}}, "Paths": {Paths: []PathPattern{path}}, "PathsFold": {PathsFold: true},
 		"Headers": {Headers: []FieldRule{{"accept", []string{"x"}}}}, "Query": {Query: []FieldRule{{"q", []string{"x"}}}}, "QueryOnly": {QueryOnly: true},
-		"Git": {Git: &GitRule{Repos: []string{"a/b"}}}, "JSON": {JSON: []JSONRule{{"/a", []JSONValue{{Text: "x"}}}}}, "MCP": {MCP: &MCPRule{Tools: []string{"t"}}}, "Model": {Model: &ModelRule{}}, "GraphQL": {GraphQL: &GraphQLRule{AnyQuery: true}}, "MaxBytesUp": {MaxBytesUp: 5}, "AnyProtocol": {AnyProtocol: true}, "ECH": {ECH: true}, "Upgrade": {Upgrade: true},
-		"Inject": {Inject: &Inject{Header: "X", File: "f"}}, "Credential": {Credential: "c"},
+		"Git": {Git: &GitRule{Repos: []string{"a/b"}}}, "LFS": {LFS: &LFSRule{Server: "git.test:443", Repos: []string{"a/b"}}}, "JSON": {JSON: []JSONRule{{"/a", []JSONValue{{Text: "x"}}}}}, "MCP": {MCP: &MCPRule{Tools: []string{"t"}}}, "Model": {Model: &ModelRule{}}, "GraphQL": {GraphQL: &GraphQLRule{AnyQuery: true}}, "MaxBytesUp": {MaxBytesUp: 5}, "AnyProtocol": {AnyProtocol: true}, "ECH": {ECH: true}, "Upgrade": {Upgrade: true},
+		"Inject": {Inject: &Inject{Header: "X", File: "f"}}, "Credential": {Credential: "c"}, "Set": {Set: []SetField{{"X", "y"}}},
 	}
 	same := map[string]Rule{"Reason": {Reason: "why"}, "ID": {ID: "mine"}, "At": {At: Position{7, 1}}}
 	for i := range reflect.TypeFor[Rule]().NumField() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 )
@@ -49,7 +50,7 @@ func TestWhoHasLeftIsNotServed(t *testing.T) {
 			id := w.asked(t, 1)
 			late.Close()
 			time.Sleep(25 * time.Millisecond) // for the end to arrive, and for nobody to have looked
-			if err := w.Gate.Approvals.Approve(id, time.Hour, false, false); err != nil {
+			if err := w.Gate.Approvals.Answer(id, approvals.Answer{Yes: true, Lasts: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			w.settled(t)

@@ -71,11 +71,11 @@ func newCredentialWorld(t *testing.T, text string) *inspectWorld {
 			}
 			return set.Apply(r)
 		}
-		i.Secrets.Redaction = func(dst policy.Destination) *secret.Redaction {
+		i.Secrets.Redaction = func(dst policy.Destination) (*secret.Redaction, bool) {
 			if dst.Host != "allowed.test" {
-				return nil
+				return nil, false
 			}
-			return s.Redaction
+			return s.Redaction, true
 		}
 	})
 }

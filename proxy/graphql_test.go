@@ -210,6 +210,31 @@ func TestTheQuestionHasTheSecret(t *testing.T) {
 	})
 }
 
+// TestAQuestionNeedsNoFieldOfItsRule: the request has met the other conditions, and the question does not repeat them.
+func TestAQuestionNeedsNoFieldOfItsRule(t *testing.T) {
+	w := newInspectWorld(t, strings.Replace(graphqlPolicy, "id: graph", `id: graph, methods: [POST], headers: {x-github-api-version: ["2022-11-28"]}, json: {/operationName: [Comment]}, query_only: true`, 1), nil)
+	var lab graphqlLab
+	o := w.pki.secureOrigin(t, false, lab.serve, nil)
+	rt := w.visitor(t, false, "allowed.test", o.port)
+	post := func(id, name, version string) reply {
+		body := strings.Replace(addComment(id), "mutation", "mutation "+name, 1)
+		return ask(t, rt, "POST", o.url("allowed.test", "/graphql"), strings.NewReader(body[:len(body)-1]+`,"operationName":"`+name+`"}`), "Content-Type: application/json", "X-GitHub-Api-Version: "+version)
+	}
+	post("PR_app", "Comment", "2022-11-28")
+	if asked, up := lab.took(); len(asked) != 1 || len(up) != 1 {
+		t.Errorf("asked %q, went up %q", asked, up)
+	}
+	post("PR_other", "Comment", "2022-11-28").graphqlRefusal(t)
+	if asked, up := lab.took(); len(asked) != 1 || len(up) != 0 {
+		t.Errorf("of another repository: asked %q, went up %q", asked, up)
+	}
+	for _, r := range []reply{post("PR_more", "Other", "2022-11-28"), post("PR_more", "Comment", "2030-01-01")} {
+		if asked, up := lab.took(); len(asked)+len(up) > 0 || !strings.Contains(r.body, `-denied"`) {
+			t.Errorf("asked %q, went up %q, answered %s", asked, up, r.body)
+		}
+	}
+}
+
 // TestADeniedQuestionRefuses: the question is decided as a request of the sandbox.
 func TestADeniedQuestionRefuses(t *testing.T) {
 	w := newInspectWorld(t, graphqlPolicy+"deny:\n  - {host: \"allowed.test:*\", headers: {user-agent: [egressd]}}\n", nil)

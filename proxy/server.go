@@ -197,7 +197,12 @@ func (s *Server) stopAccepting() {
 
 // Inspect sets what the TLS of tunnels that begin from now on is inspected with. Before the first call,
 // and after Inspect(nil), tunnels that have to be inspected are closed. It is safe for concurrent use.
-func (s *Server) Inspect(i *inspect.Inspection) { s.inspector.Inspect(i) }
+func (s *Server) Inspect(i *inspect.Inspection) {
+	s.inspector.Inspect(i)
+	if i != nil { // else they are struck out of responses in open tunnels still
+		s.forwarder.Secrets.Store(&i.Secrets)
+	}
+}
 
 // AnswerDenials sets what denied TLS is answered with while nothing is inspected. It is safe for concurrent use.
 func (s *Server) AnswerDenials(d *inspect.Denials) { s.inspector.AnswerDenials(d) }

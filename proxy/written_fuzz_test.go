@@ -4,13 +4,20 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
@@ -54,8 +61,7 @@ func newJudgedWorld(t testing.TB, serve func(*recorder, net.Conn), says policy.V
 // newJudgedH1World returns a world in which [judgedWorld.send] sends requests.
 func newJudgedH1World(t testing.TB) *judgedWorld {
 	w := newJudgedWorld(t, (*recorder).serveH1, policy.Allow, func(j *judge) *policy.Policy { return policy.New(j) })
-	w.forwarder.Prepare(w.Gate, w.Sandboxes, Limits{})
-	w.forwarder.Secrets = func() *exchange.Secrets { return new(exchange.Secrets) }
+	w.forwarder.Prepare(w.Gate, w.Sandboxes, Limits{Idle: 10 * time.Second})
 	to := policy.Destination{Host: "allowed.test", Port: w.origin.port()}
 	flow, err := w.Gate.Open(context.Background(), someone, policy.Request{Via: policy.ViaConnect, Destination: to})
 	if err != nil {
@@ -109,7 +115,6 @@ type openTunnel struct{ flow *egress.Flow }
 
 func (openTunnel) Broken() *egress.Refusal           { return nil }
 func (o openTunnel) Destination() policy.Destination { return o.flow.Destination() }
-func (openTunnel) Secrets() *exchange.Secrets        { return new(exchange.Secrets) }
 func (openTunnel) WhyBroken() string                 { return "" }
 func (openTunnel) Outcome(byItself string) string    { return byItself }
 func (openTunnel) Cut()                              {}
@@ -142,7 +147,7 @@ var (
 		"Transfer-Encoding: chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: Chunked", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "Transfer-Encoding:\x0bchunked", "Transfer_Encoding: chunked", "TE: trailers", "TE: trailers, deflate",
 		"Connection: close", "Connection: keep-alive, X-A", "Connection: X-A", "Connection: Host", "Connection: Content-Length", "Connection: Cookie, Authorization", "Connection: Upgrade", "Proxy-Connection: X-A", "Keep-Alive: timeout=5",
 		"Upgrade: websocket", "Upgrade: h2c", "Upgrade: a, b", "HTTP2-Settings: AAMAAABkAAQ", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13", "Expect: 100-continue", "Expect: 200-ok", "Expect:",
-		"X-A: 1", "x-a: 2", "X-A:", "X-High: \xff\x80", "X-Tab: a\tb", "X-Nul: \x00", "X-Cr: a\rb", "X-Long: " + strings.Repeat("y", 9000), " folded", "X : y", "X-Colon: : x:y", "!#$%&'*+-.^_`|~: t", "Cookie: a=b", "Cookie: c=d;;e=f; ", "Cookie:", "User-Agent: a", "User-Agent: b", "User-Agent:",
+		"X-A: 1", "x-a: 2", "X-A:", "X-High: \xff\x80", "X-Tab: a\tb", "X-Nul: \x00", "X-Cr: a\rb", "X-Long: " + strings.Repeat("y", 9000), " folded", "X : y", "X-Colon: : x:y", "!#$%&'*+-.^_`|~: t", "Cookie: a=b", "Cookie: c=d;;e=f; ", "Cookie: a=b;c=d", "Cookie: ;", "Cookie:", "User-Agent: a", "User-Agent: b", "User-Agent:",
 		"Authorization: Basic eDp5", "Proxy-Authorization: Basic eDp5", "X-Forwarded-For: 1.2.3.4", "X_Forwarded_Host: evil.test", "X-HTTP-Method-Override: DELETE", "X-Original-URL: /denied/x", "Forwarded: for=x", "Trailer: X-Last", "Max-Forwards: 0", "Range: bytes=0-1", "Content-Encoding: gzip", "Host: evil.test", "Host:evil.test:PORT",
 	}
 	payloads = []string{
@@ -151,12 +156,16 @@ var (
 	}
 )
 
+// oddsFrom returns against how many harmless pieces there is one that is hostile: the fewer requests are refused, the more
+// are compared.
+func oddsFrom(r *rand.Rand) int { return 4 << r.IntN(5) }
+
 // hostile returns some requests of HTTP/1 for one connection, the same for the same seed. Most have one or two things that
-// are hostile: of more, only the first would be seen.
-func hostile(seed uint64) string {
+// are hostile: of more, only the first would be seen. whole: most targets are URLs.
+func hostile(seed uint64, whole bool) string {
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(from []string) string { return from[r.IntN(len(from))] }
-	odds := 2 + r.IntN(20)
+	odds := oddsFrom(r)
 	rarely := func(likely string, from []string) string {
 		if r.IntN(odds) > 0 {
 			return likely
@@ -169,29 +178,29 @@ func hostile(seed uint64) string {
 		}
 		return pick([]string{"\n", "\r", "\r\r\n", "\x00\r\n"})
 	}
-	whole := r.IntN(2) == 0 // a URL as the target
 	var s strings.Builder
-	for range 1 + r.IntN(6) {
+	for range 1 + r.IntN(2*odds) {
 		s.WriteString(rarely(pick(methods[:8]), methods) + " ")
 		if whole != (r.IntN(odds) == 0) {
 			s.WriteString(rarely("http://", []string{"HTTP://", "https://", "http:/", "ftp://"}) + rarely("allowed.test:PORT", hosts))
 		}
 		s.WriteString(rarely("/x?y", paths) + " " + rarely("HTTP/1.1", []string{"HTTP/1.0", "HTTP/2.0", "http/1.1", "HTTP/1.1 "}) + end())
-		if r.IntN(8) > 0 {
+		if r.IntN(2*odds) > 0 {
 			s.WriteString("Host: " + rarely("allowed.test:PORT", hosts) + end())
 		}
 		for range r.IntN(3) {
-			s.WriteString(rarely("X-A: 1", fieldLines) + end())
+			line := rarely("X-A: 1", fieldLines)
+			for range 1 + r.IntN(4)/3 { // some twice
+				s.WriteString(line + end())
+			}
 		}
-		switch r.IntN(8) {
-		case 0, 1:
-			s.WriteString("Content-Length: 3" + end() + end() + "abc")
-		case 2, 3:
+		switch r.IntN(4) {
+		case 0:
+			s.WriteString("Content-Length: 3" + end() + end() + rarely("abc", payloads))
+		case 1:
 			s.WriteString("Transfer-Encoding: chunked" + end() + end() + rarely("3\r\nabc\r\n0\r\n\r\n", payloads))
-		case 4:
-			s.WriteString(end() + pick(payloads))
 		default:
-			s.WriteString(end())
+			s.WriteString(end() + rarely("", payloads))
 		}
 	}
 	text := []byte(s.String())
@@ -223,7 +232,7 @@ func FuzzWrittenIsJudged(f *testing.F) {
 	port := strconv.Itoa(int(w.origin.port()))
 	f.Fuzz(func(t *testing.T, way uint8, seed uint64, text string) {
 		if text == "" {
-			text = hostile(seed)
+			text = hostile(seed, int(way)%waysOfH1 == toProxy)
 		}
 		text = strings.ReplaceAll(text, "PORT", port)
 		if wrong, _ := compare(w.send(int(way)%waysOfH1, text)); wrong != nil {
@@ -232,22 +241,62 @@ func FuzzWrittenIsJudged(f *testing.F) {
 	})
 }
 
-// TestHostileRequestsArrive: enough of them to compare.
-func TestHostileRequestsArrive(t *testing.T) {
-	w := newJudgedH1World(t)
-	port := strconv.Itoa(int(w.origin.port()))
-	var arrived [waysOfH1]int
-	const seeds = 400
-	for seed := range uint64(seeds) {
-		for way := range arrived {
-			_, came, _ := w.send(way, strings.ReplaceAll(hostile(seed), "PORT", port))
-			arrived[way] += len(came)
+// TestHostileRequestsAreJudged is FuzzWrittenIsJudged in bulk. EGRESSD_REQUESTS=10000000 compares that many requests.
+func TestHostileRequestsAreJudged(t *testing.T) {
+	var arrived [waysOfH1]atomic.Int64
+	seeds := inBulk(t, 2000, func() func(uint64) (int, string) {
+		w := newJudgedH1World(t)
+		port := strconv.Itoa(int(w.origin.port()))
+		return func(seed uint64) (came int, of string) {
+			for way := range arrived {
+				text := strings.ReplaceAll(hostile(seed, way == toProxy), "PORT", port)
+				decided, all, defaultPort := w.send(way, text)
+				if wrong, _ := compare(decided, all, defaultPort); wrong != nil {
+					return came, fmt.Sprintf("%q\nway %d, of %q", wrong, way, text)
+				}
+				came += len(all)
+				arrived[way].Add(int64(len(all)))
+			}
+			return came, ""
+		}
+	})
+	for way := range arrived {
+		if n := arrived[way].Load(); n < seeds/2 {
+			t.Errorf("by way %d, %d requests of %d connections arrive", way, n, seeds)
 		}
 	}
-	t.Log(arrived)
-	for way, n := range arrived {
-		if n < seeds/10 {
-			t.Errorf("by way %d, %d of %d arrive", way, n, seeds)
+}
+
+// inBulk has worlds judge what is made of one seed after the other, until least requests have arrived, and returns the
+// number of seeds. A world says how many requests of a seed have arrived, and what is wrong with one. The seeds begin
+// with EGRESSD_SEED.
+func inBulk(t *testing.T, least int64, world func() func(seed uint64) (arrived int, wrong string)) int64 {
+	var first uint64
+	if more, err := strconv.ParseInt(os.Getenv("EGRESSD_REQUESTS"), 10, 64); err == nil {
+		least, first = more, uint64(time.Now().UnixNano())
+		if same, err := strconv.ParseUint(os.Getenv("EGRESSD_SEED"), 10, 64); err == nil {
+			first = same
 		}
+		t.Logf("from EGRESSD_SEED=%d", first)
+		defer debug.SetGCPercent(debug.SetGCPercent(800)) // the heap is small, and the garbage much
 	}
+	var arrived, seeds atomic.Int64
+	var working sync.WaitGroup
+	began := time.Now()
+	for range 2 * runtime.GOMAXPROCS(0) { // half of the time, a world waits for its origin
+		judge := world()
+		working.Go(func() {
+			for arrived.Load() < least && !t.Failed() {
+				seed := first + uint64(seeds.Add(1)) - 1
+				n, wrong := judge(seed)
+				arrived.Add(int64(n))
+				if wrong != "" {
+					t.Errorf("EGRESSD_SEED=%d: %s", seed, wrong)
+				}
+			}
+		})
+	}
+	working.Wait()
+	t.Logf("%d requests of %d seeds compared, %.0f a second", arrived.Load(), seeds.Load(), float64(arrived.Load())/time.Since(began).Seconds())
+	return seeds.Load()
 }

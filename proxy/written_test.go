@@ -203,7 +203,7 @@ func (o *recorder) drain() {
 
 // serveH1 answers requests of HTTP/1 until the bytes are none.
 func (o *recorder) serveH1(c net.Conn) {
-	in := bufio.NewReaderSize(c, 256<<10)
+	in := bufio.NewReader(c)
 	for {
 		a, err := readHead(in)
 		if err != nil {
@@ -307,11 +307,11 @@ func skipBody(in *bufio.Reader, length int64) (problem string, err error) {
 	}
 	for {
 		line, err := in.ReadString('\n')
-		if err != nil {
+		if line == "" {
 			return "", err
 		}
 		size, bad := strconv.ParseUint(strings.TrimSuffix(line, "\r\n"), 16, 31)
-		if bad != nil {
+		if bad != nil || err != nil { // a chunk goes up in one piece, or not at all
 			return fmt.Sprintf("the chunk %q", line), nil
 		}
 		data := make([]byte, size+2)

@@ -37,6 +37,7 @@ var hiddenFields = map[string]string{
 	"HTTP.Upgrade":        "is decided by package policy",
 	"HTTP.OtherProtocol":  "is decided by package policy",
 	"HTTP.Nodes":          "are looked up by rules of the file about GraphQL",
+	"HTTP.LFS":            "is for rules of the file about git, and the record",
 	"HTTP.Own":            "is for rules of the file about GraphQL, and the record",
 	"Destination.Aliases": "are judged by rules of the file",
 	"Destination.Asked":   "is for the record",

@@ -10,15 +10,15 @@ declare -A package=(
 	[dns2tcpc]=dns2tcp [iodine]=iodine [socat]=socat [dig]=bind9-dnsutils [nsenter]=util-linux
 	[ip]=iproute2 [nft]=nftables [unshare]=util-linux [setpriv]=util-linux [bwrap]=bubblewrap [strace]=strace
 	[systemd-analyze]=systemd
-	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose
+	[dockerd]=docker.io [docker]=docker.io [busybox]=busybox-static [iptables]=iptables [docker-compose]=docker-compose [podman]=podman
 	[sshd]=openssh-server [ssh]=openssh-client [gpg-agent]=gpg-agent [gpg-connect-agent]=gpgconf
 	[zsh]=zsh [ksh]=ksh [mksh]=mksh [fish]=fish [sudo]=sudo [crontab]=cron [atq]=at [setfattr]=attr [setfacl]=acl [rsync]=rsync [fakeroot]=fakeroot
 	[inotifywait]=inotify-tools [gio]=libglib2.0-bin [ping]=iputils-ping [nc]=netcat-openbsd [gdb]=gdb [lsof]=lsof [ps]=procps
 	[systemd-run]=systemd [dbus-run-session]=dbus [gpg]=gpg [yarnpkg]=yarnpkg [rustc]=rustc [cargo]=cargo
-	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [vim.tiny]=vim-tiny [ed]=ed [patch]=patch [less]=less [nano]=nano [expect]=expect
+	[java]=default-jdk-headless [mvn]=maven [make]=make [gcc]=gcc [cmake]=cmake [ninja]=ninja-build [vim.tiny]=vim-tiny [ed]=ed [patch]=patch [less]=less [nano]=nano [expect]=expect
 	[tmux]=tmux [screen]=screen [man]=man-db [parallel]=parallel [entr]=entr [ruby]=ruby [php]=php-cli [perl]=perl [lua5.4]=lua5.4
 	[pg_ctlcluster]=postgresql [redis-server]=redis-server [redis-cli]=redis-tools [sqlite3]=sqlite3
-	[openssl]=openssl [nginx]=nginx [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
+	[aws]=awscli [openssl]=openssl [nginx]=nginx [squid]=squid [redsocks]=redsocks [chromium]=chromium [certutil]=libnss3-tools
 )
 [ "$(id -u)" -eq 0 ] || package[newuidmap]=uidmap # by which the tests have a second user
 missing=()
@@ -51,8 +51,21 @@ commands_of_npm() {
 modules() {
 	again go list -deps -test ./... >/dev/null
 	again go list -modfile=tools/go.mod -deps honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint golang.org/x/tools/cmd/deadcode github.com/summerwind/h2spec/cmd/h2spec >/dev/null
+	(cd tools/compose && again go list -deps tool >/dev/null)
 	(cd bench && again go list -deps -test ./... >/dev/null)
 	(cd examples/embed-goproxy && again go list -deps -test ./... >/dev/null)
+}
+
+# Compose 2 and BuildKit's client, which the system has no packages of. Go leaves alone what is there already.
+plugins() {
+	local module name package variable
+	cd tools/compose
+	while read -r name module package variable; do
+		CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X $variable=$(go list -m -f '{{.Version}}' "$module")" -o "../../build/plugins/$name" "$module/$package"
+	done <<-'END'
+		docker-compose github.com/docker/compose/v2 cmd github.com/docker/compose/v2/internal.Version
+		docker-buildx github.com/docker/buildx cmd/buildx github.com/docker/buildx/version.Version
+	END
 }
 
 # What is run, from packages of the system and from npm.
@@ -84,9 +97,10 @@ commands() {
 case ${1:-all} in
 commands) commands ;;
 modules) modules ;;
-all) commands; modules ;;
+plugins) (plugins) ;;
+all) commands; modules; (plugins) ;;
 *)
-	echo "usage: setup.sh [commands|modules]" >&2
+	echo "usage: setup.sh [commands|modules|plugins]" >&2
 	exit 2
 	;;
 esac

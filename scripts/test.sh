@@ -76,6 +76,9 @@ else # without which no module can be fetched
 	beside setup 0 true
 fi
 scripts/setup.sh modules
+if [ -n "${lanes[containers]:-}" ]; then
+	beside plugins 0 scripts/setup.sh plugins
+fi
 
 step build
 mkdir -p build
@@ -102,11 +105,15 @@ lint() {
 export -f lint
 [ -z "$unit" ] || beside lint 10 bash -euo pipefail -c lint
 
-ended setup
-cat "$logs/setup"
-[ "$status" -eq 0 ]
+for name in setup plugins; do
+	[ -n "${lane[$name]:-}" ] || continue
+	ended "$name"
+	cat "$logs/$name"
+	[ "$status" -eq 0 ]
+done
 
 step "conformance and end-to-end tests"
+export EGRESSD_COMPOSE=$PWD/build/plugins/docker-compose EGRESSD_BUILDX=$PWD/build/plugins/docker-buildx
 export EGRESSD=$PWD/build/egressd EGRESSD_H2SPEC=$logs/bin/h2spec EGRESSD_PROBE=$logs/bin/probe EGRESSD_IMAGER=$logs/bin/image
 # folders runs the tests of folders of e2e one after the other, each with a log and a status of its own.
 folders() { # where logs go, folders

@@ -3,7 +3,6 @@ package verify
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -86,21 +85,34 @@ func (l *rowsOf) add(line []byte, origin string) {
 	if !bytes.Contains(line, []byte(`"kind":"heartbeat"`)) {
 		return
 	}
-	var beat struct {
-		Kind string
-		Log  rowBeat
-	}
-	if json.Unmarshal(line, &beat) != nil || beat.Kind != "heartbeat" {
+	beat, ok := beatIn(line)
+	if !ok {
 		return
 	}
-	if origin != "" && beat.Log.Origin != origin {
+	if origin != "" && beat.Origin != origin {
 		l.changed = append(l.changed, seq) // a record of another log
 		return
 	}
-	l.beats = append(l.beats, beat.Log)
-	if root, err := base64.StdEncoding.DecodeString(beat.Log.Root); err == nil && len(root) == tlog.HashSize {
-		l.claims = append(l.claims, rowClaim{beat.Log.Size, tlog.Hash(root), seq})
+	l.beats = append(l.beats, beat)
+	if root, err := format.Decode64(beat.Root); err == nil && len(root) == tlog.HashSize {
+		l.claims = append(l.claims, rowClaim{beat.Size, tlog.Hash(root), seq})
 	}
+}
+
+// beatIn reads a heartbeat. Members with other names, also by case alone, are none.
+func beatIn(line []byte) (beat rowBeat, ok bool) {
+	var members, log map[string]json.RawMessage
+	var kind string
+	if json.Unmarshal(line, &members) != nil || json.Unmarshal(members["kind"], &kind) != nil || kind != "heartbeat" {
+		return beat, false
+	}
+	_ = json.Unmarshal(members["log"], &log) // what it lacks stays zero
+	for name, into := range map[string]any{"origin": &beat.Origin, "size": &beat.Size, "root": &beat.Root, "follows": &beat.Follows, "had": &beat.Had} {
+		if text, there := log[name]; there {
+			_ = json.Unmarshal(text, into)
+		}
+	}
+	return beat, true
 }
 
 // seqOf returns the number of a line that was cut short behind it.
@@ -173,13 +185,15 @@ func (rs *Rows) Verify(keys []string, given []byte) ([]RowsReport, error) {
 		rs.logs[origin].given(r, keys, outside)
 	}
 	had := map[string]int64{} // what later logs say of earlier ones
-	for origin, l := range rs.logs {
-		for _, beat := range l.beats {
+	for _, origin := range slices.Sorted(maps.Keys(rs.logs)) {
+		for _, beat := range rs.logs[origin].beats {
+			if beat.Follows == "" {
+				continue
+			}
+			reports[origin].Follows = beat.Follows
 			if before := reports[beat.Follows]; before != nil {
-				reports[origin].Follows, before.FollowedBy = beat.Follows, origin
+				before.FollowedBy = cmp.Or(before.FollowedBy, origin)
 				had[beat.Follows] = max(had[beat.Follows], beat.Had)
-			} else if beat.Follows != "" {
-				reports[origin].Follows = beat.Follows
 			}
 		}
 	}

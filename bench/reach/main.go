@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +33,7 @@ func main() {
 	}
 	source := flag.String("source", "..", "`directory` of egressd's source")
 	binary := flag.String("egressd", "", "`binary` that was built with -cover -coverpkg=./...; empty: build one")
-	files := flag.Bool("files", false, "print the files, too")
+	files := flag.Bool("files", false, "print the files, too, and the lines at which what ran begins")
 	flag.Parse()
 	if err := run(*source, *binary, *files, flag.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "reach: error: %v\n", err)
@@ -80,8 +81,8 @@ func run(source, binary string, files bool, only []string) error {
 		reached := ran.beyond(idle[o.beyond])
 		fmt.Printf("%-16s %3d files\n", o.name, len(reached))
 		if files {
-			for _, file := range reached {
-				fmt.Printf("    %s\n", file)
+			for _, file := range slices.Sorted(maps.Keys(reached)) {
+				fmt.Printf("    %-34s %s\n", file, strings.Trim(fmt.Sprint(linesOf(reached[file])), "[]"))
 			}
 		}
 	}
@@ -102,16 +103,28 @@ func build(source, binary string) error {
 // A covered has the blocks of statements that ran, as the coverage profile names them.
 type covered map[string]bool
 
-// beyond returns the files of the core with blocks in c that are not in idle, sorted.
-func (c covered) beyond(idle covered) (files []string) {
+// beyond returns the blocks in c that are not in idle, by files of the core.
+func (c covered) beyond(idle covered) map[string][]string {
+	files := map[string][]string{}
 	for block := range c {
-		file, _, _ := strings.Cut(strings.TrimPrefix(block, module), ":")
-		if !idle[block] && inCore(file) && !slices.Contains(files, file) {
-			files = append(files, file)
+		file, lines, _ := strings.Cut(strings.TrimPrefix(block, module), ":")
+		if !idle[block] && inCore(file) {
+			files[file] = append(files[file], lines)
 		}
 	}
-	slices.Sort(files)
 	return files
+}
+
+// linesOf returns the lines that blocks begin at, sorted.
+func linesOf(blocks []string) (lines []int) {
+	for _, block := range blocks {
+		line, _, _ := strings.Cut(block, ".")
+		if n, err := strconv.Atoi(line); err == nil && !slices.Contains(lines, n) {
+			lines = append(lines, n)
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 func inCore(file string) bool {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"net"
 	"slices"
 	"testing"
@@ -17,8 +18,12 @@ func TestOnlyTheCoreBeyondIdleCounts(t *testing.T) {
 		module + "egress/gate.go:5.6,7.8": true, module + "egress/gate.go:9.1,9.9": true, module + "dns/wire.go:1.1,2.2": true,
 		module + "logs/scan.go:1.1,2.2": true, module + "cmd/egressd/main.go:1.1,2.2": true,
 	}
-	if got, want := ran.beyond(idle), []string{"dns/wire.go", "egress/gate.go"}; !slices.Equal(got, want) {
+	reached := ran.beyond(idle)
+	if got, want := slices.Sorted(maps.Keys(reached)), []string{"dns/wire.go", "egress/gate.go"}; !slices.Equal(got, want) {
 		t.Errorf("reached are %q, want %q", got, want)
+	}
+	if got, want := linesOf(reached["egress/gate.go"]), []int{5, 9}; !slices.Equal(got, want) {
+		t.Errorf("what ran begins at %v, want %v", got, want)
 	}
 }
 

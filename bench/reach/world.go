@@ -133,7 +133,7 @@ audit: {dir: "%[1]s/log"}
 
 // command prepares egressd with fresh state.
 func (w *world) command(args ...string) (*exec.Cmd, *os.File, error) {
-	for _, old := range []string{"log", "home", "ca"} {
+	for _, old := range []string{"log", "log-keys", "home", "ca"} { // what one egressd leaves, the next one works with
 		if err := os.RemoveAll(filepath.Join(w.dir, old)); err != nil {
 			return nil, nil, err
 		}

@@ -14,7 +14,6 @@ import (
 )
 
 func main() {
-	beginAsJailInit()
 	log.SetOutput(io.Discard)          // libraries log there what an upstream can provoke without limit
 	cobra.EnableCommandSorting = false // the help lists commands in the order of their groups
 	os.Exit(cmd.Run(os.Args[1:], os.Stdout, os.Stderr))

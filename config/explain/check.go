@@ -30,6 +30,9 @@ type Answer struct {
 	// Credential is the id of the rule whose credential egressd adds to the request.
 	Credential string `json:"credential,omitempty"`
 
+	// Set are the names of header fields that egressd writes into requests to the host.
+	Set []string `json:"set,omitempty"`
+
 	// MaxBytesUp bounds the bytes that the client may send in the tunnel, or in the body of the request.
 	// 0 means no bound.
 	MaxBytesUp int64 `json:"max_bytes_up,omitempty"`
@@ -97,6 +100,7 @@ func (j *judgedRequest) answer(p *policy.Policy, saidMore bool) *Answer {
 		Class: d.Class, Rule: d.Rule, Layer: d.Layer, Reason: d.ReasonAndCause(), AllowedIf: d.AllowedIf, Policy: d.Policy,
 		Inspected:       d.Verdict == policy.Inspect || j.judged.TLS != nil,
 		Credential:      d.Inject,
+		Set:             setNames(d.Set),
 		MaxBytesUp:      d.MaxBytesUp,
 		AddressesJudged: dst.Addr.IsValid() || len(dst.Addrs) > 0,
 	}
@@ -109,6 +113,15 @@ func (j *judgedRequest) answer(p *policy.Policy, saidMore bool) *Answer {
 		a.Presets = presets
 	}
 	return a
+}
+
+// setNames are the names in [policy.Decision].Set.
+func setNames(set string) (names []string) {
+	for line := range strings.Lines(set) {
+		name, _, _ := strings.Cut(line, ":")
+		names = append(names, name)
+	}
+	return names
 }
 
 // Parse reads a URL or HOST[:PORT]. method counts for a URL.

@@ -93,19 +93,20 @@ func Container(socket, name string, cfg *config.Config) ([]Finding, error) {
 		return nil, err
 	}
 	look.Engine = is.Version
-	d, volumes, err := containers.Inspect(context.Background(), socket, name)
+	s, err := containers.Inspect(context.Background(), socket, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Into(&look.Container); err != nil {
+	if err := s.Container.Into(&look.Container); err != nil {
 		return nil, err
 	}
 	if err := look.askNetworks(socket); err != nil {
 		return nil, err
 	}
 	m := hostpaths.Machine("", socket, cfg)
-	m.Volumes, m.Labelled, m.Networks = volumes, true, look.closed()
-	look.settings = boundary.Judge(containers.AsMounted(d, look.Container.State.Pid, m.Doors), m)
+	s.On(m)
+	m.Networks = look.closed()
+	look.settings = boundary.Judge(containers.AsMounted(s.Container, look.Container.State.Pid, m.Doors), m)
 	if look.strangers, err = look.others(socket, cfg); err != nil {
 		return nil, err
 	}

@@ -158,6 +158,7 @@ func Configuration(c *config.Config, getenv func(string) string, now time.Time) 
 	all = append(all, engineFindings(c)...)
 	all = append(all, upstreamFindings(c)...)
 	all = append(all, sinkFindings(c)...)
+	all = append(all, notifyFindings(c)...)
 	all = append(all, anchorFindings(c)...)
 	return append(all, trustFindings(c, getenv)...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/daemon/runs"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs/sink"
 )
@@ -31,11 +32,16 @@ func sinkFindings(c *config.Config) []Finding {
 		byName[states[i].Name] = &states[i]
 	}
 	var all []Finding
+	if folder, err := c.RunsDir(); err == nil {
+		if n := runs.Unsent(folder); n > 0 {
+			all = append(all, Finding{"sinks", quantity.Plural(n, "run") + " have records that a sink has not got", "look after the receivers; the next egressd run or serve sends the rest"})
+		}
+	}
 	for _, one := range c.File.Audit.Sinks {
 		s := byName[one.Name]
 		switch {
 		case s == nil:
-			all = append(all, Finding{Check: "sinks", Says: one.Name + " begins with the next egressd serve"})
+			all = append(all, Finding{Check: "sinks", Says: one.Name + " begins with the next egressd serve or run"})
 		case s.Failing():
 			all = append(all, Finding{"sinks", fmt.Sprintf("%s is %d records behind: %s", one.Name, s.LagRecords, s.Error), "look after the receiver at " + s.To + "; the records are sent when it takes them"})
 		case s.Lacking() > 0:

@@ -80,12 +80,12 @@ func (l *containerLook) others(socket string, cfg *config.Config) (all []strange
 }
 
 func lookAtStranger(socket, id, network string, cfg *config.Config) (s stranger, err error) {
-	d, volumes, err := containers.Inspect(context.Background(), socket, id)
+	seen, err := containers.Inspect(context.Background(), socket, id)
 	if err != nil {
 		return s, fmt.Errorf("container %s, which is in its network: %w", id, err)
 	}
 	look := containerLook{}
-	if err := d.Into(&look.Container); err != nil {
+	if err := seen.Container.Into(&look.Container); err != nil {
 		return s, err
 	}
 	s = stranger{name: strings.TrimPrefix(look.Container.Name, "/"), network: network}
@@ -97,8 +97,9 @@ func lookAtStranger(socket, id, network string, cfg *config.Config) (s stranger,
 		return s, nil
 	}
 	m := hostpaths.Machine("", socket, cfg)
-	m.Volumes, m.Labelled, m.Networks = volumes, true, append(look.closed(), look.Container.HostConfig.NetworkMode)
-	for _, b := range boundary.Judge(d, m) {
+	seen.On(m)
+	m.Networks = append(look.closed(), look.Container.HostConfig.NetworkMode)
+	for _, b := range boundary.Judge(seen.Container, m) {
 		s.breach = &b
 		break
 	}

@@ -29,7 +29,7 @@ func TestMachineHasTheFoldersOfPrograms(t *testing.T) {
 func TestProjectMachineKeepsWhatTellsContainers(t *testing.T) {
 	var c config.Config
 	c.File = &file.File{Sandboxes: []file.SandboxRules{{Name: "web", Docker: policy.Containers{Name: "shop-web-1"}}, {Name: "builds", Docker: policy.Containers{Label: "team=builds"}}}}
-	m := ProjectMachine(t.TempDir(), &c)
+	m := ProjectMachine(t.TempDir(), "", &c)
 	if !slices.Equal(m.Names, []string{"shop-web-1"}) || !slices.Equal(m.Labels, []string{"egressd", "team"}) {
 		t.Errorf("%q and %q", m.Names, m.Labels)
 	}

@@ -31,8 +31,8 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 
 // ProjectMachine is [Machine] for what the files of a project ask for. A container of theirs takes no name and no label
 // by which the user tells sandboxes.
-func ProjectMachine(workspace string, c *config.Config) *boundary.Machine {
-	p := Machine(workspace, "", c)
+func ProjectMachine(workspace, engine string, c *config.Config) *boundary.Machine {
+	p := Machine(workspace, engine, c)
 	p.Labels = []string{"egressd"} // of egressd attach --follow
 	if c == nil {
 		return p

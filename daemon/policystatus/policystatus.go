@@ -38,6 +38,9 @@ type Status struct {
 	// Observing is for whom and until when everything public passes that no rule is about.
 	Observing []policy.Observation `json:"observing,omitempty"`
 
+	// Notified are those who are told of questions, as a running daemon has them.
+	Notified []Notified `json:"notified,omitempty"`
+
 	loaded string // the file with which egressd started last
 }
 
@@ -46,6 +49,16 @@ type UpstreamState struct {
 	Proxy   string `json:"proxy"`
 	ByName  bool   `json:"by_name"`
 	GivesUp string `json:"gives_up,omitempty"`
+}
+
+// A Notified is one of "notify.to", and what came of the messages to it.
+type Notified struct {
+	Name   string    `json:"name"`
+	Type   string    `json:"type"`
+	Sent   int64     `json:"sent"`
+	Failed int64     `json:"failed"` // attempts
+	Last   time.Time `json:"last,omitzero"`
+	Error  string    `json:"error,omitempty"` // of the last attempt, if that failed
 }
 
 // Failures counts decisions that the policy in force failed to make. Each was denied with policy-error.

@@ -21,10 +21,11 @@ import (
 )
 
 const (
-	askAgain   = 300 * time.Millisecond // between two looks at questions that nobody waits for
-	askQuiet   = 700 * time.Millisecond // without a key, until a key counts as an answer
-	onceLasts  = 5 * time.Minute        // of an approval for the requests that wait
-	wordsShown = 200                    // bytes of what the program chose
+	askAgain    = 300 * time.Millisecond // between two looks at questions that nobody waits for
+	askQuiet    = 700 * time.Millisecond // without a key, until a key counts as an answer
+	withinFirst = time.Second            // a question that approve_within may answer is not asked before
+	onceLasts   = 5 * time.Minute        // of an approval for the requests that wait
+	wordsShown  = 200                    // bytes of what the program chose
 )
 
 // openTerminal has questions of the policy asked on the terminal of this process. Without one, or beside an egressd serve,
@@ -33,6 +34,7 @@ func (r *runner) openTerminal() {
 	if r.beside != nil {
 		return
 	}
+	r.Gate.Approvals.OpenAccess(r.Config.File.ApproveWithin != "")
 	if r.terminal = r.ownTerminal(); r.terminal != nil {
 		r.Gate.Approvals.Open(true, r.Config.File.Limits.AskWait)
 	}
@@ -67,6 +69,8 @@ func (r *runner) askAll(ctx context.Context) {
 		case q == nil:
 			version = all.Version
 			continue
+		case q.Pattern != "" && r.Config.File.ApproveWithin != "" && time.Since(q.Began) < withinFirst:
+			// the boundary may answer
 		case q.Waiting == 0 && q.Pattern == "" && r.Gate.Approvals.Wait() > 0, !r.hasTerminal():
 			later = "it is asked when this run has the terminal (fg)"
 		default:
@@ -79,7 +83,7 @@ func (r *runner) askAll(ctx context.Context) {
 			}
 			later = "it cannot be asked while the program starts processes faster than egressd can stop them"
 		}
-		if (q.Waiting > 0 || q.Pattern != "") && told != q.ID {
+		if later != "" && (q.Waiting > 0 || q.Pattern != "") && told != q.ID {
 			told = q.ID
 			r.talk.Say("egressd: question: " + printable.Text(whatIsAsked(q)) + ": " + later + "\n")
 		}
@@ -212,7 +216,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	lasts := map[byte]time.Duration{'o': onceLasts, 'h': approvals.ApprovedFor, 's': approvals.MaxAnswer}
 	switch key |= 0x20; key {
 	case 'o', 'h', 's':
-		opens, err := r.answer("approve", lasts[key], key == 'o', q)
+		opens, err := r.answer(approvals.Answer{Yes: true, Lasts: lasts[key], Once: key == 'o'}, q)
 		if err != nil {
 			return "denied: " + err.Error(), true
 		}
@@ -226,7 +230,7 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	default:
 		return "press o, h, s, n or q", true
 	}
-	if _, err := r.answer("reject", approvals.RejectedFor, false, q); err != nil {
+	if _, err := r.answer(approvals.Answer{Lasts: approvals.RejectedFor}, q); err != nil {
 		return "denied: " + err.Error(), true
 	}
 	if key == 'q' {
@@ -236,12 +240,12 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 }
 
 // answer records an answer before it counts.
-func (r *runner) answer(what string, counts time.Duration, once bool, q *egress.Question) (opens string, err error) {
+func (r *runner) answer(said approvals.Answer, q *egress.Question) (opens string, err error) {
 	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
 	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
 	defer cancel()
 	asked := &admin.Asked{Gate: r.Gate, Grants: r.Grants(), Complain: r.complainOf}
-	return asked.Answer(ctx, who, q, what, counts, once)
+	return asked.Answer(ctx, who, q, said)
 }
 
 // grantPatience is how long it may take to grant what the program asks of itself.

@@ -9,6 +9,9 @@ import (
 
 	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/daemon/runs"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
+	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/record"
 )
 
@@ -29,6 +32,22 @@ func (r *runner) stop(why string) {
 	if err := r.Gate.Records.Note(record.KindStop, why); err != nil {
 		r.Complain(err)
 	}
+	for _, s := range r.Sent() {
+		r.sayUnsent(&s)
+	}
+}
+
+// sayUnsent says what a sink has not got of the log.
+func (r *runner) sayUnsent(s *sink.State) {
+	later := "a later run sends them"
+	if r.temporary != "" {
+		later = "they are in " + r.folder
+	}
+	why := ""
+	if s.Failing() {
+		why = ": " + s.Error
+	}
+	fmt.Fprintf(r.talk, "egressd: warning: the sink %s has not got %s of this run%s; %s\n", s.Name, quantity.Plural(int(s.LagRecords)+len(s.Aside), "record"), printable.Text(why), later)
 }
 
 // tidy releases the index of runs and removes old logs, once the program has run for [runs.HeldFor]. After a shorter
@@ -83,7 +102,7 @@ func (r *runner) conclude(code int, took time.Duration) (int, []string) {
 	c := r.tally.Counts()
 	r.sayMade()
 	r.sayPolicyChanged()
-	summarize(r.talk, c, took, r.logCommand())
+	summarize(r.talk, c, took, r.denyMessage(), r.logCommand())
 	r.registerEnd(code, c)
 	r.writeSummary(code, c, took)
 	return r.exitCode(code, c), offered(c)

@@ -62,9 +62,7 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		}
 	}
 	for i := range c.File.Credentials {
-		if env := c.File.Credentials[i].Spec.From.Env; env != "" {
-			r.cut = append(r.cut, env)
-		}
+		r.cut = append(r.cut, c.File.Credentials[i].Spec.EnvNames()...)
 	}
 	r.hideAdmin(c)
 	if err := r.hideNamed(); err != nil {

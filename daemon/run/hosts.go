@@ -61,3 +61,13 @@ func coverHosts(covered map[string][]byte) {
 		covered[dns.HostsPath] = text
 	}
 }
+
+// isIgnoredHost reports whether the hosts file at path has a name, and this user may write that file, so that it does not count.
+func isIgnoredHost(path, name string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return hostpaths.MayChange(path) && len(dns.HostAddrs(dns.ReadHosts(f))[name]) > 0
+}

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,5 +22,20 @@ func TestTheProgramsHostsFile(t *testing.T) {
 		if got := string(ownHosts(dns.ReadHosts(strings.NewReader(row.text)), row.machine, !strings.Contains(row.says, "can write"))); got != row.want {
 			t.Errorf("%s: %q, want %q", row.says, got, row.want)
 		}
+	}
+}
+
+func TestANameOfAHostsFileThatDoesNotCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(path, []byte("192.0.2.7 Db.test db\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"db.test": true, "db": true, "other.test": false, "": false} {
+		if got := isIgnoredHost(path, name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+	if isIgnoredHost(path+".missing", "db") {
+		t.Error("a file that is not there has it")
 	}
 }

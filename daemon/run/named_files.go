@@ -39,6 +39,14 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	for i, path := range c.File.DenyFiles {
 		add(fmt.Sprintf("deny_file[%d]", i), path, !secret, false)
 	}
+	add("approve_within", c.File.ApproveWithin, !secret, false)
+	add("notify.cert_file", c.File.Notify.CertFile, !secret, false)
+	add("notify.key_file", c.File.Notify.KeyFile, secret, false)
+	for i, to := range c.File.Notify.To {
+		add(fmt.Sprintf("notify.to[%d].url_file", i), to.URLFile, secret, false)
+		add(fmt.Sprintf("notify.to[%d].headers_file", i), to.HeadersFile, secret, false)
+		add(fmt.Sprintf("notify.to[%d].ca_file", i), to.CAFile, !secret, false)
+	}
 	for i, one := range c.File.Canaries {
 		add(fmt.Sprintf("canaries[%d].file", i), one.File, secret, false)
 	}

@@ -167,7 +167,7 @@ func (r *runner) endBeside(code int, took time.Duration) (_ int, fixes []string,
 		}
 		hint.Write(r.talk, err, next)
 	} else {
-		summarize(r.talk, c, took, r.logCommand())
+		summarize(r.talk, c, took, r.denyMessage(), r.logCommand())
 		fixes = offered(c)
 	}
 	r.registerEnd(code, c)

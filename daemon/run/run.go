@@ -140,6 +140,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if len(argv) == 0 {
 		return end, hint.Misused(errors.New("run needs a program"), "egressd run -- COMMAND")
 	}
+	if err := refuseStreams(); err != nil {
+		return end, err
+	}
 	inside, auto, err := parsePublished(o.Publish)
 	if err != nil {
 		return end, err
@@ -206,9 +209,13 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if r.beside == nil {
 		r.serving.Go(func() { r.Follow(following) })
 		r.serving.Go(func() { r.tidy(following) })
+		r.serving.Go(func() { r.Send(following, r.runs) })
 		r.index.Early.Go(func() { _ = r.index.Vouch(r.Log.Origin()) }) // where that fails it is tried again, and said
 	}
 	var asking sync.WaitGroup
+	if r.beside == nil && r.Config.File.ApproveWithin != "" {
+		asking.Go(func() { r.ApproveWithin(following) })
+	}
 	switch {
 	case r.beside != nil:
 		asking.Go(func() { r.tellQuestions(following) })
@@ -303,12 +310,12 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // program in the jail.
 func (r *runner) furnish(mayInspect bool) (err error) {
 	r.program = r.outline()
-	if err := r.jail.Stand(); err != nil {
-		return exits.NoSandbox(err)
-	}
 	if !mayInspect {
 		r.trustDenials(&r.program)
 		r.jail.Begin(r.program)
+	}
+	if err := r.jail.Stand(); err != nil {
+		return exits.NoSandbox(err)
 	}
 	if r.sockets, err = r.jail.Sockets(); err != nil {
 		return exits.NoSandbox(err)
@@ -408,8 +415,7 @@ func (r *runner) change(c *config.Config) error {
 		r.index.Run = runs.NewID(time.Now())
 		r.folder = filepath.Join(folder, r.index.Run)
 	}
-	c.File.Audit.Dir, c.File.Audit.Sinks = r.folder, nil // a run's own log stays here
-	c.File.ApproveWithin = ""                            // beside a program that may write it, a person answers
+	c.File.Audit.Dir = r.folder
 	return r.anchorIndex(c)
 }
 

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egressd/egressd/dns"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -24,8 +26,8 @@ const (
 )
 
 // summarize prints what a run came to: its traffic, each denied destination with the reason and the
-// command that allows it, and where to read the rest.
-func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
+// command that allows it, the operator's message about denials, and where to read the rest.
+func summarize(w io.Writer, c egress.Counts, took time.Duration, message, log string) {
 	text := fmt.Sprintf("%s to %s in %s, %s down, %s up", quantity.Plural(c.Requests, "request"), quantity.Plural(c.Hosts, "host"), quantity.Duration(took), quantity.Bytes(c.Down), quantity.Bytes(c.Up))
 	if c.Learned > 0 {
 		text += fmt.Sprintf("; %d learned", c.Learned)
@@ -43,10 +45,16 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 	fmt.Fprintf(w, "egressd: %s\n", text)
 	if f := c.LastFailure; f != nil {
 		fmt.Fprintf(w, "egressd: allowed, but failed: %s (%s: %s)\n", printable.Text((&policy.Destination{Host: f.Host, Port: f.Port}).String()), f.Class, printable.Text(f.Reason))
+		if f.Class == policy.NetworkDNS && isIgnoredHost(dns.HostsPath, f.Host) {
+			hint.Sayf(w, "/etc/hosts has it, and does not count for a user who may write that file: run it as an ordinary user, or have a name server know the name")
+		}
 	}
 	places := deniedPlaces(c.Denied)
 	for i := range places[:min(len(places), deniedLines)] {
 		places[i].print(w)
+	}
+	if all > 0 {
+		sayMessage(w, message)
 	}
 	if c.Learned > 0 {
 		hint.Sayf(w, "propose rules for these hosts: egressd policy suggest --run last")
@@ -55,6 +63,21 @@ func summarize(w io.Writer, c egress.Counts, took time.Duration, log string) {
 		hint.Sayf(w, "%d more: %s", more, log)
 	} else if all > 0 {
 		hint.Sayf(w, "details: %s", log)
+	}
+}
+
+// denyMessage is what the operator of the policy says about denials, or "".
+func (r *runner) denyMessage() string {
+	if r.beside != nil {
+		return r.beside.handed.Answer.DenyMessage
+	}
+	m := r.Gate.DenyMessages()
+	return cmp.Or(m.User, m.Organisation)
+}
+
+func sayMessage(w io.Writer, message string) {
+	if message != "" {
+		fmt.Fprintf(w, "egressd: the operator says: %s\n", printable.Text(message))
 	}
 }
 

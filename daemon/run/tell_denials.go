@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -83,7 +84,12 @@ func (r *runner) tellDenials(ctx context.Context) {
 		if !r.awaitLines(ctx) {
 			return
 		}
-		r.sayBesidePrompts("egressd: denied: " + (&deniedPlace{DeniedHost: d.DeniedHost}).text() + "\n")
+		var said strings.Builder
+		fmt.Fprintf(&said, "egressd: denied: %s\n", (&deniedPlace{DeniedHost: d.DeniedHost}).text())
+		if len(told) == 1 {
+			sayMessage(&said, r.denyMessage())
+		}
+		r.sayBesidePrompts(said.String())
 	}
 	if r.awaitLines(ctx) {
 		r.sayBesidePrompts("egressd: further denied destinations are named at the end, and by " + r.logCommand() + "\n")

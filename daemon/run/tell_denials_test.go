@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/egressd/egressd/daemon"
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/talk"
 )
@@ -30,7 +31,8 @@ func TestDenialsAreToldWhileTheProgramRuns(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var out strings.Builder
-			r := &runner{talk: &talk.Held{To: &out}, options: Options{}}
+			r := &runner{talk: &talk.Held{To: &out}, options: Options{}, Daemon: &daemon.Daemon{Gate: new(egress.Gate)}}
+			r.Gate.SetDenyMessages(egress.DenyMessages{User: "Ask Ada"})
 			r.talk.Hold()
 			r.noteDenials()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -46,7 +48,11 @@ func TestDenialsAreToldWhileTheProgramRuns(t *testing.T) {
 			time.Sleep(row.lasts)
 			cancel()
 			<-done
-			if n := strings.Count(out.String(), "\n"); n != row.lines || strings.Contains(out.String(), "\x1b") {
+			said := strings.Count(out.String(), "egressd: the operator says: Ask Ada\n")
+			if said != min(row.lines, 1) {
+				t.Errorf("%s: the operator's words are there %d times:\n%s", row.says, said, out.String())
+			}
+			if n := strings.Count(out.String(), "\n") - said; n != row.lines || strings.Contains(out.String(), "\x1b") {
 				t.Errorf("%s: %d lines, want %d:\n%s", row.says, n, row.lines, out.String())
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 // A retention says which logs of runs [Sweep] keeps.
@@ -118,13 +119,18 @@ func removeRun(dir string) error {
 	if err != nil {
 		return err
 	}
+	unsent := filepath.Base(sink.Folder(dir))
 	for _, e := range entries {
+		if e.IsDir() && e.Name() == unsent {
+			continue
+		}
 		if !e.Type().IsRegular() || e.Name() != lockName && !runFileName().MatchString(e.Name()) {
 			return nil
 		}
 	}
+	lost := removeUnsent(dir) // while its records can be counted
 	for _, e := range entries {
-		if e.Name() == lockName {
+		if e.Name() == lockName || e.IsDir() {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
@@ -134,7 +140,7 @@ func removeRun(dir string) error {
 	if err := os.Remove(lock.Name()); err != nil {
 		return err
 	}
-	return os.Remove(dir)
+	return errors.Join(lost, os.Remove(dir))
 }
 
 // NewID returns a name for a run that begins at now. Names sort by time.

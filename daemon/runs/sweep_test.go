@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/logs/sink"
 )
 
 var few = retention{newest: 3, age: 24 * time.Hour, most: 20, swept: 50}
@@ -144,5 +147,60 @@ func TestWhatIsNoRunEndsNoSweep(t *testing.T) {
 	}
 	if _, err := os.Lstat(old); err == nil {
 		t.Error("an old run is still there")
+	}
+}
+
+// TestUnsentLogsAreRemovedWithAWord has the state of a sink in the folders of old runs.
+func TestUnsentLogsAreRemovedWithAWord(t *testing.T) {
+	runs, now := t.TempDir(), time.Now()
+	begin := func(back time.Duration, lines int) (dir string) {
+		t.Helper()
+		dir = filepath.Join(runs, NewID(now.Add(-few.age-back)))
+		l, err := audit.Create(dir, audit.Options{Durability: audit.Process, Ephemeral: true, Keys: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range lines {
+			if _, err := l.Append([]byte(`{"kind":"start"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(sink.Folder(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sink.Folder(dir), "store.json"), []byte(`{"name":"store","next":2}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	sent, unsent := begin(2*time.Hour, 2), begin(time.Hour, 5)
+	for range few.newest {
+		makeRun(t, runs, now)
+	}
+	if n := Unsent(runs); n != 2 {
+		t.Errorf("%d runs look unsent", n)
+	}
+	lock, err := os.Open(filepath.Join(unsent, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if n := Unsent(runs); n != 1 {
+		t.Errorf("%d runs look unsent while one goes on", n)
+	}
+	lock.Close()
+	err = few.sweep(runs, now)
+	if err == nil || !strings.Contains(err.Error(), filepath.Base(unsent)) || !strings.Contains(err.Error(), "3 records") || strings.Contains(err.Error(), filepath.Base(sent)) {
+		t.Errorf("it says %v", err)
+	}
+	for _, dir := range []string{sent, unsent} {
+		if _, err := os.Lstat(dir); err == nil {
+			t.Errorf("%s is still there", dir)
+		}
 	}
 }

@@ -3,6 +3,7 @@
 
     verify.py DIR --key KEY [--checkpoint FILE]… [--index DIR] [--json]
     verify.py --proof FILE --key KEY [--json]
+    verify.py --rows FILE [--key FILE] [--checkpoint FILE]… [--json]
 
 It shares no code with egressd and needs nothing but Python 3.9. It reads, and
 changes nothing. The exit codes are those of the page: 0 good, 1 tampered,
@@ -182,7 +183,7 @@ class Note:
         if re.search(rb"[\x00-\x09\x0b-\x1f]", raw):
             raise ValueError("a control character in a signed note")
         raw.decode("utf-8")
-        self.text = text + b"\n"
+        self.raw, self.text = raw, text + b"\n"
         self.signatures = [self._signature(line) for line in rest[:-1].split(b"\n")]
         lines = text.split(b"\n")
         if len(lines) < 3:
@@ -904,6 +905,272 @@ def climb(at, index, size, path):
     return at if last == 0 else None
 
 
+# --- rows of a store --------------------------------------------------------------
+
+BEGIN = b'{"v":1,"seq":'
+ADDED = re.compile(rb'(?:,"count":1)?,"origin":"([^"]*)","id":"[^"]*"\}')
+
+
+def stored(text):
+    """The line that the log stores, and the origin of the log, of a line that left: the members behind it are taken away."""
+    at = text.rfind(b',"origin":"')
+    start = at - len(b',"count":1') if at >= 0 and text[:at].endswith(b',"count":1') else at
+    match = ADDED.fullmatch(text, start) if at >= 0 else None
+    return (text[:start] + b"}", match[1].decode()) if match else (text, "")
+
+
+def part(of, name):
+    inner = of.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def said(of, name):
+    text = of.get(name)
+    return text if isinstance(text, str) else ""
+
+
+def origin_in(of, otherwise):
+    for name in ("egressd", "unmapped"):
+        if said(part(of, name), "origin"):
+            return said(part(of, name), "origin")
+    return otherwise
+
+
+def row_of(o):
+    """The record in one object of a store: its line and the origin of its log, or None."""
+    o = part(o, "_source") or o
+    named = origin_in(o, said(o, "egressd.origin"))
+    texts = [said(o, "event.original"), said(part(o, "event"), "original")]
+    texts += [said(o, name) for name in ("raw_data", "log.record.original", "_msg", "body", "message")]
+    for text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
+        if raw.startswith(BEGIN):
+            line, origin = stored(raw)
+            return line, origin or named
+        if raw.startswith(b"{"):
+            event = object_of(raw)
+            for held in (said(part(event, "event"), "original"), said(event, "raw_data")):
+                raw = held.encode("utf-8", "surrogatepass")
+                if raw.startswith(BEGIN):
+                    line, origin = stored(raw)
+                    return line, origin or origin_in(event, named)
+    return None
+
+
+def no_number(text):
+    raise ValueError(text)
+
+
+def object_of(raw):
+    """The object that JSON in raw is, or an empty one."""
+    try:
+        value = json.loads(raw.decode("utf-8", "replace"), parse_constant=no_number)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def rows_in(file):
+    """Each record in the lines of a file, and None for each row that holds none."""
+    for line in file:
+        line = line.strip(b" \t\r\n\v\f")
+        if not line:
+            continue
+        if not line.startswith(b"{"):
+            at = line.find(BEGIN)
+            line = line[at:] if at >= 0 else b""
+        if line.startswith(BEGIN):
+            yield stored(line)
+            continue
+        o = object_of(line)
+        hits = part(o, "hits").get("hits")
+        if isinstance(hits, list):
+            found = [row_of(hit) if isinstance(hit, dict) else None for hit in hits]
+            yield from [row for row in found if row]
+            if not found or None in found:
+                yield None
+        else:
+            yield row_of(o)
+
+
+class Rows:
+    """The rows of one log."""
+
+    def __init__(self, origin):
+        self.origin, self.rows, self.doubled, self.broken = origin, 0, 0, 0
+        self.records, self.changed, self.cut = {}, set(), set()
+        self.beats, self.claims, self.had = [], [], 0
+        self.checkpoints = self.unknown = 0
+
+    def add(self, line):
+        self.rows += 1
+        seq = well_formed(line)
+        if seq is None or not valid_json(line):
+            head = re.match(re.escape(BEGIN) + b"(" + NUMBER + rb"),", line)
+            if head and number(head[1]) is not None:
+                self.cut.add(number(head[1]))
+            else:
+                self.broken += 1
+            return
+        digest = leaf(line)
+        if seq in self.records:
+            if self.records[seq] == digest:
+                self.doubled += 1
+            else:
+                self.changed.add((seq, seq))
+            return
+        self.records[seq] = digest
+        if b'"kind":"heartbeat"' in line:
+            self.beat(seq, object_of(line))
+
+    def beat(self, seq, record):
+        log = part(record, "log")
+        if record.get("kind") != "heartbeat":
+            return
+        if self.origin and log.get("origin") != self.origin:
+            self.changed.add((seq, seq))
+            return
+        self.beats.append(log)
+        root = unbase64(said(log, "root").encode(), 32)
+        if root is not None and isinstance(log.get("size"), int):
+            self.claims.append((log["size"], root, seq))
+
+    def given(self, keys, notes):
+        """Takes the checkpoints of this log, those with a good signature alone if a key of it is known."""
+        known = [key for key in keys if key.name.decode() == self.origin]
+        signed = bool(known)
+        for note in notes:
+            if note.origin.decode("utf-8", "replace") != self.origin:
+                continue
+            if signed:
+                if not any(key.named(note) and key.signed(note) for key in known):
+                    self.unknown += 1
+                    continue
+                try:
+                    following = Note(note.raw, True).next
+                except ValueError:
+                    following = None
+                if following:
+                    known.append(following)
+            self.checkpoints += 1
+            self.claims.append((note.size, note.root, -1))
+
+    def verify(self):
+        """What the rows come to, as the members of egressd log verify --rows --json."""
+        self.cut -= set(self.records)
+        end = max([self.had] + [size for size, _, _ in self.claims])
+        missing, following = [], 0
+        last = max(self.records, default=-1)
+        for seq in sorted(self.records) + [max(last + 1, end)]:
+            if seq > following:
+                missing += self.without_cut(following, seq)
+            following = seq + 1
+        agreed, vouched = self.compare()
+        code, verdict = GOOD, "good"
+        if self.changed or self.broken:
+            code, verdict = TAMPERED, "changed"
+        elif missing or self.cut:
+            code, verdict = TRUNCATED, "incomplete"
+        elif self.unknown and not self.checkpoints:
+            code, verdict = UNKNOWN, "unknown"
+        return {
+            "origin": self.origin, "code": code, "verdict": verdict, "rows": self.rows, "records": len(self.records), "last": last,
+            "doubled": self.doubled, "changed": spans(self.changed), "missing": spans(missing), "cut": sorted(self.cut)[:1000],
+            "broken": self.broken, "agreed": agreed, "unvouched": max(0, last + 1 - vouched),
+            "checkpoints": self.checkpoints, "unknown_keys": self.unknown,
+        }  # fmt: skip
+
+    def without_cut(self, start, end):
+        """The spans from start to before end without the records that are cut."""
+        for seq in sorted(seq for seq in self.cut if start <= seq < end):
+            if start < seq:
+                yield start, seq - 1
+            start = seq + 1
+        if start < end:
+            yield start, end - 1
+
+    def compare(self):
+        """Builds the tree up to the first record that is missing: how many agree with a state, and with a checkpoint."""
+        tree, agreed, vouched = Tree(), 0, 0
+        for size, root, by in sorted(self.claims, key=lambda claim: claim[0]):
+            while tree.size < size:
+                if tree.size not in self.records:
+                    return agreed, vouched
+                tree.append(self.records[tree.size])
+            if tree.root() != root:
+                to = max(agreed, size - 1, by)  # the heartbeat may be what was changed
+                if not any(first >= agreed and last <= to for first, last in self.changed):
+                    self.changed.add((agreed, to))
+                return agreed, vouched
+            agreed = size
+            if by < 0:
+                vouched = size
+        return agreed, vouched
+
+
+def spans(pairs):
+    return [{"from": first, "to": last} for first, last in sorted(pairs)][:1000]
+
+
+def valid_json(line):
+    try:
+        json.loads(line, parse_constant=no_number)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def check_rows(path, key, checkpoints):
+    """Judges the rows in a file. key is the text of root keys, or None."""
+    try:
+        keys = [parse_key(text) for text in (key or "").split()]
+        notes = sorted((note for name in checkpoints for note in read_elsewhere(name)), key=lambda note: note.size)
+    except Finding as found:
+        return Report(found.code, found.text)
+    logs, strange = {}, 0
+    with open(path, "rb") as file:
+        for found in rows_in(file):
+            if found is None:
+                strange += 1
+            else:
+                logs.setdefault(found[1], Rows(found[1])).add(found[0])
+    adopt(logs, notes)
+    if not logs:
+        return Report(USAGE, "the rows hold no record of egressd")
+    follows, followers = {}, {}
+    for log in logs.values():
+        log.given(keys, notes)
+        for beat in log.beats:
+            before = said(beat, "follows")
+            if before:
+                follows[log.origin] = before
+                followers.setdefault(before, set()).add(log.origin)
+            if before in logs and isinstance(beat.get("had"), int):
+                logs[before].had = max(logs[before].had, beat["had"])
+    reports = []
+    for origin in sorted(logs):
+        report = logs[origin].verify()
+        if origin in follows:
+            report["follows"] = follows[origin]
+        after = sorted(followers.get(origin, set()) - {""})
+        if after:
+            report["followed_by"] = after[0]
+        reports.append(report)
+    code = next((code for code in (TAMPERED, TRUNCATED, UNKNOWN) if any(r["code"] == code for r in reports)), GOOD)
+    return Report(code, "; ".join("%(origin)s: %(verdict)s" % r for r in reports), logs=reports, strange=strange)
+
+
+def adopt(logs, notes):
+    """Counts rows that name no log to the only one that their heartbeats, or else the checkpoints, name."""
+    if "" not in logs:
+        return
+    names = {said(beat, "origin") for beat in logs[""].beats} or {note.origin.decode("utf-8", "replace") for note in notes}
+    if len(names) == 1 and not names & set(logs):
+        nameless, name = logs.pop(""), names.pop()
+        nameless.origin = name
+        logs[name] = nameless
+
+
 # --- the command ------------------------------------------------------------------
 
 
@@ -920,10 +1187,11 @@ def main(arguments=None):
     parser.add_argument("--checkpoint", metavar="FILE", action="append", default=[], help="a checkpoint that was kept elsewhere")
     parser.add_argument("--index", metavar="DIR", help="the index of runs: then KEY is its root key, and DIR the log of a run")
     parser.add_argument("--proof", metavar="FILE", help="check a proof for one record, instead of a log")
+    parser.add_argument("--rows", metavar="FILE", help="check rows of a store, instead of a log; KEY may be a file of keys")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     o = parser.parse_args(arguments)
-    if (o.dir is None) == (o.proof is None):
-        parser.error("a folder or a proof is needed: verify.py DIR --key KEY")
+    if [o.dir, o.proof, o.rows].count(None) != 2:
+        parser.error("a folder, a proof or rows are needed: verify.py DIR --key KEY")
     try:
         if o.key is not None and os.path.isfile(o.key):
             with open(o.key, encoding="utf-8") as file:
@@ -931,6 +1199,8 @@ def main(arguments=None):
         if o.proof is not None:
             with open(o.proof, encoding="utf-8") as file:
                 report = check_proof(file.read(), o.key)
+        elif o.rows is not None:
+            report = check_rows(o.rows, o.key, o.checkpoint)
         else:
             report = verify(o.dir, o.key, o.checkpoint, o.index)
     except (OSError, UnicodeDecodeError) as e:

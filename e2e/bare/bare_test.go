@@ -56,6 +56,7 @@ var tables = []table{
 	{"tools", noTerminal, tools},
 	{"languages", noTerminal, languages},
 	{"apart", noTerminal, apartRows},
+	{"reported", noTerminal, reported},
 }
 
 // TestRunIsAsIfItWereNotThere runs each row bare and under egressd run.

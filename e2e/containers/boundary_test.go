@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/lab/engine"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox/containers"
 )
 
 // TestDockerRunRemovesWhatItRefuses has the engine make containers of flags that lead out. None of them starts, and none is
@@ -152,6 +155,8 @@ func TestInitComposeRefuses(t *testing.T) {
 	}
 	w.loadImage(t)
 	const image = "image: " + engine.Shell
+	w.docker(t, "commit", "--change", "LABEL com.docker.compose.project=theirs", w.contain(t, engine.Shell), "egressd.test/theirs:1")
+	t.Cleanup(func() { w.docker(t, "rmi", "egressd.test/theirs:1") })
 	for text, says := range map[string]string{
 		"services: {web: {" + image + ", volumes: ['" + w.Socket + ":/anywhere']}}":                                     "volumes " + w.Socket,
 		"services: {web: {" + image + ", volumes: ['" + filepath.Dir(w.Socket) + ":/e']}}":                              "volumes " + filepath.Dir(w.Socket),
@@ -164,6 +169,7 @@ func TestInitComposeRefuses(t *testing.T) {
 		"services: {web: {" + image + ", volumes: ['/etc/cron.d:/c']}}":                                                 "volumes /etc/cron.d",
 		"services: {web: {" + image + ", volumes: ['~/.bashrc:/c']}}":                                                   ".bashrc",
 		"services: {web: {" + image + ", volumes: ['egressd-state:/s']}}\nvolumes: {egressd-state: {}}":                 "volumes egressd-state",
+		"services: {web: {build: ., image: 'egressd.test/theirs:1'}}":                                                   "egressd.test/theirs:1, which the engine has from elsewhere",
 		"services: {web: {build: ., image: 'egressd:latest'}}":                                                          "in the place of egressd's own",
 		"services: {web: {" + image + "}, egressd: {" + image + "}}":                                                    "egressd: a sandbox cannot be called that",
 		"services: {web: {" + image + ", networks: [x]}}\nnetworks: {x: {name: other_default}}":                         "name other_default",
@@ -222,17 +228,25 @@ func TestDockerRunNeedsADockerThatAsks(t *testing.T) {
 
 // TestComposeStartsWhatWasJudged has a service that writes the files between the judging and the start.
 func TestComposeStartsWhatWasJudged(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	docker, err := exec.LookPath("docker")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir, programs := t.TempDir(), t.TempDir()
 	started := filepath.Join(programs, "started")
-	script := "#!/bin/sh\ncase $* in\n*version) ;;\n*' config') cat ;;\n" +
+	script := "#!/bin/sh\ncase $* in\n'compose version') ;;\n*' config') cat ;;\n" +
 		"*' up') printf 'services: {a: {image: a, privileged: true}}' >" + dir + "/compose.yaml; echo evil >" + dir + "/compose.egressd.yaml\n" +
-		"while [ $# -gt 0 ]; do if [ \"$1\" = -f ]; then cat \"$2\"; fi; shift; done >" + started + " ;;\n*) exit 1 ;;\nesac\n"
+		"while [ $# -gt 0 ]; do if [ \"$1\" = -f ]; then cat \"$2\"; fi; shift; done >" + started + " ;;\n*) exec " + docker + " \"$@\" ;;\nesac\n"
 	for path, text := range map[string]string{filepath.Join(programs, "docker"): script, filepath.Join(dir, "compose.yaml"): "services: {a: {image: a, volumes: ['.:/a']}}\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	env := append(os.Environ(), "HOME="+t.TempDir(), "PATH="+programs+":"+os.Getenv("PATH"))
+	env := append(append(os.Environ(), w.Environment()...), "HOME="+t.TempDir(), "PATH="+programs+":"+os.Getenv("PATH"))
 	made := exec.Command(world.Egressd.Path(), "init", "compose", "--subnet", composePool, "--policy", filepath.Join(programs, "policy"))
 	made.Dir, made.Env = dir, append(env, "PATH="+os.Getenv("PATH"))
 	if out, err := made.CombinedOutput(); err != nil {
@@ -296,10 +310,12 @@ func TestComposeOfAnotherProject(t *testing.T) {
 // TestComposeMountsInPlace has a service that can write the folder of the project try to put links where another one has
 // mounts.
 func TestComposeMountsInPlace(t *testing.T) {
-	w := theEngine(t)
-	if w == nil {
-		return
+	if w := theEngine(t); w != nil {
+		w.eachCompose(t, w.holdsInPlace)
 	}
+}
+
+func (w *dockerWorld) holdsInPlace(t *testing.T) {
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
 	const services = "services:\n  web: {image: '" + engine.Shell + "', volumes: ['./app:/app'], cap_add: [SYS_PTRACE], links: [db]}\n" +
@@ -389,6 +405,172 @@ func TestInitComposeTakesProjects(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", filepath.Base(path), code, talk.String())
 		}
 	}
+}
+
+// TestComposeContainersAreJudged has what no file says: labels of an image, another sandbox that writes around a mount, a
+// container that is there already, and a link that is there for a moment.
+func TestComposeContainersAreJudged(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	w.eachCompose(t, func(t *testing.T) {
+		const poses = "egressd.test/poses:1"
+		w.docker(t, "commit", "--change", "LABEL egressd.policy=/x", w.contain(t, engine.Shell), poses)
+		t.Cleanup(func() { w.docker(t, "rmi", "-f", poses) })
+		for i, row := range []struct{ says, service, refused string }{
+			{"a label of the image", "{image: '" + poses + "'}", "--label egressd.policy: "},
+			{"another sandbox writes around a mount", "{image: '" + engine.Shell + "', volumes: ['./shared/data:/d']}", "/shared, which the container "},
+			{"another sandbox mounts what it writes around", "{image: '" + engine.Shell + "', volumes: ['./other:/o']}", " mounts "},
+			{"nothing", "{image: '" + engine.Shell + "', volumes: ['./data:/d'], network_mode: 'service:db', pid: 'service:db'}", ""},
+		} {
+			if i > 0 && row.refused != "" && strings.HasSuffix(t.Name(), "1") {
+				continue // egressd does not know which Compose asks
+			}
+			t.Run(row.says, func(t *testing.T) {
+				c := &composed{dockerWorld: w, dir: t.TempDir()}
+				for _, folder := range []string{"shared/data", "other/data"} {
+					if err := os.MkdirAll(filepath.Join(c.dir, folder), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.WriteFile(filepath.Join(c.dir, "compose.yaml"), []byte("services: {web: "+row.service+", db: {image: '"+engine.Shell+"'}}\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				const shared = "egressd-test-shared"
+				t.Cleanup(func() { w.docker(t, "volume", "rm", shared) })
+				w.contain(t, "--network", "none", "--mount", "type=volume,src="+shared+",dst=/s,volume-opt=type=none,volume-opt=o=bind,volume-opt=device="+filepath.Join(c.dir, "shared"), "-v", filepath.Join(c.dir, "other", "data")+":/d", engine.Shell)
+				w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+				t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1") })
+				cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+				cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), w.Environment()...)
+				out, err := cmd.CombinedOutput()
+				running := w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web")
+				if row.refused == "" {
+					if err != nil || running == "" {
+						t.Errorf("%v: %s", err, out)
+					}
+					return
+				}
+				if err == nil || running != "" || !strings.Contains(string(out), "egressd: error: ") || !strings.Contains(string(out), row.refused) {
+					t.Errorf("%v, %q runs: %s", err, running, out)
+				}
+			})
+		}
+	})
+}
+
+// TestWhatIsMountedIsJudgedAtTheStart has a link in the place of a mount between the judging and the start.
+func TestWhatIsMountedIsJudgedAtTheStart(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	place := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(place, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "front") // short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var swap, back func() error
+	front := &containers.Front{Engine: w.Socket, Judge: func(s *containers.Sight, _ func(string) (*containers.Sight, error)) error {
+		var is struct{ State struct{ Running bool } }
+		if err := s.Container.Into(&is); err != nil {
+			return err
+		}
+		if is.State.Running {
+			return errors.Join(back(), judged(s))
+		}
+		return errors.Join(judged(s), swap())
+	}}
+	served := make(chan error, 1)
+	go func() { served <- front.Serve(l) }()
+	t.Cleanup(func() {
+		l.Close()
+		<-served
+	})
+	start := func(args ...string) (id string, err error) {
+		id = w.docker(t, append([]string{"create", "--network", "none", "-v", place + ":/d"}, args...)...)
+		t.Cleanup(func() { w.docker(t, "rm", "-f", id) })
+		cmd := w.Command(t.Context(), "start", id)
+		cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+l.Addr().String())
+		return id, cmd.Run()
+	}
+	runs := func(id string) string { return w.docker(t, "inspect", "-f", "{{.State.Running}}", id) }
+	nothing := func() error { return nil }
+	swap, back = nothing, nothing
+	if id, err := start(engine.Shell); err != nil || runs(id) != "true" {
+		t.Fatalf("a container that is fine: %v, %v", err, front.Refused())
+	}
+	swap = func() error { return errors.Join(os.Remove(place), os.Symlink("/etc", place)) }
+	back = func() error { return errors.Join(os.Remove(place), os.Mkdir(place, 0o755)) }
+	id, err := start("--restart", "always", engine.Shell)
+	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.HostConfig.RestartPolicy.Name}}", id) != "no" {
+		t.Errorf("a link for a moment: %v, %v, it runs: %s", err, refused, runs(id))
+	}
+	if err := swap(); err != nil {
+		t.Fatal(err)
+	}
+	swap = nothing
+	if id, err = start(engine.Shell); err == nil || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.State.StartedAt}}", id) != "0001-01-01T00:00:00Z" {
+		t.Errorf("a link: %v, %v", err, front.Refused())
+	}
+}
+
+// TestComposeBuildsByNoGitOfTheProject has a configuration of git in a project, such as a service may write, by which a look at HEAD starts a program of the
+// project on this machine: HEAD is missing, and is fetched from where the configuration says.
+func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
+	w := theEngine(t)
+	if w == nil {
+		return
+	}
+	w.loadImage(t)
+	c := &composed{dockerWorld: w, dir: t.TempDir()}
+	app := filepath.Join(c.dir, "app")
+	started := filepath.Join(app, "started")
+	for name, text := range map[string]string{
+		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
+		"app/program": "#!/bin/sh\ntouch " + started + "\n", "app/.git/HEAD": "ref: refs/heads/main\n", "app/.git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", "app/.git/objects/info/x": "",
+		"app/.git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+	} {
+		at := filepath.Join(c.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
+	looked.Dir = app
+	_ = looked.Run()
+	if err := os.Remove(started); err != nil {
+		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
+	}
+	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
+	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
+	c.up(t, "--build")
+	if _, err := os.Stat(started); err == nil {
+		t.Error("a program of the project was started on this machine")
+	}
+	if said := w.docker(t, "exec", w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"), "cat", "/built"); said != "built" {
+		t.Errorf("it was not built: %q", said)
+	}
+}
+
+// judged is the first mount that the table refuses.
+func judged(s *containers.Sight) error {
+	for _, b := range boundary.Judge(s.Container, &boundary.Machine{}) {
+		if b.Field == "Mounts" {
+			return errors.New(b.String())
+		}
+	}
+	return nil
 }
 
 // TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.

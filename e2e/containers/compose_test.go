@@ -70,19 +70,35 @@ func (w *dockerWorld) init(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// compose runs the Compose that scripts/setup.sh installs, or docker's own.
+// eachCompose runs a test with Compose 2 as a plugin of docker, and with Compose 1 where there is none.
+func (w *dockerWorld) eachCompose(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	const plugin = "docker-compose"
+	t.Run("Compose 2", test)
+	if err := w.Unplug(plugin); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Plug(plugin, world.Compose.Path()); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Run("Compose 1", test)
+}
+
+// compose runs the Compose that up.sh starts.
 func (c *composed) compose(t *testing.T, args ...string) {
 	t.Helper()
-	program := []string{"docker-compose"}
-	if _, err := exec.LookPath(program[0]); err != nil {
-		program = []string{"docker", "compose"}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // also in a Cleanup
+	defer cancel()
+	program := []string{"docker", "compose"}
+	if c.Command(ctx, "compose", "version").Run() != nil {
+		program = []string{"docker-compose"}
 	}
 	empty := filepath.Join(c.dir, "empty.env") // .env of the test has options of Compose
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // also in a Cleanup
-	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], append(append(program[1:], "-p", "app", "--env-file", empty, "-f", "compose.yaml", "-f", "compose.egressd.yaml"), args...)...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.Environment()...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -114,9 +130,9 @@ func startComposed(t *testing.T, w *dockerWorld) *composed {
 }
 
 // up runs the script that judges the files again.
-func (c *composed) up(t *testing.T) {
+func (c *composed) up(t *testing.T, options ...string) {
 	t.Helper()
-	cmd := exec.Command("sh", filepath.Join(c.dir, "policy", "up.sh"), "-d")
+	cmd := exec.Command("sh", append([]string{filepath.Join(c.dir, "policy", "up.sh"), "-d"}, options...)...)
 	cmd.Dir = c.dir
 	cmd.Env = append(append(os.Environ(), "COMPOSE_PROJECT_NAME=app", "HOME="+c.dir, "XDG_CONFIG_HOME="+filepath.Join(c.dir, "config")), c.Environment()...)
 	var out bytes.Buffer
@@ -299,10 +315,12 @@ func (c *composed) intrude(t *testing.T, service, script string) intruder {
 // TestCompose has two services in front of which egressd init compose puts egressd try all
 // that leads past it.
 func TestCompose(t *testing.T) {
-	w := theEngine(t)
-	if w == nil {
-		return
+	if w := theEngine(t); w != nil {
+		w.eachCompose(t, w.holdsComposed)
 	}
+}
+
+func (w *dockerWorld) holdsComposed(t *testing.T) {
 	w.serveEverywhere(t)
 	w.resolveOnLoopback(t)
 	c := startComposed(t, w)

@@ -87,6 +87,9 @@ func runDevContainer(t *testing.T, w *dockerWorld, home string, env []string, ar
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
+	if argv[0] == "up" {
+		argv = append(argv, "--buildkit", "never") // it fetches an image of the registry's
+	}
 	cmd := exec.CommandContext(ctx, world.Source("tools", "npm", "node_modules", ".bin", "devcontainer"), argv...)
 	cmd.Env = append(append(append(os.Environ(), "HOME="+home, "DOCKER_BUILDKIT=0"), w.Environment()...), env...)
 	var stdout, stderr bytes.Buffer

@@ -2,6 +2,7 @@ package containers
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"sync"
 	"testing"
@@ -47,6 +48,9 @@ var openEngine = sync.OnceValues(func() (*dockerWorld, error) {
 		return nil, err
 	}
 	started = &dockerWorld{w, e}
+	if err := errors.Join(e.Plug("docker-compose", world.Compose.Path()), e.Plug("docker-buildx", world.Buildx.Path())); err != nil {
+		return nil, err
+	}
 	return started, started.serveOnHost()
 })
 

@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) {
 	world.Main(m, world.Suite{
-		Programs: []world.Program{world.Probe, world.Imager},
+		Programs: []world.Program{world.Probe, world.Imager, world.Compose, world.Buildx},
 		Modes:    map[string]world.Mode{filteredArgument: filtered},
 		Close:    closeEngine,
 	})

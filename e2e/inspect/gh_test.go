@@ -99,8 +99,10 @@ func (h *hub) graphql(w http.ResponseWriter, r *http.Request) {
 		for _, id := range q.Variables.IDs {
 			kind, of, _ := strings.Cut(id, "_")
 			switch {
-			case repos[of] == "":
+			case repos[of] == "" && kind != "U" && kind != "BOT":
 				nodes = append(nodes, "null")
+			case kind == "U" || kind == "BOT":
+				nodes = append(nodes, fmt.Sprintf(`{"__typename":%q}`, map[string]string{"U": "User", "BOT": "Bot"}[kind]))
 			case kind == "R":
 				nodes = append(nodes, fmt.Sprintf(`{"__typename":"Repository","self":%q}`, repos[of]))
 			default:
@@ -131,15 +133,28 @@ func (h *hub) graphql(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"data":{}}`)
 		return
 	}
+	owner, name, _ := strings.Cut(repos[of], "/")
 	thing := `"id":"%s_` + of + `","author":{"login":"agent"},"state":"OPEN","url":"https://github.com/acme/app/issues/1","title":"t","number":1`
 	var answers []string // to what was asked for: gh takes nothing else
 	for asked, answer := range map[string]string{
 		"viewer":     `"viewer":{"login":"agent","id":"U_agent"}`,
-		"__type":     `"PullRequest":{"fields":[]},"Ref":{"fields":[]},"Issue":{"fields":[]},"Repository":{"fields":[]}`,
-		"repository": `"repository":{"id":"R_` + of + `","name":"app","owner":{"login":"acme"},"hasIssuesEnabled":true,"viewerPermission":"WRITE","defaultBranchRef":{"name":"main"},"mergeCommitAllowed":true,"pullRequests":{"nodes":[]},"pullRequest":{"headRefName":"agent/x","mergeable":"MERGEABLE","mergeStateStatus":"CLEAN",` + fmt.Sprintf(thing, "PR") + `},"issue":{"__typename":"Issue",` + fmt.Sprintf(thing, "I") + `}}`,
+		"repository": `"repository":{"id":"R_` + of + `","name":"` + name + `","owner":{"login":"` + owner + `"},"hasIssuesEnabled":true,"viewerPermission":"WRITE","defaultBranchRef":{"name":"main"},"mergeCommitAllowed":true,"pullRequests":{"nodes":[]},"pullRequest":{"headRefName":"agent/x","mergeable":"MERGEABLE","mergeStateStatus":"CLEAN",` + fmt.Sprintf(thing, "PR") + `},"issue":{"__typename":"Issue",` + fmt.Sprintf(thing, "I") + `}}`,
 	} {
 		if regexp.MustCompile(`[{\s:]` + asked + `\s*[({]`).MatchString(q.Query) {
 			answers = append(answers, answer)
+		}
+	}
+	for _, asked := range regexp.MustCompile(`(\w+)\s*:\s*__type`).FindAllStringSubmatch(q.Query, -1) {
+		answers = append(answers, fmt.Sprintf(`%q:{"fields":[]}`, asked[1]))
+	}
+	for asked, node := range map[string]string{ // lists of the repository, for which gh takes nothing else
+		"assignableUsers": `{"id":"U_monalisa","login":"monalisa","name":"Mona"},{"id":"BOT_agent","login":"copilot-swe-agent","name":""}`,
+		"suggestedActors": `{"__typename":"User","id":"U_monalisa","login":"monalisa","name":"Mona"},{"__typename":"Bot","id":"BOT_agent","login":"copilot-swe-agent"}`,
+		"labels":          `{"id":"LA_` + of + `","name":"bug"}`,
+		"releases":        `{"name":"v1","tagName":"v1","isLatest":true,"isDraft":false,"isPrerelease":false,"createdAt":"2026-11-29T00:00:00Z","publishedAt":"2026-11-29T00:00:00Z"}`,
+	} {
+		if regexp.MustCompile(`repository\([^)]*\)\s*\{\s*` + asked + `\(`).MatchString(q.Query) {
+			answers = []string{`"repository":{"` + asked + `":{"nodes":[` + node + `],"pageInfo":{"hasNextPage":false,"endCursor":""}}}`}
 		}
 	}
 	fmt.Fprintf(w, `{"data":{%s}}`, strings.Join(answers, ","))
@@ -164,6 +179,14 @@ func TestGHWorksInOneRepository(t *testing.T) {
 		d.World.Origin.Sites.Store(host, h)
 		t.Cleanup(func() { d.World.Origin.Sites.Delete(host) })
 	}
+	served := t.TempDir()
+	for _, name := range []string{"Acme/App", "acme/other"} {
+		if err := os.Mkdir(filepath.Join(served, filepath.Dir(name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		world.MakeRepository(t, filepath.Join(served, name+".git"))
+	}
+	serveRepositories(t, d.World.Origin, "github.com", served)
 	exported, err := exec.Command(world.Egressd.Path(), "env", "--config", d.Config).CombinedOutput()
 	if err != nil || strings.Contains(string(exported), ghToken) {
 		t.Fatalf("%v: %s", err, exported)
@@ -237,5 +260,34 @@ var ghRows = []struct {
 	{"by its number", "gh api repositories/42", "", policy.PathDenied, "this path"},
 	{"a release elsewhere", "gh release create v1 -R acme/other --title t --notes n", "", policy.PathDenied, "this path"},
 	{"a secret", "gh api -X PUT repos/acme/app/actions/secrets/X -f encrypted_value=x", "", policy.MethodDenied, "PUT"},
+	{"a review", "gh pr review 1 -R acme/app --comment --body b", "pullRequestId:PR_app", "", ""},
+	{"a new title", "gh issue edit 1 -R acme/app --title n", "id:I_app", "", ""},
+	{"an assignee", "gh issue edit 1 -R acme/app --add-assignee monalisa", "U_monalisa", "", ""},
+	{"an agent as assignee", "gh issue edit 1 -R acme/app --add-assignee @copilot || gh issue edit 1 -R acme/app --add-assignee copilot-swe-agent", "", policy.GraphQLDenied, "no repository that the server names"},
+	{"a label", "gh issue edit 1 -R acme/app --add-label bug", "LA_app", "", ""},
+	{"a closed pull request", "gh pr close 1 -R acme/app", "pullRequestId:PR_app", "", ""},
+	{"a draft", "gh pr ready 1 --undo -R acme/app", "pullRequestId:PR_app", "", ""},
+	{"the repository", "gh repo view acme/app --json name", "", "", "App"},
+	{"pull requests", "gh pr list -R acme/app", "", "", ""},
+	{"a pull request to read", "gh pr view 1 -R acme/app --json title", "", "", "title"},
+	{"issues", "gh issue list -R acme/app", "", "", ""},
+	{"releases", "gh release list -R acme/app", "", "", ""},
+	{"runs", "gh run list -R acme/app", "", "", ""},
+	{"a clone", "export GIT_SSL_CAINFO=$LAB_CA; rm -rf App; gh repo clone acme/app && ls App/.git/HEAD", "", "", "HEAD"},
+	{"a clone of another", "export GIT_SSL_CAINFO=$LAB_CA; gh repo clone acme/other", "", policy.GitDenied, ""},
+
+	{"merging", "gh pr merge 1 --merge -R acme/app", "", policy.GraphQLDenied, "mergePullRequest"},
+	{"a review elsewhere", "gh pr review 1 -R evil/app --approve", "", policy.GraphQLDenied, "another repository"},
+	{"forking", "gh repo fork acme/app --clone=false", "", policy.PathDenied, ""},
+	{"a transfer", "gh issue transfer 1 evil/app -R acme/app", "", policy.GraphQLDenied, "transferIssue"},
+	{"a deleted issue", "gh issue delete 1 -R acme/app --yes", "", policy.GraphQLDenied, "deleteIssue"},
+	{"a locked issue", "gh issue lock 1 -R acme/app", "", policy.GraphQLDenied, "lockLockable"},
+	{"a branch of an issue", `gh api graphql -f query='mutation{createLinkedBranch(input:{issueId:"I_app",oid:"x"}){clientMutationId}}'`, "", policy.GraphQLDenied, "createLinkedBranch"},
+	{"a new label", "gh label create x -R acme/app", "", policy.PathDenied, ""},
+	{"an edited repository", "gh repo edit acme/app --visibility public --accept-visibility-change-consequences || gh repo edit acme/app --visibility public", "", policy.PathDenied, ""},
+	{"a deleted repository", "gh repo delete acme/app --yes || gh repo delete acme/app --confirm", "", policy.MethodDenied, ""},
+	{"a workflow", "gh workflow run 1 -R acme/app", "", policy.PathDenied, ""},
+	{"a search", "gh search issues x", "", policy.PathDenied, "this path"},
+	{"a key", "gh api -X POST user/keys -f key=x -f title=x", "", policy.PathDenied, ""},
 	{"a token of its own", "GH_TOKEN=ghp_foreign gh api repos/acme/app", "", policy.CredentialRefused, "not the placeholder"},
 }

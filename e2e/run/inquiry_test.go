@@ -1,6 +1,8 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,5 +65,38 @@ curl -sS -m10 http://a.allowed.test:8080/x | grep -o default-deny
 	}
 	if passed != 1 {
 		t.Errorf("%d requests passed by the grant", passed)
+	}
+}
+
+// TestABoundaryAnswersARunThatNobodyWatches: within the boundary at once, beyond it no, and neither waits for a person. The program
+// can change neither the boundary nor what notifies people.
+func TestABoundaryAnswersARunThatNobodyWatches(t *testing.T) {
+	d := world.NewDaemon(t, "version: 1\nallow: [b.allowed.test]\nask: [\"asked.allowed.test\"]\napprove_within: boundary.yaml\nnotify: {to: [{name: team, type: slack, url_file: team.url}]}\n")
+	d.PutFile(t, "boundary.yaml", "version: 1\nallow: [\"a.allowed.test:80\"]\n")
+	d.PutFile(t, "team.url", "https://hooks.example.com/services/s3cret\n")
+	world.Must(t, os.Chmod(filepath.Join(d.Dir, "boundary.yaml"), 0o600))
+	r := runAs(t, d, "", `
+ask() { curl -sS -m 20 -H 'Accept: application/json' http://egressd.internal/requests -d "$1"; }
+wait() { curl -sS -m 30 -H 'Accept: application/json' "http://egressd.internal/requests/$(echo "$1" | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')?wait=20" | sed -n 's/.*"state":"\([^"]*\)".*/\1/p'; }
+echo within $(wait "$(ask '{"host":"a.allowed.test:80","reason":"the build needs it"}')")
+echo beyond $(wait "$(ask '{"host":"c.allowed.test:80","reason":"the boundary allows it, says the program"}')")
+echo port $(wait "$(ask '{"host":"a.allowed.test:8080","reason":"x"}')")
+ask '{"host":"asked.allowed.test:443","reason":"x"}' | grep -o '"state":"[a-z]*"'
+for host in a.allowed.test c.allowed.test a.allowed.test:8080; do curl -sS -m 10 -o /dev/null -w "$host %{http_code}\n" http://$host/; done
+echo 'allow: ["*:*"]' 2>&1 >> `+d.Dir+`/boundary.yaml || echo fixed
+cat `+d.Dir+`/team.url 2>&1 | grep -c s3cret
+`)
+	const want = "within approved\nbeyond rejected\nport rejected\n\"state\":\"refused\"\na.allowed.test 200\nc.allowed.test 403\na.allowed.test:8080 403\n"
+	if !strings.HasPrefix(r.out, want) || !strings.Contains(r.out, "fixed\n0\n") {
+		t.Errorf("got %s%s", r.out, r.talk)
+	}
+	proofs := 0
+	for _, one := range r.records {
+		if one.Kind == record.KindAdmin && strings.Contains(one.Note, "proof: ") {
+			proofs++
+		}
+	}
+	if proofs != 1 {
+		t.Errorf("%d proofs are recorded", proofs)
 	}
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -46,6 +47,29 @@ func TestRunRemovesALiveSocketOfTheProject(t *testing.T) {
 					t.Errorf("%s %s%v: exit %d, %q, %s", row.says, user, flags, r.code, r.out, r.talk)
 				}
 			}
+		}
+	}
+}
+
+// TestRunFollowsNoLinkOutOfTheSandbox has a program name the folder of such a socket by links that lead there outside alone.
+func TestRunFollowsNoLinkOutOfTheSandbox(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	build := filepath.Join(d.Dir, "home,with: marks", "project", "build")
+	outside := filepath.Join(d.Dir, "outside")
+	if err := errors.Join(os.MkdirAll(build, 0o700), os.Symlink(build, outside), os.Chmod(d.Dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := d.World.Gateway.Listen("unix", filepath.Join(build, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	world.Serve(t, l, func(c net.Conn) { fmt.Fprintln(c, "outside") })
+	for user := range world.Users {
+		script := fmt.Sprintf(`ls %[1]s/ 2>/dev/null; ln -sfn %[1]s l; ln -sfn /proc/self/cwd m; for p in l/sock %[1]s/sock m/../../../../..%[1]s/sock ../../../../../../../..%[1]s/sock; do python3 -c 'import os, sys
+try: os.unlink(sys.argv[1]); print("removed", sys.argv[1])
+except OSError: pass' $p; done; ls build`, outside)
+		if r, _ := inProject(t, d, user, script, "--fs"); r.out != "sock\n" {
+			t.Errorf("%s: exit %d, %q, %s", user, r.code, r.out, r.talk)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,6 +69,36 @@ func TestRunSaysThatItLacksDescriptors(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(out), "ulimit -n") {
 			t.Errorf("%s descriptors: %v, %s", most, err, out)
+		}
+	}
+}
+
+// TestAStandardStreamThatLeadsOutIsRefused gives run a folder and a socket of the network, and reads what to type instead.
+func TestAStandardStreamThatLeadsOutIsRefused(t *testing.T) {
+	_, config, _ := indexed(t)
+	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	file, err := socket.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for line, hint := range map[string]string{
+		`"$@" </`:           "</dev/null",
+		`"$@" <&3`:          "cat FILE |",
+		`"$@" >&3`:          "| cat",
+		`"$@" </dev/null`:   "",
+		`echo x | "$@"`:     "",
+		`"$@" </etc/passwd`: "",
+	} {
+		cmd := exec.Command("bash", append([]string{"-c", line, "bash", world.Egressd.Path()}, "run", "-q", "--config", config, "--", "cat")...)
+		cmd.ExtraFiles = []*os.File{file}
+		out, err := cmd.CombinedOutput()
+		if refused := hint != ""; refused != strings.Contains(string(out), "egressd: error: standard ") || !strings.Contains(string(out), hint) || refused != (cmd.ProcessState.ExitCode() == 125) {
+			t.Errorf("%s: %v, %s", line, err, out)
 		}
 	}
 }

@@ -33,14 +33,17 @@ import (
 // variable, the program is built from this module.
 type Program struct {
 	variable, module, pkg string
+	plugin                string // its name in build/plugins, where scripts/setup.sh builds it; or empty
 }
 
 // Programs that tests start.
 var (
-	Egressd = Program{"EGRESSD", ".", "github.com/egressd/egressd/cmd/egressd"}
-	H2Spec  = Program{"EGRESSD_H2SPEC", "tools", "github.com/summerwind/h2spec/cmd/h2spec"} // the module of tools holds its version
-	Probe   = Program{"EGRESSD_PROBE", ".", "github.com/egressd/egressd/internal/lab/engine/probe"}
-	Imager  = Program{"EGRESSD_IMAGER", ".", "github.com/egressd/egressd/packaging/image"}
+	Egressd = Program{variable: "EGRESSD", module: ".", pkg: "github.com/egressd/egressd/cmd/egressd"}
+	H2Spec  = Program{variable: "EGRESSD_H2SPEC", module: "tools", pkg: "github.com/summerwind/h2spec/cmd/h2spec"} // the module of tools holds its version
+	Probe   = Program{variable: "EGRESSD_PROBE", module: ".", pkg: "github.com/egressd/egressd/internal/lab/engine/probe"}
+	Imager  = Program{variable: "EGRESSD_IMAGER", module: ".", pkg: "github.com/egressd/egressd/packaging/image"}
+	Compose = Program{variable: "EGRESSD_COMPOSE", plugin: "docker-compose"}
+	Buildx  = Program{variable: "EGRESSD_BUILDX", plugin: "docker-buildx"}
 )
 
 // Path returns the file of the program.
@@ -52,9 +55,12 @@ func (p Program) build(dir string) error {
 	}
 	path := filepath.Join(dir, filepath.Base(p.pkg))
 	cmd := exec.Command("go", "build", "-o", path, p.pkg)
+	if p.plugin != "" {
+		path, cmd = Source("build", "plugins", p.plugin), exec.Command(Source("scripts", "setup.sh"), "plugins")
+	}
 	cmd.Dir, cmd.Env = Source(p.module), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", p.pkg, err, out)
+		return fmt.Errorf("build %s: %w: %s", filepath.Base(path), err, out)
 	}
 	return os.Setenv(p.variable, path)
 }

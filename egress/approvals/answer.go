@@ -21,33 +21,30 @@ const (
 // The reasons why an answer is not accepted.
 var (
 	ErrNoQuestion     = errors.New("there is no question with that id, or no longer")
+	ErrAnswered       = errors.New("somebody has answered the question already")
 	ErrNobodyWaits    = errors.New("nobody waits for the answer now, so there is nothing to approve once")
-	ErrAnswered       = errors.New("somebody has answered the question already, and that answer counts")
 	ErrTooManyAnswers = errors.New("too many answers count at a time")
 )
 
-// Approve approves a question for a time. With once, the approval applies only to the flows that wait now.
-// With first, an earlier answer counts instead. The caller has recorded the answer before.
-func (l *List) Approve(id record.ID, counts time.Duration, once, first bool) error {
-	return l.answer(id, true, counts, once, first)
+// An Answer is what somebody said to a question.
+type Answer struct {
+	Yes   bool          // otherwise it is not asked again for that time, and an approval is revoked
+	Lasts time.Duration // how long it counts
+	Once  bool          // a yes applies only to the flows that wait now
+	First bool          // it counts only if the question has no answer yet
 }
 
-// Reject rejects a question for a time, during which it is not asked again, and revokes an approval. With first, an earlier answer
-// counts instead.
-func (l *List) Reject(id record.ID, counts time.Duration, first bool) error {
-	return l.answer(id, false, counts, false, first)
-}
-
-func (l *List) answer(id record.ID, yes bool, counts time.Duration, once, first bool) error {
+// Answer answers a question. The caller has recorded the answer before.
+func (l *List) Answer(id record.ID, a Answer) error {
 	l.mu.Lock()
 	q := l.byID[id]
 	var err error
 	switch {
 	case q == nil:
 		err = ErrNoQuestion
-	case first && q.State != Pending:
+	case a.First && q.State != Pending:
 		err = ErrAnswered
-	case once && q.Held == 0:
+	case a.Once && q.Held == 0:
 		err = ErrNobodyWaits
 	case q.State == Pending && len(l.byID) >= maxAnswers+maxPending:
 		err = ErrTooManyAnswers
@@ -60,22 +57,22 @@ func (l *List) answer(id record.ID, yes bool, counts time.Duration, once, first 
 	l.settle(q)
 	l.unapprove(q)
 	q.State, q.once = Rejected, nil
-	if yes {
+	if a.Yes {
 		q.State = Approved
 	}
-	if yes && q.Access == nil { // else a grant is what opens
+	if a.Yes && q.Access == nil { // else a grant is what opens
 		to := q.Subject.destination()
 		l.byDestination[to] = append(l.byDestination[to], q)
 		l.approvals.Add(1)
 	}
-	if yes && once {
+	if a.Yes && a.Once {
 		q.once = map[record.ID]bool{}
 		for flow := range q.waiting {
 			q.once[flow] = true
 		}
 		delete(l.bySubject, q.Subject) // later flows ask again
 	}
-	l.setEnd(q, time.Now().Add(counts))
+	l.setEnd(q, time.Now().Add(a.Lasts))
 	if q.once == nil {
 		l.answerNewer(q)
 	}

@@ -55,7 +55,7 @@ func TestNobodyTakesTheListFromOthers(t *testing.T) {
 		if len(all) != maxPendingPerSandbox+2 || away != 10_000-maxPendingPerSandbox || turned[0].Sandbox != "bad" || turned[0].Count != int64(away) || len(turned) != 1 {
 			t.Errorf("%d questions, %d turned away, %v", len(all), away, turned)
 		}
-		if err := d.answer(after.ID, true, time.Hour, false, false); err != nil {
+		if err := d.Answer(after.ID, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Error(err)
 		}
 		if state, _, _, _ := after.Look(); state != Approved {
@@ -189,10 +189,10 @@ func TestQuestionsAreForgotten(t *testing.T) {
 		if got := there(); fmt.Sprint(got) != "["+record.ID(2).String()+"]" {
 			t.Errorf("there are %v", got)
 		}
-		if err := d.answer(1, true, time.Hour, false, false); err != ErrNoQuestion {
+		if err := d.Answer(1, Answer{Yes: true, Lasts: time.Hour}); err != ErrNoQuestion {
 			t.Errorf("what is forgotten is answered: %v", err)
 		}
-		if err := d.answer(2, true, time.Hour, false, false); err != nil {
+		if err := d.Answer(2, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		r := policy.Request{Sandbox: policy.Sandbox{Name: "one"}, Destination: policy.Destination{Host: "b.test", Port: 443}}

@@ -125,6 +125,7 @@ type List struct {
 	OnApprovalEnd func(ended record.ID) // is called without locks when an approval has ended
 
 	open      atomic.Bool  // somebody can answer
+	access    atomic.Bool  // what sandboxes ask of themselves is answered without a person
 	approvals atomic.Int64 // without any, no lock is taken
 	wait      atomic.Int64 // how long a flow is held, in nanoseconds
 
@@ -169,6 +170,12 @@ func (l *List) Open(can bool, wait time.Duration) {
 
 // IsOpen reports whether somebody can answer.
 func (l *List) IsOpen() bool { return l.open.Load() }
+
+// OpenAccess sets whether what sandboxes ask of themselves is answered where no person can.
+func (l *List) OpenAccess(can bool) { l.access.Store(can) }
+
+// TakesAccess reports whether sandboxes may ask of themselves.
+func (l *List) TakesAccess() bool { return l.open.Load() || l.access.Load() }
 
 // Wait returns how long a flow is held.
 func (l *List) Wait() time.Duration { return time.Duration(l.wait.Load()) }

@@ -15,7 +15,7 @@ func TestTheTimeOfAnAnswerIsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newList(time.Minute)
 		waits := d.asks("one", "a.test", 1)
-		if err := d.answer(1, true, time.Minute, false, false); err != nil {
+		if err := d.Answer(1, Answer{Yes: true, Lasts: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute + time.Second)
@@ -39,7 +39,7 @@ func TestAnAnswerIsToWhoeverAsksTheSame(t *testing.T) {
 			d.asks("one", "a.test", 1).answeredOnce(t)
 			newer := d.asks("one", "a.test", 2)
 			_, _, _, changed := newer.Look()
-			if err := d.answer(1, yes, time.Hour, false, false); err != nil {
+			if err := d.Answer(1, Answer{Yes: yes, Lasts: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			select {
@@ -64,7 +64,7 @@ func TestAnAnswerIsToWhoeverAsksTheSame(t *testing.T) {
 // answeredOnce has the flow of w pass by an approval for it alone.
 func (w *Waiter) answeredOnce(t *testing.T) {
 	t.Helper()
-	if err := w.list.answer(w.ID, true, time.Hour, true, false); err != nil {
+	if err := w.list.Answer(w.ID, Answer{Yes: true, Lasts: time.Hour, Once: true}); err != nil {
 		t.Fatal(err)
 	}
 	w.Leave()
@@ -82,7 +82,7 @@ func TestTheTimeOfAnAnswerIsOne(t *testing.T) {
 		}
 		waits := d.asks("one", "a.test", 1)
 		defer waits.Leave()
-		if err := d.answer(1, true, time.Hour, false, false); err != nil {
+		if err := d.Answer(1, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		until := func() time.Time {
@@ -114,7 +114,7 @@ func TestTheTimeOfAnAnswerIsToldByTheClock(t *testing.T) {
 	d := newList(time.Minute)
 	waits := d.asks("one", "a.test", 1)
 	defer waits.Leave()
-	if err := d.answer(1, true, time.Hour, false, false); err != nil {
+	if err := d.Answer(1, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	d.mu.Lock()
@@ -141,7 +141,7 @@ func TestTheQuestionsOfAnEndedRunDisappear(t *testing.T) {
 		d.flowOf("ci", 1, "listener.test", 4)
 		d.flowOf("ci", 0, "listener.test", 5)
 		answered := d.flowOf("ci", 1, "answered.test", 6)
-		if err := d.Approve(answered.ID, time.Hour, false, false); err != nil {
+		if err := d.Answer(answered.ID, Answer{Yes: true, Lasts: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		left := func() (hosts []string) {

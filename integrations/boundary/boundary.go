@@ -109,6 +109,8 @@ type Machine struct {
 	// version 1 of these.
 	HostGroups bool
 	Labelled   bool // the description is the engine's, with labels that Compose has given
+	Neighbours []Neighbour
+	Peers      []string // IDs of containers that were judged likewise: one may have the namespaces of another
 
 	// Names of containers, and keys of labels, by which the user tells containers apart: for a policy, or egressd attach
 	// --follow. They are the user's to give, and no file of a project has them.
@@ -122,11 +124,18 @@ type Volume struct {
 	Unknown bool // nobody here can tell its driver and options
 }
 
+// A Neighbour is another container that runs, and that is a sandbox, too, as far as its networks say.
+type Neighbour struct {
+	Name   string
+	Mounts []any // as the engine describes them
+}
+
 type judge struct {
 	machine  *Machine
 	field    string
 	why      string // of the field's row
 	listed   bool   // the description is the engine's, with all mounts
+	runs     bool   // the same, of a container that runs: what its mounts lead to now, the kernel says
 	problems []Breach
 }
 
@@ -138,7 +147,7 @@ const leaveOut = "leave it out"
 
 // Judge returns what is refused of a container, in the order of the fields. None: the container stays behind egressd.
 func Judge(d Description, p *Machine) []Breach {
-	j := &judge{machine: p, listed: text(d["Id"]) != ""}
+	j := &judge{machine: p, listed: text(d["Id"]) != "", runs: d.at("State.Running") == true}
 	j.inside("", map[string]any(d))
 	for field, always := range always() {
 		j.field = field

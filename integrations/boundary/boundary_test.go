@@ -229,8 +229,9 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "/srv/y/z", "Destination": "/z"}, {"Type": "volume", "Name": "private", "Destination": "/d", "RW": true}]}`:          "Mounts /srv/y/z",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "WORK/.env"}]}`:                                 "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w"}, {"Type": "bind", "Source": "WORK/data", "Destination": "/d", "RW": true}]}`:            "",
-		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`:                                                                                                "Mounts /proc/self/root",
-		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`: "Mounts /",
+		`{"Mounts": [{"Type": "bind", "Source": "/etc/ssl/certs", "Mode": "ro,Z"}]}`:                                                                                 "Mounts /etc/ssl/certs", `{"Mounts": [{"Type": "bind", "Source": "/srv/x", "Mode": "ro,z"}]}`: "",
+		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`: "Mounts /proc/self/root",
+		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:               "Mounts /",
 		`{"HostConfig": {"Mounts": [{"Type": "volume", "VolumeOptions": {"DriverConfig": {"Options": {"type": "cifs", "device": "//a/b"}}}}]}}`: "HostConfig.Mounts.VolumeOptions.DriverConfig.Options cifs //a/b",
 		`{"HostConfig": {"Mounts": [{"Type": "bind", "BindOptions": {"Propagation": "shared"}}]}}`:                                              "HostConfig.Mounts.BindOptions.Propagation shared",
 	} {
@@ -245,6 +246,56 @@ func TestJudge(t *testing.T) {
 		}
 		if all := strings.Join(got, "; "); all != in.Replace(refused) {
 			t.Errorf("%s: refused is %q", text, all)
+		}
+	}
+}
+
+// TestNeighboursReplaceNoSource has another sandbox write where this one mounts, or mount where this one writes.
+func TestNeighboursReplaceNoSource(t *testing.T) {
+	const running = `"State": {"Running": true}, `
+	mount := func(source, destination string, writable bool) any {
+		return map[string]any{"Type": "bind", "Source": source, "Destination": destination, "RW": writable}
+	}
+	for _, row := range []struct {
+		says    string
+		beside  []any
+		mounts  string
+		refused bool
+	}{
+		{"nobody beside it", nil, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one writes around the source", []any{mount("/srv/w", "/w", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, true},
+		{"it runs, and the kernel has said what is mounted", []any{mount("/srv/w", "/w", true)}, `{` + running + `"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one only reads around it", []any{mount("/srv/w", "/w", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one has it in its place", []any{mount("/srv/w", "/w", true), mount("/srv/w/data", "/w/data", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, false},
+		{"another one writes the same folder", []any{mount("/srv/w", "/w", true)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/d", "RW": true}]}`, false},
+		{"this one writes around another's", []any{mount("/srv/w/data", "/d", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}]}`, true},
+		{"the same while it runs", []any{mount("/srv/w/data", "/d", false)}, `{` + running + `"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}]}`, true},
+		{"it has another's in its place", []any{mount("/srv/w/data", "/d", false)}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "/srv/w/data", "Destination": "/w/data"}]}`, false},
+		{"by a volume of a folder", []any{map[string]any{"Type": "volume", "Name": "all", "Destination": "/w", "RW": true}}, `{"Mounts": [{"Type": "bind", "Source": "/srv/w/data", "Destination": "/d"}]}`, true},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			m := &Machine{Volumes: map[string]Volume{"all": {Options: map[string]string{"type": "none", "device": "/srv/w", "o": "bind"}}}}
+			if row.beside != nil {
+				m.Neighbours = []Neighbour{{Name: "other", Mounts: row.beside}}
+			}
+			problems := Judge(describe(t, row.mounts), m)
+			if (len(problems) > 0) != row.refused {
+				t.Errorf("refused is %v", problems)
+			}
+		})
+	}
+}
+
+// TestNamespacesOfPeers has a container with the namespaces of one that was judged likewise, and of another one.
+func TestNamespacesOfPeers(t *testing.T) {
+	m := &Machine{Networks: []string{"net"}, Peers: []string{"abc"}}
+	for _, field := range []string{"NetworkMode", "PidMode", "IpcMode", "UTSMode", "UsernsMode"} {
+		for id, taken := range map[string]bool{"abc": field != "UTSMode" && field != "UsernsMode", "def": false} {
+			host := map[string]any{"NetworkMode": "net", "CapDrop": []any{"ALL"}}
+			host[field] = "container:" + id
+			if problems := Judge(Description{"HostConfig": host}, m); (len(problems) == 0) != taken {
+				t.Errorf("%s container:%s: %v", field, id, problems)
+			}
 		}
 	}
 }

@@ -39,11 +39,27 @@ func mode(values ...string) func(*judge, any) {
 func (j *judge) networkMode(value any) {
 	is := fmt.Sprint(value)
 	switch {
-	case is == "none" || is == "":
+	case is == "none" || is == "" || j.ofPeer(is):
 	case j.machine.alone():
 		j.refuse(is, "the container would have a network besides egressd", "--network none")
 	case !slices.Contains(j.machine.Networks, is):
 		j.refuse(is, "that network leads past egressd", "egressd init compose, or egressd init docker")
+	}
+}
+
+// ofPeer reports whether a mode is the namespace of a container that was judged likewise.
+func (j *judge) ofPeer(mode string) bool {
+	id, of := strings.CutPrefix(mode, "container:")
+	return of && slices.Contains(j.machine.Peers, id)
+}
+
+// own takes these modes, and namespaces of peers.
+func own(values ...string) func(*judge, any) {
+	alone := mode(values...)
+	return func(j *judge, value any) {
+		if !j.ofPeer(fmt.Sprint(value)) {
+			alone(j, value)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ func (j *judge) mounts(value any) {
 		m, _ := one.(map[string]any)
 		source, target := text(m["Source"]), text(m["Destination"])
 		writable, _ := m["RW"].(bool)
+		writable = writable || relabels(text(m["Mode"]))
 		if p := text(m["Propagation"]); !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, p) {
 			j.refuse(source+" "+p, "what is mounted inside would appear on the host", leaveOut)
 		}
@@ -31,7 +32,14 @@ func (j *judge) mounts(value any) {
 			j.refuse(kind+" "+target, "egressd does not know what it brings in", "a mount of the type bind, volume or tmpfs")
 		}
 		j.replaceable(m, list)
+		j.beside(m, list)
 	}
+}
+
+// relabels reports whether the engine gives the files of a mount other labels of SELinux, which are there for the host then, too.
+func relabels(mode string) bool {
+	flags := strings.Split(mode, ",")
+	return slices.Contains(flags, "z") || slices.Contains(flags, "Z")
 }
 
 func (j *judge) bind(source, target string, writable bool) {
@@ -57,18 +65,42 @@ func (j *judge) replaceable(m map[string]any, list []any) {
 	if source == "" || slices.Contains(j.machine.Doors, source) || text(m["Destination"]) == "" { // what is read at the start is no mount
 		return
 	}
-	for _, one := range list {
-		outer, _ := one.(map[string]any)
-		writable, _ := outer["RW"].(bool)
-		folder := j.machine.folderOf(outer)
-		if !writable || folder == "" || !hostfiles.ThroughFolder(source, folder) {
-			continue
+	if folder := j.machine.replacedIn(source, list); folder != "" {
+		j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
+	}
+}
+
+// beside refuses a source if another running sandbox can put a link in its place. It refuses a folder if this container
+// can do the same to another one, which a restart policy may start again.
+func (j *judge) beside(m map[string]any, list []any) {
+	source := j.machine.folderOf(m)
+	if source == "" || slices.Contains(j.machine.Doors, source) {
+		return
+	}
+	for _, n := range j.machine.Neighbours {
+		if folder := j.machine.replacedIn(source, n.Mounts); folder != "" && !j.runs {
+			j.refuse(source, "it lies in "+folder+", which the container "+n.Name+" can write: a program there can put a link in its place before this container starts", "docker stop "+n.Name+", or mount a folder beside "+folder)
 		}
-		if j.machine.Loose || !j.machine.held(source, outer, list) {
-			j.refuse(source, "it lies in "+folder+", which the container can write: a program can put a link in its place, and the next start mounts what that leads to", "mount it where it is in that mount, or that mount read-only, or a folder beside it")
-			return
+		for _, one := range n.Mounts {
+			its, _ := one.(map[string]any)
+			if other := j.machine.folderOf(its); other != "" && j.machine.replacedIn(other, list) == source {
+				j.refuse(source, "the container "+n.Name+" mounts "+other+": this one could put a link in its place, and the next start of "+n.Name+" mounts what that leads to", "mount "+other+" where it is in "+source+", or "+source+" read-only, or docker stop "+n.Name)
+			}
 		}
 	}
+}
+
+// replacedIn returns the folder among mounts in which a program can put a link in the place of a source, or "".
+func (p *Machine) replacedIn(source string, mounts []any) string {
+	for _, one := range mounts {
+		outer, _ := one.(map[string]any)
+		writable, _ := outer["RW"].(bool)
+		folder := p.folderOf(outer)
+		if writable && folder != "" && hostfiles.ThroughFolder(source, folder) && (p.Loose || !p.held(source, outer, mounts)) {
+			return folder
+		}
+	}
+	return ""
 }
 
 // held reports whether each folder on the way from a writable mount to a source, and the source itself, is a mount in its

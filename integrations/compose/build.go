@@ -34,13 +34,16 @@ func (j *composeJudge) build(n *yaml.Node) {
 		n := keys[key]
 		return resolved(&n)
 	}
-	for _, key := range []string{"privileged", "entitlements", "ssh", "isolation"} {
-		if n := value(key); !isNothing(n) && n.Value != "false" {
-			j.problem("has build.%s %s", key, strings.TrimSpace(strings.Join(append(keysOf(n), n.Value), " ")))
+	for _, one := range []struct{ key, why string }{
+		{"privileged", "its steps would be root of the host"}, {"entitlements", "its steps could have the network and the rights of the host"},
+		{"ssh", "its steps have the engine's network, and would have your ssh agent"}, {"isolation", "egressd does not know what another isolation holds"},
+	} {
+		if n := value(one.key); !isNothing(n) && n.Value != "false" {
+			j.problem("has build.%s %s: %s; leave it out", one.key, strings.TrimSpace(strings.Join(append(keysOf(n), n.Value), " ")), one.why)
 		}
 	}
 	if n := value("network"); !isNothing(n) && !slices.Contains([]string{"", "none", "default"}, n.Value) {
-		j.problem("has build.network %s", n.Value)
+		j.problem("has build.network %s: its steps would have that network; leave it out, or write none", n.Value)
 	}
 	for _, from := range valuesOf(value("cache_from")) {
 		if strings.ContainsAny(strings.TrimPrefix(from, "type=registry,ref="), "=,$") {

@@ -17,12 +17,14 @@ import (
 // A Compose is what an override file for Compose depends on.
 type Compose struct {
 	sidecar.Sidecar
-	File     *File
-	Settled  *File  // as Compose 2 reads File, which up.sh starts; nil: File itself
-	Path     string // of the override file
-	Together bool   // services stay in the network default, too
-	Named    ProjectName
-	Again    []string // the command that made the files, which judges them once more
+	File      *File
+	Settled   *File  // as Compose 2 reads File, which up.sh starts; nil: File itself
+	Path      string // of the override file
+	Workspace string // folder of the project
+	Judges    bool   // the program judges each container, as egressd docker run does
+	Together  bool   // services stay in the network default, too
+	Named     ProjectName
+	Again     []string // the command that made the files, which judges them once more
 
 	// Variables are those by which programs find the proxy at an address.
 	Variables func(proxy string) ([]integrations.Variable, error)
@@ -122,11 +124,28 @@ for network in%[6]s; do
 done
 compose=docker-compose
 if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
-exec $compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
+# BuildKit's client would run git in the project, by a configuration that services may write.
+export BUILDX_GIT_INFO=false BUILDX_GIT_LABELS=false
+exec %[9]s$compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
 `, filepath.Base(c.File.Path), strings.Join(again, " "), c.Named.options(filepath.Dir(c.File.Path)),
 		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
-		c.sharedWords(), c.Named.Name, shell.Quote(filepath.Join(c.Folder, judgedEnv)))
+		c.sharedWords(), c.Named.Name, shell.Quote(filepath.Join(c.Folder, judgedEnv)),
+		c.judgingWords())
 	return integrations.Made{Path: c.ScriptPath(), Text: text, Mode: 0o755}
+}
+
+// judgingWords begin the command that starts Compose: egressd has each container judged that the engine creates and starts for it.
+func (c *Compose) judgingWords() string {
+	if !c.Judges {
+		return ""
+	}
+	words := fmt.Sprintf("%s docker compose --policy %s --workspace %s --image %s", shell.Quote(c.Program), shell.Quote(c.Folder), shell.Quote(c.Workspace), shell.Quote(c.Image))
+	for i := range c.File.Services {
+		if s := &c.File.Services[i]; s.held {
+			words += " --held " + shell.Quote(s.Name)
+		}
+	}
+	return words + " -- \\\n\t"
 }
 
 // sharedWords are the names that the engine has for the networks of the file that held services are in, as words of a shell.

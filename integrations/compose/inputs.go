@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -21,7 +22,11 @@ type inputs struct {
 	files     []string          // absolute
 	states    map[string]string // of each file, folder and link on the way
 	problems  []string
+	unread    []string // why Compose is not to read a file: it may have no end
 }
+
+// ErrInput is for a file that Compose would have to read, and that is no plain file.
+var ErrInput = errors.New("a file that Compose reads is no plain file")
 
 // readInputs finds the inputs of a file.
 func (c *File) readInputs() *inputs {
@@ -107,7 +112,7 @@ func (in *inputs) follow(place, dir string, expand expander, project string) {
 		return
 	}
 	text, err := integrations.ReadText(path)
-	if err != nil || text == nil { // Compose says that it is missing
+	if err != nil || text == nil { // add has said so, or Compose says that it is missing
 		return
 	}
 	file, err := parseCompose(text)
@@ -133,6 +138,9 @@ func (in *inputs) add(place, dir string, expand expander) (path string, isNew bo
 		return path, false
 	}
 	in.files = append(in.files, path)
+	if _, err := integrations.ReadText(path); err != nil {
+		in.unread = append(in.unread, err.Error())
+	}
 	maps.Copy(in.states, in.statesOf(path))
 	return path, true
 }

@@ -1,6 +1,8 @@
 package compose
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +95,25 @@ func TestInputsThatNobodyCanTell(t *testing.T) {
 		if in := file.readInputs(); len(in.problems)+len(in.judge.service.problems) == 0 {
 			t.Errorf("%s: reads %q", text, in.files)
 		}
+	}
+}
+
+// TestInputsWithoutAnEnd has files that Compose would read for ever. It is not started.
+func TestInputsWithoutAnEnd(t *testing.T) {
+	for _, text := range []string{
+		"include: [/dev/zero]\n", "include: [{path: a.yaml, env_file: /dev/zero}]\n", "include: [{path: [a.yaml, zero]}]\n", "services: {a: {extends: {file: zero, service: b}}}\n",
+		"services: {a: {image: a, label_file: zero}}\n", "include: [folder/c.yaml]\nservices: {}\n", "services: {a: {image: a, env_file: zero}}\n", "include: [folder]\n",
+	} {
+		dir := tree(t, map[string]string{"compose.yaml": text, "a.yaml": "services: {}\n", "zero": "-> /dev/zero", "folder/c.yaml": "services: {c: {image: a, env_file: ../zero}}\n"})
+		file, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if _, err := file.Resolved(ctx, "p"); program(ctx) != nil && !errors.Is(err, ErrInput) {
+			t.Errorf("%s: %v", text, err)
+		}
+		cancel()
 	}
 }
 

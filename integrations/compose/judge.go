@@ -265,7 +265,7 @@ func (j *composeJudge) develop(n *yaml.Node) {
 	for _, one := range resolved(&watch).Content {
 		rule := j.only("develop.watch", resolved(one), "path action target ignore include initial_sync exec")
 		path, exec, action := rule["path"], rule["exec"], rule["action"]
-		j.mount(resolved(&path).Value, "", false, "")
+		j.mount(resolved(&path).Value, "", mountFlags{})
 		if text, known := j.expanded(resolved(&path).Value); known && !slices.Contains([]string{"rebuild", "restart"}, resolved(&action).Value) {
 			j.service.copied = append(j.service.copied, j.absolute(text))
 		}
@@ -304,7 +304,7 @@ func (j *composeJudge) given(n *yaml.Node, of string, all map[string]yaml.Node) 
 		if given := all[name]; !isNothing(&given) {
 			keys := j.only(of+"."+name, resolved(&given), "file content environment name labels")
 			if file := keys["file"]; !isNothing(&file) {
-				j.mount(resolved(&file).Value, "/run/"+of+"/"+name, false, "")
+				j.mount(resolved(&file).Value, "/run/"+of+"/"+name, mountFlags{})
 			}
 		}
 	}
@@ -326,31 +326,37 @@ func (j *composeJudge) volumes(n *yaml.Node) {
 		case len(parts) > 3:
 			j.problem("has volumes %s, which egressd cannot read; write {type: bind, source: …, target: …}", one.Value)
 		case strings.ContainsAny(parts[0][:min(1, len(parts[0]))], "./~"):
-			writable, propagation := mountFlags(parts[2:])
-			j.mount(parts[0], parts[1], writable, propagation)
+			j.mount(parts[0], parts[1], readFlags(parts[2:]))
 		default:
-			_, propagation := mountFlags(parts[2:])
-			j.named(parts[0], parts[1], propagation)
+			j.named(parts[0], parts[1], readFlags(parts[2:]).propagation)
 		}
 	}
 }
 
-// mountFlags reads the third part of a short volume. A flag that it does not know counts as propagation, which the
+// mountFlags say how something is mounted. relabel is z or Z, by which the engine changes labels of SELinux.
+type mountFlags struct {
+	writable             bool
+	propagation, relabel string
+}
+
+// readFlags reads the third part of a short volume. A flag that it does not know counts as propagation, which the
 // table refuses.
-func mountFlags(flags []string) (writable bool, propagation string) {
-	writable = true
+func readFlags(flags []string) mountFlags {
+	how := mountFlags{writable: true}
 	for _, flag := range flags {
 		for one := range strings.SplitSeq(flag, ",") {
 			switch one {
-			case "", "rw", "z", "Z", "nocopy", "cached", "delegated", "consistent":
+			case "", "rw", "nocopy", "cached", "delegated", "consistent":
+			case "z", "Z":
+				how.relabel = one
 			case "ro":
-				writable = false
+				how.writable = false
 			default:
-				propagation = one
+				how.propagation = one
 			}
 		}
 	}
-	return writable, propagation
+	return how
 }
 
 func (j *composeJudge) longVolume(n *yaml.Node) {
@@ -359,19 +365,20 @@ func (j *composeJudge) longVolume(n *yaml.Node) {
 		n := keys[key]
 		return resolved(&n).Value
 	}
-	propagation := ""
+	how := mountFlags{writable: value("read_only") != "true"}
 	if bind := keys["bind"]; !isNothing(&bind) {
-		p := j.only("volumes.bind", resolved(&bind), "propagation create_host_path selinux recursive")["propagation"]
-		propagation = resolved(&p).Value
+		bound := j.only("volumes.bind", resolved(&bind), "propagation create_host_path selinux recursive")
+		propagation, relabel := bound["propagation"], bound["selinux"]
+		how.propagation, how.relabel = resolved(&propagation).Value, resolved(&relabel).Value
 	}
 	if volume := keys["volume"]; !isNothing(&volume) {
 		j.only("volumes.volume", resolved(&volume), "nocopy subpath labels")
 	}
 	switch kind := value("type"); kind {
 	case "bind":
-		j.mount(value("source"), value("target"), value("read_only") != "true", propagation)
+		j.mount(value("source"), value("target"), how)
 	case "volume":
-		j.named(value("source"), value("target"), propagation)
+		j.named(value("source"), value("target"), how.propagation)
 	case "tmpfs", "image":
 	default:
 		j.service.mounted = append(j.service.mounted, map[string]any{"Type": kind, "Source": value("source"), "Destination": value("target")})
@@ -425,7 +432,7 @@ func (j *composeJudge) volume(name string) boundary.Volume {
 	return v
 }
 
-func (j *composeJudge) mount(source, target string, writable bool, propagation string) {
+func (j *composeJudge) mount(source, target string, how mountFlags) {
 	text, known := j.expanded(source)
 	if !known || strings.HasPrefix(text, "~") && text != "~" && text[1] != '/' { // older Compose reads ~USER
 		j.unknownMount(source)
@@ -436,8 +443,8 @@ func (j *composeJudge) mount(source, target string, writable bool, propagation s
 		return
 	}
 	path := j.absolute(text)
-	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "bind", "Source": path, "Destination": target, "RW": writable, "Propagation": propagation})
-	if writable {
+	j.service.mounted = append(j.service.mounted, map[string]any{"Type": "bind", "Source": path, "Destination": target, "RW": how.writable, "Mode": how.relabel, "Propagation": how.propagation})
+	if how.writable {
 		j.service.mounts = append(j.service.mounts, path)
 	}
 	if target != "" { // what Compose copies is no mount

@@ -114,7 +114,21 @@ func (c *File) heldProblems(s *Service, m *boundary.Machine, closed, held []stri
 			}
 		}
 	}
-	return append(all, s.replacesImage(m)...)
+	return append(append(all, s.replacesImage(m)...), c.takesImage(s)...)
+}
+
+// takesImage are sentences about images of others whose names a build of the service would take: whoever starts one by its name
+// later would start this project's, past egressd.
+func (c *File) takesImage(s *Service) (all []string) {
+	if !s.builds || c.has == nil {
+		return nil
+	}
+	for _, tag := range append([]string{cmp.Or(text(s.config["Image"]), c.Name+"-"+s.Name)}, s.tags...) {
+		if !strings.Contains(tag, "$") && !c.has("image", tag) {
+			all = append(all, fmt.Sprintf("%s builds an image called %s, which the engine has from elsewhere: what you start by that name later would be this project's; give it another name, or docker rmi %s", s.Name, tag, tag))
+		}
+	}
+	return all
 }
 
 // made is a volume as the engine has it, if it has that. Else it is the volume of the file.

@@ -92,6 +92,23 @@ func plainProject(text string) string {
 	return strings.TrimLeft(name, "-_")
 }
 
+// hasImage reports whether a build may take the name of an image. Compose 2 labels what it builds. Other images that were built on
+// this machine have no digest of a registry.
+func (p ProjectName) hasImage(name string) bool {
+	out, err := exec.Command("docker", "image", "inspect", "--format", "{{json .}}", "--", name).Output()
+	var is struct {
+		RepoDigests []string
+		Config      struct{ Labels map[string]string }
+	}
+	if err != nil || json.Unmarshal(out, &is) != nil {
+		return true // there is none
+	}
+	if project := is.Config.Labels["com.docker.compose.project"]; project != "" {
+		return project == p.Name
+	}
+	return len(is.RepoDigests) == 0
+}
+
 // Taken returns why the project belongs to another folder, as the engine says, or "". The engine keeps no folder for a
 // network or a volume. So without a container of this folder these count as another's, if a file has chosen the name.
 // asked reports whether an engine has answered.
@@ -116,9 +133,12 @@ func (p ProjectName) Taken(dir string) (why string, asked bool) {
 	return "", asked
 }
 
-// Has reports whether a volume or network (kind) may have a name that the file gives it. The engine has none of that name, or
+// Has reports whether a volume, network or image (kind) may have a name that the file gives it. The engine has none of that name, or
 // it is the project's own. PROJECT_NAME is kept for what Compose names, of this project or of one that starts later.
 func (p ProjectName) Has(kind, name string) bool {
+	if kind == "image" {
+		return p.hasImage(name)
+	}
 	if strings.Contains(name, "_") {
 		return false
 	}

@@ -293,6 +293,25 @@ func TestWhoHasANetworkOfAnotherSendsNoPacketsOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestBuildsTakeNoNamesOfOthers has images that the engine has already.
+func TestBuildsTakeNoNamesOfOthers(t *testing.T) {
+	for text, taken := range map[string]string{
+		"{build: ., image: 'node:22'}": "node:22", "{image: 'node:22'}": "", "{build: ., image: mine}": "", "{build: {context: ., tags: ['mine', 'node:22']}}": "node:22",
+		"{build: .}": "app-web", "{build: ., image: 'node:${V}'}": "",
+	} {
+		dir := tree(t, map[string]string{"compose.yaml": "services: {web: " + text + "}\n"})
+		file, err := Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Call(ProjectName{Name: "app"}, func(kind, name string) bool { return kind != "image" || name == "mine" }, nil)
+		got := strings.Join(file.Problems(&boundary.Machine{Workspace: dir}, []string{"web"}), "\n")
+		if taken == "" && strings.Contains(got, "from elsewhere") || taken != "" && !strings.Contains(got, "an image called "+taken+", which the engine has from elsewhere") {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
 // TestWhatIsReadLaterIsNoLink has a service write where a build, or docker compose watch, reads while it runs.
 func TestWhatIsReadLaterIsNoLink(t *testing.T) {
 	const writer = ", writer: {image: x, volumes: ['.:/ws']}}"

@@ -33,6 +33,9 @@ func (c *File) Resolved(ctx context.Context, project string) (*File, error) {
 	}
 	for tries := 3; tries > 0; tries-- {
 		inputs := c.readInputs()
+		if len(inputs.unread) > 0 {
+			return nil, fmt.Errorf("%w: %s", ErrInput, strings.Join(inputs.unread, "; "))
+		}
 		printed, err := c.config(ctx, program, project)
 		if err != nil {
 			return nil, err

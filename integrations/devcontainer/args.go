@@ -162,7 +162,9 @@ func (c *checker) volume(text string, d *described) error {
 	for _, options := range parts[2:] {
 		for one := range strings.SplitSeq(options, ",") {
 			switch one {
-			case "rw", "z", "Z", "nocopy", "cached", "delegated", "consistent", "":
+			case "z", "Z":
+				m["Mode"] = one
+			case "rw", "nocopy", "cached", "delegated", "consistent", "":
 			case "ro":
 				m["RW"] = false
 			default:

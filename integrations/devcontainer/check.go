@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/integrations/hostfiles"
 	"github.com/egressd/egressd/integrations/jsonc"
+	"github.com/egressd/egressd/internal/shell"
 )
 
 // A checker looks for settings of a dev container by which it gets around egressd.
@@ -35,7 +36,7 @@ type writableMount struct {
 
 func (d *Options) check(at string, said map[string]any) error {
 	c := &checker{Options: *d, at: at, guards: map[string]bool{}}
-	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.spills, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.features, c.images, c.variables} {
+	for _, looks := range []func(map[string]any) error{c.lists, c.composed, c.spills, c.known, c.placed, c.collect, c.arguments, c.mounts, c.kept, c.build, c.ownFeature, c.features, c.images, c.variables} {
 		if err := looks(said); err != nil {
 			return err
 		}
@@ -112,11 +113,21 @@ func (c *checker) defaults(of string, value any) error {
 
 // composed is for containers whose networks are Compose's to say.
 func (c *checker) composed(said map[string]any) error {
-	if said["dockerComposeFile"] == nil {
+	file := said["dockerComposeFile"]
+	if file == nil {
 		return nil
 	}
-	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count",
-		fmt.Sprintf(`in the service of the dev container: network_mode: none, cap_drop: [NET_RAW], dns: 127.0.0.1, volumes: ["%s:%s:ro"]; or leave dockerComposeFile out`, c.SocketFolder, folderInside))
+	if all, isList := file.([]any); isList && len(all) == 1 {
+		file = all[0]
+	}
+	place, _ := file.(string)
+	if place == "" || strings.Contains(place, "$") {
+		place = "FILE" // the files in one
+	} else if !filepath.IsAbs(place) {
+		place = shell.Word(filepath.Join(filepath.Dir(c.at), place))
+	}
+	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count, and the dev container tools start them past egressd",
+		"egressd init compose -f "+place+", and attach the editor to the container that its up.sh starts; or leave dockerComposeFile out")
 }
 
 const workspaceMount = "workspaceMount"

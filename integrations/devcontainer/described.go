@@ -3,7 +3,9 @@ package devcontainer
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -344,9 +346,19 @@ func (c *checker) features(said map[string]any) error {
 	return c.eachFeature(features, nil)
 }
 
+// ownFeature looks into the folder that egressd writes its Feature to.
+func (c *checker) ownFeature(map[string]any) error {
+	return c.whole(filepath.Join(filepath.Dir(c.at), featureFolder))
+}
+
 func (c *checker) eachFeature(features map[string]any, within []string) error {
 	for _, name := range slices.Sorted(maps.Keys(features)) {
 		local := strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
+		if folder := filepath.Join(filepath.Dir(c.at), name); local && hostfiles.Under(folder, filepath.Dir(c.at)) {
+			if err := c.whole(folder); err != nil {
+				return err
+			}
+		}
 		switch {
 		case !plainName().MatchString(name):
 			return c.breaks("features", fmt.Sprintf("%.60q: tools write the name into a Dockerfile, where it would be more than one", name), "a name of letters, digits, dots and dashes")
@@ -360,6 +372,22 @@ func (c *checker) eachFeature(features map[string]any, within []string) error {
 		}
 	}
 	return nil
+}
+
+// whole refuses links in the folder of a Feature. The dev container tools copy the folder, links too, and write files of names
+// that they know into the copy: where a link of that name leads to, on this machine.
+func (c *checker) whole(folder string) error {
+	return filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // egressd's own is not there yet
+		case err != nil:
+			return c.breaks("features", err.Error(), "leave it out")
+		case !entry.IsDir() && !entry.Type().IsRegular():
+			return c.breaks("features", path+" is a link, and the dev container tools write through links of a Feature, on this machine", "put the file itself there")
+		}
+		return nil
+	})
 }
 
 // localFeature reads devcontainer-feature.json beside the settings.

@@ -175,6 +175,46 @@ func lacks(d *Options, said map[string]any) string {
 	return ""
 }
 
+// TestComposeInADevContainerIsRefused looks at what is to be typed instead.
+func TestComposeInADevContainerIsRefused(t *testing.T) {
+	for file, typed := range map[string]string{
+		`"../compose.yaml"`: "egressd init compose -f FOLDER/compose.yaml,", `["docker compose.yml"]`: "egressd init compose -f 'FOLDER/.devcontainer/docker compose.yml',",
+		`["a.yaml", "b.yaml"]`: "egressd init compose -f FILE,", `"${localEnv:HOME}/compose.yaml"`: "egressd init compose -f FILE,", `{}`: "egressd init compose -f FILE,",
+	} {
+		d := workspace(t, `{"dockerComposeFile": `+file+`, "service": "app"}`)
+		_, err := Merge(d)
+		if boundary, is := errors.AsType[*BoundaryError](err); !is || !strings.HasPrefix(boundary.Instead, strings.ReplaceAll(typed, "FOLDER", d.Folder)) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestFeaturesHaveNoLinks has links of names that the dev container tools write to: they follow these, on this machine.
+func TestFeaturesHaveNoLinks(t *testing.T) {
+	for link, refused := range map[string]bool{
+		"": false, "f/devcontainer-features-install.sh": true, "f/sub/x": true, "egressd/devcontainer-features.env": true, "f": true, "egressd": true, "other/x": false, "x": false,
+	} {
+		d := workspace(t, `{"image": "base", "features": {"./f": {}}}`)
+		settings := filepath.Join(d.Folder, ".devcontainer")
+		writeFile(t, filepath.Join(settings, "f", "devcontainer-feature.json"), `{"id": "f"}`)
+		at := filepath.Join(settings, link)
+		if link == "f" {
+			if err := os.Rename(at, at+"2"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if link != "" {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(at+"2", at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Merge(d)
+		if _, is := errors.AsType[*BoundaryError](err); is != refused || err != nil && !is {
+			t.Errorf("a link %q: %v", link, err)
+		}
+	}
+}
+
 func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 	for _, text := range []string{
 		`{"dockerComposeFile": "compose.yaml", "service": "app"}`,
@@ -192,6 +232,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"image": "base", "mounts": ["source=/run/egressd/web,target=/x,type=bind"]}`,
 		`{"image": "base", "runArgs": ["-v", "/run/egressd/web:/x"]}`,
 		`{"image": "base", "runArgs": ["-v", "others:/x"]}`,
+		`{"image": "base", "runArgs": ["-v", "/etc/ssl/certs:/x:ro,z"]}`,
 		`{"image": "base", "runArgs": ["--name=shop-web-1"]}`,
 		`{"image": "base", "runArgs": ["--name", "${localEnv:NONE:egressd-web}"]}`,
 		`{"image": "base", "runArgs": ["--label=team=web"]}`,

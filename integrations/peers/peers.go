@@ -69,6 +69,7 @@ const (
 	privateNames = "a name that resolves to a private address is refused, unless the address is allowed itself"
 	deniedNames  = "a name that resolves to a denied address is refused"
 	rangeNames   = "a name is refused that no pattern allows, even if its address is in an allowed range"
+	onceEach     = "a field or parameter that a rule names has to be there exactly once, and the query has to be one that all servers read alike"
 	cleanPaths   = "where methods or paths are named, a tunnel has to carry HTTP, and a path that two servers could read in two ways is refused"
 )
 
@@ -106,6 +107,9 @@ func Import(from string, text []byte, o Options) (*Conversion, error) {
 	lost := len(r.strict) - len(kinds[i].stricter)
 	if f.conditional() {
 		r.stricter(cleanPaths)
+	}
+	if f.compares() {
+		r.stricter(onceEach)
 	}
 	return &Conversion{
 		Text: f.text(from), Stricter: r.strict, Wider: r.wide, Left: r.aside, Open: f.open, Lost: lost, Widens: r.couldWiden,
@@ -167,7 +171,7 @@ func (r *reading) allow(said string, s scope, like clause) {
 func (r *reading) deny(said string, s scope, like clause) {
 	if like.conditional() && slices.ContainsFunc(s.sets, func(h hostSet) bool { return h.kind == somePrefix }) {
 		r.stricterf("%s denies all requests to its addresses", said)
-		like.methods, like.paths = nil, nil
+		like.methods, like.paths, like.only = nil, nil, narrowing{}
 	}
 	if s = r.oneFamily(s); s.part != "" {
 		r.stricterf("%s denies more: %s", said, s.part)

@@ -27,10 +27,13 @@ type question struct {
 	resolved     []netip.Addr
 	port         uint16
 	method, path string
+	key          string // of the field x-key; empty: there is none
+	parameter    string // k of the query; empty: there is none
+	query        string // in place of parameter
 }
 
 func (q question) String() string {
-	text := fmt.Sprintf("%s %s:%d%s", q.method, q.host, q.port, q.path)
+	text := fmt.Sprintf("%s %s:%d%s?%s k=%q x-key=%q", q.method, q.host, q.port, q.path, q.query, q.parameter, q.key)
 	if len(q.resolved) > 0 {
 		text += fmt.Sprint(" => ", q.resolved)
 	}
@@ -54,7 +57,13 @@ func (q question) addrs() []netip.Addr {
 func (q question) request() policy.Request {
 	r := policy.Request{Via: policy.ViaConnect, Destination: policy.Destination{Host: q.host, Addr: q.addr, Port: q.port, Addrs: q.resolved}}
 	if q.method != "" {
-		r.HTTP = &policy.HTTPRequest{Method: q.method, Path: q.path}
+		r.HTTP = &policy.HTTPRequest{Method: q.method, Path: q.path, Header: map[string][]string{}}
+		if r.HTTP.Query = q.query; q.parameter != "" {
+			r.HTTP.Query = "k=" + q.parameter
+		}
+		if q.key != "" {
+			r.HTTP.Header["x-key"] = []string{q.key}
+		}
 		if q.port == 80 {
 			r.Via = policy.ViaHTTP
 		}
@@ -96,6 +105,7 @@ func drawQuestion(r *rand.Rand) question {
 	}
 	if q.port == 80 || q.port > 8000 || q.port == 443 && r.IntN(2) == 0 {
 		q.method, q.path = pick(r, methodTexts...), pick(r, pathTexts...)
+		q.parameter, q.key = pick(r, "", "v", "v", "v.x", "w"), pick(r, "", "", "a", "ab")
 	}
 	return q
 }
@@ -165,7 +175,7 @@ func holdsImports(t *testing.T, k Kind, draw func(*rand.Rand) sample) {
 
 // same reports whether nothing of a conversion is said to be stricter but what all of its kind are.
 func same(k Kind, c *Conversion) bool {
-	return !slices.ContainsFunc(c.Stricter, func(s string) bool { return s != cleanPaths && !slices.Contains(k.stricter, s) })
+	return !slices.ContainsFunc(c.Stricter, func(s string) bool { return s != cleanPaths && s != onceEach && !slices.Contains(k.stricter, s) })
 }
 
 // lets is the verdict on q. A tunnel to a host with rules for requests is inspected, and may carry HTTP alone.

@@ -161,7 +161,7 @@ func (e *openShellEndpoint) deny(r *reading) error {
 			c, whole = clause{}, false
 		}
 		if !whole {
-			r.stricterf("%s: a deny is taken for all that its method and path hold", e.said)
+			r.stricterf("%s: a deny is taken for all that its method, path and query hold", e.said)
 		}
 		c.ports = e.ports
 		r.deny(e.said, s, c)
@@ -214,7 +214,7 @@ func (e *openShellEndpoint) allow(r *reading) error {
 		r.stricterf("%s: its rules hold, though it has no protocol", e.said)
 	}
 	if !whole {
-		r.stricterf("%s: a rule is left out that says more than a method and a path", e.said)
+		r.stricterf("%s: a rule is left out that says more than egressd can: methods, paths, exact values of a query, fields of GraphQL by name", e.said)
 	}
 	for _, c := range clauses {
 		c.ports = e.ports
@@ -232,6 +232,9 @@ func (e *openShellEndpoint) ways() (clauses []clause, whole bool) {
 	switch {
 	case e.access.text == "full":
 		clauses = append(clauses, clause{paths: []string{"/**"}})
+	case e.access.text != "" && e.protocol.text == "graphql":
+		clauses = append(clauses, clause{only: narrowing{graphql: &policy.GraphQLRule{AnyQuery: true}}})
+		whole = e.access.text == "read-only"
 	case e.access.text != "" && !e.requests():
 		whole = false
 	case e.access.text == "read-only":
@@ -241,7 +244,11 @@ func (e *openShellEndpoint) ways() (clauses []clause, whole bool) {
 	}
 	for _, rule := range e.rules {
 		c, same := rule.clause()
-		same = same && e.requests()
+		if e.protocol.text == "graphql" {
+			c, same = rule.operation()
+		} else {
+			same = same && e.requests()
+		}
 		if whole = whole && same; same {
 			clauses = append(clauses, c)
 		}
@@ -254,13 +261,15 @@ func (e *openShellEndpoint) ways() (clauses []clause, whole bool) {
 
 // An openShellMatch is what a rule is about.
 type openShellMatch struct {
-	method, path word
-	more         bool
+	method, path, kind word
+	fields             []word
+	query              *setting
+	more               bool
 }
 
 func (m *openShellMatch) schema() schema {
-	return schema{"method": into(&m.method), "path": into(&m.path)}.
-		narrows(&m.more, "query operation_type operation_name fields tool params rpc_method command")
+	return schema{"method": into(&m.method), "path": into(&m.path), "query": into(&m.query), "operation_type": into(&m.kind), "fields": into(&m.fields)}.
+		narrows(&m.more, "operation_name tool params rpc_method command")
 }
 
 func openShellMatches(found *[]*openShellMatch) items {
@@ -270,9 +279,57 @@ func openShellMatches(found *[]*openShellMatch) items {
 	}
 }
 
-// clause turns a match into a clause. whole is false if the match says more than a method and a path.
+// operation turns a match of GraphQL into a clause: one operation, all of whose fields are listed. egressd cannot allow all
+// mutations, nor subscriptions.
+func (m *openShellMatch) operation() (c clause, whole bool) {
+	g := &policy.GraphQLRule{}
+	c.only.graphql = g
+	var names []string
+	for _, f := range m.fields {
+		if policy.CheckGraphQLName(f.text) != nil {
+			return c, false
+		}
+		names = append(names, f.text)
+	}
+	switch strings.ToLower(m.kind.text) {
+	case "query":
+		g.Query, g.AnyQuery = names, len(names) == 0
+	case "mutation":
+		g.Mutation = names
+	}
+	return c, !m.more && m.method.at == nil && m.path.at == nil && m.query == nil && (g.AnyQuery || len(g.Query)+len(g.Mutation) > 0)
+}
+
+// addQuery adds the match's conditions on parameters. It returns false if egressd's meet other requests, too: the "*" of
+// egressd stands for any text, and that of OpenShell ends at a dot.
+func (m *openShellMatch) addQuery(only *narrowing) (whole bool) {
+	if m.query == nil {
+		return true
+	}
+	if whole = m.query.kind == isMapping; !whole {
+		return false
+	}
+	for _, p := range m.query.members {
+		matchers := []*setting{p.value}
+		if any := p.value.at("any"); any != nil {
+			matchers = any.list
+		}
+		var values []string
+		said := len(matchers) > 0
+		for _, v := range matchers {
+			said = said && v.kind == isText && !strings.ContainsAny(v.text, `?[]{}!\`)
+			whole = whole && (v.text == "**" || !strings.Contains(v.text, "*"))
+			values = append(values, strings.ReplaceAll(v.text, "**", "*"))
+		}
+		whole = said && only.parameter(p.key, values...) && whole
+	}
+	return whole
+}
+
+// clause turns a match into a clause. whole is false if the match says more than egressd can.
 func (m *openShellMatch) clause() (c clause, whole bool) {
-	whole = !m.more
+	whole = m.addQuery(&c.only)
+	whole = whole && !m.more && m.kind.at == nil && len(m.fields) == 0
 	if method := strings.ToUpper(m.method.text); method != "" && method != "*" {
 		if c.methods = []string{method}; strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 			c.methods, whole = nil, false

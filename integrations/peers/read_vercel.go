@@ -86,23 +86,29 @@ func moreSpecific(a, b string) int {
 	return len(b) - len(a)
 }
 
-// A vercelRule is a rule of a domain. Its match says more than methods and a path where more is set.
+// A vercelRule is a rule of a domain.
 type vercelRule struct {
 	matches, answers, forwards, transforms bool
 	path                                   matcher
-	hasPath, more                          bool
+	hasPath                                bool
 	methods                                []word
+	headers, query                         []vercelCondition
 }
+
+// A vercelCondition is about one header field or parameter.
+type vercelCondition struct{ key, value matcher }
 
 func vercelRules(found *[]*vercelRule) items {
 	return func(string, string) (schema, func(*setting) error) {
 		v := &vercelRule{}
-		condition := items(func(string, string) (schema, func(*setting) error) {
-			none := func() schema { var m matcher; return m.schema() }
-			return schema{"key": fields(none()), "value": fields(none())}, func(*setting) error { v.more = true; return nil }
-		})
+		conditions := func(found *[]vercelCondition) field {
+			return field{items: func(string, string) (schema, func(*setting) error) {
+				c := &vercelCondition{}
+				return schema{"key": fields(c.key.schema()), "value": fields(c.value.schema())}, func(*setting) error { *found = append(*found, *c); return nil }
+			}}
+		}
 		s := schema{
-			"match": fields(schema{"path": fields(v.path.schema()), "method": into(&v.methods), "queryString": {items: condition}, "headers": {items: condition}}),
+			"match": fields(schema{"path": fields(v.path.schema()), "method": into(&v.methods), "queryString": conditions(&v.query), "headers": conditions(&v.headers)}),
 		}.known("transform response forwardURL")
 		return s, func(n *setting) error {
 			v.matches, v.answers, v.forwards, v.transforms = n.at("match") != nil, n.at("response") != nil, n.at("forwardURL") != nil, n.at("transform") != nil
@@ -144,7 +150,7 @@ func (r *reading) vercelRule(said string, s scope, rule *vercelRule) (ended bool
 	for _, m := range rule.methods {
 		c.methods = append(c.methods, strings.ToUpper(m.text))
 	}
-	whole := !rule.more // all that match says can be said here
+	whole := conditions(rule.headers, c.only.field) && conditions(rule.query, c.only.parameter) // all that match says can be said here
 	if rule.hasPath {
 		path := rule.path.pattern()
 		whole = whole && path != ""
@@ -155,16 +161,26 @@ func (r *reading) vercelRule(said string, s scope, rule *vercelRule) (ended bool
 	switch {
 	case rule.answers || rule.forwards:
 		if !whole {
-			r.stricterf("%s denies more: its match says more than methods, an exact path or the beginning of one", said)
+			r.stricterf("%s denies more: its match says more than egressd can compare: methods, a path, fields and parameters by name, each exact or by its beginning", said)
 		}
 		r.deny(said, s, c)
 		return !rule.matches
 	case !whole:
-		r.stricterf("%s is left out: its match says more than methods, an exact path or the beginning of one", said)
+		r.stricterf("%s is left out: its match says more than egressd can compare: methods, a path, fields and parameters by name, each exact or by its beginning", said)
 		return false
 	}
 	r.allow(said, s, c)
 	return !rule.matches
+}
+
+// conditions adds what is compared. It reports whether that is all.
+func conditions(all []vercelCondition, add func(name string, values ...string) bool) bool {
+	whole := true
+	for _, c := range all {
+		value, ok := c.value.value()
+		whole = whole && ok && c.key.exact.at != nil && c.key.startsWith.at == nil && c.key.regex.at == nil && add(c.key.exact.text, value)
+	}
+	return whole
 }
 
 // A matcher is a condition of Vercel on a text.
@@ -172,6 +188,17 @@ type matcher struct{ exact, startsWith, regex word }
 
 func (m *matcher) schema() schema {
 	return schema{"exact": into(&m.exact), "startsWith": into(&m.startsWith), "regex": into(&m.regex)}
+}
+
+// value returns the pattern of egressd's field rules that matches the same texts. ok is false if there is none.
+func (m *matcher) value() (text string, ok bool) {
+	switch {
+	case m.regex.at != nil || m.exact.at != nil && m.startsWith.at != nil || strings.Contains(m.exact.text+m.startsWith.text, "*"):
+		return "", false
+	case m.exact.at != nil:
+		return m.exact.text, true
+	}
+	return m.startsWith.text + "*", true
 }
 
 // pattern is the same as a pattern of paths, or "" if there is none.

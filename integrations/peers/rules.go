@@ -13,10 +13,13 @@ import (
 type line struct {
 	pattern        string
 	methods, paths []string
+	only           narrowing
 }
 
+func (l line) conditional() bool { return len(l.methods)+len(l.paths) > 0 || !l.only.none() }
+
 func (l line) String() string {
-	if len(l.methods)+len(l.paths) == 0 {
+	if !l.conditional() {
 		return quoted(l.pattern)
 	}
 	text := "{host: " + quoted(l.pattern)
@@ -24,13 +27,9 @@ func (l line) String() string {
 		text += ", methods: [" + strings.Join(l.methods, ", ") + "]"
 	}
 	if len(l.paths) > 0 {
-		all := make([]string, len(l.paths))
-		for i, p := range l.paths {
-			all[i] = quoted(p)
-		}
-		text += ", paths: [" + strings.Join(all, ", ") + "]"
+		text += ", paths: " + quotedList(l.paths)
 	}
-	return text + "}"
+	return text + l.only.String() + "}"
 }
 
 func quoted(text string) string { return strconv.QuoteToASCII(text) }
@@ -76,7 +75,7 @@ func (f *ruleFile) prune() {
 		into  *[]policy.Rule
 	}{{f.allow, &lists.Allow}, {f.ask, &lists.Ask}, {f.deny, &lists.Deny}} {
 		for _, l := range list.lines {
-			r := policy.Rule{ID: l.String(), Methods: l.methods}
+			r := policy.Rule{ID: l.String(), Methods: l.methods, Headers: l.only.headers, Query: l.only.query, GraphQL: l.only.graphql}
 			r.Pattern, _ = policy.ParsePattern(l.pattern) // of a host and ports that were read
 			for _, text := range l.paths {
 				path, _ := policy.ParsePathPattern(text)
@@ -174,18 +173,18 @@ func (f *ruleFile) rule(pattern string, a, above action) {
 	for i, w := range a.ways {
 		get := slices.Contains(w.methods, "GET") && !slices.Contains(w.methods, "HEAD") // it has HEAD in it here
 		if !w.allow {
-			f.addDeny(line{pattern, w.methods, w.paths})
+			f.addDeny(line{pattern, w.methods, w.paths, w.only})
 			if get {
 				f.stricter("%s: HEAD is denied where GET is", pattern)
 			}
 			continue
 		}
-		f.addAllow(line{pattern, w.methods, w.paths})
+		f.addAllow(line{pattern, w.methods, w.paths, w.only})
 		if slices.ContainsFunc(a.ways[i+1:], func(later way) bool { return !later.allow && meet(w.methods, later.methods) }) {
 			f.stricter("%s: an allow before a deny does not beat it for requests that both are about", pattern)
 		}
 		if get && !headAllowed(a, w) {
-			f.addDeny(line{pattern, []string{"HEAD"}, w.paths})
+			f.addDeny(line{pattern, []string{"HEAD"}, w.paths, w.only})
 			if slices.ContainsFunc(a.ways, func(o way) bool { return o.allow && meet(o.methods, []string{"HEAD"}) }) {
 				f.stricter("%s: HEAD is denied where one rule allows GET, even if another allows HEAD", pattern)
 			}
@@ -204,7 +203,7 @@ func (f *ruleFile) rule(pattern string, a, above action) {
 // headAllowed reports whether HEAD is allowed beside the GET of w.
 func headAllowed(a action, w way) bool {
 	return a.allow || slices.ContainsFunc(a.ways, func(o way) bool {
-		return o.allow && (len(o.methods) == 0 || slices.Contains(o.methods, "HEAD")) && (len(o.paths) == 0 || slices.Contains(o.paths, "/**") || slices.Equal(o.paths, w.paths))
+		return o.allow && (len(o.methods) == 0 || slices.Contains(o.methods, "HEAD")) && (len(o.paths) == 0 || slices.Contains(o.paths, "/**") || slices.Equal(o.paths, w.paths)) && (o.only.none() || o.only.same(w.only))
 	})
 }
 
@@ -231,12 +230,17 @@ func (f *ruleFile) addAllow(l line) {
 }
 
 func (l line) same(other line) bool {
-	return l.pattern == other.pattern && slices.Equal(l.methods, other.methods) && slices.Equal(l.paths, other.paths)
+	return l.pattern == other.pattern && slices.Equal(l.methods, other.methods) && slices.Equal(l.paths, other.paths) && l.only.same(other.only)
 }
 
 func (f *ruleFile) conditional() bool {
-	looks := func(l line) bool { return len(l.methods)+len(l.paths) > 0 }
-	return slices.ContainsFunc(f.allow, looks) || slices.ContainsFunc(f.deny, looks)
+	return slices.ContainsFunc(slices.Concat(f.allow, f.deny), line.conditional)
+}
+
+// compares reports whether a line compares header fields or parameters.
+func (f *ruleFile) compares() bool {
+	looks := func(l line) bool { return len(l.only.headers)+len(l.only.query) > 0 }
+	return slices.ContainsFunc(slices.Concat(f.allow, f.deny), looks)
 }
 
 // text is the file, with a comment that names the peer.

@@ -94,12 +94,27 @@ type shellMatch struct {
 	Query  map[string]any `json:"query,omitempty"`
 }
 
+// queryHolds compares k of the query: "*" is text without a dot, "**" any text.
+func (m shellMatch) queryHolds(parameter string) bool {
+	globs := map[string]string{"v": "^v$", "*": "^[^.]*$", "**": "^.*$", "v*": "^v[^.]*$"}
+	matcher, ok := m.Query["k"]
+	if !ok {
+		return len(m.Query) == 0
+	}
+	all, _ := matcher.(map[string]any)
+	texts, several := all["any"].([]string)
+	if !several {
+		texts = []string{matcher.(string)}
+	}
+	return parameter != "" && slices.ContainsFunc(texts, func(text string) bool { return regexp.MustCompile(globs[text]).MatchString(parameter) })
+}
+
 // holds is a match of OpenShell: "*" is within a segment, "**" any text.
 func (m shellMatch) holds(q question) bool {
 	glob := regexp.QuoteMeta(m.Path)
 	glob = strings.ReplaceAll(glob, `\*\*`, "\x00")
 	glob = strings.ReplaceAll(strings.ReplaceAll(glob, `\*`, "[^/]*"), "\x00", ".*")
-	return len(m.Query) == 0 && q.method != "" && (m.Method == "" || m.Method == "*" || m.Method == q.method) &&
+	return m.queryHolds(q.parameter) && q.method != "" && (m.Method == "" || m.Method == "*" || m.Method == q.method) &&
 		(m.Path == "" || regexp.MustCompile("^"+glob+"$").MatchString(q.path))
 }
 
@@ -116,8 +131,8 @@ func sampleOpenShell(r *rand.Rand) sample {
 	}
 	match := func() shellMatch {
 		m := shellMatch{Method: pick(r, "", "*", "GET", "POST", "HEAD"), Path: pick(r, "", "/**", "/a/**", "/a/**", "/a/*", "/a", "/a/*/c", pick(r, "/a/**", "/**/c", "/[ab]"))}
-		if r.IntN(8) == 0 {
-			m.Query = map[string]any{"k": "v"}
+		if r.IntN(3) == 0 {
+			m.Query = map[string]any{"k": pick[any](r, "v", "v", "v", "**", "*", "v*", map[string]any{"any": []string{"v", "**"}})}
 		}
 		return m
 	}

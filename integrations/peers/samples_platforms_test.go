@@ -124,8 +124,14 @@ func vercelHolds(rule vercelAnswer, q question) bool {
 	if methods, ok := match["method"].([]string); ok && !slices.Contains(methods, q.method) {
 		return false
 	}
-	if _, ok := match["headers"]; ok {
-		return false // no question has the header
+	for key, text := range map[string]string{"headers": q.key, "queryString": q.parameter} {
+		conditions, _ := match[key].([]map[string]map[string]string)
+		for _, c := range conditions {
+			exact, isExact := c["value"]["exact"]
+			if text == "" || c["value"]["regex"] != "" && !strings.HasSuffix(text, "b") || isExact && exact != text || !strings.HasPrefix(text, c["value"]["startsWith"]) {
+				return false
+			}
+		}
 	}
 	path, _ := match["path"].(map[string]string)
 	for kind, text := range path {
@@ -160,8 +166,12 @@ func sampleVercel(r *rand.Rand) sample {
 					if r.IntN(2) == 0 {
 						match["path"] = pathMatch(r)
 					}
-					if r.IntN(5) == 0 {
-						match["headers"] = []any{map[string]any{"key": map[string]string{"exact": "x-key"}}}
+					for _, key := range []string{"headers", "queryString"} {
+						if r.IntN(4) == 0 {
+							name := map[string]string{"headers": "X-Key", "queryString": "k"}[key]
+							value := pick(r, nil, map[string]string{"exact": "a"}, map[string]string{"exact": "v"}, map[string]string{"startsWith": "v"}, map[string]string{"startsWith": "a"}, map[string]string{"regex": "b$"})
+							match[key] = []map[string]map[string]string{{"key": {"exact": name}, "value": value}}
+						}
 					}
 					rule["match"] = match
 				}

@@ -127,7 +127,7 @@ func questionOf(t *testing.T, text string) (q question) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.method, q.host, q.path, q.port = method, u.Hostname(), u.Path, map[string]uint16{"http": 80, "https": 443}[u.Scheme]
+		q.method, q.host, q.path, q.query, q.port = method, u.Hostname(), u.Path, u.RawQuery, map[string]uint16{"http": 80, "https": 443}[u.Scheme]
 		if u.Port() != "" {
 			n, _ := strconv.ParseUint(u.Port(), 10, 16)
 			q.port = uint16(n)

@@ -16,6 +16,7 @@ type clause struct {
 	ports   []span   // none: all
 	methods []string // none: all. GET is without HEAD
 	paths   []string // none: all. Patterns of egressd
+	only    narrowing
 }
 
 // A span is a range of ports, both ends included.
@@ -28,7 +29,7 @@ var (
 	webPorts = []span{port(80), port(443)}
 )
 
-func (c *clause) conditional() bool { return len(c.methods)+len(c.paths) > 0 }
+func (c *clause) conditional() bool { return len(c.methods)+len(c.paths) > 0 || !c.only.none() }
 
 // about reports whether the clause is about all hosts of h at all ports of s. In a table that holds the
 // clause, it is about all of them or none. An allow of everything does not open special-purpose
@@ -60,14 +61,15 @@ type action struct {
 	allow, ask bool
 }
 
-// A way decides requests of some methods and paths.
+// A way decides requests with some methods, paths, fields and parameters.
 type way struct {
 	allow, ask     bool
 	methods, paths []string
+	only           narrowing
 }
 
 func (w way) same(other way) bool {
-	return w.allow == other.allow && w.ask == other.ask && slices.Equal(w.methods, other.methods) && slices.Equal(w.paths, other.paths)
+	return w.allow == other.allow && w.ask == other.ask && slices.Equal(w.methods, other.methods) && slices.Equal(w.paths, other.paths) && w.only.same(other.only)
 }
 
 func (a action) same(other action) bool {
@@ -124,7 +126,7 @@ func (r *row) fill(clauses []clause, spans []span, open bool) {
 				a.allow, a.ask, r.denied[i] = c.allow, c.ask, !c.allow && !c.ask && c.hosts == r.hosts
 				break
 			}
-			if w := (way{c.allow, c.ask, c.methods, c.paths}); !slices.ContainsFunc(a.ways, w.same) {
+			if w := (way{c.allow, c.ask, c.methods, c.paths, c.only}); !slices.ContainsFunc(a.ways, w.same) {
 				a.ways = append(a.ways, w)
 			}
 		}

@@ -83,6 +83,9 @@ func (w *writing) rankedOf(rule *policy.Rule, allow bool, order int) (all []rank
 	if rule.Inject != nil {
 		w.left(rule.Pattern.String() + ": inject")
 	}
+	if len(rule.Set) > 0 {
+		w.left(rule.Pattern.String() + ": set")
+	}
 	for _, h := range s.sets {
 		c.hosts = h
 		all = append(all, ranked{c, kind, order})

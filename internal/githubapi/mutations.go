@@ -18,6 +18,7 @@ type Mutation struct {
 	People  []string            // members that hold node ids of people and teams, or lists of them
 	Plain   []string            // members that hold a text, a number or a word, and name nothing
 	Objects map[string][]string // members that hold objects, each with plain members
+	Logins  []string            // members that hold logins of people, or lists of them
 }
 
 // MutationNamed returns a row of the table, or nil.
@@ -57,7 +58,7 @@ var mutations = map[string]Mutation{
 	"markPullRequestReadyForReview":   of("pulls", "pullRequestId", "", ""),
 	"convertPullRequestToDraft":       of("pulls", "pullRequestId", "", ""),
 	"requestReviews":                  of("pulls", "pullRequestId", "userIds teamIds", "union"),
-	"requestReviewsByLogin":           of("pulls", "pullRequestId", "", "union", "userLogins", "teamSlugs"),
+	"requestReviewsByLogin":           byLogin(of("pulls", "pullRequestId", "", "union", "teamSlugs"), "userLogins"),
 	"addPullRequestReview":            reviewed(of("pulls", "pullRequestId", "", "commitOID body event")),
 	"submitPullRequestReview":         of("pulls", "pullRequestId pullRequestReviewId", "", "event body"),
 	"updatePullRequestReview":         of("pulls", "pullRequestReviewId", "", "body"),
@@ -77,7 +78,7 @@ var mutations = map[string]Mutation{
 	"updateIssueComment":            of("issues pulls", "id", "", "body"),
 	"addAssigneesToAssignable":      of("issues pulls", "assignableId", "assigneeIds", ""),
 	"removeAssigneesFromAssignable": of("issues pulls", "assignableId", "assigneeIds", ""),
-	"replaceActorsForAssignable":    of("issues pulls", "assignableId", "actorIds", ""),
+	"replaceActorsForAssignable":    byLogin(of("issues pulls", "assignableId", "actorIds", ""), "actorLogins"),
 	"addLabelsToLabelable":          of("issues pulls", "labelableId labelIds", "", ""),
 	"removeLabelsFromLabelable":     of("issues pulls", "labelableId labelIds", "", ""),
 	"clearLabelsFromLabelable":      of("issues pulls", "labelableId", "", ""),
@@ -90,6 +91,20 @@ func of(groups, ids, people, plain string, texts ...string) Mutation {
 		m.Objects[name] = []string{}
 	}
 	return m
+}
+
+// byLogin adds members that hold logins.
+func byLogin(m Mutation, members ...string) Mutation {
+	m.Logins = members
+	return m
+}
+
+// CheckLogin reports whether text can be the login of a person. Those of bots end with "[bot]", and GitHub's own agents are
+// called Copilot and copilot-….
+func CheckLogin(text string) bool {
+	return text != "" && len(text) <= 39 && !strings.HasPrefix(strings.ToLower(text), "copilot") && !strings.ContainsFunc(text, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	})
 }
 
 // reviewed adds the comments of a review.

@@ -12,6 +12,7 @@ import (
 
 // A mounted file system, or a part of one, as /proc/self/mountinfo has it.
 type mounted struct {
+	id     string
 	device string // major:minor
 	root   string // the part, as a path in the file system
 	point  string // where it is
@@ -88,7 +89,7 @@ func (t *mountTable) read() ([]mounted, error) {
 func readMounts(table string) (all []mounted) {
 	for _, m := range mounttable.Parse(table) {
 		asks := m.Kind == "autofs" && slices.Contains(m.Super, "indirect")
-		all = append(all, mounted{m.Device, m.Root, m.Point, !slices.Contains(m.Options, "nodev"), m.Kind, m.ReadOnly(), asks})
+		all = append(all, mounted{m.ID, m.Device, m.Root, m.Point, !slices.Contains(m.Options, "nodev"), m.Kind, m.ReadOnly(), asks})
 	}
 	return all
 }

@@ -37,6 +37,17 @@ func closeDescriptors(control int, kept keptFiles) error {
 // leads to the outside. It is an error where one of these does.
 func CloseDescriptors() error { return closeDescriptors(-1, keptFiles{}) }
 
+// RefusedStream returns the first standard stream with which a jail does not start, and what it is; nothing if there is none. A
+// stream may also be a file that is hidden or fixed, which is known later.
+func RefusedStream() (fd int, what string) {
+	for fd = range 3 {
+		if what = leadsTo(fd, keptFiles{}); what != "" {
+			return fd, what
+		}
+	}
+	return 0, ""
+}
+
 // A fileID is the same for a file by whatever path and descriptor.
 type fileID struct{ device, inode uint64 }
 

@@ -7,6 +7,7 @@ import (
 	slash "path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,6 +119,23 @@ func closeLateMounts(mounts []mounted) error {
 	return withoutDevicesEach(mounts, func(path string) bool {
 		return path != slash.Clean(devicesFolder) && !isPlainFolder(path) && isFolder(path)
 	})
+}
+
+// closeLast closes the devices of mounts that the host has made during rearrange. What the host mounts from now on counts as
+// mounted while the program runs.
+func (p *Program) closeLast() error {
+	mounts, err := openMounts().read()
+	if err != nil {
+		return err
+	}
+	if err := closeLateMounts(mounts); err != nil {
+		return err
+	}
+	p.settled = map[string]bool{}
+	for _, m := range mounts {
+		p.settled[m.id] = true
+	}
+	return nil
 }
 
 // mayOpen reports whether the user may open a device, to read or to write, now or after a change of its mode.
@@ -284,8 +302,24 @@ func withoutDevicesEach(mounts []mounted, wanted func(path string) bool) error {
 }
 
 // tryDevices returns a device that could be opened although it should be closed, judged by the flags of each
-// mount and, if /dev is the host's, by each device in it.
-func tryDevices(p Program) string {
+// mount and, if /dev is the host's, by each device in it. A machine that mounts and unmounts something again and again may give the
+// id of a settled mount to another one, so tryDevices looks several times.
+func tryDevices(p Program) (found string) {
+	for looks := 0; looks < mountLooks; looks++ {
+		if found = openDevice(p); found == "" {
+			break
+		}
+		time.Sleep(mountPause)
+	}
+	return found
+}
+
+const (
+	mountLooks = 100
+	mountPause = time.Millisecond
+)
+
+func openDevice(p Program) string {
 	mounts, err := openMounts().read()
 	if err != nil {
 		return "it cannot be told which there are: " + err.Error()
@@ -293,7 +327,9 @@ func tryDevices(p Program) string {
 	dev := slash.Clean(devicesFolder)
 	opens := map[string]bool{} // by where they are; the last counts
 	for _, m := range mounts {
-		opens[m.point] = m.opens
+		if p.settled == nil || p.settled[m.id] {
+			opens[m.point] = m.opens
+		}
 	}
 	for path, open := range opens {
 		var file unix.Stat_t

@@ -152,6 +152,37 @@ func closedDevices(t *testing.T, way, some string) {
 		}
 		f.Close()
 	}
+	mountsThatComeLate(t)
+}
+
+// mountsThatComeLate has one before the last look, which is closed, and one after it, which is not judged.
+func mountsThatComeLate(t *testing.T) {
+	early, late := t.TempDir(), t.TempDir()
+	var p Program
+	for _, dir := range []string{early, late} {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		if dir == late {
+			if found := tryDevices(p); found != "" {
+				t.Errorf("with a mount after the last look: %s", found)
+			}
+			continue
+		}
+		if found := openDevice(p); found == "" {
+			t.Error("a mount that opens devices is not found")
+		}
+		if err := p.closeLast(); err != nil {
+			t.Fatal(err)
+		}
+		if !opensNoDevice(t, early) || openDevice(p) != "" {
+			t.Errorf("a mount before the last look is open: %s", openDevice(p))
+		}
+	}
+	if found := openDevice(Program{}); found == "" {
+		t.Error("without a last look, the late mount is not found")
+	}
 }
 
 func opensNoDevice(t *testing.T, path string) bool {

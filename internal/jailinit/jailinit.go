@@ -1,6 +1,6 @@
 // Package jailinit runs in a jail: the processes that package
 // sandbox/jail starts there, and the messages between them and that package. They are this same
-// program, started with [Argument]; main calls [Run] before anything else.
+// program, started with [Argument]. A program that imports this package is such a process before its main begins.
 //
 // Three processes take part, see divide:
 //
@@ -33,13 +33,17 @@ const (
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
 )
 
-// Run returns at once unless package sandbox/jail started this process in a jail. There, it
-// does not return.
-func Run() {
+// init returns at once unless package sandbox/jail started this process in a jail. There, it does not return.
+//
+// It is no call in main, since Go initialises this package as soon as those that it imports are ready. More than 150 packages of
+// the command come later, and a process of a jail needs none of them (decision 83).
+func init() {
 	if len(os.Args) < 2 || os.Args[1] != Argument {
 		return
 	}
-	runtime.LockOSThread() // capabilities, filters and namespaces belong to a thread
+	// Capabilities, filters and namespaces belong to a thread. Go runs init on the first thread, but without LockOSThread it starts
+	// other threads from that one, which the kernel refuses once that thread's children are in another PID namespace (EINVAL).
+	runtime.LockOSThread()
 	switch args := os.Args[2:]; {
 	case len(args) == 3 && args[0] == Divider:
 		divide(controlSocket(args[1]), descriptor(args[2]))
@@ -88,9 +92,8 @@ func setUp(control, reaperReady int) {
 
 type setup struct {
 	control     int
-	reaperReady int   // a pipe that ends when the reaper is ready, or noReaper
-	begun       bool  // the jail stands
-	held        []int // what the other end takes, see handOut
+	reaperReady int  // a pipe that ends when the reaper is ready, or noReaper
+	begun       bool // the jail stands
 	mounts      *mountTable
 }
 
@@ -116,7 +119,6 @@ func (s *setup) run() error {
 	if err := s.receive(&program); err != nil {
 		return err
 	}
-	CloseAll(s.held)
 	program.devices, program.root = append(plan.Devices, terminals()...), plan.Root
 	kept := filesOf(slices.Concat(program.Hidden, program.Fixed)) // before they are hidden
 	if err := s.rearrange(plan, &program); err != nil {
@@ -190,12 +192,12 @@ func (s *setup) receive(into Message) error {
 }
 
 // handOut sends the report with the sockets, and closes the sockets here. If other programs of this user have
-// too many descriptors in transit (ETOOMANYREFS; unix(7)), it keeps the sockets, and egressd takes them with
-// pidfd_getfd(2).
+// too many descriptors in transit (ETOOMANYREFS; unix(7)), it keeps the sockets until the program is executed, and egressd takes
+// them with pidfd_getfd(2) before.
 func (s *setup) handOut(report Report, fds []int) error {
-	err := syscall.Sendmsg(s.control, append([]byte{0}, Pack(&report)...), syscall.UnixRights(fds...), nil, 0)
+	text := Pack(&report)
+	err := syscall.Sendmsg(s.control, append(length(text), text...), syscall.UnixRights(fds...), nil, 0)
 	if errors.Is(err, syscall.ETOOMANYREFS) {
-		s.held = fds
 		for _, fd := range fds {
 			report.Held = append(report.Held, uint32(fd))
 		}

@@ -1,6 +1,7 @@
 package jailinit
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
@@ -44,7 +45,7 @@ type (
 	Report struct {
 		Sockets    []SocketKind // in the order of the descriptors that come with it
 		Redirected bool
-		Held       []uint32 // descriptors of this process that could not come with it, to be taken from there until a Program is sent
+		Held       []uint32 // descriptors of this process that could not come with it, to be taken from there before the word to go on
 		Step, Err  string   // what went wrong, instead
 	}
 	// A Failure is what came of a Program, whether or not it failed.
@@ -99,6 +100,7 @@ type Program struct {
 	hidden  map[string]hiddenSocket // the host sockets that were there, with what they were
 	folders map[string]bool         // those of hidden that are folders
 	pinned  []string                // folders that must stay where they are
+	settled map[string]bool         // ids of the mounts, see closeLast; nil: all
 
 	// Packets has Prepare begin connections and send datagrams to addresses for
 	// documentation, without waiting for what comes of them.
@@ -109,23 +111,26 @@ type Program struct {
 // environment.
 const maxMessage = 4 << 20
 
-// Send sends a message of any length in packets that the socket takes.
+// packet is what a packet of a message holds, in bytes: one that a socket takes at once.
+const packet = 32 << 10
+
+// Send sends a message of any length in packets.
 func Send(fd int, text []byte) error {
-	const packet = 32 << 10
-	for more := true; more; {
-		n := min(len(text), packet)
-		more = len(text) > n
-		head := byte(0)
-		if more {
-			head = 1
-		}
-		if err := syscall.Sendmsg(fd, append([]byte{head}, text[:n]...), nil, nil, 0); err != nil {
+	n := min(len(text), packet-lengthSize)
+	for next := append(length(text), text[:n]...); len(next) > 0; next = text[:n] {
+		if err := syscall.Sendmsg(fd, next, nil, nil, 0); err != nil {
 			return err
 		}
 		text = text[n:]
+		n = min(len(text), packet)
 	}
 	return nil
 }
+
+// length is what stands in front of a message.
+func length(text []byte) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(len(text))) }
+
+const lengthSize = 4
 
 // descriptorsOfMessage is how many the kernel lets one message carry (SCM_MAX_FD).
 const descriptorsOfMessage = 253
@@ -134,31 +139,37 @@ const descriptorsOfMessage = 253
 // one. Descriptors may come with its first packet.
 func Receive(fd int) (text []byte, fds []int, err error) {
 	rights := make([]byte, unix.CmsgSpace(descriptorsOfMessage*4))
-	for len(text) < maxMessage {
-		size, _, err := syscall.Recvfrom(fd, nil, syscall.MSG_PEEK|syscall.MSG_TRUNC) // memory that is touched first costs more than a call
-		if hasToRepeat(err) {
-			continue
-		}
-		if err != nil || size == 0 {
-			return nil, fds, err
-		}
-		packet := make([]byte, size)
-		n, oob, _, _, err := syscall.Recvmsg(fd, packet, rights, syscall.MSG_CMSG_CLOEXEC)
-		if hasToRepeat(err) {
-			continue
-		}
+	first := make([]byte, packet)
+	n, oob, err := receivePacket(fd, first, rights)
+	if err != nil || n == 0 {
+		return nil, nil, err
+	}
+	fds = Descriptors(rights[:oob])
+	if n < lengthSize {
+		return nil, fds, errMessage
+	}
+	size := int(binary.NativeEndian.Uint32(first))
+	if size > maxMessage || size < n-lengthSize {
+		return nil, fds, errMessage
+	}
+	text = append(make([]byte, 0, size), first[lengthSize:n]...)
+	for len(text) < size {
+		n, _, err := receivePacket(fd, text[len(text):size], nil)
 		if err != nil || n == 0 {
 			return nil, fds, err
 		}
-		if oob > 0 {
-			fds = append(fds, Descriptors(rights[:oob])...)
-		}
-		text = append(text, packet[1:n]...)
-		if packet[0] == 0 {
-			return text, fds, nil
+		text = text[:len(text)+n]
+	}
+	return text, fds, nil
+}
+
+func receivePacket(fd int, into, rights []byte) (n, oob int, err error) {
+	for {
+		n, oob, _, _, err = syscall.Recvmsg(fd, into, rights, syscall.MSG_CMSG_CLOEXEC)
+		if !hasToRepeat(err) {
+			return n, oob, err
 		}
 	}
-	return nil, fds, errors.New("a message without end")
 }
 
 // hasToRepeat reports whether to receive again. ECONNRESET comes once, before what the other end said: it ended and had

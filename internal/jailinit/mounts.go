@@ -129,6 +129,9 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 	if p.pinned, err = pinFolders(kept); err != nil {
 		return err
 	}
+	if err := p.closeLast(); err != nil {
+		return fmt.Errorf("close the devices of what was mounted last: %w", err)
+	}
 	return reenter(dir)
 }
 

@@ -9,6 +9,7 @@ import (
 
 // A Mount is a line: a file system, or a part of one.
 type Mount struct {
+	ID      string // that of one that is gone may be given again
 	Device  string // major:minor
 	Root    string // the part, as a path in the file system
 	Point   string // where it is, as the process sees it
@@ -22,7 +23,7 @@ func (m *Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
 // Parse reads a table. It leaves out lines that are no mounts.
 func Parse(table string) (all []Mount) {
-	const device, root, point, options, rest = 2, 3, 4, 5, 6
+	const id, device, root, point, options, rest = 0, 2, 3, 4, 5, 6
 	for line := range strings.Lines(table) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", rest+1) // there is one space between them
 		if len(fields) <= rest {
@@ -31,7 +32,7 @@ func Parse(table string) (all []Mount) {
 		_, what, _ := strings.Cut(" "+fields[rest], " - ")
 		kind, what, _ := strings.Cut(what, " ")
 		_, how, _ := strings.Cut(what, " ") // behind the source
-		all = append(all, Mount{fields[device], unescape(fields[root]), unescape(fields[point]), strings.Split(fields[options], ","), kind, strings.Split(how, ",")})
+		all = append(all, Mount{fields[id], fields[device], unescape(fields[root]), unescape(fields[point]), strings.Split(fields[options], ","), kind, strings.Split(how, ",")})
 	}
 	return all
 }

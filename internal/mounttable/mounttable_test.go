@@ -14,7 +14,7 @@ func TestParse(t *testing.T) {
 	if len(all) != 2 {
 		t.Fatalf("%+v", all)
 	}
-	if m := all[0]; m.Device != "98:0" || m.Root != "/mnt1" || m.Point != "/mnt2" || m.Kind != "ext3" || m.ReadOnly() || !slices.Equal(m.Super, []string{"rw", "errors=continue"}) {
+	if m := all[0]; m.ID != "36" || m.Device != "98:0" || m.Root != "/mnt1" || m.Point != "/mnt2" || m.Kind != "ext3" || m.ReadOnly() || !slices.Equal(m.Super, []string{"rw", "errors=continue"}) {
 		t.Errorf("%+v", m)
 	}
 	if m := all[1]; m.Root != "/a b//deleted" || m.Point != `/c\d` || m.Kind != "tmpfs" || !m.ReadOnly() {

@@ -22,6 +22,8 @@ const (
 	rareProgram = 0.02    // share of all flows
 	oneWay      = 8       // ratio of up to down; conversations have less
 	aloneMost   = 0.35    // maximum that a habit explains if nobody else has it
+	lateFrom    = 0.25    // of the flows of a sandbox: a destination that was first used behind them has no habit from before
+	lateMost    = 0.15    // maximum that a habit explains that began so late
 	priorWhole  = 2.0     // nats against; most uploads are intended
 	priorPart   = 2.5     // nats against a large upload; such uploads are rare but ordinary
 )
@@ -161,6 +163,9 @@ func (f *Finder) habits(e *evidence, key siteKey, host string, l *lane, alone bo
 	}
 	if alone {
 		through, daily = min(through, aloneMost), min(daily, aloneMost)
+	}
+	if seen := f.hours(key.sandbox).n; seen >= 10*few && float64(l.firstOwn) > lateFrom*float64(seen) { // how it was before is known
+		through, daily = min(through, lateMost), min(daily, lateMost)
 	}
 	if daily > through {
 		e.discount(daily, "about as much on each day")

@@ -79,7 +79,7 @@ func (p *position) skip(to int64) (missed int64) {
 // load determines the position to continue at: after the newest mark that the log holds. If it holds none,
 // it is a different log and is sent from its beginning. Repeated records are better than lost ones.
 func (s *runner) load() error {
-	if err := os.MkdirAll(folder(s.dir), 0o700); err != nil {
+	if err := os.MkdirAll(Folder(s.dir), 0o700); err != nil {
 		return err
 	}
 	stored := s.stored()
@@ -88,7 +88,7 @@ func (s *runner) load() error {
 }
 
 func (s *runner) stored() State {
-	state := State{Name: s.config.Name, Type: s.config.Type, To: s.config.receiver(), Format: s.config.Format, Lossy: strings.HasPrefix(s.config.Address, "udp:")}
+	state := State{Name: s.config.Name, Type: s.config.Type, To: s.config.receiver(), Format: s.config.Format, Origin: s.origin.Log, Lossy: strings.HasPrefix(s.config.Address, "udp:")}
 	old, err := readState(statePath(s.dir, s.config.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

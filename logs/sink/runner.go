@@ -77,7 +77,7 @@ func (s *runner) run(ctx context.Context) {
 			break
 		}
 		s.failed(err)
-		if _, kept := errors.AsType[*keptError](err); !kept {
+		if !keeps(err) {
 			s.rewind(errors.Is(err, errGone))
 		}
 		if !s.pause(ctx, err) {
@@ -85,6 +85,13 @@ func (s *runner) run(ctx context.Context) {
 		}
 	}
 	s.save()
+}
+
+// keeps reports whether the receiver has what it took before, after an error: it is there, and has answered.
+func keeps(err error) bool {
+	_, kept := errors.AsType[*keptError](err)
+	_, refused := errors.AsType[*refusedError](err)
+	return kept || refused
 }
 
 // sendAll sends present and future records. It returns nil when the runner may end.

@@ -172,6 +172,13 @@ func (r *runningSink) stop() {
 // Stop ends all sinks. They may send until drain has passed. Stop does not wait for a receiver that blocks
 // in the kernel.
 func (s *Set) Stop(drain time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	s.Finish(ctx)
+}
+
+// Finish ends all sinks. A sink ends when it has sent all that is in the log, after an error, or with ctx.
+func (s *Set) Finish(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []<-chan struct{}
@@ -179,7 +186,7 @@ func (s *Set) Stop(drain time.Duration) {
 		r.drain()
 		all = append(all, r.ended)
 	}
-	await(all, drain)
+	awaitUntil(all, ctx.Done())
 	for _, r := range s.running {
 		r.stop()
 	}
@@ -196,12 +203,17 @@ const stopsWithin = 5 * time.Second
 
 // await waits until all channels are closed or within has passed.
 func await(all []<-chan struct{}, within time.Duration) {
-	late := time.NewTimer(within)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	awaitUntil(all, ctx.Done())
+}
+
+// awaitUntil waits until all channels are closed, or late is.
+func awaitUntil(all []<-chan struct{}, late <-chan struct{}) {
 	for _, ended := range all {
 		select {
 		case <-ended:
-		case <-late.C:
+		case <-late:
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,8 +22,9 @@ type State struct {
 	Type   string    `json:"type"`
 	To     string    `json:"to"`
 	Format string    `json:"format"`
-	Next   int64     `json:"next"` // sequence number of the first record that the receiver may lack
-	Sent   int64     `json:"sent"` // events, including repeated ones
+	Origin string    `json:"origin,omitempty"` // of the log; empty before it is known
+	Next   int64     `json:"next"`             // sequence number of the first record that the receiver may lack
+	Sent   int64     `json:"sent"`             // events, including repeated ones
 	SentAt time.Time `json:"sent_at,omitzero"`
 
 	// Error is the last error and stays set.
@@ -86,10 +88,16 @@ func (s *State) mark(seq int64, sum [sha256.Size]byte) {
 	}
 }
 
-// folder returns the folder of the state files of a log.
-func folder(dir string) string { return filepath.Join(dir, "sinks") }
+// Folder returns the folder of the state files of the log in dir.
+func Folder(dir string) string { return filepath.Join(dir, "sinks") }
 
-func statePath(dir, name string) string { return filepath.Join(folder(dir), name+".json") }
+// Sends reports whether the log in dir has state files of sinks.
+func Sends(dir string) bool {
+	info, err := os.Lstat(Folder(dir))
+	return err == nil && info.IsDir()
+}
+
+func statePath(dir, name string) string { return filepath.Join(Folder(dir), name+".json") }
 
 const maxState = 64 << 10
 
@@ -126,7 +134,7 @@ func (m Mark) holds(dir string) bool {
 
 // States returns the states of all present and past sinks of the log in dir, with their current lag.
 func States(dir string) ([]State, error) {
-	paths, err := filepath.Glob(filepath.Join(folder(dir), "*.json"))
+	paths, err := filepath.Glob(filepath.Join(Folder(dir), "*.json"))
 	if err != nil {
 		return nil, err
 	}

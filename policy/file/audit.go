@@ -29,7 +29,7 @@ type Audit struct {
 	// Retain says what of the log is kept. Default: a tenth of the disk.
 	Retain Retain
 
-	// Sinks are where egressd serve sends the records of the log to. Default: none.
+	// Sinks are where the records of the log are sent to, by egressd serve and run. Default: none.
 	Sinks []Sink
 
 	// Anchors are where each new checkpoint of the log is sent to, so that nobody who
@@ -60,7 +60,7 @@ type RetainSinks struct {
 }
 
 func (r *reader) audit(a *Audit) func(*yaml.Node) {
-	return r.section("audit", fields{
+	return r.section("audit", r.kind.onlyKey(r, "audit", "sinks", fields{
 		"dir":           r.path("audit.dir", &a.Dir),
 		"durability":    word(r, "audit.durability", &a.Durability, "process", "disk"),
 		"segment_bytes": number(r, "audit.segment_bytes", &a.SegmentBytes, 64<<10, 16<<30),
@@ -68,7 +68,7 @@ func (r *reader) audit(a *Audit) func(*yaml.Node) {
 		"retain":        r.retain(&a.Retain),
 		"sinks":         r.sinks(&a.Sinks),
 		"anchors":       r.anchors(&a.Anchors),
-	})
+	}))
 }
 
 func (r *reader) retain(t *Retain) func(*yaml.Node) {

@@ -55,6 +55,7 @@ type writtenCredential struct {
 	name  string
 	hosts []string
 	env   []string
+	aws   credentials.AWSLimits
 }
 
 // placeWritten is the mapping of "for".
@@ -71,6 +72,13 @@ func (r *reader) credential(n *yaml.Node, what string) *NamedCredential {
 		"hosts":   r.list(what+".hosts", &w.hosts, r.credentialHost),
 		"env":     r.list(what+".env", &w.env, func(what string, into *string) func(*yaml.Node) { return r.checked(what, into, problemOfVariable) }),
 		"foreign": r.foreign(what+".foreign", &c.Foreign),
+
+		"regions": r.list(what+".regions", &w.aws.Regions, r.plainText(problemOfRegion)),
+		"services": r.list(what+".services", &w.aws.Services, func(what string, into *string) func(*yaml.Node) {
+			return word(r, what, into, credentials.AWSServiceNames()...)
+		}),
+		"buckets": r.list(what+".buckets", &w.aws.Buckets, r.plainText(problemOfBucket)),
+		"account": r.checked(what+".account", &w.aws.Account, problemOfAccount),
 	})
 	for _, key := range []string{"for", "from"} {
 		if !hasKey(n, key) && n.Kind == yaml.MappingNode {
@@ -80,8 +88,44 @@ func (r *reader) credential(n *yaml.Node, what string) *NamedCredential {
 	if len(r.problems) > before {
 		return nil
 	}
+	r.checkAWS(n, what, &w, &c.Spec.From)
 	r.fillCredential(n, what, &w, c)
 	return c
+}
+
+// plainText reads the items of a list that problemOf accepts.
+func (r *reader) plainText(problemOf func(string) string) func(what string, into *string) func(*yaml.Node) {
+	return func(what string, into *string) func(*yaml.Node) { return r.checked(what, into, problemOf) }
+}
+
+// checkAWS judges the keys that concern one kind.
+func (r *reader) checkAWS(n *yaml.Node, what string, w *writtenCredential, from *credentials.Source) {
+	if w.kind != credentials.AWS {
+		for _, key := range []string{"regions", "services", "buckets", "account"} {
+			if hasKey(n, key) {
+				r.fail(n, "%s has %s, which belongs to for: aws; leave it out", what, key)
+			}
+		}
+		if from.Profile != "" {
+			r.fail(n, "%s has a profile, which belongs to for: aws; leave it out", what)
+		}
+		return
+	}
+	signsS3 := slices.Contains(w.aws.Services, "s3")
+	switch {
+	case len(w.aws.Regions) == 0 || len(w.aws.Services) == 0:
+		r.fail(n, "%s has to say what egressd signs; write regions: [eu-west-1] and services: [s3, sts], or the like", what)
+	case signsS3 && len(w.aws.Buckets) == 0 && w.aws.Account == "":
+		r.fail(n, "%s: a signature for s3 reaches every bucket that lets it in, also an attacker's; write buckets: [acme-build], or account with the twelve digits of yours", what)
+	case !signsS3 && len(w.aws.Buckets) > 0:
+		r.fail(n, "%s has buckets, and no s3 among its services; add that, or leave buckets out", what)
+	case hasKey(n, "env"):
+		r.fail(n, "%s has env; the variables of aws are fixed, so leave it out", what)
+	case from.Field != "":
+		r.fail(n, "%s.from has a field; a key of AWS has two parts, so write the file that credential_process prints, or a profile", what)
+	case from.Env != "" && !strings.HasSuffix(from.Env, "ACCESS_KEY_ID"):
+		r.fail(n, "%s.from.env has to end with ACCESS_KEY_ID; the variables with SECRET_ACCESS_KEY and SESSION_TOKEN in its place are read, too", what)
+	}
 }
 
 // fillCredential makes the credential of what was read.
@@ -97,6 +141,9 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 		kind := credentials.KindNamed(w.kind)
 		c.Spec.Kind, c.Spec.Places, c.Spec.Prefixes = kind.Name, kind.Places, kind.Prefixes
 		c.Spec.Variables, mints = kind.Variables, kind.Mints
+		if w.kind == credentials.AWS {
+			c.Spec.AWS = &w.aws
+		}
 		if w.hosts != nil {
 			if !kind.Movable || len(w.hosts) == 0 {
 				r.fail(n, "%s: the hosts of %s are fixed; leave hosts out, or write for: {host: example.com, header: Authorization}", what, kind.Name)
@@ -211,12 +258,16 @@ func (r *reader) credentialFrom(what string, s *credentials.Source) func(*yaml.N
 		r.mapping(n, what, fields{
 			"file":    r.path(what+".file", &s.File),
 			"field":   r.checked(what+".field", &s.Field, problemOfField),
+			"profile": r.checked(what+".profile", &s.Profile, problemOfProfile),
 			"env":     r.checked(what+".env", &s.Env, problemOfVariable),
 			"command": r.command(what+".command", &s.Command),
 			"refresh": r.refresh(what+".refresh", &s.Refresh),
 		})
 		if len(r.problems) > before {
 			return
+		}
+		if s.Profile != "" && s.File == "" {
+			s.File = "${HOME}/.aws/credentials"
 		}
 		sources := 0
 		for _, set := range []bool{s.File != "", s.Env != "", s.Command != nil} {
@@ -347,6 +398,35 @@ func (f *File) mints() (all []policy.Rule) {
 func problemOfParameter(name string) string {
 	if len(name) > 64 || strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 || !policy.Unreserved(byte(c)) }) {
 		return "is no plain name of a parameter; write one like key"
+	}
+	return ""
+}
+
+func problemOfRegion(name string) string {
+	if len(name) > 32 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return "is no region; write one like eu-west-1"
+	}
+	return ""
+}
+
+// problemOfBucket takes names that are the same in a path and in the name of a host.
+func problemOfBucket(name string) string {
+	if len(name) < 3 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.Trim(name, "-.") != name {
+		return "is no bucket; write its whole name, like acme-build"
+	}
+	return ""
+}
+
+func problemOfAccount(id string) string {
+	if len(id) != 12 || strings.Trim(id, "0123456789") != "" {
+		return `is no account; write its twelve digits in quotes, like "123456789012"`
+	}
+	return ""
+}
+
+func problemOfProfile(name string) string {
+	if len(name) > 128 || !printableASCII(name) || strings.ContainsAny(name, "[]") {
+		return "is no profile; write one like agent"
 	}
 	return ""
 }

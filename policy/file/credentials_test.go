@@ -67,6 +67,17 @@ var badCredentials = []struct{ name, allow, entries, want string }{
 	{"a user without Basic", "a.test", "{for: {host: a.test, header: X-Key, user: me}, from: {file: t}}", "form: basic"},
 	{"an unknown word for foreign", "api.github.com", "{for: github, from: {file: t}, foreign: allow}", "refuse"},
 	{"a rule that lets what cannot be seen", "{host: api.github.com, tls: any}", "{for: github, from: {file: t}}", "cannot be seen"},
+	{"aws without services", "s3.eu-west-1.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1]}", "regions"},
+	{"s3 for any bucket", "s3.eu-west-1.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [s3]}", "every bucket"},
+	{"a service whose secrets nobody knows", "s3.eu-west-1.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [sso]}", "sso"},
+	{"a pattern of buckets", "s3.eu-west-1.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [s3], buckets: ['acme-*']}", "whole name"},
+	{"buckets without s3", "sts.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [sts], buckets: [acme-build]}", "no s3"},
+	{"an account that is a number", "sts.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [sts], account: '12'}", "twelve digits"},
+	{"env of aws", "sts.amazonaws.com", "{for: aws, from: {profile: a}, regions: [eu-west-1], services: [sts], env: [A]}", "fixed"},
+	{"a field of aws", "sts.amazonaws.com", "{for: aws, from: {file: a, field: b}, regions: [eu-west-1], services: [sts]}", "two parts"},
+	{"a variable of half a key", "sts.amazonaws.com", "{for: aws, from: {env: AWS_SECRET}, regions: [eu-west-1], services: [sts]}", "ACCESS_KEY_ID"},
+	{"a profile of another kind", "api.github.com", "{for: github, from: {profile: a}}", "belongs to for: aws"},
+	{"regions of another kind", "api.github.com", "{for: github, from: {file: t}, regions: [eu-west-1]}", "belongs to for: aws"},
 	{"a rule with inject", "{host: api.github.com, inject: {header: X-A, env: T}}", "{for: github, from: {file: t}}", "has inject"},
 }
 
@@ -83,5 +94,28 @@ func TestBadCredentials(t *testing.T) {
 	never := strings.Replace(githubFile, "allow:", "tls: {never: [api.github.com]}\nallow:", 1)
 	if _, err := Parse("f", []byte(never)); err == nil || !strings.Contains(err.Error(), "tls.never") {
 		t.Errorf("tls.never: %v", err)
+	}
+}
+
+// TestACredentialOfAWS goes to hosts that rules name exactly, and is read from the file of profiles if nothing else is written.
+func TestACredentialOfAWS(t *testing.T) {
+	f, err := Parse("f", []byte(`version: 1
+allow: [{id: s3, host: acme-build.s3.eu-west-1.amazonaws.com}, "*.amazonaws.com"]
+credentials:
+  - {for: aws, from: {profile: agent}, regions: [eu-west-1], services: [s3, sts], buckets: [acme-build], account: "123456789012"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := f.Expand(func(name string) (string, bool) { return "/home/me", name == "HOME" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := out.Credentials[0].Complete()
+	if spec.From.File != "/home/me/.aws/credentials" || spec.AWS == nil || spec.AWS.Account != "123456789012" || len(spec.AWS.Services) != 2 {
+		t.Errorf("%+v", spec)
+	}
+	if f.Allow[0].Credential != "aws" || f.Allow[1].Credential != "" {
+		t.Errorf("%q %q", f.Allow[0].Credential, f.Allow[1].Credential)
 	}
 }

@@ -38,6 +38,15 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
 		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
 	}
+	e.text("notify.cert_file", &out.Notify.CertFile)
+	e.text("notify.key_file", &out.Notify.KeyFile)
+	out.Notify.To = slices.Clone(f.Notify.To)
+	for i := range out.Notify.To {
+		at := fmt.Sprintf("notify.to[%d]", i)
+		e.text(at+".url_file", &out.Notify.To[i].URLFile)
+		e.text(at+".headers_file", &out.Notify.To[i].HeadersFile)
+		e.text(at+".ca_file", &out.Notify.To[i].CAFile)
+	}
 	out.Upstream.Proxy = e.upstreamProxy(f.Upstream.Proxy)
 	out.Audit.Anchors = e.list("audit.anchors", f.Audit.Anchors)
 	out.Allow = e.injected(f.Allow)

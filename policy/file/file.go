@@ -40,6 +40,9 @@ type File struct {
 	// the folder of the configuration. Default: none.
 	ApproveWithin string
 
+	// DenyMessage is what programs are told beside the reason of a denial, such as whom to ask: one line. Default: none.
+	DenyMessage string
+
 	// Ceiling, where Ceiled is set, is what the layers below the organisation may
 	// open at most: what lines, presets and Rego of theirs, and "default: allow",
 	// allow beyond it is denied. It opens nothing by itself.
@@ -87,6 +90,9 @@ type File struct {
 
 	// Upstream is how egressd itself reaches the world.
 	Upstream Upstream
+
+	// Notify is who is told of questions, and where answers by link arrive.
+	Notify Notify
 
 	// Limits bound what one sandbox can use up.
 	Limits Limits
@@ -317,7 +323,7 @@ func sectionOf(text []byte, key string) []byte {
 }
 
 // ParseOrganisation reads an organisation.yaml, as [Parse] does: rules, Rego,
-// ceiling, tests and "tls.never". Its rules have the layer [policy.Organisation], and it is
+// ceiling, tests, "tls.never" and "audit.sinks". Its rules have the layer [policy.Organisation], and it is
 // for [Layers].
 func ParseOrganisation(name string, text []byte) (*File, error) {
 	return parseAs(organisationFile, name, text)
@@ -361,7 +367,7 @@ func (k fileKind) layer() policy.Layer {
 func (k fileKind) keys() []string {
 	switch k {
 	case organisationFile:
-		return []string{"version", "allow", "deny", "ask", "ceiling", "presets", "rego", "unsafe_allow", "tests", "tls"}
+		return []string{"version", "allow", "deny", "ask", "ceiling", "deny_message", "presets", "rego", "unsafe_allow", "tests", "tls", "audit"}
 	case projectFile:
 		return []string{"version", "allow", "deny", "ask", "presets", "rego", "tests"}
 	}

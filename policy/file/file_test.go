@@ -59,7 +59,7 @@ func TestTheSampleFile(t *testing.T) {
 	}
 	wantIDs := []string{
 		"allow[0] api.anthropic.com", "allow[1] *.github.com", "allow[2] example.com:8443", "allow[3] 93.184.216.0/24:443",
-		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] docs.example.com", "allow[7] git.example.com", "allow[8] db.example.com:443", "live chat.example.com", "key api.example.com",
+		"allow[4] 10.0.0.5:8443", "gh-read api.github.com", "allow[6] docs.example.com", "allow[7] git.example.com", "allow[8] store.example.com", "allow[9] db.example.com:443", "live chat.example.com", "key api.example.com",
 	}
 	if diff := cmp.Diff(wantIDs, ids); diff != "" {
 		t.Error(diff)
@@ -99,6 +99,24 @@ var badFiles = []struct {
 	{"a word at the top", "version", `f:1:1: the file is text`},
 	{"an unknown key", "version: 1\nalow: []", `f:2:1: the file has no key "alow"; did you mean "allow"?`},
 	{"an unknown key like no other", "version: 1\nzzzzzzzz: []", `f:2:1: the file has no key "zzzzzzzz"; write one of allow, allow_file, approve_within, ask, audit,`},
+	{"a message of two lines", "version: 1\ndeny_message: \"a\\nb\"", `f:2:15: deny_message is not one line of up to 240 bytes`},
+	{"a message that moves the cursor", "version: 1\ndeny_message: \"\\e[2J\"", `f:2:15: deny_message is not one line`},
+	{"a message that reads backwards", "version: 1\ndeny_message: \"a\\u202eb\"", `f:2:15: deny_message is not one line`},
+	{"a message for the runner of a CI job", "version: 1\ndeny_message: \"##[error]a\"", `f:2:15: deny_message is not one line`},
+	{"a long message", "version: 1\ndeny_message: " + strings.Repeat("a", 241), `f:2:15: deny_message is not one line`},
+	{"an empty message", "version: 1\ndeny_message: \"\"", `f:2:15: deny_message is empty`},
+	{"a receiver without a URL", "version: 1\nnotify: {to: [{name: a, type: slack}]}", `f:2:15: notify.to[0] needs a name, a type and a url_file`},
+	{"a receiver of another kind", "version: 1\nnotify: {to: [{name: a, type: slak, url_file: u}]}", `f:2:31: notify.to[0].type cannot be "slak"; did you mean "slack"?`},
+	{"two receivers of a name", "version: 1\nnotify: {to: [{name: a, type: slack, url_file: u}, {name: a, type: ntfy, url_file: v}]}", `f:2:52: notify.to has "a" already`},
+	{"a name that is a path", "version: 1\nnotify: {to: [{name: \"a/b\", type: slack, url_file: u}]}", `notify.to[0].name cannot be "a/b"`},
+	{"answers for the whole network", "version: 1\nnotify: {answers: \"0.0.0.0:3190\", to: [{name: a, type: slack, url_file: u}]}", `f:2:19: notify.answers: "0.0.0.0:3190" is not one address`},
+	{"answers in clear beyond loopback", "version: 1\nnotify: {answers: \"10.0.0.5:3190\", to: [{name: a, type: slack, url_file: u}]}", `f:2:9: notify.answers 10.0.0.5:3190 can be reached from other machines`},
+	{"answers that nobody is told of", "version: 1\nnotify: {answers: \"127.0.0.1:3190\"}", `f:2:9: notify tells nobody`},
+	{"answers at the operator's port", "version: 1\nlisten: {admin: \"127.0.0.1:3190\"}\nnotify: {answers: \"127.0.0.1:3190\", to: [{name: a, type: slack, url_file: u}]}", `notify.answers is 127.0.0.1:3190, and so is listen.admin`},
+	{"answers that nothing takes back", "version: 1\nlisten: {admin: none}\nnotify: {to: [{name: a, type: slack, url_file: u}]}", `f:2:17: listen.admin is none`},
+	{"a key without its certificate", "version: 1\nnotify: {answers: \"127.0.0.1:3190\", key_file: k, to: [{name: a, type: slack, url_file: u}]}", `f:2:9: notify needs both cert_file and key_file`},
+	{"a URL with a password", "version: 1\nnotify: {answers: \"127.0.0.1:3190\", url: \"https://a:b@c\", to: [{name: a, type: slack, url_file: u}]}", `notify.url is not a URL`},
+	{"a URL that ends a link", "version: 1\nnotify: {answers: \"127.0.0.1:3190\", url: \"https://c/|x\", to: [{name: a, type: slack, url_file: u}]}", `notify.url is not a URL`},
 	{"an unknown key below", "version: 1\nlimits: {head_byte: 1}", `f:2:10: limits has no key "head_byte"; did you mean "head_bytes"?`},
 	{"a sink without a name", "version: 1\naudit: {sinks: [{type: file, path: /a}]}", `f:2:17: audit.sinks[0] has no name`},
 	{"a key that was removed", "version: 1\nlisten: {forwarded: [\"127.0.0.1:3180\"]}", `f:2:10: listen.forwarded was removed; let the platform's network policy`},

@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func graphqlBody(t *testing.T, document string, variables any) string {
 }
 
 func TestGraphQL(t *testing.T) {
-	p := compiled(t, `allow: [{host: api.github.com, methods: [POST], paths: [/graphql], id: graph, graphql: {query: [repository, viewer, search, __type], mutation: [createPullRequest, addComment, addPullRequestReview, requestReviews, createIssue], repos: [Acme/App]}}]`, inspecting)
+	p := compiled(t, `allow: [{host: api.github.com, methods: [POST], paths: [/graphql], id: graph, graphql: {query: [repository, viewer, search, __type], mutation: [createPullRequest, addComment, addPullRequestReview, requestReviews, requestReviewsByLogin, replaceActorsForAssignable, createIssue], repos: [Acme/App]}}]`, inspecting)
 	// As gh 2.23 sends it.
 	const ghCreate = "\n\t\tmutation PullRequestCreate($input: CreatePullRequestInput!) {\n\t\t\tcreatePullRequest(input: $input) {\n\t\t\t\tpullRequest {\n\t\t\t\t\tid\n\t\t\t\t\turl\n\t\t\t\t}\n\t\t\t}\n\t}"
 	inputOf := func(pairs ...any) map[string]any {
@@ -78,6 +79,13 @@ func TestGraphQL(t *testing.T) {
 		{"an id among the comments", graphqlBody(t, `mutation{addPullRequestReview(input:{pullRequestId:"PR_app",threads:[{path:"a",threadId:"PR_evil"}]}){clientMutationId}}`, nil), nil, false},
 		{"a list among the comments", graphqlBody(t, `mutation{addPullRequestReview(input:{pullRequestId:"PR_app",threads:[[{path:"a"}]]}){clientMutationId}}`, nil), nil, false},
 		{"a team", graphqlBody(t, `mutation{requestReviews(input:{pullRequestId:"PR_app",userIds:["U_me"],union:true}){clientMutationId}}`, nil), []string{"PR_app", "U_me"}, true},
+		{"logins", graphqlBody(t, `mutation($l:[String!]){replaceActorsForAssignable(input:{assignableId:"PR_app",actorLogins:$l}){__typename}}`, map[string]any{"l": []string{"monalisa", "octo_corp", "a-b"}}), []string{"PR_app"}, true},
+		{"the login of a bot", graphqlBody(t, `mutation($l:[String!]){replaceActorsForAssignable(input:{assignableId:"PR_app",actorLogins:$l}){__typename}}`, map[string]any{"l": []string{"monalisa", "copilot-swe-agent[bot]"}}), nil, false},
+		{"an agent by its login", graphqlBody(t, `mutation{replaceActorsForAssignable(input:{assignableId:"PR_app",actorLogins:"Copilot"}){__typename}}`, nil), nil, false},
+		{"an agent with a task", graphqlBody(t, `mutation{replaceActorsForAssignable(input:{assignableId:"PR_app",agentAssignment:{customInstructions:"x"}}){__typename}}`, nil), nil, false},
+		{"reviewers by login", graphqlBody(t, `mutation{requestReviewsByLogin(input:{pullRequestId:"PR_app",userLogins:["monalisa"],teamSlugs:["acme/core"],union:true}){__typename}}`, nil), []string{"PR_app"}, true},
+		{"a bot among them", graphqlBody(t, `mutation{requestReviewsByLogin(input:{pullRequestId:"PR_app",userLogins:["x[bot]"]}){__typename}}`, nil), nil, false},
+		{"bots beside them", graphqlBody(t, `mutation{requestReviewsByLogin(input:{pullRequestId:"PR_app",botLogins:["copilot-pull-request-reviewer"]}){__typename}}`, nil), nil, false},
 		{"a bot", graphqlBody(t, `mutation{requestReviews(input:{pullRequestId:"PR_app",botIds:["BOT_agent"]}){clientMutationId}}`, nil), nil, false},
 		{"a text with any words", graphqlBody(t, comment(`"PR_app"`)+` # mutation{deleteIssue}`, nil), []string{"PR_app"}, true},
 
@@ -225,5 +233,35 @@ func TestBadGraphQL(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rule, err)
 		}
+	}
+}
+
+// TestAMutationThatNoTableHasIsRefused asks for each mutation of GitHub's public schema, and for ones that it does not have.
+func TestAMutationThatNoTableHasIsRefused(t *testing.T) {
+	text, err := os.ReadFile("../../internal/githubapi/testdata/mutations.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := compiled(t, "presets: [github: {repos: [acme/app], pulls: write, issues: write, graphql: write}]", inspecting)
+	names, refused := []string{"addcomment", "addComment2", "_addComment", "madeUp"}, 0
+	for line := range strings.Lines(string(text)) {
+		if name, _, _ := strings.Cut(line, " "); name != "#" {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		for _, document := range []string{`mutation{` + name + `(input:{clientMutationId:"x"}){clientMutationId}}`, `mutation{addComment:` + name + `(input:{clientMutationId:"x"}){clientMutationId}}`} {
+			d := p.Decide(context.Background(), posting(t, "POST https://api.github.com/graphql", "application/json", graphqlBody(t, document, nil)))
+			known := slices.Contains(policy.GraphQLMutations(), name)
+			if (d.Verdict == policy.Allow) != known || !known && d.Class != policy.GraphQLDenied {
+				t.Errorf("%s: %s", document, saying(d))
+			}
+			if !known {
+				refused++
+			}
+		}
+	}
+	if refused < 400 {
+		t.Errorf("only %d were refused", refused)
 	}
 }

@@ -101,7 +101,7 @@ func TestNoCredentialInATunnelThatCarriesPlainHTTP(t *testing.T) {
 func TestATunnelOfWhichAllIsAllowedSaysNoCondition(t *testing.T) {
 	p := compiled(t, "allow: [a.test, {host: a.test, paths: [/v1], inject: {header: X-Key, env: KEY}}]", inspecting)
 	d := p.Decide(context.Background(), asking(t, "a.test"))
-	if d.AllowedIf != nil || d.Reason != "a rule adds a credential to requests to a.test:443" {
+	if d.AllowedIf != nil || d.Reason != "a rule adds a credential or a field to requests to a.test:443" {
 		t.Errorf("%q if %q", d.Reason, d.AllowedIf)
 	}
 }

@@ -302,6 +302,7 @@ func TestKeysThatBelongElsewhere(t *testing.T) {
 		{ParseOrganisation, "default: allow", "f:2:10: default belongs into egressd.yaml; write it there"},
 		{ParseOrganisation, "sandboxes: []", "sandboxes belongs into egressd.yaml"},
 		{ParseOrganisation, "tls: {ca_dir: /x}", "tls.ca_dir belongs into egressd.yaml"},
+		{ParseOrganisation, "audit: {dir: /x}", "audit.dir belongs into egressd.yaml"},
 		{ParseOrganisation, "celing: []", `did you mean "ceiling"?`},
 		{ParseOrganisation, "allow: [{host: a.test, inject: {header: X-Key, env: K}}]", "allow[0].inject: credentials belong to who runs egressd"},
 		{ParseProject, "unsafe_allow: [127.0.0.1]", "unsafe_allow belongs into egressd.yaml"},

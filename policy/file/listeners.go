@@ -151,6 +151,7 @@ func (r *reader) checkListeners(f *File) {
 	each("dns", f.Listen.DNS)
 	each("enter", f.Listen.Enter)
 	once("listen.admin", f.Listen.Admin)
+	once("notify.answers", f.Notify.Answers)
 	for i, s := range f.Sandboxes {
 		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)
 		once(fmt.Sprintf("sandboxes[%d].enter", i), s.Enter)

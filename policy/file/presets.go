@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/egressd/egressd/policy"
@@ -38,16 +39,33 @@ func PresetText(name string) ([]byte, error) {
 	return presetFiles.ReadFile("presets/" + name + ".yaml")
 }
 
-// didYouMeanPreset names the presets whose names hold name as a word, and otherwise those that are spelled like it.
+// presetsOf are the presets that go by the name of a program, a language or a firm.
+var presetsOf = map[string][]string{
+	"node": {"npm"}, "nodejs": {"npm"}, "javascript": {"npm"}, "yarn": {"npm"}, "pnpm": {"npm"}, "bun": {"npm"},
+	"python": {"pypi"}, "pip": {"pypi"}, "uv": {"pypi"}, "poetry": {"pypi"}, "anaconda": {"conda"},
+	"go": {"golang"}, "rust": {"crates"}, "cargo": {"crates"}, "java": {"maven"}, "gradle": {"maven"}, "kotlin": {"maven"},
+	"ruby": {"rubygems"}, "gem": {"rubygems"}, "bundler": {"rubygems"}, "php": {"packagist"}, "composer": {"packagist"},
+	"dotnet": {"nuget"}, "csharp": {"nuget"}, "elixir": {"hex"}, "erlang": {"hex"}, "mix": {"hex"},
+	"apt": {"debian", "ubuntu"}, "apk": {"alpine"}, "gh": {"github"}, "git": {"github", "gitlab", "bitbucket"}, "glab": {"gitlab"},
+	"dockerhub": {"docker-hub"}, "hf": {"huggingface"}, "transformers": {"huggingface"}, "aws": {"bedrock"}, "azure": {"azure-openai"},
+	"chatgpt": {"openai", "codex"}, "grok": {"xai"}, "google": {"google-ai", "gemini-cli"}, "gemini": {"gemini-cli", "google-ai"},
+}
+
+// didYouMeanPreset names the presets that name stands for or whose names hold it as a word, and otherwise the one that is
+// spelled like it.
 func didYouMeanPreset(name string) string {
-	var near []string
-	for _, known := range Presets() {
-		if slices.Contains(strings.Split(known, "-"), strings.ToLower(name)) || slices.Contains(strings.Split(strings.ToLower(name), "-"), known) {
-			near = append(near, fmt.Sprintf("%q", known))
-		}
+	word := strings.ToLower(name)
+	near := slices.Clone(presetsOf[word])
+	if near == nil {
+		near = slices.DeleteFunc(Presets(), func(known string) bool {
+			return !slices.Contains(strings.Split(known, "-"), word) && !slices.Contains(strings.Split(word, "-"), known)
+		})
 	}
 	if len(near) == 0 {
 		return didYouMean(name, Presets())
+	}
+	for i, known := range near {
+		near[i] = strconv.Quote(known)
 	}
 	return "did you mean " + strings.Join(near, " or ") + "?"
 }

@@ -79,9 +79,19 @@ func TestPresetsThatHaveAHost(t *testing.T) {
 }
 
 func TestAPresetIsNearByAWordOfItsName(t *testing.T) {
-	for wrong, want := range map[string]string{"claude": "claude-code", "gemini": "gemini-cli", "docker": "docker-hub", "azure": "azure-openai", "npn": "npm", "openai-codex": "codex"} {
-		if text := didYouMeanPreset(wrong); !strings.Contains(text, want) {
+	for wrong, want := range map[string]string{"claude": "claude-code", "gemini": "gemini-cli", "docker": "docker-hub", "azure": "azure-openai", "npn": "npm", "openai-codex": "codex", "pip": "pypi", "Node": "npm", "apt": "ubuntu"} {
+		if text := didYouMeanPreset(wrong); !strings.Contains(text, `"`+want+`"`) || strings.Contains(text, "amp") {
 			t.Errorf("%s: %s", wrong, text)
+		}
+	}
+}
+
+func TestWhatANameStandsForIsAPreset(t *testing.T) {
+	for name, presets := range presetsOf {
+		for _, preset := range presets {
+			if !slices.Contains(Presets(), preset) || slices.Contains(Presets(), name) {
+				t.Errorf("%s stands for %s: the second is none, or the first is one", name, preset)
+			}
 		}
 	}
 }

@@ -49,6 +49,7 @@ func gitParameters(parts int, others map[string]presetParameter) map[string]pres
 		all[name] = presetParameter{parse: policy.ParseGitRef}
 	}
 	all["options"] = presetParameter{parse: parsePushOption}
+	all["lfs"] = presetParameter{words: []string{"true"}}
 	return all
 }
 
@@ -161,6 +162,9 @@ func gitMapping(values map[string][]string) string {
 			keys = append(keys, key+": "+quotedList(values[key]))
 		}
 	}
+	if len(values["lfs"]) > 0 {
+		keys = append(keys, "lfs: true")
+	}
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
@@ -242,9 +246,9 @@ func (r *reader) addPresetLines(f *File) {
 	f.Allow, f.expansions = append(f.Allow, r.lines...), r.texts
 }
 
-// presetValue reads a value, which may be a plain number.
+// presetValue reads a value, which may be a plain number, or true.
 func (r *reader) presetValue(n *yaml.Node, what string) (string, bool) {
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!bool") {
 		return n.Value, true
 	}
 	return r.text(n, what)

@@ -174,3 +174,27 @@ func TestBadParametersOfPresets(t *testing.T) {
 		}
 	}
 }
+
+// TestAPresetForLargeFiles asks for what GitHub's answers name.
+func TestAPresetForLargeFiles(t *testing.T) {
+	with := compiled(t, `presets: [github: {repos: [acme/app], push: ["refs/heads/agent/*"], lfs: true}]`, inspecting)
+	without := compiled(t, `presets: [github: {repos: [acme/app], push: ["refs/heads/agent/*"]}]`, inspecting)
+	for _, host := range []string{"github-cloud.s3.amazonaws.com", "github-cloud.githubusercontent.com", "lfs.github.com"} {
+		for repo, want := range map[string]bool{"acme/app": true, "acme/other": false, "": false} {
+			r := asking(t, "PUT https://"+host+"/alambic/media/1?actor_id=15")
+			if repo != "" {
+				r.HTTP.LFS = &policy.LFSAction{Server: "github.com:443", Repo: repo, Name: "upload", Size: 3}
+			}
+			r.HTTP.BodySize = 3
+			if d := with.Decide(t.Context(), r); (d.Verdict == policy.Allow) != want {
+				t.Errorf("%s for %q: %s", host, repo, saying(d))
+			}
+			if d := without.Decide(t.Context(), r); d.Verdict == policy.Allow {
+				t.Errorf("%s for %q, without lfs: %s", host, repo, saying(d))
+			}
+		}
+	}
+	if _, err := PresetWith("github", map[string][]string{"repos": {"acme/app"}, "lfs": {"false"}}); err == nil {
+		t.Error("lfs: false is taken")
+	}
+}

@@ -22,6 +22,7 @@ func (r *reader) conditions(what string, rule *policy.Rule, effect policy.Verdic
 	known["model"] = r.model(what+".model", &rule.Model, effect)
 	known["graphql"] = r.graphql(what+".graphql", &rule.GraphQL, effect)
 	known["git"] = r.git(what+".git", &rule.Git, effect)
+	known["lfs"] = r.lfs(what+".lfs", &rule.LFS, effect)
 	return known
 }
 
@@ -56,6 +57,31 @@ func (r *reader) git(what string, into **policy.GitRule, effect policy.Verdict) 
 			r.fail(n, "%s has no repos; add \"repos: [acme/app]\" or the like", what)
 		case hasKey(n, "options") && !hasKey(n, "push") && !hasKey(n, "create") && !hasKey(n, "delete"):
 			r.fail(n, "%s.options are of a push, and none is allowed; add \"push: [refs/heads/agent/*]\" or the like", what)
+		}
+		*into = &rule
+	}
+}
+
+// lfs reads whose answers about large files name what may pass.
+func (r *reader) lfs(what string, into **policy.LFSRule, effect policy.Verdict) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if effect != policy.Allow {
+			r.fail(n, "%s says which large files may pass, and stands in allow alone", what)
+			return
+		}
+		var rule policy.LFSRule
+		r.mapping(n, what, fields{
+			"server": func(n *yaml.Node) { rule.Server, _ = parse(r, n, what+".server", policy.ParseLFSServer) },
+			"repos": func(n *yaml.Node) {
+				for _, item := range r.condition(n, what+".repos") {
+					if repo, ok := parse(r, item, what+".repos", policy.ParseGitRepo); ok {
+						rule.Repos = append(rule.Repos, repo)
+					}
+				}
+			},
+		})
+		if n.Kind == yaml.MappingNode && (!hasKey(n, "server") || !hasKey(n, "repos")) {
+			r.fail(n, "%s needs server and repos; write it like {server: github.com, repos: [acme/app]}", what)
 		}
 		*into = &rule
 	}
@@ -164,7 +190,7 @@ func furtherKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"graphql", r.GraphQL != nil}, {"git", r.Git != nil}} {
+	}{{"headers", len(r.Headers) > 0}, {"query", len(r.Query) > 0}, {"query_only", r.QueryOnly}, {"json", len(r.JSON) > 0}, {"mcp", r.MCP != nil}, {"model", r.Model != nil}, {"graphql", r.GraphQL != nil}, {"git", r.Git != nil}, {"lfs", r.LFS != nil}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

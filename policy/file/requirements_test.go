@@ -236,11 +236,19 @@ func TestAGitRuleLetsLargeFiles(t *testing.T) {
 		{"POST /ACME/App/info/lfs/objects/batch", batch("download", ""), "lfs", true},
 		{"POST /acme/app.git/info/lfs/objects/batch", batch("upload", "refs/heads/agent/x"), "lfs", true},
 		{"POST /acme/app.git/info/lfs/locks/verify", `{"ref":{"name":"refs/heads/main"}}`, "lfs", true},
-		{"PUT /acme/app.git/info/lfs/objects/" + oid, "x", "lfs", true},
-		{"GET /acme/app.git/gitlab-lfs/objects/" + oid + "/3", "", "lfs", true},
+		{"GET /acme/app.git/info/lfs/locks?path=a.bin&refspec=refs/heads/main", "", "lfs", true},
+		{"POST /acme/app.git/info/lfs/locks", `{"path":"a.bin","ref":{"name":"refs/heads/agent/x"}}`, "lfs", true},
+		{"POST /acme/app.git/info/lfs/locks/17/unlock", `{"force":false,"ref":{"name":"refs/heads/agent/x"}}`, "lfs", true},
 		{"POST /acme/read.git/info/lfs/objects/batch", batch("download", ""), "read", true},
-		{"GET /acme/read.git/info/lfs/objects/" + oid, "", "read", true},
 
+		{"PUT /acme/app.git/info/lfs/objects/" + oid, "x", "lfs", false}, // none of these was handed out
+		{"POST /acme/app.git/info/lfs/verify", "x", "lfs", false},
+		{"GET /acme/app.git/gitlab-lfs/objects/" + oid + "/3", "", "lfs", false},
+		{"GET /acme/read.git/info/lfs/objects/" + oid, "", "read", false},
+		{"POST /acme/app.git/info/lfs/locks", `{"path":"a.bin","ref":{"name":"refs/heads/main"}}`, "lfs", false},
+		{"POST /acme/app.git/info/lfs/locks/17/unlock", `{"force":true}`, "lfs", false},
+		{"POST /acme/app.git/info/lfs/locks/17%2f..%2funlock", `{"ref":{"name":"refs/heads/agent/x"}}`, "lfs", false},
+		{"POST /acme/read.git/info/lfs/locks", `{"path":"a.bin","ref":{"name":"refs/heads/agent/x"}}`, "read", false},
 		{"POST /acme/app.git/info/lfs/objects/batch", batch("upload", "refs/heads/main"), "lfs", false},
 		{"POST /acme/app.git/info/lfs/objects/batch", `{"operation":"upload","objects":[]}`, "lfs", false},
 		{"POST /acme/app.git/info/lfs/objects/batch", batch("delete", "refs/heads/agent/x"), "lfs", false},
@@ -278,6 +286,49 @@ func TestAGitRuleLetsLargeFiles(t *testing.T) {
 	}
 }
 
+// TestLargeFilesPassAsTheyWereHandedOut asks for what an answer to a batch has named, with one thing changed at a time.
+func TestLargeFilesPassAsTheyWereHandedOut(t *testing.T) {
+	p := compiled(t, `allow:
+- {host: git.test, id: own, git: {repos: [acme/app], lfs: true, push: ["refs/heads/agent/*"]}}
+- {host: git.test, id: read, git: {repos: [acme/read], lfs: true}}
+- {host: store.test, id: store, lfs: {server: git.test, repos: [acme/app]}}`, inspecting)
+	for says, row := range map[string]struct {
+		host   string
+		change func(*policy.HTTPRequest)
+		want   bool
+	}{
+		"at the server":   {"git.test", func(h *policy.HTTPRequest) { h.LFS.Own = true }, true},
+		"at another host": {"store.test", func(h *policy.HTTPRequest) {}, true},
+		"in chunks":       {"store.test", func(h *policy.HTTPRequest) { h.BodySize = -1 }, true},
+		"a download":      {"store.test", func(h *policy.HTTPRequest) { h.Method, h.LFS.Name, h.BodySize = "GET", "download", 0 }, true},
+		"a download there": {"git.test", func(h *policy.HTTPRequest) {
+			h.LFS.Own, h.LFS.Repo, h.LFS.Name, h.BodySize = true, "acme/read", "download", 0
+		}, true},
+		"a report": {"store.test", func(h *policy.HTTPRequest) { h.Method, h.LFS.Name, h.BodySize = "POST", "verify", 90 }, true},
+
+		"by no answer":                  {"store.test", func(h *policy.HTTPRequest) { h.LFS = nil }, false},
+		"by an answer of another":       {"store.test", func(h *policy.HTTPRequest) { h.LFS.Server = "git.test:8443" }, false},
+		"for another repository":        {"store.test", func(h *policy.HTTPRequest) { h.LFS.Repo = "acme/other" }, false},
+		"by another for the server":     {"git.test", func(h *policy.HTTPRequest) {}, false},
+		"a longer one":                  {"store.test", func(h *policy.HTTPRequest) { h.BodySize = 11 }, false},
+		"a shorter one":                 {"store.test", func(h *policy.HTTPRequest) { h.BodySize = 9 }, false},
+		"a download with a body":        {"store.test", func(h *policy.HTTPRequest) { h.Method, h.LFS.Name = "GET", "download" }, false},
+		"a long report":                 {"store.test", func(h *policy.HTTPRequest) { h.Method, h.LFS.Name, h.BodySize = "POST", "verify", 1025 }, false},
+		"another method":                {"store.test", func(h *policy.HTTPRequest) { h.Header["x-http-method-override"] = []string{"DELETE"} }, false},
+		"another protocol":              {"store.test", func(h *policy.HTTPRequest) { h.Upgrade = true }, false},
+		"an upload to read":             {"git.test", func(h *policy.HTTPRequest) { h.LFS.Own, h.LFS.Repo = true, "acme/read" }, false},
+		"an upload without large files": {"git.test", func(h *policy.HTTPRequest) { h.LFS.Own, h.LFS.Repo = true, "acme/none" }, false},
+	} {
+		r := asking(t, "PUT https://"+row.host+"/o/x?signature=1")
+		r.HTTP.Header, r.HTTP.BodySize = map[string][]string{}, 10
+		r.HTTP.LFS = &policy.LFSAction{Server: "git.test:443", Repo: "acme/app", Name: "upload", Size: 10}
+		row.change(r.HTTP)
+		if d := p.Decide(t.Context(), r); (d.Verdict == policy.Allow) != row.want || !row.want && d.Class != policy.GitDenied {
+			t.Errorf("%s: %s: %s", says, saying(d), d.Reason)
+		}
+	}
+}
+
 func TestBadConditions(t *testing.T) {
 	for rule, want := range map[string]string{
 		`git: {}`:                                        "allow[0].git has no repos",
@@ -295,19 +346,22 @@ func TestBadConditions(t *testing.T) {
 		`git: {delete: [refs/heads/a..b], repos: [a/b]}`: `allow[0].git.delete: "refs/heads/a..b" is no ref`,
 		`git: {create: [], repos: [a/b]}`:                "allow[0].git.create is empty",
 		`git: {lfs: some, repos: [a/b]}`:                 "allow[0].git.lfs is not true or false",
-		`git: {options: [x], repos: [a/b]}`:              "allow[0].git.options are of a push, and none is allowed",
-		`paths_fold: maybe`:                              "allow[0].paths_fold is not true or false",
-		`headers: {}`:                                    "allow[0].headers is empty",
-		`headers: [accept]`:                              "allow[0].headers is a list; write a mapping",
-		`headers: {Accept: [x]}`:                         `allow[0].headers: "Accept" has upper case, and names of fields have none here; write "accept"`,
-		`headers: {host: [x]}`:                           "allow[0].headers: egressd writes host itself",
-		`headers: {accept: []}`:                          "allow[0].headers.accept is empty",
-		`headers: {accept: [1]}`:                         `allow[0].headers.accept is a number; put "1" in quotes`,
-		`headers: {accept: [x], accept: [y]}`:            "allow[0].headers.accept stands a second time",
-		`query: {"": [x]}`:                               "allow[0].query: the name of a parameter is empty",
-		`query: {q: [x]}, tls: any`:                      "allow[0] has query, which needs requests that can be seen, and tls or ech",
-		`querys: {q: [x]}`:                               `allow[0] has no key "querys"; did you mean "query"?`,
-		`headers: {accept: [x]}, upgrade: other`:         "",
+		`lfs: {server: git.test}`:                        "allow[0].lfs needs server and repos",
+		`lfs: {server: "git.test/x", repos: [a/b]}`:      `allow[0].lfs.server: "git.test/x" is not the host of a git server`,
+		`lfs: true`:                              "allow[0].lfs is a truth value; write a mapping",
+		`git: {options: [x], repos: [a/b]}`:      "allow[0].git.options are of a push, and none is allowed",
+		`paths_fold: maybe`:                      "allow[0].paths_fold is not true or false",
+		`headers: {}`:                            "allow[0].headers is empty",
+		`headers: [accept]`:                      "allow[0].headers is a list; write a mapping",
+		`headers: {Accept: [x]}`:                 `allow[0].headers: "Accept" has upper case, and names of fields have none here; write "accept"`,
+		`headers: {host: [x]}`:                   "allow[0].headers: egressd writes host itself",
+		`headers: {accept: []}`:                  "allow[0].headers.accept is empty",
+		`headers: {accept: [1]}`:                 `allow[0].headers.accept is a number; put "1" in quotes`,
+		`headers: {accept: [x], accept: [y]}`:    "allow[0].headers.accept stands a second time",
+		`query: {"": [x]}`:                       "allow[0].query: the name of a parameter is empty",
+		`query: {q: [x]}, tls: any`:              "allow[0] has query, which needs requests that can be seen, and tls or ech",
+		`querys: {q: [x]}`:                       `allow[0] has no key "querys"; did you mean "query"?`,
+		`headers: {accept: [x]}, upgrade: other`: "",
 	} {
 		_, err := Parse("f", []byte("version: 1\nallow: [{host: a.test, "+rule+"}]"))
 		if err == nil || !strings.Contains(err.Error(), want) {

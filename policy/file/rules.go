@@ -44,16 +44,20 @@ func (r *reader) rule(n *yaml.Node, rule *policy.Rule, list string, effect polic
 		"upgrade":      r.loosening(list, what+".upgrade", r.allowOnly(list, what+".upgrade", r.option(what+".upgrade", "websocket", &rule.Upgrade, effect))),
 		"max_bytes_up": r.maxBytesUp(what+".max_bytes_up", &rule.MaxBytesUp, effect),
 
+		"set":    r.loosening(list, what+".set", r.allowOnly(list, what+".set", r.setFields(what+".set", &rule.Set))),
 		"inject": r.loosening(list, what+".inject", r.allowOnly(list, what+".inject", r.inject(what+".inject", &rule.Inject))),
 	}))
 	if !hasKey(n, "host") {
 		r.fail(n, "%s has no host; add \"host: example.com\" or the like", what)
 	}
-	if (rule.AnyProtocol || rule.ECH) && (rule.Conditional() || rule.Inject != nil) {
+	if (rule.AnyProtocol || rule.ECH) && (rule.Conditional() || rule.Inject != nil || len(rule.Set) > 0) {
 		r.fail(n, "%s has %s, which needs requests that can be seen, and tls or ech, which let pass what cannot be; remove one", what, strings.Join(inspectionKeys(rule), " and "))
 	}
 	if rule.Inject != nil {
 		r.checkInjectHost(n, what, rule.Pattern)
+	}
+	if len(rule.Set) > 0 && rule.Pattern != (policy.Pattern{}) && !rule.Pattern.OneHost() {
+		r.fail(n, "%s: fields are set for one host, and %s is more; write a rule for each host", what, rule.Pattern)
 	}
 }
 

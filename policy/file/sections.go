@@ -2,11 +2,13 @@ package file
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	forPeople "github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"go.yaml.in/yaml/v3"
 )
@@ -26,6 +28,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"deny_file":      r.list("deny_file", &f.DenyFiles, r.path),
 		"ceiling":        r.ceiling(f),
 		"approve_within": r.path("approve_within", &f.ApproveWithin),
+		"deny_message":   r.checked("deny_message", &f.DenyMessage, problemOfDenyMessage),
 		"presets":        r.presets(&f.Presets),
 		"rego":           r.rego("rego", &f.Rego),
 		"unsafe_allow":   r.rules("unsafe_allow", &f.UnsafeAllow, policy.Allow),
@@ -37,6 +40,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"audit":          r.audit(&f.Audit),
 		"upstream":       r.upstream(&f.Upstream),
 		"limits":         r.limits(&f.Limits),
+		"notify":         r.notify(f),
 		"canaries":       r.canaries(&f.Canaries),
 		"budgets":        r.budgets(&f.Budgets),
 		"credentials":    r.credentialList(&f.Credentials),
@@ -48,14 +52,26 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		r.failAt(policy.Position{Line: 1, Column: 1}, "the file has no version; begin it with \"version: 1\"")
 	}
 	r.checkListeners(f)
+	r.checkUndone(f)
 	r.checkIdentity(f)
 	r.checkContainers(f)
 	r.checkGuarded(f)
 	r.addPresetLines(f)
 	r.giveCredentials(f)
+	r.shareSetFields(f)
 	r.checkNever(f)
 	r.checkHidden(f)
 	r.checkModes(f)
+}
+
+// MaxDenyMessage bounds [File.DenyMessage], in bytes: the replies of some protocols are one line.
+const MaxDenyMessage = 240
+
+func problemOfDenyMessage(text string) string {
+	if len(text) > MaxDenyMessage || text != strings.TrimSpace(text) || text != forPeople.Text(text) {
+		return fmt.Sprintf("is not one line of up to %d bytes that every terminal shows as it is; write whom to ask, such as \"Ask #network, https://wiki.example.com/egress\"", MaxDenyMessage)
+	}
+	return ""
 }
 
 // placesOf reads the sections of [ParsePlaces] and ignores every other one. A wrong section "listen" counts as absent.
@@ -84,12 +100,12 @@ func (k fileKind) only(r *reader, all fields) fields {
 	return r.elsewhere(all, k.keys(), "")
 }
 
-// onlyTLS does so for the section "tls", of which an organisation has one key.
-func (k fileKind) onlyTLS(r *reader, all fields) fields {
+// onlyKey does so for a section of which an organisation has one key.
+func (k fileKind) onlyKey(r *reader, section, key string, all fields) fields {
 	if k == userFile {
 		return all
 	}
-	return r.elsewhere(all, []string{"never"}, "tls.")
+	return r.elsewhere(all, []string{key}, section+".")
 }
 
 func (r *reader) elsewhere(all fields, here []string, prefix string) fields {
@@ -115,7 +131,7 @@ func (r *reader) version(n *yaml.Node) {
 }
 
 func (r *reader) tls(t *TLS) func(*yaml.Node) {
-	return r.section("tls", r.kind.onlyTLS(r, fields{
+	return r.section("tls", r.kind.onlyKey(r, "tls", "never", fields{
 		"ca_dir":      r.path("tls.ca_dir", &t.CADir),
 		"never":       r.patterns("tls.never", &t.Never),
 		"ech":         word(r, "tls.ech", &t.ECH, "refuse", "allow"),
@@ -221,7 +237,7 @@ func inspectionKeys(r *policy.Rule) (keys []string) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}, {"credentials", r.Credential != ""}} {
+	}{{"methods", len(r.Methods) > 0}, {"paths", len(r.Paths) > 0}, {"upgrade", r.Upgrade}, {"inject", r.Inject != nil}, {"set", len(r.Set) > 0}, {"credentials", r.Credential != ""}} {
 		if key.set {
 			keys = append(keys, key.name)
 		}

@@ -351,11 +351,14 @@ func replyBody(r *egress.Refusal, a Answer, to Recipient) (kind string, body []b
 	}
 }
 
-// reasoned is r with the reason in its message, for clients that show nothing else.
+// reasoned is r with the reason and the words of the operator in its message, for clients that show nothing else.
 func reasoned(r *egress.Refusal, a Answer) *egress.Refusal {
 	said := *r
 	if reason := reasonOf(r, a); reason != "" {
 		said.Hint = strings.TrimSpace(r.Hint + " Reason: " + printable.Text(reason))
+	}
+	if r.Message != "" {
+		said.Hint = strings.TrimSpace(said.Hint + " The operator says: " + printable.Text(r.Message))
 	}
 	return &said
 }
@@ -375,6 +378,9 @@ func remarks(r *egress.Refusal, a Answer) (all []string) {
 	}
 	if len(r.Decision.AllowedIf) > 0 {
 		all = append(all, "Allowed if: "+strings.Join(r.Decision.AllowedIf, "; or "))
+	}
+	if r.Message != "" {
+		all = append(all, "The operator says: "+r.Message)
 	}
 	if at := askAt(r, a); at != "" {
 		all = append(all, "From inside the sandbox: "+at+" says what may be reached, and takes requests for more.")
@@ -441,12 +447,14 @@ type problemBody struct {
 	Fix         string       `json:"fix,omitempty"`
 	Layer       policy.Layer `json:"layer,omitempty"` // who wrote the rule
 	Ask         string       `json:"ask,omitempty"`   // where the sandbox may ask about it, and for more
+
+	DenyMessage string `json:"deny_message,omitempty"` // the operator's words
 }
 
 func problem(r *egress.Refusal, a Answer) []byte {
 	p := problemBody{
 		Error: "egress_denied", Class: r.Decision.Class, ID: r.ID.String(), Method: r.Method,
-		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a),
+		Rule: r.Decision.Rule, Layer: r.Decision.Layer, Retryable: a.retry, Message: messageOf(r, a), Reason: reasonOf(r, a), AllowedIf: r.Decision.AllowedIf, Fix: commandFor(r), Ask: askAt(r, a), DenyMessage: r.Message,
 	}
 	if a.Status >= 500 {
 		p.Error = "egress_failed"

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -62,15 +63,18 @@ type Exchange struct {
 
 	Flow *egress.Flow // once the request is allowed
 
-	redaction  *secret.Redaction // of the response, or nil
-	held       *heldBody         // what a rule has read of the request's body, or nil
-	going      *PassingBody      // the request's body as it goes up, or nil
-	bodyMemory *fair.Reservation // of the request's body, or nil
-	headMemory *fair.Reservation // of a long head of a response, or nil
-	hints      int               // interim responses
-	payload    atomic.Int64      // that was let up, beside heads
-	up, down   atomic.Int64      // bytes
-	end        egress.End
+	redaction    *secret.Redaction // of the response, or nil
+	searched     bool              // all of the response has to be in a form that can be searched
+	lfs          *lfsAnswer        // of a batch of Git LFS, as it comes down; nil for every other response
+	held         *heldBody         // what a rule has read of the request's body, or nil
+	going        *PassingBody      // the request's body as it goes up, or nil
+	bodyMemory   *fair.Reservation // of the request's body, or nil
+	headMemory   *fair.Reservation // of a long head of a response, or nil
+	answerMemory *fair.Reservation // of the answer to a batch of Git LFS, or nil
+	hints        int               // interim responses
+	payload      atomic.Int64      // that was let up, beside heads
+	up, down     atomic.Int64      // bytes
+	end          egress.End
 }
 
 // Ends are the client and the upstream of one exchange, in the version of HTTP that they speak. One goroutine calls the
@@ -99,8 +103,6 @@ type InspectedTunnel interface {
 	Destination() policy.Destination
 	// Request has a request decided within the tunnel's flow.
 	Request(context.Context, *policy.HTTPRequest, egress.RequestReader) (*egress.Flow, error)
-	// Secrets returns what adds credentials to the tunnel's requests.
-	Secrets() *Secrets
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
@@ -137,6 +139,7 @@ func (x *Exchange) release() {
 	x.held.release()
 	x.bodyMemory.Release()
 	x.headMemory.Release()
+	x.answerMemory.Release()
 }
 
 // decide opens the flow of the request: the policy allows it, and that is recorded. The error is a [*egress.Refusal].
@@ -147,6 +150,7 @@ func (x *Exchange) decide() (err error) {
 		defer present.Release()
 		ctx = present
 	}
+	set := x.setFields()
 	r := x.request()
 	if x.Tunnel != nil {
 		x.Flow, err = x.Tunnel.Request(ctx, r.HTTP, x)
@@ -155,6 +159,11 @@ func (x *Exchange) decide() (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if !slices.Equal(set, x.Flow.SetFields()) {
+		refusal := x.Flow.Failed(policy.CredentialUnavailable, "another policy came into force while the request was decided; send it again")
+		x.Flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		return refusal
 	}
 	if x.Tunnel == nil {
 		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
@@ -218,15 +227,12 @@ func (x *Exchange) carry() error {
 
 // addCredential has the credentials of the destination change the request.
 func (x *Exchange) addCredential() error {
-	by := x.Client.Forwarder.Secrets()
-	if x.Tunnel != nil {
-		by = x.Tunnel.Secrets()
-	}
-	h := head{target: x.Target, fields: x.Fields}
-	if err := by.add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
+	h := head{method: x.Method, target: x.Target, fields: x.Fields, given: x.givenByLFS(), body: x.wholeBody}
+	if err := x.Client.Forwarder.Secrets.Load().add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
-	x.Target, x.Fields, x.redaction = h.target, h.fields, h.redaction
+	x.Target, x.Fields, x.redaction, x.searched = h.target, h.fields, h.redaction, h.whole
+	x.expectLFS()
 	if x.WebSocket && x.Flow.HasCanaries() {
 		x.Fields = x.Fields.Delete("Sec-WebSocket-Extensions") // what is compressed cannot be searched
 	}
@@ -236,7 +242,7 @@ func (x *Exchange) addCredential() error {
 // judge refuses a response that must not pass, and takes out of its fields what must not.
 func (x *Exchange) judge(resp *http1.Response) error {
 	x.end.Status = resp.Status
-	if x.redaction != nil && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
+	if x.searched && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
 		return x.Flow.Failed(policy.ResponseRefused, "")
 	}
 	resp.Fields = x.Passing(http1.StripResponseHops(resp.Fields))
@@ -309,6 +315,9 @@ func (x *Exchange) countUp(n int) {
 // the budget the error is a [*egress.Refusal], and none of them may go.
 func (x *Exchange) allowUp(n int) error {
 	sum := x.payload.Add(int64(n)) // before the budget is looked at: a policy that changes it looks at the sum afterwards
+	if a := x.Flow.LFSAction(); a != nil && sum > a.MaxBytesUp() {
+		return x.Flow.Failed(policy.GitDenied, "the upload of a large file has more bytes than the object")
+	}
 	if most := x.Flow.Budget(); most > 0 && sum > most {
 		return x.Flow.Exceeded()
 	}

@@ -6,6 +6,7 @@ package exchange
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/egress"
@@ -67,8 +68,7 @@ type Forwarder struct {
 	// LooksInside reports whether tunnels can be inspected now.
 	LooksInside func() bool
 
-	// Secrets returns what is done about requests in clear.
-	Secrets func() *Secrets
+	Secrets atomic.Pointer[Secrets] // that are added to requests which begin from now on; nil: none
 
 	Limits       Limits
 	Heads        http1.Limits // of requests
@@ -76,6 +76,7 @@ type Forwarder struct {
 	readers      headReaders
 	Buffers      sync.Pool // of *[BodyBuffer]byte
 	nodes        knownNodes
+	lfs          lfsActions
 	BodyMemory   fair.MemoryQuota // of bodies that are held back until they are scanned or decided
 	Scanning     *fair.Turns      // tests may set others
 	ScanPatience time.Duration    // for one scan; 0: scanPatience

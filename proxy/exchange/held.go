@@ -185,3 +185,18 @@ func (x *Exchange) ReadBody(f *egress.Flow, whole bool) (*policy.Body, *policy.D
 	}
 	return x.held.readOn(whole, x.BeforeBody)
 }
+
+// wholeBody returns the body as it is sent, for a credential that signs it.
+func (x *Exchange) wholeBody() ([]byte, *policy.Decision) {
+	if x.Length == 0 || x.Body == nil {
+		return []byte{}, nil
+	}
+	body, refused := x.ReadBody(x.Flow, true)
+	switch {
+	case refused != nil:
+		return nil, refused
+	case body.Bytes == nil:
+		return []byte{}, nil
+	}
+	return body.Bytes, nil
+}

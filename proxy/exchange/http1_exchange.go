@@ -293,7 +293,7 @@ func (x *h1Exchange) Answer(r *http1.Response) error {
 func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) error {
 	v := x.conn
 	whole := framing.Kind == http1.BodyLength && framing.Length <= int64(v.up.in.Buffered())
-	if whole && x.redaction == nil {
+	if whole && !x.filters() {
 		body, _ := v.up.in.Peek(int(framing.Length))
 		v.out = append(head, body...)
 		v.up.in.Discard(len(body))
@@ -306,7 +306,7 @@ func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) er
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
-	if framing.Kind == http1.BodyLength && v.tunnel == nil && x.redaction == nil {
+	if framing.Kind == http1.BodyLength && v.tunnel == nil && !x.filters() {
 		return x.answerLength(framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Responses)

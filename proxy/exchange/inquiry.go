@@ -207,6 +207,9 @@ func (q *inquiry) denied(id string) inquiryReply {
 	if len(d.AllowedIf) > 0 {
 		lines = append(lines, "Allowed if: "+strings.Join(d.AllowedIf, "; or "))
 	}
+	if d.Message != "" {
+		lines = append(lines, "The operator says: "+d.Message)
+	}
 	for i := range lines {
 		lines[i] = printable.Text(lines[i])
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -112,13 +113,15 @@ func unasked(err error) *policy.Decision {
 // askNodes sends the question and reads the answer.
 func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[string]policy.Node, err error) {
 	body := githubapi.AskNodes(ids)
-	h := head{target: http1.Target{Path: x.Target.Path}, fields: http1.Fields{
+	h := head{method: http.MethodPost, target: http1.Target{Path: x.Target.Path}, body: func() ([]byte, *policy.Decision) { return body, nil }, fields: http1.Fields{
 		{Name: "Accept", Value: "application/json"}, {Name: "Accept-Encoding", Value: "identity"}, {Name: "Content-Type", Value: "application/json"},
 		{Name: "Content-Length", Value: strconv.Itoa(len(body))}, {Name: "User-Agent", Value: "egressd"},
 	}}
 	for _, value := range x.Fields.Values("Authorization") {
 		h.fields = append(h.fields, http1.Field{Name: "Authorization", Value: value})
 	}
+	set := x.Client.Forwarder.Gate.SetFields(x.Destination)
+	h.fields, _ = withSet(h.fields, set)
 	flow, err := x.Tunnel.Request(ctx, &policy.HTTPRequest{
 		Method: http.MethodPost, Path: h.target.Path, Header: headerOf(h.fields), BodySize: int64(len(body)), Authority: x.Authority,
 		Body: &policy.Body{Bytes: body, Content: body, Ended: true}, Own: true,
@@ -134,10 +137,13 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 		}
 		flow.Close(end)
 	}()
+	if !slices.Equal(set, flow.SetFields()) {
+		return nil, flow.Failed(policy.CredentialUnavailable, "another policy came into force while the request was decided")
+	}
 	if err := flow.Guard("body").See(body); err != nil {
 		return nil, err
 	}
-	if err := x.Tunnel.Secrets().add(flow, x.Destination, false, &h, &end); err != nil {
+	if err := x.Client.Forwarder.Secrets.Load().add(flow, x.Destination, false, &h, &end); err != nil {
 		return nil, err
 	}
 	if err := flow.Wait(ctx); err != nil { // no byte leaves before its record is durable

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -21,41 +22,60 @@ type Secrets struct {
 	Apply func(digest string, dst policy.Destination, r *credentials.Request) credentials.Answer
 
 	// Redaction returns what strikes the credentials of a host out of its responses, whatever request they answer, or nil
-	// where it has none.
-	Redaction func(dst policy.Destination) *secret.Redaction
+	// where it has none. whole: a response has to come whole and uncompressed, since requests carry one of them.
+	Redaction func(dst policy.Destination) (r *secret.Redaction, whole bool)
 }
 
 // A head is what a credential changes of a request, and what is struck out of the response, or nil.
 type head struct {
+	method    string
 	target    http1.Target
 	fields    http1.Fields
+	given     http1.Fields // that a server has told the client to send, see [credentials.Request]
 	redaction *secret.Redaction
+	whole     bool // the response has to come so that all of it can be searched
+
+	// body returns the whole body, as it is sent.
+	body func() ([]byte, *policy.Decision)
 }
 
 // add has the credentials of a request's host change its head, and has the response come so that it can be searched.
-// The error is a [*egress.Refusal].
+// The error is a [*egress.Refusal]. c may be nil.
 func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *head, end *egress.End) error {
+	if c == nil {
+		c = &Secrets{}
+	}
 	if c.Redaction != nil {
-		h.redaction = c.Redaction(dst)
+		h.redaction, h.whole = c.Redaction(dst)
 	}
 	rule, digest := flow.Credential()
 	switch {
 	case c.Apply != nil:
-		a := c.Apply(digest, dst, &credentials.Request{
-			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear, Target: h.target, Fields: h.fields,
-		})
-		end.Credential, end.Note = a.Kind, a.Note
+		r := credentials.Request{
+			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear,
+			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given,
+		}
+		a := c.Apply(digest, dst, &r)
+		if a.NeedsBody {
+			body, refused := h.body()
+			if refused != nil {
+				return flow.Failed(refused.Class, refused.Reason)
+			}
+			r.Body = body
+			a = c.Apply(digest, dst, &r)
+		}
+		end.Credential, end.Note = a.Kind, cmp.Or(a.Note, end.Note)
 		if a.Refused != "" {
 			return refusedCredential(flow, &a)
 		}
 		h.target, h.fields = a.Target, a.Fields
 		if a.Added != nil { // which may have been read again in between
-			h.redaction = h.redaction.With(a.Added)
+			h.redaction, h.whole = h.redaction.With(a.Added), true
 		}
 	case rule != "":
 		return flow.Failed(policy.CredentialUnavailable, "")
 	}
-	if h.redaction != nil {
+	if h.whole {
 		h.fields = searchable(h.fields)
 	}
 	return nil
@@ -132,12 +152,21 @@ type bodyRedactor struct {
 	redactor *secret.Redactor
 }
 
-// responseFilter returns what takes the host's credentials out of the response, or nil where it has none.
+// filters reports whether responseFilter is not nil.
+func (x *Exchange) filters() bool { return x.redaction != nil || x.lfs != nil }
+
+// responseFilter returns what takes the host's credentials out of the response, and reads the answer to a batch of Git LFS. It is
+// nil where there is neither.
 func (x *Exchange) responseFilter() bodyFilter {
-	if x.redaction == nil {
-		return nil
+	var redactor bodyFilter
+	if x.redaction != nil {
+		redactor = &bodyRedactor{x, x.redaction.NewRedactor()}
 	}
-	return &bodyRedactor{x, x.redaction.NewRedactor()}
+	if x.lfs != nil {
+		x.lfs.then = redactor
+		return x.lfs
+	}
+	return redactor
 }
 
 func (r *bodyRedactor) scan(b []byte) ([]byte, error) {

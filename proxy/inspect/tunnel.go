@@ -26,7 +26,7 @@ type Inspection struct {
 	Authority *certs.Authority // of the certificates that clients see
 	Roots     *x509.CertPool   // that upstream certificates are verified against; nil means the system's
 
-	Secrets exchange.Secrets // that are added to requests
+	Secrets exchange.Secrets // that are added to requests, also in clear and in tunnels that are open
 }
 
 // An Inspector serves inspected tunnels. It is safe for concurrent use.
@@ -37,17 +37,10 @@ type Inspector struct {
 	H2Memory   fair.MemoryQuota // of the windows of HTTP/2
 }
 
-// Prepare begins to use a forwarder, and has it know the credentials, too.
+// Prepare begins to use a forwarder.
 func (s *Inspector) Prepare(f *exchange.Forwarder) {
 	s.forwarder = f
 	s.H2Memory.SetDefault(h2MemoryOfSandbox)
-	none := new(exchange.Secrets)
-	f.Secrets = func() *exchange.Secrets {
-		if i := s.inspection.Load(); i != nil {
-			return &i.Secrets
-		}
-		return none
-	}
 }
 
 // Inspect sets what tunnels that begin from now on are inspected with. Before the first call, and after
@@ -292,9 +285,6 @@ func (i *tunnel) DialBeside(ctx context.Context, request *egress.Flow) (net.Conn
 	}
 	return conn, nil
 }
-
-// Secrets implements [exchange.InspectedTunnel].
-func (i *tunnel) Secrets() *exchange.Secrets { return &i.inspection.Secrets }
 
 // refusalFor turns a tunnel's refusal into a refusal of one of its requests, so that the reply names the
 // request.

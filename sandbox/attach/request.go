@@ -138,6 +138,9 @@ type Answer struct {
 	// Variables are what programs need in their environment: placeholders of credentials, which are no secrets.
 	Variables map[string]string `json:"variables,omitempty"`
 
+	// DenyMessage is what the operator tells whom something is denied.
+	DenyMessage string `json:"deny_message,omitempty"`
+
 	Problem string `json:"problem,omitempty"` // why not; empty: the network is attached
 	Hint    string `json:"hint,omitempty"`    // what to type next
 }

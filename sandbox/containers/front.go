@@ -28,10 +28,13 @@ type Front struct {
 	Engine string // path of the engine's socket
 
 	// Change changes the body of a request to create a container, with the engine's description of the image.
-	// An error ends the request.
+	// An error ends the request. Nil changes nothing.
 	Change func(create map[string]any, image ImageConfig) error
-	// Judge returns why a created container is refused, before it starts.
-	Judge func(boundary.Description, map[string]boundary.Volume) error
+	// Doors are the sources of mounts that Change adds.
+	Doors []string
+	// Judge returns why a container is refused. The front calls it after the create, before each start, and after the
+	// start, if the kernel tells what is mounted. inspect asks the engine about another container.
+	Judge func(s *Sight, inspect func(id string) (*Sight, error)) error
 
 	asked   atomic.Bool
 	mu      sync.Mutex // guards what follows
@@ -58,7 +61,12 @@ func (f *Front) Refused() error {
 // createBytes bounds a request to create a container.
 const createBytes = 4 << 20
 
-var creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
+var (
+	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
+	starts  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(?:start|restart)$`)
+	})
+)
 
 // Serve serves l until it is closed.
 func (f *Front) Serve(l net.Listener) error {
@@ -77,11 +85,14 @@ func (f *Front) Serve(l net.Listener) error {
 	through.Transport.(*http.Transport).ResponseHeaderTimeout = 0 // a pull takes as long as it takes
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Store(true)
-		if version := creates().FindStringSubmatch(path.Clean(r.URL.Path)); version != nil && r.Method == http.MethodPost {
+		at := path.Clean(r.URL.Path)
+		if version := creates().FindStringSubmatch(at); version != nil && r.Method == http.MethodPost {
 			f.create(w, r, through, api, version[1])
-			return
+		} else if starts := starts().FindStringSubmatch(at); starts != nil && r.Method == http.MethodPost {
+			f.start(w, r, through, api, url.PathEscape(starts[2]))
+		} else {
+			through.ServeHTTP(w, r)
 		}
-		through.ServeHTTP(w, r)
 	})}
 	return s.Serve(l)
 }
@@ -104,32 +115,12 @@ func (f *Front) refuse(w http.ResponseWriter, err error) {
 // create has the engine create a container, and answers once it was judged.
 func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Handler, api *engineAPI, version string) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, createBytes))
-	var body map[string]any
-	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		decoder.UseNumber()
-		err = decoder.Decode(&body)
+	if err == nil && f.Change != nil {
+		text, err = f.changed(r.Context(), api, version, text)
 	}
 	if err != nil {
-		f.refuse(w, fmt.Errorf("what docker asks for cannot be read: %w", err))
+		f.refuse(w, err)
 		return
-	}
-	var image struct{ Config ImageConfig }
-	name, _ := body["Image"].(string)
-	switch err := api.get(r.Context(), version+"/images/"+name+"/json", &image); {
-	case isMissing(err): // the engine says so, and docker pulls it
-	case err != nil:
-		f.refuse(w, fmt.Errorf("ask the engine for the image %s: %w", name, err))
-		return
-	default:
-		if err := f.Change(body, image.Config); err != nil {
-			f.refuse(w, err)
-			return
-		}
-		if text, err = json.Marshal(body); err != nil {
-			f.refuse(w, err)
-			return
-		}
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	answer := &heldAnswer{header: http.Header{}, status: http.StatusOK}
@@ -144,25 +135,87 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Hand
 	answer.to(w)
 }
 
-// look judges a container that does not run yet.
-func (f *Front) look(ctx context.Context, api *engineAPI, id string) error {
-	d, volumes, err := api.inspect(ctx, id)
-	if err != nil {
-		return fmt.Errorf("ask the engine for the container that it has created: %w", err)
+// changed is the body of a request to create a container, as Change makes it.
+func (f *Front) changed(ctx context.Context, api *engineAPI, version string, text []byte) ([]byte, error) {
+	var body map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&body); err != nil {
+		return nil, fmt.Errorf("what docker asks for cannot be read: %w", err)
 	}
-	return f.Judge(d, volumes)
+	var image struct{ Config ImageConfig }
+	name, _ := body["Image"].(string)
+	err := api.get(ctx, version+"/images/"+name+"/json", &image)
+	if isMissing(err) { // the engine says so, and docker pulls it
+		return text, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the engine for the image %s: %w", name, err)
+	}
+	if err := f.Change(body, image.Config); err != nil {
+		return nil, err
+	}
+	return json.Marshal(body)
+}
+
+// start judges a container again, and has the engine start it. A client may have connected networks since the create, or
+// start a container of an earlier day. Afterwards the kernel says what is mounted.
+func (f *Front) start(w http.ResponseWriter, r *http.Request, through http.Handler, api *engineAPI, name string) {
+	if err := f.look(r.Context(), api, name); err != nil && !isMissing(err) {
+		f.refuse(w, err)
+		return
+	}
+	answer := &heldAnswer{header: http.Header{}, status: http.StatusOK}
+	through.ServeHTTP(answer, r)
+	if answer.status == http.StatusNoContent {
+		if err := f.lookInside(r.Context(), api, name); err != nil {
+			f.refuse(w, errors.Join(err, api.kill(name)))
+			return
+		}
+	}
+	answer.to(w)
+}
+
+// look judges a container.
+func (f *Front) look(ctx context.Context, api *engineAPI, name string) error {
+	s, err := api.inspect(ctx, name)
+	if err != nil {
+		return fmt.Errorf("ask the engine for the container %s: %w", name, err)
+	}
+	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
+}
+
+// lookInside judges a container that has started by what the kernel has mounted in it, as far as this user may know.
+func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) error {
+	s, err := api.inspect(ctx, name)
+	if isMissing(err) {
+		return nil // it has ended
+	}
+	var is struct {
+		ID    string `json:"Id"`
+		State struct{ Pid int }
+	}
+	if err == nil {
+		err = s.Container.Into(&is)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the engine for the container that it has started: %w", err)
+	}
+	process := openFirst(is.State.Pid, is.ID)
+	if process == nil {
+		return nil
+	}
+	defer process.Close()
+	s.Container = AsMounted(s.Container, is.State.Pid, f.Doors)
+	if process.Ended() {
+		return nil
+	}
+	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
 }
 
 func isMissing(err error) bool {
 	answer, ok := errors.AsType[*answerError](err)
 	return ok && answer.status == http.StatusNotFound
-}
-
-// Inspect returns what the engine at a socket says of a container, and of its volumes.
-func Inspect(ctx context.Context, socket, name string) (boundary.Description, map[string]boundary.Volume, error) {
-	api := newEngineAPI(socket)
-	defer api.close()
-	return api.inspect(ctx, name)
 }
 
 // aboutPatience is how long an engine may take to say it; a client that attaches its network waits meanwhile.
@@ -186,46 +239,32 @@ func About(socket string) (folders []string, loose bool) {
 	return []string{is.DockerRootDir}, boundary.IsLoose(is.SecurityOptions, is.BuildahVersion != "")
 }
 
-func (e *engineAPI) inspect(ctx context.Context, name string) (d boundary.Description, volumes map[string]boundary.Volume, err error) {
-	if err := e.get(ctx, "/containers/"+name+"/json", &d); err != nil {
-		return nil, nil, err
-	}
-	volumes = make(map[string]boundary.Volume)
-	mounts, _ := d["Mounts"].([]any)
-	for _, m := range mounts {
-		fields, _ := m.(map[string]any)
-		name, _ := fields["Name"].(string)
-		if fields["Type"] != "volume" || name == "" {
-			continue
-		}
-		var v struct {
-			Driver  string
-			Options map[string]string
-		}
-		if err := e.get(ctx, "/volumes/"+url.PathEscape(name), &v); err != nil {
-			return nil, nil, err
-		}
-		volumes[name] = boundary.Volume{Driver: v.Driver, Options: v.Options}
-	}
-	return d, volumes, nil
+// remove removes a container that was not started, with the volumes that it alone has.
+func (e *engineAPI) remove(id string) error {
+	return e.change(http.MethodDelete, "/containers/"+id+"?force=1&v=1", "")
 }
 
-// remove removes a container that was not started, with the volumes that it alone has. It counts for clients that
-// have left, too.
-func (e *engineAPI) remove(id string) error {
+// kill ends a container, and its restart policy: by always, the engine would start it when it starts itself.
+func (e *engineAPI) kill(name string) error {
+	return errors.Join(e.change(http.MethodPost, "/containers/"+name+"/update", `{"RestartPolicy": {"Name": "no"}}`), e.change(http.MethodPost, "/containers/"+name+"/kill", ""))
+}
+
+// change asks the engine to change a container. It counts for clients that have left, too.
+func (e *engineAPI) change(method, path, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://docker/containers/"+id+"?force=1&v=1", nil)
+	r, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := e.client.Do(r)
 	if err != nil {
 		return withoutURL(err)
 	}
 	answer.Body.Close()
-	if answer.StatusCode != http.StatusNoContent {
-		return &answerError{answer.StatusCode, strings.TrimSpace("container " + id)}
+	if answer.StatusCode/100 != 2 && answer.StatusCode != http.StatusConflict { // a conflict: it has ended by itself
+		return &answerError{answer.StatusCode, path}
 	}
 	return nil
 }

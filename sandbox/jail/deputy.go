@@ -260,18 +260,35 @@ func (d *deputy) isIn(n *notice, how jailinit.Removal, folder string, parent ino
 	if own, err := os.Readlink(process + "ns/user"); err != nil || own != d.jail {
 		return false
 	}
-	begin := process + "cwd"
+	begin, ways := process+"cwd", []uint64{unix.RESOLVE_NO_SYMLINKS, unix.RESOLVE_BENEATH}
 	switch dir := int32(n.args[max(how.Path-1, 0)]); {
 	case strings.HasPrefix(folder, "/"):
-		begin = process + "root"
+		begin, ways = process+"root", []uint64{unix.RESOLVE_IN_ROOT}
 	case how.Folder && dir != unix.AT_FDCWD:
 		begin = fmt.Sprintf("%sfd/%d", process, dir)
 	}
-	var file unix.Stat_t
-	if unix.Stat(begin+"/"+folder, &file) != nil || idOf(&file) != parent {
-		return false
+	file, ok := folderOf(begin, folder, ways)
+	return ok && idOf(&file) == parent && d.control(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0
+}
+
+// folderOf returns a folder that a process calls by a path from begin, a link in /proc. The path never leads out of the file system that
+// the process sees: by a symbolic link, the program would have this process look up names of its choice outside, where an
+// automounter asks servers for some.
+func folderOf(begin, path string, ways []uint64) (file unix.Stat_t, ok bool) {
+	from, err := unix.Open(begin, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return file, false
 	}
-	return d.control(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)) == 0
+	defer unix.Close(from)
+	for _, way := range ways {
+		fd, err := unix.Openat2(from, "./"+path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: way | unix.RESOLVE_NO_MAGICLINKS})
+		if err != nil {
+			continue
+		}
+		defer unix.Close(fd)
+		return file, unix.Fstat(fd, &file) == nil
+	}
+	return file, false
 }
 
 // remove removes the socket unless another file has taken its place.

@@ -39,9 +39,11 @@ type Jail struct {
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
 	made    *madeJail
-	begun   bool   // the program was sent
-	release func() // lets the thread end that started the jail
-	root    bool   // see AllUsers
+	begun   bool           // the program is being sent, see Begin
+	sending sync.WaitGroup // of the program
+	unsent  error          // what came of that
+	release func()         // lets the thread end that started the jail
+	root    bool           // see AllUsers
 
 	planned   chan struct{} // closed when pid, apart, reaper and unplanned are set
 	apart     bool          // it has a PID namespace
@@ -96,6 +98,9 @@ func IsAttempted(to netip.AddrPort) bool {
 	a := to.Addr().Unmap()
 	return to.Port() == jailinit.AttemptedPort && (a == netip.AddrFrom4(jailinit.Attempted4) || a == netip.AddrFrom16(jailinit.Attempted6))
 }
+
+// RefusedStream returns a standard stream of this process with which Prepare will fail, and what it is; or "".
+func RefusedStream() (fd int, what string) { return jailinit.RefusedStream() }
 
 // New starts to make a jail and returns at once; Sockets waits for the jail. The jail inherits this process's
 // limits, and this process has to be able to inspect it, so call New before this process gives up either.
@@ -153,18 +158,22 @@ func (j *Jail) descriptors(report jailinit.Report, fds []int) ([]int, error) {
 	return fds, nil
 }
 
-// unsent returns the error of jail init if it sent one before it ended, else err.
-func (j *Jail) unsent(step string, err error) error {
+// whyUnsent returns the error of jail init if it sent one before it ended, else err.
+func (j *Jail) whyUnsent(step string, err error) error {
 	if _, said := j.answer(step); said != nil {
 		return said
 	}
 	return &SetupError{Step: step, Err: err}
 }
 
-// Begin starts what Prepare does, so that both processes work meanwhile. Prepare returns the errors.
+// Begin starts what Prepare does, so that both processes work meanwhile. Prepare returns the errors. The jail need not stand yet:
+// jail init takes the program as soon as it does.
 func (j *Jail) Begin(p Program) {
-	j.program = p.Argv[0]
-	j.begun = j.send(&p) == nil
+	j.program, j.begun = p.Argv[0], true
+	j.sending.Go(func() {
+		<-j.planned           // the plan comes first
+		j.unsent = j.send(&p) // waits while the socket is full
+	})
 }
 
 // Prepare drops all privileges in the jail, makes everything ready for p, and returns the results of the escape
@@ -172,10 +181,10 @@ func (j *Jail) Begin(p Program) {
 // fault, else a [*SetupError].
 func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 	if !j.begun {
-		j.program = p.Argv[0]
-		if err := j.send(&p); err != nil {
-			return nil, j.unsent("prepare the program", err)
-		}
+		j.Begin(p)
+	}
+	if j.sending.Wait(); j.unsent != nil {
+		return nil, j.whyUnsent("prepare the program", j.unsent)
 	}
 	f, err := j.answer("prepare the program")
 	switch {
@@ -364,6 +373,8 @@ func (j *Jail) StopAlong() {
 // Close kills the program if it runs, and waits for its end.
 func (j *Jail) Close() {
 	<-j.planned
+	j.Signal(syscall.SIGKILL)
+	j.sending.Wait()
 	j.control.Close()
 	if j.made != nil {
 		jailinit.CloseAll(j.made.fds)
@@ -371,7 +382,6 @@ func (j *Jail) Close() {
 		j.made = nil
 	}
 	if j.pid != 0 {
-		j.Signal(syscall.SIGKILL)
 		_, _ = j.Wait(nil)
 	}
 	j.TakeDown()

@@ -86,3 +86,45 @@ func TestAProgramThatIsNotThereIsSaid(t *testing.T) {
 		t.Errorf("it says %v", err)
 	}
 }
+
+// TestAJailIsClosedWhileItsProgramIsSent has more to send than a socket takes, to a jail that may not stand yet.
+func TestAJailIsClosedWhileItsProgramIsSent(t *testing.T) {
+	for _, stand := range []bool{false, true} {
+		j, err := New(Options{IPv4: netip.MustParseAddr("100.127.0.1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stand {
+			if err := j.Stand(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j.Begin(Program{Argv: []string{"/bin/true"}, Covered: map[string][]byte{"/etc/none": make([]byte, 3<<20)}})
+		j.Close()
+	}
+}
+
+// TestAProgramThatIsKnownEarlyIsPrepared sends it before the jail stands.
+func TestAProgramThatIsKnownEarlyIsPrepared(t *testing.T) {
+	j, err := New(Options{IPv4: netip.MustParseAddr("100.127.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	p := Program{Argv: []string{"/bin/false"}, Env: os.Environ()}
+	j.Begin(p)
+	sockets, err := j.Sockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sockets.Close()
+	if tried, err := j.Prepare(p); err != nil || len(tried) == 0 {
+		t.Fatal(tried, err)
+	}
+	if err := j.Exec(); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := j.Wait(nil); err != nil || status.ExitStatus() != 1 {
+		t.Errorf("%#x, %v", status, err)
+	}
+}

@@ -38,6 +38,9 @@ func startDivider(plan *jailinit.Plan) (*Jail, error) {
 		j.unplanned = j.findInit(divider)
 		_ = j.send(plan) // a jail init that has ended said why, for awaitMade
 		close(j.planned)
+		if j.pid != divider {
+			_, _ = unix.Wait4(divider, nil, 0, nil) // for which the kernel needs milliseconds, so nobody waits for it
+		}
 		<-over
 	}()
 	if err := <-started; err != nil {
@@ -85,7 +88,7 @@ func forkDivider(control, life int, mapped users) (pid int, err error) {
 	}
 	defer halveSignals()()
 	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], jailinit.Argument, jailinit.Divider, strconv.Itoa(control), strconv.Itoa(life)}, &syscall.ProcAttr{
-		Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...), // it does one thing after the other
+		Env:   append([]string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}, os.Environ()...), // it does one thing after the other, and need not ask the control group how many it may
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
@@ -127,7 +130,6 @@ func (j *Jail) findInit(divider int) error {
 		return nil
 	}
 	_ = syscall.Kill(divider, syscall.SIGKILL) // it has nothing left to do
-	_, _ = syscall.Wait4(divider, nil, 0, nil)
 	switch {
 	case err != nil:
 		err = errors.New("the process that makes them ended")

@@ -184,6 +184,20 @@ func (e *Engine) Environment() []string {
 	return []string{"DOCKER_HOST=unix://" + e.Socket, "DOCKER_CONFIG=" + filepath.Join(e.dir, "config"), "DOCKER_CONTEXT="}
 }
 
+// Plug gives docker(1) a plugin, such as docker-compose: the program at path.
+func (e *Engine) Plug(name, path string) error {
+	folder := filepath.Join(e.dir, "config", "cli-plugins")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(path, filepath.Join(folder, name))
+}
+
+// Unplug takes a plugin away.
+func (e *Engine) Unplug(name string) error {
+	return os.Remove(filepath.Join(e.dir, "config", "cli-plugins", name))
+}
+
 // Docker runs a command of docker(1) to its end and returns what it printed, without
 // the space around it. The error has what it said.
 func (e *Engine) Docker(ctx context.Context, args ...string) (string, error) {

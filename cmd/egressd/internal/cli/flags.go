@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/egressd/egressd/internal/spelling"
 	"github.com/egressd/egressd/logs/source"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // CommandNames returns the names of the documented commands below cmd, sorted.
@@ -53,8 +55,33 @@ func RunGroup(cmd *cobra.Command, args []string) error {
 	return hint.Misused(fmt.Errorf("there is no command %q; there is %s", cmd.Name()+" "+args[0], strings.Join(names, ", ")), cmd.CommandPath()+" "+near)
 }
 
-// FlagError is what a flag that is none comes to: what to type is the help of its command.
+// flagsOf are flags by the names that other tools have for them.
+var flagsOf = map[string]string{
+	"policy": "config", "policy-file": "config", "rules": "config", "settings": "config",
+	"profile": "preset", "presets": "preset", "domain": "allow", "domains": "allow", "host": "allow", "allow-host": "allow", "allow-domain": "allow",
+	"allowed-domains": "allow", "allow-net": "allow", "allowlist": "allow", "port": "publish", "ports": "publish", "log-dir": "dir", "folder": "dir",
+	"format": "json", "output": "json", "limit": "top", "tail": "follow", "silent": "quiet", "mount": "share", "volume": "share", "method": "request",
+}
+
+// FlagError is what a flag that is none comes to: what to type is the flag that was meant, or the help of its command.
 func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		given := unknown.GetSpecifiedName()
+		near := spelling.Nearest(given, names)
+		if meant := flagsOf[given]; slices.Contains(names, meant) {
+			near = meant
+		}
+		if near != "" && len(given) > 2 {
+			return hint.Misused(err, fmt.Sprintf("did you mean %s --%s? All flags: %s --help", cmd.CommandPath(), near, cmd.CommandPath()))
+		}
+	}
 	return hint.Misused(err, cmd.CommandPath()+" --help")
 }
 

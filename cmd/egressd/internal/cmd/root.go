@@ -115,9 +115,9 @@ the documentation, such as egressd help troubleshoot.`,
 	return root
 }
 
-// outsideOnly are the commands whose policy and log the sandbox hides, with those below them. The other commands of policy
-// also work on files of the working directory.
-var outsideOnly = []string{"allow", "deny", "answer", "status", "cut", "reload", "check", "policy check", "policy suggest", "policy replay", "policy trust", "log", "why", "ui"}
+// outsideOnly are the commands whose policy and log the sandbox hides, with those below them, and doctor, which would find
+// fault with what a sandbox is for. The other commands of policy also work on files of the working directory.
+var outsideOnly = []string{"allow", "deny", "answer", "status", "cut", "reload", "check", "policy check", "policy suggest", "policy replay", "policy trust", "log", "why", "ui", "doctor"}
 
 // exclusive is the key under which cobra keeps the groups of flags that exclude each other.
 const exclusive = "cobra_annotation_mutually_exclusive"

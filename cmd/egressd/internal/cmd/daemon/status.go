@@ -135,6 +135,16 @@ func (s *statusView) text(p *policystatus.Status, colours cli.Palette, now time.
 	if s.Asked > 0 {
 		fmt.Fprintf(&b, "%s %s: egressd answer\n", colours.Mark("ask"), quantity.Plural(s.Asked, "question"))
 	}
+	for _, to := range p.Notified {
+		mark, text := colours.Mark("allow"), "nothing sent yet"
+		if !to.Last.IsZero() {
+			text = quantity.Plural(int(to.Sent), "message") + ", the last " + quantity.Clock(to.Last, now)
+		}
+		if to.Error != "" {
+			mark, text = colours.Mark("deny"), text+"; the last attempt failed: "+to.Error
+		}
+		fmt.Fprintf(&b, "%s notify %s (%s): %s\n", mark, printable.Text(to.Name), printable.Text(to.Type), printable.Text(text))
+	}
 	if r := p.Rejected; r != nil && r.Current {
 		fmt.Fprintf(&b, "%s the last reload was rejected, %s:\n    %s\n", colours.Mark("deny"), quantity.Clock(r.Time, now), printable.Text(r.Reason))
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/clitest"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
@@ -59,7 +60,7 @@ func drive(t *testing.T, dir string, seed uint64) (tallied, counted counting, ho
 			if seed%2 == 1 && random.IntN(3) == 0 { // a person says yes to what waits
 				for _, q := range gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
 					if id, _ := record.ParseID(q.ID); q.State == "pending" {
-						if err := gate.Approvals.Approve(id, 2*time.Hour, false, false); err != nil {
+						if err := gate.Approvals.Answer(id, approvals.Answer{Yes: true, Lasts: 2 * time.Hour}); err != nil {
 							t.Fatal(err)
 						}
 					}

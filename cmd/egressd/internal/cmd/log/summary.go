@@ -10,7 +10,6 @@ import (
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/logs/source"
@@ -176,24 +175,7 @@ func (s *logSummary) markdownTable(w io.Writer, action, title, last string) {
 		if action == "allow" {
 			remark = quantity.Bytes(g.Down) + " down, " + quantity.Bytes(g.Up) + " up"
 		}
-		fmt.Fprintf(w, "| %d | %s | %s | %s | %s | %s | %s |\n", g.Count, markdownCode(g.Destination), markdownCode(g.What), markdownCode(g.Who),
-			markdownCode(g.Why), g.Last.UTC().Format("2006-01-02 15:04:05Z"), markdownWhole(remark))
+		fmt.Fprintf(w, "| %d | %s | %s | %s | %s | %s | %s |\n", g.Count, cli.MarkdownCode(g.Destination), cli.MarkdownCode(g.What), cli.MarkdownCode(g.Who),
+			cli.MarkdownCode(g.Why), g.Last.UTC().Format("2006-01-02 15:04:05Z"), cli.MarkdownWhole(remark))
 	}
 }
-
-// markdownCode is text as code in a cell of a table, cut to what fits.
-func markdownCode(s string) string {
-	return markdownWhole(cli.Cut(printable.Word(s), cli.LongestCell))
-}
-
-// markdownWhole is text as code, all of it: half a command is another one. In a code
-// span nothing is markup, a link, an address of mail or a mention, for any renderer;
-// what ends it, or the cell, is escaped as [printable.Text] does.
-func markdownWhole(s string) string {
-	if s == "" {
-		return "–"
-	}
-	return "`" + markdownEnds.Replace(printable.Word(s)) + "`"
-}
-
-var markdownEnds = strings.NewReplacer("`", `\x60`, "|", `\x7c`)

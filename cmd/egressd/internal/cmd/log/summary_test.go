@@ -21,7 +21,7 @@ func TestMarkdownText(t *testing.T) {
 	piece := rapid.OneOf(rapid.SampledFrom(markup), rapid.SampledFrom([]string{"`", "|", "\\", "\r", "\n", " ", "\x60", "\u2028"}), rapid.String())
 	rapid.Check(t, func(rt *rapid.T) {
 		s := strings.Join(rapid.SliceOfN(piece, 0, 6).Draw(rt, "text"), "")
-		code := markdownWhole(s)
+		code := cli.MarkdownWhole(s)
 		if s == "" {
 			return
 		}

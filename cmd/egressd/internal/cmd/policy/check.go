@@ -269,6 +269,7 @@ func printAnswer(w io.Writer, a *explain.Answer, asJSON bool, colours cli.Palett
 	cli.Field(&b, "allowed if", strings.Join(a.AllowedIf, ", or "))
 	cli.Field(&b, "in presets", strings.Join(a.Presets[:min(len(a.Presets), 3)], ", "))
 	cli.Field(&b, "credential", credentialText(a.Credential))
+	cli.Field(&b, "sets", strings.Join(a.Set, ", "))
 	cli.Field(&b, "goes up", budgetText(a.MaxBytesUp))
 	cli.Field(&b, "policy", a.Policy)
 	cli.Field(&b, "shadow", shadowText(a.Shadow))

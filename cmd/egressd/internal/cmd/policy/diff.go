@@ -38,11 +38,19 @@ but there may be more; egressd policy replay asks the log.
 --within FILE marks what NEW opens beside OLD and FILE does not allow, and only that
 fails.
 
+--ci writes the report of a pull request as Markdown, for the summary of a job: what
+policy check finds in NEW, the tests of NEW, and the differences. With --ci=DIR, also the
+requests of the audit log in DIR that NEW decides otherwise than OLD. Then a difference
+alone does not fail.
+
 Exit codes: 0 no difference, or all that NEW opens is within FILE; 1 there is a
-difference, or NEW opens more than FILE allows; 2 it cannot tell.`,
+difference, or NEW opens more than FILE allows; 2 it cannot tell. With --ci: 0 nothing
+is wrong with NEW, and all that it opens is within FILE; 1 a check, a test or FILE
+fails; 2 something could not be told.`,
 		Example: `  egressd policy diff new.yaml
   egressd policy diff main/egressd.yaml branch/egressd.yaml --json
-  egressd policy diff old.yaml new.yaml --within /etc/egressd/boundary.yaml`,
+  egressd policy diff old.yaml new.yaml --within /etc/egressd/boundary.yaml
+  egressd policy diff --ci=sample-log main . >> "$GITHUB_STEP_SUMMARY"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.config, o.json = f.config, f.json
 			err := o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
@@ -53,6 +61,8 @@ difference, or NEW opens more than FILE allows; 2 it cannot tell.`,
 			return hint.Unsure(err)
 		},
 	}
+	cmd.Flags().StringVar(&o.sample, "ci", "", "write a report of the checks, tests and differences of NEW as Markdown, also for the log in `DIR`")
+	cmd.Flags().Lookup("ci").NoOptDefVal = noSample
 	cmd.Flags().StringVar(&o.within, "within", "", "fail only if NEW opens what this `FILE` does not allow")
 	return cmd
 }
@@ -60,6 +70,7 @@ difference, or NEW opens more than FILE allows; 2 it cannot tell.`,
 type diffOptions struct {
 	policyOptions
 	within string
+	sample string // of --ci: the folder of a log, or noSample; "" without --ci
 }
 
 func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []string) error {
@@ -72,6 +83,9 @@ func (o *diffOptions) run(ctx context.Context, stdout, stderr io.Writer, args []
 		}
 	default:
 		return hint.Misused(errors.New("there is no policy to compare with"), "egressd policy diff NEW, or egressd policy diff OLD NEW")
+	}
+	if o.sample != "" {
+		return o.review(ctx, stdout, stderr, args[0], args[1])
 	}
 	old, err := loadSide(args[0])
 	if err != nil {

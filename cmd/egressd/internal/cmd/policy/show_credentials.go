@@ -19,6 +19,7 @@ type kindLine struct {
 	Places    []string `json:"places"` // where the secret stands, host by host
 	Variables []string `json:"variables,omitempty"`
 	Denied    []string `json:"denied,omitempty"` // endpoints that hand out new secrets
+	Signed    []string `json:"signed,omitempty"` // of AWS: services, and their operations
 }
 
 func lineOfKind(k *credentials.Kind) kindLine {
@@ -51,6 +52,11 @@ func lineOfKind(k *credentials.Kind) kindLine {
 		}
 		line.Denied = append(line.Denied, fmt.Sprintf("%s: %s%s", host, methods, strings.Join(m.Paths, " ")))
 	}
+	if k.Name == credentials.AWS {
+		for _, s := range credentials.AWSServices() {
+			line.Signed = append(line.Signed, s.Name+": "+strings.Join(s.Says(), ", "))
+		}
+	}
 	return line
 }
 
@@ -74,6 +80,9 @@ func listCredentials(w io.Writer, asJSON bool) error {
 		}
 		for _, d := range line.Denied {
 			fmt.Fprintf(&b, "  denied   %s\n", d)
+		}
+		for _, d := range line.Signed {
+			fmt.Fprintf(&b, "  signed   %s\n", d)
 		}
 	}
 	if !asJSON {

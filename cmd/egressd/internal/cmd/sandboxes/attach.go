@@ -181,7 +181,7 @@ func isPID(who string) bool {
 
 // judge holds a container to the table of package boundary. egressd serve does so too, but may not ask this engine.
 func (o *attachOptions) judge(engine, container string, pid int) error {
-	d, volumes, err := containers.Inspect(context.Background(), engine, container)
+	s, err := containers.Inspect(context.Background(), engine, container)
 	if err != nil {
 		return hint.Failed(fmt.Errorf("ask the engine about %s: %w", container, err), "egressd attach --docker PATH of the engine's socket")
 	}
@@ -191,8 +191,9 @@ func (o *attachOptions) judge(engine, container string, pid int) error {
 	}
 	m := hostpaths.Machine("", engine, places)
 	socket := hostpaths.Real(socketPath(o.socket))
-	m.Volumes, m.Labelled, m.Doors = volumes, true, hostpaths.Doors(socket)
-	return refusedByTable(boundary.Judge(containers.AsMounted(d, pid, m.Doors), m))
+	s.On(m)
+	m.Doors = hostpaths.Doors(socket)
+	return refusedByTable(boundary.Judge(containers.AsMounted(s.Container, pid, m.Doors), m))
 }
 
 // process finds the process that is meant.

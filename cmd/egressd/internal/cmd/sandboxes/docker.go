@@ -47,7 +47,7 @@ func newDocker() *cobra.Command {
 		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newDockerRun())
+	cmd.AddCommand(newDockerRun(), newDockerCompose())
 	return cmd
 }
 
@@ -87,11 +87,7 @@ func dockerRun(ctx context.Context, args []string) error {
 	if info, err := os.Stat(socket); own[behindFlag] == "" && (err != nil || info.Mode()&os.ModeSocket == 0) {
 		return notHandedIn(fmt.Errorf("no egressd listens at %s", socket))
 	}
-	docker, err := exec.LookPath("docker")
-	if err != nil {
-		return hint.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
-	}
-	engine, err := engineOf(ctx, docker)
+	docker, engine, err := dockerAndEngine(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,6 +95,20 @@ func dockerRun(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	return runBehind(ctx, front, docker, true, append([]string{docker, "run"}, args...))
+}
+
+// dockerAndEngine returns the command docker, and the socket of the engine that it asks.
+func dockerAndEngine(ctx context.Context) (docker, engine string, err error) {
+	if docker, err = exec.LookPath("docker"); err != nil {
+		return "", "", hint.Failed(errors.New("there is no command docker"), "apt install docker.io, or docker-ce-cli")
+	}
+	engine, err = engineOf(ctx, docker)
+	return docker, engine, err
+}
+
+// runBehind runs a command with the front as its engine, to its end.
+func runBehind(ctx context.Context, front *containers.Front, docker string, masked bool, argv []string) error {
 	dir, err := os.MkdirTemp("", "egressd-docker-") // 0700
 	if err != nil {
 		return hint.Failed(err, "TMPDIR=FOLDER egressd docker run, with a folder of yours")
@@ -113,9 +123,9 @@ func dockerRun(ctx context.Context, args []string) error {
 		_ = front.Serve(l) // it ends when l is closed
 		close(served)
 	}()
-	code, err := 0, asksFor(ctx, docker, "unix://"+l.Addr().String(), front)
+	code, err := 0, asksFor(ctx, docker, "unix://"+l.Addr().String(), front, masked)
 	if err == nil {
-		code, err = runDocker(docker, append([]string{"run"}, args...), "unix://"+l.Addr().String())
+		code, err = runDocker(argv, "unix://"+l.Addr().String())
 	}
 	l.Close()
 	<-served
@@ -156,15 +166,14 @@ func ownFlags(args []string) (rest []string, own map[string]string) {
 func frontOf(engine, socket string, own map[string]string) (*containers.Front, error) {
 	if network := own[behindFlag]; network != "" {
 		c := &heldContainer{engine: engine, network: network, policy: own[policyFlag]}
-		unchanged := func(map[string]any, containers.ImageConfig) error { return nil }
-		return &containers.Front{Engine: engine, Change: unchanged, Judge: c.judge}, nil
+		return &containers.Front{Engine: engine, Judge: c.judge}, nil
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return nil, hint.Failed(err, "egressd docker run, from a file")
 	}
 	c := &heldContainer{own: hostpaths.Real(program), socket: socket, engine: engine}
-	return &containers.Front{Engine: engine, Change: c.change, Judge: c.judge}, nil
+	return &containers.Front{Engine: engine, Change: c.change, Judge: c.judge, Doors: []string{c.own, c.socket}}, nil
 }
 
 // engineOf returns the socket of the engine that docker would ask.
@@ -182,8 +191,8 @@ func engineOf(ctx context.Context, docker string) (string, error) {
 }
 
 // asksFor has docker ask the engine something harmless. Podman's docker command ignores
-// DOCKER_HOST: it would start containers that egressd never judged.
-func asksFor(ctx context.Context, docker, host string, front *containers.Front) error {
+// DOCKER_HOST: it would start containers that egressd never judged. With masked, the engine has to say what of /proc it masks.
+func asksFor(ctx context.Context, docker, host string, front *containers.Front, masked bool) error {
 	cmd := exec.CommandContext(ctx, docker, "version", "--format", "{{range .Server.Components}}{{.Name}} {{end}}")
 	cmd.Env = environmentFor(host)
 	out, err := cmd.CombinedOutput()
@@ -193,7 +202,7 @@ func asksFor(ctx context.Context, docker, host string, front *containers.Front) 
 	if !front.Asked() {
 		return fmt.Errorf("%s does not ask an engine at DOCKER_HOST, and egressd could not judge its containers", docker)
 	}
-	if strings.Contains(string(out), "Podman") {
+	if masked && strings.Contains(string(out), "Podman") {
 		return hint.Failed(errors.New("the engine is Podman, which does not say before the start what its container may do"), "podman run -d --network none, and egressd attach as root, which judges the container as it runs")
 	}
 	return nil
@@ -203,16 +212,16 @@ func environmentFor(host string) []string {
 	return environ.With(environ.Without(os.Environ(), []string{"DOCKER_CONTEXT", "DOCKER_TLS_VERIFY"}), []environ.Variable{{Name: "DOCKER_HOST", Value: host}})
 }
 
-// runDocker runs docker to its end, with the terminal, the streams and the signals of this process.
-func runDocker(docker string, args []string, host string) (code int, err error) {
-	cmd := exec.Command(docker, args...)
+// runDocker runs a command that asks the engine at host, with the terminal, the streams and the signals of this process.
+func runDocker(argv []string, host string) (code int, err error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = environmentFor(host)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("start docker: %w", err)
+		return 0, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -278,7 +287,7 @@ func (c *heldContainer) change(create map[string]any, image containers.ImageConf
 }
 
 // judge refuses what would be no sandbox, before the container starts.
-func (c *heldContainer) judge(d boundary.Description, volumes map[string]boundary.Volume) error {
+func (c *heldContainer) judge(s *containers.Sight, _ func(string) (*containers.Sight, error)) error {
 	work, err := os.Getwd()
 	if err != nil {
 		work = ""
@@ -288,13 +297,16 @@ func (c *heldContainer) judge(d boundary.Description, volumes map[string]boundar
 		return err
 	}
 	p := hostpaths.Machine(work, c.engine, places)
-	p.Volumes = volumes
+	p.Volumes, p.Neighbours = s.Volumes, s.Neighbours
 	if c.network != "" {
+		if !slices.Contains(s.Closed, c.network) {
+			return hint.Failed(fmt.Errorf("the container is not in the network %s, or that leads out", c.network), "up.sh down, up.sh, and this once more")
+		}
 		p.Networks, p.Own, p.Doors = []string{c.network}, append(p.Own, c.policy), nil
 	} else {
 		p.Doors = []string{c.own, c.socket}
 	}
-	return refusedByTable(boundary.Judge(d, p))
+	return refusedByTable(boundary.Judge(s.Container, p))
 }
 
 // ownPlaces is the user's policy, as far as it says where egressd's files are, or nil if there is none.

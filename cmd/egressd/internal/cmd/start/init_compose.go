@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 	}
 	dir := filepath.Dir(file.Path)
 	written, project := file, projectName(file, dir)
-	c := compose.Compose{Path: o.output, Together: o.together, Variables: composeVariables}
+	c := compose.Compose{Path: o.output, Workspace: workspaceOf(dir), Judges: runtime.GOOS == "linux", Together: o.together, Variables: composeVariables}
 	file.Within(workspaceOf(dir))
 	file.StartedByOne(compose.IsOne(ctx))
 	if file.Composed() {
@@ -194,7 +195,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if none := (*config.NotFoundError)(nil); err != nil && !errors.As(err, &none) {
 		return err // where egressd's own files are, it says
 	}
-	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), own)
+	m := hostpaths.ProjectMachine(workspaceOf(filepath.Dir(file.Path)), "", own)
 	m.Own = append(m.Own, c.Folder)
 	compose.AskEngine(m)
 	m.Images = append([]string{o.image, c.Image}, sameImages(file, c.Image)...)
@@ -202,7 +203,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	if len(problems) == 0 && c.Settled == nil {
 		resolved, err := file.Resolved(ctx, file.Name)
 		switch {
-		case err != nil && o.keeps: // it would not start, or a service takes away what Compose reads until egressd has judged
+		case err != nil && (o.keeps || errors.Is(err, compose.ErrInput)): // it would not start, or a service takes away what Compose reads until egressd has judged
 			return hint.Failed(err, "correct it, and this once more")
 		case err != nil: // the file was judged as it is written
 			o.unresolved = err.Error()

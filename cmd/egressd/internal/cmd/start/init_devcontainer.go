@@ -136,7 +136,7 @@ func (o *devContainerOptions) settings(c *config.Config) (d devcontainer.Options
 		d.Program = ""
 	}
 	d.Captured, d.Environ, d.Trust = o.transparent, os.Environ(), o.trust
-	d.Machine, d.ImageLabels, d.Volume = hostpaths.ProjectMachine(d.Folder, c), imageLabels, compose.ProjectName{}.Volume // of no project of Compose
+	d.Machine, d.ImageLabels, d.Volume = hostpaths.ProjectMachine(d.Folder, "", c), imageLabels, compose.ProjectName{}.Volume // of no project of Compose
 	compose.AskEngine(d.Machine)
 	d.Variables, err = o.variables(c)
 	return d, missing, err
