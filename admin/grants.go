@@ -56,8 +56,7 @@ func (g *Grant) Does() string {
 	return g.Verdict
 }
 
-// Granted is the result of a [GrantRequest]. Its policy is in force. That of a dry run is what would come of it, with the
-// policy that is in force.
+// Granted is the result of a [GrantRequest]. Its policy is in force. A dry run returns the grants that it would make.
 type Granted struct {
 	Grants   []Grant  `json:"grants"`
 	Already  []string `json:"already_allowed"`

@@ -185,7 +185,7 @@ func (g *GitRule) judgeLFS(h *HTTPRequest, r lfsRequest) (fit, gitRefusal) {
 	}
 }
 
-// An lfsBatch is what the body of a batch, or of a request about a lock, says, or why it cannot be read.
+// An lfsBatch holds what the body of a batch or of a lock request says. If nobody can read the body, it holds the reason.
 type lfsBatch struct{ operation, ref, problem string }
 
 func (h *HTTPRequest) lfsBatch() (b lfsBatch) {
