@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -38,13 +39,21 @@ func (w *inspectWorld) visitor(t *testing.T, overH2 bool, host, port string) htt
 	return h1Over(t, func() net.Conn { return w.tunnel(t, host, port) })
 }
 
-// h1Over speaks HTTP/1 over the connections that dial makes.
+// h1Over speaks HTTP/1 over the connections that dial makes. The test waits for the dials that no request waits for any more.
 func h1Over(t *testing.T, dial func() net.Conn) http.RoundTripper {
+	var dials sync.WaitGroup
 	rt := &http.Transport{
 		DisableCompression: true,
-		DialTLSContext:     func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
+		DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			defer dials.Done()
+			return dial(), nil
+		},
 	}
-	t.Cleanup(rt.CloseIdleConnections)
+	t.Cleanup(func() {
+		dials.Wait()
+		rt.CloseIdleConnections()
+	})
 	return rt
 }
 

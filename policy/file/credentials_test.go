@@ -135,13 +135,17 @@ func TestEveryMintingEndpointIsDenied(t *testing.T) {
 		if strings.HasPrefix(first, ".") {
 			first = "storage" + first
 		}
+		user := ""
+		if kind.Name == credentials.Docker {
+			user = ", user: acme"
+		}
 		hosts := []string{first}
 		for _, m := range kind.Mints {
 			if m.Host != "" && !slices.Contains(hosts, m.Host) {
 				hosts = append(hosts, m.Host)
 			}
 		}
-		p := compiled(t, "allow: ["+strings.Join(hosts, ", ")+"]\ncredentials: [{for: "+kind.Name+", from: {file: s}}]", inspecting)
+		p := compiled(t, "allow: ["+strings.Join(hosts, ", ")+"]\ncredentials: [{for: "+kind.Name+user+", from: {file: s}}]", inspecting)
 		for _, m := range kind.Mints {
 			methods, host := m.Methods, m.Host
 			if len(methods) == 0 {
