@@ -103,6 +103,7 @@ func TestAnnouncedBytesAreWithinABudget(t *testing.T) {
 				passed++
 			}
 		}
+		awaitDials(rt)
 		if passed > 2 || arrived.Load() > 100_000 {
 			t.Errorf("%d requests passed, %d bytes arrived", passed, arrived.Load())
 		}

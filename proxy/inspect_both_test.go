@@ -39,21 +39,31 @@ func (w *inspectWorld) visitor(t *testing.T, overH2 bool, host, port string) htt
 	return h1Over(t, func() net.Conn { return w.tunnel(t, host, port) })
 }
 
-// h1Over speaks HTTP/1 over the connections that dial makes. The test waits for the dials that no request waits for any more.
+// An h1Client knows its dials: a request that finds a connection that has become idle leaves its own dial behind.
+type h1Client struct {
+	*http.Transport
+	dials sync.WaitGroup
+}
+
+// awaitDials waits for dials that no request of rt waits for any more.
+func awaitDials(rt http.RoundTripper) {
+	if c, ok := rt.(*h1Client); ok {
+		c.dials.Wait()
+	}
+}
+
+// h1Over speaks HTTP/1 over the connections that dial makes.
 func h1Over(t *testing.T, dial func() net.Conn) http.RoundTripper {
-	var dials sync.WaitGroup
-	rt := &http.Transport{
+	rt := &h1Client{}
+	rt.Transport = &http.Transport{
 		DisableCompression: true,
 		DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
-			dials.Add(1)
-			defer dials.Done()
+			rt.dials.Add(1)
+			defer rt.dials.Done()
 			return dial(), nil
 		},
 	}
-	t.Cleanup(func() {
-		dials.Wait()
-		rt.CloseIdleConnections()
-	})
+	t.Cleanup(rt.CloseIdleConnections)
 	return rt
 }
 
