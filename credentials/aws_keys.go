@@ -96,12 +96,13 @@ func (k *awsKeys) check() error {
 // processOutput reads what a credential_process prints: "Process credential provider" in the guide of AWS's SDKs and tools.
 func processOutput(text []byte) (k awsKeys, until int64, err error) {
 	var printed struct {
-		Version                                    int
-		AccessKeyId, SecretAccessKey, SessionToken string
-		Expiration                                 time.Time
+		Version                       int
+		AccessKeyID                   string `json:"AccessKeyId"`
+		SecretAccessKey, SessionToken string
+		Expiration                    time.Time
 	}
 	switch {
-	case json.Unmarshal(text, &printed) != nil || printed.Version != 1 || printed.AccessKeyId == "" || printed.SecretAccessKey == "":
+	case json.Unmarshal(text, &printed) != nil || printed.Version != 1 || printed.AccessKeyID == "" || printed.SecretAccessKey == "":
 		return k, 0, errors.New(`it is no JSON object with "Version": 1, "AccessKeyId" and "SecretAccessKey"`)
 	case printed.Expiration.IsZero():
 	case !printed.Expiration.After(time.Now()):
@@ -109,7 +110,7 @@ func processOutput(text []byte) (k awsKeys, until int64, err error) {
 	default:
 		until = printed.Expiration.Unix()
 	}
-	return awsKeys{id: printed.AccessKeyId, secret: printed.SecretAccessKey, token: printed.SessionToken}, until, nil
+	return awsKeys{id: printed.AccessKeyID, secret: printed.SecretAccessKey, token: printed.SessionToken}, until, nil
 }
 
 // profileOf reads the key of a profile in a file of profiles, such as ~/.aws/credentials. Keys that stand in it are all that
