@@ -179,6 +179,9 @@ const adminDrain = time.Second
 // end closes the listener and removes its socket. It removes a token first: no operator may show the token to a program that
 // takes the port afterwards.
 func (l *adminListener) end() {
+	if l.daemon == nil { // it was never opened
+		return
+	}
 	l.daemon.notifying.end()
 	if l.listener == nil {
 		return

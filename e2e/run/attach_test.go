@@ -147,6 +147,8 @@ func TestAttachContainer(t *testing.T) {
 		switch r.URL.Path {
 		case "/containers/box/json":
 			fmt.Fprintf(w, `{"Id":"0123","State":{"Status":"running","Pid":%s},"HostConfig":{"NetworkMode":"none"}}`, c.pid())
+		case "/containers/json", "/networks":
+			fmt.Fprint(w, "[]")
 		case "/containers/stopped/json":
 			fmt.Fprint(w, `{"State":{"Status":"exited","Pid":0}}`)
 		default:

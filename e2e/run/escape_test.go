@@ -186,7 +186,7 @@ func TestEscapesByWhatWasOpenBefore(t *testing.T) {
 				t.Errorf("printed %q %q", r.out, r.talk)
 			}
 			r = runFrom(t, d, user, `exec <. && exec "$@"`, `ls -l /proc/self/fd/0`)
-			if r.code != 125 || !strings.Contains(r.talk, "descriptor 0") {
+			if r.code != 125 || r.out != "" {
 				t.Errorf("with a folder as input: exit %d, %q %q", r.code, r.out, r.talk)
 			}
 			for _, row := range []struct {
