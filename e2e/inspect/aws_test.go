@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -139,7 +140,7 @@ func (c *cloud) s3(w http.ResponseWriter, r *http.Request, body []byte) {
 	case key == "/":
 		io.WriteString(w, `<ListBucketResult><IsTruncated>false</IsTruncated>`)
 		for name, object := range c.objects {
-			fmt.Fprintf(w, `<Contents><Key>%s</Key><Size>%d</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>`, strings.TrimPrefix(name, bucket+"/"), len(object))
+			fmt.Fprintf(w, `<Contents><Key>%s</Key><Size>%d</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>`, html.EscapeString(strings.TrimPrefix(name, bucket+"/")), len(object))
 		}
 		io.WriteString(w, `</ListBucketResult>`)
 	case c.objects[name] == nil:
