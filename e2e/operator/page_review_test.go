@@ -36,7 +36,7 @@ func TestAReviewIsPutInForce(t *testing.T) {
 	}
 	waitFor(t, ctx, "the proposal", base+"/review?of=denied", `document.querySelector("[data-review] input")`)
 	seriousFindings(t, ctx, "/review")
-	tabTo(t, ctx, `[data-review] input[value="new.allowed.test:80"]`)
+	tabTo(t, ctx, `[data-review] input[value*="new.allowed.test:80"]`)
 	do(t, ctx, chromedp.KeyEvent("y"))
 	waitFor(t, ctx, "the mark", "", `document.querySelector("[data-review] input").checked && document.activeElement.matches("[data-after]")`)
 	do(t, ctx, chromedp.KeyEvent(kb.Enter))
