@@ -104,11 +104,15 @@ func (s *runner) sendAll(ctx context.Context) error {
 		if err := s.retryRefused(ctx); err != nil {
 			return err
 		}
+		last := s.draining.Err() != nil // what was recorded before that is in the log by now
 		b, err := s.collect()
 		if err != nil {
 			return err
 		}
 		if b.next == s.next() {
+			if last {
+				return nil
+			}
 			if done, err := s.idle(ctx); done || err != nil {
 				return err
 			}
@@ -236,9 +240,6 @@ func (s *runner) idle(ctx context.Context) (done bool, err error) {
 		wait = min(wait, left)
 	} else if left == 0 {
 		s.save()
-	}
-	if s.draining.Err() != nil {
-		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
