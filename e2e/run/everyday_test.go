@@ -182,7 +182,7 @@ func TestCommandsForTheOperatorSayThatTheyAreInside(t *testing.T) {
 	}
 	for _, words := range [][]string{
 		{"allow", "evil.test", "--from", "01KB6ZQ410", "--save"}, {"allow", "*.evil.test", "--save", "--config", d.Config}, {"deny", "a.test"}, {"allow", "--list"}, {"answer"}, {"answer", "01KB6ZQ410", "yes"},
-		{"log"}, {"log", "verify"}, {"log", "-f"}, {"log", "--runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"policy", "suggest"}, {"policy", "replay"}, {"check", "evil.test"}, {"policy", "check"}, {"status"}, {"policy", "trust"},
+		{"log"}, {"log", "verify"}, {"log", "-f"}, {"log", "--runs"}, {"why", "01KB6ZQ410"}, {"ui"}, {"policy", "suggest"}, {"policy", "replay"}, {"check", "evil.test"}, {"policy", "check"}, {"doctor"}, {"doctor", "--inside"}, {"doctor", "--escapes"}, {"reload"}, {"cut", "01KB6ZQ410"}, {"status"}, {"policy", "trust"},
 	} {
 		said, code := inside(words...)
 		if code != 1 || !strings.Contains(said, "this is inside of an egressd run") || !strings.Contains(said, "outside: egressd "+words[0]) {
