@@ -88,9 +88,8 @@ func (k *keyring) variables(sandbox string) (all []credentials.Variable, missing
 	return (*held)[0].set.Variables(sandbox)
 }
 
-// redaction returns what strikes all credentials that are held for a host out of its
-// responses, or nil where there are none, and whether all of a response has to be searched. The ports of their rules do not
-// matter.
+// redaction returns what strikes the credentials of a host out of its responses, or nil if egressd holds none for it. whole
+// says that egressd has to search all of a response. The ports of the rules do not matter.
 func (k *keyring) redaction(dst policy.Destination) (r *secret.Redaction, whole bool) {
 	by := k.strikes.Load()
 	if by == nil {

@@ -98,8 +98,8 @@ type lfsRequest struct {
 	says   string // the operation, for records
 }
 
-// lfsRequestOf returns what h asks an LFS server for. A request to another host that keeps the objects is one only if an answer
-// has named it.
+// lfsRequestOf returns what h asks an LFS server for. A host that keeps the objects is an LFS server only
+// for the requests that an answer has named.
 func lfsRequestOf(h *HTTPRequest) (r lfsRequest, ok bool) {
 	if a := h.LFS; a != nil {
 		return lfsRequest{repo: a.Repo, upload: a.Name != "download", object: true, says: map[bool]string{true: "lfs-download", false: "lfs-upload"}[a.Name == "download"]}, true

@@ -457,7 +457,7 @@ func (u *undoable) about(r *record.Record) bool {
 	return false
 }
 
-// undoable reads the policy file if it has changed. What is granted for a while is what the daemon said last.
+// undoable reads the policy file if it has changed. For temporary grants it goes by the last answer of the daemon.
 func (s *Server) undoable() *undoable {
 	u := &undoable{}
 	if !s.options.HasPolicy {

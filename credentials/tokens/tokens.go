@@ -101,7 +101,7 @@ func known(code string) string {
 	return ""
 }
 
-// plain is the error of a connection, without the URL that was asked for and what a server said.
+// plain returns the text of a connection's error. It leaves out the URL and the words of the server.
 func plain(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {

@@ -70,8 +70,8 @@ func (j *judge) replaceable(m map[string]any, list []any) {
 	}
 }
 
-// beside refuses a source if another running sandbox can put a link in its place. It refuses a folder if this container
-// can do the same to another one, which a restart policy may start again.
+// beside refuses a source if another running sandbox can put a link in its place. It also refuses a folder in which this
+// container could put a link in the place of another sandbox's source: a restart policy may start that sandbox again.
 func (j *judge) beside(m map[string]any, list []any) {
 	source := j.machine.folderOf(m)
 	if source == "" || slices.Contains(j.machine.Doors, source) {

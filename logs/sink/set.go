@@ -177,7 +177,7 @@ func (s *Set) Stop(drain time.Duration) {
 	s.Finish(ctx)
 }
 
-// Finish ends all sinks. A sink ends when it has sent all that is in the log, after an error, or with ctx.
+// Finish ends all sinks. A sink ends when it has sent the whole log, when a send fails, or with ctx.
 func (s *Set) Finish(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -312,8 +312,8 @@ func (s *Story) Exactly() (policy.Opening, error) {
 	return o, nil
 }
 
-// Allowing returns exactly what a rule has to open for the refused request. It returns an error if no command may open that, or
-// if one of wanted is about something else. The commands and the page ask it alike. flags are those of
+// Allowing returns exactly what a rule has to open for the refused request. It returns an error if no command may open that
+// request, or if a pattern in wanted names another destination. The commands and the page ask it alike. flags are those of
 // [source.Source.Flags] for hints, and file is the policy file.
 func (s *Story) Allowing(wanted []policy.Pattern, flags, file string) (exact policy.Opening, err error) {
 	if s.Shared {

@@ -129,8 +129,8 @@ func (x *Exchange) expectLFS() {
 	}
 }
 
-// An lfsAnswer reads the answer to a batch, and keeps its actions before the client gets the last of it. An answer that is too
-// long or that cannot be read passes, and nothing of it is kept.
+// An lfsAnswer reads the answer to a batch, and keeps its actions before the client gets the last of it. If an answer is
+// too long or malformed, it passes, and egressd keeps no action of it.
 type lfsAnswer struct {
 	exchange *Exchange
 	repo     string
