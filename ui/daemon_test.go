@@ -75,6 +75,13 @@ func (f *daemonFake) changes() []string {
 	return all
 }
 
+// ask changes the questions that it has.
+func (f *daemonFake) ask(questions string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.questions = questions
+}
+
 const oneQuestion = `{"version":3,"open":true,"questions":[{"id":"01KB6ZQ4SZ","state":"pending","sandbox":"ci","host":"evil.test","port":443,"method":"POST","path":"/<b>","rule":"uploads","layer":"user","via":"connect","process":{"pid":7,"exe":"/usr/bin/curl","argv":["curl","approve\u202e me"]},"asked":2,"waiting":1,"began":"2026-11-20T09:00:00Z","last":"2026-11-20T09:00:00Z","until":"2026-11-20T10:00:00Z"}]}`
 
 func withDaemon(t *testing.T) (*page, *daemonFake) {
@@ -102,7 +109,7 @@ func TestThePortIsKeptBeforeItIsOpen(t *testing.T) {
 // TestAQuestionShowsTheWordsOfTheProgram has what a program asks for itself, in its own words.
 func TestAQuestionShowsTheWordsOfTheProgram(t *testing.T) {
 	p, f := withDaemon(t)
-	f.questions = strings.Replace(oneQuestion, `"rule":"uploads"`, `"rule":"access-request","pattern":"evil.test:443","words":"<script>\u202e \u001b[2Jplease"`, 1)
+	f.ask(strings.Replace(oneQuestion, `"rule":"uploads"`, `"rule":"access-request","pattern":"evil.test:443","words":"<script>\u202e \u001b[2Jplease"`, 1))
 	_, text := p.ask("GET", "/questions", nil)
 	plain := html.UnescapeString(text)
 	if !strings.Contains(plain, `<script>\u{202e} \x1b[2Jplease`) || strings.Contains(text, "<script>\\u") || strings.Contains(text, "Approve once") {
@@ -113,10 +120,7 @@ func TestAQuestionShowsTheWordsOfTheProgram(t *testing.T) {
 // TestAQuestionIsInEveryView: with the time when the request gives up and the forms that answer it, also where no link leads.
 func TestAQuestionIsInEveryView(t *testing.T) {
 	p, f := withDaemon(t)
-	f.mu.Lock()
-	f.questions = strings.Replace(oneQuestion, `"waiting":1`, `"waiting":1,"gives_up":"2026-11-20T09:01:30Z"`, 1)
-	f.questions = strings.Replace(f.questions, `"version":3`, `"version":4`, 1)
-	f.mu.Unlock()
+	f.ask(strings.NewReplacer(`"waiting":1`, `"waiting":1,"gives_up":"2026-11-20T09:01:30Z"`, `"version":3`, `"version":4`).Replace(oneQuestion))
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
 		if all, _, _ := p.live.state(); all.Version == 4 {
 			break
@@ -246,9 +250,7 @@ func TestALogAloneChangesNothing(t *testing.T) {
 func TestAPageLearnsOfAQuestion(t *testing.T) {
 	p, f := withDaemon(t)
 	_, changed, _ := p.live.state()
-	f.mu.Lock()
-	f.questions = strings.Replace(oneQuestion, `"version":3`, `"version":4`, 1)
-	f.mu.Unlock()
+	f.ask(strings.Replace(oneQuestion, `"version":3`, `"version":4`, 1))
 	for range 2 { // the first list may come meanwhile
 		select {
 		case <-changed:
