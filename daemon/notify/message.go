@@ -115,10 +115,29 @@ func (n *chatMessage) forSlack() ([]byte, error) {
 	}{"egressd: " + lines[0], []block{{"section", text{"mrkdwn", strings.Join(lines, "\n"), true}}}, false, false})
 }
 
-// choices are the answers that have a button.
-var choices = []struct{ id, name, answer, lasts, style string }{
-	{"allow", "Allow for an hour", "yes", "1h", "good"},
-	{"deny", "Deny", "no", "", "danger"},
+// A choice is an answer that has a button, with its parameters. Each name says what it means.
+type choice struct {
+	id, name, style string
+	terms           map[string]string
+}
+
+var (
+	allowOnce = choice{"once", "Allow once, what waits now", "default", map[string]string{"answer": "yes", "for": "5m", "once": "true"}}
+	allowHour = choice{"allow", "Allow for an hour", "good", map[string]string{"answer": "yes", "for": "1h"}}
+	allowRun  = choice{"run", "Allow until this run ends", "default", map[string]string{"answer": "yes", "this_run": "true"}}
+	deny      = choice{"deny", "Deny for ten minutes", "danger", map[string]string{"answer": "no"}}
+)
+
+// choices are the answers that the question can have now.
+func (n *chatMessage) choices() (all []choice) {
+	if n.q.Waiting > 0 && n.q.Pattern == "" {
+		all = append(all, allowOnce)
+	}
+	all = append(all, allowHour)
+	if n.q.Runs > 0 {
+		all = append(all, allowRun)
+	}
+	return append(all, deny)
 }
 
 // forMattermost is for an incoming webhook of Mattermost, whose server sends a POST to the link if somebody presses a button.
@@ -143,12 +162,8 @@ func (n *chatMessage) forMattermost() ([]byte, error) {
 	a := attachment{Fallback: "egressd: a question"}
 	if n.link != "" {
 		lines = append(lines, "["+mattermost.bold("More answers")+"]("+n.link+") within an hour.")
-		for _, c := range choices {
-			context := map[string]string{"answer": c.answer}
-			if c.lasts != "" {
-				context["for"] = c.lasts
-			}
-			a.Actions = append(a.Actions, action{c.id, "button", c.name, c.style, integration{n.link, context}})
+		for _, c := range n.choices() {
+			a.Actions = append(a.Actions, action{c.id, "button", c.name, c.style, integration{n.link, c.terms}})
 		}
 	}
 	a.Text = strings.Join(append(lines, n.inTerminal(mattermost)), "\n")
@@ -179,10 +194,10 @@ func (n *chatMessage) forNtfy(to string) ([]byte, error) {
 	}{Title: "egressd: a question", Click: n.link}
 	_, message.Topic = ntfyServer(to)
 	if n.link != "" {
-		for _, c := range choices {
-			form := url.Values{"answer": {c.answer}}
-			if c.lasts != "" {
-				form.Set("for", c.lasts)
+		for _, c := range []choice{allowHour, deny} { // a notification has three buttons at most
+			form := url.Values{}
+			for name, value := range c.terms {
+				form.Set(name, value)
 			}
 			message.Actions = append(message.Actions, action{"http", c.name, n.link, "POST", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, form.Encode(), true})
 		}

@@ -104,6 +104,45 @@ func TestMattermostTakesTheMessage(t *testing.T) {
 	}
 }
 
+// TestMattermostHasAButtonForEachScope that the question can have.
+func TestMattermostHasAButtonForEachScope(t *testing.T) {
+	for _, row := range []struct {
+		q    egress.Question
+		want string
+	}{
+		{egress.Question{}, "yes 1h, no"},
+		{egress.Question{Runs: 1}, "yes 1h, yes run, no"},
+		{egress.Question{Waiting: 1}, "yes 5m once, yes 1h, no"},
+		{egress.Question{Waiting: 1, Pattern: "a.test:80", Runs: 2}, "yes 1h, yes run, no"},
+	} {
+		m := chatMessage{q: &row.q, link: link}
+		body, err := m.payload("mattermost", "")
+		var p struct {
+			Attachments []struct {
+				Actions []struct{ Integration struct{ Context map[string]string } }
+			}
+		}
+		if err != nil || json.Unmarshal(body, &p) != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		var got []string
+		for _, a := range p.Attachments[0].Actions {
+			c := a.Integration.Context
+			words := []string{c["answer"], c["for"]}
+			if c["once"] == "true" {
+				words = append(words, "once")
+			}
+			if c["this_run"] == "true" {
+				words = append(words, "run")
+			}
+			got = append(got, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+		}
+		if text := strings.Join(got, ", "); text != row.want {
+			t.Errorf("%+v has %q, want %q", row.q, text, row.want)
+		}
+	}
+}
+
 func TestNtfyTakesTheMessage(t *testing.T) {
 	text, p := payloadOf(t, "ntfy", link)
 	if p["topic"] != "t0pic" || p["click"] != link || strings.Contains(text, "\x1b") || strings.Contains(p["message"].(string), "\x1b") || len(p["message"].(string)) > 4096 {
