@@ -49,7 +49,7 @@ func (r *Receiver) Check() error {
 	return nil
 }
 
-// A Notifier tells of each question that waits for a person, once at each receiver, and once that it needs no answer any more. It is safe for concurrent use.
+// A Notifier sends each receiver one message about each question that waits for a person, and one more when the question is settled. It is safe for concurrent use.
 type Notifier struct {
 	Gate  *egress.Gate
 	Link  func(receiver string, q *egress.Question) string // nil: messages name the command alone
@@ -176,7 +176,7 @@ type left struct {
 	wait         time.Duration // until another round; 0: until the list changes
 }
 
-// tell sends what told does not have yet, and which of those told needs no answer any more, until something fails.
+// tell sends messages about settled questions, and about pending ones that told does not have yet. It stops at the first failure.
 func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[string]egress.Question) (rest left) {
 	wait, err := r.tellSettled(ctx, all, told, &rest)
 	if err != nil {
@@ -211,8 +211,8 @@ func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[str
 	return rest
 }
 
-// tellSettled sends a message for each question in told that somebody has answered, or that nobody has to answer any more. Each
-// message that asked has one of these at most, so they need no bound of their own.
+// tellSettled sends a message about each question in told that is answered or gone by now. The receiver gets at most one of them
+// for each message that asked, so these messages have no bound of their own.
 func (r *receiver) tellSettled(ctx context.Context, all *egress.Questions, told map[string]egress.Question, rest *left) (wait time.Duration, err error) {
 	now := map[string]*egress.Question{}
 	for i := range all.Questions {
