@@ -260,8 +260,7 @@ func (f *Flow) settle(d policy.Decision) *Refusal {
 	return f.refusal(d)
 }
 
-// resolve fills in the addresses. A query that leaves the machine is recorded
-// before it is sent.
+// resolve fills in the addresses. A query that leaves the machine carries a name, and so is sent once its record is durable.
 func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
 		return f.failed(ctx, policy.NetworkDNS)
@@ -277,12 +276,12 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if !used.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
+	seq, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS})
+	if err != nil || f.gate.config.Log.Wait(ctx, seq) != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
-	var err error
 	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
 	switch {
 	case f.gate.shut.Load():

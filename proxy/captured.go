@@ -71,7 +71,7 @@ func (c *conn) serveCaptured() {
 	c.capture = k
 	defer k.decided()
 	s, in := c.server, c.listener
-	to, err := originalOf(c.client, in.original)
+	to, err := originalOf(c.Raw, in.original)
 	k.to = to
 	if err != nil {
 		k.turnAway(in.at, "the kernel does not tell where the connection was going")

@@ -365,10 +365,7 @@ func (f *firstBytes) refuse(farewell []byte, err error) {
 // farewell ends a tunnel of which nothing passes.
 func (f *firstBytes) farewell(last []byte) {
 	if len(last) > 0 && !f.tunnel.Over() {
-		f.conn.Conn.SetDeadline(time.Now().Add(time.Second))
-		if _, err := f.conn.Conn.Write(last); err == nil {
-			f.conn.drain()
-		}
+		exchange.WriteLast(f.conn.Conn, last, exchange.LastMoment)
 	}
 	f.tunnel.Leave(carry.Refused)
 }
@@ -464,8 +461,7 @@ func (w *helloWatch) look(up bool, b []byte) (over, ok bool) {
 	}
 	if err := w.tunnel.flow.Narrow(context.Background(), tlsClaim(claim)); err != nil {
 		w.tunnel.refused = exchange.AsRefusal(err)
-		w.client.SetWriteDeadline(time.Now().Add(time.Second))
-		w.client.Write(accessDenied)
+		exchange.WriteLast(w.client, accessDenied, exchange.LastMoment)
 		return true, false
 	}
 	w.tunnel.Limit(w.tunnel.flow.Budget())

@@ -57,7 +57,7 @@ func TestAnEndOpensNothingOnTheWebsPorts(t *testing.T) {
 		}
 		client, server := pair(t)
 		upstream, origin := pair(t)
-		c := &conn{server: w.Server, listener: &listener{}, socket: server, client: server, replier: connectReplier{}, flow: flow}
+		c := &conn{server: w.Server, listener: &listener{}, socket: server, replier: connectReplier{}, flow: flow}
 		c.Conn, c.Raw = server, server
 		c.ctx, c.cancel = context.WithCancelCause(t.Context())
 		w.connections.Acquire(&c.admission, "default", sandbox.Holder{}, c)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"syscall"
 	"time"
@@ -89,7 +88,7 @@ func (s *Server) turnAway(c *conn) {
 		return
 	}
 	refusal := s.refuseOneMore(c.came)
-	if c.listener.original != nil || c.listener.tls != nil && c.Conn == c.Raw {
+	if c.listener.original != nil || c.listener.tls != nil && c.Raw == c.socket {
 		carry.Abort(c.Raw)
 		return
 	}
@@ -138,22 +137,11 @@ func (c *conn) farewell(answer []byte, refusal *egress.Refusal, unread bool) {
 	if errors.Is(context.Cause(c.ctx), errShut) || !c.enter(farewelled) {
 		return
 	}
-	moment := cmp.Or(c.server.lingerTime, time.Second)
-	c.Conn.SetDeadline(time.Now().Add(moment))
-	if len(answer) > 0 {
-		if _, err := c.Conn.Write(answer); err != nil {
-			return
-		}
-	}
-	if !unread && !carry.Unread(c.Raw) {
+	moment := cmp.Or(c.server.lingerTime, exchange.LastMoment)
+	if unread || carry.Unread(c.Raw) {
+		exchange.WriteLast(c.Conn, answer, moment)
 		return
 	}
-	c.drain()
-}
-
-// drain ends the way down and reads what the client still sends, until it closes or the deadline passes.
-func (c *conn) drain() {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		io.CopyN(io.Discard, c.Conn, 1<<20)
-	}
+	c.Conn.SetDeadline(time.Now().Add(moment))
+	c.Conn.Write(answer)
 }

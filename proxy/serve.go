@@ -34,8 +34,7 @@ type conn struct {
 	waits           atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
 	came            sandbox.Peer // Peer, as it came; final once it is served
 	asked           time.Time    // when the gate was
-	socket          net.Conn     // that was accepted; final
-	client          net.Conn     // socket, or the TLS of a TLS listener on it
+	socket          net.Conn     // that was accepted; final. Raw is this, or the TLS of a TLS listener on it
 	flow            *egress.Flow // that is open, until a tunnel has it
 	capture         *capture     // of a captured connection, or of one that is served like those
 	carried         bool         // a tunnel has the client and the flow
@@ -194,7 +193,11 @@ func (c *conn) tunnel(r policy.Request) {
 	}
 	if !c.durable(synced) {
 		carry.Abort(upstream)
-		c.breakOff(string(carry.WasCut))
+		outcome := string(carry.WasCut)
+		if errors.Is(context.Cause(c.ctx), errUnrecorded) {
+			outcome = string(flow.Unrecorded().Decision.Class)
+		}
+		c.breakOff(outcome)
 		return
 	}
 	c.carry(upstream)
@@ -407,7 +410,7 @@ func (c *conn) end() {
 		c.server.turnAway(c)
 	}
 	c.closeFlow(egress.End{Outcome: string(carry.WasCut)})
-	c.client.Close()
+	c.Raw.Close()
 	c.server.connections.Release(&c.admission)
 }
 

@@ -120,3 +120,20 @@ func TestAnIdleLoopPassesNothingUnrecorded(t *testing.T) {
 		t.Errorf("%d bytes have passed, want %d", len(got), len(want))
 	}
 }
+
+// TestANameWhoseRecordFailsIsNotLookedUp: a question to a name server can carry data as well as a connection.
+func TestANameWhoseRecordFailsIsNotLookedUp(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	w.breakSync(t)
+	answered := make(chan string, 1)
+	c := w.dial(t).send(connectTo("slow.test", "443"))
+	go func() { answered <- c.rest() }()
+	select {
+	case w.answer <- struct{}{}:
+		t.Error("the name was looked up")
+	case got := <-answered:
+		if !strings.HasPrefix(got, "HTTP/1.1 503 ") || !strings.Contains(got, `"class":"audit-unavailable"`) {
+			t.Errorf("the answer is %q", got)
+		}
+	}
+}

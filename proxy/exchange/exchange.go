@@ -334,8 +334,19 @@ func (x *Exchange) CountDown(n int) {
 	x.Flow.Meter().Down.Add(int64(n))
 }
 
-// ended returns the refusal for which a later policy has ended the exchange, or nil.
-func (x *Exchange) ended() *egress.Refusal { return refusalIn(context.Cause(x.Context)) }
+// ended returns why a later policy or an operator has ended the exchange: a [*egress.Refusal], ErrCut or nil.
+func (x *Exchange) ended() error {
+	if over := refusalIn(context.Cause(x.Context)); over != nil {
+		return over
+	}
+	if x.Tunnel != nil || !x.Flow.WasCut() { // a tunnel is cut as a whole
+		return nil
+	}
+	if over := x.Flow.Refusal(); over != nil {
+		return over
+	}
+	return ErrCut
+}
 
 // conclude answers an exchange that failed, and records how it ended.
 func (x *Exchange) conclude(err error) (whole bool) {
@@ -351,7 +362,7 @@ func (x *Exchange) conclude(err error) (whole bool) {
 		x.close(x.outcome(ClientLeft))
 		x.Ends.Abort()
 		return false
-	case late || errors.Is(context.Cause(x.Context), ErrCut):
+	case late || errors.Is(context.Cause(x.Context), ErrCut) || errors.Is(err, ErrCut):
 		x.close(x.brokenOff(err))
 		x.Ends.Abort()
 		return false
@@ -405,7 +416,7 @@ func (x *Exchange) brokenOff(err error) string {
 	case over != nil:
 		x.end.Note = cmp.Or(over.Note, x.end.Note)
 		return string(over.Decision.Class)
-	case errors.Is(context.Cause(x.Context), ErrIdle):
+	case errors.Is(context.Cause(x.Context), ErrIdle), errors.Is(err, os.ErrDeadlineExceeded):
 		return string(carry.IdleTooLong)
 	}
 	return "reset"

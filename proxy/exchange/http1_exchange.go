@@ -191,6 +191,7 @@ func (x *h1Exchange) readResponse() (http1.Response, error) {
 		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.Malformed("it switches to a protocol that was not asked for")
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
+			x.upload.forgo()
 			return resp, nil
 		}
 		if resp.Status == http.StatusContinue {
@@ -369,7 +370,7 @@ func (x *h1Exchange) Reply(r answer.Reply) {
 	if x.Method == http.MethodHead {
 		r.Body = nil
 	}
-	x.conn.writeLast(r.HTTP1())
+	WriteLast(x.conn.Conn, r.HTTP1(), LastMoment)
 }
 
 // Abort implements [Ends].

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
 )
@@ -166,14 +168,15 @@ func (i *tunnel) clientFailed(err error) egress.End {
 		return egress.End{Outcome: string(policy.CertificateRefused), Note: "the client answered the certificate with \"" + op.Err.Error() + "\"; " + fix}
 	case i.broken != nil:
 		return egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return egress.End{Outcome: string(carry.FirstLate), Note: "the client did not complete its TLS handshake in time"}
 	case !leftEarly(err):
 		return egress.End{Outcome: string(policy.NetworkTLS), Note: "the client and inspection have no version of TLS, or no protocol in it, in common; " + keepOut}
 	}
 	return egress.End{Outcome: string(policy.CertificateRefused), Note: "the client left in the TLS handshake, as programs do that do not trust the certificate; " + fix}
 }
 
-// leftEarly reports whether a handshake failed because its other end went or
-// said nothing.
+// leftEarly reports whether a handshake failed because its other end went.
 func leftEarly(err error) bool {
 	var network net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
