@@ -21,7 +21,7 @@ const module = "github.com/egressd/egressd/"
 // levels gives each package its level: that of the longest row that it is, or is below. A package
 // imports packages of lower levels, and none of its own level.
 var levels = map[string]int{
-	"internal": 0, "record": 0, "record/count": 1,
+	"internal": 0, "internal/carry": 1, "record": 0, "record/count": 1,
 	"credentials/tokens": 0, "credentials": 1, "credentials/registry": 2, "policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/boundary": 2, "integrations/peers": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,

@@ -151,7 +151,10 @@ func TestWhatIsSilentIsRecordedAsThat(t *testing.T) {
 			}
 		}
 	}
-	for says, row := range map[string]struct{ answer, request, outcome string }{
+	for says, row := range map[string]struct {
+		answer, request string
+		outcome         record.Outcome
+	}{
 		"half a response": {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", get("other.test", "PORT", "/live"), "idle-timeout"},
 		"half an upload":  {"", request("POST", "other.test", "PORT", "/live", "Content-Length: 10") + "\r\nhalf", "idle-timeout"},
 		"a WebSocket":     {switched, get("other.test", "PORT", "/live", webSocketFields...), "idle-timeout"},

@@ -63,7 +63,7 @@ func TestAnEndOpensNothingOnTheWebsPorts(t *testing.T) {
 		w.connections.Acquire(&c.admission, "default", sandbox.Holder{}, c)
 		io.WriteString(client, said)
 		client.(*net.TCPConn).CloseWrite()
-		c.carry(upstream)
+		c.beginTunnel(upstream)
 		if got, err := io.ReadAll(origin); len(got) > 0 {
 			t.Errorf("the origin got %q, %v", got, err)
 		}

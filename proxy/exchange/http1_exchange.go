@@ -315,7 +315,7 @@ func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) er
 	return v.copyBody(v.Conn, x.Download(body, v.extend), rechunk, x.CountDown, func() http1.Fields { return x.Passing(body.Trailer) })
 }
 
-// dropUpstream keeps finish from keeping a connection that the upstream ends.
+// dropUpstream has Settle keep no connection that the upstream ends.
 func (v *h1Conn) dropUpstream() {
 	v.Forwarder.readers.giveBack(v.up.in)
 	v.up.in = nil

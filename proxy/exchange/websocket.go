@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/answer"
+	"github.com/egressd/egressd/record"
 )
 
 const protocolWebSocket = "websocket"
@@ -138,18 +138,18 @@ func (x *h1Exchange) relay() {
 var errTooOld = errors.New("the WebSocket has lasted as long as it may")
 
 // relayEnd returns the outcome of a relay that no refusal ended.
-func (v *h1Conn) relayEnd() string {
+func (v *h1Conn) relayEnd() record.Outcome {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case v.failed == nil:
-		return string(carry.Closed)
+		return record.OutcomeClosed
 	case errors.Is(v.failed, errTooOld):
-		return string(carry.TooOld)
+		return record.OutcomeLifetime
 	case errors.Is(v.failed, os.ErrDeadlineExceeded):
-		return string(carry.IdleTooLong)
+		return record.OutcomeIdle
 	}
-	return string(carry.Broken)
+	return record.OutcomeReset
 }
 
 // bothWays carries bytes both ways. A side that ends has its end passed on; a
@@ -168,12 +168,12 @@ func (x *h1Exchange) bothWays() {
 	}()
 	err := v.pump(v.Conn, v.up.in, x.streamFilter(), allPass, x.CountDown)
 	if over := refusalIn(err); over != nil {
-		x.end.Outcome = string(over.Decision.Class)
+		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
 	halfClose(v.Conn)
 	v.windDown(err)
 	if over := refusalIn(<-up); over != nil {
-		x.end.Outcome = string(over.Decision.Class)
+		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
