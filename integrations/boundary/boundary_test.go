@@ -60,6 +60,9 @@ func TestJudge(t *testing.T) {
 	if err := os.Symlink("data/engine", filepath.Join(home, "link")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("src/other", filepath.Join(home, "usual")); err != nil {
+		t.Fatal(err)
+	}
 	m := &Machine{
 		Home: home, UID: 7, Workspace: work, Own: []string{filepath.Join(home, "policy")}, Doors: []string{"/run/egressd/web"},
 		Programs: []string{filepath.Join(home, "tools", "sbin")},
@@ -68,6 +71,9 @@ func TestJudge(t *testing.T) {
 			"root": {Options: map[string]string{"type": "none", "device": "/", "o": "bind"}}, "mem": {Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}, "disk": {Options: map[string]string{"type": "ext4", "device": "/dev/sda1"}},
 			"shared":  {Options: map[string]string{"type": "none", "device": "/srv/x", "o": "bind,shared"}},
 			"private": {Options: map[string]string{"type": "none", "device": "/srv/y", "o": "bind"}},
+			"climbs":  {Options: map[string]string{"type": "none", "device": home + "/usual/../x", "o": "bind"}},
+			"later":   {Options: map[string]string{"type": "none", "device": work + "/a/../b", "o": "bind"}},
+			"near":    {Options: map[string]string{"type": "none", "device": work + "/../shared", "o": "bind"}},
 			"odd":     {Options: map[string]string{"mountpoint": "/"}},
 		},
 		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"}, Engines: []string{"/data/docker"},
@@ -230,8 +236,11 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "WORK/.env"}]}`:                                 "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w"}, {"Type": "bind", "Source": "WORK/data", "Destination": "/d", "RW": true}]}`:            "",
 		`{"Mounts": [{"Type": "bind", "Source": "/etc/ssl/certs", "Mode": "ro,Z"}]}`:                                                                                 "Mounts /etc/ssl/certs", `{"Mounts": [{"Type": "bind", "Source": "/srv/x", "Mode": "ro,z"}]}`: "",
-		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`: "Mounts /proc/self/root",
-		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:               "Mounts /",
+		`{"Mounts": [{"Type": "volume", "Name": "climbs", "RW": true}]}`:                                                                        "Mounts climbs HOME/usual/../x",
+		`{"Mounts": [{"Type": "volume", "Name": "later", "RW": true}]}`:                                                                         "Mounts later WORK/a/../b",
+		`{"Mounts": [{"Type": "volume", "Name": "near", "RW": true}]}`:                                                                          "",
+		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`:                                                                           "Mounts /proc/self/root",
+		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:                                                                                         "Mounts /",
 		`{"HostConfig": {"Mounts": [{"Type": "volume", "VolumeOptions": {"DriverConfig": {"Options": {"type": "cifs", "device": "//a/b"}}}}]}}`: "HostConfig.Mounts.VolumeOptions.DriverConfig.Options cifs //a/b",
 		`{"HostConfig": {"Mounts": [{"Type": "bind", "BindOptions": {"Propagation": "shared"}}]}}`:                                              "HostConfig.Mounts.BindOptions.Propagation shared",
 	} {

@@ -156,9 +156,12 @@ func (p *Machine) folderOf(m map[string]any) string {
 // JudgePath returns why a container may not have a path of this machine, or "". A read-only mount may
 // have programs of the host, but nothing that leads out.
 func (p *Machine) JudgePath(source string, writable bool) (why, instead string) {
+	climbs := hostfiles.Climbs(source, p.Workspace)
 	source = filepath.Clean(source)
 	real := hostfiles.ResolveLinks(source)
 	switch {
+	case climbs:
+		return "programs differ on where .. leads, behind a link or what the container could make one", "write the path without .."
 	case hostfiles.Leads(source, p.Home) || p.isSocket(real):
 		return "it is, or has in it, a way out: a socket of somebody who acts for who asks, or a device", "leave it out, or mount what is needed of it alone"
 	case slices.ContainsFunc(p.Engines, func(folder string) bool { return meet(hostfiles.ResolveLinks(folder), real) }):

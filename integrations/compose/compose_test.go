@@ -146,7 +146,7 @@ networks: {theirs: {external: true}, named: {name: other_default}, lan: {driver:
 volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: ,
   plugin: {driver: rexray}, nfs: {driver: local, driver_opts: {type: nfs, o: "addr=192.0.2.1", device: ":/x"}}, kind: {driver_opts: {type: "${T:-none}"}}, theirs: {external: true}, taken: {name: other_egressd-state}, ram: {driver: local, driver_opts: {type: tmpfs, device: tmpfs}}}
 configs: {engine: {file: /var/run/docker.sock}, text: {content: x}, far: {external: true}}
-secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}, comma: {file: "./a,src=/root/.ssh/id"}, dollar: {file: "/srv/$$x/../a"}}
+secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}, comma: {file: "./a,src=/root/.ssh/id"}, climbs: {file: /proc/self/cwd/../id}, dollar: {file: "/srv/$$x/../a"}}
 `
 
 func composeMachine() *boundary.Machine {
@@ -352,6 +352,7 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{build: {context: ., secrets: [comma]}}":                                                               "build.secrets comma: BuildKit",
 		"{build: {context: ., secrets: [dollar]}}":                                                              "build.secrets dollar /srv/$$x",
 		"{build: {context: ., secrets: [{source: text, target: 'a,src=/root/.ssh/id'}]}}":                       "build.secrets text: BuildKit",
+		"{build: {context: ., secrets: [climbs]}}":                                                              "the path /proc/self/cwd/../id",
 		"{build: {context: ., secrets: [{source: text, target: a}]}}":                                           "",
 		"{build: {context: ., tags: ['%{ if true }egressd:latest%{ endif }']}}":                                 "what its variables stand for",
 		"{build: {context: ., additional_contexts: {x: 'docker-image://a', y: 'https://example.com/a.git'}}}":   "",

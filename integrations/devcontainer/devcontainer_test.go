@@ -294,6 +294,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"runArgs": ["--"]}`,
 		`{"runArgs": ["--name", "egressd-local"]}`,
 		`{"runArgs": ["--env-file=/home/me/.ssh/config"]}`,
+		`{"runArgs": ["--env-file=${localWorkspaceFolder}/.devcontainer/a/../b.env"]}`,
 		`{"runArgs": ["--security-opt=seccomp=./all.json"]}`,
 		`{"runArgs": ["--link=other:x"]}`,
 		`{"build": {"dockerfile": "D", "options": ["--ssh=default"]}}`,
