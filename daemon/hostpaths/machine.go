@@ -22,7 +22,7 @@ func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p.Doors = doors(c)
 	mounts, _ := os.ReadFile("/proc/self/mountinfo") // of Linux alone
 	p.Mounts = mounttable.Parse(string(mounts))
-	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
+	p.Sockets = append(hostsockets.Of(os.Getuid(), os.Environ(), nil), os.TempDir()) // where the socket is that Compose asks in the engine's place
 	if engine != "" {
 		p.Sockets = append(p.Sockets, engine)
 		askEngine(p, engine)
