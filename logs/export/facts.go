@@ -169,7 +169,7 @@ func (f *facts) plainLevel() level {
 	case policy.PolicyError, policy.AuditUnavailable, policy.PolicyNotLoaded, policy.Canary:
 		return high
 	case policy.AddressDenied, policy.NameMismatch, policy.NoServerName, policy.NotTLS, policy.ECHRefused,
-		policy.MalformedRequest, policy.MalformedHost, policy.UnknownSandbox, policy.DNSBudget, policy.ByteBudget:
+		policy.MalformedRequest, policy.MalformedHost, policy.UnknownSandbox, policy.ContainerRefused, policy.DNSBudget, policy.ByteBudget:
 		return medium
 	default:
 		return low
