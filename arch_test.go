@@ -86,10 +86,9 @@ var owners = map[string]string{
 	"go.opentelemetry.io/proto/otlp":       "logs/export",
 	"google.golang.org/protobuf":           "logs/export",
 
-	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
-	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
-	"software.sslmate.com/src/go-pkcs12":         "certs",
-	"github.com/santhosh-tekuri/jsonschema/v6":   "e2e/world",
+	"golang.org/x/crypto/x509roots/fallback":   "packaging/image",
+	"software.sslmate.com/src/go-pkcs12":       "certs",
+	"github.com/santhosh-tekuri/jsonschema/v6": "e2e/world",
 }
 
 // guests are packages that import a module of another's, each for a reason.
