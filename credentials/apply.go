@@ -11,8 +11,12 @@ import (
 )
 
 // Bounds of the text that the client may write beside a placeholder in Basic. Longer text would let the client
-// choose where a server cuts a value that it repeats, and so which part of the secret shows.
-const maxPart = 64
+// choose where a server cuts a value that it repeats, and so which part of the secret shows. A server may take the password alone for
+// the credential, so it is shorter than any token: "x-oauth-basic" or the like.
+const (
+	maxUser     = 64
+	maxPassword = 16
+)
 
 // A Request is the head of a request that the policy lets pass.
 type Request struct {
@@ -181,12 +185,17 @@ func (c *Credential) template(forms Form, value, core string) string {
 	user, password, ok := basicParts(rest)
 	switch {
 	case !ok || strings.Contains(user+password, "{}"):
-	case forms&BasicPassword != 0 && c.isPlaceholder(password, core) && isPart(user):
+	case forms&BasicPassword != 0 && c.isPlaceholder(password, core) && isPart(user, maxUser) && !c.begins(user):
 		return "Basic " + user + ":{}"
-	case forms&BasicUser != 0 && c.isPlaceholder(user, core) && isPart(password):
+	case forms&BasicUser != 0 && c.isPlaceholder(user, core) && isPart(password, maxPassword) && !c.begins(password):
 		return "Basic {}:" + password
 	}
 	return ""
+}
+
+// begins reports whether a text begins as secrets of the kind do.
+func (c *Credential) begins(text string) bool {
+	return slices.ContainsFunc(c.Prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // basicParts reads Basic credentials (RFC 7617, section 2). Base64 that could be read in two ways is refused.
@@ -206,14 +215,14 @@ func basicParts(encoded string) (user, password string, ok bool) {
 	return user, password, ok
 }
 
-// isPart reports whether the client may write s beside a placeholder.
-func isPart(s string) bool {
+// isPart reports whether the client may write s, of at most so many bytes, beside a placeholder.
+func isPart(s string, most int) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {
 			return false
 		}
 	}
-	return len(s) <= maxPart
+	return len(s) <= most
 }
 
 // fill writes the secret over the placeholder.

@@ -2,35 +2,49 @@ package credentials
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// KnownField reports whether a header field carries credentials, whatever the case of its letters.
+// KnownField reports whether a header field carries credentials, whatever the case of its letters. Services name theirs in many
+// ways, so the end of a name decides.
 func KnownField(name string) bool {
-	switch strings.ReplaceAll(strings.ToLower(name), "_", "-") { // which some servers take for one
-	case "authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key", "api-key", "private-token", "job-token", "deploy-token",
-		"x-auth-token", "x-access-token", "x-amz-security-token", "x-goog-iam-authorization-token":
+	name = strings.ReplaceAll(strings.ToLower(name), "_", "-") // which some servers take for one
+	switch {
+	case name == "cookie", name == "x-amz-security-token", name == "gitlab-agentk-api-request":
 		return true
+	case strings.HasPrefix(name, "x-amz-"), name == "x-atlassian-token", slices.ContainsFunc(noCredentials, func(part string) bool { return strings.Contains(name, part) }):
+		return false
 	}
-	return false
+	return slices.ContainsFunc(fieldEnds, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// knownParameter reports whether a parameter of a query carries a credential, whatever the case of its letters.
-// Google's services take "$key" as well.
+var fieldEnds = []string{"authorization", "-token", "api-key", "apikey", "-auth-key", "-access-key", "-subscription-key"}
+
+// noCredentials stand in names of tokens that tell nothing of who asks.
+var noCredentials = []string{"csrf", "xsrf", "continuation-", "page-"}
+
+// knownParameter reports whether a parameter of a query carries a credential, whatever the case of its letters. Servers differ
+// on what may stand for "_". Google's services take "$key" as well, and header fields in "$httpHeaders".
 func knownParameter(name string) bool {
-	switch strings.TrimPrefix(strings.ToLower(name), "$") {
-	case "key", "api_key", "access_token", "private_token", "job_token", "oauth_token", "bearer_token":
-		return true
-	}
-	return false
+	name, _, _ = strings.Cut(strings.ToLower(name), "[") // an element of a list
+	return slices.Contains(parameters, strings.NewReplacer("$", "", "-", "_", ".", "_", " ", "_").Replace(name))
+}
+
+var parameters = []string{
+	"key", "api_key", "apikey", "access_token", "private_token", "job_token", "oauth_token", "bearer_token", "auth_token", "feed_token", "rss_token", "client_secret", "httpheaders",
+	"x_goog_signature", "x_amz_signature", "signature", "sig",
 }
 
 // KnownPlaces are the header fields and parameters in which other credentials are refused, for people.
 func KnownPlaces() (fields, parameters []string) {
-	return []string{"Authorization", "Cookie", "X-Api-Key", "x-goog-api-key", "api-key", "PRIVATE-TOKEN", "JOB-TOKEN", "Deploy-Token", "X-Auth-Token", "X-Access-Token", "X-Amz-Security-Token", "X-Goog-Iam-Authorization-Token", "Sec-WebSocket-Protocol (a key as a protocol)"},
-		[]string{"key", "api_key", "access_token", "private_token", "job_token", "oauth_token", "bearer_token"}
+	fields = []string{"Cookie", "Sec-WebSocket-Protocol (a key as a protocol)"}
+	for _, end := range fieldEnds {
+		fields = append(fields, "*"+end)
+	}
+	return fields, parameters
 }
 
 // A found is a credential in the head of a request.
@@ -84,9 +98,9 @@ func (c *Credential) ownParameter(name string) bool {
 }
 
 // plumbing reports whether all cookies are those by which Cloudflare knows a connection. They name nobody, and
-// clients of chatgpt.com send them back.
+// clients of chatgpt.com send them back. Some servers take "," for ";" (RFC 2109, section 4.3.4).
 func plumbing(cookies string) bool {
-	for one := range strings.SplitSeq(cookies, ";") {
+	for one := range strings.SplitSeq(strings.ReplaceAll(cookies, ",", ";"), ";") {
 		switch name, _, _ := strings.Cut(strings.TrimSpace(one), "="); name {
 		case "", "__cf_bm", "_cfuvid", "__cflb", "cf_clearance":
 		default:

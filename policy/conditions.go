@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -139,9 +140,22 @@ func (c *conditions) holdsMethodOf(request *HTTPRequest) bool {
 	return c.holdsMethod(request.Method)
 }
 
-// overridesMethod reports whether the request has a field by which many frameworks replace its method.
+// overridesMethod reports whether the request has a field or a parameter by which many frameworks replace its method. Servers may
+// take "_" in the name of a field for "-". Google takes $httpMethod, Symfony and others _method.
 func (h *HTTPRequest) overridesMethod() bool {
-	return slices.ContainsFunc([]string{"x-http-method-override", "x-http-method", "x-method-override"}, func(name string) bool { return len(h.Header[name]) > 0 })
+	for name := range h.Header {
+		switch strings.ReplaceAll(name, "_", "-") {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			return true
+		}
+	}
+	for part := range strings.FieldsFuncSeq(h.Query, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, _, _ := strings.Cut(part, "=")
+		if text, err := url.QueryUnescape(name); err == nil && (strings.EqualFold(text, "$httpMethod") || strings.EqualFold(text, "_method")) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.

@@ -107,9 +107,10 @@ func refusedCredential(flow *egress.Flow, a *credentials.Answer) *egress.Refusal
 // searchable returns the fields of a request without those that would have the
 // response come back in a form that cannot be searched for a credential: compressed, or in
 // pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
-// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
+// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences. Accept-Charset
+// asks for letters that egressd does not read.
 func searchable(f http1.Fields) http1.Fields {
-	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
+	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Accept-Charset", "Sec-WebSocket-Extensions")
 	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 
