@@ -112,6 +112,16 @@ func (c *Credential) unavailable() string {
 func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	all := c.find(r)
 	gives := r.Rule != ""
+	if media, ok := r.parameterBody(); ok && len(c.Bodies) > 0 && !c.letsForeign(r.Target.Path) {
+		if r.Body == nil {
+			a.NeedsBody = true
+			return
+		}
+		if in := c.foreignInBody(r, media); in != "" {
+			a.Refused = "the request may have a credential in " + in + ", which " + c.label() + " would take; egressd adds that of " + c.Name
+			return
+		}
+	}
 	if len(all) > 1 {
 		a.Refused = "the request has two credentials, in " + all[0].name + " and " + all[1].name + "; send one"
 		return

@@ -116,6 +116,7 @@ func TestApply(t *testing.T) {
 		{"a token against forged requests", "gitlab.com", "/api/v4/user", []string{"X-CSRF-Token: x"}, "PRIVATE-TOKEN: glpat-REALREALREAL", "gitlab"},
 		{"a known field with underscores", "api.github.com", "/", []string{"X_Api_Key: foreign"}, refused, ""},
 		{"a key among the protocols of a WebSocket", "api.anthropic.com", "/", []string{"Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-foreign"}, refused, ""},
+		{"a key alone among them", "api.github.com", "/", []string{"Sec-WebSocket-Protocol: access_token, " + strings.Repeat("k", 40)}, refused, ""},
 		{"other protocols of a WebSocket", "api.github.com", "/", []string{"Sec-WebSocket-Protocol: realtime"}, "Authorization: token " + realGitHub, "github"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

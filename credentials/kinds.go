@@ -13,6 +13,7 @@ type Kind struct {
 	Movable   bool // the policy file may name other hosts, of an own installation
 	Variables []Variable
 	Prefixes  []string
+	Bodies    []string // see [Spec]
 	Mints     []Mint
 }
 
@@ -105,6 +106,7 @@ func gitlab() Kind {
 		},
 		Variables: []Variable{{"GITLAB_TOKEN", "{}"}},
 		Prefixes:  []string{"glpat-"},
+		Bodies:    gitlabBodies,
 		Mints: []Mint{
 			{Paths: []string{"/oauth/**", "/users/sign_in", "/-/user_settings/**", "/jwt/**", "/api/v4/**/conan/*/users/authenticate"}},
 			{Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{

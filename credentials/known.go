@@ -111,11 +111,15 @@ func plumbing(cookies string) bool {
 }
 
 // holdsKey reports whether the protocols that a WebSocket offers carry a key: OpenAI takes
-// "openai-insecure-api-key.KEY", Kubernetes "base64url.bearer.authorization.k8s.io.TOKEN".
+// "openai-insecure-api-key.KEY", Kubernetes "base64url.bearer.authorization.k8s.io.TOKEN", others the key alone, which is
+// longer than the name of a protocol.
 func holdsKey(protocols string) bool {
 	lower := strings.ToLower(protocols)
-	return strings.Contains(lower, "api-key.") || strings.Contains(lower, "bearer.") || strings.Contains(lower, "authorization.")
+	return strings.Contains(lower, "api-key.") || strings.Contains(lower, "bearer.") || strings.Contains(lower, "authorization.") ||
+		slices.ContainsFunc(strings.Split(lower, ","), func(one string) bool { return len(strings.TrimSpace(one)) > protocolMost })
 }
+
+const protocolMost = 32
 
 // eachParameter calls f for each parameter of a query. Servers differ on whether ";" separates, so it does. Names and
 // values are decoded once; one with an escape that is none stays as it is.

@@ -149,9 +149,15 @@ func (h *HTTPRequest) overridesMethod() bool {
 			return true
 		}
 	}
+	return h.hasParameter("$httpMethod", "_method")
+}
+
+// hasParameter reports whether the query has a parameter that some server takes for one of names.
+func (h *HTTPRequest) hasParameter(names ...string) bool {
 	for part := range strings.FieldsFuncSeq(h.Query, func(c rune) bool { return c == '&' || c == ';' }) {
-		name, _, _ := strings.Cut(part, "=")
-		if text, err := url.QueryUnescape(name); err == nil && (strings.EqualFold(text, "$httpMethod") || strings.EqualFold(text, "_method")) {
+		written, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(written)
+		if err == nil && slices.ContainsFunc(names, func(one string) bool { return strings.EqualFold(one, name) }) {
 			return true
 		}
 	}

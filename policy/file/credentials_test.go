@@ -28,6 +28,9 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(f.Credentials[1].Spec.Bodies) == 0 {
+		t.Error("nobody looks into bodies for GitLab")
+	}
 	p, err := f.Compile(inspecting)
 	if err != nil {
 		t.Fatal(err)
