@@ -91,7 +91,7 @@ func TestApply(t *testing.T) {
 		{"case 6: behind a semicolon", "generativelanguage.googleapis.com", "/v1/models?a=b;key=AIzaForeign", nil, refused, ""},
 		{"case 6: with a dollar", "generativelanguage.googleapis.com", "/v1/models?$key=AIzaForeign", nil, refused, ""},
 		{"case 6: in capitals", "generativelanguage.googleapis.com", "/v1/models?KEY=AIzaForeign", nil, refused, ""},
-		{"as a list", "api.github.com", "/user?access_token[]=foreign", nil, refused, ""},
+		{"as a list", "api.github.com", "/user?access_token[%1b[31m]=foreign", nil, refused, ""},
 		{"with a dot, which PHP takes for an underscore", "api.github.com", "/user?access.token=foreign", nil, refused, ""},
 		{"a field in the query, as Google's services take it", "generativelanguage.googleapis.com", "/v1/models?%24httpHeaders=Authorization:Bearer%20foreign", nil, refused, ""},
 		{"a URL that is signed itself", "generativelanguage.googleapis.com", "/v1/x?X-Goog-Algorithm=GOOG4-RSA-SHA256&X-Goog-Signature=00", nil, refused, ""},
@@ -128,6 +128,9 @@ func TestApply(t *testing.T) {
 				t.Errorf("the request changed: %v", r.Fields)
 			}
 			if row.want == refused {
+				if strings.ContainsFunc(a.Refused, func(c rune) bool { return c < ' ' }) {
+					t.Errorf("the reason has text of the sandbox: %q", a.Refused)
+				}
 				if a.Refused == "" || a.Unavailable || a.Added != nil {
 					t.Errorf("it passes: %v %v", a.Target, a.Fields)
 				}

@@ -26,11 +26,16 @@ var fieldEnds = []string{"authorization", "-token", "api-key", "apikey", "-auth-
 // noCredentials stand in names of tokens that tell nothing of who asks.
 var noCredentials = []string{"csrf", "xsrf", "continuation-", "page-"}
 
-// knownParameter reports whether a parameter of a query carries a credential, whatever the case of its letters. Servers differ
-// on what may stand for "_". Google's services take "$key" as well, and header fields in "$httpHeaders".
-func knownParameter(name string) bool {
+// knownParameter returns the name, as it stands in parameters, of a parameter of a query that carries a credential, or "". The case
+// of letters does not matter, and servers differ on what may stand for "_". Google's services take "$key" as well, and header
+// fields in "$httpHeaders".
+func knownParameter(name string) string {
 	name, _, _ = strings.Cut(strings.ToLower(name), "[") // an element of a list
-	return slices.Contains(parameters, strings.NewReplacer("$", "", "-", "_", ".", "_", " ", "_").Replace(name))
+	name = strings.NewReplacer("$", "", "-", "_", ".", "_", " ", "_").Replace(name)
+	if !slices.Contains(parameters, name) {
+		return ""
+	}
+	return name
 }
 
 var parameters = []string{
@@ -51,7 +56,7 @@ func KnownPlaces() (fields, parameters []string) {
 type found struct {
 	field     int // its index, or -1
 	parameter parameter
-	name      string // of the field or parameter, as the table writes it
+	name      string // of the field or parameter, without text that the sandbox has chosen freely
 	value     string
 }
 
@@ -72,8 +77,12 @@ func (c *Credential) find(r *Request) (all []found) {
 		}
 	}
 	eachParameter(r.Target.Query, func(name, value string, at parameter) {
-		if value != "" && (knownParameter(name) || c.ownParameter(name)) {
-			all = append(all, found{field: -1, parameter: at, name: name, value: value})
+		known := knownParameter(name)
+		if c.ownParameter(name) {
+			known = name
+		}
+		if value != "" && known != "" {
+			all = append(all, found{field: -1, parameter: at, name: known, value: value})
 		}
 	})
 	return all
