@@ -31,6 +31,10 @@ type Request struct {
 	Fields    http1.Fields
 	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
 
+	// Named: the rule is for requests that the answer to a batch of Git LFS has named, and this is one, by its method and whole URL. A
+	// signature in the query is then that of the server, and egressd adds no credential beside it.
+	Named bool
+
 	// Given are fields that the server itself has told this client to send with this request. One of them is no foreign
 	// credential.
 	Given http1.Fields
@@ -72,6 +76,8 @@ func (s *Set) Apply(r *Request) Answer {
 	switch {
 	case c != nil && r.Clear:
 		a.Refused = "the credential " + c.Name + " never goes over plain http; ask for https://" + r.Host
+	case c != nil && r.Named && c.isHandedOut(r):
+		a.Note, a.Kind = "the request is signed by the server of large files that has named it", "foreign"
 	case c != nil && c.Docker != nil:
 		c.applyDocker(&s.key, r, &a)
 	case c != nil && c.AWS != nil:
@@ -144,6 +150,12 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	if gives {
 		c.add(r, a)
 	}
+}
+
+// isHandedOut reports whether a request that a server has named carries credentials, all of which the server has given.
+func (c *Credential) isHandedOut(r *Request) bool {
+	all := c.find(r)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(one found) bool { return one.field >= 0 && !r.gave(&one) })
 }
 
 // gave reports whether the server has told the client to send a field.

@@ -235,3 +235,37 @@ func TestAPlaceholderHasTheShapeOfTheSecret(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestWhatAServerOfLargeFilesHasSigned passes as it is, if the rule is for that, and nothing beside it does.
+func TestWhatAServerOfLargeFilesHasSigned(t *testing.T) {
+	set := NewSet(Key{1}, []*Credential{awsCredential(t, wholeLimits), credentialOf(t, "gemini", realGemini)})
+	const google = "generativelanguage.googleapis.com"
+	const signed = "/alambic/03df?X-Amz-Credential=AKIAX%2F20170131%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Signature=79"
+	const given = "Authorization: AWS4-HMAC-SHA256 Credential=AKIAX/20170131/us-east-1/s3/aws4_request,SignedHeaders=host,Signature=79"
+	for _, row := range []struct {
+		says, host, target string
+		named              bool
+		given, sent        []string
+		want               string // the kind, or ""
+	}{
+		{"a signed URL", "github-cloud.s3.amazonaws.com", signed, true, nil, nil, "foreign"},
+		{"a URL that is signed as earlier", "github-cloud.s3.amazonaws.com", "/a?AWSAccessKeyId=AKIAX&Signature=x", true, nil, nil, "foreign"},
+		{"fields that the answer has", "github-cloud.s3.amazonaws.com", "/alambic/03df", true, []string{given}, []string{given}, "foreign"},
+		{"a URL of Google's", google, "/a?X-Goog-Signature=00", true, nil, nil, "foreign"},
+		{"not named", "github-cloud.s3.amazonaws.com", signed, false, nil, nil, ""},
+		{"not named, with the fields", "github-cloud.s3.amazonaws.com", "/alambic/03df", false, []string{given}, []string{given}, ""},
+		{"another field", "github-cloud.s3.amazonaws.com", "/alambic/03df", true, []string{given}, []string{strings.Replace(given, "79", "80", 1)}, ""},
+		{"a field beside the URL", "github-cloud.s3.amazonaws.com", signed, true, nil, []string{"X-Amz-Security-Token: foreign"}, ""},
+		{"nothing signed", google, "/a", true, nil, nil, "gemini"},
+	} {
+		r := &Request{Sandbox: "ci", Rule: "lfs", Host: row.host, Authority: row.host, Method: "PUT", Fields: fieldsOf(row.sent), Given: fieldsOf(row.given), Named: row.named}
+		r.Target.Path, r.Target.Query, r.Target.HasQuery = strings.Cut(row.target, "?")
+		a := set.Apply(r)
+		if a.Kind != row.want || (a.Refused == "") != (row.want != "") || (a.Added != nil) != (row.want == "gemini") {
+			t.Errorf("%s: %+v", row.says, a)
+		}
+		if row.want == "foreign" && (a.Target != r.Target || !slices.Equal(a.Fields, r.Fields)) {
+			t.Errorf("%s: it goes up as %v %v", row.says, a.Target, a.Fields)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type head struct {
 	target    http1.Target
 	fields    http1.Fields
 	given     http1.Fields // that a server has told the client to send, see [credentials.Request]
+	named     bool         // a server has told the client to send the request
 	redaction *secret.Redaction
 	whole     bool // the response has to come so that all of it can be searched
 
@@ -55,7 +56,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 	case c.Apply != nil:
 		r := credentials.Request{
 			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear,
-			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given,
+			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given, Named: h.named,
 		}
 		a := c.Apply(digest, dst, &r)
 		if a.NeedsBody {
