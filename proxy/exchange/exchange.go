@@ -228,7 +228,7 @@ func (x *Exchange) carry() error {
 
 // addCredential has the credentials of the destination change the request.
 func (x *Exchange) addCredential() error {
-	h := head{method: x.Method, wanted: x.Context, target: x.Target, fields: x.Fields, given: x.givenByLFS(), body: x.wholeBody}
+	h := head{method: x.Method, wanted: x.Context, target: x.Target, fields: x.Fields, named: x.Flow.LFSAction() != nil, given: x.givenByLFS(), body: x.wholeBody}
 	if err := x.Client.Forwarder.Secrets.Load().add(x.Flow, x.Destination, x.Tunnel == nil, &h, &x.end); err != nil {
 		return err
 	}
