@@ -12,11 +12,11 @@ import (
 
 const (
 	knownMost  = 64 // destinations that a name is compared with: those with the most flows
-	knownTimes = 2  // how many times the flows of a destination that is imitated are those of the imitation
+	knownTimes = 2  // ratio of the flows: the imitated destination has that many times those of the imitation
 	leastLabel = 4  // letters; shorter labels are alike by chance
 )
 
-// imitated returns the destination of the same log that the name of another one may be mistaken for, or "".
+// imitated returns a destination of the log with a name that people may mistake this one for, or "".
 func (p *pools) imitated(destination string) string {
 	if p.known == nil {
 		all := slices.SortedFunc(maps.Keys(p.destinations), func(a, b string) int {
@@ -38,7 +38,7 @@ func (p *pools) imitated(destination string) string {
 }
 
 // isLike reports whether a registered domain can be mistaken for a known one: a letter is another one or stands elsewhere, a part of the name
-// is the known label, or all but what follows it is the same. Names that a service hands out, such as those of buckets, have their
+// is the known label. The same label below another suffix may be the same owner's. Names that a service hands out, such as those of buckets, have their
 // owner's name in them.
 func isLike(domain, known string) bool {
 	if domain == known || policy.HandedOut(domain) || isStore(domain) || policy.Registrable(domain) != domain || policy.Registrable(known) != known {
@@ -52,5 +52,5 @@ func isLike(domain, known string) bool {
 	case rest == suffix:
 		return slices.Contains(strings.Split(label, "-"), of) || spelling.Distance(label, of) <= 1+len(of)/8
 	}
-	return label == of || slices.Contains(strings.Split(label, "-"), of)
+	return label != of && slices.Contains(strings.Split(label, "-"), of)
 }

@@ -72,9 +72,9 @@ func (s *site) lane(host string, index, ownIndex int64) *lane {
 	return l
 }
 
-// add counts an allowed flow. The flag hurried says that another destination was denied shortly before. The piece is what the
+// add counts an allowed flow. The flag hurried says that another destination was denied shortly before. The freight is what the
 // flow passes on, or nil.
-func (l *lane) add(seed uint64, r *record.Record, of load, index int64, hurried bool, from *piece) {
+func (l *lane) add(seed uint64, r *record.Record, of load, index int64, hurried bool, from *freight) {
 	l.n++
 	l.till = index
 	if isHead(r) {

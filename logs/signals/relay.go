@@ -8,19 +8,20 @@ import (
 
 // relays find what one sandbox sent to a place, another fetched there, and that other sent on to somewhere else.
 type relays struct {
-	left map[string]*trail // by destination: what sandboxes sent there
-	came map[string]*trail // by sandbox: what it fetched that another sandbox had sent
+	left map[string]*waypoint // by destination: what sandboxes sent there
+	came map[string]*waypoint // by sandbox: what it fetched that another sandbox had sent
 }
 
-// A trail keeps the last pieces of a destination or a sandbox.
-type trail struct {
-	of   [trailLength]piece
+// A waypoint keeps the last freights of a destination or a sandbox.
+type waypoint struct {
+	name string
+	of   [trailLength]freight
 	next int
-	all  sizes // of all pieces there ever were
+	all  sizes // of all freights there ever were
 }
 
-// A piece is something that was sent, or fetched.
-type piece struct {
+// A freight is something that was sent, or fetched.
+type freight struct {
 	from string // the sandbox that had it first
 	by   string // the destination where it lay
 	at   int64  // seconds
@@ -29,29 +30,29 @@ type piece struct {
 }
 
 const (
-	trailLength = 64
-	leastPiece  = 64 << 10 // bytes; smaller pieces are alike by chance
-	pieceKept   = 24 * 3600
-	relayMost   = 4.0  // nats
-	relaySupply = 0.5  // nats, if it is of a sandbox that supplies the place
-	supplyPart  = 0.25 // part of the uploads to a place, of who supplies it
-	relayUsual  = 0.4  // part of the uploads to a host; who passes on that many all through the log does that
+	trailLength  = 64
+	leastFreight = 64 << 10 // bytes; smaller freights are alike by chance
+	freightKept  = 24 * 3600
+	relayMost    = 4.0  // nats
+	relaySupply  = 0.5  // nats, if it is of a sandbox that supplies the place
+	supplyPart   = 0.25 // part of the uploads to a place, of who supplies it
+	relayUsual   = 0.4  // part of the uploads to a host; who passes on that many all through the log does that
 )
 
-// codings are how many times as long a piece is when it is passed on: as it is, or in base64.
+// codings are how many times as long a freight is when it is passed on: as it is, or in base64.
 var codings = []float64{1, 4.0 / 3}
 
-// apart returns by how many bytes two copies of a piece may differ, because of heads and of frames.
+// apart returns by how many bytes two copies of a freight may differ, because of heads and of frames.
 func apart(bytes float64) float64 { return 2<<10 + bytes/512 }
 
-// find returns the last piece that bytes may be a copy of.
-func (t *trail) find(bytes, at int64, codings []float64, fits func(*piece) bool) *piece {
+// find returns the last freight that bytes may be a copy of.
+func (t *waypoint) find(bytes, at int64, codings []float64, fits func(*freight) bool) *freight {
 	if t == nil {
 		return nil
 	}
 	for i := range min(t.next, trailLength) {
 		p := &t.of[(t.next-1-i)%trailLength]
-		if at < p.at || at-p.at > pieceKept || !fits(p) {
+		if at < p.at || at-p.at > freightKept || !fits(p) {
 			continue
 		}
 		for _, coded := range codings {
@@ -63,16 +64,16 @@ func (t *trail) find(bytes, at int64, codings []float64, fits func(*piece) bool)
 	return nil
 }
 
-func (t *trail) add(p piece) {
+func (t *waypoint) add(p freight) {
 	t.of[t.next%trailLength] = p
 	t.next++
 	t.all.add(p.up)
 }
 
-// kept returns the trail of key. All beyond the bound share one.
-func kept(all *map[string]*trail, key string) *trail {
+// kept returns the waypoint of key. All beyond the bound share one.
+func kept(all *map[string]*waypoint, key string) *waypoint {
 	if *all == nil {
-		*all = map[string]*trail{}
+		*all = map[string]*waypoint{}
 	}
 	t := (*all)[key]
 	if t == nil && len(*all) >= maxPrograms {
@@ -80,29 +81,29 @@ func kept(all *map[string]*trail, key string) *trail {
 		t = (*all)[key]
 	}
 	if t == nil {
-		t = new(trail)
-		(*all)[strings.Clone(key)] = t
+		t = &waypoint{name: strings.Clone(key)}
+		(*all)[t.name] = t
 	}
 	return t
 }
 
-// add notes an allowed flow of a sandbox to a destination. It returns the piece that the flow passes on, or nil.
-func (v *relays) add(sandbox, to string, at time.Time, of load) *piece {
+// add notes an allowed flow of a sandbox to a destination. It returns the freight that the flow passes on, or nil.
+func (v *relays) add(sandbox, to string, at time.Time, of load) *freight {
 	seconds := at.Unix()
-	if of.down >= leastPiece {
-		p := v.left[to].find(of.down, seconds, codings[:1], func(p *piece) bool { return p.from != sandbox })
+	if of.down >= leastFreight {
+		p := v.left[to].find(of.down, seconds, codings[:1], func(p *freight) bool { return p.from != sandbox })
 		if p != nil {
-			kept(&v.came, sandbox).add(piece{from: p.from, by: p.by, at: seconds, up: of.down})
+			kept(&v.came, sandbox).add(freight{from: p.from, by: p.by, at: seconds, up: of.down})
 		}
 	}
-	if !of.sends() || of.up < leastPiece {
+	if !of.sends() || of.up < leastFreight {
 		return nil
 	}
-	p := v.came[sandbox].find(of.up, seconds, codings, func(p *piece) bool { return p.by != to && p.on != to })
-	to = strings.Clone(to)
-	kept(&v.left, to).add(piece{from: strings.Clone(sandbox), by: to, at: seconds, up: of.up})
+	p := v.came[sandbox].find(of.up, seconds, codings, func(p *freight) bool { return p.by != to && p.on != to })
+	there := kept(&v.left, to)
+	there.add(freight{from: kept(&v.came, sandbox).name, by: there.name, at: seconds, up: of.up})
 	if p != nil {
-		p.on = to
+		p.on = there.name
 	}
 	return p
 }
@@ -110,10 +111,10 @@ func (v *relays) add(sandbox, to string, at time.Time, of load) *piece {
 // relayed sums the uploads of a lane that pass something on.
 type relayed struct {
 	n, up    int64
-	from, by string // of the last piece
+	from, by string // of the last freight
 }
 
-func (p *relayed) add(up int64, from *piece) {
+func (p *relayed) add(up int64, from *freight) {
 	p.n, p.up, p.from, p.by = p.n+1, p.up+up, from.from, from.by
 }
 
@@ -121,19 +122,19 @@ func (p *relayed) merge(o *relayed) {
 	p.n, p.up, p.from, p.by = p.n+o.n, p.up+o.up, o.from, o.by
 }
 
-// byChance returns how many of the pieces that came to a sandbox the lane's uploads have the length of by chance.
-func (l *lane) byChance(came *trail) (n float64) {
+// byChance returns how many of the freights that came to a sandbox the lane's uploads have the length of by chance.
+func (l *lane) byChance(came *waypoint) (n float64) {
 	if came == nil {
 		return 0
 	}
 	days := 1 + l.uploads.last.Sub(l.uploads.first).Hours()/24
-	for class, pieces := range came.all {
-		if pieces == 0 {
+	for class, freights := range came.all {
+		if freights == 0 {
 			continue
 		}
 		bytes := math.Exp(sizeAt(class))
 		width := bytes * (math.Exp2(1.0/perDoubling) - 1)
-		n += float64(pieces) * -math.Expm1(-float64(l.uploads.of[class])/days*2*apart(bytes)/width*float64(len(codings)))
+		n += float64(freights) * -math.Expm1(-float64(l.uploads.of[class])/days*2*apart(bytes)/width*float64(len(codings)))
 	}
 	return n
 }
@@ -161,7 +162,7 @@ func (f *Finder) passesOn(key siteKey, host string, l *lane) Signal {
 	return uploadSignal(float64(p.up), &e, priorPart, "%s up in %d flows that pass something on", size(p.up), p.n)
 }
 
-// supplies reports whether much of what is sent to a destination is of the sandbox, as that of a pipeline which others fetch from.
+// supplies reports whether the sandbox makes many of the uploads to a destination. A pipeline does, which leaves what others fetch.
 func (f *Finder) supplies(sandbox, destination string) bool {
 	p := f.pools.destinations[destination]
 	if p == nil {

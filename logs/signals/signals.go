@@ -99,7 +99,7 @@ func (f *Finder) Add(r *record.Record) {
 }
 
 // passedOn returns what an allowed flow passes on, or nil.
-func (f *Finder) passedOn(r *record.Record, to string) *piece {
+func (f *Finder) passedOn(r *record.Record, to string) *freight {
 	if r.DNS != nil || r.Bytes == nil || r.Decision == nil || r.Decision.Action != "allow" {
 		return nil
 	}

@@ -377,7 +377,7 @@ var thefts7 = []struct {
 		return w.plan(b, "rclone", "statsig.anthropic.com")
 	}},
 	{"a name like a known one", func(w *world7) planted {
-		b, host := pick(w.trace, w.agents...), pick(w.trace, "registry.npmjs-cdn.org", "registry.npnjs.org", "pypi.org.co", "files.pythonhosted.com", "api.githud.com", "api.antrhopic.com")
+		b, host := pick(w.trace, w.agents...), pick(w.trace, "registry.npmjs-cdn.org", "registry.npnjs.org", "pypi-mirror.org", "files.pythonhosled.org", "api.githud.com", "api.antrhopic.com")
 		for i := range 40 {
 			w.post(b, "node", host, "/v1/batch", w.work(0, i, 40), w.bytes(15e3, 60e3), 200)
 		}
