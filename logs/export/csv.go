@@ -107,6 +107,7 @@ var csvColumns = []struct {
 	{"id", func(v *csvRecord) string { return ID(v.from.Log, v.Seq) }},
 	{"decision.rules", func(v *csvRecord) string { return v.said.Rules }},
 	{"decision.revision", func(v *csvRecord) string { return v.said.Revision }},
+	{"http.query_bytes", func(v *csvRecord) string { return unlessZero(v.http.QueryBytes) }},
 }
 
 func unlessZero(n int64) string {

@@ -184,6 +184,9 @@ func (w *writer) rest(f *facts, from Origin) {
 		w.str("dst_class", d.Class)
 		w.strs("addrs", d.Addrs...)
 	}
+	if h := f.HTTP; h != nil {
+		w.some("query_bytes", h.QueryBytes)
+	}
 	if t := f.TLS; t != nil {
 		w.strs("alpn", t.ALPN...)
 		w.flag("ech", t.ECH)
