@@ -46,7 +46,10 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	w := &engineWatch{Engine: containers.New(c.EngineSocket()), told: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(w.told) })
 	w.Started = d.contained
-	w.Ended = func(k *policy.Container) { d.Gate.Flows.CutContainer(k) }
+	w.Ended = func(k *policy.Container) {
+		d.Gate.Flows.CutContainer(k)
+		d.Gate.Approvals.RunEnded(&policy.Sandbox{Container: k})
+	}
 	w.Health = func(err error) {
 		d.engineHealth(w, err)
 		first()
