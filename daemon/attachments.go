@@ -182,10 +182,10 @@ func (a *attachments) serve(c *attach.Conn) {
 	}
 	unread := ""
 	if err := a.judge(c.PID); err != nil {
-		var refused *RefusedContainer
+		var refused *unheldContainer
 		if errors.As(err, &refused) {
-			a.refuse(c.Attacher, nil, err)
-			c.Refuse(err, refused.Breach.Instead)
+			r := a.gate.RefuseContainer(who, refused.RefusedContainer, fmt.Sprintf("its network was handed in by uid %d at %s", c.Attacher.UID, c.Attacher.Listener))
+			c.Refuse(err, refused.instead+"; egressd why "+r.ID.String())
 			return
 		}
 		unread = "its container was not looked at: " + err.Error() // egressd's user need not be allowed to ask the engine

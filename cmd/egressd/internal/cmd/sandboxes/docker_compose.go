@@ -35,7 +35,7 @@ func newDockerCompose() *cobra.Command {
 				return err
 			}
 			front := &containers.Front{Engine: engine, Judge: c.judge}
-			return exits.AsSandbox(runBehind(cmd.Context(), front, docker, false, args))
+			return exits.AsSandbox(runBehind(cmd.Context(), front, docker, false, logOfSidecar(c.policy, ""), args))
 		},
 	}
 	cmd.Flags().StringVar(&c.policy, "policy", "", "`FOLDER` of the policy")
