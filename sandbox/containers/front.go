@@ -73,7 +73,9 @@ const createBytes = 4 << 20
 
 var (
 	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
-	builds  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/(?:build|session|grpc)$`) })
+	builds  = sync.OnceValue(func() *regexp.Regexp { // by the engine, or by a builder of buildx that is a container
+		return regexp.MustCompile(`^(/v[0-9.]+)?/(?:build|session|grpc|containers/buildx_buildkit_[^/]+/exec)$`)
+	})
 	changes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/`) })
 	starts  = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(?:start|restart)$`)
@@ -98,13 +100,15 @@ func (f *Front) Serve(l net.Listener) error {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Store(true)
 		at := path.Clean(r.URL.Path)
-		if r.Method != http.MethodGet && changes().MatchString(at) {
-			f.resume(api)
-		} else if r.Method != http.MethodGet && builds().MatchString(at) {
+		switch {
+		case r.Method == http.MethodGet:
+		case builds().MatchString(at):
 			if err := f.pause(r.Context(), api); err != nil {
 				f.refuse(w, err)
 				return
 			}
+		case changes().MatchString(at):
+			f.resume(api)
 		}
 		if version := creates().FindStringSubmatch(at); version != nil && r.Method == http.MethodPost {
 			f.create(w, r, through, api, version[1])

@@ -27,6 +27,8 @@ func TestSandboxesStandStillDuringABuild(t *testing.T) {
 			[]string{"POST /containers/writer/pause", "POST /grpc", "POST /session", "POST /containers/writer/unpause", "POST /v1.41/containers/x/stop", "POST /v1.41/containers/x/stop"}},
 		{"two builds of the engine's own", "", []string{"POST /v1.41/build", "DELETE /v1.41/containers/x", "POST /v1.41//build"},
 			[]string{"POST /containers/writer/pause", "POST /v1.41/build", "POST /containers/writer/unpause", "DELETE /v1.41/containers/x", "POST /containers/writer/pause", "POST /v1.41//build", "POST /containers/writer/unpause"}},
+		{"a builder in a container", "", []string{"POST /v1.41/containers/buildx_buildkit_b0/exec", "POST /exec/1/start", "POST /containers/x/start"},
+			[]string{"POST /containers/writer/pause", "POST /v1.41/containers/buildx_buildkit_b0/exec", "POST /exec/1/start", "POST /containers/writer/unpause", "POST /containers/x/start"}},
 		{"a build to the end", "", []string{"POST /build"}, []string{"POST /containers/writer/pause", "POST /build", "POST /containers/writer/unpause"}},
 		{"an engine that pauses nothing", "/containers/writer/pause", []string{"POST /build"}, []string{"POST /containers/writer/pause"}},
 		{"no build", "", []string{"GET /info", "POST /networks/create"}, []string{"POST /networks/create"}},
@@ -58,7 +60,7 @@ func TestSandboxesStandStillDuringABuild(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			front := &Front{Engine: engine, Pauses: func(n boundary.Neighbour, _ map[string]boundary.Volume) bool {
+			front := &Front{Engine: engine, Judge: func(*Sight, func(string) (*Sight, error)) error { return nil }, Pauses: func(n boundary.Neighbour, _ map[string]boundary.Volume) bool {
 				return new(boundary.Machine).Writes("/ws", n.Mounts)
 			}}
 			served := make(chan struct{})
