@@ -104,6 +104,16 @@ func (p *Machine) replacedIn(source string, mounts []any) string {
 	return ""
 }
 
+// Writes reports whether mounts let a container write in a folder of this machine, or in one around it.
+func (p *Machine) Writes(folder string, mounts []any) bool {
+	return slices.ContainsFunc(mounts, func(one any) bool {
+		m, _ := one.(map[string]any)
+		writable, _ := m["RW"].(bool)
+		at := p.folderOf(m)
+		return writable && at != "" && meet(hostfiles.ResolveLinks(at), hostfiles.ResolveLinks(folder))
+	})
+}
+
 // held reports whether each folder on the way from a writable mount to a source, and the source itself, is a mount in its
 // place. The kernel replaces and renames none on which something is mounted (EBUSY), in the namespace of that mount.
 func (p *Machine) held(source string, outer map[string]any, list []any) bool {
