@@ -131,6 +131,9 @@ type Server struct {
 	Reload func(ctx context.Context, why string) (any, error)
 	// Grants changes grants; nil if that is impossible.
 	Grants Granting
+
+	// File approves questions for good; nil if that is impossible.
+	File Saving
 	// Page keeps sandboxes away from a port of loopback, where an operator serves a page, for [PageLease]. It
 	// reports whether it did so before already.
 	Page func(port uint16) (known bool)
@@ -195,6 +198,7 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("POST /v1/reload", s.reload)
 	m.HandleFunc("GET /v1/questions", s.questions)
 	m.HandleFunc("POST /v1/questions/{id}/{answer}", s.answer)
+	m.HandleFunc("GET /v1/questions/{id}/save", s.wouldSave)
 	m.HandleFunc("GET /v1/grants", s.grants)
 	m.HandleFunc("POST /v1/grants", s.grant)
 	m.HandleFunc("DELETE /v1/grants/{id}", s.revoke)

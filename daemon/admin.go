@@ -74,7 +74,7 @@ func (l *adminListener) open() error {
 	l.name = name
 	l.server = &admin.Server{
 		Gate: l.daemon.Gate, Log: l.daemon.Log, OnError: l.daemon.Complain,
-		Missing: l.missing, Policy: l.policyStatus, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), Explain: l.explain, Page: l.pages.keep, Refused: l.refused,
+		Missing: l.missing, Policy: l.policyStatus, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), File: l.daemon.File(), Explain: l.explain, Page: l.pages.keep, Refused: l.refused,
 	}
 	var err error
 	if path := l.daemon.Config.AdminSocket(); path != "" {

@@ -330,7 +330,7 @@ func (a *attachments) forget(s *attached) {
 	defer cancel()
 	a.awaitFlows(s, &closing) // so that they are counted, and recorded before the end is
 	a.gate.Attachments.Drop(s.Attachment.ID)
-	a.gate.Approvals.AttachmentEnded(s.Attachment.ID)
+	a.gate.Approvals.RunEnded(&s.Sandbox)
 	a.setPrograms(s.Listener(), nil)
 	a.setTrusting(s.Listener(), false)
 }

@@ -132,7 +132,7 @@ func (c *counters) note(f *Flow, r recordOf) {
 	case r.kind == record.KindClose:
 		c.ended.Add(1)
 		c.lasted.observe(r.took, lastBounds)
-		if i := slices.Index(countedClasses[1:], r.end.Outcome); i >= 0 {
+		if i := slices.Index(countedClasses[1:], string(r.end.Outcome)); i >= 0 {
 			c.failed[1+i].Add(1)
 		}
 		if !denied { // else it was refused after it had been opened

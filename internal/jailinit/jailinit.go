@@ -27,7 +27,7 @@ const Argument = "jail-init"
 
 // Values of the second argument.
 const (
-	Divider  = "divide" // the control socket, and the pipe at whose end the reaper ends
+	Divider  = "divide" // the control socket, the pipe at whose end the reaper ends, and the one that the divider writes to
 	Waker    = "wake"   // the process IDs of egressd and of the program
 	reaper   = "reap"
 	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
@@ -45,8 +45,8 @@ func init() {
 	// other threads from that one, which the kernel refuses once that thread's children are in another PID namespace (EINVAL).
 	runtime.LockOSThread()
 	switch args := os.Args[2:]; {
-	case len(args) == 3 && args[0] == Divider:
-		divide(controlSocket(args[1]), descriptor(args[2]))
+	case len(args) == 4 && args[0] == Divider:
+		divide(controlSocket(args[1]), descriptor(args[2]), descriptor(args[3]))
 	case len(args) == 3 && args[0] == jailInit:
 		setUp(controlSocket(args[1]), descriptor(args[2]))
 	case len(args) == 1 && args[0] == reaper:
@@ -131,10 +131,10 @@ func (s *setup) run() error {
 	if err := confine(s.control, kept, program); err != nil {
 		return err
 	}
-	if err := s.report(&program); err != nil {
+	if err := s.awaitReaper(); err != nil {
 		return err
 	}
-	if err := s.awaitReaper(); err != nil {
+	if err := s.report(&program); err != nil {
 		return err
 	}
 	err = syscall.Exec(path, program.Argv, program.Env)

@@ -17,18 +17,20 @@ import (
 
 // divide makes the PID namespace of a jail and starts two processes in it: the reaper, and the
 // jail init, which becomes the program. Jail init is a child of egressd's own process, so the kernel
-// tells egressd how the program stopped and ended. divide sends egressd its pid and that of the reaper.
+// tells egressd how the program stopped and ended. divide tells egressd its pid and that of the reaper, by a pipe that no
+// other process writes to: egressd sees also by its end that this process has ended.
 //
 // If the kernel would refuse a second /proc, there is no such namespace, and this process goes
 // on as jail init.
-func divide(control, life int) {
+func divide(control, life, words int) {
 	if !OwnProcesses() {
 		// The kernel is to kill the program with egressd. The parent death signal that egressd
 		// set holds for the first thread, and execve keeps the signal of the thread that calls it.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			os.Exit(exitSetup)
 		}
-		say(control, 0, 0)
+		say(words, 0, 0)
+		unix.Close(words)
 		unix.Close(life)
 		setUp(control, noReaper)
 	}
@@ -36,12 +38,12 @@ func divide(control, life int) {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		pid = -int(errno)
 	}
-	say(control, pid, reaper)
+	say(words, pid, reaper)
 	os.Exit(0)
 }
 
-func say(control, pid, reaper int) {
-	if err := Send(control, []byte(strconv.Itoa(pid)+" "+strconv.Itoa(reaper))); err != nil {
+func say(words, pid, reaper int) {
+	if _, err := unix.Write(words, []byte(strconv.Itoa(pid)+" "+strconv.Itoa(reaper)+"\n")); err != nil {
 		os.Exit(exitSetup) // whoever wanted the jail is gone
 	}
 }

@@ -32,6 +32,7 @@ type head struct {
 	target    http1.Target
 	fields    http1.Fields
 	given     http1.Fields // that a server has told the client to send, see [credentials.Request]
+	named     bool         // a server has told the client to send the request
 	redaction *secret.Redaction
 	whole     bool // the response has to come so that all of it can be searched
 
@@ -55,7 +56,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 	case c.Apply != nil:
 		r := credentials.Request{
 			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear,
-			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given,
+			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given, Named: h.named,
 		}
 		a := c.Apply(digest, dst, &r)
 		if a.NeedsBody {
@@ -107,9 +108,10 @@ func refusedCredential(flow *egress.Flow, a *credentials.Answer) *egress.Refusal
 // searchable returns the fields of a request without those that would have the
 // response come back in a form that cannot be searched for a credential: compressed, or in
 // pieces that the sandbox has chosen. Request-Range is an old name of Range that servers
-// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences.
+// still know, X-Ms-Range another one, and A-IM (RFC 3229) asks for ranges and differences. Accept-Charset
+// asks for letters that egressd does not read.
 func searchable(f http1.Fields) http1.Fields {
-	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Sec-WebSocket-Extensions")
+	f = f.Delete("Range", "If-Range", "Request-Range", "X-Ms-Range", "A-IM", "Accept-Encoding", "Accept-Charset", "Sec-WebSocket-Extensions")
 	return append(f, http1.Field{Name: "Accept-Encoding", Value: "identity"})
 }
 

@@ -97,6 +97,16 @@ func (j *Jail) Holds(pid int) bool {
 	return slices.ContainsFunc(j.processes(), func(p process) bool { return p.pid == pid })
 }
 
+// LostReaper reports whether the reaper has begun to end, before KillLeft or TakeDown ended it. Then the kernel has killed the
+// program with it.
+func (j *Jail) LostReaper() bool {
+	if j.reaper == 0 {
+		return false
+	}
+	argv, _ := os.ReadFile("/proc/" + strconv.Itoa(j.reaper) + "/cmdline") // empty from the beginning of its end
+	return len(argv) == 0
+}
+
 // A Remnant is a process that the program has left behind.
 type Remnant struct {
 	PID  int // outside of the jail

@@ -300,7 +300,7 @@ func (s storyView) endText() string {
 	case s.End != nil:
 		text := trafficText(s.End)
 		if s.End.Outcome != "" {
-			text += ": " + s.End.Outcome
+			text += ": " + string(s.End.Outcome)
 		}
 		return text
 	case s.Decision != nil && s.Decision.Action == "allow":
