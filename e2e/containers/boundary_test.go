@@ -597,24 +597,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
-	app := filepath.Join(c.dir, "app")
-	started := filepath.Join(app, "started")
 	for name, text := range map[string]string{
 		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}, agent: {image: '" + engine.Shell + "', volumes: ['./work:/w']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
-		"app/program": "#!/bin/sh\ntouch " + started + "\n", "app/.git/HEAD": "ref: refs/heads/main\n", "app/.git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", "app/.git/objects/info/x": "",
-		"app/.git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
 	} {
 		at := filepath.Join(c.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
-	looked.Dir = app
-	_ = looked.Run()
-	if err := os.Remove(started); err != nil {
-		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
-	}
+	app := filepath.Join(c.dir, "app")
+	started := hostileGit(t, app)
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
 	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
 	c.up(t, "--build")
@@ -644,6 +636,28 @@ func judged(s *containers.Sight) error {
 		}
 	}
 	return nil
+}
+
+// hostileGit makes a repository in a folder whose configuration has git start a program of the project. started is what that leaves.
+func hostileGit(t *testing.T, app string) (started string) {
+	t.Helper()
+	started = filepath.Join(app, "started")
+	for name, text := range map[string]string{
+		"program": "#!/bin/sh\ntouch " + started + "\n", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", ".git/objects/info/x": "",
+		".git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+	} {
+		at := filepath.Join(app, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
+	looked.Dir = app
+	_ = looked.Run()
+	if err := os.Remove(started); err != nil {
+		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
+	}
+	return started
 }
 
 // TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.
