@@ -67,8 +67,16 @@ func (j *Jail) start() (divider, said int, err error) {
 		jailinit.CloseAll(slices.Concat(control[:], life[:]))
 		return 0, -1, os.NewSyscallError("pipe2", err)
 	}
-	given := []int{control[1], life[0], words[1]}
-	defer jailinit.CloseAll(given)
+	file, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		file, err = unix.MemfdCreate("program", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		jailinit.CloseAll(slices.Concat(control[:], life[:], words[:]))
+		return 0, -1, os.NewSyscallError("memfd_create", err)
+	}
+	given := []int{control[1], file, life[0], words[1]}
+	defer jailinit.CloseAll([]int{control[1], life[0], words[1]})
 	all, mayMap := allUsers()
 	if mayMap {
 		divider, err = forkDivider(given, all)
@@ -78,9 +86,10 @@ func (j *Jail) start() (divider, said int, err error) {
 		divider, err = forkDivider(given, users{uids: ids(os.Getuid()), gids: ids(os.Getgid())})
 	}
 	if err != nil {
-		jailinit.CloseAll([]int{control[0], life[1], words[0]})
+		jailinit.CloseAll([]int{control[0], file, life[1], words[0]})
 		return 0, -1, err
 	}
+	j.file = file
 	j.control, j.rest = os.NewFile(uintptr(control[0]), "jail"), os.NewFile(uintptr(life[1]), "life")
 	return divider, words[0], nil
 }
