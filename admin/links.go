@@ -253,6 +253,9 @@ func answerOf(r *http.Request) (said linkAnswer, by string, err error) {
 			if into == nil || len(values) != 1 {
 				return said, "", errors.New("it has answer, for, once, this_run and save, each at most once")
 			}
+			if name == "save" && values[0] == "" {
+				return said, "", errors.New("save is the digest of a change")
+			}
 			*into = values[0]
 		}
 	case "application/json":
