@@ -171,13 +171,14 @@ func (j *judge) capDrop(d Description) {
 	}
 }
 
-// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken.
+// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken. In a file each name of
+// a profile of seccomp may be that of a file: docker and Compose read the file "default" of the working directory, and some "builtin".
 func (j *judge) securityOpt(value any) {
 	for _, option := range texts(value) {
 		key, is, _ := strings.Cut(strings.Replace(option, ":", "=", 1), "=")
 		switch {
 		case key == "no-new-privileges" && (is == "" || is == "true"):
-		case key == "seccomp" && (is == "builtin" || is == "default"):
+		case key == "seccomp" && is == "builtin" && j.listed:
 		case key == "apparmor" && is == "docker-default":
 		case key == "label" && strings.HasPrefix(strings.Replace(is, ":", "=", 1), "level="):
 		default:

@@ -262,6 +262,7 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{device_cgroup_rules: ['a *:* rwm']}":                              "device_cgroup_rules",
 		"{volumes_from: ['container:x']}":                                   "volumes_from",
 		"{security_opt: ['seccomp:unconfined']}":                            "seccomp:unconfined",
+		"{security_opt: ['seccomp:default']}":                               "seccomp:default",
 		"{security_opt: [seccomp=./p.json]}":                                "seccomp=./p.json",
 		"{security_opt: [label=disable]}":                                   "label=disable",
 		"{post_start: [{command: x, privileged: true}]}":                    "post_start",
