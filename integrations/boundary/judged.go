@@ -171,8 +171,8 @@ func (j *judge) capDrop(d Description) {
 	}
 }
 
-// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken. In a file each name of
-// a profile of seccomp may be that of a file: docker and Compose read the file "default" of the working directory, and some "builtin".
+// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken. Docker and Compose
+// look for a profile of seccomp in a file of the working directory: for "default", and older versions of docker for "builtin", too.
 func (j *judge) securityOpt(value any) {
 	for _, option := range texts(value) {
 		key, is, _ := strings.Cut(strings.Replace(option, ":", "=", 1), "=")
