@@ -295,6 +295,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"runArgs": ["--name", "egressd-local"]}`,
 		`{"runArgs": ["--env-file=/home/me/.ssh/config"]}`,
 		`{"runArgs": ["--env-file=${localWorkspaceFolder}/.devcontainer/a/../b.env"]}`,
+		`{"runArgs": ["--env-file", ".devcontainer/a/../b.env"]}`,
 		`{"runArgs": ["--security-opt=seccomp=default"]}`,
 		`{"image": "base", "securityOpt": ["seccomp=builtin"]}`,
 		`{"runArgs": ["--security-opt=seccomp=./all.json"]}`,
