@@ -173,7 +173,7 @@ func dockerKind() Kind {
 	return Kind{
 		Name: Docker, Says: "a registry of containers: egressd asks its token service, and no program logs in", Movable: true,
 		Places: []Place{{Host: "registry-1.docker.io", Header: "Authorization", Forms: Bearer | BasicPassword}},
-		Mints:  []Mint{{Host: "hub.docker.com", Paths: []string{"/v2/users/login", "/v2/auth/**", "/v2/access-tokens/**", "/v2/access-tokens"}}},
+		Mints:  []Mint{{Host: "hub.docker.com", Paths: []string{"/v2/users/login", "/v2/users/2fa-login", "/v2/auth/**", "/v2/access-tokens/**"}}},
 	}
 }
 

@@ -72,9 +72,13 @@ func (k *keyring) apply(digest string, dst policy.Destination, r *credentials.Re
 
 // apply refuses a request whose rule has no credential for dst: Rego can name a rule for another host.
 func (s *policyKeys) apply(dst policy.Destination, r *credentials.Request) credentials.Answer {
-	covers := func(in policy.Injection) bool { return in.Rule == r.Rule && in.Covers(dst) }
-	if r.Rule != "" && !r.Clear && !slices.ContainsFunc(s.rules, covers) {
+	at := slices.IndexFunc(s.rules, func(in policy.Injection) bool { return in.Rule == r.Rule && in.Covers(dst) })
+	if r.Rule != "" && !r.Clear && at < 0 {
 		return credentials.Answer{Refused: "the credential that the rule adds cannot be had now", Unavailable: true}
+	}
+	if r.Named && (r.Rule == "" || at < 0 || !s.rules[at].LFS) {
+		of := *r
+		of.Named, r = false, &of
 	}
 	return s.set.Apply(r)
 }

@@ -132,6 +132,34 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 	})
 }
 
+// TestOnlyARuleForLargeFilesLetsTheirSignaturesPass, not another one that lets the same request.
+func TestOnlyARuleForLargeFilesLetsTheirSignaturesPass(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("a-long-key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := credentials.Spec{Name: "n", Places: []credentials.Place{{Host: "store.test", Header: "Authorization", Forms: credentials.Bearer, Add: "Bearer {}"}}, From: credentials.Source{File: path}}
+	one := credentials.New(spec, nil, func(path string) string { return path })
+	if err := one.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store := destination(t, "store.test:443")
+	pattern, err := policy.ParsePattern("store.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := &policyKeys{set: credentials.NewSet(credentials.Key{}, []*credentials.Credential{one}), rules: []policy.Injection{
+		{Rule: "lfs", Pattern: pattern, Credential: "n", LFS: true}, {Rule: "all", Pattern: pattern, Credential: "n"},
+	}}
+	for rule, passes := range map[string]bool{"lfs": true, "all": false, "": false} {
+		r := &credentials.Request{Rule: rule, Host: "store.test", Named: true}
+		r.Target.Path, r.Target.Query = "/x", "X-Amz-Signature=00"
+		if a := keys.apply(store, r); (a.Refused == "") != passes || a.Added != nil || !r.Named {
+			t.Errorf("by the rule %q: %+v", rule, a)
+		}
+	}
+}
+
 // TestCredentialsAreForgottenWhilePoliciesChange has a policy come each second for ten minutes,
 // so that it is never quiet: what was replaced long ago is held no more, and what was a moment
 // ago still is.

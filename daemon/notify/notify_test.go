@@ -253,7 +253,8 @@ func TestAQuestionIsToldOnceAndAgainUntilItIsTaken(t *testing.T) {
 	if all := c.messages(); len(all) != 2 || strings.Contains(all[1], "a.test") {
 		t.Errorf("%d messages, the last %s", len(all), all[len(all)-1])
 	}
-	if s := n.States()[0]; s.Sent != 2 || s.Error != "" || time.Since(s.Last) > time.Minute || s.Name != "team" {
+	until(t, "both are counted", func() bool { return n.States()[0].Sent == 2 })
+	if s := n.States()[0]; s.Error != "" || time.Since(s.Last) > time.Minute || s.Name != "team" {
 		t.Errorf("%+v", s)
 	}
 }

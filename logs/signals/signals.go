@@ -63,10 +63,11 @@ type Finder struct {
 	programs map[programKey]*program
 	work     map[string]*hours  // flows of each sandbox by hour
 	hosts    map[string]*traits // those seen lately
-	pools    pools              // set while attempts are judged
-	rough    bool               // judging only to free memory, so older results suffice
-	flows    int64              // connections and requests
-	seed     uint64             // of the first record
+	relays   relays
+	pools    pools  // set while attempts are judged
+	rough    bool   // judging only to free memory, so older results suffice
+	flows    int64  // connections and requests
+	seed     uint64 // of the first record
 }
 
 type siteKey struct{ sandbox, program, destination string }
@@ -85,7 +86,7 @@ func (f *Finder) Add(r *record.Record) {
 	p := f.program(programKey{r.Sandbox, process})
 	to := destination(r, host)
 	s := f.site(siteKey{r.Sandbox, process, to})
-	s.add(f.seed, r, host, f.flows, work.n, p.deniedBefore(to))
+	s.add(f.seed, r, host, f.flows, work.n, p.deniedBefore(to), f.passedOn(r, to))
 	if r.Signal != nil {
 		return
 	}
@@ -95,6 +96,14 @@ func (f *Finder) Add(r *record.Record) {
 		work.add(r.Time, r.Times())
 	}
 	p.add(f.seed, r, to)
+}
+
+// passedOn returns what an allowed flow passes on, or nil.
+func (f *Finder) passedOn(r *record.Record, to string) *freight {
+	if r.DNS != nil || r.Bytes == nil || r.Decision == nil || r.Decision.Action != "allow" {
+		return nil
+	}
+	return f.relays.add(r.Sandbox, to, r.Time, loadOf(r))
 }
 
 func (f *Finder) program(key programKey) *program {

@@ -45,10 +45,16 @@ type Front struct {
 
 	asked   atomic.Bool
 	mu      sync.Mutex // guards what follows
-	refused error
+	refused []Refused
 
 	pausing sync.Mutex // guards what follows
 	paused  []string   // names of containers
+}
+
+// A Refused container is one that a front has refused, and why. Sight is nil if there was no container yet.
+type Refused struct {
+	Sight *Sight
+	Err   error
 }
 
 // Asked reports whether any client has sent a request. A docker that is another program may ask no socket.
@@ -61,11 +67,11 @@ type ImageConfig struct {
 	Healthcheck     *struct{ Test []string }
 }
 
-// Refused returns why the last container was refused, or nil.
-func (f *Front) Refused() error {
+// Refused returns the containers that were refused, in their order.
+func (f *Front) Refused() []Refused {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.refused
+	return slices.Clone(f.refused)
 }
 
 // createBytes bounds a request to create a container.
@@ -104,7 +110,7 @@ func (f *Front) Serve(l net.Listener) error {
 		case r.Method == http.MethodGet:
 		case builds().MatchString(at):
 			if err := f.pause(r.Context(), api); err != nil {
-				f.refuse(w, err)
+				f.refuse(w, nil, err)
 				return
 			}
 		case changes().MatchString(at):
@@ -163,9 +169,9 @@ func answerMessage(w http.ResponseWriter, status int, message string) {
 	}{message})
 }
 
-func (f *Front) refuse(w http.ResponseWriter, err error) {
+func (f *Front) refuse(w http.ResponseWriter, s *Sight, err error) {
 	f.mu.Lock()
-	f.refused = err
+	f.refused = append(f.refused, Refused{s, err})
 	f.mu.Unlock()
 	answerMessage(w, http.StatusForbidden, "egressd refuses this container")
 }
@@ -177,7 +183,7 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Hand
 		text, err = f.changed(r.Context(), api, version, text)
 	}
 	if err != nil {
-		f.refuse(w, err)
+		f.refuse(w, nil, err)
 		return
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
@@ -185,8 +191,8 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Hand
 	through.ServeHTTP(answer, r)
 	var made struct{ ID string }
 	if answer.status == http.StatusCreated && json.Unmarshal(answer.body.Bytes(), &made) == nil && isContainerID(made.ID) {
-		if err := f.look(r.Context(), api, made.ID); err != nil {
-			f.refuse(w, errors.Join(err, api.remove(made.ID)))
+		if s, err := f.look(r.Context(), api, made.ID); err != nil {
+			f.refuse(w, s, errors.Join(err, api.remove(made.ID)))
 			return
 		}
 	}
@@ -219,35 +225,34 @@ func (f *Front) changed(ctx context.Context, api *engineAPI, version string, tex
 // start judges a container again, and has the engine start it. A client may have connected networks since the create, or
 // start a container of an earlier day. Afterwards the kernel says what is mounted.
 func (f *Front) start(w http.ResponseWriter, r *http.Request, through http.Handler, api *engineAPI, name string) {
-	if err := f.look(r.Context(), api, name); err != nil && !isMissing(err) {
-		f.refuse(w, err)
+	if s, err := f.look(r.Context(), api, name); err != nil && !isMissing(err) {
+		f.refuse(w, s, err)
 		return
 	}
 	answer := &heldAnswer{header: http.Header{}, status: http.StatusOK}
 	through.ServeHTTP(answer, r)
 	if answer.status == http.StatusNoContent {
-		if err := f.lookInside(r.Context(), api, name); err != nil {
-			f.refuse(w, errors.Join(err, api.kill(name)))
+		if s, err := f.lookInside(r.Context(), api, name); err != nil {
+			f.refuse(w, s, errors.Join(err, api.kill(name)))
 			return
 		}
 	}
 	answer.to(w)
 }
 
-// look judges a container.
-func (f *Front) look(ctx context.Context, api *engineAPI, name string) error {
-	s, err := api.inspect(ctx, name)
-	if err != nil {
-		return fmt.Errorf("ask the engine for the container %s: %w", name, err)
+// look judges a container. s is nil if the engine does not say what it is.
+func (f *Front) look(ctx context.Context, api *engineAPI, name string) (s *Sight, err error) {
+	if s, err = api.inspect(ctx, name); err != nil {
+		return nil, fmt.Errorf("ask the engine for the container %s: %w", name, err)
 	}
-	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
+	return s, f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
 }
 
 // lookInside judges a container that has started by what the kernel has mounted in it, as far as this user may know.
-func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) error {
-	s, err := api.inspect(ctx, name)
+func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) (s *Sight, err error) {
+	s, err = api.inspect(ctx, name)
 	if isMissing(err) {
-		return nil // it has ended
+		return nil, nil // it has ended
 	}
 	var is struct {
 		ID    string `json:"Id"`
@@ -257,18 +262,18 @@ func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) err
 		err = s.Container.Into(&is)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the engine for the container that it has started: %w", err)
+		return s, fmt.Errorf("ask the engine for the container that it has started: %w", err)
 	}
 	process := openFirst(is.State.Pid, is.ID)
 	if process == nil {
-		return nil
+		return s, nil
 	}
 	defer process.Close()
 	s.Container = AsMounted(s.Container, is.State.Pid, f.Doors)
 	if process.Ended() {
-		return nil
+		return s, nil
 	}
-	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
+	return s, f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
 }
 
 func isMissing(err error) bool {
