@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -596,24 +597,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
-	app := filepath.Join(c.dir, "app")
-	started := filepath.Join(app, "started")
 	for name, text := range map[string]string{
-		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
-		"app/program": "#!/bin/sh\ntouch " + started + "\n", "app/.git/HEAD": "ref: refs/heads/main\n", "app/.git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", "app/.git/objects/info/x": "",
-		"app/.git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}, agent: {image: '" + engine.Shell + "', volumes: ['./work:/w']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
 	} {
 		at := filepath.Join(c.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
-	looked.Dir = app
-	_ = looked.Run()
-	if err := os.Remove(started); err != nil {
-		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
-	}
+	app := filepath.Join(c.dir, "app")
+	started := hostileGit(t, app)
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
 	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
 	c.up(t, "--build")
@@ -622,6 +615,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	if said := w.docker(t, "exec", w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"), "cat", "/built"); said != "built" {
 		t.Errorf("it was not built: %q", said)
+	}
+	// The next build has a service run that writes in the project. It could put links there while Compose reads.
+	if err := os.WriteFile(filepath.Join(app, "more"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service=agent")
+	c.up(t, "--build")
+	said := w.docker(t, "events", "--since", "1h", "--until", strconv.FormatInt(time.Now().Unix()+1, 10), "--filter", "container="+agent, "--format", "{{.Action}}")
+	if i := strings.Index(said, "pause\n"); i < 0 || !strings.HasSuffix(said[i:], "unpause") {
+		t.Errorf("the service did not stand still, or does so still: %q", said)
 	}
 }
 
@@ -633,6 +636,28 @@ func judged(s *containers.Sight) error {
 		}
 	}
 	return nil
+}
+
+// hostileGit makes a repository in a folder whose configuration has git start a program of the project. started is what that leaves.
+func hostileGit(t *testing.T, app string) (started string) {
+	t.Helper()
+	started = filepath.Join(app, "started")
+	for name, text := range map[string]string{
+		"program": "#!/bin/sh\ntouch " + started + "\n", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", ".git/objects/info/x": "",
+		".git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+	} {
+		at := filepath.Join(app, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
+	looked.Dir = app
+	_ = looked.Run()
+	if err := os.Remove(started); err != nil {
+		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
+	}
+	return started
 }
 
 // TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.

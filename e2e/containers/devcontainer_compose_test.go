@@ -3,7 +3,9 @@ package containers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,19 +25,18 @@ type composedDev struct {
 }
 
 // composedDevContainer writes a project with settings, and has egressd hold its services.
-func composedDevContainer(t *testing.T, w *dockerWorld, service, settings string) *composedDev {
+func composedDevContainer(t *testing.T, w *dockerWorld, service, settings string, more map[string]string) *composedDev {
 	t.Helper()
 	home := t.TempDir()
 	c := &composedDev{w, home, filepath.Join(home, "project"), filepath.Join(home, "policy")}
-	for name, text := range map[string]string{
+	files := map[string]string{
 		"compose.yaml":                    "services: {web: " + service + "}\n",
 		".devcontainer/devcontainer.json": `{"dockerComposeFile": "../compose.yaml", "service": "web", "workspaceFolder": "/workspaces/project"` + settings + `}`,
-	} {
+	}
+	maps.Copy(files, more)
+	for name, text := range files {
 		at := filepath.Join(c.project, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(at, []byte(text), 0o644); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +94,7 @@ func TestDevContainerOfCompose(t *testing.T) {
 	w.resolveOnLoopback(t)
 	const service = `{image: '` + devImage + `', command: [sleep, '1000'], volumes: ['./:/workspaces/project']}`
 	t.Run("held", func(t *testing.T) {
-		c := composedDevContainer(t, w, service, `, "postCreateCommand": "/probe 'get http://created.allowed.test/'"`)
+		c := composedDevContainer(t, w, service, `, "postCreateCommand": "/probe 'get http://created.allowed.test/'"`, nil)
 		script := filepath.Join(c.policy, "devcontainer.sh")
 		said, err := c.typed(t, "sh", script)
 		if err != nil || !strings.Contains(said, "get http://created.allowed.test/: 200 OK origin") {
@@ -122,6 +123,7 @@ func TestDevContainerOfCompose(t *testing.T) {
 			t.Errorf("another command: %s", said)
 		}
 	})
+	t.Run("built by BuildKit", func(t *testing.T) { devContainerBuilt(t, w) })
 	const labelled = "egressd.test/labelled:1"
 	w.docker(t, "commit", "--change", `LABEL devcontainer.metadata="[{\"privileged\":true}]"`, w.contain(t, engine.Shell), labelled)
 	t.Cleanup(func() { w.docker(t, "rmi", "-f", labelled) })
@@ -131,7 +133,7 @@ func TestDevContainerOfCompose(t *testing.T) {
 		{"a label of the image", strings.Replace(service, devImage, labelled, 1), "", "--privileged"},
 	} {
 		t.Run(row.says, func(t *testing.T) {
-			c := composedDevContainer(t, w, row.service, row.settings)
+			c := composedDevContainer(t, w, row.service, row.settings, nil)
 			said, err := c.typed(t, "sh", filepath.Join(c.policy, "devcontainer.sh"))
 			if running := w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"); err == nil || running != "" || !strings.Contains(said, "egressd: error: "+row.refused) {
 				t.Fatalf("%v, %q runs: %s", err, running, said)
@@ -144,4 +146,27 @@ func TestDevContainerOfCompose(t *testing.T) {
 			wasRecorded(t, *r, row.refused)
 		})
 	}
+}
+
+// devContainerBuilt has BuildKit build what the dev container CLI starts, by a Dockerfile that this command has made of the project's. The
+// repository of the project would start a program on this machine if git looked at it.
+func devContainerBuilt(t *testing.T, w *dockerWorld) {
+	t.Helper()
+	c := composedDevContainer(t, w, `{build: ./app, command: [sleep, '1000'], volumes: ['./src:/workspaces/project']}`, `, "remoteUser": "user"`, map[string]string{
+		"app/Dockerfile": "FROM " + devImage + "\nRUN --mount=type=tmpfs,target=/only echo built >/built\n", // no other builder has --mount
+		"src/x":          "",
+	})
+	started := hostileGit(t, filepath.Join(c.project, "app"))
+	said, err := c.typed(t, "sh", filepath.Join(c.policy, "devcontainer.sh"))
+	if err != nil {
+		t.Fatalf("devcontainer.sh: %v\n%s", err, said)
+	}
+	if _, err := os.Stat(started); err == nil {
+		t.Error("a program of the project was started on this machine")
+	}
+	said, err = c.typed(t, "sh", filepath.Join(c.policy, "devcontainer.sh"), "exec", "sh", "-c", engine.ProbePath+" id 'get http://a.allowed.test/' 'get http://evil.test/'; cat /built")
+	if err != nil || !strings.Contains(said, "built") {
+		t.Fatalf("devcontainer.sh exec: %v\n%s", err, said)
+	}
+	came(t, said, map[string]string{"id": "uid 1000 ", "get http://a.allowed.test/": "200 OK origin", "get http://evil.test/": `"class":"default-deny"`})
 }
