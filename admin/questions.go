@@ -79,7 +79,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		if now, found := s.Gate.Approvals.Question(id); found {
 			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
 		}
-		fail(w, http.StatusConflict, err.Error(), list+", which lists the answers that count")
+		word := map[bool]string{true: " yes", false: " no"}[said.Yes]
+		fail(w, http.StatusConflict, err.Error(), list+" "+id.String()+word+" --change")
 		return
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,8 +37,9 @@ programs and reasons (says why) are shown as the sandbox gave them.
 
 ID yes lets the request of a question pass for an hour, ID no denies it and further
 ones for ten minutes, without asking again: both for that question alone, or for as
-long as --for says. The rest of the policy still decides. When the time of a yes is
-over, or after a no, egressd cuts connections that only the yes allowed. A yes to what
+long as --for says. The first answer counts: if somebody has answered, the command says
+so, and --change replaces that answer, for example to take a yes back. The rest of the
+policy still decides. When the time of a yes is over, or after a no, egressd cuts connections that only the yes allowed. A yes to what
 a program asked for itself is a grant for that time (egressd allow --list). Answers are
 recorded. They change no file, and end when egressd serve stops or the rule no longer
 asks.
@@ -48,6 +50,7 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
   egressd answer 01KB6ZQ4SZ yes
   egressd answer 01KB6ZQ4SZ yes --once
   egressd answer 01KB6ZQ4SZ no --for 8h
+  egressd answer 01KB6ZQ4SZ no --change
   egressd answer --json | jq -r 'select(.state == "pending").id'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -63,10 +66,12 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
 	cli.JSONFlag(cmd, &o.json)
 	cli.DurationFlag(cmd, &o.counts, "for", approvals.ApprovedFor, "how long the answer lasts, from 1s to 24h; a no lasts 10m unless you say")
 	cmd.Flags().BoolVar(&o.once, "once", false, "with yes: only the requests that wait now; they too end with --for")
+	cmd.Flags().BoolVar(&o.change, "change", false, "replace the answer that somebody has given")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
 	cmd.MarkFlagsMutuallyExclusive("once", "follow")
+	cmd.MarkFlagsMutuallyExclusive("change", "follow")
 	return cmd
 }
 
@@ -74,6 +79,7 @@ type answerOptions struct {
 	questionsOptions
 	counts time.Duration
 	once   bool
+	change bool
 }
 
 // answers are the words that answer a question, with what the daemon calls them.
@@ -81,8 +87,8 @@ var answers = map[string]string{"yes": "approve", "no": "reject"}
 
 // show lists the questions.
 func (o *answerOptions) show(ctx context.Context, w, talk io.Writer, timed bool) error {
-	if o.once || timed {
-		return hint.Misused(errors.New("--once and --for are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
+	if o.once || timed || o.change {
+		return hint.Misused(errors.New("--once, --for and --change are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
 	}
 	return o.run(ctx, w, talk)
 }
@@ -123,12 +129,13 @@ func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []s
 		Client: c, Method: http.MethodPost, List: "egressd answer" + o.at.Flags(), JSON: o.json,
 		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + o.terms() },
 		Say:  func(_ string, done *admin.Answer) string { return said(done, o.at.Flags()) },
+		Next: func(said string) string { return said + at },
 	}
 	return each.Run(ctx, w, talk, ids)
 }
 
 func (o *answerOptions) terms() string {
-	q := url.Values{"for": {o.counts.String()}}
+	q := url.Values{"for": {o.counts.String()}, "first": {strconv.FormatBool(!o.change)}}
 	if o.once {
 		q.Set("once", "true")
 	}
@@ -138,7 +145,7 @@ func (o *answerOptions) terms() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer, at string) string {
 	q := &a.Question
-	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no"+at
+	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no --change"+at
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}
