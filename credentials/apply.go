@@ -11,8 +11,12 @@ import (
 )
 
 // Bounds of the text that the client may write beside a placeholder in Basic. Longer text would let the client
-// choose where a server cuts a value that it repeats, and so which part of the secret shows.
-const maxPart = 64
+// choose where a server cuts a value that it repeats, and so which part of the secret shows. A server may take the password alone for
+// the credential, so it is shorter than any token: "x-oauth-basic" or the like.
+const (
+	maxUser     = 64
+	maxPassword = 16
+)
 
 // A Request is the head of a request that the policy lets pass.
 type Request struct {
@@ -26,6 +30,10 @@ type Request struct {
 	Target    http1.Target
 	Fields    http1.Fields
 	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
+
+	// Named: the rule is for requests that the answer to a batch of Git LFS has named, and this is one, by its method and whole URL. A
+	// signature in the query is then that of the server, and egressd adds no credential beside it.
+	Named bool
 
 	// Given are fields that the server itself has told this client to send with this request. One of them is no foreign
 	// credential.
@@ -68,6 +76,8 @@ func (s *Set) Apply(r *Request) Answer {
 	switch {
 	case c != nil && r.Clear:
 		a.Refused = "the credential " + c.Name + " never goes over plain http; ask for https://" + r.Host
+	case c != nil && r.Named && c.isHandedOut(r):
+		a.Note, a.Kind = "the request is signed by the server of large files that has named it", "foreign"
 	case c != nil && c.Docker != nil:
 		c.applyDocker(&s.key, r, &a)
 	case c != nil && c.AWS != nil:
@@ -108,6 +118,16 @@ func (c *Credential) unavailable() string {
 func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	all := c.find(r)
 	gives := r.Rule != ""
+	if media, ok := r.parameterBody(); ok && len(c.Bodies) > 0 && !c.letsForeign(r.Target.Path) {
+		if r.Body == nil {
+			a.NeedsBody = true
+			return
+		}
+		if in := c.foreignInBody(r, media); in != "" {
+			a.Refused = "the request may have a credential in " + in + ", which " + c.label() + " would take; egressd adds that of " + c.Name
+			return
+		}
+	}
 	if len(all) > 1 {
 		a.Refused = "the request has two credentials, in " + all[0].name + " and " + all[1].name + "; send one"
 		return
@@ -130,6 +150,12 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	if gives {
 		c.add(r, a)
 	}
+}
+
+// isHandedOut reports whether a request that a server has named carries credentials, all of which the server has given.
+func (c *Credential) isHandedOut(r *Request) bool {
+	all := c.find(r)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(one found) bool { return one.field >= 0 && !r.gave(&one) })
 }
 
 // gave reports whether the server has told the client to send a field.
@@ -181,12 +207,17 @@ func (c *Credential) template(forms Form, value, core string) string {
 	user, password, ok := basicParts(rest)
 	switch {
 	case !ok || strings.Contains(user+password, "{}"):
-	case forms&BasicPassword != 0 && c.isPlaceholder(password, core) && isPart(user):
+	case forms&BasicPassword != 0 && c.isPlaceholder(password, core) && isPart(user, maxUser) && !c.begins(user):
 		return "Basic " + user + ":{}"
-	case forms&BasicUser != 0 && c.isPlaceholder(user, core) && isPart(password):
+	case forms&BasicUser != 0 && c.isPlaceholder(user, core) && isPart(password, maxPassword) && !c.begins(password):
 		return "Basic {}:" + password
 	}
 	return ""
+}
+
+// begins reports whether a text begins as secrets of the kind do.
+func (c *Credential) begins(text string) bool {
+	return slices.ContainsFunc(c.Prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // basicParts reads Basic credentials (RFC 7617, section 2). Base64 that could be read in two ways is refused.
@@ -206,14 +237,14 @@ func basicParts(encoded string) (user, password string, ok bool) {
 	return user, password, ok
 }
 
-// isPart reports whether the client may write s beside a placeholder.
-func isPart(s string) bool {
+// isPart reports whether the client may write s, of at most so many bytes, beside a placeholder.
+func isPart(s string, most int) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {
 			return false
 		}
 	}
-	return len(s) <= maxPart
+	return len(s) <= most
 }
 
 // fill writes the secret over the placeholder.

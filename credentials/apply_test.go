@@ -91,10 +91,19 @@ func TestApply(t *testing.T) {
 		{"case 6: behind a semicolon", "generativelanguage.googleapis.com", "/v1/models?a=b;key=AIzaForeign", nil, refused, ""},
 		{"case 6: with a dollar", "generativelanguage.googleapis.com", "/v1/models?$key=AIzaForeign", nil, refused, ""},
 		{"case 6: in capitals", "generativelanguage.googleapis.com", "/v1/models?KEY=AIzaForeign", nil, refused, ""},
+		{"as a list", "api.github.com", "/user?access_token[%1b[31m]=foreign", nil, refused, ""},
+		{"with a dot, which PHP takes for an underscore", "api.github.com", "/user?access.token=foreign", nil, refused, ""},
+		{"a field in the query, as Google's services take it", "generativelanguage.googleapis.com", "/v1/models?%24httpHeaders=Authorization:Bearer%20foreign", nil, refused, ""},
+		{"a URL that is signed itself", "generativelanguage.googleapis.com", "/v1/x?X-Goog-Algorithm=GOOG4-RSA-SHA256&X-Goog-Signature=00", nil, refused, ""},
+		{"a token of a page", "api.github.com", "/user?page_token=x", nil, "Authorization: token " + realGitHub, "github"},
 		{"the placeholder in the query", "generativelanguage.googleapis.com", "/v1/models?key=" + gemini + "&alt=sse", nil, "/v1/models?key=" + realGemini + "&alt=sse", "gemini"},
 		{"the placeholder in the query and in the field", "generativelanguage.googleapis.com", "/v1/models?key=" + gemini, []string{"x-goog-api-key: " + gemini}, refused, ""},
-		{"case 7: 65 bytes beside it", "github.com", "/", []string{"Authorization: " + basicOf(place+":"+strings.Repeat("p", 65))}, refused, ""},
-		{"case 7: 64 bytes beside it", "github.com", "/", []string{"Authorization: " + basicOf(place+":"+strings.Repeat("p", 64))}, "Authorization: " + basicOf(realGitHub+":"+strings.Repeat("p", 64)), "github"},
+		{"case 7: 65 bytes beside it", "github.com", "/", []string{"Authorization: " + basicOf(strings.Repeat("u", 65)+":"+place)}, refused, ""},
+		{"case 7: 64 bytes beside it", "github.com", "/", []string{"Authorization: " + basicOf(strings.Repeat("u", 64)+":"+place)}, "Authorization: " + basicOf(strings.Repeat("u", 64)+":"+realGitHub), "github"},
+		{"a password as long as a token beside it", "github.com", "/", []string{"Authorization: " + basicOf(place+":"+strings.Repeat("p", 17))}, refused, ""},
+		{"a foreign token as the password beside it", "github.com", "/", []string{"Authorization: " + basicOf(place+":ghp_foreign")}, refused, ""},
+		{"a foreign token as the user beside it", "github.com", "/", []string{"Authorization: " + basicOf("github_pat_foreign:"+place)}, refused, ""},
+		{"a foreign token of GitLab, which looks at the password alone", "gitlab.com", "/a/b.git/info/refs", []string{"Authorization: " + basicOf(lab+":foreign")}, refused, ""},
 		{"case 8: junk", "github.com", "/", []string{"Authorization: " + basicOf("me:"+place) + "!"}, refused, ""},
 		{"case 8: a newline", "github.com", "/", []string{"Authorization: " + basicOf("me:" + place)[:20] + "\n" + basicOf("me:" + place)[20:]}, refused, ""},
 		{"case 8: too much padding", "github.com", "/", []string{"Authorization: " + basicOf("me:"+place) + "="}, refused, ""},
@@ -102,8 +111,12 @@ func TestApply(t *testing.T) {
 		{"case 9: in another case", "api.github.com", "/", []string{"Authorization: token " + strings.ToLower(place)}, refused, ""},
 		{"a foreign cookie", "api.github.com", "/", []string{"Cookie: user_session=foreign"}, refused, ""},
 		{"a cookie of the edge", "api.github.com", "/", []string{"Cookie: __cf_bm=x; _cfuvid=y"}, "Authorization: token " + realGitHub, "github"},
+		{"a foreign cookie behind a comma", "api.github.com", "/", []string{"Cookie: __cf_bm=x, user_session=foreign"}, refused, ""},
+		{"a field that no service of the table has", "api.github.com", "/", []string{"X-Vault-Token: foreign"}, refused, ""},
+		{"a token against forged requests", "gitlab.com", "/api/v4/user", []string{"X-CSRF-Token: x"}, "PRIVATE-TOKEN: glpat-REALREALREAL", "gitlab"},
 		{"a known field with underscores", "api.github.com", "/", []string{"X_Api_Key: foreign"}, refused, ""},
 		{"a key among the protocols of a WebSocket", "api.anthropic.com", "/", []string{"Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-foreign"}, refused, ""},
+		{"a key alone among them", "api.github.com", "/", []string{"Sec-WebSocket-Protocol: access_token, " + strings.Repeat("k", 40)}, refused, ""},
 		{"other protocols of a WebSocket", "api.github.com", "/", []string{"Sec-WebSocket-Protocol: realtime"}, "Authorization: token " + realGitHub, "github"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -115,6 +128,9 @@ func TestApply(t *testing.T) {
 				t.Errorf("the request changed: %v", r.Fields)
 			}
 			if row.want == refused {
+				if strings.ContainsFunc(a.Refused, func(c rune) bool { return c < ' ' }) {
+					t.Errorf("the reason has text of the sandbox: %q", a.Refused)
+				}
 				if a.Refused == "" || a.Unavailable || a.Added != nil {
 					t.Errorf("it passes: %v %v", a.Target, a.Fields)
 				}
@@ -217,5 +233,39 @@ func TestAPlaceholderHasTheShapeOfTheSecret(t *testing.T) {
 	unknown := credentialOf(t, "github", "REALREALREAL-of-no-known-shape")
 	if got := variable(t, NewSet(Key{}, []*Credential{unknown}), "a", "GH_TOKEN"); !strings.HasPrefix(got, "github_pat_EGRESSD") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWhatAServerOfLargeFilesHasSigned passes as it is, if the rule is for that, and nothing beside it does.
+func TestWhatAServerOfLargeFilesHasSigned(t *testing.T) {
+	set := NewSet(Key{1}, []*Credential{awsCredential(t, wholeLimits), credentialOf(t, "gemini", realGemini)})
+	const google = "generativelanguage.googleapis.com"
+	const signed = "/alambic/03df?X-Amz-Credential=AKIAX%2F20170131%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Signature=79"
+	const given = "Authorization: AWS4-HMAC-SHA256 Credential=AKIAX/20170131/us-east-1/s3/aws4_request,SignedHeaders=host,Signature=79"
+	for _, row := range []struct {
+		says, host, target string
+		named              bool
+		given, sent        []string
+		want               string // the kind, or ""
+	}{
+		{"a signed URL", "github-cloud.s3.amazonaws.com", signed, true, nil, nil, "foreign"},
+		{"a URL that is signed as earlier", "github-cloud.s3.amazonaws.com", "/a?AWSAccessKeyId=AKIAX&Signature=x", true, nil, nil, "foreign"},
+		{"fields that the answer has", "github-cloud.s3.amazonaws.com", "/alambic/03df", true, []string{given}, []string{given}, "foreign"},
+		{"a URL of Google's", google, "/a?X-Goog-Signature=00", true, nil, nil, "foreign"},
+		{"not named", "github-cloud.s3.amazonaws.com", signed, false, nil, nil, ""},
+		{"not named, with the fields", "github-cloud.s3.amazonaws.com", "/alambic/03df", false, []string{given}, []string{given}, ""},
+		{"another field", "github-cloud.s3.amazonaws.com", "/alambic/03df", true, []string{given}, []string{strings.Replace(given, "79", "80", 1)}, ""},
+		{"a field beside the URL", "github-cloud.s3.amazonaws.com", signed, true, nil, []string{"X-Amz-Security-Token: foreign"}, ""},
+		{"nothing signed", google, "/a", true, nil, nil, "gemini"},
+	} {
+		r := &Request{Sandbox: "ci", Rule: "lfs", Host: row.host, Authority: row.host, Method: "PUT", Fields: fieldsOf(row.sent), Given: fieldsOf(row.given), Named: row.named}
+		r.Target.Path, r.Target.Query, r.Target.HasQuery = strings.Cut(row.target, "?")
+		a := set.Apply(r)
+		if a.Kind != row.want || (a.Refused == "") != (row.want != "") || (a.Added != nil) != (row.want == "gemini") {
+			t.Errorf("%s: %+v", row.says, a)
+		}
+		if row.want == "foreign" && (a.Target != r.Target || !slices.Equal(a.Fields, r.Fields)) {
+			t.Errorf("%s: it goes up as %v %v", row.says, a.Target, a.Fields)
+		}
 	}
 }

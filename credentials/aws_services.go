@@ -21,7 +21,7 @@ func AWSServices() []AWSService {
 	return []AWSService{
 		{Name: "bedrock"},
 		{Name: "dynamodb", Operations: []string{
-			"BatchExecuteStatement", "BatchGetItem", "BatchWriteItem", "CreateTable", "DeleteItem", "DeleteTable", "Describe*", "ExecuteStatement", "ExecuteTransaction", "GetItem",
+			"BatchExecuteStatement", "BatchGetItem", "BatchWriteItem", "DeleteItem", "DeleteTable", "Describe*", "ExecuteStatement", "ExecuteTransaction", "GetItem",
 			"GetRecords", "GetShardIterator", "List*", "PutItem", "Query", "Scan", "TagResource", "TransactGetItems", "TransactWriteItems", "UntagResource", "UpdateItem", "UpdateTable", "UpdateTimeToLive",
 		}},
 		{Name: "ecr", Operations: []string{"BatchCheckLayerAvailability", "BatchGetImage", "Describe*", "GetLifecyclePolicy", "List*"}},
@@ -115,6 +115,9 @@ func (s *AWSService) operation(r *Request) (name string, ok bool) {
 	media, _, _ := strings.Cut(strings.ToLower(r.Fields.Get("Content-Type")), ";")
 	switch rpc, isRPC := strings.CutPrefix(r.Target.Path, "/service/"); {
 	case media == "application/x-www-form-urlencoded", media == "" && len(r.Body) == 0: // AWS Query
+		if r.Fields.Has("Content-Encoding") {
+			return "", false
+		}
 		eachParameter(string(r.Body), note)
 		if len(actions) != 1 || target != "" || isRPC {
 			return "", false

@@ -163,6 +163,8 @@ func TestAWSRequestsAreSignedAnew(t *testing.T) {
 		{"case 14: as JSON", awsAsk{"POST", stsHost, "/", []string{jsonType, "X-Amz-Target: X.GetCallerIdentity"}, "Action=AssumeRole", "sts", "eu-west-1", "", place}, false},
 		{"case 14: without a type", awsAsk{"POST", stsHost, "/", nil, "Action=AssumeRole", "sts", "eu-west-1", "", place}, false},
 		{"case 14: create-access-key", awsAsk{"POST", "iam.amazonaws.com", "/", []string{formType}, "Action=CreateAccessKey", "iam", "eu-west-1", "", place}, false},
+		{"case 14: in a body that a server may unpack", awsAsk{"POST", stsHost, "/?Action=GetCallerIdentity", []string{formType, "Content-Encoding: gzip"}, "\x1f\x8b", "sts", "eu-west-1", "", place}, false},
+		{"a table with a policy for others", awsAsk{"POST", dynamoHost, "/", []string{jsonType, target("CreateTable")}, `{"ResourcePolicy":"{}"}`, "dynamodb", "eu-west-1", "", place}, false},
 		{"a policy for others", awsAsk{"POST", dynamoHost, "/", []string{jsonType, target("PutResourcePolicy")}, "{}", "dynamodb", "eu-west-1", "", place}, false},
 		{"a target in the query", awsAsk{"POST", dynamoHost, "/?X-Amz-Target=DynamoDB_20120810.PutResourcePolicy", []string{jsonType, target("PutItem")}, "{}", "dynamodb", "eu-west-1", "", place}, false},
 		{"an asynchronous model, which writes to a bucket", awsAsk{"POST", "bedrock-runtime.eu-west-1.amazonaws.com", "/async-invoke", nil, "{}", "bedrock", "eu-west-1", "", place}, false},

@@ -37,6 +37,9 @@ type Spec struct {
 	// one of them says so. Everywhere else egressd refuses it.
 	ForeignPaths []func(path string) bool
 
+	// Bodies are parameters by which the service takes a credential from the body of a request as well.
+	Bodies []string
+
 	// AWS is not nil for the kind [AWS], whose secret signs requests.
 	AWS *AWSLimits
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 )
@@ -31,16 +32,6 @@ func TokenServices() map[string]TokenService {
 		"registry.gitlab.com":  {"https://gitlab.com/jwt/auth", "container_registry"},
 	}
 }
-
-// A TokenQuery asks for one token.
-type TokenQuery struct {
-	TokenService
-	Scope          string // "" for none
-	User, Password string
-}
-
-// A TokenAsker asks a token service, and says when the token ends.
-type TokenAsker func(context.Context, TokenQuery) (token []byte, until time.Time, err error)
 
 // A DockerSpec is what the policy says of a registry.
 type DockerSpec struct {
@@ -154,18 +145,18 @@ func (c *Credential) applyDocker(key *Key, r *Request, a *Answer) {
 
 // fetch gets a token for a scope. The error holds no secret.
 func (c *Credential) fetch(ctx context.Context, scope string, password *secret.Secret) error {
-	text, until, err := c.Ask(ctx, TokenQuery{TokenService: c.Docker.Service, Scope: scope, User: c.Docker.User, Password: password.Fill("{}")})
+	got, err := c.Servers.ByRegistry(ctx, tokens.Pull{Realm: c.Docker.Service.Realm, Service: c.Docker.Service.Service, Scope: scope, User: c.Docker.User, Secret: password.Fill("{}")})
 	if err != nil {
 		return fmt.Errorf("the credential %s: %w", c.Name, err)
 	}
-	one, err := secret.New(secret.Options{Header: "Authorization", Text: text})
+	one, err := secret.New(secret.Options{Header: "Authorization", Text: []byte(got.Text)})
 	if err != nil {
 		return fmt.Errorf("the credential %s: what the token service gave is no token", c.Name)
 	}
-	if time.Until(until) <= tokenMargin {
-		until = time.Now().Add(2 * tokenMargin) // else it could never be used
+	if time.Until(got.Until) <= tokenMargin {
+		got.Until = time.Now().Add(2 * tokenMargin) // else it could never be used
 	}
-	c.tokens.keep(scope, keptToken{one, until})
+	c.tokens.keep(scope, keptToken{one, got.Until})
 	return nil
 }
 
@@ -173,7 +164,7 @@ func dockerKind() Kind {
 	return Kind{
 		Name: Docker, Says: "a registry of containers: egressd asks its token service, and no program logs in", Movable: true,
 		Places: []Place{{Host: "registry-1.docker.io", Header: "Authorization", Forms: Bearer | BasicPassword}},
-		Mints:  []Mint{{Host: "hub.docker.com", Paths: []string{"/v2/users/login", "/v2/auth/**", "/v2/access-tokens/**", "/v2/access-tokens"}}},
+		Mints:  []Mint{{Host: "hub.docker.com", Paths: []string{"/v2/users/login", "/v2/users/2fa-login", "/v2/auth/**", "/v2/access-tokens/**"}}},
 	}
 }
 

@@ -13,6 +13,7 @@ type Kind struct {
 	Movable   bool // the policy file may name other hosts, of an own installation
 	Variables []Variable
 	Prefixes  []string
+	Bodies    []string // see [Spec]
 	Mints     []Mint
 }
 
@@ -86,6 +87,7 @@ func github() Kind {
 			{Host: "api.github.com", Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{
 				"/app/**", "/app-manifests/**", "/applications/**", "/authorizations", "/authorizations/**",
 				"/repos/*/*/actions/runners/**", "/orgs/*/actions/runners/**", "/enterprises/*/actions/runners/**",
+				"/repositories/*/actions/runners/**", "/organizations/*/actions/runners/**",
 				"/orgs/*/personal-access-token-requests/**", "/user/codespaces/secrets/**",
 			}},
 			{Host: "api.github.com", Paths: []string{"/copilot_internal/**"}},
@@ -100,17 +102,19 @@ func gitlab() Kind {
 		Name: "gitlab", Says: "GitLab: glab, git over HTTPS, the REST and GraphQL interfaces", Movable: true,
 		Places: []Place{
 			{Host: host, Under: "/api/", Header: "PRIVATE-TOKEN", Forms: Bare, Add: "{}"},
-			{Host: host, Header: "Authorization", Forms: Bearer | anyBasic, Add: "Basic oauth2:{}"},
+			{Host: host, Header: "Authorization", Forms: Bearer | BasicPassword, Add: "Basic oauth2:{}"}, // GitLab looks at the password alone
 		},
 		Variables: []Variable{{"GITLAB_TOKEN", "{}"}},
 		Prefixes:  []string{"glpat-"},
+		Bodies:    gitlabBodies,
 		Mints: []Mint{
-			{Paths: []string{"/oauth/**", "/users/sign_in", "/-/user_settings/**"}},
+			{Paths: []string{"/oauth/**", "/users/sign_in", "/-/user_settings/**", "/jwt/**", "/api/v4/**/conan/*/users/authenticate"}},
 			{Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{
 				"/api/v4/personal_access_tokens", "/api/v4/personal_access_tokens/**", "/api/v4/user/personal_access_tokens", "/api/v4/user/runners",
 				"/api/v4/users/*/personal_access_tokens", "/api/v4/users/*/impersonation_tokens",
 				"/api/v4/*/*/access_tokens", "/api/v4/*/*/access_tokens/**", "/api/v4/*/*/deploy_tokens", "/api/v4/projects/*/triggers",
 				"/api/v4/runners", "/api/v4/runners/**", "/api/v4/*/*/runners/reset_registration_token", "/api/v4/projects/*/remote_mirrors",
+				"/api/v4/applications", "/api/v4/applications/**", "/api/v4/*/*/service_accounts/**", "/api/v4/projects/*/cluster_agents/*/tokens",
 			}},
 		},
 	}
@@ -240,7 +244,9 @@ func gcloud() Kind {
 			{Host: "iamcredentials.googleapis.com", Paths: []string{"/**"}},
 			{Host: "oauth2.googleapis.com", Paths: []string{"/token", "/device/**"}},
 			{Host: "accounts.google.com", Paths: []string{"/o/oauth2/**"}},
-			{Host: "iam.googleapis.com", Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{"/*/projects/*/serviceAccounts/**"}},
+			{Host: "iam.googleapis.com", Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{"/*/projects/*/serviceAccounts/**", "/batch"}},
+			{Host: "www.googleapis.com", Paths: []string{"/oauth2/**"}},
+			{Host: "storage.googleapis.com", Methods: []string{"POST", "PUT", "PATCH"}, Paths: []string{"/storage/*/projects/*/hmacKeys", "/batch"}},
 			{Host: "apikeys.googleapis.com", Paths: []string{"/**"}},
 		},
 	}

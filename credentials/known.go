@@ -2,42 +2,61 @@ package credentials
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/internal/http1"
 )
 
-// KnownField reports whether a header field carries credentials, whatever the case of its letters.
+// KnownField reports whether a header field carries credentials, whatever the case of its letters. Services name theirs in many
+// ways, so the end of a name decides.
 func KnownField(name string) bool {
-	switch strings.ReplaceAll(strings.ToLower(name), "_", "-") { // which some servers take for one
-	case "authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key", "api-key", "private-token", "job-token", "deploy-token",
-		"x-auth-token", "x-access-token", "x-amz-security-token", "x-goog-iam-authorization-token":
+	name = strings.ReplaceAll(strings.ToLower(name), "_", "-") // which some servers take for one
+	switch {
+	case name == "cookie", name == "x-amz-security-token", name == "gitlab-agentk-api-request":
 		return true
+	case strings.HasPrefix(name, "x-amz-"), name == "x-atlassian-token", slices.ContainsFunc(noCredentials, func(part string) bool { return strings.Contains(name, part) }):
+		return false
 	}
-	return false
+	return slices.ContainsFunc(fieldEnds, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// knownParameter reports whether a parameter of a query carries a credential, whatever the case of its letters.
-// Google's services take "$key" as well.
-func knownParameter(name string) bool {
-	switch strings.TrimPrefix(strings.ToLower(name), "$") {
-	case "key", "api_key", "access_token", "private_token", "job_token", "oauth_token", "bearer_token":
-		return true
+var fieldEnds = []string{"authorization", "-token", "api-key", "apikey", "-auth-key", "-access-key", "-subscription-key"}
+
+// noCredentials stand in names of tokens that tell nothing of who asks.
+var noCredentials = []string{"csrf", "xsrf", "continuation-", "page-"}
+
+// knownParameter returns the name, as it stands in parameters, of a parameter of a query that carries a credential, or "". The case
+// of letters does not matter, and servers differ on what may stand for "_". Google's services take "$key" as well, and header
+// fields in "$httpHeaders".
+func knownParameter(name string) string {
+	name, _, _ = strings.Cut(strings.ToLower(name), "[") // an element of a list
+	name = strings.NewReplacer("$", "", "-", "_", ".", "_", " ", "_").Replace(name)
+	if !slices.Contains(parameters, name) {
+		return ""
 	}
-	return false
+	return name
+}
+
+var parameters = []string{
+	"key", "api_key", "apikey", "access_token", "private_token", "job_token", "oauth_token", "bearer_token", "auth_token", "feed_token", "rss_token", "client_secret", "httpheaders",
+	"x_goog_signature", "x_amz_signature", "signature", "sig",
 }
 
 // KnownPlaces are the header fields and parameters in which other credentials are refused, for people.
 func KnownPlaces() (fields, parameters []string) {
-	return []string{"Authorization", "Cookie", "X-Api-Key", "x-goog-api-key", "api-key", "PRIVATE-TOKEN", "JOB-TOKEN", "Deploy-Token", "X-Auth-Token", "X-Access-Token", "X-Amz-Security-Token", "X-Goog-Iam-Authorization-Token", "Sec-WebSocket-Protocol (a key as a protocol)"},
-		[]string{"key", "api_key", "access_token", "private_token", "job_token", "oauth_token", "bearer_token"}
+	fields = []string{"Cookie", "Sec-WebSocket-Protocol (a key as a protocol)"}
+	for _, end := range fieldEnds {
+		fields = append(fields, "*"+end)
+	}
+	return fields, parameters
 }
 
 // A found is a credential in the head of a request.
 type found struct {
 	field     int // its index, or -1
 	parameter parameter
-	name      string // of the field or parameter, as the table writes it
+	name      string // of the field or parameter, without text that the sandbox has chosen freely
 	value     string
 }
 
@@ -58,8 +77,12 @@ func (c *Credential) find(r *Request) (all []found) {
 		}
 	}
 	eachParameter(r.Target.Query, func(name, value string, at parameter) {
-		if value != "" && (knownParameter(name) || c.ownParameter(name)) {
-			all = append(all, found{field: -1, parameter: at, name: name, value: value})
+		known := knownParameter(name)
+		if c.ownParameter(name) {
+			known = name
+		}
+		if value != "" && known != "" {
+			all = append(all, found{field: -1, parameter: at, name: known, value: value})
 		}
 	})
 	return all
@@ -84,9 +107,9 @@ func (c *Credential) ownParameter(name string) bool {
 }
 
 // plumbing reports whether all cookies are those by which Cloudflare knows a connection. They name nobody, and
-// clients of chatgpt.com send them back.
+// clients of chatgpt.com send them back. Some servers take "," for ";" (RFC 2109, section 4.3.4).
 func plumbing(cookies string) bool {
-	for one := range strings.SplitSeq(cookies, ";") {
+	for one := range strings.SplitSeq(strings.ReplaceAll(cookies, ",", ";"), ";") {
 		switch name, _, _ := strings.Cut(strings.TrimSpace(one), "="); name {
 		case "", "__cf_bm", "_cfuvid", "__cflb", "cf_clearance":
 		default:
@@ -97,11 +120,15 @@ func plumbing(cookies string) bool {
 }
 
 // holdsKey reports whether the protocols that a WebSocket offers carry a key: OpenAI takes
-// "openai-insecure-api-key.KEY", Kubernetes "base64url.bearer.authorization.k8s.io.TOKEN".
+// "openai-insecure-api-key.KEY", Kubernetes "base64url.bearer.authorization.k8s.io.TOKEN", others the key alone, which is
+// longer than the name of a protocol.
 func holdsKey(protocols string) bool {
 	lower := strings.ToLower(protocols)
-	return strings.Contains(lower, "api-key.") || strings.Contains(lower, "bearer.") || strings.Contains(lower, "authorization.")
+	return strings.Contains(lower, "api-key.") || strings.Contains(lower, "bearer.") || strings.Contains(lower, "authorization.") ||
+		slices.ContainsFunc(strings.Split(lower, ","), func(one string) bool { return len(strings.TrimSpace(one)) > protocolMost })
 }
+
+const protocolMost = 32
 
 // eachParameter calls f for each parameter of a query. Servers differ on whether ";" separates, so it does. Names and
 // values are decoded once; one with an escape that is none stays as it is.

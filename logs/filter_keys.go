@@ -67,7 +67,7 @@ var filterTexts = map[string]func(*record.Record) string{
 	"sandbox": func(r *record.Record) string { return r.Sandbox },
 	"via":     func(r *record.Record) string { return r.Via },
 	"kind":    func(r *record.Record) string { return string(r.Kind) },
-	"outcome": func(r *record.Record) string { return r.Outcome },
+	"outcome": func(r *record.Record) string { return string(r.Outcome) },
 	"method":  func(r *record.Record) string { return part(r.HTTP).Method },
 	"path":    func(r *record.Record) string { return part(r.HTTP).Path },
 	"verdict": func(r *record.Record) string { return part(r.Decision).Action },

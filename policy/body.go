@@ -82,6 +82,8 @@ func (h *HTTPRequest) JSONContent() (content []byte, problem string) {
 		return nil, "its body was not read"
 	case h.Body.Problem != "":
 		return nil, h.Body.Problem
+	case h.hasParameter("$ct", "$httpHeaders"): // of Google's services
+		return nil, "its query replaces its Content-Type"
 	}
 	kinds := h.Header["content-type"]
 	if len(kinds) != 1 {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -139,9 +140,28 @@ func (c *conditions) holdsMethodOf(request *HTTPRequest) bool {
 	return c.holdsMethod(request.Method)
 }
 
-// overridesMethod reports whether the request has a field by which many frameworks replace its method.
+// overridesMethod reports whether the request has a field or a parameter by which many frameworks replace its method. Servers may
+// take "_" in the name of a field for "-". Google takes $httpMethod, Symfony and others _method.
 func (h *HTTPRequest) overridesMethod() bool {
-	return slices.ContainsFunc([]string{"x-http-method-override", "x-http-method", "x-method-override"}, func(name string) bool { return len(h.Header[name]) > 0 })
+	for name := range h.Header {
+		switch strings.ReplaceAll(name, "_", "-") {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			return true
+		}
+	}
+	return h.hasParameter("$httpMethod", "_method")
+}
+
+// hasParameter reports whether the query has a parameter that some server takes for one of names.
+func (h *HTTPRequest) hasParameter(names ...string) bool {
+	for part := range strings.FieldsFuncSeq(h.Query, func(c rune) bool { return c == '&' || c == ';' }) {
+		written, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(written)
+		if err == nil && slices.ContainsFunc(names, func(one string) bool { return strings.EqualFold(one, name) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsMethod lets only an exact method through, and stops one that a lenient server could take for the one that is named.

@@ -294,9 +294,11 @@ func (h *HTTPRequest) Git() *GitOperation {
 	return operation
 }
 
-// matchRepo compares part by part. A wiki is a repository of its own, which a star does not stand for.
+// matchRepo compares part by part. A wiki is a repository of its own, and so are the designs of GitLab. A star stands for neither.
 func matchRepo(pattern, repo string) bool {
-	return matchParts(pattern, repo) && (!strings.HasSuffix(repo, ".wiki") || strings.HasSuffix(pattern, ".wiki"))
+	return matchParts(pattern, repo) && !slices.ContainsFunc([]string{".wiki", ".design"}, func(end string) bool {
+		return strings.HasSuffix(repo, end) && !strings.HasSuffix(pattern, end)
+	})
 }
 
 // matchParts compares texts between slashes.

@@ -39,8 +39,15 @@ var localToolKeys = []string{
 	"name", "description", "inputschema", "inputexamples", "cachecontrol", "strict", "deferloading", "allowedcallers", "eagerinputstreaming", "parameters", "functiondeclarations",
 }
 
-// modelState lists the members of a request by which a provider adds tools or earlier messages that egressd has not seen.
-var modelState = []string{"mcpservers", "websearchoptions", "container", "prompt", "previousresponseid", "conversation", "cachedcontent", "background"}
+// modelState lists the members of a request by which a provider adds tools or earlier messages that egressd has not seen. The last
+// three are of xAI, OpenRouter and Azure.
+var modelState = []string{
+	"mcpservers", "websearchoptions", "container", "prompt", "previousresponseid", "conversation", "cachedcontent", "background",
+	"searchparameters", "plugins", "datasources",
+}
+
+// hostedModels search the web without being given a tool.
+var hostedModels = []string{"*search-preview*", "*search-api*", "*deep-research*", "*:online"}
 
 // modelPaths are those of requests that only have a model answer. A rule that names paths itself has its own.
 var modelPaths = map[string][]string{
@@ -137,7 +144,7 @@ func (q *modelRequest) read(at []strictjson.PathStep, kind strictjson.ValueKind,
 	if kind == '"' {
 		text = strictjson.Text(raw)
 	}
-	declared := declaresTool(at[:len(at)-1])
+	declared := at[len(at)-1].Index < 0 && declaresTool(at[:len(at)-1])
 	switch {
 	case name == "type" && matchesAny(HostedTools, text):
 		q.deny(true, q.rule.DenyHostedTools, "it has the provider run the tool", text)
@@ -145,6 +152,8 @@ func (q *modelRequest) read(at []strictjson.PathStep, kind strictjson.ValueKind,
 		q.deny(true, q.rule.DenyHostedTools, "it declares a tool of an unknown type", text)
 	case declared && name != "type":
 		q.undeclared(at, name)
+	case len(at) == 1 && name == "model":
+		q.deny(matchesAny(hostedModels, text), q.rule.DenyHostedTools, "it asks a model that searches by itself,", text)
 	case len(at) == 1 && slices.Contains(modelState, name):
 		empty := kind == 'n' || kind == 'f' || kind == '"' && text == ""
 		q.deny(!empty, q.rule.DenyHostedTools, "it has the member", at[0].Name)
@@ -192,40 +201,44 @@ func (q *modelRequest) deny(found, denied bool, problem, what string) {
 
 // declaresTool reports whether a path leads to the declaration of a tool: /tools/0, in a message, and in another tool.
 func declaresTool(at []strictjson.PathStep) bool {
-	switch {
-	case startsAs(at, "messages", "#", "content", "#"):
-		at = at[4:]
-	case startsAs(at, "input", "#"):
-		at = at[2:]
+	for _, around := range [][]string{{"messages", "#", "content", "#"}, {"input", "#"}} {
+		if rest, ok := behind(at, around...); ok {
+			at = rest
+			break
+		}
 	}
 	for n := 0; ; n++ {
 		if len(at) == 0 {
 			return n > 0
 		}
-		if !startsAs(at, "tools", "#") {
+		rest, ok := behind(at, "tools", "#")
+		if !ok {
 			return false
 		}
-		at = at[2:]
+		at = rest
 	}
 }
 
 // isArgument reports whether a path lies in what a model has passed to a tool, or a tool to the model: any JSON.
 func isArgument(at []strictjson.PathStep) bool {
-	return startsAs(at, "messages", "#", "content", "#", "input") || startsAs(at, "contents", "#", "parts", "#", "functioncall", "args") ||
-		startsAs(at, "contents", "#", "parts", "#", "functionresponse", "response")
+	return slices.ContainsFunc([][]string{
+		{"messages", "#", "content", "#", "input"}, {"contents", "#", "parts", "#", "functioncall", "args"}, {"contents", "#", "parts", "#", "functionresponse", "response"},
+	}, func(names []string) bool { _, ok := behind(at, names...); return ok })
 }
 
-// startsAs reports whether a path starts with these names in plain form; "#" is an element of a list.
-func startsAs(at []strictjson.PathStep, names ...string) bool {
-	if len(at) < len(names) {
-		return false
-	}
-	for i, name := range names {
-		if (name == "#") != (at[i].Index >= 0) || name != "#" && plainName(at[i].Name) != name {
-			return false
+// behind returns the rest of a path that starts with these names in plain form. "#" is an element of a list. It may be missing:
+// Google's services take one element for a list of it.
+func behind(at []strictjson.PathStep, names ...string) (rest []strictjson.PathStep, ok bool) {
+	for _, name := range names {
+		switch {
+		case name == "#" && (len(at) == 0 || at[0].Index < 0):
+			continue
+		case len(at) == 0, name != "#" && (at[0].Index >= 0 || plainName(at[0].Name) != name):
+			return nil, false
 		}
+		at = at[1:]
 	}
-	return true
+	return at, true
 }
 
 // plainName returns one name for all spellings that a server may take for it: google_search, googleSearch, GoogleSearch.

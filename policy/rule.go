@@ -158,6 +158,7 @@ type Injection struct {
 	Inject  Inject // the zero value where Credential names one
 
 	Credential string // as in [Rule]
+	LFS        bool   // the rule has an [LFSRule]
 }
 
 // Covers reports whether d, by the host that was asked for, is a destination

@@ -26,7 +26,9 @@ allow:
   - {host: git.allowed.test, id: agent, git: {repos: [acme/app], push: ["refs/heads/agent/*"], lfs: true}}
   - {host: git.allowed.test, id: read, git: {repos: [acme/read], lfs: true}}
   - {host: store.allowed.test, id: store, lfs: {server: git.allowed.test, repos: [acme/app, acme/read]}}
-credentials: [{for: gitlab, hosts: [git.allowed.test], from: {file: real.token}}]
+credentials:
+  - {for: gitlab, hosts: [git.allowed.test], from: {file: real.token}}
+  - {for: aws, hosts: [store.allowed.test], from: {file: key.json}, regions: [eu-west-1], services: [s3], buckets: [acme-build]}
 tls: {ca_dir: ca, extra_roots: [lab.pem]}
 `
 )
@@ -161,6 +163,7 @@ func (s *lfsServer) keepAt(host string, expires int) {
 func TestLargeFilesOfARepository(t *testing.T) {
 	d := world.NewDaemon(t, largePolicy)
 	d.PutFile(t, "real.token", largeToken+"\n")
+	d.PutFile(t, "key.json", `{"Version": 1, "AccessKeyId": "AKIAREALREALREALREAL", "SecretAccessKey": "REALsecretREALsecretREALsecret"}`) // whose host is the store
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
 	dir := t.TempDir()

@@ -24,7 +24,10 @@ func encodings(text string) []string {
 	all := []string{text, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text)))}
 	all = append(all, base64Cores(text)...)
 	all = append(all, base64Forms(text)...)
-	all = append(all, strings.ReplaceAll(text, " ", "+")) // in a query
+	all = append(all, strings.ReplaceAll(text, " ", "+"))    // in a query
+	for _, zeros := range []string{"\x00", "\x00\x00\x00"} { // UTF-16 and UTF-32, in either order of bytes
+		all = append(all, strings.Join(strings.Split(text, ""), zeros))
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }

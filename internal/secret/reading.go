@@ -8,7 +8,7 @@ import "bytes"
 // break; the matcher of a [Redactor] finds all else in the stream as it is.
 type escapedReading struct {
 	trail
-	begins  byte   // an escape: % or \
+	begins  byte   // an escape: %, \ or &
 	pending []byte // of an escape that has begun
 	escaped int64  // where it did
 	breaks  int    // line breaks that have come behind the last character
@@ -35,7 +35,7 @@ func (r *escapedReading) read(p []byte, at int64, found []Span) []Span {
 	r.found = found
 	breaks := [...]next{{of: r.begins}, {of: '\n'}, {of: '\r'}}
 	ends := breaks[:]
-	if r.begins == '\\' {
+	if r.begins != '%' {
 		ends = breaks[:1]
 	}
 	for i := 0; i < len(p); i++ {

@@ -12,7 +12,7 @@ import (
 //
 // It looks for these forms of the text:
 //
-//   - the text as it is;
+//   - the text as it is, in UTF-8, UTF-16 or UTF-32;
 //   - hexadecimal;
 //   - base64 of anything that holds the text. Characters that the text shares with its
 //     surroundings stay.
@@ -25,9 +25,9 @@ import (
 //
 // Each form has at least 8 bytes.
 //
-// Any characters of a form may be percent-encoded, or any escaped as in JSON. Up to four
-// line breaks may stand between two characters. The redactor does not find a form that is
-// split by something else or cut off, references of HTML, or other encodings of encodings.
+// Any characters of a form may be percent-encoded, or any escaped as in JSON, or any written as numbers in HTML
+// ("&#x2F;"). Up to four line breaks may stand between two characters. The redactor does not find a form that is
+// split by something else or cut off, or other encodings of encodings.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {
@@ -38,7 +38,7 @@ type Redactor struct {
 	hits    int
 
 	seen  int64 // bytes of the stream
-	views [2]escapedReading
+	views [3]escapedReading
 	found []Span // by the views, in what was given last
 
 	held []byte // held[sent:] is held back; what is before it was returned
@@ -220,7 +220,7 @@ func (n *Redaction) With(s *Secret) *Redaction {
 func (n *Redaction) NewRedactor() *Redactor {
 	return &Redactor{
 		matcher: n.matcher, mark: n.mark,
-		views: [2]escapedReading{newReading(n.matcher, '%'), newReading(n.matcher, '\\')},
+		views: [3]escapedReading{newReading(n.matcher, '%'), newReading(n.matcher, '\\'), newReading(n.matcher, '&')},
 	}
 }
 
@@ -240,7 +240,7 @@ func (n *Redaction) InName(name string) bool {
 // reports whether there was one. The result has the length of v. It is safe for
 // concurrent use.
 func (n *Redaction) RedactString(v string) (string, bool) {
-	if _, _, length := n.matcher.next([]byte(v), 0, 0); length == 0 && !strings.ContainsAny(v, "%\\\r\n") {
+	if _, _, length := n.matcher.next([]byte(v), 0, 0); length == 0 && !strings.ContainsAny(v, "%\\&\r\n") {
 		return v, false
 	}
 	b := []byte(v)

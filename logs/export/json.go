@@ -210,7 +210,7 @@ func (w *writer) rest(f *facts, from Origin) {
 			w.some("had", l.Had)
 		})
 	}
-	w.str("outcome", f.Outcome)
+	w.str("outcome", string(f.Outcome))
 	w.str("raw", f.Raw)
 	w.str("note", f.Note)
 }

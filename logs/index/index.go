@@ -454,7 +454,7 @@ func (x *followed) cut() {
 		if at >= x.first {
 			one := x.at(at)
 			x.scratch.parse(x.shapes[one.shape])
-			x.scratch.Outcome = logs.OutcomeCut
+			x.scratch.Outcome = record.OutcomeCut
 			one.shape = x.shapeID()
 		}
 	}

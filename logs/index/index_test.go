@@ -71,12 +71,12 @@ func (w *writer) one() {
 		i := w.random.IntN(len(w.open))
 		o := w.open[i]
 		w.open = append(w.open[:i], w.open[i+1:]...)
-		r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: w.random.Int64N(9000), Down: w.random.Int64N(1 << 33)}, Duration: w.random.Int64N(9000), Outcome: pick("closed", "cut", "network-dns")}
+		r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: w.random.Int64N(9000), Down: w.random.Int64N(1 << 33)}, Duration: w.random.Int64N(9000), Outcome: record.Outcome(pick("closed", "cut", "network-dns"))}
 		switch w.random.IntN(6) {
 		case 2:
-			r.Outcome, r.Bytes.Up, r.Bytes.Down = pick("http", "named", "closed"), w.random.Int64N(2), 0
+			r.Outcome, r.Bytes.Up, r.Bytes.Down = record.Outcome(pick("http", "named", "closed")), w.random.Int64N(2), 0
 		case 3:
-			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, pick("closed", "client-refused-our-certificate", "network-tls")
+			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, record.Outcome(pick("closed", "client-refused-our-certificate", "network-tls"))
 			r.Bytes.Up, r.Bytes.Down = 0, 0
 		case 0:
 			r.Decision = &record.Decision{Action: "deny", Rule: "canary", Layer: "builtin", Class: "canary"}
@@ -427,7 +427,7 @@ func TestSeveralLogsAreOneIndex(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := logs.ScanDecisions(lines, &logs.Filter{}, logs.OutcomeCut, func(r *record.Record) {
+			if err := logs.ScanDecisions(lines, &logs.Filter{}, record.OutcomeCut, func(r *record.Record) {
 				if logs.Decides(r) {
 					own.add(r, r.Times(), r.Bytes)
 					want.add(r, r.Times(), r.Bytes)

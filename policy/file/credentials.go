@@ -179,7 +179,7 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 	} else {
 		kind := credentials.KindNamed(w.kind)
 		c.Spec.Kind, c.Spec.Places, c.Spec.Prefixes = kind.Name, kind.Places, kind.Prefixes
-		c.Spec.Variables, mints = kind.Variables, kind.Mints
+		c.Spec.Variables, c.Spec.Bodies, mints = kind.Variables, kind.Bodies, kind.Mints
 		if w.kind == credentials.AWS {
 			c.Spec.AWS = &w.aws
 		}
@@ -223,16 +223,26 @@ func (c *NamedCredential) mint(m *credentials.Mint) {
 			continue
 		}
 		rule := policy.Rule{
-			ID: "credential:" + c.Spec.Name, Pattern: pattern, Methods: m.Methods, At: c.at,
+			ID: "credential:" + c.Spec.Name, Pattern: pattern, Methods: m.Methods, At: c.at, PathsFold: true,
 			Reason: "this endpoint hands out new secrets, which egressd could not keep out of the sandbox",
 		}
 		for _, path := range m.Paths {
-			if p, err := policy.ParsePathPattern(path); err == nil {
-				rule.Paths = append(rule.Paths, p)
+			for _, same := range spellings(path) {
+				if p, err := policy.ParsePathPattern(same); err == nil {
+					rule.Paths = append(rule.Paths, p)
+				}
 			}
 		}
 		c.Mints = append(c.Mints, rule)
 	}
+}
+
+// spellings are the paths that servers take for one: with a slash at the end, with what lies below, with a format.
+func spellings(path string) []string {
+	if path == "/" || strings.HasSuffix(path, "/**") {
+		return []string{path}
+	}
+	return []string{path, path + "/**", path + ".*", path + ":*"}
 }
 
 // credentialFor reads a kind, or a mapping that says where the secret goes.

@@ -14,8 +14,12 @@ allow:
   - {host: api.github.com, id: gh}
   - "*.github.com"
   - uploads.github.com:80
+  - gitlab.com
+  - iam.googleapis.com
 credentials:
   - {for: github, from: {file: token}}
+  - {for: gitlab, from: {file: token}}
+  - {for: gcloud, from: {file: token}}
 `
 
 // TestCredentialsAreForRulesThatNameTheirHost and need a look into their tunnels.
@@ -23,6 +27,9 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 	f, err := Parse("f", []byte(githubFile))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(f.Credentials[1].Spec.Bodies) == 0 {
+		t.Error("nobody looks into bodies for GitLab")
 	}
 	p, err := f.Compile(inspecting)
 	if err != nil {
@@ -36,6 +43,18 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 		"POST https://api.github.com/applications/1/token":      "deny ",
 		"https://api.github.com/copilot_internal/v2/token":      "deny ",
 		"https://api.github.com/x/../copilot_internal/v2/token": "deny ",
+
+		// Other spellings of one endpoint.
+		"POST https://api.github.com/REPOS/a/b/actions/Runners/registration-token":         "deny ",
+		"POST https://api.github.com/repositories/1/actions/runners/registration-token":    "deny ",
+		"POST https://gitlab.com/api/v4/user/personal_access_tokens.json":                  "deny ",
+		"POST https://gitlab.com/api/v4/user/personal_access_tokens/":                      "deny ",
+		"https://gitlab.com/users/sign_in.html":                                            "deny ",
+		"https://gitlab.com/jwt/auth?service=container_registry":                           "deny ",
+		"https://iam.googleapis.com/v1/projects/p/serviceAccounts/a/keys?$httpMethod=POST": "deny ",
+		"POST https://iam.googleapis.com/batch":                                            "deny ",
+		"https://iam.googleapis.com/v1/projects/p/serviceAccounts/a/keys":                  "allow allow[4]",
+		"https://gitlab.com/api/v4/user":                                                   "allow allow[3]",
 	} {
 		r, err := ParseCheck(ask)
 		if err != nil {
@@ -45,7 +64,7 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 		if got := d.Verdict.Action() + " " + d.Inject; got != want {
 			t.Errorf("%s: %q by %s, want %q", ask, got, d.Rule, want)
 		}
-		if d.Verdict == policy.Deny && d.Rule != "credential:github" {
+		if d.Verdict == policy.Deny && !strings.HasPrefix(d.Rule, "credential:") {
 			t.Errorf("%s is denied by %s", ask, d.Rule)
 		}
 	}

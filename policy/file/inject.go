@@ -17,7 +17,7 @@ func (f *File) Injections() []policy.Injection {
 		case rule.Inject != nil:
 			all = append(all, policy.Injection{Rule: rule.ID, Pattern: rule.Pattern, Inject: *rule.Inject})
 		case rule.Credential != "":
-			all = append(all, policy.Injection{Rule: rule.ID, Pattern: rule.Pattern, Credential: rule.Credential})
+			all = append(all, policy.Injection{Rule: rule.ID, Pattern: rule.Pattern, Credential: rule.Credential, LFS: rule.LFS != nil})
 		}
 	}
 	return all

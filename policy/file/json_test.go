@@ -86,6 +86,11 @@ func TestConditionsOnABodyOfJSON(t *testing.T) {
 			t.Errorf("%s: the deny says %s", row.says, saying(d))
 		}
 	}
+	for _, query := range []string{"$ct=application/x-protobuf", "%24httpHeaders=Content-Type:text/plain"} {
+		if d := allowing.Decide(context.Background(), posting(t, "POST https://a.test/?"+query, json, whole)); d.Class != policy.BodyDenied {
+			t.Errorf("%s: %s", query, saying(d))
+		}
+	}
 }
 
 // TestABodyIsReadOnlyWhereItDecides: other requests to the host are decided by their heads.

@@ -34,6 +34,10 @@ func TestConditionsOnHeadersAndQueries(t *testing.T) {
 		{methods, "POST https://a.test/", nil, ""},
 		{methods, "POST https://a.test/", map[string][]string{"x-http-method-override": {"DELETE"}}, policy.MethodDenied},
 		{methods, "POST https://a.test/", map[string][]string{"x-http-method": {"POST"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/", map[string][]string{"x_http_method_override": {"DELETE"}}, policy.MethodDenied},
+		{methods, "POST https://a.test/?%24httpMethod=DELETE", nil, policy.MethodDenied},
+		{methods, "POST https://a.test/?x;_method=DELETE", nil, policy.MethodDenied},
+		{methods, "POST https://a.test/?method=DELETE", nil, ""},
 		{methods, "POST https://b.test/", map[string][]string{"x-method-override": {"DELETE"}}, ""},
 		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", map[string][]string{"x-method-override": {"DELETE"}}, policy.RuleDeny},
 		{"default: allow\ndeny: [{host: a.test, methods: [DELETE]}]", "POST https://a.test/", nil, ""},
@@ -87,6 +91,7 @@ func TestAGitRuleLetsFetchesOfItsRepositories(t *testing.T) {
 		{"GET https://git.test/acme/app.git.git/info/refs" + refs, "", false},
 		{"GET https://git.test/acme/app.wiki.git/info/refs" + refs, "", false},
 		{"GET https://git.test/acme/lib-x.wiki/info/refs" + refs, "", false},
+		{"GET https://git.test/acme/lib-x.design.git/info/refs" + refs, "", false}, // of GitLab
 		{"GET https://git.test/acme/lib-x/y/info/refs" + refs, "", false},
 		{"GET https://git.test/acme/lib-%2E/info/refs" + refs, "", false},
 		{"GET https://git.test/acme/app%2Egit/info/refs" + refs, "", false},
