@@ -16,8 +16,7 @@ func TestThePageAnswersAListAtOnce(t *testing.T) {
 	d := world.Start(t, world.WithAdmin(world.AdminSocket, "ask: [\"*.allowed.test\"]\nlimits: {ask_wait: 1s}\n"))
 	ids := map[string]string{}
 	for _, host := range []string{"a.allowed.test", "b.allowed.test", "curl.allowed.test"} {
-		statusOf(t, d, "http://"+host+"/")
-		ids[host] = isAsked(t, d, 0, host, "").ID
+		ids[host] = asksAbout(t, d, host).ID
 	}
 	link, _ := startPageOf(t, d)
 	ctx := browserIn(t, d.World.Gateway)
