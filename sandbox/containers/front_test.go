@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/egressd/egressd/integrations/boundary"
@@ -100,11 +101,11 @@ func TestAnImageThatIsRefused(t *testing.T) {
 		{"Docker-Client/28.2.2 (linux)", "fine:1", true}, {"Docker-Client/28.2.2 (linux)", "bad:1", false}, {"Docker-Client/28.2.2 (linux)", "example.com/none:1", false},
 		{"compose/v2.40.3", "bad:1", true},
 	} {
-		changed := 0
+		var changed atomic.Int32
 		engine := listenHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Method != http.MethodGet:
-				changed++
+				changed.Add(1)
 			case r.URL.Path == "/v1.41/images/bad:1/json":
 				fmt.Fprint(w, `{"Config": {"Labels": {"bad": "yes"}}}`)
 			case r.URL.Path == "/v1.41/images/example.com/none:1/json":
@@ -143,8 +144,8 @@ func TestAnImageThatIsRefused(t *testing.T) {
 		}
 		l.Close()
 		<-served
-		if (changed == 1) != row.passes || (len(front.Refused()) == 0) != row.passes {
-			t.Errorf("%+v: changed %d times, %v", row, changed, front.Refused())
+		if (changed.Load() == 1) != row.passes || (len(front.Refused()) == 0) != row.passes {
+			t.Errorf("%+v: changed %d times, %v", row, changed.Load(), front.Refused())
 		}
 	}
 }
