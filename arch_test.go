@@ -21,7 +21,7 @@ const module = "github.com/egressd/egressd/"
 // levels gives each package its level: that of the longest row that it is, or is below. A package
 // imports packages of lower levels, and none of its own level.
 var levels = map[string]int{
-	"internal": 0, "record": 0, "record/count": 1,
+	"internal": 0, "internal/carry": 1, "record": 0, "record/count": 1,
 	"credentials/tokens": 0, "credentials": 1, "policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/boundary": 2, "integrations/peers": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
@@ -86,10 +86,9 @@ var owners = map[string]string{
 	"go.opentelemetry.io/proto/otlp":       "logs/export",
 	"google.golang.org/protobuf":           "logs/export",
 
-	"golang.org/x/crypto/x509roots/fallback":     "packaging/image",
-	"github.com/pavlo-v-chernykh/keystore-go/v4": "certs",
-	"software.sslmate.com/src/go-pkcs12":         "certs",
-	"github.com/santhosh-tekuri/jsonschema/v6":   "e2e/world",
+	"golang.org/x/crypto/x509roots/fallback":   "packaging/image",
+	"software.sslmate.com/src/go-pkcs12":       "certs",
+	"github.com/santhosh-tekuri/jsonschema/v6": "e2e/world",
 }
 
 // guests are packages that import a module of another's, each for a reason.

@@ -32,6 +32,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // Limits for a few people and one scraper.
@@ -130,9 +131,14 @@ type Server struct {
 	Reload func(ctx context.Context, why string) (any, error)
 	// Grants changes grants; nil if that is impossible.
 	Grants Granting
+
+	// File approves questions for good; nil if that is impossible.
+	File Saving
 	// Page keeps sandboxes away from a port of loopback, where an operator serves a page, for [PageLease]. It
 	// reports whether it did so before already.
 	Page func(port uint16) (known bool)
+	// Refused records a container that the operator's command has refused, and returns the ID of the record.
+	Refused func(c *sandbox.RefusedContainer, who Operator) (id string, err error)
 	// Collect writes further metrics.
 	Collect func(*Metrics)
 	// OnError is called with each error of the server.
@@ -192,10 +198,12 @@ func (s *Server) handler() http.Handler {
 	m.HandleFunc("POST /v1/reload", s.reload)
 	m.HandleFunc("GET /v1/questions", s.questions)
 	m.HandleFunc("POST /v1/questions/{id}/{answer}", s.answer)
+	m.HandleFunc("GET /v1/questions/{id}/save", s.wouldSave)
 	m.HandleFunc("GET /v1/grants", s.grants)
 	m.HandleFunc("POST /v1/grants", s.grant)
 	m.HandleFunc("DELETE /v1/grants/{id}", s.revoke)
 	m.HandleFunc("PUT /v1/pages/{port}", s.page)
+	m.HandleFunc("POST /v1/refused", s.refused)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer recovered.Log("answering the operator", func() {
 			w.Header().Set("Connection", "close")

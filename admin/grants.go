@@ -20,6 +20,7 @@ type GrantRequest struct {
 	From     string   `json:"from,omitempty"`      // id of the denied flow that caused the request
 	OverDeny bool     `json:"over_deny,omitempty"` // of an allow: also over lines that deny or ask, unless they name the host more closely
 	DryRun   bool     `json:"dry_run,omitempty"`   // judge it and say what it opens, and grant nothing
+	ThisRun  bool     `json:"-"`                   // it ends with the answer to the question From, at the latest
 }
 
 // A Grant is a temporary rule beside those of the policy file, as operators see it. The daemon makes it together with the
@@ -33,8 +34,9 @@ type Grant struct {
 	Sandbox  string    `json:"sandbox,omitempty"` // empty for all sandboxes
 	From     string    `json:"from,omitempty"`
 	OverDeny bool      `json:"over_deny,omitempty"`
-	By       string    `json:"by"`            // the operator who asked for it
-	UID      *uint32   `json:"uid,omitempty"` // the operator's uid if known
+	ThisRun  bool      `json:"this_run,omitempty"` // it ends with the run that asked, at Until at the latest
+	By       string    `json:"by"`                 // the operator who asked for it
+	UID      *uint32   `json:"uid,omitempty"`      // the operator's uid if known
 	Since    time.Time `json:"since"`
 	Until    time.Time `json:"until"`   // computed from the current clock
 	Seconds  float64   `json:"seconds"` // time left

@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // Sizes of a page of flows.
@@ -267,4 +268,28 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	write(w, http.StatusOK, map[string]any{"port": port, "seconds": PageLease.Seconds()})
+}
+
+// refused records a container that was refused before it started, so that the log has what nobody could serve. The record names
+// the operator, and there is no other of the request.
+func (s *Server) refused(w http.ResponseWriter, r *http.Request) {
+	const hint = "up.sh and run-NAME.sh of egressd init, which send it"
+	c := new(sandbox.RefusedContainer)
+	if !decode(w, r, c, "refused container", hint) {
+		return
+	}
+	if err := c.Check(); err != nil {
+		fail(w, http.StatusBadRequest, err.Error(), hint)
+		return
+	}
+	if s.Refused == nil {
+		fail(w, http.StatusNotFound, "no containers are refused here", "egressd serve")
+		return
+	}
+	id, err := s.Refused(c, operatorOf(r))
+	if err != nil {
+		unrecorded(w, err)
+		return
+	}
+	write(w, http.StatusOK, map[string]string{"recorded": id})
 }

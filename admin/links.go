@@ -25,6 +25,7 @@ import (
 	"github.com/egressd/egressd/internal/boottime"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/recovered"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/record"
 )
 
@@ -38,6 +39,8 @@ type Links struct {
 	Asked *Asked
 	// FromSandbox reports whether a sandbox has this address. Its requests are refused. nil: none has.
 	FromSandbox func(netip.AddrPort) bool
+	// ForGood reports whether links may approve for good, which changes the policy file. nil: they may not.
+	ForGood func() bool
 
 	Approved, Rejected, Refused atomic.Int64 // answers by link
 
@@ -56,12 +59,7 @@ const (
 func (l *Links) sign(receiver string, q *egress.Question, end int64) []byte {
 	l.once.Do(func() { _, _ = rand.Read(l.key[:]) }) // which does not fail
 	m := hmac.New(sha256.New, l.key[:])
-	for _, part := range []string{
-		receiver, strconv.FormatInt(end, 10), q.ID, q.Sandbox, q.Host, strconv.Itoa(int(q.Port)), q.Method, q.Path, q.Rule, q.Layer, q.Pattern,
-		q.Reason, q.Words, q.Began.Format(time.RFC3339Nano),
-	} {
-		fmt.Fprintf(m, "%d %s\n", len(part), part)
-	}
+	fmt.Fprintf(m, "%d %s\n%d\n%s", len(receiver), receiver, end, q.Digest())
 	return m.Sum(nil)
 }
 
@@ -146,17 +144,47 @@ func (l *Links) serve(w http.ResponseWriter, r *http.Request, s *Server, v *conn
 	}
 	v.proven.Store(true)
 	said, by, err := answerOf(r)
+	if err == nil && said.save != "" && !l.mayForGood() {
+		err = errors.New("links approve nothing for good here (notify.for_good)")
+	}
 	if err != nil {
 		refuse(http.StatusBadRequest, "a link with what is no answer", "That is no answer: "+err.Error()+".")
 		return
 	}
 	who := v.who
 	who.Link, who.Says = receiver, by
+	if said.save == lookFirst {
+		l.showSave(w, r, &q)
+		return
+	}
 	l.settle(w, r, who, &q, said)
 }
 
+func (l *Links) mayForGood() bool { return l.ForGood != nil && l.ForGood() }
+
+// lookFirst stands for the digest of a change that nobody has seen yet. It has the change shown.
+const lookFirst = "look"
+
+// showSave shows what a yes for good would write into the policy file.
+func (l *Links) showSave(w http.ResponseWriter, r *http.Request, q *egress.Question) {
+	if q.State != string(approvals.Pending) {
+		l.show(w, q, "")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+	defer cancel()
+	saved, err := l.Asked.WouldSave(ctx, q)
+	if err != nil {
+		l.show(w, q, "It cannot be approved for good: "+printable.Text(err.Error())+".")
+		return
+	}
+	l.page(w, http.StatusOK, linkPage{Question: q, What: printable.Text(askedFor(q)), Saved: saved, Buttons: []linkButton{
+		{Name: "Write it", Answer: "yes", Save: saved.Digest, Means: "The file changes as shown, for " + saved.To() + "."},
+	}})
+}
+
 // settle answers the question, unless somebody has.
-func (l *Links) settle(w http.ResponseWriter, r *http.Request, who Operator, q *egress.Question, said approvals.Answer) {
+func (l *Links) settle(w http.ResponseWriter, r *http.Request, who Operator, q *egress.Question, said linkAnswer) {
 	said.First = true
 	id, _ := record.ParseID(q.ID)
 	if q.State != string(approvals.Pending) {
@@ -166,7 +194,12 @@ func (l *Links) settle(w http.ResponseWriter, r *http.Request, who Operator, q *
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), writeTimeout)
 	defer cancel()
-	opens, err := l.Asked.Answer(ctx, who, q, said)
+	opens, saved, err := "", (*Saved)(nil), error(nil)
+	if said.save != "" {
+		saved, err = l.Asked.Save(ctx, who, q, said.Answer, said.save)
+	} else {
+		opens, err = l.Asked.Answer(ctx, who, q, said.Answer)
+	}
 	now, found := l.Asked.Gate.Approvals.Question(id)
 	if !found {
 		now = *q
@@ -180,6 +213,9 @@ func (l *Links) settle(w http.ResponseWriter, r *http.Request, who Operator, q *
 		}
 		counted.Add(1)
 		text := answeredText(&now)
+		if saved != nil {
+			opens, text = saved.Opens, fmt.Sprintf("Answered: %s has %s for good, for %s.", printable.Text(saved.Path), printable.Text(strings.Join(saved.Lines, ", ")), printable.Text(saved.To()))
+		}
 		if opens != "" {
 			text += " That " + printable.Text(opens) + "."
 		}
@@ -201,21 +237,24 @@ func (l *Links) settle(w http.ResponseWriter, r *http.Request, who Operator, q *
 
 // answerOf reads an answer: a form, as the page and ntfy send it, or the JSON of a button of Mattermost, whose server
 // says who pressed it.
-func answerOf(r *http.Request) (said approvals.Answer, by string, err error) {
+func answerOf(r *http.Request) (said linkAnswer, by string, err error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		return said, "", errors.New("it has no Content-Type")
 	}
-	var form struct{ answer, lasts, once string }
+	var form struct{ answer, lasts, once, thisRun string }
 	switch kind {
 	case "application/x-www-form-urlencoded":
 		if err := r.ParseForm(); err != nil {
 			return said, "", errors.New("the form cannot be read")
 		}
 		for name, values := range r.PostForm {
-			into := map[string]*string{"answer": &form.answer, "for": &form.lasts, "once": &form.once}[name]
+			into := map[string]*string{"answer": &form.answer, "for": &form.lasts, "once": &form.once, "this_run": &form.thisRun, "save": &said.save}[name]
 			if into == nil || len(values) != 1 {
-				return said, "", errors.New("it has answer, for and once, each at most once")
+				return said, "", errors.New("it has answer, for, once, this_run and save, each at most once")
+			}
+			if name == "save" && values[0] == "" {
+				return said, "", errors.New("save is the digest of a change")
 			}
 			*into = values[0]
 		}
@@ -226,13 +265,14 @@ func answerOf(r *http.Request) (said approvals.Answer, by string, err error) {
 				Answer string `json:"answer"`
 				For    string `json:"for"`
 				Once   string `json:"once"`
+				Run    string `json:"this_run"`
 			} `json:"context"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&pressed); err != nil {
 			return said, "", errors.New("the JSON cannot be read")
 		}
 		by = pressed.UserName
-		form.answer, form.lasts, form.once = pressed.Context.Answer, pressed.Context.For, pressed.Context.Once
+		form.answer, form.lasts, form.once, form.thisRun = pressed.Context.Answer, pressed.Context.For, pressed.Context.Once, pressed.Context.Run
 	default:
 		return said, "", errors.New("it is neither a form nor JSON")
 	}
@@ -240,8 +280,17 @@ func answerOf(r *http.Request) (said approvals.Answer, by string, err error) {
 	if !known {
 		return said, "", errors.New("an answer is yes or no")
 	}
-	said, err = parseAnswer(what, form.lasts, form.once)
+	said.Answer, err = parseAnswer(what, form.lasts, form.once, form.thisRun)
+	if err == nil && said.save != "" && (!said.Yes || form.lasts+form.once+form.thisRun != "") {
+		err = errors.New("save is for a yes alone")
+	}
 	return said, by, err
+}
+
+// A linkAnswer is an answer, and for one for good the digest of the change that was shown.
+type linkAnswer struct {
+	approvals.Answer
+	save string
 }
 
 // answeredText says what was answered.
@@ -250,7 +299,11 @@ func answeredText(q *egress.Question) string {
 	if state == "" {
 		return "The question is gone."
 	}
-	return fmt.Sprintf("Answered: sandbox %s %s %s, until %s.", printable.Text(q.Sandbox), state, printable.Text(askedFor(q)), q.Until.UTC().Format("2006-01-02 15:04 MST"))
+	scope := q.Scope()
+	if scope != "" {
+		scope = ", " + scope
+	}
+	return fmt.Sprintf("Answered: sandbox %s %s %s%s, until %s.", printable.Text(q.Sandbox), state, printable.Text(askedFor(q)), scope, q.Until.UTC().Format("2006-01-02 15:04 MST"))
 }
 
 // askedFor is what a question is about, in one line.
@@ -271,10 +324,13 @@ type linkPage struct {
 	Question *egress.Question
 	What     string
 	Says     string
+	Saved    *Saved // what a yes for good would write
+	Command  string // that approves for good
 	Buttons  []linkButton
 }
 
-type linkButton struct{ Name, Answer, For, Once string }
+// A linkButton is one answer, and what it means.
+type linkButton struct{ Name, Means, Answer, For, Once, ThisRun, Save string }
 
 // show shows a question, with buttons if nobody has answered it.
 func (l *Links) show(w http.ResponseWriter, q *egress.Question, says string) {
@@ -284,9 +340,22 @@ func (l *Links) show(w http.ResponseWriter, q *egress.Question, says string) {
 	}
 	p := linkPage{Question: q, What: printable.Text(askedFor(q)), Says: says}
 	if q.Waiting > 0 && q.Pattern == "" {
-		p.Buttons = append(p.Buttons, linkButton{"Allow what waits now", "yes", "5m", "true"})
+		p.Buttons = append(p.Buttons, linkButton{Name: "Allow once", Means: "Only what waits now passes. The next request asks again.", Answer: "yes", For: "5m", Once: "true"})
 	}
-	p.Buttons = append(p.Buttons, linkButton{"Allow for an hour", "yes", "1h", ""}, linkButton{"Allow for a day", "yes", "24h", ""}, linkButton{"Deny", "no", "", ""})
+	p.Buttons = append(p.Buttons,
+		linkButton{Name: "Allow for an hour", Means: "It passes for an hour, also for the next run of this sandbox.", Answer: "yes", For: "1h"},
+		linkButton{Name: "Allow for a day", Means: "The same for 24 hours.", Answer: "yes", For: "24h"})
+	if q.Runs > 0 {
+		p.Buttons = append(p.Buttons, linkButton{Name: "Allow for this run", Means: "It passes until the run that asked ends, 24 hours at most.", Answer: "yes", ThisRun: "true"})
+	}
+	switch {
+	case l.Asked.File == nil:
+	case l.mayForGood():
+		p.Buttons = append(p.Buttons, linkButton{Name: "Allow this sandbox for good…", Means: "A line in the policy file. You see the change first.", Answer: "yes", Save: lookFirst})
+	default:
+		p.Command = shell.Program() + " answer " + q.ID + " yes --for good"
+	}
+	p.Buttons = append(p.Buttons, linkButton{Name: "Deny", Means: "It is denied for ten minutes, without another question.", Answer: "no"})
 	l.page(w, http.StatusOK, p)
 }
 
@@ -313,7 +382,7 @@ func (l *Links) page(w http.ResponseWriter, status int, p linkPage) {
 
 var linkTemplate = template.Must(template.New("link").Funcs(template.FuncMap{"text": printable.Text}).Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex"><title>egressd: a question</title>
-<style>body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}code,q{overflow-wrap:anywhere}button{font:inherit;padding:.5rem 1rem;margin:.25rem .5rem .25rem 0}form{display:inline}</style>
+<style>body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}code,q{overflow-wrap:anywhere}button{font:inherit;padding:.5rem 1rem;margin:.25rem .5rem .25rem 0}form{margin:.25rem 0}pre{overflow-x:auto;border:1px solid;padding:.5rem}</style>
 <h1>egressd</h1>
 {{if .Says}}<p>{{.Says}}</p>{{end}}
 {{with .Question}}<p>Sandbox <b>{{text .Sandbox}}</b> asks for <code>{{$.What}}</code> (rule {{text .Rule}}).</p>
@@ -321,6 +390,7 @@ var linkTemplate = template.Must(template.New("link").Funcs(template.FuncMap{"te
 {{if .Words}}<p>The program in the sandbox says why. Do not believe it without a look at the host: <q>{{text .Words}}</q></p>{{end}}
 {{with .Process}}<p>Program: <code>{{text .Exe}}</code></p>{{end}}
 {{end}}
-{{range .Buttons}}<form method="post"><input type="hidden" name="answer" value="{{.Answer}}">{{if .For}}<input type="hidden" name="for" value="{{.For}}">{{end}}{{if .Once}}<input type="hidden" name="once" value="{{.Once}}">{{end}}<button>{{.Name}}</button></form>
-{{end}}</html>
+{{with .Saved}}<p>This would be written into <code>{{text .Path}}</code>:</p><pre>{{.Diff}}</pre>{{if .Opens}}<p>That {{text .Opens}}.</p>{{end}}{{range .Warnings}}<p>{{text .}}</p>{{end}}{{end}}
+{{range .Buttons}}<form method="post"><input type="hidden" name="answer" value="{{.Answer}}">{{if .For}}<input type="hidden" name="for" value="{{.For}}">{{end}}{{if .Once}}<input type="hidden" name="once" value="{{.Once}}">{{end}}{{if .ThisRun}}<input type="hidden" name="this_run" value="{{.ThisRun}}">{{end}}{{if .Save}}<input type="hidden" name="save" value="{{.Save}}">{{end}}<button>{{.Name}}</button> {{.Means}}</form>
+{{end}}{{with .Command}}<p>For good: in a terminal, <code>{{.}}</code></p>{{end}}</html>
 `))

@@ -297,7 +297,7 @@ func TestOneAnswerCounts(t *testing.T) {
 
 // TestALinkIsBoundToAllTerms of its question: a field that is new is signed, or is one that changes while nobody answers.
 func TestALinkIsBoundToAllTerms(t *testing.T) {
-	changes := []string{"State", "Via", "Process", "Container", "Asked", "Waiting", "Once", "Last", "Until", "GivesUp"}
+	changes := []string{"State", "Via", "Process", "Container", "Asked", "Waiting", "Once", "ThisRun", "Saved", "Runs", "Terms", "Last", "Until", "GivesUp"}
 	var l Links
 	q := egress.Question{ID: "1", Began: time.Unix(1, 0)}
 	before := l.sign("team", &q, 1)

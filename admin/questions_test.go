@@ -112,7 +112,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 func TestAPathIsNoName(t *testing.T) {
 	who := Operator{Addr: netip.MustParseAddrPort("127.0.0.1:7")}
 	q := egress.Question{ID: "Q", Sandbox: "s", Host: "a.test", Port: 80, Rule: "r", Layer: "user", Method: "POST", Path: `/", asked by uid 0, pid 1`}
-	note := who.answerNote(approvals.Answer{Yes: true, Lasts: time.Hour}, &q).Note
+	note := who.answerNote(approvals.Answer{Yes: true, Lasts: time.Hour}, &q, "").Note
 	if want := `approve question Q, for 1h0m0s: sandbox s, a.test:80, rule r (user), asked by the token, from 127.0.0.1:7, to "POST" "/\", asked by uid 0, pid 1"`; note != want {
 		t.Errorf("it is recorded as %q, not %q", note, want)
 	}

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/binary"
@@ -9,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf16"
 
-	"github.com/pavlo-v-chernykh/keystore-go/v4"
 	"software.sslmate.com/src/go-pkcs12"
 )
 
@@ -41,22 +42,49 @@ func JavaStore(store, authorities []byte) ([]byte, error) {
 	return pkcs12With(store, added)
 }
 
+// jksWith adds entries behind those of a store, where Java takes the last one of a name. Everything else stays byte by byte. A JKS is
+// its magic, a version, the number of entries, the entries, and a hash of the password, a salt and all of this.
 func jksWith(store []byte, added []*x509.Certificate) ([]byte, error) {
-	ks := keystore.New(keystore.WithOrderedAliases(), keystore.WithCaseExactAliases())
-	if err := ks.Load(bytes.NewReader(store), []byte(javaPassword)); err != nil {
-		return nil, fmt.Errorf("JKS: %w", err)
+	const (
+		count, entries = 8, 12 // offsets
+		trusted        = 2     // the kind of such an entry
+		perEntry       = 64    // bytes beside the certificate, at most
+	)
+	end := len(store) - sha1.Size
+	switch {
+	case end < entries:
+		return nil, errors.New("JKS: it is too short")
+	case binary.BigEndian.Uint32(store[4:]) != 2:
+		return nil, errors.New("JKS: its version is not 2")
+	case !bytes.Equal(jksHash(store[:end]), store[end:]):
+		return nil, errors.New("JKS: it is damaged, or its password is not Java's own")
 	}
+	size := len(store)
+	for _, c := range added {
+		size += len(c.Raw) + perEntry
+	}
+	out := append(make([]byte, 0, size), store[:end]...)
+	binary.BigEndian.PutUint32(out[count:], binary.BigEndian.Uint32(out[count:])+uint32(len(added)))
+	text := func(s string) { out = append(binary.BigEndian.AppendUint16(out, uint16(len(s))), s...) }
 	for i, c := range added {
-		entry := keystore.TrustedCertificateEntry{CreationTime: time.Now(), Certificate: keystore.Certificate{Type: "X.509", Content: c.Raw}}
-		if err := ks.SetTrustedCertificateEntry(alias(i), entry); err != nil {
-			return nil, fmt.Errorf("JKS: %w", err)
-		}
+		out = binary.BigEndian.AppendUint32(out, trusted)
+		text(alias(i))
+		out = binary.BigEndian.AppendUint64(out, uint64(time.Now().UnixMilli()))
+		text("X.509")
+		out = append(binary.BigEndian.AppendUint32(out, uint32(len(c.Raw))), c.Raw...)
 	}
-	var out bytes.Buffer
-	if err := ks.Store(&out, []byte(javaPassword)); err != nil {
-		return nil, fmt.Errorf("JKS: %w", err)
+	return append(out, jksHash(out)...), nil
+}
+
+// jksHash is the hash at the end of a JKS.
+func jksHash(store []byte) []byte {
+	h := sha1.New()
+	for _, c := range utf16.Encode([]rune(javaPassword)) {
+		h.Write([]byte{byte(c >> 8), byte(c)})
 	}
-	return out.Bytes(), nil
+	h.Write([]byte("Mighty Aphrodite"))
+	h.Write(store)
+	return h.Sum(nil)
 }
 
 func pkcs12With(store []byte, added []*x509.Certificate) ([]byte, error) {

@@ -17,7 +17,7 @@ func TestJavaReadsItsStores(t *testing.T) {
 	}
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command(keytool, append([]string{"-J-Xshare:auto"}, args...)...).CombinedOutput()
+		out, err := exec.Command(keytool, append([]string{"-J-Xshare:auto", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("keytool %q: %v: %s", args, err, out)
 		}
@@ -60,13 +60,17 @@ func TestJavaReadsItsStores(t *testing.T) {
 			}
 		})
 	}
-	other := filepath.Join(dir, "other")
-	run("-storetype", "PKCS12", "-storepass", "another", "-importcert", "-noprompt", "-alias", "company", "-file", pem, "-keystore", other)
-	text, err := os.ReadFile(other)
-	if err != nil {
-		t.Fatal(err)
+	foreign := func(kind string) []byte {
+		store := filepath.Join(t.TempDir(), "store")
+		run("-storetype", kind, "-storepass", "another", "-importcert", "-noprompt", "-alias", "company", "-file", pem, "-keystore", store)
+		text, err := os.ReadFile(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
-	for what, store := range map[string][]byte{"another password": text, "nothing": nil, "no store": []byte("hello"), "a part": text[:len(text)/2], "a part of JKS": {0xfe, 0xed, 0xfe, 0xed, 0, 0}} {
+	text := foreign("PKCS12")
+	for what, store := range map[string][]byte{"another password": text, "another password of a JKS": foreign("JKS"), "nothing": nil, "no store": []byte("hello"), "a part": text[:len(text)/2], "a part of JKS": {0xfe, 0xed, 0xfe, 0xed, 0, 0}} {
 		if _, err := JavaStore(store, own.PEM()); err == nil {
 			t.Errorf("%s: no error", what)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/config/explain"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
@@ -73,7 +74,7 @@ func (l *adminListener) open() error {
 	l.name = name
 	l.server = &admin.Server{
 		Gate: l.daemon.Gate, Log: l.daemon.Log, OnError: l.daemon.Complain,
-		Missing: l.missing, Policy: l.policyStatus, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), Explain: l.explain, Page: l.pages.keep,
+		Missing: l.missing, Policy: l.policyStatus, Reload: l.reloadFor, Collect: l.collect, Grants: l.daemon.Grants(), File: l.daemon.File(), Explain: l.explain, Page: l.pages.keep, Refused: l.refused,
 	}
 	var err error
 	if path := l.daemon.Config.AdminSocket(); path != "" {
@@ -90,6 +91,15 @@ func (l *adminListener) open() error {
 		return hint.Failed(fmt.Errorf("listen.admin: listen on %s: %w", name, err), "correct that, or change listen.admin in "+l.daemon.Path)
 	}
 	return nil
+}
+
+// refused records that an operator's command has refused a container.
+func (l *adminListener) refused(c *sandbox.RefusedContainer, who admin.Operator) (id string, err error) {
+	var would policy.Sandbox
+	if l.daemon.sandboxes.Expects(c.Sandbox) {
+		would.Name = c.Sandbox
+	}
+	return recordRefused(l.daemon.Gate, would, c, who.String()+" says so at "+l.name)
 }
 
 // policyStatus describes the policy in force, and what came of messages to people.

@@ -182,10 +182,10 @@ func (a *attachments) serve(c *attach.Conn) {
 	}
 	unread := ""
 	if err := a.judge(c.PID); err != nil {
-		var refused *RefusedContainer
+		var refused *unheldContainer
 		if errors.As(err, &refused) {
-			a.refuse(c.Attacher, nil, err)
-			c.Refuse(err, refused.Breach.Instead)
+			r := a.gate.RefuseContainer(who, refused.RefusedContainer, fmt.Sprintf("its network was handed in by uid %d at %s", c.Attacher.UID, c.Attacher.Listener))
+			c.Refuse(err, refused.instead+"; egressd why "+r.ID.String())
 			return
 		}
 		unread = "its container was not looked at: " + err.Error() // egressd's user need not be allowed to ask the engine
@@ -330,7 +330,7 @@ func (a *attachments) forget(s *attached) {
 	defer cancel()
 	a.awaitFlows(s, &closing) // so that they are counted, and recorded before the end is
 	a.gate.Attachments.Drop(s.Attachment.ID)
-	a.gate.Approvals.AttachmentEnded(s.Attachment.ID)
+	a.gate.Approvals.RunEnded(&s.Sandbox)
 	a.setPrograms(s.Listener(), nil)
 	a.setTrusting(s.Listener(), false)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/hint"
-	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
@@ -47,7 +46,10 @@ func (d *Daemon) watchContainers(c *config.Config) {
 	w := &engineWatch{Engine: containers.New(c.EngineSocket()), told: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(w.told) })
 	w.Started = d.contained
-	w.Ended = func(k *policy.Container) { d.Gate.Flows.CutContainer(k) }
+	w.Ended = func(k *policy.Container) {
+		d.Gate.Flows.CutContainer(k)
+		d.Gate.Approvals.RunEnded(&policy.Sandbox{Container: k})
+	}
 	w.Health = func(err error) {
 		d.engineHealth(w, err)
 		first()
@@ -69,20 +71,23 @@ func (d *Daemon) engineHealth(w *engineWatch, err error) {
 	was := w.lost
 	w.lost = err
 	w.mu.Unlock()
-	note := ""
+	var note string
 	switch {
 	case err != nil && was == nil:
 		note = "containers are unknown, and thus refused: the engine cannot be asked: " + err.Error()
-		fmt.Fprintf(d.Talk, "egressd: error: %s\n", printable.Text(note))
-		hint.Sayf(d.Talk, "start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
 	case err == nil && was != nil:
 		note = "containers are known again: the engine answers"
-		fmt.Fprintf(d.Talk, "egressd: %s\n", note)
 	default:
 		return
 	}
-	if err := d.Gate.Records.Note(record.KindRecovery, clipped(note)); err != nil {
-		d.Complain(err)
+	recorded := d.Gate.Records.Note(record.KindRecovery, clipped(note))
+	if err != nil {
+		hint.Write(d.Talk, errors.New(note), "start Docker, or let egressd's user read and write the socket that docker.socket names; it is asked again by itself")
+	} else {
+		fmt.Fprintf(d.Talk, "egressd: %s\n", note)
+	}
+	if recorded != nil {
+		d.Complain(recorded)
 	}
 }
 
@@ -93,8 +98,9 @@ func (d *Daemon) contained(k *sandbox.Container) {
 		return
 	}
 	note := fmt.Sprintf("the container %.128s is that of the sandboxes %s by what tells them, so that it is nobody, and refused", k.Name, strings.Join(names, " and "))
+	err := d.Gate.Records.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note))
 	hint.Write(d.Talk, errors.New(note), "let docker of one sandbox alone fit it, in "+d.Path)
-	if err := d.Gate.Records.NoteSandbox(record.KindPolicy, policy.Sandbox{Container: k.Container}, nil, clipped(note)); err != nil {
+	if err != nil {
 		d.Complain(err)
 	}
 }

@@ -397,8 +397,9 @@ func (re *reloading) parts() string {
 // noteProjects tells the operator and the log of the projects that do not count.
 func (re *reloading) noteProjects() error {
 	for _, w := range re.daemon.Config.ProjectWarnings() {
-		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w))
-		if err := re.daemon.Gate.Records.Note(record.KindPolicy, clipped("warning: "+w)); err != nil {
+		err := re.daemon.Gate.Records.Note(record.KindPolicy, clipped("warning: "+w))
+		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w)) // whoever reads it finds it in the log
+		if err != nil {
 			return hint.Failed(fmt.Errorf("record the policy: %w", err), "free space for the audit log")
 		}
 	}

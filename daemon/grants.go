@@ -30,6 +30,12 @@ type grant struct {
 	rule        policy.Grant  // what the policy decides by: regrant compiles it into the next one
 	end         time.Duration // by the clock of granting
 	bounded     bool          // nobody asked for it: approve_within
+	counts      func() bool   // nil, or whether it counts still: it ends with the run that asked
+}
+
+// over reports whether the grant has ended at a time of the clock of granting.
+func (g *grant) over(at time.Duration) bool {
+	return g.end <= at || g.counts != nil && !g.counts()
 }
 
 // text is the line for a person: "allow example.com to sandbox ci", "allow over deny example.com".
@@ -68,7 +74,7 @@ func (gs *granting) live() []*grant {
 		return nil
 	}
 	at := gs.now()
-	return slices.DeleteFunc(slices.Clone(now.grants), func(g *grant) bool { return g.end <= at })
+	return slices.DeleteFunc(slices.Clone(now.grants), func(g *grant) bool { return g.over(at) })
 }
 
 // rulesOf are grants as a policy takes them, in an order that does not depend on theirs: the
@@ -147,7 +153,7 @@ func (gs *granting) expire(ctx context.Context) {
 	}
 	var over []*grant
 	for _, g := range now.grants {
-		if g.end <= at {
+		if g.over(at) {
 			over = append(over, g)
 		}
 	}
@@ -164,7 +170,7 @@ func (gs *granting) expire(ctx context.Context) {
 func (gs *granting) sayEnded(before, after []*grant) {
 	at := gs.now()
 	for _, g := range before {
-		if g.end <= at && !slices.ContainsFunc(after, func(other *grant) bool { return other.ID == g.ID }) {
+		if g.over(at) && !slices.ContainsFunc(after, func(other *grant) bool { return other.ID == g.ID }) {
 			gs.ended(g, "has ended")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
@@ -221,6 +222,9 @@ func (gs grantsAPI) grant(ctx context.Context, a *grantRequest) (done admin.Gran
 // note is what the log says of a grant.
 func (a *grantRequest) note(g *grant) string {
 	text := fmt.Sprintf("grant %s for %s, until %s: %s", g.ID, quantity.Span(a.lasts), g.Until.Format(time.RFC3339), g.text())
+	if a.ThisRun {
+		text += ", or until the run ends"
+	}
 	if a.From != "" {
 		text += ", in answer to " + a.From
 	}
@@ -282,17 +286,29 @@ func (j *grantJudgement) isAllowed(ctx context.Context, o policy.Opening) bool {
 
 // newGrant makes a grant: what the API shows of it, and the rule that decides.
 func (gs grantsAPI) newGrant(a *grantRequest, o policy.Opening, id string) *grant {
-	began, end := time.Now(), gs.now()+a.lasts
-	g := &grant{end: end, Grant: admin.Grant{
+	began := time.Now()
+	g := &grant{end: gs.now() + a.lasts, Grant: admin.Grant{
 		ID: id, Verdict: a.Verdict, Pattern: o.Pattern.String(), Method: o.Method, Path: o.Path, Sandbox: a.Sandbox, From: a.From, OverDeny: a.OverDeny, By: a.who.String(),
 		Since: began.UTC().Truncate(time.Second), Until: began.Add(a.lasts).UTC().Truncate(time.Second),
 	}}
-	g.bounded = a.bounded
+	g.bounded, g.Grant.ThisRun = a.bounded, a.ThisRun
+	if a.ThisRun {
+		g.counts = gs.questionCounts(a.From)
+	}
 	if !a.who.Addr.IsValid() && !a.bounded {
 		g.UID = &a.who.UID
 	}
-	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, OverDeny: a.OverDeny, Over: func() bool { return gs.now() >= end }}
+	g.rule = policy.Grant{ID: "grant:" + id, Effect: a.effect, Opening: o, Sandbox: a.Sandbox, OverDeny: a.OverDeny, Over: func() bool { return g.over(gs.now()) }}
 	return g
+}
+
+// questionCounts returns a func that reports whether a question is listed and not rejected.
+func (gs *granting) questionCounts(text string) func() bool {
+	id, _ := record.ParseID(text)
+	return func() bool {
+		q, _, found := gs.daemon.Gate.Approvals.Find(id)
+		return found && q.State != approvals.Rejected
+	}
 }
 
 // newGrantID is one that no other grant has, and that no flow can have.

@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/daemon/hostpaths"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
@@ -60,7 +61,7 @@ func (d *Daemon) listenForNetworks() error {
 		if err != nil {
 			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
 		}
-		server := &attach.Server{Name: name, Handle: d.attachments.serve, Refused: d.attachments.refuse, Forbids: d.attachments.forbids}
+		server := &attach.Server{Name: name, Handle: d.attachments.serve, Refused: d.attachments.refuse, Told: d.attachments.told, Forbids: d.attachments.forbids}
 		d.attachments.listeners = append(d.attachments.listeners, &attachListener{l, server})
 	}
 	return nil
@@ -75,14 +76,14 @@ func (d *Daemon) prepareAttachments() {
 	a.judge = func(pid int) error { return judgeContainer(c, pid) }
 }
 
-// A RefusedContainer is a container whose settings lead around egressd. Instead is what to write.
-type RefusedContainer struct {
-	Breach boundary.Breach
-	Name   string
+// A unheldContainer is a container that has a setting by which it gets around egressd.
+type unheldContainer struct {
+	*sandbox.RefusedContainer
+	instead string // what to write
 }
 
-func (e *RefusedContainer) Error() string {
-	return fmt.Sprintf("the container %s has %s: %s", e.Name, e.Breach.As("--"), e.Breach.Why)
+func (e *unheldContainer) Error() string {
+	return fmt.Sprintf("the container %s has %s", e.Name, e.Reason)
 }
 
 // judgeContainer holds the container of a process to the table of package boundary, as its engine describes it now.
@@ -96,8 +97,7 @@ func judgeContainer(c *config.Config, pid int) error {
 	m := hostpaths.Machine("", c.EngineSocket(), c)
 	s.On(m)
 	for _, b := range boundary.Judge(containers.AsMounted(s.Container, pid, m.Doors), m) {
-		name, _ := s.Container["Name"].(string)
-		return &RefusedContainer{b, strings.TrimPrefix(name, "/")}
+		return &unheldContainer{s.Refused(b.Field, b.As("--")+": "+b.Why), b.Instead}
 	}
 	return nil
 }
@@ -171,6 +171,25 @@ func (a *attachments) forbids(v sandbox.Attacher) (next string, why error) {
 
 // nobodyAttaches is what somebody types next who may not attach a network.
 const nobodyAttaches = "list it under sandboxes with enter, uid or docker, and attach it by that socket or as that user; --name counts for root on the host alone"
+
+// told records that a client of the machine has refused a container. The socket and the user tell which sandbox it would have
+// been.
+func (a *attachments) told(v sandbox.Attacher, c *sandbox.RefusedContainer) (id string, err error) {
+	who, err := a.sandboxes.IdentifyAttacher(v)
+	if err != nil {
+		who = policy.Sandbox{}
+	}
+	return recordRefused(a.gate, who, c, fmt.Sprintf("uid %d says so at %s", v.UID, v.Listener))
+}
+
+// recordRefused records a refused container, and returns the ID of the record.
+func recordRefused(gate *egress.Gate, who policy.Sandbox, c *sandbox.RefusedContainer, note string) (id string, err error) {
+	r := gate.RefuseContainer(who, c, note)
+	if r.Decision.Class != policy.ContainerRefused {
+		return "", r
+	}
+	return r.ID.String(), nil
+}
 
 // refuse records an attempt to attach a network: the message is malformed, or its sender is no sandbox.
 func (a *attachments) refuse(v sandbox.Attacher, raw []byte, why error) {

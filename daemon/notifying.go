@@ -116,11 +116,17 @@ func (n *notifying) open() error {
 	}
 	n.notifier.Link = func(receiver string, q *egress.Question) string { return n.links.To(receiver, q) }
 	n.links = &admin.Links{
-		Base: base, FromSandbox: n.isSandbox,
-		Asked: &admin.Asked{Gate: n.daemon.Gate, Grants: n.daemon.Grants(), Complain: n.daemon.Complain},
+		Base: base, FromSandbox: n.isSandbox, ForGood: n.mayForGood,
+		Asked: &admin.Asked{Gate: n.daemon.Gate, Grants: n.daemon.Grants(), File: n.daemon.File(), Complain: n.daemon.Complain},
 	}
 	n.server = &admin.Server{Gate: n.daemon.Gate, Log: n.daemon.Log, OnError: n.daemon.Complain, Links: n.links}
 	return nil
+}
+
+// mayForGood reports whether the policy in force lets links approve for good.
+func (n *notifying) mayForGood() bool {
+	now := n.daemon.current.Load()
+	return now != nil && now.config.File.Notify.ForGood
 }
 
 // isSandbox reports whether a connection from an address would count as a sandbox's by that address.

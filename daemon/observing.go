@@ -107,8 +107,9 @@ func (o *observing) nextEnd() <-chan time.Time {
 // say tells the operator and the log what the policy observes, after a reload. A start says it with all other warnings.
 func (o *observing) say() error {
 	for _, doubt := range o.daemon.Config.File.ModeDoubts() {
+		err := o.daemon.Gate.Records.Note(record.KindPolicy, clipped("warning: "+doubt.String()))
 		fmt.Fprintf(o.daemon.Talk, "egressd: warning: %s\n", printable.Text(doubt.String()))
-		if err := o.daemon.Gate.Records.Note(record.KindPolicy, clipped("warning: "+doubt.String())); err != nil {
+		if err != nil {
 			return fmt.Errorf("record what is observed: %w", err)
 		}
 	}

@@ -107,8 +107,9 @@ func (g *ruleGuard) say(name string, now, first, before bool) {
 
 // note tells the operator and the log.
 func (g *ruleGuard) note(text string) {
+	err := g.daemon.Gate.Records.Note(record.KindPolicy, clipped(text))
 	fmt.Fprintf(g.daemon.Talk, "egressd: %s\n", text)
-	if err := g.daemon.Gate.Records.Note(record.KindPolicy, clipped(text)); err != nil {
+	if err != nil {
 		g.daemon.Complain(err)
 	}
 }

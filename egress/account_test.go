@@ -229,7 +229,7 @@ func TestAnotherBudgetIsToldAndNoCut(t *testing.T) {
 	if _, err := f.Dial(t.Context()); err == nil {
 		t.Error("a flow over its budget may dial")
 	}
-	f.Close(End{Up: 7, Outcome: string(policy.ByteBudget)})
+	f.Close(End{Up: 7, Outcome: record.Outcome(policy.ByteBudget)})
 	end := w.records(t, record.KindClose)[0]
 	if end.Decision.Action != "deny" || end.Decision.Class != "byte-budget" || end.Decision.Reason != "rule test lets at most 7 bytes of it go up" {
 		t.Errorf("recorded %+v", end.Decision)

@@ -3,6 +3,8 @@ package egress
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"strconv"
@@ -51,13 +53,30 @@ type Question struct {
 	Process   *record.Process   `json:"process,omitempty"`
 	Container *record.Container `json:"container,omitempty"`
 
-	Asked   int64      `json:"asked"`          // flows that came to the question
-	Waiting int        `json:"waiting"`        // flows that are held now
-	Once    bool       `json:"once,omitempty"` // the approval is limited to the flows that waited for it
+	Asked   int64      `json:"asked"`              // flows that came to the question
+	Waiting int        `json:"waiting"`            // flows that are held now
+	Once    bool       `json:"once,omitempty"`     // the approval is limited to the flows that waited for it
+	ThisRun bool       `json:"this_run,omitempty"` // the answer ends with the runs that asked, at Until at the latest
+	Saved   bool       `json:"saved,omitempty"`    // the policy file has it for good
+	Runs    int        `json:"runs"`               // that asked, and whose end egressd will see
+	Terms   string     `json:"terms"`              // digest of what an answer is about, and of nothing else
 	Began   time.Time  `json:"began"`
 	Last    time.Time  `json:"last"` // when the last flow came
 	Until   time.Time  `json:"until"`
 	GivesUp *time.Time `json:"gives_up,omitempty"` // when the first of those gives up that are held now
+}
+
+// Scope says for what an answer counts, besides its time: "once", "this run", "for good" or "".
+func (q *Question) Scope() string {
+	switch {
+	case q.Saved:
+		return "for good"
+	case q.ThisRun:
+		return "this run"
+	case q.Once:
+		return "once"
+	}
+	return ""
 }
 
 // Ask returns one line for the person: who asks for what, and the commands that answer, with flags after a space. It is not
@@ -143,7 +162,7 @@ func (a *Approvals) show(q *approvals.Question) Question {
 	s := Question{
 		ID: q.ID.String(), State: string(q.State), Sandbox: of.Sandbox, Host: a.gate.canaries.without(of.Host), Port: of.Port,
 		Method: of.Method, Path: string(path), Rule: of.Rule, Layer: string(of.Layer), Reason: q.Reason, Via: string(q.Request.Via),
-		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
+		Asked: q.Asked, Waiting: q.Held, Once: q.Once(), ThisRun: q.ThisRun(), Saved: q.Saved(), Runs: q.Runs(), Began: q.Began.UTC(), Last: q.Last.UTC(), Until: q.Until.UTC(),
 	}
 	if gives := q.GivesUp(); !gives.IsZero() && q.State == approvals.Pending {
 		gives = gives.UTC()
@@ -161,11 +180,27 @@ func (a *Approvals) show(q *approvals.Question) Question {
 	if c := q.Request.Sandbox.Container; c != nil {
 		s.Container = &record.Container{ID: c.ID[:min(len(c.ID), containerID)], Name: c.Name, Image: c.Image, Project: c.Project, Service: c.Service}
 	}
+	s.Terms = s.Digest()
 	return s
 }
 
+// Digest returns the digest of what an answer is about. Nothing in it changes while the question is listed.
+func (q *Question) Digest() string {
+	h := sha256.New()
+	for _, part := range []string{
+		q.ID, q.Sandbox, q.Host, strconv.Itoa(int(q.Port)), q.Method, q.Path, q.Rule, q.Layer, q.Pattern, q.Reason, q.Words, q.Began.Format(time.RFC3339Nano),
+	} {
+		fmt.Fprintf(h, "%d %s\n", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
 // lapse cuts the flows that cannot go on without an approval that has ended.
-func (a *Approvals) lapse(record.ID) {
+func (a *Approvals) lapse(ended approvals.Question) {
+	if ended.Access != nil {
+		a.gate.Recheck(context.Background()) // a grant may end with it
+		return
+	}
 	for _, f := range a.gate.Flows.all() {
 		f.mu.Lock()
 		independent := f.decision.Question == ""

@@ -105,9 +105,9 @@ func (f *Flow) join(ctx context.Context, r *policy.Request, w *approvals.Waiter,
 	switch {
 	case w == nil:
 		return nil, unanswered(*f.decision, policy.AskPending, "; too much else of this sandbox is being asked already")
-	case r.Sandbox.Attachment != 0 && f.gate.Attachments.left(&r.Sandbox): // the end of its network may have missed this flow
+	case f.gate.Attachments.left(&r.Sandbox): // the end of its run may have missed this flow
 		w.Leave()
-		list.AttachmentEnded(r.Sandbox.Attachment)
+		list.RunEnded(&r.Sandbox)
 		d := gone
 		d.Policy = f.decision.Policy
 		return nil, &d

@@ -83,7 +83,7 @@ func TestNothingIsAskedAfterTheNetworkHasLeft(t *testing.T) {
 	}
 	w.Attachments.Cut(7)
 	w.Attachments.Drop(7)
-	w.Approvals.AttachmentEnded(7)
+	w.Approvals.RunEnded(&policy.Sandbox{Attachment: 7})
 	refusalOf(t, f.askAll(t.Context(), f.request, late, nil), policy.UnknownSandbox)
 	if all := w.Approvals.Questions(t.Context(), ^uint64(0)).Questions; len(all) != 0 {
 		t.Errorf("there is %+v", all)

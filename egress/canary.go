@@ -200,6 +200,13 @@ func (all *canaries) mask(record []byte) {
 	}
 }
 
+// masks is mask, and reports whether there was anything to mask.
+func (all *canaries) masks(text []byte) bool {
+	before := string(text)
+	all.mask(text)
+	return string(text) != before
+}
+
 // A Guard looks for canaries in what a flow carries to its upstream. It is for one
 // goroutine at a time.
 type Guard struct {

@@ -19,7 +19,7 @@ var (
 	countedClasses = [...]string{"", // of what is allowed
 		string(policy.DefaultDeny), string(policy.RuleDeny), string(policy.MethodDenied), string(policy.PathDenied), string(policy.HeaderDenied), string(policy.QueryDenied), string(policy.GitDenied), string(policy.BodyDenied), string(policy.MCPDenied), string(policy.ModelDenied), string(policy.GraphQLDenied), string(policy.BodyTooLarge), string(policy.AddressDenied),
 		string(policy.NameMismatch), string(policy.NoServerName), string(policy.NotTLS), string(policy.ECHRefused),
-		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.AskPending), string(policy.AskTimeout), string(policy.AskRejected),
+		string(policy.MalformedRequest), string(policy.MalformedHost), string(policy.UnknownSandbox), string(policy.ContainerRefused), string(policy.AskPending), string(policy.AskTimeout), string(policy.AskRejected),
 		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),
 		string(policy.DNSTypeDenied), string(policy.DNSBudget), string(policy.Canary), string(policy.UDPDenied), string(policy.UpgradeDenied),
 		string(policy.ResponseRefused), string(policy.MalformedResponse), string(policy.CredentialRefused), string(policy.CredentialUnavailable), string(policy.CertificateRefused),
@@ -132,7 +132,7 @@ func (c *counters) note(f *Flow, r recordOf) {
 	case r.kind == record.KindClose:
 		c.ended.Add(1)
 		c.lasted.observe(r.took, lastBounds)
-		if i := slices.Index(countedClasses[1:], r.end.Outcome); i >= 0 {
+		if i := slices.Index(countedClasses[1:], string(r.end.Outcome)); i >= 0 {
 			c.failed[1+i].Add(1)
 		}
 		if !denied { // else it was refused after it had been opened

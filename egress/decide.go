@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // decide asks the policy in force about r and keeps its answer, for a flow that nobody else
 // has yet.
 func (f *Flow) decide(ctx context.Context, r *policy.Request) *Refusal {
-	v := f.verdict(ctx, r, f.contents)
+	v := f.askPolicy(ctx, r, f.contents)
 	f.policy, f.decision = v.policy, v.decision
 	if passes(v.decision.Verdict) {
 		return nil
@@ -25,8 +26,8 @@ type verdict struct {
 	decision *policy.Decision // not changed: others may share it
 }
 
-// verdict asks the policy in force about r, and changes nothing of the flow. f.mu must not be held.
-func (f *Flow) verdict(ctx context.Context, r *policy.Request, inside contents) (v verdict) {
+// askPolicy asks the policy in force about r, and changes nothing of the flow. f.mu must not be held.
+func (f *Flow) askPolicy(ctx context.Context, r *policy.Request, inside contents) (v verdict) {
 	v.policy = f.gate.policy.Load()
 	if v.decision = f.searched(ctx, v.policy, r); v.decision != nil {
 		return v
@@ -84,7 +85,7 @@ const (
 func (f *Flow) Narrow(ctx context.Context, edit func(*policy.Request)) error {
 	r, inside := f.learn(edit)
 	for {
-		v := f.verdict(ctx, r, inside)
+		v := f.askPolicy(ctx, r, inside)
 		v.decision = f.comparedTo(ctx, v, r)
 		over, stale := f.adopt(r, v)
 		switch {
@@ -176,7 +177,7 @@ func (f *Flow) current(ctx context.Context) *Refusal {
 		}
 		again := *request
 		again.Usage = nil
-		v := f.verdict(ctx, &again, inside)
+		v := f.askPolicy(ctx, &again, inside)
 		f.mu.Lock()
 		same := !f.closed && f.request == request && f.decision == decision
 		if same {
@@ -276,7 +277,7 @@ func (f *Flow) failed(ctx context.Context, class policy.Class) *Refusal {
 	if refusal := f.recordDecision(); refusal != nil {
 		return refusal
 	}
-	f.recordEnd(End{Outcome: string(class)})
+	f.recordEnd(End{Outcome: record.Outcome(class)})
 	return f.networkRefusal(class)
 }
 

@@ -334,6 +334,6 @@ func (e *encoder) ended(r recordOf) {
 	e.Number("down", r.end.Down)
 	e.Close()
 	e.Number("duration_ms", r.took.Milliseconds())
-	e.Text("outcome", r.end.Outcome)
+	e.Text("outcome", string(r.end.Outcome))
 	e.Text("credential", r.end.Credential)
 }

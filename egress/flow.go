@@ -14,8 +14,9 @@ import (
 	"github.com/egressd/egressd/sandbox"
 )
 
-// A Flow is one allowed attempt, from Open to Close: the capability to dial
-// what was decided. Its methods are safe for concurrent use.
+// A Flow is one attempt. One that [Gate.Open], [Gate.OpenRequest] or [Flow.Request] has returned is allowed: it is the capability
+// to dial what was decided, and its owner closes it once. A second Dial closes the connection of the first, unless [Flow.Keep] has
+// it. The gate has flows of its own for questions and denials, which are never open. The methods are safe for concurrent use.
 type Flow struct {
 	gate  *Gate         // final
 	began time.Duration // final: since gate.began
@@ -44,9 +45,9 @@ const sharedID = -2
 
 // An End is how a flow ended.
 type End struct {
-	Up, Down int64  // payload bytes
-	Status   int    // of the HTTP response, 0 where there was none
-	Outcome  string // "closed", "reset", "idle-timeout", …; a class where the flow failed or was refused
+	Up, Down int64 // payload bytes
+	Status   int   // of the HTTP response, 0 where there was none
+	Outcome  record.Outcome
 	Note     string // what a person should know of it, and what to do
 
 	Credential string // kind of the one that the request carried
@@ -162,14 +163,14 @@ func (f *Flow) admit(ctx context.Context, read RequestReader) (refusal *Refusal)
 func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	var late time.Time
-	if refusal := f.judge(ctx, read, &late); refusal != nil {
+	if refusal := f.decideRequest(ctx, read, &late); refusal != nil {
 		return refusal
 	}
 	if dst := &f.request.Destination; !dst.Addr.IsValid() && len(dst.Addrs) == 0 && !f.gate.Route.proxy.Load().resolves(dst) {
 		if refusal := f.resolve(calm); refusal != nil {
 			return refusal
 		}
-		if refusal := f.judge(ctx, read, &late); refusal != nil {
+		if refusal := f.decideRequest(ctx, read, &late); refusal != nil {
 			return refusal
 		}
 	}
@@ -177,8 +178,8 @@ func (f *Flow) permit(ctx context.Context, read RequestReader) *Refusal {
 	return f.recordDecision()
 }
 
-// judge decides the request. It reads the body, and asks the server for node ids, if a rule needs them.
-func (f *Flow) judge(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
+// decideRequest decides the request. It reads the body, and asks the server for node ids, if a rule needs them.
+func (f *Flow) decideRequest(ctx context.Context, read RequestReader, late *time.Time) *Refusal {
 	calm := context.WithoutCancel(ctx)
 	if read != nil && f.request.HTTP != nil {
 		if a := read.LFSAction(f, f.gate.Digest()); a != f.request.HTTP.LFS {
@@ -260,8 +261,7 @@ func (f *Flow) settle(d policy.Decision) *Refusal {
 	return f.refusal(d)
 }
 
-// resolve fills in the addresses. A query that leaves the machine is recorded
-// before it is sent.
+// resolve fills in the addresses. A query that leaves the machine carries a name, and so is sent once its record is durable.
 func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if f.gate.config.Resolver == nil {
 		return f.failed(ctx, policy.NetworkDNS)
@@ -277,12 +277,12 @@ func (f *Flow) resolve(ctx context.Context) *Refusal {
 	if !used.startLookup(dst.Host) {
 		return f.refuse(policy.Decision{Class: policy.TooManyFlows, Rule: "limits", Layer: policy.Builtin, Reason: "the sandbox has too many names looked up at a time"})
 	}
-	if _, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS}); err != nil {
+	seq, err := f.gate.Records.append(f, recordOf{kind: record.KindDNS})
+	if err != nil || f.gate.config.Log.Wait(ctx, seq) != nil {
 		return f.refusal(unavailable)
 	}
 	ctx, cancel := f.gate.patience(ctx)
 	defer cancel()
-	var err error
 	dst.Addrs, dst.Aliases, err = f.gate.config.Resolver.Lookup(ctx, dst.Host)
 	switch {
 	case f.gate.shut.Load():
@@ -302,7 +302,7 @@ func (f *Flow) enlist(ctx context.Context) *Refusal {
 	f.gate.Flows.add(f)
 	refusal := f.current(context.WithoutCancel(ctx))
 	if refusal != nil {
-		f.Close(End{Outcome: string(refusal.Decision.Class)})
+		f.Close(End{Outcome: record.Outcome(refusal.Decision.Class)})
 	}
 	return refusal
 }
@@ -411,11 +411,11 @@ func (f *Flow) Close(end End) {
 	f.closed = true
 	conn := f.conn
 	if f.wasCut {
-		end.Outcome = "cut"
+		end.Outcome = record.OutcomeCut
 	}
 	line := f.gate.Records.encode(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
 	f.mu.Unlock()
-	_, _ = f.gate.config.Log.Append(line) // a log that fails now refuses the next flow
+	f.gate.Records.appendEnd(line)
 	f.gate.Flows.remove(f)
 	f.gate.Approvals.FlowEnded(f.id)
 	f.account().ended()

@@ -22,6 +22,7 @@ import (
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -71,7 +72,7 @@ type Config struct {
 	// FlowsPerSandbox bounds the flows that one sandbox has open at a time;
 	// 0 means 4096.
 	FlowsPerSandbox int
-	// DialTimeout bounds resolving and connecting together; 0 means 15 s.
+	// DialTimeout bounds resolving a name, and then connecting to its addresses together; 0 means 15 s.
 	DialTimeout time.Duration
 
 	// Placeholders is the range of the addresses that [Names.Bind] hands out; none by default.
@@ -172,9 +173,8 @@ func (g *Gate) SetPolicy(ctx context.Context, p *policy.Policy, note string) err
 	return nil
 }
 
-// Recheck decides every open flow again by the policy in force, as SetPolicy does: by its rules,
-// one that let a flow pass may have ended since ([policy.Grant.Over]). A flow that is just being opened is decided again
-// before it is open.
+// Recheck decides every open flow again, although the policy is the same: a grant that let it pass may have ended
+// ([policy.Grant.Over]). A flow that is just being opened is decided again before it is open.
 func (g *Gate) Recheck(ctx context.Context) {
 	before := g.policy.Load()
 	again := *before // the same at another address: what before has decided is decided again, also if it is not listed yet
@@ -223,7 +223,7 @@ func (g *Gate) Shut() {
 // record. Then it waits for the gate's own goroutines. Call it after Shut.
 func (g *Gate) CloseLeft() {
 	for _, f := range g.Flows.all() {
-		f.Close(End{Outcome: "cut"})
+		f.Close(End{Outcome: record.OutcomeCut})
 	}
 	g.tasks.wait()
 }

@@ -221,6 +221,9 @@ func (q *Inquirer) Ask(ctx context.Context, o policy.Opening, words string) (Acc
 	p := g.policy.Load()
 	reach := p.Reach(ctx, o, q.who)
 	a := Access{What: o.String()}
+	if text := []byte(a.What); g.canaries.masks(text) {
+		return Access{What: string(text), State: AccessRefused, Reason: "it holds a secret that must not leave"}, nil
+	}
 	switch why := &reach.Why; {
 	case reach.Allowed > 0 && reach.Refused+reach.Partly == 0:
 		a.State = AccessAllowed
@@ -277,8 +280,8 @@ func (q *Inquirer) askAccess(o policy.Opening, words string) (Access, error) {
 			return Access{}, f.refusal(unavailable)
 		}
 	}
-	if q.who.Attachment != 0 && g.Attachments.left(&q.who) { // the end of its network may have missed the question
-		g.Approvals.AttachmentEnded(q.who.Attachment)
+	if g.Attachments.left(&q.who) { // the end of its run may have missed the question
+		g.Approvals.RunEnded(&q.who)
 	}
 	return accessOf(&one), nil
 }

@@ -15,6 +15,7 @@ type Records struct {
 	gate   *Gate
 	counts counters
 	nobody repeatCounts // denials of peers that are no sandbox
+	late   lateEnds
 }
 
 // recordOf is what a record says beyond its flow.
@@ -39,7 +40,20 @@ func (w *Records) WritesAtOnce() bool { return w.gate.config.Log.WritesAtOnce() 
 
 // append writes one record of f to the log.
 func (w *Records) append(f *Flow, r recordOf) (int64, error) {
-	return w.gate.config.Log.Append(w.encode(f, r))
+	seq, err := w.gate.config.Log.Append(w.encode(f, r))
+	if err == nil {
+		w.late.write(w.gate.config.Log)
+	}
+	return seq, err
+}
+
+// appendEnd writes a close record, now or as soon as the log takes records again: what has passed is in the log then.
+func (w *Records) appendEnd(line []byte) {
+	if _, err := w.gate.config.Log.Append(line); err != nil {
+		w.late.keep(line)
+		return
+	}
+	w.late.write(w.gate.config.Log)
 }
 
 func (w *Records) encode(f *Flow, r recordOf) []byte {
@@ -78,7 +92,7 @@ func (f *Flow) recordDecision() *Refusal {
 
 // recordEnd writes the close record of a flow that was never open.
 func (f *Flow) recordEnd(end End) {
-	_, _ = f.gate.Records.append(f, recordOf{kind: record.KindClose, end: end, took: f.took()})
+	f.gate.Records.appendEnd(f.gate.Records.encode(f, recordOf{kind: record.KindClose, end: end, took: f.took()}))
 }
 
 // refuse records a refusal that happens before anything passed.
@@ -127,6 +141,7 @@ func (w *Records) repeatsOf(f *Flow) *repeatCounts {
 // Settle writes the repeat counts that are in no record yet. Call it after Shut, which ends the counting, and before the
 // log is closed.
 func (w *Records) Settle() {
+	w.late.write(w.gate.config.Log)
 	w.nobody.settle(w.gate, true)
 	for _, a := range w.gate.accounts.all() {
 		a.repeats.settle(w.gate, true)

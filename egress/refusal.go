@@ -181,6 +181,20 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 	return f.refusal(d)
 }
 
+// RefuseContainer records that a container was refused by one of its settings, before anything of it was served. who is the
+// sandbox that it would have been, and note says who has looked at it.
+func (g *Gate) RefuseContainer(who policy.Sandbox, c *sandbox.RefusedContainer, note string) *Refusal {
+	who.Container = c.Container()
+	f := g.newFlow(sandbox.Peer{}, policy.Request{Via: policy.ViaEnter, Sandbox: who})
+	f.noteDenial()
+	d := policy.Decision{Class: policy.ContainerRefused, Rule: c.Setting, Layer: policy.Builtin, Reason: c.Reason, Policy: g.policy.Load().Digest()}
+	f.decision = &d
+	if refusal := f.recordRefusal(recordOf{kind: record.KindRefused, note: note}); refusal != nil {
+		return refusal
+	}
+	return f.refusal(d)
+}
+
 // RefuseUnseen records that n connections or messages of a peer were refused without a look at them,
 // all in one record; where n is 0 it is not known how many. An error says that it could
 // not be recorded.

@@ -28,7 +28,7 @@ func TestWhatFailsInTheNetworkIsCounted(t *testing.T) {
 	var tally Tally
 	for _, outcome := range []string{"closed", string(policy.NetworkRefused)} {
 		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}}, decision: &policy.Decision{}}
-		tally.ended(f, End{Outcome: outcome})
+		tally.ended(f, End{Outcome: record.Outcome(outcome)})
 	}
 	c := tally.Counts()
 	if c.Requests != 2 || c.Failed != 1 || c.LastFailure == nil || c.LastFailure.Host != "a.test" || c.LastFailure.Class != policy.NetworkRefused || c.LastFailure.Reason == "" {
@@ -53,14 +53,14 @@ func TestATunnelThatFailsBeforeItsFirstRequestIsCounted(t *testing.T) {
 	} {
 		var tally Tally
 		f := &Flow{gate: w.Gate, request: &policy.Request{Destination: policy.Destination{Host: "a.test", Port: 443}, TLS: &policy.ClientHello{Inspected: true}}, decision: &policy.Decision{}}
-		tally.ended(f, End{Outcome: row.outcome, Note: row.reason})
+		tally.ended(f, End{Outcome: record.Outcome(row.outcome), Note: row.reason})
 		c := tally.Counts()
 		if c.Requests != row.requests || c.Failed != row.failed || row.failed > 0 && (c.LastFailure == nil || c.LastFailure.Reason != row.reason) {
 			t.Errorf("%s: %+v, last failure %+v", row.outcome, c, c.LastFailure)
 		}
 	}
 	for class := range networkReasons {
-		if !count.Failed(string(class)) && class != count.Distrusted {
+		if !count.Failed(record.Outcome(class)) && record.Outcome(class) != count.Distrusted {
 			t.Errorf("%s is no failure", class)
 		}
 	}

@@ -87,7 +87,7 @@ func TestWhatAnUpstreamProxyDoesWrong(t *testing.T) {
 			if !strings.Contains(r.Note, row.note) || r.Note != r.Decision.Reason {
 				t.Errorf("the note is %q, the reason %q", r.Note, r.Decision.Reason)
 			}
-			f.Close(End{Outcome: string(r.Decision.Class), Note: r.Note})
+			f.Close(End{Outcome: record.Outcome(r.Decision.Class), Note: r.Note})
 			closes := w.records(t, record.KindClose)
 			if len(closes) != 1 || closes[0].Note != r.Note {
 				t.Errorf("recorded %+v", closes)

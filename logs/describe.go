@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,7 +45,8 @@ func appendDestination(b []byte, r *record.Record) []byte {
 	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
-// What returns the HTTP method, or "dns" and the type of a DNS question, or else the via. It adds the address that the client
+// What returns the HTTP method, "dns" and the type of a DNS question, "container" and the name of one that was refused, or else
+// the via. It adds the address that the client
 // asked for, if the client only claimed the host.
 func What(r *record.Record) string { return string(appendWhat(nil, r)) }
 
@@ -62,6 +64,8 @@ func appendMethod(b []byte, r *record.Record) []byte {
 		return append(b, r.HTTP.Method...)
 	case r.DNS != nil && r.DNS.Type != "":
 		return append(append(b, "dns "...), r.DNS.Type...)
+	case r.Container != nil && r.Decision != nil && r.Decision.Class == string(policy.ContainerRefused):
+		return append(append(b, "container "...), cmp.Or(r.Container.Name, r.Container.ID)...)
 	default:
 		return append(b, r.Via...)
 	}

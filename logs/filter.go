@@ -26,7 +26,7 @@ type clause struct {
 }
 
 // ownKeys are the keys that read what each flow has for itself: its id, its time, and its end.
-var ownKeys = map[string]bool{"flow": true, "since": true, "until": true, "up": true, "down": true, "took": true}
+var ownKeys = map[string]bool{"flow": true, "since": true, "until": true, "up": true, "down": true, "query": true, "took": true}
 
 // verbatim are the keys whose values stand in a line, or a part of them. The others are computed, as an outcome of "open" is.
 var verbatim = map[string]bool{

@@ -16,7 +16,7 @@ import (
 // FilterKeys are the keys that a filter may use.
 var FilterKeys = []string{
 	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
-	"shadow", "marked", "kind", "id", "flow", "outcome", "policy", "up", "down", "took", "since", "until", "run",
+	"shadow", "marked", "kind", "id", "flow", "outcome", "policy", "up", "down", "query", "took", "since", "until", "run",
 }
 
 // FilterValues lists the values of each key that has a fixed set of values.
@@ -42,6 +42,7 @@ var filterKeys = func() map[string]*filterKey {
 		"src":    {read: addressKey(sourceAddrs), example: "src:127.0.0.1"},
 		"up":     {read: bytesKey(func(b *record.Bytes) int64 { return b.Up }), example: "'up:>10k'   (k, M, G; >, >=, <, <=; up:10k..1M)"},
 		"down":   {read: bytesKey(func(b *record.Bytes) int64 { return b.Down }), example: "'down:>1M'   (k, M, G; >, >=, <, <=; down:10k..1M)"},
+		"query":  {read: queryKey, example: "'query:>1k'   (k, M; >, >=, <, <=; query:100..500)"},
 		"port":   {read: numberKey(func(r *record.Record) int64 { return int64(part(r.Dst).Port) }), example: "port:443   (or port:8000..8999, 'port:>1023')"},
 		"took":   {read: tookKey, example: "'took:>5s'   (or took:1m..1h)"},
 		"since":  {read: sinceKey, example: "since:1h   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
@@ -66,7 +67,7 @@ var filterTexts = map[string]func(*record.Record) string{
 	"sandbox": func(r *record.Record) string { return r.Sandbox },
 	"via":     func(r *record.Record) string { return r.Via },
 	"kind":    func(r *record.Record) string { return string(r.Kind) },
-	"outcome": func(r *record.Record) string { return r.Outcome },
+	"outcome": func(r *record.Record) string { return string(r.Outcome) },
 	"method":  func(r *record.Record) string { return part(r.HTTP).Method },
 	"path":    func(r *record.Record) string { return part(r.HTTP).Path },
 	"verdict": func(r *record.Record) string { return part(r.Decision).Action },
@@ -215,22 +216,33 @@ func numberKey(number func(*record.Record) int64) func(string, time.Time) (condi
 // bytesKey matches a byte count. A bare number is a minimum.
 func bytesKey(count func(*record.Bytes) int64) func(string, time.Time) (condition, bool, error) {
 	return func(value string, _ time.Time) (condition, bool, error) {
-		if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
-			value = ">=" + value
-		}
-		s, err := parseSpan(value, parseBytes)
+		s, err := parseSpan(atLeast(value), parseBytes)
 		return func(r *record.Record) bool {
 			return r.Bytes != nil && count(r.Bytes) >= s.least && count(r.Bytes) <= s.most
 		}, s.compared, err
 	}
 }
 
+// queryKey matches the length of a query in bytes. A bare number is a minimum. A request without a query matches nothing.
+func queryKey(value string, _ time.Time) (condition, bool, error) {
+	s, err := parseSpan(atLeast(value), parseBytes)
+	return func(r *record.Record) bool {
+		n := part(r.HTTP).QueryBytes
+		return n != 0 && n >= s.least && n <= s.most
+	}, s.compared, err
+}
+
+// atLeast makes a bare number a minimum.
+func atLeast(value string) string {
+	if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
+		return ">=" + value
+	}
+	return value
+}
+
 // tookKey matches how long a flow was open. A bare duration is a minimum.
 func tookKey(value string, _ time.Time) (condition, bool, error) {
-	if value != "" && value[0] >= '0' && value[0] <= '9' && !strings.Contains(value, "..") {
-		value = ">=" + value
-	}
-	s, err := parseSpan(value, func(s string) (int64, error) {
+	s, err := parseSpan(atLeast(value), func(s string) (int64, error) {
 		d, err := quantity.ParseDuration(s)
 		return d.Milliseconds(), err
 	})

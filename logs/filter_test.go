@@ -20,7 +20,7 @@ func sample() *record.Record {
 		Src:       "127.0.0.1:4711",
 		Dst:       &record.Destination{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
 		Container: &record.Container{ID: "4f2d9a1c0b7e", Name: "web-1"},
-		HTTP:      &record.HTTP{Method: "POST", Path: "/up/load", Status: 503},
+		HTTP:      &record.HTTP{Method: "POST", Path: "/up/load", QueryBytes: 300, Status: 503},
 		Process:   &record.Process{Exe: "/usr/bin/curl"},
 		Decision:  &record.Decision{Action: "deny", Class: "default-deny", Rule: "default", Layer: "builtin", Policy: "sha256:3f2a"},
 		Bytes:     &record.Bytes{Up: 10_000, Down: 5},
@@ -101,6 +101,9 @@ func TestFilter(t *testing.T) {
 		{[]string{"port:>=443", "port:<=443"}, true},
 		{[]string{"up:1k..1M"}, true},
 		{[]string{"up:1..2"}, false},
+		{[]string{"query:300"}, true},
+		{[]string{"query:>1k"}, false},
+		{[]string{"query:..1k"}, true},
 		{[]string{"took:>1s"}, true},
 		{[]string{"took:1s"}, true},
 		{[]string{"took:2s..1d"}, false},
@@ -130,7 +133,7 @@ func TestFilter(t *testing.T) {
 
 func TestFilterNeverMatchesWhatIsAbsent(t *testing.T) {
 	bare := &record.Record{Kind: record.KindStart, Process: &record.Process{}}
-	for _, word := range []string{"x", "host:x", "port:0", "verdict:deny", "method:GET", "path:/", "proc:.", "up:0", "class:default-deny", "addr:0.0.0.0/0", "src:::/0", "took:0s", "status:0..999", "flow:0", "port:0..99999"} {
+	for _, word := range []string{"x", "host:x", "port:0", "verdict:deny", "method:GET", "path:/", "proc:.", "up:0", "query:0", "class:default-deny", "addr:0.0.0.0/0", "src:::/0", "took:0s", "status:0..999", "flow:0", "port:0..99999"} {
 		f, err := ParseFilter([]string{word}, filterNow)
 		if err != nil {
 			t.Fatal(err)
@@ -167,6 +170,7 @@ func TestFilterRefuses(t *testing.T) {
 		"took:-1s":         "try " + filterKeys["took"].example,
 		"up:>lots":         "try " + filterKeys["up"].example,
 		"up:-1":            "try " + filterKeys["up"].example,
+		"query:long":       "try " + filterKeys["query"].example,
 		"down:NaN":         "try " + filterKeys["down"].example,
 		"down:1e300G":      "try " + filterKeys["down"].example,
 		"since:tomorrow":   "try " + filterKeys["since"].example,

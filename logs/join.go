@@ -12,14 +12,8 @@ import (
 	"github.com/egressd/egressd/record/count"
 )
 
-const (
-	// OutcomeOpen is the outcome of a flow whose end is not in the log yet. No record holds it.
-	OutcomeOpen = "open"
-
-	// OutcomeCut is the outcome of a flow that was ended by a later policy or by the end of egressd. Its
-	// traffic until then was allowed.
-	OutcomeCut = "cut"
-)
+// OutcomeOpen is the outcome of a flow whose end is not in the log yet. No record holds it.
+const OutcomeOpen record.Outcome = "open"
 
 // maxOpenBytes bounds the memory for open flows to about 35,000 flows; limits.connections is 20,000 by
 // default. Beyond the bound the Joiner forgets half of the flows, oldest first.
@@ -61,7 +55,7 @@ func (j *Joiner) Complete(r *record.Record) *record.Record {
 	*joined = *opened
 	joined.Seq, joined.Time, joined.Kind = r.Seq, r.Time, r.Kind
 	joined.Bytes, joined.Duration, joined.Outcome, joined.Credential = r.Bytes, r.Duration, r.Outcome, r.Credential
-	if r.Decision != nil && r.Outcome != OutcomeCut {
+	if r.Decision != nil && r.Outcome != record.OutcomeCut {
 		joined.Decision = r.Decision
 	}
 	if r.Shadow != nil {
@@ -241,7 +235,7 @@ func (t *DecisionJoiner) Add(r *record.Record) {
 	earlier := t.joiner.open[r.Flow]
 	switch {
 	case r.Kind == record.KindStart:
-		t.Flush(OutcomeCut)
+		t.Flush(record.OutcomeCut)
 	case r.Kind == record.KindClose:
 		t.end(r, earlier)
 	case IsLookup(r):
@@ -325,7 +319,7 @@ func (t *DecisionJoiner) awaits(line []byte) bool {
 }
 
 // Flush emits the flows without an end, ordered by sequence number, and what still waits.
-func (t *DecisionJoiner) Flush(outcome string) {
+func (t *DecisionJoiner) Flush(outcome record.Outcome) {
 	t.counter.Flush()
 	bySeq := func(a, b *record.Record) int { return cmp.Compare(a.Seq, b.Seq) }
 	for _, r := range slices.SortedFunc(maps.Values(t.joiner.open), bySeq) {
@@ -334,7 +328,7 @@ func (t *DecisionJoiner) Flush(outcome string) {
 	t.joiner.clear()
 }
 
-func (t *DecisionJoiner) unended(r *record.Record, outcome string) {
+func (t *DecisionJoiner) unended(r *record.Record, outcome record.Outcome) {
 	unended := *r
 	unended.Outcome = outcome
 	t.Emit(&unended)

@@ -14,7 +14,7 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 	const n, most = 5000, 100_000 // a hundred flows or so
 	for _, borrows := range []bool{false, true} {
 		outcomes, largest := map[string][]string{}, 0
-		tally := DecisionJoiner{Emit: func(r *record.Record) { outcomes[r.Flow] = append(outcomes[r.Flow], r.Outcome) }}
+		tally := DecisionJoiner{Emit: func(r *record.Record) { outcomes[r.Flow] = append(outcomes[r.Flow], string(r.Outcome)) }}
 		tally.joiner.max, tally.joiner.borrows = most, borrows
 		add := func(i int, r *record.Record) {
 			r.Seq, r.Time, r.Flow = int64(i), time.Unix(int64(i), 0), fmt.Sprint("F", i%n)
@@ -36,7 +36,7 @@ func TestFlowsThatNeverEndAreBounded(t *testing.T) {
 			t.Errorf("%d flows are remembered", largest)
 		}
 		for flow, all := range outcomes {
-			if len(all) != 1 || all[0] != OutcomeOpen {
+			if len(all) != 1 || all[0] != string(OutcomeOpen) {
 				t.Fatalf("%s was handed on as %q", flow, all)
 			}
 		}

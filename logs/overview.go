@@ -126,7 +126,7 @@ func (g *Group) add(r *record.Record) {
 	switch {
 	case r.Outcome == OutcomeOpen:
 		g.Open += n
-	case r.Outcome == OutcomeCut:
+	case r.Outcome == record.OutcomeCut:
 		g.Cut += n
 	case count.Failed(r.Outcome):
 		g.Failed += n

@@ -112,10 +112,10 @@ func ScanJoined(lines Lines, j *Joiner, f *Filter, do func(line string, whole *r
 }
 
 // ScanDecisions calls emit once with each request that f matches and the outcome of its flow, as a [DecisionJoiner] does. Flows
-// without an end have the outcome atEnd: [OutcomeOpen] if a process writes the log, else [OutcomeCut]. The record and its
+// without an end have the outcome atEnd: [OutcomeOpen] if a process writes the log, else [record.OutcomeCut]. The record and its
 // strings are valid only until emit returns: they lie in memory that is used again. Copies of the strings would cost a third
 // of the time.
-func ScanDecisions(lines Lines, f *Filter, atEnd string, emit func(*record.Record)) error {
+func ScanDecisions(lines Lines, f *Filter, atEnd record.Outcome, emit func(*record.Record)) error {
 	t := DecisionJoiner{Emit: func(r *record.Record) {
 		if f.Match(r) {
 			emit(r)

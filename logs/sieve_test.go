@@ -72,7 +72,7 @@ func mixedLog(t *testing.T, n int) string {
 			i := random.IntN(len(open))
 			o := open[i]
 			open = append(open[:i], open[i+1:]...)
-			r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: int64(seq)}, Duration: 5, Outcome: pick("closed", "cut")}
+			r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: int64(seq)}, Duration: 5, Outcome: record.Outcome(pick("closed", "cut"))}
 			switch random.IntN(4) {
 			case 0:
 				r.Decision = &record.Decision{Action: "deny", Rule: "canary", Class: "canary"}

@@ -65,10 +65,8 @@ func hostileAnswer(r *rand.Rand) string {
 	return s.String()
 }
 
-// An answerer is an origin that answers the n-th request of a seed in its own way.
-type answerer struct{ seed uint64 }
-
-func (a *answerer) serve(_ *recorder, c net.Conn) {
+// answerHostile is an origin that answers the n-th request of a seed, /n?seed, in its own way.
+func answerHostile(_ *recorder, c net.Conn) {
 	in := bufio.NewReader(c)
 	for {
 		req, err := http.ReadRequest(in)
@@ -77,7 +75,8 @@ func (a *answerer) serve(_ *recorder, c net.Conn) {
 		}
 		mark := strings.TrimPrefix(req.URL.Path, "/")
 		n, _ := strconv.ParseUint(mark, 10, 64)
-		r := rand.New(rand.NewPCG(a.seed, n))
+		seed, _ := strconv.ParseUint(req.URL.RawQuery, 10, 64)
+		r := rand.New(rand.NewPCG(seed, n))
 		text := strings.ReplaceAll(hostileAnswer(r), "MARK", mark)
 		if r.IntN(8) == 0 { // in two pieces
 			at := r.IntN(len(text) + 1)
@@ -152,8 +151,7 @@ func misheard(heard []byte, methods []string) string {
 // client's reader is net/http. EGRESSD_REQUESTS compares more.
 func TestHostileAnswersStayTheirOwn(t *testing.T) {
 	inBulk(t, 300, func() func(uint64) (int, string) {
-		a := new(answerer)
-		w := newJudgedWorld(t, a.serve, policy.Allow, func(j *judge) *policy.Policy { return policy.New(j) })
+		w := newJudgedWorld(t, answerHostile, policy.Allow, func(j *judge) *policy.Policy { return policy.New(j) })
 		w.forwarder.Prepare(w.Gate, w.Sandboxes, Limits{Idle: 60 * time.Millisecond})
 		to := policy.Destination{Host: "allowed.test", Port: w.origin.port()}
 		flow, err := w.Gate.Open(context.Background(), someone, policy.Request{Via: policy.ViaConnect, Destination: to})
@@ -162,14 +160,13 @@ func TestHostileAnswersStayTheirOwn(t *testing.T) {
 		}
 		t.Cleanup(func() { flow.Close(egress.End{Outcome: "closed"}) })
 		return func(seed uint64) (int, string) {
-			a.seed = seed
 			r := rand.New(rand.NewPCG(seed, 3))
 			var methods []string
 			var text strings.Builder
 			for n := range 4 {
 				method := []string{"GET", "GET", "GET", "HEAD", "DELETE"}[r.IntN(5)]
 				methods = append(methods, method)
-				fmt.Fprintf(&text, "%s /%d HTTP/1.1\r\nHost: %s\r\n\r\n", method, n, to.String())
+				fmt.Fprintf(&text, "%s /%d?%d HTTP/1.1\r\nHost: %s\r\n\r\n", method, n, seed, to.String())
 			}
 			c := &hearer{teller: teller{said: []byte(text.String())}}
 			h := &exchange.Client{

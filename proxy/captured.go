@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/sniff"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -71,7 +72,7 @@ func (c *conn) serveCaptured() {
 	c.capture = k
 	defer k.decided()
 	s, in := c.server, c.listener
-	to, err := originalOf(c.client, in.original)
+	to, err := originalOf(c.Raw, in.original)
 	k.to = to
 	if err != nil {
 		k.turnAway(in.at, "the kernel does not tell where the connection was going")
@@ -274,7 +275,7 @@ func (k *capture) open() {
 		r.Protocol, r.TLS = policy.ProtocolTLS, claim
 	}
 	c.capture = k
-	c.tunnel(r)
+	c.openTunnel(r)
 }
 
 // serveHTTP has every request decided on its own.
@@ -292,7 +293,7 @@ func (k *capture) serveHTTP() {
 
 // refuseCaptured answers a refusal, once it is known what the client speaks.
 func (c *conn) refuseCaptured(r *egress.Refusal) {
-	c.closeFlow(egress.End{Outcome: string(r.Decision.Class), Note: r.Note})
+	c.closeFlow(egress.End{Outcome: record.Outcome(r.Decision.Class), Note: r.Note})
 	k := c.capture
 	k.refused = r
 	k.scanner = http1.Scanner{}

@@ -53,7 +53,7 @@ func TestHeadsAreWithinABudget(t *testing.T) {
 			t.Errorf("another host: %s", r.all())
 		}
 		denied := w.recorded(t, func(r record.Record) bool {
-			return r.Kind == record.KindRequest && r.Decision.Class == string(policy.ByteBudget) || r.Outcome == string(policy.ByteBudget)
+			return r.Kind == record.KindRequest && r.Decision.Class == string(policy.ByteBudget) || r.Outcome == record.Outcome(policy.ByteBudget)
 		})
 		if denied.Decision != nil && denied.Decision.Rule != "budgets[0]" {
 			t.Errorf("recorded %+v", denied.Decision)

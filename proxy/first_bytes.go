@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // accessDenied is the fatal TLS alert access_denied (RFC 8446 §6.2), in a
@@ -64,7 +65,7 @@ func (f *firstBytes) judge() {
 	case len(c.First) > 0:
 		f.judgeWhole()
 	case f.clientFirst:
-		t.Leave(carry.FirstEnded)
+		t.Leave(record.OutcomeClientLeft)
 	default:
 		f.handOver()
 		t.NothingUp()
@@ -114,7 +115,7 @@ func (f *firstBytes) tooLate() {
 	if !f.clientFirst && f.tunnel.Spoken() && !f.spoke.Load() {
 		return
 	}
-	f.tunnel.End(carry.FirstLate)
+	f.tunnel.End(record.OutcomeFirstBytesLate)
 	f.conn.cancel(errLate)
 }
 
@@ -135,7 +136,7 @@ func (f *firstBytes) read(d time.Duration) (goOn bool) {
 		f.ended = true
 		return true
 	}
-	f.tunnel.Leave(carry.FirstEnded)
+	f.tunnel.Leave(record.OutcomeClientLeft)
 	return false
 }
 
@@ -255,7 +256,7 @@ func (f *firstBytes) redirect(host policy.Destination) bool {
 		return false
 	}
 	carry.Abort(f.upstream)
-	c.closeFlow(egress.End{Outcome: "named"})
+	c.closeFlow(egress.End{Outcome: record.OutcomeNamed})
 	c.replier = capturedReplier{c.replier.via()}
 	k := &capture{conn: c, to: netip.AddrPortFrom(host.Asked, host.Port), name: host.Host, claimed: true}
 	k.open()
@@ -283,7 +284,7 @@ func (f *firstBytes) takeHTTP() bool {
 	c := f.conn
 	host := c.flow.Destination()
 	carry.Abort(f.upstream)
-	c.closeFlow(egress.End{Up: int64(f.sent), Outcome: "http"})
+	c.closeFlow(egress.End{Up: int64(f.sent), Outcome: record.OutcomeHTTP})
 	c.TunnelTo = &host
 	c.serveHTTP(c.replier.via())
 	return true
@@ -351,7 +352,7 @@ func (f *firstBytes) narrow(farewell []byte, edit func(*policy.Request)) bool {
 // refuse ends the tunnel with the error of a decision, unless something else has ended it.
 func (f *firstBytes) refuse(farewell []byte, err error) {
 	if f.conn.ctx.Err() != nil {
-		f.tunnel.Leave(carry.FirstEnded)
+		f.tunnel.Leave(record.OutcomeClientLeft)
 		return
 	}
 	r := exchange.AsRefusal(err)
@@ -365,10 +366,7 @@ func (f *firstBytes) refuse(farewell []byte, err error) {
 // farewell ends a tunnel of which nothing passes.
 func (f *firstBytes) farewell(last []byte) {
 	if len(last) > 0 && !f.tunnel.Over() {
-		f.conn.Conn.SetDeadline(time.Now().Add(time.Second))
-		if _, err := f.conn.Conn.Write(last); err == nil {
-			f.conn.drain()
-		}
+		exchange.WriteLast(f.conn.Conn, last, exchange.LastMoment)
 	}
 	f.tunnel.Leave(carry.Refused)
 }
@@ -449,7 +447,7 @@ func (w *helloWatch) look(up bool, b []byte) (over, ok bool) {
 	switch {
 	case errors.Is(err, sniff.ErrShort):
 		if w.retry.Keeps() && w.late == nil {
-			w.late = time.AfterFunc(w.limit, func() { w.tunnel.End(carry.FirstLate) })
+			w.late = time.AfterFunc(w.limit, func() { w.tunnel.End(record.OutcomeFirstBytesLate) })
 		}
 		return false, true
 	case errors.Is(err, sniff.ErrNoTLS):
@@ -464,8 +462,7 @@ func (w *helloWatch) look(up bool, b []byte) (over, ok bool) {
 	}
 	if err := w.tunnel.flow.Narrow(context.Background(), tlsClaim(claim)); err != nil {
 		w.tunnel.refused = exchange.AsRefusal(err)
-		w.client.SetWriteDeadline(time.Now().Add(time.Second))
-		w.client.Write(accessDenied)
+		exchange.WriteLast(w.client, accessDenied, exchange.LastMoment)
 		return true, false
 	}
 	w.tunnel.Limit(w.tunnel.flow.Budget())

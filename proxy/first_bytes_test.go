@@ -73,7 +73,7 @@ func TestWhatHappensWhileFirstBytesWaitForTheirSearch(t *testing.T) {
 				row.happens(t, w, c)
 			}
 			r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose })
-			if r.Outcome != row.outcome || up.got() != "" {
+			if r.Outcome != record.Outcome(row.outcome) || up.got() != "" {
 				t.Errorf("recorded %+v, the upstream got %q", r, up.got())
 			}
 			w.wait(t, 0)

@@ -89,7 +89,7 @@ func FuzzSOCKS(f *testing.F) {
 		}
 		c := &scripted{said: bytes.NewReader(said[1:])}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		of := &conn{server: s, listener: &listener{server: s}, ctx: ctx, cancel: cancel, socket: c, client: c, Client: exchange.Client{Forwarder: &s.forwarder, Raw: c, Conn: c, First: said[:1:1]}}
+		of := &conn{server: s, listener: &listener{server: s}, ctx: ctx, cancel: cancel, socket: c, Client: exchange.Client{Forwarder: &s.forwarder, Raw: c, Conn: c, First: said[:1:1]}}
 		of.serveSOCKS()
 		gate.Records.Settle() // many of a kind would be one record
 		written, err := io.ReadAll(lines)

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 func resetOf(stream uint32) func(http2.Frame) bool {
@@ -91,8 +91,8 @@ func TestStreamsThatStandStillEnd(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
 		"/public/silent": string(policy.NetworkTimeout),
-		"/public/begins": string(carry.IdleTooLong),
-		"/public/unread": string(carry.IdleTooLong),
+		"/public/begins": string(record.OutcomeIdle),
+		"/public/unread": string(record.OutcomeIdle),
 	}
 	var got map[string]string
 	for idle := time.Second; idle <= 16*time.Second; idle *= 4 {
@@ -123,7 +123,7 @@ func standStill(t *testing.T, idle time.Duration, paths []string) map[string]str
 	}
 	outcomes := map[string]string{}
 	for _, path := range paths {
-		outcomes[path] = w.recorded(t, closeOf(w.recorded(t, requestTo(path)))).Outcome
+		outcomes[path] = string(w.recorded(t, closeOf(w.recorded(t, requestTo(path)))).Outcome)
 	}
 	tunnel.NetConn().Close()
 	w.closed(t)
@@ -136,7 +136,7 @@ func TestAnUnansweredStreamIsATimeout(t *testing.T) {
 	o := w.pki.secureOrigin(t, true, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, nil)
 	r := ask(t, w.h2(t, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/x"), nil)
 	r.refused(t, 504, policy.NetworkTimeout)
-	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); end.Outcome != string(policy.NetworkTimeout) {
+	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); end.Outcome != record.Outcome(policy.NetworkTimeout) {
 		t.Errorf("ended %+v", end)
 	}
 }

@@ -104,7 +104,7 @@ func TestAStatusHasThreeDigits(t *testing.T) {
 		} else if r.body != "body" || r.Status[:3] != status {
 			t.Errorf(":status %s: %s", status, r.all())
 		}
-		if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); end.Outcome != want || refused && end.HTTP.Status != 0 {
+		if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); string(end.Outcome) != want || refused && end.HTTP.Status != 0 {
 			t.Errorf(":status %s: ended %+v", status, end)
 		}
 		c.NetConn().Close()
@@ -211,7 +211,7 @@ func TestAnUpstreamMayHintSoOften(t *testing.T) {
 	}
 	ask(t, rt, "GET", o.url("allowed.test", "/public/many"), nil).refused(t, 502, policy.MalformedResponse)
 	soon(t, "the upstream's stream to be reset", reset)
-	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/many")))); end.Outcome != string(policy.MalformedResponse) {
+	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/many")))); end.Outcome != record.Outcome(policy.MalformedResponse) {
 		t.Errorf("ended %+v", end)
 	}
 }

@@ -51,9 +51,9 @@ func (w *world) whenFreed(t *testing.T) <-chan struct{} {
 	defer w.mu.Unlock()
 	freed := make(chan struct{})
 	for c := range w.conns {
-		tcp, ok := c.client.(*net.TCPConn)
+		tcp, ok := c.Raw.(*net.TCPConn)
 		if !ok || len(w.conns) != 1 {
-			t.Fatalf("%d connections, one is a %v", len(w.conns), reflect.TypeOf(c.client))
+			t.Fatalf("%d connections, one is a %v", len(w.conns), reflect.TypeOf(c.Raw))
 		}
 		runtime.AddCleanup(tcp, func(done chan struct{}) { close(done) }, freed)
 	}

@@ -92,7 +92,7 @@ func TestARefusedRedialIsTheRequests(t *testing.T) {
 	if got := r.Header.Get("X-Egressd-Id"); got != asked.Flow || !strings.Contains(r.body, `"method":"GET"`) {
 		t.Errorf("answered with the id %s of another flow than %s: %s", got, asked.Flow, r.body)
 	}
-	if end := w.recorded(t, closeOf(asked)); end.Outcome != string(policy.NetworkRefused) {
+	if end := w.recorded(t, closeOf(asked)); end.Outcome != record.Outcome(policy.NetworkRefused) {
 		t.Errorf("ended %+v", end)
 	}
 }
@@ -263,7 +263,7 @@ func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
 	inner.NetConn().Close()
 	w.closed(t)
 	w.recorded(t, func(r record.Record) bool {
-		return r.Kind == record.KindClose && r.HTTP == nil && r.Outcome == string(policy.NetworkTLS)
+		return r.Kind == record.KindClose && r.HTTP == nil && r.Outcome == record.Outcome(policy.NetworkTLS)
 	})
 }
 

@@ -57,13 +57,13 @@ func TestAnEndOpensNothingOnTheWebsPorts(t *testing.T) {
 		}
 		client, server := pair(t)
 		upstream, origin := pair(t)
-		c := &conn{server: w.Server, listener: &listener{}, socket: server, client: server, replier: connectReplier{}, flow: flow}
+		c := &conn{server: w.Server, listener: &listener{}, socket: server, replier: connectReplier{}, flow: flow}
 		c.Conn, c.Raw = server, server
 		c.ctx, c.cancel = context.WithCancelCause(t.Context())
 		w.connections.Acquire(&c.admission, "default", sandbox.Holder{}, c)
 		io.WriteString(client, said)
 		client.(*net.TCPConn).CloseWrite()
-		c.carry(upstream)
+		c.beginTunnel(upstream)
 		if got, err := io.ReadAll(origin); len(got) > 0 {
 			t.Errorf("the origin got %q, %v", got, err)
 		}

@@ -81,7 +81,7 @@ func (in *listener) take(nc net.Conn) {
 		}
 		nc = of.UnixConn
 	}
-	c.socket, c.client = nc, nc
+	c.socket = nc
 	c.Client = exchange.Client{Forwarder: &s.forwarder, Raw: nc, Conn: nc, Via: policy.ViaHTTP, Assign: c.assign}
 	h := s.Sandboxes.Holder(&c.came)
 	c.Peer = c.came

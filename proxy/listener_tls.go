@@ -132,7 +132,7 @@ func (c *conn) shakeHands() bool {
 			return false
 		}
 	}
-	c.Raw, c.Conn, c.client = secure, secure, secure
+	c.Raw, c.Conn = secure, secure
 	return c.patience(0)
 }
 

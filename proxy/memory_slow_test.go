@@ -103,7 +103,7 @@ func TestWhatWaitsForItsUpstreamIsHeld(t *testing.T) {
 		if r := <-third; r.StatusCode != 200 {
 			t.Error(r.all())
 		}
-		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Outcome == record.Outcome(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
 	})

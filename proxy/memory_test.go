@@ -162,7 +162,7 @@ func TestWhatIsHeldBackIsBounded(t *testing.T) {
 		}
 		sending.Wait()
 		empty(t, &w.forwarder.BodyMemory, "after their end")
-		if n := w.count(t, func(r record.Record) bool { return r.Outcome == string(policy.TooManyFlows) }); n != 1 {
+		if n := w.count(t, func(r record.Record) bool { return r.Outcome == record.Outcome(policy.TooManyFlows) }); n != 1 {
 			t.Errorf("%d were refused, want one", n)
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // A replier renders the two answers that a tunnel's way in can give.
@@ -33,7 +33,7 @@ func (c *conn) silent() bool {
 func (c *conn) refuse(err error) {
 	switch {
 	case errors.Is(err, errLeft), errors.Is(err, errShut):
-		c.breakOff(string(carry.FirstEnded))
+		c.breakOff(record.OutcomeClientLeft)
 		return
 	case errors.Is(err, errEvicted):
 		return
@@ -42,7 +42,7 @@ func (c *conn) refuse(err error) {
 	case errors.Is(err, errCut):
 		refusal := c.flow.Refusal()
 		if refusal == nil { // an operator cut it
-			c.breakOff(string(carry.WasCut))
+			c.breakOff(record.OutcomeCut)
 			return
 		}
 		err = refusal
@@ -89,7 +89,7 @@ func (s *Server) turnAway(c *conn) {
 		return
 	}
 	refusal := s.refuseOneMore(c.came)
-	if c.listener.original != nil || c.listener.tls != nil && c.Conn == c.Raw {
+	if c.listener.original != nil || c.listener.tls != nil && c.Raw == c.socket {
 		carry.Abort(c.Raw)
 		return
 	}
@@ -126,7 +126,7 @@ func (c *conn) showPage(refusal *egress.Refusal) bool {
 	if _, err := c.Conn.Write(replier.established()); err != nil {
 		return false
 	}
-	c.closeFlow(egress.End{Outcome: string(refusal.Decision.Class)})
+	c.closeFlow(egress.End{Outcome: record.Outcome(refusal.Decision.Class)})
 	page(&c.Client)
 	return true
 }
@@ -134,26 +134,15 @@ func (c *conn) showPage(refusal *egress.Refusal) bool {
 // farewell sends the last answer. Where the client may have sent bytes that nobody reads, it waits a moment for the
 // client to close: a reset could otherwise overtake the answer. For that moment the connection stays admitted.
 func (c *conn) farewell(answer []byte, refusal *egress.Refusal, unread bool) {
-	c.closeFlow(egress.End{Outcome: string(refusal.Decision.Class), Note: refusal.Note})
+	c.closeFlow(egress.End{Outcome: record.Outcome(refusal.Decision.Class), Note: refusal.Note})
 	if errors.Is(context.Cause(c.ctx), errShut) || !c.enter(farewelled) {
 		return
 	}
-	moment := cmp.Or(c.server.lingerTime, time.Second)
-	c.Conn.SetDeadline(time.Now().Add(moment))
-	if len(answer) > 0 {
-		if _, err := c.Conn.Write(answer); err != nil {
-			return
-		}
-	}
-	if !unread && !carry.Unread(c.Raw) {
+	moment := cmp.Or(c.server.lingerTime, exchange.LastMoment)
+	if unread || carry.Unread(c.Raw) {
+		exchange.WriteLast(c.Conn, answer, moment)
 		return
 	}
-	c.drain()
-}
-
-// drain ends the way down and reads what the client still sends, until it closes or the deadline passes.
-func (c *conn) drain() {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		io.CopyN(io.Discard, c.Conn, 1<<20)
-	}
+	c.Conn.SetDeadline(time.Now().Add(moment))
+	c.Conn.Write(answer)
 }

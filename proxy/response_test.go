@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // A rawWay is a connection over which a raw client speaks HTTP/1 to an origin.
@@ -135,7 +136,7 @@ func TestResponsesThatCannotBePassedOn(t *testing.T) {
 				t.Errorf("%s: %s", name, body)
 			}
 			end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/"+name))))
-			if end.Outcome != string(policy.MalformedResponse) || !strings.Contains(end.Note, row[1]) {
+			if end.Outcome != record.Outcome(policy.MalformedResponse) || !strings.Contains(end.Note, row[1]) {
 				t.Errorf("%s: ended %s, %q", name, end.Outcome, end.Note)
 			}
 			c.Close()
@@ -179,7 +180,7 @@ func TestHTTP2ResponsesHaveTheirOwnLimits(t *testing.T) {
 		}
 		r.refused(t, 502, policy.MalformedResponse)
 		end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/"+path))))
-		if !strings.Contains(r.body, refused) || end.Outcome != string(policy.MalformedResponse) || !strings.Contains(end.Note, refused) {
+		if !strings.Contains(r.body, refused) || end.Outcome != record.Outcome(policy.MalformedResponse) || !strings.Contains(end.Note, refused) {
 			t.Errorf("%s: %s; ended %s, %q", path, r.body, end.Outcome, end.Note)
 		}
 	}

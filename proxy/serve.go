@@ -16,12 +16,13 @@ import (
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/foreign"
 )
 
-// A conn is one client connection, from accept until it is closed or a [tunnel] has it. One goroutine serves it, and
-// the methods below stand in the order in which that goroutine calls them.
+// A conn is one client connection, from accept until it is closed or a [tunnel] has it. One goroutine serves it: serve,
+// serveConnect, openTunnel and beginTunnel are its steps, and what each needs stands below it.
 type conn struct {
 	exchange.Client // with what the client has sent and nobody has taken yet in First
 	server          *Server
@@ -34,8 +35,7 @@ type conn struct {
 	waits           atomic.Bool  // the client waits for an answer, and has sent nothing behind its request
 	came            sandbox.Peer // Peer, as it came; final once it is served
 	asked           time.Time    // when the gate was
-	socket          net.Conn     // that was accepted; final
-	client          net.Conn     // socket, or the TLS of a TLS listener on it
+	socket          net.Conn     // that was accepted; final. Raw is this, or the TLS of a TLS listener on it
 	flow            *egress.Flow // that is open, until a tunnel has it
 	capture         *capture     // of a captured connection, or of one that is served like those
 	carried         bool         // a tunnel has the client and the flow
@@ -151,11 +151,11 @@ func (c *conn) serveConnect(req *http1.Request, n int) {
 	}
 	c.replier = connectReplier{answer.RecipientOf(req.Fields)}
 	c.First = append([]byte(nil), c.First[n:]...)
-	c.tunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
+	c.openTunnel(policy.Request{Via: policy.ViaConnect, Destination: dst})
 }
 
-// tunnel opens what the client asks for, records it, connects, answers, and carries.
-func (c *conn) tunnel(r policy.Request) {
+// openTunnel opens what the client asks for, records it, connects, answers, and carries.
+func (c *conn) openTunnel(r policy.Request) {
 	if !c.patience(0) {
 		return
 	}
@@ -187,17 +187,21 @@ func (c *conn) tunnel(r policy.Request) {
 	if answer := c.replier.established(); len(answer) > 0 {
 		if _, err := c.Conn.Write(answer); err != nil {
 			carry.Abort(upstream)
-			c.closeFlow(egress.End{Outcome: string(carry.Broken)})
+			c.closeFlow(egress.End{Outcome: record.OutcomeReset})
 			return
 		}
 		c.waits.Store(false)
 	}
 	if !c.durable(synced) {
 		carry.Abort(upstream)
-		c.breakOff(string(carry.WasCut))
+		outcome := record.OutcomeCut
+		if errors.Is(context.Cause(c.ctx), errUnrecorded) {
+			outcome = record.Outcome(flow.Unrecorded().Decision.Class)
+		}
+		c.breakOff(outcome)
 		return
 	}
-	c.carry(upstream)
+	c.beginTunnel(upstream)
 }
 
 // serveInquiry serves a tunnel to egressd itself. Its requests are answered here, and it leads nowhere.
@@ -279,8 +283,8 @@ type tunnel struct {
 	refused *egress.Refusal  // what ended it, or nil; set before it ends
 }
 
-// carry judges the client's first bytes, and has a tunnel carry them and what follows.
-func (c *conn) carry(upstream net.Conn) {
+// beginTunnel judges the client's first bytes, and has a tunnel carry them and what follows.
+func (c *conn) beginTunnel(upstream net.Conn) {
 	t := &tunnel{server: c.server, flow: c.flow, holder: c.admission.Holder()}
 	c.server.carrying.Begin(&t.Tunnel, c.Conn, upstream, t, c.server.limitsFor(c.flow.Meter(), c.far()))
 	c.carried, c.flow = true, nil
@@ -303,7 +307,7 @@ func (c *conn) far() bool {
 // changed looks at what a later policy has made of the flow.
 func (t *tunnel) changed() {
 	if t.flow.WasCut() {
-		t.End(carry.WasCut)
+		t.End(record.OutcomeCut)
 		return
 	}
 	t.Limit(t.flow.Budget())
@@ -314,12 +318,12 @@ func (t *tunnel) Spend(bytes int) bool { return t.flow.Spend(int64(bytes)) == ni
 
 // Ended implements [carry.Owner].
 func (t *tunnel) Ended(e carry.End) {
-	if e.Why == carry.OverBudget {
-		t.flow.Exceeded()
-	}
-	outcome := string(e.Why)
-	if t.refused != nil && e.Why == carry.Refused {
-		outcome = string(t.refused.Decision.Class)
+	outcome := e.Outcome
+	switch {
+	case outcome == carry.OverBudget:
+		outcome = record.Outcome(t.flow.Exceeded().Decision.Class)
+	case outcome == carry.Refused && t.refused != nil:
+		outcome = record.Outcome(t.refused.Decision.Class)
 	}
 	t.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})
 	t.server.connections.ReleaseHeld(t.holder)
@@ -391,7 +395,7 @@ func (c *conn) closeFlow(end egress.End) {
 }
 
 // breakOff ends the connection with a reset, as one does that nobody answers.
-func (c *conn) breakOff(outcome string) {
+func (c *conn) breakOff(outcome record.Outcome) {
 	c.closeFlow(egress.End{Outcome: outcome})
 	carry.Abort(c.Raw)
 }
@@ -406,8 +410,8 @@ func (c *conn) end() {
 	if !c.refused && errors.Is(context.Cause(c.ctx), errEvicted) {
 		c.server.turnAway(c)
 	}
-	c.closeFlow(egress.End{Outcome: string(carry.WasCut)})
-	c.client.Close()
+	c.closeFlow(egress.End{Outcome: record.OutcomeCut})
+	c.Raw.Close()
 	c.server.connections.Release(&c.admission)
 }
 

@@ -3,7 +3,7 @@
 // ([Server.ServeTransparent]).
 //
 // The package parses requests and renders replies. The [egress.Gate] decides, resolves, dials and records.
-// Package exchange forwards HTTP/1 requests. Package inspect serves the inside of TLS.
+// Package exchange has each request of HTTP decided and answered. Package inspect serves the inside of TLS.
 //
 //	s := &proxy.Server{Gate: gate, Sandboxes: directory}
 //	go s.Serve(listener, "127.0.0.1:3128")

@@ -174,7 +174,7 @@ func TestWhatHappensWhileAPolicyThinks(t *testing.T) {
 			<-e.thought
 			row.happens(t, w, c, e)
 			r := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose })
-			if r.Outcome != row.outcome && !(says == "another policy comes" && r.Outcome == "cut") || up.got() != "" {
+			if r.Outcome != record.Outcome(row.outcome) && !(says == "another policy comes" && r.Outcome == "cut") || up.got() != "" {
 				t.Errorf("recorded %+v, the upstream got %q", r, up.got())
 			}
 			if r.TLS == nil || r.TLS.SNI != "allowed.test" {

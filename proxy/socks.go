@@ -73,7 +73,7 @@ func (c *conn) serveAsked(dst policy.Destination) {
 		(&capture{conn: c, to: netip.AddrPortFrom(dst.Addr, dst.Port)}).unnamed()
 		return
 	}
-	c.tunnel(r)
+	c.openTunnel(r)
 }
 
 // socksConn is the client with what was read of it put back in front.

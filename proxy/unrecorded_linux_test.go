@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/proxy/answer"
+	"github.com/egressd/egressd/record"
 )
 
 // breakSync puts a pipe in the place of the segment that the world's log has open:
@@ -118,5 +119,49 @@ func TestAnIdleLoopPassesNothingUnrecorded(t *testing.T) {
 	}
 	if got, want := o.got(), strings.Repeat(first, before); got != want {
 		t.Errorf("%d bytes have passed, want %d", len(got), len(want))
+	}
+}
+
+// TestANameWhoseRecordFailsIsNotLookedUp: a question to a name server can carry data as well as a connection.
+func TestANameWhoseRecordFailsIsNotLookedUp(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	w.breakSync(t)
+	answered := make(chan string, 1)
+	c := w.dial(t).send(connectTo("slow.test", "443"))
+	go func() { answered <- c.rest() }()
+	select {
+	case w.answer <- struct{}{}:
+		t.Error("the name was looked up")
+	case got := <-answered:
+		if !strings.HasPrefix(got, "HTTP/1.1 503 ") || !strings.Contains(got, `"class":"audit-unavailable"`) {
+			t.Errorf("the answer is %q", got)
+		}
+	}
+}
+
+// TestAnEndThatTheLogDidNotTakeIsWrittenLater has a tunnel end while the disk is full.
+func TestAnEndThatTheLogDidNotTakeIsWrittenLater(t *testing.T) {
+	w := newWorld(t, openPolicy, nil)
+	o := echo(t)
+	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established).send(opaque).expect(opaque)
+	id := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindOpen }).Flow
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	w.replaceSegment(t, full)
+	c.Close()
+	for begin := time.Now(); w.Gate.Flows.Count() > 0 && time.Since(begin) < 10*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	for answer := ""; !strings.HasPrefix(answer, "HTTP/1.1 200 "); time.Sleep(50 * time.Millisecond) { // the log goes on
+		next := w.dial(t).send(connectTo("allowed.test", o.port))
+		answer, _ = next.in.ReadString('\n')
+		next.Close()
+	}
+	end := w.recorded(t, func(r record.Record) bool { return r.Kind == record.KindClose && r.Flow == id })
+	if end.Bytes.Up != int64(len(opaque)) || end.Bytes.Down != int64(len(opaque)) || end.Outcome != record.OutcomeClosed {
+		t.Errorf("%+v", end)
 	}
 }

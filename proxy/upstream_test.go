@@ -82,7 +82,7 @@ func TestARefusalOfAnUpstreamProxyIsNotOurs(t *testing.T) {
 				t.Errorf("got %s %s", resp.Status, body)
 			}
 			w.recorded(t, func(r record.Record) bool {
-				return r.Kind == record.KindClose && r.Outcome == string(policy.UpstreamRefused) && strings.Contains(r.Note, fmt.Sprint(row.status))
+				return r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.UpstreamRefused) && strings.Contains(r.Note, fmt.Sprint(row.status))
 			})
 		})
 	}
@@ -100,7 +100,7 @@ func TestAnUpstreamProxyRefusesATunnel(t *testing.T) {
 		t.Errorf("got %s %s", resp.Status, body)
 	}
 	w.recorded(t, func(r record.Record) bool {
-		return r.Kind == record.KindClose && r.Outcome == string(policy.UpstreamRefused) && strings.Contains(r.Note, "403 Forbidden")
+		return r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.UpstreamRefused) && strings.Contains(r.Note, "403 Forbidden")
 	})
 	s, err := net.Dial("tcp", w.addr)
 	if err != nil {

@@ -179,7 +179,7 @@ func (w *world) recorded(t *testing.T, fits func(record.Record) bool) record.Rec
 }
 
 func ended(class string) func(record.Record) bool {
-	return func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == class }
+	return func(r record.Record) bool { return r.Kind == record.KindClose && r.Outcome == record.Outcome(class) }
 }
 
 // A client is a raw connection to the proxy.

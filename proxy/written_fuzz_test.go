@@ -23,6 +23,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -113,11 +114,11 @@ func (w *judgedWorld) send(way int, text string) (decided []policy.Request, arri
 // An openTunnel is an inspected tunnel without TLS.
 type openTunnel struct{ flow *egress.Flow }
 
-func (openTunnel) Broken() *egress.Refusal           { return nil }
-func (o openTunnel) Destination() policy.Destination { return o.flow.Destination() }
-func (openTunnel) WhyBroken() string                 { return "" }
-func (openTunnel) Outcome(byItself string) string    { return byItself }
-func (openTunnel) Cut()                              {}
+func (openTunnel) Broken() *egress.Refusal                        { return nil }
+func (o openTunnel) Destination() policy.Destination              { return o.flow.Destination() }
+func (openTunnel) WhyBroken() string                              { return "" }
+func (openTunnel) Outcome(byItself record.Outcome) record.Outcome { return byItself }
+func (openTunnel) Cut()                                           {}
 
 func (o openTunnel) Request(ctx context.Context, r *policy.HTTPRequest, read egress.RequestReader) (*egress.Flow, error) {
 	return o.flow.Request(ctx, r, read)

@@ -46,7 +46,7 @@ func ownTexts(r *Record) {
 }
 
 func eachText(r *Record, do func(*string)) {
-	for _, s := range [...]*string{(*string)(&r.Kind), &r.Flow, &r.Sandbox, &r.Via, &r.Src, &r.Outcome, &r.Credential, &r.Raw, &r.Note} {
+	for _, s := range [...]*string{(*string)(&r.Kind), &r.Flow, &r.Sandbox, &r.Via, &r.Src, (*string)(&r.Outcome), &r.Credential, &r.Raw, &r.Note} {
 		do(s)
 	}
 	if d := r.Dst; d != nil {

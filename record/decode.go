@@ -93,7 +93,7 @@ func (d *Decoder) canonical(s *Buffer, line string) bool {
 		{"names", &s.Names}, {"shared", &s.Shared}, {"sandbox", &s.Sandbox}, {"container", &s.Container}, {"via", &s.Via}, {"src", &s.Src},
 		{"dst", &s.Dst}, {"tls", &s.TLS}, {"http", &s.HTTP}, {"body", &s.Body}, {"git", &s.Git}, {"dns", &s.DNS}, {"process", &s.Process},
 		{"decision", &s.Decision}, {"shadow", &s.Shadow}, {"signal", &s.Signal}, {"log", &s.Log}, {"bytes", &s.Bytes},
-		{"duration_ms", &s.Duration}, {"outcome", &s.Outcome}, {"credential", &s.Credential}, {"raw", &s.Raw}, {"note", &s.Note},
+		{"duration_ms", &s.Duration}, {"outcome", (*string)(&s.Outcome)}, {"credential", &s.Credential}, {"raw", &s.Raw}, {"note", &s.Note},
 	})
 	return !d.bad && d.at == len(line)
 }

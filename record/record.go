@@ -46,7 +46,7 @@ type Record struct {
 	Log      *LogState    `json:"log,omitempty"`
 	Bytes    *Bytes       `json:"bytes,omitempty"`
 	Duration int64        `json:"duration_ms,omitempty"`
-	Outcome  string       `json:"outcome,omitempty"`
+	Outcome  Outcome      `json:"outcome,omitempty"`
 
 	// Credential, in a record of kind close, is the kind of the credential that egressd put into the request: a name of its
 	// table, "inject", or the name in the policy file. It is "foreign" for one that the sandbox sent and that the policy lets.

@@ -4,6 +4,7 @@
     npm install --prefix DIR @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
     make build && sudo scripts/agents.py DIR [ROW…]      # a ROW is the begin of claude/run/allowed
     sudo AGENTS_CYCLES=70 AGENTS_PATIENCE=5000 scripts/agents.py DIR --session [AGENT…]
+    sudo AGENTS_ASK=1 scripts/agents.py DIR --ask [AGENT…]
 
 The agents ask a model that this script plays, with a certificate of an authority that it makes, in network namespaces of
 its own: nothing leaves the machine. The model has the agent write a file with a command, then ends. A row says how the
@@ -11,6 +12,9 @@ agent ended, after how long, whether its command ran, when the words of a denial
 With --session the agents work beside each other, each in a git worktree under egressd run --fs: they edit, test, commit with
 signatures of an ssh agent outside, merge, run a server and look at it with Chromium, in as many cycles of seven commands as
 AGENTS_CYCLES says. A row says what is in the repository afterwards.
+With --ask a host is denied that an agent fetches over TLS, in plain HTTP and as a server of MCP, which is in its settings, too. The model
+takes the address of egressd from what the agent has read, and has it ask there with curl, wait, and fetch again, while this script
+answers as the operator. A row says which denials brought the address to the model, what the agent said of its server of MCP, and whether it went on.
 Each agent runs as user 1000, with a home folder of its own.
 """
 import http.server, json, os, re, select, shutil, socket, ssl, struct, subprocess, sys, tempfile, threading, time
@@ -44,6 +48,11 @@ CYCLE = ["printf 'def f{0}():\\n    return {0}\\n' >>calc.py; sed -i '1i # edit 
          "sleep 35; curl -sS http://localhost:8123/ | grep -c 'step {0}'"]
 END = "git gc -q; git fsck --no-dangling 2>&1 | tail -1; pkill -f 'server.py serv[e]'; echo over >over; git add -A; git commit -qS -m over"
 STEPS = [BEGIN] + [c.format(i) for i in range(CYCLES) for c in CYCLE] + [END] if CYCLES else []
+ASK = bool(os.environ.get("AGENTS_ASK"))
+GOAL = "https://example.com/goal"
+MCP = """{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"""
+TRIES = [f"curl -sS -m 20 {GOAL}", "curl -sS -m 20 http://example.com/goal",
+         f"curl -sS -m 20 -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' -d '{MCP}' https://example.com/mcp"]
 DENIED = re.compile(r"^(?!egressd: )[^\n]*(?:default-deny|Blocked by egress|egress_denied)[^\n]*", re.M)  # in the agent's own words
 
 
@@ -60,6 +69,8 @@ class Model(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.log(f"GET {self.headers.get('Host')}{self.path}")
+        if self.path == "/goal":
+            return self.answer({"goal": "reached"})
         if self.path.startswith("/api.json") or "models" in (self.headers.get("Host") or ""):
             return self.answer({"anthropic": {"id": "anthropic", "name": "Anthropic", "env": ["ANTHROPIC_API_KEY"], "npm": "@ai-sdk/anthropic", "models": {
                 "claude-sonnet-4-5": {"id": "claude-sonnet-4-5", "name": "Sonnet", "attachment": False, "reasoning": False, "temperature": True, "tool_call": True,
@@ -118,10 +129,35 @@ class Model(http.server.BaseHTTPRequestHandler):
         """How many results of tools a conversation has."""
         parts = [c for m in asked.get("messages", []) if isinstance(m.get("content"), list) for c in m["content"]]
         parts += [i for i in asked.get("input", []) if isinstance(i, dict)] + [p for c in asked.get("contents", []) for p in c.get("parts", [])]
-        self.turns = sum(p.get("type") == "tool_result" or p.get("type", "").endswith("_call_output") or "functionResponse" in p for p in parts)
+        results = [json.dumps(p) for p in parts if p.get("type") == "tool_result" or p.get("type", "").endswith("_call_output") or "functionResponse" in p]
+        self.turns = len(results)
+        if ASK:
+            return self.asking(results)
         return self.turns >= (len(STEPS) or 1)
 
+    def asking(self, results):
+        """The next command of --ask. All that it knows of egressd stands in the results of the commands before."""
+        n = len(results)
+        if n and n <= len(TRIES):
+            self.log(f"READ {n - 1} {'http://egressd.internal/' in results[-1]} {results[-1][:1500]}")
+        at, asked = re.search(r"http://egressd\.internal/", "".join(results)), None
+        if n > len(TRIES):
+            asked = re.search(r'"id\W+([0-9A-Z]{10})\b', results[len(TRIES)])
+            self.log(f"READ {n - 1} {bool(asked)} {results[-1][:1500]}")
+        self.command = None
+        if n < len(TRIES):
+            self.command = TRIES[n]
+        elif at and n == len(TRIES):
+            self.command = f"curl -sS -m 20 -H 'Accept: application/json' {at.group(0)}requests -d '{{\"host\":\"example.com:443\",\"reason\":\"the goal is there\"}}'"
+        elif asked and n == len(TRIES) + 1:
+            self.command = f"curl -sS -m 70 -H 'Accept: application/json' '{at.group(0)}requests/{asked.group(1)}?wait=60'"
+        elif asked and n == len(TRIES) + 2:
+            self.command = f"curl -sS -m 20 {GOAL}"
+        return self.command is None
+
     def step(self):
+        if ASK:
+            return self.command
         return f"bash ../steps/{self.turns}.sh" if STEPS else COMMAND  # in a file, since agents refuse what looks dangerous
 
     def tool(self, names, done):
@@ -332,6 +368,61 @@ git config gpg.ssh.allowedSignersFile $HOME/signers; echo __pycache__ >.gitignor
                     changes=len(self.outside("git status -s")), damage=self.outside("git fsck --no-dangling"), over=os.path.exists(f"{self.tree}/over"), output=ran["output"])
 
 
+class Asking(Row):
+    """A row of --ask: one agent, one way to egressd."""
+
+    def __init__(self, agent, mode, bin, work):
+        super().__init__(agent, mode, False, bin, work)
+        server = "https://example.com/mcp"
+        if agent == "claude":
+            with open(f"{self.home}/mcp.json", "w") as f:
+                json.dump({"mcpServers": {"far": {"type": "http", "url": server}}}, f)
+            self.command = self.command + ["--mcp-config", f"{self.home}/mcp.json", "--output-format", "stream-json", "--verbose"]
+        elif agent == "codex":
+            self.command = self.command[:2] + ["-c", f'mcp_servers.far.url="{server}"'] + self.command[2:]
+        elif agent == "gemini":
+            os.makedirs(f"{self.home}/.gemini")
+            with open(f"{self.home}/.gemini/settings.json", "w") as f:
+                json.dump({"mcpServers": {"far": {"httpUrl": server}}}, f)
+        else:
+            self.command = self.command + ["--print-logs"]
+            with open(f"{self.tree}/opencode.json", "w") as f:
+                json.dump({"mcp": {"far": {"type": "remote", "url": server, "enabled": True}}}, f)
+        subprocess.run(["chown", "-R", "1000:1000", self.home], check=True)
+
+    def operator(self, over):
+        """Answers each question as the operator."""
+        while not over.wait(0.3):
+            p = self.start(["egressd", "answer", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            for line in p.communicate()[0].splitlines():
+                q = json.loads(line)
+                if q.get("state") == "pending":
+                    self.start(["egressd", "answer", q["id"], "yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait()
+
+    def run(self):
+        open(os.environ["AGENTS_LOG"], "w").close()
+        over = threading.Event()
+        serve = self.start(["egressd", "serve"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if self.mode == "run" else None
+        time.sleep(2 if serve else 0)
+        operator = threading.Thread(target=self.operator, args=(over,))
+        operator.start()
+        ran = super().run()
+        over.set()
+        operator.join()
+        if serve:
+            serve.terminate()
+            serve.wait()
+        with open(os.environ["AGENTS_LOG"]) as f:
+            log = f.read()
+        read = {m[0]: m[1] == "True" for m in re.findall(r"READ (\d+) (True|False)", log)}
+        with open(ran["output"]) as f:
+            said = [line.strip()[:200] for line in f if re.search(r"(?i)\bmcp\b.*(fail|error|denied|refus)|far\W.*(fail|error|denied|refus)", line)]
+        with open(ran["output"] + ".log", "w") as f:
+            f.write(log)
+        return dict(agent=self.agent, mode=self.mode, exit=ran["exit"], seconds=ran["seconds"], address={name: read.get(str(i)) for i, name in enumerate(["tls", "plain", "mcp"])},
+                    asked=read.get(str(len(TRIES)), False), approved='approved' in log, went_on=log.count("GET example.com/goal") > 0, mcp_client=said[:2], output=ran["output"])
+
+
 def main(folder, wanted):
     work = tempfile.mkdtemp(prefix="agents-", dir="/srv")  # neither below /tmp, where Codex makes no helpers, nor hidden by --fs
     os.environ["AGENTS_LOG"] = f"{work}/asked"
@@ -349,6 +440,11 @@ def main(folder, wanted):
             s.start()
         for s in sessions:
             s.join()
+        return
+    if wanted[:1] == ["--ask"]:
+        for agent in wanted[1:] or AGENTS:
+            for mode in ["run", "serve", "container"]:
+                print(json.dumps(Asking(agent, mode, bin, work).run()), flush=True)
         return
     for agent in AGENTS:
         for mode in ["bare", "run", "own", "serve", "container"]:

@@ -135,7 +135,7 @@ func (s *Server) apiRecords(w http.ResponseWriter, r *http.Request) {
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, of *record.Record) {
 			d := decision{
 				Seq: row.Seq, Time: at(row.Time).UTC(), Flow: row.Flow.String(), Verdict: of.Decision.Action, Sandbox: of.Sandbox, Program: logs.Process(of),
-				Destination: logs.Destination(of), What: logs.What(of), Rule: of.Decision.Rule, Layer: of.Decision.Layer, Class: of.Decision.Class, Outcome: of.Outcome,
+				Destination: logs.Destination(of), What: logs.What(of), Rule: of.Decision.Rule, Layer: of.Decision.Layer, Class: of.Decision.Class, Outcome: string(of.Outcome),
 				Count: int64(row.Count), Ended: row.Ended, Up: row.Up, Down: row.Down, Milliseconds: row.Took.Milliseconds(),
 			}
 			if s.options.Runs != nil {

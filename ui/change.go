@@ -180,7 +180,12 @@ func changeOf(a *edit.Addition, verdict string) changeView {
 	_, text := a.Texts()
 	sum := sha256.Sum256([]byte(text))
 	v.Digest = hex.EncodeToString(sum[:])
-	for line := range strings.Lines(a.Diff()) {
+	v.Diff = linesOfDiff(a.Diff())
+	return v
+}
+
+func linesOfDiff(text string) (all []diffLine) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		d := diffLine{Text: line}
 		switch {
@@ -190,9 +195,9 @@ func changeOf(a *edit.Addition, verdict string) changeView {
 		case strings.HasPrefix(line, "-"):
 			d.Kind = "del"
 		}
-		v.Diff = append(v.Diff, d)
+		all = append(all, d)
 	}
-	return v
+	return all
 }
 
 // replay decides the newest records of the log again.

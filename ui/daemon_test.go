@@ -6,6 +6,7 @@ import (
 	"errors"
 	"html"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -190,6 +191,9 @@ func TestAQuestionIsAnswered(t *testing.T) {
 		{form("id", "../../reload", "answer", "approve", "for", "1h"), 400, ""},
 		{form("id", "01KB6ZQ4SZ", "answer", "cut", "for", "1h"), 400, ""},
 		{form("id", "01KB6ZQ4SZ", "answer", "approve", "for", "ever"), 400, ""},
+		{form("id", "01KB6ZQ4SZ", "answer", "approve", "for", "run", "terms", "t1"), 303, "POST /v1/questions/01KB6ZQ4SZ/approve?terms=t1&this_run=true null"},
+		{form("id", "01KB6ZQ4SZ", "answer", "approve", "save", "d1", "terms", "t1", "first", "true"), 303, "POST /v1/questions/01KB6ZQ4SZ/approve?first=true&save=d1&terms=t1 null"},
+		{form("id", "01KB6ZQ4SZ", "answer", "reject", "save", "d1"), 400, ""},
 		{map[string]string{"body": "id=01KB6ZQ4SZ&answer=approve&for=1h"}, 403, ""},
 	} {
 		before := len(f.changes())
@@ -201,6 +205,34 @@ func TestAQuestionIsAnswered(t *testing.T) {
 	}
 	if _, text := p.ask("GET", "/", nil); !strings.Contains(text, `<span class="badge">1</span>`) {
 		t.Error("the list of views does not tell of the question")
+	}
+}
+
+// TestMarkedQuestionsAreAnsweredAtOnce in the terms in which they were shown, and no others.
+func TestMarkedQuestionsAreAnsweredAtOnce(t *testing.T) {
+	p, f := withDaemon(t)
+	for _, row := range []struct {
+		pick   []string
+		more   []string
+		status int
+		want   []string
+	}{
+		{[]string{"01KB6ZQ4SZ:t1", "01KB6ZQ4T0:t2"}, []string{"answer", "approve", "for", "once"}, 200, []string{
+			"POST /v1/questions/01KB6ZQ4SZ/approve?first=true&for=5m0s&once=true&terms=t1 null", "POST /v1/questions/01KB6ZQ4T0/approve?first=true&for=5m0s&once=true&terms=t2 null"}},
+		{[]string{"01KB6ZQ4SZ:t1"}, []string{"answer", "reject", "for", "1h"}, 200, []string{"POST /v1/questions/01KB6ZQ4SZ/reject?first=true&for=1h0m0s&terms=t1 null"}},
+		{[]string{"01KB6ZQ4SZ", "01KB6ZQ4T0:", "../x:t"}, []string{"answer", "approve", "for", "1h"}, 409, nil}, // not in the terms that were shown
+		{[]string{"01KB6ZQ4SZ:t1"}, []string{"answer", "approve", "save", "d1"}, 400, nil},
+		{nil, []string{"answer", "approve", "for", "1h"}, 400, nil},
+	} {
+		v := url.Values{"csrf": {p.guard.csrf}, "pick": row.pick}
+		for i := 0; i < len(row.more); i += 2 {
+			v.Set(row.more[i], row.more[i+1])
+		}
+		before := len(f.changes())
+		answer, _ := p.ask("POST", "/questions/all", map[string]string{"body": v.Encode()})
+		if got := f.changes()[before:]; answer.StatusCode != row.status || !slices.Equal(got, row.want) {
+			t.Errorf("%v %v: %d, the daemon was asked %q", row.pick, row.more, answer.StatusCode, got)
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 			add("bytes", fmt.Sprintf("%d up, %d down", e.Bytes.Up, e.Bytes.Down))
 		}
 		add("lasted", (time.Duration(e.Duration) * time.Millisecond).String())
-		add("outcome", e.Outcome)
+		add("outcome", string(e.Outcome))
 		add("note", e.Note)
 	} else if s.Decision != nil && s.Decision.Action == "allow" {
 		add("outcome", "open, as far as the log goes")
@@ -171,7 +171,7 @@ func asked(r *record.Record) string {
 }
 
 func lineOf(r *record.Record) line {
-	l := line{Time: r.Time, Seq: r.Seq, Flow: r.Flow, Destination: string(r.Kind), What: logs.What(r), Why: logs.Why(r), Outcome: r.Outcome}
+	l := line{Time: r.Time, Seq: r.Seq, Flow: r.Flow, Destination: string(r.Kind), What: logs.What(r), Why: logs.Why(r), Outcome: string(r.Outcome)}
 	if r.Decision != nil {
 		l.Action = r.Decision.Action
 	}

@@ -85,7 +85,7 @@ func (s *Server) lines(rows []index.Row) []line {
 		s.index.Shapes([]uint32{row.Shape}, func(_ uint32, r *record.Record) {
 			all[i] = line{
 				Time: at(row.Time), Seq: row.Seq, Number: row.Number, Flow: row.Flow.String(), Action: r.Decision.Action, Destination: logs.Destination(r), What: logs.What(r), Who: logs.Who(r),
-				Why: logs.Why(r), Outcome: r.Outcome, Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
+				Why: logs.Why(r), Outcome: string(r.Outcome), Count: row.Count, Ended: row.Ended, Took: row.Took, Up: row.Up, Down: row.Down,
 			}
 			all[i].Acts = s.acts(r, all[i].Flow, undo.about(r))
 			if r.HTTP != nil {

@@ -216,6 +216,8 @@ func (s *Server) routes() map[string]http.HandlerFunc {
 	if s.options.Dial != nil {
 		all["GET /questions"] = s.questions
 		all["POST /questions"] = s.answer
+		all["POST /questions/all"] = s.answerAll
+		all["GET /questions/save"] = s.wouldSave
 		all["POST /grants"] = s.grant
 		all["POST /grants/revoke"] = s.revoke
 	}

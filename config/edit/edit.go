@@ -42,6 +42,7 @@ type Addition struct {
 	only          string         // the one sandbox that the lines are meant for, or its template, or empty
 	asker         string         // the same, never a template
 	own           bool           // only has a list of its own, which gets the lines
+	shared        bool           // the lines stand in the list of all sandboxes
 	alone         bool           // only is one sandbox of several, and a line that the file lacks goes to its list also_allow
 }
 
@@ -213,6 +214,9 @@ func (a *Addition) AddTests(tests []string) error {
 // Only returns the sandbox, or the template, that the lines are meant for alone. It is empty if they are for everybody.
 func (a *Addition) Only() string { return a.only }
 
+// Shared reports whether the new lines stand in the list of all sandboxes, and not in that of one.
+func (a *Addition) Shared() bool { return a.shared }
+
 // put makes the text with the new lines, and compiles it.
 func (a *Addition) put() (err error) {
 	old, err := a.apart(a.old)
@@ -239,6 +243,7 @@ func (a *Addition) put() (err error) {
 			return nil
 		}
 	}
+	a.shared = true
 	if a.text, err = a.listedIn(text, a.Added...); err != nil {
 		return hint.Failed(err, "egressd check HOST, after the edit")
 	}

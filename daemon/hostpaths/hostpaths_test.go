@@ -25,6 +25,17 @@ func TestMachineHasTheFoldersOfPrograms(t *testing.T) {
 	}
 }
 
+// In the folder for temporary files egressd has the socket that Compose asks: whoever reaches it asks the engine.
+func TestMachineHasTheFolderOfTheFront(t *testing.T) {
+	t.Setenv("TMPDIR", "/srv/tmp")
+	m := Machine("", "", nil)
+	for path, refused := range map[string]bool{"/srv/tmp": true, "/srv": true, "/srv/tmp/mine": false, "/srv/other": false} {
+		if why, _ := m.JudgePath(path, false); (why != "") != refused {
+			t.Errorf("%s: %q", path, why)
+		}
+	}
+}
+
 // Names and labels by which a policy tells containers are no project's to give.
 func TestProjectMachineKeepsWhatTellsContainers(t *testing.T) {
 	var c config.Config

@@ -10,6 +10,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hostsockets"
+	"github.com/egressd/egressd/internal/mounttable"
 	"github.com/egressd/egressd/policy/file"
 )
 
@@ -19,7 +20,9 @@ import (
 func Machine(workspace, engine string, c *config.Config) *boundary.Machine {
 	p := &boundary.Machine{Home: os.Getenv("HOME"), UID: os.Getuid(), Workspace: workspace, Own: ownPaths(c), Programs: slices.Concat(OwnProgram(), programFolders(workspace), builders())}
 	p.Doors = doors(c)
-	p.Sockets = hostsockets.Of(os.Getuid(), os.Environ(), nil)
+	mounts, _ := os.ReadFile("/proc/self/mountinfo") // of Linux alone
+	p.Mounts = mounttable.Parse(string(mounts))
+	p.Sockets = append(hostsockets.Of(os.Getuid(), os.Environ(), nil), os.TempDir()) // where the socket is that Compose asks in the engine's place
 	if engine != "" {
 		p.Sockets = append(p.Sockets, engine)
 		askEngine(p, engine)

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -34,6 +35,7 @@ func (r *runner) openTerminal() {
 	if r.beside != nil {
 		return
 	}
+	r.Gate.Approvals.OneRun = true
 	r.Gate.Approvals.OpenAccess(r.Config.File.ApproveWithin != "")
 	if r.terminal = r.ownTerminal(); r.terminal != nil {
 		r.Gate.Approvals.Open(true, r.Config.File.Limits.AskWait)
@@ -122,12 +124,52 @@ func (r *runner) hasTerminal() bool {
 func (r *runner) askOne(ctx context.Context, q *egress.Question) (asked, more bool) {
 	r.prompt.Lock()
 	defer r.prompt.Unlock()
-	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, func() bool { return ctx.Err() != nil || r.isOver(q) }, func(key byte) {
+	over := func() bool { return ctx.Err() != nil || r.isOver(q) }
+	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, over, func(key byte) {
 		var said string
-		said, more = r.take(key, q)
+		if key|0x20 == 'g' {
+			said, more = r.takeForGood(q, over), true
+		} else {
+			said, more = r.take(key, q)
+		}
 		fmt.Fprintf(r.terminal, "%s\r\n", said)
 	})
 	return asked, more
+}
+
+// takeForGood shows the change of the policy file that allows what is asked, and makes it if the person agrees. It returns what came of
+// that in words.
+func (r *runner) takeForGood(q *egress.Question, over func() bool) (said string) {
+	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
+	defer cancel()
+	asked := r.asked()
+	saved, err := asked.WouldSave(ctx, q)
+	if err != nil {
+		return "for good: " + denied(err)
+	}
+	text := "for good\n" + saved.Diff
+	for _, w := range saved.Warnings {
+		text += "egressd: warning: " + printable.Text(w) + "\n"
+	}
+	text += "egressd: for " + printable.Text(saved.To()) + "; that " + printable.Text(saved.Opens) + "\negressd: y: write that, and allow it for this run, any other key: no answer "
+	ask := func() { fmt.Fprint(r.terminal, strings.ReplaceAll(text, "\n", "\r\n")) }
+	if tty.ReadKey(r.terminal, askQuiet, ask, over)|0x20 != 'y' {
+		return "no answer"
+	}
+	if _, err := asked.Save(ctx, r.person(), q, approvals.Answer{First: true}, saved.Digest); err != nil {
+		return denied(err)
+	}
+	return "for good, and for this run: " + printable.Text(saved.Path) + " has it"
+}
+
+// denied is why an answer does not count, and what to type next.
+func denied(err error) string {
+	text := "denied: " + err.Error()
+	var other *admin.Unavailable
+	if errors.As(err, &other) && other.Hint != "" {
+		text += "; " + other.Hint
+	}
+	return printable.Text(text)
 }
 
 // askKey has settle take the key that is typed after ask, with the processes of the jail stopped. It reports false, and calls
@@ -185,11 +227,11 @@ func (r *runner) questionText(q *egress.Question) string {
 	for i := range lines {
 		lines[i] = printable.Text(lines[i])
 	}
-	once := "o: once, "
+	once := "o: once, only what waits now, "
 	if q.Pattern != "" {
 		once = ""
 	}
-	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? " + once + "h: for an hour, s: for this run, 24 h at most, n: no, q: no, and ask no more "
+	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? " + once + "h: for an hour, s: for this run, 24 h at most, g: this sandbox for good, in the policy file, which is shown first, n: no, for ten minutes, q: no, and ask no more "
 }
 
 func quoted(words string) string {
@@ -216,9 +258,9 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 	lasts := map[byte]time.Duration{'o': onceLasts, 'h': approvals.ApprovedFor, 's': approvals.MaxAnswer}
 	switch key |= 0x20; key {
 	case 'o', 'h', 's':
-		opens, err := r.answer(approvals.Answer{Yes: true, Lasts: lasts[key], Once: key == 'o'}, q)
+		opens, err := r.answer(approvals.Answer{Yes: true, Lasts: lasts[key], Once: key == 'o', ThisRun: key == 's'}, q)
 		if err != nil {
-			return "denied: " + err.Error(), true
+			return denied(err), true
 		}
 		if said = map[byte]string{'o': "once", 'h': "for an hour", 's': "for this run"}[key]; opens != "" {
 			said += "; that " + printable.Text(opens)
@@ -228,10 +270,10 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 		return "no answer", true
 	case 'n', 'q', interrupt | 0x20:
 	default:
-		return "press o, h, s, n or q", true
+		return "press o, h, s, g, n or q", true
 	}
 	if _, err := r.answer(approvals.Answer{Lasts: approvals.RejectedFor}, q); err != nil {
-		return "denied: " + err.Error(), true
+		return denied(err), true
 	}
 	if key == 'q' {
 		return "no, and nothing more is asked: further questions are denied", false
@@ -241,11 +283,18 @@ func (r *runner) take(key byte, q *egress.Question) (said string, more bool) {
 
 // answer records an answer before it counts.
 func (r *runner) answer(said approvals.Answer, q *egress.Question) (opens string, err error) {
-	who := admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
 	ctx, cancel := context.WithTimeout(context.Background(), grantPatience)
 	defer cancel()
-	asked := &admin.Asked{Gate: r.Gate, Grants: r.Grants(), Complain: r.complainOf}
-	return asked.Answer(ctx, who, q, said)
+	return r.asked().Answer(ctx, r.person(), q, said)
+}
+
+// person is who answers at the terminal.
+func (r *runner) person() admin.Operator {
+	return admin.Operator{UID: uint32(os.Geteuid()), PID: os.Getpid()}
+}
+
+func (r *runner) asked() *admin.Asked {
+	return &admin.Asked{Gate: r.Gate, Grants: r.Grants(), File: r.File(), Complain: r.complainOf}
 }
 
 // grantPatience is how long it may take to grant what the program asks of itself.

@@ -254,15 +254,15 @@ func (p *ports) carryOutside(c *net.TCPConn, peer sandbox.Peer, to policy.Destin
 	flow, err := p.gate.Open(ctx, peer, policy.Request{Via: policy.ViaTransparent, Destination: to})
 	if err != nil {
 		c.SetLinger(0)
-		return policy.Class(classOf(err))
+		return policy.Class(outcomeOf(err))
 	}
 	var sent, got int64
-	outcome := "closed"
+	outcome := record.OutcomeClosed
 	defer func() { flow.Close(egress.End{Up: sent, Down: got, Outcome: outcome}) }()
 	flow.OnCut(func() { c.Close() })
 	up, err := p.reach(ctx, flow)
 	if err != nil {
-		if outcome = classOf(err); outcome != string(policy.NetworkRefused) {
+		if outcome = outcomeOf(err); outcome != record.Outcome(policy.NetworkRefused) {
 			c.SetLinger(0)
 		}
 		return policy.Class(outcome)
@@ -281,7 +281,7 @@ func (p *ports) carryOutside(c *net.TCPConn, peer sandbox.Peer, to policy.Destin
 		return nil
 	})
 	if err != nil {
-		outcome = classOf(err)
+		outcome = outcomeOf(err)
 	}
 	return ""
 }
@@ -311,12 +311,12 @@ func (p *ports) reach(ctx context.Context, flow *egress.Flow) (*net.TCPConn, err
 
 func isInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
-// classOf is the outcome that an error stands for.
-func classOf(err error) string {
+// outcomeOf is the outcome that an error stands for.
+func outcomeOf(err error) record.Outcome {
 	if refusal, ok := errors.AsType[*egress.Refusal](err); ok {
-		return string(refusal.Decision.Class)
+		return record.Outcome(refusal.Decision.Class)
 	}
-	return "reset"
+	return record.OutcomeReset
 }
 
 // A half is a connection whose two ways end one by one.

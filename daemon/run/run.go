@@ -234,6 +234,9 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	status, err := r.wait(signals)
 	takeTerminals(terminals)
 	if err == nil {
+		if status.Signal() == syscall.SIGKILL && r.jail.LostReaper() {
+			r.Complain(errors.New("something ended the first process of the sandbox, and the kernel killed the program with it"))
+		}
 		r.endLeft(signals)
 		end.Code = status.ExitStatus()
 		if status.Signaled() {

@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/lab/engine"
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox/containers"
 )
@@ -56,19 +59,68 @@ func TestDockerRunRemovesWhatItRefuses(t *testing.T) {
 		{"--mount type=volume,src=far,dst=/e,volume-opt=type=nfs,volume-opt=device=:/x,volume-opt=o=addr=192.0.2.1", "nfs"},
 		{"-p 80:80", "--publish"},
 	} {
+		mark, err := d.Log.Mark()
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := w.dockerRun(ctx, d, "web", append(append([]string{"-itd", "--rm"}, strings.Fields(row.flags)...), engine.Shell)...)
 		var talk bytes.Buffer
 		cmd.Stderr = &talk
-		_ = cmd.Run()
+		_ = w.Gateway.Run(cmd)
 		cancel()
 		if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(talk.String(), row.says) {
 			t.Errorf("%s: exit %d, %q", row.flags, cmd.ProcessState.ExitCode(), talk.String())
+		}
+		if row.flags == "-p 80:80" || row.flags == "--device-cgroup-rule a" {
+			continue // there was no container: docker itself refuses the latter
+		}
+		records, err := decisionsSince(d, mark)
+		if err != nil || len(records) != 1 {
+			t.Errorf("%s: %v, %+v", row.flags, err, records)
+			continue
+		}
+		wasRecorded(t, records[0], row.says)
+		why, err := d.Command(t.Context(), nil, "why", "--config", d.Config, "--json", whyID(t, talk.String())).Output()
+		if err != nil || !strings.Contains(string(why), records[0].Flow) || !strings.Contains(string(why), records[0].Decision.Rule) {
+			t.Errorf("%s: why says %s, %v", row.flags, why, err)
+		}
+		if records[0].Sandbox != "web" {
+			t.Errorf("%s: of the sandbox %q", row.flags, records[0].Sandbox)
+		}
+		said, _ := d.Command(t.Context(), nil, "doctor", "--config", d.Config, "--docker", w.Socket, "--container", records[0].Container.Name).Output()
+		if !strings.Contains(string(said), row.says) || !strings.Contains(string(said), records[0].Flow) {
+			t.Errorf("%s: doctor --container says %s", row.flags, said)
 		}
 	}
 	if after := w.docker(t, "ps", "-aq"); after != before {
 		t.Errorf("containers are left: %s", after)
 	}
+	said, _ := d.Command(t.Context(), nil, "doctor", "--config", d.Config).Output()
+	if !strings.Contains(string(said), "refused: ") || !strings.Contains(string(said), "in the last day") {
+		t.Errorf("doctor says %s", said)
+	}
+}
+
+// wasRecorded looks at the record of a refused container: it names the setting by a row of the table, and says what was refused of it.
+func wasRecorded(t *testing.T, r record.Record, says string) {
+	t.Helper()
+	isRow := r.Decision != nil && slices.ContainsFunc(boundary.Table(), func(s boundary.Setting) bool { return s.Field == r.Decision.Rule })
+	if r.Kind != record.KindRefused || !isRow || r.Decision.Action != "deny" || r.Decision.Class != string(policy.ContainerRefused) || r.Decision.Layer != string(policy.Builtin) ||
+		!strings.Contains(r.Decision.Reason, says) || r.Container == nil || r.Container.ID == "" || r.Flow == "" {
+		t.Fatalf("%s is recorded as %+v, %+v", says, r, r.Decision)
+	}
+}
+
+// whyID is the id in the command that a refusal names.
+func whyID(t *testing.T, said string) string {
+	t.Helper()
+	id := regexp.MustCompile(`egressd why ([0-9A-Z]+)`).FindStringSubmatch(said)
+	if id == nil {
+		t.Errorf("no record is named in %q", said)
+		return "none"
+	}
+	return id[1]
 }
 
 // judgingPolicy has egressd ask the engine about containers that are attached.
@@ -105,17 +157,19 @@ func TestAttachmentsAreJudged(t *testing.T) {
 			t.Errorf("%s: exit %d, %q", flags, e.Code, e.Talk)
 		}
 		records, err := decisionsSince(d, mark)
-		if err != nil || len(records) > 0 { // attach refuses by itself, and asks nobody
-			t.Errorf("%s: %v, %+v", flags, err, records)
+		if err != nil || len(records) != 1 { // attach refuses by itself, and says so to egressd serve
+			t.Fatalf("%s: %v, %+v", flags, err, records)
 		}
+		wasRecorded(t, records[0], says)
 		pid := w.docker(t, "inspect", "-f", "{{.State.Pid}}", c)
 		if e := d.Attach(t, "web", pid); e.Code != 1 || !strings.Contains(e.Talk, says) {
 			t.Errorf("%s, by its process: exit %d, %q", flags, e.Code, e.Talk)
 		}
 		records, err = decisionsSince(d, mark)
-		if err != nil || len(records) != 1 || records[0].Decision == nil || !strings.Contains(records[0].Decision.Reason, says) {
-			t.Errorf("%s: %v, %+v", flags, err, records)
+		if err != nil || len(records) != 2 {
+			t.Fatalf("%s: %v, %+v", flags, err, records)
 		}
+		wasRecorded(t, records[1], says)
 		out, _ := d.Command(t.Context(), nil, "doctor", "--container", c, "--docker", w.Socket).CombinedOutput()
 		if !strings.Contains(string(out), "✗ settings: "+says) {
 			t.Errorf("%s: doctor says %s", flags, out)
@@ -456,6 +510,15 @@ func TestComposeContainersAreJudged(t *testing.T) {
 				if err == nil || running != "" || !strings.Contains(string(out), "egressd: error: ") || !strings.Contains(string(out), row.refused) {
 					t.Errorf("%v, %q runs: %s", err, running, out)
 				}
+				log, err := w.typeOn(t, filepath.Join(c.dir, "policy", "egressd")+" log --json flow:"+whyID(t, string(out)))
+				r, bad := record.Decode([]byte(strings.TrimSpace(log)))
+				if err != nil || bad != nil {
+					t.Fatalf("%v, %v: %s", err, bad, log)
+				}
+				wasRecorded(t, *r, row.refused)
+				if r.Sandbox != "web" || r.Container.Service != "web" {
+					t.Errorf("recorded of %q, %+v", r.Sandbox, r.Container)
+				}
 			})
 		}
 	})
@@ -513,7 +576,7 @@ func TestWhatIsMountedIsJudgedAtTheStart(t *testing.T) {
 	swap = func() error { return errors.Join(os.Remove(place), os.Symlink("/etc", place)) }
 	back = func() error { return errors.Join(os.Remove(place), os.Mkdir(place, 0o755)) }
 	id, err := start("--restart", "always", engine.Shell)
-	if refused := front.Refused(); err == nil || refused == nil || !strings.Contains(refused.Error(), "Mounts /etc") || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.HostConfig.RestartPolicy.Name}}", id) != "no" {
+	if refused := front.Refused(); err == nil || len(refused) != 1 || !strings.Contains(refused[0].Err.Error(), "Mounts /etc") || runs(id) != "false" || w.docker(t, "inspect", "-f", "{{.HostConfig.RestartPolicy.Name}}", id) != "no" {
 		t.Errorf("a link for a moment: %v, %v, it runs: %s", err, refused, runs(id))
 	}
 	if err := swap(); err != nil {
@@ -534,24 +597,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
-	app := filepath.Join(c.dir, "app")
-	started := filepath.Join(app, "started")
 	for name, text := range map[string]string{
-		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
-		"app/program": "#!/bin/sh\ntouch " + started + "\n", "app/.git/HEAD": "ref: refs/heads/main\n", "app/.git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", "app/.git/objects/info/x": "",
-		"app/.git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}, agent: {image: '" + engine.Shell + "', volumes: ['./work:/w']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
 	} {
 		at := filepath.Join(c.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
-	looked.Dir = app
-	_ = looked.Run()
-	if err := os.Remove(started); err != nil {
-		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
-	}
+	app := filepath.Join(c.dir, "app")
+	started := hostileGit(t, app)
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
 	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
 	c.up(t, "--build")
@@ -560,6 +615,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	if said := w.docker(t, "exec", w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"), "cat", "/built"); said != "built" {
 		t.Errorf("it was not built: %q", said)
+	}
+	// The next build has a service run that writes in the project. It could put links there while Compose reads.
+	if err := os.WriteFile(filepath.Join(app, "more"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service=agent")
+	c.up(t, "--build")
+	said := w.docker(t, "events", "--since", "1h", "--until", strconv.FormatInt(time.Now().Unix()+1, 10), "--filter", "container="+agent, "--format", "{{.Action}}")
+	if i := strings.Index(said, "pause\n"); i < 0 || !strings.HasSuffix(said[i:], "unpause") {
+		t.Errorf("the service did not stand still, or does so still: %q", said)
 	}
 }
 
@@ -571,6 +636,28 @@ func judged(s *containers.Sight) error {
 		}
 	}
 	return nil
+}
+
+// hostileGit makes a repository in a folder whose configuration has git start a program of the project. started is what that leaves.
+func hostileGit(t *testing.T, app string) (started string) {
+	t.Helper()
+	started = filepath.Join(app, "started")
+	for name, text := range map[string]string{
+		"program": "#!/bin/sh\ntouch " + started + "\n", ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": strings.Repeat("12345678", 5) + "\n", ".git/objects/info/x": "",
+		".git/config": "[core]\nrepositoryformatversion = 1\n[extensions]\npartialClone = origin\n[remote \"origin\"]\nurl = " + app + "\nuploadpack = " + app + "/program\npromisor = true\n",
+	} {
+		at := filepath.Join(app, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := exec.Command("git", "show", "--format=%H", "HEAD", "--quiet", "--")
+	looked.Dir = app
+	_ = looked.Run()
+	if err := os.Remove(started); err != nil {
+		t.Fatalf("git starts no program, so this test tells nothing: %v", err)
+	}
+	return started
 }
 
 // TestComposeWithANetworkThatIsThere starts a project without egressd first, so that its network leads out.

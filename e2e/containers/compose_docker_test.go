@@ -143,6 +143,8 @@ func TestNeighboursOfInitDocker(t *testing.T) {
 	for _, refused := range []string{"--privileged", "--cap-add NET_ADMIN", "-v " + policy + ":/policy", "-v " + w.Socket + ":/docker.sock", "--log-driver syslog"} {
 		if said, err := w.typeOn(t, filepath.Join(policy, "run-agent.sh")+" "+refused+" "+engine.Shell); err == nil || !strings.Contains(said, "egressd: error: ") {
 			t.Errorf("run-agent.sh %s: %v, %q", refused, err, said)
+		} else if why, err := w.typeOn(t, filepath.Join(policy, "egressd")+" why "+whyID(t, said)); err != nil || !strings.Contains(why, "container-refused") || !strings.Contains(why, "sandbox agent") {
+			t.Errorf("run-agent.sh %s: why says %q, %v", refused, why, err)
 		}
 	}
 	a, b := all[0], all[1]

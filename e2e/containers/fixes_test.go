@@ -106,6 +106,7 @@ func TestEachPrintedFixInContainers(t *testing.T) {
 	}
 	w.loadImage(t)
 	t.Run("docker", func(t *testing.T) { fixesBesideDocker(t, w) })
+	t.Run("docker run", func(t *testing.T) { fixesInDockerRun(t, w) })
 	t.Run("compose", func(t *testing.T) { fixesInCompose(t, w) })
 	t.Run("dev container", func(t *testing.T) { fixesInDevContainer(t, w) })
 }
@@ -140,6 +141,52 @@ func fixesBesideDocker(t *testing.T, w *dockerWorld) {
 		giveList(t, place, "{name: agent, ")
 		savesIntoItsList(t, place, "agent")
 	})
+}
+
+// fixesInDockerRun has a container of egressd docker run, beside an egressd serve on the host. Everything in it is captured.
+func fixesInDockerRun(t *testing.T, w *dockerWorld) {
+	d := world.NewDaemonIn(t, w.World, "version: 1\n"+world.FixRules+`sandboxes: [{name: web, enter: "unix:${XDG_RUNTIME_DIR}/web/enter.sock"}]`+"\ntls: {ca_dir: ca, extra_roots: [lab.pem]}\n")
+	d.PutFile(t, "policy/egress.rego", world.FixRego)
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	out, err := w.dockerRun(t.Context(), d, "web", "-d", engine.Shell, engine.ProbePath, "wait").Output()
+	if err != nil {
+		t.Fatalf("docker run: %v\n%s", err, out)
+	}
+	id := strings.TrimSpace(string(out))
+	t.Cleanup(func() { _, _ = w.Docker(context.Background(), "rm", "-f", id) })
+	if !world.Eventually(20*time.Second, func() bool { return len(recordsOf(t, d, record.KindStart)) > 1 }) {
+		t.Fatalf("it did not enter: %s", w.docker(t, "logs", id))
+	}
+	tryFixes(t, &world.FixPlace{
+		Tools: strings.ReplaceAll(probeTools, `"get $2"`, `"direct $2"`), Served: true, Policy: d.Config,
+		Command: func(words string) string { return "egressd " + words + " --config " + d.Config },
+		Typed: func(t *testing.T, line string) (string, error) {
+			return w.typeOn(t, line, "PATH="+filepath.Dir(world.Egressd.Path())+":"+os.Getenv("PATH"), "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir, "XDG_RUNTIME_DIR="+d.Dir)
+		},
+		Do: func(t *testing.T, script string) (string, string, []record.Record) {
+			mark, err := d.Log.Mark()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := w.docker(t, "exec", id, "sh", "-c", script)
+			records, err := d.Log.Since(mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out, "", records
+		},
+	}, "brief")
+}
+
+// recordsOf are the records of one kind.
+func recordsOf(t *testing.T, d *world.Daemon, kind record.Kind) []record.Record {
+	t.Helper()
+	all, err := d.Log.Since(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(r record.Record) bool { return r.Kind != kind })
 }
 
 // hintsOfSidecar types what egressd in the container says to type next, apart from fixes: it works on the host.

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/egressd/egressd/e2e/world"
+	"github.com/egressd/egressd/record"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -169,17 +170,19 @@ type testPod struct {
 	*world.Daemon
 	volume string // where the manifest has /egressd
 	agent  container
+	beside confinement // of egressd's container
 }
 
-// startPod starts the containers of the manifest in their order, but for the agent.
-func startPod(t *testing.T) *testPod {
+// startPod starts the containers of the manifest in their order, but for the agent. rules are those of the policy.
+func startPod(t *testing.T, written string) *testPod {
 	t.Helper()
 	policy, pod := readManifest(t)
 	if pod.HostNetwork || pod.HostPID || pod.ShareProcessNamespace || pod.SecurityContext.SeccompProfile.Type != "RuntimeDefault" || len(pod.InitContainers) != 2 || len(pod.Containers) != 1 {
 		t.Fatalf("the manifest has %+v", pod)
 	}
 	w := world.Open(t)
-	p := &testPod{Daemon: world.NewDaemon(t, strings.Replace(policy, "allow: []", "allow: [one.allowed.test]", 1)), agent: pod.Containers[0]}
+	p := &testPod{Daemon: world.NewDaemon(t, strings.Replace(policy, "allow: []\n", written, 1)), agent: pod.Containers[0]}
+	p.PutFile(t, "policy/egress.rego", world.FixRego)
 	p.volume = filepath.Join(p.Dir, "volume")
 	if err := os.Mkdir(p.volume, 0o777); err != nil {
 		t.Fatal(err)
@@ -199,7 +202,8 @@ func startPod(t *testing.T) *testPod {
 	if sidecar.RestartPolicy != "Always" {
 		t.Errorf("%s is no sidecar", sidecar.Name)
 	}
-	confined := sidecar.confined()
+	p.beside = sidecar.confined()
+	confined := p.beside
 	confined.shared, confined.unfiltered = true, true // so that its process is the one that is started; its own rights are the same
 	p.Run(t, confined.command(append([]string{world.Egressd.Path(), "serve", "--config", p.Config}, sidecar.Args[1:]...)...))
 	t.Cleanup(func() { p.Stop(t) })
@@ -266,7 +270,7 @@ for mark in (1, 2, 255, 0x4567, 0xffffffff):
 )
 
 func TestPod(t *testing.T) {
-	p := startPod(t)
+	p := startPod(t, "allow: [one.allowed.test]\n")
 	asWritten := p.agent.confined()
 	for _, row := range []struct{ says, script, want string }{
 		{"an allowed name", `curl -sS -m9 --resolve one.allowed.test:80:` + world.EvilIPv4 + ` http://one.allowed.test/`, "origin "},
@@ -292,7 +296,7 @@ func TestPod(t *testing.T) {
 // capabilities gets out, and that pod-run starts nothing in it, nor where anything
 // else is missing.
 func TestPodRefusesWhatTheRulesDoNotHold(t *testing.T) {
-	p := startPod(t)
+	p := startPod(t, "allow: [one.allowed.test]\n")
 	docker := confinement{uid: 0, caps: dockerCapabilities, privileges: true}
 	for says, script := range map[string]string{"setuid": bySetuid, "packets": byPacket} {
 		mark := p.World.Mark(t)
@@ -362,4 +366,31 @@ func TestPodInitLeavesTheRulesOfOthers(t *testing.T) {
 	if now, err := w.Gateway.Tool("nft", "list", "tables"); err != nil || strings.Contains(now, "egressd") {
 		t.Errorf("%v:\n%s", err, now)
 	}
+}
+
+// TestEachPrintedFixInAPod types each fix in egressd's container, as kubectl exec does.
+func TestEachPrintedFixInAPod(t *testing.T) {
+	p := startPod(t, world.FixRules+"tls: {ca_dir: ca, extra_roots: [lab.pem]}\n")
+	tryFixes(t, &world.FixPlace{
+		Tools: world.CapturedFixTools, Served: true, Policy: p.Config,
+		Command: func(words string) string { return "egressd " + words + " --config " + p.Config },
+		Typed: func(t *testing.T, line string) (string, error) {
+			return p.in(p.beside, "env", "PATH="+filepath.Dir(world.Egressd.Path())+":"+os.Getenv("PATH"), "HOME="+p.Dir, "XDG_STATE_HOME="+p.Dir, "XDG_RUNTIME_DIR="+p.Dir, "sh", "-c", line)
+		},
+		Do: func(t *testing.T, script string) (string, string, []record.Record) {
+			mark, err := p.Log.Mark()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := p.asAgent(p.agent.confined(), script)
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			records, err := p.Log.Since(mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out, "", records
+		},
+	}, "container", "names")
 }

@@ -199,7 +199,7 @@ func TestDockerPushesAndPullsWithoutASecret(t *testing.T) {
 	if !slices.ContainsFunc(records, func(r record.Record) bool {
 		return r.Kind == record.KindClose && r.Credential == "docker" && r.Note != ""
 	}) ||
-		!slices.ContainsFunc(records, func(r record.Record) bool { return r.Outcome == string(policy.CredentialRefused) }) {
+		!slices.ContainsFunc(records, func(r record.Record) bool { return r.Outcome == record.Outcome(policy.CredentialRefused) }) {
 		t.Error("the log does not say that a token was asked for, and what was refused")
 	}
 	if d.Log.Holds("REAL") || strings.Contains(d.Output.String(), "REAL") || strings.Contains(e.Log(), "REAL") {

@@ -222,7 +222,7 @@ func TestAWSWorksWithPlaceholders(t *testing.T) {
 				}
 				if row.did == "" && !world.Eventually(world.Settling, func() bool {
 					records, _ := d.Log.Since(mark)
-					return slices.ContainsFunc(records, func(r record.Record) bool { return r.Outcome == string(policy.CredentialRefused) })
+					return slices.ContainsFunc(records, func(r record.Record) bool { return r.Outcome == record.Outcome(policy.CredentialRefused) })
 				}) {
 					t.Error("the log does not say that it was refused")
 				}

@@ -235,7 +235,7 @@ func distrusted(t *testing.T, d *world.Daemon, dir string) {
 		t.Errorf("%v, printed %q", err, out)
 	}
 	refused := func(r record.Record) bool {
-		return r.Kind == record.KindClose && r.Outcome == string(policy.CertificateRefused) && strings.Contains(r.Note, "tls.never")
+		return r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.CertificateRefused) && strings.Contains(r.Note, "tls.never")
 	}
 	if !world.Eventually(world.Settling, func() bool {
 		records, _ := d.Log.Since(mark)

@@ -148,7 +148,7 @@ func TestRealToolsWorkWithPlaceholders(t *testing.T) {
 	noted := func(r record.Record) bool {
 		return r.Kind == record.KindClose && strings.Contains(r.Note, "placeholder") && r.Dst != nil && r.Dst.Host == "other.allowed.test"
 	}
-	refused := func(r record.Record) bool { return r.Outcome == string(policy.CredentialRefused) }
+	refused := func(r record.Record) bool { return r.Outcome == record.Outcome(policy.CredentialRefused) }
 	if !world.Eventually(world.Settling, func() bool {
 		records, _ := d.Log.Since(0)
 		return slices.ContainsFunc(records, kinds) && slices.ContainsFunc(records, noted) && slices.ContainsFunc(records, refused)

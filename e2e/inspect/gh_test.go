@@ -235,7 +235,7 @@ func TestGHWorksInOneRepository(t *testing.T) {
 				records, _ := d.Log.Since(mark)
 				var classes []string
 				for _, r := range records {
-					classes = append(classes, r.Outcome) // of what was refused after it was allowed
+					classes = append(classes, string(r.Outcome)) // of what was refused after it was allowed
 					if r.Decision != nil {
 						classes = append(classes, r.Decision.Class)
 					}

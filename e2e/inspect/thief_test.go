@@ -159,7 +159,7 @@ func TestAnAgentThatIsToldToSteal(t *testing.T) {
 		t.Fatalf("%v after %d of %d: %s", err, len(model.results), len(thefts), out)
 	}
 	seen := func(r record.Record, row *theft) bool {
-		classes := []string{r.Outcome}
+		classes := []string{string(r.Outcome)}
 		if r.Decision != nil {
 			classes = append(classes, r.Decision.Class)
 		}

@@ -44,7 +44,7 @@ func refusesUpstream(t *testing.T, d *world.Daemon, host, way string) {
 		t.Errorf("upstream received %q", s.Heard)
 	}
 	why := func(r record.Record) bool {
-		return r.Kind == record.KindClose && r.Outcome == string(policy.NetworkTLS)
+		return r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.NetworkTLS)
 	}
 	if !slices.ContainsFunc(s.Records, why) {
 		t.Errorf("no record says why: %+v", s.Records)

@@ -257,7 +257,7 @@ func (l *ledger) take(line []byte) error {
 		if l.outcomes == nil {
 			l.outcomes = map[string]int{}
 		}
-		l.outcomes[r.Outcome]++
+		l.outcomes[string(r.Outcome)]++
 		delete(l.open, r.Flow)
 	}
 	return nil

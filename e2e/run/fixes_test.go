@@ -64,6 +64,27 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	}), "listed")
 }
 
+// TestEachPrintedFixOnAGateway has no proxy: the rules of the page about gateways hand over every connection and every name.
+func TestEachPrintedFixOnAGateway(t *testing.T) {
+	world.Open(t).Capture(t, world.WayRedirect)
+	d := fixDaemon(t, world.WithCapture(fixPolicy, world.WayRedirect))
+	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
+	t.Cleanup(func() { d.Stop(t) })
+	place := fixServed(d, func(t *testing.T, script string) *world.Result {
+		return recorded(t, d, func() string {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+			var out bytes.Buffer
+			cmd.Stdout = &out
+			if err := d.World.Sandbox.Run(cmd); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		})
+	})
+	place.Tools = world.CapturedFixTools
+	tryFixes(t, "gateway", place, "container", "names")
+}
+
 // fixServe starts a daemon with all listeners.
 func fixServe(t *testing.T, port, names int, sandboxes string) *world.Daemon {
 	t.Helper()

@@ -19,7 +19,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 	if !idle.EndsWithin(world.Patience) {
 		t.Error("the tunnel was not given up")
 	}
-	if r := d.CloseRecord(t, idle.LocalAddr().String()); !strings.Contains(r.Outcome, "idle") {
+	if r := d.CloseRecord(t, idle.LocalAddr().String()); !strings.Contains(string(r.Outcome), "idle") {
 		t.Errorf("the close record says %q", r.Outcome)
 	}
 }

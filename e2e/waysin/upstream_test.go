@@ -212,7 +212,7 @@ func TestAnUpstreamProxyThatFails(t *testing.T) {
 	}
 	noted := 0
 	for _, r := range records {
-		if r.Kind == record.KindClose && r.Outcome == string(policy.UpstreamRefused) && strings.Contains(r.Note, "403 Forbidden") {
+		if r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.UpstreamRefused) && strings.Contains(r.Note, "403 Forbidden") {
 			noted++
 		}
 	}
@@ -303,7 +303,7 @@ func TestAnUpstreamProxyThatIsSlowOrLies(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if last := records[len(records)-1]; last.Kind != record.KindClose || last.Outcome != string(row.class) || last.Note == "" {
+					if last := records[len(records)-1]; last.Kind != record.KindClose || last.Outcome != record.Outcome(row.class) || last.Note == "" {
 						t.Errorf("the last record is %+v", last)
 					}
 				})

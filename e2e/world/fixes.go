@@ -53,6 +53,13 @@ shell() { timeout 9 ssh -v -p "$2" -o StrictHostKeyChecking=no -o BatchMode=yes 
 name() { dig @"${NAMES%:*}" -p "${NAMES#*:}" +time=3 +tries=1 +noall +answer "$1" | sed 's/.*IN.*A.*/origin/'; }
 `
 
+// CapturedFixTools are as FixTools, for places where a packet filter hands all connections to egressd. A name that is denied has no
+// address there, so connections go to that of another host.
+const CapturedFixTools = `
+http() { case $2 in http://10.*) to=::;; *) to="::` + EvilIPv4 + `:";; esac; curl -sSk -m9 --connect-to "$to" -X "$1" "$2"; }
+name() { dig @8.8.8.8 +time=3 +tries=1 +noall +answer "$1" | sed 's/.*IN.*A.*/origin/'; }
+`
+
 // A FixCase is a denied request. A fix changes nothing about its neighbours.
 type FixCase struct {
 	Name, request string

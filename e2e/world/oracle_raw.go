@@ -112,7 +112,7 @@ func (j *judgement) rawRecords(refusals int) {
 // close record says so.
 func (j *judgement) unrecorded() (n int) {
 	for _, r := range j.Records {
-		if r.Kind == record.KindClose && r.Outcome == string(policy.ResponseRefused) {
+		if r.Kind == record.KindClose && r.Outcome == record.Outcome(policy.ResponseRefused) {
 			n++
 		}
 	}

@@ -23,15 +23,19 @@ var (
 	ErrNoQuestion     = errors.New("there is no question with that id, or no longer")
 	ErrAnswered       = errors.New("somebody has answered the question already")
 	ErrNobodyWaits    = errors.New("nobody waits for the answer now, so there is nothing to approve once")
+	ErrNoRun          = errors.New("egressd sees no end of a run that asked: it has ended already, or it reaches egressd through a listener")
+	ErrSaved          = errors.New("the policy file has it for good")
 	ErrTooManyAnswers = errors.New("too many answers count at a time")
 )
 
 // An Answer is what somebody said to a question.
 type Answer struct {
-	Yes   bool          // otherwise it is not asked again for that time, and an approval is revoked
-	Lasts time.Duration // how long it counts
-	Once  bool          // a yes applies only to the flows that wait now
-	First bool          // it counts only if the question has no answer yet
+	Yes     bool          // otherwise it is not asked again for that time, and an approval is revoked
+	Lasts   time.Duration // how long it counts
+	Once    bool          // a yes applies only to the flows that wait now
+	ThisRun bool          // it ends with the last of the runs that asked, and after Lasts
+	Saved   bool          // the policy in force has it for good
+	First   bool          // it counts only if the question has no answer yet
 }
 
 // Answer answers a question. The caller has recorded the answer before.
@@ -44,8 +48,12 @@ func (l *List) Answer(id record.ID, a Answer) error {
 		err = ErrNoQuestion
 	case a.First && q.State != Pending:
 		err = ErrAnswered
+	case q.saved:
+		err = ErrSaved
 	case a.Once && q.Held == 0:
 		err = ErrNobodyWaits
+	case a.ThisRun && l.runs(q) == 0:
+		err = ErrNoRun
 	case q.State == Pending && len(l.byID) >= maxAnswers+maxPending:
 		err = ErrTooManyAnswers
 	}
@@ -53,10 +61,10 @@ func (l *List) Answer(id record.ID, a Answer) error {
 		l.mu.Unlock()
 		return err
 	}
-	was := q.State
+	was := *q
 	l.settle(q)
 	l.unapprove(q)
-	q.State, q.once = Rejected, nil
+	q.State, q.once, q.thisRun, q.saved = Rejected, nil, a.ThisRun && !l.OneRun, a.Saved
 	if a.Yes {
 		q.State = Approved
 	}
@@ -79,10 +87,19 @@ func (l *List) Answer(id record.ID, a Answer) error {
 	l.wake(q)
 	l.notify()
 	l.mu.Unlock()
-	if was == Approved {
-		l.OnApprovalEnd(id) // flows may depend on the approval before
+	if was.State == Approved {
+		l.OnApprovalEnd(was) // flows may depend on the approval before
 	}
 	return nil
+}
+
+// runs counts the runs that asked q and whose end egressd will see. l.mu is held.
+func (l *List) runs(q *Question) int {
+	n := len(q.from)
+	if q.from[run{}] && !l.OneRun {
+		n--
+	}
+	return n
 }
 
 // answerNewer gives the answer to q to later flows, too, and to a newer pending question about the same
@@ -108,14 +125,26 @@ func (l *List) Remove(id record.ID) {
 	}
 }
 
-// AttachmentEnded removes the pending questions that nobody but this attachment asked. Answers stay, for the next run of the
-// sandbox.
-func (l *List) AttachmentEnded(attachment uint32) {
+// RunEnded removes the pending questions that nobody but this run asked, and the answers that end with it. Other answers stay,
+// for the next run of the sandbox. who is the sandbox of any flow of the run.
+func (l *List) RunEnded(who *policy.Sandbox) {
+	over, ended := runOf(who), []Question(nil)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	for _, q := range l.byID {
-		if delete(q.from, attachment); len(q.from) == 0 && q.State == Pending {
+		if !q.from[over] || over == (run{}) {
+			continue
+		}
+		delete(q.from, over)
+		switch {
+		case q.State == Pending && len(q.from) == 0, q.thisRun && l.runs(q) == 0:
+			ended = append(ended, *q)
 			l.remove(q)
+		}
+	}
+	l.mu.Unlock()
+	for _, q := range ended {
+		if q.State == Approved {
+			l.OnApprovalEnd(q)
 		}
 	}
 }
@@ -211,7 +240,7 @@ func (l *List) All() (all []*Question, turned []Turned, version uint64, changed 
 	slices.SortFunc(turned, func(a, b Turned) int { return cmp.Compare(a.Sandbox, b.Sandbox) })
 	for _, q := range l.byID {
 		copied := *q
-		copied.Until = l.endOf(q)
+		copied.Until, copied.runs = l.endOf(q), l.runs(q)
 		for _, late := range q.waiting {
 			if copied.givesUp.IsZero() || late.Before(copied.givesUp) {
 				copied.givesUp = late

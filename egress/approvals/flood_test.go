@@ -20,7 +20,7 @@ func (l *List) asks(sandbox, host string, n int) *Waiter {
 
 // newList is for tests whose time is not the machine's.
 func newList(wait time.Duration) *List {
-	d := &List{OnApprovalEnd: func(record.ID) {}, Clock: clockOf(time.Now())}
+	d := &List{OnApprovalEnd: func(Question) {}, Clock: clockOf(time.Now())}
 	d.open.Store(true)
 	d.wait.Store(int64(wait))
 	return d
@@ -173,7 +173,7 @@ func TestQuestionsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newList(0)
 		var ended []record.ID
-		d.OnApprovalEnd = func(id record.ID) { ended = append(ended, id) }
+		d.OnApprovalEnd = func(q Question) { ended = append(ended, q.ID) }
 		there := func() (ids []record.ID) {
 			all, _, _, _ := d.All()
 			for _, q := range all {

@@ -108,9 +108,12 @@ type Question struct {
 	end     time.Duration           // Until on the clock of the List; the earlier one of both counts
 	shown   time.Time               // Until as it was last shown
 	givesUp time.Time               // of a copy: the least of waiting
+	runs    int                     // of a copy: those that asked and whose end egressd will see
 	once    map[record.ID]bool      // flows that an approval is limited to; nil: no limit
+	thisRun bool                    // the answer ends when from is empty
+	saved   bool                    // the policy file has what was asked for
 	waiting map[record.ID]time.Time // flows, and when each gives up
-	from    map[uint32]bool         // attachments that asked and have not ended; 0 stands for the listeners
+	from    map[run]bool            // runs that asked and have not ended; the zero run stands for clients of the listeners
 	changed chan struct{}           // closed when State changes, or waiting flows have to check again
 	timer   *time.Timer
 }
@@ -118,11 +121,39 @@ type Question struct {
 // Once reports whether the approval is limited to the flows that waited for it.
 func (q *Question) Once() bool { return q.once != nil }
 
+// ThisRun reports whether the answer ends with the runs that asked.
+func (q *Question) ThisRun() bool { return q.thisRun }
+
+// Saved reports whether the policy file has what was asked for, so that no further answer changes that.
+func (q *Question) Saved() bool { return q.saved }
+
+// A run is one run of a sandbox whose end egressd sees: an attached network, or a container that the engine names. The zero
+// run is none.
+type run struct {
+	attachment uint32
+	container  *policy.Container
+}
+
+func runOf(s *policy.Sandbox) run {
+	if s.Attachment != 0 {
+		return run{attachment: s.Attachment}
+	}
+	return run{container: s.Container}
+}
+
+// askedBy notes the run of a flow. A run that comes after an answer for others does not prolong it. The mutex of the List is held.
+func (q *Question) askedBy(s *policy.Sandbox) {
+	if q.State == Pending || !q.thisRun {
+		q.from[runOf(s)] = true
+	}
+}
+
 // A List has the questions of all sandboxes. In the zero value nobody can answer. It is safe for
 // concurrent use.
 type List struct {
-	Clock         func() time.Duration  // nil: boottime.Now. Set it before first use
-	OnApprovalEnd func(ended record.ID) // is called without locks when an approval has ended
+	Clock         func() time.Duration // nil: boottime.Now. Set it before first use
+	OnApprovalEnd func(ended Question) // is called without locks when an approval has ended
+	OneRun        bool                 // all questions are of one run, which ends with this process. Set it before first use
 
 	open      atomic.Bool  // somebody can answer
 	access    atomic.Bool  // what sandboxes ask of themselves is answered without a person
@@ -211,7 +242,7 @@ func (l *List) Join(s Subject, id, flow record.ID, r *policy.Request, reason, wo
 	}
 	q.Asked++
 	q.Last = now
-	q.from[r.Sandbox.Attachment] = true
+	q.askedBy(&r.Sandbox)
 	if q.State == Pending {
 		l.setEnd(q, now.Add(listedFor))
 	}
@@ -246,7 +277,7 @@ func (l *List) AskAccess(s Subject, id record.ID, r *policy.Request, a policy.Op
 	}
 	one.Asked++
 	one.Last = time.Now()
-	one.from[r.Sandbox.Attachment] = true
+	one.askedBy(&r.Sandbox)
 	return *one, fresh, true
 }
 
@@ -288,7 +319,7 @@ func (l *List) add(of *perSandbox, s Subject, id record.ID, r *policy.Request, r
 	s = s.clone()
 	q := &Question{
 		ID: id, Subject: s, Request: recorded(r), Reason: reason, Words: words, Began: time.Now(), State: Pending,
-		waiting: map[record.ID]time.Time{}, from: map[uint32]bool{}, changed: make(chan struct{}),
+		waiting: map[record.ID]time.Time{}, from: map[run]bool{}, changed: make(chan struct{}),
 	}
 	l.byID[id], l.bySubject[s] = q, q
 	of.count(1, 0)
@@ -303,6 +334,9 @@ func (l *List) mayHold(of *perSandbox) bool {
 	free := maxHeld - l.held
 	return of.holder().held < free && (of.held == 0 || of.held < min(maxHeldPerSandbox, free/4))
 }
+
+// Runs returns how many runs have asked whose end egressd will see. The question is one that [List.All] returned.
+func (q *Question) Runs() int { return q.runs }
 
 // GivesUp returns when the first of the flows gives up that wait, or the zero time. The question is one that [List.All] returned.
 func (q *Question) GivesUp() time.Time { return q.givesUp }
@@ -494,11 +528,11 @@ func (l *List) onTimer(q *Question) {
 		l.mu.Unlock()
 		return
 	}
-	was := q.State
+	ended := *q
 	l.remove(q)
 	l.mu.Unlock()
-	if was == Approved {
-		l.OnApprovalEnd(q.ID)
+	if ended.State == Approved {
+		l.OnApprovalEnd(ended)
 	}
 }
 
@@ -510,7 +544,8 @@ func (l *List) expire(q *Question) {
 	was := q.State
 	l.remove(q)
 	if was == Approved {
-		time.AfterFunc(0, func() { l.OnApprovalEnd(q.ID) }) // without l.mu
+		ended := *q
+		time.AfterFunc(0, func() { l.OnApprovalEnd(ended) }) // without l.mu
 	}
 }
 

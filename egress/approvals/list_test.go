@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // TestTheTimeOfAnAnswerIsItsTime, also where a flow that waited has not looked yet.
@@ -151,14 +152,14 @@ func TestTheQuestionsOfAnEndedRunDisappear(t *testing.T) {
 			}
 			return hosts
 		}
-		d.AttachmentEnded(1)
+		d.RunEnded(&policy.Sandbox{Attachment: 1})
 		if got := left(); !slices.Equal(got, []string{"shared.test", "listener.test", "answered.test"}) {
 			t.Errorf("after the first run: %v", got)
 		}
 		if state, _, _, _ := own.Look(); state != Gone {
 			t.Errorf("its own question is %s", state)
 		}
-		d.AttachmentEnded(2)
+		d.RunEnded(&policy.Sandbox{Attachment: 2})
 		if got := left(); !slices.Equal(got, []string{"listener.test", "answered.test"}) {
 			t.Errorf("after the second: %v", got)
 		}
@@ -169,6 +170,109 @@ func TestTheQuestionsOfAnEndedRunDisappear(t *testing.T) {
 		next.Sandbox.Name = "other"
 		if len(d.Of(1, &next)) != 0 {
 			t.Error("another sandbox has it")
+		}
+	})
+}
+
+// TestAnAnswerForThisRunEndsWithTheRun: with the last of the runs that asked, whoever comes meanwhile; a container is a run, too, and
+// what comes by a listener is none.
+func TestAnAnswerForThisRunEndsWithTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		var ended []record.ID
+		d.OnApprovalEnd = func(q Question) { ended = append(ended, q.ID) }
+		box := &policy.Container{ID: "c"}
+		of := map[string]*policy.Sandbox{
+			"run 1": {Name: "ci", Attachment: 1}, "run 2": {Name: "ci", Attachment: 2}, "run 3": {Name: "ci", Attachment: 3},
+			"container": {Name: "ci", Container: box}, "listener": {Name: "ci"},
+		}
+		next := 0
+		ask := func(host string, who ...string) record.ID {
+			next++
+			var w *Waiter
+			for _, name := range who {
+				r := policy.Request{Sandbox: *of[name], Destination: policy.Destination{Host: host, Port: 443}}
+				w = d.Join(Subject{Sandbox: "ci", Rule: "r", Host: host, Port: 443}, record.ID(next), record.ID(1<<20+next), &r, "", "", time.Time{})
+			}
+			if w == nil {
+				return 0
+			}
+			return w.ID
+		}
+		counts := func(id record.ID) bool {
+			q, _, found := d.Find(id)
+			return found && q.State != Pending
+		}
+		for _, row := range []struct {
+			name  string
+			asks  []string
+			yes   bool
+			later []string // runs that come after the answer
+			end   []string // one after another: it counts until the last has ended
+			none  bool     // there is no run whose end could be seen
+		}{
+			{name: "one run", asks: []string{"run 1"}, yes: true, end: []string{"run 1"}},
+			{name: "no for one run", asks: []string{"run 1"}, end: []string{"run 1"}},
+			{name: "two runs", asks: []string{"run 1", "run 2"}, yes: true, end: []string{"run 1", "run 2"}},
+			{name: "a run that comes later", asks: []string{"run 1"}, later: []string{"run 2"}, end: []string{"run 1"}},
+			{name: "a container", asks: []string{"container"}, yes: true, end: []string{"container"}},
+			{name: "a run beside a listener", asks: []string{"listener", "run 1"}, yes: true, end: []string{"run 1"}},
+			{name: "a listener", asks: []string{"listener"}, yes: true, none: true},
+		} {
+			id := ask(row.name, row.asks...)
+			err := d.Answer(id, Answer{Yes: row.yes, Lasts: time.Hour, ThisRun: true})
+			if row.none {
+				if err != ErrNoRun {
+					t.Errorf("%s: %v", row.name, err)
+				}
+				continue
+			}
+			if err != nil || !counts(id) {
+				t.Fatalf("%s: %v", row.name, err)
+			}
+			ask(row.name, row.later...)
+			for i, who := range row.end {
+				d.RunEnded(of["run 3"]) // which is another one
+				d.RunEnded(of["listener"])
+				if !counts(id) {
+					t.Errorf("%s: it has ended before %s has", row.name, who)
+				}
+				d.RunEnded(of[who])
+				if last := i == len(row.end)-1; counts(id) == last {
+					t.Errorf("%s: it counts: %t after the end of %s", row.name, !last, who)
+				}
+			}
+			if row.yes != slices.Contains(ended, id) {
+				t.Errorf("%s: flows are told of the end of an approval: %t", row.name, !row.yes)
+			}
+			if err := d.Answer(id, Answer{Yes: true, Lasts: time.Hour}); err != ErrNoQuestion {
+				t.Errorf("%s: after its end it is answered: %v", row.name, err)
+			}
+		}
+	})
+}
+
+// TestAnAnswerForThisRunIsOfTheRunThatAsks has a question whose run has ended, and one of a process that is itself the run.
+func TestAnAnswerForThisRunIsOfTheRunThatAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newList(time.Minute)
+		over := d.flowOf("ci", 1, "a.test", 1)
+		if err := d.Answer(over.ID, Answer{Yes: true, Lasts: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		d.RunEnded(&policy.Sandbox{Attachment: 1})
+		if err := d.Answer(over.ID, Answer{Yes: true, Lasts: time.Hour, ThisRun: true}); err != ErrNoRun {
+			t.Errorf("for a run that has ended: %v", err)
+		}
+		one := newList(time.Minute)
+		one.OneRun = true
+		q := one.flowOf("app", 0, "a.test", 1)
+		if err := one.Answer(q.ID, Answer{Yes: true, Lasts: time.Hour, ThisRun: true}); err != nil {
+			t.Errorf("in a process that is the run: %v", err)
+		}
+		one.RunEnded(&policy.Sandbox{})
+		if all, _, _, _ := one.All(); len(all) != 1 || all[0].State != Approved || all[0].Runs() != 1 {
+			t.Errorf("the list has %+v", all)
 		}
 	})
 }

@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/egressd/egressd/internal/mounttable"
 )
 
 // A Ruling says what the table makes of a field. The zero value refuses.
@@ -93,15 +95,16 @@ type Machine struct {
 	// none of them has no network at all: it may have NET_ADMIN and NET_RAW over its loopback.
 	Networks []string
 
-	Workspace string            // a folder of the project, which the container may write; or empty
-	Own       []string          // files and folders of egressd: policy, state, keys, log, sockets
-	Programs  []string          // files and folders that egressd or the host starts, and no container may change
-	Doors     []string          // sources of mounts that egressd adds itself: sockets, or read-only
-	Engines   []string          // folders in which engines keep containers, images and volumes, besides the usual ones
-	Sockets   []string          // sockets of engines and of others who act for their clients
-	Volumes   map[string]Volume // as the engine or the file describes them, by name
-	Mine      []string          // names of volumes that egressd's own services use
-	Images    []string          // names and IDs of egressd's image
+	Workspace string             // a folder of the project, which the container may write; or empty
+	Own       []string           // files and folders of egressd: policy, state, keys, log, sockets
+	Programs  []string           // files and folders that egressd or the host starts, and no container may change
+	Doors     []string           // sources of mounts that egressd adds itself: sockets, or read-only
+	Engines   []string           // folders in which engines keep containers, images and volumes, besides the usual ones
+	Mounts    []mounttable.Mount // of this machine: one file system may have several names
+	Sockets   []string           // sockets of engines and of others who act for their clients
+	Volumes   map[string]Volume  // as the engine or the file describes them, by name
+	Mine      []string           // names of volumes that egressd's own services use
+	Images    []string           // names and IDs of egressd's image
 	// Loose is set if the engine's filter of system calls lets programs make namespaces of users. In one of these nothing
 	// that is mounted keeps its place.
 	Loose bool

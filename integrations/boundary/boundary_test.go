@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/egressd/egressd/internal/mounttable"
 )
 
 var update = flag.Bool("update", false, "write the page of the reference anew")
@@ -60,6 +62,9 @@ func TestJudge(t *testing.T) {
 	if err := os.Symlink("data/engine", filepath.Join(home, "link")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("src/other", filepath.Join(home, "usual")); err != nil {
+		t.Fatal(err)
+	}
 	m := &Machine{
 		Home: home, UID: 7, Workspace: work, Own: []string{filepath.Join(home, "policy")}, Doors: []string{"/run/egressd/web"},
 		Programs: []string{filepath.Join(home, "tools", "sbin")},
@@ -68,6 +73,9 @@ func TestJudge(t *testing.T) {
 			"root": {Options: map[string]string{"type": "none", "device": "/", "o": "bind"}}, "mem": {Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}, "disk": {Options: map[string]string{"type": "ext4", "device": "/dev/sda1"}},
 			"shared":  {Options: map[string]string{"type": "none", "device": "/srv/x", "o": "bind,shared"}},
 			"private": {Options: map[string]string{"type": "none", "device": "/srv/y", "o": "bind"}},
+			"climbs":  {Options: map[string]string{"type": "none", "device": home + "/usual/../x", "o": "bind"}},
+			"later":   {Options: map[string]string{"type": "none", "device": work + "/a/../b", "o": "bind"}},
+			"near":    {Options: map[string]string{"type": "none", "device": work + "/../shared", "o": "bind"}},
 			"odd":     {Options: map[string]string{"mountpoint": "/"}},
 		},
 		Mine: []string{"egressd-state"}, Images: []string{"egressd:latest", "sha256:11"}, Engines: []string{"/data/docker"},
@@ -216,6 +224,10 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other"}]}`:                                                                                         "",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/src/other/.git/hooks", "RW": true}]}`:                                                                  "Mounts HOME/src/other/.git/hooks",
 		`{"Mounts": [{"Type": "bind", "Source": "/etc", "RW": true}]}`:                                                                                       "Mounts /etc",
+		`{"Mounts": [{"Type": "bind", "Source": "/ETC/cron.d", "RW": true}]}`:                                                                                "Mounts /ETC/cron.d",
+		`{"Mounts": [{"Type": "bind", "Source": "/users/me/.zshrc", "RW": true}]}`:                                                                           "Mounts /users/me/.zshrc",
+		`{"Mounts": [{"Type": "bind", "Source": "/efi", "RW": true}]}`:                                                                                       "Mounts /efi",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/Bin", "RW": true}]}`:                                                                                   "Mounts HOME/Bin",
 		`{"Mounts": [{"Type": "bind", "Source": "/etc/cron.d", "RW": true}]}`:                                                                                "Mounts /etc/cron.d",
 		`{"Mounts": [{"Type": "bind", "Source": "/var/spool/cron", "RW": true}]}`:                                                                            "Mounts /var/spool/cron",
 		`{"Mounts": [{"Type": "bind", "Source": "/usr/local/bin", "RW": true}]}`:                                                                             "Mounts /usr/local/bin",
@@ -230,8 +242,11 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w", "RW": true}, {"Type": "bind", "Source": "WORK/.env"}]}`:                                 "",
 		`{"Mounts": [{"Type": "bind", "Source": "WORK", "Destination": "/w"}, {"Type": "bind", "Source": "WORK/data", "Destination": "/d", "RW": true}]}`:            "",
 		`{"Mounts": [{"Type": "bind", "Source": "/etc/ssl/certs", "Mode": "ro,Z"}]}`:                                                                                 "Mounts /etc/ssl/certs", `{"Mounts": [{"Type": "bind", "Source": "/srv/x", "Mode": "ro,z"}]}`: "",
-		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`: "Mounts /proc/self/root",
-		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:               "Mounts /",
+		`{"Mounts": [{"Type": "volume", "Name": "climbs", "RW": true}]}`:                                                                        "Mounts climbs HOME/usual/../x",
+		`{"Mounts": [{"Type": "volume", "Name": "later", "RW": true}]}`:                                                                         "Mounts later WORK/a/../b",
+		`{"Mounts": [{"Type": "volume", "Name": "near", "RW": true}]}`:                                                                          "",
+		`{"Mounts": [{"Type": "bind", "Source": "/proc/self/root"}]}`:                                                                           "Mounts /proc/self/root",
+		`{"Mounts": [{"Type": "bind", "Source": "/"}]}`:                                                                                         "Mounts /",
 		`{"HostConfig": {"Mounts": [{"Type": "volume", "VolumeOptions": {"DriverConfig": {"Options": {"type": "cifs", "device": "//a/b"}}}}]}}`: "HostConfig.Mounts.VolumeOptions.DriverConfig.Options cifs //a/b",
 		`{"HostConfig": {"Mounts": [{"Type": "bind", "BindOptions": {"Propagation": "shared"}}]}}`:                                              "HostConfig.Mounts.BindOptions.Propagation shared",
 	} {
@@ -246,6 +261,32 @@ func TestJudge(t *testing.T) {
 		}
 		if all := strings.Join(got, "; "); all != in.Replace(refused) {
 			t.Errorf("%s: refused is %q", text, all)
+		}
+	}
+}
+
+// TestOtherNames has file systems that are mounted twice, as administrators, btrfs, ostree and WSL have them.
+func TestOtherNames(t *testing.T) {
+	const bound = "1 0 8:1 / / rw - ext4 a rw\n2 1 8:1 / /mnt/all rw - ext4 a rw\n3 1 8:1 /etc /srv/x/etc rw - ext4 a rw\n4 1 8:2 / /mnt/else rw - ext4 b rw\n"
+	const btrfs = "1 0 0:30 /@ / rw - btrfs a rw\n2 1 0:30 /@home /home rw - btrfs a rw\n3 1 0:30 / /mnt/pool rw - btrfs a rw\n"
+	const disk = "1 0 8:1 / / rw - ext4 a rw\n2 1 9:1 / /data rw - ext4 b rw\n3 1 9:1 /home /home rw - ext4 b rw\n"
+	const ostree = "1 0 0:40 / / rw - overlay a rw\n2 1 8:4 / /sysroot rw - xfs b rw\n3 1 8:4 /ostree/var /var rw - xfs b rw\n4 1 8:4 /ostree/1/etc /etc rw - xfs b rw\n"
+	const wsl = "1 0 8:32 / / rw - ext4 a rw\n2 1 8:32 / /mnt/wslg/distro ro - ext4 a rw\n"
+	const inside = "1 0 0:40 / / rw - overlay a rw\n2 1 8:1 /var/lib/vm/work /ws rw - ext4 a rw\n3 1 8:1 /var /var rw - ext4 a rw\n"
+	for _, row := range []struct {
+		table, path string
+		refused     bool
+	}{
+		{bound, "/mnt/all", true}, {bound, "/mnt/all/etc/cron.d", true}, {bound, "/mnt/all/home/me/.ssh", true}, {bound, "/mnt/all/srv/data", false}, {bound, "/mnt/all/home/me/src", false},
+		{bound, "/srv/x", true}, {bound, "/srv", true}, {bound, "/srv/x/etc/cron.d", true}, {bound, "/srv/y", false}, {bound, "/home/me/src", false}, {bound, "/mnt/else/etc", false},
+		{btrfs, "/mnt/pool", true}, {btrfs, "/mnt/pool/@/etc", true}, {btrfs, "/mnt/pool/@home/me/.bashrc", true}, {btrfs, "/mnt/pool/@home/me/src", false}, {btrfs, "/home/me/src", false}, {btrfs, "/srv/x", false},
+		{disk, "/data", true}, {disk, "/data/home/me/.bashrc", true}, {disk, "/data/home/me/src", false}, {disk, "/home/me/src", false}, {disk, "/data/x", false},
+		{ostree, "/sysroot", true}, {ostree, "/sysroot/ostree/1/etc", true}, {ostree, "/sysroot/ostree/var/home/me/src", true}, {ostree, "/srv/x", false},
+		{wsl, "/home/me/src", false}, {wsl, "/srv/x", false}, {inside, "/ws", false}, {inside, "/ws/x", false},
+	} {
+		m := &Machine{Home: "/home/me", Workspace: "/ws", Mounts: mounttable.Parse(row.table)}
+		if why, _ := m.JudgePath(row.path, true); (why != "") != row.refused {
+			t.Errorf("%s in\n%s%q", row.path, row.table, why)
 		}
 	}
 }

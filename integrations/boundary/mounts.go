@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations/hostfiles"
+	"github.com/egressd/egressd/internal/mounttable"
 )
 
 // mounts judges the list Mounts: what the engine mounts, with sources and targets of this machine.
@@ -103,6 +104,16 @@ func (p *Machine) replacedIn(source string, mounts []any) string {
 	return ""
 }
 
+// Writes reports whether mounts let a container write in a folder of this machine, or in one around it.
+func (p *Machine) Writes(folder string, mounts []any) bool {
+	return slices.ContainsFunc(mounts, func(one any) bool {
+		m, _ := one.(map[string]any)
+		writable, _ := m["RW"].(bool)
+		at := p.folderOf(m)
+		return writable && at != "" && meet(hostfiles.ResolveLinks(at), hostfiles.ResolveLinks(folder))
+	})
+}
+
 // held reports whether each folder on the way from a writable mount to a source, and the source itself, is a mount in its
 // place. The kernel replaces and renames none on which something is mounted (EBUSY), in the namespace of that mount.
 func (p *Machine) held(source string, outer map[string]any, list []any) bool {
@@ -154,9 +165,27 @@ func (p *Machine) folderOf(m map[string]any) string {
 }
 
 // JudgePath returns why a container may not have a path of this machine, or "". A read-only mount may
-// have programs of the host, but nothing that leads out.
+// have programs of the host, but nothing that leads out. Other names of the same place count, too.
 func (p *Machine) JudgePath(source string, writable bool) (why, instead string) {
+	climbs := hostfiles.Climbs(source, p.Workspace)
 	source = filepath.Clean(source)
+	if why, instead = p.judgeName(source, writable); why != "" {
+		return why, instead
+	}
+	if climbs {
+		return "programs differ on where .. leads, behind a link or what the container could make one", "write the path without .."
+	}
+	real := hostfiles.ResolveLinks(source)
+	inWorkspace := p.Workspace != "" && hostfiles.Under(real, hostfiles.ResolveLinks(p.Workspace))
+	for _, name := range p.otherNames(real) {
+		if why, instead = p.judgeName(name, writable && !inWorkspace); why != "" {
+			return "it is, or has in it, " + name + " under another name: " + why, instead
+		}
+	}
+	return "", ""
+}
+
+func (p *Machine) judgeName(source string, writable bool) (why, instead string) {
 	real := hostfiles.ResolveLinks(source)
 	switch {
 	case hostfiles.Leads(source, p.Home) || p.isSocket(real):
@@ -172,6 +201,40 @@ func (p *Machine) JudgePath(source string, writable bool) (why, instead string) 
 	}
 	return "", ""
 }
+
+// otherNames are other paths of this machine for what a path is, or has in it, because file systems are mounted twice. A mount
+// farther down than that of the path is no name of it, but a copy: /mnt/all of / is no other name of /home, and /home is one
+// of /mnt/all/home.
+func (p *Machine) otherNames(real string) (all []string) {
+	own := mounttable.Mount{}
+	for _, m := range p.Mounts {
+		if hostfiles.Under(real, m.Point) && len(m.Point) >= len(own.Point) { // the last one of several in one place
+			own = m
+		}
+	}
+	add := func(m mounttable.Mount, place string) {
+		for _, o := range p.Mounts {
+			name := o.Point
+			if rest, in := strings.CutPrefix(place, strings.TrimSuffix(o.Root, "/")); in && (rest == "" || rest[0] == '/') {
+				name = filepath.Join(o.Point, rest)
+			} else if !hostfiles.Under(o.Root, place) {
+				continue
+			}
+			if o.Device == m.Device && depth(o.Point) <= depth(m.Point) && !hostfiles.Under(name, real) {
+				all = append(all, name)
+			}
+		}
+	}
+	add(own, filepath.Join(own.Root, strings.TrimPrefix(real, strings.TrimSuffix(own.Point, "/"))))
+	for _, m := range p.Mounts {
+		if m.Point != real && hostfiles.Under(m.Point, real) {
+			add(m, m.Root)
+		}
+	}
+	return all
+}
+
+func depth(path string) int { return strings.Count(strings.TrimSuffix(path, "/"), "/") }
 
 // isSocketFile reports whether a file is a socket. To write to it changes no file.
 func isSocketFile(path string) bool {
@@ -201,7 +264,7 @@ func (p *Machine) holdsOwn(real string) string {
 func meet(a, b string) bool { return hostfiles.Under(a, b) || hostfiles.Under(b, a) }
 
 // systemFolders hold programs of the system, or files that those read. Other folders of the root are for data.
-const systemFolders = "bin boot dev etc gnu home lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
+const systemFolders = "bin boot dev efi etc gnu home init lib lib32 lib64 libx32 lost+found nix opt proc root run sbin snap sys usr var Library System Users Applications private"
 
 // homeFolders are folders of a home that hold programs, or what systems start by themselves.
 var homeFolders = []string{"bin", "sbin", "go", "snap", "Library", "Applications"}
@@ -226,14 +289,19 @@ func (p *Machine) mayWrite(real string) bool {
 	}
 	if below, in := strings.CutPrefix(real, home+"/"); in && filepath.IsAbs(home) && home != "/" {
 		first, _, _ := strings.Cut(below, "/")
-		return first[0] != '.' && !slices.Contains(homeFolders, first)
+		return first[0] != '.' && !isOneOf(homeFolders, first)
 	}
 	if below, in := strings.CutPrefix(real+"/", "/mnt/"); in { // where Windows has its disks: C: is /mnt/c
 		disk, _, _ := strings.Cut(below, "/")
 		return len(disk) > 1 && !strings.HasPrefix(disk, "wsl")
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
-	return first != "" && !slices.Contains(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
+	return first != "" && !isOneOf(strings.Fields(systemFolders), first) || slices.ContainsFunc(dataFolders, func(f string) bool { return hostfiles.Under(real, f) })
+}
+
+// isOneOf compares as file systems do that take upper and lower case as the same.
+func isOneOf(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(one string) bool { return strings.EqualFold(one, name) })
 }
 
 // holdsHome reports whether a folder is, or holds, the home of the user: shells and services start from there.

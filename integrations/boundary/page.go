@@ -19,6 +19,8 @@ egressd holds a container to this table. These read it:
 - ` + "`egressd attach`, and `egressd serve` for each network that a container hands in;" + `
 - ` + "`egressd doctor --container`, and `doctor --inside` for capabilities." + `
 
+A refusal is [a record](record.md#refused-containers) in the log of the egressd that would have served the container.
+
 A field that is **harmless** is never refused, one that is **judged** is refused by its value, one that is **refused** may
 not be set. A field that is not here is refused by its name. The fields are those of the engine's API
 (` + "`GET /containers/ID/json`" + `).

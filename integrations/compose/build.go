@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,7 +27,9 @@ const harmlessBuildKeys = `additional_contexts args context dockerfile dockerfil
 // build judges how the image of a service is made, and notes of what.
 func (j *composeJudge) build(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
-		j.context(n.Value, "")
+		if j.hasOneReading("build", n.Value) {
+			j.context(n.Value, "")
+		}
 		return
 	}
 	keys := j.only("build", n, harmlessBuildKeys+" network privileged entitlements ssh tags secrets cache_from isolation")
@@ -56,8 +59,29 @@ func (j *composeJudge) build(n *yaml.Node) {
 	j.buildArguments(value("args"))
 	j.service.tags = append(j.service.tags, valuesOf(value("tags"))...)
 	j.service.builds = true
-	j.context(value("context").Value, value("dockerfile").Value)
+	if folder, dockerfile := value("context").Value, value("dockerfile").Value; j.hasOneReading("build.context", folder) && j.hasOneReading("build.dockerfile", dockerfile) {
+		j.context(folder, dockerfile)
+	}
 	j.moreContexts(value("additional_contexts"))
+}
+
+// hasOneReading refuses a path of a build that Compose and BuildKit's client read differently. The client takes ${…} and %{…} of what
+// Compose has read for a template of its own, and a scheme such as cwd:// for a path that begins where somebody starts up.sh.
+func (j *composeJudge) hasOneReading(key, place string) bool {
+	switch {
+	case isTemplate(place):
+		j.problem("has %s %s: Compose and BuildKit's client may read that as two paths; write it without $$ and %%{", key, place)
+	case strings.Contains(place, "://") && !isRemote(place):
+		j.problem("has %s %s: egressd does not know this scheme, nor what of this machine it reads; write a path", key, place)
+	default:
+		return true
+	}
+	return false
+}
+
+// isTemplate reports whether BuildKit's client may find a template in a text of a compose file.
+func isTemplate(text string) bool {
+	return strings.Contains(text, "$$") || strings.Contains(text, "%{")
 }
 
 // buildArguments refuses secrets of the user's environment in the form NAME, which takes the value from there.
@@ -109,10 +133,11 @@ func variablesIn(n *yaml.Node) (all []string) {
 // buildSecrets are files, which are judged as those that the image is built of, or variables.
 func (j *composeJudge) buildSecrets(n *yaml.Node) {
 	for _, one := range n.Content {
-		name := resolved(one).Value
+		name, target := resolved(one).Value, ""
 		if resolved(one).Kind == yaml.MappingNode {
-			source := j.only("build.secrets", resolved(one), "source target uid gid mode")["source"]
-			name = resolved(&source).Value
+			keys := j.only("build.secrets", resolved(one), "source target uid gid mode")
+			source, at := keys["source"], keys["target"]
+			name, target = resolved(&source).Value, resolved(&at).Value
 		}
 		given := j.file.Secrets[name]
 		keys := j.only("secrets."+name, resolved(&given), "file environment name labels")
@@ -120,7 +145,9 @@ func (j *composeJudge) buildSecrets(n *yaml.Node) {
 		switch {
 		case !isNothing(&variable):
 			j.problem("has build.secrets %s, of your environment: a build has the engine's network; leave it out", name)
-		case !isNothing(&file):
+		case strings.ContainsAny(name+target+resolved(&file).Value, ",\"\r\n") || isTemplate(name+target):
+			j.problem("has build.secrets %s: BuildKit's client would read the rest of its name or path as further settings; write it without commas and quotes", name)
+		case !isNothing(&file) && j.hasOneReading("build.secrets "+name, resolved(&file).Value):
 			j.builtOf(resolved(&file).Value)
 		}
 	}
@@ -132,10 +159,10 @@ func (j *composeJudge) context(folder, dockerfile string) {
 	if strings.HasPrefix(folder, "git@") || strings.HasPrefix(folder, "ssh://") {
 		j.problem("has build.context %s: a build of it gets your ssh agent, and the engine's network; fetch it into the project", folder)
 	}
-	if isRemote(folder) {
-		return
+	context := composeInput{}
+	if !isRemote(folder) {
+		context = j.builtOf(folder)
 	}
-	context := j.builtOf(folder)
 	switch {
 	case dockerfile == "":
 	case strings.HasPrefix(dockerfile, "$") || filepath.IsAbs(dockerfile):
@@ -155,16 +182,15 @@ func (j *composeJudge) moreContexts(n *yaml.Node) {
 			places[name] = place
 		}
 	}
-	for _, place := range places {
-		place = strings.TrimPrefix(place, "oci-layout://")
-		if !isRemote(place) && !strings.HasPrefix(place, "service:") {
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		place := places[name]
+		if j.hasOneReading("build.additional_contexts", place) && !isRemote(place) && !strings.HasPrefix(place, "service:") {
 			j.builtOf(place)
 		}
 	}
 }
 
-// isRemote reports whether a build fetches a place. Of another scheme it is a path: file://../x lies in a folder
-// called file:.
+// isRemote reports whether a build fetches a place.
 func isRemote(place string) bool {
 	return slices.ContainsFunc([]string{"https://", "http://", "git://", "ssh://", "docker-image://", "git@"}, func(p string) bool { return strings.HasPrefix(place, p) })
 }

@@ -104,35 +104,75 @@ func (c *Compose) ScriptPath() string { return filepath.Join(c.Folder, "up.sh") 
 // upScript starts both files, once egressd has judged them again: a service may have changed them. egressd init compose
 // fails there if the override file has changed, and keeps copies of what it judged.
 func (c *Compose) upScript() integrations.Made {
-	var again []string
-	for _, word := range c.Again {
-		again = append(again, shell.Quote(word))
-	}
 	text := fmt.Sprintf(`#!/bin/sh
 # docker compose up for services of %[1]s, once egressd has judged its files again: up.sh [OPTION…]
 # Made by egressd init compose.
 set -eu
-%[2]s >/dev/null
+%[2]scompose=docker-compose
+if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
+exec %[7]s$compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s up "$@"
+`, filepath.Base(c.File.Path), c.prepared(), c.Named.options(filepath.Dir(c.File.Path)),
+		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
+		shell.Quote(filepath.Join(c.Folder, judgedEnv)), c.judgingWords())
+	return integrations.Made{Path: c.ScriptPath(), Text: text, Mode: 0o755}
+}
+
+// prepared are lines of a script that judge the files again, and the networks that are there.
+func (c *Compose) prepared() string {
+	var again []string
+	for _, word := range c.Again {
+		again = append(again, shell.Quote(word))
+	}
+	return fmt.Sprintf(`%s >/dev/null
 unset COMPOSE_FILE COMPOSE_ENV_FILES
-for network in%[6]s; do
+for network in%s; do
 	made=$(docker network inspect -f '{{.Internal}}' "$network" 2>/dev/null) || continue
 	[ "$made" = true ] || {
 		echo "egressd: error: the network $network is there, and leads out" >&2
-		echo "egressd: hint: docker compose -p ${COMPOSE_PROJECT_NAME:-%[7]s} down, and this once more" >&2
+		echo "egressd: hint: docker compose -p ${COMPOSE_PROJECT_NAME:-%s} down, and this once more" >&2
 		exit 1
 	}
 done
-compose=docker-compose
-if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
 # BuildKit's client would run git in the project, by a configuration that services may write.
 export BUILDX_GIT_INFO=false BUILDX_GIT_LABELS=false
-exec %[9]s$compose %[3]s --env-file %[8]s -f %[4]s -f %[5]s up "$@"
-`, filepath.Base(c.File.Path), strings.Join(again, " "), c.Named.options(filepath.Dir(c.File.Path)),
-		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
-		c.sharedWords(), c.Named.Name, shell.Quote(filepath.Join(c.Folder, judgedEnv)),
-		c.judgingWords())
-	return integrations.Made{Path: c.ScriptPath(), Text: text, Mode: 0o755}
+`, strings.Join(again, " "), c.sharedWords(), c.Named.Name)
 }
+
+// DevSettingsPath is where the settings of the dev container are that devcontainer.sh starts.
+func (c *Compose) DevSettingsPath() string { return filepath.Join(c.Folder, "devcontainer.json") }
+
+// JudgedFiles are the files that up.sh starts.
+func (c *Compose) JudgedFiles() []string {
+	return []string{filepath.Join(c.Folder, judgedFile), filepath.Join(c.Folder, judgedOverride)}
+}
+
+// DevScript is the dev container CLI for a service that is held: it starts what up.sh starts, by the same front of the engine. settings
+// are those of a workspace folder as they were judged.
+func (c *Compose) DevScript(folder, settings string) []integrations.Made {
+	which := "--workspace-folder " + shell.Quote(folder) + " --override-config " + shell.Quote(c.DevSettingsPath())
+	text := fmt.Sprintf(`#!/bin/sh
+# The dev container CLI for a service of %[1]s: devcontainer.sh [up [OPTION…]], devcontainer.sh exec COMMAND…
+# Made by egressd init compose. The settings are devcontainer.json beside this file, and not those of the project.
+set -eu
+what=${1:-up}
+[ $# = 0 ] || shift
+case $what in
+up) ;;
+exec) exec devcontainer exec %[2]s "$@" ;;
+*)
+	echo "egressd: error: $what: devcontainer.sh has up and exec" >&2
+	echo "egressd: hint: %[3]s up" >&2
+	exit 2
+	;;
+esac
+%[4]sexport %[5]s="${%[5]s:-%[6]s}"
+exec %[7]sdevcontainer up %[2]s "$@"
+`, filepath.Base(c.File.Path), which, c.DevScriptPath(), c.prepared(), projectVariable, c.Named.Name, c.judgingWords())
+	return []integrations.Made{{Path: c.DevSettingsPath(), Text: settings, Mode: 0o644}, {Path: c.DevScriptPath(), Text: text, Mode: 0o755}}
+}
+
+// DevScriptPath is where devcontainer.sh is.
+func (c *Compose) DevScriptPath() string { return filepath.Join(c.Folder, "devcontainer.sh") }
 
 // judgingWords begin the command that starts Compose: egressd has each container judged that the engine creates and starts for it.
 func (c *Compose) judgingWords() string {

@@ -146,7 +146,7 @@ networks: {theirs: {external: true}, named: {name: other_default}, lan: {driver:
 volumes: {run: {driver_opts: {type: none, o: bind, device: /run}}, over: {driver_opts: {type: overlay, o: "lowerdir=/srv:/run"}}, unknown: {driver_opts: {device: "$D"}}, data: ,
   plugin: {driver: rexray}, nfs: {driver: local, driver_opts: {type: nfs, o: "addr=192.0.2.1", device: ":/x"}}, kind: {driver_opts: {type: "${T:-none}"}}, theirs: {external: true}, taken: {name: other_egressd-state}, ram: {driver: local, driver_opts: {type: tmpfs, device: tmpfs}}}
 configs: {engine: {file: /var/run/docker.sock}, text: {content: x}, far: {external: true}}
-secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}}
+secrets: {variable: {environment: TOKEN_1}, engine: {file: /var/run/docker.sock}, text: {file: ./text}, key: {file: ~/.ssh/id_ed25519}, comma: {file: "./a,src=/root/.ssh/id"}, climbs: {file: /proc/self/cwd/../id}, dollar: {file: "/srv/$$x/../a"}}
 `
 
 func composeMachine() *boundary.Machine {
@@ -336,7 +336,25 @@ func TestComposeServicesThatNoNetworkHolds(t *testing.T) {
 		"{volumes: ['.:/a', '.:/$X', './data:/data']}":                                                          "what its variables stand for",
 		"{volumes: ['.:/a', './data:/a/data', './web:/w:ro'], user: root}":                                      "",
 		"{volumes: ['./a:/a', './a/data:/a/data']}":                                                             "",
-		"{build: {context: ., additional_contexts: ['x=file://../../../../../../etc/ssh/../../srv/policy']}}":   "/srv/policy",
+		"{build: {context: ., additional_contexts: ['x=file://../../../../../../etc/ssh/../../srv/policy']}}":   "build.additional_contexts file://",
+		"{build: {context: ., additional_contexts: {x: 'cwd://.ssh'}}}":                                         "build.additional_contexts cwd://.ssh",
+		"{build: {context: ., additional_contexts: ['x=oci-layout://layout']}}":                                 "build.additional_contexts oci-layout://layout",
+		"{build: {context: ., additional_contexts: {x: '%{ if true }cwd%{ endif }:/a'}}}":                       "build.additional_contexts %{ if true }",
+		"{build: {context: 'cwd://.ssh'}}":                                                                      "build.context cwd://.ssh",
+		"{build: 'cwd://.ssh'}":                                                                                 "build cwd://.ssh",
+		"{build: {context: 'x://../.ssh'}}":                                                                     "build.context x://../.ssh",
+		"{build: {context: '/srv/p/$$x/../../../etc/ssh'}}":                                                     "build.context /srv/p/$$x",
+		"{build: {context: 'a/%{ if false }b/c%{ endif }/../..'}}":                                              "build.context a/%{ if false }b",
+		"{build: {context: ., dockerfile: '$$x/../../../k'}}":                                                   "build.dockerfile $$x",
+		"{build: {context: 'github.com/a/b', dockerfile: 'cwd:///root/.ssh/id'}}":                               "build.dockerfile cwd:///root/.ssh/id",
+		"{build: {context: 'https://example.com/a.git', dockerfile: /root/.ssh/id}}":                            "volumes /root/.ssh/id",
+		"{build: {context: 'https://example.com/a.git', dockerfile: sub/Dockerfile}}":                           "",
+		"{build: {context: ., secrets: [comma]}}":                                                               "build.secrets comma: BuildKit",
+		"{build: {context: ., secrets: [dollar]}}":                                                              "build.secrets dollar /srv/$$x",
+		"{build: {context: ., secrets: [{source: text, target: 'a,src=/root/.ssh/id'}]}}":                       "build.secrets text: BuildKit",
+		"{build: {context: ., secrets: [climbs]}}":                                                              "the path /proc/self/cwd/../id",
+		"{build: {context: ., secrets: [{source: text, target: a}]}}":                                           "",
+		"{build: {context: ., tags: ['%{ if true }egressd:latest%{ endif }']}}":                                 "what its variables stand for",
 		"{build: {context: ., additional_contexts: {x: 'docker-image://a', y: 'https://example.com/a.git'}}}":   "",
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, privileged: true}}]}}": "develop.watch.exec that is privileged",
 		"{develop: {watch: [{path: ., action: sync+exec, target: /a, exec: {command: id, of_tomorrow: 1}}]}}":   "develop.watch.exec.of_tomorrow",

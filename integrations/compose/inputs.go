@@ -129,7 +129,7 @@ func (in *inputs) follow(place, dir string, expand expander, project string) {
 // add notes a file. isNew is false for one that is known already, or whose path is not.
 func (in *inputs) add(place, dir string, expand expander) (path string, isNew bool) {
 	place, known := expand(place)
-	if !known || strings.Contains(place, "://") || strings.HasPrefix(place, "oci:") || strings.HasPrefix(place, "git@") {
+	if !known || hostfiles.Climbs(place, in.workspace) || strings.Contains(place, "://") || strings.HasPrefix(place, "oci:") || strings.HasPrefix(place, "git@") {
 		in.unknown(place)
 		return "", false
 	}
@@ -146,7 +146,7 @@ func (in *inputs) add(place, dir string, expand expander) (path string, isNew bo
 }
 
 func (in *inputs) unknown(place string) {
-	in.problems = append(in.problems, fmt.Sprintf("%.200s: it is read from elsewhere, or what its variables stand for is up to Compose; write the path of a file of this machine", place))
+	in.problems = append(in.problems, fmt.Sprintf("%.200s: it is read from elsewhere, or where its variables or .. lead is up to Compose; write the path of a file of this machine", place))
 }
 
 // from is a path that begins in a folder.

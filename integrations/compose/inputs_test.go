@@ -86,6 +86,7 @@ func TestInputsThatNobodyCanTell(t *testing.T) {
 		"include: [{path: a.yaml, project_directory: '$UNSET_1'}]\n", "include: [{path: a.yaml, env_file: '$UNSET_1'}]\n", "include: [{path: a.yaml, of_tomorrow: 1}]\n",
 		"services: {a: {extends: {file: '$UNSET_1', service: b}}}\n", "services: {a: {extends: {file: b.yaml, service: b, of_tomorrow: 1}}}\n",
 		"services: {a: {extends: {file: variable.yaml, service: b}}}\n", "services: {a: {extends: {file: tag.yaml, service: b}}}\n", "services: {a: {env_file: '${UNSET_1:?}'}}\n",
+		"services: {a: {env_file: '/proc/self/root/../x'}}\n", "include: ['/proc/self/cwd/../a.yaml']\n",
 	} {
 		dir := tree(t, map[string]string{"compose.yaml": text, "a.yaml": "services: {}\n", "b.yaml": "services: {b: {image: x}}\n", "variable.yaml": "services: {b: {env_file: $HOME/x}}\n", "tag.yaml": "services: {b: {image: !x y}}\n"})
 		file, err := Read(dir)

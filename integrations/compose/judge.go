@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/integrations/hostfiles"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -460,8 +461,11 @@ func (j *composeJudge) absolute(path string) string {
 	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
 		return filepath.Join(j.home, rest)
 	}
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
+	if !filepath.IsAbs(path) {
+		return filepath.Join(j.dir, path)
 	}
-	return filepath.Join(j.dir, path)
+	if hostfiles.Climbs(path, j.dir) {
+		j.problem("has the path %s: programs differ on where .. leads, behind a link or what a service could make one; write it without ..", path)
+	}
+	return filepath.Clean(path)
 }

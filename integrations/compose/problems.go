@@ -173,7 +173,7 @@ func (s *Service) replacesImage(m *boundary.Machine) (all []string) {
 	name, _ := s.config["Image"].(string)
 	for _, tag := range append([]string{name}, s.tags...) {
 		switch {
-		case strings.Contains(tag, "$"):
+		case strings.Contains(tag, "$") || isTemplate(tag):
 			all = append(all, fmt.Sprintf("%s builds an image called %s: what its variables stand for is up to Compose; write the name", s.Name, tag))
 		case slices.ContainsFunc(m.Images, func(own string) bool { return tag != "" && boundary.SameImage(tag, own) }):
 			all = append(all, fmt.Sprintf("%s builds an image called %s, in the place of egressd's own; give it another name", s.Name, tag))

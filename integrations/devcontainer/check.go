@@ -127,7 +127,7 @@ func (c *checker) composed(said map[string]any) error {
 		place = shell.Word(filepath.Join(filepath.Dir(c.at), place))
 	}
 	return c.breaks("dockerComposeFile", "the networks of its services are in that file, where runArgs do not count, and the dev container tools start them past egressd",
-		"egressd init compose -f "+place+", and attach the editor to the container that its up.sh starts; or leave dockerComposeFile out")
+		"egressd init compose -f "+place+", and the devcontainer.sh that it writes in the place of devcontainer up, or attach the editor to the container that its up.sh starts; or leave dockerComposeFile out")
 }
 
 const workspaceMount = "workspaceMount"

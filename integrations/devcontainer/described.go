@@ -23,10 +23,10 @@ import (
 // harmlessProperties of devcontainer.json say what runs in the container, or how an editor shows it.
 const harmlessProperties = `$schema name forwardPorts portsAttributes otherPortsAttributes remoteEnv updateRemoteUserUID
 	userEnvProbe overrideCommand shutdownAction init customizations extensions settings devPort waitFor onCreateCommand updateContentCommand postCreateCommand postStartCommand
-	postAttachCommand workspaceFolder overrideFeatureInstallOrder appPort secrets`
+	postAttachCommand workspaceFolder appPort secrets`
 
 // judgedProperties are looked at elsewhere in this package.
-const judgedProperties = "image build dockerFile context features runArgs mounts workspaceMount dockerComposeFile service runServices"
+const judgedProperties = "overrideFeatureInstallOrder image build dockerFile context features runArgs mounts workspaceMount dockerComposeFile service runServices"
 
 // harmlessOfFeature are more properties of a Feature, and of the metadata of an image.
 const harmlessOfFeature = "version description documentationURL licenseURL keywords options installsAfter deprecated legacyIds entrypoint"
@@ -340,10 +340,29 @@ func typeOf(kind any) any {
 	return kind
 }
 
-// features judges what local Features say of the container. Others have not been read.
+// features judges what local Features say of the container. Others have not been read. The tools ask a registry about each name of
+// the order, from this machine.
 func (c *checker) features(said map[string]any) error {
 	features, _ := said["features"].(map[string]any)
+	order, isList := said["overrideFeatureInstallOrder"].([]any)
+	if said["overrideFeatureInstallOrder"] != nil && !isList {
+		return c.breaks("overrideFeatureInstallOrder", "it is no list", "leave it out")
+	}
+	for _, one := range order {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(features)), func(name string) bool { return one == name || one == withoutVersion(name) }) {
+			return c.breaks("overrideFeatureInstallOrder", fmt.Sprintf("%.60q is none of the features, and tools ask a registry about it, from this machine", fmt.Sprint(one)), "leave it out")
+		}
+	}
 	return c.eachFeature(features, nil)
+}
+
+// withoutVersion is the name of a Feature without :VERSION or @DIGEST.
+func withoutVersion(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	return name
 }
 
 // ownFeature looks into the folder that egressd writes its Feature to.
@@ -572,17 +591,24 @@ func (c *checker) build(said map[string]any) error {
 // localVariable is a variable of this machine in a setting.
 var localVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([A-Za-z0-9_]+)`) })
 
-// spills refuses secrets of the user's environment in what builds the image: its steps, and those that install Features, have the
-// engine's network, and a name of an image goes to its registry.
+// insideProperties are those whose values stay in the container. Tools and the engine send values of others on: registries get the
+// names of images and Features, and steps of a build have the engine's network.
+const insideProperties = `containerEnv remoteEnv runArgs mounts workspaceMount workspaceFolder name onCreateCommand updateContentCommand postCreateCommand
+	postStartCommand postAttachCommand`
+
+// spills refuses secrets of the user's environment in other settings.
 func (c *checker) spills(said map[string]any) error {
-	for _, setting := range []string{"build", "context", "dockerFile", "features", "image"} {
+	for _, setting := range slices.Sorted(maps.Keys(said)) {
+		if slices.Contains(strings.Fields(insideProperties), setting) {
+			continue
+		}
 		text, err := json.Marshal(said[setting])
 		if err != nil {
 			return err
 		}
 		for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
 			if _, is := c.variable(f[1]); is && boundary.IsSecretVariable(f[1]) {
-				return c.breaks(setting, "it has "+f[1]+" of your environment, which the build may send anywhere", "leave it out, or unset "+f[1])
+				return c.breaks(setting, "it has "+f[1]+" of your environment, which a build or a tool may send anywhere", "leave it out, or unset "+f[1])
 			}
 		}
 	}

@@ -255,9 +255,19 @@ func (d *Options) secrets(said map[string]any) (all []string) {
 	if err != nil {
 		return nil
 	}
+	var names []string
 	for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
-		if _, is := d.variable(f[1]); is && boundary.IsSecretVariable(f[1]) && !slices.Contains(all, f[1]) {
-			all = append(all, f[1])
+		names = append(names, f[1])
+	}
+	args, _ := (&checker{Options: *d}).readArguments(words(said["runArgs"])) // they were read before
+	for _, a := range args {
+		if a.name == "--env" || a.name == "-e" {
+			names = append(names, a.value) // NAME alone takes the value from the environment
+		}
+	}
+	for _, name := range names {
+		if _, is := d.variable(name); is && boundary.IsSecretVariable(name) && !slices.Contains(all, name) {
+			all = append(all, name)
 		}
 	}
 	return all

@@ -294,6 +294,7 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"runArgs": ["--"]}`,
 		`{"runArgs": ["--name", "egressd-local"]}`,
 		`{"runArgs": ["--env-file=/home/me/.ssh/config"]}`,
+		`{"runArgs": ["--env-file=${localWorkspaceFolder}/.devcontainer/a/../b.env"]}`,
 		`{"runArgs": ["--security-opt=seccomp=./all.json"]}`,
 		`{"runArgs": ["--link=other:x"]}`,
 		`{"build": {"dockerfile": "D", "options": ["--ssh=default"]}}`,
@@ -352,6 +353,10 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"build": {"dockerfile": "D", "options": ["--build-arg", "A_TOKEN"]}}`,
 		`{"features": {"./fine": {"key": "x${localEnv:A_TOKEN:y}"}}}`,
 		`{"image": "registry.example/a:${localEnv:A_TOKEN}"}`,
+		`{"image": "base", "overrideFeatureInstallOrder": ["registry.example/x${localEnv:A_TOKEN}/y"]}`,
+		`{"image": "base", "overrideFeatureInstallOrder": ["registry.example/x/y"], "features": {"./fine": {}}}`,
+		`{"image": "base", "overrideFeatureInstallOrder": "./fine", "features": {"./fine": {}}}`,
+		`{"image": "base", "customizations": {"a": {"proxy": "http://192.0.2.1/${localEnv:A_TOKEN}"}}}`,
 		`{"build": {"dockerfile": "D", "context": "/srv/data"}}`,
 		`{"image": "base", "mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}`,
 		`{"image": "base", "mounts": ["source=${env:NOT_SET:/etc:/../srv},target=/h,type=bind,readonly"]}`,
@@ -541,9 +546,13 @@ func TestDevContainerNotes(t *testing.T) {
 		`{"build": {"dockerfile": "Dockerfile", "context": ".."}}`:            "lies outside of .devcontainer",
 		`{"dockerFile": "${localWorkspaceFolder}/Dockerfile"}`:                "lies outside of .devcontainer",
 		`{"image": "base", "appPort": 3000}`:                                  "appPort publishes nothing",
+		`{"image": "base", "runArgs": ["-e", "A_TOKEN"]}`:                     "the container gets A_TOKEN of your environment",
+		`{"image": "base", "remoteEnv": {"A": "${localEnv:A_TOKEN}"}}`:        "the container gets A_TOKEN of your environment",
+		`{"image": "base", "runArgs": ["-eA_TOKEN=x"]}`:                       "is not held",
 		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
 	} {
 		d := workspace(t, text)
+		d.Environ = append(d.Environ, "A_TOKEN=x")
 		d.Trust = append(d.Trust, filepath.Join(d.Folder, "Dockerfile"))
 		for _, folder := range []string{".", ".devcontainer"} {
 			writeFile(t, filepath.Join(d.Folder, folder, "Dockerfile"), "FROM base\n")

@@ -157,7 +157,7 @@ case $n in
 	run := "docker run"
 	if d.Judges {
 		fmt.Fprintf(&b, "esac\negressd=%s\n[ -x \"$egressd\" ] || egressd=egressd\n", shell.Quote(cmp.Or(d.Program, "egressd")))
-		run = fmt.Sprintf(`"$egressd" docker run --behind %s-$n --policy %s`, d.network(h), shell.Quote(d.Folder))
+		run = fmt.Sprintf(`"$egressd" docker run --behind %s-$n --policy %s --sandbox %s`, d.network(h), shell.Quote(d.Folder), h.Name)
 	} else {
 		b.WriteString("esac\n")
 	}

@@ -77,6 +77,24 @@ func resolveLinks(path string, links *int) string {
 	}
 }
 
+// Climbs reports whether programs differ on where .. leads in an absolute path. Some take it off the name with the folder before it,
+// others let the kernel follow that folder, which may be a link. A folder below writable can become one.
+func Climbs(path, writable string) bool {
+	at := "/"
+	for name := range strings.SplitSeq(path, "/") {
+		if name != ".." {
+			at = filepath.Join(at, name)
+			continue
+		}
+		real, folder := ResolveLinks(at), ResolveLinks(writable)
+		if filepath.Dir(real) != ResolveLinks(filepath.Dir(at)) || writable != "" && real != folder && Under(real, folder) {
+			return true
+		}
+		at = filepath.Dir(at)
+	}
+	return false
+}
+
 // ThroughFolder reports whether somebody who writes in folder decides what path leads to: it, a
 // folder above it, or a link on the way lies in there. It says so, too, of more links than a kernel follows.
 func ThroughFolder(path, folder string) bool {

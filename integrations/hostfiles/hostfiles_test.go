@@ -28,3 +28,22 @@ func TestResolveLinks(t *testing.T) {
 	}
 	ResolveLinks(in("round/x")) // it ends
 }
+
+// TestClimbs has .. behind links, behind folders, and behind what somebody could make a link.
+func TestClimbs(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o700), os.Symlink("a/b", filepath.Join(dir, "far")), os.Symlink("a", filepath.Join(dir, "near"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, climbs := range map[string]bool{
+		"/a/b/c": false, "/a/../a": false, "/far/c": false, "/far/..": true, "/far/../x": true, "/near/../x": false, "/near/b/../../x": false, "/far/c/../..": true,
+		"/none/../a": false, "/w/../a": false, "/w/x/../a": true, "/w/./../a": false, "/w/x/y": false, "": false,
+	} {
+		if Climbs(dir+path, filepath.Join(dir, "w")) != climbs {
+			t.Errorf("%s: %v", path, !climbs)
+		}
+	}
+}

@@ -249,12 +249,15 @@ fail() {
 }
 image=$(docker image inspect -f '{{.Id}}' %[3]s) || fail 'the engine does not have its image' "make image && docker load -i build/egressd-image.tar"
 container=
-for one in $(docker ps -q --no-trunc%[4]s); do
+all=
+if [ "${1:-} ${2:-}" = "docker refused" ]; then all=-a; fi # of a container that was refused: egressd need not run yet
+for one in $(docker ps -q $all --no-trunc%[4]s); do
 	[ "$(docker inspect -f '{{.Image}}' "$one")" = "$image" ] || continue
 	[ -z "$container" ] || fail "two containers are egressd's: $container and $one" "docker stop the one that is not yours"
 	container=$one
 done
 [ -n "$container" ] || fail 'its container does not run' %[5]s
+[ -z "$all" ] || docker start "$container" >/dev/null
 policy=%[6]s
 if [ "${1:-}" = ui ]; then # a browser does not reach the container: the host shows a copy of the log
 	shift

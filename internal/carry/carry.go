@@ -14,28 +14,21 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // An End says how a tunnel ended.
 type End struct {
 	Up, Down int64 // payload bytes passed on to the upstream and to the client
-	Why      Why
+	Outcome  record.Outcome
 }
 
-// Why is the reason of an end.
-type Why string
-
+// How a tunnel ends beside the outcomes of package record. No record has these.
 const (
-	Closed      Why = "closed"           // both sides had finished
-	Broken      Why = "reset"            // one side broke off
-	IdleTooLong Why = "idle-timeout"     // nothing moved for the idle time
-	TooOld      Why = "lifetime"         // it has lasted as long as a tunnel may
-	FirstLate   Why = "first-bytes-late" // the client's first bytes were not complete in time
-	Refused     Why = "refused"          // its owner refused what it was to carry
-	FirstEnded  Why = "client-left"      // the client ended before its first bytes were complete
-	WasCut      Why = "cut"
-	OverBudget  Why = "byte-budget" // the client had more to send than it may
-	taken       Why = "taken"       // its owner has the connections back
+	Refused    record.Outcome = "refused"     // its owner refused what it was to carry
+	OverBudget record.Outcome = "over-budget" // the client had more to send than it may
+	taken      record.Outcome = "taken"       // its owner has the connections back
 )
 
 // Limits bound a tunnel in time, and say what counts its bytes. Tunnels share them, so they must not change.

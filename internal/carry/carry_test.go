@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A carried is a tunnel with the far ends of its connections.
@@ -65,12 +67,12 @@ func pair(t testing.TB, network string) (one, other net.Conn) {
 	return one, other
 }
 
-func (c *carried) ended(t *testing.T, want Why) End {
+func (c *carried) ended(t *testing.T, want record.Outcome) End {
 	t.Helper()
 	select {
 	case e := <-c.end:
-		if e.Why != want {
-			t.Errorf("it ended by %q, want %q", e.Why, want)
+		if e.Outcome != want {
+			t.Errorf("it ended by %q, want %q", e.Outcome, want)
 		}
 		if up, down := c.meter.Up.Load(), c.meter.Down.Load(); up != e.Up || down != e.Down {
 			t.Errorf("the meter has %d and %d, the end %d and %d", up, down, e.Up, e.Down)
@@ -125,7 +127,7 @@ func TestAllBytesArriveBothWays(t *testing.T) {
 				})
 			}
 			both.Wait()
-			if e := c.ended(t, Closed); e.Up != int64(size) || e.Down != int64(size) {
+			if e := c.ended(t, record.OutcomeClosed); e.Up != int64(size) || e.Down != int64(size) {
 				t.Errorf("%s: it counted %d and %d of %d", network, e.Up, e.Down, size)
 			}
 		}
@@ -153,7 +155,7 @@ func TestAnEndOfOneSideLeavesTheOther(t *testing.T) {
 		if got, err := io.ReadAll(first); string(got) != "still here" || err != nil {
 			t.Errorf("%s: read %q, %v", says, got, err)
 		}
-		c.ended(t, Closed)
+		c.ended(t, record.OutcomeClosed)
 	}
 }
 
@@ -178,7 +180,7 @@ func TestAResetReachesTheOtherSide(t *testing.T) {
 			}
 			first.(*net.TCPConn).SetLinger(0)
 			first.Close()
-			c.ended(t, Broken)
+			c.ended(t, record.OutcomeReset)
 			var err error
 			if half { // it has read to the end, and only learns it as it writes
 				for late := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(late); {
@@ -270,8 +272,8 @@ func TestACutIsSeenAtOnce(t *testing.T) {
 			io.ReadFull(c.client, make([]byte, 4<<20)) // and no further
 		}
 		began := time.Now()
-		c.End(WasCut)
-		c.ended(t, WasCut)
+		c.End(record.OutcomeCut)
+		c.ended(t, record.OutcomeCut)
 		if _, err := io.Copy(io.Discard, c.client); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: the client saw %v", says, err)
 		}
@@ -300,9 +302,9 @@ func TestTimesEndATunnel(t *testing.T) {
 		}
 		slow.client.Close()
 	}()
-	idle.ended(t, IdleTooLong)
-	old.ended(t, TooOld)
-	slow.ended(t, Broken)
+	idle.ended(t, record.OutcomeIdle)
+	old.ended(t, record.OutcomeLifetime)
+	slow.ended(t, record.OutcomeReset)
 }
 
 // TestTakeGivesBackWhatNobodyUsed, unless the upstream has spoken.
@@ -337,8 +339,8 @@ func TestTakeGivesBackWhatNobodyUsed(t *testing.T) {
 	if c.Take() {
 		t.Error("it was given back after the upstream spoke")
 	}
-	c.Leave(WasCut)
-	c.ended(t, WasCut)
+	c.Leave(record.OutcomeCut)
+	c.ended(t, record.OutcomeCut)
 }
 
 // TestAnIdleTunnelHoldsNothing: neither a buffer nor a pipe, after many bytes have passed.
@@ -375,8 +377,8 @@ func TestAnIdleTunnelHoldsNothing(t *testing.T) {
 	}
 	s.buffers.mu.Unlock()
 	for _, c := range all {
-		c.End(WasCut)
-		c.ended(t, WasCut)
+		c.End(record.OutcomeCut)
+		c.ended(t, record.OutcomeCut)
 	}
 }
 
@@ -415,8 +417,8 @@ func TestAWatcherSeesAllUntilItHasEnough(t *testing.T) {
 	if got := w.seen.String(); got != "abcdef" {
 		t.Errorf("it saw %q", got)
 	}
-	c.End(WasCut)
-	c.ended(t, WasCut)
+	c.End(record.OutcomeCut)
+	c.ended(t, record.OutcomeCut)
 	c = begun(t, newSet(t), "tcp", forever)
 	c.Watch(&watcher{enough: 100})
 	c.Down()

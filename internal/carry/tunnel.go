@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // A Tunnel carries bytes between two connections. Thousands are idle at a time, so each word counts.
@@ -24,10 +26,10 @@ type Tunnel struct {
 	began, quietSince time.Time // the latter is of the sweep, as is:
 	seen              int64     // bytes of both ways, when it looked last
 
-	mu      sync.Mutex // guards what follows
-	why     Why        // once it ends
-	parties int8       // goroutines that use the connections
-	spoke   bool       // the upstream has sent something, or ended
+	mu      sync.Mutex     // guards what follows
+	outcome record.Outcome // once it ends
+	parties int8           // goroutines that use the connections
+	spoke   bool           // the upstream has sent something, or ended
 	left    chan struct{}
 }
 
@@ -86,7 +88,7 @@ func (t *Tunnel) Send(b []byte) bool {
 	n, err := t.upstream.conn.Write(b)
 	t.up.passed(int64(n))
 	if err != nil {
-		t.End(Broken)
+		t.End(record.OutcomeReset)
 	}
 	return err == nil
 }
@@ -102,24 +104,24 @@ func (t *Tunnel) Spoken() bool { return t.down.count.Load() > 0 }
 func (t *Tunnel) Limit(up int64) { t.budget.Store(up) }
 
 // End ends the tunnel from outside. The first reason counts.
-func (t *Tunnel) End(why Why) {
+func (t *Tunnel) End(outcome record.Outcome) {
 	t.mu.Lock()
-	over := t.why != ""
+	over := t.outcome != ""
 	if !over {
-		t.why = why
+		t.outcome = outcome
 	}
 	t.mu.Unlock()
 	if !over {
-		t.breakOff(why)
+		t.breakOff(outcome)
 	}
 }
 
 // breakOff ends both connections, so that nobody takes what has come for all. A client whose first bytes went nowhere
 // gets an orderly end, since it may be told why.
-func (t *Tunnel) breakOff(why Why) {
+func (t *Tunnel) breakOff(outcome record.Outcome) {
 	Abort(t.upstream.conn)
-	switch why {
-	case FirstEnded, FirstLate, Refused:
+	switch outcome {
+	case record.OutcomeClientLeft, record.OutcomeFirstBytesLate, Refused:
 		t.client.conn.Close()
 	default:
 		Abort(t.client.conn)
@@ -138,13 +140,13 @@ func Abort(c net.Conn) {
 func (t *Tunnel) Over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.why != ""
+	return t.outcome != ""
 }
 
 // Leave is for a caller that will not call Up: the tunnel ends, for that reason if there is no other one.
-func (t *Tunnel) Leave(why Why) {
-	if why != "" {
-		t.End(why)
+func (t *Tunnel) Leave(outcome record.Outcome) {
+	if outcome != "" {
+		t.End(outcome)
 	}
 	t.leave()
 }
@@ -160,13 +162,13 @@ func (t *Tunnel) leave() {
 	t.mu.Lock()
 	t.parties--
 	last := t.parties == 0
-	orderly := last && t.why == ""
+	orderly := last && t.outcome == ""
 	if orderly {
-		t.why = Closed
+		t.outcome = record.OutcomeClosed
 	}
-	why, left := t.why, t.left
+	outcome, left := t.outcome, t.left
 	t.mu.Unlock()
-	if why == taken {
+	if outcome == taken {
 		close(left)
 		return
 	}
@@ -178,17 +180,17 @@ func (t *Tunnel) leave() {
 		t.client.conn.Close()
 		t.upstream.conn.Close()
 	}
-	t.owner.Ended(End{Up: t.up.count.Load(), Down: t.down.count.Load(), Why: why})
+	t.owner.Ended(End{Up: t.up.count.Load(), Down: t.down.count.Load(), Outcome: outcome})
 }
 
 // Take gives both connections back to the caller, unless the upstream has spoken or the tunnel has ended.
 func (t *Tunnel) Take() bool {
 	t.mu.Lock()
-	if t.why != "" || t.spoke {
+	if t.outcome != "" || t.spoke {
 		t.mu.Unlock()
 		return false
 	}
-	t.why = taken
+	t.outcome = taken
 	listening := t.parties > 1
 	if listening {
 		t.left = make(chan struct{})
@@ -204,7 +206,7 @@ func (t *Tunnel) Take() bool {
 }
 
 // overdue returns why the tunnel has to end by now, or "". Only one goroutine calls it.
-func (t *Tunnel) overdue(now time.Time) Why {
+func (t *Tunnel) overdue(now time.Time) record.Outcome {
 	if seen := t.up.count.Load() + t.down.count.Load(); seen != t.seen {
 		t.seen, t.quietSince = seen, now
 	}
@@ -212,9 +214,9 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	case most != 0 && t.up.count.Load() > most:
 		return OverBudget
 	case now.Sub(t.quietSince) >= t.limits.Idle:
-		return IdleTooLong
+		return record.OutcomeIdle
 	case now.Sub(t.began) >= t.limits.Life:
-		return TooOld
+		return record.OutcomeLifetime
 	}
 	t.mu.Lock()
 	half := [...]*side{nil, nil}
@@ -227,7 +229,7 @@ func (t *Tunnel) overdue(now time.Time) Why {
 	t.mu.Unlock()
 	for _, s := range half { // nobody reads from it any more, who would see that it is reset
 		if s != nil && s.gone() {
-			return Broken
+			return record.OutcomeReset
 		}
 	}
 	return ""
@@ -244,16 +246,16 @@ func (s *side) gone() (is bool) {
 
 func (s *stream) run() {
 	defer s.tunnel.set.running.Done()
-	why := s.carry()
+	outcome := s.carry()
 	s.giveBack()
-	if why != Closed {
-		s.tunnel.End(why)
+	if outcome != record.OutcomeClosed {
+		s.tunnel.End(outcome)
 	}
 	s.tunnel.leave()
 }
 
 // carry carries until an end, which it passes on.
-func (s *stream) carry() Why {
+func (s *stream) carry() record.Outcome {
 	s.read, s.write = s.tryRead, s.tryWrite
 	for {
 		err := s.fetch()
@@ -264,14 +266,14 @@ func (s *stream) carry() Why {
 			return Refused
 		}
 		if s.flush() != nil {
-			return Broken
+			return record.OutcomeReset
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			s.finish()
-			return Closed
+			return record.OutcomeClosed
 		case err != nil:
-			return Broken
+			return record.OutcomeReset
 		}
 	}
 }
@@ -362,7 +364,7 @@ func (s *stream) readOnce(fd int, b []byte) (int, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.why != "" {
+	if t.outcome != "" {
 		return 0, net.ErrClosed
 	}
 	n, err := readFD(fd, b)

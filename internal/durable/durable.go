@@ -4,6 +4,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -93,12 +94,15 @@ func OpenPlain(path string) (*os.File, error) {
 func notPlain(path string) error { return fmt.Errorf("%s is no plain file", path) }
 
 func whole(f *os.File, path string, most int64) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	switch {
+	var text bytes.Buffer
+	if info, err := f.Stat(); err == nil { // of which a file of the kernel's says nothing
+		text.Grow(int(min(info.Size(), most)) + bytes.MinRead)
+	}
+	switch n, err := text.ReadFrom(io.LimitReader(f, most+1)); {
 	case err != nil:
 		return nil, err
-	case int64(len(text)) > most:
+	case n > most:
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, most)
 	}
-	return text, nil
+	return text.Bytes(), nil
 }

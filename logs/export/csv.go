@@ -94,7 +94,7 @@ var csvColumns = []struct {
 	{"bytes.up", func(v *csvRecord) string { up, _ := csvBytes(v); return up }},
 	{"bytes.down", func(v *csvRecord) string { _, down := csvBytes(v); return down }},
 	{"duration_ms", func(v *csvRecord) string { return unlessZero(v.Duration) }},
-	{"outcome", func(v *csvRecord) string { return v.Outcome }},
+	{"outcome", func(v *csvRecord) string { return string(v.Outcome) }},
 	{"signal.what", func(v *csvRecord) string { return v.signal.What }},
 	{"signal.name", func(v *csvRecord) string { return v.signal.Name }},
 	{"signal.where", func(v *csvRecord) string { return v.signal.Where }},
@@ -107,6 +107,7 @@ var csvColumns = []struct {
 	{"id", func(v *csvRecord) string { return ID(v.from.Log, v.Seq) }},
 	{"decision.rules", func(v *csvRecord) string { return v.said.Rules }},
 	{"decision.revision", func(v *csvRecord) string { return v.said.Revision }},
+	{"http.query_bytes", func(v *csvRecord) string { return unlessZero(v.http.QueryBytes) }},
 }
 
 func unlessZero(n int64) string {

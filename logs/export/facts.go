@@ -42,15 +42,13 @@ const (
 // classUDP is the only class that concerns a datagram.
 const classUDP = string(policy.UDPDenied)
 
-const outcomeCut = "cut"
-
 func factsOf(r *record.Record) facts {
 	f := facts{Record: r, kind: topicOf(r), ended: r.Kind == record.KindClose}
 	if r.Decision != nil {
 		f.said = *r.Decision
 		f.denied = f.said.Action != "allow" && (f.kind == aboutFlow || f.kind == aboutRequest || f.kind == aboutQuestion)
 	}
-	f.cut = f.ended && r.Outcome == outcomeCut
+	f.cut = f.ended && r.Outcome == record.OutcomeCut
 	f.failed = f.ended && count.Failed(r.Outcome)
 	if src, err := netip.ParseAddrPort(r.Src); err == nil {
 		f.srcIP, f.srcPort = src.Addr().Unmap().String(), src.Port()
@@ -138,7 +136,7 @@ func (f *facts) start() time.Time {
 
 // code returns the class of a denial, else the outcome of the flow.
 func (f *facts) code() string {
-	return cmp.Or(f.said.Class, f.Outcome)
+	return cmp.Or(f.said.Class, string(f.Outcome))
 }
 
 // A level is the severity of a record.
@@ -171,7 +169,7 @@ func (f *facts) plainLevel() level {
 	case policy.PolicyError, policy.AuditUnavailable, policy.PolicyNotLoaded, policy.Canary:
 		return high
 	case policy.AddressDenied, policy.NameMismatch, policy.NoServerName, policy.NotTLS, policy.ECHRefused,
-		policy.MalformedRequest, policy.MalformedHost, policy.UnknownSandbox, policy.DNSBudget, policy.ByteBudget:
+		policy.MalformedRequest, policy.MalformedHost, policy.UnknownSandbox, policy.ContainerRefused, policy.DNSBudget, policy.ByteBudget:
 		return medium
 	default:
 		return low
@@ -218,7 +216,7 @@ func (f *facts) sentence() string {
 	case f.denied:
 		return "denied " + f.subject() + " " + f.said.Class
 	case f.ended:
-		return "ended " + f.subject() + " " + f.Outcome
+		return "ended " + f.subject() + " " + string(f.Outcome)
 	default:
 		return "allowed " + f.subject()
 	}

@@ -32,7 +32,7 @@ func hostileRecord(kind record.Kind, text string) *record.Record {
 		DNS:      &record.DNS{Name: text, Type: "A " + text},
 		Process:  &record.Process{PID: 1, Exe: text, Argv: []string{text, text}},
 		Decision: &record.Decision{Action: "deny", Rule: text, Layer: text, Reason: text, Class: text, AllowedIf: []string{text}, Policy: text},
-		Bytes:    &record.Bytes{Up: 1, Down: 2}, Duration: 1234, Outcome: text, Raw: text, Note: text, Count: 3,
+		Bytes:    &record.Bytes{Up: 1, Down: 2}, Duration: 1234, Outcome: record.Outcome(text), Raw: text, Note: text, Count: 3,
 		Signal: &record.Signal{What: text, Name: text, Where: text, Encoding: text},
 	}
 }

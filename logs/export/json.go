@@ -184,6 +184,9 @@ func (w *writer) rest(f *facts, from Origin) {
 		w.str("dst_class", d.Class)
 		w.strs("addrs", d.Addrs...)
 	}
+	if h := f.HTTP; h != nil {
+		w.some("query_bytes", h.QueryBytes)
+	}
 	if t := f.TLS; t != nil {
 		w.strs("alpn", t.ALPN...)
 		w.flag("ech", t.ECH)
@@ -207,7 +210,7 @@ func (w *writer) rest(f *facts, from Origin) {
 			w.some("had", l.Had)
 		})
 	}
-	w.str("outcome", f.Outcome)
+	w.str("outcome", string(f.Outcome))
 	w.str("raw", f.Raw)
 	w.str("note", f.Note)
 }

@@ -105,7 +105,7 @@ func ocsfClassOf(f *facts) ocsfClass {
 
 func ocsfActivity(f *facts) (int64, string) {
 	switch {
-	case f.cut, f.ended && f.Outcome == "reset":
+	case f.cut, f.ended && f.Outcome == record.OutcomeReset:
 		return 3, "Reset"
 	case f.denied:
 		return 5, "Refuse"

@@ -127,7 +127,7 @@ func (a *attributes) record(f *facts, from Origin) {
 	a.str("egressd.policy", f.said.Policy)
 	a.str("egressd.rules", f.said.Rules)
 	a.str("egressd.revision", f.said.Revision)
-	a.str("egressd.outcome", f.Outcome)
+	a.str("egressd.outcome", string(f.Outcome))
 	if l := f.Log; l != nil {
 		a.num("egressd.log.size", l.Size)
 		a.str("egressd.log.root", l.Root)

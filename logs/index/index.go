@@ -45,6 +45,7 @@ type Row struct {
 	Ended    bool
 	Took     time.Duration
 	Up, Down int64
+	Query    int64 // bytes of the query of the request, up to 65535
 }
 
 // row is the stored form of a Row.
@@ -52,7 +53,8 @@ type row struct {
 	time     int64
 	flow     record.ID
 	number   uint32 // since the first one
-	shape    uint32
+	shape    uint16 // there are at most three times mostShapes, and a few more
+	query    uint16 // bytes
 	count    uint32 // 0 if it belongs to another, see package count
 	took     uint32 // milliseconds; noEnd before the flow has ended
 	up, down uint32 // huge: in Index.huge
@@ -77,7 +79,7 @@ type Index struct {
 	verdicts []string // of the shapes
 	opens    []bool   // the shapes are of flows without an end
 
-	ids     map[string]uint32
+	ids     map[string]uint16
 	scratch shape
 	key     []byte
 	events  []*record.Record
@@ -98,7 +100,7 @@ type stretch struct {
 
 // New returns an empty Index.
 func New() *Index {
-	return &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint32{}, failed: map[string]error{}, changed: make(chan struct{})}
+	return &Index{base: -1, huge: map[int64][2]int64{}, ids: map[string]uint16{}, failed: map[string]error{}, changed: make(chan struct{})}
 }
 
 // A followed log is one that an index reads. The mutex of the index guards open and counter.
@@ -380,7 +382,7 @@ func (x *followed) begin(r *record.Record) {
 	if opens && r.Outcome == "" {
 		x.scratch.Outcome = logs.OutcomeOpen
 	}
-	at := x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd})
+	at := x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), query: queryOf(r), count: clamp(r.Times()), took: noEnd})
 	if r.Bytes != nil {
 		x.setEnd(at, r)
 	}
@@ -417,12 +419,15 @@ func (x *followed) end(r *record.Record) {
 			return
 		}
 		x.scratch.load(r)
-		at = x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), count: clamp(r.Times()), took: noEnd})
+		at = x.append(row{time: r.Time.UnixMicro(), flow: flow, shape: x.shapeID(), query: queryOf(r), count: clamp(r.Times()), took: noEnd})
 	} else {
 		one := x.at(at)
 		x.scratch.parse(x.shapes[one.shape])
 		x.scratch.end(r)
 		one.shape = x.shapeID()
+		if r.HTTP != nil {
+			one.query = queryOf(r)
+		}
 	}
 	x.setEnd(at, r)
 	whole := x.scratch.view()
@@ -449,7 +454,7 @@ func (x *followed) cut() {
 		if at >= x.first {
 			one := x.at(at)
 			x.scratch.parse(x.shapes[one.shape])
-			x.scratch.Outcome = logs.OutcomeCut
+			x.scratch.Outcome = record.OutcomeCut
 			one.shape = x.shapeID()
 		}
 	}
@@ -468,6 +473,11 @@ func (x *Index) setEnd(at int64, r *record.Record) {
 		return
 	}
 	one.up, one.down = clamp(r.Bytes.Up), clamp(r.Bytes.Down)
+}
+
+// queryOf returns the length of the query. A head with a longer one than fits is refused, unless limits allow it.
+func queryOf(r *record.Record) uint16 {
+	return uint16(min(part(r.HTTP).QueryBytes, math.MaxUint16))
 }
 
 func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
@@ -512,7 +522,7 @@ func (x *Index) whole(one *row, number int64, at int) Row {
 	s := x.stretches[at]
 	r := Row{
 		Time: one.time, Number: record, Log: x.logs[s.log], Seq: s.seq + record - s.number,
-		Flow: one.flow, Shape: one.shape, Count: one.count, Up: int64(one.up), Down: int64(one.down),
+		Flow: one.flow, Shape: uint32(one.shape), Query: int64(one.query), Count: one.count, Up: int64(one.up), Down: int64(one.down),
 	}
 	if one.took != noEnd {
 		r.Ended, r.Took = true, time.Duration(one.took)*time.Millisecond
@@ -524,7 +534,7 @@ func (x *Index) whole(one *row, number int64, at int) Row {
 	return r
 }
 
-func (x *Index) shapeID() uint32 {
+func (x *Index) shapeID() uint16 {
 	x.key = x.scratch.text(x.key[:0])
 	if id, known := x.ids[string(x.key)]; known {
 		return id
@@ -538,7 +548,7 @@ func (x *Index) shapeID() uint32 {
 		}
 	}
 	text := string(x.key)
-	id := uint32(len(x.shapes))
+	id := uint16(len(x.shapes))
 	x.shapes = append(x.shapes, text)
 	x.verdicts = append(x.verdicts, strings.Clone(x.scratch.decision.Action))
 	x.opens = append(x.opens, x.scratch.Outcome == logs.OutcomeOpen)

@@ -58,7 +58,7 @@ func (w *writer) one() {
 		r.Decision = &record.Decision{Action: "deny", Rule: "default", Layer: "builtin", Class: "default-deny", Policy: "sha256:1"}
 		r.Count = int64(w.random.IntN(3) * 7)
 	case 1:
-		r.Kind, r.HTTP = record.KindRequest, &record.HTTP{Method: pick("GET", "POST"), Path: pick("/a", "/b/c")}
+		r.Kind, r.HTTP = record.KindRequest, &record.HTTP{Method: pick("GET", "POST"), Path: pick("/a", "/b/c"), QueryBytes: w.random.Int64N(3) * 700}
 	case 2:
 		r = record.Record{Kind: record.KindDNS, Flow: r.Flow, Sandbox: r.Sandbox, Via: pick("dns", "connect"), DNS: &record.DNS{Name: pick("x.test", "z.test"), Type: pick("A", "AAAA", "HTTPS", "TXT")}, Decision: r.Decision}
 		if w.random.IntN(2) == 0 {
@@ -71,17 +71,17 @@ func (w *writer) one() {
 		i := w.random.IntN(len(w.open))
 		o := w.open[i]
 		w.open = append(w.open[:i], w.open[i+1:]...)
-		r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: w.random.Int64N(9000), Down: w.random.Int64N(1 << 33)}, Duration: w.random.Int64N(9000), Outcome: pick("closed", "cut", "network-dns")}
+		r = record.Record{Kind: record.KindClose, Flow: o.Flow, Bytes: &record.Bytes{Up: w.random.Int64N(9000), Down: w.random.Int64N(1 << 33)}, Duration: w.random.Int64N(9000), Outcome: record.Outcome(pick("closed", "cut", "network-dns"))}
 		switch w.random.IntN(6) {
 		case 2:
-			r.Outcome, r.Bytes.Up, r.Bytes.Down = pick("http", "named", "closed"), w.random.Int64N(2), 0
+			r.Outcome, r.Bytes.Up, r.Bytes.Down = record.Outcome(pick("http", "named", "closed")), w.random.Int64N(2), 0
 		case 3:
-			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, pick("closed", "client-refused-our-certificate", "network-tls")
+			r.TLS, r.Outcome = &record.TLS{SNI: pick("", "x.test"), Inspected: true}, record.Outcome(pick("closed", "client-refused-our-certificate", "network-tls"))
 			r.Bytes.Up, r.Bytes.Down = 0, 0
 		case 0:
 			r.Decision = &record.Decision{Action: "deny", Rule: "canary", Layer: "builtin", Class: "canary"}
 		case 1:
-			r.HTTP = &record.HTTP{Method: "GET", Path: "/a", Status: 404}
+			r.HTTP = &record.HTTP{Method: "GET", Path: "/a", Status: 404, QueryBytes: w.random.Int64N(60_000)}
 		}
 		w.write(r)
 		return
@@ -170,7 +170,7 @@ type sums map[logs.GroupKey][3]int64
 var filters = []string{
 	"", "verdict:deny", "host:x.test", "-host:x.test", "port:443", "addr:192.0.2.9", "addr:10.0.0.0/8", "class:canary", "rule:r", "layer:user", "policy:sha256:1", "sandbox:a",
 	"via:socks5", "src:10.0.0.2", "src:fd00::2", "method:GET", "path:/b*", "status:404", "proc:npm", "proc:curl", "shadow:inspect", "shadow:deny", "marked:yes", "marked:no", "kind:request",
-	"outcome:cut", "outcome:open", "outcome:network-*", "up:>4k", "down:>1G", "took:>3s", "-up:>4k", "since:2026-11-20T10:20:00Z until:2026-11-20T13:40:00Z", "host:x.test up:1k..5k sandbox:b",
+	"outcome:cut", "outcome:open", "outcome:network-*", "up:>4k", "down:>1G", "took:>3s", "query:>0", "query:500..1k", "-query:>1k", "query:50k", "-up:>4k", "since:2026-11-20T10:20:00Z until:2026-11-20T13:40:00Z", "host:x.test up:1k..5k sandbox:b",
 }
 
 // TestAnswersAreThoseOfAScan compares the index with the filter of egressd log, for each key.
@@ -427,7 +427,7 @@ func TestSeveralLogsAreOneIndex(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := logs.ScanDecisions(lines, &logs.Filter{}, logs.OutcomeCut, func(r *record.Record) {
+			if err := logs.ScanDecisions(lines, &logs.Filter{}, record.OutcomeCut, func(r *record.Record) {
 				if logs.Decides(r) {
 					own.add(r, r.Times(), r.Bytes)
 					want.add(r, r.Times(), r.Bytes)

@@ -47,6 +47,7 @@ type question struct {
 	logs    []bool       // by log
 	scratch record.Record
 	bytes   record.Bytes
+	http    record.HTTP
 }
 
 // ask requires mu.
@@ -76,7 +77,11 @@ func (q *question) holds(r *Row) bool {
 		return true
 	}
 	q.scratch.Time, q.scratch.Flow = time.UnixMicro(r.Time), r.Flow.String()
-	q.scratch.Duration, q.scratch.Bytes = r.Took.Milliseconds(), nil
+	q.scratch.Duration, q.scratch.Bytes, q.scratch.HTTP = r.Took.Milliseconds(), nil, nil
+	if r.Query > 0 {
+		q.http.QueryBytes = r.Query
+		q.scratch.HTTP = &q.http
+	}
 	if r.Ended {
 		q.bytes = record.Bytes{Up: r.Up, Down: r.Down}
 		q.scratch.Bytes = &q.bytes

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/record"
 )
 
@@ -35,7 +34,7 @@ const (
 func (s *shape) fields() []*string {
 	if s.texts == nil {
 		s.texts = []*string{
-			(*string)(&s.Kind), &s.Sandbox, &s.Via, &s.Src, &s.Outcome, &s.dst.Host, &s.dst.Addr, &s.dst.Class, &s.addrs, &s.tls.SNI,
+			(*string)(&s.Kind), &s.Sandbox, &s.Via, &s.Src, (*string)(&s.Outcome), &s.dst.Host, &s.dst.Addr, &s.dst.Class, &s.addrs, &s.tls.SNI,
 			&s.http.Method, &s.http.Path, &s.dns.Name, &s.dns.Type, &s.container.ID, &s.container.Name, &s.process.Exe, &s.argv[0],
 			&s.decision.Action, &s.decision.Rule, &s.decision.Layer, &s.decision.Class, &s.decision.Policy,
 			&s.shadow.Action, &s.shadow.Rule, &s.shadow.Layer, &s.shadow.Class, &s.shadow.Policy, &s.names.First,
@@ -74,7 +73,7 @@ func (s *shape) load(r *record.Record) {
 // end adds what the record of a flow's end says of the flow, as [logs.Joiner.Complete] does.
 func (s *shape) end(r *record.Record) {
 	s.Outcome = r.Outcome
-	if r.Outcome == logs.OutcomeCut && r.Decision != nil { // its traffic until then was allowed
+	if r.Outcome == record.OutcomeCut && r.Decision != nil { // its traffic until then was allowed
 		before := *r
 		before.Decision = nil
 		r = &before

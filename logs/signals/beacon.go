@@ -44,8 +44,8 @@ func (f *Finder) beats(key siteKey, s *site) Signal {
 		p, n, share, about = &s.fetched, m, other, every
 	}
 	lasted := p.last.Sub(p.first)
-	if n < 3*few || share < alikeShare || share*float64(n)*about.Seconds() < alikeShare/2*lasted.Seconds() {
-		return Signal{} // bursts leave most of the time without traffic
+	if !p.isTimer() {
+		return Signal{}
 	}
 	var r reasons
 	r.note(5+scaled(lasted.Hours(), 2, 24, 10), "%d times, mostly every %s (%.0f%%), for %s", n+1, about, 100*share, lasted.Round(time.Minute))
@@ -64,7 +64,17 @@ func (f *Finder) beats(key siteKey, s *site) Signal {
 	if o := f.elsewhere(key, s); p == &s.small && o.n >= few && o.down > 4*o.up {
 		r.note(15, "others with this destination mostly fetch")
 	}
+	if others := f.pools.timers[pairKey{key.program, key.destination}]; key.program != "" && others > 1 && !f.isNew(s) && !policy.HandedOut(key.destination) {
+		r.score >>= others - 1
+		r.words = append(r.words, fmt.Sprintf("but the program does so in other sandboxes as well (%d)", others-1))
+	}
 	return r.signal("beacon", 70)
+}
+
+// isTimer reports whether most of the time has a flow at one interval. Bursts leave most of it without traffic.
+func (p *pulse) isTimer() bool {
+	n, share, about := p.regular()
+	return n >= 3*few && share >= alikeShare && share*float64(n)*about.Seconds() >= alikeShare/2*p.last.Sub(p.first).Seconds()
 }
 
 // size formats a number of bytes for people.

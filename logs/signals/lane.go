@@ -2,6 +2,7 @@ package signals
 
 import (
 	"math"
+	"net/http"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ type lane struct {
 	heads    int64    // bytes of uploads that are requests without a body
 	queries  int64    // of heads, those of which most is a query
 	slow     *slow    // slow uploads; nil for none
+	asked    *heads   // heads of requests without a body; nil for none
+	relayed  *relayed // uploads that pass something on; nil for none
 	all      timeline // all flows
 	hurried  int64    // bytes of uploads shortly after a denial elsewhere
 	when     hours    // hours of uploads
@@ -69,10 +72,17 @@ func (s *site) lane(host string, index, ownIndex int64) *lane {
 	return l
 }
 
-// add counts an allowed flow. The flag hurried says that another destination was denied shortly before.
-func (l *lane) add(r *record.Record, of load, index int64, hurried bool) {
+// add counts an allowed flow. The flag hurried says that another destination was denied shortly before. The freight is what the
+// flow passes on, or nil.
+func (l *lane) add(seed uint64, r *record.Record, of load, index int64, hurried bool, from *freight) {
 	l.n++
 	l.till = index
+	if isHead(r) {
+		if l.asked == nil {
+			l.asked = new(heads)
+		}
+		l.asked.add(seed, r)
+	}
 	l.all.add(r.Time.Unix())
 	if !of.sends() {
 		l.up += of.up
@@ -84,11 +94,17 @@ func (l *lane) add(r *record.Record, of load, index int64, hurried bool) {
 	}
 	l.uploads.add(r, of.up, index)
 	l.when.add(r.Time, 1)
-	if r.HTTP != nil && !writes(r) {
+	if isHead(r) {
 		l.heads += of.up
 		if r.HTTP.QueryBytes > of.up/2 {
 			l.queries += of.up
 		}
+	}
+	if from != nil {
+		if l.relayed == nil {
+			l.relayed = new(relayed)
+		}
+		l.relayed.add(of.up, from)
 	}
 	if isSlow(r, of) {
 		if l.slow == nil {
@@ -108,6 +124,18 @@ func (l *lane) merge(o *lane) {
 	l.till = max(l.till, o.till)
 	l.n, l.up, l.down = l.n+o.n, l.up+o.up, l.down+o.down
 	l.heads, l.queries, l.hurried = l.heads+o.heads, l.queries+o.queries, l.hurried+o.hurried
+	if o.asked != nil {
+		if l.asked == nil {
+			l.asked = new(heads)
+		}
+		l.asked.merge(o.asked)
+	}
+	if o.relayed != nil {
+		if l.relayed == nil {
+			l.relayed = new(relayed)
+		}
+		l.relayed.merge(o.relayed)
+	}
 	if o.slow != nil {
 		if l.slow == nil {
 			l.slow = new(slow)
@@ -281,6 +309,8 @@ func loadOf(r *record.Record) load {
 		return load{up: max(0, up-helloUp), down: max(0, down-helloDown)}
 	case writes(r):
 		return load{up, max(0, down-headDown), true}
+	case r.HTTP.Status == http.StatusSwitchingProtocols: // what followed the head is a conversation
+		return load{up: max(0, up-headUp), down: down}
 	case r.HTTP.QueryBytes >= smallUpload: // a long query sends data, whatever the answer is
 		return load{up: r.HTTP.QueryBytes}
 	case up-headUp >= smallUpload: // a request with a long head sends data, whatever the answer is
@@ -304,9 +334,12 @@ type pool struct {
 	since    int64
 	n        int64 // connections and requests
 	up, down int64
-	sent     sizes // of flows that mostly send
-	slow     int64 // number of slow flows
+	sent     sizes               // of flows that mostly send
+	slow     int64               // number of slow flows
+	asked    *[headParts]amounts // of requests without a body; nil for none
 	senders  []sender
+	sandbox  string // the first that has a lane in the pool
+	shared   bool   // others have as well
 }
 
 // A sender is a sandbox whose program sends to a host.
@@ -326,11 +359,20 @@ type pools struct {
 	programs     map[string]*pool
 	pairs        map[pairKey]*pool
 	destinations map[string]*pool
+	timers       map[pairKey]int // sandboxes in which a program asks a destination at an interval
+
+	known      []string          // destinations with the most flows; nil before they are asked for
+	imitations map[string]string // what a destination has a name like, "" for nothing
 }
 
 func (f *Finder) sum() {
-	f.pools = pools{map[string]*pool{}, map[string]*pool{}, map[pairKey]*pool{}, map[string]*pool{}}
+	f.pools = pools{
+		hosts: map[string]*pool{}, programs: map[string]*pool{}, pairs: map[pairKey]*pool{}, destinations: map[string]*pool{}, timers: map[pairKey]int{},
+	}
 	for key, s := range f.sites {
+		if s.small.isTimer() {
+			f.pools.timers[pairKey{key.program, key.destination}]++
+		}
 		for host, l := range s.lanes {
 			poolOf(f.pools.hosts, host).add(key.sandbox, l)
 			poolOf(f.pools.programs, key.program).add(key.sandbox, l)
@@ -353,7 +395,19 @@ func (p *pool) add(sandbox string, l *lane) {
 	if p.since < 0 || l.since < p.since {
 		p.since = l.since
 	}
+	if p.n == 0 {
+		p.sandbox = sandbox
+	}
+	p.shared = p.shared || p.sandbox != sandbox
 	p.n, p.up, p.down = p.n+l.n, p.up+l.up, p.down+l.down
+	if l.asked != nil {
+		if p.asked == nil {
+			p.asked = new([headParts]amounts)
+		}
+		for i := range p.asked {
+			p.asked[i].merge(&l.asked.parts[i])
+		}
+	}
 	if l.uploads == nil {
 		return
 	}

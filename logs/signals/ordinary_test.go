@@ -208,7 +208,7 @@ func (t *trace) tunnel(b *box, program, host string, at time.Time, took time.Dur
 	end.Bytes = &record.Bytes{Up: up + t.bytes(700, 1200), Down: down + t.bytes(3000, 6000)}
 	end.Duration, end.Outcome = took.Milliseconds(), "closed"
 	if t.chance(0.02) {
-		end.Outcome = pick(t, "idle", "upstream-reset", "client-reset")
+		end.Outcome = record.Outcome(pick(t, "idle", "upstream-reset", "client-reset"))
 	}
 }
 

@@ -36,6 +36,16 @@ type Suspect struct {
 	Last        time.Time `json:"last"`
 	IDs         []string  `json:"ids"`   // ids of a few records that show it
 	Story       string    `json:"story"` // number of the story, see [Stories]
+
+	// Peak is when most of the bytes of the uploads left, if that was within six hours.
+	Peak *Peak `json:"peak,omitempty"`
+}
+
+// A Peak is the time in which a program sent most of what it sent to a destination.
+type Peak struct {
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"` // the end of the last upload
+	Up    int64     `json:"up"`    // bytes
 }
 
 // A Signal is one reason for a score.
@@ -63,10 +73,11 @@ type Finder struct {
 	programs map[programKey]*program
 	work     map[string]*hours  // flows of each sandbox by hour
 	hosts    map[string]*traits // those seen lately
-	pools    pools              // set while attempts are judged
-	rough    bool               // judging only to free memory, so older results suffice
-	flows    int64              // connections and requests
-	seed     uint64             // of the first record
+	relays   relays
+	pools    pools  // set while attempts are judged
+	rough    bool   // judging only to free memory, so older results suffice
+	flows    int64  // connections and requests
+	seed     uint64 // of the first record
 }
 
 type siteKey struct{ sandbox, program, destination string }
@@ -85,7 +96,7 @@ func (f *Finder) Add(r *record.Record) {
 	p := f.program(programKey{r.Sandbox, process})
 	to := destination(r, host)
 	s := f.site(siteKey{r.Sandbox, process, to})
-	s.add(f.seed, r, host, f.flows, work.n, p.deniedBefore(to))
+	s.add(f.seed, r, host, f.flows, work.n, p.deniedBefore(to), f.passedOn(r, to))
 	if r.Signal != nil {
 		return
 	}
@@ -95,6 +106,14 @@ func (f *Finder) Add(r *record.Record) {
 		work.add(r.Time, r.Times())
 	}
 	p.add(f.seed, r, to)
+}
+
+// passedOn returns what an allowed flow passes on, or nil.
+func (f *Finder) passedOn(r *record.Record, to string) *freight {
+	if r.DNS != nil || r.Bytes == nil || r.Decision == nil || r.Decision.Action != "allow" {
+		return nil
+	}
+	return f.relays.add(r.Sandbox, to, r.Time, loadOf(r))
 }
 
 func (f *Finder) program(key programKey) *program {
@@ -184,12 +203,12 @@ func (f *Finder) Suspects() []Suspect {
 	var all []Suspect
 	for key, s := range f.sites {
 		if score, found := f.judge(key, s); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown(), ""})
+			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown(), "", s.peak()})
 		}
 	}
 	for key, p := range f.programs {
 		if score, found := p.judge(); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, ""})
+			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, "", nil})
 		}
 	}
 	slices.SortFunc(all, func(a, b Suspect) int {

@@ -58,8 +58,8 @@ func latest(a, b time.Time) time.Time {
 }
 
 // add counts a decision about a host. It gets the flow's index among all flows and within its sandbox. Time denied is
-// that of the program's last denial elsewhere.
-func (s *site) add(seed uint64, r *record.Record, host *traits, index, ownIndex int64, denied time.Time) {
+// that of the program's last denial elsewhere. The freight is what the flow passes on, or nil.
+func (s *site) add(seed uint64, r *record.Record, host *traits, index, ownIndex int64, denied time.Time, from *freight) {
 	if s.first.IsZero() {
 		s.since = index
 	}
@@ -84,7 +84,7 @@ func (s *site) add(seed uint64, r *record.Record, host *traits, index, ownIndex 
 	}
 	weight += s.addName(seed, r, host)
 	if r.DNS == nil {
-		weight += s.addBytes(r, host, index, ownIndex, denied)
+		weight += s.addBytes(seed, r, host, index, ownIndex, denied, from)
 	}
 	s.show(r.Flow, weight)
 }
@@ -107,7 +107,7 @@ func (s *site) addName(seed uint64, r *record.Record, host *traits) (weight floa
 	return bits
 }
 
-func (s *site) addBytes(r *record.Record, host *traits, index, ownIndex int64, denied time.Time) (weight float64) {
+func (s *site) addBytes(seed uint64, r *record.Record, host *traits, index, ownIndex int64, denied time.Time, from *freight) (weight float64) {
 	l := loadOf(r)
 	if host.publishes || destination(r, host) == gists {
 		if writes(r) || r.HTTP == nil && (l.sends() || r.Decision.Action != "allow" || pushes(r)) {
@@ -130,7 +130,7 @@ func (s *site) addBytes(r *record.Record, host *traits, index, ownIndex int64, d
 		s.fetched.add(r.Time)
 	}
 	since := r.Time.Sub(denied)
-	s.lane(host.lane, index, ownIndex).add(r, l, index, since >= 0 && since <= soon)
+	s.lane(host.lane, index, ownIndex).add(seed, r, l, index, since >= 0 && since <= soon, from)
 	if !l.sends() {
 		return weight
 	}
@@ -164,6 +164,25 @@ func (s *site) shown() (ids []string) {
 		}
 	}
 	return ids
+}
+
+// peak returns when most of the uploads were, or nil if they are spread over more than a window.
+func (s *site) peak() *Peak {
+	var most window
+	var sum int64
+	for _, l := range s.lanes {
+		if l.uploads == nil {
+			continue
+		}
+		sum += l.uploads.up
+		if l.uploads.greatest.up > most.up {
+			most = l.uploads.greatest
+		}
+	}
+	if most.up == 0 || most.up < sum/2 {
+		return nil
+	}
+	return &Peak{time.Unix(most.first, 0).UTC(), time.Unix(most.last, 0).UTC(), most.up}
 }
 
 func (s *site) merge(o *site) {

@@ -166,7 +166,7 @@ func (t *trains) inBands(from, till int) (best train) {
 func (x *split) window(a, b int, scattered float64) train {
 	sum, beside := x.own[slots], x.rest[slots]
 	c, r := x.own[b]-x.own[a], x.rest[b]-x.rest[a]
-	if c < few || r > mostOfTime*beside {
+	if c < 2*few || r > mostOfTime*beside {
 		return train{}
 	}
 	in, out := (c+0.5)/(c+r+1), (sum-c+0.5)/(sum-c+beside-r+1)

@@ -10,22 +10,23 @@ import (
 
 // Thresholds and weights of uploads.
 const (
-	few         = 12      // fewer flows do not show regularity
-	volumeFrom  = 4 << 10 // bytes; a key, or a token with its context
-	volumeTo    = 4 << 20 // bytes; larger uploads are hardly worse
-	hugeVolume  = 1 << 30 // bytes; larger uploads are no worse
-	hugePart    = 0.1     // share of the worth between volumeTo and hugeVolume
-	uploadMost  = 95      // maximum score
-	alikeSizes  = 0.3     // variation; pieces of a file. Prompts and commits vary by more than 1
-	alikeGaps   = 0.7     // variation; a timer. People and agents vary by 1 and more
-	alikeShare  = 0.6     // of the gaps, for a timer
-	rareProgram = 0.02    // share of all flows
-	oneWay      = 8       // ratio of up to down; conversations have less
-	aloneMost   = 0.35    // maximum that a habit explains if nobody else has it
-	lateFrom    = 0.25    // of the flows of a sandbox: a destination that was first used behind them has no habit from before
-	lateMost    = 0.15    // maximum that a habit explains that began so late
-	priorWhole  = 2.0     // nats against; most uploads are intended
-	priorPart   = 2.5     // nats against a large upload; such uploads are rare but ordinary
+	few          = 12      // fewer flows do not show regularity
+	volumeFrom   = 4 << 10 // bytes; a key, or a token with its context
+	volumeTo     = 4 << 20 // bytes; larger uploads are hardly worse
+	hugeVolume   = 1 << 30 // bytes; larger uploads are no worse
+	hugePart     = 0.1     // share of the worth between volumeTo and hugeVolume
+	uploadMost   = 95      // maximum score
+	alikeSizes   = 0.3     // variation; pieces of a file. Prompts and commits vary by more than 1
+	alikeGaps    = 0.7     // variation; a timer. People and agents vary by 1 and more
+	alikeShare   = 0.6     // of the gaps, for a timer
+	rareProgram  = 0.02    // share of all flows
+	oneWay       = 8       // ratio of up to down; conversations have less
+	aloneMost    = 0.35    // maximum that a habit explains if nobody else has it
+	lateFrom     = 0.25    // of the flows of a sandbox: a destination that was first used behind them has no habit from before
+	lateMost     = 0.15    // maximum that a habit explains that began so late
+	foreignTimes = 3       // how many times the flows of a foreign program the flows of a host are
+	priorWhole   = 2.0     // nats against; most uploads are intended
+	priorPart    = 2.5     // nats against a large upload; such uploads are rare but ordinary
 )
 
 // sends scores uploads. Uploads are ordinary, since a model receives the whole conversation with each
@@ -33,10 +34,11 @@ const (
 // and time, or by contrast with other uploads there.
 func (f *Finder) sends(key siteKey, s *site) (best Signal) {
 	for host, l := range s.lanes {
-		if l.uploads == nil {
-			continue
+		all := []Signal{f.inHeads(key, host, l)}
+		if l.uploads != nil {
+			all = append(all, f.whole(key, host, l), f.part(key, host, l), f.alike(key, host, l), f.passesOn(key, host, l))
 		}
-		for _, one := range []Signal{f.whole(key, host, l), f.part(key, host, l), f.alike(key, host, l)} {
+		for _, one := range all {
 			if one.Score > best.Score || one.Score == best.Score && one.Evidence < best.Evidence {
 				best = one
 			}
@@ -91,6 +93,9 @@ func (f *Finder) hostUse(e *evidence, key siteKey, host string, l *lane) (alone 
 		}
 		e.add(min(most, -math.Log(1-late)*float64(l.uploads.occasions)), "the destination was not used before%s", by)
 	}
+	if known := f.pools.imitated(key.destination); known != "" {
+		e.add(1.5, "its name is like %s", known)
+	}
 	switch {
 	case isStore(host):
 		e.add(0.5, "a store where many keep their own")
@@ -115,16 +120,22 @@ func (f *Finder) sender(e *evidence, key siteKey, host string, l *lane) {
 	} else if f.isRare(key) {
 		e.add(1, "the program does little else in this sandbox")
 	}
-	if l.n == pair.n && l.n < 2*l.uploads.n && there.n > 5*l.n {
+	if l.n == pair.n && l.n < 2*l.uploads.n && there.n > 5*l.n || f.isForeign(key, host, l) {
 		e.add(1.5, "other programs are used with it")
 	}
+}
+
+// isForeign reports whether other sandboxes use the host as well, none of them by this program, which mostly sends there.
+func (f *Finder) isForeign(key siteKey, host string, l *lane) bool {
+	pair, there := f.pools.pairs[pairKey{key.program, host}], f.pools.hosts[host]
+	return key.program != "" && l.n == pair.n && l.n < 2*l.uploads.n && there.n-l.n >= few && there.n > foreignTimes*l.n && there.shared
 }
 
 func (f *Finder) hour(e *evidence, key siteKey, l *lane) {
 	if l.when.idleShare(f.work[key.sandbox]) > 0.5 {
 		e.add(1.5, "at hours in which the sandbox does little else")
 	}
-	if l.hurried > l.uploads.up/2 {
+	if l.uploads != nil && l.hurried > l.uploads.up/2 {
 		e.add(1.5, "%s of it soon after something else was denied", size(l.hurried))
 	}
 }
@@ -161,10 +172,10 @@ func (f *Finder) habits(e *evidence, key siteKey, host string, l *lane, alone bo
 	if days, alike := u.daily(); days >= 2 && alike {
 		daily = 1 - 1/float64(days)
 	}
-	if alone {
+	if alone || f.isForeign(key, host, l) {
 		through, daily = min(through, aloneMost), min(daily, aloneMost)
 	}
-	if seen := f.hours(key.sandbox).n; seen >= 10*few && float64(l.firstOwn) > lateFrom*float64(seen) { // how it was before is known
+	if f.isLate(key, l) || f.pools.imitated(key.destination) != "" {
 		through, daily = min(through, lateMost), min(daily, lateMost)
 	}
 	if daily > through {
@@ -174,12 +185,18 @@ func (f *Finder) habits(e *evidence, key siteKey, host string, l *lane, alone bo
 	}
 }
 
+// isLate reports whether it is known how the sandbox was before it used the host.
+func (f *Finder) isLate(key siteKey, l *lane) bool {
+	seen := f.hours(key.sandbox).n
+	return seen >= 10*few && float64(l.firstOwn) > lateFrom*float64(seen)
+}
+
 // habitual returns from 0 to 1 how habitual the uploads are. They must span most of the program's time at
 // the host, with pauses. No window may hold most of the bytes, not counting the largest flow. A file sent
 // in pieces is not a habit.
 func (f *Finder) habitual(l *lane) float64 {
 	u := l.uploads
-	if u.greatest-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
+	if u.greatest.up-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
 		return 0
 	}
 	return min(1, math.Log(float64(u.occasions))/math.Log(8))

@@ -106,7 +106,7 @@ func (l *RecordReader) Decisions(f *logs.Filter, do func(*record.Record)) error 
 func (l *RecordReader) DecisionsUntil(ctx context.Context, f *logs.Filter, do func(*record.Record)) error {
 	atEnd := logs.OutcomeOpen
 	if written, err := audit.Writing(l.last); err == nil && !written {
-		atEnd = logs.OutcomeCut
+		atEnd = record.OutcomeCut
 	}
 	return l.damage(logs.ScanDecisions(logs.Until(ctx, l.lines), f, atEnd, do))
 }

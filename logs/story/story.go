@@ -292,6 +292,8 @@ func Change(r *record.Record) string {
 		return "a line under allow that names just this address, by whoever writes the policy"
 	case d.Class == string(policy.DefaultDeny) && r.HTTP != nil:
 		return "a rule that you write: none can name this request alone"
+	case d.Class == string(policy.ContainerRefused):
+		return "the setting " + d.Rule + " of the container, by whoever starts it"
 	case slices.Contains([]policy.Layer{policy.Organisation, policy.User, policy.Project, policy.PerSandbox}, policy.Layer(d.Layer)):
 		return "rule " + d.Rule + ", by whoever writes the policy of its layer: " + d.Layer
 	}

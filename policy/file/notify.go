@@ -25,6 +25,9 @@ type Notify struct {
 	// CertFile and KeyFile are PEM files of the listener's certificate and key. Relative paths are relative to the
 	// folder of the configuration. Default: none, and the listener speaks plain HTTP.
 	CertFile, KeyFile string
+
+	// ForGood lets links approve for good, which adds a line to the policy file. Default: false; a command does that.
+	ForGood bool
 }
 
 // A NotifyTarget is one entry of "notify.to".
@@ -53,6 +56,7 @@ func (r *reader) notify(f *File) func(*yaml.Node) {
 			"url":       r.checked("notify.url", &n.URL, problemOfAnswersURL),
 			"cert_file": r.path("notify.cert_file", &n.CertFile),
 			"key_file":  r.path("notify.key_file", &n.KeyFile),
+			"for_good":  r.yes("notify.for_good", &n.ForGood),
 		})
 		n.URL = strings.TrimSuffix(n.URL, "/")
 		r.checkNotify(node, n)

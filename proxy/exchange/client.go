@@ -47,15 +47,21 @@ func (h *Client) Read(b []byte) (int, error) {
 // Deadline gives the client d for what comes next.
 func (h *Client) Deadline(d time.Duration) { h.Conn.SetDeadline(time.Now().Add(d)) }
 
-// writeLast sends the last answer and leaves the client a moment to take it.
-func (h *Client) writeLast(answer []byte) {
-	const moment = time.Second
-	h.Deadline(moment)
-	if _, err := h.Conn.Write(answer); err != nil {
-		return
+// LastMoment is what [WriteLast] leaves a client.
+const LastMoment = time.Second
+
+// WriteLast sends the last answer to c, which may be none, ends the way down, and reads what the other end still sends until
+// that closes or the moment is over: bytes that nobody has read make the end a reset, which takes away what is not read yet
+// (RFC 9112 section 9.6). The caller closes c.
+func WriteLast(c net.Conn, answer []byte, moment time.Duration) {
+	c.SetDeadline(time.Now().Add(moment))
+	if len(answer) > 0 {
+		if _, err := c.Write(answer); err != nil {
+			return
+		}
 	}
-	if half, ok := h.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		io.CopyN(io.Discard, h.Conn, 1<<20)
+	if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		io.CopyN(io.Discard, c, 16<<20)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/internal/secret"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
+	"github.com/egressd/egressd/record"
 )
 
 // Why an exchange ends early.
@@ -106,7 +107,7 @@ type InspectedTunnel interface {
 	// WhyBroken returns the likely reason for which an upstream broke a connection off, or "".
 	WhyBroken() string
 	// Outcome returns the outcome with which the tunnel was cut, or else byItself.
-	Outcome(byItself string) string
+	Outcome(byItself record.Outcome) record.Outcome
 	// Cut breaks the tunnel off for a policy that refuses what is in it.
 	Cut()
 	// Redial connects to the upstream again, for a request.
@@ -162,12 +163,12 @@ func (x *Exchange) decide() (err error) {
 	}
 	if !slices.Equal(set, x.Flow.SetFields()) {
 		refusal := x.Flow.Failed(policy.CredentialUnavailable, "another policy came into force while the request was decided; send it again")
-		x.Flow.Close(egress.End{Outcome: string(refusal.Decision.Class)})
+		x.Flow.Close(egress.End{Outcome: record.Outcome(refusal.Decision.Class)})
 		return refusal
 	}
 	if x.Tunnel == nil {
 		if refusal := x.Client.Assign(x.Flow.Holder(), x.Flow.Sandbox()); refusal != nil {
-			x.Flow.Close(egress.End{Outcome: string(policy.TooManyFlows)})
+			x.Flow.Close(egress.End{Outcome: record.Outcome(policy.TooManyFlows)})
 			return refusal
 		}
 	}
@@ -216,7 +217,7 @@ func (x *Exchange) carry() error {
 	if err != nil {
 		return err
 	}
-	if err := x.judge(resp); err != nil {
+	if err := x.checkResponse(resp); err != nil {
 		return err
 	}
 	if err := x.Ends.Answer(resp); err != nil {
@@ -239,8 +240,8 @@ func (x *Exchange) addCredential() error {
 	return nil
 }
 
-// judge refuses a response that must not pass, and takes out of its fields what must not.
-func (x *Exchange) judge(resp *http1.Response) error {
+// checkResponse refuses a response that must not pass, and takes out of its fields what must not.
+func (x *Exchange) checkResponse(resp *http1.Response) error {
 	x.end.Status = resp.Status
 	if x.searched && resp.Status >= 200 && !inOnePiece(resp.Status, resp.Fields) {
 		return x.Flow.Failed(policy.ResponseRefused, "")
@@ -334,8 +335,19 @@ func (x *Exchange) CountDown(n int) {
 	x.Flow.Meter().Down.Add(int64(n))
 }
 
-// ended returns the refusal for which a later policy has ended the exchange, or nil.
-func (x *Exchange) ended() *egress.Refusal { return refusalIn(context.Cause(x.Context)) }
+// ended returns why a later policy or an operator has ended the exchange: a [*egress.Refusal], ErrCut or nil.
+func (x *Exchange) ended() error {
+	if over := refusalIn(context.Cause(x.Context)); over != nil {
+		return over
+	}
+	if x.Tunnel != nil || !x.Flow.WasCut() { // a tunnel is cut as a whole
+		return nil
+	}
+	if over := x.Flow.Refusal(); over != nil {
+		return over
+	}
+	return ErrCut
+}
 
 // conclude answers an exchange that failed, and records how it ended.
 func (x *Exchange) conclude(err error) (whole bool) {
@@ -345,31 +357,31 @@ func (x *Exchange) conclude(err error) (whole bool) {
 	late := errors.As(err, new(unanswerable))
 	switch {
 	case err == nil:
-		x.close(cmp.Or(x.end.Outcome, "closed"))
+		x.close(cmp.Or(x.end.Outcome, record.OutcomeClosed))
 		return true
 	case x.clientLeft(err, late):
-		x.close(x.outcome(ClientLeft))
+		x.close(x.outcome(record.OutcomeClientLeft))
 		x.Ends.Abort()
 		return false
-	case late || errors.Is(context.Cause(x.Context), ErrCut):
+	case late || errors.Is(context.Cause(x.Context), ErrCut) || errors.Is(err, ErrCut):
 		x.close(x.brokenOff(err))
 		x.Ends.Abort()
 		return false
 	}
 	refusal := x.refusalFor(err)
 	x.end.Note = cmp.Or(refusal.Note, x.end.Note)
-	x.close(string(refusal.Decision.Class))
+	x.close(record.Outcome(refusal.Decision.Class))
 	x.reply(refusal, err)
 	return false
 }
 
 // close records the end of the flow.
-func (x *Exchange) close(outcome string) {
+func (x *Exchange) close(outcome record.Outcome) {
 	x.end.Outcome, x.end.Up, x.end.Down = outcome, x.up.Load(), x.down.Load()
 	x.Flow.Close(x.end)
 }
 
-func (x *Exchange) outcome(byItself string) string {
+func (x *Exchange) outcome(byItself record.Outcome) record.Outcome {
 	if x.Tunnel != nil {
 		return x.Tunnel.Outcome(byItself)
 	}
@@ -396,7 +408,7 @@ func (x *Exchange) clientLeft(err error, late bool) bool {
 
 // brokenOff returns the outcome of an exchange that cannot be answered any more. It is too late to answer what was
 // malformed, not to record that.
-func (x *Exchange) brokenOff(err error) string {
+func (x *Exchange) brokenOff(err error) record.Outcome {
 	var bad *http1.MalformedError
 	if errors.As(err, &bad) {
 		x.recordMalformed(nil, bad)
@@ -404,11 +416,11 @@ func (x *Exchange) brokenOff(err error) string {
 	switch over := refusalIn(err); {
 	case over != nil:
 		x.end.Note = cmp.Or(over.Note, x.end.Note)
-		return string(over.Decision.Class)
-	case errors.Is(context.Cause(x.Context), ErrIdle):
-		return string(carry.IdleTooLong)
+		return record.Outcome(over.Decision.Class)
+	case errors.Is(context.Cause(x.Context), ErrIdle), errors.Is(err, os.ErrDeadlineExceeded):
+		return record.OutcomeIdle
 	}
-	return "reset"
+	return record.OutcomeReset
 }
 
 // refusalFor returns what is answered to a request that was allowed, and failed.

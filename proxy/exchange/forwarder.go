@@ -1,6 +1,6 @@
-// Package exchange forwards HTTP/1 requests that the gate has decided, in clear and in inspected tunnels. It
-// scans requests for canaries, and redacts credentials from responses. Package answer renders what it replies itself.
-// It opens no connection: it dials by a [egress.Flow] only.
+// Package exchange is one request and its response, whatever version of HTTP they come in, in clear and in inspected tunnels:
+// it has the gate decide the request, sends and answers it, and records the end ([Exchange.Do]). The package scans requests for
+// canaries, and redacts credentials from responses. It opens no connection: it dials by a [egress.Flow] only.
 package exchange
 
 import (

@@ -41,6 +41,7 @@ type h1Conn struct {
 	stopped    bool        // the rest of the request's body is not wanted
 	closeTimer *time.Timer // that a WebSocket has left, once one side of it has ended
 	ended      bool        // it has ended, and its connections are its own no longer
+	failed     error       // what ended it; nil: one of its sides, in order
 }
 
 // An h1Upstream is the connection of the last request.
@@ -137,6 +138,9 @@ func (v *h1Conn) serve() bool {
 		return false
 	}
 	whole := x.Do()
+	if whole && !x.upload.complete(0) { // the client may still send what nobody reads
+		WriteLast(v.Conn, nil, LastMoment)
+	}
 	if x.Flow != nil && (!whole || x.spent) {
 		v.closeUpstream()
 	}

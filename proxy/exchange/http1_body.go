@@ -14,10 +14,11 @@ import (
 // An upload is the goroutine that sends a request's body while the response
 // may already come.
 type upload struct {
-	done   chan struct{}
-	err    error // once done is closed
-	wanted chan struct{}
-	once   sync.Once
+	done    chan struct{}
+	err     error         // once done is closed
+	wanted  chan struct{} // closed once it is known whether the body goes up
+	forgone bool          // it does not; once wanted is closed
+	once    sync.Once
 }
 
 // ExpectPatience is how long a body waits for the upstream's 100 (Continue). Upstreams need not know of it (RFC 9110
@@ -31,6 +32,15 @@ func (u *upload) begin() {
 	}
 }
 
+// forgo has the body stay, unless it has begun to go up: the upstream has answered without it.
+func (u *upload) forgo() {
+	if u != nil {
+		u.once.Do(func() { u.forgone = true; close(u.wanted) })
+	}
+}
+
+var errForgone = errors.New("the upstream answered before it asked for the body")
+
 func (u *upload) run(x *h1Exchange) {
 	defer close(u.done)
 	patience := time.NewTimer(ExpectPatience)
@@ -38,8 +48,13 @@ func (u *upload) run(x *h1Exchange) {
 	select {
 	case <-u.wanted:
 	case <-patience.C:
+		u.begin()
 	case <-x.conn.ctx.Done():
 		u.err = incompleteBody{net.ErrClosed}
+		return
+	}
+	if u.forgone {
+		u.err = errForgone
 		return
 	}
 	u.err = x.sendBody()

@@ -191,6 +191,7 @@ func (x *h1Exchange) readResponse() (http1.Response, error) {
 		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.Malformed("it switches to a protocol that was not asked for")
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
+			x.upload.forgo()
 			return resp, nil
 		}
 		if resp.Status == http.StatusContinue {
@@ -314,7 +315,7 @@ func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) er
 	return v.copyBody(v.Conn, x.Download(body, v.extend), rechunk, x.CountDown, func() http1.Fields { return x.Passing(body.Trailer) })
 }
 
-// dropUpstream keeps finish from keeping a connection that the upstream ends.
+// dropUpstream has Settle keep no connection that the upstream ends.
 func (v *h1Conn) dropUpstream() {
 	v.Forwarder.readers.giveBack(v.up.in)
 	v.up.in = nil
@@ -369,7 +370,7 @@ func (x *h1Exchange) Reply(r answer.Reply) {
 	if x.Method == http.MethodHead {
 		r.Body = nil
 	}
-	x.conn.writeLast(r.HTTP1())
+	WriteLast(x.conn.Conn, r.HTTP1(), LastMoment)
 }
 
 // Abort implements [Ends].

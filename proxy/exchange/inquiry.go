@@ -75,7 +75,7 @@ func (v *h1Conn) inquire(x *h1Exchange) {
 		reply = problemReply(429, err.Error(), "ask again in a minute")
 		reply.fields = http1.Fields{{Name: "Retry-After", Value: "60"}}
 	}
-	v.writeLast(q.render(&reply))
+	WriteLast(v.Conn, q.render(&reply), LastMoment)
 }
 
 // reply answers. The error is [egress.ErrInquiresTooOften] or a [*egress.Refusal].

@@ -18,6 +18,7 @@ import (
 	"github.com/egressd/egressd/internal/githubapi"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 const (
@@ -131,9 +132,9 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	}
 	end := egress.End{}
 	defer func() {
-		end.Outcome = cmp.Or(end.Outcome, "closed")
+		end.Outcome = cmp.Or(end.Outcome, record.OutcomeClosed)
 		if err != nil {
-			end.Outcome = string(AsRefusal(err).Decision.Class)
+			end.Outcome = record.Outcome(AsRefusal(err).Decision.Class)
 		}
 		flow.Close(end)
 	}()

@@ -11,9 +11,6 @@ import (
 	"github.com/egressd/egressd/internal/carry"
 )
 
-// ClientLeft is the outcome of a request whose client went away before it had its response.
-const ClientLeft = "client-left"
-
 // errClientLeft is why the context of an exchange ended whose client went away.
 var errClientLeft = errors.New("the client has left")
 

@@ -1,18 +1,20 @@
 package exchange
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/answer"
+	"github.com/egressd/egressd/record"
 )
 
 const protocolWebSocket = "websocket"
@@ -125,19 +127,30 @@ func (x *h1Exchange) switchProtocols(r *http1.Response) error {
 // ends with that.
 func (x *h1Exchange) relay() {
 	v := x.conn
-	if v.tunnel != nil {
-		x.bothWays()
-		x.end.Outcome = v.tunnel.Outcome(x.end.Outcome)
-		return
+	if v.tunnel == nil {
+		tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
+		defer tooOld.Stop()
 	}
-	tooOld := time.AfterFunc(v.Forwarder.Limits.Lifetime, func() { v.windDown(errTooOld) })
 	x.bothWays()
-	if !tooOld.Stop() {
-		x.end.Outcome = string(carry.TooOld)
-	}
+	x.end.Outcome = x.outcome(cmp.Or(x.end.Outcome, v.relayEnd()))
 }
 
 var errTooOld = errors.New("the WebSocket has lasted as long as it may")
+
+// relayEnd returns the outcome of a relay that no refusal ended.
+func (v *h1Conn) relayEnd() record.Outcome {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.failed == nil:
+		return record.OutcomeClosed
+	case errors.Is(v.failed, errTooOld):
+		return record.OutcomeLifetime
+	case errors.Is(v.failed, os.ErrDeadlineExceeded):
+		return record.OutcomeIdle
+	}
+	return record.OutcomeReset
+}
 
 // bothWays carries bytes both ways. A side that ends has its end passed on; a
 // moment later the other is ended as well, since a WebSocket has no half.
@@ -155,12 +168,12 @@ func (x *h1Exchange) bothWays() {
 	}()
 	err := v.pump(v.Conn, v.up.in, x.streamFilter(), allPass, x.CountDown)
 	if over := refusalIn(err); over != nil {
-		x.end.Outcome = string(over.Decision.Class)
+		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
 	halfClose(v.Conn)
 	v.windDown(err)
 	if over := refusalIn(<-up); over != nil {
-		x.end.Outcome = string(over.Decision.Class)
+		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -200,6 +213,9 @@ func (v *h1Conn) windDown(failed error) {
 	defer v.mu.Unlock()
 	if v.ended { // the timer of its lifetime went off as it ended
 		return
+	}
+	if !v.stopped {
+		v.failed = failed
 	}
 	v.stopped = true // from here on no deadline is extended
 	if v.closeTimer == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // Bounds of one inspected HTTP/2 connection. emptyFrameLimit bounds frames that carry nothing.
@@ -161,7 +162,7 @@ func (v *h2Conn) countMalformed(kind string) {
 	case n < malformedMost:
 		v.Forwarder.Gate.Refuse(v.Peer, v.Via, nil, policy.MalformedRequest, "HTTP/2: "+strings.ReplaceAll(kind, "_", " "))
 	case n == malformedMost:
-		v.breakOff(string(policy.MalformedRequest))
+		v.breakOff(record.Outcome(policy.MalformedRequest))
 	}
 }
 
@@ -172,7 +173,7 @@ func (v *h2Conn) headLate() {
 	}
 	defer v.running.Done()
 	v.countMalformed(exchange.ErrHeadLate.Error())
-	v.breakOff(string(policy.MalformedRequest))
+	v.breakOff(record.Outcome(policy.MalformedRequest))
 }
 
 // recordComplaint records that the library ended the connection for what the client

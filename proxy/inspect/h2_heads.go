@@ -193,8 +193,7 @@ func (h *h2Head) field(f hpack.HeaderField) (problem string) {
 	return ""
 }
 
-// validField is as strict as the library. Whitespace at the ends of a value passes here; the stream's open
-// refuses it.
+// validField is as strict as the library. Whitespace at the ends of a value passes here; stream.understand refuses it.
 func validField(name, value string) bool {
 	return http1.Field{Name: name, Value: strings.Trim(value, " \t")}.Valid()
 }

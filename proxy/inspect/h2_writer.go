@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // A streamWriter writes the response of one stream to the client. It ends the stream if the policy cuts it, or if no byte
@@ -19,9 +19,9 @@ import (
 type streamWriter struct {
 	http.ResponseWriter
 	idleTime time.Duration
-	cancel   context.CancelCauseFunc // of the request
-	breakOff func(outcome string)    // breaks the whole tunnel off
-	atOnce   bool                    // what is written goes at once, and does not wait for flushInterval
+	cancel   context.CancelCauseFunc      // of the request
+	breakOff func(outcome record.Outcome) // breaks the whole tunnel off
+	atOnce   bool                         // what is written goes at once, and does not wait for flushInterval
 
 	out        sync.Mutex  // held while ResponseWriter is used; guards what follows
 	flushTimer *time.Timer // runs while something waits for flushInterval
@@ -37,7 +37,7 @@ type streamWriter struct {
 }
 
 // newStreamWriter returns the answer that w takes. It has to be finished.
-func newStreamWriter(w http.ResponseWriter, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome string)) *streamWriter {
+func newStreamWriter(w http.ResponseWriter, idle time.Duration, cancel context.CancelCauseFunc, sever func(outcome record.Outcome)) *streamWriter {
 	a := &streamWriter{ResponseWriter: w, idleTime: idle, cancel: cancel, breakOff: sever}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *streamWriter) moved() {
 // cut ends the stream, whatever its handler waits for.
 func (a *streamWriter) cut() {
 	a.cancel(exchange.ErrCut)
-	a.reset("cut")
+	a.reset(record.OutcomeCut)
 }
 
 // tooIdle ends the stream as cut does. If the response has not begun, the handler still has to write a
@@ -85,7 +85,7 @@ func (a *streamWriter) tooIdle() {
 	a.mu.Unlock()
 	a.cancel(exchange.ErrIdle)
 	if begun {
-		a.reset(string(carry.IdleTooLong))
+		a.reset(record.OutcomeIdle)
 		return
 	}
 	a.moved()
@@ -96,7 +96,7 @@ const resetTime = 500 * time.Millisecond
 // reset has the library reset the stream, so that nothing waits any more for
 // the client to open its window. A client that does not even read what comes
 // over the connection loses that.
-func (a *streamWriter) reset(outcome string) {
+func (a *streamWriter) reset(outcome record.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.finished {
@@ -117,7 +117,7 @@ func (a *streamWriter) stopReading() {
 	}
 }
 
-func (a *streamWriter) unblock(outcome string) {
+func (a *streamWriter) unblock(outcome record.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting && !a.finished {

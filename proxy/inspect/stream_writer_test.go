@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // answering is a streamAnswer that nobody reads, with what became of it.
@@ -25,7 +25,7 @@ func newAnswering() *answering {
 	a := new(answering)
 	var cancel context.CancelCauseFunc
 	a.Context, cancel = context.WithCancelCause(context.Background())
-	a.streamWriter = newStreamWriter(httptest.NewRecorder(), time.Minute, cancel, func(outcome string) { a.severed = append(a.severed, outcome) })
+	a.streamWriter = newStreamWriter(httptest.NewRecorder(), time.Minute, cancel, func(outcome record.Outcome) { a.severed = append(a.severed, string(outcome)) })
 	return a
 }
 
@@ -85,7 +85,7 @@ func TestARefusalIsGivenTime(t *testing.T) {
 		}
 		time.Sleep(resetTime)
 		synctest.Wait()
-		if _, severed := a.fate(); severed != string(carry.IdleTooLong) {
+		if _, severed := a.fate(); severed != string(record.OutcomeIdle) {
 			t.Errorf("in the end severed %q", severed)
 		}
 	})

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 const newAuthority = "egressd ca rotate makes a new one, which egressd serve takes at SIGHUP"
@@ -163,17 +165,18 @@ func (i *tunnel) clientFailed(err error) egress.End {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &op) && op.Op == "remote error": // an alert from the client
-		return egress.End{Outcome: string(policy.CertificateRefused), Note: "the client answered the certificate with \"" + op.Err.Error() + "\"; " + fix}
+		return egress.End{Outcome: record.Outcome(policy.CertificateRefused), Note: "the client answered the certificate with \"" + op.Err.Error() + "\"; " + fix}
 	case i.broken != nil:
-		return egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		return egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return egress.End{Outcome: record.OutcomeFirstBytesLate, Note: "the client did not complete its TLS handshake in time"}
 	case !leftEarly(err):
-		return egress.End{Outcome: string(policy.NetworkTLS), Note: "the client and inspection have no version of TLS, or no protocol in it, in common; " + keepOut}
+		return egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: "the client and inspection have no version of TLS, or no protocol in it, in common; " + keepOut}
 	}
-	return egress.End{Outcome: string(policy.CertificateRefused), Note: "the client left in the TLS handshake, as programs do that do not trust the certificate; " + fix}
+	return egress.End{Outcome: record.Outcome(policy.CertificateRefused), Note: "the client left in the TLS handshake, as programs do that do not trust the certificate; " + fix}
 }
 
-// leftEarly reports whether a handshake failed because its other end went or
-// said nothing.
+// leftEarly reports whether a handshake failed because its other end went.
 func leftEarly(err error) bool {
 	var network net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)

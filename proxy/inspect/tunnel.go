@@ -13,11 +13,11 @@ import (
 
 	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/egress"
-	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
+	"github.com/egressd/egressd/record"
 )
 
 // An Inspection is what an [Inspector] looks inside TLS with. It is not changed
@@ -97,9 +97,9 @@ type tunnel struct {
 	broken           *egress.Refusal // what is answered to every request where the upstream could not be had
 	certificateAsked atomic.Bool     // the upstream asked for a client certificate
 
-	mu       sync.Mutex // guards what follows
-	upstream net.Conn   // the connection to the upstream, below TLS; nil once it is kept for another tunnel
-	endedBy  string     // the outcome, once both connections were broken off
+	mu       sync.Mutex     // guards what follows
+	upstream net.Conn       // the connection to the upstream, below TLS; nil once it is kept for another tunnel
+	endedBy  record.Outcome // the outcome, once both connections were broken off
 }
 
 // The ALPN identifiers of HTTP/2 (RFC 9113 §3.1), HTTP/1.1 and HTTP/1.0. The
@@ -119,7 +119,7 @@ func (s *Inspector) ServeTunnel(h *exchange.Client, flow *egress.Flow, far net.C
 		}
 	}
 	flow.OnCut(i.Cut)
-	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(string(carry.TooOld)) })
+	tooOld := time.AfterFunc(s.forwarder.Limits.Lifetime, func() { i.breakOff(record.OutcomeLifetime) })
 	end := i.serve()
 	tooOld.Stop()
 	i.closeUpstream()
@@ -128,11 +128,11 @@ func (s *Inspector) ServeTunnel(h *exchange.Client, flow *egress.Flow, far net.C
 }
 
 // Cut implements [exchange.InspectedTunnel]. It breaks both connections off.
-func (i *tunnel) Cut() { i.breakOff("cut") }
+func (i *tunnel) Cut() { i.breakOff(record.OutcomeCut) }
 
 // breakOff breaks both connections off. The first one says what the tunnel is
 // recorded to have ended with.
-func (i *tunnel) breakOff(outcome string) {
+func (i *tunnel) breakOff(outcome record.Outcome) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.endedBy == "" {
@@ -145,7 +145,7 @@ func (i *tunnel) breakOff(outcome string) {
 }
 
 // Outcome is how the tunnel ended: by itself, or broken off.
-func (i *tunnel) Outcome(byItself string) string {
+func (i *tunnel) Outcome(byItself record.Outcome) record.Outcome {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.endedBy != "" {
@@ -166,16 +166,16 @@ func (i *tunnel) closeUpstream() {
 // shown a certificate only for what there is, and learns what went wrong.
 func (i *tunnel) serve() egress.End {
 	if i.inspection == nil {
-		return egress.End{Outcome: string(policy.PolicyError), Note: "nothing to inspect with"}
+		return egress.End{Outcome: record.Outcome(policy.PolicyError), Note: "nothing to inspect with"}
 	}
 	if err := i.flow.Wait(context.Background()); err != nil {
-		return egress.End{Outcome: string(exchange.AsRefusal(err).Decision.Class)}
+		return egress.End{Outcome: record.Outcome(exchange.AsRefusal(err).Decision.Class)}
 	}
 	leaf, err := i.inspection.Authority.Leaf(i.dst.Host)
 	if err != nil {
-		return egress.End{Outcome: string(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
+		return egress.End{Outcome: record.Outcome(policy.PolicyError), Note: "the local authority cannot sign: " + err.Error() + "; " + newAuthority}
 	}
-	end := egress.End{Outcome: "closed"}
+	end := egress.End{Outcome: record.OutcomeClosed}
 	upstream := i.takeIdle()
 	used := upstream != nil
 	if used {
@@ -185,7 +185,7 @@ func (i *tunnel) serve() egress.End {
 	}
 	if err != nil {
 		i.broken = i.tlsFailed(err)
-		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		end = egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
 	}
 	client, err := i.handshakeClient(leaf, upstream)
 	if err != nil {
@@ -198,7 +198,7 @@ func (i *tunnel) serve() egress.End {
 		i.keep(i.ServeInside(i, upstream, used))
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
-		end = egress.End{Outcome: string(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		end = egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
 	}
 	return end
 }

@@ -73,30 +73,30 @@ func Of(r *record.Record) Counted {
 func (d *Counted) IsName() bool { return slices.Contains(addressTypes[:], d.Type) }
 
 // Distrusted is the outcome of an inspected tunnel whose client refused the certificate of egressd.
-const Distrusted = "client-refused-our-certificate"
+const Distrusted record.Outcome = "client-refused-our-certificate"
 
 // Carries reports whether an allowed flow that has ended does not count, because its requests, or the connection in its
 // place, have decisions of their own: nothing was carried in the flow itself. An inspected tunnel that failed before its first
 // request counts, since no other record tells of it.
-func Carries(outcome string, inspected bool, up, down int64) bool {
+func Carries(outcome record.Outcome, inspected bool, up, down int64) bool {
 	if up > 0 || down > 0 {
 		return false
 	}
-	return outcome == "http" || outcome == "named" || inspected && !unserved(outcome)
+	return outcome == record.OutcomeHTTP || outcome == record.OutcomeNamed || inspected && !unserved(outcome)
 }
 
 // unserved reports whether an inspected tunnel with that outcome had no request decided.
-func unserved(outcome string) bool {
+func unserved(outcome record.Outcome) bool {
 	return outcome == Distrusted || outcome == "policy-error" || outcome == "audit-unavailable" || Failed(outcome)
 }
 
 // Failed reports whether an allowed flow with that outcome failed, in the network, at the upstream, or by its credentials.
-func Failed(outcome string) bool {
+func Failed(outcome record.Outcome) bool {
 	switch outcome {
 	case "upstream-refused", "malformed-response", "response-refused", "credential-refused", "credential-unavailable":
 		return true
 	}
-	return strings.HasPrefix(outcome, "network-")
+	return strings.HasPrefix(string(outcome), "network-")
 }
 
 // A Counter applies the rules to decisions in the order of the log. A T stands for a decision that may yet turn out to

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // counted returns what each decision counts for good.
@@ -94,7 +96,7 @@ func TestATunnelThatOnlyCarriesDoesNotCount(t *testing.T) {
 		{"network-tls", true, 0, false}, {"client-refused-our-certificate", true, 0, false}, {"policy-error", true, 0, false}, {"audit-unavailable", true, 0, false},
 		{"http", false, 0, true}, {"named", false, 0, true}, {"http", false, 7, false},
 	} {
-		if got := Carries(row.outcome, row.inspected, row.up, 0); got != row.want {
+		if got := Carries(record.Outcome(row.outcome), row.inspected, row.up, 0); got != row.want {
 			t.Errorf("%+v: %v", row, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/egressd/egressd/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,6 +104,16 @@ func (k *Client) attach(o Request, fds []int) (*Attached, error) {
 	h := &Attached{*a, k.conn}
 	k.conn = -1
 	return h, nil
+}
+
+// Refused tells the daemon that a container was refused, and returns the ID of the record. It disconnects.
+func (k *Client) Refused(c *sandbox.RefusedContainer) (id string, err error) {
+	a, err := k.attach(Request{Kind: KindRefused, Container: c}, nil)
+	if err != nil {
+		return "", err
+	}
+	a.Close()
+	return a.Answer.ID, nil
 }
 
 func receiveAnswer(conn int) ([]byte, error) {

@@ -70,6 +70,12 @@ func (a *Conn) check(text []byte) error {
 	if err != nil {
 		return err
 	}
+	if o.Kind == KindRefused {
+		if a.Attacher.Network != own {
+			return errors.New("a refused container, by a client in another network than egressd's own")
+		}
+		return nil
+	}
 	if a.Network, err = checkSockets(a.fds[:len(plans)], plans, own); err != nil {
 		return err
 	}
@@ -85,6 +91,16 @@ func (a *Conn) check(text []byte) error {
 // Refuse answers that the network is not attached, why, and what to type next.
 func (a *Conn) Refuse(why error, hint string) {
 	_ = a.answer(Answer{Version: version, Problem: why.Error(), Hint: hint}) // who is gone needs none
+}
+
+// tell passes on what the client has refused, and answers where that is recorded.
+func (a *Conn) tell() {
+	id, err := a.server.Told(a.Attacher, a.Request.Container)
+	if err != nil {
+		a.Refuse(err, "free space for the audit log")
+		return
+	}
+	_ = a.answer(Answer{Version: version, ID: id}) // who is gone needs none
 }
 
 // Accept answers that the network is attached, and lifts the deadlines of the connection.

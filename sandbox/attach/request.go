@@ -29,6 +29,8 @@ const (
 	KindEnter  = "enter"  // the client is in the network, until the client ends
 	KindAttach = "attach" // another process is in the network, until that process ends
 	KindRun    = "run"    // a jail of the client, until the client says so or is gone
+
+	KindRefused = "refused" // there is no network: the client has refused a container
 )
 
 const (
@@ -54,6 +56,9 @@ type Request struct {
 	Sandbox string `json:"sandbox,omitempty"`
 	// Notes are recorded when the network is attached. Only clients of the host may send notes.
 	Notes []string `json:"notes,omitempty"`
+
+	// Container is, of KindRefused, what the client has refused. Only clients in the daemon's own network may say so.
+	Container *sandbox.RefusedContainer `json:"container,omitempty"`
 }
 
 // parseRequest parses a request. It refuses unknown members.
@@ -77,6 +82,13 @@ func (o *Request) check() error {
 	switch {
 	case o.Version != version:
 		return fmt.Errorf("version %d, where %d is spoken", o.Version, version)
+	case o.Kind == KindRefused:
+		if o.Container == nil || o.Mode != "" || o.IPv6 || o.Names || o.Trusts || len(o.Notes) > 0 {
+			return errors.New("a refused container with what it does not have")
+		}
+		return o.Container.Check()
+	case o.Container != nil:
+		return errors.New("a network with a refused container")
 	case !slices.Contains([]string{KindEnter, KindAttach, KindRun}, o.Kind):
 		return fmt.Errorf("the kind %.16q", o.Kind)
 	case !slices.Contains([]Mode{Transparent, Redirected, ByProxy}, o.Mode):
@@ -101,6 +113,9 @@ func (o *Request) kinds() (all []jailinit.SocketKind) {
 
 // plans describes the request's sockets, in their order.
 func (o *Request) plans() []jailinit.Socket {
+	if o.Kind == KindRefused {
+		return nil
+	}
 	if o.Mode == ByProxy {
 		return proxySockets(o.Names)
 	}
@@ -110,7 +125,7 @@ func (o *Request) plans() []jailinit.Socket {
 // descriptors returns how many descriptors come with the request.
 func (o *Request) descriptors() int {
 	n := len(o.plans())
-	if o.Kind != KindEnter {
+	if o.Kind == KindAttach || o.Kind == KindRun {
 		n++
 	}
 	return n
@@ -140,6 +155,9 @@ type Answer struct {
 
 	// DenyMessage is what the operator tells whom something is denied.
 	DenyMessage string `json:"deny_message,omitempty"`
+
+	// ID is that of the record, of [KindRefused].
+	ID string `json:"id,omitempty"`
 
 	Problem string `json:"problem,omitempty"` // why not; empty: the network is attached
 	Hint    string `json:"hint,omitempty"`    // what to type next

@@ -36,6 +36,9 @@ type Server struct {
 	Handle  func(*Conn)
 	Refused func(v sandbox.Attacher, raw []byte, why error)
 
+	// Told is called when a client in the daemon's own network has refused a container. It returns the ID of the record.
+	Told func(sandbox.Attacher, *sandbox.RefusedContainer) (id string, err error)
+
 	// Forbids returns why a client may attach nothing, judged by what the kernel says of the client, and what to
 	// type next. A forbidden client does not count against the waiting clients. Forbids may be nil.
 	Forbids func(sandbox.Attacher) (hint string, why error)
@@ -203,6 +206,10 @@ func (d *Server) receive(c *net.UnixConn, v sandbox.Attacher, answered func()) *
 	if err != nil {
 		d.Refused(v, text[:min(len(text), 256)], err)
 		a.Refuse(err, "egressd enter -- COMMAND, of the same version as the daemon (egressd version)")
+		return a
+	}
+	if a.Request.Kind == KindRefused {
+		a.tell()
 		return a
 	}
 	a.Attacher.Name = a.Request.Sandbox

@@ -410,12 +410,13 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"v":1,"kind":"run","mode":"nat","sandbox":"web","notes":["x"]}`))
 	f.Add([]byte(`{"v":1,"kind":"enter","mode":"proxy","names":true}`))
 	f.Add([]byte(`{"v":1,"kind":"enter","mode":"transparent"}{}`))
+	f.Add([]byte(`{"v":1,"kind":"refused","mode":"","container":{"id":"3a","setting":"HostConfig.Privileged","reason":"x"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		o, err := parseRequest(text)
 		if err != nil {
 			return
 		}
-		if n := o.descriptors(); n == 0 || n > descriptorsMost || o.Sandbox != "" && !sandbox.PlainName(o.Sandbox) || len(text) > requestBytes {
+		if n := o.descriptors(); (n == 0) != (o.Kind == KindRefused) || n > descriptorsMost || o.Sandbox != "" && !sandbox.PlainName(o.Sandbox) || len(text) > requestBytes {
 			t.Fatalf("%q is %+v with %d descriptors", text, o, n)
 		}
 		again, err := json.Marshal(o)
@@ -441,6 +442,17 @@ func TestAServerTellsNetworksApart(t *testing.T) {
 	network, err := checkSockets(fds, plans, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	own, err := sandbox.OwnNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := []byte(`{"v":1,"kind":"refused","mode":"","container":{"id":"3a","setting":"HostConfig.Privileged","reason":"x"}}`)
+	for from, want := range map[uint64]bool{own: true, network: false, 0: false} {
+		a := &Conn{Attacher: sandbox.Attacher{UID: 1, Network: from}}
+		if err := a.check(refused); (err == nil) != want {
+			t.Errorf("a refused container, from the network %d: %v", from, err)
+		}
 	}
 	if _, err := checkSockets(fds, plans, network); err == nil || !strings.Contains(err.Error(), "egressd's own network") {
 		t.Errorf("of the daemon's own network: %v", err)

@@ -13,12 +13,14 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // A Front is an HTTP handler that stands in front of a container engine, for one command of docker(1). It passes
@@ -36,9 +38,23 @@ type Front struct {
 	// start, if the kernel tells what is mounted. inspect asks the engine about another container.
 	Judge func(s *Sight, inspect func(id string) (*Sight, error)) error
 
+	// Pauses reports whether a running sandbox stands still while the engine builds images for the client. A program in it could put
+	// a link in the place of a file that the client reads for the build, and the image would have what that leads to on this machine.
+	// The sandbox goes on before the client next changes a container, and when the front ends. Nil: none stands still.
+	Pauses func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool
+
 	asked   atomic.Bool
 	mu      sync.Mutex // guards what follows
-	refused error
+	refused []Refused
+
+	pausing sync.Mutex // guards what follows
+	paused  []string   // names of containers
+}
+
+// A Refused container is one that a front has refused, and why. Sight is nil if there was no container yet.
+type Refused struct {
+	Sight *Sight
+	Err   error
 }
 
 // Asked reports whether any client has sent a request. A docker that is another program may ask no socket.
@@ -51,11 +67,11 @@ type ImageConfig struct {
 	Healthcheck     *struct{ Test []string }
 }
 
-// Refused returns why the last container was refused, or nil.
-func (f *Front) Refused() error {
+// Refused returns the containers that were refused, in their order.
+func (f *Front) Refused() []Refused {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.refused
+	return slices.Clone(f.refused)
 }
 
 // createBytes bounds a request to create a container.
@@ -63,6 +79,10 @@ const createBytes = 4 << 20
 
 var (
 	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
+	builds  = sync.OnceValue(func() *regexp.Regexp { // by the engine, or by a builder of buildx that is a container
+		return regexp.MustCompile(`^(/v[0-9.]+)?/(?:build|session|grpc|containers/buildx_buildkit_[^/]+/exec)$`)
+	})
+	changes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/`) })
 	starts  = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(?:start|restart)$`)
 	})
@@ -86,6 +106,16 @@ func (f *Front) Serve(l net.Listener) error {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Store(true)
 		at := path.Clean(r.URL.Path)
+		switch {
+		case r.Method == http.MethodGet:
+		case builds().MatchString(at):
+			if err := f.pause(r.Context(), api); err != nil {
+				f.refuse(w, nil, err)
+				return
+			}
+		case changes().MatchString(at):
+			f.resume(api)
+		}
 		if version := creates().FindStringSubmatch(at); version != nil && r.Method == http.MethodPost {
 			f.create(w, r, through, api, version[1])
 		} else if starts := starts().FindStringSubmatch(at); starts != nil && r.Method == http.MethodPost {
@@ -94,7 +124,41 @@ func (f *Front) Serve(l net.Listener) error {
 			through.ServeHTTP(w, r)
 		}
 	})}
+	defer f.resume(api)
 	return s.Serve(l)
+}
+
+// pause has sandboxes stand still that Pauses names.
+func (f *Front) pause(ctx context.Context, api *engineAPI) error {
+	if f.Pauses == nil {
+		return nil
+	}
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	s := &Sight{Volumes: make(map[string]boundary.Volume)}
+	if err := api.beside(ctx, s); err != nil {
+		return fmt.Errorf("ask the engine for containers that run: %w", err)
+	}
+	for _, n := range s.Neighbours {
+		if slices.Contains(f.paused, n.Name) || !f.Pauses(n, s.Volumes) {
+			continue
+		}
+		if err := api.change(http.MethodPost, "/containers/"+n.Name+"/pause", ""); err != nil && !isMissing(err) {
+			return hint.Failed(fmt.Errorf("the container %s can write what an image is to be built of, and the engine does not pause it: %w", n.Name, err), "docker stop "+n.Name+", and this once more")
+		}
+		f.paused = append(f.paused, n.Name)
+	}
+	return nil
+}
+
+// resume has the sandboxes go on.
+func (f *Front) resume(api *engineAPI) {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	for _, name := range f.paused {
+		_ = api.change(http.MethodPost, "/containers/"+name+"/unpause", "") // it may have ended
+	}
+	f.paused = nil
 }
 
 func answerMessage(w http.ResponseWriter, status int, message string) {
@@ -105,9 +169,9 @@ func answerMessage(w http.ResponseWriter, status int, message string) {
 	}{message})
 }
 
-func (f *Front) refuse(w http.ResponseWriter, err error) {
+func (f *Front) refuse(w http.ResponseWriter, s *Sight, err error) {
 	f.mu.Lock()
-	f.refused = err
+	f.refused = append(f.refused, Refused{s, err})
 	f.mu.Unlock()
 	answerMessage(w, http.StatusForbidden, "egressd refuses this container")
 }
@@ -119,7 +183,7 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Hand
 		text, err = f.changed(r.Context(), api, version, text)
 	}
 	if err != nil {
-		f.refuse(w, err)
+		f.refuse(w, nil, err)
 		return
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
@@ -127,8 +191,8 @@ func (f *Front) create(w http.ResponseWriter, r *http.Request, through http.Hand
 	through.ServeHTTP(answer, r)
 	var made struct{ ID string }
 	if answer.status == http.StatusCreated && json.Unmarshal(answer.body.Bytes(), &made) == nil && isContainerID(made.ID) {
-		if err := f.look(r.Context(), api, made.ID); err != nil {
-			f.refuse(w, errors.Join(err, api.remove(made.ID)))
+		if s, err := f.look(r.Context(), api, made.ID); err != nil {
+			f.refuse(w, s, errors.Join(err, api.remove(made.ID)))
 			return
 		}
 	}
@@ -161,35 +225,34 @@ func (f *Front) changed(ctx context.Context, api *engineAPI, version string, tex
 // start judges a container again, and has the engine start it. A client may have connected networks since the create, or
 // start a container of an earlier day. Afterwards the kernel says what is mounted.
 func (f *Front) start(w http.ResponseWriter, r *http.Request, through http.Handler, api *engineAPI, name string) {
-	if err := f.look(r.Context(), api, name); err != nil && !isMissing(err) {
-		f.refuse(w, err)
+	if s, err := f.look(r.Context(), api, name); err != nil && !isMissing(err) {
+		f.refuse(w, s, err)
 		return
 	}
 	answer := &heldAnswer{header: http.Header{}, status: http.StatusOK}
 	through.ServeHTTP(answer, r)
 	if answer.status == http.StatusNoContent {
-		if err := f.lookInside(r.Context(), api, name); err != nil {
-			f.refuse(w, errors.Join(err, api.kill(name)))
+		if s, err := f.lookInside(r.Context(), api, name); err != nil {
+			f.refuse(w, s, errors.Join(err, api.kill(name)))
 			return
 		}
 	}
 	answer.to(w)
 }
 
-// look judges a container.
-func (f *Front) look(ctx context.Context, api *engineAPI, name string) error {
-	s, err := api.inspect(ctx, name)
-	if err != nil {
-		return fmt.Errorf("ask the engine for the container %s: %w", name, err)
+// look judges a container. s is nil if the engine does not say what it is.
+func (f *Front) look(ctx context.Context, api *engineAPI, name string) (s *Sight, err error) {
+	if s, err = api.inspect(ctx, name); err != nil {
+		return nil, fmt.Errorf("ask the engine for the container %s: %w", name, err)
 	}
-	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
+	return s, f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
 }
 
 // lookInside judges a container that has started by what the kernel has mounted in it, as far as this user may know.
-func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) error {
-	s, err := api.inspect(ctx, name)
+func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) (s *Sight, err error) {
+	s, err = api.inspect(ctx, name)
 	if isMissing(err) {
-		return nil // it has ended
+		return nil, nil // it has ended
 	}
 	var is struct {
 		ID    string `json:"Id"`
@@ -199,18 +262,18 @@ func (f *Front) lookInside(ctx context.Context, api *engineAPI, name string) err
 		err = s.Container.Into(&is)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the engine for the container that it has started: %w", err)
+		return s, fmt.Errorf("ask the engine for the container that it has started: %w", err)
 	}
 	process := openFirst(is.State.Pid, is.ID)
 	if process == nil {
-		return nil
+		return s, nil
 	}
 	defer process.Close()
 	s.Container = AsMounted(s.Container, is.State.Pid, f.Doors)
 	if process.Ended() {
-		return nil
+		return s, nil
 	}
-	return f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
+	return s, f.Judge(s, func(id string) (*Sight, error) { return api.inspect(ctx, id) })
 }
 
 func isMissing(err error) bool {

@@ -91,8 +91,15 @@ func unasked(d boundary.Description, inside, outside []mounttable.Mount, doors [
 		if m.Point == "/" || ownGroups || ownMemory {
 			continue
 		}
-		for _, at := range placesOf(m, outside) {
-			if !slices.ContainsFunc(asked, func(a askedMount) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) }) {
+		isAsked := func(at string) bool {
+			return slices.ContainsFunc(asked, func(a askedMount) bool { return hostfiles.Under(at, a.path) && (a.writable || m.ReadOnly()) })
+		}
+		places, first := placesOf(m, outside)
+		if slices.ContainsFunc(places[:first], isAsked) {
+			continue
+		}
+		for _, at := range places {
+			if !isAsked(at) {
 				more = append(more, map[string]any{"Type": "bind", "Source": at, "Destination": m.Point, "RW": !m.ReadOnly()})
 			}
 		}
@@ -144,17 +151,25 @@ func asked(d boundary.Description, doors []string) (all []askedMount, targets ma
 	return all, targets
 }
 
-// placesOf are the paths at which this process sees what a mount shows.
-func placesOf(m mounttable.Mount, outside []mounttable.Mount) (all []string) {
+// placesOf are the paths at which this process sees what a mount shows. One file system may be mounted twice, as that of WSL is at / and
+// at /mnt/wslg/distro. The first paths are those by the mounts that are highest up: by these the engine has named a source.
+func placesOf(m mounttable.Mount, outside []mounttable.Mount) (all []string, first int) {
 	root := strings.TrimSuffix(m.Root, "//deleted")
-	for _, o := range outside {
+	depth := func(o mounttable.Mount) int { return strings.Count(strings.TrimSuffix(o.Point, "/"), "/") }
+	highest := 0
+	for _, o := range slices.SortedStableFunc(slices.Values(outside), func(a, b mounttable.Mount) int { return depth(a) - depth(b) }) {
 		rest, in := strings.CutPrefix(root, strings.TrimSuffix(o.Root, "/"))
 		if o.Device != m.Device || !in || rest != "" && rest[0] != '/' {
 			continue
 		}
 		if at := path.Join(o.Point, rest); !slices.Contains(all, at) {
-			all = append(all, at)
+			if all = append(all, at); len(all) == 1 {
+				highest = depth(o)
+			}
+			if depth(o) == highest {
+				first++
+			}
 		}
 	}
-	return all
+	return all, first
 }

@@ -109,4 +109,13 @@ func TestUnaskedMounts(t *testing.T) {
 	if got := unasked(door, mounttable.Parse("1 200 0:24 /egressd/web /run/egressd ro - tmpfs x rw"), mounttable.Parse(hostTable), []string{"/run/egressd/web"}); len(got) != 0 {
 		t.Errorf("egressd's own: %v", got)
 	}
+	const wsl = hostTable + "92 28 254:1 / /mnt/wslg/distro ro,relatime - ext4 x rw\n93 28 254:2 / /srv rw - btrfs y rw\n"
+	for line, count := range map[string]int{
+		"1 200 254:1 /srv/p/data /d rw - ext4 x rw": 0, "1 200 254:1 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 x rw": 0, "1 200 254:1 /etc /d rw - ext4 x rw": 2,
+		"1 200 254:2 /@home/u/w /w rw - btrfs x rw": 0, "1 200 254:2 /@home/u /w rw - btrfs x rw": 2,
+	} {
+		if got := unasked(d, mounttable.Parse(line), mounttable.Parse(wsl), nil); len(got) != count {
+			t.Errorf("with a file system that is mounted twice, %s: %v", line, got)
+		}
+	}
 }

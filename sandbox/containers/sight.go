@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // A Sight is the engine's account of a container, its volumes, its networks and other sandboxes.
@@ -21,6 +23,24 @@ type Sight struct {
 // On gives a machine what an engine says of it.
 func (s *Sight) On(m *boundary.Machine) {
 	m.Volumes, m.Neighbours, m.Labelled = s.Volumes, s.Neighbours, true
+}
+
+// Refused is the container as one that is refused by a setting.
+func (s *Sight) Refused(setting, reason string) *sandbox.RefusedContainer {
+	var is struct {
+		ID     string `json:"Id"`
+		Name   string
+		Config struct {
+			Image  string
+			Labels map[string]string
+		}
+	}
+	_ = s.Container.Into(&is) // what cannot be read stays empty
+	return &sandbox.RefusedContainer{
+		ID: is.ID, Name: trimSlash(is.Name), Image: is.Config.Image,
+		Project: is.Config.Labels[policy.ComposeProject], Service: is.Config.Labels[policy.ComposeService],
+		Setting: setting, Reason: sandbox.RefusedReason(reason),
+	}
 }
 
 // Inspect returns what the engine at a socket says of a container.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -29,14 +30,15 @@ func startDivider(plan *jailinit.Plan) (*Jail, error) {
 	j := &Jail{planned: make(chan struct{}), release: sync.OnceFunc(func() { close(over) })}
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread ends with this goroutine
-		divider, err := j.start()
+		divider, said, err := j.start()
 		started <- err
 		if err != nil {
 			return
 		}
 		plan.Root = j.root
-		j.unplanned = j.findInit(divider)
-		_ = j.send(plan) // a jail init that has ended said why, for awaitMade
+		if j.unplanned = j.findInit(divider, said); j.unplanned == nil {
+			_ = j.send(plan) // a jail init that has ended said why, for awaitMade
+		}
 		close(j.planned)
 		if j.pid != divider {
 			_, _ = unix.Wait4(divider, nil, 0, nil) // for which the kernel needs milliseconds, so nobody waits for it
@@ -49,45 +51,61 @@ func startDivider(plan *jailinit.Plan) (*Jail, error) {
 	return j, nil
 }
 
-func (j *Jail) start() (divider int, err error) {
+// start starts the divider, and returns its process ID and the pipe that it writes to. The pipe ends with the divider: no other
+// process has the end for writing.
+func (j *Jail) start() (divider, said int, err error) {
 	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, os.NewSyscallError("socketpair", err)
+		return 0, -1, os.NewSyscallError("socketpair", err)
 	}
-	defer unix.Close(control[1])
-	var life [2]int
+	var life, words [2]int
 	if err := unix.Pipe2(life[:], unix.O_CLOEXEC); err != nil {
-		unix.Close(control[0])
-		return 0, os.NewSyscallError("pipe2", err)
+		jailinit.CloseAll(control[:])
+		return 0, -1, os.NewSyscallError("pipe2", err)
 	}
-	defer unix.Close(life[0])
+	if err := unix.Pipe2(words[:], unix.O_CLOEXEC); err != nil {
+		jailinit.CloseAll(slices.Concat(control[:], life[:]))
+		return 0, -1, os.NewSyscallError("pipe2", err)
+	}
+	file, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		file, err = unix.MemfdCreate("program", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		jailinit.CloseAll(slices.Concat(control[:], life[:], words[:]))
+		return 0, -1, os.NewSyscallError("memfd_create", err)
+	}
+	given := []int{control[1], file, life[0], words[1]}
+	defer jailinit.CloseAll([]int{control[1], life[0], words[1]})
 	all, mayMap := allUsers()
 	if mayMap {
-		divider, err = forkDivider(control[1], life[0], all)
+		divider, err = forkDivider(given, all)
 		j.root = err == nil
 	}
 	if !j.root {
-		divider, err = forkDivider(control[1], life[0], users{uids: ids(os.Getuid()), gids: ids(os.Getgid())})
+		divider, err = forkDivider(given, users{uids: ids(os.Getuid()), gids: ids(os.Getgid())})
 	}
 	if err != nil {
-		unix.Close(control[0])
-		unix.Close(life[1])
-		return 0, err
+		jailinit.CloseAll([]int{control[0], file, life[1], words[0]})
+		return 0, -1, err
 	}
+	j.file = file
 	j.control, j.rest = os.NewFile(uintptr(control[0]), "jail"), os.NewFile(uintptr(life[1]), "life")
-	return divider, nil
+	return divider, words[0], nil
 }
 
-// forkDivider executes this program again. Descriptors that this process inherited stay in place, as for any
-// other child.
-func forkDivider(control, life int, mapped users) (pid int, err error) {
-	for _, fd := range []int{control, life} {
+// forkDivider executes this program again, with descriptors for its arguments. Descriptors that this process inherited stay in
+// place, as for any other child.
+func forkDivider(given []int, mapped users) (pid int, err error) {
+	argv := []string{os.Args[0], jailinit.Argument, jailinit.Divider}
+	for _, fd := range given {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return 0, err
 		}
+		argv = append(argv, strconv.Itoa(fd))
 	}
 	defer halveSignals()()
-	return syscall.ForkExec("/proc/self/exe", []string{os.Args[0], jailinit.Argument, jailinit.Divider, strconv.Itoa(control), strconv.Itoa(life)}, &syscall.ProcAttr{
+	return syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Env:   append([]string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}, os.Environ()...), // it does one thing after the other, and need not ask the control group how many it may
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
@@ -117,14 +135,13 @@ func halveSignals() (done func()) {
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_SIGPENDING, &own) }
 }
 
-// findInit waits until the divider has started jail init, and notes jail init's process ID. The ID 0 means that
+// findInit waits until the divider has started jail init, or has ended, and notes jail init's process ID. The ID 0 means that
 // the divider itself becomes jail init.
-func (j *Jail) findInit(divider int) error {
-	text, _, err := jailinit.Receive(int(j.control.Fd()))
+func (j *Jail) findInit(divider, said int) error {
+	words := os.NewFile(uintptr(said), "divider")
+	defer words.Close()
 	pid, reaper := 0, 0
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "%d %d", &pid, &reaper)
-	}
+	_, err := fmt.Fscanf(words, "%d %d\n", &pid, &reaper)
 	if err == nil && pid == 0 {
 		j.setPID(divider)
 		return nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // realAgent is OpenSSH's own, with keys that have these comments. It returns its socket and the keys' fingerprints.
@@ -126,6 +127,15 @@ func TestOpenSSHSignsThroughASigner(t *testing.T) {
 	}
 }
 
+func listed(socket string) ([]PublicKey, error) {
+	c, err := Dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return List(c)
+}
+
 // TestGnuPGSignsThroughASigner has OpenSSH's commands ask gpg-agent, which has one key of GnuPG's.
 func TestGnuPGSignsThroughASigner(t *testing.T) {
 	home, err := os.MkdirTemp("", "gpg") // whose sockets have short names
@@ -146,16 +156,15 @@ func TestGnuPGSignsThroughASigner(t *testing.T) {
 	}
 	t.Cleanup(func() { outside(t, "", "gpgconf", "--kill", "gpg-agent"); agent.Process.Kill(); agent.Wait() })
 	socket := filepath.Join(home, "S.gpg-agent.ssh")
-	var c net.Conn
-	for c, err = Dial(socket); err != nil; c, err = Dial(socket) {
+	keys, err := listed(socket)
+	for ; err != nil; keys, err = listed(socket) { // the agent may close what comes before it is ready
 		if t.Context().Err() != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	defer c.Close()
-	keys, err := List(c)
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("%v %+v", err, keys)
+	if len(keys) != 1 {
+		t.Fatalf("%+v", keys)
 	}
 	through := filtered(t, &Signer{Keys: keys}, socket)
 	public := filepath.Join(home, "k.pub")

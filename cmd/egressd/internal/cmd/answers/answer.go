@@ -1,12 +1,15 @@
 package answers
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +20,9 @@ import (
 	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
+	"github.com/egressd/egressd/internal/tty"
 	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
@@ -35,25 +40,42 @@ about some requests, the question also names one method and path. Hosts, paths,
 programs and reasons (says why) are shown as the sandbox gave them.
 
 ID yes lets the request of a question pass for an hour, ID no denies it and further
-ones for ten minutes, without asking again: both for that question alone, or for as
-long as --for says. The rest of the policy still decides. When the time of a yes is
-over, or after a no, egressd cuts connections that only the yes allowed. A yes to what
-a program asked for itself is a grant for that time (egressd allow --list). Answers are
-recorded. They change no file, and end when egressd serve stops or the rule no longer
-asks.
+ones for ten minutes, without asking again. Other scopes:
+
+  --for once    a yes for the requests that wait now; the next one asks again
+  --for 8h      for that long, from 1s to 24h, also for the next run of the sandbox
+  --for run     until the run, container or network that asked ends, 24h at most
+  --for good    a yes in the policy file: a line for that sandbox. answer shows the
+                change, and at a terminal asks before it is written. Nothing is
+                written that would open something to another sandbox
+
+--all lists what waits, asks you once, and answers exactly that list: a question that
+comes meanwhile, or that somebody else has answered, is not in it. Several ids do the
+same without a terminal.
+
+The rest of the policy still decides. When the time of a yes is over, or after a no,
+egressd cuts connections that only the yes allowed. A yes to what a program asked for
+itself is a grant for that time (egressd allow --list). Answers are recorded. All but
+--for good change no file, and end when egressd serve stops or the rule no longer asks.
 
 Exit codes: 0 done; 1 there was no such question, or egressd serve does not answer.`,
 		Example: `  egressd answer
   egressd answer -f --notify
   egressd answer 01KB6ZQ4SZ yes
-  egressd answer 01KB6ZQ4SZ yes --once
+  egressd answer 01KB6ZQ4SZ yes --for once
+  egressd answer 01KB6ZQ4SZ yes --for good
+  egressd answer --all yes --for run
   egressd answer 01KB6ZQ4SZ no --for 8h
   egressd answer --json | jq -r 'select(.state == "pending").id'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return o.show(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("for"))
+			o.stdin = cmd.InOrStdin()
+			if o.all {
+				return o.answerAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 			}
-			return o.answer(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, cmd.Flags().Changed("for"))
+			if len(args) == 0 {
+				return o.show(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			return o.answer(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			return o.complete(cmd.Context(), args, prefix), cobra.ShellCompDirectiveNoFileComp
@@ -61,38 +83,75 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
 	}
 	cli.DaemonFlags(cmd, &o.at)
 	cli.JSONFlag(cmd, &o.json)
-	cli.DurationFlag(cmd, &o.counts, "for", approvals.ApprovedFor, "how long the answer lasts, from 1s to 24h; a no lasts 10m unless you say")
-	cmd.Flags().BoolVar(&o.once, "once", false, "with yes: only the requests that wait now; they too end with --for")
-	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list only those of the sandbox `NAME`")
+	cmd.Flags().Var(&o.counts, "for", "`SCOPE` of the answer: once, a time such as 8h, run, or good (default: yes 1h, no 10m)")
+	cmd.Flags().BoolVar(&o.once, "once", false, "the same as --for once")
+	_ = cmd.Flags().MarkHidden("once")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"once", "15m", "1h", "8h", "run", "good"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVar(&o.all, "all", false, "answer all that waits, after you have seen it")
+	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list, or answer with --all, only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
-	cmd.MarkFlagsMutuallyExclusive("once", "follow")
+	for _, one := range []string{"once", "all"} {
+		cmd.MarkFlagsMutuallyExclusive(one, "follow")
+	}
 	return cmd
 }
 
 type answerOptions struct {
 	questionsOptions
-	counts time.Duration
+	counts answerScope
 	once   bool
+	all    bool
+	stdin  io.Reader
 }
+
+// An answerScope is for what an answer counts: "once", "run", "good", or "" for a time. The zero value is the usual time.
+type answerScope struct {
+	what string
+	time time.Duration
+}
+
+// String, Type and Set implement pflag.Value.
+func (s *answerScope) String() string {
+	if s.what != "" || s.time == 0 {
+		return s.what
+	}
+	return quantity.Span(s.time)
+}
+
+func (s *answerScope) Type() string { return "scope" }
+
+func (s *answerScope) Set(text string) (err error) {
+	*s = answerScope{}
+	switch text {
+	case "once", "run", "good":
+		s.what = text
+		return nil
+	}
+	s.time, err = quantity.ParseDuration(text)
+	return err
+}
+
+// isSet reports whether somebody said for what the answer counts.
+func (s *answerScope) isSet() bool { return *s != answerScope{} }
 
 // answers are the words that answer a question, with what the daemon calls them.
 var answers = map[string]string{"yes": "approve", "no": "reject"}
 
 // show lists the questions.
-func (o *answerOptions) show(ctx context.Context, w, talk io.Writer, timed bool) error {
-	if o.once || timed {
-		return hint.Misused(errors.New("--once and --for are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
+func (o *answerOptions) show(ctx context.Context, w, talk io.Writer) error {
+	if o.once || o.counts.isSet() {
+		return hint.Misused(errors.New("--for is about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
 	}
 	return o.run(ctx, w, talk)
 }
 
 // answer answers the questions whose ids stand before yes or no.
-func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string, timed bool) error {
+func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string) error {
 	ids, word := words[:len(words)-1], words[len(words)-1]
-	what, at := answers[word], o.at.Flags()
+	at := o.at.Flags()
 	switch {
-	case what == "" || len(ids) == 0:
+	case answers[word] == "" || len(ids) == 0:
 		id := "ID"
 		if _, ok := record.ParseID(strings.ToUpper(words[0])); ok {
 			id = strings.ToUpper(words[0])
@@ -100,14 +159,9 @@ func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []s
 		return hint.Misused(fmt.Errorf("%q is no answer", word), "egressd answer "+id+" yes"+at+", or egressd answer "+id+" no"+at)
 	case o.follow || o.sandbox != "":
 		return hint.Misused(errors.New("--follow and --sandbox are about the list of questions"), "egressd answer "+shell.Word(ids[0])+" "+word+at)
-	case o.once && what == "reject":
-		return hint.Misused(errors.New("--once is for yes"), "egressd answer "+shell.Word(ids[0])+" no --for 1m"+at)
 	}
-	if !timed && what == "reject" {
-		o.counts = approvals.RejectedFor
-	}
-	if o.counts < time.Second || o.counts > approvals.MaxAnswer {
-		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd answer "+shell.Word(ids[0])+" "+word+" --for 8h"+at+"; a rule in the policy counts for longer")
+	if err := o.settle(shell.Word(ids[0]), word); err != nil {
+		return err
 	}
 	for i, id := range ids {
 		ids[i] = strings.ToUpper(id)
@@ -119,20 +173,166 @@ func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []s
 	if err != nil {
 		return err
 	}
+	if o.counts.what == "good" {
+		return o.saveEach(ctx, c, w, talk, ids)
+	}
+	return o.send(ctx, c, w, talk, answers[word], ids, func(string) url.Values { return o.terms() })
+}
+
+// settle fills in for what the answer counts, and says what does not go together.
+func (o *answerOptions) settle(id, word string) error {
+	at := o.at.Flags()
+	if o.once && o.counts.isSet() && o.counts.what != "once" && o.counts.what != "" {
+		return hint.Misused(errors.New("--once is --for once"), "egressd answer "+id+" yes --for once"+at)
+	}
+	if o.once {
+		o.counts.what = "once"
+	}
+	switch {
+	case o.counts.what == "once" && word == "no":
+		return hint.Misused(errors.New("once is for yes"), "egressd answer "+id+" no --for 1m"+at)
+	case o.counts.what == "good" && word == "no":
+		return hint.Misused(errors.New("for good is for yes"), "egressd deny HOST --save, for every sandbox; or egressd answer "+id+" no --for 24h"+at)
+	case o.counts.time != 0:
+	case o.counts.what == "run":
+		o.counts.time = approvals.MaxAnswer
+	case word == "no":
+		o.counts.time = approvals.RejectedFor
+	default:
+		o.counts.time = approvals.ApprovedFor
+	}
+	if o.counts.time < time.Second || o.counts.time > approvals.MaxAnswer {
+		return hint.Misused(errors.New("--for is a duration from 1s to 24h"), "egressd answer "+id+" "+word+" --for 8h"+at+"; or yes --for good")
+	}
+	return nil
+}
+
+// send sends one answer for each id, with the parameters that with returns.
+func (o *answerOptions) send(ctx context.Context, c *client.Client, w, talk io.Writer, what string, ids []string, with func(id string) url.Values) error {
 	each := cli.Each[admin.Answer]{
 		Client: c, Method: http.MethodPost, List: "egressd answer" + o.at.Flags(), JSON: o.json,
-		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + o.terms() },
+		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + with(id).Encode() },
 		Say:  func(_ string, done *admin.Answer) string { return said(done, o.at.Flags()) },
 	}
 	return each.Run(ctx, w, talk, ids)
 }
 
-func (o *answerOptions) terms() string {
-	q := url.Values{"for": {o.counts.String()}}
-	if o.once {
+// terms are the parameters of an answer that changes no file.
+func (o *answerOptions) terms() url.Values {
+	q := url.Values{"for": {o.counts.time.String()}}
+	switch o.counts.what {
+	case "once":
 		q.Set("once", "true")
+	case "run":
+		q.Set("this_run", "true")
 	}
-	return q.Encode()
+	return q
+}
+
+// saveEach approves questions for good, one after another: each change is shown before it is written, and stands on those before.
+func (o *answerOptions) saveEach(ctx context.Context, c *client.Client, w, talk io.Writer, ids []string) error {
+	for _, id := range ids {
+		var change admin.Saved
+		if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions/"+id+"/save", &change); err != nil {
+			return err
+		}
+		fmt.Fprint(talk, change.Diff)
+		for _, warning := range change.Warnings {
+			fmt.Fprintf(talk, "egressd: warning: %s\n", printable.Text(warning))
+		}
+		fmt.Fprintf(talk, "egressd: for %s; that %s\n", printable.Text(change.To()), printable.Text(change.Opens))
+		if o.atTerminal() && !o.confirms(talk, "write that into "+printable.Text(change.Path)+"?") {
+			return hint.Failed(errors.New("nothing was written, and nothing was answered"), "egressd answer "+id+" yes --for run"+o.at.Flags())
+		}
+		err := o.send(ctx, c, w, talk, "approve", []string{id}, func(string) url.Values { return url.Values{"save": {change.Digest}} })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerAll shows what waits, has the person confirm a yes, and answers exactly that.
+func (o *answerOptions) answerAll(ctx context.Context, w, talk io.Writer, words []string) error {
+	at := o.at.Flags()
+	if len(words) != 1 || answers[words[0]] == "" {
+		return hint.Misused(errors.New("--all takes one answer, and no ids"), "egressd answer --all yes"+at+", or egressd answer --all no"+at)
+	}
+	if o.counts.what == "good" {
+		return hint.Misused(errors.New("for good, questions are answered one by one, since each changes the file"), "egressd answer ID yes --for good"+at)
+	}
+	if err := o.settle("ID", words[0]); err != nil {
+		return err
+	}
+	c, err := client.Dial(o.at)
+	if err != nil {
+		return err
+	}
+	var all egress.Questions
+	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
+		return err
+	}
+	terms := map[string]string{} // by id
+	var ids []string
+	for _, q := range all.Questions {
+		if q.State == "pending" && (o.sandbox == "" || q.Sandbox == o.sandbox) {
+			terms[q.ID], ids = q.Terms, append(ids, q.ID)
+		}
+	}
+	if len(ids) == 0 {
+		fmt.Fprintln(talk, "egressd: nothing waits for an answer")
+		return nil
+	}
+	all.Questions = slices.DeleteFunc(all.Questions, func(q egress.Question) bool { return terms[q.ID] == "" })
+	list := o.questionsOptions
+	list.json, list.notify, list.told, list.turned = false, false, map[string]shown{}, map[string]int64{}
+	if err := list.write(talk, talk, &all, true); err != nil {
+		return err
+	}
+	if words[0] == "yes" {
+		if !o.atTerminal() {
+			return hint.Failed(errors.New("nobody at a terminal has seen this list, so nothing was answered"), o.same(ids))
+		}
+		if !o.confirms(talk, fmt.Sprintf("let all %d pass %s?", len(ids), o.counts.says())) {
+			return hint.Failed(errors.New("nothing was answered"), o.same(ids))
+		}
+	}
+	return o.send(ctx, c, w, talk, answers[words[0]], ids, func(id string) url.Values {
+		q := o.terms()
+		q.Set("first", "true")
+		q.Set("terms", terms[id])
+		return q
+	})
+}
+
+// same is the command that answers just these questions with yes.
+func (o *answerOptions) same(ids []string) string {
+	return "egressd answer " + strings.Join(ids, " ") + " yes" + o.at.Flags()
+}
+
+// atTerminal reports whether a person may be asked.
+func (o *answerOptions) atTerminal() bool {
+	f, ok := o.stdin.(*os.File)
+	return ok && tty.Is(f)
+}
+
+// confirms asks the person at the terminal.
+func (o *answerOptions) confirms(talk io.Writer, what string) bool {
+	fmt.Fprintf(talk, "egressd: %s [y/N] ", what)
+	line, _ := bufio.NewReader(o.stdin).ReadString('\n')
+	line = strings.TrimSpace(line)
+	return line == "y" || line == "yes"
+}
+
+// says is the scope in words.
+func (s *answerScope) says() string {
+	switch s.what {
+	case "once":
+		return "once, only what waits now"
+	case "run":
+		return "until the run that asked ends, " + quantity.Span(s.time) + " at most"
+	}
+	return "for " + quantity.Span(s.time)
 }
 
 // said repeats what was answered, in words that show what that is about.
@@ -144,6 +344,9 @@ func said(a *admin.Answer, at string) string {
 	}
 	if q.Method != "" || q.Path != "" {
 		may = strings.Replace(may, "reach", "send "+printable.Word(requestOf(q))+" to", 1)
+	}
+	if a.Saved != nil {
+		undo = fmt.Sprintf("; %s has that now, for %s: undo there", printable.Text(a.Saved.Path), printable.Text(a.Saved.To()))
 	}
 	if a.Was != "" && a.Was != "pending" {
 		undo = ", and was " + printable.Word(a.Was) + " before" + undo

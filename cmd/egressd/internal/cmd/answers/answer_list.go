@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -33,8 +34,8 @@ type questionsOptions struct {
 	json, follow bool
 	notify       bool
 
-	told   map[string]string // the state in which each question was shown, by id
-	turned map[string]int64  // by sandbox
+	told   map[string]shown
+	turned map[string]int64 // by sandbox
 }
 
 func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
@@ -45,7 +46,7 @@ func (o *questionsOptions) run(ctx context.Context, w, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o.told, o.turned = map[string]string{}, map[string]int64{}
+	o.told, o.turned = map[string]shown{}, map[string]int64{}
 	var all egress.Questions
 	if _, err := c.Ask(ctx, http.MethodGet, "/v1/questions", &all); err != nil {
 		return err
@@ -77,28 +78,62 @@ func (o *questionsOptions) write(w, talk io.Writer, all *egress.Questions, head 
 	} else if head && !o.json {
 		fmt.Fprintln(table, "ID\tSTATE\tDESTINATION\tREQUEST\tSANDBOX\tRULE\tWAITING\tPROGRAM")
 	}
-	there := map[string]string{}
+	there := map[string]shown{}
 	for i := range all.Questions {
 		q := &all.Questions[i]
 		if o.sandbox != "" && q.Sandbox != o.sandbox {
 			continue
 		}
-		there[q.ID] = q.State
-		if o.told[q.ID] == q.State {
-			continue
+		was := o.told[q.ID]
+		now := shown{*q, was.note}
+		if was.State != q.State {
+			if err := o.line(w, table, q); err != nil {
+				return err
+			}
+			switch {
+			case !o.notify:
+			case q.State == "pending":
+				now.note = o.tell(talk, q)
+			default:
+				o.untell(was.note)
+				now.note = ""
+			}
 		}
-		if err := o.line(w, table, q); err != nil {
-			return err
-		}
-		if o.notify && q.State == "pending" {
-			o.tell(talk, q)
-		}
+		there[q.ID] = now
+	}
+	if err := o.gone(w, table, there); err != nil {
+		return err
 	}
 	o.told = there
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	return o.away(w, talk, all.Turned)
+}
+
+// A shown is a question as it was written last.
+type shown struct {
+	egress.Question
+	note string // of the notification, or ""
+}
+
+// gone writes a line for each question that waited when it was written, and is no longer listed.
+func (o *questionsOptions) gone(w, table io.Writer, there map[string]shown) error {
+	var over []egress.Question
+	for id, was := range o.told {
+		if _, is := there[id]; !is && was.State == "pending" {
+			o.untell(was.note)
+			was.State, was.Waiting = "gone", 0
+			over = append(over, was.Question)
+		}
+	}
+	slices.SortFunc(over, func(a, b egress.Question) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range over {
+		if err := o.line(w, table, &over[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // notifier is the program that shows notifications of the desktop.
@@ -118,11 +153,26 @@ func (o *questionsOptions) canNotify() error {
 	return nil
 }
 
-// tell shows a question as a notification. The words of the sandbox are escaped, also for servers that read markup.
-func (o *questionsOptions) tell(talk io.Writer, q *egress.Question) {
-	cmd := exec.Command(notifier, "--app-name=egressd", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask(o.flags()))))
-	if err := cmd.Run(); err != nil {
+// tell shows a question as a notification, and returns its number. The words of the sandbox are escaped, also for servers that read
+// markup.
+func (o *questionsOptions) tell(talk io.Writer, q *egress.Question) (note string) {
+	cmd := exec.Command(notifier, "--app-name=egressd", "--print-id", "--", "egressd: a question", html.EscapeString(printable.Text(q.Ask(o.flags()))))
+	out, err := cmd.Output()
+	if err != nil {
 		fmt.Fprintf(talk, "egressd: warning: --notify: %s: %v\n", notifier, err)
+		return ""
+	}
+	note = strings.TrimSpace(string(out))
+	if _, err := strconv.ParseUint(note, 10, 32); err != nil {
+		return ""
+	}
+	return note
+}
+
+// untell replaces the notification of a question that needs no answer any more. The new one goes by itself.
+func (o *questionsOptions) untell(note string) {
+	if note != "" {
+		_ = exec.Command(notifier, "--app-name=egressd", "--replace-id="+note, "--expire-time=2000", "--", "egressd: answered").Run()
 	}
 }
 
@@ -164,10 +214,14 @@ func (o *questionsOptions) away(w, talk io.Writer, all []approvals.Turned) error
 
 func stateText(q *egress.Question) string {
 	state := printable.Word(q.State)
-	if q.Once {
-		state += " once"
+	switch scope := q.Scope(); {
+	case q.Saved:
+		return state + " " + scope
+	case scope != "":
+		state += " " + scope
 	}
 	switch {
+	case q.State == "gone":
 	case q.State != "pending":
 		state += " until " + quantity.Clock(q.Until, time.Now())
 	case q.GivesUp != nil:

@@ -107,14 +107,14 @@ func connect(t *testing.T, gate *egress.Gate, peer sandbox.Peer, host string, ra
 		return
 	}
 	if host != "looked-into.test" {
-		f.Close([]egress.End{{Outcome: "closed", Up: 7, Down: 9}, {Outcome: "http"}, {Outcome: "named"}, {Outcome: string(policy.NetworkRefused)}}[random.IntN(4)])
+		f.Close([]egress.End{{Outcome: "closed", Up: 7, Down: 9}, {Outcome: "http"}, {Outcome: "named"}, {Outcome: record.Outcome(policy.NetworkRefused)}}[random.IntN(4)])
 		return
 	}
 	if err := f.Narrow(t.Context(), func(r *policy.Request) { r.TLS = &policy.ClientHello{ServerName: host} }); err != nil {
 		t.Fatal(err)
 	}
 	if random.IntN(4) == 0 {
-		f.Close(egress.End{Outcome: string(policy.CertificateRefused)})
+		f.Close(egress.End{Outcome: record.Outcome(policy.CertificateRefused)})
 		return
 	}
 	for range random.IntN(4) {

@@ -144,7 +144,7 @@ func lineWords(r *record.Record, action string) []string {
 	}
 	switch r.Kind {
 	case record.KindClose:
-		return []string{"close", logs.Destination(r), logs.What(r), lineWho(r), trafficText(r), r.Outcome, r.Flow}
+		return []string{"close", logs.Destination(r), logs.What(r), lineWho(r), trafficText(r), string(r.Outcome), r.Flow}
 	case record.KindOpen, record.KindRequest, record.KindDNS, record.KindRefused:
 		return []string{action, logs.Destination(r), logs.What(r), recordPath(r), lineWho(r), logs.Why(r), timesText(r), namesText(r), r.Flow, shadowMark(r)}
 	case record.KindSignal:

@@ -27,7 +27,7 @@ func opened(flow, host, action string) *record.Record {
 	return r
 }
 
-func closed(of *record.Record, up, down int64, outcome string) *record.Record {
+func closed(of *record.Record, up, down int64, outcome record.Outcome) *record.Record {
 	r := *of
 	r.Kind, r.Bytes, r.Outcome = record.KindClose, &record.Bytes{Up: up, Down: down}, outcome
 	return &r

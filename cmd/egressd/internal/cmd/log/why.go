@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -115,6 +116,7 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	}
 	cli.Field(&b, "alarm", signalText(s.Signal))
 	cli.Field(&b, "who", whoText(r))
+	cli.Field(&b, "container", containerText(r.Container))
 	cli.Field(&b, "server name", serverName(r))
 	if r.Dst != nil {
 		cli.Field(&b, "asked for", r.Dst.Asked)
@@ -136,6 +138,8 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	cli.Field(&b, "ended", s.endText())
 	if s.End != nil {
 		cli.Field(&b, "note", s.End.Note)
+	} else if s.Decisive != nil {
+		cli.Field(&b, "note", s.Decisive.Note)
 	}
 	s.printRecords(&b, colours)
 	s.printLinked(&b, colours)
@@ -270,6 +274,20 @@ func whoText(r *record.Record) string {
 	return text
 }
 
+func containerText(c *record.Container) string {
+	if c == nil {
+		return ""
+	}
+	text := cmp.Or(c.Name, c.ID)
+	if c.Project != "" {
+		text += ", service " + c.Service + " of the project " + c.Project
+	}
+	if c.Image != "" {
+		text += ", of the image " + c.Image
+	}
+	return text
+}
+
 func serverName(r *record.Record) string {
 	if r.TLS == nil {
 		return ""
@@ -282,7 +300,7 @@ func (s storyView) endText() string {
 	case s.End != nil:
 		text := trafficText(s.End)
 		if s.End.Outcome != "" {
-			text += ": " + s.End.Outcome
+			text += ": " + string(s.End.Outcome)
 		}
 		return text
 	case s.Decision != nil && s.Decision.Action == "allow":

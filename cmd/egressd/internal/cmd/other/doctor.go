@@ -130,6 +130,11 @@ func (o *doctorOptions) lookAtContainer(w io.Writer) error {
 		cfg = nil
 	}
 	all, err := doctor.Container(socket, o.container, cfg)
+	if err != nil && cfg != nil {
+		if refused := doctor.RefusedContainer(cfg, o.container); refused != nil {
+			return printFindings(w, []doctor.Finding{*refused}, o.json)
+		}
+	}
 	if err != nil {
 		return hint.Misused(err, "egressd doctor --container NAME [--docker /run/docker.sock], as a user who may ask Docker")
 	}

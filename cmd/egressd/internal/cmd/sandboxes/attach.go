@@ -193,7 +193,10 @@ func (o *attachOptions) judge(engine, container string, pid int) error {
 	socket := hostpaths.Real(socketPath(o.socket))
 	s.On(m)
 	m.Doors = hostpaths.Doors(socket)
-	return refusedByTable(boundary.Judge(containers.AsMounted(s.Container, pid, m.Doors), m))
+	if err := refusedByTable(boundary.Judge(containers.AsMounted(s.Container, pid, m.Doors), m)); err != nil {
+		return logAt(socket).record(s, err)
+	}
+	return nil
 }
 
 // process finds the process that is meant.

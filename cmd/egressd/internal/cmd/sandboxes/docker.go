@@ -47,7 +47,7 @@ func newDocker() *cobra.Command {
 		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newDockerRun(), newDockerCompose())
+	cmd.AddCommand(newDockerRun(), newDockerCompose(), newDockerRefused())
 	return cmd
 }
 
@@ -95,7 +95,11 @@ func dockerRun(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return runBehind(ctx, front, docker, true, append([]string{docker, "run"}, args...))
+	log := logAt(socket)
+	if own[behindFlag] != "" {
+		log = logOfSidecar(own[policyFlag], own[sandboxFlag])
+	}
+	return runBehind(ctx, front, docker, true, log, append([]string{docker, "run"}, args...))
 }
 
 // dockerAndEngine returns the command docker, and the socket of the engine that it asks.
@@ -107,8 +111,8 @@ func dockerAndEngine(ctx context.Context) (docker, engine string, err error) {
 	return docker, engine, err
 }
 
-// runBehind runs a command with the front as its engine, to its end.
-func runBehind(ctx context.Context, front *containers.Front, docker string, masked bool, argv []string) error {
+// runBehind runs a command with the front as its engine, to its end. What the front refuses is recorded in log.
+func runBehind(ctx context.Context, front *containers.Front, docker string, masked bool, log refusalLog, argv []string) error {
 	dir, err := os.MkdirTemp("", "egressd-docker-") // 0700
 	if err != nil {
 		return hint.Failed(err, "TMPDIR=FOLDER egressd docker run, with a folder of yours")
@@ -129,8 +133,8 @@ func runBehind(ctx context.Context, front *containers.Front, docker string, mask
 	}
 	l.Close()
 	<-served
-	if refused := front.Refused(); refused != nil {
-		return refused
+	if refused := front.Refused(); len(refused) > 0 {
+		return log.recordAll(refused)
 	}
 	if err != nil {
 		return hint.Failed(err, cmp.Or(hint.Next(err), "docker version"))
@@ -141,16 +145,16 @@ func runBehind(ctx context.Context, front *containers.Front, docker string, mask
 	return nil
 }
 
-// Flags of egressd's own, before those of docker run. The last two are those of run-NAME.sh: a network that leads to
-// egressd's container, and the folder of its policy.
-const socketFlagName, behindFlag, policyFlag = "--socket", "--behind", "--policy"
+// Flags of egressd's own, before those of docker run. The last three are those of run-NAME.sh: a network that leads to
+// egressd's container, the folder of its policy, and the name of the sandbox.
+const socketFlagName, behindFlag, policyFlag, sandboxFlag = "--socket", "--behind", "--policy", "--sandbox"
 
 // ownFlags takes egressd's flags, and their values, off the beginning of the arguments.
 func ownFlags(args []string) (rest []string, own map[string]string) {
 	own = make(map[string]string)
 	for len(args) > 0 {
 		name, value, given := strings.Cut(args[0], "=")
-		if name != socketFlagName && name != behindFlag && name != policyFlag {
+		if !slices.Contains([]string{socketFlagName, behindFlag, policyFlag, sandboxFlag}, name) {
 			break
 		}
 		if args = args[1:]; !given && len(args) > 0 {
@@ -327,11 +331,14 @@ func refusedByTable(problems []boundary.Breach) error {
 	for _, p := range problems {
 		lines = append(lines, p.As("--")+": "+p.Why)
 	}
-	return hint.Failed(&refusedContainer{strings.Join(lines, "\n")}, problems[0].Instead)
+	return hint.Failed(&refusedContainer{strings.Join(lines, "\n"), problems[0]}, problems[0].Instead)
 }
 
 // A refusedContainer has settings by which it gets around egressd.
-type refusedContainer struct{ why string }
+type refusedContainer struct {
+	why   string
+	first boundary.Breach
+}
 
 func (e *refusedContainer) Error() string { return e.why }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/compose"
+	"github.com/egressd/egressd/integrations/devcontainer"
 	"github.com/egressd/egressd/integrations/sidecar"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
@@ -46,7 +47,10 @@ list hosts for each service. No service can change the policy file.
 It replaces an existing file only with --yes, and an existing policy never. A
 service that no network could confine is an error, and so is every key that egressd
 does not know. It judges the file as it is written, and as docker compose config
-prints it if Compose is there. Files with extends or include need Compose 2.`,
+prints it if Compose is there. Files with extends or include need Compose 2.
+
+If a dev container is one of the services (dockerComposeFile), it also writes
+devcontainer.sh, which is devcontainer up for what was judged.`,
 		Example: `  egressd init compose --print
   egressd init compose --service agent --allow registry.npmjs.org
   egressd init compose --allow web=example.com --allow worker=pypi.org`,
@@ -134,6 +138,9 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		return set, err
 	}
 	o.judged = c.Judged(set)
+	if set, err = o.devContainer(set, &c, chosen); err != nil {
+		return set, err
+	}
 	if all := file.Secrets(os.Environ(), c.Settled); len(all) > 0 {
 		set.Notes = append(set.Notes, "the file names "+strings.Join(all, ", ")+": services may get the values of your environment; unset them, or let egressd add credentials to requests")
 	}
@@ -144,6 +151,34 @@ func (o *composeOptions) plan(ctx context.Context) (set integrations.Set, err er
 		set.Notes = append(set.Notes, "judged as it is written, and not as Compose reads it: "+o.unresolved)
 	}
 	return o.keepPolicy(set, &c.Sidecar)
+}
+
+// devContainer adds the settings and the script of a dev container that is a service of the file. The copy of the settings counts until
+// init compose runs again: up.sh does not read those of the project.
+func (o *composeOptions) devContainer(set integrations.Set, c *compose.Compose, held []string) (integrations.Set, error) {
+	if o.keeps || !c.Judges || c.Settled == nil {
+		return set, nil
+	}
+	var dev *devcontainer.Composed
+	var err error
+	beside := filepath.Dir(c.File.Path)
+	for _, folder := range []string{c.Workspace, beside, filepath.Dir(beside)} {
+		if dev, err = devcontainer.OfCompose(folder, c.File.Path, c.JudgedFiles(), held); dev != nil || err != nil {
+			break
+		}
+	}
+	if refused := (*devcontainer.BoundaryError)(nil); errors.As(err, &refused) {
+		set.Notes = append(set.Notes, fmt.Sprintf("no devcontainer.sh was written: %v; %s", refused, refused.Instead))
+		return set, nil
+	}
+	if err != nil {
+		return set, hint.Failed(err, "correct it, or mv it away")
+	}
+	if dev != nil {
+		set.Files = append(set.Files, c.DevScript(dev.Folder, dev.Text)...)
+		set.Notes = append(set.Notes, c.DevScriptPath()+" is devcontainer up for what up.sh starts, with the settings as they are now")
+	}
+	return set, nil
 }
 
 // composed is a file with extends, include or label_file, as Compose reads it.
