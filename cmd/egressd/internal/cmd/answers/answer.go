@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,6 +54,9 @@ ones for ten minutes, without asking again. Other scopes:
 comes meanwhile, or that somebody else has answered, is not in it. Several ids do the
 same without a terminal.
 
+The first answer counts: if somebody has answered, the command says so, and --change
+replaces that answer, for example to take a yes back.
+
 The rest of the policy still decides. When the time of a yes is over, or after a no,
 egressd cuts connections that only the yes allowed. A yes to what a program asked for
 itself is a grant for that time (egressd allow --list). Answers are recorded. All but
@@ -66,6 +70,7 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
   egressd answer 01KB6ZQ4SZ yes --for good
   egressd answer --all yes --for run
   egressd answer 01KB6ZQ4SZ no --for 8h
+  egressd answer 01KB6ZQ4SZ no --change
   egressd answer --json | jq -r 'select(.state == "pending").id'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stdin = cmd.InOrStdin()
@@ -88,10 +93,12 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
 	_ = cmd.Flags().MarkHidden("once")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"once", "15m", "1h", "8h", "run", "good"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&o.all, "all", false, "answer all that waits, after you have seen it")
+	cmd.Flags().BoolVar(&o.change, "change", false, "replace the answer that somebody has given")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list, or answer with --all, only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
-	for _, one := range []string{"once", "all"} {
+	cmd.MarkFlagsMutuallyExclusive("change", "all")
+	for _, one := range []string{"once", "all", "change"} {
 		cmd.MarkFlagsMutuallyExclusive(one, "follow")
 	}
 	return cmd
@@ -101,6 +108,7 @@ type answerOptions struct {
 	questionsOptions
 	counts answerScope
 	once   bool
+	change bool
 	all    bool
 	stdin  io.Reader
 }
@@ -140,8 +148,8 @@ var answers = map[string]string{"yes": "approve", "no": "reject"}
 
 // show lists the questions.
 func (o *answerOptions) show(ctx context.Context, w, talk io.Writer) error {
-	if o.once || o.counts.isSet() {
-		return hint.Misused(errors.New("--for is about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
+	if o.once || o.change || o.counts.isSet() {
+		return hint.Misused(errors.New("--for and --change are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
 	}
 	return o.run(ctx, w, talk)
 }
@@ -213,13 +221,14 @@ func (o *answerOptions) send(ctx context.Context, c *client.Client, w, talk io.W
 		Client: c, Method: http.MethodPost, List: "egressd answer" + o.at.Flags(), JSON: o.json,
 		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + with(id).Encode() },
 		Say:  func(_ string, done *admin.Answer) string { return said(done, o.at.Flags()) },
+		Next: func(said string) string { return said + o.at.Flags() },
 	}
 	return each.Run(ctx, w, talk, ids)
 }
 
 // terms are the parameters of an answer that changes no file.
 func (o *answerOptions) terms() url.Values {
-	q := url.Values{"for": {o.counts.time.String()}}
+	q := url.Values{"for": {o.counts.time.String()}, "first": {strconv.FormatBool(!o.change)}}
 	switch o.counts.what {
 	case "once":
 		q.Set("once", "true")
@@ -299,7 +308,6 @@ func (o *answerOptions) answerAll(ctx context.Context, w, talk io.Writer, words 
 	}
 	return o.send(ctx, c, w, talk, answers[words[0]], ids, func(id string) url.Values {
 		q := o.terms()
-		q.Set("first", "true")
 		q.Set("terms", terms[id])
 		return q
 	})
@@ -338,7 +346,7 @@ func (s *answerScope) says() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer, at string) string {
 	q := &a.Question
-	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no"+at
+	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no --change"+at
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}
