@@ -44,7 +44,8 @@ quick: ## build, vet, and the unit tests of what changed and of what imports it
 	go vet ./...
 	go test -vet=off $$(go list ./... | grep -v /e2e)
 
-nightly: ## what make test has no time for: every fuzz target for FUZZTIME (60s)
+nightly: ## what make test has no time for: every fuzz target for FUZZTIME (60s), and 2,000 damaged logs
+	EGRESSD_AUDIT_MUTATIONS=2000 go test -count=1 -run 'TestBothVerifiers' ./audit
 	scripts/fuzz.sh $(FUZZTIME)
 
 setup: ## install what the tests need (Debian or Ubuntu, as root)

@@ -22,7 +22,7 @@ const module = "github.com/egressd/egressd/"
 // imports packages of lower levels, and none of its own level.
 var levels = map[string]int{
 	"internal": 0, "internal/carry": 1, "record": 0, "record/count": 1,
-	"credentials/tokens": 0, "credentials": 1, "credentials/registry": 2, "policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
+	"credentials/tokens": 0, "credentials": 1, "policy": 1, "audit/internal/format": 1, "audit": 2, "audit/verify": 2, "certs": 1,
 	"integrations": 1, "integrations/jsonc": 1, "integrations/hostfiles": 1, "integrations/sidecar": 2, "integrations/boundary": 2, "integrations/peers": 2,
 	"integrations/claude": 2, "integrations/codex": 2, "integrations/github": 2, "integrations/k8s": 2, "integrations/systemd": 2, "integrations/bubblewrap": 2,
 	"integrations/compose": 3, "integrations/docker": 3, "integrations/devcontainer": 3,
@@ -136,10 +136,9 @@ var dialers = map[string][]string{
 }
 
 var mayDial = map[string]string{
-	"egress":               "the gate",
-	"dns":                  "its configured upstreams",
-	"credentials/tokens":   "servers of tokens that the operator named",
-	"credentials/registry": "token services of registries, by the operator's word",
+	"egress":             "the gate",
+	"dns":                "its configured upstreams",
+	"credentials/tokens": "servers of tokens, and token services of registries, that the operator named",
 
 	"rego/bundle":  "egressd's own policy, from servers that the operator named",
 	"logs/sink":    "the operator's receivers of records and checkpoints, by name",

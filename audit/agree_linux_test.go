@@ -191,7 +191,7 @@ func kept(t *testing.T, dir string) string {
 // mutations; an oracle that knows only what was changed says which code is due.
 func TestBothVerifiersAgree(t *testing.T) {
 	covers(t, "AU-06", "AU-11", "AU-25", "AU-27")
-	n := 300
+	n := 150
 	if text := os.Getenv(mutationsVariable); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {

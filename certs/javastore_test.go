@@ -17,7 +17,7 @@ func TestJavaReadsItsStores(t *testing.T) {
 	}
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command(keytool, append([]string{"-J-Xshare:auto"}, args...)...).CombinedOutput()
+		out, err := exec.Command(keytool, append([]string{"-J-Xshare:auto", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("keytool %q: %v: %s", args, err, out)
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/internal/secret"
 )
@@ -31,16 +32,6 @@ func TokenServices() map[string]TokenService {
 		"registry.gitlab.com":  {"https://gitlab.com/jwt/auth", "container_registry"},
 	}
 }
-
-// A TokenQuery asks for one token.
-type TokenQuery struct {
-	TokenService
-	Scope          string // "" for none
-	User, Password string
-}
-
-// A TokenAsker asks a token service, and says when the token ends.
-type TokenAsker func(context.Context, TokenQuery) (token []byte, until time.Time, err error)
 
 // A DockerSpec is what the policy says of a registry.
 type DockerSpec struct {
@@ -83,7 +74,9 @@ func (t *keptTokens) keep(scope string, one keptToken) {
 }
 
 // registryPath reads what a path of the distribution specification names. The name is that of one repository.
-var registryPath = regexp.MustCompile(`^/v2/([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)/(?:(manifests|blobs|tags|referrers)/([A-Za-z0-9][A-Za-z0-9._:+-]*)|blobs/uploads/([A-Za-z0-9._=-]*))$`)
+var registryPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^/v2/([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)/(?:(manifests|blobs|tags|referrers)/([A-Za-z0-9][A-Za-z0-9._:+-]*)|blobs/uploads/([A-Za-z0-9._=-]*))$`)
+})
 
 // scopeOf returns the scope of a token for a request, by its path alone. The parameter "from", which mounts a blob of another
 // repository, adds nothing to it. ok is false for a path that names no repository.
@@ -91,7 +84,7 @@ func scopeOf(method, path string) (scope string, ok bool) {
 	if path == "/v2/" || path == "/v2" {
 		return "", true
 	}
-	parts := registryPath.FindStringSubmatch(path)
+	parts := registryPath().FindStringSubmatch(path)
 	if parts == nil {
 		return "", false
 	}
@@ -154,18 +147,18 @@ func (c *Credential) applyDocker(key *Key, r *Request, a *Answer) {
 
 // fetch gets a token for a scope. The error holds no secret.
 func (c *Credential) fetch(ctx context.Context, scope string, password *secret.Secret) error {
-	text, until, err := c.Ask(ctx, TokenQuery{TokenService: c.Docker.Service, Scope: scope, User: c.Docker.User, Password: password.Fill("{}")})
+	got, err := c.Servers.ByRegistry(ctx, tokens.Pull{Realm: c.Docker.Service.Realm, Service: c.Docker.Service.Service, Scope: scope, User: c.Docker.User, Secret: password.Fill("{}")})
 	if err != nil {
 		return fmt.Errorf("the credential %s: %w", c.Name, err)
 	}
-	one, err := secret.New(secret.Options{Header: "Authorization", Text: text})
+	one, err := secret.New(secret.Options{Header: "Authorization", Text: []byte(got.Text)})
 	if err != nil {
 		return fmt.Errorf("the credential %s: what the token service gave is no token", c.Name)
 	}
-	if time.Until(until) <= tokenMargin {
-		until = time.Now().Add(2 * tokenMargin) // else it could never be used
+	if time.Until(got.Until) <= tokenMargin {
+		got.Until = time.Now().Add(2 * tokenMargin) // else it could never be used
 	}
-	c.tokens.keep(scope, keptToken{one, until})
+	c.tokens.keep(scope, keptToken{one, got.Until})
 	return nil
 }
 

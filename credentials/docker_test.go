@@ -1,12 +1,14 @@
 package credentials
 
 import (
-	"context"
-	"errors"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/http1"
 )
 
@@ -47,25 +49,31 @@ func TestScopesAreThoseOfThePath(t *testing.T) {
 	}
 }
 
-func dockerCredential(t *testing.T, spec DockerSpec) (*Credential, *[]TokenQuery) {
+// dockerCredential has the secret of a registry, and a token service if a service is named. asked are the questions to it.
+func dockerCredential(t *testing.T, service string) (c *Credential, asked *[]string) {
 	t.Helper()
-	c := credentialOf(t, Docker, "REALpasswordREAL")
-	c.Docker = &spec
-	var asked []TokenQuery
-	c.Ask = func(_ context.Context, q TokenQuery) ([]byte, time.Time, error) {
-		asked = append(asked, q)
-		if strings.Contains(q.Scope, "broken") {
-			return nil, time.Time{}, errors.New("the token service answered 500")
+	c = credentialOf(t, Docker, "REALpasswordREAL")
+	c.Docker, asked = &DockerSpec{User: "acme"}, new([]string)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		*asked = append(*asked, user+":"+password+" "+r.FormValue("service")+" "+r.FormValue("scope"))
+		if strings.Contains(r.FormValue("scope"), "broken") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
 		}
-		return []byte("REALtoken-for-" + q.Scope), time.Now().Add(time.Minute), nil
+		json.NewEncoder(w).Encode(map[string]any{"token": "REALtoken-for-" + r.FormValue("scope")})
+	}))
+	t.Cleanup(server.Close)
+	if service != "" {
+		c.Docker.Service = TokenService{server.URL + "/token", service}
 	}
-	return c, &asked
+	c.Servers = tokens.New(rootsOf(server), atLoopback)
+	return c, asked
 }
 
 // TestRegistriesGetTokens asks the token service once for each scope, and never for what the client says.
 func TestRegistriesGetTokens(t *testing.T) {
-	service := TokenServices()["registry-1.docker.io"]
-	c, asked := dockerCredential(t, DockerSpec{User: "acme", Service: service})
+	c, asked := dockerCredential(t, "registry.test")
 	set := NewSet(Key{1}, []*Credential{c})
 	ask := func(method, target string, fields ...string) (Answer, error) {
 		r := &Request{Sandbox: "ci", Rule: "hub", Host: "registry-1.docker.io", Method: method, Fields: fieldsOf(fields)}
@@ -85,7 +93,7 @@ func TestRegistriesGetTokens(t *testing.T) {
 			t.Fatalf("%+v %v", a, err)
 		}
 	}
-	if len(*asked) != 1 || (*asked)[0] != (TokenQuery{service, "repository:acme/app:pull", "acme", "REALpasswordREAL"}) {
+	if len(*asked) != 1 || (*asked)[0] != "acme:REALpasswordREAL registry.test repository:acme/app:pull" {
 		t.Errorf("asked %v", *asked)
 	}
 	if a, _ := ask("POST", "/v2/acme/app/blobs/uploads/?mount=sha256:00&from=acme/other"); a.Fields.Get("Authorization") != "Bearer REALtoken-for-repository:acme/app:pull,push" {
@@ -113,7 +121,7 @@ func TestRegistriesGetTokens(t *testing.T) {
 
 // TestARegistryWithoutATokenServiceGetsBasic has one that is no kind's host.
 func TestARegistryWithoutATokenServiceGetsBasic(t *testing.T) {
-	c, asked := dockerCredential(t, DockerSpec{User: "acme"})
+	c, asked := dockerCredential(t, "")
 	a := NewSet(Key{1}, []*Credential{c}).Apply(&Request{Sandbox: "ci", Rule: "hub", Host: "registry-1.docker.io", Method: "GET", Target: http1.Target{Path: "/v2/"}})
 	if a.Refused != "" || a.Fetch != nil || a.Fields.Get("Authorization") != basicOf("acme:REALpasswordREAL") || len(*asked) > 0 {
 		t.Errorf("%+v", a)

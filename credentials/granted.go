@@ -3,7 +3,6 @@ package credentials
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -56,25 +55,10 @@ func (s *Source) Parts() (all []*Source) {
 	return []*Source{s}
 }
 
-// roots are the authorities of token servers; nil for those of the system.
-type roots func() (*x509.CertPool, error)
-
-func (r roots) client() (*tokens.Asker, error) {
-	if r == nil {
-		return tokens.New(nil), nil
-	}
-	pool, err := r()
-	if err != nil {
-		return nil, err
-	}
-	return tokens.New(pool), nil
-}
-
 // granted asks a server for the secret.
-func (s *Source) granted(ctx context.Context, relative func(string) string, trust roots) ([]byte, int64, error) {
-	client, err := trust.client()
-	if err != nil {
-		return nil, 0, err
+func (s *Source) granted(ctx context.Context, relative func(string) string, client *tokens.Asker) (text []byte, until int64, err error) {
+	if client == nil {
+		return nil, 0, errors.New("no server is asked for what this needs")
 	}
 	var got tokens.Token
 	if s.OAuth != nil {

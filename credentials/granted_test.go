@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/http1"
 )
 
@@ -93,17 +95,23 @@ func atServer(t *testing.T, s *tokenServer, from func(url, dir string) Source) (
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	c := New(Spec{Name: "key", Places: []Place{{Host: "api.test", Header: "Authorization", Forms: Bearer, Add: "Bearer {}"}}, From: from(server.URL, dir)}, nil, func(path string) string { return filepath.Join(dir, path) })
-	c.Roots = func() (*x509.CertPool, error) {
-		pool := x509.NewCertPool()
-		pool.AddCert(server.Certificate())
-		return pool, nil
-	}
+	c.Servers = tokens.New(rootsOf(server), atLoopback)
 	for name, text := range map[string]string{"secret": clientSecret + "\n", "refresh": "refresh-0\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return c, dir
+}
+
+func rootsOf(server *httptest.Server) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	return pool
+}
+
+func atLoopback(context.Context, string, uint16) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 }
 
 // sends returns the Authorization that a request gets.
@@ -143,7 +151,7 @@ func TestARefreshTokenIsReplaced(t *testing.T) {
 		return Source{OAuth: &OAuth{TokenURL: url + "/token", ClientID: "client", ClientSecret: &Source{File: "secret"}, RefreshToken: "refresh"}}
 	})
 	other := New(c.Spec, nil, c.relative)
-	other.Roots = c.Roots
+	other.Servers = c.Servers
 	var both sync.WaitGroup
 	for _, one := range []*Credential{c, other} {
 		both.Go(func() {
@@ -241,7 +249,7 @@ func TestARefusedTokenSaysNoSecret(t *testing.T) {
 	c, _ = atServer(t, &tokenServer{}, func(url, _ string) Source {
 		return Source{OAuth: &OAuth{TokenURL: url, ClientID: "client", ClientSecret: &Source{File: "secret"}}}
 	})
-	c.Roots = nil
+	c.Servers = tokens.New(x509.NewCertPool(), atLoopback)
 	if err := c.Read(context.Background()); err == nil {
 		t.Error("a secret goes to a server of an unknown authority")
 	}

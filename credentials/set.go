@@ -2,7 +2,6 @@ package credentials
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/secret"
 )
 
@@ -20,8 +20,8 @@ type Credential struct {
 	// Plain is not nil for the credential of one rule that replaces one header field, whatever the client sent.
 	Plain *Plain
 
-	// Roots are the authorities of servers that hand tokens out; nil for those of the system.
-	Roots func() (*x509.CertPool, error)
+	// Servers asks servers that hand tokens out. It is set before a credential is read that comes from one.
+	Servers *tokens.Asker
 
 	relative func(path string) string // to the folder of the policy file
 	now      atomic.Pointer[secret.Secret]
@@ -30,9 +30,7 @@ type Credential struct {
 
 	keys, keysBefore atomic.Pointer[awsKeys] // of the kind AWS; now is its secret part
 
-	// Ask asks the token service of the kind Docker. It is set before the credential is used.
-	Ask    TokenAsker
-	tokens keptTokens
+	tokens keptTokens // of the kind Docker
 }
 
 // Plain is what a rule with a credential of its own says of it.
@@ -54,7 +52,7 @@ func (c *Credential) Read(ctx context.Context) error {
 		keys, until, err = c.readAWS(ctx, c.relative)
 		text = []byte(keys.secret)
 	} else {
-		text, until, err = c.From.read(ctx, c.relative, c.Roots)
+		text, until, err = c.From.read(ctx, c.relative, c.Servers)
 	}
 	if err != nil {
 		return fmt.Errorf("credential %s: %w", c.Name, err)

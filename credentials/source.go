@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/egressd/egressd/credentials/tokens"
 )
 
 const (
@@ -26,10 +28,10 @@ func (s *Source) Text(ctx context.Context, relative func(string) string) ([]byte
 }
 
 // read also returns when the secret ends, in Unix seconds, or 0.
-func (s *Source) read(ctx context.Context, relative func(string) string, trust roots) (text []byte, until int64, err error) {
+func (s *Source) read(ctx context.Context, relative func(string) string, servers *tokens.Asker) (text []byte, until int64, err error) {
 	switch {
 	case s.OAuth != nil || s.GitHubApp != nil:
-		return s.granted(ctx, relative, trust)
+		return s.granted(ctx, relative, servers)
 	case s.File != "":
 		text, err = readFile(relative(s.File))
 		if err == nil && s.Field != "" {

@@ -2,20 +2,21 @@ package daemon
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/egressd/egressd/certs"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
-	"github.com/egressd/egressd/credentials/registry"
+	"github.com/egressd/egressd/credentials/tokens"
 	"github.com/egressd/egressd/internal/durable"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/secret"
@@ -265,8 +266,8 @@ func follow(ctx context.Context, one *credentials.Credential, renewed func(), co
 
 // readCredentials reads every credential of the file, all at a time. A rule's own credential has to be there.
 // Requests of another are refused until it can be read, and complain gets the reason.
-func readCredentials(ctx context.Context, c *config.Config, digest string, key credentials.Key, complain func(error)) (*policyKeys, error) {
-	all := credentialsOf(c)
+func readCredentials(ctx context.Context, c *config.Config, servers *tokens.Asker, digest string, key credentials.Key, complain func(error)) (*policyKeys, error) {
+	all := credentialsOf(c, servers)
 	failures := make([]error, len(all))
 	var reading sync.WaitGroup
 	for i, one := range all {
@@ -285,27 +286,57 @@ func readCredentials(ctx context.Context, c *config.Config, digest string, key c
 	return &policyKeys{digest: digest, set: credentials.NewSet(key, all), rules: c.File.Injections()}, nil
 }
 
-// askTokenServices has the credentials of registries ask their token services, which egressd verifies as it does upstreams.
-func (d *Daemon) askTokenServices(c *config.Config, all []*credentials.Credential) error {
-	var client *registry.TokenClient
-	for _, one := range all {
-		if one.Docker == nil {
-			continue
-		}
-		if client == nil {
-			pool, err := upstreamRoots(c)
-			if err != nil {
-				return err
-			}
-			client = registry.NewTokenClient(pool, d.resolver.addrs)
-		}
-		one.Ask = client.Token
+// tokenServers returns what asks servers of tokens, which egressd verifies as it does upstreams, or nil if c has no credentials. self
+// are the host's own addresses.
+func tokenServers(c *config.Config, self func() []netip.Addr, names *resolver) (*tokens.Asker, error) {
+	if len(c.File.Credentials) == 0 {
+		return nil, nil
 	}
-	return nil
+	pool, err := upstreamRoots(c)
+	if err != nil {
+		return nil, err
+	}
+	return tokens.New(pool, ownAddrs(c, self, names.addrs)), nil
+}
+
+// ownAddrs finds the addresses to which egressd may connect for itself. Special-purpose addresses are closed to it as they are to
+// sandboxes, unless c opens them.
+func ownAddrs(c *config.Config, self func() []netip.Addr, lookup func(context.Context, string) ([]netip.Addr, error)) tokens.Addrs {
+	options := policy.BaselineOptions{Self: self, Exceptions: c.File.Allow, Unsafe: c.File.UnsafeAllow}
+	if above := c.Organisation; above != nil {
+		options.Exceptions, options.Unsafe = slices.Concat(options.Exceptions, above.File.Allow), slices.Concat(options.Unsafe, above.File.UnsafeAllow)
+	}
+	baseline := policy.NewBaseline(options)
+	return func(ctx context.Context, host string, port uint16) ([]netip.Addr, error) {
+		dst, err := policy.ParseDestination(net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if err != nil {
+			return nil, err
+		}
+		open := func() error {
+			d, err := baseline.Evaluate(ctx, &policy.Request{Destination: dst})
+			if err == nil && d.Verdict != policy.Abstain {
+				err = fmt.Errorf("%s; if egressd may ask it, open the address under allow or unsafe_allow", d.Reason)
+			}
+			return err
+		}
+		if err := open(); err != nil {
+			return nil, err
+		}
+		if dst.Addr.IsValid() {
+			return []netip.Addr{dst.Addr}, nil
+		}
+		if dst.Addrs, err = lookup(ctx, dst.Host); err != nil {
+			return nil, err
+		}
+		if err := open(); err != nil {
+			return nil, err
+		}
+		return dst.Addrs, nil
+	}
 }
 
 // credentialsOf are the credentials of the file and of its rules, unread.
-func credentialsOf(c *config.Config) (all []*credentials.Credential) {
+func credentialsOf(c *config.Config, servers *tokens.Asker) (all []*credentials.Credential) {
 	for _, in := range c.File.Injections() {
 		if in.Credential != "" {
 			continue
@@ -317,13 +348,7 @@ func credentialsOf(c *config.Config) (all []*credentials.Credential) {
 	}
 	for i := range c.File.Credentials {
 		one := credentials.New(c.File.Credentials[i].Complete(), nil, c.Relative)
-		one.Roots = func() (*x509.CertPool, error) {
-			extra, err := c.ExtraRoots()
-			if err != nil {
-				return nil, err
-			}
-			return certs.Pool(extra...)
-		}
+		one.Servers = servers
 		all = append(all, one)
 	}
 	return all

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/policy/file"
 )
 
 // keyed is a configuration whose rule "key" for api.example.com has inject
@@ -52,7 +56,7 @@ func (k *keyring) sent(rule, digest string, dst policy.Destination) string {
 
 func reading(t *testing.T, c *config.Config, digest string) (*policyKeys, error) {
 	t.Helper()
-	return readCredentials(t.Context(), c, digest, credentials.Key{}, func(err error) { t.Error(err) })
+	return readCredentials(t.Context(), c, nil, digest, credentials.Key{}, func(err error) { t.Error(err) })
 }
 
 // noKeys are those of a policy without credentials.
@@ -130,6 +134,38 @@ func TestACredentialIsForItsPolicyRuleAndDestinationOnly(t *testing.T) {
 			t.Error("the policy before still has its credential, or the one in force has lost it")
 		}
 	})
+}
+
+// TestEgressdAsksServersWhereTheFileLetsIt: special-purpose addresses are closed to it, whether a name leads to them or not.
+func TestEgressdAsksServersWhereTheFileLetsIt(t *testing.T) {
+	f, err := file.Parse("f", []byte("version: 1\nallow: [id.example.com, \"10.0.0.0/24\", id.corp.internal]\nunsafe_allow: [\"127.0.0.1:8443\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{"id.example.com": "93.184.216.34", "here.example.com": "127.0.0.1", "far.example.com": "10.9.9.9", "near.example.com": "10.0.0.9", "both.example.com": "93.184.216.34 10.9.9.9", "id.corp.internal": "10.0.0.9"}
+	looked := ""
+	addrs := ownAddrs(&config.Config{File: f}, func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("93.184.216.1")} }, func(_ context.Context, name string) (all []netip.Addr, err error) {
+		looked += name + " "
+		for text := range strings.FieldsSeq(names[name]) {
+			all = append(all, netip.MustParseAddr(text))
+		}
+		return all, nil
+	})
+	for ask, want := range map[string]string{
+		"id.example.com:443": "[93.184.216.34]", "ID.example.com:443": "[93.184.216.34]", "93.184.216.34:8443": "[93.184.216.34]",
+		"near.example.com:443": "[10.0.0.9]", "id.corp.internal:443": "[10.0.0.9]", "10.0.0.9:443": "[10.0.0.9]", "here.example.com:8443": "[127.0.0.1]",
+		"here.example.com:443": "", "far.example.com:443": "", "both.example.com:443": "", "10.9.9.9:443": "", "169.254.169.254:443": "", "93.184.216.1:443": "", "localhost:443": "", "id.other.internal:443": "",
+	} {
+		host, port, _ := strings.Cut(ask, ":")
+		n, _ := strconv.ParseUint(port, 10, 16)
+		got, err := addrs(t.Context(), host, uint16(n))
+		if want == "" && (err == nil || len(got) > 0) || want != "" && (err != nil || fmt.Sprint(got) != want) {
+			t.Errorf("%s: %v, %v, want %s", ask, got, err, want)
+		}
+	}
+	if strings.Contains(looked, "localhost") || strings.Contains(looked, "other.internal") {
+		t.Errorf("looked up %s", looked)
+	}
 }
 
 // TestOnlyARuleForLargeFilesLetsTheirSignaturesPass, not another one that lets the same request.

@@ -99,8 +99,17 @@ func VariablesOf(ctx context.Context, c *config.Config, sandbox string, complain
 	if err != nil {
 		return nil, err
 	}
+	names, err := newResolver(c)
+	if err != nil {
+		return nil, err
+	}
+	defer names.close()
+	servers, err := tokenServers(c, nil, names)
+	if err != nil {
+		return nil, err
+	}
 	var all []*credentials.Credential
-	for _, one := range credentialsOf(c) {
+	for _, one := range credentialsOf(c, servers) {
 		if one.Plain != nil || len(one.Spec.Variables) == 0 {
 			continue
 		}

@@ -147,10 +147,12 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if err != nil {
 		return err
 	}
-	if next.keys, err = readCredentials(ctx, c, next.policy.Digest(), key, re.daemon.Complain); err != nil {
+	servers, err := tokenServers(c, re.daemon.host.Addrs, re.daemon.resolver)
+	if err != nil {
 		return err
 	}
-	return re.daemon.askTokenServices(c, next.keys.set.All())
+	next.keys, err = readCredentials(ctx, c, servers, next.policy.Digest(), key, re.daemon.Complain)
+	return err
 }
 
 // enforce puts a change in force. Everything that the new policy needs is ready before. If the change cannot be recorded,

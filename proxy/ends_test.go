@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
@@ -178,5 +179,15 @@ func TestWhatIsSilentIsRecordedAsThat(t *testing.T) {
 			w.recorded(t, ended("first-bytes-late")) // in the middle of it
 			return fmt.Errorf("late")
 		}}).Handshake()
+	})
+}
+
+// TestAnExpectationThatNobodyMeetsIsRefused over each version of HTTP.
+func TestAnExpectationThatNobodyMeetsIsRefused(t *testing.T) {
+	eachVersion(t, func(t *testing.T, overH2 bool) {
+		w := newInspectWorld(t, inspectPolicy, nil)
+		o := w.pki.secureOrigin(t, overH2, func(http.ResponseWriter, *http.Request) { t.Error("a request went up") }, nil)
+		rt := w.visitor(t, overH2, "allowed.test", o.port)
+		ask(t, rt, "POST", "https://allowed.test:"+o.port+"/public/x", strings.NewReader("hello"), "Expect: 200-ok").refused(t, 417, policy.MalformedRequest)
 	})
 }

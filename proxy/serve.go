@@ -318,11 +318,11 @@ func (t *tunnel) Spend(bytes int) bool { return t.flow.Spend(int64(bytes)) == ni
 
 // Ended implements [carry.Owner].
 func (t *tunnel) Ended(e carry.End) {
-	if e.Outcome == carry.OverBudget {
-		t.flow.Exceeded()
-	}
 	outcome := e.Outcome
-	if t.refused != nil && e.Outcome == carry.Refused {
+	switch {
+	case outcome == carry.OverBudget:
+		outcome = record.Outcome(t.flow.Exceeded().Decision.Class)
+	case outcome == carry.Refused && t.refused != nil:
 		outcome = record.Outcome(t.refused.Decision.Class)
 	}
 	t.flow.Close(egress.End{Up: e.Up, Down: e.Down, Outcome: outcome})

@@ -135,22 +135,22 @@ if [ -n "$unit" ]; then
 	[ "$status" -eq 0 ]
 
 	# The race detector makes a program five times as slow. What starts no goroutine, or starts the
-	# whole program a thousand times, runs without it; rego's tests that start goroutines run with it too.
+	# whole program a thousand times, runs without it; tests of rego and policy that start goroutines run with it too.
 	# go vet has looked at all packages, with their tests.
 	step "unit and script tests, with the race detector"
 	plain=(go test -v -vet=off)
 	# A program with the race detector would sleep for a second before it ends, and tests start many.
 	race=(env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 "${plain[@]}" -race)
-	alone=(./cmd/egressd ./rego ./logs/signals ./integrations/peers ./packaging/image .)
+	alone=(./cmd/egressd ./rego ./policy ./logs/signals ./integrations/peers ./packaging/image .)
 	packages=$(comm -23 <(go list ./... | grep -v '/e2e' | sort) <(go list "${alone[@]}" | sort))
-	goroutines=$(git grep -lE '\.Go\(|go func' -- 'rego/*_test.go' | xargs sed -nE 's/^func (Test[^(]+)\(.*/\1/p' | paste -sd '|')
+	goroutines=$(git grep -lE '\.Go\(|go func' -- ':(glob)rego/*_test.go' ':(glob)policy/*_test.go' | xargs sed -nE 's/^func (Test[^(]+)\(.*/\1/p' | paste -sd '|')
 	units() { # a name, a command
 		beside "$1" 10 "${@:2}"
 		ended "$1"
 		result[$1]=$status
 	}
 	units alone "${plain[@]}" -count=1 "${alone[@]}"
-	units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego
+	units goroutines "${race[@]}" -count=1 -run "^(${goroutines:?})\$" ./rego ./policy
 	units unit "${race[@]}" -count=1 $packages
 	units bench env -C bench "${race[@]}" -count=1 ./...
 fi

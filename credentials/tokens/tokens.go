@@ -1,19 +1,16 @@
 // Package tokens gets access tokens from the servers that hand them out: of OAuth (RFC 6749), by client credentials or a refresh
-// token, and of GitHub Apps. It keeps nothing and reads no file. No error holds a secret or a text of the server.
+// token, of GitHub Apps, and the token services of registries. It keeps nothing and reads no file. It asks URLs that the operator or
+// the table of egressd names, and never one that a server sends. No error holds a secret or a text of the server.
 //
-//	token, err := tokens.New(roots).ByOAuth(ctx, tokens.Grant{URL: "https://id.example.com/token", ClientID: "x", Secret: secret})
+//	token, err := tokens.New(roots, addrs).ByOAuth(ctx, tokens.TokenRequest{URL: "https://id.example.com/token", ClientID: "x", Secret: secret})
 package tokens
 
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,40 +21,11 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-const (
-	within     = 20 * time.Second
-	answerMost = 1 << 20
-)
-
 // A Token is what a server has handed out.
 type Token struct {
 	Text    string
 	Until   time.Time // zero if the server does not say
 	Refresh string    // the refresh token for the next time: another one if the server has replaced it
-}
-
-// An Asker asks servers of tokens, over TLS alone and without a proxy. It follows no redirect.
-type Asker struct{ http *http.Client }
-
-// New returns an asker that trusts roots; nil for those of the system.
-func New(roots *x509.CertPool) *Asker {
-	return &Asker{&http.Client{
-		Timeout: within,
-		Transport: &http.Transport{
-			DialContext:     (&net.Dialer{Timeout: within / 3}).DialContext,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, TLSHandshakeTimeout: within / 3,
-			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
-
-// CheckURL returns an error for a URL that no secret may be sent to.
-func CheckURL(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return fmt.Errorf("%.100q is no https URL; write it like https://id.example.com/oauth/token", text)
-	}
-	return nil
 }
 
 // A TokenRequest is a question to a token endpoint. With Refresh it is a refresh (RFC 6749 section 6), else one by client credentials
@@ -101,15 +69,6 @@ func known(code string) string {
 	return ""
 }
 
-// plain returns the text of a connection's error. It leaves out the URL and the words of the server.
-func plain(err error) string {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return of.Err.Error()
-	}
-	return "its answer is no token"
-}
-
 // An Installation is where a GitHub App is installed.
 type Installation struct {
 	API, ID, Number string // of the interface, without a slash behind; of the app, or its client ID; of the installation
@@ -147,19 +106,18 @@ func (c *Asker) ByGitHubApp(ctx context.Context, a Installation, key []byte) (To
 	for name, value := range map[string]string{"Authorization": "Bearer " + signed, "Accept": "application/vnd.github+json", "Content-Type": "application/json", "User-Agent": "egressd", "X-GitHub-Api-Version": "2022-11-28"} {
 		r.Header.Set(name, value)
 	}
-	reply, err := c.http.Do(r)
-	if err != nil {
-		return Token{}, fmt.Errorf("GitHub: %s", plain(err))
+	status, text, err := c.do(r)
+	switch {
+	case err != nil:
+		return Token{}, fmt.Errorf("GitHub %w", err)
+	case status != http.StatusCreated:
+		return Token{}, fmt.Errorf("GitHub answered %d", status)
 	}
-	defer reply.Body.Close()
 	var got struct {
 		Token   string    `json:"token"`
 		Expires time.Time `json:"expires_at"`
 	}
-	switch err := json.NewDecoder(io.LimitReader(reply.Body, answerMost)).Decode(&got); {
-	case reply.StatusCode != http.StatusCreated:
-		return Token{}, fmt.Errorf("GitHub answered %d", reply.StatusCode)
-	case err != nil || got.Token == "":
+	if json.Unmarshal(text, &got) != nil || got.Token == "" {
 		return Token{}, errors.New("GitHub's answer is no token")
 	}
 	return Token{Text: got.Token, Until: got.Expires}, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/shell"
 )
@@ -46,12 +47,33 @@ var (
 	plain      = markup{func(s string) string { return printable.Text(s) }, func(s string) string { return s }}
 )
 
-// lines say who asks for what, and why.
+// title stands above a message.
+func (n *chatMessage) title() string {
+	if n.settled() {
+		return "egressd: answered"
+	}
+	return "egressd: a question"
+}
+
+// settled reports whether the question needs no answer any more.
+func (n *chatMessage) settled() bool {
+	return n.q.State != "" && n.q.State != string(approvals.Pending)
+}
+
+// lines say who asks for what, and why; or what was answered.
 func (n *chatMessage) lines(m markup) (all []string) {
 	q := n.q
 	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
 	if q.Method != "" || q.Path != "" {
 		what = strings.TrimSpace(cmp.Or(q.Method, "any method")+" "+clip(q.Path, requestMost)) + " at " + what
+	}
+	switch {
+	case q.State == string(approvals.Approved):
+		return []string{"Answered: sandbox " + m.code(q.Sandbox) + " may reach " + m.code(what) + n.until()}
+	case q.State == string(approvals.Rejected):
+		return []string{"Answered: sandbox " + m.code(q.Sandbox) + " may not reach " + m.code(what) + n.until()}
+	case n.settled():
+		return []string{"Nobody has to answer any more: sandbox " + m.code(q.Sandbox) + ", " + m.code(what) + "."}
 	}
 	all = append(all, "Sandbox "+m.code(q.Sandbox)+" asks for "+m.code(what)+" (rule "+m.code(q.Rule)+").")
 	if q.Reason != "" && q.Pattern == "" {
@@ -61,6 +83,18 @@ func (n *chatMessage) lines(m markup) (all []string) {
 		all = append(all, "The program says why. Look at the host, not at the words: "+m.code(strconv.QuoteToASCII(unlinked(clip(q.Words, wordsMost)))))
 	}
 	return all
+}
+
+// until says for what an answer counts.
+func (n *chatMessage) until() string {
+	scope := n.q.Scope()
+	if scope != "" {
+		scope = ", " + scope
+	}
+	if n.q.Saved {
+		return scope + "."
+	}
+	return scope + ", until " + n.q.Until.UTC().Format("2006-01-02 15:04 MST") + "."
 }
 
 // inTerminal is how the question is answered without a link.
@@ -97,7 +131,9 @@ func (n *chatMessage) forSlack() ([]byte, error) {
 	if n.link != "" {
 		lines = append(lines, "<"+n.link+"|"+slack.bold("Answer")+"> within an hour.")
 	}
-	lines = append(lines, n.inTerminal(slack))
+	if !n.settled() {
+		lines = append(lines, n.inTerminal(slack))
+	}
 	type text struct {
 		Type     string `json:"type"`
 		Text     string `json:"text"`
@@ -115,10 +151,29 @@ func (n *chatMessage) forSlack() ([]byte, error) {
 	}{"egressd: " + lines[0], []block{{"section", text{"mrkdwn", strings.Join(lines, "\n"), true}}}, false, false})
 }
 
-// choices are the answers that have a button.
-var choices = []struct{ id, name, answer, lasts, style string }{
-	{"allow", "Allow for an hour", "yes", "1h", "good"},
-	{"deny", "Deny", "no", "", "danger"},
+// A choice is an answer that has a button, with its parameters. Each name says what it means.
+type choice struct {
+	id, name, style string
+	terms           map[string]string
+}
+
+var (
+	allowOnce = choice{"once", "Allow once, what waits now", "default", map[string]string{"answer": "yes", "for": "5m", "once": "true"}}
+	allowHour = choice{"allow", "Allow for an hour", "good", map[string]string{"answer": "yes", "for": "1h"}}
+	allowRun  = choice{"run", "Allow until this run ends", "default", map[string]string{"answer": "yes", "this_run": "true"}}
+	deny      = choice{"deny", "Deny for ten minutes", "danger", map[string]string{"answer": "no"}}
+)
+
+// choices are the answers that the question can have now.
+func (n *chatMessage) choices() (all []choice) {
+	if n.q.Waiting > 0 && n.q.Pattern == "" {
+		all = append(all, allowOnce)
+	}
+	all = append(all, allowHour)
+	if n.q.Runs > 0 {
+		all = append(all, allowRun)
+	}
+	return append(all, deny)
 }
 
 // forMattermost is for an incoming webhook of Mattermost, whose server sends a POST to the link if somebody presses a button.
@@ -140,22 +195,21 @@ func (n *chatMessage) forMattermost() ([]byte, error) {
 		Actions  []action `json:"actions,omitempty"`
 	}
 	lines := n.lines(mattermost)
-	a := attachment{Fallback: "egressd: a question"}
+	a := attachment{Fallback: n.title()}
 	if n.link != "" {
 		lines = append(lines, "["+mattermost.bold("More answers")+"]("+n.link+") within an hour.")
-		for _, c := range choices {
-			context := map[string]string{"answer": c.answer}
-			if c.lasts != "" {
-				context["for"] = c.lasts
-			}
-			a.Actions = append(a.Actions, action{c.id, "button", c.name, c.style, integration{n.link, context}})
+		for _, c := range n.choices() {
+			a.Actions = append(a.Actions, action{c.id, "button", c.name, c.style, integration{n.link, c.terms}})
 		}
 	}
-	a.Text = strings.Join(append(lines, n.inTerminal(mattermost)), "\n")
+	if !n.settled() {
+		lines = append(lines, n.inTerminal(mattermost))
+	}
+	a.Text = strings.Join(lines, "\n")
 	return json.Marshal(struct {
 		Text        string       `json:"text"`
 		Attachments []attachment `json:"attachments"`
-	}{"egressd: a question", []attachment{a}})
+	}{n.title(), []attachment{a}})
 }
 
 // forNtfy is for a server of ntfy, which takes JSON at its root. A button has the app send a POST to the link.
@@ -176,19 +230,25 @@ func (n *chatMessage) forNtfy(to string) ([]byte, error) {
 		Message string   `json:"message"`
 		Click   string   `json:"click,omitempty"`
 		Actions []action `json:"actions,omitempty"`
-	}{Title: "egressd: a question", Click: n.link}
+		Quiet   int      `json:"priority,omitempty"`
+	}{Title: n.title(), Click: n.link}
 	_, message.Topic = ntfyServer(to)
 	if n.link != "" {
-		for _, c := range choices {
-			form := url.Values{"answer": {c.answer}}
-			if c.lasts != "" {
-				form.Set("for", c.lasts)
+		for _, c := range []choice{allowHour, deny} { // a notification has three buttons at most
+			form := url.Values{}
+			for name, value := range c.terms {
+				form.Set(name, value)
 			}
 			message.Actions = append(message.Actions, action{"http", c.name, n.link, "POST", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, form.Encode(), true})
 		}
 		message.Actions = append(message.Actions, action{Action: "view", Label: "More answers", URL: n.link})
 	}
-	message.Message = strings.Join(append(lines, n.inTerminal(plain)), "\n")
+	if n.settled() {
+		message.Quiet = 2 // low: no sound
+	} else {
+		lines = append(lines, n.inTerminal(plain))
+	}
+	message.Message = strings.Join(lines, "\n")
 	return json.Marshal(message)
 }
 

@@ -49,7 +49,7 @@ func (r *Receiver) Check() error {
 	return nil
 }
 
-// A Notifier tells of each question that waits for a person, once at each receiver. It is safe for concurrent use.
+// A Notifier sends each receiver one message about each question that waits for a person, and one more when the question is settled. It is safe for concurrent use.
 type Notifier struct {
 	Gate  *egress.Gate
 	Link  func(receiver string, q *egress.Question) string // nil: messages name the command alone
@@ -146,7 +146,7 @@ func (n *Notifier) States() (all []policystatus.Notified) {
 
 // follow tells of each question until ctx is done.
 func (r *receiver) follow(ctx context.Context) {
-	told := map[string]bool{}
+	told := map[string]egress.Question{} // as it was told
 	retry := retryFirst
 	for version := ^uint64(0); ctx.Err() == nil; {
 		all := r.notifier.Gate.Approvals.Questions(ctx, version)
@@ -176,13 +176,12 @@ type left struct {
 	wait         time.Duration // until another round; 0: until the list changes
 }
 
-// tell sends what told does not have yet, until something fails, and forgets what is no longer listed.
-func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[string]bool) (rest left) {
-	listed := map[string]bool{}
-	for i := range all.Questions {
-		listed[all.Questions[i].ID] = true
+// tell sends messages about settled questions, and about pending ones that told does not have yet. It stops at the first failure.
+func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[string]egress.Question) (rest left) {
+	wait, err := r.tellSettled(ctx, all, told, &rest)
+	if err != nil {
+		return left{rest.sent, true, wait}
 	}
-	maps.DeleteFunc(told, func(id string, _ bool) bool { return !listed[id] })
 	now := time.Now()
 	maps.DeleteFunc(r.buckets, func(_ string, b *fair.Bucket) bool { return b.Full(now) })
 	later := func(wait time.Duration) {
@@ -192,7 +191,7 @@ func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[str
 	}
 	for i := range all.Questions {
 		q := &all.Questions[i]
-		if told[q.ID] || q.State != string(approvals.Pending) || ctx.Err() != nil {
+		if _, was := told[q.ID]; was || q.State != string(approvals.Pending) || ctx.Err() != nil {
 			continue
 		}
 		if young := unasked - time.Since(q.Began); q.Pattern != "" && young > 0 {
@@ -207,9 +206,37 @@ func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[str
 		if err != nil {
 			return left{rest.sent, true, wait}
 		}
-		told[q.ID], rest.sent = true, true
+		told[q.ID], rest.sent = *q, true
 	}
 	return rest
+}
+
+// tellSettled sends a message about each question in told that is answered or gone by now. The receiver gets at most one of them
+// for each message that asked, so these messages have no bound of their own.
+func (r *receiver) tellSettled(ctx context.Context, all *egress.Questions, told map[string]egress.Question, rest *left) (wait time.Duration, err error) {
+	now := map[string]*egress.Question{}
+	for i := range all.Questions {
+		now[all.Questions[i].ID] = &all.Questions[i]
+	}
+	for _, id := range slices.Sorted(maps.Keys(told)) {
+		was, is := told[id], now[id]
+		if was.State == string(approvals.Pending) && (is == nil || is.State != was.State) {
+			if is == nil {
+				was.State = string(approvals.Gone)
+				is = &was
+			}
+			if wait, err = r.send(ctx, is); err != nil {
+				return wait, err
+			}
+			rest.sent = true
+		}
+		if now[id] == nil {
+			delete(told, id)
+		} else {
+			told[id] = *is
+		}
+	}
+	return 0, nil
 }
 
 func (r *receiver) mayTell(sandbox string) bool {
@@ -225,7 +252,7 @@ func (r *receiver) mayTell(sandbox string) bool {
 // send sends one message. wait is how long the receiver asks to wait after an error.
 func (r *receiver) send(ctx context.Context, q *egress.Question) (wait time.Duration, err error) {
 	m := chatMessage{q: q, command: r.notifier.Flags}
-	if r.notifier.Link != nil {
+	if r.notifier.Link != nil && q.State == string(approvals.Pending) {
 		m.link = r.notifier.Link(r.Name, q)
 	}
 	body, err := m.payload(r.Type, r.URL)

@@ -14,7 +14,9 @@ import (
 
 	"github.com/egressd/egressd/audit"
 	"github.com/egressd/egressd/egress"
+	"github.com/egressd/egressd/egress/approvals"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 	"github.com/egressd/egressd/sandbox"
 )
 
@@ -100,6 +102,47 @@ func TestMattermostTakesTheMessage(t *testing.T) {
 		id := b["id"].(string)
 		if b["type"] != "button" || to["url"] != link || to["context"].(map[string]any)["answer"] == nil || strings.ContainsAny(id, "_-. ") {
 			t.Errorf("%v", b)
+		}
+	}
+}
+
+// TestMattermostHasAButtonForEachScope that the question can have.
+func TestMattermostHasAButtonForEachScope(t *testing.T) {
+	for _, row := range []struct {
+		q    egress.Question
+		want string
+	}{
+		{egress.Question{}, "yes 1h, no"},
+		{egress.Question{Runs: 1}, "yes 1h, yes run, no"},
+		{egress.Question{Waiting: 1}, "yes 5m once, yes 1h, no"},
+		{egress.Question{Waiting: 1, Pattern: "a.test:80", Runs: 2}, "yes 1h, yes run, no"},
+	} {
+		m := chatMessage{q: &row.q, link: link}
+		body, err := m.payload("mattermost", "")
+		var p struct {
+			Attachments []struct {
+				Actions []struct {
+					Integration struct{ Context map[string]string }
+				}
+			}
+		}
+		if err != nil || json.Unmarshal(body, &p) != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		var got []string
+		for _, a := range p.Attachments[0].Actions {
+			c := a.Integration.Context
+			words := []string{c["answer"], c["for"]}
+			if c["once"] == "true" {
+				words = append(words, "once")
+			}
+			if c["this_run"] == "true" {
+				words = append(words, "run")
+			}
+			got = append(got, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+		}
+		if text := strings.Join(got, ", "); text != row.want {
+			t.Errorf("%+v has %q, want %q", row.q, text, row.want)
 		}
 	}
 }
@@ -256,6 +299,45 @@ func TestAQuestionIsToldOnceAndAgainUntilItIsTaken(t *testing.T) {
 	until(t, "both are counted", func() bool { return n.States()[0].Sent == 2 })
 	if s := n.States()[0]; s.Error != "" || time.Since(s.Last) > time.Minute || s.Name != "team" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestAChatHearsOfTheAnswer, once, whoever gave it; and nothing of a question that it was not told of.
+func TestAChatHearsOfTheAnswer(t *testing.T) {
+	for _, kind := range []string{"slack", "mattermost", "ntfy"} {
+		g, c := asks(t), newChat(t)
+		n := &Notifier{Gate: g, Link: func(receiver string, q *egress.Question) string { return "https://answers.test/" + q.ID }}
+		to := c.URL + "/hook"
+		n.Apply(t.Context(), []Receiver{{Name: "team", Type: kind, URL: to}})
+		for _, host := range []string{"yes", "no", "gone"} {
+			ask(t, g, host+".test:443")
+		}
+		until(t, "all are told", func() bool { return len(c.messages()) == 3 })
+		for _, q := range g.Approvals.Questions(t.Context(), ^uint64(0)).Questions {
+			id, _ := record.ParseID(q.ID)
+			if q.Host == "gone.test" {
+				g.Approvals.Remove(id)
+				continue
+			}
+			if err := g.Approvals.Answer(id, approvals.Answer{Yes: q.Host == "yes.test", Lasts: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(t, "all answers are told", func() bool { return len(c.messages()) == 6 })
+		for _, said := range c.messages()[3:] {
+			if strings.Contains(said, "https://answers.test/") || strings.Contains(said, "egressd answer ") {
+				t.Errorf("%s: it can be answered still: %s", kind, said)
+			}
+			if strings.Contains(said, "yes.test") == strings.Contains(said, "may not reach") && !strings.Contains(said, "gone.test") {
+				t.Errorf("%s: %s", kind, said)
+			}
+		}
+		ask(t, g, "next.test:443")
+		until(t, "another is told", func() bool { return len(c.messages()) >= 7 })
+		if all := c.messages(); len(all) != 7 || !strings.Contains(all[6], "next.test") {
+			t.Errorf("%s: %q", kind, all)
+		}
+		n.Stop()
 	}
 }
 

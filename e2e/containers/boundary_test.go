@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -597,14 +598,15 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	w.loadImage(t)
 	c := &composed{dockerWorld: w, dir: t.TempDir()}
 	for name, text := range map[string]string{
-		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
+		"compose.yaml": "services: {web: {build: ./app, command: [sleep, '1000']}, agent: {image: '" + engine.Shell + "', volumes: ['./work:/w']}}\n", "app/Dockerfile": "FROM " + engine.Shell + "\nRUN echo built >/built\n",
 	} {
 		at := filepath.Join(c.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	started := hostileGit(t, filepath.Join(c.dir, "app"))
+	app := filepath.Join(c.dir, "app")
+	started := hostileGit(t, app)
 	w.init(t, c.dir, "compose", "--subnet", composePool, "--policy", "policy")
 	t.Cleanup(func() { c.compose(t, "down", "-v", "-t", "1", "--rmi", "local") })
 	c.up(t, "--build")
@@ -613,6 +615,16 @@ func TestComposeBuildsByNoGitOfTheProject(t *testing.T) {
 	}
 	if said := w.docker(t, "exec", w.docker(t, "ps", "-q", "--filter", "label=com.docker.compose.service=web"), "cat", "/built"); said != "built" {
 		t.Errorf("it was not built: %q", said)
+	}
+	// The next build has a service run that writes in the project. It could put links there while Compose reads.
+	if err := os.WriteFile(filepath.Join(app, "more"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := w.docker(t, "ps", "-q", "--no-trunc", "--filter", "label=com.docker.compose.service=agent")
+	c.up(t, "--build")
+	said := w.docker(t, "events", "--since", "1h", "--until", strconv.FormatInt(time.Now().Unix()+1, 10), "--filter", "container="+agent, "--format", "{{.Action}}")
+	if i := strings.Index(said, "pause\n"); i < 0 || !strings.HasSuffix(said[i:], "unpause") {
+		t.Errorf("the service did not stand still, or does so still: %q", said)
 	}
 }
 

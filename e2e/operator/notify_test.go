@@ -119,7 +119,12 @@ func (r *chatRoom) allows(t *testing.T, m map[string]any) (steps int) {
 		status, text = r.post(t, linkIn(t, m), form, "answer=yes&for=1h")
 	case "mattermost":
 		steps = 1
-		button := m["attachments"].([]any)[0].(map[string]any)["actions"].([]any)[0].(map[string]any)["integration"].(map[string]any)
+		var button map[string]any
+		for _, one := range m["attachments"].([]any)[0].(map[string]any)["actions"].([]any) {
+			if a := one.(map[string]any); a["id"] == "allow" {
+				button = a["integration"].(map[string]any)
+			}
+		}
 		pressed, _ := json.Marshal(map[string]any{"user_id": "u", "user_name": "ada", "post_id": "p", "context": button["context"]})
 		status, text = r.post(t, button["url"].(string), "application/json", string(pressed))
 	case "ntfy":

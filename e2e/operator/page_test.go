@@ -1,18 +1,14 @@
 package operator
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/egressd/egressd/e2e/chromium"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/lab"
 	"github.com/egressd/egressd/record"
@@ -44,40 +41,43 @@ func startPageIn(t *testing.T, folder string, words ...string) string {
 	return linkOf(t, cmd, cmd.Start)
 }
 
-// startPageOf starts egressd ui beside a daemon, and returns its link and its process.
-func startPageOf(t *testing.T, d *world.Daemon) (string, *exec.Cmd) {
-	t.Helper()
-	cmd := d.Command(t.Context(), nil, "ui", "--no-open", "--config", d.Config)
-	return linkOf(t, cmd, func() error { return d.World.Gateway.Start(cmd) }), cmd
-}
+// linkOf, startPageOf, browserIn, open, do and waitFor are the functions of package chromium.
 
-// linkOf starts egressd ui, which ends with the test, and returns its link.
 func linkOf(t *testing.T, cmd *exec.Cmd, start func() error) string {
 	t.Helper()
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		cmd.Stderr = os.Stderr
-		err = start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	link, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(link)
+	return chromium.LinkOf(t, cmd, start)
+}
+
+func startPageOf(t *testing.T, d *world.Daemon) (string, *exec.Cmd) {
+	t.Helper()
+	return chromium.StartPageOf(t, d)
+}
+
+func browserIn(t *testing.T, n *lab.Net) context.Context {
+	t.Helper()
+	return chromium.In(t, n)
+}
+
+func open(t *testing.T, ctx context.Context, link string) (base string) {
+	t.Helper()
+	return chromium.Open(t, ctx, link)
+}
+
+func do(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
+	t.Helper()
+	chromium.Do(t, ctx, actions...)
+}
+
+func waitFor(t *testing.T, ctx context.Context, what, address, condition string) {
+	t.Helper()
+	chromium.WaitFor(t, ctx, what, address, condition)
 }
 
 // browser starts Chromium.
 func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
-	loopback(t)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(profile(t)),
+	chromium.Loopback(t)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(chromium.Profile(t)),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(options, more...)...)
 	t.Cleanup(cancel)
@@ -88,42 +88,12 @@ func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context
 	return ctx
 }
 
-// profile is a new folder for Chromium, whose processes write into it for a moment after Chromium has ended.
-func profile(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "chromium")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if !world.Eventually(world.Patience, func() bool { err = os.RemoveAll(dir); return err == nil }) {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func do(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
-	t.Helper()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // window sets the size and the colours of the window.
 func window(width, height int64, scheme string) chromedp.Action {
 	return chromedp.Tasks{
 		chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
 	}
-}
-
-// open opens the page by its link.
-func open(t *testing.T, ctx context.Context, link string) (base string) {
-	t.Helper()
-	base, _, _ = strings.Cut(link, "/open/")
-	do(t, ctx, chromedp.Navigate(link), chromedp.WaitVisible("nav", chromedp.ByQuery))
-	return base
 }
 
 var pageViews = []string{"/", "/timeline", "/destinations", "/destinations?by=program", "/sent", "/attempts", "/requests", "/requests?sort=-up", "/review?of=denied", "/health", "/help"}
@@ -199,22 +169,6 @@ func listen(ctx context.Context) func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
-	}
-}
-
-// waitFor goes to an address, unless it is "", and waits until a condition holds there.
-func waitFor(t *testing.T, ctx context.Context, what, address, condition string) {
-	t.Helper()
-	if address != "" {
-		do(t, ctx, chromedp.Navigate(address))
-	}
-	holds := func() (yes bool) { // the page's policy forbids the evaluation inside of it that chromedp.Poll needs
-		return chromedp.Run(ctx, chromedp.Evaluate("!!("+condition+")", &yes)) == nil && yes
-	}
-	if !world.Eventually(world.Settling, holds) {
-		var text string
-		_ = chromedp.Run(ctx, chromedp.Text("main", &text, chromedp.ByQuery))
-		t.Fatalf("%s: not so, the page shows %.1500s", what, text)
 	}
 }
 
@@ -308,66 +262,5 @@ func TestThePageOfADaemon(t *testing.T) {
 		}) {
 			t.Errorf("the log has no %q of the page: %q", want, notes)
 		}
-	}
-}
-
-// browserIn starts Chromium in another network, and leads its port of commands here.
-func browserIn(t *testing.T, n *lab.Net) context.Context {
-	t.Helper()
-	loopback(t)
-	const port = "127.0.0.1:9333"
-	cmd := exec.Command("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--user-data-dir="+profile(t), "--remote-debugging-port=9333", "--remote-allow-origins=*", "about:blank")
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	if err := n.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := n.Dial("tcp", port)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			go func() { _, _ = io.Copy(far, near); far.Close() }()
-			go func() { _, _ = io.Copy(near, far); near.Close() }()
-		}
-	}()
-	if !world.Eventually(world.Settling, func() bool {
-		c, err := n.Dial("tcp", port)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	}) {
-		t.Fatal("Chromium takes no commands")
-	}
-	ctx, cancel := chromedp.NewRemoteAllocator(t.Context(), "http://"+l.Addr().String())
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// loopback brings up the loopback of the network that the tests are in.
-func loopback(t *testing.T) {
-	t.Helper()
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
 	}
 }

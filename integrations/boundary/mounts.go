@@ -104,6 +104,16 @@ func (p *Machine) replacedIn(source string, mounts []any) string {
 	return ""
 }
 
+// Writes reports whether mounts let a container write in a folder of this machine, or in one around it.
+func (p *Machine) Writes(folder string, mounts []any) bool {
+	return slices.ContainsFunc(mounts, func(one any) bool {
+		m, _ := one.(map[string]any)
+		writable, _ := m["RW"].(bool)
+		at := p.folderOf(m)
+		return writable && at != "" && meet(hostfiles.ResolveLinks(at), hostfiles.ResolveLinks(folder))
+	})
+}
+
 // held reports whether each folder on the way from a writable mount to a source, and the source itself, is a mount in its
 // place. The kernel replaces and renames none on which something is mounted (EBUSY), in the namespace of that mount.
 func (p *Machine) held(source string, outer map[string]any, list []any) bool {
@@ -192,9 +202,8 @@ func (p *Machine) judgeName(source string, writable bool) (why, instead string) 
 	return "", ""
 }
 
-// otherNames are other paths of this machine for what a path is, or has in it, because file systems are mounted twice. A mount
-// farther down than that of the path is no name of it, but a copy: /mnt/all of / is no other name of /home, and /home is one
-// of /mnt/all/home.
+// otherNames are other paths of this machine for what a path is, or has in it. File systems may be mounted twice. Only mounts that lie
+// as high up give other names: where / is mounted at /mnt/all, too, /home is a name of /mnt/all/home, and not the other way round.
 func (p *Machine) otherNames(real string) (all []string) {
 	own := mounttable.Mount{}
 	for _, m := range p.Mounts {

@@ -591,8 +591,8 @@ func (c *checker) build(said map[string]any) error {
 // localVariable is a variable of this machine in a setting.
 var localVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([A-Za-z0-9_]+)`) })
 
-// insideProperties are those whose values stay in the container. Of others tools or the engine send some on: a name of an image or of a
-// Feature goes to its registry, and the steps of a build have the engine's network.
+// insideProperties are those whose values stay in the container. Tools and the engine send values of others on: registries get the
+// names of images and Features, and steps of a build have the engine's network.
 const insideProperties = `containerEnv remoteEnv runArgs mounts workspaceMount workspaceFolder name onCreateCommand updateContentCommand postCreateCommand
 	postStartCommand postAttachCommand`
 

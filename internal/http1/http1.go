@@ -89,6 +89,9 @@ func (r *Response) Persistent() bool {
 	return r.Minor == 1 && !r.Fields.HasToken("Connection", "close")
 }
 
+// ErrExpectation is the error of a request with an expectation that nobody meets (RFC 9110 section 10.1.1).
+var ErrExpectation = &MalformedError{Problem: "an expectation other than 100-continue", Status: 417}
+
 // ExpectsContinue reports whether the client waits for 100 (Continue) before
 // it sends the body. Any other expectation is an error with status 417.
 func (r *Request) ExpectsContinue() (bool, error) {
@@ -99,6 +102,6 @@ func (r *Request) ExpectsContinue() (bool, error) {
 	case len(expect) == 1 && equalFold(expect[0], "100-continue"):
 		return r.Minor == 1, nil
 	default:
-		return false, &MalformedError{Problem: "an expectation other than 100-continue", Status: 417}
+		return false, ErrExpectation
 	}
 }

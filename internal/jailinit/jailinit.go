@@ -5,7 +5,7 @@
 // Three processes take part, see divide:
 //
 //	divider   makes the PID namespace, starts the other two, and ends
-//	reaper    is process 1 of the PID namespace, and ends with egressd
+//	reaper    is process 1 of the PID namespace, and ends with egressd; a fork of the divider
 //	jail init makes the network and the mounts, gives up its privileges, and becomes the program
 package jailinit
 
@@ -21,16 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Argument is the first argument of each process of this package. The second is one of the values
+// Argument is the first argument of each process that starts this program. The second is one of the values
 // below. The others are numbers of descriptors or processes.
 const Argument = "jail-init"
 
 // Values of the second argument.
 const (
-	Divider  = "divide" // the control socket, the pipe at whose end the reaper ends, and the one that the divider writes to
+	Divider  = "divide" // the control socket, the file of the program, the pipe at whose end the reaper ends, and the one that the divider writes to
 	Waker    = "wake"   // the process IDs of egressd and of the program
-	reaper   = "reap"
-	jailInit = "setup" // the control socket, and the pipe that the reaper closes when it is ready
+	jailInit = "setup"  // the control socket, the file of the program, and the pipe that the reaper closes when it is ready
 )
 
 // init returns at once unless package sandbox/jail started this process in a jail. There, it does not return.
@@ -45,12 +44,10 @@ func init() {
 	// other threads from that one, which the kernel refuses once that thread's children are in another PID namespace (EINVAL).
 	runtime.LockOSThread()
 	switch args := os.Args[2:]; {
-	case len(args) == 4 && args[0] == Divider:
-		divide(controlSocket(args[1]), descriptor(args[2]), descriptor(args[3]))
-	case len(args) == 3 && args[0] == jailInit:
-		setUp(controlSocket(args[1]), descriptor(args[2]))
-	case len(args) == 1 && args[0] == reaper:
-		reap()
+	case len(args) == 5 && args[0] == Divider:
+		divide(controlSocket(args[1]), descriptor(args[2]), descriptor(args[3]), descriptor(args[4]))
+	case len(args) == 4 && args[0] == jailInit:
+		setUp(controlSocket(args[1]), descriptor(args[2]), descriptor(args[3]))
 	case len(args) == 3 && args[0] == Waker:
 		wake(args[1], args[2])
 	}
@@ -84,14 +81,15 @@ const noReaper = -1
 
 // setUp makes the network, hands its sockets out, gives up every privilege, and becomes the program.
 // It does not return.
-func setUp(control, reaperReady int) {
-	s := &setup{control: control, reaperReady: reaperReady}
+func setUp(control, file, reaperReady int) {
+	s := &setup{control: control, file: file, reaperReady: reaperReady}
 	s.tell(s.run())
 	os.Exit(exitSetup)
 }
 
 type setup struct {
 	control     int
+	file        int  // see WriteProgram
 	reaperReady int  // a pipe that ends when the reaper is ready, or noReaper
 	begun       bool // the jail stands
 	mounts      *mountTable
@@ -115,8 +113,12 @@ func (s *setup) run() error {
 	}
 	s.begun = true
 	s.mounts = openMounts() // which is read again where others came in between
+	var written Word
+	if err := s.receive(&written); err != nil {
+		return err
+	}
 	var program Program
-	if err := s.receive(&program); err != nil {
+	if err := readProgram(s.file, &program); err != nil {
 		return err
 	}
 	program.devices, program.root = append(plan.Devices, terminals()...), plan.Root

@@ -28,7 +28,7 @@ type ExecError struct {
 func (e *ExecError) Error() string { return e.Name + ": " + e.Problem }
 
 // Messages on the control socket: a Plan is answered by a
-// Report, which comes with the sockets, a [Program], and the word to go on, by a Failure.
+// Report, which comes with the sockets, a Word that a [Program] has been written, and the word to go on, by a Failure.
 type (
 	// A Plan says what the network of a jail is like.
 	Plan struct {
@@ -107,8 +107,39 @@ type Program struct {
 	Packets bool
 }
 
-// maxMessage bounds a message: most of it for a command and its
-// environment.
+// WriteProgram writes a program to a file in memory, from which jail init reads it. A socket would take it in many small pieces: it
+// has the authorities of the machine in it.
+func WriteProgram(file int, p *Program) error {
+	for text, at := Pack(p), 0; at < len(text); {
+		n, err := unix.Pwrite(file, text[at:], int64(at))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		at += max(n, 0)
+	}
+	return nil
+}
+
+// readProgram is the other end of WriteProgram. The program shares the file's memory.
+func readProgram(file int, p *Program) error {
+	var is unix.Stat_t
+	if err := unix.Fstat(file, &is); err != nil {
+		return err
+	}
+	if is.Size == 0 || is.Size > maxProgram {
+		return errMessage
+	}
+	text, err := unix.Mmap(file, 0, int(is.Size), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err != nil {
+		return err
+	}
+	return Unpack(text, p)
+}
+
+// maxProgram bounds what WriteProgram writes, in bytes: most of it for a command, its environment and what is covered.
+const maxProgram = 64 << 20
+
+// maxMessage bounds a message on the socket.
 const maxMessage = 4 << 20
 
 // packet is what a packet of a message holds, in bytes: one that a socket takes at once.

@@ -22,7 +22,7 @@ import (
 //
 // If the kernel would refuse a second /proc, there is no such namespace, and this process goes
 // on as jail init.
-func divide(control, life, words int) {
+func divide(control, file, life, words int) {
 	if !OwnProcesses() {
 		// The kernel is to kill the program with egressd. The parent death signal that egressd
 		// set holds for the first thread, and execve keeps the signal of the thread that calls it.
@@ -32,9 +32,9 @@ func divide(control, life, words int) {
 		say(words, 0, 0)
 		unix.Close(words)
 		unix.Close(life)
-		setUp(control, noReaper)
+		setUp(control, file, noReaper)
 	}
-	pid, reaper, err := startJailInit(control, life)
+	pid, reaper, err := startJailInit(control, file, life)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		pid = -int(errno)
 	}
@@ -49,7 +49,7 @@ func say(words, pid, reaper int) {
 }
 
 // startJailInit starts the reaper and then jail init, and returns the pids of both outside of the namespace.
-func startJailInit(control, life int) (pid, reaper int, err error) {
+func startJailInit(control, file, life int) (pid, reaper int, err error) {
 	var ready [2]int
 	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
 		return 0, 0, err
@@ -62,12 +62,13 @@ func startJailInit(control, life int) (pid, reaper int, err error) {
 	if err := unix.Setns(namespace, unix.CLONE_NEWPID); err != nil {
 		return 0, 0, err
 	}
-	for _, fd := range []int{control, ready[0]} {
+	argv := []string{os.Args[0], Argument, jailInit}
+	for _, fd := range []int{control, file, ready[0]} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return 0, 0, err
 		}
+		argv = append(argv, strconv.Itoa(fd))
 	}
-	argv := []string{os.Args[0], Argument, jailInit, strconv.Itoa(control), strconv.Itoa(ready[0])}
 	pid, err = syscall.ForkExec(self, argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT}})
 	return pid, reaper, err
 }
@@ -77,8 +78,6 @@ const self = "/proc/self/exe"
 // startReaper makes a PID namespace, starts the reaper in it, and returns its pid and a descriptor of the
 // namespace. A thread of its own first gives up all that the program gives up, so the reaper
 // never has any privilege. The thread ends with its goroutine.
-//
-// The reaper has three standard streams: for a missing one, Go's runtime opens /dev/null, which this user may not be able to.
 func startReaper(life, ready int) (pid, namespace int, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -94,8 +93,7 @@ func startReaper(life, ready int) (pid, namespace int, err error) {
 				return
 			}
 		}
-		attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{uintptr(life), uintptr(ready), uintptr(life)}, Sys: &syscall.SysProcAttr{Setsid: true}} // so that the terminal sends it no signals
-		if pid, err = syscall.ForkExec(self, []string{os.Args[0], Argument, reaper}, attr); err == nil {
+		if pid, err = forkReaper(life, ready); err == nil {
 			namespace, err = unix.Open("/proc/thread-self/ns/pid_for_children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
 	}()
@@ -103,64 +101,12 @@ func startReaper(life, ready int) (pid, namespace int, err error) {
 	return pid, namespace, err
 }
 
-// reap is the first process of the PID namespace. The kernel makes it the parent of processes
-// that have lost theirs, and kills all others when it ends. It ends with egressd, by the pipe that is its
-// standard input. Its standard output is the pipe that jail init waits at.
-func reap() {
-	if os.Getpid() != 1 {
-		os.Exit(exitSetup)
-	}
-	inOrder(
-		func() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }, // so that the program cannot trace it
-		func() error { return unix.Chdir("/") },
-		ignoreChildren,
-		closeInherited,
-	)
-	for {
-		if _, err := unix.Read(0, make([]byte, 1)); err != unix.EINTR {
-			os.Exit(0)
-		}
-	}
-}
-
 // IsInside reports whether this process seems to be in a jail: the first process is a reaper, or the name server is that of a
 // jail. It is for messages.
 func IsInside() bool {
 	first, _ := os.ReadFile("/proc/1/cmdline")
 	servers, _ := os.ReadFile(ResolvConf)
-	return bytes.HasSuffix(first, []byte("\x00"+Argument+"\x00"+reaper+"\x00")) || bytes.HasPrefix(servers, []byte(resolvConfLead))
-}
-
-// inOrder ends this process where a step fails.
-func inOrder(steps ...func() error) {
-	for _, step := range steps {
-		if step() != nil {
-			os.Exit(exitSetup)
-		}
-	}
-}
-
-// closeInherited closes inherited descriptors except standard input. Descriptors of Go's runtime are closed on
-// execve and stay until then.
-func closeInherited() error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	for _, e := range entries {
-		fd, _ := strconv.Atoi(e.Name())
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); fd > 0 && err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
-		}
-	}
-	return err
-}
-
-// ignoreChildren has the kernel reap this process's children.
-func ignoreChildren() error {
-	const setSize = 8
-	ignored := struct{ handler, flags, restorer, mask uintptr }{handler: 1} // SIG_IGN
-	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&ignored)), 0, setSize, 0, 0); errno != 0 {
-		return errno
-	}
-	return nil
+	return bytes.Contains(first, []byte("\x00"+Argument+"\x00"+Divider+"\x00")) || bytes.HasPrefix(servers, []byte(resolvConfLead))
 }
 
 // emptyInProc are folders that are there to be mounted on, and always empty.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 )
 
 // A Message crosses the control socket. Both ends are the same program, so its form needs no version. It is not
@@ -16,6 +17,9 @@ type Message interface {
 // Pack is a message as Send sends it. It is never empty.
 func Pack(m Message) []byte {
 	w := wire{text: []byte{1}}
+	if p, ok := m.(*Program); ok {
+		w.text = append(make([]byte, 0, p.size()), w.text...)
+	}
 	m.fields(&w)
 	return w.text
 }
@@ -145,6 +149,18 @@ func (f *Failure) fields(w *wire) {
 	f.Listener = uint32(listener)
 	w.string(&f.Problem)
 	w.flags(&f.Foreground, &f.Missing, &f.Setup)
+}
+
+// size is about how long a program is when it is packed, in bytes.
+func (p *Program) size() (n int) {
+	const others = 16 << 10
+	for path, text := range p.Covered {
+		n += len(path) + len(text)
+	}
+	for _, s := range slices.Concat(p.Argv, p.Env) {
+		n += len(s) + 1
+	}
+	return n + others
 }
 
 func (p *Program) fields(w *wire) {

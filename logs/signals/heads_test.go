@@ -115,6 +115,34 @@ func TestWhatIsPassedOn(t *testing.T) {
 	}
 }
 
+// TestAPeakSaysWhenMostLeft wants the minutes of a burst among a habit, and nothing where days are alike.
+func TestAPeakSaysWhenMostLeft(t *testing.T) {
+	for _, burst := range []bool{false, true} {
+		w := lone(4)
+		for i := range 200 {
+			w.decision(time.Duration(i%5)*day+time.Duration(w.IntN(9*3600))*time.Second, "git", "git.example.org", 60_000, 4500)
+		}
+		from := 2*day + 3*time.Hour
+		for i := range 5 {
+			if burst {
+				w.decision(from+time.Duration(i)*time.Minute, "git", "git.example.org", 8e6, 4500)
+			}
+		}
+		var peak *Peak
+		for _, a := range found(w.sorted()) {
+			if a.Destination == "example.org" {
+				peak = a.Peak
+			}
+		}
+		switch {
+		case !burst && peak != nil:
+			t.Errorf("days that are alike have a peak: %+v", peak)
+		case burst && (peak == nil || peak.Up < 40e6 || peak.Up > 50e6 || peak.Until.Sub(peak.From) > 6*time.Hour):
+			t.Errorf("the peak is %+v", peak)
+		}
+	}
+}
+
 // TestATimerOfManySandboxesIsTelemetry lets a program report each twenty minutes in one sandbox or in four of them.
 func TestATimerOfManySandboxesIsTelemetry(t *testing.T) {
 	scores := map[int]int{}

@@ -36,6 +36,16 @@ type Suspect struct {
 	Last        time.Time `json:"last"`
 	IDs         []string  `json:"ids"`   // ids of a few records that show it
 	Story       string    `json:"story"` // number of the story, see [Stories]
+
+	// Peak is when most of the bytes of the uploads left, if that was within six hours.
+	Peak *Peak `json:"peak,omitempty"`
+}
+
+// A Peak is the time in which a program sent most of what it sent to a destination.
+type Peak struct {
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"` // the end of the last upload
+	Up    int64     `json:"up"`    // bytes
 }
 
 // A Signal is one reason for a score.
@@ -193,12 +203,12 @@ func (f *Finder) Suspects() []Suspect {
 	var all []Suspect
 	for key, s := range f.sites {
 		if score, found := f.judge(key, s); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown(), ""})
+			all = append(all, Suspect{score, key.sandbox, key.program, key.destination, found, s.first, s.last, s.shown(), "", s.peak()})
 		}
 	}
 	for key, p := range f.programs {
 		if score, found := p.judge(); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, ""})
+			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, "", nil})
 		}
 	}
 	slices.SortFunc(all, func(a, b Suspect) int {

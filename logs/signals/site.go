@@ -166,6 +166,25 @@ func (s *site) shown() (ids []string) {
 	return ids
 }
 
+// peak returns when most of the uploads were, or nil if they are spread over more than a window.
+func (s *site) peak() *Peak {
+	var most window
+	var sum int64
+	for _, l := range s.lanes {
+		if l.uploads == nil {
+			continue
+		}
+		sum += l.uploads.up
+		if l.uploads.greatest.up > most.up {
+			most = l.uploads.greatest
+		}
+	}
+	if most.up == 0 || most.up < sum/2 {
+		return nil
+	}
+	return &Peak{time.Unix(most.first, 0).UTC(), time.Unix(most.last, 0).UTC(), most.up}
+}
+
 func (s *site) merge(o *site) {
 	if s.first.IsZero() {
 		s.since = o.since

@@ -19,25 +19,28 @@ type traffic struct {
 	since, till int64 // indexes of the first and last flow among all flows
 	occasions   int64 // groups of flows separated by an hour or more
 	windows     [2]window
-	greatest    int64 // maximum bytes up in a window
-	largest     int64 // maximum bytes up in a flow
-	quarters    sizes // bytes up of each quarter of a day
+	greatest    window // that with the most bytes up
+	largest     int64  // maximum bytes up in a flow
+	quarters    sizes  // bytes up of each quarter of a day
 	days        series
 }
 
 // A window is a quarter of a day. Two windows overlap by half, so that traffic of half a window's length
 // falls entirely into one of them.
-type window struct{ number, up int64 }
+type window struct {
+	number, up  int64
+	first, last int64 // times in seconds
+}
 
 const windowSeconds = 6 * 3600
 
-// add returns the bytes in the window of time at, in seconds.
-func (w *window) add(at, up int64) int64 {
-	if n := at / windowSeconds; n != w.number {
-		*w = window{number: n}
+// add counts the bytes of a flow that began at a time and took so long, in seconds. Windows begin earlier by shift.
+func (w *window) add(at, took, up, shift int64) {
+	if n := (at + shift) / windowSeconds; n != w.number {
+		*w = window{number: n, first: at}
 	}
 	w.up += up
-	return w.up
+	w.last = max(w.last, at+took)
 }
 
 // A series tracks the daily minimum and maximum. A day is counted when it ends.
@@ -89,7 +92,7 @@ func (t *traffic) add(r *record.Record, up, index int64) {
 	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
 		t.occasions++
 	}
-	t.quarter(r.Time.Unix(), up)
+	t.quarter(r.Time.Unix(), r.Duration/1000, up)
 	t.days.add(r.Time.Unix(), up)
 	if !t.last.IsZero() {
 		t.gaps.add(math.Abs(r.Time.Sub(t.last).Seconds()))
@@ -99,13 +102,16 @@ func (t *traffic) add(r *record.Record, up, index int64) {
 
 // quarter updates the windows. The current quarter of a day is already counted in quarters and moves to
 // its new class.
-func (t *traffic) quarter(at, up int64) {
+func (t *traffic) quarter(at, took, up int64) {
 	before := t.windows[0]
 	if at/windowSeconds == before.number {
 		t.quarters[classOf(before.up)]--
 	}
 	for i := range t.windows {
-		t.greatest = max(t.greatest, t.windows[i].add(at+int64(i)*windowSeconds/2, up))
+		t.windows[i].add(at, took, up, int64(i)*windowSeconds/2)
+		if t.windows[i].up > t.greatest.up {
+			t.greatest = t.windows[i]
+		}
 	}
 	t.quarters[classOf(t.windows[0].up)]++
 }
@@ -115,7 +121,10 @@ func (t *traffic) merge(o *traffic) {
 		t.since = o.since
 	}
 	t.till = max(t.till, o.till)
-	t.occasions, t.greatest, t.largest = max(t.occasions, o.occasions), max(t.greatest, o.greatest), max(t.largest, o.largest)
+	t.occasions, t.largest = max(t.occasions, o.occasions), max(t.largest, o.largest)
+	if o.greatest.up > t.greatest.up {
+		t.greatest = o.greatest
+	}
 	t.n, t.up, t.down = t.n+o.n, t.up+o.up, t.down+o.down
 	t.sizes.merge(o.sizes)
 	t.of.merge(&o.of)

@@ -196,7 +196,7 @@ func (f *Finder) isLate(key siteKey, l *lane) bool {
 // in pieces is not a habit.
 func (f *Finder) habitual(l *lane) float64 {
 	u := l.uploads
-	if u.greatest-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
+	if u.greatest.up-u.largest > (u.up-u.largest)/2 || u.till-u.since < max((l.till-l.since)/2, f.flows/4) {
 		return 0
 	}
 	return min(1, math.Log(float64(u.occasions))/math.Log(8))

@@ -91,6 +91,9 @@ func (st *stream) understand(r *http.Request) (err error) {
 	case r.ContentLength == 0 && saysContent(lengths): // the head ends the stream
 		return errInnerBody
 	}
+	if len(r.Header["Expect"]) > 0 { // the library has taken 100-continue out
+		return http1.ErrExpectation
+	}
 	f := fieldsOf(r.Header)
 	for _, field := range f {
 		if !field.Valid() {

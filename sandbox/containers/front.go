@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/internal/hint"
 )
 
 // A Front is an HTTP handler that stands in front of a container engine, for one command of docker(1). It passes
@@ -37,9 +38,17 @@ type Front struct {
 	// start, if the kernel tells what is mounted. inspect asks the engine about another container.
 	Judge func(s *Sight, inspect func(id string) (*Sight, error)) error
 
+	// Pauses reports whether a running sandbox stands still while the engine builds images for the client. A program in it could put
+	// a link in the place of a file that the client reads for the build, and the image would have what that leads to on this machine.
+	// The sandbox goes on before the client next changes a container, and when the front ends. Nil: none stands still.
+	Pauses func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool
+
 	asked   atomic.Bool
 	mu      sync.Mutex // guards what follows
 	refused []Refused
+
+	pausing sync.Mutex // guards what follows
+	paused  []string   // names of containers
 }
 
 // A Refused container is one that a front has refused, and why. Sight is nil if there was no container yet.
@@ -70,6 +79,10 @@ const createBytes = 4 << 20
 
 var (
 	creates = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/create$`) })
+	builds  = sync.OnceValue(func() *regexp.Regexp { // by the engine, or by a builder of buildx that is a container
+		return regexp.MustCompile(`^(/v[0-9.]+)?/(?:build|session|grpc|containers/buildx_buildkit_[^/]+/exec)$`)
+	})
+	changes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/`) })
 	starts  = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(?:start|restart)$`)
 	})
@@ -93,6 +106,16 @@ func (f *Front) Serve(l net.Listener) error {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Store(true)
 		at := path.Clean(r.URL.Path)
+		switch {
+		case r.Method == http.MethodGet:
+		case builds().MatchString(at):
+			if err := f.pause(r.Context(), api); err != nil {
+				f.refuse(w, nil, err)
+				return
+			}
+		case changes().MatchString(at):
+			f.resume(api)
+		}
 		if version := creates().FindStringSubmatch(at); version != nil && r.Method == http.MethodPost {
 			f.create(w, r, through, api, version[1])
 		} else if starts := starts().FindStringSubmatch(at); starts != nil && r.Method == http.MethodPost {
@@ -101,7 +124,41 @@ func (f *Front) Serve(l net.Listener) error {
 			through.ServeHTTP(w, r)
 		}
 	})}
+	defer f.resume(api)
 	return s.Serve(l)
+}
+
+// pause has sandboxes stand still that Pauses names.
+func (f *Front) pause(ctx context.Context, api *engineAPI) error {
+	if f.Pauses == nil {
+		return nil
+	}
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	s := &Sight{Volumes: make(map[string]boundary.Volume)}
+	if err := api.beside(ctx, s); err != nil {
+		return fmt.Errorf("ask the engine for containers that run: %w", err)
+	}
+	for _, n := range s.Neighbours {
+		if slices.Contains(f.paused, n.Name) || !f.Pauses(n, s.Volumes) {
+			continue
+		}
+		if err := api.change(http.MethodPost, "/containers/"+n.Name+"/pause", ""); err != nil && !isMissing(err) {
+			return hint.Failed(fmt.Errorf("the container %s can write what an image is to be built of, and the engine does not pause it: %w", n.Name, err), "docker stop "+n.Name+", and this once more")
+		}
+		f.paused = append(f.paused, n.Name)
+	}
+	return nil
+}
+
+// resume has the sandboxes go on.
+func (f *Front) resume(api *engineAPI) {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	for _, name := range f.paused {
+		_ = api.change(http.MethodPost, "/containers/"+name+"/unpause", "") // it may have ended
+	}
+	f.paused = nil
 }
 
 func answerMessage(w http.ResponseWriter, status int, message string) {

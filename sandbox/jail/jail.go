@@ -35,6 +35,7 @@ import (
 // The methods are for one goroutine, except Signal.
 type Jail struct {
 	control *os.File
+	file    int      // in which jail init finds the program; -1 once it is closed
 	rest    *os.File // a pipe at whose end all that is left in its PID namespace is killed
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
@@ -45,7 +46,8 @@ type Jail struct {
 	release func()         // lets the thread end that started the jail
 	root    bool           // see AllUsers
 
-	planned   chan struct{} // closed when pid, apart, reaper and unplanned are set
+	planned   chan struct{} // closed when pid, network, apart, reaper and unplanned are set
+	network   string        // as the kernel calls it
 	apart     bool          // it has a PID namespace
 	reaper    int           // the parent of processes that have lost theirs; 0 without a PID namespace
 	unplanned error         // a *SetupError: jail init has no plan
@@ -171,8 +173,14 @@ func (j *Jail) whyUnsent(step string, err error) error {
 func (j *Jail) Begin(p Program) {
 	j.program, j.begun = p.Argv[0], true
 	j.sending.Go(func() {
-		<-j.planned           // the plan comes first
-		j.unsent = j.send(&p) // waits while the socket is full
+		written := jailinit.Word(true)
+		j.unsent = jailinit.WriteProgram(j.file, &p)
+		<-j.planned // the plan comes first
+		if j.unsent == nil {
+			j.unsent = j.send(&written)
+		}
+		unix.Close(j.file)
+		j.file = -1
 	})
 }
 
@@ -376,6 +384,10 @@ func (j *Jail) Close() {
 	j.Signal(syscall.SIGKILL)
 	j.sending.Wait()
 	j.control.Close()
+	if j.file >= 0 {
+		unix.Close(j.file)
+		j.file = -1
+	}
 	if j.made != nil {
 		jailinit.CloseAll(j.made.fds)
 		j.made.sockets.Close()

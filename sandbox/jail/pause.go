@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // passesMost bounds how often Pause looks for processes that were started meanwhile, of which the last passesStill find none: one pass may
@@ -138,12 +140,12 @@ func (j *Jail) KillLeft() {
 	if j.reaper == 0 {
 		return
 	}
-	begun := time.Now()
+	begun, pause := time.Now(), unix.NsecToTimespec(int64(killLooks))
 	for looks := 1; time.Since(begun) < killPatience; looks++ {
 		if p, ok := processAt(j.reaper); !ok || p.dead { // which the kernel says when all others are dead
 			return
 		}
-		time.Sleep(killLooks)
+		_ = unix.Nanosleep(&pause, nil) // time.Sleep takes a millisecond at least where all goroutines wait
 		if looks%64 > 0 {
 			continue
 		}
@@ -155,7 +157,7 @@ func (j *Jail) KillLeft() {
 
 const (
 	killPatience = 10 * time.Second // for a process that hangs in the kernel
-	killLooks    = 200 * time.Microsecond
+	killLooks    = 100 * time.Microsecond
 )
 
 type process struct {

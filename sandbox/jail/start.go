@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // initCapabilities are the capabilities that jail init needs and gives up afterwards.
@@ -67,8 +68,16 @@ func (j *Jail) start() (divider, said int, err error) {
 		jailinit.CloseAll(slices.Concat(control[:], life[:]))
 		return 0, -1, os.NewSyscallError("pipe2", err)
 	}
-	given := []int{control[1], life[0], words[1]}
-	defer jailinit.CloseAll(given)
+	file, err := unix.MemfdCreate("program", unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		file, err = unix.MemfdCreate("program", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		jailinit.CloseAll(slices.Concat(control[:], life[:], words[:]))
+		return 0, -1, os.NewSyscallError("memfd_create", err)
+	}
+	given := []int{control[1], file, life[0], words[1]}
+	defer jailinit.CloseAll([]int{control[1], life[0], words[1]})
 	all, mayMap := allUsers()
 	if mayMap {
 		divider, err = forkDivider(given, all)
@@ -78,9 +87,10 @@ func (j *Jail) start() (divider, said int, err error) {
 		divider, err = forkDivider(given, users{uids: ids(os.Getuid()), gids: ids(os.Getgid())})
 	}
 	if err != nil {
-		jailinit.CloseAll([]int{control[0], life[1], words[0]})
+		jailinit.CloseAll([]int{control[0], file, life[1], words[0]})
 		return 0, -1, err
 	}
+	j.file = file
 	j.control, j.rest = os.NewFile(uintptr(control[0]), "jail"), os.NewFile(uintptr(life[1]), "life")
 	return divider, words[0], nil
 }
@@ -135,7 +145,7 @@ func (j *Jail) findInit(divider, said int) error {
 	_, err := fmt.Fscanf(words, "%d %d\n", &pid, &reaper)
 	if err == nil && pid == 0 {
 		j.setPID(divider)
-		return nil
+		return j.findNetwork()
 	}
 	_ = syscall.Kill(divider, syscall.SIGKILL) // it has nothing left to do
 	switch {
@@ -146,9 +156,17 @@ func (j *Jail) findInit(divider, said int) error {
 	default:
 		j.apart, j.reaper = true, reaper
 		j.setPID(pid)
-		return nil
+		return j.findNetwork()
 	}
 	return &SetupError{Step: "namespaces", Err: err}
+}
+
+// findNetwork notes which network jail init is in, while jail init waits for the plan. Later it may have ended.
+func (j *Jail) findNetwork() (err error) {
+	if j.network, err = sandbox.NetworkOfProcess(j.pid); err != nil {
+		return &SetupError{Step: "namespaces", Err: err}
+	}
+	return nil
 }
 
 func (j *Jail) setPID(pid int) {

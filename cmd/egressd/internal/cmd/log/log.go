@@ -37,7 +37,7 @@ values for one key, one must. ! or - before a filter negates it.
   class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
   sandbox:ci  proc:curl  via:connect  src:127.0.0.1  sni:*.test
   method:POST  path:/repos/*  status:500..599  kind:open  id:01KB6ZQ4
-  outcome:network-*  marked:yes  up:>10k  down:<=1M  took:>5s
+  outcome:network-*  marked:yes  up:>10k  down:<=1M  query:>1k  took:>5s
   since:1h  since:2026-11-20  until:09:30  run:last
   shadow:deny|allow|ask|inspect   what a shadow policy would have decided`,
 		Example: `  egressd log verdict:deny since:1h

@@ -145,6 +145,9 @@ func printStory(w io.Writer, a foundSignals, more []foundSignals, flags string, 
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
 	}
+	if p := a.Peak; p != nil {
+		fmt.Fprintf(w, "     %-8s %s of it up from %s to %s\n", "peak", quantity.Bytes(p.Up), quantity.Clock(p.From, now), quantity.Clock(p.Until, now))
+	}
 	if stop := a.Stop; stop != nil && len(stop.Deny) == 0 {
 		fmt.Fprintf(w, "     %-8s nothing of it passed: %d refused, the last as %s\n", "stop", stop.Refused, printable.Text(stop.Why))
 	} else if stop != nil {

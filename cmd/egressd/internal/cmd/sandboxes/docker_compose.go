@@ -34,7 +34,9 @@ func newDockerCompose() *cobra.Command {
 			if c.places, err = ownPlaces(); err != nil {
 				return err
 			}
-			front := &containers.Front{Engine: engine, Judge: c.judge}
+			front := &containers.Front{Engine: engine, Judge: c.judge, Pauses: func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool {
+				return (&boundary.Machine{Volumes: volumes}).Writes(c.workspace, n.Mounts) // images are built of nothing else
+			}}
 			return exits.AsSandbox(runBehind(cmd.Context(), front, docker, false, logOfSidecar(c.policy, ""), args))
 		},
 	}

@@ -1,21 +1,21 @@
-package registry
+package tokens
 
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/egressd/egressd/credentials"
 )
 
-// TestToken asks a token service that answers as those of Docker Hub, GitLab and quay.io do, and in ways that are refused.
-func TestToken(t *testing.T) {
+// TestATokenOfARegistry asks a token service that answers as those of Docker Hub, GitLab and quay.io do, and in ways that are refused.
+func TestATokenOfARegistry(t *testing.T) {
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))
 	defer elsewhere.Close()
 	answer, status := "", http.StatusOK
@@ -32,14 +32,14 @@ func TestToken(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	roots.AddCert(elsewhere.Certificate())
-	here := func(_ context.Context, host string) ([]netip.Addr, error) {
-		if host != "example.com" {
-			t.Errorf("looked up %s", host)
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "https://"), ":")
+	here := func(_ context.Context, host string, to uint16) ([]netip.Addr, error) {
+		if host != "example.com" || strconv.Itoa(int(to)) != port {
+			t.Errorf("looked up %s for port %d", host, to)
 		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
-	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "https://"), ":")
-	q := credentials.TokenQuery{TokenService: credentials.TokenService{Realm: "https://example.com:" + port + "/token?account=x", Service: "registry.test"}, Scope: "repository:acme/app:pull", User: "acme", Password: "REALpassword"}
+	q := Pull{Realm: "https://example.com:" + port + "/token?account=x", Service: "registry.test", Scope: "repository:acme/app:pull", User: "acme", Secret: "REALpassword"}
 	for _, row := range []struct {
 		answer string
 		status int
@@ -57,11 +57,11 @@ func TestToken(t *testing.T) {
 		{strings.Repeat(" ", answerMost+1), 200, "", 0},
 	} {
 		answer, status = row.answer, row.status
-		token, until, err := NewTokenClient(roots, here).Token(t.Context(), q)
-		if string(token) != row.want || (err == nil) != (row.want != "") {
+		token, err := New(roots, here).ByRegistry(t.Context(), q)
+		if token.Text != row.want || (err == nil) != (row.want != "") {
 			t.Errorf("%.40s: %q %v", row.answer, token, err)
 		}
-		if left := time.Until(until); err == nil && (left > row.lasts || left < row.lasts-10*time.Second) {
+		if left := time.Until(token.Until); err == nil && (left > row.lasts || left < row.lasts-10*time.Second) {
 			t.Errorf("%.40s: it lasts %s", row.answer, left)
 		}
 		if err != nil && (strings.Contains(err.Error(), "REAL") || strings.Contains(err.Error(), "acme/app")) {
@@ -71,7 +71,12 @@ func TestToken(t *testing.T) {
 	if user, password, _ := got.BasicAuth(); user != "acme" || password != "REALpassword" || got.URL.Query().Encode() != "account=x&scope=repository%3Aacme%2Fapp%3Apull&service=registry.test" {
 		t.Errorf("asked %s", got.URL)
 	}
-	if _, _, err := NewTokenClient(x509.NewCertPool(), here).Token(t.Context(), q); err == nil {
+	if _, err := New(x509.NewCertPool(), here).ByRegistry(t.Context(), q); err == nil {
 		t.Error("a server that nobody vouches for is asked")
+	}
+	got = nil
+	closed := func(context.Context, string, uint16) ([]netip.Addr, error) { return nil, errors.New("it is closed") }
+	if _, err := New(roots, closed).ByRegistry(t.Context(), q); err == nil || !strings.Contains(err.Error(), "it is closed") || got != nil {
+		t.Errorf("an address that is closed: %v", err)
 	}
 }
