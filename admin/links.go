@@ -377,10 +377,11 @@ func (l *Links) tell(w http.ResponseWriter, r *http.Request, status int, p linkP
 func (l *Links) page(w http.ResponseWriter, status int, p linkPage) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_ = linkTemplate.Execute(w, p)
+	_ = linkTemplate().Execute(w, p)
 }
 
-var linkTemplate = template.Must(template.New("link").Funcs(template.FuncMap{"text": printable.Text}).Parse(`<!doctype html>
+var linkTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("link").Funcs(template.FuncMap{"text": printable.Text}).Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex"><title>egressd: a question</title>
 <style>body{font:1rem/1.5 system-ui,sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}code,q{overflow-wrap:anywhere}button{font:inherit;padding:.5rem 1rem;margin:.25rem .5rem .25rem 0}form{margin:.25rem 0}pre{overflow-x:auto;border:1px solid;padding:.5rem}</style>
 <h1>egressd</h1>
@@ -394,3 +395,4 @@ var linkTemplate = template.Must(template.New("link").Funcs(template.FuncMap{"te
 {{range .Buttons}}<form method="post"><input type="hidden" name="answer" value="{{.Answer}}">{{if .For}}<input type="hidden" name="for" value="{{.For}}">{{end}}{{if .Once}}<input type="hidden" name="once" value="{{.Once}}">{{end}}{{if .ThisRun}}<input type="hidden" name="this_run" value="{{.ThisRun}}">{{end}}{{if .Save}}<input type="hidden" name="save" value="{{.Save}}">{{end}}<button>{{.Name}}</button> {{.Means}}</form>
 {{end}}{{with .Command}}<p>For good: in a terminal, <code>{{.}}</code></p>{{end}}</html>
 `))
+})

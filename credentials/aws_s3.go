@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const serviceS3 = "s3"
@@ -21,7 +22,9 @@ type s3Host struct {
 
 // s3Endpoint are the endpoints of buckets. Others of S3 name resources in other ways: access points, S3 Control, S3 Express,
 // Object Lambda, Outposts.
-var s3Endpoint = regexp.MustCompile(`^(?:(.+)\.)?s3(?:-fips)?(?:\.dualstack)?(?:\.[a-z]{2}(?:-[a-z]+)+-[0-9]+)?$|^(.+)\.s3-accelerate(?:\.dualstack)?$`)
+var s3Endpoint = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:(.+)\.)?s3(?:-fips)?(?:\.dualstack)?(?:\.[a-z]{2}(?:-[a-z]+)+-[0-9]+)?$|^(.+)\.s3-accelerate(?:\.dualstack)?$`)
+})
 
 func (c *Credential) s3Host(host string) s3Host {
 	if !awsHost(host) { // of an own installation, whose buckets stand in the path
@@ -32,7 +35,7 @@ func (c *Credential) s3Host(host string) s3Host {
 	for _, suffix := range awsSuffixes {
 		rest = strings.TrimSuffix(rest, suffix)
 	}
-	parts := s3Endpoint.FindStringSubmatch(rest)
+	parts := s3Endpoint().FindStringSubmatch(rest)
 	if parts == nil {
 		looks := slices.ContainsFunc(strings.Split(rest, "."), func(label string) bool { return strings.HasPrefix(label, "s3") })
 		return s3Host{isS3: looks}

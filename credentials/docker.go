@@ -74,7 +74,9 @@ func (t *keptTokens) keep(scope string, one keptToken) {
 }
 
 // registryPath reads what a path of the distribution specification names. The name is that of one repository.
-var registryPath = regexp.MustCompile(`^/v2/([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)/(?:(manifests|blobs|tags|referrers)/([A-Za-z0-9][A-Za-z0-9._:+-]*)|blobs/uploads/([A-Za-z0-9._=-]*))$`)
+var registryPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^/v2/([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)/(?:(manifests|blobs|tags|referrers)/([A-Za-z0-9][A-Za-z0-9._:+-]*)|blobs/uploads/([A-Za-z0-9._=-]*))$`)
+})
 
 // scopeOf returns the scope of a token for a request, by its path alone. The parameter "from", which mounts a blob of another
 // repository, adds nothing to it. ok is false for a path that names no repository.
@@ -82,7 +84,7 @@ func scopeOf(method, path string) (scope string, ok bool) {
 	if path == "/v2/" || path == "/v2" {
 		return "", true
 	}
-	parts := registryPath.FindStringSubmatch(path)
+	parts := registryPath().FindStringSubmatch(path)
 	if parts == nil {
 		return "", false
 	}

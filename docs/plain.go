@@ -4,11 +4,12 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 var (
-	link    = regexp.MustCompile(`!?\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)`)
-	ruler   = regexp.MustCompile(`^\|[-| :]+\|$`)
+	link    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`!?\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)`) })
+	ruler   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\|[-| :]+\|$`) })
 	notCell = strings.NewReplacer(`\|`, "\x00")
 	cell    = strings.NewReplacer("\x00", "|")
 )
@@ -33,7 +34,7 @@ func plain(page string) string {
 			header = cells(trimmed)
 			continue
 		case strings.HasPrefix(trimmed, "|"):
-			if !ruler.MatchString(trimmed) {
+			if !ruler().MatchString(trimmed) {
 				row(&b, line[:len(line)-len(trimmed)], header, cells(trimmed))
 			}
 			continue
@@ -71,13 +72,13 @@ func row(b *strings.Builder, indent string, header, row []string) {
 func linked(page string) string {
 	parts := strings.SplitAfter(page, "```")
 	for i := 0; i < len(parts); i += 2 {
-		parts[i] = link.ReplaceAllStringFunc(parts[i], linkText)
+		parts[i] = link().ReplaceAllStringFunc(parts[i], linkText)
 	}
 	return strings.Join(parts, "")
 }
 
 func linkText(text string) string {
-	m := link.FindStringSubmatch(text)
+	m := link().FindStringSubmatch(text)
 	target, _, _ := strings.Cut(m[2], "#")
 	topic, isPage := strings.CutSuffix(path.Base(target), ".md")
 	switch {

@@ -68,10 +68,25 @@ var ErrNotSeen = errors.New("the processes cannot be looked at")
 
 // NewPrograms returns the programs of the network that pid is in. diag is a sock_diag socket of that network.
 func NewPrograms(diag int, pid int) (*Programs, error) {
+	network, err := NetworkOfProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	return ProgramsOf(diag, pid, network), nil
+}
+
+// NetworkOfProcess returns the network that a process is in, as the kernel calls it. A process that has ended is in none: the error is
+// then [ErrNotSeen].
+func NetworkOfProcess(pid int) (string, error) {
 	network, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
-		return nil, errors.Join(ErrNotSeen, err)
+		return "", errors.Join(ErrNotSeen, err)
 	}
+	return network, nil
+}
+
+// ProgramsOf is NewPrograms for a process that may have ended since its network was looked at.
+func ProgramsOf(diag, pid int, network string) *Programs {
 	return &Programs{
 		diag:     &diagnosis{socket: os.NewFile(uintptr(diag), "sock_diag")},
 		root:     pid,
@@ -79,7 +94,7 @@ func NewPrograms(diag int, pid int) (*Programs, error) {
 		patience: programPatience,
 		readers:  make(chan struct{}, argumentReaders),
 		held:     map[uint32]holding{},
-	}, nil
+	}
 }
 
 // Close ends all lookups; later ones find nothing.

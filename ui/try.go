@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/internal/printable"
@@ -73,7 +74,9 @@ func (s *Server) try(r *http.Request, was *record.Record) *tryView {
 }
 
 // plainLine matches text that YAML takes for a string without quotes.
-var plainLine = regexp.MustCompile(`^[a-z]+( [A-Z]+)? [a-z][A-Za-z0-9./:_-]*[A-Za-z0-9/_-]$`)
+var plainLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z]+( [A-Z]+)? [a-z][A-Za-z0-9./:_-]*[A-Za-z0-9/_-]$`)
+})
 
 // testsOf writes the decision about a request as a line of the list tests, and as a test in Rego. Both are "" if no
 // test can ask for such a request.
@@ -97,7 +100,7 @@ func testsOf(r *record.Record) (line, rego string) {
 		return "", ""
 	}
 	line = r.Decision.Action + " " + subject
-	if !plainLine.MatchString(line) {
+	if !plainLine().MatchString(line) {
 		line = quotedJSON(line)
 	}
 	check := map[string]string{"allow": "count(egress.allow) > 0", "ask": "count(egress.ask) > 0"}[r.Decision.Action]

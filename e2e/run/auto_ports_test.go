@@ -15,11 +15,12 @@ import (
 )
 
 // signIn is a program that waits for a browser on a port of its own choice, which it prints. It ends when there is a file seen.
-const signIn = `import http.server, os, sys, time
+const signIn = `import http.server, os, socket, sys, time
 class Back(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b"signed in")
     def log_message(self, *a): pass
+if ":" in sys.argv[1]: http.server.HTTPServer.address_family = socket.AF_INET6
 s = http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), Back)
 print("port", s.server_address[1], flush=True)
 s.handle_request()
@@ -49,6 +50,7 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 	}{
 		{"on 127.0.0.1", "127.0.0.1", "0", []string{"-p", "auto"}, true},
 		{"on all addresses", "0.0.0.0", "0", []string{"-p", "auto"}, true},
+		{"on ::1 alone, as Node.js takes localhost", "::1", "0", []string{"-p", "auto"}, true},
 		{"without the flag", "127.0.0.1", "0", nil, false},
 		{"a port of the host", "127.0.0.1", taken, []string{"-p", "auto"}, false},
 	} {

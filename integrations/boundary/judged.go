@@ -171,13 +171,14 @@ func (j *judge) capDrop(d Description) {
 	}
 }
 
-// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken.
+// securityOpt takes what adds a restriction. A profile of the project's may let every call through, so none is taken. Docker and Compose
+// look for a profile of seccomp in a file of the working directory: for "default", and older versions of docker for "builtin", too.
 func (j *judge) securityOpt(value any) {
 	for _, option := range texts(value) {
 		key, is, _ := strings.Cut(strings.Replace(option, ":", "=", 1), "=")
 		switch {
 		case key == "no-new-privileges" && (is == "" || is == "true"):
-		case key == "seccomp" && (is == "builtin" || is == "default"):
+		case key == "seccomp" && is == "builtin" && j.listed:
 		case key == "apparmor" && is == "docker-default":
 		case key == "label" && strings.HasPrefix(strings.Replace(is, ":", "=", 1), "level="):
 		default:
@@ -242,12 +243,21 @@ func (j *judge) image(value any) {
 	}
 }
 
-// SameImage reports whether two names stand for the same image: without docker.io, library and latest.
+// SameImage reports whether two names stand for the same image: without docker.io, localhost, library and latest.
 func SameImage(a, b string) bool { return plainImage(a) == plainImage(b) }
+
+// SameRepository reports whether two names stand for images of one repository, under any tag.
+func SameRepository(a, b string) bool {
+	repository := func(name string) string {
+		name = plainImage(name)
+		return name[:max(0, strings.LastIndexByte(name, ':'))]
+	}
+	return repository(a) == repository(b)
+}
 
 func plainImage(name string) string {
 	name = strings.ToLower(name)
-	for _, prefix := range []string{"docker.io/", "index.docker.io/", "registry-1.docker.io/", "library/"} {
+	for _, prefix := range []string{"localhost/", "docker.io/", "index.docker.io/", "registry-1.docker.io/", "library/"} { // the first is Podman's
 		name = strings.TrimPrefix(name, prefix)
 	}
 	if strings.HasPrefix(name, "sha256:") {

@@ -202,9 +202,8 @@ func (p *Machine) judgeName(source string, writable bool) (why, instead string) 
 	return "", ""
 }
 
-// otherNames are other paths of this machine for what a path is, or has in it, because file systems are mounted twice. A mount
-// farther down than that of the path is no name of it, but a copy: /mnt/all of / is no other name of /home, and /home is one
-// of /mnt/all/home.
+// otherNames are other paths of this machine for what a path is, or has in it. File systems may be mounted twice. Only mounts that lie
+// as high up give other names: where / is mounted at /mnt/all, too, /home is a name of /mnt/all/home, and not the other way round.
 func (p *Machine) otherNames(real string) (all []string) {
 	own := mounttable.Mount{}
 	for _, m := range p.Mounts {

@@ -175,7 +175,7 @@ func (s *Service) replacesImage(m *boundary.Machine) (all []string) {
 		switch {
 		case strings.Contains(tag, "$") || isTemplate(tag):
 			all = append(all, fmt.Sprintf("%s builds an image called %s: what its variables stand for is up to Compose; write the name", s.Name, tag))
-		case slices.ContainsFunc(m.Images, func(own string) bool { return tag != "" && boundary.SameImage(tag, own) }):
+		case slices.ContainsFunc(m.Images, func(own string) bool { return tag != "" && boundary.SameRepository(tag, own) }):
 			all = append(all, fmt.Sprintf("%s builds an image called %s, in the place of egressd's own; give it another name", s.Name, tag))
 		}
 	}

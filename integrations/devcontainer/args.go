@@ -132,7 +132,7 @@ func (c *checker) describe(a argument, d *described) error {
 	case "--env-file":
 		file := c.expanded(a.value)
 		if strings.HasPrefix(filepath.Clean(file), ".devcontainer/") { // tools start docker in the workspace
-			file = filepath.Join(c.Folder, file)
+			file = c.Folder + "/" + file // with its .., which docker lets the kernel follow
 		}
 		if place := c.replaceable(setting, filepath.Clean(file)); place != "" && !c.hold(filepath.Clean(file), false) {
 			return c.breaks(setting, "--env-file "+file+" lies in "+place+": somebody in the container can put a link in its place, and the next one has in its environment what that leads to, such as a token of yours", "mv it into .devcontainer")

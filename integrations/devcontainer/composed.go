@@ -22,7 +22,7 @@ type Composed struct {
 	Text       string
 }
 
-// composedProperties are taken over. The engine says what they make of the container, and egressd judges that before the start.
+// composedProperties are taken over. The engine tells egressd what they have made of the container, before the container starts.
 const composedProperties = `$schema name service runServices workspaceFolder remoteUser containerUser overrideCommand shutdownAction userEnvProbe updateRemoteUserUID
 	waitFor forwardPorts portsAttributes otherPortsAttributes customizations containerEnv remoteEnv
 	onCreateCommand updateContentCommand postCreateCommand postStartCommand postAttachCommand

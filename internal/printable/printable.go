@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -23,7 +24,7 @@ func Text(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case r == '#' && last == '#' && runnerCommand.MatchString(s[n:]):
+		case r == '#' && last == '#' && runnerCommand().MatchString(s[n:]):
 			b.WriteString(`\x23`)
 			r = 0
 		case unicode.IsPrint(r) && !unicode.IsMark(r) && !unicode.Is(blank, r):
@@ -39,7 +40,7 @@ func Text(s string) string {
 }
 
 // runnerCommand is what follows "##" in a command for the runner of a CI job.
-var runnerCommand = regexp.MustCompile(`^[A-Za-z]*\[`)
+var runnerCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]*\[`) })
 
 // Word is text that a sandbox chose, to stand between others in a line: printable,
 // without gaps that look like the space between two columns, and, in front of a

@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // ProgramVariable names the environment variable that [Program] reads.
@@ -20,14 +21,16 @@ func Program() string {
 }
 
 // asked are the commands that egressd in a container takes from its host.
-var asked = regexp.MustCompile(`(^|[ (])egressd (allow|answer|ca|check|cut|deny|doctor|log|policy|reload|status|ui|why)\b`)
+var asked = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[ (])egressd (allow|answer|ca|check|cut|deny|doctor|log|policy|reload|status|ui|why)\b`)
+})
 
 // Typed returns a text that tells people what to type, with [Program] for egressd.
 func Typed(text string) string {
 	if os.Getenv(ProgramVariable) == "" {
 		return text
 	}
-	return asked.ReplaceAllStringFunc(text, func(found string) string {
+	return asked().ReplaceAllStringFunc(text, func(found string) string {
 		return strings.Replace(found, "egressd", Program(), 1)
 	})
 }

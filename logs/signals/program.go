@@ -23,6 +23,8 @@ type program struct {
 	addressDenied int64    // of denied, addresses that no policy opens
 	summed        int64    // of denied, those beyond the budget of records of the sandbox
 	domains       int64    // of summed, maximum in one sum
+	repeated      string   // the domain of the largest sum that has one domain
+	repeats       int64    // of repeated, in that sum
 	ways          ways     // since the last pause without denials
 	most          ways     // maximum between two pauses
 	ids           []string
@@ -108,6 +110,9 @@ func (p *program) add(seed uint64, r *record.Record, to string) {
 	if r.Names != nil {
 		p.summed += r.Times()
 		p.domains = max(p.domains, r.Names.Domains)
+		if host := logs.Host(r); host != "*" && r.Times() > p.repeats {
+			p.repeated, p.repeats = strings.Clone(host), r.Times()
+		}
 	}
 	p.remember(to, r.Time)
 	target := to + ":" + logs.Port(r) // names below one domain count once
@@ -151,8 +156,12 @@ func (p *program) floods() Signal {
 	if p.summed == 0 {
 		return Signal{}
 	}
+	most := ""
+	if p.repeats > 0 {
+		most = fmt.Sprintf(", up to %d of them of %s", p.repeats, p.repeated)
+	}
 	return Signal{"flood", scaled(float64(p.summed), 1, 10_000, 60),
-		fmt.Sprintf("%d denials came too fast for a record each, of up to %d domains in a second: look for what the flood may hide", p.summed, max(1, p.domains))}
+		fmt.Sprintf("%d denials came too fast for a record each, of up to %d domains in a second%s: look for what the flood may hide", p.summed, max(1, p.domains), most)}
 }
 
 // fallsBack scores a program that tries other methods after a denial.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,8 +199,15 @@ func TestDenialsBeyondTheBudgetAreASignal(t *testing.T) {
 	w.ordinary(30_000)
 	sum := deny(w.decision(5*time.Hour, "sh", "*", 0, 0), "default-deny")
 	sum.Count, sum.Names = 5000, &record.Names{First: "a.test:443", Last: "b.test:443", Domains: 4096}
+	for i, times := range []int64{5, 17, 3} { // of one domain each
+		one := deny(w.decision(5*time.Hour+time.Duration(i)*time.Second, "sh", []string{"*.junk.test", "*.meant.test", "*.other.test"}[i], 443, 0), "default-deny")
+		one.Count, one.Names = times, &record.Names{First: "a.test:443", Last: "b.test:443", Domains: 1}
+	}
 	for _, a := range found(w.sorted()) {
 		if a.Program == "sh" && a.Signals[0].What == "flood" && a.Score > 50 {
+			if !strings.Contains(a.Signals[0].Evidence, "17 of them of *.meant.test") {
+				t.Errorf("the domain of the largest sum is not named: %s", a.Signals[0].Evidence)
+			}
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const useAdapter = "leave the key out, and ask a policy for Envoy from package egress: egressd help rego-recipes"
@@ -17,12 +18,12 @@ var removedKeys = map[string]string{
 	"sandboxes[].rego[].input": useAdapter,
 }
 
-var entryOfList = regexp.MustCompile(`\[[0-9]+\]`)
+var entryOfList = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\[[0-9]+\]`) })
 
 // instead returns what to write instead of a key that was removed, or "". The key stands with its place, as in
 // "sandboxes[0].oidc"; what is at the top of the file is "the file.KEY".
 func instead(key string) string {
-	return removedKeys[strings.TrimPrefix(entryOfList.ReplaceAllString(key, "[]"), "the file.")]
+	return removedKeys[strings.TrimPrefix(entryOfList().ReplaceAllString(key, "[]"), "the file.")]
 }
 
 // RemovedFormat says of a format that egressd wrote before what to use instead, and "" of every other text.

@@ -46,7 +46,8 @@ type Jail struct {
 	release func()         // lets the thread end that started the jail
 	root    bool           // see AllUsers
 
-	planned   chan struct{} // closed when pid, apart, reaper and unplanned are set
+	planned   chan struct{} // closed when pid, network, apart, reaper and unplanned are set
+	network   string        // as the kernel calls it
 	apart     bool          // it has a PID namespace
 	reaper    int           // the parent of processes that have lost theirs; 0 without a PID namespace
 	unplanned error         // a *SetupError: jail init has no plan

@@ -61,18 +61,16 @@ func TestAJailHasTheNetworkThatIsWanted(t *testing.T) {
 	}
 }
 
-// TestAProgramThatIsNotThereIsSaid also where the inside has ended before its sockets were taken.
+// TestAProgramThatIsNotThereIsSaid although jail init has ended before anything of it was looked at.
 func TestAProgramThatIsNotThereIsSaid(t *testing.T) {
 	j, err := New(Options{IPv4: netip.MustParseAddr("100.127.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.Close)
-	if err := j.Stand(); err != nil {
-		t.Fatal(err)
-	}
 	p := Program{Argv: []string{"/nowhere/at/all"}}
 	j.Begin(p)
+	<-j.planned
 	if err := unix.Waitid(unix.P_PID, j.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/sandbox"
 	"github.com/egressd/egressd/sandbox/capture"
 	"golang.org/x/sys/unix"
 )
@@ -15,13 +16,9 @@ func (j *Jail) Stand() error {
 		return err
 	}
 	st := &madeJail{report, fds, capture.Sockets{Redirected: report.Redirected}}
-	if i := slices.Index(report.Sockets, jailinit.Diag); i >= 0 { // NewPrograms needs the process of the jail
-		err = st.sockets.Add(jailinit.Diag, fds[i], j.pid)
+	if i := slices.Index(report.Sockets, jailinit.Diag); i >= 0 { // jail init may have ended: there is no such program
+		st.sockets.Programs = sandbox.ProgramsOf(fds[i], j.pid, j.network)
 		st.fds[i] = -1
-	}
-	if err != nil {
-		jailinit.CloseAll(st.fds)
-		return &SetupError{Step: "sockets", Err: err}
 	}
 	j.made = st
 	return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/egressd/egressd/internal/jailinit"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // initCapabilities are the capabilities that jail init needs and gives up afterwards.
@@ -144,7 +145,7 @@ func (j *Jail) findInit(divider, said int) error {
 	_, err := fmt.Fscanf(words, "%d %d\n", &pid, &reaper)
 	if err == nil && pid == 0 {
 		j.setPID(divider)
-		return nil
+		return j.findNetwork()
 	}
 	_ = syscall.Kill(divider, syscall.SIGKILL) // it has nothing left to do
 	switch {
@@ -155,9 +156,17 @@ func (j *Jail) findInit(divider, said int) error {
 	default:
 		j.apart, j.reaper = true, reaper
 		j.setPID(pid)
-		return nil
+		return j.findNetwork()
 	}
 	return &SetupError{Step: "namespaces", Err: err}
+}
+
+// findNetwork notes which network jail init is in, while jail init waits for the plan. Later it may have ended.
+func (j *Jail) findNetwork() (err error) {
+	if j.network, err = sandbox.NetworkOfProcess(j.pid); err != nil {
+		return &SetupError{Step: "namespaces", Err: err}
+	}
+	return nil
 }
 
 func (j *Jail) setPID(pid int) {

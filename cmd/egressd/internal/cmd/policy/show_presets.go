@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -35,7 +36,7 @@ func printPreset(stdout io.Writer, name string, asJSON bool) error {
 func printPresetWith(stdout io.Writer, name string, with []string) error {
 	parameters, err := file.ParsePresetParameters(with)
 	if err != nil {
-		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" repos=acme/app")
+		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" NAME=VALUE")
 	}
 	text, err := file.PresetWith(name, parameters)
 	if err != nil {
@@ -63,9 +64,11 @@ type readPage struct {
 }
 
 var (
-	presetChecked = regexp.MustCompile(`Checked with (.+ on \d{4}-\d{2}-\d{2})\.`)
-	presetRead    = regexp.MustCompile(`(?m)^# Read on (\d{4}-\d{2}-\d{2}): (https://\S+)$`)
-	presetUnread  = regexp.MustCompile(`(?m)^# On no page that was read on \d{4}-\d{2}-\d{2}: (.+)$`)
+	presetChecked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Checked with (.+ on \d{4}-\d{2}-\d{2})\.`) })
+	presetRead    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^# Read on (\d{4}-\d{2}-\d{2}): (https://\S+)$`) })
+	presetUnread  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^# On no page that was read on \d{4}-\d{2}-\d{2}: (.+)$`)
+	})
 )
 
 func listPresets(stdout io.Writer, asJSON bool) error {
@@ -114,13 +117,13 @@ func presetLineOf(name string) (*presetLine, error) {
 	line := &presetLine{Name: name, Rules: len(rules)}
 	line.About, _, _ = strings.Cut(comment, ". ")
 	line.About = strings.TrimSuffix(line.About, ".")
-	if found := presetChecked.FindStringSubmatch(comment); found != nil {
+	if found := presetChecked().FindStringSubmatch(comment); found != nil {
 		line.Checked = found[1]
 	}
-	for _, found := range presetRead.FindAllSubmatch(text, -1) {
+	for _, found := range presetRead().FindAllSubmatch(text, -1) {
 		line.Read = append(line.Read, readPage{On: string(found[1]), Page: string(found[2])})
 	}
-	if found := presetUnread.FindSubmatch(text); found != nil {
+	if found := presetUnread().FindSubmatch(text); found != nil {
 		line.Unread = strings.Split(string(found[1]), ", ")
 	}
 	return line, nil
