@@ -102,7 +102,7 @@ func (s *Server) unanswered(w http.ResponseWriter, q *egress.Question, word stri
 		if now, found := s.listed(q.ID); found {
 			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
 		}
-		fail(w, http.StatusConflict, err.Error(), list+" "+q.ID+" "+word+" --change")
+		fail(w, http.StatusConflict, err.Error(), list+" "+q.ID+" "+word+" instead")
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 	case errors.Is(err, approvals.ErrSaved):

@@ -92,9 +92,9 @@ func TestDevContainerOfCompose(t *testing.T) {
 	importDevImage(t, w)
 	w.serveEverywhere(t)
 	w.resolveOnLoopback(t)
-	const service = `{image: '` + devImage + `', command: [sleep, '1000'], volumes: ['./:/workspaces/project']}`
+	const service = `{image: '` + devImage + `', command: [sleep, '1000'], volumes: ['./:/workspaces/project'], environment: {OF_ENV: '${OF_ENV}'}}`
 	t.Run("held", func(t *testing.T) {
-		c := composedDevContainer(t, w, service, `, "postCreateCommand": "/probe 'get http://created.allowed.test/'"`, nil)
+		c := composedDevContainer(t, w, service, `, "postCreateCommand": "/probe 'get http://created.allowed.test/'"`, map[string]string{".env": "OF_ENV=of the file\n"})
 		script := filepath.Join(c.policy, "devcontainer.sh")
 		said, err := c.typed(t, "sh", script)
 		if err != nil || !strings.Contains(said, "get http://created.allowed.test/: 200 OK origin") {
@@ -119,11 +119,15 @@ func TestDevContainerOfCompose(t *testing.T) {
 			t.Fatalf("devcontainer.sh exec: %v\n%s", err, said)
 		}
 		came(t, said, map[string]string{"get http://evil.test/": "200 OK origin"})
+		if said, err := c.typed(t, "sh", script, "exec", "sh", "-c", "echo $OF_ENV"); err != nil || !strings.Contains(said, "of the file") {
+			t.Errorf("a variable of .env: %v\n%s", err, said)
+		}
 		if said, err := c.typed(t, "sh", script, "build"); err == nil {
 			t.Errorf("another command: %s", said)
 		}
 	})
 	t.Run("built by BuildKit", func(t *testing.T) { devContainerBuilt(t, w) })
+	t.Run("variables of the user", func(t *testing.T) { devContainerGetsNoVariables(t, w) })
 	const labelled = "egressd.test/labelled:1"
 	w.docker(t, "commit", "--change", `LABEL devcontainer.metadata="[{\"privileged\":true}]"`, w.contain(t, engine.Shell), labelled)
 	t.Cleanup(func() { w.docker(t, "rmi", "-f", labelled) })
@@ -169,4 +173,22 @@ func devContainerBuilt(t *testing.T, w *dockerWorld) {
 		t.Fatalf("devcontainer.sh exec: %v\n%s", err, said)
 	}
 	came(t, said, map[string]string{"id": "uid 1000 ", "get http://a.allowed.test/": "200 OK origin", "get http://evil.test/": `"class":"default-deny"`})
+}
+
+// devContainerGetsNoVariables has a label of an image ask for a variable of the user's environment, which the dev container CLI would hand over.
+func devContainerGetsNoVariables(t *testing.T, w *dockerWorld) {
+	t.Helper()
+	const asking = "egressd.test/asking:1"
+	t.Setenv("EGRESSD_TEST_SECRET", "hunter2")
+	w.docker(t, "commit", "--change", `LABEL devcontainer.metadata="[{\"remoteEnv\":{\"TAKEN\":\"got \${localEnv:EGRESSD_TEST_SECRET}\"}}]"`, w.contain(t, engine.Shell), asking)
+	t.Cleanup(func() { w.docker(t, "rmi", "-f", asking) })
+	c := composedDevContainer(t, w, `{image: '`+asking+`', command: [sleep, '1000'], working_dir: /, volumes: ['./:/workspaces/project']}`, `, "postCreateCommand": "echo \"$TAKEN\" >/taken"`, nil)
+	script := filepath.Join(c.policy, "devcontainer.sh")
+	if said, err := c.typed(t, "sh", script); err != nil {
+		t.Fatalf("devcontainer.sh: %v\n%s", err, said)
+	}
+	said, err := c.typed(t, "sh", script, "exec", "sh", "-c", `cat /taken; echo "$TAKEN"`)
+	if err != nil || !strings.Contains(said, "got") || strings.Contains(said, "hunter2") {
+		t.Errorf("it has %q, %v", said, err)
+	}
 }

@@ -158,16 +158,25 @@ what=${1:-up}
 [ $# = 0 ] || shift
 case $what in
 up) ;;
-exec) exec devcontainer exec %[2]s "$@" ;;
+exec)
+	set -- devcontainer exec %[2]s "$@"
+	;;
 *)
 	echo "egressd: error: $what: devcontainer.sh has up and exec" >&2
 	echo "egressd: hint: %[3]s up" >&2
 	exit 2
 	;;
 esac
-%[4]sexport %[5]s="${%[5]s:-%[6]s}"
-exec %[7]sdevcontainer up %[2]s "$@"
-`, filepath.Base(c.File.Path), which, c.DevScriptPath(), c.prepared(), projectVariable, c.Named.Name, c.judgingWords())
+export %[5]s="${%[5]s:-%[6]s}"
+if [ "$what" = up ]; then
+%[4]sset -- %[7]sdevcontainer up %[2]s "$@"
+fi
+# A label of an image may name any other variable of yours (localEnv), and the container would get it.
+exec env -i PATH="$PATH" HOME="$HOME" USER="${USER-}" TERM="${TERM-}" LANG="${LANG-}" TMPDIR="${TMPDIR-}" \
+	XDG_CONFIG_HOME="${XDG_CONFIG_HOME-}" XDG_STATE_HOME="${XDG_STATE_HOME-}" XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR-}" \
+	DOCKER_HOST="${DOCKER_HOST-}" DOCKER_CONTEXT="${DOCKER_CONTEXT-}" DOCKER_CONFIG="${DOCKER_CONFIG-}" \
+	BUILDX_GIT_INFO=false BUILDX_GIT_LABELS=false COMPOSE_ENV_FILES=%[8]s %[5]s="$%[5]s" "$@"
+`, filepath.Base(c.File.Path), which, c.DevScriptPath(), c.prepared(), projectVariable, c.Named.Name, c.judgingWords(), shell.Quote(filepath.Join(c.Folder, judgedEnv)))
 	return []integrations.Made{{Path: c.DevSettingsPath(), Text: settings, Mode: 0o644}, {Path: c.DevScriptPath(), Text: text, Mode: 0o755}}
 }
 

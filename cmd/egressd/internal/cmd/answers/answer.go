@@ -31,7 +31,7 @@ import (
 func newAnswer() *cobra.Command {
 	var o answerOptions
 	cmd := &cobra.Command{
-		Use:   "answer [ID… yes|no]",
+		Use:   "answer [ID… yes|no [instead]]",
 		Short: "List and answer requests that wait for a person",
 		Long: `Without arguments, answer lists requests that a rule under "ask" holds for a person,
 and those that programs ask for themselves (http://egressd.internal/ in the sandbox), oldest first,
@@ -54,8 +54,8 @@ ones for ten minutes, without asking again. Other scopes:
 comes meanwhile, or that somebody else has answered, is not in it. Several ids do the
 same without a terminal.
 
-The first answer counts: if somebody has answered, the command says so, and --change
-replaces that answer, for example to take a yes back.
+The first answer counts: if somebody has answered, the command says so. ID no instead
+replaces that answer, for example to take a yes back, and so does ID yes instead.
 
 The rest of the policy still decides. When the time of a yes is over, or after a no,
 egressd cuts connections that only the yes allowed. A yes to what a program asked for
@@ -70,7 +70,7 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
   egressd answer 01KB6ZQ4SZ yes --for good
   egressd answer --all yes --for run
   egressd answer 01KB6ZQ4SZ no --for 8h
-  egressd answer 01KB6ZQ4SZ no --change
+  egressd answer 01KB6ZQ4SZ no instead
   egressd answer --json | jq -r 'select(.state == "pending").id'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stdin = cmd.InOrStdin()
@@ -93,12 +93,10 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
 	_ = cmd.Flags().MarkHidden("once")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"once", "15m", "1h", "8h", "run", "good"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&o.all, "all", false, "answer all that waits, after you have seen it")
-	cmd.Flags().BoolVar(&o.change, "change", false, "replace the answer that somebody has given")
 	cmd.Flags().StringVar(&o.sandbox, "sandbox", "", "list, or answer with --all, only those of the sandbox `NAME`")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "keep printing new questions and answers until interrupted")
 	cmd.Flags().BoolVar(&o.notify, "notify", false, "with -f, show each new question as a notification of the desktop (notify-send)")
-	cmd.MarkFlagsMutuallyExclusive("change", "all")
-	for _, one := range []string{"once", "all", "change"} {
+	for _, one := range []string{"once", "all"} {
 		cmd.MarkFlagsMutuallyExclusive(one, "follow")
 	}
 	return cmd
@@ -108,7 +106,7 @@ type answerOptions struct {
 	questionsOptions
 	counts answerScope
 	once   bool
-	change bool
+	change bool // replaces an answer
 	all    bool
 	stdin  io.Reader
 }
@@ -148,14 +146,17 @@ var answers = map[string]string{"yes": "approve", "no": "reject"}
 
 // show lists the questions.
 func (o *answerOptions) show(ctx context.Context, w, talk io.Writer) error {
-	if o.once || o.change || o.counts.isSet() {
-		return hint.Misused(errors.New("--for and --change are about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
+	if o.once || o.counts.isSet() {
+		return hint.Misused(errors.New("--for is about an answer"), "egressd answer"+o.at.Flags()+", then egressd answer ID yes"+o.at.Flags())
 	}
 	return o.run(ctx, w, talk)
 }
 
 // answer answers the questions whose ids stand before yes or no.
 func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string) error {
+	if last := len(words) - 1; last > 0 && words[last] == "instead" {
+		o.change, words = true, words[:last]
+	}
 	ids, word := words[:len(words)-1], words[len(words)-1]
 	at := o.at.Flags()
 	switch {
@@ -346,7 +347,7 @@ func (s *answerScope) says() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer, at string) string {
 	q := &a.Question
-	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no --change"+at
+	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no instead"+at
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}
