@@ -146,7 +146,7 @@ func TestAttachContainer(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/containers/box/json":
-			fmt.Fprintf(w, `{"Id":"0123","State":{"Status":"running","Pid":%s},"HostConfig":{"NetworkMode":"none"}}`, c.pid())
+			fmt.Fprintf(w, `{"Id":"0123456789ab","State":{"Status":"running","Pid":%s},"HostConfig":{"NetworkMode":"none"}}`, c.pid())
 		case "/containers/json", "/networks":
 			fmt.Fprint(w, "[]")
 		case "/containers/stopped/json":
