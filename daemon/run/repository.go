@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
@@ -29,6 +31,7 @@ type repository struct {
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
 	held    []heldPath          // see hold
 	said    []*os.File          // settings as they were when the program started
+	start   time.Time           // when it was looked at
 }
 
 // submodulesDepth is how deep submodules in submodules are looked for.
@@ -38,7 +41,7 @@ const submodulesDepth = 4
 // anything there in an earlier run, such as a .git that names a folder of somebody else's. So a folder outside
 // counts only if the folder itself names the working tree, or contains it.
 func repositoryOf(work, home string, shared []string) (*repository, error) {
-	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}}
+	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}, start: time.Now()}
 	top := workingTree(work)
 	if top == "" {
 		return r, nil
@@ -380,6 +383,50 @@ func (r *repository) made() (paths []string) {
 	return paths
 }
 
+const (
+	linksMost  = 5       // links that are named
+	linksFiles = 1 << 20 // files that links looks at
+)
+
+// links returns symbolic links of the program's that lead out of what it may change. Git outside writes to where they lead: the log of a
+// branch, for example.
+func (r *repository) links() (paths []string) {
+	for _, folder := range r.folders {
+		seen := 0
+		_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+			if seen++; len(paths) == linksMost || seen == linksFiles {
+				if seen == linksFiles {
+					paths = append(paths, folder)
+				}
+				return fs.SkipAll
+			}
+			switch {
+			case err != nil:
+				return nil
+			case e.IsDir() && (filepath.Dir(path) == filepath.Join(folder, "objects") || slices.Contains(r.kept, path)):
+				return fs.SkipDir // git writes there what the name says; or the program nothing
+			case e.Type() == fs.ModeSymlink && r.isLateLink(path):
+				paths = append(paths, path)
+			}
+			return nil
+		})
+	}
+	return paths
+}
+
+// isLateLink reports whether a link was made since the program started, and leads out of what it may change.
+func (r *repository) isLateLink(path string) bool {
+	var link syscall.Stat_t
+	if syscall.Lstat(path, &link) != nil || time.Unix(link.Ctim.Unix()).Before(r.start) {
+		return false
+	}
+	target, err := os.Readlink(path)
+	if err == nil && !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	return err == nil && !r.isShared(filepath.Clean(target))
+}
+
 func namesIn(dir string) (names []string) {
 	all, _ := os.ReadDir(dir)
 	for _, e := range all {
@@ -423,6 +470,9 @@ func (r *runner) sayMade() {
 	}
 	for _, path := range r.repository.made() {
 		fmt.Fprintf(r.talk, "egressd: warning: the program made %s; look at it before you use git there\n", printable.Text(path))
+	}
+	for _, path := range r.repository.links() {
+		fmt.Fprintf(r.talk, "egressd: warning: the program made %s, by which git writes elsewhere; remove it before you use git there\n", printable.Text(path))
 	}
 	for _, path := range r.repository.replaced() {
 		fmt.Fprintf(r.talk, "egressd: warning: %s was replaced while the program ran, which could change it from then on; look at it before you use git there\n", printable.Text(path))
