@@ -24,8 +24,8 @@ type repository struct {
 	work    string
 	shared  []string            // that the program may change anyway
 	folders []string            // that the program may change
-	closed  []string            // folders in these in which it may make nothing: git outside makes there what it obeys
-	trees   []string            // folders in closed that it may change
+	inner   []string            // what lies in these and is shared anew, the outer ones first
+	closed  []string            // those of inner in which it may make nothing: git outside makes there what it obeys
 	kept    []string            // what lies in these, and it may not: git outside executes what they say
 	before  map[string][]string // names in repositories of other working trees, when the program started
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
@@ -166,16 +166,13 @@ func (r *repository) add(dir, own string) {
 // change such a folder, nor make one.
 func (r *repository) keepTrees(dir, own string) {
 	worktrees := filepath.Join(dir, "worktrees")
-	if made := os.Mkdir(worktrees, 0o777); isPlainFolder(worktrees) {
-		r.closed = append(r.closed, worktrees)
-		r.hold(worktrees, made == nil)
-	}
+	r.closeFolder(worktrees)
 	for _, name := range namesIn(worktrees) {
 		tree := filepath.Join(worktrees, name)
 		if !isPlainFolder(tree) {
 			continue // what egressd makes below would lie where a link leads
 		}
-		r.trees = append(r.trees, tree)
+		r.inner = append(r.inner, tree)
 		r.kept = append(r.kept, existing(tree, "commondir", "gitdir")...)
 		if usesWorktreeSettings(dir) {
 			r.keepEmptyFile(filepath.Join(tree, "config.worktree"))
@@ -188,6 +185,14 @@ func (r *repository) keepTrees(dir, own string) {
 		}
 		r.keepEmpty(filepath.Join(tree, "modules"))
 		r.before[tree] = namesIn(tree)
+	}
+}
+
+// closeFolder has the program make nothing in a folder. One that is missing is made.
+func (r *repository) closeFolder(folder string) {
+	if made := os.Mkdir(folder, 0o777); isPlainFolder(folder) {
+		r.inner, r.closed = append(r.inner, folder), append(r.closed, folder)
+		r.hold(folder, made == nil)
 	}
 }
 
@@ -235,11 +240,13 @@ func usesWorktreeSettings(dir string) bool {
 
 // keepModules keeps the settings of the repositories of submodules, whose working trees git outside looks into.
 func (r *repository) keepModules(folder string, depth int) {
+	r.closeFolder(folder)
 	for _, name := range namesIn(folder) {
 		dir := filepath.Join(folder, name)
 		switch {
-		case depth == 0 || !isFolder(dir):
+		case depth == 0 || !isPlainFolder(dir):
 		case looksLikeGit(dir):
+			r.inner = append(r.inner, dir)
 			r.keepCommon(dir)
 			r.keepSettings(dir)
 			r.keepModules(filepath.Join(dir, "modules"), depth-1)
