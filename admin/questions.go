@@ -77,7 +77,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		done.Opens, err = asked.Answer(ctx, operatorOf(r), &q, said)
 	}
 	if err != nil {
-		s.unanswered(w, &q, err)
+		s.unanswered(w, &q, map[bool]string{true: "yes", false: "no"}[said.Yes], err)
 		return
 	}
 	done.Question = q
@@ -89,8 +89,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, done)
 }
 
-// unanswered says why an answer does not count.
-func (s *Server) unanswered(w http.ResponseWriter, q *egress.Question, err error) {
+// unanswered says why an answer does not count. The word is what a person types for it, yes or no.
+func (s *Server) unanswered(w http.ResponseWriter, q *egress.Question, word string, err error) {
 	const list = "egressd answer"
 	unavailable, unwritten := (*Unavailable)(nil), (*unrecordedError)(nil)
 	switch {
@@ -102,7 +102,7 @@ func (s *Server) unanswered(w http.ResponseWriter, q *egress.Question, err error
 		if now, found := s.listed(q.ID); found {
 			err = fmt.Errorf("%w: %s until %s", err, now.State, now.Until.Format(time.RFC3339))
 		}
-		fail(w, http.StatusConflict, err.Error(), list+", which lists the answers that count")
+		fail(w, http.StatusConflict, err.Error(), list+" "+q.ID+" "+word+" instead")
 	case errors.Is(err, approvals.ErrNoQuestion):
 		fail(w, http.StatusNotFound, err.Error(), list)
 	case errors.Is(err, approvals.ErrSaved):
@@ -142,7 +142,7 @@ func (s *Server) wouldSave(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	saved, err := s.asked().WouldSave(ctx, &q)
 	if err != nil {
-		s.unanswered(w, &q, err)
+		s.unanswered(w, &q, "yes", err)
 		return
 	}
 	write(w, http.StatusOK, saved)

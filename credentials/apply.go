@@ -31,6 +31,9 @@ type Request struct {
 	Fields    http1.Fields
 	Body      []byte // all of it, or nil if it was not read; empty, not nil, if there is none
 
+	// Set names the fields that the policy has written.
+	Set []string
+
 	// Named: the rule is for requests that the answer to a batch of Git LFS has named, and this is one, by its method and whole URL. A
 	// signature in the query is then that of the server, and egressd adds no credential beside it.
 	Named bool
@@ -118,6 +121,10 @@ func (c *Credential) unavailable() string {
 func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 	all := c.find(r)
 	gives := r.Rule != ""
+	if field := c.tenant(r); field != "" && !c.letsForeign(r.Target.Path) {
+		a.Refused = "the request chooses an account by " + field + "; write set: {" + field + ": …} in the rule for the host, or leave it out"
+		return
+	}
 	if media, ok := r.parameterBody(); ok && len(c.Bodies) > 0 && !c.letsForeign(r.Target.Path) {
 		if r.Body == nil {
 			a.NeedsBody = true
@@ -156,6 +163,17 @@ func (c *Credential) apply(key *Key, r *Request, a *Answer) {
 func (c *Credential) isHandedOut(r *Request) bool {
 	all := c.find(r)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(one found) bool { return one.field >= 0 && !r.gave(&one) })
+}
+
+// tenant returns a field by which the sandbox chooses an account, or "". Servers may take "_" in a name for "-".
+func (c *Credential) tenant(r *Request) string {
+	for _, one := range c.Tenants {
+		is := func(name string) bool { return strings.EqualFold(strings.ReplaceAll(name, "_", "-"), one) }
+		if !slices.ContainsFunc(r.Set, is) && slices.ContainsFunc(r.Fields, func(f http1.Field) bool { return is(f.Name) && f.Value != "" }) {
+			return one
+		}
+	}
+	return ""
 }
 
 // gave reports whether the server has told the client to send a field.

@@ -158,6 +158,29 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestTheSandboxChoosesNoAccount among those that a key may use, but where the policy has.
+func TestTheSandboxChoosesNoAccount(t *testing.T) {
+	c := credentialOf(t, "openai", "sk-proj-REALREALREAL")
+	c.Tenants = KindNamed("openai").Tenants
+	set := NewSet(Key{1}, []*Credential{c})
+	for _, row := range []struct {
+		sent, set []string
+		passes    bool
+	}{
+		{[]string{"openai-organization: org-foreign"}, nil, false},
+		{[]string{"OpenAI_Project: proj-foreign"}, nil, false},
+		{[]string{"OpenAI-Organization: org-foreign"}, []string{"OpenAI-Project"}, false},
+		{[]string{"OpenAI-Organization: org-1"}, []string{"openai-organization"}, true},
+		{[]string{"OpenAI-Organization: "}, nil, true},
+		{[]string{"OpenAI-Beta: x"}, nil, true},
+	} {
+		a := set.Apply(&Request{Sandbox: "ci", Rule: "r", Host: "api.openai.com", Fields: fieldsOf(row.sent), Set: row.set})
+		if (a.Refused == "") != row.passes || (a.Added != nil) != row.passes {
+			t.Errorf("%q, of which the policy has set %q: %+v", row.sent, row.set, a)
+		}
+	}
+}
+
 // loose is base64 that ends in bits that say nothing.
 func loose(text string) string {
 	for len(text)%3 != 1 {

@@ -40,6 +40,9 @@ type Spec struct {
 	// Bodies are parameters by which the service takes a credential from the body of a request as well.
 	Bodies []string
 
+	// Tenants are header fields by which a request chooses one of the accounts that the credential may use.
+	Tenants []string
+
 	// AWS is not nil for the kind [AWS], whose secret signs requests.
 	AWS *AWSLimits
 

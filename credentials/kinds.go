@@ -14,6 +14,7 @@ type Kind struct {
 	Variables []Variable
 	Prefixes  []string
 	Bodies    []string // see [Spec]
+	Tenants   []string // see [Spec]
 	Mints     []Mint
 }
 
@@ -157,6 +158,7 @@ func anthropic() Kind {
 		},
 		Variables: []Variable{{"ANTHROPIC_API_KEY", "{}"}},
 		Prefixes:  []string{"sk-ant-api03-", "sk-ant-"},
+		Tenants:   []string{"anthropic-workspace-id"},
 		Mints:     anthropicMints(),
 	}
 }
@@ -169,6 +171,7 @@ func claudeCode() Kind {
 		},
 		Variables: []Variable{{"CLAUDE_CODE_OAUTH_TOKEN", "{}"}},
 		Prefixes:  []string{"sk-ant-oat01-", "sk-ant-"},
+		Tenants:   []string{"anthropic-workspace-id"},
 		Mints:     anthropicMints(),
 	}
 }
@@ -191,6 +194,7 @@ func openAI() Kind {
 		},
 		Variables: []Variable{{"OPENAI_API_KEY", "{}"}, {"CODEX_API_KEY", "{}"}},
 		Prefixes:  []string{"sk-proj-", "sk-svcacct-", "sk-"},
+		Tenants:   []string{"OpenAI-Organization", "OpenAI-Project"},
 		Mints:     openAIMints(),
 	}
 }
@@ -203,6 +207,7 @@ func codex() Kind {
 			{Host: "api.openai.com", Header: "Authorization", Forms: Bearer, Add: "Bearer {}"},
 		},
 		Prefixes: []string{"eyJ"},
+		Tenants:  []string{"OpenAI-Organization", "OpenAI-Project"},
 		Mints:    openAIMints(),
 	}
 }
@@ -227,6 +232,7 @@ func gemini() Kind {
 		},
 		Variables: []Variable{{"GEMINI_API_KEY", "{}"}},
 		Prefixes:  []string{"AIza"},
+		Tenants:   []string{"x-goog-user-project"},
 		Mints:     []Mint{{Paths: []string{"/*/authTokens", "/*/auth_tokens"}}},
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/proxy/inspect"
 )
 
 const setText = `version: 1
@@ -23,7 +25,14 @@ unsafe_allow: ["127.0.0.1:*"]
 // TestSetFieldsGoUpInPlaceOfTheSandboxs is case 24, by both versions of HTTP. A rule about such a field decides by what goes up.
 func TestSetFieldsGoUpInPlaceOfTheSandboxs(t *testing.T) {
 	eachVersion(t, func(t *testing.T, overH2 bool) {
-		w := newInspectWorld(t, setText, nil)
+		w := newInspectWorld(t, setText, func(i *inspect.Inspection) {
+			i.Secrets.Apply = func(_ string, _ policy.Destination, r *credentials.Request) credentials.Answer {
+				if !slices.Equal(r.Set, []string{"OpenAI-Organization", "X-Tier"}) {
+					t.Errorf("credentials are told that %q were set", r.Set)
+				}
+				return credentials.Answer{Target: r.Target, Fields: r.Fields}
+			}
+		})
 		var seen headSeen
 		o := w.pki.secureOrigin(t, overH2, seen.handle, nil)
 		rt := w.visitor(t, overH2, "allowed.test", o.port)

@@ -164,6 +164,7 @@ func AllowFromRow(t *testing.T, ctx context.Context, base, filter string) time.D
 	const act, save = `a.act[href$="verdict=allow"]`, `input[name=digest] + button`
 	Do(t, ctx, chromedp.Navigate(base+"/requests?q="+url.QueryEscape(filter)), chromedp.WaitVisible(act, chromedp.ByQuery))
 	began := time.Now()
-	Do(t, ctx, chromedp.Click(act, chromedp.ByQuery), chromedp.WaitVisible(save, chromedp.ByQuery), chromedp.Click(save, chromedp.ByQuery), chromedp.WaitVisible(".notice", chromedp.ByQuery))
+	Do(t, ctx, chromedp.Click(act, chromedp.ByQuery), chromedp.WaitVisible(save, chromedp.ByQuery), chromedp.Click(save, chromedp.ByQuery),
+		chromedp.WaitNotPresent(save, chromedp.ByQuery), chromedp.WaitVisible(".notice", chromedp.ByQuery))
 	return time.Since(began).Round(time.Millisecond)
 }

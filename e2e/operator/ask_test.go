@@ -155,7 +155,10 @@ func TestNobodyAnswersInTime(t *testing.T) {
 	q = isAsked(t, d, 0, "allowed.test", "")
 	answers(t, d, "answer", q.ID, "yes")
 	tunnel := d.MustOpenTunnel(t, "allowed.test:443")
-	answers(t, d, "answer", q.ID, "no")
+	if e := d.RunCommand(t, nil, "answer", q.ID, "no", "--config", d.Config); e.Code != 1 || !strings.Contains(e.Talk, "approved until") || !strings.Contains(e.Talk, "answer "+q.ID+" no instead") {
+		t.Errorf("the second answer: exit %d, %s", e.Code, e.Talk)
+	}
+	answers(t, d, "answer", q.ID, "no", "instead")
 	if !tunnel.EndsWithin(world.Patience) {
 		t.Error("the approval was taken back, and the tunnel is open")
 	}

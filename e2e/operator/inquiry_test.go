@@ -87,7 +87,7 @@ func TestAnAgentAsksForItself(t *testing.T) {
 			t.Errorf("%s: status %s", path, status)
 		}
 	}
-	answers(t, d, "answer", q.ID, "no")
+	answers(t, d, "answer", q.ID, "no", "instead")
 	if status := inquires(t, d, "", "http://a.allowed.test/x", nil); status != "403" {
 		t.Errorf("taken back: status %s", status)
 	}

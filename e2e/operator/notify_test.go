@@ -186,9 +186,12 @@ func TestAnAgentIsAnsweredFromAChat(t *testing.T) {
 			if !strings.Contains(by, "the link that was sent to team, from 127.0.0.1:") || strings.Contains(by, `"ada"`) != (kind == "mattermost") {
 				t.Errorf("the record says %q", by)
 			}
-			e := r.d.RunCommand(t, nil, "status", "--json", "--config", r.d.Config)
-			if !strings.Contains(e.Out, `"notified":[{"name":"team","type":"`+kind+`","sent":1,"failed":0`) {
-				t.Errorf("status says %s", e.Out)
+			said := ""
+			if !world.Eventually(world.Settling, func() bool { // one message asks, and one says that it was answered
+				said = r.d.RunCommand(t, nil, "status", "--json", "--config", r.d.Config).Out
+				return strings.Contains(said, `"notified":[{"name":"team","type":"`+kind+`","sent":2,"failed":0`)
+			}) {
+				t.Errorf("status says %s", said)
 			}
 		})
 	}

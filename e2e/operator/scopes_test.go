@@ -201,7 +201,8 @@ func TestOneListIsAnsweredAtOnce(t *testing.T) {
 		statusOf(t, d, "http://"+host+"/")
 		isAsked(t, d, 0, host, "")
 	}
-	if e := d.RunCommand(t, nil, "answer", "--all", "yes", "--config", d.Config); e.Code != 1 || len(questions(t, d)) != 3 || !strings.Contains(e.Talk, "egressd answer "+questions(t, d)[0].ID) {
+	typed := []string{"sh", "-c", `yes | "$@"`, "sh"} // by nobody who has looked
+	if e := d.RunCommand(t, typed, "answer", "--all", "yes", "--config", d.Config); e.Code != 1 || len(questions(t, d)) != 3 || !strings.Contains(e.Talk, "egressd answer "+questions(t, d)[0].ID) {
 		t.Errorf("nobody has looked: exit %d, %s", e.Code, e.Talk)
 	}
 	// On a terminal, another question comes while the person looks, and somebody else answers one of the list.

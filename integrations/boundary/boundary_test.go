@@ -195,6 +195,8 @@ func TestJudge(t *testing.T) {
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.m2/settings.xml"}]}`:                                                                                  "Mounts HOME/.m2/settings.xml",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.cargo/registry"}]}`:                                                                                   "",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.claude/.credentials.json"}]}`:                                                                         "Mounts HOME/.claude/.credentials.json",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.cache/huggingface"}]}`:                                                                                "Mounts HOME/.cache/huggingface",
+		`{"Mounts": [{"Type": "bind", "Source": "HOME/.cache/pip"}]}`:                                                                                        "",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME/.npmrc"}]}`:                                                                                            "Mounts HOME/.npmrc",
 		`{"Mounts": [{"Type": "bind", "Source": "HOME"}]}`:                                                                                                   "Mounts HOME",
 		`{"Mounts": [{"Type": "bind", "Source": "/root"}]}`:                                                                                                  "Mounts /root",

@@ -17,7 +17,12 @@ const homeSecrets = `.ssh .gnupg .config/egressd .local/state/egressd .local/sha
 	.config/composer/auth.json .m2/settings.xml .m2/settings-security.xml .gradle/gradle.properties .nuget/NuGet .config/NuGet
 	.pgpass .my.cnf .mylogin.cnf .password-store .local/share/keyrings .local/share/kwalletd .pki .config/op .config/1Password .config/Bitwarden .config/keepassxc
 	.mozilla .thunderbird .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera .var/app snap
-	.config/Code .config/Cursor .config/Slack .claude.json .claude/.credentials.json .claude/projects .codex/auth.json .codex/sessions .gemini/oauth_creds.json .config/github-copilot .bash_history .zsh_history
+	.config/Code .config/Cursor .config/Slack .claude.json .claude/.credentials.json .claude/projects .codex/auth.json .codex/sessions .gemini/oauth_creds.json .config/github-copilot .local/share/opencode
+	.local/share/amp .qwen .cursor .vscode-server/data .ollama/id_ed25519 .cache/huggingface/token .huggingface .kaggle .modal.toml .config/wandb
+	.config/sops .config/age .step .acme.sh .minikube .pulumi .config/hcloud .config/scw .config/linode-cli .config/stripe .config/netlify .config/configstore .vercel
+	.local/share/com.vercel.cli .railway .supabase .sentryclirc .config/ngrok .jfrog .ivy2/.credentials .sbt/.credentials .config/pnpm/rc .android/adbkey
+	.msmtprc .fetchmailrc .local/share/evolution .config/Signal .config/discord .local/share/TelegramDesktop .config/solana .electrum .bitcoin .ethereum
+	.bash_history .zsh_history .python_history .psql_history .mysql_history .local/share/fish .viminfo
 	Library AppData`
 
 // systemSecrets are those of the machine.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/jsonc"
@@ -71,8 +72,13 @@ func OfCompose(folder, file string, judged, held []string) (*Composed, error) {
 
 // ofCompose refuses properties of a dev container of Compose.
 func (c *checker) ofCompose(said map[string]any, held []string) error {
-	if err := errors.Join(c.defaults("", said), c.ofHost("", said)); err != nil {
+	if err := errors.Join(c.defaults("", said), c.ofHost("", said), c.oneLine("", said)); err != nil {
 		return err
+	}
+	for _, name := range words(said["runServices"]) {
+		if strings.HasPrefix(name, "-") {
+			return c.breaks("runServices", fmt.Sprintf("%.60q would be a flag of docker compose up", name), "names of services")
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		switch value := said[name]; {
@@ -114,6 +120,57 @@ func (c *checker) ofHost(of string, value any) error {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if err := errors.Join(c.ofHost(of, name), c.ofHost(strings.TrimSpace(of+" "+name), v[name])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// JudgeLabels returns why the settings in the labels of an image are refused for a dev container of Compose: a [*BoundaryError]. What
+// these make of the container, the engine says later.
+func JudgeLabels(image string, labels map[string]string) error {
+	text := labels[metadataLabel]
+	if text == "" {
+		return nil
+	}
+	c := &checker{at: image}
+	var said any
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return c.breaks(metadataLabel, "it cannot be read: "+err.Error(), "another image")
+	}
+	all, isList := said.([]any)
+	if !isList {
+		all = []any{said}
+	}
+	for _, one := range all {
+		if err := c.oneLine(metadataLabel, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneLine refuses texts of several lines. The dev container tools write values into a compose file of their own, where a further line is
+// another setting, or another service, that nobody has judged. Commands and what editors are told stay out of that file.
+func (c *checker) oneLine(of string, value any) error {
+	switch v := value.(type) {
+	case string:
+		if strings.ContainsFunc(v, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }) {
+			return c.breaks(of, fmt.Sprintf("%.60q: tools write it into a compose file, where a further line would be another setting", v), "a text of one line")
+		}
+	case []any:
+		for _, one := range v {
+			if err := c.oneLine(of, one); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if name == "customizations" || strings.HasSuffix(name, "Command") {
+				continue
+			}
+			if err := errors.Join(c.oneLine(of, name), c.oneLine(strings.TrimSpace(of+" "+name), v[name])); err != nil {
 				return err
 			}
 		}

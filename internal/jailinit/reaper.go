@@ -46,9 +46,11 @@ var (
 	oneByte        [1]byte
 )
 
-// reap is the reaper. Neither it nor what it calls may have a stack that grows or may be preempted, which nosplit is for.
+// reap is the reaper. Neither it nor what it calls may have a stack that grows or may be preempted, which nosplit is for, or tell the
+// race detector of what it does.
 //
 //go:nosplit
+//go:norace
 func reap(life, ready, descriptors uintptr) {
 	const setSize = 8
 	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0); e != 0 { // so that the program cannot trace it
@@ -84,6 +86,7 @@ func reap(life, ready, descriptors uintptr) {
 // untilNext returns the last descriptor from fd on that is before both of two.
 //
 //go:nosplit
+//go:norace
 func untilNext(fd, one, other uintptr) uintptr {
 	last := uintptr(1<<31 - 1)
 	if one > fd {
@@ -96,6 +99,7 @@ func untilNext(fd, one, other uintptr) uintptr {
 }
 
 //go:nosplit
+//go:norace
 func end() {
 	for {
 		syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)

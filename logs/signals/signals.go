@@ -41,7 +41,7 @@ type Suspect struct {
 	Peak *Peak `json:"peak,omitempty"`
 }
 
-// A Peak is the time in which a program sent most of what it sent to a destination.
+// A Peak is the time of most uploads of a program to a destination.
 type Peak struct {
 	From  time.Time `json:"from"`
 	Until time.Time `json:"until"` // the end of the last upload

@@ -166,7 +166,7 @@ func (s *site) shown() (ids []string) {
 	return ids
 }
 
-// peak returns when most of the uploads were, or nil if they are spread over more than a window.
+// peak returns the time of most uploads, or nil if they are spread over more than a window.
 func (s *site) peak() *Peak {
 	var most window
 	var sum int64

@@ -179,7 +179,7 @@ func (r *reader) fillCredential(n *yaml.Node, what string, w *writtenCredential,
 	} else {
 		kind := credentials.KindNamed(w.kind)
 		c.Spec.Kind, c.Spec.Places, c.Spec.Prefixes = kind.Name, kind.Places, kind.Prefixes
-		c.Spec.Variables, c.Spec.Bodies, mints = kind.Variables, kind.Bodies, kind.Mints
+		c.Spec.Variables, c.Spec.Bodies, c.Spec.Tenants, mints = kind.Variables, kind.Bodies, kind.Tenants, kind.Mints
 		if w.kind == credentials.AWS {
 			c.Spec.AWS = &w.aws
 		}

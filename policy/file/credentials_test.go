@@ -31,6 +31,9 @@ func TestCredentialsAreForRulesThatNameTheirHost(t *testing.T) {
 	if len(f.Credentials[1].Spec.Bodies) == 0 {
 		t.Error("nobody looks into bodies for GitLab")
 	}
+	if models, err := Parse("f", []byte("version: 1\nallow: [api.openai.com]\ncredentials: [{for: openai, from: {file: t}}]\n")); err != nil || len(models.Credentials[0].Spec.Tenants) == 0 {
+		t.Errorf("anybody may choose an organization of OpenAI: %v", err)
+	}
 	p, err := f.Compile(inspecting)
 	if err != nil {
 		t.Fatal(err)

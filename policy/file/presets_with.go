@@ -30,6 +30,37 @@ type presetParameter struct {
 var presetParameters = map[string]map[string]presetParameter{
 	"github": gitParameters(2, map[string]presetParameter{"pulls": level, "issues": level, "releases": level, "actions": level, "graphql": level}),
 	"gitlab": gitParameters(8, map[string]presetParameter{"projects": {parse: parseProjectNumber}, "merge_requests": level, "issues": level}),
+
+	"anthropic":  modelParameters(nil),
+	"openai":     modelParameters(map[string]presetParameter{"organizations": {parse: parseOrganization}}),
+	"gemini-cli": modelParameters(map[string]presetParameter{"domains": {parse: parseDomain}}),
+}
+
+// modelKeys are those of a [policy.ModelRule], and parameters of presets.
+var modelKeys = []string{"hosted_tools", "urls", "files"}
+
+func modelParameters(others map[string]presetParameter) map[string]presetParameter {
+	all := map[string]presetParameter{}
+	for _, key := range modelKeys {
+		all[key] = presetParameter{words: []string{"deny"}}
+	}
+	maps.Copy(all, others)
+	return all
+}
+
+func parseOrganization(text string) (string, error) {
+	if text == "" || len(text) > 64 || strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+		return "", fmt.Errorf("%q is not the id of an organization; write it like org-example", text)
+	}
+	return text, nil
+}
+
+func parseDomain(text string) (string, error) {
+	p, err := policy.ParsePattern(text)
+	if err != nil || !p.OneHost() || p.String() != p.Host() || strings.Trim(text, "0123456789.") == "" {
+		return "", fmt.Errorf("%q is not the name of a domain; write it like example.com", text)
+	}
+	return p.Host(), nil
 }
 
 // level is a parameter for a part of an API. Each level allows the same reading requests.
@@ -71,7 +102,7 @@ func parsePushOption(text string) (string, error) {
 func PresetWith(name string, parameters map[string][]string) ([]byte, error) {
 	known, ok := presetParameters[name]
 	if !ok {
-		return nil, fmt.Errorf("the preset %q has no parameters; %s have some", printable(name), strings.Join(slices.Sorted(maps.Keys(presetParameters)), " and "))
+		return nil, fmt.Errorf("the preset %q has no parameters; %s have some", printable(name), strings.Join(slices.Sorted(maps.Keys(presetParameters)), ", "))
 	}
 	for _, parameter := range slices.Sorted(maps.Keys(known)) {
 		if known[parameter].required && len(parameters[parameter]) == 0 {
@@ -132,6 +163,15 @@ func expandTemplate(name string, values map[string][]string) ([]byte, error) {
 		},
 		"reads": policy.GraphQLReads,
 		"date":  func() string { return policy.GraphQLDate },
+
+		"model":     modelMapping,
+		"modelDate": func() string { return policy.ModelListDate },
+		"set": func(name string, values []string) string {
+			if len(values) == 0 {
+				return ""
+			}
+			return ", set: {" + name + ": " + quoted(strings.Join(values, ",")) + "}"
+		},
 		"paths": func(names []string, forms ...string) string {
 			var all []string
 			for _, form := range forms {
@@ -168,14 +208,33 @@ func gitMapping(values map[string][]string) string {
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
-// quotedList writes a list of YAML. JSON's strings are strings of YAML, too.
-func quotedList(all []string) string {
-	quoted := make([]string, len(all))
-	for i, text := range all {
-		b, _ := json.Marshal(text) // a string always marshals
-		quoted[i] = string(b)
+// modelMapping writes the key model with its value, or nothing.
+func modelMapping(values map[string][]string) string {
+	var keys []string
+	for _, key := range modelKeys {
+		if len(values[key]) > 0 {
+			keys = append(keys, key+": deny")
+		}
 	}
-	return "[" + strings.Join(quoted, ", ") + "]"
+	if len(keys) == 0 {
+		return ""
+	}
+	return ", model: {" + strings.Join(keys, ", ") + "}"
+}
+
+// quotedList writes a list of YAML.
+func quotedList(all []string) string {
+	texts := make([]string, len(all))
+	for i, text := range all {
+		texts[i] = quoted(text)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// quoted writes a string of YAML, in which JSON's strings are strings, too.
+func quoted(text string) string {
+	b, _ := json.Marshal(text) // a string always marshals
+	return string(b)
 }
 
 // ParsePresetParameters reads parameters as commands take them: "repos=acme/app", "push=refs/heads/a/*,refs/heads/b".

@@ -72,6 +72,62 @@ func TestAPresetForOneRepository(t *testing.T) {
 	}
 }
 
+// TestPresetsOfModels have the hosts of the presets without parameters, deny what providers run, and pin accounts.
+func TestPresetsOfModels(t *testing.T) {
+	for name, parameters := range map[string]string{
+		"anthropic": "hosted_tools: deny, urls: deny, files: deny", "openai": "hosted_tools: deny, organizations: [org-1, org_2]", "gemini-cli": "hosted_tools: deny, domains: example.com",
+	} {
+		with, err := Parse("f", []byte("version: 1\npresets: ["+name+": {"+parameters+"}]"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		plain, err := parsePresets([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts := func(rules []policy.Rule) (all []string) {
+			for i := range rules {
+				all = append(all, rules[i].Pattern.String())
+			}
+			slices.Sort(all)
+			return all
+		}
+		if got, want := hosts(with.Allow), hosts(plain[0].Allow); !slices.Equal(got, want) {
+			t.Errorf("%s opens %v, and without parameters %v", name, got, want)
+		}
+	}
+	p := compiled(t, `presets: [anthropic: {hosted_tools: deny}, openai: {urls: deny, organizations: [org-1, org_2]}, gemini-cli: {domains: example.com}]`, inspecting)
+	for ask, want := range map[string]policy.Verdict{
+		"POST https://api.anthropic.com/v1/messages": policy.Inspect, "POST https://api.anthropic.com/v1/files": policy.Deny, "GET https://platform.claude.com/": policy.Allow,
+		"POST https://eu.api.openai.com/v1/responses": policy.Inspect, "POST https://api.openai.com/v1/batches": policy.Deny, "POST https://generativelanguage.googleapis.com/upload/v1beta/files": policy.Allow,
+	} {
+		r := asking(t, ask)
+		r.HTTP.BodySize = -1
+		if r.HTTP.Method == "GET" {
+			r.HTTP.BodySize = 0
+		}
+		if d := p.Decide(t.Context(), r); d.Verdict != want {
+			t.Errorf("%s: %s", ask, saying(d))
+		}
+	}
+	for host, want := range map[string]string{
+		"api.openai.com:443": "OpenAI-Allowed-Organization-Ids: org-1,org_2", "us.api.openai.com:443": "OpenAI-Allowed-Organization-Ids: org-1,org_2",
+		"cloudcode-pa.googleapis.com:443": "X-GeminiCodeAssist-Allowed-Domains: example.com", "api.anthropic.com:443": "",
+	} {
+		dst, err := policy.ParseDestination(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range p.SetFields(dst) {
+			got += f.Name + ": " + f.Value
+		}
+		if got != want {
+			t.Errorf("%s gets %q, want %q", host, got, want)
+		}
+	}
+}
+
 func TestAPresetForOneProject(t *testing.T) {
 	p := compiled(t, `presets: [gitlab: {repos: [acme/sub/app], projects: [42], push: refs/heads/agent/*, merge_requests: write}]`, inspecting)
 	for ask, want := range map[string]string{
@@ -164,7 +220,11 @@ func TestBadParametersOfPresets(t *testing.T) {
 		`[github: {repos: [acme/app], push: ["refs/heads/$x"]}]`:            "a value with $ cannot stand in a preset",
 		`[github: {repos: [acme/app]}, github]`:                             "opens all of its hosts without; keep one",
 		`[github: {repos: [acme/app], graphql: write}]`:                     "graphql: write changes nothing by itself",
-		`[npm: {repos: [acme/app]}]`:                                        `the preset "npm" has no parameters; github and gitlab have some`,
+		`[openai: {organizations: "org 1"}]`:                                `is not the id of an organization`,
+		`[openai: {domains: [a.test]}]`:                                     `has no key "domains"`,
+		`[anthropic: {hosted_tools: allow}]`:                                `is none of deny`,
+		`[gemini-cli: {domains: ["*.test"]}]`:                               `is not the name of a domain`,
+		`[npm: {repos: [acme/app]}]`:                                        `the preset "npm" has no parameters; anthropic, gemini-cli, github, gitlab, openai have some`,
 		`[{github: {repos: [a/b]}, gitlab: {repos: [a/b]}}]`:                "presets[0] has several keys",
 		`[gitlab: {repos: [a/b], projects: ["4/5"]}]`:                       "is not the number of a project",
 		"[github: {repos: [a/b]}]\nallow: [{host: a.test, id: github-git}]": "github-git",

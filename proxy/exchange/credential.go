@@ -56,6 +56,9 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 			Sandbox: flow.Sandbox(), Rule: rule, Host: dst.Host, Clear: clear,
 			Method: h.method, Authority: HostField(dst, 443), Target: h.target, Fields: h.fields, Given: h.given, Named: h.named,
 		}
+		for _, f := range flow.SetFields() {
+			r.Set = append(r.Set, f.Name)
+		}
 		a := c.Apply(digest, dst, &r)
 		if a.NeedsBody {
 			body, refused := h.body()

@@ -265,8 +265,8 @@ func TestAServerRefusesDescriptors(t *testing.T) {
 	}
 }
 
-// openFilesOf is how many descriptors a jail takes here: its control socket and its pipe too.
-func openFilesOf(c *Network) int { return len(c.fds) + 2 }
+// openFilesOf is how many descriptors a jail takes here: its control socket, its pipe and the file of its program, too.
+func openFilesOf(c *Network) int { return len(c.fds) + 3 }
 
 func TestAServerRefusesMessages(t *testing.T) {
 	h, c := newWorld(t), capturedJail(t)

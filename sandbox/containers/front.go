@@ -43,8 +43,13 @@ type Front struct {
 	// The sandbox goes on before the client next changes a container, and when the front ends. Nil: none stands still.
 	Pauses func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool
 
+	// Image returns why the labels of an image are refused that docker(1) inspects; found is false if the engine does not have the image.
+	// After an error the front refuses all that changes anything, since the client may go on without the image. Nil takes all images.
+	Image func(name string, labels map[string]string, found bool) error
+
 	asked   atomic.Bool
-	mu      sync.Mutex // guards what follows
+	over    atomic.Bool // Image has refused one
+	mu      sync.Mutex  // guards what follows
 	refused []Refused
 
 	pausing sync.Mutex // guards what follows
@@ -83,6 +88,7 @@ var (
 		return regexp.MustCompile(`^(/v[0-9.]+)?/(?:build|session|grpc|containers/buildx_buildkit_[^/]+/exec)$`)
 	})
 	changes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/containers/`) })
+	images  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/v[0-9.]+)?/images/(.+)/json$`) })
 	starts  = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^(/v[0-9.]+)?/containers/([^/]+)/(?:start|restart)$`)
 	})
@@ -106,8 +112,15 @@ func (f *Front) Serve(l net.Listener) error {
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Store(true)
 		at := path.Clean(r.URL.Path)
+		inspected := images().FindStringSubmatch(at)
 		switch {
-		case r.Method == http.MethodGet:
+		case r.Method == http.MethodGet && f.Image != nil && inspected != nil && strings.HasPrefix(r.UserAgent(), dockersAgent):
+			f.image(w, r, through, inspected[2])
+			return
+		case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		case f.over.Load():
+			answerMessage(w, http.StatusForbidden, "egressd has refused an image")
+			return
 		case builds().MatchString(at):
 			if err := f.pause(r.Context(), api); err != nil {
 				f.refuse(w, nil, err)
@@ -126,6 +139,31 @@ func (f *Front) Serve(l net.Listener) error {
 	})}
 	defer f.resume(api)
 	return s.Serve(l)
+}
+
+// dockersAgent begins the User-Agent of docker(1). Compose and buildx have others.
+const dockersAgent = "Docker-Client/"
+
+// image passes the engine's account of an image on, unless Image refuses it.
+func (f *Front) image(w http.ResponseWriter, r *http.Request, through http.Handler, name string) {
+	answer := &heldAnswer{header: http.Header{}, status: http.StatusOK}
+	through.ServeHTTP(answer, r)
+	var is struct {
+		Config struct{ Labels map[string]string }
+	}
+	var err error
+	if answer.status == http.StatusOK {
+		err = json.Unmarshal(answer.body.Bytes(), &is)
+	}
+	if err == nil && (answer.status == http.StatusOK || answer.status == http.StatusNotFound) {
+		err = f.Image(name, is.Config.Labels, answer.status == http.StatusOK)
+	}
+	if err != nil {
+		f.over.Store(true)
+		f.refuse(w, nil, err)
+		return
+	}
+	answer.to(w)
 }
 
 // pause has sandboxes stand still that Pauses names.

@@ -2,6 +2,7 @@ package containers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/egressd/egressd/integrations/boundary"
@@ -65,9 +67,7 @@ func TestSandboxesStandStillDuringABuild(t *testing.T) {
 			}}
 			served := make(chan struct{})
 			go func() { _ = front.Serve(l); close(served) }()
-			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
-			}}}
+			client := clientOf(l.Addr().String())
 			for _, one := range row.ask {
 				method, path, _ := strings.Cut(one, " ")
 				r, err := http.NewRequestWithContext(t.Context(), method, "http://docker"+path, nil)
@@ -90,6 +90,70 @@ func TestSandboxesStandStillDuringABuild(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnImageThatIsRefused has docker inspect images. After one that is refused, or that the engine does not have, nothing is changed.
+func TestAnImageThatIsRefused(t *testing.T) {
+	for _, row := range []struct {
+		agent, image string
+		passes       bool
+	}{
+		{"Docker-Client/28.2.2 (linux)", "fine:1", true}, {"Docker-Client/28.2.2 (linux)", "bad:1", false}, {"Docker-Client/28.2.2 (linux)", "example.com/none:1", false},
+		{"compose/v2.40.3", "bad:1", true},
+	} {
+		var changed atomic.Int32
+		engine := listenHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method != http.MethodGet:
+				changed.Add(1)
+			case r.URL.Path == "/v1.41/images/bad:1/json":
+				fmt.Fprint(w, `{"Config": {"Labels": {"bad": "yes"}}}`)
+			case r.URL.Path == "/v1.41/images/example.com/none:1/json":
+				w.WriteHeader(http.StatusNotFound)
+			default:
+				fmt.Fprint(w, `{}`)
+			}
+		}))
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		front := &Front{Engine: engine, Image: func(name string, labels map[string]string, found bool) error {
+			if !found || labels["bad"] != "" {
+				return errors.New(name)
+			}
+			return nil
+		}}
+		served := make(chan struct{})
+		go func() { _ = front.Serve(l); close(served) }()
+		for _, one := range []string{"GET /v1.41/images/" + row.image + "/json", "POST /networks/create"} {
+			method, path, _ := strings.Cut(one, " ")
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://docker"+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("User-Agent", row.agent)
+			answer, err := clientOf(l.Addr().String()).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if (answer.StatusCode == http.StatusForbidden) == row.passes {
+				t.Errorf("%+v: %s is answered %d", row, one, answer.StatusCode)
+			}
+		}
+		l.Close()
+		<-served
+		if (changed.Load() == 1) != row.passes || (len(front.Refused()) == 0) != row.passes {
+			t.Errorf("%+v: changed %d times, %v", row, changed.Load(), front.Refused())
+		}
+	}
+}
+
+func clientOf(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
 }
 
 // listenHTTP serves a handler at a Unix socket until the test ends.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,9 @@ type Each[T any] struct {
 	Say    func(id string, done *T) string // without JSON
 	List   string                          // the command that lists what has ids
 	JSON   bool
+
+	// Next, unless it is nil, makes a command to type next of the daemon's hint about an id that it cannot do this with now.
+	Next func(said string) string
 }
 
 // Run writes one line for each id. If the daemon does not know an id, or cannot do this with it now, Run says
@@ -29,7 +33,11 @@ func (e *Each[T]) Run(ctx context.Context, w, talk io.Writer, ids []string) erro
 		status, err := e.Client.Ask(ctx, e.Method, e.Path(id), &done)
 		switch {
 		case err != nil && (status == http.StatusNotFound || status == http.StatusConflict):
-			hint.Write(talk, fmt.Errorf("%s: %w", id, err), e.List)
+			next, hinted := e.List, (*hint.Error)(nil)
+			if status == http.StatusConflict && e.Next != nil && errors.As(err, &hinted) {
+				next = e.Next(hinted.Hint)
+			}
+			hint.Write(talk, fmt.Errorf("%s: %w", id, err), next)
 			failed = true
 		case err != nil:
 			return err

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ import (
 func newAnswer() *cobra.Command {
 	var o answerOptions
 	cmd := &cobra.Command{
-		Use:   "answer [ID… yes|no]",
+		Use:   "answer [ID… yes|no [instead]]",
 		Short: "List and answer requests that wait for a person",
 		Long: `Without arguments, answer lists requests that a rule under "ask" holds for a person,
 and those that programs ask for themselves (http://egressd.internal/ in the sandbox), oldest first,
@@ -53,6 +54,9 @@ ones for ten minutes, without asking again. Other scopes:
 comes meanwhile, or that somebody else has answered, is not in it. Several ids do the
 same without a terminal.
 
+The first answer counts: if somebody has answered, the command says so. ID no instead
+replaces that answer, for example to take a yes back, and so does ID yes instead.
+
 The rest of the policy still decides. When the time of a yes is over, or after a no,
 egressd cuts connections that only the yes allowed. A yes to what a program asked for
 itself is a grant for that time (egressd allow --list). Answers are recorded. All but
@@ -66,6 +70,7 @@ Exit codes: 0 done; 1 there was no such question, or egressd serve does not answ
   egressd answer 01KB6ZQ4SZ yes --for good
   egressd answer --all yes --for run
   egressd answer 01KB6ZQ4SZ no --for 8h
+  egressd answer 01KB6ZQ4SZ no instead
   egressd answer --json | jq -r 'select(.state == "pending").id'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stdin = cmd.InOrStdin()
@@ -101,6 +106,7 @@ type answerOptions struct {
 	questionsOptions
 	counts answerScope
 	once   bool
+	change bool // replaces an answer
 	all    bool
 	stdin  io.Reader
 }
@@ -148,6 +154,9 @@ func (o *answerOptions) show(ctx context.Context, w, talk io.Writer) error {
 
 // answer answers the questions whose ids stand before yes or no.
 func (o *answerOptions) answer(ctx context.Context, w, talk io.Writer, words []string) error {
+	if last := len(words) - 1; last > 0 && words[last] == "instead" {
+		o.change, words = true, words[:last]
+	}
 	ids, word := words[:len(words)-1], words[len(words)-1]
 	at := o.at.Flags()
 	switch {
@@ -213,13 +222,14 @@ func (o *answerOptions) send(ctx context.Context, c *client.Client, w, talk io.W
 		Client: c, Method: http.MethodPost, List: "egressd answer" + o.at.Flags(), JSON: o.json,
 		Path: func(id string) string { return "/v1/questions/" + id + "/" + what + "?" + with(id).Encode() },
 		Say:  func(_ string, done *admin.Answer) string { return said(done, o.at.Flags()) },
+		Next: func(said string) string { return said + o.at.Flags() },
 	}
 	return each.Run(ctx, w, talk, ids)
 }
 
 // terms are the parameters of an answer that changes no file.
 func (o *answerOptions) terms() url.Values {
-	q := url.Values{"for": {o.counts.time.String()}}
+	q := url.Values{"for": {o.counts.time.String()}, "first": {strconv.FormatBool(!o.change)}}
 	switch o.counts.what {
 	case "once":
 		q.Set("once", "true")
@@ -299,7 +309,6 @@ func (o *answerOptions) answerAll(ctx context.Context, w, talk io.Writer, words 
 	}
 	return o.send(ctx, c, w, talk, answers[words[0]], ids, func(id string) url.Values {
 		q := o.terms()
-		q.Set("first", "true")
 		q.Set("terms", terms[id])
 		return q
 	})
@@ -338,7 +347,7 @@ func (s *answerScope) says() string {
 // said repeats what was answered, in words that show what that is about.
 func said(a *admin.Answer, at string) string {
 	q := &a.Question
-	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no"+at
+	may, undo := "may reach", "; undo: "+shell.Program()+" answer "+q.ID+" no instead"+at
 	if q.State == "rejected" {
 		may, undo = "may not reach", ""
 	}

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/cmd/egressd/internal/cli"
@@ -20,6 +22,7 @@ type kindLine struct {
 	Variables []string `json:"variables,omitempty"`
 	Denied    []string `json:"denied,omitempty"` // endpoints that hand out new secrets
 	Signed    []string `json:"signed,omitempty"` // of AWS: services, and their operations
+	Asked     []string `json:"asked,omitempty"`  // of registries: their token services
 }
 
 func lineOfKind(k *credentials.Kind) kindLine {
@@ -57,6 +60,12 @@ func lineOfKind(k *credentials.Kind) kindLine {
 			line.Signed = append(line.Signed, s.Name+": "+strings.Join(s.Says(), ", "))
 		}
 	}
+	if k.Name == credentials.Docker {
+		services := credentials.TokenServices()
+		for _, host := range slices.Sorted(maps.Keys(services)) {
+			line.Asked = append(line.Asked, fmt.Sprintf("%s: %s (service %s)", host, services[host].Realm, services[host].Service))
+		}
+	}
 	return line
 }
 
@@ -83,6 +92,9 @@ func listCredentials(w io.Writer, asJSON bool) error {
 		}
 		for _, d := range line.Signed {
 			fmt.Fprintf(&b, "  signed   %s\n", d)
+		}
+		for _, d := range line.Asked {
+			fmt.Fprintf(&b, "  asked    %s\n", d)
 		}
 	}
 	if !asJSON {

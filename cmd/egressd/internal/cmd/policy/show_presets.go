@@ -36,7 +36,7 @@ func printPreset(stdout io.Writer, name string, asJSON bool) error {
 func printPresetWith(stdout io.Writer, name string, with []string) error {
 	parameters, err := file.ParsePresetParameters(with)
 	if err != nil {
-		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" repos=acme/app")
+		return hint.Misused(err, "egressd policy show "+shell.Word(name)+" NAME=VALUE")
 	}
 	text, err := file.PresetWith(name, parameters)
 	if err != nil {

@@ -3,14 +3,19 @@
 package sandboxes
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/integrations/boundary"
+	"github.com/egressd/egressd/integrations/devcontainer"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/printable"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/sandbox/containers"
 	"github.com/egressd/egressd/sandbox/exits"
 	"github.com/spf13/cobra"
@@ -37,6 +42,9 @@ func newDockerCompose() *cobra.Command {
 			front := &containers.Front{Engine: engine, Judge: c.judge, Pauses: func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool {
 				return (&boundary.Machine{Volumes: volumes}).Writes(c.workspace, n.Mounts) // images are built of nothing else
 			}}
+			if filepath.Base(args[0]) == "devcontainer" {
+				front.Image = imageOfDevContainer
+			}
 			return exits.AsSandbox(runBehind(cmd.Context(), front, docker, false, logOfSidecar(c.policy, ""), args))
 		},
 	}
@@ -47,6 +55,19 @@ func newDockerCompose() *cobra.Command {
 	_ = cmd.MarkFlagRequired("policy") // it exists
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 	return cmd
+}
+
+// imageOfDevContainer refuses an image whose settings the dev container CLI would write into a compose file as more than they are. The CLI asks
+// the registry for those of an image that the engine does not have, past the front.
+func imageOfDevContainer(name string, labels map[string]string, found bool) error {
+	if !found {
+		return hint.Failed(fmt.Errorf("the engine does not have the image %s, whose labels may bring settings of dev containers", printable.Text(name)), "docker pull "+shell.Word(name)+", and this once more")
+	}
+	err := devcontainer.JudgeLabels(name, labels)
+	if refused, ok := errors.AsType[*devcontainer.BoundaryError](err); ok {
+		return hint.Failed(err, refused.Instead)
+	}
+	return err
 }
 
 // composeContainers judges the containers that Compose creates and starts for services that are held.
