@@ -94,6 +94,9 @@ func stateFolder(name string) (string, error) {
 	return "", errors.New("neither XDG_STATE_HOME nor HOME is set")
 }
 
+// StateFolders returns the folders of the user's state: the one that counts, and the one without XDG_STATE_HOME.
+func StateFolders() []string { return userPaths("XDG_STATE_HOME", ".local/state", "") }
+
 const systemState = "/var/lib/egressd"
 
 // Relative resolves a path against the folder of the configuration.

@@ -1,8 +1,10 @@
 package run
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,10 +22,13 @@ type repository struct {
 	work    string
 	shared  []string            // that the program may change anyway
 	folders []string            // that the program may change
+	closed  []string            // folders in these in which it may make nothing: git outside makes there what it obeys
+	trees   []string            // folders in closed that it may change
 	kept    []string            // what lies in these, and it may not: git outside executes what they say
 	before  map[string][]string // names in repositories of other working trees, when the program started
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
 	held    []heldPath          // see hold
+	said    []*os.File          // settings as they were when the program started
 }
 
 // submodulesDepth is how deep submodules in submodules are looked for.
@@ -139,19 +144,35 @@ func looksLikeGit(dir string) bool {
 func (r *repository) add(dir, own string) {
 	r.folders = append(r.folders, dir)
 	r.keepSettings(dir)
+	r.keepTrees(dir, own)
 	if own == "" && r.partly == "" {
 		return // .git, which says where dir is, lies in the working directory
 	}
 	r.keepCommon(dir)
 	if own == "" {
 		r.keepModules(filepath.Join(dir, "modules"), submodulesDepth)
-	} else {
-		r.keepEmpty(filepath.Join(dir, "modules"))
-		r.kept = append(r.kept, existing(dir, "HEAD", "index")...)
-		r.before[dir] = namesIn(dir)
+		return
 	}
-	for _, name := range namesIn(filepath.Join(dir, "worktrees")) {
-		tree := filepath.Join(dir, "worktrees", name)
+	r.keepEmpty(filepath.Join(dir, "modules"))
+	r.kept = append(r.kept, existing(dir, "HEAD", "index")...)
+	r.before[dir] = namesIn(dir)
+}
+
+// keepTrees keeps what a repository has for linked working trees, but for what the program's own needs. Git outside makes the folder of
+// a new working tree while the program runs, with commondir in it, which says whose settings count there: so the program cannot
+// change such a folder, nor make one.
+func (r *repository) keepTrees(dir, own string) {
+	worktrees := filepath.Join(dir, "worktrees")
+	if made := os.Mkdir(worktrees, 0o777); isPlainFolder(worktrees) {
+		r.closed = append(r.closed, worktrees)
+		r.hold(worktrees, made == nil)
+	}
+	for _, name := range namesIn(worktrees) {
+		tree := filepath.Join(worktrees, name)
+		if !isPlainFolder(tree) {
+			continue // what egressd makes below would lie where a link leads
+		}
+		r.trees = append(r.trees, tree)
 		r.kept = append(r.kept, existing(tree, "commondir", "gitdir")...)
 		if usesWorktreeSettings(dir) {
 			r.keepEmptyFile(filepath.Join(tree, "config.worktree"))
@@ -171,9 +192,36 @@ func (r *repository) add(dir, own string) {
 func (r *repository) keepSettings(dir string) {
 	r.keepEmpty(filepath.Join(dir, "hooks"))
 	r.kept = append(r.kept, existing(dir, "config")...)
+	r.keepText(filepath.Join(dir, "config"))
 	if usesWorktreeSettings(dir) {
 		r.keepEmptyFile(filepath.Join(dir, "config.worktree"))
 	}
+}
+
+// keepText notes what a file of settings says. The kernel lets git outside put another one in its place, and no longer keeps that one
+// from the program.
+func (r *repository) keepText(path string) {
+	if f, err := os.Open(path); err == nil {
+		r.said = append(r.said, f)
+	}
+}
+
+// replaced returns the paths of settings that were replaced by others while the program ran.
+func (r *repository) replaced() (paths []string) {
+	for _, f := range r.said {
+		was, err := f.Stat()
+		is, missing := os.Stat(f.Name())
+		if err != nil || missing == nil && os.SameFile(was, is) {
+			continue
+		}
+		before, _ := io.ReadAll(f)
+		after, _ := os.ReadFile(f.Name())
+		if !bytes.Equal(before, after) {
+			paths = append(paths, f.Name())
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // usesWorktreeSettings reports whether git reads config.worktree in a repository (extensions.worktreeConfig).
@@ -259,6 +307,7 @@ func (r *repository) keepEmptyFile(path string) {
 	}
 	if isFile(path) {
 		r.kept = append(r.kept, path)
+		r.keepText(path)
 		r.hold(path, err == nil)
 	}
 }
@@ -274,6 +323,12 @@ func (r *repository) keepEmpty(folder string) {
 
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// isPlainFolder is isFolder, and false for a symbolic link.
+func isPlainFolder(path string) bool {
+	info, err := os.Lstat(path)
 	return err == nil && info.IsDir()
 }
 
@@ -368,5 +423,8 @@ func (r *runner) sayMade() {
 	}
 	for _, path := range r.repository.made() {
 		fmt.Fprintf(r.talk, "egressd: warning: the program made %s; look at it before you use git there\n", printable.Text(path))
+	}
+	for _, path := range r.repository.replaced() {
+		fmt.Fprintf(r.talk, "egressd: warning: %s was replaced while the program ran, which could change it from then on; look at it before you use git there\n", printable.Text(path))
 	}
 }

@@ -82,11 +82,15 @@ func TestRunKeepsThePolicyAndTrustWhereTheyAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := runAs(t, d, user, `mkdir work; echo text >work/a; mv work/a b && cat b
-echo >`+d.Config+`; rm -f `+d.Config+`; mv egressd/trust aside; mv egressd aside; mkdir egressd/trust/x
+		if err := os.MkdirAll(filepath.Join(d.Dir, ".local/state/egressd/audit"), 0o777); err != nil {
+			t.Fatal(err) // without XDG_STATE_HOME
+		}
+		r := runAs(t, d, user, `mkdir work; echo text >work/a; mv work/a b && cat b; ls .local/state/egressd
+echo >`+d.Config+`; rm -f `+d.Config+`; mv egressd/trust aside; mv egressd aside
+for new in trust trust/x ca audit bundles sockets else; do mkdir egressd/$new && echo made $new; done
 here=$PWD; cd ..; mv "$here" "$here.aside" && mkdir "$here" && echo 'default: allow' >`+d.Config+`
-ls -d "$here" "$here/egressd/trust"`)
-		want := "text\n" + d.Dir + "\n" + filepath.Join(d.Dir, "egressd", "trust") + "\n"
+ls -d "$here" "$here/egressd"`)
+		want := "text\n" + d.Dir + "\n" + filepath.Join(d.Dir, "egressd") + "\n"
 		if r.out != want {
 			t.Errorf("as %s: it printed %q, want %q (%s)", user, r.out, want, r.talk)
 		}

@@ -219,3 +219,51 @@ func TestRunFSKeepsWhatTwoRunsShare(t *testing.T) {
 		t.Errorf("printed %q, left %q", out.String(), left)
 	}
 }
+
+// TestRunFSKeepsWhatGitOutsideMakes has git outside make a linked working tree and replace its settings while a program runs that gives
+// git other settings as soon as it can.
+func TestRunFSKeepsWhatGitOutsideMakes(t *testing.T) {
+	const evil = `echo begun; read x; cd "$(git rev-parse --git-common-dir)"; common=$PWD; cd $OLDPWD; mkdir evil evil/refs evil/objects
+echo 'ref: refs/heads/new' >evil/HEAD; cp $common/config evil/config; git config -f evil/config core.fsmonitor "touch $HOME/evil.ran; false"; cd $common
+echo "$OLDPWD/evil" >worktrees/new/commondir; ln -s $OLDPWD/evil worktrees/link && echo made; touch worktrees/new/config.worktree && echo added
+cd $OLDPWD; git commit -q --allow-empty -m inside; echo over`
+	for user := range world.Users {
+		for _, row := range []struct{ folder, outside string }{
+			{"tree", "git worktree add -q ../new -b new; git config a.b c"},
+			{"repo/sub", "git worktree prune; git worktree add -q ../new -b new; git config a.b c"},
+			{"repo/part", "git worktree add -q ../new -b new"},
+		} {
+			w := newWorkshop(t)
+			inside := jailed(t.Context(), w.Daemon, user, []string{"--fs"}, "sh", "-c", evil)
+			inside.Dir = filepath.Join(w.home, row.folder)
+			inside.Env = append(inside.Env, "HOME="+w.home, "PWD="+inside.Dir)
+			var out, talk world.Output
+			inside.Stdout, inside.Stderr = &out, &talk
+			in, err := inside.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.World.Gateway.Start(inside); err != nil {
+				t.Fatal(err)
+			}
+			world.WaitFor(t, "the program", func() bool { return strings.HasPrefix(out.String(), "begun\n") })
+			repo := strings.TrimSuffix(row.folder, "/sub")
+			if repo == "tree" {
+				repo = "repo"
+			}
+			w.git(repo, row.outside)
+			in.Close()
+			_ = inside.Wait()
+			if out.String() != "begun\nover\n" {
+				t.Errorf("%s in %s: %q, %s", user, row.folder, out.String(), talk.String())
+			}
+			w.git(filepath.Join(repo, "../new"), "git status >/dev/null || true")
+			if left := w.git("", "ls evil.ran 2>/dev/null || true"); left != "" {
+				t.Errorf("%s in %s: git outside ran what the program said", user, row.folder)
+			}
+			if said := strings.Contains(talk.String(), "config was replaced"); said != strings.Contains(row.outside, "config") {
+				t.Errorf("%s in %s, after %q: %s", user, row.folder, row.outside, talk.String())
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	slash "path"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ type Apart struct {
 	Home    string    // can be written to, which the host does not see; empty: there is none
 	Private []Private // one that lies in another comes behind it
 	Shared  []string  // files and folders that are shared as Work is; one that lies in another comes behind it
+	Closed  []string  // those of Shared in which nothing can be changed, but for what of Shared lies in them
 }
 
 // A Private folder is empty at the start, but for links. Where there is no such
@@ -63,6 +65,11 @@ func (a *Apart) set(covered []string) error {
 	for i, path := range a.Shared {
 		if err := moveTree(shared[i], path); err != nil {
 			return apartError(path, err)
+		}
+		if slices.Contains(a.Closed, path) {
+			if err := remountReadOnly(path); err != nil {
+				return apartError(path, err)
+			}
 		}
 	}
 	if err := moveTree(work, a.Work); err != nil {

@@ -189,6 +189,7 @@ func (p *Program) apart(w *wire) {
 	w.string(&p.Apart.Work)
 	w.string(&p.Apart.Home)
 	w.strings(&p.Apart.Shared)
+	w.strings(&p.Apart.Closed)
 	each(w, &p.Apart.Private, func(f *Private) {
 		mode := uint64(f.Mode)
 		w.string(&f.Path)
