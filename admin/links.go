@@ -287,7 +287,7 @@ func answerOf(r *http.Request) (said linkAnswer, by string, err error) {
 	return said, by, err
 }
 
-// A linkAnswer is an answer, and for one for good the digest of the change that was shown.
+// A linkAnswer is an answer. An answer for good has the digest of the change that the page showed.
 type linkAnswer struct {
 	approvals.Answer
 	save string

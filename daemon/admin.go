@@ -16,6 +16,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/config/explain"
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/policy"
@@ -100,6 +101,15 @@ func (l *adminListener) refused(c *sandbox.RefusedContainer, who admin.Operator)
 		would.Name = c.Sandbox
 	}
 	return recordRefused(l.daemon.Gate, would, c, who.String()+" says so at "+l.name)
+}
+
+// recordRefused records a refused container, and returns the ID of the record.
+func recordRefused(gate *egress.Gate, who policy.Sandbox, c *sandbox.RefusedContainer, note string) (id string, err error) {
+	r := gate.RefuseContainer(who, c, note)
+	if r.Decision.Class != policy.ContainerRefused {
+		return "", r
+	}
+	return r.ID.String(), nil
 }
 
 // policyStatus describes the policy in force, and what came of messages to people.

@@ -16,7 +16,6 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/credentials"
 	"github.com/egressd/egressd/daemon/hostpaths"
-	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/names"
 	"github.com/egressd/egressd/integrations/boundary"
 	"github.com/egressd/egressd/internal/hint"
@@ -180,15 +179,6 @@ func (a *attachments) told(v sandbox.Attacher, c *sandbox.RefusedContainer) (id 
 		who = policy.Sandbox{}
 	}
 	return recordRefused(a.gate, who, c, fmt.Sprintf("uid %d says so at %s", v.UID, v.Listener))
-}
-
-// recordRefused records a refused container, and returns the ID of the record.
-func recordRefused(gate *egress.Gate, who policy.Sandbox, c *sandbox.RefusedContainer, note string) (id string, err error) {
-	r := gate.RefuseContainer(who, c, note)
-	if r.Decision.Class != policy.ContainerRefused {
-		return "", r
-	}
-	return r.ID.String(), nil
 }
 
 // refuse records an attempt to attach a network: the message is malformed, or its sender is no sandbox.

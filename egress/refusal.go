@@ -181,8 +181,8 @@ func (g *Gate) Refuse(peer sandbox.Peer, via policy.Via, raw []byte, class polic
 	return f.refusal(d)
 }
 
-// RefuseContainer records that a container was refused by one of its settings, before anything of it was served. who is the
-// sandbox that it would have been, and note says who has looked at it.
+// RefuseContainer records that a container was refused by one of its settings, before egressd served any of it. who names the
+// sandbox that the container would have been, and note the command that looked at the container.
 func (g *Gate) RefuseContainer(who policy.Sandbox, c *sandbox.RefusedContainer, note string) *Refusal {
 	who.Container = c.Container()
 	f := g.newFlow(sandbox.Peer{}, policy.Request{Via: policy.ViaEnter, Sandbox: who})

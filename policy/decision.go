@@ -67,9 +67,9 @@ const (
 	MalformedHost    Class = "malformed-host"
 	UnknownSandbox   Class = "unknown-sandbox"
 	ContainerRefused Class = "container-refused" // a setting of a container leads around egressd
-	AskPending       Class = "ask-pending"  // a person is asked, and has not answered yet
-	AskTimeout       Class = "ask-timeout"  // nor in the time for which a flow is held
-	AskRejected      Class = "ask-rejected" // a person said no, or nobody can be asked
+	AskPending       Class = "ask-pending"       // a person is asked, and has not answered yet
+	AskTimeout       Class = "ask-timeout"       // nor in the time for which a flow is held
+	AskRejected      Class = "ask-rejected"      // a person said no, or nobody can be asked
 	TooManyFlows     Class = "too-many-flows"
 	ByteBudget       Class = "byte-budget" // more was to go up than a rule lets through
 	PolicyNotLoaded  Class = "policy-not-loaded"

@@ -9,9 +9,9 @@
 The agents ask a model that this script plays, with a certificate of an authority that it makes, in network namespaces of
 its own: nothing leaves the machine. The model has the agent write a file with a command, then ends. A row says how the
 agent ended, after how long, whether its command ran, when the words of a denial first stood in its output, and which.
-With --session the agents work beside each other, each in a git worktree under egressd run --fs: they edit, test, commit with
+With --session the agents work beside each other, each in a git worktree under egressd run --fs, which hides a DIR in /tmp: they edit, test, commit with
 signatures of an ssh agent outside, merge, run a server and look at it with Chromium, in as many cycles of seven commands as
-AGENTS_CYCLES says. A row says what is in the repository afterwards.
+AGENTS_CYCLES says. A row says what is in the repository afterwards, in how many cycles the tests passed, Chromium saw the page, and the server answered after a pause.
 With --ask a host is denied that an agent fetches over TLS, in plain HTTP and as a server of MCP, which is in its settings, too. The model
 takes the address of egressd from what the agent has read, and has it ask there with curl, wait, and fetch again, while this script
 answers as the operator. A row says which denials brought the address to the model, what the agent said of its server of MCP, and whether it went on.
@@ -40,12 +40,12 @@ subprocess.Popen([sys.executable, "server.py", "serve"], stdin=subprocess.DEVNUL
 """
 BEGIN = "ssh-add -l; git add -A; git commit -qS -m 'a server'; python3 server.py; for i in $(seq 50); do curl -sf http://localhost:8123/ && break; sleep 0.1; done"
 CYCLE = ["printf 'def f{0}():\\n    return {0}\\n' >>calc.py; sed -i '1i # edit {0}' calc.py; git diff --stat",
-         "printf 'import unittest, calc\\nclass T(unittest.TestCase):\\n    def test(self): self.assertEqual(calc.f{0}(), {0})\\n' >test_{0}.py; python3 -m unittest -q 2>&1 | tail -3",
+         "printf 'import unittest, calc\\nclass T(unittest.TestCase):\\n    def test(self): self.assertEqual(calc.f{0}(), {0})\\n' >test_{0}.py; python3 -m unittest -q 2>&1 | tail -3 | tee -a tested",
          "git add -A && git commit -qS -m 'step {0}' && git log -1 --format='%G? %s'",
          "echo '<script>document.write(\"step {0} online \" + navigator.onLine)</script>' >page.html; timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=/tmp/c{0} --virtual-time-budget=2000 --dump-dom http://localhost:8123/ 2>/dev/null | grep -o 'step {0} online true' >>seen; rm -r /tmp/c{0}; tail -1 seen",
          "git switch -qc b{0}; echo {0} >n{0}; git add n{0}; git commit -qS -m 'branch {0}'; git switch -q -; git merge -q --no-ff -S -m 'merge {0}' b{0}; git stash -q; git stash pop -q; git add -A; git commit -qS -m 'page {0}'; git status -s",
          "curl -sS -m 20 -o /dev/null -w '%{{http_code}}\\n' https://example.com/; curl -sS -m 20 -o /dev/null -w '%{{http_code}}\\n' https://github.com/",
-         "sleep 35; curl -sS http://localhost:8123/ | grep -c 'step {0}'"]
+         "sleep 35; curl -sS http://localhost:8123/ | grep -o 'step {0} ' | tee -a served"]
 END = "git gc -q; git fsck --no-dangling 2>&1 | tail -1; pkill -f 'server.py serv[e]'; echo over >over; git add -A; git commit -qS -m over"
 STEPS = [BEGIN] + [c.format(i) for i in range(CYCLES) for c in CYCLE] + [END] if CYCLES else []
 ASK = bool(os.environ.get("AGENTS_ASK"))
@@ -130,6 +130,8 @@ class Model(http.server.BaseHTTPRequestHandler):
         parts = [c for m in asked.get("messages", []) if isinstance(m.get("content"), list) for c in m["content"]]
         parts += [i for i in asked.get("input", []) if isinstance(i, dict)] + [p for c in asked.get("contents", []) for p in c.get("parts", [])]
         results = [json.dumps(p) for p in parts if p.get("type") == "tool_result" or p.get("type", "").endswith("_call_output") or "functionResponse" in p]
+        self.running = results and re.search(r"(?:session ID |session_id\W+)(\d+)", results[-1])  # Codex waits 30 s for a command
+        results = [r for r in results if not re.search(r"session ID \d|session_id\W+\d", r)]
         self.turns = len(results)
         if ASK:
             return self.asking(results)
@@ -190,14 +192,17 @@ class Model(http.server.BaseHTTPRequestHandler):
         done = self.turn(asked)
         call = {"id": f"f{self.turns}", "call_id": f"c{self.turns}", "status": "completed"}
         names = [t.get("name") or t.get("type") for t in asked.get("tools") or []]
-        tool = self.tool(names, done)
+        tool, call_of, arguments = self.tool(names, done), "exec_command", None
+        if self.running:
+            call_of, arguments = "write_stdin", {"session_id": int(self.running.group(1)), "chars": "", "yield_time_ms": 30000}
+            call["id"], call["call_id"] = f"f{self.turns}-on", f"c{self.turns}-on-{len(asked['input'])}"
         item = {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "All done.", "annotations": []}]}
         if not done and any(i.get("type") == "additional_tools" for i in asked.get("input", []) if isinstance(i, dict)):  # its tools are JavaScript
             tool = "exec"
             item = {"type": "custom_tool_call", **call, "name": tool, "namespace": "functions",
-                    "input": f"text(JSON.stringify(await tools.exec_command({json.dumps(self.arguments('exec_command'))})))"}
+                    "input": f"text(JSON.stringify(await tools.{call_of}({json.dumps(arguments or self.arguments(call_of))})))"}
         elif tool:
-            item = {"type": "function_call", **call, "name": tool, "arguments": json.dumps(self.arguments(tool))}
+            item = {"type": "function_call", **call, "name": call_of if arguments else tool, "arguments": json.dumps(arguments or self.arguments(tool))}
         usage = {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 2}
         self.stream([{"type": "response.created", "response": {"id": "r1"}}, {"type": "response.output_item.added", "output_index": 0, "item": item},
                      {"type": "response.output_item.done", "output_index": 0, "item": item}, {"type": "response.completed", "response": {"id": "r1", "output": [item], "usage": usage}}])
@@ -364,7 +369,8 @@ git config gpg.ssh.allowedSignersFile $HOME/signers; echo __pycache__ >.gitignor
     def run(self):
         ran = super().run()
         commits = self.outside("git log --format=%G?")
-        return dict(agent=self.agent, exit=ran["exit"], seconds=ran["seconds"], turns=len(STEPS), commits=len(commits), signed=commits.count("G"), branches=len(self.outside("git branch")), seen=len(self.outside("cat seen")),
+        return dict(agent=self.agent, exit=ran["exit"], seconds=ran["seconds"], turns=len(STEPS), commits=len(commits), signed=commits.count("G"), branches=len(self.outside("git branch")),
+                    tested=self.outside("cat tested").count("OK"), seen=len(self.outside("cat seen")), served=len(self.outside("cat served")),
                     changes=len(self.outside("git status -s")), damage=self.outside("git fsck --no-dangling"), over=os.path.exists(f"{self.tree}/over"), output=ran["output"])
 
 

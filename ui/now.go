@@ -33,12 +33,32 @@ type group struct {
 // A sandboxCard sums what one sandbox did.
 type sandboxCard struct {
 	Name, Container string
-	Programs        []string
+	Programs        []string // that sent most, up to programsShown, the first of them first
+	MorePrograms    int
 	Learns          bool // something passed only because no rule mentions it
 	Count, Denied   int64
 	Up, Down        int64
 	Last            time.Time
 	URL             string
+
+	up map[string]int64 // by program
+}
+
+// sent counts what a program sent.
+func (c *sandboxCard) sent(program string, up int64) {
+	if c.up == nil {
+		c.up = map[string]int64{}
+	}
+	c.up[program] += up
+}
+
+// rank fills in Programs.
+func (c *sandboxCard) rank() {
+	c.Programs = slices.SortedFunc(maps.Keys(c.up), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.up[b], c.up[a]), cmp.Compare(a, b))
+	})
+	c.MorePrograms = max(len(c.Programs)-programsShown, 0)
+	c.Programs = c.Programs[:len(c.Programs)-c.MorePrograms]
 }
 
 type nowView struct {
@@ -202,12 +222,12 @@ func (s *Server) sandboxes(q *query, sum *index.Sum) []*sandboxCard {
 		if last := at(t.Last); last.After(c.Last) {
 			c.Last = last
 		}
-		if p := logs.Process(r); p != "" && len(c.Programs) < programsShown && !slices.Contains(c.Programs, p) {
-			c.Programs = append(c.Programs, strings.Clone(p))
+		if p := logs.Process(r); p != "" {
+			c.sent(strings.Clone(p), t.Up)
 		}
 	})
 	for _, c := range all {
-		slices.Sort(c.Programs)
+		c.rank()
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *sandboxCard) int {
 		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Name, b.Name))

@@ -194,8 +194,8 @@ func (s *Server) send(ctx context.Context, text, what string, terms url.Values, 
 // picksMost is how many questions one form answers.
 const picksMost = 600
 
-// answerAll answers the questions that were marked, in the terms in which they were shown. What came meanwhile is not among them, and what
-// somebody else has answered stays answered so.
+// answerAll answers the questions that were marked, in the terms in which the page showed them. Questions that came meanwhile wait, and
+// answers of other people stand.
 func (s *Server) answerAll(w http.ResponseWriter, r *http.Request) {
 	what, terms, err := answerOf(r)
 	picked := r.PostForm["pick"]

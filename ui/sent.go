@@ -39,7 +39,7 @@ func levelOf(r *record.Record) level {
 	switch {
 	case r.Decision.Rule == policy.LearnRule || r.Decision.Rule == "default":
 		return unruled
-	case r.Kind == record.KindRequest:
+	case r.Kind == record.KindRequest, r.HTTP != nil: // its close record, too
 		return contentSeen
 	case r.TLS != nil && r.TLS.SNI != "" && !isAddress(logs.Host(r)):
 		return hostOnly

@@ -29,8 +29,8 @@ func refusedFindings(c *config.Config, now time.Time) []Finding {
 		quantity.Plural(count, "container"), cmp.Or(last.Container.Name, last.Container.ID), last.Decision.Reason, last.Flow)}}
 }
 
-// RefusedContainer is about a container that the engine does not have, by its name or the beginning of its ID: whether egressd refused
-// it. It returns nil if the log says nothing of it.
+// RefusedContainer looks in the log for the refusal of a container that the engine no longer has, by its name or the beginning of
+// its ID. It returns nil if the log has none.
 func RefusedContainer(c *config.Config, name string) *Finding {
 	_, last := refusedSince(c, time.Time{}, func(k *record.Container) bool {
 		return k.Name == name || len(name) >= len(k.ID) && k.ID != "" && strings.HasPrefix(name, k.ID)

@@ -211,8 +211,8 @@ func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[str
 	return rest
 }
 
-// tellSettled sends a message about each question in told that is answered or gone by now. The receiver gets at most one of them
-// for each message that asked, so these messages have no bound of their own.
+// tellSettled sends a message about each question in told that is answered or gone by now. The receiver gets at most one such
+// message for each message that asked, so the bound on questions bounds these, too.
 func (r *receiver) tellSettled(ctx context.Context, all *egress.Questions, told map[string]egress.Question, rest *left) (wait time.Duration, err error) {
 	now := map[string]*egress.Question{}
 	for i := range all.Questions {

@@ -31,7 +31,7 @@ while time.time() < end:
 	// Signing: with keys and agents of its own.
 	{name: "git signing by an agent of its own", line: repository + `eval $(ssh-agent -s) >/dev/null; ssh-keygen -qt ed25519 -N '' -f ../k -C c; ssh-add -q ../k; rm ../k; git config gpg.format ssh; git config user.signingkey "key::$(cat ../k.pub)"; git commit -qS --allow-empty -m signed; echo "dev@allowed.test $(cat ../k.pub)" >../s; git config gpg.ssh.allowedSignersFile ../s; git log -1 --format=%G?; kill $SSH_AGENT_PID; cd; rm -rf r k.pub s /tmp/.git_signing_key*`, needs: "git ssh-agent"},
 	{name: "git signing by GnuPG", line: repository + `cd; mkdir -m 700 .gnupg; gpg --batch -q --passphrase '' --quick-gen-key dev@allowed.test ed25519 sign 2>/dev/null; cd r; git commit -qS --allow-empty -m signed; git log -1 --format=%G?; gpgconf --kill all; cd; rm -rf .gnupg r`, needs: "git gpg gpg-agent"},
-	{name: "a home of GnuPG in the project", line: `export GNUPGHOME=$PWD/g; mkdir -m 700 g; gpg --batch -q --passphrase '' --quick-gen-key a@allowed.test ed25519 sign 2>/dev/null; echo x | gpg --batch -q --clearsign | gpg --batch --verify 2>&1 | grep -c Good; gpgconf --kill all; rm -r g`, needs: "gpg gpg-agent"},
+	{name: "a home of GnuPG in the project", line: `export GNUPGHOME=$PWD/g; mkdir -m 700 g; gpg --batch -q --passphrase '' --quick-gen-key a@allowed.test ed25519 sign 2>/dev/null; echo x | gpg --batch -q --clearsign | gpg --batch --verify 2>&1 | grep -c Good; gpgconf --kill all; rm -rf g`, needs: "gpg gpg-agent"},
 
 	// Users: what root may do, and what an ordinary user is told.
 	{name: "tar that keeps owners", line: `echo x >f; tar --owner=0 --group=0 --numeric-owner -cf a.tar f; rm f; tar --same-owner -xf a.tar 2>/dev/null; echo $?; ls f; rm a.tar`},

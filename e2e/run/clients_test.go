@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -132,18 +133,15 @@ func deniedUnder(r *ran, domain string) bool {
 	return false
 }
 
-// clientVariables have clients trust the lab, and be without settings of the machine.
+// clientVariables are those of [world.ClientVariables] for clients that may choose their own authorities, and a client in Go.
 func clientVariables(d *world.Daemon, ca string) map[string]string {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	return map[string]string{
-		"LAB_CA": ca, "LAB_GO": self, "SSL_CERT_FILE": ca, "REQUESTS_CA_BUNDLE": ca, "NODE_EXTRA_CA_CERTS": ca,
-		"npm_config_update_notifier": "false", "npm_config_cache": filepath.Join(d.Dir, "npm"), "npm_config_fetch_retries": "0",
-		"npm_config_userconfig": "/dev/null", "npm_config_globalconfig": filepath.Join(d.Dir, "none"), "PIP_CONFIG_FILE": "/dev/null",
-		"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C",
-	}
+	variables := world.ClientVariables(d.Dir, ca)
+	maps.Copy(variables, map[string]string{"LAB_GO": self, "SSL_CERT_FILE": ca, "REQUESTS_CA_BUNDLE": ca})
+	return variables
 }
 
 func prepareJava(t *testing.T, d *world.Daemon) {

@@ -14,7 +14,7 @@ import (
 // TestRunTakesCommandsAsTheyComeToHand has scripts and words that a shell would take.
 func TestRunTakesCommandsAsTheyComeToHand(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	writeFiles(t, d, 0o755, map[string]string{"plain": "echo script $0 $1 $#\n", "empty": "", "binary": "\x7fELF\x00\x00"})
+	writeFiles(t, d, 0o755, map[string]string{"plain": "echo script $0 $1 $#\n", "empty": "", "binary": "\x7fELF\x00\x00", "lost": "#!/nowhere\n"})
 	for _, row := range []struct {
 		argv []string
 		code int
@@ -28,6 +28,7 @@ func TestRunTakesCommandsAsTheyComeToHand(t *testing.T) {
 		{[]string{"FOO=1", "true"}, 127, "egressd: hint: egressd run -- env 'FOO=1' COMMAND"},
 		{[]string{"echo a | wc"}, 127, "egressd: hint: egressd run -- sh -c 'echo a | wc'"},
 		{[]string{"no-such-program"}, 127, "egressd: hint: egressd run -- COMMAND, with the path"},
+		{[]string{"./lost"}, 127, "egressd: hint: egressd run -- COMMAND, with the path"},
 		{[]string{world.Egressd.Path(), "run", "--allow", "a.test", "--", "true"}, 125, "this is inside of an egressd run"},
 		{[]string{"sh", "-c", "echo ${NODE_CHANNEL_FD-unset} ${LISTEN_FDS-unset}"}, 0, "unset unset\n"},
 	} {

@@ -110,17 +110,38 @@ func TestRunFSInspects(t *testing.T) {
 	}
 }
 
-// TestRunFSRefusesFoldersThatAreTooMuch begins it where all would be shared.
+// TestRunFSRefusesFoldersThatAreTooMuch begins it where all would be shared, and with a program that lies in /tmp.
 func TestRunFSRefusesFoldersThatAreTooMuch(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
-	for _, dir := range []string{d.Dir, filepath.Dir(d.Dir), "/", "/etc", "/tmp"} {
-		cmd := jailed(t.Context(), d, "user", []string{"--fs"}, "true")
-		cmd.Dir = dir // HOME is d.dir
+	const tooMuch = "egressd: hint: cd to the folder of a project"
+	project, tools := t.TempDir(), t.TempDir()
+	tool := filepath.Join(tools, "tool")
+	if err := os.WriteFile(tool, []byte("exit 0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		dir, program, shared string
+		code                 int
+		hint                 string
+	}{
+		{d.Dir, "true", "", 125, tooMuch}, // HOME
+		{filepath.Dir(d.Dir), "true", "", 125, tooMuch},
+		{"/", "true", "", 125, tooMuch}, {"/etc", "true", "", 125, tooMuch}, {"/tmp", "true", "", 125, tooMuch},
+		{project, tool, "", 127, "egressd: hint: egressd run --fs --share " + tools + " -- COMMAND"},
+		{project, "tool", "", 127, "egressd: hint: egressd run --fs --share " + tools + " -- COMMAND"},
+		{project, tool, tools, 0, ""},
+	} {
+		flags := []string{"--fs"}
+		if row.shared != "" {
+			flags = append(flags, "--share", row.shared)
+		}
+		cmd := jailed(t.Context(), d, "user", flags, row.program)
+		cmd.Dir, cmd.Env = row.dir, append(cmd.Env, "PATH="+tools+":"+os.Getenv("PATH"))
 		var talk bytes.Buffer
 		cmd.Stderr = &talk
 		_ = d.World.Gateway.Run(cmd)
-		if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.Contains(talk.String(), "egressd: hint: cd to the folder of a project") {
-			t.Errorf("%s: exit %d, %q", dir, code, talk.String())
+		if code := cmd.ProcessState.ExitCode(); code != row.code || !strings.Contains(talk.String(), row.hint) {
+			t.Errorf("%+v: exit %d, %q", row, code, talk.String())
 		}
 	}
 }

@@ -25,10 +25,10 @@ func (d *Daemon) Shell(dir, ca, line string) (string, error) {
 	proxy := "http://" + d.Address()
 	cmd.Env = []string{ // and nothing of the machine's own settings
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
-		"http_proxy=" + proxy, "https_proxy=" + proxy, "HTTP_PROXY=" + proxy, "HTTPS_PROXY=" + proxy, "LAB_PROXY=" + d.Address(), "LAB_CA=" + ca,
-		"NODE_EXTRA_CA_CERTS=" + ca, "npm_config_update_notifier=false", "npm_config_cache=" + filepath.Join(dir, "npm"), "npm_config_fetch_retries=0",
-		"npm_config_userconfig=/dev/null", "npm_config_globalconfig=" + filepath.Join(dir, "none"), "PIP_CONFIG_FILE=/dev/null", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_CACHE_DIR=1",
-		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+		"http_proxy=" + proxy, "https_proxy=" + proxy, "HTTP_PROXY=" + proxy, "HTTPS_PROXY=" + proxy, "LAB_PROXY=" + d.Address(),
+	}
+	for name, value := range ClientVariables(dir, ca) {
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	if err := d.World.Sandbox.Start(cmd); err != nil {
 		return "", err
@@ -39,14 +39,15 @@ func (d *Daemon) Shell(dir, ca, line string) (string, error) {
 	return out.String(), err
 }
 
-// Publish has the origin serve a git repository, an npm package and a Python
-// one, all made here.
+// Publish has the origin serve a git repository and packages for npm, Python and
+// Go, all made here.
 func (o *Origin) Publish(t *testing.T, dir string) {
 	t.Helper()
 	MakeRepository(t, filepath.Join(dir, "repository.git"))
 	o.Sites.Store("git.allowed.test", http.FileServer(http.Dir(dir)))
 	o.publishNPM()
 	o.publishPyPI(t)
+	o.publishGo(t)
 }
 
 func (o *Origin) publishNPM() {
@@ -72,6 +73,23 @@ func (o *Origin) publishPyPI(t *testing.T) {
 	})
 	content := makeWheel(t)
 	site.HandleFunc("/"+wheel, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
+}
+
+// publishGo serves a module as a proxy of modules does.
+func (o *Origin) publishGo(t *testing.T) {
+	t.Helper()
+	const module, version = "allowed.test/demonstration", "v3.2.1"
+	const mod = "module " + module + "\n"
+	content := map[string]string{
+		".info": `{"Version":"` + version + `","Time":"2026-01-02T03:04:05Z"}`,
+		".mod":  mod,
+		".zip":  string(makeZip(t, map[string]string{module + "@" + version + "/go.mod": mod})),
+	}
+	site := http.NewServeMux()
+	o.Sites.Store("go.allowed.test", site)
+	for suffix, text := range content {
+		site.HandleFunc("/"+module+"/@v/"+version+suffix, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
+	}
 }
 
 // MakeRepository makes a bare repository that a plain file server can serve.
@@ -107,14 +125,20 @@ func makeTarball() []byte {
 
 func makeWheel(t *testing.T) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for name, text := range map[string]string{
+	return makeZip(t, map[string]string{
 		"demonstration.py":                       "",
 		"demonstration-3.2.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: demonstration\nVersion: 3.2.1\n",
 		"demonstration-3.2.1.dist-info/WHEEL":    "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
 		"demonstration-3.2.1.dist-info/RECORD":   "",
-	} {
+	})
+}
+
+// makeZip makes an archive of files, by their names.
+func makeZip(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, text := range files {
 		f, err := z.Create(name)
 		if err != nil {
 			t.Fatal(err)

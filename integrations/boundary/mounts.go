@@ -202,7 +202,7 @@ func (p *Machine) judgeName(source string, writable bool) (why, instead string) 
 	return "", ""
 }
 
-// otherNames are other paths of this machine for what a path is, or has in it. File systems may be mounted twice. Only mounts that lie
+// otherNames are the other paths of this machine by which a program reaches a path, or files below it. File systems may be mounted twice. Only mounts that lie
 // as high up give other names: where / is mounted at /mnt/all, too, /home is a name of /mnt/all/home, and not the other way round.
 func (p *Machine) otherNames(real string) (all []string) {
 	own := mounttable.Mount{}

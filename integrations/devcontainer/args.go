@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/egressd/egressd/integrations"
 	"github.com/egressd/egressd/integrations/boundary"
 )
 
@@ -130,12 +131,12 @@ func (c *checker) describe(a argument, d *described) error {
 	case "--mount":
 		return c.mount(setting, a.value, d)
 	case "--env-file":
-		file := c.expanded(a.value)
-		if strings.HasPrefix(filepath.Clean(file), ".devcontainer/") { // tools start docker in the workspace
-			file = c.Folder + "/" + file // with its .., which docker lets the kernel follow
-		}
-		if place := c.replaceable(setting, filepath.Clean(file)); place != "" && !c.hold(filepath.Clean(file), false) {
+		file := c.envFile(a.value)
+		if place := c.replaceable(setting, filepath.Clean(file)); place != "" && !c.hold(filepath.Clean(file), true) { // a line NAME takes the user's variable
 			return c.breaks(setting, "--env-file "+file+" lies in "+place+": somebody in the container can put a link in its place, and the next one has in its environment what that leads to, such as a token of yours", "mv it into .devcontainer")
+		}
+		if _, err := integrations.ReadText(file); err != nil {
+			return c.breaks(setting, "--env-file "+file+" cannot be read: "+err.Error(), "a file of NAME=VALUE")
 		}
 		d.mounts = append(d.mounts, map[string]any{"Type": "bind", "Source": file})
 	case "--name":
@@ -147,6 +148,15 @@ func (c *checker) describe(a argument, d *described) error {
 		}
 	}
 	return nil
+}
+
+// envFile is where a file of --env-file lies. Tools start docker in the workspace.
+func (c *checker) envFile(value string) string {
+	file := c.expanded(value)
+	if strings.HasPrefix(filepath.Clean(file), ".devcontainer/") {
+		return c.Folder + "/" + file // with its .., which docker lets the kernel follow
+	}
+	return file
 }
 
 // volume reads SOURCE:TARGET[:OPTIONS].

@@ -201,7 +201,7 @@ func (c *checker) missing(said map[string]any) (all []string, err error) {
 		case !slices.Contains(there, at):
 			all = append(all, mount)
 		case c.guards[path] && !slices.Contains(words(said["mounts"]), mount):
-			return nil, c.breaks("mounts", at+" has another mount, and somebody in the container could change "+path+", which the next build reads", strconv.Quote(mount))
+			return nil, c.breaks("mounts", at+" has another mount, and somebody in the container could change "+path+", which the next start or build reads", strconv.Quote(mount))
 		}
 	}
 	return all, nil

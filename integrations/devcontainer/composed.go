@@ -127,8 +127,8 @@ func (c *checker) ofHost(of string, value any) error {
 	return nil
 }
 
-// JudgeLabels returns why the settings in the labels of an image are refused for a dev container of Compose: a [*BoundaryError]. What
-// these make of the container, the engine says later.
+// JudgeLabels returns why the settings in the labels of an image are refused for a dev container of Compose: a [*BoundaryError]. The
+// engine says later what the labels make of the container.
 func JudgeLabels(image string, labels map[string]string) error {
 	text := labels[metadataLabel]
 	if text == "" {

@@ -435,6 +435,9 @@ func (c *checker) localFeature(name string, within []string) error {
 	if said["dependsOn"] != nil && !isObject {
 		return c.breaks("features", at+": dependsOn is no object", "leave it out")
 	}
+	if err := c.unseen("features", name, said); err != nil {
+		return err
+	}
 	delete(said, "dependsOn")
 	if err := c.snippet("features "+name, said); err != nil {
 		return err
@@ -519,6 +522,9 @@ func (c *checker) image(setting, name string) error {
 		}
 		all = append(all, one)
 	}
+	if err := c.unseen(setting, name, all); err != nil {
+		return err
+	}
 	for _, said := range all {
 		delete(said, "features") // that are in the image already
 		if err := c.snippet(setting+" "+name, said); err != nil {
@@ -589,7 +595,25 @@ func (c *checker) build(said map[string]any) error {
 }
 
 // localVariable is a variable of this machine in a setting.
-var localVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([A-Za-z0-9_]+)`) })
+var localVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$\{(?:localEnv|env):([^:}]*)`) })
+
+// harmlessVariables of the user's environment say who and where the user is, and no more.
+const harmlessVariables = "HOME USER LOGNAME USERNAME USERPROFILE PATH SHELL LANG TERM TZ TMPDIR"
+
+// unseen refuses other variables of the user's environment in a Feature, or in the metadata of an image. The tools put them into the
+// container, and egressd shows the user neither. A variable that is not set now may be set when the container starts.
+func (c *checker) unseen(setting, name string, said any) error {
+	text, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
+		if !slices.Contains(strings.Fields(harmlessVariables), f[1]) {
+			return c.breaks(setting, name+": it takes "+f[1]+" of your environment into the container", "leave it out; or look at it, and --trust "+name)
+		}
+	}
+	return nil
+}
 
 // insideProperties are those whose values stay in the container. Tools and the engine send values of others on: registries get the
 // names of images and Features, and steps of a build have the engine's network.

@@ -259,10 +259,17 @@ func (d *Options) secrets(said map[string]any) (all []string) {
 	for _, f := range localVariable().FindAllStringSubmatch(string(text), -1) {
 		names = append(names, f[1])
 	}
-	args, _ := (&checker{Options: *d}).readArguments(words(said["runArgs"])) // they were read before
+	c := &checker{Options: *d}
+	args, _ := c.readArguments(words(said["runArgs"])) // they were read before
 	for _, a := range args {
-		if a.name == "--env" || a.name == "-e" {
-			names = append(names, a.value) // NAME alone takes the value from the environment
+		switch a.name { // NAME alone takes the value from the environment
+		case "--env", "-e":
+			names = append(names, c.expanded(a.value))
+		case "--env-file":
+			text, _ := integrations.ReadText(c.envFile(a.value)) // this, too
+			for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
+				names = append(names, strings.TrimSpace(line))
+			}
 		}
 	}
 	for _, name := range names {

@@ -47,12 +47,14 @@ var testVolumes = map[string]boundary.Volume{
 
 // testImages are the images of the engine, with their metadata.
 var testImages = map[string]string{
-	"base": "", "good": `[{"id": "x", "init": true, "remoteUser": "node", "onCreateCommand": "true"}, {"containerEnv": {"A": "b"}}]`,
+	"base": "", "good": `[{"id": "x", "init": true, "remoteUser": "node", "onCreateCommand": "true"}, {"containerEnv": {"A": "b"}, "remoteEnv": {"BY": "${localEnv:USER:me} ${localWorkspaceFolder} ${containerEnv:PATH}"}}]`,
 	"alone":  `[{"mounts": "source=/var/run/docker.sock,target=/x,type=bind"}]`,
 	"mounts": `[{"mounts": ["source=/var/run/docker.sock,target=/x,type=bind"]}]`, "privileged": `{"privileged": true}`, "cap": `[{"capAdd": ["SYS_ADMIN"]}]`,
 	"opt": `[{"securityOpt": ["seccomp=unconfined"]}]`, "host": `[{"initializeCommand": "x"}]`, "odd": `[{"ofTomorrow": 1}]`, "broken": `[`,
 	"long": `[{"mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}]`, "env": `[{"containerEnv": {"A\nLABEL x": "y"}}]`,
-	"gpu": `[{"hostRequirements": {"gpu": "optional"}}]`,
+	"gpu":   `[{"hostRequirements": {"gpu": "optional"}}]`,
+	"takes": `[{"remoteEnv": {"X": "${localEnv:A_TOKEN}"}}]`, "takes-env": `{"containerEnv": {"X": "x ${env:A_TOKEN:none}"}}`, "takes-hook": `[{}, {"postStartCommand": {"a": ["echo", "\u0024{localEnv:A_TOKEN}"]}}]`,
+	"takes-unset": `[{"remoteEnv": {"X": "${localEnv:DATABASE_URL}"}}]`,
 }
 
 func writeFile(t *testing.T, path, text string) {
@@ -372,6 +374,9 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 		`{"features": {"./env": {}}}`, `{"image": "env"}`,
 		`{"features": {"./fine\nLABEL team=web": {}}}`,
 		`{"features": {"./id": {}}}`,
+		`{"image": "takes"}`, `{"image": "takes-env"}`, `{"image": "takes-hook"}`, `{"image": "takes-unset"}`, `{"build": {"dockerfile": "takes.Dockerfile"}}`,
+		`{"features": {"./takes": {}}}`, `{"features": {"./takes-hook": {}}}`, `{"features": {"./takes-option": {}}}`,
+		`{"image": "base", "runArgs": ["--env-file", ".devcontainer/folder"]}`,
 		`{"image": "base", "remoteUser": "root' || true\nLABEL team=web"}`,
 		`{"image": "base", "containerUser": ["root", "--privileged"]}`,
 		`{"image": "base", "id": "x"}`,
@@ -394,9 +399,13 @@ func TestDevContainerRefusesWhatGetsAround(t *testing.T) {
 			"long/devcontainer-feature.json":         `{"id": "long", "mounts": ["source=${localEnv:NOT_SET:/:srv/data},target=/h,type=bind"]}`,
 			"env/devcontainer-feature.json":          `{"id": "env", "containerEnv": {"A": "x\"\nLABEL team=web"}}`,
 			"id/devcontainer-feature.json":           `{"id": "x\nLABEL team=web"}`,
-			"team.Dockerfile":                        "FROM base\nLABEL a=b \\\n team=web\n",
-			"odd/devcontainer-feature.json":          `{"id": "odd", "ofTomorrow": 1}`,
-			"D":                                      "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
+			"takes/devcontainer-feature.json":        `{"id": "takes", "remoteEnv": {"X": "${localEnv:A_TOKEN}"}}`,
+			"takes-hook/devcontainer-feature.json":   `{"id": "takes", "postCreateCommand": "echo ${localEnv:HOME} ${localEnv:A_TOKEN:x} >/tmp/x"}`,
+			"takes-option/devcontainer-feature.json": `{"id": "takes", "dependsOn": {"./fine": {"version": "${localEnv:HOME.A_TOKEN}"}}}`,
+			"takes.Dockerfile":                       "FROM takes\n", "folder/x": "",
+			"team.Dockerfile":               "FROM base\nLABEL a=b \\\n team=web\n",
+			"odd/devcontainer-feature.json": `{"id": "odd", "ofTomorrow": 1}`,
+			"D":                             "FROM base\n", "label.Dockerfile": "FROM base\nLABEL devcontainer.metadata='[]'\n", "unread.Dockerfile": "FROM base AS a\nFROM unread\n",
 			"variable.Dockerfile": "ARG X=base\nFROM $X\n", "mounts.Dockerfile": "from --platform=x mounts as a\nFROM a\n",
 		} {
 			writeFile(t, filepath.Join(d.Folder, ".devcontainer", name), text)
@@ -470,7 +479,7 @@ func TestDevContainerLetsBeWhatIsHarmless(t *testing.T) {
 		`{"mounts": ["source=${localWorkspaceFolder}/.devcontainer/cache,target=/c,type=bind"]}`,
 	} {
 		d := workspace(t, text)
-		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "local", "devcontainer-feature.json"), `{"id": "local", "version": "1.0.0", "options": {}, "installsAfter": [], "containerEnv": {"A": "b"}, "mounts": ["source=cache,target=/c,type=volume"]}`)
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "local", "devcontainer-feature.json"), `{"id": "local", "version": "1.0.0", "options": {}, "installsAfter": [], "containerEnv": {"A": "b"}, "remoteEnv": {"H": "${localEnv:HOME}${localEnv:USERPROFILE}"}, "mounts": ["source=cache,target=/c,type=volume"]}`)
 		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "D"), "# syntax=docker/dockerfile:1\nFROM base AS one\nRUN true\nFROM scratch\nCOPY --from=one /x /x\n")
 		if _, err := Merge(d); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -551,6 +560,9 @@ func TestDevContainerNotes(t *testing.T) {
 		`{"image": "base", "appPort": 3000}`:                                  "appPort publishes nothing",
 		`{"image": "base", "runArgs": ["-e", "A_TOKEN"]}`:                     "the container gets A_TOKEN of your environment",
 		`{"image": "base", "remoteEnv": {"A": "${localEnv:A_TOKEN}"}}`:        "the container gets A_TOKEN of your environment",
+		`{"image": "base", "runArgs": ["--env=${localEnv:NO:A_TOKEN}"]}`:      "the container gets A_TOKEN of your environment",
+		`{"image": "base", "runArgs": ["--env-file=.devcontainer/e"]}`:        "the container gets A_TOKEN of your environment",
+		`{"image": "base", "runArgs": ["--env-file=.devcontainer/bom"]}`:      "the container gets A_TOKEN of your environment",
 		`{"image": "base", "runArgs": ["-eA_TOKEN=x"]}`:                       "is not held",
 		`{"build": {"dockerfile": "Dockerfile"}, "postStartCommand": "true"}`: "is not held",
 	} {
@@ -560,6 +572,8 @@ func TestDevContainerNotes(t *testing.T) {
 		for _, folder := range []string{".", ".devcontainer"} {
 			writeFile(t, filepath.Join(d.Folder, folder, "Dockerfile"), "FROM base\n")
 		}
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "e"), "A=b\n# c\n  A_TOKEN\r\nB_TOKEN\n")
+		writeFile(t, filepath.Join(d.Folder, ".devcontainer", "bom"), "\ufeffA_TOKEN")
 		plan, err := Merge(d)
 		if err != nil {
 			t.Fatal(err)

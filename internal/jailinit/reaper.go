@@ -46,8 +46,8 @@ var (
 	oneByte        [1]byte
 )
 
-// reap is the reaper. Neither it nor what it calls may have a stack that grows or may be preempted, which nosplit is for, or tell the
-// race detector of what it does.
+// reap is the reaper. No function of the reaper may grow its stack or be preempted, hence nosplit, and none may
+// call the race detector.
 //
 //go:nosplit
 //go:norace

@@ -98,8 +98,10 @@ func readAs(b []byte, begins byte) (all []shown, pending, breaks int) {
 			switch {
 			case m != nil:
 				n = len(m[0])
-				if c = int(m[0][1]); n > 2 {
-					value, _ := strconv.ParseUint(string(m[1])+string(m[2])+string(m[3]), 16, 32)
+				if c = int(m[0][1]); len(m[5]) > 0 {
+					c, _ = strconv.Atoi(string(m[5]))
+				} else if n > 2 {
+					value, _ := strconv.ParseUint(string(m[1])+string(m[2])+string(m[3])+string(m[4]), 16, 32)
 					c = int(value)
 				} else if at := strings.IndexByte("nrtbf", m[0][1]); at >= 0 {
 					c = int("\n\r\t\b\f"[at])
@@ -121,8 +123,8 @@ func readAs(b []byte, begins byte) (all []shown, pending, breaks int) {
 }
 
 var (
-	wholeEscape  = regexp.MustCompile(`^(?:%([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\[nrtbf/"'\\])`)
-	partOfEscape = regexp.MustCompile(`^(?:%[0-9a-fA-F]?|\\(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?)$`)
+	wholeEscape  = regexp.MustCompile(`^(?:%([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\[nrtbf/"'\\]|&#(?:[xX]([0-9a-fA-F]{1,7})|([0-9]{1,8}));)`)
+	partOfEscape = regexp.MustCompile(`^(?:%[0-9a-fA-F]?|\\(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|&(?:#(?:[xX][0-9a-fA-F]{0,8}|[0-9]{0,9}))?)$`)
 )
 
 func beginsWith(all []shown, form string) bool {
@@ -169,7 +171,7 @@ func readHold(seen []byte, forms []string, begins byte) int {
 // read it; of the marks in that, those that it begins with may have gone on.
 func checkHeld(t rapid.TB, seen []byte, before, released int, forms []string) {
 	t.Helper()
-	hold := min(len(seen)-longestBeginning(seen, forms), readHold(seen, forms, '%'), readHold(seen, forms, '\\'))
+	hold := min(len(seen)-longestBeginning(seen, forms), readHold(seen, forms, '%'), readHold(seen, forms, '\\'), readHold(seen, forms, '&'))
 	hold = max(hold, before) // what has gone on
 	most := hold
 	for marked := allOccurrences(seen, forms); most < len(seen) && marked[most]; {
@@ -185,6 +187,7 @@ func allOccurrences(b []byte, forms []string) []bool {
 	in := occurrences(b, forms)
 	readOccurrences(b, forms, '%', in)
 	readOccurrences(b, forms, '\\', in)
+	readOccurrences(b, forms, '&', in)
 	return in
 }
 
@@ -234,6 +237,10 @@ var writings = []func(seed uint64, form string) string{
 		return filled(rand.New(rand.NewPCG(seed, 3)), form, []string{"\n", "\r\n"})
 	},
 	func(seed uint64, form string) string {
+		format := []string{"&#%d;", "&#x%x;", "&#X%03X;"}[seed%3]
+		return some(func(c byte) string { return fmt.Sprintf(format, c) })(rand.New(rand.NewPCG(seed, 5)), form)
+	},
+	func(seed uint64, form string) string {
 		return filled(rand.New(rand.NewPCG(seed, 4)), form, []string{`\n`, `\r\n`, `\u000a`})
 	},
 }
@@ -243,7 +250,7 @@ func bodies(text string) *rapid.Generator[[]byte] {
 	forms := formsOf(slot, text)
 	piece := rapid.Custom(func(t *rapid.T) string {
 		form := rapid.SampledFrom(forms).Draw(t, "form")
-		if which := rapid.IntRange(0, 5).Draw(t, "written"); which < len(writings) {
+		if which := rapid.IntRange(0, 6).Draw(t, "written"); which < len(writings) {
 			form = writings[which](rapid.Uint64().Draw(t, "seed"), form)
 		}
 		switch rapid.IntRange(0, 4).Draw(t, "kind") {

@@ -45,8 +45,8 @@ type distinct struct{ set [32]uint64 }
 
 const distinctBits = 32 * 64
 
-// add reports whether the text is new. A hash collision makes a new text look old. With the seed of its log, each
-// reading has the same collisions, and nobody can choose them for all logs.
+// add reports whether the text is new. A hash collision makes a new text look old. The seed comes from the log:
+// each reading has the same collisions, and no attacker can choose texts that collide in all logs.
 func (d *distinct) add(seed uint64, text string) bool {
 	h := hashed(seed, text) % distinctBits
 	before := d.set[h/64]

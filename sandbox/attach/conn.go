@@ -95,6 +95,10 @@ func (a *Conn) Refuse(why error, hint string) {
 
 // tell passes on what the client has refused, and answers where that is recorded.
 func (a *Conn) tell() {
+	if a.server.Told == nil {
+		a.Refuse(errors.New("nobody keeps a record here"), "egressd serve")
+		return
+	}
 	id, err := a.server.Told(a.Attacher, a.Request.Container)
 	if err != nil {
 		a.Refuse(err, "free space for the audit log")

@@ -36,7 +36,8 @@ type Server struct {
 	Handle  func(*Conn)
 	Refused func(v sandbox.Attacher, raw []byte, why error)
 
-	// Told is called when a client in the daemon's own network has refused a container. It returns the ID of the record.
+	// Told is called when a client in the daemon's own network has refused a container. It returns the ID of the record. Without
+	// Told, such clients are refused.
 	Told func(sandbox.Attacher, *sandbox.RefusedContainer) (id string, err error)
 
 	// Forbids returns why a client may attach nothing, judged by what the kernel says of the client, and what to

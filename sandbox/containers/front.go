@@ -38,8 +38,8 @@ type Front struct {
 	// start, if the kernel tells what is mounted. inspect asks the engine about another container.
 	Judge func(s *Sight, inspect func(id string) (*Sight, error)) error
 
-	// Pauses reports whether a running sandbox stands still while the engine builds images for the client. A program in it could put
-	// a link in the place of a file that the client reads for the build, and the image would have what that leads to on this machine.
+	// Pauses reports whether a running sandbox stands still while the engine builds images for the client. A program in the
+	// sandbox could replace a file of the build context by a link to a file of this machine, which the client would put into the image.
 	// The sandbox goes on before the client next changes a container, and when the front ends. Nil: none stands still.
 	Pauses func(n boundary.Neighbour, volumes map[string]boundary.Volume) bool
 

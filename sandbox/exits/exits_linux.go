@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -54,7 +56,7 @@ func NotStarted(err error) error {
 	var program *jail.ExecError
 	switch {
 	case errors.As(err, &program) && program.Missing:
-		return &hint.Error{Code: NotFound, Err: err, Hint: missingHint(program.Name)}
+		return &hint.Error{Code: NotFound, Err: err, Hint: missingHint(program.Name, program.Problem)}
 	case errors.As(err, &program):
 		next := "chmod +x " + shell.Word(program.Name)
 		if info, err := os.Stat(program.Name); err == nil && info.Mode()&0o111 != 0 {
@@ -68,8 +70,8 @@ func NotStarted(err error) error {
 	return NoSandbox(err)
 }
 
-// missingHint is for a name that is no program: words of a shell that were meant for one.
-func missingHint(name string) string {
+// missingHint is for a name that is no program: words of a shell that were meant for one, or what the sandbox hides.
+func missingHint(name, problem string) string {
 	if variable, _, is := strings.Cut(name, "="); is && variable != "" && !strings.ContainsAny(variable, "/ ") {
 		return "egressd run -- env " + shell.Word(name) + " COMMAND"
 	}
@@ -78,6 +80,9 @@ func missingHint(name string) string {
 		return "egressd run -- sh -c " + shell.Word(name)
 	case len(strings.Fields(name)) > 1:
 		return "egressd run -- " + strings.Join(strings.Fields(name), " ") + ", without quotes around the whole command"
+	}
+	if path, err := exec.LookPath(name); err == nil && problem != syscall.ENOENT.Error() { // the kernel says that of a script's interpreter
+		return "egressd run --fs --share " + shell.Word(filepath.Dir(path)) + " -- COMMAND: the sandbox hides " + path + ", as --fs does all in /tmp and /run"
 	}
 	return "egressd run -- COMMAND, with the path of the program"
 }

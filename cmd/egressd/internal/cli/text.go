@@ -37,7 +37,11 @@ func IsTerminal(stream any) bool {
 		return false
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // standard input is often that, under another name
+	return err != nil || !os.SameFile(info, null)
 }
 
 // A Palette colours text for a terminal. The zero value leaves it as it is.

@@ -61,3 +61,15 @@ func TestMarkTellsActionsApartWithoutColour(t *testing.T) {
 		}
 	}
 }
+
+// TestTheNullDeviceIsNoTerminal also where standard input is it, which goes by another name then.
+func TestTheNullDeviceIsNoTerminal(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if IsTerminal(null) || IsTerminal(os.NewFile(null.Fd(), "/dev/stdin")) {
+		t.Error("it is one")
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +22,6 @@ import (
 	"github.com/egressd/egressd/internal/printable"
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
-	"github.com/egressd/egressd/internal/tty"
 	"github.com/egressd/egressd/record"
 	"github.com/spf13/cobra"
 )
@@ -320,10 +318,7 @@ func (o *answerOptions) same(ids []string) string {
 }
 
 // atTerminal reports whether a person may be asked.
-func (o *answerOptions) atTerminal() bool {
-	f, ok := o.stdin.(*os.File)
-	return ok && tty.Is(f)
-}
+func (o *answerOptions) atTerminal() bool { return cli.IsTerminal(o.stdin) }
 
 // confirms asks the person at the terminal.
 func (o *answerOptions) confirms(talk io.Writer, what string) bool {

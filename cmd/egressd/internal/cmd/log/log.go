@@ -110,9 +110,10 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return o.sum(log, f, stdout)
 	}
 	if o.follow || o.json || f.WantsRecords() {
-		return o.stream(ctx, log, f, stdout)
+		_, err := o.stream(ctx, log, f, stdout)
+		return err
 	}
-	return o.summarise(log, f, stdout, stderr)
+	return o.summarise(ctx, log, f, stdout, stderr)
 }
 
 // sayNewer names the last run if it began after all that was shown of the daemon's log.
@@ -125,8 +126,16 @@ func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
 	}
 }
 
-func (o *logOptions) summarise(log *source.RecordReader, f *logs.Filter, stdout, stderr io.Writer) error {
+func (o *logOptions) summarise(ctx context.Context, log *source.RecordReader, f *logs.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
+	if err == nil && found.Len() == 0 && f.NamesKind() { // such as names, each of which belongs to the connection that followed
+		if err := log.Rewind(); err != nil {
+			return err
+		}
+		if n, err := o.stream(ctx, log, f, stdout); err != nil || n > 0 {
+			return err
+		}
+	}
 	view := overview{Overview: found, flags: o.AllowFlags(), top: o.top}
 	out := bufio.NewWriter(stdout)
 	if err := errors.Join(view.print(out, time.Now(), cli.PaletteFor(stdout)), out.Flush()); err != nil {
@@ -160,20 +169,20 @@ func overviewOf(l *source.RecordReader, f *logs.Filter) (*logs.Overview, error) 
 }
 
 // stream prints records one a line: all of them, or the last few and then
-// those that come, until ctx ends.
-func (o *logOptions) stream(ctx context.Context, log *source.RecordReader, f *logs.Filter, stdout io.Writer) error {
+// those that come, until ctx ends. It returns how many.
+func (o *logOptions) stream(ctx context.Context, log *source.RecordReader, f *logs.Filter, stdout io.Writer) (printed int, err error) {
 	s := streamer{filter: f, out: bufio.NewWriter(stdout), json: o.json, colours: cli.PaletteFor(stdout)}
 	if o.follow {
 		s.held, s.tail = []string{}, o.tail
 	}
-	err := log.Joined(&s.joiner, s.filter, s.add)
+	err = log.Joined(&s.joiner, s.filter, s.add)
 	if !o.follow || err != nil {
-		return errors.Join(err, s.out.Flush())
+		return s.printed, errors.Join(err, s.out.Flush())
 	}
 	if err := s.release(); err != nil {
-		return err
+		return s.printed, err
 	}
-	return o.followRun(ctx, log, &s)
+	return s.printed, o.followRun(ctx, log, &s)
 }
 
 // endedEvery is how often a followed run is looked at.
@@ -212,6 +221,7 @@ type streamer struct {
 	held    []string // not nil while only the last lines, tail of them, are wanted
 	tail    int
 	live    bool // each line is written out at once
+	printed int
 }
 
 func (s *streamer) add(text string, whole *record.Record) error {
@@ -232,6 +242,7 @@ func (s *streamer) add(text string, whole *record.Record) error {
 }
 
 func (s *streamer) write(text string) error {
+	s.printed++
 	if _, err := fmt.Fprintln(s.out, text); err != nil || !s.live {
 		return err
 	}

@@ -257,7 +257,7 @@ func (o *composeOptions) judge(ctx context.Context, file *compose.File, c *compo
 	return nil
 }
 
-// sameImages are the images of a file that are, under any name or part of an ID, the one with that ID.
+// sameImages returns the images that a Compose file gives the image with that ID, by name or by a part of the ID.
 func sameImages(file *compose.File, id string) (all []string) {
 	for _, name := range file.Images() {
 		if pinned(name) == id {
