@@ -190,9 +190,9 @@ func (r *repository) keepTrees(dir, own string) {
 
 // closeFolder has the program make nothing in a folder. One that is missing is made.
 func (r *repository) closeFolder(folder string) {
-	if made := os.Mkdir(folder, 0o777); isPlainFolder(folder) {
+	r.stand(folder, func() bool { return os.Mkdir(folder, 0o777) == nil })
+	if isPlainFolder(folder) {
 		r.inner, r.closed = append(r.inner, folder), append(r.closed, folder)
-		r.hold(folder, made == nil)
 	}
 }
 
@@ -264,16 +264,17 @@ const itself = ".\n"
 // release it removes it; one that stays changes nothing.
 func (r *repository) keepCommon(dir string) {
 	path := filepath.Join(dir, "commondir")
-	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
-		_, _ = f.WriteString(itself)
-		f.Close()
+	r.stand(path, func() bool {
+		if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+			_, _ = f.WriteString(itself)
+			f.Close()
+		}
+		text, _ := os.ReadFile(path)
+		return string(text) == itself
+	})
+	if _, err := os.Stat(path); err == nil { // else this user cannot make it either
+		r.kept = append(r.kept, path)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return // this user cannot make it either
-	}
-	r.kept = append(r.kept, path)
-	r.hold(path, string(text) == itself)
 }
 
 // A heldPath is what stands in a repository while programs run. All runs that need it hold a lock.
@@ -283,17 +284,33 @@ type heldPath struct {
 	ours bool // the last run removes it, if nobody has written to it
 }
 
-func (r *repository) hold(path string, ours bool) {
+// standTries is how often egressd makes what another run removes, which ends at that moment.
+const standTries = 50
+
+// stand calls put, which makes what is missing at path and reports whether it is egressd's, until it is held.
+func (r *repository) stand(path string, put func() (ours bool)) {
+	for range standTries {
+		if r.hold(path, put()) {
+			return
+		}
+	}
+}
+
+func (r *repository) hold(path string, ours bool) bool {
 	f, err := os.Open(path)
 	if err != nil {
-		return
+		return false
 	}
 	was, err := f.Stat()
-	if err != nil || syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	}
+	if is, gone := os.Stat(path); err != nil || gone != nil || !os.SameFile(was, is) {
 		f.Close()
-		return
+		return false
 	}
 	r.held = append(r.held, heldPath{f, was, ours})
+	return true
 }
 
 // release removes what no other run holds, unless processes of the program may go on: they could make these paths anew.
@@ -311,23 +328,24 @@ func (r *repository) release(goOn bool) {
 
 // keepEmptyFile is keepEmpty for a file.
 func (r *repository) keepEmptyFile(path string) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err == nil {
-		f.Close()
-	}
+	r.stand(path, func() bool {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err == nil {
+			f.Close()
+		}
+		return err == nil
+	})
 	if isFile(path) {
 		r.kept = append(r.kept, path)
 		r.keepText(path)
-		r.hold(path, err == nil)
 	}
 }
 
 // keepEmpty keeps a folder as it is. One that is missing is made, empty, so that the program cannot make it.
 func (r *repository) keepEmpty(folder string) {
-	err := os.Mkdir(folder, 0o777)
+	r.stand(folder, func() bool { return os.Mkdir(folder, 0o777) == nil })
 	if isFolder(folder) {
 		r.kept = append(r.kept, folder)
-		r.hold(folder, err == nil)
 	}
 }
 
