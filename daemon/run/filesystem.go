@@ -60,7 +60,7 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.folders, git.closed, git.trees), Closed: git.closed}, git, nil
+	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.folders, git.inner), Closed: git.closed}, git, nil
 }
 
 // refuseLinks returns an error if a path leads by a link that a program of an earlier run could have made: such a link may

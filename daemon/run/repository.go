@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
@@ -22,13 +24,14 @@ type repository struct {
 	work    string
 	shared  []string            // that the program may change anyway
 	folders []string            // that the program may change
-	closed  []string            // folders in these in which it may make nothing: git outside makes there what it obeys
-	trees   []string            // folders in closed that it may change
+	inner   []string            // what lies in these and is shared anew, the outer ones first
+	closed  []string            // those of inner in which it may make nothing: git outside makes there what it obeys
 	kept    []string            // what lies in these, and it may not: git outside executes what they say
 	before  map[string][]string // names in repositories of other working trees, when the program started
 	partly  string              // the top of the working tree, if the working directory is a folder in it; else empty
 	held    []heldPath          // see hold
 	said    []*os.File          // settings as they were when the program started
+	start   time.Time           // when it was looked at
 }
 
 // submodulesDepth is how deep submodules in submodules are looked for.
@@ -38,7 +41,7 @@ const submodulesDepth = 4
 // anything there in an earlier run, such as a .git that names a folder of somebody else's. So a folder outside
 // counts only if the folder itself names the working tree, or contains it.
 func repositoryOf(work, home string, shared []string) (*repository, error) {
-	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}}
+	r := &repository{work: work, shared: append([]string{work}, shared...), before: map[string][]string{}, start: time.Now()}
 	top := workingTree(work)
 	if top == "" {
 		return r, nil
@@ -163,16 +166,13 @@ func (r *repository) add(dir, own string) {
 // change such a folder, nor make one.
 func (r *repository) keepTrees(dir, own string) {
 	worktrees := filepath.Join(dir, "worktrees")
-	if made := os.Mkdir(worktrees, 0o777); isPlainFolder(worktrees) {
-		r.closed = append(r.closed, worktrees)
-		r.hold(worktrees, made == nil)
-	}
+	r.closeFolder(worktrees)
 	for _, name := range namesIn(worktrees) {
 		tree := filepath.Join(worktrees, name)
 		if !isPlainFolder(tree) {
 			continue // what egressd makes below would lie where a link leads
 		}
-		r.trees = append(r.trees, tree)
+		r.inner = append(r.inner, tree)
 		r.kept = append(r.kept, existing(tree, "commondir", "gitdir")...)
 		if usesWorktreeSettings(dir) {
 			r.keepEmptyFile(filepath.Join(tree, "config.worktree"))
@@ -185,6 +185,14 @@ func (r *repository) keepTrees(dir, own string) {
 		}
 		r.keepEmpty(filepath.Join(tree, "modules"))
 		r.before[tree] = namesIn(tree)
+	}
+}
+
+// closeFolder has the program make nothing in a folder. One that is missing is made.
+func (r *repository) closeFolder(folder string) {
+	if made := os.Mkdir(folder, 0o777); isPlainFolder(folder) {
+		r.inner, r.closed = append(r.inner, folder), append(r.closed, folder)
+		r.hold(folder, made == nil)
 	}
 }
 
@@ -232,11 +240,13 @@ func usesWorktreeSettings(dir string) bool {
 
 // keepModules keeps the settings of the repositories of submodules, whose working trees git outside looks into.
 func (r *repository) keepModules(folder string, depth int) {
+	r.closeFolder(folder)
 	for _, name := range namesIn(folder) {
 		dir := filepath.Join(folder, name)
 		switch {
-		case depth == 0 || !isFolder(dir):
+		case depth == 0 || !isPlainFolder(dir):
 		case looksLikeGit(dir):
+			r.inner = append(r.inner, dir)
 			r.keepCommon(dir)
 			r.keepSettings(dir)
 			r.keepModules(filepath.Join(dir, "modules"), depth-1)
@@ -380,6 +390,50 @@ func (r *repository) made() (paths []string) {
 	return paths
 }
 
+const (
+	linksMost  = 5       // links that are named
+	linksFiles = 1 << 20 // files that links looks at
+)
+
+// links returns symbolic links of the program's that lead out of what it may change. Git outside writes to where they lead: the log of a
+// branch, for example.
+func (r *repository) links() (paths []string) {
+	for _, folder := range r.folders {
+		seen := 0
+		_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+			if seen++; len(paths) == linksMost || seen == linksFiles {
+				if seen == linksFiles {
+					paths = append(paths, folder)
+				}
+				return fs.SkipAll
+			}
+			switch {
+			case err != nil:
+				return nil
+			case e.IsDir() && (filepath.Dir(path) == filepath.Join(folder, "objects") || slices.Contains(r.kept, path)):
+				return fs.SkipDir // git writes there what the name says; or the program nothing
+			case e.Type() == fs.ModeSymlink && r.isLateLink(path):
+				paths = append(paths, path)
+			}
+			return nil
+		})
+	}
+	return paths
+}
+
+// isLateLink reports whether a link was made since the program started, and leads out of what it may change.
+func (r *repository) isLateLink(path string) bool {
+	var link syscall.Stat_t
+	if syscall.Lstat(path, &link) != nil || time.Unix(link.Ctim.Unix()).Before(r.start) {
+		return false
+	}
+	target, err := os.Readlink(path)
+	if err == nil && !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	return err == nil && !r.isShared(filepath.Clean(target))
+}
+
 func namesIn(dir string) (names []string) {
 	all, _ := os.ReadDir(dir)
 	for _, e := range all {
@@ -423,6 +477,9 @@ func (r *runner) sayMade() {
 	}
 	for _, path := range r.repository.made() {
 		fmt.Fprintf(r.talk, "egressd: warning: the program made %s; look at it before you use git there\n", printable.Text(path))
+	}
+	for _, path := range r.repository.links() {
+		fmt.Fprintf(r.talk, "egressd: warning: the program made %s, by which git writes elsewhere; remove it before you use git there\n", printable.Text(path))
 	}
 	for _, path := range r.repository.replaced() {
 		fmt.Fprintf(r.talk, "egressd: warning: %s was replaced while the program ran, which could change it from then on; look at it before you use git there\n", printable.Text(path))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/egressd/egressd/config"
@@ -16,10 +17,10 @@ import (
 // which no earlier program can have made.
 func temporaryPrefix() string { return "egressd-" + strconv.Itoa(os.Geteuid()) + "-" }
 
-// temporaryFolders are those that there are by now.
+// temporaryFolders are those that there are by now. A symbolic link of an earlier program could lead to a folder that others need.
 func temporaryFolders() []string {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPrefix()+"*"))
-	return dirs
+	return slices.DeleteFunc(dirs, func(dir string) bool { return !isPlainFolder(dir) })
 }
 
 // makeOwn makes a folder unless it is there and can be written.

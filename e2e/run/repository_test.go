@@ -226,14 +226,17 @@ func TestRunFSKeepsWhatGitOutsideMakes(t *testing.T) {
 	const evil = `echo begun; read x; cd "$(git rev-parse --git-common-dir)"; common=$PWD; cd $OLDPWD; mkdir evil evil/refs evil/objects
 echo 'ref: refs/heads/new' >evil/HEAD; cp $common/config evil/config; git config -f evil/config core.fsmonitor "touch $HOME/evil.ran; false"; cd $common
 echo "$OLDPWD/evil" >worktrees/new/commondir; ln -s $OLDPWD/evil worktrees/link && echo made; touch worktrees/new/config.worktree && echo added
+[ ! -d modules/fresh ] || cp $OLDPWD/evil/config modules/fresh/config; mkdir modules/more 2>/dev/null && echo moduled
+ln -s $HOME/secret/key logs/away; ln -s ../HEAD logs/within
 cd $OLDPWD; git commit -q --allow-empty -m inside; echo over`
 	for user := range world.Users {
 		for _, row := range []struct{ folder, outside string }{
 			{"tree", "git worktree add -q ../new -b new; git config a.b c"},
-			{"repo/sub", "git worktree prune; git worktree add -q ../new -b new; git config a.b c"},
+			{"repo/sub", "git worktree prune && git worktree add -q ../new -b new; git submodule -q add --name fresh ../part fresh"},
 			{"repo/part", "git worktree add -q ../new -b new"},
 		} {
 			w := newWorkshop(t)
+			w.git("repo", "ln -s /etc/hosts .git/logs/earlier")
 			inside := jailed(t.Context(), w.Daemon, user, []string{"--fs"}, "sh", "-c", evil)
 			inside.Dir = filepath.Join(w.home, row.folder)
 			inside.Env = append(inside.Env, "HOME="+w.home, "PWD="+inside.Dir)
@@ -257,11 +260,16 @@ cd $OLDPWD; git commit -q --allow-empty -m inside; echo over`
 			if out.String() != "begun\nover\n" {
 				t.Errorf("%s in %s: %q, %s", user, row.folder, out.String(), talk.String())
 			}
-			w.git(filepath.Join(repo, "../new"), "git status >/dev/null || true")
+			for _, folder := range []string{filepath.Join(repo, "../new"), repo} {
+				w.git(folder, "git status >/dev/null || true")
+			}
 			if left := w.git("", "ls evil.ran 2>/dev/null || true"); left != "" {
 				t.Errorf("%s in %s: git outside ran what the program said", user, row.folder)
 			}
-			if said := strings.Contains(talk.String(), "config was replaced"); said != strings.Contains(row.outside, "config") {
+			if said := talk.String(); !strings.Contains(said, "/logs/away") || strings.Contains(said, "/logs/within") || strings.Contains(said, "/logs/earlier") {
+				t.Errorf("%s in %s: links: %s", user, row.folder, said)
+			}
+			if said := strings.Contains(talk.String(), "config was replaced"); said != strings.Contains(row.outside, "; git") {
 				t.Errorf("%s in %s, after %q: %s", user, row.folder, row.outside, talk.String())
 			}
 		}

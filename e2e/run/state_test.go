@@ -27,6 +27,11 @@ func TestRunWithoutAFolderForItsLog(t *testing.T) {
 				if err := os.MkdirAll(work, 0o755); err != nil {
 					t.Fatal(err)
 				}
+				for _, uid := range []string{"0", "1000"} {
+					if err := os.Symlink("/usr", filepath.Join(temporary, "egressd-"+uid+"-link")); err != nil { // of an earlier program
+						t.Fatal(err)
+					}
+				}
 				cmd := jailed(t.Context(), d, row.user, flags, "sh", "-c", "ls $TMPDIR/*/runs; curl -sS -m9 http://evil.test/; exit 3")
 				cmd.Dir = work
 				cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+row.state, "TMPDIR="+temporary)
