@@ -428,3 +428,29 @@ func TestAWatcherSeesAllUntilItHasEnough(t *testing.T) {
 		t.Errorf("%d bytes went up", e.Up)
 	}
 }
+
+// TestAnEndInOrderIsNoReset: once both sides have ended and the tunnel has passed that on, their connections look as if they were reset,
+// for the moment until the last goroutine leaves.
+func TestAnEndInOrderIsNoReset(t *testing.T) {
+	c := begun(t, newSet(t), "tcp", forever)
+	defer c.Leave(record.OutcomeCut)
+	near := c.Tunnel.client.conn.(*net.TCPConn)
+	if err := errors.Join(c.client.(*net.TCPConn).CloseWrite(), near.CloseWrite()); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); !c.Tunnel.client.gone() && time.Since(begin) < 10*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	c.mu.Lock()
+	c.Tunnel.client.ended = true
+	c.mu.Unlock()
+	if got := c.overdue(time.Now()); got != record.OutcomeReset {
+		t.Errorf("a client that is gone while the upstream goes on ends it by %q", got)
+	}
+	c.mu.Lock()
+	c.Tunnel.upstream.ended = true
+	c.mu.Unlock()
+	if got := c.overdue(time.Now()); got != "" {
+		t.Errorf("both have ended, which ends it by %q", got)
+	}
+}

@@ -218,21 +218,28 @@ func (t *Tunnel) overdue(now time.Time) record.Outcome {
 	case now.Sub(t.began) >= t.limits.Life:
 		return record.OutcomeLifetime
 	}
+	client, upstream := t.ended()
+	if client == upstream {
+		return ""
+	}
+	half := &t.upstream // nobody reads from it any more, who would see that it is reset
+	if client {
+		half = &t.client
+	}
+	if !half.gone() {
+		return ""
+	}
+	if client, upstream = t.ended(); client && upstream { // meanwhile: it is gone since the tunnel has passed the other end on
+		return ""
+	}
+	return record.OutcomeReset
+}
+
+// ended reports which sides have sent all that they will.
+func (t *Tunnel) ended() (client, upstream bool) {
 	t.mu.Lock()
-	half := [...]*side{nil, nil}
-	if t.client.ended {
-		half[0] = &t.client
-	}
-	if t.upstream.ended {
-		half[1] = &t.upstream
-	}
-	t.mu.Unlock()
-	for _, s := range half { // nobody reads from it any more, who would see that it is reset
-		if s != nil && s.gone() {
-			return record.OutcomeReset
-		}
-	}
-	return ""
+	defer t.mu.Unlock()
+	return t.client.ended, t.upstream.ended
 }
 
 // gone reports whether both ways of a connection have ended, or it has failed.
@@ -282,12 +289,12 @@ var errBudget = errors.New("more than the budget")
 
 // finish passes the end of a stream on.
 func (s *stream) finish() {
+	s.tunnel.mu.Lock()
+	s.from.ended = true // before the other side may be gone by that, see overdue
+	s.tunnel.mu.Unlock()
 	if half, ok := s.to.conn.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
-	s.tunnel.mu.Lock()
-	s.from.ended = true
-	s.tunnel.mu.Unlock()
 }
 
 // watched has the watcher look at what was read, and reports whether it may go on.
