@@ -86,7 +86,7 @@ func attributesOf(t *testing.T, path string) string {
 	return fmt.Sprint(info.Mode(), info.ModTime())
 }
 
-// TestRunBelievesNoPolicyBehindAClosedFolder has a program change its policy in the working tree, and close the folder that has the
+// TestRunBelievesNoPolicyBehindAClosedFolder has a program change its policy in the working tree, and somebody else close the folder that has the
 // note of how it was.
 func TestRunBelievesNoPolicyBehindAClosedFolder(t *testing.T) {
 	d := world.NewDaemon(t, world.RunPolicy)
@@ -98,8 +98,11 @@ func TestRunBelievesNoPolicyBehindAClosedFolder(t *testing.T) {
 		_ = d.World.Gateway.Run(cmd) // the code says it
 		return codeOf(cmd.ProcessState)
 	}
-	if code := run(`echo '  - evil.test' >>egressd.yaml; chmod 000 ` + state + `/egressd`); code != 0 {
-		t.Fatalf("exit %d", code)
+	if code := run(`echo '  - evil.test' >>egressd.yaml; ! chmod 000 ` + state + `/egressd`); code != 0 {
+		t.Fatalf("exit %d: a program closes the folder", code)
+	}
+	if err := os.Chmod(filepath.Join(state, "egressd"), 0); err != nil { // as somebody else may
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(state, "egressd"), 0o700) })
 	if code := run("true"); code != 125 {
