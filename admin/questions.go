@@ -231,22 +231,25 @@ func (a *Asked) Save(ctx context.Context, who Operator, q *egress.Question, said
 
 func (a *Asked) save(ctx context.Context, who Operator, q *egress.Question, said approvals.Answer, digest string) error {
 	list := &a.Gate.Approvals
-	list.Granting.Lock()
-	id, err := a.open(q, said)
-	if err == nil {
-		err = a.File.Save(ctx, who, q, digest)
-	}
-	list.Granting.Unlock()
-	if err != nil {
-		return err
-	}
-	if list.OneRun {
-		_, err = a.settle(ctx, who, q, said)
-		return err
-	}
-	if err = list.Answer(id, said); errors.Is(err, approvals.ErrNoQuestion) { // no rule asks any more
+	write := func() error {
+		list.Granting.Lock()
+		defer list.Granting.Unlock() // once it is answered: nobody is told in between that the file allows it
+		id, err := a.open(q, said)
+		if err != nil {
+			return err
+		}
+		if err := a.File.Save(ctx, who, q, digest); err != nil || list.OneRun {
+			return err
+		}
+		if err := list.Answer(id, said); !errors.Is(err, approvals.ErrNoQuestion) { // no rule asks any more
+			return err
+		}
 		return nil
 	}
+	if err := write(); err != nil || !list.OneRun {
+		return err
+	}
+	_, err := a.settle(ctx, who, q, said)
 	return err
 }
 

@@ -336,9 +336,13 @@ func (q *Inquirer) Access(ctx context.Context, id record.ID) (a Access, found bo
 		if a = accessOf(&one); one.State != approvals.Pending {
 			return a, true
 		}
-		if one.Access != nil && !q.gate.Approvals.isGranting() && q.gate.policy.Load().OpensAll(context.WithoutCancel(ctx), *one.Access, q.who) {
-			a.State = AccessAllowed
-			return a, true
+		// An answer opens the policy before it counts, and holds Granting until it does.
+		if one.Access != nil && q.gate.policy.Load().OpensAll(context.WithoutCancel(ctx), *one.Access, q.who) && !q.gate.Approvals.isGranting() {
+			if now, _, there := q.gate.Approvals.Find(id); there && now.State == approvals.Pending {
+				a.State = AccessAllowed
+				return a, true
+			}
+			continue
 		}
 		select {
 		case <-changed:
