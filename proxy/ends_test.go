@@ -4,8 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -175,9 +174,9 @@ func TestWhatIsSilentIsRecordedAsThat(t *testing.T) {
 		w := newLimitedWorld(t, inspectPolicy, soon, nil)
 		o := w.pki.secureOrigin(t, false, func(http.ResponseWriter, *http.Request) {}, nil)
 		c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
-		tls.Client(c.Conn, &tls.Config{ServerName: "allowed.test", VerifyConnection: func(tls.ConnectionState) error { return nil }, InsecureSkipVerify: true, GetClientCertificate: nil, VerifyPeerCertificate: func([][]byte, [][]*x509.Certificate) error {
+		tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true, ServerName: "allowed.test", VerifyConnection: func(tls.ConnectionState) error {
 			w.recorded(t, ended("first-bytes-late")) // in the middle of it
-			return fmt.Errorf("late")
+			return errors.New("late")
 		}}).Handshake()
 	})
 }

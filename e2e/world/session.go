@@ -48,7 +48,7 @@ func (o *Origin) serveModel() {
 	}))
 }
 
-// session is what the clients do while they are watched, and again under the rules that come of it. pip prefers the variables that
+// session lists the commands of the clients, which run while egressd observes, and again under the rules that it suggests. pip prefers the variables that
 // egressd run sets to --cert; the authority of the lab is in no bundle.
 var session = []struct{ name, command, wants string }{
 	{"npm", `npm view demonstration version --registry https://npm.allowed.test/registry/`, "3.2.1"},
@@ -76,7 +76,7 @@ var notDone = []struct{ name, host, command string }{
 // proposed is how many lines explain the session: a host for each client, and a line for each page of the agent.
 const proposed = 8
 
-// ClientVariables have clients trust the lab, and be without settings of the machine. What they keep is below a folder.
+// ClientVariables have clients trust the lab, and be without settings of the machine. Clients keep their files below dir.
 func ClientVariables(dir, ca string) map[string]string {
 	return map[string]string{
 		"LAB_CA": ca, "NODE_EXTRA_CA_CERTS": ca, "npm_config_update_notifier": "false", "npm_config_cache": filepath.Join(dir, "npm"),
@@ -186,7 +186,7 @@ func (s *Session) WatchedThenEnforced(t *testing.T) {
 	}
 }
 
-// endObserving waits until the daemon has another policy than that of a digest, and has it enforce that one.
+// endObserving waits for a policy with another digest, and then has the daemon enforce it.
 func (d *Daemon) endObserving(t *testing.T, digest string) {
 	t.Helper()
 	another := func() {
