@@ -45,9 +45,8 @@ func appendDestination(b []byte, r *record.Record) []byte {
 	return strconv.AppendUint(b, uint64(r.Dst.Port), 10)
 }
 
-// What returns the HTTP method, "dns" and the type of a DNS question, "container" and the name of one that was refused, or else
-// the via. It adds the address that the client
-// asked for, if the client only claimed the host.
+// What returns the HTTP method, "dns" and the type of a DNS question, "container" and the name of a refused container, or else the
+// via. If the client only claimed the host, What adds the address that it asked for.
 func What(r *record.Record) string { return string(appendWhat(nil, r)) }
 
 func appendWhat(b []byte, r *record.Record) []byte {

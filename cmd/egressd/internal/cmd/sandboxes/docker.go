@@ -111,7 +111,7 @@ func dockerAndEngine(ctx context.Context) (docker, engine string, err error) {
 	return docker, engine, err
 }
 
-// runBehind runs a command with the front as its engine, to its end. What the front refuses is recorded in log.
+// runBehind runs a command with the front as its engine, to its end. Refusals of the front go into log.
 func runBehind(ctx context.Context, front *containers.Front, docker string, masked bool, log refusalLog, argv []string) error {
 	dir, err := os.MkdirTemp("", "egressd-docker-") // 0700
 	if err != nil {
