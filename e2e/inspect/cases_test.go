@@ -138,8 +138,10 @@ func (l *caseLab) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/echo":
 		_, token, _ := strings.Cut(sent, " ")
 		w.Header().Set("X-Echo", sent)
-		fmt.Fprintf(w, "you sent %s, %s, %s, %s, %s, %s", sent, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte("x"+token)), hex.EncodeToString([]byte(token)),
-			strings.ReplaceAll(token, "/", `\/`), token[:4]+`\u0052`+token[5:])
+		w.Header().Set("X-Echo-Q", "=?utf-8?q?"+quotedPrintable(token, "")+"?=")
+		w.Header().Set("X-Echo-Folded", token[:9]+" "+token[9:])
+		fmt.Fprintf(w, "you sent %s, %s, %s, %s, %s, %s, %s, %s", sent, url.QueryEscape(token), base64.StdEncoding.EncodeToString([]byte("x"+token)), hex.EncodeToString([]byte(token)),
+			strings.ReplaceAll(token, "/", `\/`), token[:4]+`\u0052`+token[5:], quotedPrintable(token, "=\r\n"), token[:9]+"\r\n  "+token[9:])
 	default:
 		io.WriteString(w, "the server answers")
 	}
@@ -162,6 +164,22 @@ func answerNodes(question string) string {
 		}
 	}
 	return `{"data":{"nodes":[` + strings.Join(nodes, ",") + `]}}`
+}
+
+// quotedPrintable writes every second byte as in RFC 2045, section 6.7, with a break in the middle.
+func quotedPrintable(text, wrap string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if i == len(text)/2 {
+			b.WriteString(wrap)
+		}
+		if i%2 == 0 {
+			fmt.Fprintf(&b, "=%02X", text[i])
+		} else {
+			b.WriteByte(text[i])
+		}
+	}
+	return b.String()
 }
 
 func gzipped(text string) string {
