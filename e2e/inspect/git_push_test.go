@@ -43,19 +43,6 @@ func (l *gitLab) at(repo, ref string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// whole has the handler see a body of known length: CGI takes no other, and real servers take any.
-func whole(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
-		h.ServeHTTP(w, r)
-	})
-}
-
 // TestGitPushesTheRefsOfARule runs git against git's own server.
 func TestGitPushesTheRefsOfARule(t *testing.T) {
 	d := world.Start(t, pushPolicy)
@@ -69,9 +56,9 @@ func TestGitPushesTheRefsOfARule(t *testing.T) {
 		for _, name := range []string{"app", "other"} {
 			world.MakeRepository(t, filepath.Join(l.served, "acme", name+".git"))
 		}
-		serveRepositories(t, d.World.Origin, "git.allowed.test", l.served)
+		d.World.Origin.ServeRepositories(t, "git.allowed.test", l.served)
 		site, _ := d.World.Origin.Sites.Load("git.allowed.test")
-		d.World.Origin.Sites.Store("git.allowed.test", whole(site.(http.Handler)))
+		d.World.Origin.Sites.Store("git.allowed.test", world.Whole(site.(http.Handler)))
 		const size = "3000000" // more than git sends without a probe
 		if out, err := l.in(dir, "git clone -q https://git.allowed.test/acme/app.git app && cd app && git commit -q --allow-empty -m second && git tag v1 && head -c "+size+" /dev/urandom >big && git checkout -q -b big && git add big && git commit -q -m big && git checkout -q main"); err != nil {
 			t.Fatal(err, out)
