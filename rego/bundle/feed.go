@@ -29,7 +29,8 @@ import (
 var (
 	// ErrNone is wrapped by the error of a feed that never had a good bundle.
 	ErrNone = errors.New("no good bundle has been fetched yet")
-	// ErrOlder is wrapped by the error for a bundle issued before the last good one.
+	// ErrOlder is wrapped by the error for a bundle issued before the last good one, also if it has expired
+	// since. Such an answer is refused, but its server was heard, see [Feed.Fail].
 	ErrOlder = errors.New("it was issued before the last good one")
 )
 
@@ -194,6 +195,11 @@ const maxRevision = 1 << 10
 func (f *Feed) judge(got *fetched, state *State) (*Update, error) {
 	now := time.Now()
 	b, err := Read(got.body, &f.source.Key, now)
+	if errors.Is(err, ErrExpired) {
+		if old, errOld := Read(got.body, &f.source.Key, time.Time{}); errOld == nil && old.Issued.Before(state.Issued) {
+			err = fmt.Errorf("%w; %w", olderError(old, state), err)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -231,10 +237,14 @@ func (f *Feed) Accept(a *Update) error {
 	return f.keep()
 }
 
-// Fail records the error of an attempt.
+// Fail records the error of an attempt. If the error wraps [ErrOlder], the server was heard, so the last
+// good bundle does not become stale by age: somebody set a tag back, and the server shows it.
 func (f *Feed) Fail(why error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if errors.Is(why, ErrOlder) {
+		f.state.Heard = f.clock.now()
+	}
 	f.state.Tried, f.state.Seen, f.state.Error = time.Now().Round(0), f.clock.now(), clip(why.Error())
 	return f.keep()
 }
