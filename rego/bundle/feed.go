@@ -169,11 +169,11 @@ func (f *Feed) fetch(ctx context.Context) (*Update, error) {
 	f.mu.RLock()
 	state, good := f.state, f.good
 	f.mu.RUnlock()
-	ask := download
+	ask := f.download
 	if f.url.Scheme == "oci" {
-		ask = pull
+		ask = f.pull
 	}
-	got, err := ask(ctx, f.client, f.url, state.ETag, token)
+	got, err := ask(ctx, state.ETag, token)
 	switch {
 	case errors.Is(err, errUnchanged):
 		return &Update{Bundle: good, etag: state.ETag}, nil
@@ -183,6 +183,19 @@ func (f *Feed) fetch(ctx context.Context) (*Update, error) {
 		return &Update{Bundle: good, etag: got.etag}, nil
 	}
 	return f.judge(got, &state)
+}
+
+// pull gets the bundle from a registry, unless the digest of its manifest is known.
+func (f *Feed) pull(ctx context.Context, known, token string) (*fetched, error) {
+	ref, err := parseReference(f.url)
+	if err != nil {
+		return nil, err
+	}
+	login, err := LoginFromFile(token)
+	if err != nil {
+		return nil, fmt.Errorf("its token: %w", err)
+	}
+	return openRegistry(ref, f.client, login).pull(ctx, known)
 }
 
 // tooEarly is the tolerated difference between the signer's clock and ours.
