@@ -32,7 +32,7 @@ data being sent out: canaries, names that carry data, unusual uploads, uploads t
 public sites, other routes tried after a denial, and requests at fixed intervals.
 
 What a program did that began within one hour is one story, with a number that stays.
-A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log;
+A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log, which its help lists;
 records that they leave out are not compared with either.
 
 "stop" lists rules under deny that would have stopped it, the narrowest first: methods of a
@@ -63,6 +63,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	var finder signals.Finder
 	err = log.Decisions(filter, finder.Add)
 	stories := signals.Stories(finder.Suspects())
