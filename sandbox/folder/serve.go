@@ -98,9 +98,9 @@ func (n *inode) path() string {
 	return n.parent.path() + "/" + n.name
 }
 
-// at opens what is at a path, to look at it.
-func (v *view) at(path string) (fd int, is syscall.Stat_t, status fuse.Status) {
-	fd, err := unix.Openat2(v.root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+// look opens what is at a path below a folder, to look at it.
+func look(folder int, path string) (fd int, is syscall.Stat_t, status fuse.Status) {
+	fd, err := unix.Openat2(folder, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
 		if err = syscall.Fstat(fd, &is); err != nil {
 			unix.Close(fd)
@@ -114,7 +114,7 @@ func (v *view) reach(number uint64) (n *inode, fd int, is syscall.Stat_t, status
 	if n = v.entries[number]; n == nil {
 		return nil, -1, is, fuse.Status(unix.ESTALE)
 	}
-	fd, is, status = v.at(n.path())
+	fd, is, status = look(v.root, n.path())
 	if status == fuse.OK && keyOf(&is) != n.file || status == fuse.ENOENT {
 		if status == fuse.OK {
 			unix.Close(fd)
@@ -167,11 +167,12 @@ func (v *view) mayChange(n *inode) bool {
 }
 
 func (v *view) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	parent := v.entries[h.NodeId]
-	if parent == nil {
-		return fuse.Status(unix.ESTALE)
+	parent, folder, _, status := v.reach(h.NodeId)
+	if status != fuse.OK {
+		return status
 	}
-	fd, is, status := v.at(parent.path() + "/" + name)
+	defer unix.Close(folder)
+	fd, is, status := look(folder, name)
 	if status != fuse.OK {
 		return status
 	}
@@ -349,7 +350,7 @@ func (v *view) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 	if err := unix.Mkdirat(fd, name, 0o700); err != nil {
 		return fuse.ToStatus(err)
 	}
-	made, is, status := v.at(parent.path() + "/" + name)
+	made, is, status := look(fd, name)
 	if status != fuse.OK {
 		return status
 	}
@@ -390,7 +391,7 @@ func (v *view) remove(number uint64, name string, how int) fuse.Status {
 // removeOwn removes a file that the sandbox made. A program of the host that honours the lock puts no other file in its
 // place before.
 func (v *view) removeOwn(path string, folder int, name string) fuse.Status {
-	at, is, status := v.at(path)
+	at, is, status := look(v.root, path)
 	if status != fuse.OK {
 		return status
 	}
@@ -415,7 +416,7 @@ func (v *view) disown(path string) {
 // own notes that the sandbox made a file. While the file is open, no other one gets its number.
 func (v *view) own(path string, file fileKey) {
 	v.disown(path)
-	fd, is, status := v.at(path)
+	fd, is, status := look(v.root, path)
 	if status == fuse.OK && keyOf(&is) == file {
 		v.made[path] = fd
 	} else if status == fuse.OK {
