@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -127,6 +128,22 @@ func (v *view) reach(number uint64) (n *inode, fd int, is syscall.Stat_t, status
 // byDescriptor is a path by which a file that is open to be looked at can be opened and changed.
 func byDescriptor(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
+// How long the kernel need not ask again: for a folder, and what an open file or a folder is like. It asks for a file by each path, since
+// git compares what files are like to see whether the host changed them.
+const (
+	folderKnown = time.Second
+	stateKnown  = 10 * time.Millisecond
+)
+
+func isFolder(is *syscall.Stat_t) bool { return is.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+func stateTimeout(is *syscall.Stat_t) time.Duration {
+	if isFolder(is) {
+		return folderKnown
+	}
+	return stateKnown
+}
+
 // told has the kernel know what is under a name.
 func (v *view) told(parent *inode, name string, is *syscall.Stat_t, out *fuse.EntryOut) *inode {
 	n := parent.below[name]
@@ -137,7 +154,11 @@ func (v *view) told(parent *inode, name string, is *syscall.Stat_t, out *fuse.En
 	}
 	n.known++
 	out.NodeId = n.number
-	out.FromStat(is) // valid for no time: the host changes it, too
+	out.FromStat(is)
+	out.SetAttrTimeout(stateTimeout(is))
+	if isFolder(is) { // each call looks whether another one is there by now
+		out.SetEntryTimeout(folderKnown)
+	}
 	return n
 }
 
@@ -205,6 +226,7 @@ func (v *view) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 		status = fuse.ToStatus(syscall.Fstat(n.open[0], &is))
 	}
 	out.FromStat(&is)
+	out.SetTimeout(stateTimeout(&is))
 	return status
 }
 
@@ -241,7 +263,7 @@ func (v *view) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 
 func change(path string, in *fuse.SetAttrInCommon) error {
 	if mode, ok := in.GetMode(); ok {
-		if err := unix.Chmod(path, mode&0o7777); err != nil {
+		if err := unix.Chmod(path, mode&0o3777); err != nil { // no program that runs as its owner
 			return err
 		}
 	}
@@ -480,6 +502,7 @@ func (v *view) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	case in.Flags&unix.O_ACCMODE != unix.O_RDONLY && !v.mayChange(n):
 		return fuse.EROFS
 	}
+	out.OpenFlags = fuse.FOPEN_NOFLUSH
 	return v.opened(n, byDescriptor(fd), in.Flags&passed, &out.Fh)
 }
 
@@ -532,6 +555,7 @@ func (v *view) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 	if own {
 		v.own(parent.path()+"/"+name, keyOf(&is))
 	}
+	out.OpenFlags = fuse.FOPEN_NOFLUSH
 	v.hold(v.told(parent, name, &is, &out.EntryOut), fd, &out.Fh)
 	return fuse.OK
 }

@@ -163,7 +163,7 @@ func freeChanges(s *stage) {
 	}
 	s.is("truncate", os.Truncate(filepath.Join(s.seen, "below/new/a/b"), 3), nil)
 	s.has("below/new/a/b", "012")
-	s.is("chmod", os.Chmod(filepath.Join(s.seen, "below/new/a/b"), 0o751), nil)
+	s.is("chmod", os.Chmod(filepath.Join(s.seen, "below/new/a/b"), os.ModeSetuid|0o751), nil)
 	if info, err := os.Stat(filepath.Join(s.host, "below/new/a/b")); err != nil || info.Mode() != 0o751 {
 		s.Errorf("mode %v, %v", info.Mode(), err)
 	}
