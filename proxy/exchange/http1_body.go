@@ -32,11 +32,14 @@ func (u *upload) begin() {
 	}
 }
 
-// forgo has the body stay, unless it has begun to go up: the upstream has answered without it.
-func (u *upload) forgo() {
-	if u != nil {
-		u.once.Do(func() { u.forgone = true; close(u.wanted) })
+// forgo has the body stay, unless it has begun to go up: the upstream has answered without it. It reports whether there is a
+// body that stays.
+func (u *upload) forgo() bool {
+	if u == nil {
+		return false
 	}
+	u.once.Do(func() { u.forgone = true; close(u.wanted) })
+	return u.forgone
 }
 
 var errForgone = errors.New("the upstream answered before it asked for the body")

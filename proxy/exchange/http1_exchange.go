@@ -190,6 +190,8 @@ func (x *h1Exchange) readResponse() (http1.Response, error) {
 			return resp, x.unreadable(err)
 		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.Malformed("it switches to a protocol that was not asked for")
+		case resp.Status == http.StatusSwitchingProtocols && x.upload.forgo():
+			return resp, x.Malformed("it switches to another protocol before it has asked for the request's body") // RFC 9110 section 7.8
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
 			x.upload.forgo()
 			return resp, nil
