@@ -248,10 +248,12 @@ func (x *h1Exchange) hops() (out http1.Fields) {
 	return out
 }
 
-// claimed is the server that a request names, on a connection to an address or to that server itself.
+// claimed is the server that a request names, on a connection to an address or to that server itself. The connection decides
+// the port, as everywhere else.
 func claimed(named policy.Destination, to *policy.Destination) policy.Destination {
+	named.Port = to.Port
 	if to.Addr.IsValid() && !named.Addr.IsValid() {
-		named.Port, named.Asked = to.Port, to.Addr
+		named.Asked = to.Addr
 	}
 	return named
 }
