@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/egress/egresstest"
+	"github.com/egressd/egressd/internal/http1"
 )
 
 // TestTheEndOfAWebSocketLeavesNothingBehind, such as a timer that ends what its connection does next.
@@ -38,6 +39,35 @@ func TestTheEndOfAWebSocketLeavesNothingBehind(t *testing.T) {
 		if v.ctx.Err() != nil {
 			t.Error("it ends once more")
 		}
+	})
+}
+
+// TestABodyThatMovesIsNotIdle however long it takes as a whole.
+func TestABodyThatMovesIsNotIdle(t *testing.T) {
+	gate, flow, _ := egresstest.OpenFlow(t, "1")
+	server := &Forwarder{}
+	server.Prepare(gate, nil, Limits{})
+	x := &h1Exchange{Exchange: &Exchange{Flow: flow}}
+	synctest.Test(t, func(t *testing.T) {
+		inner, visitor := net.Pipe()
+		far, origin := net.Pipe()
+		v := &h1Conn{Client: &Client{Forwarder: server, Conn: inner}, in: bufio.NewReader(inner), up: h1Upstream{conn: far, in: bufio.NewReader(far)}}
+		x.conn = v
+		const pieces = 10
+		go func() {
+			for range pieces {
+				time.Sleep(server.Limits.Idle * 3 / 4)
+				origin.Write([]byte("x"))
+			}
+			origin.Close()
+		}()
+		go io.Copy(io.Discard, visitor)
+		v.extend()
+		if err := x.answer([]byte("head"), http1.Framing{Kind: http1.BodyLength, Length: pieces}, false); err != nil {
+			t.Error(err)
+		}
+		inner.Close()
+		far.Close()
 	})
 }
 

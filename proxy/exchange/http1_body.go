@@ -110,21 +110,6 @@ func noTrailer() http1.Fields { return nil }
 
 func ignore(int) {}
 
-// answerLength passes a body of known length on: first what is buffered, then
-// between the sockets themselves, which the kernel does by splice(2).
-func (x *h1Exchange) answerLength(length int64) error {
-	v := x.conn
-	const atOnce = 512 << 10
-	n, err := io.CopyN(v.Conn, v.up.in, int64(v.up.in.Buffered()))
-	x.CountDown(int(n))
-	for length -= n; length > 0 && err == nil; length -= n {
-		v.extend()
-		n, err = io.CopyN(v.Conn, v.up.conn, min(length, atOnce))
-		x.CountDown(int(n))
-	}
-	return err
-}
-
 // stopUpload ends the goroutine that reads the request's body, wherever it
 // waits.
 func (v *h1Conn) stopUpload() {

@@ -310,9 +310,6 @@ func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) er
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
 	}
-	if framing.Kind == http1.BodyLength && v.tunnel == nil && !x.filters() {
-		return x.answerLength(framing.Length)
-	}
 	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Responses)
 	return v.copyBody(v.Conn, x.Download(body, v.extend), rechunk, x.CountDown, func() http1.Fields { return x.Passing(body.Trailer) })
 }
