@@ -31,7 +31,7 @@ var (
 	pages = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(template.FuncMap{
 			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "firstleg": firstLeg, "bynumber": byNumber, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
 		}).ParseFS(assets, "assets/*.html"))
 	})
 )

@@ -232,14 +232,17 @@ func TestNowRanks(t *testing.T) {
 	add(20, "young.test", "allow", 1, 7000)
 	add(20, "refused.test", "deny", 2, 0)
 	add(20, "probed.test", "deny", 4, 0)
+	for i := range 6 { // newer than the one that something passed to
+		add(20, fmt.Sprintf("noise%d.test", i), "deny", 1, 0)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := opened(t, Options{Dir: dir})
 	for filter, want := range map[string][3][]string{
-		"":                           {{"refused.test:443", "probed.test:443"}, {"old.test:443", "young.test:443"}, {"probed.test:443", "young.test:443"}},
-		"since:2026-11-20":           {{"probed.test:443", "refused.test:443"}, {"young.test:443", "old.test:443"}, {"probed.test:443", "young.test:443"}},
-		"until:2026-11-19":           {{"refused.test:443"}, {"old.test:443"}, {"refused.test:443", "old.test:443"}},
+		"":                           {{"refused.test:443", "probed.test:443", "noise0.test:443", "noise1.test:443", "noise2.test:443"}, {"old.test:443", "young.test:443"}, {"young.test:443", "noise5.test:443", "noise4.test:443", "noise3.test:443", "noise2.test:443"}},
+		"since:2026-11-20 -noise":    {{"probed.test:443", "refused.test:443"}, {"young.test:443", "old.test:443"}, {"young.test:443", "probed.test:443"}},
+		"until:2026-11-19":           {{"refused.test:443"}, {"old.test:443"}, {"old.test:443", "refused.test:443"}},
 		"since:2026-11-20 host:old*": {nil, {"old.test:443"}, nil},
 	} {
 		_, text := p.ask("GET", "/?q="+url.QueryEscape(filter), nil)

@@ -55,7 +55,7 @@ func worth(up float64) float64 {
 
 func uploadSignal(up float64, e *evidence, prior float64, format string, a ...any) Signal {
 	score := uploadMost * worth(up) * e.probability(prior)
-	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words()}
+	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words(), nil}
 }
 
 // whole scores all uploads of a lane together.
