@@ -38,6 +38,7 @@ const (
 	freightKept  = 24 * 3600
 	relayMost    = 4.0  // nats
 	relaySupply  = 0.5  // nats, if it is of a sandbox that supplies the place
+	suppliedPart = 0.5  // of what speaks against a lane that sends on what such a sandbox left: a deployment does that
 	supplyPart   = 0.25 // part of the uploads to a place, of who supplies it
 	relayUsual   = 0.4  // part of the uploads to a host; who passes on that many all through the log does that
 )
