@@ -68,8 +68,6 @@ func (bs *bundleFollower) adopt(c *config.Config) {
 func (d *Daemon) Follow(ctx context.Context) {
 	d.bundles.age(ctx)
 	for {
-		d.grants.expire(ctx)
-		d.observing.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -80,8 +78,10 @@ func (d *Daemon) Follow(ctx context.Context) {
 			d.bundles.age(ctx)
 		case do := <-d.grants.turns:
 			do(ctx)
-		case <-d.grants.nextEnd():
-		case <-d.observing.nextEnd():
+		case <-d.grants.ends.come:
+			d.grants.expire(ctx)
+		case <-d.observing.ends.come:
+			d.observing.expire(ctx)
 		}
 	}
 }

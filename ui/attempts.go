@@ -101,7 +101,7 @@ func (s *Server) stops(ctx context.Context, found []signals.Suspect, f *logs.Fil
 }
 
 func courseOf(a signals.Suspect) replay.Course {
-	return replay.Course{Sandbox: a.Sandbox, Program: a.Program, Destination: a.Destination}
+	return replay.Course{Sandbox: a.Sandbox, Program: a.Program, Destination: strings.TrimPrefix(a.Destination, signals.Many)}
 }
 
 type attemptsView struct {
@@ -174,7 +174,7 @@ func attemptTerms(a signals.Suspect) (terms []string) {
 	if a.Program != "" && a.Program != signals.Beyond {
 		terms = append(terms, term("proc", a.Program))
 	}
-	if a.Destination != signals.Beyond && a.Destination != "many" {
+	if a.Destination != signals.Beyond && a.Destination != signals.Many {
 		terms = append(terms, term("host", "*"+a.Destination))
 	}
 	return terms

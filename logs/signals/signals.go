@@ -66,6 +66,9 @@ const (
 // Beyond is the destination that sums all destinations beyond the bounds.
 const Beyond = logs.Beyond
 
+// Many is the destination of a program that tried many.
+const Many = "many"
+
 // A Finder collects the traffic of a log. Its zero value is ready to use. It is not safe for concurrent
 // use.
 type Finder struct {
@@ -208,7 +211,7 @@ func (f *Finder) Suspects() []Suspect {
 	}
 	for key, p := range f.programs {
 		if score, found := p.judge(); score > 0 {
-			all = append(all, Suspect{score, key.sandbox, key.program, "many", found, p.first, p.last, p.ids, "", nil})
+			all = append(all, Suspect{score, key.sandbox, key.program, Many, found, p.first, p.last, p.ids, "", nil})
 		}
 	}
 	slices.SortFunc(all, func(a, b Suspect) int {

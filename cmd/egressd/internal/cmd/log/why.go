@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
@@ -46,7 +48,7 @@ func explainCommand(word string, flags *logFlags) *cobra.Command {
 		Short: "Explain one request, and what would have allowed it",
 		Long: `Why and log show are one command. It explains one request by its id, which the denied
 program was shown and egressd log prints. The beginning of an id is enough if it is
-unique. It tells what was asked, by which program, what decided, what egressd dialled,
+unique; seq:20014 is the request that record 20014 belongs to. It tells what was asked, by which program, what decided, what egressd dialled,
 how much passed and how it ended. It also lists other tries of the same program within
 a minute before and after: the same host on another port, an address instead of a name,
 another name or way in.
@@ -60,22 +62,29 @@ rule denied on purpose.`,
 			if err := cli.Refuse(cmd, "since", "until"); err != nil {
 				return err
 			}
-			return o.run(cmd.OutOrStdout(), args[0])
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 }
 
 type whyOptions struct{ *logFlags }
 
-func (o *whyOptions) run(stdout io.Writer, id string) error {
+func (o *whyOptions) run(stdout, stderr io.Writer, id string) error {
 	if id == "" {
 		return hint.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
+	}
+	if number, is := strings.CutPrefix(id, "seq:"); is {
+		var err error
+		if id, err = o.flowOf(number); err != nil {
+			return err
+		}
 	}
 	found, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	if found.Fix != "" {
 		found.Fix += o.AllowFlags()
 	}
@@ -86,6 +95,26 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		return cli.PrintJSON(stdout, found)
 	}
 	return storyView{found, o.Run, o.Flags()}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
+}
+
+// flowOf returns the id of the request that a record belongs to.
+func (o *whyOptions) flowOf(number string) (string, error) {
+	seq, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || seq < 0 {
+		return "", hint.Misused(fmt.Errorf("%q is not the number of a record", number), "egressd why seq:20014")
+	}
+	dir, err := o.Directory()
+	if err != nil {
+		return "", err
+	}
+	r, err := source.Record(dir, seq)
+	if err == nil && r.Flow == "" {
+		err = hint.Failed(fmt.Errorf("record %d is of no request: its kind is %s", seq, r.Kind), "egressd log --json seq:"+number+o.Flags())
+	}
+	if err != nil {
+		return "", err
+	}
+	return r.Flow, nil
 }
 
 // A storyView prints a story for a person.
