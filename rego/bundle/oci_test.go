@@ -341,7 +341,7 @@ func TestContentElsewhere(t *testing.T) {
 		fails(says)
 	}
 	storage.set(body(tarball, ""))
-	to = strings.Replace(storage.URL, "https", "http", 1)
+	to = serve(t, httptest.NewServer, body(tarball, "")).URL
 	fails("without TLS")
 	to = storage.URL
 	if a := take(t, f); a.Bundle.Revision != "one" {
