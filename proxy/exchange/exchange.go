@@ -435,10 +435,10 @@ func (x *Exchange) refusalFor(err error) *egress.Refusal {
 		return x.recordMalformed(nil, bad)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(context.Cause(x.Context), ErrIdle):
 		return x.Flow.Failed(policy.NetworkTimeout, "")
-	case x.Tunnel != nil:
+	case x.Tunnel != nil && x.Tunnel.WhyBroken() != "":
 		return x.Flow.Failed(policy.NetworkTLS, x.Tunnel.WhyBroken())
 	}
-	return x.Flow.Failed(policy.NetworkTLS, "")
+	return x.Flow.Failed(policy.NetworkReset, "")
 }
 
 // unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.
