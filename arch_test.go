@@ -84,6 +84,8 @@ var owners = map[string]string{
 	"github.com/hashicorp/golang-lru/v2":   "dns",
 	"github.com/things-go/go-socks5":       "proxy",
 	"golang.org/x/sys/unix":                "sandbox",
+	"oras.land/oras-go/v2":                 "rego/bundle",
+	"github.com/opencontainers/image-spec": "rego/bundle",
 	"go.opentelemetry.io/proto/otlp":       "logs/export",
 	"google.golang.org/protobuf":           "logs/export",
 
