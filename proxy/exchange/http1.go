@@ -207,7 +207,7 @@ func (x *h1Exchange) understand() (err error) {
 	if err != nil {
 		return err
 	}
-	x.Fields = http1.StripClaims(fields)
+	x.Fields, x.ReplacesMethod = http1.StripClaims(fields)
 	hasBody := x.body.Kind == http1.BodyChunked || x.body.Length > 0
 	if x.expects, err = req.ExpectsContinue(); err != nil {
 		return err

@@ -115,7 +115,8 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.Fields = asWritten(http1.StripClaims(f), r.Method, r.ContentLength)
+	f, st.ReplacesMethod = http1.StripClaims(f)
+	st.Fields = asWritten(f, r.Method, r.ContentLength)
 	if r.ContentLength != 0 {
 		st.Body, st.BeforeBody = r.Body, st.writer.moved
 	}
