@@ -134,6 +134,7 @@ func New(talk io.Writer, path string, t Tailoring) (_ *Daemon, err error) {
 	}()
 	d.listeners.own.Store(&[]netip.AddrPort{})
 	d.admin.orders, d.admin.ended, d.grants.turns = make(chan order), make(chan struct{}), make(chan func(context.Context))
+	d.grants.ends.come, d.observing.ends.come = make(chan struct{}, 1), make(chan struct{}, 1)
 	if d.Config, err = d.load(path); err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ type granting struct {
 	daemon *Daemon
 	clock  func() time.Duration       // nil for the kernel's
 	turns  chan func(context.Context) // what that goroutine is to do
-	again  time.Duration              // when to retry an end that could not be put in force; of that goroutine
+	failed bool                       // an end could not be put in force, which is said once; of that goroutine
 	ends   endings
 }
 
@@ -125,8 +125,8 @@ func (gs *granting) regrant(ctx context.Context, grants []*grant, note string) e
 	next := *before
 	next.policy, next.since, next.source, next.grants = p, time.Now().UTC(), clipped("grants: "+note), grants
 	gs.daemon.current.Store(&next)
-	gs.again = 0
-	gs.watchEnds()
+	gs.failed = false
+	gs.watch()
 	gs.daemon.observing.watch()
 	gs.daemon.audit.attest()
 	gs.sayEnded(before.grants, grants)
@@ -137,33 +137,29 @@ func unrecorded(err error) error {
 	return &admin.Unavailable{Status: http.StatusServiceUnavailable, Why: "what cannot be recorded is not done: " + err.Error(), Hint: "free space for the audit log"}
 }
 
-// retryEnd is how long an end waits that could not be put in force.
-const retryEnd = time.Second
-
-// expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever
-// this is called, and what it has let pass is cut (watchEnds).
+// expire takes out what has ended, and says so. An allow opens nothing from that moment on, whenever this is called, and what it
+// has let pass is cut (watch). Only the goroutine that reloads may call it.
 func (gs *granting) expire(ctx context.Context) {
 	now, at := gs.daemon.current.Load(), gs.now()
-	if now == nil || len(now.grants) == 0 || at < gs.again {
+	if now == nil {
 		return
 	}
-	live := gs.live()
-	if len(live) == len(now.grants) {
-		return
-	}
-	var over []*grant
+	var live, over []*grant
 	for _, g := range now.grants {
 		if g.over(at) {
 			over = append(over, g)
+		} else {
+			live = append(live, g)
 		}
 	}
+	if len(over) == 0 {
+		return
+	}
 	err := gs.regrant(ctx, live, "ended "+idsOf(over))
-	if err != nil && gs.again == 0 {
+	if err != nil && !gs.failed {
 		gs.daemon.Complain(fmt.Errorf("put the end of a grant in force: %w", err))
 	}
-	if err != nil {
-		gs.again = at + retryEnd
-	}
+	gs.failed = err != nil
 }
 
 // sayEnded says which grants have ended of those that there were before.
@@ -191,19 +187,6 @@ func idsOf(grants []*grant) string {
 		ids[i] = g.ID
 	}
 	return strings.Join(ids, " ")
-}
-
-// nextEnd tells when a grant ends; never where there is none.
-func (gs *granting) nextEnd() <-chan time.Time {
-	now := gs.daemon.current.Load()
-	if now == nil || len(now.grants) == 0 {
-		return nil
-	}
-	at, wait := gs.now(), lookEvery // timers stand still while the machine sleeps
-	for _, g := range now.grants {
-		wait = min(wait, max(g.end, gs.again)-at)
-	}
-	return time.After(max(wait, 10*time.Millisecond))
 }
 
 // beside adds the grants to p, which a configuration has just been compiled to. Those that it
@@ -302,7 +285,7 @@ func (gs *granting) settle(next *change) {
 	before := now.grants
 	now.grants = next.grants
 	gs.daemon.current.Store(&now)
-	gs.watchEnds()
+	gs.watch()
 	gs.sayEnded(before, next.grants)
 	for _, g := range next.dropped {
 		gs.ended(g.grant, "counts no longer with the new policy ("+g.why+")")
@@ -335,44 +318,62 @@ func (gs *granting) collectGrants(m *admin.Metrics, now *inForce) {
 	m.Only("egressd_granted_total", admin.Counter, "Lines that were granted for a while.", float64(now.granted))
 }
 
-// endings wait for the ends of grants. The goroutine that reloads, which puts the policy in force
-// without them, may be busy for minutes with a reload that fetches.
+// endings wait for the ends of what counts for a while. A timer cuts what is open because of that alone, and tells the goroutine that
+// reloads, which puts the end in force or records it. That goroutine may be busy for minutes with a reload that fetches.
 type endings struct {
-	mu      sync.Mutex
+	come chan struct{} // something has ended: for the goroutine that reloads
+
+	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
 	seen    time.Duration // up to when ends were looked at, by the clock of granting
 	stopped bool
 }
 
-// watchEnds cuts what is open only because of grants that have ended by now, and is called again
-// when the next one ends. It is to be called when other grants are in force; any goroutine may.
-func (gs *granting) watchEnds() {
+// retryEnd is how long an end waits that could not be put in force, or not be recorded.
+const retryEnd = time.Second
+
+// watch cuts what is open only because of grants that have ended by now, and is called again when the next one ends. It is to be
+// called when other grants are in force; any goroutine may.
+func (gs *granting) watch() {
 	e := &gs.ends
 	e.mu.Lock()
-	due, wait := e.look(gs.daemon.current.Load().grants, gs.now()) // with the lock: the last look is at what is in force
-	e.wake(wait, gs.watchEnds)
+	cut, over, wait := e.look(gs.daemon.current.Load().grants, gs.now()) // with the lock: the last look is at what is in force
+	e.wake(wait, gs.watch)
 	e.mu.Unlock()
-	if due {
+	if cut {
 		gs.daemon.Gate.Recheck(context.Background())
+	}
+	if over {
+		e.tell()
 	}
 }
 
-// look reports whether an allow has ended since the last look, and in how long the next one will;
-// 0 where there is none. e.mu is held.
-func (e *endings) look(grants []*grant, at time.Duration) (due bool, wait time.Duration) {
+// look reports whether an allow has ended since the last look, whether a grant has ended and is still there, and when to look
+// again; 0 where there is none. e.mu is held.
+func (e *endings) look(grants []*grant, at time.Duration) (cut, over bool, wait time.Duration) {
+	if len(grants) == 0 {
+		return false, false, 0
+	}
+	wait = lookEvery // timers stand still while the machine sleeps
 	for _, g := range grants {
-		if g.rule.Effect != policy.Allow {
-			continue
-		}
 		switch {
-		case g.end <= at:
-			due = due || g.end > e.seen
-		case wait == 0 || g.end-at < wait:
-			wait = g.end - at
+		case g.over(at):
+			cut = cut || g.rule.Effect == policy.Allow && g.end <= at && g.end > e.seen // else its run has ended, which cuts by itself
+			over, wait = true, min(wait, retryEnd)
+		default:
+			wait = min(wait, g.end-at)
 		}
 	}
 	e.seen = max(e.seen, at)
-	return due, min(wait, lookEvery) // timers stand still while the machine sleeps
+	return cut, over, wait
+}
+
+// tell tells the goroutine that reloads.
+func (e *endings) tell() {
+	select {
+	case e.come <- struct{}{}:
+	default: // it is told already
+	}
 }
 
 // wake has look called after wait, in the place of what was to be called before. e.mu is held.

@@ -14,26 +14,27 @@ import (
 // policy itself lets nothing more pass from that moment on.
 type observing struct {
 	daemon *Daemon
-	ends   endings // ends.mu guards of and lasting
+	ends   endings // ends.mu guards what follows
 
-	of      *policy.Policy // that watch has looked at last
-	lasting int            // observations of it that had not ended
-
-	noted map[string]bool // ends that are recorded, by the text of the observation; of the goroutine that reloads
-	again time.Time       // when to retry an end that could not be recorded; of that goroutine
+	of      *policy.Policy  // that watch has looked at last
+	lasting int             // observations of it that had not ended
+	noted   map[string]bool // ends that are recorded, by the text of the observation
 }
 
 // begin is called when a policy from files is in force. What had ended before needs no record.
 func (o *observing) begin() {
-	o.noted = map[string]bool{}
+	noted := map[string]bool{}
 	for _, one := range o.daemon.policy.Observed() {
-		o.noted[one.Text()] = !one.Lasts()
+		noted[one.Text()] = !one.Lasts()
 	}
+	o.ends.mu.Lock()
+	o.noted = noted
+	o.ends.mu.Unlock()
 	o.watch()
 }
 
-// watch cuts what is open only because of an observation that has ended, and is called again when the next one ends.
-// Any goroutine may call it.
+// watch cuts what is open only because of an observation that has ended, and is called again when the next one ends, or
+// while an end is not recorded. Any goroutine may call it.
 func (o *observing) watch() {
 	now := o.daemon.current.Load()
 	if now == nil {
@@ -42,66 +43,61 @@ func (o *observing) watch() {
 	e := &o.ends
 	e.mu.Lock()
 	all := now.policy.Observed()
-	lasting, wait := len(all), time.Duration(0)
+	lasting, over, wait := len(all), false, time.Duration(0)
 	for _, one := range all {
 		if one.Left == nil {
 			continue
 		}
-		if left := one.Left(); left == 0 {
+		left := one.Left()
+		if left == 0 {
 			lasting--
-		} else if wait == 0 || left < wait {
+			if o.noted[one.Text()] {
+				continue
+			}
+			over, left = true, retryEnd
+		}
+		if wait == 0 || left < wait {
 			wait = left
 		}
 	}
-	due := lasting < len(all) && (o.of != now.policy || lasting < o.lasting)
+	cut := lasting < len(all) && (o.of != now.policy || lasting < o.lasting)
 	o.of, o.lasting = now.policy, lasting
 	e.wake(min(wait, lookEvery), o.watch) // timers stand still while the machine sleeps
 	e.mu.Unlock()
-	if due {
+	if cut {
 		o.daemon.Gate.Recheck(context.Background())
+	}
+	if over {
+		e.tell()
 	}
 }
 
 // expire records the ends of observations. Only the goroutine that reloads may call it.
 func (o *observing) expire(ctx context.Context) {
-	if o.daemon.policy == nil || time.Now().Before(o.again) {
-		return
-	}
 	for _, one := range o.daemon.policy.Observed() {
 		text := one.Text()
-		if one.Lasts() || o.noted[text] {
+		if one.Lasts() || o.isNoted(text) {
 			continue
 		}
 		note := "observing " + text + " has ended, and the rules are enforced"
 		again := *o.daemon.policy // the same one, and to the gate another
 		if err := o.daemon.Gate.SetPolicy(ctx, &again, clipped(note)); err != nil {
-			o.again = time.Now().Add(retryEnd)
-			o.daemon.Complain(fmt.Errorf("record the end of mode: observe: %w", err))
+			o.daemon.Complain(fmt.Errorf("record the end of mode: observe: %w", err)) // and it is tried again
 			return
 		}
+		o.ends.mu.Lock()
 		o.noted[text] = true
+		o.ends.mu.Unlock()
 		now := *o.daemon.current.Load() // another one to those who keep what sandboxes may reach
 		o.daemon.current.Store(&now)
 		fmt.Fprintf(o.daemon.Talk, "egressd: %s\n", printable.Text(note))
 	}
 }
 
-// nextEnd tells when an observation ends; never where none has an end.
-func (o *observing) nextEnd() <-chan time.Time {
-	wait := time.Duration(0)
-	for _, one := range o.daemon.policy.Observed() {
-		if one.Left == nil || o.noted[one.Text()] {
-			continue
-		}
-		left := min(max(one.Left(), time.Until(o.again), 10*time.Millisecond), lookEvery)
-		if wait == 0 || left < wait {
-			wait = left
-		}
-	}
-	if wait == 0 {
-		return nil
-	}
-	return time.After(wait)
+func (o *observing) isNoted(text string) bool {
+	o.ends.mu.Lock()
+	defer o.ends.mu.Unlock()
+	return o.noted[text]
 }
 
 // say tells the operator and the log what the policy observes, after a reload. A start says it with all other warnings.

@@ -71,8 +71,6 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 	defer rest()
 	for {
 		d.bundles.age(ctx)
-		d.grants.expire(ctx)
-		d.observing.expire(ctx)
 		d.bundles.poll(ctx)
 		select {
 		case <-ctx.Done():
@@ -90,8 +88,10 @@ func (d *Daemon) follow(ctx context.Context, hangup <-chan os.Signal) {
 		case <-d.bundles.ageing():
 		case do := <-d.grants.turns:
 			do(ctx)
-		case <-d.grants.nextEnd():
-		case <-d.observing.nextEnd():
+		case <-d.grants.ends.come:
+			d.grants.expire(ctx)
+		case <-d.observing.ends.come:
+			d.observing.expire(ctx)
 		case <-alive:
 			d.manager.notify(sd.SdNotifyWatchdog)
 		case <-trees.C:

@@ -38,6 +38,8 @@ type Daemon struct {
 	Trace  Output // does so here
 
 	Pacing pacing
+
+	begun func() error // nil, or called on the thread that has started the process
 }
 
 // A pacing keeps refusals so far apart that none is summed with others: each has a
@@ -188,7 +190,11 @@ func (d *Daemon) Begin(t *testing.T, cmd *exec.Cmd) bool {
 	d.Cmd, d.ready, d.Exited = cmd, make(chan struct{}), make(chan struct{})
 	cmd.Dir, cmd.Stderr = d.Dir, saying
 	cmd.Env = append(append(os.Environ(), HostileEnvironment()...), "XDG_RUNTIME_DIR="+d.Dir, "HOME="+d.Dir, "XDG_STATE_HOME="+d.Dir)
-	if err := d.World.Gateway.Start(cmd); err != nil {
+	err = d.World.Gateway.Start(cmd)
+	if err == nil && d.begun != nil {
+		err = d.World.Gateway.Do(d.begun)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	saying.Close()
