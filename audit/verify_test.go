@@ -59,7 +59,19 @@ func (s *signedLog) verify(t *testing.T, given ...string) *verify.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if quick := s.quick(t, s.key, given...); r.Code == verify.Good && quick != verify.Good {
+		t.Errorf("what is good is %d to Quick", quick)
+	}
 	return r
+}
+
+func (s *signedLog) quick(t *testing.T, key string, given ...string) (code int) {
+	t.Helper()
+	r, err := verify.Quick(s.dir, key, []byte(strings.Join(given, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Code
 }
 
 func (s *signedLog) files(t *testing.T) map[string][]byte {
@@ -124,11 +136,15 @@ func TestEveryBit(t *testing.T) {
 		for bit := 0; bit < 8*len(content); bit += step {
 			poke(t, path, bit/8, content[bit/8]^1<<(bit%8))
 			r := s.verify(t)
+			quick, keyless := s.quick(t, s.key), s.quick(t, "")
 			poke(t, path, bit/8, content[bit/8])
 			if r.Code == verify.Good {
 				t.Fatalf("%s: bit %d flipped, and the log is good", name, bit)
 			}
 			if strings.HasSuffix(name, ".log") {
+				if quick != r.Code || keyless != r.Code {
+					t.Fatalf("%s: bit %d flipped: %d, to Quick %d, without the key %d", name, bit, r.Code, quick, keyless)
+				}
 				seq := seqAt(content, bit/8)
 				if r.Code == verify.Tampered && (seq < *r.From || seq >= *r.To) || r.Code == verify.TornTail {
 					t.Fatalf("%s: bit %d, of record %d: %+v from %d to %d", name, bit, seq, r, *r.From, *r.To)

@@ -96,6 +96,9 @@ func (c *Config) absolute(path string) string {
 func (c *Config) Sources() (all []file.RegoSource, at []string) {
 	for _, list := range c.regoLists() {
 		for i, s := range list.entries {
+			if s.Elsewhere {
+				continue
+			}
 			all, at = append(all, s), append(at, fmt.Sprintf("%s[%d]", list.At, i))
 		}
 	}

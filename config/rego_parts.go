@@ -105,6 +105,9 @@ func (c *Config) parts() (parts []RegoPart, err error) {
 func (c *Config) partsOf(r *regoReader, list *regoList) (parts []RegoPart, err error) {
 	together := map[bool]int{} // index+1 of the part of plain entries, by shadow
 	for i, s := range list.entries {
+		if s.Elsewhere {
+			continue
+		}
 		part := list.RegoPart
 		part.Options.Source = list.File + " " + cmp.Or(s.Bundle, s.Path)
 		part.At, part.Source = fmt.Sprintf("%s[%d]", list.At, i), s
@@ -166,7 +169,7 @@ func (c *Config) UnnamedTests() (all []policy.Problem) {
 		for i, s := range list.entries {
 			module := filepath.Clean(beside(list.File, s.Path))
 			name, isModule := strings.CutSuffix(module, ".rego")
-			if s.Path == "" || !isModule || strings.HasSuffix(name, "_test") {
+			if s.Path == "" || s.Elsewhere || !isModule || strings.HasSuffix(name, "_test") {
 				continue
 			}
 			tests := name + "_test.rego"

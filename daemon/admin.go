@@ -236,8 +236,10 @@ func (l *adminListener) missing() (why []string) {
 	if l.stopping.Load() {
 		why = append(why, "egressd is stopping")
 	}
-	if l.daemon.current.Load() == nil {
+	if now := l.daemon.current.Load(); now == nil {
 		why = append(why, "no policy is in force")
+	} else {
+		why = append(why, now.stale()...)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

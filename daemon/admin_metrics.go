@@ -8,6 +8,7 @@ import (
 	"github.com/egressd/egressd/admin"
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/daemon/policystatus"
+	"github.com/egressd/egressd/internal/version"
 	"github.com/egressd/egressd/logs/sink"
 	"github.com/egressd/egressd/policy/file"
 )
@@ -19,6 +20,11 @@ func (l *adminListener) collect(m *admin.Metrics) {
 		return
 	}
 	m.Only("egressd_ready", admin.Gauge, "1 while egressd serves by what it knows; the log has its own.", truth(len(l.missing()) == 0))
+	build := version.This()
+	m.Family("egressd_build_info", admin.Gauge, "1 for the version that runs.")
+	m.Sample(1, "version", build.Version, "commit", build.Commit, "goversion", build.Go)
+	m.Family("egressd_policy_info", admin.Gauge, "1 for the policy in force. rules is the same wherever the same rules hold.")
+	m.Sample(1, "rules", now.policy.RulesID(), "revision", now.policy.Revision())
 	m.Only("egressd_policy_in_force_seconds", admin.Gauge, "How long the policy has been in force.", time.Since(now.since).Seconds())
 	m.Only("egressd_policy_reloads_total", admin.Counter, "How often the policy was read again.", float64(now.reloads))
 	m.Only("egressd_policy_reloads_failed_total", admin.Counter, "How often it could not be put in force.", float64(now.failed))
@@ -32,6 +38,14 @@ func (l *adminListener) collect(m *admin.Metrics) {
 	m.Family("egressd_bundle_stale", admin.Gauge, "1 where a bundle does not count any more, so that everything is denied.")
 	for _, b := range bundles {
 		m.Sample(truth(b.Stale != ""), "bundle", b.Source)
+	}
+	m.Family("egressd_bundle_failing", admin.Gauge, "1 if the last attempt to fetch a bundle brought nothing that may count.")
+	for _, b := range bundles {
+		m.Sample(truth(b.Error != ""), "bundle", b.Source)
+	}
+	m.Family("egressd_bundle_info", admin.Gauge, "1 for the revision of each bundle.")
+	for _, b := range bundles {
+		m.Sample(1, "bundle", b.Source, "revision", b.Revision)
 	}
 	m.Family("egressd_bundle_heard_seconds", admin.Gauge, "How long ago the server of a bundle was heard.")
 	for _, b := range bundles {
@@ -71,7 +85,7 @@ func byLabel(bundles []policystatus.Bundle) (all []policystatus.Bundle) {
 			all = append(all, b)
 			continue
 		}
-		all[i].Stale = cmp.Or(all[i].Stale, b.Stale)
+		all[i].Stale, all[i].Error = cmp.Or(all[i].Stale, b.Stale), cmp.Or(all[i].Error, b.Error)
 		if all[i].Heard.IsZero() || !b.Heard.IsZero() && b.Heard.Before(all[i].Heard) {
 			all[i].Heard = b.Heard
 		}

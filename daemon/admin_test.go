@@ -71,6 +71,16 @@ func TestWhatIsMissingForReadinessIsNamed(t *testing.T) {
 	if why := d.admin.missing(); len(why) != 0 {
 		t.Errorf("in force: %q", why)
 	}
+	late := &config.Lapse{Label: "policy.tar.gz", At: time.Now().Add(time.Hour)}
+	d.current.putInForce(policy.New(), &config.Config{Lapses: []*config.Lapse{late}}, "reloaded")
+	if why := d.admin.missing(); len(why) != 0 {
+		t.Errorf("with a bundle that counts: %q", why)
+	}
+	late.At = time.Now().Add(-time.Second)
+	if why := d.admin.missing(); len(why) != 1 || !strings.Contains(why[0], "stale") {
+		t.Errorf("with a bundle that has expired: %q", why)
+	}
+	d.current.putInForce(policy.New(), &config.Config{}, "reloaded")
 	d.admin.isLost("127.0.0.1:3128", io.EOF)
 	d.admin.stopping.Store(true)
 	if why := d.admin.missing(); !slices.Equal(why, []string{"egressd is stopping", "127.0.0.1:3128 is not served"}) {

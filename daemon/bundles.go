@@ -94,7 +94,7 @@ type fetched struct {
 	*bundle.Update
 	feed  *config.Feed
 	err   error
-	taken chan bool // is told whether it was good
+	taken chan bool // is told whether the server was heard
 }
 
 // poll begins to ask for the bundles that nobody asks for yet, until ctx is done.
@@ -176,7 +176,7 @@ func (bs *bundleFollower) arrive(ctx context.Context, a fetched) {
 		bs.heard(f)
 	}
 	bs.age(ctx)
-	a.taken <- err == nil
+	a.taken <- err == nil || errors.Is(err, bundle.ErrOlder) // who was heard is asked again at refresh
 }
 
 // renew puts in force what a feed offers, beside all else as it was read last. It reads no file
@@ -228,6 +228,21 @@ func (bs *bundleFollower) note(text string) {
 	if err := bs.daemon.Gate.RejectPolicy(clipped(text)); err != nil {
 		bs.daemon.Complain(fmt.Errorf("record what became of a bundle: %w", err))
 	}
+}
+
+// stale returns why everything is denied while a bundle is stale, one reason for each such bundle.
+func (n *inForce) stale() (why []string) {
+	for _, f := range n.config.Feeds {
+		if one := f.Stale(); one != "" && n.config.InForce(f) {
+			why = append(why, "a bundle of the policy is stale, so that everything is denied: "+one)
+		}
+	}
+	for _, l := range n.config.Lapses {
+		if !time.Now().Before(l.At) {
+			why = append(why, "a bundle of the policy is stale, so that everything is denied: "+l.Why())
+		}
+	}
+	return why
 }
 
 // age has the flows that are open decided again where a bundle has become stale, or

@@ -25,12 +25,12 @@ type clause struct {
 	literals []string // one is in a line of each flow for which the clause holds; nil: that is not known
 }
 
-// ownKeys are the keys that read what each flow has for itself: its id, its time, and its end.
-var ownKeys = map[string]bool{"flow": true, "since": true, "until": true, "up": true, "down": true, "query": true, "took": true}
+// ownKeys are the keys that read what each flow has for itself: its id, its number, its time, and its end.
+var ownKeys = map[string]bool{"flow": true, "seq": true, "since": true, "until": true, "up": true, "down": true, "query": true, "took": true}
 
 // verbatim are the keys whose values stand in a line, or a part of them. The others are computed, as an outcome of "open" is.
 var verbatim = map[string]bool{
-	"host": true, "sandbox": true, "container": true, "via": true, "method": true, "path": true, "sni": true, "proc": true, "kind": true,
+	"host": true, "domain": true, "sandbox": true, "container": true, "via": true, "method": true, "path": true, "sni": true, "proc": true, "kind": true,
 	"verdict": true, "class": true, "rule": true, "layer": true, "policy": true, "flow": true, "id": true,
 }
 
@@ -50,7 +50,8 @@ type Filter struct {
 	Run string
 
 	clauses []clause
-	kinds   []string // kinds that the filter names
+	numbers []*numbers // of seq:
+	kinds   []string   // kinds that the filter names
 	words   []string
 }
 
@@ -274,6 +275,11 @@ func (f *Filter) add(t term, now time.Time) error {
 	if t.key == "kind" && !t.not {
 		f.kinds = append(f.kinds, t.value)
 	}
+	if t.key == "seq" {
+		n := &numbers{}
+		n.span, _ = parseSpan(t.value, parseNumber)
+		c, f.numbers = n.hold, append(f.numbers, n)
+	}
 	var literals []string
 	if verbatim[t.key] && !t.not {
 		literals = []string{literalOf(t.value)}
@@ -295,7 +301,7 @@ func (f *Filter) add(t term, now time.Time) error {
 	return nil
 }
 
-// Split returns two filters that together match what f matches. Filter own reads only Flow, Time, Duration
+// Split returns two filters that together match what f matches. Filter own reads only Flow, Seq, Time, Duration
 // and Bytes of a record, and shared reads none of these. An index evaluates shared once for all decisions
 // that are alike.
 func (f *Filter) Split() (shared, own *Filter) {

@@ -15,9 +15,21 @@ import (
 
 // FilterKeys are the keys that a filter may use.
 var FilterKeys = []string{
-	"host", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
-	"shadow", "marked", "kind", "id", "flow", "outcome", "policy", "up", "down", "query", "took", "since", "until", "run",
+	"host", "domain", "port", "addr", "verdict", "class", "rule", "layer", "sandbox", "container", "via", "src", "method", "path", "status", "sni", "proc",
+	"shadow", "marked", "kind", "id", "flow", "seq", "outcome", "policy", "up", "down", "query", "took", "since", "until", "run",
 }
+
+// FilterHelp shows each key of a filter, for the help of the commands and of the page.
+const FilterHelp = `  host:*.test  domain:example.com  port:443  addr:10.0.0.0/8  sni:*.test
+  verdict:deny|allow|ask  class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
+  sandbox:ci  container:web  proc:curl  via:connect  src:127.0.0.1
+  method:POST  path:/repos/*  status:500..599  outcome:network-*  marked:yes  kind:open
+  up:>10k  down:<=1M  query:>1k  took:>5s   (k, M and G; >, >=, <, <= and ranges)
+  since:1h  since:2026-11-20  until:09:30   (and every time that egressd prints)
+  id:01KB6ZQ4  flow:01KB6ZQ4   a request by its id, or the beginning of it
+  seq:20014  seq:20014..20030  the requests that records belong to, by number
+  run:last|ID|all              the log of a run of egressd run
+  shadow:deny|allow|ask|inspect   what a shadow policy would have decided`
 
 // FilterValues lists the values of each key that has a fixed set of values.
 var FilterValues = map[string][]string{
@@ -49,6 +61,7 @@ var filterKeys = func() map[string]*filterKey {
 		"until":  {read: untilKey, example: "until:10m   (or 2d, 09:30, 2026-11-20, 2026-11-20T09:30:00Z)"},
 		"status": {read: numberKey(func(r *record.Record) int64 { return int64(part(r.HTTP).Status) }), example: "status:404   (or status:500..599)"},
 		"proc":   {read: textKey(Process, Exe)},
+		"seq":    {read: seqKey, example: "seq:20014   (or seq:20014..20030)"},
 		"flow":   {read: flowKey},
 		"id":     {read: flowKey}, // as replies call it
 
@@ -64,6 +77,7 @@ var filterKeys = func() map[string]*filterKey {
 // filterTexts are the keys that match a text of the record.
 var filterTexts = map[string]func(*record.Record) string{
 	"host":    Host,
+	"domain":  domainOf,
 	"sandbox": func(r *record.Record) string { return r.Sandbox },
 	"via":     func(r *record.Record) string { return r.Via },
 	"kind":    func(r *record.Record) string { return string(r.Kind) },

@@ -15,7 +15,7 @@ var filterNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // sample is one record that every row of the tests is about.
 func sample() *record.Record {
 	return &record.Record{
-		Kind: record.KindOpen, Flow: "01KB6ZQ4SZ", Sandbox: "ci", Via: "connect",
+		Seq: 20, Kind: record.KindOpen, Flow: "01KB6ZQ4SZ", Sandbox: "ci", Via: "connect",
 		Time:      filterNow.Add(-30 * time.Minute),
 		Src:       "127.0.0.1:4711",
 		Dst:       &record.Destination{Host: "evil.test", Port: 443, Addrs: []string{"192.0.2.1", "2001:db8::1"}},
@@ -119,6 +119,14 @@ func TestFilter(t *testing.T) {
 		{[]string{"status:200"}, false},
 		{[]string{"status:500..599"}, true},
 		{[]string{"run:last"}, true},
+		{[]string{"domain:evil.test"}, true},
+		{[]string{"domain:test"}, false},
+		{[]string{"domain:evil.*"}, true},
+		{[]string{"seq:20"}, true},
+		{[]string{"seq:21"}, false},
+		{[]string{"seq:21", "seq:19..20"}, true},
+		{[]string{"seq:>19", "seq:<20"}, false},
+		{[]string{"-seq:20"}, false},
 	} {
 		f, err := ParseFilter(row.words, filterNow)
 		if err != nil {
@@ -170,6 +178,7 @@ func TestFilterRefuses(t *testing.T) {
 		"took:-1s":         "try " + filterKeys["took"].example,
 		"up:>lots":         "try " + filterKeys["up"].example,
 		"up:-1":            "try " + filterKeys["up"].example,
+		"seq:last":         "try " + filterKeys["seq"].example,
 		"query:long":       "try " + filterKeys["query"].example,
 		"down:NaN":         "try " + filterKeys["down"].example,
 		"down:1e300G":      "try " + filterKeys["down"].example,

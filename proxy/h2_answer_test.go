@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,25 @@ func resetOf(stream uint32) func(http2.Frame) bool {
 	return func(f http2.Frame) bool {
 		_, ok := f.(*http2.RSTStreamFrame)
 		return ok && f.Header().StreamID == stream
+	}
+}
+
+// TestNobodyGuessesTheTypeOfAnAnswer from its body, where the server says none.
+func TestNobodyGuessesTheTypeOfAnAnswer(t *testing.T) {
+	w := newInspectWorld(t, inspectPolicy, nil)
+	const page = "<html><script>"
+	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header()["Content-Type"] = nil
+		rw.Header().Set("X-Content-Type-Options", "nosniff")
+		rw.Header().Set("Content-Length", strconv.Itoa(len(page)))
+		io.WriteString(rw, page)
+	}, nil)
+	rt := w.visitor(t, true, "allowed.test", o.port)
+	for range 10 { // the body may come with the head, or behind it
+		r := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil)
+		if kind, said := r.Header["Content-Type"]; said || r.body != page {
+			t.Fatalf("read %q of type %q", r.body, kind)
+		}
 	}
 }
 

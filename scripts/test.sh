@@ -160,6 +160,8 @@ for name in "${!lanes[@]}"; do
 done
 step "all have ended"
 
+failures() { grep -vE '^(=== |\s*--- PASS)' "$1" >&2 || true; }
+
 # A machine may be busier than a test allows for. At most two tests of a run that
 # failed run again, alone and three times, and have to pass each time; the last line
 # names them. What the race detector found, a panic or a time-out is not asked twice.
@@ -177,7 +179,7 @@ again() { # a log, a command that runs the test named by its last argument
 		return 1
 	fi
 	for name in $failed; do
-		"${@:2}" "^$name\$" >"$logs/again" 2>&1 || { cat "$logs/again" >&2; return 1; }
+		"${@:2}" "^$name\$" >"$logs/again" 2>&1 || { failures "$logs/again"; return 1; }
 		[ "$(grep -c "^--- PASS: $name " "$logs/again")" -eq 3 ] || return 1
 		echo "$name failed, and passed three times when it ran alone"
 		second+=("$name")
@@ -193,7 +195,7 @@ unit() {
 # command after these runs one of them again.
 judge() {
 	if [ "$2" -ne 0 ]; then
-		grep -vE '^(=== |\s*--- PASS)' "$1" >&2 || true
+		failures "$1"
 		again "$1" "${@:3}"
 	fi
 	if grep -E '^\s*--- SKIP' "$1" >&2; then

@@ -101,7 +101,7 @@ func (s *Server) stops(ctx context.Context, found []signals.Suspect, f *logs.Fil
 }
 
 func courseOf(a signals.Suspect) replay.Course {
-	return replay.Course{Sandbox: a.Sandbox, Program: a.Program, Destination: a.Destination}
+	return replay.Course{Sandbox: a.Sandbox, Program: a.Program, Destination: strings.TrimPrefix(a.Destination, signals.Many)}
 }
 
 type attemptsView struct {
@@ -174,10 +174,16 @@ func attemptTerms(a signals.Suspect) (terms []string) {
 	if a.Program != "" && a.Program != signals.Beyond {
 		terms = append(terms, term("proc", a.Program))
 	}
-	if a.Destination != signals.Beyond && a.Destination != "many" {
+	if a.Destination != signals.Beyond && a.Destination != signals.Many {
 		terms = append(terms, term("host", "*"+a.Destination))
 	}
 	return terms
+}
+
+// firstLeg returns the URL of what a sandbox sent to the destination where another one fetched it.
+func firstLeg(l *signals.Leg) string {
+	terms := attemptTerms(signals.Suspect{Sandbox: l.Sandbox, Destination: l.Destination})
+	return address("/requests", append(terms, term("up", ">=64k")), nil)
 }
 
 // actsOf returns what a person may do about the first of some flows that the page holds.

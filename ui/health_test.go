@@ -87,15 +87,19 @@ func TestWhatIsUnknownIsNoAccusation(t *testing.T) {
 	for _, row := range []struct {
 		says, dir, key, notice, health string
 	}{
-		{"not signed", plain, "", unknown, "Not verified: no key is known"},
+		{"not signed", plain, "", unknown, "Not verified: the log is not signed"},
 		{"signed, and no key", signed, "", unknown, "Not verified: no key is known"},
 		{"another key", signed, other, unknown, "Not verified: the log is signed by another key"},
 		{"whole", signed, key, "", "No record was changed or removed"},
 		{"changed", spoiled, itsKey, changed, "tampered"},
+		{"changed, and no key", spoiled, "", changed, "tampered"},
 	} {
 		p := opened(t, Options{Dir: row.dir, Key: func(string) (string, string, error) { return row.key, "", nil }})
 		if health := p.healthOf(); !strings.Contains(health, row.health) {
 			t.Errorf("%s: Health does not hold %q: %.900s", row.says, row.health, health[strings.Index(health, "<main"):])
+		}
+		if health, own := p.healthOf(), row.dir == spoiled; row.dir != plain && (strings.Contains(health, "The newest checkpoint") == own || strings.Contains(health, "The last checkpoint that holds") != own) {
+			t.Errorf("%s: the checkpoint of Health: %s", row.says, health[strings.Index(health, "<main"):])
 		}
 		_, text := p.ask("GET", "/sent", nil)
 		for _, notice := range []string{changed, unknown} {

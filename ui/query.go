@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 )
 
 // A query is what the URL of a view asks for: the filter of egressd log, and options of the view.
@@ -56,18 +57,39 @@ func (s *Server) parseFilter(text string) (*logs.Filter, error) {
 		return nil, errLongFilter
 	}
 	f, err := logs.ParseFilter(logs.SplitFilter(text), time.Now())
-	if err != nil || f.Run == "" {
-		return f, err
+	if err != nil {
+		return nil, err
+	}
+	if err := s.takeRun(f); err != nil {
+		return nil, err
+	}
+	if !f.NamesNumbers() {
+		return f, nil
+	}
+	if s.options.Runs != nil && f.Run == "" {
+		return nil, &logs.FilterError{Err: errors.New("seq: names a record of one log, and the page shows several"), Try: "run:last " + text}
+	}
+	dir, err := s.logOf(f.Run)
+	if err == nil {
+		err = source.Resolve(f, dir)
+	}
+	return f, err
+}
+
+// takeRun replaces the run that a filter names by its ID.
+func (s *Server) takeRun(f *logs.Filter) error {
+	if f.Run == "" {
+		return nil
 	}
 	if s.options.Runs == nil {
-		return nil, &logs.FilterError{Err: errors.New("the page shows one log"), Say: "egressd ui --run " + f.Run}
+		return &logs.FilterError{Err: errors.New("the page shows one log"), Say: "egressd ui --run " + f.Run}
 	}
 	run, err := s.run(f.Run)
 	if err != nil {
-		return nil, &logs.FilterError{Err: err, Try: "run:last"}
+		return &logs.FilterError{Err: err, Try: "run:last"}
 	}
 	f.Run = run.ID
-	return f, nil
+	return nil
 }
 
 // Show returns the URL of the list with one request beside it.

@@ -93,12 +93,7 @@ func Read(path, dir string) (*Status, error) {
 	switch {
 	case err == nil:
 		s.Observing = cfg.File.Observing()
-		sources, at := cfg.Sources()
-		for i := range sources {
-			if one := &sources[i]; one.Bundle != "" {
-				s.Bundles = append(s.Bundles, statusOfBundle(cfg, at[i], one))
-			}
-		}
+		s.Bundles = append(s.Bundles, Bundles(cfg)...)
 	case dir == "":
 		return nil, err
 	default:
@@ -209,6 +204,17 @@ func (s *Status) count(r *record.Record) {
 	if r.Dst != nil {
 		s.Failed.Where = r.Dst.Host
 	}
+}
+
+// Bundles reports on the bundles of the configuration as they are on disk.
+func Bundles(c *config.Config) (all []Bundle) {
+	sources, at := c.Sources()
+	for i := range sources {
+		if one := &sources[i]; one.Bundle != "" {
+			all = append(all, statusOfBundle(c, at[i], one))
+		}
+	}
+	return all
 }
 
 // statusOfBundle looks at one bundle as it is on disk.

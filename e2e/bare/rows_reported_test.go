@@ -27,6 +27,11 @@ if os.fork(): os._exit(0)
 end = time.time() + 2
 while time.time() < end:
     s = socket.socket(socket.AF_UNIX); s.bind("s"); s.listen(); time.sleep(0.004); s.close(); os.remove("s")' >/dev/null 2>&1`, line: `echo started; sleep 2.2; ls`, modes: noTerminal},
+	{name: "closed folders beside a socket that has lost its name", before: `python3 -c 'import os, socket, time
+s = socket.socket(socket.AF_UNIX); s.bind("s"); s.listen(); os.remove("s")
+if os.fork(): os._exit(0)
+while not os.path.exists("over"): time.sleep(0.02)
+os.remove("over")' >/dev/null 2>&1; mkdir -p d x/y; echo kept >d/f; chmod 000 d; cd x/y; chmod 000 .. .`, line: `pwd; ls; echo $?; cd ~; chmod 700 d x x/y; cat d/f; echo more >d/g; touch x/y/h over; while [ -e over ]; do sleep 0.02; done`, modes: noTerminal},
 
 	// Signing: with keys and agents of its own.
 	{name: "git signing by an agent of its own", line: repository + `eval $(ssh-agent -s) >/dev/null; ssh-keygen -qt ed25519 -N '' -f ../k -C c; ssh-add -q ../k; rm ../k; git config gpg.format ssh; git config user.signingkey "key::$(cat ../k.pub)"; git commit -qS --allow-empty -m signed; echo "dev@allowed.test $(cat ../k.pub)" >../s; git config gpg.ssh.allowedSignersFile ../s; git log -1 --format=%G?; kill $SSH_AGENT_PID; cd; rm -rf r k.pub s /tmp/.git_signing_key*`, needs: "git ssh-agent"},

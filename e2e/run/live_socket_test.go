@@ -73,3 +73,28 @@ except OSError: pass' $p; done; ls build`, outside)
 		}
 	}
 }
+
+// TestRunFindsSocketsInClosedFolders has a service outside whose socket was renamed, in a folder that the program opens again.
+func TestRunFindsSocketsInClosedFolders(t *testing.T) {
+	for user := range world.Users {
+		for _, flags := range [][]string{nil, {"--fs"}} {
+			d := world.NewDaemon(t, world.RunPolicy)
+			build := filepath.Join(d.Dir, "home,with: marks", "project", "build")
+			if err := os.MkdirAll(filepath.Join(build, "inner"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			l, err := d.World.Gateway.Listen("unix", filepath.Join(build, "inner", "sock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			world.Serve(t, l, func(c net.Conn) { fmt.Fprintln(c, "outside") })
+			if err := errors.Join(os.Rename(filepath.Join(build, "inner", "sock"), filepath.Join(build, "inner", "away")), os.Chmod(filepath.Join(build, "inner"), 0), os.Chmod(build, 0)); err != nil {
+				t.Fatal(err)
+			}
+			script := `chmod 700 build; chmod 700 build/inner; socat -t1 - UNIX-CONNECT:build/inner/away </dev/null 2>&1 | grep -o outside; ls build/inner`
+			if r, _ := inProject(t, d, user, script, flags...); r.out != "away\n" {
+				t.Errorf("%s %v: exit %d, %q, %s", user, flags, r.code, r.out, r.talk)
+			}
+		}
+	}
+}

@@ -3,8 +3,10 @@ package jailinit
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -54,7 +56,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		agent = tree
 	}
 	if p.Apart != nil {
-		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
+		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf), p.root, s.awaitServed); err != nil {
 			return err
 		}
 	}
@@ -180,33 +182,64 @@ func (p *Program) hideSockets() error {
 		p.hidden = map[string]hiddenSocket{}
 	}
 	for _, path := range p.HostSockets {
-		if readable(path) == "" && !isFolderAt(path) || p.folders[path] {
-			continue
+		sockets := []string{path}
+		if isClosed(path) {
+			sockets = socketsBelow(path)
 		}
-		file, err := openHidden(path)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("hide %s: %w", path, err)
-		}
-		if earlier, ok := p.hidden[path]; ok {
-			unix.Close(earlier.fd)
-		}
-		p.hidden[path] = file
-		hide := hide
-		if isFolderAt(path) {
-			hide = hideServices
-			if p.folders == nil {
-				p.folders = map[string]bool{}
+		for _, path := range sockets {
+			if err := p.hideSocket(path); err != nil {
+				return fmt.Errorf("hide %s: %w", path, err)
 			}
-			p.folders[path] = true
-		}
-		if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !isMissing(path) { // it may be another one by now, which the next look hides
-			return fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
 	return nil
+}
+
+func (p *Program) hideSocket(path string) error {
+	if readable(path) == "" && !isFolderAt(path) || p.folders[path] {
+		return nil
+	}
+	file, err := openHidden(path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if earlier, ok := p.hidden[path]; ok {
+		unix.Close(earlier.fd)
+	}
+	p.hidden[path] = file
+	hide := hide
+	if isFolderAt(path) {
+		hide = hideServices
+		if p.folders == nil {
+			p.folders = map[string]bool{}
+		}
+		p.folders[path] = true
+	}
+	if err := hide(path); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !isMissing(path) { // it may be another one by now, which the next look hides
+		return err
+	}
+	return nil
+}
+
+// isClosed reports whether path is a folder that its owner cannot look into before a change of its mode. Here its owner can. The
+// program may change the mode, and its files there are no less its own than others: only the sockets are hidden.
+func isClosed(path string) bool {
+	const lookInto = 0o500
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir() && info.Mode().Perm()&lookInto != lookInto
+}
+
+func socketsBelow(folder string) (paths []string) {
+	_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type() == fs.ModeSocket {
+			paths = append(paths, path)
+		}
+		return nil // what cannot be read here cannot be read by the program either
+	})
+	return paths
 }
 
 func isFolderAt(path string) bool {

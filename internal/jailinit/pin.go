@@ -136,7 +136,7 @@ func reenter(dir string) error {
 		return nil
 	}
 	if err := os.Chdir(dir); err != nil {
-		return fmt.Errorf("the working directory is egressd's own: %w", err)
+		return fmt.Errorf("the working directory is hidden from programs: %w", err)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (q *question) holds(r *Row) bool {
 	if q.own == nil {
 		return true
 	}
-	q.scratch.Time, q.scratch.Flow = time.UnixMicro(r.Time), r.Flow.String()
+	q.scratch.Time, q.scratch.Flow, q.scratch.Seq = time.UnixMicro(r.Time), r.Flow.String(), r.Seq
 	q.scratch.Duration, q.scratch.Bytes, q.scratch.HTTP = r.Took.Milliseconds(), nil, nil
 	if r.Query > 0 {
 		q.http.QueryBytes = r.Query

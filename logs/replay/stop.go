@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -8,20 +9,22 @@ import (
 	"strings"
 
 	"github.com/egressd/egressd/config"
+	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/logs"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
+	"github.com/egressd/egressd/sandbox"
 )
 
 // A Course is what a program of a sandbox did with a destination: a host, all names below a domain, or a host with the
-// beginning of a path.
+// beginning of a path. Without a destination it is all that was refused to the program.
 type Course struct{ Sandbox, Program, Destination string }
 
-// A Stop is the narrowest Tried that would have stopped a course, and wider ones.
+// A Stop is the narrowest Tried that would have stopped a course, and others.
 type Stop struct {
 	Tried
-	Wider []Tried `json:"wider,omitempty"` // each wider than the one before
+	Wider []Tried `json:"wider,omitempty"` // each denies as much of others as the one before, or more
 
 	// Refused counts the requests of the course that were refused. Why is the reason for the last one. If nothing passed,
 	// there is nothing to deny.
@@ -29,38 +32,64 @@ type Stop struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// A Tried is lines for deny, tried on the log.
+// A Tried is a part of a policy file, tried on the log.
 type Tried struct {
-	Deny    []string `json:"deny"`
-	Stopped int64    `json:"stopped"`       // requests of the course that passed, and would have been denied
-	Left    int64    `json:"left"`          // requests of the course that would still have passed
-	Others  int64    `json:"others"`        // requests of others that passed, and would have been denied
-	Who     []string `json:"who,omitempty"` // a few of these others
+	Policy  string   `json:"policy"`            // the part, as the file has it, or the entry of the sandbox
+	Deny    []string `json:"deny"`              // its lines under deny; empty if it bounds bytes instead
+	Sandbox string   `json:"sandbox,omitempty"` // the sandbox whose own list it is in; "" for that of all sandboxes
+	Rule    string   `json:"rule,omitempty"`    // the rule that lets it pass now, which has to give way; or ""
+	Stopped int64    `json:"stopped"`           // requests of the course that passed, and would have been denied
+	Left    int64    `json:"left"`              // requests of the course that would still have passed
+	LeftUp  int64    `json:"left_up"`           // bytes that these sent
+	Others  int64    `json:"others"`            // requests of others that passed, and would have been denied
+	Who     []string `json:"who,omitempty"`     // a few of these others
+}
+
+// String says what it is, what it stops, and what else it denies.
+func (t Tried) String() string {
+	text := t.Policy
+	if t.Sandbox != "" {
+		text += " of sandbox " + t.Sandbox + " alone"
+	}
+	if t.Rule != "" {
+		text += " where " + t.Rule + " lets it pass now"
+	}
+	text += ", which denies " + quantity.Plural(int(t.Stopped), "request") + " of it"
+	if t.Left > 0 {
+		text += " (" + quantity.Bytes(t.LeftUp) + " in " + strconv.FormatInt(t.Left, 10) + " others still pass)"
+	}
+	if t.Others == 0 {
+		return text + " and nothing else in this log"
+	}
+	return text + " and " + quantity.Plural(int(t.Others), "request") + " of others"
 }
 
 // Bounds of what is remembered of a course.
 const (
 	mostHosts  = 3 // that are denied one by one; more are denied by their domain
 	mostOthers = 3
+	mostTried  = 5 // that a Stop has
 )
 
-// writes are the methods that change something at a server (RFC 9110 section 9.2.1).
-var writes = []string{"POST", "PUT", "PATCH", "DELETE"}
-
-// Stops finds for each course the narrowest rule that would have stopped it. It calls read twice, which passes all requests
+// Stops finds for each course the narrowest rule or bound that would have stopped it. It calls read twice, which passes all requests
 // of the log. A course without any request has no Stop.
 func Stops(ctx context.Context, courses []Course, read func(func(*record.Record)) error) (map[Course]*Stop, error) {
 	all := map[string][]*course{} // by host or domain
 	for _, c := range courses {
 		domain, path, _ := strings.Cut(c.Destination, "/")
-		all[domain] = append(all[domain], &course{Course: c, domain: domain, path: path, hosts: map[string]bool{}, methods: map[string]bool{}})
+		all[domain] = append(all[domain], &course{Course: c, domain: domain, path: path, hosts: map[string]bool{}, rules: map[string]bool{}, sent: newSentBy()})
 	}
 	each := func(do func(*course, *record.Record)) error {
 		return read(func(r *record.Record) {
 			if !logs.Decides(r) {
 				return
 			}
-			for host, more := logs.Host(r), true; more; _, host, more = strings.Cut(host, ".") {
+			if r.Decision.Action != "allow" {
+				for _, c := range all[""] {
+					do(c, r)
+				}
+			}
+			for host, more := logs.Host(r), true; more && host != ""; _, host, more = strings.Cut(host, ".") {
 				for _, c := range all[host] {
 					do(c, r)
 				}
@@ -94,27 +123,32 @@ type course struct {
 	Course
 	domain, path string          // of Destination; the path is without its first slash
 	hosts        map[string]bool // with port, of connections and requests
-	methods      map[string]bool // that write
-	up, written  int64           // bytes, and those of requests that write
-	opaque, many bool            // some of it are tunnels or names; there are too many hosts
+	up           int64           // bytes
+	sent         sentBy
+	opaque, many bool // some of it are tunnels or names; there are too many hosts
+	rules        map[string]bool
 	refused      int64
 	why          string
-	trials       []*trial // the narrowest first
+	trials       []trial
 }
 
-// stop returns what came of the trial.
+// stop returns what came of the trials, those first that deny the least of others. It leaves out what would have let most of the bytes pass.
 func (c *course) stop() *Stop {
-	s := &Stop{Tried: Tried{Deny: []string{}}}
+	var all []Tried
 	for _, t := range c.trials {
-		switch {
-		case t.Stopped == 0:
-		case len(s.Deny) == 0:
-			s.Tried = t.Tried
-		default:
-			s.Wider = append(s.Wider, t.Tried)
+		for _, tried := range t.results() {
+			if tried.Stopped > 0 && (tried.LeftUp*2 <= c.up || len(all) == 0 && t == c.trials[len(c.trials)-1]) {
+				all = append(all, tried)
+			}
 		}
 	}
-	s.Refused, s.Why = c.refused, c.why
+	slices.SortStableFunc(all, func(a, b Tried) int {
+		return cmp.Or(cmp.Compare(a.Others, b.Others), cmp.Compare(a.Stopped, b.Stopped))
+	})
+	s := &Stop{Tried: Tried{Deny: []string{}}, Refused: c.refused, Why: c.why}
+	if len(all) > 0 {
+		s.Tried, s.Wider = all[0], all[1:min(len(all), mostTried)]
+	}
 	return s
 }
 
@@ -125,6 +159,9 @@ func (c *course) has(r *record.Record) bool {
 
 func (c *course) learn(r *record.Record) {
 	if !c.has(r) {
+		if r.Decision.Action == "allow" {
+			c.sent.another(r)
+		}
 		return
 	}
 	if r.Decision.Action != "allow" {
@@ -135,73 +172,76 @@ func (c *course) learn(r *record.Record) {
 		c.opaque, c.many = true, true
 		return
 	}
-	up := int64(0)
-	if r.Bytes != nil {
-		up = r.Bytes.Up
-	}
-	c.up += up
-	switch {
-	case r.HTTP == nil:
-		c.opaque = true
-	case slices.Contains(writes, r.HTTP.Method):
-		c.methods[strings.Clone(r.HTTP.Method)] = true
-		c.written += up
+	c.up += upOf(r)
+	c.opaque = c.opaque || r.HTTP == nil
+	c.sent.add(r)
+	if len(c.rules) <= 1 {
+		c.rules[strings.Clone(r.Decision.Rule)] = true
 	}
 	if len(c.hosts) <= mostHosts {
 		c.hosts[logs.Destination(r)] = true
 	}
 }
 
-// propose lists lines that would have stopped the course, the narrowest first: methods of one host, if most of what was sent was sent
-// by these; the hosts, unless they are too many; the domain.
+func upOf(r *record.Record) int64 {
+	if r.Bytes == nil {
+		return 0
+	}
+	return r.Bytes.Up
+}
+
+// propose lists what would have stopped the course: the methods and paths of one host that most bytes were sent by, its methods, bounds of
+// bytes, the hosts unless they are too many, and the domain.
 func (c *course) propose() {
 	hosts := slices.Sorted(maps.Keys(c.hosts))
 	if len(hosts) == 0 && !c.many {
 		return
 	}
-	if len(hosts) == 1 && !c.opaque && c.written > 0 && c.written*10 >= c.up*9 {
-		c.add(false, "{host: "+strconv.Quote(hosts[0])+", methods: ["+strings.Join(slices.Sorted(maps.Keys(c.methods)), ", ")+"]"+c.paths()+"}")
-	}
-	if !c.many && len(hosts) <= mostHosts {
-		var lines []string
-		for _, host := range hosts {
-			lines = append(lines, strconv.Quote(host))
+	few := !c.many && len(hosts) <= mostHosts
+	if few && len(hosts) == 1 && !c.opaque {
+		methods, paths := c.sent.by(c.path)
+		if len(methods) > 0 {
+			if len(paths) > 0 {
+				c.deny(false, "{host: "+strconv.Quote(hosts[0])+", methods: ["+strings.Join(methods, ", ")+"], paths: ["+quoted(paths)+"]}")
+			}
+			if c.path == "" {
+				c.deny(false, "{host: "+strconv.Quote(hosts[0])+", methods: ["+strings.Join(methods, ", ")+"]}")
+			}
 		}
-		c.add(false, lines...)
+	}
+	if few && c.path == "" {
+		c.bound(hosts)
+	}
+	if few {
+		c.deny(false, quotedEach(hosts)...)
 	}
 	lines := []string{strconv.Quote(c.domain), strconv.Quote("*." + c.domain)}
 	if _, err := policy.ParsePattern("*." + c.domain); err != nil {
 		lines = lines[:1]
 	}
-	c.add(true, lines...)
+	c.deny(true, lines...)
 }
 
-// add adds lines to those that are tried.
-func (c *course) add(names bool, lines ...string) {
+func quotedEach(texts []string) (all []string) {
+	for _, text := range texts {
+		all = append(all, strconv.Quote(text))
+	}
+	return all
+}
+
+func quoted(texts []string) string { return strings.Join(quotedEach(texts), ", ") }
+
+// deny adds lines under deny to those that are tried.
+func (c *course) deny(names bool, lines ...string) {
 	f, err := file.Parse("deny", []byte("version: 1\ndefault: allow\ndeny:\n  - "+strings.Join(lines, "\n  - ")+"\n"))
 	if err != nil {
-		return // a name that no rule can have
+		return // a name or a path that no rule can have
 	}
 	p, err := f.Compile(file.Environment{Inspection: true})
 	if err != nil {
 		return
 	}
-	c.trials = append(c.trials, &trial{Tried: Tried{Deny: lines}, by: New(&config.Config{File: f}, p), names: names})
-}
-
-// paths is the condition of the path.
-func (c *course) paths() string {
-	if c.path == "" {
-		return ""
-	}
-	return ", paths: [" + strconv.Quote("/"+c.path) + ", " + strconv.Quote("/"+c.path+"/**") + "]"
-}
-
-// A trial tries lines on the log.
-type trial struct {
-	Tried
-	by    *Replay
-	names bool // all names of the domain are denied, also to name servers
+	c.trials = append(c.trials, &deniedLines{lines: lines, by: New(&config.Config{File: f}, p), names: names, sandbox: c.Sandbox})
 }
 
 func (c *course) try(ctx context.Context, r *record.Record) {
@@ -209,11 +249,43 @@ func (c *course) try(ctx context.Context, r *record.Record) {
 		return
 	}
 	for _, t := range c.trials {
-		c.tryLines(ctx, t, r)
+		t.try(ctx, r, c.has(r))
 	}
 }
 
-func (c *course) tryLines(ctx context.Context, t *trial, r *record.Record) {
+// A trial tries a part of a policy on the log.
+type trial interface {
+	// try judges a request that passed, of the course or of others.
+	try(ctx context.Context, r *record.Record, own bool)
+	// results returns what came of it; several if the part may stand in several places.
+	results() []Tried
+}
+
+// count counts a request that passed.
+func (t *Tried) count(r *record.Record, own, denied bool) {
+	switch {
+	case own && denied:
+		t.Stopped += r.Times()
+	case own:
+		t.Left, t.LeftUp = t.Left+r.Times(), t.LeftUp+upOf(r)
+	case denied:
+		t.Others += r.Times()
+		if who := logs.Who(r); len(t.Who) < mostOthers && !slices.Contains(t.Who, who) {
+			t.Who = append(t.Who, strings.Clone(who))
+		}
+	}
+}
+
+// A deniedLines is lines under deny, of all sandboxes and of the course's own.
+type deniedLines struct {
+	lines    []string
+	by       *Replay
+	names    bool // all names of the domain are denied, also to name servers
+	sandbox  string
+	all, own Tried
+}
+
+func (t *deniedLines) try(ctx context.Context, r *record.Record, own bool) {
 	denied := t.names
 	if r.DNS == nil {
 		was := r.Clone()
@@ -224,15 +296,20 @@ func (c *course) tryLines(ctx context.Context, t *trial, r *record.Record) {
 		d, ok := t.by.Decide(ctx, was)
 		denied = ok && ActionOf(d, was) == "deny" && strings.HasPrefix(d.Rule, "deny[")
 	}
-	switch {
-	case c.has(r) && denied:
-		t.Stopped += r.Times()
-	case c.has(r):
-		t.Left += r.Times()
-	case denied:
-		t.Others += r.Times()
-		if who := logs.Who(r); len(t.Who) < mostOthers && !slices.Contains(t.Who, who) {
-			t.Who = append(t.Who, strings.Clone(who))
-		}
+	t.all.count(r, own, denied)
+	if r.Sandbox == t.sandbox {
+		t.own.count(r, own, denied)
 	}
+}
+
+// results returns the lines for the sandbox alone, too, if those for all sandboxes deny something of another one.
+func (t *deniedLines) results() (all []Tried) {
+	t.all.Deny, t.own.Deny = t.lines, t.lines
+	t.all.Policy = "deny: [" + strings.Join(t.lines, ", ") + "]"
+	if t.own.Others < t.all.Others && t.sandbox != "" && t.sandbox != sandbox.Default {
+		t.own.Sandbox = t.sandbox
+		t.own.Policy = t.all.Policy
+		all = append(all, t.own)
+	}
+	return append(all, t.all)
 }

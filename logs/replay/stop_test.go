@@ -3,9 +3,11 @@ package replay
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
 
@@ -41,54 +43,85 @@ func TestTheNarrowestRuleThatWouldHaveStoppedIt(t *testing.T) {
 	private := request("git", "inside.example.org", "", "", 100) // another rule opened its address
 	private.Dst.Addrs = []string{"10.0.0.7"}
 	log = append(log, private)
+	for i := range 20 {
+		log = append(log, request("node", "large.test", "", "", 3000), request("git", "large.test", "", "", 4000))
+		if i%2 == 0 {
+			log = append(log, request("git", "daily.test", "", "", 9000))
+		}
+	}
+	log = append(log, request("node", "large.test", "", "", 50_000_000), request("node", "shared.test", "", "", 500))
+	for range 400 {
+		log = append(log, request("node", "daily.test", "", "", 10_000))
+	}
+	another := request("node", "shared.test", "", "", 500)
+	another.Sandbox = "web"
+	log = append(log, another)
 	read := func(do func(*record.Record)) error {
 		for _, r := range log {
 			do(r.Clone())
 		}
 		return nil
 	}
-	rows := []struct {
-		destination string
-		want        *Stop
-	}{
-		{"example.com", &Stop{Tried{[]string{`{host: "api.example.com:443", methods: [POST]}`}, 2, 1, 1, []string{"ci/curl"}}, nil, 0, ""}},
-		{"example.org", &Stop{Tried{[]string{`"api.example.org:443"`}, 1, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
-		{"example.net", &Stop{Tried{[]string{`"example.net"`, `"*.example.net"`}, 4, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
-		{"example.info", &Stop{Tried{[]string{`"example.info"`, `"*.example.info"`}, 2, 0, 1, []string{"ci/git"}}, nil, 0, ""}},
-		{"api.github.com/gists", &Stop{Tried{[]string{`{host: "api.github.com:443", methods: [POST], paths: ["/gists", "/gists/**"]}`}, 1, 0, 0, nil}, nil, 0, ""}},
-		{"denied.test", &Stop{Tried{nil, 0, 0, 0, nil}, nil, 1, "default-deny"}},
-		{"nowhere.test", nil},
-	}
 	var courses []Course
-	for _, row := range rows {
-		courses = append(courses, Course{"ci", "node", row.destination})
+	for _, destination := range []string{"example.com", "example.org", "example.net", "example.info", "api.github.com/gists", "denied.test", "", "nowhere.test", "large.test", "daily.test", "shared.test"} {
+		courses = append(courses, Course{"ci", "node", destination})
 	}
 	found, err := Stops(t.Context(), courses, read)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wider := func(destination string) (all []string) {
-		for _, t := range found[Course{"ci", "node", destination}].Wider {
-			all = append(all, fmt.Sprint(t.Deny, t.Stopped, t.Left, t.Others, t.Who))
-		}
-		return all
-	}
 	for destination, want := range map[string][]string{
-		"example.com": {`["api.example.com:443"] 3 0 2 [ci/curl]`, `["example.com" "*.example.com"] 3 0 2 [ci/curl]`},
-		"example.org": {`["example.org" "*.example.org"] 1 0 3 [ci/git]`},
-		"example.net": nil, "denied.test": nil,
+		// Each is the part of a policy, what it stops, lets pass and denies of others, and who these are.
+		"example.com": {
+			`budgets: [{hosts: ["api.example.com:443"], up: 50kB, per: 24h}] 2 1 0 []`,
+			`deny: [{host: "api.example.com:443", methods: [POST], paths: ["/a", "/b"]}] 2 1 1 [ci/curl]`, `deny: [{host: "api.example.com:443", methods: [POST]}] 2 1 1 [ci/curl]`,
+			`deny: ["api.example.com:443"] 3 0 2 [ci/curl]`, `deny: ["example.com", "*.example.com"] 3 0 2 [ci/curl]`,
+		},
+		"example.org":          {`budgets: [{hosts: ["api.example.org:443"], up: 50kB, per: 24h}] 1 0 0 []`, `deny: ["api.example.org:443"] 1 0 1 [ci/git]`, `deny: ["example.org", "*.example.org"] 1 0 3 [ci/git]`},
+		"example.net":          {`deny: ["example.net", "*.example.net"] 4 0 1 [ci/git]`},
+		"example.info":         {`deny: ["example.info", "*.example.info"] 2 0 1 [ci/git]`},
+		"api.github.com/gists": {`deny: [{host: "api.github.com:443", methods: [POST], paths: ["/gists"]}] 1 0 0 []`, `deny: ["api.github.com:443"] 1 0 1 [ci/node]`, `deny: ["api.github.com", "*.api.github.com"] 1 0 1 [ci/node]`},
+		"denied.test":          nil,
+		"":                     nil,
+		// One request is larger by far than all others, here and of others.
+		"large.test": {`allow: [{host: "large.test:443", max_bytes_up: 500kB}] 1 20 0 []`, `budgets: [{hosts: ["large.test:443"], up: 200kB, per: 24h}] 1 20 0 []`, `deny: ["large.test:443"] 21 0 20 [ci/git]`, `deny: ["large.test", "*.large.test"] 21 0 20 [ci/git]`},
+		// Many small ones are more than anybody sends in a day.
+		"daily.test": {`budgets: [{hosts: ["daily.test:443"], up: 200kB, per: 24h}] 389 11 0 []`, `deny: ["daily.test:443"] 400 0 10 [ci/git]`, `deny: ["daily.test", "*.daily.test"] 400 0 10 [ci/git]`},
+		// Another sandbox needs the host.
+		"shared.test": {
+			`ci: deny: ["shared.test:443"] 1 0 0 []`, `ci: deny: ["shared.test", "*.shared.test"] 1 0 0 []`,
+			`deny: ["shared.test:443"] 1 0 1 [web/node]`, `deny: ["shared.test", "*.shared.test"] 1 0 1 [web/node]`,
+		},
 	} {
-		if got := wider(destination); !slices.Equal(got, want) {
-			t.Errorf("%s: the wider ones are %q, want %q", destination, got, want)
+		stop := found[Course{"ci", "node", destination}]
+		var got []string
+		for _, one := range append([]Tried{stop.Tried}, stop.Wider...) {
+			if one.Policy == "" {
+				continue
+			}
+			where := ""
+			if one.Sandbox != "" {
+				where = one.Sandbox + ": "
+			}
+			got = append(got, fmt.Sprint(where, one.Policy, " ", one.Stopped, " ", one.Left, " ", one.Others, " ", one.Who))
+			f, err := file.Parse("proposed", []byte("version: 1\n"+one.Policy+"\n"))
+			if err == nil {
+				_, err = f.Compile(file.Environment{Inspection: true})
+			}
+			if err != nil {
+				t.Errorf("%s is no part of a policy file: %v", one.Policy, err)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%s\nwant\n%s", destination, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	for i, row := range rows {
-		got := found[courses[i]]
-		switch {
-		case (got == nil) != (row.want == nil):
-			t.Errorf("%s: %+v", row.destination, got)
-		case got != nil && (!slices.Equal(got.Deny, row.want.Deny) || got.Stopped != row.want.Stopped || got.Left != row.want.Left || got.Others != row.want.Others || !slices.Equal(got.Who, row.want.Who) || got.Refused != row.want.Refused || got.Why != row.want.Why):
-			t.Errorf("%s: %+v, want %+v", row.destination, got, row.want)
+	for _, destination := range []string{"denied.test", ""} {
+		if denied := found[Course{"ci", "node", destination}]; denied.Refused != 1 || denied.Why != "default-deny" {
+			t.Errorf("of what was refused: %+v", denied)
 		}
+	}
+	if nowhere := found[Course{"ci", "node", "nowhere.test"}]; nowhere != nil {
+		t.Errorf("of what nobody did: %+v", nowhere)
 	}
 }

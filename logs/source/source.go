@@ -21,6 +21,7 @@ import (
 	"github.com/egressd/egressd/internal/hint"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/record"
 )
 
 // A Source names an audit log: the folder Dir, else the log of the run Run (or of [AllRuns]), else the daemon's log. If the
@@ -99,7 +100,51 @@ func (s *Source) Ask(words []string) (*RecordReader, *logs.Filter, error) {
 		}
 	}
 	log, err := s.Open()
+	if err == nil && f.NamesNumbers() && s.Run != AllRuns {
+		err = Resolve(f, log.Dir)
+	}
 	return log, f, err
+}
+
+// Record returns a record of the log in dir by its number.
+func Record(dir string, seq int64) (found *record.Record, err error) {
+	err = eachFrom(dir, seq, func(r *record.Record) bool {
+		found = r
+		return false
+	})
+	if err == nil && (found == nil || found.Seq != seq) {
+		err = hint.Failed(fmt.Errorf("there is no record %d in %s", seq, dir), "egressd log verify, which says how many there are")
+	}
+	return found, err
+}
+
+// Resolve is [logs.Filter.Resolve] for the log in dir.
+func Resolve(f *logs.Filter, dir string) error {
+	return f.Resolve(func(from int64, do func(*record.Record) bool) error { return eachFrom(dir, from, do) })
+}
+
+// eachFrom calls do with the records of the log in dir, from a number on, until do returns false.
+func eachFrom(dir string, from int64, do func(*record.Record) bool) error {
+	lines, err := audit.NewReader(dir, from)
+	if err != nil {
+		return hint.Failed(err, "keep a copy of "+dir+" as it is")
+	}
+	defer lines.Close()
+	for more := true; more; {
+		line, err := lines.Next()
+		if err == io.EOF {
+			return nil
+		}
+		var r *record.Record
+		if err == nil {
+			r, err = record.Decode(line)
+		}
+		if err != nil {
+			return hint.Failed(err, "keep a copy of "+dir+" as it is")
+		}
+		more = do(r)
+	}
+	return nil
 }
 
 // settle takes the last run if no log was named, no daemon has written one, and there are runs.

@@ -122,7 +122,7 @@ func (f *File) Compile(env Environment) (*policy.Policy, error) {
 }
 
 func (f *File) names(shadow bool) bool {
-	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow })
+	return f != nil && slices.ContainsFunc(f.Rego, func(s RegoSource) bool { return s.Shadow == shadow && !s.Elsewhere })
 }
 
 // assemble makes the policy of the file and all layers, and runs no test.

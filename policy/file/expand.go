@@ -3,6 +3,7 @@ package file
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +21,11 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 	out := *f
 	out.Listen.Proxy = e.listeners("listen.proxy", f.Listen.Proxy)
 	out.Rego = e.regoSources("rego", f.Rego)
+	out.Labels = maps.Clone(f.Labels)
+	for name, value := range f.Labels {
+		e.text("labels."+name, &value)
+		out.Labels[name] = value
+	}
 	out.AllowFiles = e.list("allow_file", f.AllowFiles)
 	out.DenyFiles = e.list("deny_file", f.DenyFiles)
 	e.text("approve_within", &out.ApproveWithin)
@@ -63,6 +69,9 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.listener(at+".enter", &out.Sandboxes[i].Enter)
 		out.Sandboxes[i].Rego = e.regoSources(at+".rego", out.Sandboxes[i].Rego)
 		e.text(at+".project", &out.Sandboxes[i].Project)
+	}
+	if len(e.problems) == 0 {
+		e.elsewhere(&out)
 	}
 	if len(e.problems) > 0 {
 		return nil, e.problems.Sorted()

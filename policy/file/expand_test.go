@@ -51,7 +51,7 @@ func TestAVariableThatIsNotSetIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := f.Expand(func(name string) (string, bool) { return "", name == "HOME" })
-	want := "f:42:14: audit.dir: the variable HOME is not set; set it, or write the path out"
+	want := "f:43:14: audit.dir: the variable HOME is not set; set it, or write the path out"
 	if out != nil || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}

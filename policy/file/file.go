@@ -62,6 +62,9 @@ type File struct {
 	// what a line denies stays denied.
 	Rego []RegoSource
 
+	// Labels describe the machine, such as ring: canary. Conditions of Rego entries name them; they decide nothing else.
+	Labels map[string]string
+
 	// UnsafeAllow opens what the baseline keeps shut even where Allow names it:
 	// loopback, link-local, cloud metadata, egressd's own addresses, and the
 	// names for them. Each is an allow rule as well, and is named at every start.
@@ -367,7 +370,7 @@ func (k fileKind) layer() policy.Layer {
 func (k fileKind) keys() []string {
 	switch k {
 	case organisationFile:
-		return []string{"version", "allow", "deny", "ask", "ceiling", "deny_message", "presets", "rego", "unsafe_allow", "tests", "tls", "audit"}
+		return []string{"version", "allow", "deny", "ask", "ceiling", "deny_message", "presets", "rego", "labels", "unsafe_allow", "tests", "tls", "audit"}
 	case projectFile:
 		return []string{"version", "allow", "deny", "ask", "presets", "rego", "tests"}
 	}

@@ -3,9 +3,15 @@ package file
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/egressd/egressd/policy"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -45,6 +51,83 @@ type RegoSource struct {
 	// decides nothing, and where it would have decided otherwise is recorded. The
 	// sources in shadow stand in the place of all that are in force.
 	Shadow bool
+
+	// When names labels that the machine has to have, with their values: "when: {labels: {ring: canary}}". An entry of
+	// another machine is as if it were not there; [File.Expand] sets Elsewhere for it. Empty: every machine.
+	When      map[string]string
+	Elsewhere bool
+}
+
+// labelForm is the form of names and values of labels.
+var labelForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`) })
+
+// labels reads a mapping of names to values. Values may hold variables.
+func (r *reader) labels(what string, into *map[string]string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+			r.fail(n, "%s is no mapping of names to values; write {ring: canary}", what)
+			return
+		}
+		known := fields{}
+		*into = map[string]string{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := n.Content[i].Value
+			if !labelForm().MatchString(name) {
+				r.fail(n.Content[i], "%s: %q is no name of a label; write up to 63 letters, digits, '.', '_' and '-'", what, printable(name))
+			}
+			known[name] = func(value *yaml.Node) {
+				r.places[what+"."+name] = placeOf(value)
+				text, ok := r.text(value, what+"."+name)
+				if ok && !strings.Contains(text, "${") && !labelForm().MatchString(text) {
+					r.fail(value, "%s.%s: %q is no value of a label; write up to 63 letters, digits, '.', '_' and '-'", what, name, printable(text))
+				}
+				(*into)[name] = text
+			}
+		}
+		r.mapping(n, what, known)
+	}
+}
+
+// checkLabels refuses conditions on labels that the file does not give the machine.
+func (r *reader) checkLabels(f *File) {
+	for i, s := range f.Rego {
+		for name := range s.When {
+			if _, ok := f.Labels[name]; !ok {
+				r.failAt(r.places[fmt.Sprintf("rego[%d]", i)], "rego[%d].when: this file has no label %q; write labels: {%s: …}, also ${VARIABLE}", i, name, name)
+			}
+		}
+	}
+}
+
+// elsewhere marks the entries that are for other machines. That none is left of those that decide is an error: a label would be
+// misspelt, and what a bundle denies would pass.
+func (e *expansion) elsewhere(f *File) {
+	conditional, left := 0, 0
+	for i := range f.Rego {
+		s := &f.Rego[i]
+		for name, value := range s.When {
+			s.Elsewhere = s.Elsewhere || f.Labels[name] != value
+		}
+		if len(s.When) > 0 && !s.Shadow {
+			conditional++
+			if !s.Elsewhere {
+				left++
+			}
+		}
+	}
+	if conditional > 0 && left == 0 {
+		at := e.file.places["rego"]
+		e.problems = append(e.problems, policy.Problem{File: e.file.name, Line: max(at.Line, 1), Column: max(at.Column, 1),
+			Message: fmt.Sprintf("rego: no entry that decides has a condition that is true for the labels of this machine, %s", labelText(f.Labels))})
+	}
+}
+
+func labelText(labels map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, name+": "+labels[name])
+	}
+	return "{" + strings.Join(all, ", ") + "}"
 }
 
 // Defaults of a bundle.
@@ -57,6 +140,7 @@ const (
 // is there.
 func (r *reader) rego(what string, into *[]RegoSource) func(*yaml.Node) {
 	return func(n *yaml.Node) {
+		r.places[what] = placeOf(n)
 		items := r.items(n, what)
 		if n.Kind == yaml.SequenceNode && len(items) == 0 {
 			r.fail(n, "%s lists no file, so nothing would be decided by it; name a file or a folder, or leave the key out", what)
@@ -73,8 +157,8 @@ func (r *reader) plainRego(what string, into *[]RegoSource) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.rego(what, into)(n)
 		for i, s := range *into {
-			if s.Bundle != "" || s.Shadow {
-				r.failAt(r.places[fmt.Sprintf("%s[%d]", what, i)], "%s[%d]: only files and folders that decide can stand here; write bundles and shadow under the top-level key rego", what, i)
+			if s.Bundle != "" || s.Shadow || s.When != nil {
+				r.failAt(r.places[fmt.Sprintf("%s[%d]", what, i)], "%s[%d]: only files and folders that decide can stand here; write bundles, shadow and when under the top-level key rego", what, i)
 			}
 		}
 	}
@@ -97,8 +181,17 @@ func (r *reader) regoSource(at string, s *RegoSource, n *yaml.Node) {
 		"refresh":    r.durationWithin(at+".refresh", &s.Refresh, time.Second, 24*time.Hour, "a duration from 1s to 24h"),
 		"max_age":    r.durationWithin(at+".max_age", &s.MaxAge, time.Minute, 90*24*time.Hour, "a duration from 1m to 2160h"),
 		"mode":       word(r, at+".mode", &mode, "enforce", "shadow"),
+		"when":       r.section(at+".when", fields{"labels": r.labels(at+".when.labels", &s.When)}),
 	})
 	s.Shadow = mode == "shadow"
+	for name, value := range s.When {
+		if strings.Contains(value, "${") {
+			r.fail(n, "%s.when.labels.%s holds a variable; write the variable under labels, and a value here", at, name)
+		}
+	}
+	if hasKey(n, "when") && len(s.When) == 0 {
+		r.fail(n, "%s.when has no condition; write when: {labels: {ring: canary}}", at)
+	}
 	r.checkRegoSource(n, at, s)
 }
 

@@ -31,6 +31,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"deny_message":   r.checked("deny_message", &f.DenyMessage, problemOfDenyMessage),
 		"presets":        r.presets(&f.Presets),
 		"rego":           r.rego("rego", &f.Rego),
+		"labels":         r.labels("labels", &f.Labels),
 		"unsafe_allow":   r.rules("unsafe_allow", &f.UnsafeAllow, policy.Allow),
 		"tests":          r.tests(&f.Tests),
 		"sandboxes":      r.sandboxes(&f.Sandboxes),
@@ -62,6 +63,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 	r.checkNever(f)
 	r.checkHidden(f)
 	r.checkModes(f)
+	r.checkLabels(f)
 }
 
 // MaxDenyMessage bounds [File.DenyMessage], in bytes: the replies of some protocols are one line.

@@ -103,7 +103,8 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.Fields = asWritten(http1.StripClaims(f), r.Method, r.ContentLength)
+	f, st.ReplacesMethod = http1.StripClaims(f)
+	st.Fields = asWritten(f, r.Method, r.ContentLength)
 	if r.ContentLength != 0 {
 		st.Body, st.BeforeBody = r.Body, st.writer.moved
 	}
@@ -222,7 +223,7 @@ func (st *stream) Reach(reuse bool) error {
 	}
 	v.retire()
 	if v.startUpstream(upstream) != nil {
-		return st.Flow.Failed(policy.NetworkTLS, "")
+		return st.Flow.Failed(policy.NetworkReset, "")
 	}
 	return nil
 }
@@ -349,9 +350,7 @@ func (st *stream) failure(err error) error {
 	case st.Context.Err() != nil, st.conn.certificateAsked.Load():
 		return err
 	case errors.Is(err, errEmptyFrames):
-		refusal = st.Flow.Failed(policy.NetworkTLS, "the destination sent "+errEmptyFrames.Error())
-		refusal.Note = refusal.Decision.Reason
-		return refusal
+		return st.Malformed(errEmptyFrames.Error())
 	}
 	if problem := unreadable(err); problem != "" {
 		return st.Malformed(problem)
@@ -387,6 +386,7 @@ func unreadable(err error) string {
 // Answer implements [exchange.Ends].
 func (st *stream) Answer(r *http1.Response) error {
 	h, resp := st.writer.Header(), st.resp
+	h["Content-Type"] = nil // or the library guesses one from the body
 	add(h, r.Fields)
 	for _, announced := range st.Passing(fieldsOf(namesOf(resp.Trailer))) {
 		h.Add("Trailer", announced.Name)

@@ -162,3 +162,41 @@ func TestTimesAreNotWrittenEachTime(t *testing.T) {
 		t.Errorf("not written after a minute: %v", err)
 	}
 }
+
+// TestATagThatIsSetBackMakesNothingStale has the server answer with an older bundle, one that has expired since, and one of
+// another key. Only the first two say that the server was heard.
+func TestATagThatIsSetBackMakesNothingStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key, other := newSigner(t), newSigner(t)
+		from := Source{URL: "https://host.example/b", Key: Key{PEM: key.public}, Refresh: time.Minute, MaxAge: time.Hour}
+		f := open(t, t.TempDir(), from)
+		began := time.Now()
+		good := key.sign(t, "two", began, 0)
+		b, err := Read(good, &from.Key, began)
+		must(t, err)
+		must(t, f.Accept(&Update{Bundle: b, Newer: true, content: good}))
+		hears := func(tarball []byte, is error, heard bool) {
+			t.Helper()
+			time.Sleep(50 * time.Minute)
+			state := f.State()
+			_, err := f.judge(&fetched{body: tarball}, &state)
+			if !errors.Is(err, is) {
+				t.Fatalf("judged: %v, want %v", err, is)
+			}
+			must(t, f.Fail(err))
+			if got := time.Since(f.State().Heard) < time.Second; got != heard || f.State().Error == "" || f.State().Revision != "two" {
+				t.Errorf("%v: heard %v, %+v", err, got, f.State())
+			}
+		}
+		hears(key.sign(t, "one", began.Add(-24*time.Hour), 0), ErrOlder, true)
+		hears(key.sign(t, "one", began.Add(-24*time.Hour), time.Hour), ErrOlder, true)
+		if why := f.Stale(); why != "" {
+			t.Errorf("stale: %q", why)
+		}
+		hears(other.sign(t, "one", began.Add(-24*time.Hour), 0), ErrWrongKey, false)
+		time.Sleep(10 * time.Minute)
+		if f.Stale() == "" {
+			t.Error("a bundle of another key makes the last good one younger")
+		}
+	})
+}

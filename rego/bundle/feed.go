@@ -29,7 +29,8 @@ import (
 var (
 	// ErrNone is wrapped by the error of a feed that never had a good bundle.
 	ErrNone = errors.New("no good bundle has been fetched yet")
-	// ErrOlder is wrapped by the error for a bundle issued before the last good one.
+	// ErrOlder is wrapped by the error for a bundle issued before the last good one, also if it has expired
+	// since. Such an answer is refused, but its server was heard, see [Feed.Fail].
 	ErrOlder = errors.New("it was issued before the last good one")
 )
 
@@ -168,11 +169,11 @@ func (f *Feed) fetch(ctx context.Context) (*Update, error) {
 	f.mu.RLock()
 	state, good := f.state, f.good
 	f.mu.RUnlock()
-	ask := download
+	ask := f.download
 	if f.url.Scheme == "oci" {
-		ask = pull
+		ask = f.pull
 	}
-	got, err := ask(ctx, f.client, f.url, state.ETag, token)
+	got, err := ask(ctx, state.ETag, token)
 	switch {
 	case errors.Is(err, errUnchanged):
 		return &Update{Bundle: good, etag: state.ETag}, nil
@@ -182,6 +183,19 @@ func (f *Feed) fetch(ctx context.Context) (*Update, error) {
 		return &Update{Bundle: good, etag: got.etag}, nil
 	}
 	return f.judge(got, &state)
+}
+
+// pull gets the bundle from a registry, unless the digest of its manifest is known.
+func (f *Feed) pull(ctx context.Context, known, token string) (*fetched, error) {
+	ref, err := parseReference(f.url)
+	if err != nil {
+		return nil, err
+	}
+	login, err := LoginFromFile(token)
+	if err != nil {
+		return nil, fmt.Errorf("its token: %w", err)
+	}
+	return openRegistry(ref, f.client, login).pull(ctx, known)
 }
 
 // tooEarly is the tolerated difference between the signer's clock and ours.
@@ -194,6 +208,11 @@ const maxRevision = 1 << 10
 func (f *Feed) judge(got *fetched, state *State) (*Update, error) {
 	now := time.Now()
 	b, err := Read(got.body, &f.source.Key, now)
+	if errors.Is(err, ErrExpired) {
+		if old, errOld := Read(got.body, &f.source.Key, time.Time{}); errOld == nil && old.Issued.Before(state.Issued) {
+			err = fmt.Errorf("%w; %w", olderError(old, state), err)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -231,10 +250,14 @@ func (f *Feed) Accept(a *Update) error {
 	return f.keep()
 }
 
-// Fail records the error of an attempt.
+// Fail records the error of an attempt. If the error wraps [ErrOlder], the server was heard, so the last
+// good bundle does not become stale by age: somebody set a tag back, and the server shows it.
 func (f *Feed) Fail(why error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if errors.Is(why, ErrOlder) {
+		f.state.Heard = f.clock.now()
+	}
 	f.state.Tried, f.state.Seen, f.state.Error = time.Now().Round(0), f.clock.now(), clip(why.Error())
 	return f.keep()
 }

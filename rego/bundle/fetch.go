@@ -27,11 +27,11 @@ var errUnchanged = errors.New("the server has nothing newer")
 // A fetched is a server's response.
 type fetched struct {
 	body []byte
-	etag string // entity tag or digest; may be empty
+	etag string // entity tag, or digest of a registry's manifest; may be empty
 }
 
-// newClient returns a client that connects only to the given servers. It uses no proxy and no cookies, and
-// follows redirects only to the same server.
+// newClient returns a client that uses no proxy and no cookies, and follows redirects only to the same server. ca holds
+// PEM certificates of authorities, or is empty for those of the system.
 func newClient(ca []byte) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(ca) > 0 {
@@ -67,14 +67,16 @@ func sameServer(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// download gets the bundle at u, unless its ETag is known.
-func download(ctx context.Context, client *http.Client, u *url.URL, known, token string) (*fetched, error) {
+// download gets the bundle at the URL of a feed, unless its ETag is known.
+func (f *Feed) download(ctx context.Context, known, token string) (*fetched, error) {
 	header := http.Header{}
 	if known != "" {
 		header.Set("If-None-Match", known)
 	}
-	bear(header, token)
-	reply, err := get(ctx, client, u, header)
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	reply, err := get(ctx, f.client, f.url, header)
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +92,6 @@ func download(ctx context.Context, client *http.Client, u *url.URL, known, token
 		return nil, fmt.Errorf("the server answered with what is no bundle (content type %.60q)", reply.Header.Get("Content-Type"))
 	}
 	return &fetched{body, etagOf(reply)}, nil
-}
-
-func bear(header http.Header, token string) {
-	if token != "" {
-		header.Set("Authorization", "Bearer "+token)
-	}
 }
 
 func get(ctx context.Context, client *http.Client, u *url.URL, header http.Header) (*http.Response, error) {

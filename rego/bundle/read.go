@@ -56,7 +56,8 @@ type Key struct {
 // Read reads a gzipped tar file. It compiles nothing; see [rego.Load].
 //
 // With a key, Read first verifies the signature of every file. The error is [ErrNotSigned],
-// [ErrWrongKey] or [ErrExpired] in these cases. Without a key, signatures are ignored.
+// [ErrWrongKey] or [ErrExpired] in these cases. With a zero now, a signature may have expired. Without a
+// key, signatures are ignored.
 //
 // Read refuses contents that it would have to ignore or guess: files outside the roots of the
 // manifest, data that OPA would not load, another version of Rego, compiled policies, patches, and tar

@@ -26,8 +26,8 @@ type Source struct {
 	// used.
 	CA []byte
 
-	// TokenFile holds the Bearer token for the server. It is read for each fetch and sent over TLS only.
-	// If it is empty, no token is sent.
+	// TokenFile holds the Bearer token for the server, or one of the logins of [LoginFromFile] for a
+	// registry. It is read for each fetch and sent over TLS only. If it is empty, nobody logs in.
 	TokenFile string
 
 	// Refresh is the time between two fetches. MaxAge is how long a bundle stays valid after the last
@@ -80,20 +80,34 @@ func (s *Source) check() (*url.URL, error) {
 }
 
 // maxTokenBytes is the maximum size of a token file.
-const maxTokenBytes = 8 << 10
+const maxTokenBytes = 64 << 10
 
 // token reads the token, or returns "" if the source has none. An error never contains part of the token.
 func (s *Source) token() (string, error) {
 	if s.TokenFile == "" {
 		return "", nil
 	}
-	text, err := durable.Read(s.TokenFile, maxTokenBytes)
-	token := strings.TrimRight(string(text), "\r\n")
+	token, err := ReadToken(s.TokenFile)
+	if err == nil && strings.HasPrefix(token, "{") && !strings.HasPrefix(s.URL, "oci:") {
+		err = fmt.Errorf("%s does not hold one word", s.TokenFile)
+	}
+	if err != nil {
+		return "", fmt.Errorf("its token: %w", err)
+	}
+	return token, nil
+}
+
+// ReadToken reads a token file: one word, or a JSON object as [LoginFromFile] takes it. An error never contains part of the token.
+func ReadToken(path string) (string, error) {
+	text, err := durable.Read(path, maxTokenBytes)
+	token := strings.TrimSpace(string(text))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("its token: %w", err)
+		return "", err
+	case strings.HasPrefix(token, "{"):
+		return token, nil
 	case token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return "", fmt.Errorf("its token: %s does not hold one word", s.TokenFile)
+		return "", fmt.Errorf("%s does not hold one word", path)
 	}
 	return token, nil
 }

@@ -46,6 +46,7 @@ func (s signer) sign(t *testing.T, revision string, when time.Time, valid time.D
 // A server answers with what it was last told to, and keeps what it was asked.
 type server struct {
 	*httptest.Server
+	more   *server // another one that is trusted, too
 	mu     sync.Mutex
 	answer http.HandlerFunc
 	asked  []*http.Request
@@ -78,7 +79,11 @@ func (s *server) requests() []*http.Request {
 }
 
 func (s *server) ca() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if s.more != nil {
+		own = append(own, s.more.ca()...)
+	}
+	return own
 }
 
 // body answers with a bundle, under an entity tag.

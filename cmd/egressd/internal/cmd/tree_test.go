@@ -48,8 +48,8 @@ func documented(cmd *cobra.Command) []string {
 // Limits of the tree: commands at the top and in all that the help lists, and flags that one of them or an unlisted one adds.
 const (
 	mostAtTop    = 20
-	mostCommands = 50
-	mostFlags    = 228
+	mostCommands = 51
+	mostFlags    = 231
 )
 
 // TestTheTreeIsSmall compares the tree with testdata/tree.txt, and counts it. A command that help does not list stands in

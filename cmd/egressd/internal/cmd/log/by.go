@@ -31,7 +31,8 @@ several. The columns are count, denied, bytes up, bytes down, first and last.
 
 The fields are ` + strings.Join(logs.FieldNames, ", ") + `.
 domain is the registrable domain (example.com for a.b.example.com). Hours and days
-are in UTC, and are printed in their order. What --top leaves out is summed under "…".`,
+are in UTC, and are printed in their order. What --top leaves out is summed under "…".
+Filters are those of egressd log, which its help lists: verdict:deny, domain:example.com.`,
 		Example: `  egressd log by host since:1d
   egressd log by domain,verdict
   egressd log by proc,host --sort up verdict:allow
@@ -67,6 +68,7 @@ func (o *byOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	counts, err := o.count(log, f)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func newExport(flags *logFlags) *cobra.Command {
 		Use:   "export --format FORMAT [FILTER…]",
 		Short: "Convert the log to CSV, OCSF or ECS",
 		Long: `Export writes the audit log for other programs, one record per line, oldest
-first. It takes the filters of egressd log.
+first. It takes the filters of egressd log, which its help lists.
 
   json  egressd's own records, with the origin of the log and an id
   csv   a header and a row per record, for spreadsheets and databases
@@ -32,7 +32,7 @@ egressd help export-formats has the columns, and a table for CEF, EVE and Zeek.`
 		Example: `  egressd log export --format ocsf since:1d --output events.json
   egressd log export --format csv verdict:deny --output denied.csv`,
 		RunE: func(cmd *cobra.Command, words []string) error {
-			return o.run(cmd.OutOrStdout(), words)
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), words)
 		},
 	}
 	cli.Filters(cmd, &o.Source)
@@ -50,7 +50,7 @@ type exportOptions struct {
 // exportFormats are those of sinks, egressd's own and CSV.
 func exportFormats() []string { return append([]string{"json", "csv"}, export.Formats()...) }
 
-func (o *exportOptions) run(stdout io.Writer, words []string) error {
+func (o *exportOptions) run(stdout, stderr io.Writer, words []string) error {
 	if o.json && o.format == "" {
 		o.format = "json"
 	}
@@ -63,6 +63,7 @@ func (o *exportOptions) run(stdout io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	if o.output == "" {
 		return log.Export(stdout, f, header, encode)
 	}

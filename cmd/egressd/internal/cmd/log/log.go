@@ -33,13 +33,7 @@ A filter is key:value; * in a value matches any text. A word without a colon
 matches a part of the host, or an address. All keys must match; of several
 values for one key, one must. ! or - before a filter negates it.
 
-  host:*.test  port:443  addr:10.0.0.0/8  verdict:deny|allow|ask
-  class:default-deny  rule:gh-read  layer:user  policy:sha256:3f2a*
-  sandbox:ci  proc:curl  via:connect  src:127.0.0.1  sni:*.test
-  method:POST  path:/repos/*  status:500..599  kind:open  id:01KB6ZQ4
-  outcome:network-*  marked:yes  up:>10k  down:<=1M  query:>1k  took:>5s
-  since:1h  since:2026-11-20  until:09:30  run:last
-  shadow:deny|allow|ask|inspect   what a shadow policy would have decided`,
+` + logs.FilterHelp,
 		Example: `  egressd log verdict:deny since:1h
   egressd log -f sandbox:ci
   egressd log verdict:deny -host:*.corp.example -class:malformed-request
@@ -106,6 +100,11 @@ func (o *logOptions) run(ctx context.Context, stdout, stderr io.Writer, words []
 		return err
 	}
 	defer log.Close()
+	if say := o.checkUnchanged(log, stderr); o.follow {
+		say()
+	} else {
+		defer say()
+	}
 	if o.summary || o.markdown {
 		return o.sum(log, f, stdout)
 	}
@@ -128,7 +127,7 @@ func (o *logOptions) sayNewer(stderr io.Writer, last time.Time) {
 
 func (o *logOptions) summarise(ctx context.Context, log *source.RecordReader, f *logs.Filter, stdout, stderr io.Writer) error {
 	found, err := overviewOf(log, f)
-	if err == nil && found.Len() == 0 && f.NamesKind() { // such as names, each of which belongs to the connection that followed
+	if err == nil && found.Len() == 0 && (f.NamesKind() || f.NamesNumbers()) { // such as names, each of which belongs to the connection that followed
 		if err := log.Rewind(); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package log
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +74,7 @@ func TestWhyTellsOfTheShadow(t *testing.T) {
 	}
 	var out bytes.Buffer
 	o := whyOptions{&logFlags{Source: source.Source{Dir: dir}}}
-	if err := o.run(&out, "01KB6"); err != nil {
+	if err := o.run(&out, io.Discard, "01KB6"); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "shadow       would deny (rule-deny) by rule not-yet (organisation): next month\n") || !strings.Contains(out.String(), "sha256:1 stands beside") {
@@ -81,7 +82,7 @@ func TestWhyTellsOfTheShadow(t *testing.T) {
 	}
 	out.Reset()
 	o.json = true
-	if err := o.run(&out, "01KB6"); err != nil || !strings.Contains(out.String(), `"shadow":{"action":"deny","rule":"not-yet"`) {
+	if err := o.run(&out, io.Discard, "01KB6"); err != nil || !strings.Contains(out.String(), `"shadow":{"action":"deny","rule":"not-yet"`) {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -32,11 +32,12 @@ data being sent out: canaries, names that carry data, unusual uploads, uploads t
 public sites, other routes tried after a denial, and requests at fixed intervals.
 
 What a program did that began within one hour is one story, with a number that stays.
-A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log;
+A score is from 0 to 100. It is a hint for a reader, and egressd decides nothing by it. Filters are those of egressd log, which its help lists;
 records that they leave out are not compared with either.
 
-"stop" lists rules under deny that would have stopped it, the narrowest first: methods of a
-host, hosts, a domain. Each is tried on the whole log, and says what else it denies.`,
+"stop" lists parts of a policy that would have stopped it: methods and paths of a host, bounds
+of bytes, hosts, a domain, for one sandbox or for all. Each is tried on the whole log, and
+says what else it denies. What denies least of others is first.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,
@@ -63,6 +64,7 @@ func (o *signalsOptions) run(stdout, stderr io.Writer, words []string) error {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	var finder signals.Finder
 	err = log.Decisions(filter, finder.Add)
 	stories := signals.Stories(finder.Suspects())
@@ -97,7 +99,7 @@ type foundSignals struct {
 func (o *signalsOptions) addStops(log *source.RecordReader, found []foundSignals) error {
 	var courses []replay.Course
 	for _, f := range found {
-		courses = append(courses, replay.Course{Sandbox: f.Sandbox, Program: f.Program, Destination: f.Destination})
+		courses = append(courses, replay.Course{Sandbox: f.Sandbox, Program: f.Program, Destination: strings.TrimPrefix(f.Destination, signals.Many)})
 	}
 	if len(courses) == 0 {
 		return nil
@@ -144,16 +146,18 @@ func printStory(w io.Writer, a foundSignals, more []foundSignals, flags string, 
 	fmt.Fprintf(w, "%s  %s  %s  %s to %s  %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now), a.Story)
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
+		if l := s.From; l != nil {
+			fmt.Fprintf(w, "     %-8s %s to %s: egressd log show %s%s; fetched: egressd log show %s%s\n", "came", cli.Cell(l.Sandbox), cli.Cell(l.Destination), printable.Text(l.Sent), flags, printable.Text(l.Fetched), flags)
+		}
 	}
 	if p := a.Peak; p != nil {
 		fmt.Fprintf(w, "     %-8s %s of it up from %s to %s\n", "peak", quantity.Bytes(p.Up), quantity.Clock(p.From, now), quantity.Clock(p.Until, now))
 	}
-	if stop := a.Stop; stop != nil && len(stop.Deny) == 0 {
+	if stop := a.Stop; stop != nil && stop.Policy == "" {
 		fmt.Fprintf(w, "     %-8s nothing of it passed: %d refused, the last as %s\n", "stop", stop.Refused, printable.Text(stop.Why))
 	} else if stop != nil {
 		for _, t := range append([]replay.Tried{stop.Tried}, stop.Wider...) {
-			fmt.Fprintf(w, "     %-8s deny: [%s], which denies %s of it and %s of others\n", "stop", printable.Text(strings.Join(t.Deny, ", ")),
-				quantity.Plural(int(t.Stopped), "request"), quantity.Plural(int(t.Others), "request"))
+			fmt.Fprintf(w, "     %-8s %s\n", "stop", printable.Text(t.String()))
 		}
 	}
 	for _, b := range more {

@@ -74,6 +74,7 @@ record was changed, 2 one is missing or cut, 4 no checkpoint is signed by the ke
 			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
 		},
 	}
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { o.Talk = cmd.ErrOrStderr() }
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
@@ -182,25 +183,32 @@ func (o *verifyOptions) verify(given []byte) (*verify.Report, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	report, _, where, err := o.verifyIn(dir, given, verify.Log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", hint.Failed(fmt.Errorf("there is no log in %s", dir), "egressd log verify DIR")
+	}
+	return report, where, err
+}
+
+// verifyIn has a function of package verify read the log in dir. The key is "" if this machine does not know it. The folder where is
+// dir, or the index of runs if the index is not good.
+func (o *verifyOptions) verifyIn(dir string, given []byte, read func(dir, key string, given []byte) (*verify.Report, error)) (_ *verify.Report, key, where string, _ error) {
 	key, ended, given, err := o.find(dir, given)
 	var notGood *verify.NotGoodError
 	switch {
 	case errors.As(err, &notGood): // the index is not good: so is what it vouches for
-		return notGood.Report, config.RunsIndexBeside(filepath.Dir(dir)), nil
+		return notGood.Report, key, config.RunsIndexBeside(filepath.Dir(dir)), nil
 	case err != nil:
-		return nil, "", err
+		return nil, "", "", err
 	}
 	if ended != "" {
 		given = append(append([]byte(ended+"\n"), given...), '\n')
 	}
-	report, err := verify.Log(dir, key, given)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", hint.Failed(fmt.Errorf("there is no log in %s", dir), "egressd log verify DIR")
+	report, err := read(dir, key, given)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = hint.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
 	}
-	if err != nil {
-		return nil, "", hint.Failed(err, "egressd log verify DIR --key KEY --checkpoint FILE, as a user who may read it")
-	}
-	return report, dir, nil
+	return report, key, dir, err
 }
 
 // find returns the root key of the log in dir ("" if it is unknown), the last checkpoint of a run that has ended, and
@@ -338,13 +346,13 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir st
 		if r.Unvouched > 0 {
 			fmt.Fprintf(&b, "no checkpoint from elsewhere covers the last %d records: somebody with this machine's key could replace them or cut off the end\n", r.Unvouched)
 			if o.checkpoint == "" {
-				next = "keep checkpoints on another machine (egressd log verify --print-checkpoint), and verify with --checkpoint FILE"
+				next = "keep checkpoints on another machine (egressd log verify --print-checkpoint" + o.Flags() + "), and verify with --checkpoint FILE"
 			}
 		}
 	default:
 		fmt.Fprintf(&b, "%s: %s\n", r.Verdict, r.Problem)
-		if r.From != nil {
-			fmt.Fprintf(&b, "the first wrong record is one of %d to %d\n", *r.From, max(*r.To-1, *r.From))
+		if stopped := r.Stopped(); stopped != "" {
+			fmt.Fprintf(&b, "%s\n", stopped)
 		}
 		next = verifyHint(r.Code, dir)
 	}

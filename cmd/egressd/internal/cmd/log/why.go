@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/egressd/egressd/internal/quantity"
 	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/logs/story"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/policy/file"
@@ -46,7 +47,7 @@ func explainCommand(word string, flags *logFlags) *cobra.Command {
 		Short: "Explain one request, and what would have allowed it",
 		Long: `Why and log show are one command. It explains one request by its id, which the denied
 program was shown and egressd log prints. The beginning of an id is enough if it is
-unique. It tells what was asked, by which program, what decided, what egressd dialled,
+unique; seq:20014 is the request that record 20014 belongs to. It tells what was asked, by which program, what decided, what egressd dialled,
 how much passed and how it ended. It also lists other tries of the same program within
 a minute before and after: the same host on another port, an address instead of a name,
 another name or way in.
@@ -60,22 +61,29 @@ rule denied on purpose.`,
 			if err := cli.Refuse(cmd, "since", "until"); err != nil {
 				return err
 			}
-			return o.run(cmd.OutOrStdout(), args[0])
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 }
 
 type whyOptions struct{ *logFlags }
 
-func (o *whyOptions) run(stdout io.Writer, id string) error {
+func (o *whyOptions) run(stdout, stderr io.Writer, id string) error {
 	if id == "" {
 		return hint.Misused(errors.New("an empty id"), "egressd log verdict:deny   (the ids are in its last column)")
+	}
+	if number, is := strings.CutPrefix(id, "seq:"); is {
+		var err error
+		if id, err = o.flowOf(number); err != nil {
+			return err
+		}
 	}
 	found, log, err := story.FindAnywhere(&o.Source, strings.ToUpper(id))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	defer o.checkUnchanged(log, stderr)()
 	if found.Fix != "" {
 		found.Fix += o.AllowFlags()
 	}
@@ -86,6 +94,26 @@ func (o *whyOptions) run(stdout io.Writer, id string) error {
 		return cli.PrintJSON(stdout, found)
 	}
 	return storyView{found, o.Run, o.Flags()}.print(stdout, o.PolicyPath(), cli.PaletteFor(stdout))
+}
+
+// flowOf returns the id of the request that a record belongs to.
+func (o *whyOptions) flowOf(number string) (string, error) {
+	seq, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || seq < 0 {
+		return "", hint.Misused(fmt.Errorf("%q is not the number of a record", number), "egressd why seq:20014")
+	}
+	dir, err := o.Directory()
+	if err != nil {
+		return "", err
+	}
+	r, err := source.Record(dir, seq)
+	if err == nil && r.Flow == "" {
+		err = hint.Failed(fmt.Errorf("record %d is of no request: its kind is %s", seq, r.Kind), "egressd log --json seq:"+number+o.Flags())
+	}
+	if err != nil {
+		return "", err
+	}
+	return r.Flow, nil
 }
 
 // A storyView prints a story for a person.
@@ -104,8 +132,8 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), cli.Cell(logs.Destination(r)), printable.Text(s.Flow))
 	cli.Field(&b, "run", s.run)
 	cli.Field(&b, "asked", askedText(r))
-	if i := slices.IndexFunc(s.Records, func(r *record.Record) bool { return r.Git != nil }); i >= 0 {
-		printGit(&b, s.Records[i].Git)
+	for i, text := range s.Git() {
+		cli.Field(&b, map[bool]string{true: "git"}[i == 0], text)
 	}
 	cli.Field(&b, "when", s.Records[0].Time.Local().Format(time.DateTime))
 	if s.Shared {
@@ -226,38 +254,6 @@ func askedText(r *record.Record) string {
 		return r.DNS.Type + " of " + r.DNS.Name + " " + via
 	}
 	return via
-}
-
-// printGit tells what was asked of a git server, each ref on a line.
-func printGit(b *strings.Builder, g *record.Git) {
-	cli.Field(b, "git", g.Op+", "+g.Repo)
-	for _, command := range g.Refs {
-		was, is, ref, ok := gitCommand(command)
-		switch {
-		case !ok:
-			cli.Field(b, "", command)
-		case is == "":
-			cli.Field(b, "", "delete "+ref+", which is "+was)
-		case was == "":
-			cli.Field(b, "", "create "+ref+" at "+is)
-		default:
-			cli.Field(b, "", "move "+ref+" from "+was+" to "+is)
-		}
-	}
-}
-
-// gitCommand takes a line of a push apart. The ID of no object is empty.
-func gitCommand(line string) (was, is, ref string, ok bool) {
-	parts := strings.SplitN(line, " ", 3)
-	if len(parts) < 3 {
-		return "", "", "", false
-	}
-	for i := range 2 {
-		if strings.Trim(parts[i], "0") == "" {
-			parts[i] = ""
-		}
-	}
-	return parts[0], parts[1], parts[2], true
 }
 
 func whoText(r *record.Record) string {

@@ -16,7 +16,7 @@ func newPolicy() *cobra.Command {
 		Long: `These commands work on the policy file, the organisation's file, trusted projects
 and the Rego that they name. With a PATH they work on that policy file, on the
 policy file in that folder, or on Rego files and folders alone. They name the file
-that they judge, send nothing and need no daemon.
+that they judge and need no daemon. Only push sends anything.
 
 egressd check URL is short for egressd policy check URL.`,
 		Example: `  egressd policy check
@@ -29,7 +29,7 @@ egressd check URL is short for egressd policy check URL.`,
 	f.add(cmd)
 	cli.Inherit(cmd, "config", "json")
 	cmd.AddCommand(newCheck(f), newList(f), newSuggest(f), newReplay(f), newDiff(f), newTest(f), newFmt(), newShow(f), newTrust(f),
-		newImport(f), newExport(f), newBuild(f), newVerify(f))
+		newImport(f), newExport(f), newBuild(f), newVerify(f), newPush(f))
 	return cmd
 }
 
