@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,14 +29,18 @@ var ownFiles = regexp.MustCompile(`^(HEAD|[A-Z]+([_-][A-Z]+)+)(\.lock)?$|^(next-
 const headLock = "HEAD.lock"
 
 // gitFolder returns the area of the folder that git has for one working tree. With modules, the program may make repositories of
-// submodules there.
+// submodules there. Git outside may remove the folder and give its name to another working tree, which is not the program's.
 func gitFolder(dir string, modules bool) *folder.Area {
+	is, err := os.Stat(dir)
+	if err != nil {
+		return closed
+	}
 	below := free
 	if !modules {
 		below = moduleFolder(filepath.Join(dir, "modules"), submodulesDepth)
 	}
 	others := otherTrees(nil)
-	return &folder.Area{Names: func(name string) *folder.Area {
+	return &folder.Area{Only: is, Names: func(name string) *folder.Area {
 		switch {
 		case name == "modules":
 			return below

@@ -29,9 +29,9 @@ print("over", flush=True)
 while not os.path.exists("seen"): time.sleep(0.05)
 `
 
-// browser asks for a page on the gateway's loopback until it has one, or for two seconds.
-func browser(d *world.Daemon, port string) string {
-	cmd := exec.Command("curl", "-sS", "-m1", "--retry", "20", "--retry-delay", "0", "--retry-max-time", "5", "--retry-connrefused", "http://localhost:"+port+"/")
+// browser asks for a page on the gateway's loopback until it is connected, or for some seconds. It is patient then: the server answers once.
+func browser(d *world.Daemon, port, host string) string {
+	cmd := exec.Command("curl", "-sS", "-m20", "--retry", "20", "--retry-delay", "0", "--retry-max-time", "5", "--retry-connrefused", "http://"+host+":"+port+"/")
 	var out strings.Builder
 	cmd.Stdout = &out
 	_ = d.World.Gateway.Run(cmd)
@@ -69,7 +69,7 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 			if !world.Eventually(20*time.Second, func() bool { _, err := fmt.Sscanf(out.String(), "port %s\n", &port); return err == nil }) {
 				t.Fatalf("%s: %q, %s", row.says, out.String(), talk.String())
 			}
-			got := browser(d, port)
+			got := browser(d, port, "localhost")
 			closed := !row.reached || world.Eventually(10*time.Second, func() bool { return !isOpen(d, port) })
 			writeFiles(t, d, 0o644, map[string]string{"seen": ""})
 			_ = cmd.Wait()
@@ -97,6 +97,37 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 	}
 }
 
+// TestASignInComesBackAgain has tools whose port is always the same: the browser is told to ask 127.0.0.1, as by opencode for MCP
+// servers, and the first sign-in is given up, as at 1455, where Codex and others wait.
+func TestASignInComesBackAgain(t *testing.T) {
+	d := world.NewDaemon(t, world.RunPolicy)
+	writeFiles(t, d, 0o644, map[string]string{"sign-in.py": signIn})
+	for user := range world.Users {
+		if err := os.RemoveAll(filepath.Join(d.Dir, "seen")); err != nil {
+			t.Fatal(err)
+		}
+		cmd := jailed(t.Context(), d, user, []string{"-p", "auto"}, "sh", "-c", "python3 sign-in.py 127.0.0.1 1455 & read x; kill $!; wait; read x; timeout 60 python3 sign-in.py 127.0.0.1 1455")
+		var out, talk world.Output
+		cmd.Stdout, cmd.Stderr = &out, &talk
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.World.Gateway.Start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		world.WaitFor(t, "the port", func() bool { return isOpen(d, "1455") })
+		_, _ = in.Write([]byte("nobody came\n"))
+		world.WaitFor(t, "the end of the port", func() bool { return !isOpen(d, "1455") })
+		in.Close()
+		if got := browser(d, "1455", "127.0.0.1"); got != "signed in" {
+			t.Errorf("%s: %q, %q, %s", user, got, out.String(), talk.String())
+		}
+		writeFiles(t, d, 0o644, map[string]string{"seen": ""})
+		_ = cmd.Wait()
+	}
+}
+
 // isOpen reports whether somebody listens on a port of the gateway's loopback, who may reset the connection at once.
 func isOpen(d *world.Daemon, port string) bool {
 	c, err := d.World.Gateway.Dial("tcp", "127.0.0.1:"+port)
@@ -116,7 +147,7 @@ func TestRunAsksBeforeItPublishes(t *testing.T) {
 		time.Sleep(time.Second) // a key that comes sooner was meant for the program
 		c.types(key)
 		c.until(map[bool]string{true: "yes", false: "no"}[reached])
-		if got := browser(d, "43210"); (got == "signed in") != reached {
+		if got := browser(d, "43210", "localhost"); (got == "signed in") != reached {
 			t.Errorf("%q: %q", key, got)
 		}
 		c.types("\x03")

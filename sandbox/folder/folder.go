@@ -8,6 +8,11 @@
 // file system.
 package folder
 
+import (
+	"os"
+	"syscall"
+)
+
 // A Right says which changes the sandbox may make to a file or folder. The zero value denies.
 type Right uint8
 
@@ -26,6 +31,23 @@ type Area struct {
 	Right Right
 	// Names returns the area of a name in the folder; nil: that of the folder itself. It returns the same pointer for the same name.
 	Names func(name string) *Area
+	// Only is the one file or folder that the area is for; nil: whatever has the name. Another one is closed.
+	Only os.FileInfo
+}
+
+// nothing is the area of what can only be read.
+var nothing = &Area{}
+
+// of returns the area of what has a name in the folder, which is file.
+func (a *Area) of(name string, file fileKey) *Area {
+	below := a.in(name)
+	if below.Only == nil {
+		return below
+	}
+	if is, ok := below.Only.Sys().(*syscall.Stat_t); ok && keyOf(is) == file {
+		return below
+	}
+	return nothing
 }
 
 func (a *Area) in(name string) *Area {

@@ -149,7 +149,7 @@ func (v *view) told(parent *inode, name string, is *syscall.Stat_t, out *fuse.En
 	n := parent.below[name]
 	if n == nil || n.file != keyOf(is) {
 		v.last++
-		n = &inode{number: v.last, parent: parent, name: name, area: parent.area.in(name), file: keyOf(is), below: map[string]*inode{}}
+		n = &inode{number: v.last, parent: parent, name: name, area: parent.area.of(name, keyOf(is)), file: keyOf(is), below: map[string]*inode{}}
 		v.entries[n.number], parent.below[name] = n, n
 	}
 	n.known++

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,7 +68,7 @@ type stage struct {
 
 func (s *stage) serve() {
 	s.Helper()
-	for _, name := range []string{"closed", "free", "lock", "below/closed", "below/free/file", "below/free/other"} {
+	for _, name := range []string{"closed", "free", "lock", "below/closed", "below/free/file", "below/free/other", "only/free"} {
 		s.write(s.host, name, name)
 	}
 	free, closed, own := &Area{Right: Free}, &Area{}, &Area{Right: Own}
@@ -80,10 +81,17 @@ func (s *stage) serve() {
 		}
 		return closed
 	}
-	below := &Area{Names: byName}
+	only, err := os.Stat(filepath.Join(s.host, "only"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	below, one := &Area{Names: byName}, &Area{Names: byName, Only: only}
 	area := &Area{Names: func(name string) *Area {
-		if name == "below" {
+		switch name {
+		case "below":
 			return below
+		case "only":
+			return one
 		}
 		return byName(name)
 	}}
@@ -225,6 +233,23 @@ func hostChanges(s *stage) {
 		s.write(s.host, "free", text)
 		s.has("free", text)
 	}
+	s.write(s.seen, "only/free", "more")
+	s.has("only/free", "more")
+	inside, err := os.Open(filepath.Join(s.seen, "only"))
+	s.is("open a folder", err, nil)
+	defer inside.Close()
+	s.is("move, by the host", os.Rename(filepath.Join(s.host, "only"), filepath.Join(s.host, "earlier")), nil)
+	s.write(s.host, "only/free", "another one")
+	for eventually := time.Now().Add(folderKnown * 3 / 2); time.Now().Before(eventually); time.Sleep(folderKnown / 10) { // by a path that the kernel remembers, and by others
+		if os.WriteFile(filepath.Join(s.seen, "only/free"), []byte("evil"), 0o644) == nil || os.WriteFile(filepath.Join(s.seen, "only/new"), nil, 0o644) == nil {
+			s.Error("what has the name of a folder is taken for it")
+		}
+		if fd, err := unix.Openat(int(inside.Fd()), "free", unix.O_WRONLY, 0); err == nil {
+			s.Error("a folder that was moved is taken for what has its name")
+			unix.Close(fd)
+		}
+	}
+	s.has("only/free", "another one")
 	secret := s.TempDir()
 	s.write(secret, "file", "secret")
 	s.is("a link, by the host", os.Symlink(secret, filepath.Join(s.host, "below/free/link")), nil)
