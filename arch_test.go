@@ -34,7 +34,7 @@ var levels = map[string]int{
 	"daemon/authority": 6, "daemon/client": 6, "daemon/confine": 6, "daemon/policystatus": 6, "daemon/notify": 7,
 	"config/edit": 5, "config/explain": 5, "logs/replay": 5, "logs/source": 5, "logs/story": 6, "logs/index": 5, "ui": 7,
 	"sandbox/environ": 3, "sandbox/containers": 3, "daemon/hostpaths": 6, "daemon/doctor": 9, "daemon/runs": 7, "daemon/run": 9,
-	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/exits": 6,
+	"sandbox/foreign": 3, "sandbox/sshagent": 2, "sandbox/rules": 3, "sandbox/capture": 4, "sandbox/attach": 5, "sandbox/jail": 5, "sandbox/folder": 3, "sandbox/exits": 6,
 	"daemon":      8,
 	"cmd/egressd": 12,
 	"docs":        0,
@@ -53,6 +53,7 @@ var stairs = map[string]string{
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
 	"internal/jailinit internal/mounttable": "what is mounted where",
 	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
+	"credentials/tokens internal/fair":      "token services of registries are asked in turns",
 }
 
 // owners says which one package imports each third-party module; what belongs to
@@ -61,6 +62,7 @@ var owners = map[string]string{
 	"github.com/aws/aws-sdk-go-v2":         "credentials",
 	"github.com/coreos/go-systemd/v22":     "daemon",
 	"github.com/fsnotify/fsnotify":         "daemon",
+	"github.com/hanwen/go-fuse/v2":         "sandbox/folder",
 	"github.com/rogpeppe/go-internal/diff": "config/edit",
 	"github.com/spf13/cobra":               "cmd/egressd",
 	"github.com/spf13/pflag":               "cmd/egressd",
@@ -117,6 +119,7 @@ var guests = map[string]string{
 	"sandbox/attach golang.org/x/sys/unix":                        "sockets of Linux that package syscall does not know",
 	"sandbox/capture golang.org/x/sys/unix":                       "the same",
 	"sandbox/foreign golang.org/x/sys/unix":                       "the same",
+	"sandbox/folder golang.org/x/sys/unix":                        "files by descriptor",
 	"sandbox/jail golang.org/x/sys/unix":                          "namespaces and pidfds",
 	"sandbox/rules golang.org/x/sys/unix":                         "numbers of nftables",
 

@@ -58,8 +58,9 @@ type Answer struct {
 	// NeedsBody: the caller has to read the body, and to ask again.
 	NeedsBody bool
 
-	// Fetch, if it is not nil, gets what the credential needs, and may take seconds. The caller then asks again.
-	Fetch func(context.Context) error
+	// Fetch, if it is not nil, gets what the credential needs, and may take seconds. The caller then asks again. Sandboxes take turns,
+	// by holder.
+	Fetch func(ctx context.Context, holder string) error
 
 	Added *secret.Secret // in the request, or nil
 }

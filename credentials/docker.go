@@ -136,7 +136,9 @@ func (c *Credential) applyDocker(key *Key, r *Request, a *Answer) {
 	template := "Basic " + c.Docker.User + ":{}"
 	if c.Docker.Service.Realm != "" {
 		if a.Added = c.tokens.find(scope); a.Added == nil {
-			a.Fetch = func(ctx context.Context) error { return c.fetch(ctx, scope, password) }
+			a.Fetch = func(ctx context.Context, holder string) error {
+				return c.fetch(ctx, scope, password, holder, r.Sandbox)
+			}
 			return
 		}
 		template = "Bearer {}"
@@ -146,8 +148,11 @@ func (c *Credential) applyDocker(key *Key, r *Request, a *Answer) {
 }
 
 // fetch gets a token for a scope. The error holds no secret.
-func (c *Credential) fetch(ctx context.Context, scope string, password *secret.Secret) error {
-	got, err := c.Servers.ByRegistry(ctx, tokens.Pull{Realm: c.Docker.Service.Realm, Service: c.Docker.Service.Service, Scope: scope, User: c.Docker.User, Secret: password.Fill("{}")})
+func (c *Credential) fetch(ctx context.Context, scope string, password *secret.Secret, holder, sandbox string) error {
+	got, err := c.Servers.ByRegistry(ctx, tokens.Pull{
+		Realm: c.Docker.Service.Realm, Service: c.Docker.Service.Service, Scope: scope, User: c.Docker.User, Secret: password.Fill("{}"),
+		Holder: holder, Sandbox: sandbox,
+	})
 	if err != nil {
 		return fmt.Errorf("the credential %s: %w", c.Name, err)
 	}

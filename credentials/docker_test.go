@@ -82,7 +82,7 @@ func TestRegistriesGetTokens(t *testing.T) {
 		if a.Fetch == nil {
 			return a, nil
 		}
-		if err := a.Fetch(t.Context()); err != nil {
+		if err := a.Fetch(t.Context(), "ci"); err != nil {
 			return a, err
 		}
 		return set.Apply(r), nil

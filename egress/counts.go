@@ -23,7 +23,7 @@ var (
 		string(policy.TooManyFlows), string(policy.ByteBudget), string(policy.PolicyNotLoaded), string(policy.PolicyError), string(policy.AuditUnavailable),
 		string(policy.DNSTypeDenied), string(policy.DNSBudget), string(policy.Canary), string(policy.UDPDenied), string(policy.UpgradeDenied),
 		string(policy.ResponseRefused), string(policy.MalformedResponse), string(policy.CredentialRefused), string(policy.CredentialUnavailable), string(policy.CertificateRefused),
-		string(policy.NetworkDNS), string(policy.NetworkRefused), string(policy.NetworkUnreachable), string(policy.NetworkTLS), string(policy.NetworkTimeout), string(policy.UpstreamRefused),
+		string(policy.NetworkDNS), string(policy.NetworkRefused), string(policy.NetworkUnreachable), string(policy.NetworkTLS), string(policy.NetworkReset), string(policy.NetworkTimeout), string(policy.UpstreamRefused),
 		otherThings,
 	}
 )

@@ -26,7 +26,7 @@ var unrecorded = map[string]string{
 	"Sandbox.Kind": "stands in the configuration", "Sandbox.Labels": "stand in the configuration",
 	"Sandbox.Template": "follows from the name", "Sandbox.Attachment": "is a number of this process", "Destination.Addr": "is said by Host", "Destination.Aliases": "are other people's names",
 	"Protocol": "is said by tls and http", "HTTP.Header": "may hold a secret",
-	"HTTP.BodySize": "is said by bytes", "HTTP.Upgrade": "is said by status", "HTTP.Nodes": "are said by the body", "HTTP.LFS": "is said by git", "HTTP.OtherProtocol": "is said by status",
+	"HTTP.BodySize": "is said by bytes", "HTTP.Upgrade": "is said by status", "HTTP.Nodes": "are said by the body", "HTTP.LFS": "is said by git", "HTTP.OtherProtocol": "is said by status", "HTTP.ReplacesMethod": "is said by the reason",
 	"TLS.NoName": "stands in place of ServerName", "TLS.Malformed": "is said by the class", "DNS.Name": "is of a dns record", "DNS.Type": "is of a dns record",
 	"Usage": "is a sum of records", "Approved": "is said by the question", "Time": "is the log's",
 

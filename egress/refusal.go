@@ -131,7 +131,8 @@ var networkReasons = map[policy.Class]string{
 	policy.NetworkRefused:     "the destination refused the connection",
 	policy.NetworkUnreachable: "the destination cannot be reached",
 	policy.NetworkTimeout:     "the destination did not answer in time",
-	policy.NetworkTLS:         "the destination broke off or answered what is not the protocol",
+	policy.NetworkTLS:         "TLS with the destination failed",
+	policy.NetworkReset:       "the destination broke the connection off before it had answered",
 
 	policy.UpstreamRefused: "the upstream proxy refused it",
 

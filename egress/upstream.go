@@ -233,7 +233,7 @@ func (e *upstreamError) refusal(f *Flow) *Refusal {
 	case errors.Is(e.error, upstream.ErrNotProtocol):
 		class, why = policy.NetworkTLS, upstream.ErrNotProtocol.Error()
 	case errors.Is(e.error, io.EOF), errors.Is(e.error, io.ErrUnexpectedEOF):
-		class, why = policy.NetworkTLS, "the upstream proxy closed the connection before it answered"
+		class, why = policy.NetworkReset, "the upstream proxy closed the connection before it answered"
 	case class == policy.NetworkRefused:
 		why = "the upstream proxy refused the connection, or broke it off"
 	case class == policy.NetworkTimeout:

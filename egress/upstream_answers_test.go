@@ -58,7 +58,7 @@ func TestWhatAnUpstreamProxyDoesWrong(t *testing.T) {
 		"a line without an end":    {answers("HTTP/1.1 200 " + strings.Repeat("a", 1<<20)), false, policy.NetworkTLS, "not its protocol"},
 		"it switches protocols":    {answers("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"), false, policy.NetworkTLS, "not its protocol"},
 		"it is no HTTP":            {answers("SSH-2.0-OpenSSH\r\n\r\n"), false, policy.NetworkTLS, "not its protocol"},
-		"it closes":                {func(c net.Conn) { http.ReadRequest(bufio.NewReader(c)) }, false, policy.NetworkTLS, "closed the connection"},
+		"it closes":                {func(c net.Conn) { http.ReadRequest(bufio.NewReader(c)) }, false, policy.NetworkReset, "closed the connection"},
 		"it is silent":             {func(c net.Conn) { io.Copy(io.Discard, c) }, false, policy.NetworkTimeout, "in time"},
 		"it drips":                 {drips, false, policy.NetworkTimeout, "in time"},
 		"SOCKS refuses":            {socks("\x05\x00", "\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00"), true, policy.UpstreamRefused, "SOCKS reply 2 not allowed by its rules"},

@@ -141,7 +141,8 @@ func (c *conditions) holdsMethodOf(request *HTTPRequest) bool {
 }
 
 // overridesMethod reports whether the request has a field or a parameter by which many frameworks replace its method. Servers may
-// take "_" in the name of a field for "-". Google takes $httpMethod, Symfony and others _method.
+// take "_" in the name of a field for "-". Google takes $httpMethod, Symfony and others _method. Of a request that was sent,
+// ReplacesMethod tells of the field, and egressd check puts it into Header.
 func (h *HTTPRequest) overridesMethod() bool {
 	for name := range h.Header {
 		switch strings.ReplaceAll(name, "_", "-") {
@@ -149,7 +150,7 @@ func (h *HTTPRequest) overridesMethod() bool {
 			return true
 		}
 	}
-	return h.hasParameter("$httpMethod", "_method")
+	return h.ReplacesMethod || h.hasParameter("$httpMethod", "_method")
 }
 
 // hasParameter reports whether the query has a parameter that some server takes for one of names.

@@ -93,6 +93,7 @@ const (
 	NetworkRefused     Class = "network-refused"
 	NetworkUnreachable Class = "network-unreachable"
 	NetworkTLS         Class = "network-tls"
+	NetworkReset       Class = "network-reset" // the upstream broke a connection off that was made, before it had answered
 	NetworkTimeout     Class = "network-timeout"
 
 	UpstreamRefused Class = "upstream-refused" // the upstream proxy refused a request that the policy allows

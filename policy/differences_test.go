@@ -265,8 +265,12 @@ func TestCompareAgreesWithEachRequest(t *testing.T) {
 				t.Fatalf("%q to %q: %s %s is %s, then %s", old, next, d.Change, d.Request.Destination, before.Verdict, after.Verdict)
 			}
 		}
+		var name [2]Decision // of the last request that leads nowhere yet
 		for _, r := range requests {
-			before, after := decidedBy(t, was, &r), decidedBy(t, now, &r)
+			if len(r.Destination.Addrs)+len(r.Destination.Aliases) == 0 {
+				name = [2]Decision{approvedOrNot(t, was, &r), approvedOrNot(t, now, &r)}
+			}
+			before, after := ledTo(t, was, name[0], &r), ledTo(t, now, name[1], &r)
 			change := changeOf(&before, &after)
 			if change == "" || r.HTTP == nil && (before.Verdict == Inspect || after.Verdict == Inspect) || slices.ContainsFunc(c.Differences, func(d Difference) bool { return d.Change == change && about(&d, &r) }) {
 				continue
@@ -280,11 +284,15 @@ func TestCompareAgreesWithEachRequest(t *testing.T) {
 func decidedBy(t *testing.T, p *Policy, r *Request) Decision {
 	bare := *r
 	bare.Destination.Addrs, bare.Destination.Aliases = nil, nil
-	d := approvedOrNot(t, p, &bare)
-	if d.Verdict != Deny && len(r.Destination.Addrs)+len(r.Destination.Aliases) > 0 {
-		d = approvedOrNot(t, p, r)
+	return ledTo(t, p, approvedOrNot(t, p, &bare), r)
+}
+
+// ledTo decides a request after its name was decided.
+func ledTo(t *testing.T, p *Policy, name Decision, r *Request) Decision {
+	if name.Verdict == Deny || len(r.Destination.Addrs)+len(r.Destination.Aliases) == 0 {
+		return name
 	}
-	return d
+	return approvedOrNot(t, p, r)
 }
 
 // approvedOrNot denies a request that would be denied in the tunnel after a person had approved that.
@@ -306,35 +314,40 @@ func about(d *Difference, r *Request) bool {
 	return d.Hosts.CoversName(r.Destination.Host)
 }
 
+// world returns each request first without what its name leads to, then with that.
 func world(t *testing.T) (all []Request) {
 	for _, host := range []string{"a.test", "b.a.test", "xq.a.test", "qy.a.test", "xy.a.test", "q.a.test", "d.b.a.test", "c.test", "q.test", "q.example", "93.184.1.1", "93.184.216.34", "10.0.0.5", "10.0.0.6", "8.8.8.8", "169.254.169.254", "2606:2800::1"} {
 		dst, err := ParseDestination(netJoin(host))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, to := range []string{"", "93.184.1.1", "93.184.216.34", "10.0.0.5", "10.0.0.6", "b.a.test", "c.test", "q.example"} {
-			if to != "" && dst.Addr.IsValid() {
-				continue
+		add := func(r Request) {
+			all = append(all, r)
+			if dst.Addr.IsValid() {
+				return
 			}
-			for _, port := range []uint16{443, 80, 22} {
-				r := Request{Sandbox: anybody[0], Via: ViaConnect, Destination: dst, Usage: new(Usage)}
-				r.Destination.Port = port
-				if addr, err := netip.ParseAddr(to); err == nil {
-					r.Destination.Addrs = []netip.Addr{addr}
-				} else if to != "" {
-					r.Destination.Aliases = []string{to}
-				}
-				if port == 80 {
-					r.Via = ViaHTTP
-				} else {
-					all = append(all, r)
-				}
-				for _, method := range []string{"GET", "POST", "get", "DELETE"} {
-					for _, path := range []string{"/", "/x/y", "/x/y/q", "/zz", "//"} {
-						one := r
-						one.HTTP = &HTTPRequest{Method: method, Path: path}
-						all = append(all, one)
-					}
+			for _, to := range []string{"93.184.1.1", "93.184.216.34", "10.0.0.5", "10.0.0.6"} {
+				r.Destination.Addrs = []netip.Addr{netip.MustParseAddr(to)}
+				all = append(all, r)
+			}
+			r.Destination.Addrs = nil
+			for _, to := range []string{"b.a.test", "c.test", "q.example"} {
+				r.Destination.Aliases = []string{to}
+				all = append(all, r)
+			}
+		}
+		for _, port := range []uint16{443, 80, 22} {
+			r := Request{Sandbox: anybody[0], Via: ViaConnect, Destination: dst, Usage: new(Usage)}
+			r.Destination.Port = port
+			if port == 80 {
+				r.Via = ViaHTTP
+			} else {
+				add(r)
+			}
+			for _, method := range []string{"GET", "POST", "get", "DELETE"} {
+				for _, path := range []string{"/", "/x/y", "/x/y/q", "/zz", "//"} {
+					r.HTTP = &HTTPRequest{Method: method, Path: path}
+					add(r)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -299,24 +300,63 @@ func (r *MCPRule) version(h *HTTPRequest, opens string) string {
 	return ""
 }
 
-// matchMCP reports whether a name matches a pattern, in which "*" stands for text without "/" and "." and "**" for any text.
+// mcpNameMost is the length of the longest name, in bytes, that a pattern with a star matches.
+const mcpNameMost = 4 << 10
+
+// matchMCP reports whether a name matches a pattern, in which "*" stands for text without "/" and "." and "**" for any text. A URI that
+// servers may take for another one matches no star.
 func matchMCP(pattern, name string) bool {
-	before, after, star := strings.Cut(pattern, "*")
-	if !star {
+	if !strings.Contains(pattern, "*") {
 		return pattern == name
 	}
-	rest, ok := strings.CutPrefix(name, before)
-	if !ok {
+	if len(name) > mcpNameMost || strings.Contains(name, "://") && leadsElsewhere(name) {
 		return false
 	}
-	any, double := strings.CutPrefix(after, "*")
-	for i := 0; i <= len(rest); i++ {
-		if double && matchMCP(any, rest[i:]) || !double && matchMCP(after, rest[i:]) {
+	// reached has the places in the pattern up to which it matches what was read of the name.
+	reached, next := make([]bool, len(pattern)+1), make([]bool, len(pattern)+1)
+	star := func(at int) int { // the length of the star there, or 0
+		rest := pattern[at:]
+		return len(rest) - len(strings.TrimPrefix(strings.TrimPrefix(rest, "*"), "*"))
+	}
+	reach := func(places []bool, at int) {
+		places[at] = true
+		for n := star(at); n > 0; n = star(at) { // which may stand for nothing
+			at += n
+			places[at] = true
+		}
+	}
+	reach(reached, 0)
+	for i := range len(name) {
+		clear(next)
+		for at := range len(pattern) {
+			switch n := star(at); {
+			case !reached[at]:
+			case n == 2, n == 1 && name[i] != '/' && name[i] != '.':
+				reach(next, at)
+			case n == 0 && pattern[at] == name[i]:
+				reach(next, at+1)
+			}
+		}
+		reached, next = next, reached
+	}
+	return reached[len(pattern)]
+}
+
+// leadsElsewhere reports whether the path of a URI has dot segments, empty ones or backslashes, perhaps escaped, which many servers
+// resolve.
+func leadsElsewhere(uri string) bool {
+	_, path, _ := strings.Cut(uri, "://")
+	dots := func(segment string) bool { return segment == "." || segment == ".." }
+	for range 3 { // escapes of escapes
+		before, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "?")
+		if strings.Contains(path, `\`) || strings.Contains(before, "//") || slices.ContainsFunc(strings.Split(path, "/"), dots) {
 			return true
 		}
-		if !double && i < len(rest) && strings.ContainsRune("/.", rune(rest[i])) {
-			return false
+		decoded, err := url.PathUnescape(path)
+		if err != nil || strings.Count(decoded, "/") != strings.Count(path, "/") {
+			return true
 		}
+		path = decoded
 	}
 	return false
 }

@@ -63,6 +63,10 @@ type HTTPRequest struct {
 	// answer proves that the server understood.
 	OtherProtocol bool
 
+	// ReplacesMethod says that a field of the client's asks the server to take another method for Method. The field is not
+	// in Header and does not go up.
+	ReplacesMethod bool
+
 	// Body is what was read of the body so far; nil for nothing. Rules that read it say so by [NeedsBody].
 	Body *Body
 

@@ -24,7 +24,7 @@ func TestAnUpstreamThatFloods(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}, "h2")
 	r := ask(t, w.visitor(t, true, "allowed.test", o.port), "GET", o.url("allowed.test", "/public/x"), nil)
-	r.refused(t, 502, policy.NetworkTLS)
+	r.refused(t, 502, policy.MalformedResponse)
 	if end := w.recorded(t, closeOf(w.recorded(t, requestTo("/public/x")))); !strings.Contains(end.Note, "too many frames that carry nothing") {
 		t.Errorf("ended %+v", end)
 	}

@@ -259,11 +259,11 @@ func TestAnUpstreamThatIsGoneBeforeThePreface(t *testing.T) {
 	if err := inner.Handshake(); err != nil {
 		t.Fatal(err)
 	}
-	ask(t, over(t, inner), "GET", o.url("allowed.test", "/public/x"), nil).refused(t, 502, policy.NetworkTLS)
+	ask(t, over(t, inner), "GET", o.url("allowed.test", "/public/x"), nil).refused(t, 502, policy.NetworkReset)
 	inner.NetConn().Close()
 	w.closed(t)
 	w.recorded(t, func(r record.Record) bool {
-		return r.Kind == record.KindClose && r.HTTP == nil && r.Outcome == record.Outcome(policy.NetworkTLS)
+		return r.Kind == record.KindClose && r.HTTP == nil && r.Outcome == record.Outcome(policy.NetworkReset)
 	})
 }
 

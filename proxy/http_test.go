@@ -291,7 +291,7 @@ func TestAKeptConnectionThatEndedIsReplaced(t *testing.T) {
 
 func TestPlainHTTPInsideATunnelIsDecidedByRequest(t *testing.T) {
 	o := webOrigin(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "fine") })
-	w := newWorld(t, openPolicy, nil)
+	w := newWorld(t, openPolicy+"default: allow\n", nil)
 	inner := func(host string) string { return "GET /inner HTTP/1.1\r\nHost: " + host + "\r\n\r\n" }
 	c := w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
 	if _, body := c.send(inner("allowed.test:" + o.port)).response("GET"); body != "fine" {
@@ -299,6 +299,12 @@ func TestPlainHTTPInsideATunnelIsDecidedByRequest(t *testing.T) {
 	}
 	if resp, _ := c.send(inner("evil.test")).response("GET"); resp.StatusCode != 421 {
 		t.Errorf("another Host was answered with %d", resp.StatusCode)
+	}
+	for _, host := range []string{"allowed.test", "127.0.0.1"} { // of a tunnel to a name, and to an address
+		c = w.dial(t).send(connectTo(host, o.port)).expect(established)
+		if _, body := c.send(inner(host + ":1")).response("GET"); body != "fine" {
+			t.Errorf("a Host with another port was answered with %q", body)
+		}
 	}
 	c = w.dial(t).send(connectTo("allowed.test", o.port)).expect(established)
 	if resp, _ := c.send(get("evil.test", "80", "/")).response("GET"); resp.StatusCode != 421 {

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"bufio"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -51,4 +54,28 @@ func TestWhoWasAnsweredGivesWay(t *testing.T) {
 func isTimeout(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()
+}
+
+// TestWhatNobodyReadsTakesNoResponseAway has clients send more behind their last request, as some do behind a body. Unread
+// bytes would make the end of the connection a reset, and that drops what the client has not read yet.
+func TestWhatNobodyReadsTakesNoResponseAway(t *testing.T) {
+	w := newInspectWorld(t, inspectPolicy, nil)
+	goOn := make(chan struct{})
+	serve := func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
+			<-goOn
+			io.WriteString(c, "b")
+		}
+	}
+	eachRawWay(t, w, serve, func(t *testing.T, dial func() rawWay) {
+		c := dial()
+		c.send(c.request("GET", "/public/x", "Connection: close")).expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\na")
+		c.send("\r\n")
+		goOn <- struct{}{}
+		w.settled(t)
+		if rest, err := io.ReadAll(c.in); string(rest) != "b" || err != nil {
+			t.Errorf("read %q, %v", rest, err)
+		}
+	})
 }

@@ -168,7 +168,7 @@ func TestAnUpstreamThatBreaksOffDuringTheUploadIsToldOf(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 502 ") {
 		t.Errorf("the client read %q", got)
 	}
-	w.recorded(t, ended("network-tls"))
+	w.recorded(t, ended("network-reset"))
 }
 
 func TestWhatAnUpstreamSaysUnaskedAnswersNothing(t *testing.T) {

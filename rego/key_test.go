@@ -36,6 +36,7 @@ var hiddenFields = map[string]string{
 	"HTTP.Authority":      "is compared with the destination by package policy",
 	"HTTP.Upgrade":        "is decided by package policy",
 	"HTTP.OtherProtocol":  "is decided by package policy",
+	"HTTP.ReplacesMethod": "stands in no field that goes up",
 	"HTTP.Nodes":          "are looked up by rules of the file about GraphQL",
 	"HTTP.LFS":            "is for rules of the file about git, and the record",
 	"HTTP.Own":            "is for rules of the file about GraphQL, and the record",

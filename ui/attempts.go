@@ -180,6 +180,12 @@ func attemptTerms(a signals.Suspect) (terms []string) {
 	return terms
 }
 
+// firstLeg returns the URL of what a sandbox sent to the destination where another one fetched it.
+func firstLeg(l *signals.Leg) string {
+	terms := attemptTerms(signals.Suspect{Sandbox: l.Sandbox, Destination: l.Destination})
+	return address("/requests", append(terms, term("up", ">=64k")), nil)
+}
+
 // actsOf returns what a person may do about the first of some flows that the page holds.
 func (s *Server) actsOf(flows []string, undo *undoable) (all []act) {
 	for _, flow := range flows {

@@ -1,7 +1,10 @@
 package ui
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/egressd/egressd/policy"
@@ -32,5 +35,28 @@ func TestTheEndOfARequestIsOfItsLevel(t *testing.T) {
 	}
 	if r.HTTP = nil; levelOf(r) != hostOnly {
 		t.Error("a tunnel")
+	}
+}
+
+// TestARequestSaysWhatGitWasAsked looks at the page of a push, and goes there from the number of a record.
+func TestARequestSaysWhatGitWasAsked(t *testing.T) {
+	dir := t.TempDir()
+	log := `{"v":1,"seq":0,"time":"2026-11-20T09:00:00.000000Z","kind":"start","note":"started"}
+{"v":1,"seq":1,"time":"2026-11-20T09:00:01.000000Z","kind":"request","flow":"01KB000001","sandbox":"ci","via":"connect","dst":{"host":"github.com","port":443},"http":{"method":"POST","path":"/acme/web.git/git-receive-pack"},"git":{"repo":"acme/web","op":"push","refs":["0000000000000000000000000000000000000000 1111111111111111111111111111111111111111 refs/heads/wip"]},"decision":{"action":"allow","rule":"r","layer":"user"}}
+{"v":1,"seq":2,"time":"2026-11-20T09:00:02.000000Z","kind":"close","flow":"01KB000001","sandbox":"ci","bytes":{"up":9,"down":1},"duration_ms":9}
+`
+	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := opened(t, Options{Dir: dir})
+	_, text := p.ask("GET", "/request/01KB000001", nil)
+	for _, want := range []string{"<dt>git</dt><dd>push, acme/web</dd>", "<dt>ref</dt><dd>create refs/heads/wip at 1111", `href="/requests?q=seq%3A2"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not hold %s", want)
+		}
+	}
+	// The number of its end leads to it.
+	if _, text := p.ask("GET", "/requests?q=seq:2", nil); !strings.Contains(text, `href="/request/01KB000001"`) {
+		t.Errorf("record 2 does not lead to its request: %s", text)
 	}
 }

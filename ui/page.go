@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ var (
 	pages = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(template.FuncMap{
 			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "firstleg": firstLeg, "bynumber": byNumber, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
 		}).ParseFS(assets, "assets/*.html"))
 	})
 )
@@ -91,8 +92,8 @@ var views = []struct {
 // An arrangement is one way to show a view.
 type arrangement struct{ path, name, by, title string }
 
-// link returns the link to an arrangement, with the filter of this view.
-func (a *arrangement) link(f *frame, by string) navLink {
+// link returns the link to an arrangement, with words of the filter.
+func (a *arrangement) link(f *frame, by string, words []string) navLink {
 	link := navLink{Name: a.title, URL: a.path, Here: a.name == f.View && a.by == by}
 	options := url.Values{}
 	if a.by != "" {
@@ -103,14 +104,30 @@ func (a *arrangement) link(f *frame, by string) navLink {
 		link.Count = f.Questions
 	case "health", "policy":
 	case "runs": // the list shows what matches in each
-		link.URL = address(a.path, without(f.Query.words, "run"), nil)
+		link.URL = address(a.path, without(words, "run"), nil)
 	default:
-		link.URL = address(a.path, f.Query.words, options)
+		link.URL = address(a.path, words, options)
 	}
 	return link
 }
 
-// navigate fills in Nav with links to the views, and Sub with links to the arrangements of this view.
+// elsewhere returns the words of the filter that another view begins with: its run, and its span of time. Attempts has no span, since
+// scores of a part of a log are lower.
+func elsewhere(view string, words []string) (kept []string) {
+	for _, word := range words {
+		switch key, _, _ := strings.Cut(word, ":"); key {
+		case "run":
+			kept = append(kept, word)
+		case "since", "until":
+			if view != "Attempts" {
+				kept = append(kept, word)
+			}
+		}
+	}
+	return kept
+}
+
+// navigate fills in Nav with links to the views, and Sub with links to the arrangements of this view, which keep the filter.
 func (f *frame) navigate(has func(path string) bool, by string) {
 	for _, v := range views {
 		var all []navLink
@@ -119,7 +136,7 @@ func (f *frame) navigate(has func(path string) bool, by string) {
 			if !has(a.path) {
 				continue
 			}
-			link := a.link(f, by)
+			link := a.link(f, by, f.Query.words)
 			if here = here || link.Here; link.Here {
 				f.Title = link.Name
 			}
@@ -129,6 +146,10 @@ func (f *frame) navigate(has func(path string) bool, by string) {
 			continue
 		}
 		first := navLink{Name: v.title, URL: all[0].URL, Here: here}
+		if !here {
+			i := slices.IndexFunc(v.arrangements, func(a arrangement) bool { return has(a.path) })
+			first.URL = v.arrangements[i].link(f, by, elsewhere(v.title, f.Query.words)).URL
+		}
 		for _, link := range all {
 			first.Count += link.Count
 		}

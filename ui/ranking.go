@@ -20,6 +20,7 @@ type rankedDestination struct {
 	Destination string
 	Count       int64 // requests, or denials
 	Up          int64
+	Denied      bool // nothing passed to it
 	First       time.Time
 	URL         string // of its requests
 }
@@ -28,6 +29,7 @@ type rankedDestination struct {
 type rankings struct {
 	Denied, Up, New []rankedDestination
 	Since           time.Time // of New
+	OnlyDenied      int       // new destinations that nothing passed to; in New, they stand behind the others
 }
 
 const rankingShown = 5
@@ -36,7 +38,7 @@ const rankingShown = 5
 // new if the page holds no decision about it before the window. The window begins where the filter says, else with the day of the last record.
 func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum, groups []*group) (r rankings) {
 	all := byDestination(groups)
-	refused, fresh := map[string]*destinationSum{}, map[string]*destinationSum{}
+	refused, fresh, denied := map[string]*destinationSum{}, map[string]*destinationSum{}, map[string]*destinationSum{}
 	if sum.Last > 0 {
 		last := at(sum.Last)
 		r.Since = time.Date(last.Year(), last.Month(), last.Day(), 0, 0, 0, 0, last.Location())
@@ -58,13 +60,21 @@ func (s *Server) rankings(ctx context.Context, q *query, sum *index.Sum, groups 
 		if d.denied > 0 {
 			refused[to] = d
 		}
-		if !at(first(d)).Before(r.Since) {
+		switch {
+		case at(first(d)).Before(r.Since):
+		case d.denied < d.count:
 			fresh[to] = d
+		default:
+			denied[to] = d
 		}
 	}
 	r.Denied = top(byDomain(refused), func(d *destinationSum) int64 { return d.denied })
 	r.Up = top(all, func(d *destinationSum) int64 { return d.up })
-	r.New = top(byDomain(fresh), func(d *destinationSum) int64 { return d.first })
+	newest := func(d *destinationSum) int64 { return d.first }
+	r.New = top(byDomain(fresh), newest)
+	onlyDenied := top(byDomain(denied), newest)
+	r.New = append(r.New, onlyDenied[:min(len(onlyDenied), rankingShown-len(r.New))]...)
+	r.OnlyDenied = len(denied)
 	for _, list := range [][]rankedDestination{r.Denied, r.Up, r.New} {
 		for i := range list {
 			list[i].URL = q.with("/requests", hostTerms(list[i].Destination)...)
@@ -168,7 +178,7 @@ func top(all map[string]*destinationSum, value func(*destinationSum) int64) (lis
 		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.destination, b.destination))
 	})
 	for _, d := range some[:min(len(some), rankingShown)] {
-		list = append(list, rankedDestination{Destination: d.destination, Count: value(d), Up: d.up, First: at(d.first)})
+		list = append(list, rankedDestination{Destination: d.destination, Count: value(d), Up: d.up, Denied: d.denied == d.count, First: at(d.first)})
 	}
 	return list
 }

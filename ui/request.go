@@ -117,6 +117,9 @@ func factsOf(s *story.Story, r *record.Record) (all []fact) {
 	}
 	add("time", s.Records[0].Time.Local().Format(time.DateTime+".000"))
 	add("asked", asked(r))
+	for i, text := range s.Git() {
+		add(map[bool]string{true: "git", false: "ref"}[i == 0], text)
+	}
 	add("sandbox", r.Sandbox)
 	if r.Container != nil {
 		add("container", strings.TrimSpace(r.Container.Name+" "+r.Container.ID+" "+r.Container.Image))
@@ -182,6 +185,11 @@ func lineOf(r *record.Record) line {
 		l.Ended, l.Up, l.Down = true, r.Bytes.Up, r.Bytes.Down
 	}
 	return l
+}
+
+// byNumber returns the URL of the request that a record belongs to.
+func byNumber(seq int64) string {
+	return address("/requests", []string{term("seq", strconv.FormatInt(seq, 10))}, nil)
 }
 
 const aroundShown = 12

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/egressd/egressd/internal/fair"
 )
 
 const (
@@ -29,7 +31,7 @@ type Addrs func(ctx context.Context, host string, port uint16) ([]netip.Addr, er
 // connects to the addresses that its Addrs returns, and to no others. It is safe for concurrent use.
 type Asker struct {
 	http  *http.Client
-	turns chan struct{} // of questions to registries
+	turns *fair.Turns // of questions to registries
 }
 
 // New returns an asker that verifies servers by roots, or by those of the system if that is nil.
@@ -39,7 +41,7 @@ func New(roots *x509.CertPool, addrs Addrs) *Asker {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, TLSHandshakeTimeout: within / 3,
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: headMost, ForceAttemptHTTP2: true,
 	}
-	return &Asker{turns: make(chan struct{}, registriesMost), http: &http.Client{
+	return &Asker{turns: fair.NewTurns(registriesMost), http: &http.Client{
 		Timeout: within, Transport: bounded{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -13,7 +13,7 @@ import (
 
 const (
 	usual          = 60 * time.Second // that a token lasts whose end is not said
-	registriesMost = 4                // questions at a time; others wait
+	registriesMost = 4                // questions at a time; others wait for their turn
 )
 
 // A Pull asks the token service of a registry of containers for one token ("Token Authentication Specification" of the distribution
@@ -22,18 +22,18 @@ type Pull struct {
 	Realm   string // an https URL, which the operator or the table of egressd names
 	Service string // by which it knows the registry
 	Scope   string // "" for none
+	Holder  string // whose sandbox asks, for turns
+	Sandbox string
 	User    string
 	Secret  string
 }
 
-// ByRegistry asks for a token. The error holds no scope.
+// ByRegistry asks for a token, in the turn of the sandbox. The error holds no scope.
 func (c *Asker) ByRegistry(ctx context.Context, p Pull) (Token, error) {
-	select {
-	case c.turns <- struct{}{}:
-		defer func() { <-c.turns }()
-	case <-ctx.Done():
-		return Token{}, ctx.Err()
+	if err := c.turns.Take(ctx, p.Holder, p.Sandbox); err != nil {
+		return Token{}, err
 	}
+	defer c.turns.Give()
 	u, err := url.Parse(p.Realm)
 	if err != nil || u.Scheme != "https" {
 		return Token{}, errors.New("the realm is no URL with https")

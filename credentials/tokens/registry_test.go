@@ -8,8 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -79,4 +82,59 @@ func TestATokenOfARegistry(t *testing.T) {
 	if _, err := New(roots, closed).ByRegistry(t.Context(), q); err == nil || !strings.Contains(err.Error(), "it is closed") || got != nil {
 		t.Errorf("an address that is closed: %v", err)
 	}
+}
+
+// TestSandboxesTakeTurnsAtATokenService: the question of another sandbox waits for one of a sandbox that asks for many tokens, and not
+// for all.
+func TestSandboxesTakeTurnsAtATokenService(t *testing.T) {
+	scopes, answer := make(chan string), make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scopes <- r.URL.Query().Get("scope")
+		<-answer
+		io.WriteString(w, `{"token": "one"}`)
+	}))
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "https://"), ":")
+	asker := New(roots, func(context.Context, string, uint16) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	})
+	var asked sync.WaitGroup
+	ask := func(sandbox string) {
+		asked.Go(func() {
+			asker.ByRegistry(t.Context(), Pull{Realm: "https://example.com:" + port + "/token", Service: "registry.test", Scope: sandbox, User: "u", Secret: "REALpassword", Holder: sandbox, Sandbox: sandbox})
+		})
+	}
+	waiting := func(n int) {
+		for asker.turns.Waiting() < n {
+			runtime.Gosched()
+		}
+	}
+	for range registriesMost {
+		ask("greedy")
+		<-scopes
+	}
+	for range 5 {
+		ask("greedy")
+	}
+	waiting(5)
+	ask("modest")
+	waiting(6)
+	var next []string // of which one may be greedy's
+	for range 2 {
+		answer <- struct{}{}
+		next = append(next, <-scopes)
+	}
+	if !slices.Contains(next, "modest") {
+		t.Errorf("%q are asked for first", next)
+	}
+	close(answer)
+	go func() {
+		for range scopes {
+		}
+	}()
+	asked.Wait()
+	server.Close()
+	close(scopes)
 }

@@ -100,7 +100,6 @@ func (r *runner) close() {
 // conclude prints the summary of the run, and returns its exit code, and the commands that allow what was denied.
 func (r *runner) conclude(code int, took time.Duration) (int, []string) {
 	c := r.tally.Counts()
-	r.sayMade()
 	r.sayPolicyChanged()
 	summarize(r.talk, c, took, r.denyMessage(), r.logCommand())
 	r.registerEnd(code, c)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/egressd/egressd/daemon/hostpaths"
 	"github.com/egressd/egressd/internal/hint"
@@ -57,10 +58,21 @@ func (o *Options) fileSystem() (*jail.Apart, *repository, error) {
 	if err == nil {
 		err = git.refuseElsewhere(home)
 	}
+	if err == nil && len(git.folders) > 0 {
+		err = needsFUSE(git.folders[0])
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.folders, git.inner), Closed: git.closed}, git, nil
+	return &jail.Apart{Work: work, Home: home, Private: privateFolders(), Shared: slices.Concat(shared, git.objects), Served: git.folders}, git, nil
+}
+
+// needsFUSE returns an error where egressd cannot serve the repository of a working directory.
+func needsFUSE(repository string) error {
+	if err := syscall.Access("/dev/fuse", 2|4); err != nil {
+		return hint.Failed(fmt.Errorf("--fs: egressd serves %s to the program by /dev/fuse: %w", repository, err), "modprobe fuse; in a container, give it the device /dev/fuse")
+	}
+	return nil
 }
 
 // refuseLinks returns an error if a path leads by a link that a program of an earlier run could have made: such a link may
@@ -86,7 +98,7 @@ func heldBy(path, home string) string {
 
 // changeable reports whether the program can change what lies at path, which has no symbolic links, with --fs.
 func (r *runner) changeable(path string) bool {
-	return hostpaths.Within(path, r.apart.Work) || slices.ContainsFunc(r.apart.Shared, func(folder string) bool { return hostpaths.Within(path, folder) })
+	return hostpaths.Within(path, r.apart.Work) || slices.ContainsFunc(slices.Concat(r.apart.Shared, r.apart.Served), func(folder string) bool { return hostpaths.Within(path, folder) })
 }
 
 // mayNest reports whether the program may make mount namespaces: it can replace

@@ -30,7 +30,10 @@ func (r *runner) hideFiles(c *config.Config, runs string) error {
 		_ = os.MkdirAll(string(store), 0o700) // else the program could make it, and trust itself
 		r.hidden = append(r.hidden, string(store))
 	}
-	r.hidden = append(r.hidden, config.StateFolders()...)                       // as a whole: the program could make what is not there yet, such as an authority whose key it knows
+	for _, state := range config.StateFolders() {
+		_ = os.MkdirAll(state, 0o700)      // also the one that counts for a run without XDG_STATE_HOME
+		r.hidden = append(r.hidden, state) // as a whole: the program could make what is not there yet, such as an authority whose key it knows
+	}
 	r.hidden = append(r.hidden, "/var/lib/egressd", "/var/lib/private/egressd") // of a service, whose files root could read
 	if r.jail.AllUsers() {                                                      // who may then reach sockets that other users make later
 		r.hidden = append(r.hidden, runtimeFoldersOfOthers()...)

@@ -14,8 +14,9 @@ import (
 
 // TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser: it could trust itself.
 func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
-	state := t.TempDir()
+	state, home := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
+	t.Setenv("HOME", home)
 	c, _, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml":            "version: 1\nsandboxes: [{name: web, token_file: t, rego: [web.rego]}]\n",
 		"t":                       "a-token-of-the-sandbox",
@@ -28,9 +29,10 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	}
 	r := runner{Daemon: &daemon.Daemon{Path: c.Path, Config: c}, jail: new(jail.Jail)}
 	r.hideFiles(c, filepath.Join(state, "runs"))
-	trust := filepath.Join(state, "egressd", "trust")
-	if info, err := os.Stat(trust); err != nil || !info.IsDir() || !slices.Contains(r.hidden, trust) {
-		t.Errorf("%v; hidden are %q", err, r.hidden)
+	for _, made := range []string{filepath.Join(state, "egressd", "trust"), filepath.Join(state, "egressd"), filepath.Join(home, ".local/state/egressd")} {
+		if info, err := os.Stat(made); err != nil || !info.IsDir() || !slices.Contains(r.hidden, made) {
+			t.Errorf("%v; hidden are %q", err, r.hidden)
+		}
 	}
 	folder := filepath.Dir(c.Path)
 	for _, path := range []string{"egressd.yaml", "web.rego", "above/organisation.yaml", "above/org.rego"} {
@@ -45,6 +47,7 @@ func TestWhatIsTrustedIsKeptFromAProgramThatSharesTheUser(t *testing.T) {
 func TestBundlesAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	state, folder := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
+	t.Setenv("HOME", t.TempDir())
 	path := filepath.Join(folder, "egressd.yaml")
 	text := `version: 1
 rego:
@@ -77,6 +80,7 @@ rego:
 func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
+	t.Setenv("HOME", t.TempDir())
 	path := filepath.Join(t.TempDir(), "egressd.yaml")
 	for _, text := range []string{"version: 1\n", "version: 1\nlisten: {admin: \"127.0.0.1:9464\"}\n"} {
 		c, err := config.New(path, []byte(text), filepath.Join(filepath.Dir(path), "absent.yaml"))
@@ -102,6 +106,7 @@ func TestTokensOfTheOperatorAreKeptFromAProgramThatSharesTheUser(t *testing.T) {
 // hidden, since a new file under its name would be seen.
 func TestSecretsOfTokenServersAreKeptFromAProgram(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
 	c, _, err := configtest.Layered(t, map[string]string{
 		"egressd.yaml": `version: 1
 allow: [a.test, api.github.com]

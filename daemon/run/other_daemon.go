@@ -159,7 +159,6 @@ func (r *runner) endBeside(code int, took time.Duration) (_ int, fixes []string,
 	c, err := r.beside.leave()
 	r.beside.stop = nil
 	r.talk.Release()
-	r.sayMade()
 	if err != nil {
 		next := r.logCommand()
 		if code == 0 && r.options.FailOnDeny {

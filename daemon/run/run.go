@@ -155,8 +155,6 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 	if err != nil {
 		return end, err
 	}
-	goOn := false // processes of the program after its end
-	defer func() { git.release(goOn) }()
 	allowed, err := o.allowed()
 	if err != nil {
 		return end, err
@@ -202,7 +200,6 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 		}
 		return end, err
 	}
-	goOn = !r.jail.OwnProcesses()
 	r.talk.Hold()
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
@@ -264,7 +261,7 @@ func Run(ctx context.Context, stderr io.Writer, argv []string, o Options) (end E
 func (r *runner) prepare(ctx context.Context) (err error) {
 	own4, own6 := names.Own()
 	// First: what is started later would have less to give up.
-	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0 || r.auto, Devices: hostpaths.Reals(r.options.HostSockets)}); err != nil {
+	if r.jail, err = jail.New(jail.Options{IPv4: own4, IPv6: own6, Redirect: r.options.Redirect, HostPorts: r.listened(), Dialers: len(r.inside) > 0 || r.auto, Devices: hostpaths.Reals(r.options.HostSockets), Serve: r.serveFolder}); err != nil {
 		return exits.NoSandbox(err)
 	}
 	defer func() {
@@ -469,7 +466,6 @@ func (r *runner) outline() jail.Program {
 		p.Env = environ.With(p.Env, []environ.Variable{{Name: "FAKEROOTDONTTRYCHOWN", Value: "1"}}) // fakeroot expects EPERM of chown(2), and the kernel says EINVAL
 	}
 	if r.apart != nil {
-		p.Fixed = append(p.Fixed, r.repository.kept...)
 		p.Env = environ.Without(p.Env, hostServices)
 		if r.repository.partly != "" {
 			p.Env = environ.With(p.Env, []environ.Variable{{Name: "GIT_DISCOVERY_ACROSS_FILESYSTEM", Value: "1"}}) // the working directory is a mount

@@ -70,7 +70,7 @@ os.close(w); print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range
 	{name: "zsh", line: `PS1='> ' zsh -fc 'setopt; print -l $options[monitor]; sleep 0.1 &; wait; print $?'`, needs: "zsh", modes: noTerminal},
 	{name: "ksh", line: `ksh -c 'print $(whence ls); typeset -i n=3; print $((n**2)); kill -TERM $$'; echo $?`, needs: "ksh"},
 	{name: "mksh", line: `mksh -c 'print $KSH_VERSION; cat |& print -p x; exec 3>&p; exec 3>&-; read -p y; print $y'`, needs: "mksh"},
-	{name: "fish", line: `fish --no-config -c 'for i in 1 2; echo $i; end; sh -c "exit 3"; echo $status; string length $HOME'; rm -rf .local .config/fish .cache`, needs: "fish", modes: noTerminal},
+	{name: "fish", line: `fish --no-config -c 'for i in 1 2; echo $i; end; sh -c "exit 3"; echo $status; string length $HOME'; rm -rf .local/share .config/fish .cache`, needs: "fish", modes: noTerminal},
 	{name: "nice and ionice", line: `nice -n 5 nice; nice; ionice; renice -n 3 -p $$ | sed 's/^[0-9]* //'`},
 	{name: "a lower niceness", line: `nice -n -5 nice 2>&1 | tail -1`},
 	{name: "schedulers and processors", line: `chrt -p $$ | sed 's/pid [0-9]*//'; taskset -cp $$ | sed 's/pid [0-9]*//'; nproc; taskset -c 0 nproc`},
@@ -102,7 +102,7 @@ os.close(w); print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range
 	{name: "the terminal, taken and given back", line: `python3 -c 'import os, signal
 signal.signal(signal.SIGTTOU, signal.SIG_IGN); before = os.tcgetpgrp(0)
 if not os.fork(): os.setpgid(0, 0); os.tcsetpgrp(0, os.getpgrp()); print(os.tcgetpgrp(0) == os.getpgrp(), flush=True); os._exit(0)
-os.wait(); os.tcsetpgrp(0, before); print(os.tcgetpgrp(0) == before, input())'; dash -ic 'echo in dash'; fish --no-config -c 'status job-control full; sh -c "exit 3"; echo $status'; read x; echo $x; rm -rf .local .config/fish .cache`, needs: "dash fish", keys: []string{"True", "one\n", "True one", "", "3\r\n", "two\n"}},
+os.wait(); os.tcsetpgrp(0, before); print(os.tcgetpgrp(0) == before, input())'; dash -ic 'echo in dash'; fish --no-config -c 'status job-control full; sh -c "exit 3"; echo $status'; read x; echo $x; rm -rf .local/share .config/fish .cache`, needs: "dash fish", keys: []string{"True", "one\n", "True one", "", "3\r\n", "two\n"}},
 	{name: "the terminal after shells that took it", line: `bash --norc -ic 'echo in bash'; zsh -fic 'echo in zsh'; sleep 0.5; read -p 'name: ' x; echo $x`, needs: "zsh", keys: []string{"name: ", "word\n"}},
 	{name: "an interactive sh that ends with its input", argv: []string{"sh", "-i"}, keys: []string{"> ", "false\n", "> ", "\x04"}},
 	{name: "an interactive zsh", line: `PS1='> ' zsh -f -i +Z`, keys: []string{"> ", "print $((6*7))\n", "42", "", "> ", "exit 4\n"}, needs: "zsh"},

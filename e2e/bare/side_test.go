@@ -80,7 +80,7 @@ type side struct {
 
 func (s *side) prepare(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"home", "home/.config", "home/.config/egressd", "tmp", "state"} { // the third is there after a first run
+	for _, name := range []string{"home", "home/.config", "home/.config/egressd", "home/.local", "home/.local/state", "home/.local/state/egressd", "tmp", "state"} { // those of egressd are there after a first run
 		dir := filepath.Join(s.dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)

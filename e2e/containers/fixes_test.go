@@ -135,7 +135,7 @@ func fixesBesideDocker(t *testing.T, w *dockerWorld) {
 	t.Cleanup(func() { w.docker(t, "rm", "-f", agent) })
 	place := w.fixSidecar(t, policy, "egressd-fixes-state", agent)
 	tryFixes(t, place, "container", "names", "sidecar")
-	t.Run("hints", func(t *testing.T) { hintsOfSidecar(t, place) })
+	t.Run("loop", func(t *testing.T) { place.TryLoop(t, nil, "container") })
 	t.Run("page", func(t *testing.T) { pageOfSidecar(t, place) })
 	t.Run("its own list", func(t *testing.T) {
 		giveList(t, place, "{name: agent, ")
@@ -158,7 +158,7 @@ func fixesInDockerRun(t *testing.T, w *dockerWorld) {
 	if !world.Eventually(20*time.Second, func() bool { return len(recordsOf(t, d, record.KindStart)) > 1 }) {
 		t.Fatalf("it did not enter: %s", w.docker(t, "logs", id))
 	}
-	tryFixes(t, &world.FixPlace{
+	place := &world.FixPlace{
 		Tools: strings.ReplaceAll(probeTools, `"get $2"`, `"direct $2"`), Served: true, Policy: d.Config,
 		Command: func(words string) string { return "egressd " + words + " --config " + d.Config },
 		Typed: func(t *testing.T, line string) (string, error) {
@@ -176,7 +176,9 @@ func fixesInDockerRun(t *testing.T, w *dockerWorld) {
 			}
 			return out, "", records
 		},
-	}, "brief")
+	}
+	tryFixes(t, place, "brief")
+	t.Run("loop", func(t *testing.T) { place.TryLoop(t, nil, "container") })
 }
 
 // recordsOf are the records of one kind.
@@ -187,27 +189,6 @@ func recordsOf(t *testing.T, d *world.Daemon, kind record.Kind) []record.Record 
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(all, func(r record.Record) bool { return r.Kind != kind })
-}
-
-// hintsOfSidecar types what egressd in the container says to type next, apart from fixes: it works on the host.
-func hintsOfSidecar(t *testing.T, p *world.FixPlace) {
-	command := regexp.MustCompile(regexp.QuoteMeta(filepath.Join(filepath.Dir(p.Policy), "egressd")) + " [a-z].*?( takes|[;,)]|$)")
-	for _, words := range []string{"allow hinted.test", "log verify", "cut", "allow --undo GNOSUCH"} {
-		said, _ := p.Typed(t, p.Command(words))
-		hints := regexp.MustCompile("(?m)^egressd: hint: .*").FindAllString(said, -1)
-		if len(hints) == 0 {
-			t.Errorf("%s says nothing to type: %s", words, said)
-		}
-		for _, line := range hints {
-			next := command.FindString(line)
-			next = strings.TrimRight(strings.TrimSuffix(next, " takes"), ";,)")
-			if next == "" {
-				t.Errorf("%s: no command in %q", words, line)
-			} else if said, err := p.Typed(t, next); err != nil {
-				t.Errorf("%s, then %s: %v\n%s", words, next, err, said)
-			}
-		}
-	}
 }
 
 // pageOfSidecar opens the link that ui prints, where a person has a browser, and ends the page.

@@ -371,7 +371,7 @@ func TestPodInitLeavesTheRulesOfOthers(t *testing.T) {
 // TestEachPrintedFixInAPod types each fix in egressd's container, as kubectl exec does.
 func TestEachPrintedFixInAPod(t *testing.T) {
 	p := startPod(t, world.FixRules+"tls: {ca_dir: ca, extra_roots: [lab.pem]}\n")
-	tryFixes(t, &world.FixPlace{
+	place := &world.FixPlace{
 		Tools: world.CapturedFixTools, Served: true, Policy: p.Config,
 		Command: func(words string) string { return "egressd " + words + " --config " + p.Config },
 		Typed: func(t *testing.T, line string) (string, error) {
@@ -392,5 +392,7 @@ func TestEachPrintedFixInAPod(t *testing.T) {
 			}
 			return out, "", records
 		},
-	}, "container", "names")
+	}
+	tryFixes(t, place, "container", "names")
+	t.Run("loop", func(t *testing.T) { place.TryLoop(t, nil, "pod") })
 }

@@ -23,7 +23,12 @@ func TestTutorialsDoWhatTheyShow(t *testing.T) {
 		}
 		found++
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			p := reader(t, openWorld(t))
+			w, more := openWorld(t), map[string]string{}
+			if name == "tutorial/agent-without-secrets.md" {
+				serveSecretly(t, w)
+				more["claude"], more["npm"] = modelUser, realNPM
+			}
+			p := reader(t, w, more)
 			steps := stepsOf(page)
 			if len(steps) < 5 {
 				t.Errorf("the page has %d commands", len(steps))
@@ -33,7 +38,7 @@ func TestTutorialsDoWhatTheyShow(t *testing.T) {
 			}
 		})
 	}
-	if found < 4 {
+	if found < 5 {
 		t.Errorf("there are %d tutorials", found)
 	}
 }

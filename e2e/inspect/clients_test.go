@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
-	"net/http/cgi"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,23 +110,7 @@ func TestClientsInside(t *testing.T) {
 func publishRepository(t *testing.T, o *world.Origin, dir string) {
 	t.Helper()
 	world.MakeRepository(t, filepath.Join(dir, "repo.git"))
-	serveRepositories(t, o, "repo.allowed.test", dir)
-}
-
-// serveRepositories serves the repositories in a folder by git itself, for reading and writing.
-func serveRepositories(t *testing.T, o *world.Origin, host, dir string) {
-	t.Helper()
-	path, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Sites.Store(host, &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/", Stderr: io.Discard,
-		Env: []string{
-			"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
-			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*",
-		},
-	})
+	o.ServeRepositories(t, "repo.allowed.test", dir)
 }
 
 func goInside(t *testing.T, d *world.Daemon) {

@@ -190,9 +190,9 @@ func startHub(t *testing.T, policy string, secrets map[string]string) (d *world.
 		}
 		world.MakeRepository(t, filepath.Join(served, name+".git"))
 	}
-	serveRepositories(t, d.World.Origin, "github.com", served)
+	d.World.Origin.ServeRepositories(t, "github.com", served)
 	site, _ := d.World.Origin.Sites.Load("github.com")
-	d.World.Origin.Sites.Store("github.com", whole(site.(http.Handler)))
+	d.World.Origin.Sites.Store("github.com", world.Whole(site.(http.Handler)))
 	t.Cleanup(func() { d.World.Origin.Sites.Delete("github.com") })
 	exported, err := exec.Command(world.Egressd.Path(), "env", "--config", d.Config).CombinedOutput()
 	if err != nil {

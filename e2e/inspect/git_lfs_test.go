@@ -174,9 +174,9 @@ func TestLargeFilesOfARepository(t *testing.T) {
 	for _, name := range []string{"app", "other", "read"} {
 		world.MakeRepository(t, filepath.Join(l.served, "acme", name+".git"))
 	}
-	serveRepositories(t, d.World.Origin, "git.allowed.test", l.served)
+	d.World.Origin.ServeRepositories(t, "git.allowed.test", l.served)
 	site, _ := d.World.Origin.Sites.Load("git.allowed.test")
-	s := &lfsServer{git: whole(site.(http.Handler)), tb: t}
+	s := &lfsServer{git: world.Whole(site.(http.Handler)), tb: t}
 	for _, host := range []string{"git.allowed.test", "store.allowed.test", "foreign.allowed.test"} {
 		d.World.Origin.Sites.Store(host, s)
 		t.Cleanup(func() { d.World.Origin.Sites.Delete(host) })

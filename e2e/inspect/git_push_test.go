@@ -3,7 +3,6 @@ package inspect
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -44,19 +43,6 @@ func (l *gitLab) at(repo, ref string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// whole has the handler see a body of known length: CGI takes no other, and real servers take any.
-func whole(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
-		h.ServeHTTP(w, r)
-	})
-}
-
 // TestGitPushesTheRefsOfARule runs git against git's own server.
 func TestGitPushesTheRefsOfARule(t *testing.T) {
 	d := world.Start(t, pushPolicy)
@@ -70,9 +56,9 @@ func TestGitPushesTheRefsOfARule(t *testing.T) {
 		for _, name := range []string{"app", "other"} {
 			world.MakeRepository(t, filepath.Join(l.served, "acme", name+".git"))
 		}
-		serveRepositories(t, d.World.Origin, "git.allowed.test", l.served)
+		d.World.Origin.ServeRepositories(t, "git.allowed.test", l.served)
 		site, _ := d.World.Origin.Sites.Load("git.allowed.test")
-		d.World.Origin.Sites.Store("git.allowed.test", whole(site.(http.Handler)))
+		d.World.Origin.Sites.Store("git.allowed.test", world.Whole(site.(http.Handler)))
 		const size = "3000000" // more than git sends without a probe
 		if out, err := l.in(dir, "git clone -q https://git.allowed.test/acme/app.git app && cd app && git commit -q --allow-empty -m second && git tag v1 && head -c "+size+" /dev/urandom >big && git checkout -q -b big && git add big && git commit -q -m big && git checkout -q main"); err != nil {
 			t.Fatal(err, out)
@@ -217,17 +203,8 @@ func forgesPushes(t *testing.T, l *gitLab) {
 	c := insider(t, l.d, l.version == "HTTP/2")
 	const receive, upload = "application/x-git-receive-pack-request", "application/x-git-upload-pack-request"
 	none, head := strings.Repeat("0", 40), l.at("acme/app.git", "refs/heads/main")
-	packet := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
-	const empty = "PACK\x00\x00\x00\x02\x00\x00\x00\x00\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e"
 	create := func(ref string) string {
-		return packet(none+" "+head+" "+ref+"\x00 report-status side-band-64k agent=lab") + "0000" + empty
-	}
-	packed := func(text string) string {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		io.WriteString(w, text)
-		w.Close()
-		return b.String()
+		return packet(none+" "+head+" "+ref+"\x00 report-status side-band-64k agent=lab") + "0000" + emptyPack
 	}
 	const app = "/acme/app.git/git-receive-pack"
 	for i, row := range []struct {
@@ -235,14 +212,14 @@ func forgesPushes(t *testing.T, l *gitLab) {
 		ref                                       string // that is there afterwards
 	}{
 		{"as git does", "POST", app, receive, "", create("refs/heads/agent/f0"), "refs/heads/agent/f0"},
-		{"compressed", "POST", app, receive, "gzip", packed(create("refs/heads/agent/f1")), "refs/heads/agent/f1"},
+		{"compressed", "POST", app, receive, "gzip", gzipped(create("refs/heads/agent/f1")), "refs/heads/agent/f1"},
 		{"another case", "POST", "/ACME/App/git-receive-pack", receive, "", "0000", ""},
-		{"compressed, to main", "POST", app, receive, "gzip", packed(create("refs/heads/evil")), ""},
-		{"compressed in two", "POST", app, receive, "gzip", packed(create("refs/heads/evil")[:40]) + packed(create("refs/heads/evil")[40:]), ""},
-		{"compressed, and not said", "POST", app, receive, "", packed(create("refs/heads/evil")), ""},
+		{"compressed, to main", "POST", app, receive, "gzip", gzipped(create("refs/heads/evil")), ""},
+		{"compressed in two", "POST", app, receive, "gzip", gzipped(create("refs/heads/evil")[:40]) + gzipped(create("refs/heads/evil")[40:]), ""},
+		{"compressed, and not said", "POST", app, receive, "", gzipped(create("refs/heads/evil")), ""},
 		{"compressed by something else", "POST", app, receive, "deflate", create("refs/heads/evil"), ""},
 		{"after a probe", "POST", app, receive, "", "0000" + create("refs/heads/evil"), ""},
-		{"two lists of commands", "POST", app, receive, "", strings.TrimSuffix(create("refs/heads/agent/evil"), empty) + create("refs/heads/evil"), ""},
+		{"two lists of commands", "POST", app, receive, "", strings.TrimSuffix(create("refs/heads/agent/evil"), emptyPack) + create("refs/heads/evil"), ""},
 		{"dot dot", "POST", app, receive, "", create("refs/heads/agent/../evil"), ""},
 		{"a newline", "POST", app, receive, "", create("refs/heads/agent/x\nrefs/heads/evil"), ""},
 		{"a signed one", "POST", app, receive, "", packet("push-cert\x00report-status") + create("refs/heads/evil"), ""},

@@ -27,7 +27,7 @@ func TestGitFetchesListedRepositories(t *testing.T) {
 	for _, name := range []string{"app", "other", "lib-x", "lib-x.wiki"} {
 		world.MakeRepository(t, filepath.Join(served, name+".git"))
 	}
-	serveRepositories(t, d.World.Origin, "git.allowed.test", filepath.Dir(served))
+	d.World.Origin.ServeRepositories(t, "git.allowed.test", filepath.Dir(served))
 	ca := d.AuthorityFile()
 	const host, denied = "https://git.allowed.test/", policy.GitDenied
 	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {

@@ -162,33 +162,6 @@ func TestRunTellsOfADenialAsItHappensBesideADaemon(t *testing.T) {
 	}
 }
 
-// TestTheNextPathHasAFixOfItsOwn types the fix of one request, then that of the next to the same host.
-func TestTheNextPathHasAFixOfItsOwn(t *testing.T) {
-	d := world.NewDaemon(t, "version: 1\nallow: [\"*.allowed.test\"]\n")
-	passes := map[string]bool{}
-	requests := []string{"GET /a", "GET /b", "POST /b", "GET /c"}
-	for _, r := range requests {
-		method, path, _ := strings.Cut(r, " ")
-		try := func() string { return runAs(t, d, "root", "curl -sS -m9 -X "+method+" http://plain.test"+path).out }
-		_, fix, found := strings.Cut(try(), `"fix":"egressd `)
-		fix, _, _ = strings.Cut(fix, `"`)
-		if !found {
-			t.Fatalf("%s: no fix in %s\n%s", r, try(), policyText(t, d))
-		}
-		if e := d.RunCommand(t, nil, strings.Fields(fix)...); e.Code != 0 {
-			t.Fatalf("%s: %s: %s", r, fix, e.Talk)
-		}
-		passes[r] = true
-		for _, other := range requests {
-			method, path, _ := strings.Cut(other, " ")
-			out := runAs(t, d, "root", "curl -sS -m9 -X "+method+" http://plain.test"+path).out
-			if strings.Contains(out, "origin") != passes[other] {
-				t.Errorf("after the fix of %s, %s: %s\n%s", r, other, out, policyText(t, d))
-			}
-		}
-	}
-}
-
 // TestAnAttachedNetworkAnswersDeniedTLS: a sandbox that entered, or a run beside a daemon, reads why its HTTPS is denied, although
 // no rule looks into TLS. A client that does not trust the authority gets the alert from its second request on.
 func TestAnAttachedNetworkAnswersDeniedTLS(t *testing.T) {

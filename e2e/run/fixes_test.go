@@ -40,17 +40,7 @@ func TestEachPrintedFixOpensWhatWasDenied(t *testing.T) {
 	tryFixes(t, "enter", fixServed(d, func(t *testing.T, script string) *world.Result {
 		return enter(t, d, waysIn[0], "run", script)
 	}), "brief", "captured")
-	tryFixes(t, "serve", fixServed(d, func(t *testing.T, script string) *world.Result {
-		return recorded(t, d, func() string {
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", "VIA='-x http://"+d.Address()+"'; SOCKS="+d.Address()+"; NAMES="+lab.GatewayIPv4+":5353\n"+script)
-			var out bytes.Buffer
-			cmd.Stdout = &out
-			if err := d.World.Sandbox.Run(cmd); err != nil {
-				t.Fatal(err)
-			}
-			return out.String()
-		})
-	}), "any", "machine", "serve", "names")
+	tryFixes(t, "serve", behind(d, ""), "any", "machine", "serve", "names")
 	c := contain(t, d)
 	if e := d.Attach(t, "run", c.pid()); e.Code != 0 {
 		t.Fatalf("attach: exit %d, %s", e.Code, e.Talk)
@@ -90,6 +80,7 @@ func fixServe(t *testing.T, port, names int, sandboxes string) *world.Daemon {
 	t.Helper()
 	d := fixDaemon(t, fmt.Sprintf(`%slisten: {open_to_network: true, proxy: ["%s:%d", "[%s]:%[3]d"], dns: ["%[2]s:%[5]d"], enter: ["unix:${XDG_RUNTIME_DIR}/run/enter.sock"]}`+"\n",
 		fixPolicy+sandboxes, lab.GatewayIPv4, port, lab.GatewayIPv6, names))
+	d.Port = port
 	d.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", d.Config))
 	t.Cleanup(func() { d.Stop(t) })
 	return d

@@ -93,15 +93,15 @@ func TestRunFSSharesNoOtherRepository(t *testing.T) {
 	for user := range world.Users {
 		w := newWorkshop(t)
 		before := w.git("repo", "cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir")
-		r := w.inside(user, "tree", `G=$HOME/repo/.git; git config core.fsmonitor evil; git config --worktree core.fsmonitor evil
+		r := w.inside(user, "tree", `G=$HOME/repo/.git; git config core.fsmonitor evil && echo set; git config --worktree core.fsmonitor evil
 for n in nest plain; do echo 'for f in config hooks/pre-commit HEAD worktrees/other/commondir worktrees/other/modules/x modules/part/config; do
 	echo evil >>$G/$f; mv $G/$f $G/moved; rm -rf $G/$f; done; mv $G/hooks $G/old; mv $G/modules $G/old; mv $G $G-old; umount -l $G/config; mount -o remount,bind,rw $G/hooks' >/tmp/$n; done
 export G; unshare -Urm sh /tmp/nest; sh /tmp/plain; mkdir $G/rebase-merge`)
-		if after := w.git("repo", "rmdir .git/rebase-merge; cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir"); after != before {
+		if after := w.git("repo", "cat .git/config .git/HEAD; ls .git/hooks; cat .git/worktrees/other/*dir"); after != before {
 			t.Errorf("%s: was %q, and is %q", user, before, after)
 		}
-		if !strings.Contains(r.talk, ".git/rebase-merge") {
-			t.Errorf("%s: nothing is said of what it left: %s", user, r.talk)
+		if left := w.git("repo", "ls -A .git"); strings.Contains(left, "rebase-merge") || strings.Contains(left, ".lock") || strings.Contains(r.out, "set") {
+			t.Errorf("%s: in the repository there is %q; printed %q", user, left, r.out)
 		}
 		for _, named := range []string{"../secret", "../repo/.git/worktrees/other", "../repo/.git", "../apart.git", "/etc"} {
 			t.Run(user+"/"+named, func(t *testing.T) {
@@ -220,26 +220,31 @@ func TestRunFSKeepsWhatTwoRunsShare(t *testing.T) {
 	}
 }
 
-// TestRunFSKeepsWhatGitOutsideMakes has git outside make a linked working tree and replace its settings while a program runs that gives
-// git other settings as soon as it can.
+// TestRunFSKeepsWhatGitOutsideMakes has git outside make a linked working tree and replace its settings and hooks while a program
+// runs that gives git other ones at each moment: while git holds the lock, which becomes the settings, and afterwards.
 func TestRunFSKeepsWhatGitOutsideMakes(t *testing.T) {
 	const evil = `echo begun; read x; cd "$(git rev-parse --git-common-dir)"; common=$PWD; cd $OLDPWD; mkdir evil evil/refs evil/objects
-echo 'ref: refs/heads/new' >evil/HEAD; cp $common/config evil/config; git config -f evil/config core.fsmonitor "touch $HOME/evil.ran; false"; cd $common
-echo "$OLDPWD/evil" >worktrees/new/commondir; ln -s $OLDPWD/evil worktrees/link && echo made; touch worktrees/new/config.worktree && echo added
-[ ! -d modules/fresh ] || cp $OLDPWD/evil/config modules/fresh/config; mkdir modules/more 2>/dev/null && echo moduled
-ln -s $HOME/secret/key logs/away; ln -s ../HEAD logs/within
-cd $OLDPWD; git commit -q --allow-empty -m inside; echo over`
+run="touch $HOME/evil.ran"; echo 'ref: refs/heads/new' >evil/HEAD; cp $common/config evil/config; git config -f evil/config core.fsmonitor "$run; false"
+printf '#!/bin/sh\n%s\n' "$run" >evil/hook; chmod +x evil/hook; cd $common
+exec 9>/dev/null; (: >>config.lock) && exec 9>>config.lock && echo opened; rm -f config.lock && echo unlocked; mv config.lock evil && echo moved
+[ $TREE != tree ] || { : >HEAD.lock; mv HEAD.lock HEAD && echo headed; rm HEAD.lock; }
+echo ready; read x; cat $OLDPWD/evil/config >&9
+for f in config config.worktree; do cat $OLDPWD/evil/config >$f && echo wrote; cp $OLDPWD/evil/config new && mv new $f && echo replaced; ln $OLDPWD/evil/config $f; ln -sf $OLDPWD/evil/config $f; done
+rm -rf hooks; mkdir hooks; cp $OLDPWD/evil/hook hooks/post-commit && echo hooked; ln -s $OLDPWD/evil hooks
+echo "$OLDPWD/evil" >commondir && echo common; echo "$OLDPWD/evil" >worktrees/new/commondir && echo common; ln -s $OLDPWD/evil worktrees/link && echo made
+touch worktrees/new/config.worktree && echo added; [ ! -d modules/fresh ] || cp $OLDPWD/evil/config modules/fresh/config; mkdir modules/more 2>/dev/null && echo moduled
+ln -s $HOME/secret/key logs/away && echo away; ln logs/HEAD logs/other && echo linked; mkfifo logs/fifo && echo queued
+cd $OLDPWD; rm -rf evil/refs; git commit -q --allow-empty -m inside; git branch added; git branch -qD added; echo over`
 	for user := range world.Users {
 		for _, row := range []struct{ folder, outside string }{
-			{"tree", "git worktree add -q ../new -b new; git config a.b c"},
+			{"tree", "git worktree add -q ../new -b new"},
 			{"repo/sub", "git worktree prune && git worktree add -q ../new -b new; git submodule -q add --name fresh ../part fresh"},
 			{"repo/part", "git worktree add -q ../new -b new"},
 		} {
 			w := newWorkshop(t)
-			w.git("repo", "ln -s /etc/hosts .git/logs/earlier")
 			inside := jailed(t.Context(), w.Daemon, user, []string{"--fs"}, "sh", "-c", evil)
 			inside.Dir = filepath.Join(w.home, row.folder)
-			inside.Env = append(inside.Env, "HOME="+w.home, "PWD="+inside.Dir)
+			inside.Env = append(inside.Env, "HOME="+w.home, "PWD="+inside.Dir, "TREE="+row.folder)
 			var out, talk world.Output
 			inside.Stdout, inside.Stderr = &out, &talk
 			in, err := inside.StdinPipe()
@@ -249,28 +254,35 @@ cd $OLDPWD; git commit -q --allow-empty -m inside; echo over`
 			if err := w.World.Gateway.Start(inside); err != nil {
 				t.Fatal(err)
 			}
-			world.WaitFor(t, "the program", func() bool { return strings.HasPrefix(out.String(), "begun\n") })
+			says := func(line string) {
+				world.WaitFor(t, line, func() bool { return strings.HasSuffix(out.String(), line+"\n") })
+			}
 			repo := strings.TrimSuffix(row.folder, "/sub")
 			if repo == "tree" {
 				repo = "repo"
 			}
-			w.git(repo, row.outside)
+			says("begun")
+			git := `cd "$(git rev-parse --git-common-dir)"; `
+			w.git(repo, row.outside+"; "+git+"cp config config.lock") // as git config does
+			_, _ = in.Write([]byte("\n"))
+			says("ready")
+			w.git(repo, git+"git config -f config.lock extensions.worktreeConfig true; mv config.lock config; git config a.b c; rm -rf hooks; mkdir hooks")
 			in.Close()
 			_ = inside.Wait()
-			if out.String() != "begun\nover\n" {
+			if out.String() != "begun\nready\nover\n" {
 				t.Errorf("%s in %s: %q, %s", user, row.folder, out.String(), talk.String())
 			}
 			for _, folder := range []string{filepath.Join(repo, "../new"), repo} {
-				w.git(folder, "git status >/dev/null || true")
+				w.git(folder, "git status >/dev/null; git commit -q --allow-empty -m outside; git branch outside-$$; git gc -q")
 			}
 			if left := w.git("", "ls evil.ran 2>/dev/null || true"); left != "" {
 				t.Errorf("%s in %s: git outside ran what the program said", user, row.folder)
 			}
-			if said := talk.String(); !strings.Contains(said, "/logs/away") || strings.Contains(said, "/logs/within") || strings.Contains(said, "/logs/earlier") {
-				t.Errorf("%s in %s: links: %s", user, row.folder, said)
+			if got := w.git(repo, "git config a.b; git config extensions.worktreeConfig; git fsck --strict 2>&1 | grep -v dangling || true"); got != "c\ntrue" {
+				t.Errorf("%s in %s: the repository says %q", user, row.folder, got)
 			}
-			if said := strings.Contains(talk.String(), "config was replaced"); said != strings.Contains(row.outside, "; git") {
-				t.Errorf("%s in %s, after %q: %s", user, row.folder, row.outside, talk.String())
+			if got := w.git(row.folder, "git log -3 --format=%s"); !strings.Contains(got, "inside") {
+				t.Errorf("%s in %s: the commit is not there: %q", user, row.folder, got)
 			}
 		}
 	}

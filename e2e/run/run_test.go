@@ -60,9 +60,12 @@ func runAs(t *testing.T, d *world.Daemon, user, script string, flags ...string) 
 }
 
 // lastRun returns the records of the newest run.
-func lastRun(t *testing.T, d *world.Daemon) []record.Record {
+func lastRun(t *testing.T, d *world.Daemon) []record.Record { return lastRunIn(t, d.Dir) }
+
+// lastRunIn returns the records of the last run whose log is below a folder of state.
+func lastRunIn(t *testing.T, state string) []record.Record {
 	t.Helper()
-	runs, err := filepath.Glob(filepath.Join(d.Dir, "runs", "*"))
+	runs, err := filepath.Glob(filepath.Join(state, "runs", "*"))
 	if err != nil || len(runs) == 0 {
 		return nil
 	}

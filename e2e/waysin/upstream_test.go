@@ -265,7 +265,7 @@ func TestAnUpstreamProxyThatIsSlowOrLies(t *testing.T) {
 			{"says nothing", says(""), policy.NetworkTimeout},
 			{"takes its time for each byte", drip(head + strings.Repeat("X-A: b\r\n", 100)), policy.NetworkTimeout},
 			{"breaks off", breaks, policy.NetworkRefused},
-			{"closes", func(c net.Conn) { c.Read(make([]byte, 4096)) }, policy.NetworkTLS},
+			{"closes", func(c net.Conn) { c.Read(make([]byte, 4096)) }, policy.NetworkReset},
 			{"speaks another protocol", says("SSH-2.0-x\r\n\r\n"), policy.NetworkTLS},
 			{"has no end of its head", says(head + strings.Repeat("X-A: b\r\n", 4000)), policy.NetworkTLS},
 			{"refuses", says("HTTP/1.1 403 Forbidden by the office\r\nContent-Length: 0\r\n\r\n"), policy.UpstreamRefused},

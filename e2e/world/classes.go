@@ -23,7 +23,7 @@ func statusFor(c policy.Class) []int {
 		return []int{503}
 	case policy.NetworkTimeout:
 		return []int{504}
-	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS, policy.ResponseRefused, policy.MalformedResponse, policy.UpstreamRefused:
+	case policy.NetworkDNS, policy.NetworkRefused, policy.NetworkUnreachable, policy.NetworkTLS, policy.NetworkReset, policy.ResponseRefused, policy.MalformedResponse, policy.UpstreamRefused:
 		return []int{502}
 	}
 	return []int{403}
@@ -34,7 +34,7 @@ func repliesFor(classes []policy.Class) (replies []int) {
 		switch c {
 		case policy.MalformedRequest, policy.MalformedHost:
 			replies = append(replies, 1, 8)
-		case policy.TooManyFlows, policy.ByteBudget, policy.DNSBudget, policy.AuditUnavailable, policy.NetworkTLS, policy.UpstreamRefused:
+		case policy.TooManyFlows, policy.ByteBudget, policy.DNSBudget, policy.AuditUnavailable, policy.NetworkTLS, policy.NetworkReset, policy.UpstreamRefused:
 			replies = append(replies, 1)
 		case policy.NetworkDNS, policy.NetworkTimeout:
 			replies = append(replies, 4)

@@ -45,11 +45,12 @@ said() { name=$1; shift; out=$("$@" 2>/dev/null | tr '\n' '\r'); case $out in *o
 // FixTools has the requests of [FixCases] as functions of a shell, for places with the programs of this machine.
 const FixTools = `
 http() { curl -sSk -m9 $VIA -X "$1" "$2"; }
+mcp() { curl -sSk -m9 $VIA -w '\n%{http_code}' -H 'Accept: application/json, text/event-stream' "$@"; }
 git() { curl -sSk -m9 $VIA -A git/2.47 "$1"; }
 page() { curl -sSk -m9 $VIA -H 'Accept: text/html' "$1"; }
 socks() { curl -sS -m9 --socks5-hostname "$SOCKS" "$1"; }
 raw() { bash -c "exec 3<>/dev/tcp/$1/$2 && echo hello >&3 && head -c 6 <&3"; }
-shell() { timeout 9 ssh -v -p "$2" -o StrictHostKeyChecking=no -o BatchMode=yes "u@$1" true 2>&1 | sed 's/.*remote software version lab.*/origin/'; }
+shell() { timeout 9 sh -c 'ssh -v -p "$1" -o StrictHostKeyChecking=no -o BatchMode=yes "u@$0" true 2>&1 | { sed "/remote software version lab/{s/.*/origin/;q}"; kill 0; }' "$1" "$2"; }
 name() { dig @"${NAMES%:*}" -p "${NAMES#*:}" +time=3 +tries=1 +noall +answer "$1" | sed 's/.*IN.*A.*/origin/'; }
 `
 
@@ -57,6 +58,7 @@ name() { dig @"${NAMES%:*}" -p "${NAMES#*:}" +time=3 +tries=1 +noall +answer "$1
 // address there, so connections go to that of another host.
 const CapturedFixTools = `
 http() { case $2 in http://10.*) to=::;; *) to="::` + EvilIPv4 + `:";; esac; curl -sSk -m9 --connect-to "$to" -X "$1" "$2"; }
+mcp() { curl -sSk -m9 --connect-to "::` + EvilIPv4 + `:" -w '\n%{http_code}' -H 'Accept: application/json, text/event-stream' "$@"; }
 name() { dig @8.8.8.8 +time=3 +tries=1 +noall +answer "$1" | sed 's/.*IN.*A.*/origin/'; }
 `
 
@@ -119,6 +121,7 @@ type FixPlace struct {
 	Command func(words string) string                                                     // the line that is that command of egressd
 	Policy  string                                                                        // path of the policy file
 	Served  bool                                                                          // by a daemon, which has grants
+	Other   *FixPlace                                                                     // another sandbox of the same policy, if one is tried
 	Explain string                                                                        // the words of check -v, where a saved line counts at once
 }
 

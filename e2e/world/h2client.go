@@ -23,7 +23,8 @@ type h2Client struct {
 	stream uint32
 }
 
-// AskH2 begins HTTP/2 on a connection and sends one request, which is given as HTTP/1 writes it. It checks nothing of it.
+// AskH2 begins HTTP/2 on a connection and sends one request, which is given as HTTP/1 writes it. It checks nothing of it. If
+// the body is shorter than Content-Length says, the stream stays open.
 func AskH2(rw io.ReadWriter, text string) (Answer, error) {
 	c, err := newH2Client(rw)
 	if err != nil {
@@ -53,12 +54,17 @@ func (c *h2Client) ask(text string) (Answer, error) {
 	c.add(":scheme", "https")
 	c.add(":path", request[1])
 	var rest [][2]string
+	ends := true
 	for _, line := range lines[1:] {
 		name, value, _ := strings.Cut(line, ": ")
 		switch name = strings.ToLower(name); name {
 		case "host":
 			c.add(":authority", value)
 		case "connection": // has no place here
+		case "content-length":
+			length, err := strconv.Atoi(value)
+			ends = ends && (err != nil || length <= len(body))
+			fallthrough
 		default:
 			rest = append(rest, [2]string{name, value})
 		}
@@ -66,7 +72,7 @@ func (c *h2Client) ask(text string) (Answer, error) {
 	for _, field := range rest {
 		c.add(field[0], field[1])
 	}
-	if err := c.send(body); err != nil {
+	if err := c.send(body, ends); err != nil {
 		return Answer{}, err
 	}
 	return c.read()
@@ -76,27 +82,30 @@ func (c *h2Client) add(name, value string) {
 	c.fields.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 
-// send sends the fields that were added, and a body if there is one.
-func (c *h2Client) send(body string) error {
+// send sends the fields that were added, and a body if there is one, and ends the stream or leaves it open.
+func (c *h2Client) send(body string, ends bool) error {
 	const most = 16 << 10
 	block := c.block.Bytes()
 	first := block[:min(len(block), most)]
 	rest := block[len(first):]
 	err := c.framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: c.stream, BlockFragment: first, EndHeaders: len(rest) == 0, EndStream: body == "",
+		StreamID: c.stream, BlockFragment: first, EndHeaders: len(rest) == 0, EndStream: ends && body == "",
 	})
 	for len(rest) > 0 && err == nil {
 		part := rest[:min(len(rest), most)]
 		rest = rest[len(part):]
 		err = c.framer.WriteContinuation(c.stream, len(rest) == 0, part)
 	}
-	if body != "" && err == nil {
-		err = c.framer.WriteData(c.stream, true, []byte(body))
+	for body != "" && err == nil {
+		part := body[:min(len(body), most)]
+		body = body[len(part):]
+		err = c.framer.WriteData(c.stream, ends && body == "", []byte(part))
 	}
 	return err
 }
 
-var errReset = errors.New("the stream was reset")
+// ErrReset: the proxy has reset the stream of a request.
+var ErrReset = errors.New("the stream was reset")
 
 // read reads the response to the last request.
 func (c *h2Client) read() (a Answer, err error) {
@@ -123,7 +132,7 @@ func (c *h2Client) read() (a Answer, err error) {
 				return a, fmt.Errorf("GOAWAY %s: %w", f.ErrCode, io.EOF)
 			}
 		case *http2.RSTStreamFrame:
-			return a, fmt.Errorf("%w: %s", errReset, f.ErrCode)
+			return a, fmt.Errorf("%w: %s", ErrReset, f.ErrCode)
 		}
 		if h := frame.Header(); h.StreamID == c.stream && h.Flags.Has(http2.FlagDataEndStream) &&
 			(h.Type == http2.FrameData || h.Type == http2.FrameHeaders) {

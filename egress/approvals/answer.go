@@ -260,7 +260,7 @@ func recorded(r *policy.Request) policy.Request {
 	if r.HTTP != nil {
 		c.HTTP = &policy.HTTPRequest{
 			Method: strings.Clone(r.HTTP.Method), Path: strings.Clone(r.HTTP.Path),
-			BodySize: r.HTTP.BodySize, Authority: strings.Clone(r.HTTP.Authority), Upgrade: r.HTTP.Upgrade, OtherProtocol: r.HTTP.OtherProtocol,
+			BodySize: r.HTTP.BodySize, Authority: strings.Clone(r.HTTP.Authority), Upgrade: r.HTTP.Upgrade, OtherProtocol: r.HTTP.OtherProtocol, ReplacesMethod: r.HTTP.ReplacesMethod,
 		}
 	}
 	return c

@@ -102,15 +102,18 @@ func (c *File) Env() string { return c.env.passedOn(string(c.Text), c.composed) 
 func (c *Compose) ScriptPath() string { return filepath.Join(c.Folder, "up.sh") }
 
 // upScript starts both files, once egressd has judged them again: a service may have changed them. egressd init compose
-// fails there if the override file has changed, and keeps copies of what it judged.
+// fails there if the override file has changed, and keeps copies of what it judged. "up.sh down" takes away what those copies started.
 func (c *Compose) upScript() integrations.Made {
 	text := fmt.Sprintf(`#!/bin/sh
-# docker compose up for services of %[1]s, once egressd has judged its files again: up.sh [OPTION…]
+# docker compose up for services of %[1]s, once egressd has judged its files again: up.sh [OPTION…]. up.sh down ends them.
 # Made by egressd init compose.
 set -eu
-%[2]scompose=docker-compose
+compose=docker-compose
 if docker compose version >/dev/null 2>&1; then compose="docker compose"; fi
-exec %[7]s$compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s up "$@"
+if [ "${1:-}" = down ]; then
+	exec $compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s "$@"
+fi
+%[2]sexec %[7]s$compose %[3]s --env-file %[6]s -f %[4]s -f %[5]s up "$@"
 `, filepath.Base(c.File.Path), c.prepared(), c.Named.options(filepath.Dir(c.File.Path)),
 		shell.Quote(filepath.Join(c.Folder, judgedFile)), shell.Quote(filepath.Join(c.Folder, judgedOverride)),
 		shell.Quote(filepath.Join(c.Folder, judgedEnv)), c.judgingWords())

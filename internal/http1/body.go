@@ -244,8 +244,7 @@ func isForbiddenTrailer(name string) bool {
 	return isHopByHop(name) || hasPrefixFold(name, "Content-") || hasPrefixFold(name, "If-") || isOneOf(name, []string{
 		"Host", "Authorization", "WWW-Authenticate", "Cookie", "Set-Cookie", "Expect", "Max-Forwards", "Range",
 		"Cache-Control", "Pragma", "Age", "Date", "Expires", "Location", "Retry-After", "Vary", "Warning",
-		"X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method",
-	})
+	}) || isOneOf(name, methodFields)
 }
 
 // readLine reads a line that ends in CRLF and returns it without that.

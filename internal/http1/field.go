@@ -240,18 +240,25 @@ func isHopByHop(name string) bool {
 
 // StripClaims removes the fields of a request that claim who or where its client is, and those by which some
 // servers replace the method, path or host that was decided. An underscore counts as a hyphen, because servers
-// that pass fields in their environment confuse the two. It reuses f.
-func StripClaims(f Fields) Fields {
-	return slices.DeleteFunc(f, func(field Field) bool {
+// that pass fields in their environment confuse the two. It reuses f. replaces: one of them asked for another method.
+func StripClaims(f Fields) (kept Fields, replaces bool) {
+	kept = slices.DeleteFunc(f, func(field Field) bool {
 		name := strings.ReplaceAll(field.Name, "_", "-")
+		if isOneOf(name, methodFields) {
+			replaces = true
+			return true
+		}
 		return hasPrefixFold(name, "X-Forwarded-") || isOneOf(name, []string{
 			"Forwarded", "Via", "X-Real-IP", "X-Client-IP", "True-Client-IP", "X-Cluster-Client-IP", "X-Originating-IP",
 			"X-Remote-IP", "X-Remote-Addr", "CF-Connecting-IP", "Client-IP", "Fastly-Client-IP", "X-ProxyUser-IP",
-			"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Method",
 			"X-Original-URL", "X-Rewrite-URL", "X-Original-Host", "X-Host",
 		})
 	})
+	return kept, replaces
 }
+
+// methodFields ask some servers to take another method for that of the request.
+var methodFields = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Method"}
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && equalFold(s[:len(prefix)], prefix)

@@ -88,12 +88,15 @@ func TestStripHopByHopRefusesNominations(t *testing.T) {
 }
 
 func TestStripClaims(t *testing.T) {
-	got := StripClaims(Fields{
+	got, replaces := StripClaims(Fields{
 		{"X-Original-URL", "/admin"}, {"X_HTTP_Method_Override", "DELETE"}, {"x-host", "evil.test"}, {"X_Forwarded_For", "1"}, {"X-HTTP-Method-Override", "DELETE"}, {"x-method-override", "PUT"}, {"X-Http-Method", "PATCH"},
 		{"X-Forwarded-For", "1"}, {"x-forwarded-anything", "1"}, {"Forwarded", "for=1"}, {"Via", "1.1 me"}, {"X-Real-IP", "1"},
 		{"True-Client-IP", "1"}, {"X-Forward", "kept"}, {"User-Agent", "x"},
 	})
-	if diff := cmp.Diff(Fields{{"X-Forward", "kept"}, {"User-Agent", "x"}}, got); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff(Fields{{"X-Forward", "kept"}, {"User-Agent", "x"}}, got); diff != "" || !replaces {
+		t.Error(replaces, diff)
+	}
+	if _, replaces = StripClaims(Fields{{"Via", "1.1 me"}, {"X-Methods", "DELETE"}}); replaces {
+		t.Error("the method is said to be replaced")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	slash "path"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,7 @@ type Apart struct {
 	Home    string    // can be written to, which the host does not see; empty: there is none
 	Private []Private // one that lies in another comes behind it
 	Shared  []string  // files and folders that are shared as Work is; one that lies in another comes behind it
-	Closed  []string  // those of Shared in which nothing can be changed, but for what of Shared lies in them
+	Served  []string  // folders of which egressd serves the program what they hold; what of Shared lies in them is shared all the same
 }
 
 // A Private folder is empty at the start, but for links. Where there is no such
@@ -30,8 +29,9 @@ type Private struct {
 	Make bool // it is made where another one has taken its place
 }
 
-// set makes the file system. Files in covered exist afterwards if they existed before.
-func (a *Apart) set(covered []string) error {
+// set makes the file system. Files in covered exist afterwards if they existed before. When the folders that egressd serves are mounted,
+// set calls serve with a descriptor for each.
+func (a *Apart) set(covered []string, root bool, serve func(devices []int) error) error {
 	files := resolved(covered)
 	work, err := clonePlain(a.Work)
 	if err != nil {
@@ -62,14 +62,12 @@ func (a *Apart) set(covered []string) error {
 			return apartError(a.Home, err)
 		}
 	}
+	if err := mountServed(a.Served, root, serve); err != nil {
+		return err
+	}
 	for i, path := range a.Shared {
 		if err := moveTree(shared[i], path); err != nil {
 			return apartError(path, err)
-		}
-		if slices.Contains(a.Closed, path) {
-			if err := remountReadOnly(path); err != nil {
-				return apartError(path, err)
-			}
 		}
 	}
 	if err := moveTree(work, a.Work); err != nil {
@@ -79,6 +77,33 @@ func (a *Apart) set(covered []string) error {
 		return apartError("files", err)
 	}
 	return os.Chdir(a.Work) // the one until now is the one of the host
+}
+
+// mountServed mounts folders that egressd serves. Nobody may look into one until egressd does.
+func mountServed(folders []string, root bool, serve func(devices []int) error) error {
+	if len(folders) == 0 {
+		return nil
+	}
+	var devices []int
+	defer func() { CloseAll(devices) }()
+	for _, path := range folders {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return apartError(path, err)
+		}
+		device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return apartError(path, &os.PathError{Op: "open", Path: "/dev/fuse", Err: err})
+		}
+		devices = append(devices, device)
+		options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other", device, unix.Getuid(), unix.Getgid())
+		if root {
+			options += ",default_permissions" // else egressd opens files as the user that the program has
+		}
+		if err := unix.Mount("egressd", path, "fuse.egressd", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+			return apartError(path, os.NewSyscallError("mount fuse", err))
+		}
+	}
+	return serve(devices)
 }
 
 func apartError(what string, err error) error {

@@ -233,6 +233,19 @@ func (s *setup) report(p *Program) error {
 	return s.receive(&goOn)
 }
 
+// awaitServed has egressd serve folders, and waits until it does.
+func (s *setup) awaitServed(devices []int) error {
+	f := &Failure{}
+	for _, fd := range devices {
+		f.Served = append(f.Served, uint32(fd))
+	}
+	if err := Send(s.control, Pack(f)); err != nil {
+		return err
+	}
+	var goOn Word
+	return s.receive(&goOn)
+}
+
 // tell says what went wrong, in the words that the other end waits for.
 func (s *setup) tell(err error) {
 	var setup *SetupError

@@ -56,6 +56,9 @@ type (
 		Removable  []string
 		Foreground bool
 		Listener   uint32
+		// Served are descriptors of this process by which egressd is to serve the folders of Apart.Served, instead of all else. After
+		// the word to go on comes another Failure.
+		Served []uint32
 
 		Problem string
 		Missing bool

@@ -56,7 +56,7 @@ func (s *setup) rearrange(plan Plan, p *Program) error {
 		agent = tree
 	}
 	if p.Apart != nil {
-		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf)); err != nil {
+		if err := p.Apart.set(append(slices.Collect(maps.Keys(p.Covered)), ResolvConf), p.root, s.awaitServed); err != nil {
 			return err
 		}
 	}

@@ -132,21 +132,22 @@ func (p *Plan) fields(w *wire) {
 func (r *Report) fields(w *wire) {
 	each(w, &r.Sockets, func(k *SocketKind) { w.string((*string)(k)) })
 	w.flags(&r.Redirected)
-	each(w, &r.Held, func(fd *uint32) {
-		n := uint64(*fd)
-		w.number(&n)
-		*fd = uint32(n)
-	})
+	each(w, &r.Held, w.descriptor)
 	w.string(&r.Step)
 	w.string(&r.Err)
+}
+
+func (w *wire) descriptor(fd *uint32) {
+	n := uint64(*fd)
+	w.number(&n)
+	*fd = uint32(n)
 }
 
 func (f *Failure) fields(w *wire) {
 	each(w, &f.Tried, func(a *WayOut) { w.string(&a.Name); w.string(&a.Escaped) })
 	w.strings(&f.Removable)
-	listener := uint64(f.Listener)
-	w.number(&listener)
-	f.Listener = uint32(listener)
+	w.descriptor(&f.Listener)
+	each(w, &f.Served, w.descriptor)
 	w.string(&f.Problem)
 	w.flags(&f.Foreground, &f.Missing, &f.Setup)
 }
@@ -189,7 +190,7 @@ func (p *Program) apart(w *wire) {
 	w.string(&p.Apart.Work)
 	w.string(&p.Apart.Home)
 	w.strings(&p.Apart.Shared)
-	w.strings(&p.Apart.Closed)
+	w.strings(&p.Apart.Served)
 	each(w, &p.Apart.Private, func(f *Private) {
 		mode := uint64(f.Mode)
 		w.string(&f.Path)

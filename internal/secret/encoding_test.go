@@ -220,6 +220,14 @@ func TestRedactWhatTheManualClaims(t *testing.T) {
 			return strings.ReplaceAll(string(b), "/", `\/`)
 		}},
 		{"base64 in lines, percent-encoded", func(r *rand.Rand, _ string) string { return url.QueryEscape(wrapped(b64(r), 1+r.IntN(76))) }},
+		{"quoted-printable, all", func(_ *rand.Rand, s string) string { return quoted(s) }},
+		{"quoted-printable, some", some(func(c byte) string { return fmt.Sprintf("=%02x", c) })},
+		{"quoted-printable in lines", func(r *rand.Rand, s string) string {
+			return some(func(c byte) string { return string(c) + "=\r\n" })(r, s)
+		}},
+		{"in folded lines", func(r *rand.Rand, s string) string {
+			return some(func(c byte) string { return string(c) + "\r\n \t" })(r, s)
+		}},
 		{"base64 in JSON, escaped", func(r *rand.Rand, _ string) string { return escapedAll(b64(r)) }},
 	} {
 		for seed := range uint64(200) {
@@ -243,11 +251,20 @@ func TestRedactWhatTheManualClaims(t *testing.T) {
 					more++
 				}
 			}
-			if most := (brokenLeast - 1) * (1 + 6*breaksMost); len(out) != len(in) || more > most || more > 0 && !strings.Contains(claim.says, "lines") {
+			if most := (brokenLeast - 1) * (1 + 6*breaksMost + blanksMost); len(out) != len(in) || more > most || more > 0 && !strings.Contains(claim.says, "lines") {
 				t.Fatalf("%s, seed %d: in pieces %s became %s, and as a whole %s", claim.says, seed, in, out, got)
 			}
 		}
 	}
+}
+
+// quoted writes each character as in quoted-printable.
+func quoted(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, "=%02X", c)
+	}
+	return b.String()
 }
 
 // escapedAll writes each character as an escape of JSON.

@@ -1,5 +1,7 @@
 package secret
 
+import "strings"
+
 // maxWindow bounds the window that skip looks through. A longer one moves in
 // longer steps and is stopped more often by what looks like a pattern.
 const maxWindow = 16
@@ -15,6 +17,7 @@ type textMatcher struct {
 	root    [256]int32    // the root's children by label, 0 for none
 	window  int           // no pattern is shorter
 	longest int           // no pattern is longer
+	blank   bool          // a pattern has a blank
 
 	// shift says for two bytes at a window's end how far the window may move
 	// without leaving behind the beginning of an occurrence.
@@ -39,6 +42,7 @@ func newMatcher(patterns []string) *textMatcher {
 	for i, p := range patterns {
 		m.insert(p, int32(i))
 		m.window, m.longest = min(m.window, len(p)), max(m.longest, len(p))
+		m.blank = m.blank || strings.ContainsAny(p, " \t")
 	}
 	m.link()
 	m.fillShift(patterns)

@@ -81,16 +81,17 @@ func checkRedactor(t rapid.TB, s *Secret, in []byte, cuts []int) {
 		t.Fatalf("%q became %q, want %q; %d hits in %d runs", in, out, known, r.Hits(), runs)
 	}
 	checkClean(t, s, out, forms)
-	checkString(t, s, in, want)
+	checkString(t, s, in, want, forms)
 }
 
 // A shown is a character that a stream stands for, and which bytes of it do.
 type shown struct{ c, from, to int }
 
 // readAs says the slow and plain way what b stands for behind one kind of escapes and
-// without line breaks; where an escape at its end begins that is not complete, or len(b);
-// and how many line breaks it ends with.
-func readAs(b []byte, begins byte) (all []shown, pending, breaks int) {
+// without line breaks and, if folds, without the blanks behind them; where an escape at its end begins that is not complete, or
+// len(b); and how many line breaks it ends with.
+func readAs(b []byte, begins byte, folds bool) (all []shown, pending, breaks int) {
+	blanks := 0
 	for i := 0; i < len(b); {
 		c, n := int(b[i]), 1
 		if b[i] == begins {
@@ -101,21 +102,26 @@ func readAs(b []byte, begins byte) (all []shown, pending, breaks int) {
 				if c = int(m[0][1]); len(m[5]) > 0 {
 					c, _ = strconv.Atoi(string(m[5]))
 				} else if n > 2 {
-					value, _ := strconv.ParseUint(string(m[1])+string(m[2])+string(m[3])+string(m[4]), 16, 32)
+					value, _ := strconv.ParseUint(string(m[1])+string(m[2])+string(m[3])+string(m[4])+string(m[6]), 16, 32)
 					c = int(value)
 				} else if at := strings.IndexByte("nrtbf", m[0][1]); at >= 0 {
-					c = int("\n\r\t\b\f"[at])
+					c = int("\n\r\t\t\t"[at]) // no form has any of them
 				}
 			case partOfEscape.Match(b[i:]):
 				return all, i, breaks
 			}
 		}
-		if (c == '\n' || c == '\r') && (n > 1 || begins == '%') {
+		switch {
+		case (c == '\n' || c == '\r') && (n > 1 || begins == '%' || begins == '='):
 			if breaks++; breaks == breaksMost+1 {
 				all = append(all, shown{-1, i, i + n})
 			}
-		} else {
-			all, breaks = append(all, shown{c, i, i + n}), 0
+		case (c == ' ' || c == '\t') && folds && breaks > 0:
+			if blanks++; blanks == blanksMost+1 {
+				all = append(all, shown{-1, i, i + n})
+			}
+		default:
+			all, breaks, blanks = append(all, shown{c, i, i + n}), 0, 0
 		}
 		i += n
 	}
@@ -123,9 +129,14 @@ func readAs(b []byte, begins byte) (all []shown, pending, breaks int) {
 }
 
 var (
-	wholeEscape  = regexp.MustCompile(`^(?:%([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\[nrtbf/"'\\]|&#(?:[xX]([0-9a-fA-F]{1,7})|([0-9]{1,8}));)`)
-	partOfEscape = regexp.MustCompile(`^(?:%[0-9a-fA-F]?|\\(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|&(?:#(?:[xX][0-9a-fA-F]{0,8}|[0-9]{0,9}))?)$`)
+	wholeEscape  = regexp.MustCompile(`^(?:%([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\[nrtbf/"'\\]|&#(?:[xX]([0-9a-fA-F]{1,7})|([0-9]{1,8}));|=([0-9a-fA-F]{2})|=[\r\n])`)
+	partOfEscape = regexp.MustCompile(`^(?:%[0-9a-fA-F]?|\\(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?)?|&(?:#(?:[xX][0-9a-fA-F]{0,8}|[0-9]{0,9}))?|=[0-9a-fA-F]?)$`)
 )
+
+// fold reports whether blanks behind a line break count for nothing.
+func fold(forms []string) bool {
+	return !slices.ContainsFunc(forms, func(form string) bool { return strings.ContainsAny(form, " \t") })
+}
 
 func beginsWith(all []shown, form string) bool {
 	for i := range form {
@@ -138,7 +149,7 @@ func beginsWith(all []shown, form string) bool {
 
 // readOccurrences adds to in the bytes that belong to a form behind one kind of escapes.
 func readOccurrences(b []byte, forms []string, begins byte, in []bool) {
-	all, _, _ := readAs(b, begins)
+	all, _, _ := readAs(b, begins, fold(forms))
 	for _, form := range forms {
 		for i := range all {
 			if beginsWith(all[i:], form) {
@@ -152,7 +163,7 @@ func readOccurrences(b []byte, forms []string, begins byte, in []bool) {
 
 // readHold returns the first byte that has to be held back of what was seen.
 func readHold(seen []byte, forms []string, begins byte) int {
-	all, hold, breaks := readAs(seen, begins)
+	all, hold, breaks := readAs(seen, begins, fold(forms))
 	longest := 0
 	for _, form := range forms {
 		for n := min(len(form)-1, len(all)); n > longest; n-- {
@@ -171,7 +182,7 @@ func readHold(seen []byte, forms []string, begins byte) int {
 // read it; of the marks in that, those that it begins with may have gone on.
 func checkHeld(t rapid.TB, seen []byte, before, released int, forms []string) {
 	t.Helper()
-	hold := min(len(seen)-longestBeginning(seen, forms), readHold(seen, forms, '%'), readHold(seen, forms, '\\'), readHold(seen, forms, '&'))
+	hold := min(len(seen)-longestBeginning(seen, forms), readHold(seen, forms, '%'), readHold(seen, forms, '\\'), readHold(seen, forms, '&'), readHold(seen, forms, '='))
 	hold = max(hold, before) // what has gone on
 	most := hold
 	for marked := allOccurrences(seen, forms); most < len(seen) && marked[most]; {
@@ -188,6 +199,7 @@ func allOccurrences(b []byte, forms []string) []bool {
 	readOccurrences(b, forms, '%', in)
 	readOccurrences(b, forms, '\\', in)
 	readOccurrences(b, forms, '&', in)
+	readOccurrences(b, forms, '=', in)
 	return in
 }
 
@@ -201,8 +213,11 @@ func checkClean(t rapid.TB, s *Secret, out []byte, forms []string) {
 	}
 }
 
-func checkString(t rapid.TB, s *Secret, in, want []byte) {
+func checkString(t rapid.TB, s *Secret, in, want []byte, forms []string) {
 	t.Helper()
+	if joined := regexp.MustCompile(`[ \t]`).ReplaceAll(want, nil); len(joined) < len(want) && slices.Contains(allOccurrences(joined, forms), true) {
+		want = bytes.Repeat([]byte{s.mark}, len(want))
+	}
 	got, found := s.RedactString(string(in))
 	if got != string(want) || found != (got != string(in)) {
 		t.Fatalf("the string %q became %q, %v, want %q", in, got, found, want)
@@ -243,6 +258,12 @@ var writings = []func(seed uint64, form string) string{
 	func(seed uint64, form string) string {
 		return filled(rand.New(rand.NewPCG(seed, 4)), form, []string{`\n`, `\r\n`, `\u000a`})
 	},
+	func(seed uint64, form string) string {
+		return filled(rand.New(rand.NewPCG(seed, 6)), form, []string{"\n  ", "\r\n\t", `\n `, "=\r\n", "=\n"})
+	},
+	func(seed uint64, form string) string {
+		return some(func(c byte) string { return fmt.Sprintf("=%02X", c) })(rand.New(rand.NewPCG(seed, 7)), form)
+	},
 }
 
 // bodies draws streams of forms of the text, parts of forms and other bytes.
@@ -250,7 +271,7 @@ func bodies(text string) *rapid.Generator[[]byte] {
 	forms := formsOf(slot, text)
 	piece := rapid.Custom(func(t *rapid.T) string {
 		form := rapid.SampledFrom(forms).Draw(t, "form")
-		if which := rapid.IntRange(0, 6).Draw(t, "written"); which < len(writings) {
+		if which := rapid.IntRange(0, len(writings)+1).Draw(t, "written"); which < len(writings) {
 			form = writings[which](rapid.Uint64().Draw(t, "seed"), form)
 		}
 		switch rapid.IntRange(0, 4).Draw(t, "kind") {

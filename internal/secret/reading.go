@@ -3,15 +3,17 @@ package secret
 import "bytes"
 
 // An escapedReading looks for secrets in what a stream says behind one kind of escapes. Line breaks
-// may stand between any two characters: escaped ones, and with percent-encoding plain
-// ones too, which no string in JSON has. A reading finds what crosses an escape or a line
-// break; the matcher of a [Redactor] finds all else in the stream as it is.
+// may stand between any two characters, and blanks behind these, as folded header fields and indented texts have them: escaped
+// ones, and with percent-encoding and quoted-printable plain ones too, which no string in JSON has. A reading finds what crosses
+// an escape or a line break; the matcher of a [Redactor] finds all else in the stream as it is.
 type escapedReading struct {
 	trail
-	begins  byte   // an escape: %, \ or &
+	begins  byte   // an escape: %, \, & or =
+	folds   bool   // blanks behind a line break are part of it: no form has one
 	pending []byte // of an escape that has begun
 	escaped int64  // where it did
 	breaks  int    // line breaks that have come behind the last character
+	blanks  int    // and blanks behind these
 	crossed int64  // the end of the last escape or line break
 
 	found []Span // by the read that goes on
@@ -21,13 +23,19 @@ type escapedReading struct {
 // what is held back.
 const breaksMost = 4
 
+// blanksMost bounds the blanks behind them likewise.
+const blanksMost = 16
+
 // brokenLeast is the number of characters of a form that the redactor holds back at the end of a line. Shorter
 // beginnings would make ordinary lines wait for the next line, which may come much later.
 const brokenLeast = 4
 
 func newReading(m *textMatcher, begins byte) escapedReading {
-	return escapedReading{trail: trail{matcher: m}, begins: begins}
+	return escapedReading{trail: trail{matcher: m}, begins: begins, folds: !m.blank}
 }
+
+// inLines reports whether plain line breaks may stand between two characters.
+func (r *escapedReading) inLines() bool { return r.begins == '%' || r.begins == '=' }
 
 // read reads the next bytes of the stream, the first of which is at a place of it. It
 // appends what it finds.
@@ -35,7 +43,7 @@ func (r *escapedReading) read(p []byte, at int64, found []Span) []Span {
 	r.found = found
 	breaks := [...]next{{of: r.begins}, {of: '\n'}, {of: '\r'}}
 	ends := breaks[:]
-	if r.begins != '%' {
+	if !r.inLines() {
 		ends = breaks[:1]
 	}
 	for i := 0; i < len(p); i++ {
@@ -102,11 +110,18 @@ func (r *escapedReading) take(c byte, at int64) {
 		r.goOn(c, at)
 	case c == r.begins:
 		r.pending, r.escaped = append(r.pending, c), at
-	case (c == '\n' || c == '\r') && r.begins == '%':
+	case (c == '\n' || c == '\r') && r.inLines():
 		r.lineBreak(at + 1)
+	case r.folded(c):
+		r.blank(at + 1)
 	default:
 		r.character(c, at, at+1)
 	}
+}
+
+// folded reports whether a character is a blank of a line break.
+func (r *escapedReading) folded(c byte) bool {
+	return (c == ' ' || c == '\t') && r.folds && r.breaks > 0
 }
 
 // goOn reads the next byte of an escape.
@@ -119,6 +134,8 @@ func (r *escapedReading) goOn(c byte, at int64) {
 		switch {
 		case value == '\n' || value == '\r':
 			r.lineBreak(at + 1)
+		case value <= ' ' && r.folded(byte(value)):
+			r.blank(at + 1)
 		default:
 			r.character(byte(min(value, 0xff)), r.escaped, at+1) // no form has 0xff
 			r.crossed = at + 1
@@ -135,7 +152,7 @@ func (r *escapedReading) goOn(c byte, at int64) {
 
 // character reads what the bytes from at up to but not including end stand for.
 func (r *escapedReading) character(c byte, at, end int64) {
-	r.breaks = 0
+	r.breaks, r.blanks = 0, 0
 	if r.from == nil {
 		r.trail = newTrail(r.matcher)
 	}
@@ -148,6 +165,14 @@ func (r *escapedReading) character(c byte, at, end int64) {
 func (r *escapedReading) lineBreak(end int64) {
 	r.crossed = end
 	if r.breaks++; r.breaks > breaksMost {
+		r.node = 0
+	}
+}
+
+// blank reads a blank behind a line break, which ends at a place of the stream.
+func (r *escapedReading) blank(end int64) {
+	r.crossed = end
+	if r.blanks++; r.blanks > blanksMost {
 		r.node = 0
 	}
 }
@@ -169,5 +194,5 @@ func (r *escapedReading) free(seen int64) int64 {
 
 // reset has the stream begin anew.
 func (r *escapedReading) reset() {
-	r.node, r.pending, r.breaks = 0, r.pending[:0], 0
+	r.node, r.pending, r.breaks, r.blanks = 0, r.pending[:0], 0, 0
 }

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ import (
 // Each form has at least 8 bytes.
 //
 // Any characters of a form may be percent-encoded, or any escaped as in JSON, or any written as numbers in HTML
-// ("&#x2F;"). Up to four line breaks may stand between two characters. The redactor does not find a form that is
+// ("&#x2F;") or as in quoted-printable ("=2F", RFC 2045 and 2047). Up to four line breaks may stand between two characters, and
+// 16 blanks behind these if no form has one itself. The redactor does not find a form that is
 // split by something else or cut off, or other encodings of encodings.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
@@ -38,7 +40,7 @@ type Redactor struct {
 	hits    int
 
 	seen  int64 // bytes of the stream
-	views [3]escapedReading
+	views [4]escapedReading
 	found []Span // by the views, in what was given last
 
 	held []byte // held[sent:] is held back; what is before it was returned
@@ -220,7 +222,7 @@ func (n *Redaction) With(s *Secret) *Redaction {
 func (n *Redaction) NewRedactor() *Redactor {
 	return &Redactor{
 		matcher: n.matcher, mark: n.mark,
-		views: [3]escapedReading{newReading(n.matcher, '%'), newReading(n.matcher, '\\'), newReading(n.matcher, '&')},
+		views: [4]escapedReading{newReading(n.matcher, '%'), newReading(n.matcher, '\\'), newReading(n.matcher, '&'), newReading(n.matcher, '=')},
 	}
 }
 
@@ -236,20 +238,46 @@ func (n *Redaction) InName(name string) bool {
 	return has(name) || strings.Contains(name, "%") && has(unpercented(name))
 }
 
-// RedactString covers every occurrence of a secret in v, a whole value, and
-// reports whether there was one. The result has the length of v. It is safe for
-// concurrent use.
-func (n *Redaction) RedactString(v string) (string, bool) {
-	if _, _, length := n.matcher.next([]byte(v), 0, 0); length == 0 && !strings.ContainsAny(v, "%\\&\r\n") {
-		return v, false
+// RedactString covers every occurrence of a secret in v, a whole value of a header field, and
+// reports whether there was one. If blanks in v split a secret, as where a folded line was joined, all of v is covered. The
+// result has the length of v. It is safe for concurrent use.
+func (n *Redaction) RedactString(v string) (out string, found bool) {
+	out = v
+	var room [256]byte // most values are clean and need no memory
+	if text := append(room[:0], v...); !n.isClean(text) {
+		b := []byte(v)
+		r := n.NewRedactor()
+		r.Redact(b) // marks in place: nothing was held back before
+		if found = r.Hits() > 0; found {
+			out = string(b)
+		}
 	}
-	b := []byte(v)
-	r := n.NewRedactor()
-	r.Redact(b) // marks in place: nothing was held back before
-	if r.Hits() == 0 {
-		return v, false
+	joined := room[:0]
+	for i := range len(out) {
+		if c := out[i]; c != ' ' && c != '\t' {
+			joined = append(joined, c)
+		}
 	}
-	return string(b), true
+	if len(joined) < len(out) && !n.isClean(joined) {
+		r := n.NewRedactor()
+		if r.Redact(slices.Clone(joined)); r.Hits() > 0 {
+			return strings.Repeat(string(rune(n.mark)), len(v)), true
+		}
+	}
+	return out, found
+}
+
+// isClean reports whether no secret can be in v.
+func (n *Redaction) isClean(v []byte) bool {
+	if _, _, length := n.matcher.next(v, 0, 0); length != 0 || bytes.ContainsAny(v, "%\\&\r\n") {
+		return false
+	}
+	for i, c := range v {
+		if c == '=' && i+2 < len(v) && digit(v[i+1]) < 16 && digit(v[i+2]) < 16 {
+			return false
+		}
+	}
+	return true
 }
 
 // markFor returns what to write over an occurrence: an asterisk, or where a

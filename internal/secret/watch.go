@@ -133,12 +133,14 @@ const (
 	escapeLong = 12
 )
 
-// escapeOf reads %41, \u0041, \x41, \/ and the like, &#65; and &#x41;.
+// escapeOf reads %41, =41 and = before a line break, \u0041, \x41, \/ and the like, &#65; and &#x41;.
 func escapeOf(e []byte) (value int, _ escapeState) {
 	switch {
 	case len(e) >= escapeLong:
 		return 0, escapeNone
-	case e[0] == '%':
+	case e[0] == '=' && (e[1] == '\n' || e[1] == '\r'):
+		return int(e[1]), escapeDone
+	case e[0] == '%', e[0] == '=':
 		return digits(e[1:], 2, 16)
 	case e[0] == '&':
 		return reference(e[1:])

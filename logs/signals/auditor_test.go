@@ -29,21 +29,32 @@ func TestALogForAnAuditor(t *testing.T) {
 	w := newWorld7(seed)
 	w.ordinary(records)
 	kinds := w.Perm(len(thefts7))[:3+w.IntN(3)]
-	var answers bytes.Buffer
+	var plans []planted
+	var stolen [][]*record.Record
 	for _, i := range kinds {
 		before := len(w.out)
-		p := thefts7[i].plant(w)
+		plans = append(plans, thefts7[i].plant(w))
+		stolen = append(stolen, slices.Clone(w.out[before:]))
+	}
+	all := w.finish()
+	asWritten(all)
+	var answers bytes.Buffer
+	for n, i := range kinds {
 		var up int64
-		first, last := w.out[before].Time, w.out[before].Time
-		for _, r := range w.out[before:] {
+		first, last := stolen[n][0], stolen[n][0]
+		for _, r := range stolen[n] {
 			if r.Bytes != nil {
 				up += r.Bytes.Up
 			}
-			first, last = time.Unix(0, min(first.UnixNano(), r.Time.UnixNano())), time.Unix(0, max(last.UnixNano(), r.Time.UnixNano()))
+			if r.Time.Before(first.Time) {
+				first = r
+			}
+			if r.Time.After(last.Time) {
+				last = r
+			}
 		}
-		fmt.Fprintf(&answers, "%s: %+v, %d bytes up, %s to %s, rule %s\n", thefts7[i].name, p, up, first.UTC(), last.UTC(), w.out[len(w.out)-1].Decision.Rule)
+		fmt.Fprintf(&answers, "%s: %+v, %d bytes up, %s to %s, first id %s, rule %s\n", thefts7[i].name, plans[n], up, first.Time.UTC(), last.Time.UTC(), first.Flow, last.Decision.Rule)
 	}
-	all := w.finish()
 	fmt.Fprintf(&answers, "denied most: %s\n", deniedMost(all))
 	key := writeSigned(t, filepath.Join(dir, "log"), all)
 	if changed := w.chance(1. / 3); changed {
@@ -69,6 +80,32 @@ func TestALogForAnAuditor(t *testing.T) {
 	}
 	if read < len(all) {
 		t.Errorf("%d of %d records are in the log", read, len(all))
+	}
+	id := ""
+	for _, r := range all {
+		if flow, ok := record.ParseID(r.Flow); !ok || r.Flow < id && flow.Time().After(r.Time) {
+			t.Fatalf("the id %s of %s is out of order", r.Flow, r.Time)
+		}
+		id = max(id, r.Flow)
+	}
+}
+
+// asWritten moves the records to the days before today, and gives their flows ids as egressd does, by time. The ids that the worlds
+// count tell what was planted last.
+func asWritten(all []*record.Record) {
+	shift := time.Now().Sub(all[len(all)-1].Time).Truncate(24 * time.Hour) // so that the last day is yesterday or today
+	ids := map[string]string{}
+	next := record.ID(0)
+	for _, r := range all {
+		r.Time = r.Time.Add(shift)
+		if r.Flow == "" {
+			continue
+		}
+		if ids[r.Flow] == "" {
+			next = max(next+1, record.ID(r.Time.UnixNano()/int64(record.IDTick)))
+			ids[r.Flow] = next.String()
+		}
+		r.Flow = ids[r.Flow]
 	}
 }
 
@@ -98,11 +135,9 @@ func deniedMost(all []*record.Record) (host string) {
 
 // writeSigned writes the records through the audit log, which stamps them by the clock of a bubble.
 func writeSigned(t *testing.T, dir string, all []*record.Record) (key string) {
-	now := time.Now() // outside of the bubble
 	keys := filepath.Join(t.TempDir(), "keys")
 	synctest.Test(t, func(t *testing.T) {
-		shift := now.Sub(all[len(all)-1].Time).Truncate(24 * time.Hour) // so that the last day is yesterday or today
-		time.Sleep(time.Until(all[0].Time.Add(shift - time.Minute)))
+		time.Sleep(time.Until(all[0].Time.Add(-time.Minute)))
 		l, err := audit.Create(dir, audit.Options{Keys: keys})
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +146,7 @@ func writeSigned(t *testing.T, dir string, all []*record.Record) (key string) {
 			t.Fatal(err)
 		}
 		for _, r := range all {
-			time.Sleep(time.Until(r.Time.Add(shift)))
+			time.Sleep(time.Until(r.Time))
 			if _, err := l.Append(unstamped(t, r)); err != nil {
 				t.Fatal(err)
 			}

@@ -32,7 +32,7 @@ func (r *reasons) note(points int, format string, a ...any) {
 }
 
 func (r *reasons) signal(what string, most int) Signal {
-	return Signal{what, min(r.score, most), strings.Join(r.words, "; ")}
+	return Signal{what, min(r.score, most), strings.Join(r.words, "; "), nil}
 }
 
 // beats scores traffic on a timer, including timers with random delay. Polling and telemetry also run on

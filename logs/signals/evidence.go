@@ -77,7 +77,7 @@ func (s *site) canaries() Signal {
 	if s.canary == nil {
 		return Signal{}
 	}
-	return Signal{"canary", 100, fmt.Sprintf("the canary %s was in its %s (%s)", s.canary.Name, s.canary.Where, s.canary.Encoding)}
+	return Signal{"canary", 100, fmt.Sprintf("the canary %s was in its %s (%s)", s.canary.Name, s.canary.Where, s.canary.Encoding), nil}
 }
 
 // namesFrom bytes hold a useful token, namesTo bytes hold a key.
@@ -111,17 +111,17 @@ func (s *site) namesData() Signal {
 		score = max(score, 60) + 10
 		evidence += fmt.Sprintf("; %d refused because of limits.dns_name_bytes", s.overBudget)
 	}
-	return Signal{"names", min(score, 90), evidence}
+	return Signal{"names", min(score, 90), evidence, nil}
 }
 
 // publishes scores requests to services where others can fetch the content.
 func (s *site) publishes() Signal {
 	if s.published == 0 {
-		return Signal{"publish", min(10, int(s.looked)), quantity.Plural(int(s.looked), "request") + " to a site where anybody can publish"}
+		return Signal{"publish", min(10, int(s.looked)), quantity.Plural(int(s.looked), "request") + " to a site where anybody can publish", nil}
 	}
 	score, what := 60+scaled(float64(s.publishedUp), 1<<10, 1<<20, 25), "sent something"
 	if s.allowed == 0 {
 		score, what = 55, "tried to send something"
 	}
-	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to a site where others can fetch it", what, s.published, size(s.publishedUp))}
+	return Signal{"publish", score, fmt.Sprintf("%s %d times, %s, to a site where others can fetch it", what, s.published, size(s.publishedUp)), nil}
 }

@@ -148,7 +148,7 @@ func (p *program) searches() Signal {
 		score += 15
 		evidence += fmt.Sprintf("; %d for addresses that no allow rule opens", p.addressDenied)
 	}
-	return Signal{"search", score, evidence}
+	return Signal{"search", score, evidence, nil}
 }
 
 // floods scores denials beyond the budget of records, among which a single one is hard to find.
@@ -161,7 +161,7 @@ func (p *program) floods() Signal {
 		most = fmt.Sprintf(", up to %d of them of %s", p.repeats, p.repeated)
 	}
 	return Signal{"flood", scaled(float64(p.summed), 1, 10_000, 60),
-		fmt.Sprintf("%d denials came too fast for a record each, of up to %d domains in a second%s: look for what the flood may hide", p.summed, max(1, p.domains), most)}
+		fmt.Sprintf("%d denials came too fast for a record each, of up to %d domains in a second%s: look for what the flood may hide", p.summed, max(1, p.domains), most), nil}
 }
 
 // fallsBack scores a program that tries other methods after a denial.
@@ -176,5 +176,5 @@ func (p *program) fallsBack() Signal {
 			names = append(names, name)
 		}
 	}
-	return Signal{"fallback", min(70, 20*(n-1)), "denied one after the other: " + strings.Join(names, ", ")}
+	return Signal{"fallback", min(70, 20*(n-1)), "denied one after the other: " + strings.Join(names, ", "), nil}
 }

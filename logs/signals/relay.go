@@ -3,7 +3,8 @@ package signals
 import (
 	"math"
 	"strings"
-	"time"
+
+	"github.com/egressd/egressd/record"
 )
 
 // relays find what one sandbox sent to a place, another fetched there, and that other sent on to somewhere else.
@@ -27,6 +28,8 @@ type freight struct {
 	at   int64  // seconds
 	up   int64  // bytes
 	on   string // the destination that it was last passed on to
+
+	sent, fetched string // ids of the requests that sent it there, and that fetched it
 }
 
 const (
@@ -35,6 +38,7 @@ const (
 	freightKept  = 24 * 3600
 	relayMost    = 4.0  // nats
 	relaySupply  = 0.5  // nats, if it is of a sandbox that supplies the place
+	suppliedPart = 0.5  // of what speaks against a lane that sends on what such a sandbox left: a deployment does that
 	supplyPart   = 0.25 // part of the uploads to a place, of who supplies it
 	relayUsual   = 0.4  // part of the uploads to a host; who passes on that many all through the log does that
 )
@@ -87,13 +91,13 @@ func kept(all *map[string]*waypoint, key string) *waypoint {
 	return t
 }
 
-// add notes an allowed flow of a sandbox to a destination. It returns the freight that the flow passes on, or nil.
-func (v *relays) add(sandbox, to string, at time.Time, of load) *freight {
-	seconds := at.Unix()
+// add notes an allowed flow to a destination. It returns the freight that the flow passes on, or nil.
+func (v *relays) add(r *record.Record, to string, of load) *freight {
+	sandbox, seconds := r.Sandbox, r.Time.Unix()
 	if of.down >= leastFreight {
 		p := v.left[to].find(of.down, seconds, codings[:1], func(p *freight) bool { return p.from != sandbox })
 		if p != nil {
-			kept(&v.came, sandbox).add(freight{from: p.from, by: p.by, at: seconds, up: of.down})
+			kept(&v.came, sandbox).add(freight{from: p.from, by: p.by, at: seconds, up: of.down, sent: p.sent, fetched: strings.Clone(r.Flow)})
 		}
 	}
 	if !of.sends() || of.up < leastFreight {
@@ -101,7 +105,7 @@ func (v *relays) add(sandbox, to string, at time.Time, of load) *freight {
 	}
 	p := v.came[sandbox].find(of.up, seconds, codings, func(p *freight) bool { return p.by != to && p.on != to })
 	there := kept(&v.left, to)
-	there.add(freight{from: kept(&v.came, sandbox).name, by: there.name, at: seconds, up: of.up})
+	there.add(freight{from: kept(&v.came, sandbox).name, by: there.name, at: seconds, up: of.up, sent: strings.Clone(r.Flow)})
 	if p != nil {
 		p.on = there.name
 	}
@@ -110,16 +114,16 @@ func (v *relays) add(sandbox, to string, at time.Time, of load) *freight {
 
 // relayed sums the uploads of a lane that pass something on.
 type relayed struct {
-	n, up    int64
-	from, by string // of the last freight
+	n, up int64
+	last  freight
 }
 
 func (p *relayed) add(up int64, from *freight) {
-	p.n, p.up, p.from, p.by = p.n+1, p.up+up, from.from, from.by
+	p.n, p.up, p.last = p.n+1, p.up+up, *from
 }
 
 func (p *relayed) merge(o *relayed) {
-	p.n, p.up, p.from, p.by = p.n+o.n, p.up+o.up, o.from, o.by
+	p.n, p.up, p.last = p.n+o.n, p.up+o.up, o.last
 }
 
 // byChance returns how many of the freights that came to a sandbox the lane's uploads have the length of by chance.
@@ -150,16 +154,18 @@ func (f *Finder) passesOn(key siteKey, host string, l *lane) Signal {
 		return Signal{}
 	}
 	most := relayMost
-	if f.supplies(p.from, p.by) {
+	if f.supplies(p.last.from, p.last.by) {
 		most = relaySupply
 	}
 	var e evidence
-	e.add(min(most, k*math.Log(k/chance)-k+chance), "of the length that %s had sent to %s, where this sandbox fetched it", p.from, p.by)
+	e.add(min(most, k*math.Log(k/chance)-k+chance), "of the length that %s had sent to %s, where this sandbox fetched it", p.last.from, p.last.by)
 	f.hour(&e, key, l)
 	if k >= relayUsual*float64(l.uploads.n) && !f.isLate(key, l) {
 		e.discount(f.habitual(l), "it passes on much of what it sends there, all through the log")
 	}
-	return uploadSignal(float64(p.up), &e, priorPart, "%s up in %d flows that pass something on", size(p.up), p.n)
+	s := uploadSignal(float64(p.up), &e, priorPart, "%s up in %d flows that pass something on", size(p.up), p.n)
+	s.From = &Leg{p.last.from, p.last.by, p.last.sent, p.last.fetched}
+	return s
 }
 
 // supplies reports whether the sandbox makes many of the uploads to a destination. A pipeline does, which leaves what others fetch.

@@ -53,6 +53,15 @@ type Signal struct {
 	What     string `json:"what"` // canary, names, upload, publish, search, fallback, flood or beacon
 	Score    int    `json:"score"`
 	Evidence string `json:"evidence"`
+	From     *Leg   `json:"from,omitempty"` // how what was passed on came here
+}
+
+// A Leg is the first leg of a relay: one sandbox sent something to a destination, and another one fetched it there.
+type Leg struct {
+	Sandbox     string `json:"sandbox"` // that sent it
+	Destination string `json:"destination"`
+	Sent        string `json:"sent"`    // id of the last request that sent something
+	Fetched     string `json:"fetched"` // id of the request that fetched it
 }
 
 // Bounds of a Finder's memory.
@@ -116,7 +125,7 @@ func (f *Finder) passedOn(r *record.Record, to string) *freight {
 	if r.DNS != nil || r.Bytes == nil || r.Decision == nil || r.Decision.Action != "allow" {
 		return nil
 	}
-	return f.relays.add(r.Sandbox, to, r.Time, loadOf(r))
+	return f.relays.add(r, to, loadOf(r))
 }
 
 func (f *Finder) program(key programKey) *program {
@@ -244,7 +253,7 @@ func mergePrograms(all []Suspect) (merged []Suspect) {
 			continue
 		}
 		for _, s := range a.Signals {
-			row.Signals = append(row.Signals, Signal{s.What, s.Score, "by " + cmp.Or(a.Program, "another program") + " as well: " + s.Evidence})
+			row.Signals = append(row.Signals, Signal{s.What, s.Score, "by " + cmp.Or(a.Program, "another program") + " as well: " + s.Evidence, s.From})
 		}
 		row.IDs = append(row.IDs, a.IDs[:min(1, len(a.IDs))]...)
 	}

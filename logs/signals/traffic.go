@@ -21,6 +21,7 @@ type traffic struct {
 	windows     [2]window
 	greatest    window // that with the most bytes up
 	largest     int64  // maximum bytes up in a flow
+	before      int64  // bytes up of the flow before
 	quarters    sizes  // bytes up of each quarter of a day
 	days        series
 }
@@ -87,7 +88,7 @@ func (t *traffic) add(r *record.Record, up, index int64) {
 	t.down += r.Bytes.Down
 	t.sizes.add(float64(r.Bytes.Up))
 	t.of.add(up)
-	t.bands[bandOf(classOf(up))].add(r.Time.Unix(), up)
+	t.bands[bandOf(classOf(up))].add(r.Time.Unix(), up, t.resends(r.Time, up))
 	t.largest = max(t.largest, up)
 	if t.last.IsZero() || r.Time.Sub(t.last) >= time.Hour {
 		t.occasions++
@@ -98,6 +99,20 @@ func (t *traffic) add(r *record.Record, up, index int64) {
 		t.gaps.add(math.Abs(r.Time.Sub(t.last).Seconds()))
 	}
 	t.last = r.Time
+}
+
+// Turns of a conversation follow each other within turnSeconds. Each is as long as the one before, and up to turnGrowth longer.
+const (
+	turnSeconds = 180
+	turnGrowth  = 1.3
+	turnLeast   = 64 // bytes
+)
+
+// resends reports whether a flow may repeat the one before and add to it, as requests to a model do: each has the whole conversation.
+func (t *traffic) resends(at time.Time, up int64) bool {
+	before := t.before
+	t.before = up
+	return !t.last.IsZero() && at.Sub(t.last) < turnSeconds*time.Second && up >= before+turnLeast && float64(up) < turnGrowth*float64(before)
 }
 
 // quarter updates the windows. The current quarter of a day is already counted in quarters and moves to

@@ -9,6 +9,7 @@ import (
 // A band holds the uploads of a lane whose sizes differ by less than a factor of two.
 type band struct {
 	n, up int64
+	turns int64 // of n, those that repeat the flow before and add to it
 	when  timeline
 }
 
@@ -17,13 +18,16 @@ const trainBands = 14
 
 func bandOf(class int) int { return min(trainBands-1, class/perDoubling) }
 
-func (b *band) add(at, up int64) {
+func (b *band) add(at, up int64, turn bool) {
 	b.n, b.up = b.n+1, b.up+up
+	if turn {
+		b.turns++
+	}
 	b.when.add(at)
 }
 
 func (b *band) merge(o *band) {
-	b.n, b.up = b.n+o.n, b.up+o.up
+	b.n, b.up, b.turns = b.n+o.n, b.up+o.up, b.turns+o.turns
 	b.when.merge(&o.when)
 }
 
@@ -43,6 +47,7 @@ const (
 	mostOfTime = 0.6  // maximum share of other flows inside a window; the rest is compared with
 	bursty     = few  // minimum variance relative to Poisson; a session is one event of so many flows
 	priorTrain = 3.0  // nats against; programs often do one thing for a while
+	mostTurns  = 0.5  // part of the flows; less is chance
 	trainPart  = 0.45 // share that an ordinary permanent upload explains
 )
 
@@ -203,10 +208,22 @@ func (f *Finder) alike(key siteKey, host string, l *lane) Signal {
 	nats, who := f.against(key, host, l, x.from, x.till)
 	e.add(nats, "%s", who)
 	f.hour(&e, key, l)
+	if turns := l.uploads.turns(x.from, x.till); turns >= mostTurns {
+		e.discount(turns, "most repeat the one before and add to it, as a conversation does")
+	}
 	if x.nats == 0 {
 		e.discount(trainPart, "all through the log")
 	}
 	return uploadSignal(x.up, &e, priorTrain, "%s up in %.0f flows of %s", size(int64(x.up)), x.n, x.sizes())
+}
+
+// turns returns which part of the flows in some bands repeats the flow before and adds to it.
+func (t *traffic) turns(from, till int) float64 {
+	var turns, n int64
+	for _, b := range t.bands[from : till+1] {
+		turns, n = turns+b.turns, n+b.n
+	}
+	return float64(turns) / float64(max(1, n))
 }
 
 // sizes formats the size range of the bands.

@@ -20,6 +20,16 @@ func fetches(w *workshop, sandbox, program, host string, n int) {
 	}
 }
 
+// turns are requests of growing sizes, in an order.
+func turns(order func(i int) int) func(*workshop) {
+	return func(w *workshop) {
+		fetches(w, "work", "curl", "api.example.org", 3000)
+		for i := range 300 {
+			w.decision(2*day+time.Duration(i)*80*time.Second, "curl", "api.example.org", 9500+int64(70*order(i)), 4500)
+		}
+	}
+}
+
 // TestGroundsOfATrain has flows of one size among what is ordinary, at one time or all the time, and wants what is
 // judged to be said.
 func TestGroundsOfATrain(t *testing.T) {
@@ -53,12 +63,43 @@ func TestGroundsOfATrain(t *testing.T) {
 				w.decision(time.Duration(i)*7*time.Minute, "node", "api.example.org", w.around(13_000, 0.6), 4500)
 			}
 		}, "node", "example.org", 10, 60, []string{"others with this destination"}},
+		{"a conversation, which grows with each turn", turns(func(i int) int { return i }), "curl", "example.org", 0, 40, nil},
+		{"the same sizes in another order", turns(func(i int) int { return i * 151 % 300 }), "curl", "example.org", 50, 95, []string{"more of this size than at other times, within"}},
 		{"a kilobyte at a time", func(w *workshop) {
 			fetches(w, "work", "", "api.example.org", 3000)
 			for i := range 3000 {
 				w.decision(2*day+time.Duration(i)*10*time.Second, "", "api.example.org", 1000, 300)
 			}
 		}, "", "example.org", 50, 95, []string{"more of this size than at other times, within 9h"}},
+	})
+}
+
+// TestGroundsOfConversationsAndDeployments has a socket in which one side says more than the other, and a deployment of what a pipeline built.
+func TestGroundsOfConversationsAndDeployments(t *testing.T) {
+	sockets := func(down int64) func(*workshop) {
+		return func(w *workshop) {
+			fetches(w, "work", "claude", "api.example.org", 2000)
+			for i := range 30 {
+				w.decision(time.Duration(i)*3*time.Hour, "claude", "events.example.net", 9000, 200_000).Sandbox = []string{"other", "third"}[i%2]
+			}
+			w.decision(4*day, "claude", "events.example.net", 100_000, down)
+		}
+	}
+	deployed := func(pipeline string) func(*workshop) {
+		return func(w *workshop) {
+			fetches(w, "work", "otelcol", "metrics.example.org", 2000)
+			for i := range 20 {
+				at, size := 2*day+time.Duration(i)*2*time.Hour, w.around(4_000_000, 0.5)
+				w.decision(at, "curl", "artifacts.example.net", size, 300).Sandbox = pipeline
+				w.decision(at+time.Hour/2, "curl", "artifacts.example.net", 400, size)
+				w.decision(at+time.Hour, "docker", "registry.example.com", size, 300)
+			}
+		}
+	}
+	checkGrounds(t, []grounded{
+		{"a socket in which the program says more", sockets(30_000), "claude", "example.net", 0, 28, []string{"others with this destination mostly fetch"}},
+		{"a socket in which only the program says something", sockets(500), "claude", "example.net", 35, 95, []string{"others with this destination mostly fetch"}},
+		{"a deployment", deployed("ci"), "docker", "example.com", 0, 14, nil},
 	})
 }
 

@@ -21,6 +21,7 @@ const (
 	alikeShare   = 0.6     // of the gaps, for a timer
 	rareProgram  = 0.02    // share of all flows
 	oneWay       = 8       // ratio of up to down; conversations have less
+	talkPart     = 0.5     // of the evidence that others fetch, for a few conversations: which side says more differs from one to the next
 	aloneMost    = 0.35    // maximum that a habit explains if nobody else has it
 	lateFrom     = 0.25    // of the flows of a sandbox: a destination that was first used behind them has no habit from before
 	lateMost     = 0.15    // maximum that a habit explains that began so late
@@ -55,7 +56,7 @@ func worth(up float64) float64 {
 
 func uploadSignal(up float64, e *evidence, prior float64, format string, a ...any) Signal {
 	score := uploadMost * worth(up) * e.probability(prior)
-	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words()}
+	return Signal{"upload", int(score), fmt.Sprintf(format, a...) + e.words(), nil}
 }
 
 // whole scores all uploads of a lane together.
@@ -83,6 +84,9 @@ func (f *Finder) hostUse(e *evidence, key siteKey, host string, l *lane) (alone 
 	}
 	if n >= few && down > 4*up {
 		nats := unlike(own, l.n, alike, n, most)
+		if l.uploads.n < few && l.uploads.up < oneWay*l.uploads.down {
+			nats *= talkPart
+		}
 		e.add(nats, "others with this destination mostly fetch (%s)", size(down))
 		alone = nats > 2
 	}
@@ -167,6 +171,9 @@ func (f *Finder) habits(e *evidence, key siteKey, host string, l *lane, alone bo
 	u := l.uploads
 	if n := f.pools.pairs[pairKey{key.program, host}].othersThatSend(key.sandbox, u.up); n > 0 {
 		e.discount(1-math.Pow(0.5, float64(n)), "other sandboxes do as well (%d)", n)
+	}
+	if p := l.relayed; p != nil && float64(p.n) >= relayUsual*float64(u.n) && f.supplies(p.last.from, p.last.by) {
+		e.discount(suppliedPart, "it passes on what %s leaves at %s for others", p.last.from, p.last.by)
 	}
 	through, daily := f.habitual(l), 0.0
 	if days, alike := u.daily(); days >= 2 && alike {

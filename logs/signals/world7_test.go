@@ -277,11 +277,13 @@ func (w *world7) work(day, n, count int) time.Time {
 	return w.start.Add(time.Duration(day+n/each)*24*time.Hour + time.Duration((8.3+9.5*part)*float64(time.Hour)))
 }
 
-// thefts7 are what can be planted in a world7. Each is of one kind; how much and by whom is drawn.
-var thefts7 = []struct {
+type theft7 struct {
 	name  string
 	plant func(*world7) planted
-}{
+}
+
+// thefts7 are what can be planted in a world7. Each is of one kind; how much and by whom is drawn.
+var thefts7 = []theft7{
 	{"names that carry data", func(w *world7) planted {
 		b, domain, at := pick(w.trace, w.agents...), w.badDomain(), w.when(w.agents[0])
 		for range 500 + w.IntN(500) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMessagesOfMCP(t *testing.T) {
-	p := compiled(t, `allow: [{host: a.test, paths: [/mcp], mcp: {tools: [search, "read_*", "github.**"], resources: ["file:///repo/*"], prompts: [], methods: [completion/complete]}}]`, inspecting)
+	p := compiled(t, `allow: [{host: a.test, paths: [/mcp], mcp: {tools: [search, "read_*", "github.**"], resources: ["file:///repo/*", "file:///docs/**"], prompts: [], methods: [completion/complete]}}]`, inspecting)
 	newest := compiled(t, `allow: [{host: a.test, mcp: {tools: [search], versions: ["2026-07-28"]}}]`, inspecting)
 	call := func(tool string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"q":"delete"}}}`
@@ -44,6 +44,12 @@ func TestMessagesOfMCP(t *testing.T) {
 		{"a method that is not", plain("logging/setLevel"), nil, false, false},
 		{"a resource", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///repo/README"}}`, nil, true, false},
 		{"a resource deeper", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///repo/a/b"}}`, nil, false, false},
+		{"a resource below", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/a/b.md?x=a//b"}}`, nil, true, false},
+		{"a resource behind dots", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/../etc/passwd"}}`, nil, false, false},
+		{"a resource behind escaped dots", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/%2e%2E/etc/passwd"}}`, nil, false, false},
+		{"a resource behind dots that are escaped twice", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/%252e%252e/etc/passwd"}}`, nil, false, false},
+		{"a resource behind an escaped slash", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/..%2fetc/passwd"}}`, nil, false, false},
+		{"a resource behind backslashes", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///docs/..\\..\\etc"}}`, nil, false, false},
 		{"a resource by name", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"name":"file:///repo/a"}}`, nil, false, false},
 		{"a resource that is subscribed to", `{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"file:///etc"}}`, nil, false, false},
 		{"a prompt", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"x"}}`, nil, false, false},

@@ -85,6 +85,7 @@ var answers = map[policy.Class]Answer{
 	policy.NetworkRefused:     {502, true, SOCKSConnection},
 	policy.NetworkUnreachable: {502, true, SOCKSNetwork},
 	policy.NetworkTLS:         {502, true, SOCKSFailure},
+	policy.NetworkReset:       {502, true, SOCKSFailure},
 	policy.NetworkTimeout:     {504, true, SOCKSHost},
 
 	policy.UpstreamRefused: {502, false, SOCKSFailure},
@@ -313,6 +314,8 @@ func proxyError(a Answer, class policy.Class) string {
 		return "connection_timeout"
 	case class == policy.NetworkUnreachable:
 		return "destination_ip_unroutable"
+	case class == policy.NetworkReset:
+		return "connection_terminated"
 	case class == policy.NetworkTLS, class == policy.MalformedResponse:
 		return "http_protocol_error"
 	case class == policy.UpstreamRefused:

@@ -126,7 +126,10 @@ func (c *Prefixed) Read(b []byte) (int, error) {
 }
 
 // Abort breaks c off, so that its other end cannot take what came for all.
-func Abort(c net.Conn) {
+func Abort(c net.Conn) { carry.Abort(socketOf(c)) }
+
+// socketOf returns what is below c and its TLS.
+func socketOf(c net.Conn) net.Conn {
 	if tls, ok := c.(*tls.Conn); ok {
 		c = tls.NetConn()
 	}
@@ -136,5 +139,5 @@ func Abort(c net.Conn) {
 	case *UpstreamConn:
 		c = below.Conn
 	}
-	carry.Abort(c)
+	return c
 }

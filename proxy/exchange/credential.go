@@ -69,7 +69,7 @@ func (c *Secrets) add(flow *egress.Flow, dst policy.Destination, clear bool, h *
 			a = c.Apply(digest, dst, &r)
 		}
 		if a.Fetch != nil {
-			if err := a.Fetch(h.wanted); err != nil {
+			if err := a.Fetch(h.wanted, flow.Holder()); err != nil {
 				refusal := flow.Failed(policy.CredentialUnavailable, err.Error())
 				refusal.Note = refusal.Decision.Reason
 				return refusal

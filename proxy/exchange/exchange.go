@@ -39,17 +39,18 @@ type Exchange struct {
 	Tunnel InspectedTunnel // inside which the request came, or nil in clear
 	Ends   Ends
 
-	Method      string
-	Target      http1.Target
-	Fields      http1.Fields // end to end, without Host
-	Hops        http1.Fields // that go up behind Fields and concern the connection, such as Expect
-	Body        io.Reader    // as the client sends it, or nil
-	Length      int64        // of the body; -1: not known
-	Destination policy.Destination
-	Authority   string // the server that the request names, if the policy has to compare it with Destination
-	Recipient   answer.Recipient
-	Upgrade     bool // the request asks for another protocol
-	WebSocket   bool // and for no other than a WebSocket
+	Method         string
+	Target         http1.Target
+	Fields         http1.Fields // end to end, without Host
+	Hops           http1.Fields // that go up behind Fields and concern the connection, such as Expect
+	Body           io.Reader    // as the client sends it, or nil
+	Length         int64        // of the body; -1: not known
+	Destination    policy.Destination
+	Authority      string // the server that the request names, if the policy has to compare it with Destination
+	Recipient      answer.Recipient
+	Upgrade        bool // the request asks for another protocol
+	WebSocket      bool // and for no other than a WebSocket
+	ReplacesMethod bool // a field that was dropped asks for another method
 
 	// Context ends when the client has left, or nobody wants the response any more. Its cause says why.
 	Context context.Context
@@ -134,8 +135,11 @@ func (x *Exchange) Do() (whole bool) {
 	return x.conclude(x.Ends.Settle(x.carry()))
 }
 
-// release lets go of bodies, and gives memory back.
+// release lets go of bodies, and gives memory back. It closes the flow, which only a panic leaves open.
 func (x *Exchange) release() {
+	if x.Flow != nil {
+		x.close(record.OutcomeReset)
+	}
 	x.going.Drop()
 	x.held.release()
 	x.bodyMemory.Release()
@@ -192,7 +196,7 @@ func (x *Exchange) changed() {
 func (x *Exchange) request() policy.Request {
 	return policy.Request{Via: x.Client.Via, Destination: x.Destination, Protocol: policy.ProtocolHTTP, HTTP: &policy.HTTPRequest{
 		Method: x.Method, Path: x.Target.Path, Query: x.Target.Query, Header: headerOf(x.AppendFields(nil)), BodySize: x.Length,
-		Authority: x.Authority, Upgrade: x.Upgrade, OtherProtocol: x.Upgrade && !x.WebSocket,
+		Authority: x.Authority, Upgrade: x.Upgrade, OtherProtocol: x.Upgrade && !x.WebSocket, ReplacesMethod: x.ReplacesMethod,
 	}}
 }
 
@@ -434,10 +438,10 @@ func (x *Exchange) refusalFor(err error) *egress.Refusal {
 		return x.recordMalformed(nil, bad)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(context.Cause(x.Context), ErrIdle):
 		return x.Flow.Failed(policy.NetworkTimeout, "")
-	case x.Tunnel != nil:
+	case x.Tunnel != nil && x.Tunnel.WhyBroken() != "":
 		return x.Flow.Failed(policy.NetworkTLS, x.Tunnel.WhyBroken())
 	}
-	return x.Flow.Failed(policy.NetworkTLS, "")
+	return x.Flow.Failed(policy.NetworkReset, "")
 }
 
 // unreadableBody tells a response whose body is malformed from one that ended too early, or whose client left.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -39,9 +40,11 @@ type h1Conn struct {
 
 	mu         sync.Mutex  // guards deadlines while a body is sent and a response received at once
 	stopped    bool        // the rest of the request's body is not wanted
+	clientEnd  bool        // in another protocol, the client sends no more
+	serverEnd  bool        // nor the upstream
 	closeTimer *time.Timer // that a WebSocket has left, once one side of it has ended
-	ended      bool        // it has ended, and its connections are its own no longer
-	failed     error       // what ended it; nil: one of its sides, in order
+	ended      bool        // the other protocol has ended, and its connections are its own no longer
+	failed     error       // what ended it; nil: its sides, in order
 }
 
 // An h1Upstream is the connection of the last request.
@@ -138,14 +141,14 @@ func (v *h1Conn) serve() bool {
 		return false
 	}
 	whole := x.Do()
-	if whole && !x.upload.complete(0) { // the client may still send what nobody reads
-		WriteLast(v.Conn, nil, LastMoment)
-	}
 	if x.Flow != nil && (!whole || x.spent) {
 		v.closeUpstream()
 	}
 	if whole {
 		v.served++
+	}
+	if whole && !x.keep && x.end.Status != http.StatusSwitchingProtocols { // the client may still send what nobody reads
+		WriteLast(v.Conn, nil, LastMoment)
 	}
 	return whole && x.keep
 }
@@ -204,7 +207,7 @@ func (x *h1Exchange) understand() (err error) {
 	if err != nil {
 		return err
 	}
-	x.Fields = http1.StripClaims(fields)
+	x.Fields, x.ReplacesMethod = http1.StripClaims(fields)
 	hasBody := x.body.Kind == http1.BodyChunked || x.body.Length > 0
 	if x.expects, err = req.ExpectsContinue(); err != nil {
 		return err
@@ -245,10 +248,12 @@ func (x *h1Exchange) hops() (out http1.Fields) {
 	return out
 }
 
-// claimed is the server that a request names, on a connection to an address or to that server itself.
+// claimed is the server that a request names, on a connection to an address or to that server itself. The connection decides
+// the port, as everywhere else.
 func claimed(named policy.Destination, to *policy.Destination) policy.Destination {
+	named.Port = to.Port
 	if to.Addr.IsValid() && !named.Addr.IsValid() {
-		named.Port, named.Asked = to.Port, to.Addr
+		named.Asked = to.Addr
 	}
 	return named
 }

@@ -32,11 +32,14 @@ func (u *upload) begin() {
 	}
 }
 
-// forgo has the body stay, unless it has begun to go up: the upstream has answered without it.
-func (u *upload) forgo() {
-	if u != nil {
-		u.once.Do(func() { u.forgone = true; close(u.wanted) })
+// forgo has the body stay, unless it has begun to go up: the upstream has answered without it. It reports whether there is a
+// body that stays.
+func (u *upload) forgo() bool {
+	if u == nil {
+		return false
 	}
+	u.once.Do(func() { u.forgone = true; close(u.wanted) })
+	return u.forgone
 }
 
 var errForgone = errors.New("the upstream answered before it asked for the body")
@@ -106,21 +109,6 @@ func (x *h1Exchange) sendBody() error {
 func noTrailer() http1.Fields { return nil }
 
 func ignore(int) {}
-
-// answerLength passes a body of known length on: first what is buffered, then
-// between the sockets themselves, which the kernel does by splice(2).
-func (x *h1Exchange) answerLength(length int64) error {
-	v := x.conn
-	const atOnce = 512 << 10
-	n, err := io.CopyN(v.Conn, v.up.in, int64(v.up.in.Buffered()))
-	x.CountDown(int(n))
-	for length -= n; length > 0 && err == nil; length -= n {
-		v.extend()
-		n, err = io.CopyN(v.Conn, v.up.conn, min(length, atOnce))
-		x.CountDown(int(n))
-	}
-	return err
-}
 
 // stopUpload ends the goroutine that reads the request's body, wherever it
 // waits.

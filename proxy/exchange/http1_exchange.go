@@ -190,6 +190,8 @@ func (x *h1Exchange) readResponse() (http1.Response, error) {
 			return resp, x.unreadable(err)
 		case resp.Status == http.StatusSwitchingProtocols && !x.accepts(&resp):
 			return resp, x.Malformed("it switches to a protocol that was not asked for")
+		case resp.Status == http.StatusSwitchingProtocols && x.upload.forgo():
+			return resp, x.Malformed("it switches to another protocol before it has asked for the request's body") // RFC 9110 section 7.8
 		case resp.Status >= 200 || resp.Status == http.StatusSwitchingProtocols:
 			x.upload.forgo()
 			return resp, nil
@@ -307,9 +309,6 @@ func (x *h1Exchange) answer(head []byte, framing http1.Framing, rechunk bool) er
 	x.CountDown(n)
 	if err != nil || framing.Kind == http1.BodyNone {
 		return err
-	}
-	if framing.Kind == http1.BodyLength && v.tunnel == nil && !x.filters() {
-		return x.answerLength(framing.Length)
 	}
 	body := http1.NewBodyReader(v.up.in, framing, v.Forwarder.Responses)
 	return v.copyBody(v.Conn, x.Download(body, v.extend), rechunk, x.CountDown, func() http1.Fields { return x.Passing(body.Trailer) })

@@ -163,7 +163,7 @@ func (x *Exchange) askNodes(ctx context.Context, ids []string) (answers map[stri
 	n, err := conn.Write(append(out, body...))
 	end.Up = int64(n)
 	if err != nil {
-		return nil, flow.Failed(policy.NetworkTLS, "")
+		return nil, flow.Failed(policy.NetworkReset, "")
 	}
 	answer, status, err := readAnswer(bufio.NewReader(conn), x.Client.Forwarder.Responses)
 	end.Down, end.Status = int64(len(answer)), status

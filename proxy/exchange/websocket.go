@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egressd/egressd/internal/carry"
 	"github.com/egressd/egressd/internal/http1"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/record"
@@ -98,8 +99,8 @@ func onlyWebSocket(f http1.Fields) bool {
 	return len(values) == 1 && strings.EqualFold(strings.TrimSpace(values[0]), "websocket")
 }
 
-// switchProtocols passes the upstream's consent on, and then the bytes of the
-// other protocol both ways until one side ends.
+// switchProtocols passes the consent of the upstream on, and then the bytes of the
+// other protocol both ways until both sides end.
 func (x *h1Exchange) switchProtocols(r *http1.Response) error {
 	v := x.conn
 	x.keep = false
@@ -135,7 +136,10 @@ func (x *h1Exchange) relay() {
 	x.end.Outcome = x.outcome(cmp.Or(x.end.Outcome, v.relayEnd()))
 }
 
-var errTooOld = errors.New("the WebSocket has lasted as long as it may")
+var (
+	errTooOld = errors.New("the other protocol has lasted as long as it may")
+	errGone   = errors.New("one end has broken off after it had sent all")
+)
 
 // relayEnd returns the outcome of a relay that no refusal ended.
 func (v *h1Conn) relayEnd() record.Outcome {
@@ -152,33 +156,71 @@ func (v *h1Conn) relayEnd() record.Outcome {
 	return record.OutcomeReset
 }
 
-// bothWays carries bytes both ways. A side that ends has its end passed on; a
-// moment later the other is ended as well, since a WebSocket has no half.
+// bothWays carries bytes both ways. The end of one side is passed on, and the other side goes on. A WebSocket has no half:
+// its other side has a moment then. A failure of one side breaks both off, so that nobody takes what came for all.
 func (x *h1Exchange) bothWays() {
 	v := x.conn
+	watch := NewClientWatch(v.halfGone, func() { v.windDown(errGone) })
 	up := make(chan error)
 	go func() {
 		err := v.pump(v.up.conn, v.in, x.streamScanner(v.Forwarder.ScanTurn(v.ctx, x.Flow)), x.allowUp, ignore)
 		if refusalIn(err) != nil {
 			Abort(v.up.conn)
 		}
-		halfClose(v.up.conn)
-		v.windDown(err)
+		x.sideEnded(&v.clientEnd, v.up.conn, err)
 		up <- err
 	}()
 	err := v.pump(v.Conn, v.up.in, x.streamFilter(), allPass, x.CountDown)
 	if over := refusalIn(err); over != nil {
 		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
-	halfClose(v.Conn)
-	v.windDown(err)
+	x.sideEnded(&v.serverEnd, v.Conn, err)
 	if over := refusalIn(<-up); over != nil {
 		x.end.Outcome = record.Outcome(over.Decision.Class)
 	}
+	watch.End()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.closeTimer.Stop()
+	if v.closeTimer != nil {
+		v.closeTimer.Stop()
+	}
 	v.ended = true
+	if v.failed != nil {
+		Abort(v.up.conn)
+		Abort(v.Conn)
+	}
+}
+
+// sideEnded notes how one side has ended, and passes an end in order on to the other one.
+func (x *h1Exchange) sideEnded(side *bool, to net.Conn, err error) {
+	v := x.conn
+	v.mu.Lock()
+	*side = true // before the other end may leave for it, see halfGone
+	v.mu.Unlock()
+	if err == nil {
+		halfClose(to)
+	}
+	if err != nil || x.WebSocket {
+		v.windDown(err)
+	}
+}
+
+// halfGone reports whether an end is gone that had sent all before: nobody reads from it any more, who would see that.
+func (v *h1Conn) halfGone() bool {
+	v.mu.Lock()
+	client, server := v.clientEnd, v.serverEnd
+	v.mu.Unlock()
+	if client == server {
+		return false
+	}
+	half := v.Raw
+	if server {
+		half = socketOf(v.up.conn)
+	}
+	_, gone := carry.State(half)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return gone && v.clientEnd != v.serverEnd // or it is gone since the other end was passed on
 }
 
 // streamScanner returns what looks at what the client sends in another protocol, or nil where there are no canaries.

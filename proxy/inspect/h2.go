@@ -76,7 +76,7 @@ func (i *tunnel) serveH2(client, upstream *tls.Conn) {
 	limits := i.Forwarder.Limits
 	v := &h2Conn{tunnel: i, dialling: make(chan struct{}, 1)}
 	if upstream != nil && v.startUpstream(upstream) != nil {
-		i.broken = i.flow.Failed(policy.NetworkTLS, "")
+		i.broken = i.flow.Failed(policy.NetworkReset, "")
 	}
 	held := i.inspector.H2Memory.Reserve(i.flow.Holder(), i.flow.Sandbox())
 	defer held.Release()

@@ -20,6 +20,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
@@ -35,6 +36,8 @@ type stream struct {
 	body   *exchange.PassingBody // of the request as it goes up, or nil
 	resp   *http.Response        // nil before it has come
 	reused bool                  // the connection may have served other requests
+
+	aborted bool // the response ends by a reset of the stream
 }
 
 // ServeHTTP implements [http.Handler].
@@ -54,6 +57,15 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.streamEnded()
+	st.do()
+	if st.aborted {
+		panic(http.ErrAbortHandler) // has the library reset the stream
+	}
+}
+
+// do is [exchange.Exchange.Do]. The library would keep a panic to itself.
+func (st *stream) do() {
+	defer recovered.Log("serving a request over HTTP/2", st.Abort)
 	st.Do()
 }
 
@@ -103,7 +115,8 @@ func (st *stream) understand(r *http.Request) (err error) {
 	if f, err = http1.StripHopByHop(f); err != nil {
 		return err
 	}
-	st.Fields = asWritten(http1.StripClaims(f), r.Method, r.ContentLength)
+	f, st.ReplacesMethod = http1.StripClaims(f)
+	st.Fields = asWritten(f, r.Method, r.ContentLength)
 	if r.ContentLength != 0 {
 		st.Body, st.BeforeBody = r.Body, st.writer.moved
 	}
@@ -222,7 +235,7 @@ func (st *stream) Reach(reuse bool) error {
 	}
 	v.retire()
 	if v.startUpstream(upstream) != nil {
-		return st.Flow.Failed(policy.NetworkTLS, "")
+		return st.Flow.Failed(policy.NetworkReset, "")
 	}
 	return nil
 }
@@ -349,9 +362,7 @@ func (st *stream) failure(err error) error {
 	case st.Context.Err() != nil, st.conn.certificateAsked.Load():
 		return err
 	case errors.Is(err, errEmptyFrames):
-		refusal = st.Flow.Failed(policy.NetworkTLS, "the destination sent "+errEmptyFrames.Error())
-		refusal.Note = refusal.Decision.Reason
-		return refusal
+		return st.Malformed(errEmptyFrames.Error())
 	}
 	if problem := unreadable(err); problem != "" {
 		return st.Malformed(problem)
@@ -387,6 +398,7 @@ func unreadable(err error) string {
 // Answer implements [exchange.Ends].
 func (st *stream) Answer(r *http1.Response) error {
 	h, resp := st.writer.Header(), st.resp
+	h["Content-Type"] = nil // or the library guesses one from the body
 	add(h, r.Fields)
 	for _, announced := range st.Passing(fieldsOf(namesOf(resp.Trailer))) {
 		h.Add("Trailer", announced.Name)
@@ -458,5 +470,5 @@ func (st *stream) Reply(r answer.Reply) {
 	w.FlushError() // while the stream is held to its time
 }
 
-// Abort implements [exchange.Ends]. The library resets the stream.
-func (st *stream) Abort() { panic(http.ErrAbortHandler) }
+// Abort implements [exchange.Ends].
+func (st *stream) Abort() { st.aborted = true }

@@ -167,7 +167,7 @@ func (i *tunnel) clientFailed(err error) egress.End {
 	case errors.As(err, &op) && op.Op == "remote error": // an alert from the client
 		return egress.End{Outcome: record.Outcome(policy.CertificateRefused), Note: "the client answered the certificate with \"" + op.Err.Error() + "\"; " + fix}
 	case i.broken != nil:
-		return egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		return egress.End{Outcome: record.Outcome(i.broken.Decision.Class), Note: i.broken.Decision.Reason}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return egress.End{Outcome: record.OutcomeFirstBytesLate, Note: "the client did not complete its TLS handshake in time"}
 	case !leftEarly(err):

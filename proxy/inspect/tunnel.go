@@ -185,7 +185,7 @@ func (i *tunnel) serve() egress.End {
 	}
 	if err != nil {
 		i.broken = i.tlsFailed(err)
-		end = egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		end = egress.End{Outcome: record.Outcome(i.broken.Decision.Class), Note: i.broken.Decision.Reason}
 	}
 	client, err := i.handshakeClient(leaf, upstream)
 	if err != nil {
@@ -198,7 +198,7 @@ func (i *tunnel) serve() egress.End {
 		i.keep(i.ServeInside(i, upstream, used))
 	}
 	if i.broken != nil { // maybe only since HTTP/2 was to begin
-		end = egress.End{Outcome: record.Outcome(policy.NetworkTLS), Note: i.broken.Decision.Reason}
+		end = egress.End{Outcome: record.Outcome(i.broken.Decision.Class), Note: i.broken.Decision.Reason}
 	}
 	return end
 }
@@ -212,7 +212,7 @@ func (i *tunnel) redial(ctx context.Context) (*tls.Conn, error) {
 	}
 	i.flow.Keep(nil) // it ends with the tunnel, and maybe after the next one is dialled
 	if !i.replaceUpstream(raw) {
-		return nil, i.flow.Failed(policy.NetworkTLS, "")
+		return nil, i.flow.Failed(policy.NetworkReset, "")
 	}
 	var protos []string
 	if i.proto == h2 || i.proto == h1 {

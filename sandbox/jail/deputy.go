@@ -46,15 +46,11 @@ func idOf(s *unix.Stat_t) inodeID { return inodeID{uint64(s.Dev), s.Ino} }
 
 // deputize takes over the listener of jail init.
 func (j *Jail) deputize(f *jailinit.Failure) error {
-	there, err := unix.PidfdOpen(j.pid, 0)
+	listener, err := j.take([]uint32{f.Listener})
 	if err != nil {
 		return fmt.Errorf("listen for calls: %w", err)
 	}
-	defer unix.Close(there)
-	d := &deputy{}
-	if d.listener, err = unix.PidfdGetfd(there, int(f.Listener), 0); err != nil {
-		return fmt.Errorf("listen for calls: %w", err)
-	}
+	d := &deputy{listener: listener[0]}
 	d.jail, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/user", j.pid))
 	for _, path := range f.Removable {
 		if s, ok := removableAt(path); ok {

@@ -40,6 +40,7 @@ type Jail struct {
 	program string
 	mounts  *os.File // its mount namespace, see TakeDown; may be nil
 	made    *madeJail
+	serve   func(place, device int) error
 	begun   bool           // the program is being sent, see Begin
 	sending sync.WaitGroup // of the program
 	unsent  error          // what came of that
@@ -81,6 +82,10 @@ type Options struct {
 	// Dialers makes Sockets return dialers to servers in the jail.
 	Dialers bool
 
+	// Serve is called for each folder of Apart.Served with its place there and a descriptor of /dev/fuse, which it takes over. It
+	// returns when the folder is served.
+	Serve func(place, device int) error
+
 	// Devices are paths of devices that the program may use, beside the harmless ones.
 	Devices []string
 }
@@ -107,7 +112,7 @@ func RefusedStream() (fd int, what string) { return jailinit.RefusedStream() }
 // New starts to make a jail and returns at once; Sockets waits for the jail. The jail inherits this process's
 // limits, and this process has to be able to inspect it, so call New before this process gives up either.
 func New(o Options) (*Jail, error) {
-	return startDivider(&jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices, Interface: true})
+	return startDivider(o.Serve, &jailinit.Plan{IPv4: o.IPv4.AsSlice(), IPv6: o.IPv6.AsSlice(), Redirect: o.Redirect, HostPorts: o.HostPorts, Dialers: o.Dialers, Devices: o.Devices, Interface: true})
 }
 
 func (j *Jail) send(message jailinit.Message) error {
@@ -139,25 +144,52 @@ func (j *Jail) awaitMade() (report jailinit.Report, fds []int, err error) {
 // init.
 func (j *Jail) descriptors(report jailinit.Report, fds []int) ([]int, error) {
 	if len(report.Held) > 0 {
-		there, err := unix.PidfdOpen(j.pid, 0)
+		held, err := j.take(report.Held)
 		if err != nil {
-			return nil, &SetupError{Step: "process", Err: err}
+			jailinit.CloseAll(fds)
+			return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
 		}
-		defer unix.Close(there)
-		for _, fd := range report.Held {
-			got, err := unix.PidfdGetfd(there, int(fd), 0)
-			if err != nil {
-				jailinit.CloseAll(fds)
-				return nil, &SetupError{Step: "sockets", Err: fmt.Errorf("other programs of this user have as many descriptors under way between processes as ulimit -n lets it, and none can be taken without: %w", err)}
-			}
-			fds = append(fds, got)
-		}
+		fds = append(fds, held...)
 	}
 	if len(report.Sockets) != len(fds) {
 		jailinit.CloseAll(fds)
 		return nil, &SetupError{Step: "control socket", Err: errors.New("a report without its sockets")}
 	}
 	return fds, nil
+}
+
+// take takes descriptors of jail init.
+func (j *Jail) take(theirs []uint32) (fds []int, err error) {
+	there, err := unix.PidfdOpen(j.pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(there)
+	for _, fd := range theirs {
+		got, err := unix.PidfdGetfd(there, int(fd), 0)
+		if err != nil {
+			jailinit.CloseAll(fds)
+			return nil, os.NewSyscallError("pidfd_getfd", err)
+		}
+		fds = append(fds, got)
+	}
+	return fds, nil
+}
+
+// serveFolders has folders served, and has jail init go on.
+func (j *Jail) serveFolders(theirs []uint32) error {
+	devices, err := j.take(theirs)
+	if err != nil {
+		return err
+	}
+	for place, device := range devices {
+		if err := j.serve(place, device); err != nil {
+			jailinit.CloseAll(devices[place+1:])
+			return err
+		}
+	}
+	goOn := jailinit.Word(true)
+	return j.send(&goOn)
 }
 
 // whyUnsent returns the error of jail init if it sent one before it ended, else err.
@@ -195,6 +227,12 @@ func (j *Jail) Prepare(p Program) ([]WayOut, error) {
 		return nil, j.whyUnsent("prepare the program", j.unsent)
 	}
 	f, err := j.answer("prepare the program")
+	if err == nil && f != nil && len(f.Served) > 0 {
+		if err := j.serveFolders(f.Served); err != nil {
+			return nil, &SetupError{Step: "prepare the program", Err: err}
+		}
+		f, err = j.answer("prepare the program")
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -26,9 +26,9 @@ var initCapabilities = []uintptr{
 // init, which the divider starts, and sends the plan to it.
 //
 // The kernel kills the divider when the thread that started it ends, so that thread stays until TakeDown.
-func startDivider(plan *jailinit.Plan) (*Jail, error) {
+func startDivider(serve func(place, device int) error, plan *jailinit.Plan) (*Jail, error) {
 	started, over := make(chan error), make(chan struct{})
-	j := &Jail{planned: make(chan struct{}), release: sync.OnceFunc(func() { close(over) })}
+	j := &Jail{serve: serve, planned: make(chan struct{}), release: sync.OnceFunc(func() { close(over) })}
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread ends with this goroutine
 		divider, said, err := j.start()

@@ -111,7 +111,12 @@ the documentation, such as egressd help troubleshoot.`,
 	root.Version = version.This().String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
-	root.SetFlagErrorFunc(cli.FlagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); !cmd.HasParent() && len(words) > 0 { // the flag is one of the command that was meant
+			return runRoot(cmd, words)
+		}
+		return cli.FlagError(cmd, err)
+	})
 	return root
 }
 

@@ -146,6 +146,9 @@ func printStory(w io.Writer, a foundSignals, more []foundSignals, flags string, 
 	fmt.Fprintf(w, "%s  %s  %s  %s to %s  %s\n", score, colours.Bold(cli.Cell(a.Destination)), cli.Cell(who), quantity.Clock(a.First, now), quantity.Clock(a.Last, now), a.Story)
 	for _, s := range a.Signals {
 		fmt.Fprintf(w, "     %-8s %s\n", s.What, printable.Text(s.Evidence))
+		if l := s.From; l != nil {
+			fmt.Fprintf(w, "     %-8s %s to %s: egressd log show %s%s; fetched: egressd log show %s%s\n", "came", cli.Cell(l.Sandbox), cli.Cell(l.Destination), printable.Text(l.Sent), flags, printable.Text(l.Fetched), flags)
+		}
 	}
 	if p := a.Peak; p != nil {
 		fmt.Fprintf(w, "     %-8s %s of it up from %s to %s\n", "peak", quantity.Bytes(p.Up), quantity.Clock(p.From, now), quantity.Clock(p.Until, now))

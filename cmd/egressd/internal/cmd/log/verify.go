@@ -74,6 +74,7 @@ record was changed, 2 one is missing or cut, 4 no checkpoint is signed by the ke
 			return asUnread(o.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args))
 		},
 	}
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) { o.Talk = cmd.ErrOrStderr() }
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asUnread(cli.FlagError(cmd, err)) })
 	o.keyFlag(cmd)
 	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "`FILE` of checkpoints of this log that you kept elsewhere")
@@ -345,7 +346,7 @@ func (o *verifyOptions) print(stdout, stderr io.Writer, r *verify.Report, dir st
 		if r.Unvouched > 0 {
 			fmt.Fprintf(&b, "no checkpoint from elsewhere covers the last %d records: somebody with this machine's key could replace them or cut off the end\n", r.Unvouched)
 			if o.checkpoint == "" {
-				next = "keep checkpoints on another machine (egressd log verify --print-checkpoint), and verify with --checkpoint FILE"
+				next = "keep checkpoints on another machine (egressd log verify --print-checkpoint" + o.Flags() + "), and verify with --checkpoint FILE"
 			}
 		}
 	default:

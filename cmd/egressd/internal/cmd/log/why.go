@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,8 +132,8 @@ func (s storyView) print(w io.Writer, policyPath string, colours cli.Palette) er
 	fmt.Fprintf(&b, "%s %s  %s  %s\n", colours.Mark(d.Action), colours.Bold(printable.Text(d.Action)), cli.Cell(logs.Destination(r)), printable.Text(s.Flow))
 	cli.Field(&b, "run", s.run)
 	cli.Field(&b, "asked", askedText(r))
-	if i := slices.IndexFunc(s.Records, func(r *record.Record) bool { return r.Git != nil }); i >= 0 {
-		printGit(&b, s.Records[i].Git)
+	for i, text := range s.Git() {
+		cli.Field(&b, map[bool]string{true: "git"}[i == 0], text)
 	}
 	cli.Field(&b, "when", s.Records[0].Time.Local().Format(time.DateTime))
 	if s.Shared {
@@ -255,38 +254,6 @@ func askedText(r *record.Record) string {
 		return r.DNS.Type + " of " + r.DNS.Name + " " + via
 	}
 	return via
-}
-
-// printGit tells what was asked of a git server, each ref on a line.
-func printGit(b *strings.Builder, g *record.Git) {
-	cli.Field(b, "git", g.Op+", "+g.Repo)
-	for _, command := range g.Refs {
-		was, is, ref, ok := gitCommand(command)
-		switch {
-		case !ok:
-			cli.Field(b, "", command)
-		case is == "":
-			cli.Field(b, "", "delete "+ref+", which is "+was)
-		case was == "":
-			cli.Field(b, "", "create "+ref+" at "+is)
-		default:
-			cli.Field(b, "", "move "+ref+" from "+was+" to "+is)
-		}
-	}
-}
-
-// gitCommand takes a line of a push apart. The ID of no object is empty.
-func gitCommand(line string) (was, is, ref string, ok bool) {
-	parts := strings.SplitN(line, " ", 3)
-	if len(parts) < 3 {
-		return "", "", "", false
-	}
-	for i := range 2 {
-		if strings.Trim(parts[i], "0") == "" {
-			parts[i] = ""
-		}
-	}
-	return parts[0], parts[1], parts[2], true
 }
 
 func whoText(r *record.Record) string {

@@ -171,7 +171,7 @@ func (o *integrationOptions) difference(file *integrations.File) string {
 
 // agreed asks, where somebody is there to answer.
 func (o *integrationOptions) agreed(stdin io.Reader, stderr io.Writer) error {
-	left := hint.Failed(errors.New("nothing was written"), o.command()+" --yes, to write it as shown")
+	left := hint.Failed(errors.New("nothing was written"), "the same with --yes, to write it as shown")
 	switch {
 	case o.yes:
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/egressd/egressd/config"
 	"github.com/egressd/egressd/integrations/systemd"
 	"github.com/egressd/egressd/internal/hint"
+	"github.com/egressd/egressd/internal/shell"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/spf13/cobra"
 )
@@ -33,13 +34,30 @@ files only with --yes.`,
 			if err != nil {
 				return err
 			}
-			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), systemd.Files(units))
+			set := systemd.Files(units)
+			set.Notes = append(unseen(units), set.Notes...)
+			return o.carryOut(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
 		},
 	}
 	cmd.Flags().StringVar(&configFile, "config", "/etc/egressd/egressd.yaml", "policy `FILE` of the service")
 	cmd.Flags().StringVarP(&dir, "output", "o", "/etc/systemd/system", "`FOLDER` to write the units to")
 	cmd.Flags().StringVar(&program, "program", "", "`PATH` of egressd in the units (default: this program's)")
 	return cmd
+}
+
+// unseen says which files of a unit lie where its service has empty folders (ProtectHome, PrivateTmp), so that it would not start.
+func unseen(u systemd.Units) (notes []string) {
+	for _, f := range []struct{ path, instead string }{
+		{u.Program, "install -m 755 " + shell.Word(u.Program) + " /usr/local/bin/egressd, then egressd init systemd --yes --program /usr/local/bin/egressd"},
+		{u.Config, "have it in /etc/egressd, then egressd init systemd --yes --config /etc/egressd/" + shell.Word(filepath.Base(u.Config))},
+	} {
+		for _, folder := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
+			if strings.HasPrefix(f.path, folder) {
+				notes = append(notes, "the service cannot see "+f.path+", and would not start: "+f.instead)
+			}
+		}
+	}
+	return notes
 }
 
 // unitsFor reads what units depend on.
