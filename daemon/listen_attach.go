@@ -58,7 +58,11 @@ func (d *Daemon) listenForNetworks() error {
 	for _, name := range names {
 		l, err := openSocket("unixpacket", name, strings.TrimPrefix(name, file.UnixListener), ofOwner)
 		if err != nil {
-			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), "free it, or change listen.enter in "+d.Path)
+			next := "free it, or change listen.enter in " + d.Path
+			if errors.Is(err, fs.ErrPermission) {
+				next = "an ordinary user's socket is at unix:${XDG_RUNTIME_DIR}/egressd/NAME/enter.sock: change enter in " + d.Path
+			}
+			return hint.Failed(fmt.Errorf("listen on %s for networks: %w", name, err), next)
 		}
 		server := &attach.Server{Name: name, Handle: d.attachments.serve, Refused: d.attachments.refuse, Told: d.attachments.told, Forbids: d.attachments.forbids}
 		d.attachments.listeners = append(d.attachments.listeners, &attachListener{l, server})

@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +41,59 @@ func TestNobodyGuessesTheTypeOfAnAnswer(t *testing.T) {
 		r := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil)
 		if kind, said := r.Header["Content-Type"]; said || r.body != page {
 			t.Fatalf("read %q of type %q", r.body, kind)
+		}
+	}
+}
+
+// mistaken is an opinion that panics.
+type mistaken struct{}
+
+func (mistaken) Evaluate(_ context.Context, r *policy.Request) (policy.Decision, error) {
+	if r.HTTP != nil && r.HTTP.Path == "/public/panic" {
+		panic("a mistake")
+	}
+	return policy.Decision{Verdict: policy.Abstain}, nil
+}
+
+// lines are what a logger writes.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// TestAPanicIsLogged and ends its own stream alone.
+func TestAPanicIsLogged(t *testing.T) {
+	log := make(lines, 8)
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(log, nil)))
+	defer slog.SetDefault(before)
+	w := newInspectWorld(t, inspectPolicy, nil)
+	w.obey(t, inspectPolicy, mistaken{})
+	o := w.pki.secureOrigin(t, true, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "fine") }, nil)
+	rt := w.visitor(t, true, "allowed.test", o.port)
+	r, err := http.NewRequest("GET", o.url("allowed.test", "/public/panic"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; { // one a second is logged
+		if resp, err := rt.RoundTrip(r); err == nil {
+			t.Fatalf("answered %d", resp.StatusCode)
+		}
+		if next := ask(t, rt, "GET", o.url("allowed.test", "/public/x"), nil); next.body != "fine" {
+			t.Fatal(next.all())
+		}
+		select {
+		case line := <-log:
+			if !strings.Contains(line, `"panic":"a mistake"`) {
+				t.Errorf("logged %s", line)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is logged")
 		}
 	}
 }

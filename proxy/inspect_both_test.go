@@ -129,14 +129,14 @@ func (r reply) refused(t *testing.T, status int, class policy.Class) {
 	}
 }
 
-// obey puts another policy in force.
-func (w *world) obey(t *testing.T, text string) {
+// obey puts another policy in force, with opinions beside its text.
+func (w *world) obey(t *testing.T, text string, beside ...policy.Evaluator) {
 	t.Helper()
 	parsed, err := file.Parse("next.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := parsed.Compile(file.Environment{Inspection: true})
+	p, err := parsed.Compile(file.Environment{Inspection: true, Evaluators: beside})
 	if err != nil {
 		t.Fatal(err)
 	}

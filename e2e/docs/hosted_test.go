@@ -51,12 +51,12 @@ func TestThePoliciesOfHostedSandboxesHold(t *testing.T) {
 	}
 }
 
-// TestEachIDOfE2BIsASandbox serves the policy of the page for E2B, and connects by SOCKS5 as E2B does: for an address, with
+// TestEachIDOfE2BIsASandbox serves the policy for E2B, and connects by SOCKS5 as E2B does: for an address, with
 // the id of a sandbox in the user.
 func TestEachIDOfE2BIsASandbox(t *testing.T) {
 	w := openWorld(t)
 	const token, address = "s3cret-of-the-platform", "151.101.1.70" // an address that no host of the world has
-	policy := testfiles.Block(t, "how-to/e2b.md", "yaml", "#")
+	policy := testfiles.Block(t, "how-to/hosted-sandboxes.md", "yaml", "## E2B")
 	policy = strings.Replace(policy, `"0.0.0.0:1080"`, `"0.0.0.0:1080", "127.0.0.1:3128"`, 1) // Run waits for two listeners
 	d := world.NewDaemonIn(t, w, policy)
 	d.PutFile(t, "build.token", token)

@@ -43,7 +43,8 @@ func openPlatform(t *testing.T, page, sandboxes string, tokens ...string) *platf
 func openPlatformAt(t *testing.T, listener, page, sandboxes string, tokens ...string) *platform {
 	t.Helper()
 	w := openWorld(t)
-	policy := testfiles.Block(t, "how-to/"+page, "yaml", "#")
+	page, section, _ := strings.Cut(page, "#")
+	policy := testfiles.Block(t, "how-to/"+page, "yaml", "# "+section)
 	if sandboxes != "" {
 		policy = strings.Replace(policy, "{name: agent, token_file: agent.token}", sandboxes, 1)
 	}
@@ -134,18 +135,19 @@ func (p *platform) holds(t *testing.T, sandbox string, variables []string, argum
 	}
 }
 
-// settingsPage has a section for each platform but E2B, which has a page.
+// settingsPage has a section for each platform but E2B, which has one in the how-to.
 const settingsPage = "reference/platforms.md"
 
-// about is the page of E2B, or the section about another platform.
+// about is the section about a platform.
 func about(t *testing.T, platform string) string {
 	t.Helper()
+	page := settingsPage
 	if platform == "E2B" {
-		return testfiles.Page(t, "how-to/e2b.md")
+		page = "how-to/hosted-sandboxes.md"
 	}
-	_, section, found := strings.Cut(testfiles.Page(t, settingsPage), "\n## "+platform+"\n")
+	_, section, found := strings.Cut(testfiles.Page(t, page), "\n## "+platform+"\n")
 	if !found {
-		t.Fatalf("%s has no section %s", settingsPage, platform)
+		t.Fatalf("%s has no section %s", page, platform)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	return section
@@ -190,7 +192,7 @@ app = object()`
 
 // TestE2BSendsASandboxThroughEgressd: E2B connects from outside of the sandbox, by SOCKS5 and for the address that the program asked for.
 func TestE2BSendsASandboxThroughEgressd(t *testing.T) {
-	p := openPlatform(t, "e2b.md", "", "build.token", "review.token")
+	p := openPlatform(t, "hosted-sandboxes.md#E2B", "", "build.token", "review.token")
 	var settings struct {
 		Network struct {
 			EgressProxy struct{ Address, Username, Password string }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,9 +30,9 @@ print("over", flush=True)
 while not os.path.exists("seen"): time.sleep(0.05)
 `
 
-// browser asks for a page on the gateway's loopback until it is connected, or for some seconds. It is patient then: the server answers once.
-func browser(d *world.Daemon, port, host string) string {
-	cmd := exec.Command("curl", "-sS", "-m20", "--retry", "20", "--retry-delay", "0", "--retry-max-time", "5", "--retry-connrefused", "http://"+host+":"+port+"/")
+// browser asks for a page on the gateway's loopback until it is connected, or for some seconds. Then it is patient: the server answers once.
+func browser(d *world.Daemon, port, host string, seconds int) string {
+	cmd := exec.Command("curl", "-sS", "-m20", "--retry", "20", "--retry-delay", "0", "--retry-max-time", strconv.Itoa(seconds), "--retry-connrefused", "http://"+host+":"+port+"/")
 	var out strings.Builder
 	cmd.Stdout = &out
 	_ = d.World.Gateway.Run(cmd)
@@ -58,8 +59,7 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(d.Dir, "seen")); err != nil {
 				t.Fatal(err)
 			}
-			patience := map[bool]string{true: "40", false: "8"}[row.reached]
-			cmd := jailed(t.Context(), d, user, row.flags, "timeout", patience, "python3", "sign-in.py", row.address, row.port)
+			cmd := jailed(t.Context(), d, user, row.flags, "timeout", "40", "python3", "sign-in.py", row.address, row.port)
 			var out, talk world.Output
 			cmd.Stdout, cmd.Stderr = &out, &talk
 			if err := d.World.Gateway.Start(cmd); err != nil {
@@ -69,9 +69,15 @@ func TestRunPublishesThePortsThatProgramsOpen(t *testing.T) {
 			if !world.Eventually(20*time.Second, func() bool { _, err := fmt.Sscanf(out.String(), "port %s\n", &port); return err == nil }) {
 				t.Fatalf("%s: %q, %s", row.says, out.String(), talk.String())
 			}
-			got := browser(d, port, "localhost")
+			got := browser(d, port, "localhost", map[bool]int{true: 5, false: 2}[row.reached])
 			closed := !row.reached || world.Eventually(10*time.Second, func() bool { return !isOpen(d, port) })
 			writeFiles(t, d, 0o644, map[string]string{"seen": ""})
+			if port == taken && world.Eventually(2*time.Second, func() bool { got = browser(d, port, "localhost", 0); return got == "signed in" }) {
+				t.Errorf("%s: %s: the browser reaches it", user, row.says)
+			}
+			if !row.reached {
+				_ = cmd.Process.Signal(syscall.SIGTERM)
+			}
 			_ = cmd.Wait()
 			if !closed {
 				t.Errorf("%s: %s: the port is open after the end of the server", user, row.says)
@@ -120,7 +126,7 @@ func TestASignInComesBackAgain(t *testing.T) {
 		_, _ = in.Write([]byte("nobody came\n"))
 		world.WaitFor(t, "the end of the port", func() bool { return !isOpen(d, "1455") })
 		in.Close()
-		if got := browser(d, "1455", "127.0.0.1"); got != "signed in" {
+		if got := browser(d, "1455", "127.0.0.1", 5); got != "signed in" {
 			t.Errorf("%s: %q, %q, %s", user, got, out.String(), talk.String())
 		}
 		writeFiles(t, d, 0o644, map[string]string{"seen": ""})
@@ -147,7 +153,7 @@ func TestRunAsksBeforeItPublishes(t *testing.T) {
 		time.Sleep(time.Second) // a key that comes sooner was meant for the program
 		c.types(key)
 		c.until(map[bool]string{true: "yes", false: "no"}[reached])
-		if got := browser(d, "43210", "localhost"); (got == "signed in") != reached {
+		if got := browser(d, "43210", "localhost", 5); (got == "signed in") != reached {
 			t.Errorf("%q: %q", key, got)
 		}
 		c.types("\x03")

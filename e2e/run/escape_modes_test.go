@@ -150,7 +150,7 @@ func TestRunAsksThoughTheTerminalIsTaken(t *testing.T) {
 	time.Sleep(time.Second) // a key that comes sooner was meant for the program
 	c.types("n")
 	c.until("no")
-	if got := browser(d, "43211", "localhost"); got == "signed in" {
+	if got := browser(d, "43211", "localhost", 2); got == "signed in" {
 		t.Errorf("it was published")
 	}
 	c.types("\x03")

@@ -50,7 +50,7 @@ git() { curl -sSk -m9 $VIA -A git/2.47 "$1"; }
 page() { curl -sSk -m9 $VIA -H 'Accept: text/html' "$1"; }
 socks() { curl -sS -m9 --socks5-hostname "$SOCKS" "$1"; }
 raw() { bash -c "exec 3<>/dev/tcp/$1/$2 && echo hello >&3 && head -c 6 <&3"; }
-shell() { timeout 9 ssh -v -p "$2" -o StrictHostKeyChecking=no -o BatchMode=yes "u@$1" true 2>&1 | sed 's/.*remote software version lab.*/origin/'; }
+shell() { timeout 9 sh -c 'ssh -v -p "$1" -o StrictHostKeyChecking=no -o BatchMode=yes "u@$0" true 2>&1 | { sed "/remote software version lab/{s/.*/origin/;q}"; kill 0; }' "$1" "$2"; }
 name() { dig @"${NAMES%:*}" -p "${NAMES#*:}" +time=3 +tries=1 +noall +answer "$1" | sed 's/.*IN.*A.*/origin/'; }
 `
 

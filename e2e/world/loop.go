@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/egressd/egressd/policy"
+	"github.com/egressd/egressd/record"
 )
 
 // A LoopCase is one way in which somebody whose request was denied went astray on the way to the next one, or a sibling of it.
@@ -118,20 +120,26 @@ func (p *FixPlace) passesInTime(t *testing.T, number int, requests ...string) (a
 	return all
 }
 
-// denied makes a request that is denied, and returns the id of its record and all fixes that are printed for it.
+// denied makes a request that is denied, and returns the id of its record and all fixes that are printed for it. A daemon sums up
+// what is denied again and again, so the request is made until it has a record of its own.
 func (p *FixPlace) denied(t *testing.T, request string) (flow string, fixes []string) {
 	t.Helper()
-	words, reply, talk, records := p.ask(t, &FixCase{request: request})
-	if words[0] != "denied" {
-		t.Fatalf("%s passes: %s", request, reply)
-	}
-	for _, r := range records {
-		if r.Dst != nil && r.Decision != nil && r.Decision.Action != "allow" {
-			flow = r.Flow
+	var reply, talk string
+	for until := time.Now().Add(Patience); flow == ""; time.Sleep(100 * time.Millisecond) {
+		var words []string
+		var records []record.Record
+		words, reply, talk, records = p.ask(t, &FixCase{request: request})
+		if words[0] != "denied" {
+			t.Fatalf("%s passes: %s", request, reply)
 		}
-	}
-	if flow == "" {
-		t.Fatalf("no record denies %s: %+v", request, records)
+		for _, r := range records {
+			if r.Dst != nil && r.Decision != nil && r.Decision.Action != "allow" && r.Count < 2 {
+				flow = r.Flow
+			}
+		}
+		if flow == "" && time.Now().After(until) {
+			t.Fatalf("no record denies %s: %+v", request, records)
+		}
 	}
 	why, _ := p.Typed(t, p.Command("why "+flow))
 	if fixes = p.fixes(t, flow, reply, talk, why); len(fixes) == 0 {

@@ -135,8 +135,11 @@ func (x *Exchange) Do() (whole bool) {
 	return x.conclude(x.Ends.Settle(x.carry()))
 }
 
-// release lets go of bodies, and gives memory back.
+// release lets go of bodies, and gives memory back. It closes the flow, which only a panic leaves open.
 func (x *Exchange) release() {
+	if x.Flow != nil {
+		x.close(record.OutcomeReset)
+	}
 	x.going.Drop()
 	x.held.release()
 	x.bodyMemory.Release()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/egress/egresstest"
 	"github.com/egressd/egressd/internal/http1"
 )
@@ -69,6 +70,28 @@ func TestABodyThatMovesIsNotIdle(t *testing.T) {
 		inner.Close()
 		far.Close()
 	})
+}
+
+// broken are ends in which there is a mistake.
+type broken struct{ Ends }
+
+func (broken) Reach(bool) error { panic("a mistake") }
+
+// TestAPanicLeavesNoFlowOpen, whose close record would never come.
+func TestAPanicLeavesNoFlowOpen(t *testing.T) {
+	gate, _, dst := egresstest.OpenFlow(t, "1")
+	server := &Forwarder{}
+	server.Prepare(gate, nil, Limits{})
+	client := &Client{Forwarder: server, Assign: func(string, string) *egress.Refusal { return nil }}
+	x := &Exchange{Client: client, Ends: broken{}, Method: "GET", Target: http1.Target{Path: "/"}, Destination: dst, Context: t.Context(), Stream: t.Context()}
+	before := gate.Flows.Count()
+	func() {
+		defer func() { recover() }()
+		x.Do()
+	}()
+	if x.Flow == nil || gate.Flows.Count() != before {
+		t.Errorf("%d flows are open, %d were before", gate.Flows.Count(), before)
+	}
 }
 
 // A half is one end of a connection with two halves, which end by themselves.

@@ -20,6 +20,7 @@ import (
 	"github.com/egressd/egressd/egress"
 	"github.com/egressd/egressd/internal/fair"
 	"github.com/egressd/egressd/internal/http1"
+	"github.com/egressd/egressd/internal/recovered"
 	"github.com/egressd/egressd/policy"
 	"github.com/egressd/egressd/proxy/answer"
 	"github.com/egressd/egressd/proxy/exchange"
@@ -35,6 +36,8 @@ type stream struct {
 	body   *exchange.PassingBody // of the request as it goes up, or nil
 	resp   *http.Response        // nil before it has come
 	reused bool                  // the connection may have served other requests
+
+	aborted bool // the response ends by a reset of the stream
 }
 
 // ServeHTTP implements [http.Handler].
@@ -54,6 +57,15 @@ func (v *h2Conn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.streamEnded()
+	st.do()
+	if st.aborted {
+		panic(http.ErrAbortHandler) // has the library reset the stream
+	}
+}
+
+// do is [exchange.Exchange.Do]. The library would keep a panic to itself.
+func (st *stream) do() {
+	defer recovered.Log("serving a request over HTTP/2", st.Abort)
 	st.Do()
 }
 
@@ -458,5 +470,5 @@ func (st *stream) Reply(r answer.Reply) {
 	w.FlushError() // while the stream is held to its time
 }
 
-// Abort implements [exchange.Ends]. The library resets the stream.
-func (st *stream) Abort() { panic(http.ErrAbortHandler) }
+// Abort implements [exchange.Ends].
+func (st *stream) Abort() { st.aborted = true }
