@@ -120,6 +120,9 @@ type Server struct {
 	// Links has the server answer questions by links, and do nothing else. Admit, Token and Host then count for nothing.
 	Links *Links
 
+	// Scraped has the server show metrics, and do nothing else. Admit, Token and Host then count for nothing.
+	Scraped *Scraped
+
 	// Missing returns the reasons why the daemon is not ready.
 	Missing func() []string
 	// Policy returns a description of the policy in force.
@@ -186,6 +189,9 @@ func (s *Server) handler() http.Handler {
 	m := http.NewServeMux()
 	if s.Links != nil {
 		return s.Links.handler(s)
+	}
+	if s.Scraped != nil {
+		return s.Scraped.handler(s)
 	}
 	m.HandleFunc("GET /healthz", s.healthz)
 	m.HandleFunc("GET /readyz", s.readyz)

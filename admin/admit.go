@@ -34,7 +34,7 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request, v *connection) b
 		return v.proven.Load()
 	case !s.isOwnHost(r.Host):
 		return s.refuse(w, r, v, http.StatusMisdirectedRequest, "a request for another host", "http://"+s.Host+"/, as listen.admin says")
-	case !s.hasToken(r.Header):
+	case !hasToken(r.Header, s.Token):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="egressd"`)
 		return s.refuse(w, r, v, http.StatusUnauthorized, "a request without the token", "Authorization: Bearer TOKEN, with the token of egressd, which is another after each start")
 	}
@@ -64,15 +64,15 @@ func fromBrowser(h http.Header) bool {
 
 // hasToken reports whether the request has the token. The time does not depend on the number of correct
 // bytes.
-func (s *Server) hasToken(h http.Header) bool {
+func hasToken(h http.Header, token string) bool {
 	given := h["Authorization"]
 	text := ""
 	if len(given) == 1 {
 		text, _ = strings.CutPrefix(given[0], "Bearer ")
 	}
-	got, want := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(s.Token))
+	got, want := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(token))
 	same := subtle.ConstantTimeCompare(got[:], want[:]) == 1
-	return same && s.Token != "" && len(given) == 1 && strings.HasPrefix(given[0], "Bearer ")
+	return same && token != "" && len(given) == 1 && strings.HasPrefix(given[0], "Bearer ")
 }
 
 // refuse answers a request that is not admitted and closes its connection.

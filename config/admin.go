@@ -18,9 +18,10 @@ import (
 	"github.com/egressd/egressd/policy/file"
 )
 
-// AdminAt returns the TCP addresses at which only operators may connect, as the file has them: listen.admin and notify.answers.
+// AdminAt returns the TCP addresses at which only operators may connect, as the file has them: listen.admin, notify.answers and
+// metrics.listen.
 func (c *Config) AdminAt() (all []netip.AddrPort) {
-	for _, text := range []string{c.File.Listen.Admin, c.File.Notify.Answers} {
+	for _, text := range []string{c.File.Listen.Admin, c.File.Notify.Answers, c.File.Metrics.Listen} {
 		if a, err := netip.ParseAddrPort(text); err == nil {
 			all = append(all, a)
 		}

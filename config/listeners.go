@@ -120,6 +120,9 @@ func (c *Config) owners() []string {
 	if c.File.Notify.Answers != "" {
 		all = append(all, "answers "+c.File.Notify.Answers)
 	}
+	if c.File.Metrics.Listen != "" {
+		all = append(all, "metrics "+c.File.Metrics.Listen)
+	}
 	return append(all, c.enterOwners()...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,7 @@ func (l *adminListener) where() []netip.AddrPort {
 
 // closed returns all places that the policy keeps everybody away from: the listeners of operators over TCP, and pages.
 func (l *adminListener) closed() []netip.AddrPort {
-	return append(append(l.pages.where(), l.where()...), l.daemon.notifying.where()...)
+	return slices.Concat(l.pages.where(), l.where(), l.daemon.notifying.where(), l.daemon.scraping.where())
 }
 
 // open opens the listener, unless this is a run. If it cannot open the default socket, it warns and succeeds.

@@ -75,6 +75,7 @@ type Daemon struct {
 	grants      granting
 	observing   observing
 	notifying   notifying
+	scraping    scraping
 	allowed     allowances
 	bundles     bundleFollower
 	reloads     reloading
@@ -84,7 +85,7 @@ type Daemon struct {
 // connect gives each part of the daemon the daemon.
 func (d *Daemon) connect() {
 	d.audit.daemon, d.listeners.daemon, d.names.daemon, d.captures.daemon = d, d, d, d
-	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon, d.notifying.daemon = d, d, d, d, d, d, d, d
+	d.admin.daemon, d.grants.daemon, d.bundles.daemon, d.reloads.daemon, d.manager.daemon, d.allowed.daemon, d.observing.daemon, d.notifying.daemon, d.scraping.daemon = d, d, d, d, d, d, d, d, d
 }
 
 // A Tailoring is what makes a daemon that serves one program differ from one that
@@ -269,6 +270,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	d.names.serveNames()
 	d.serveAttachments()
 	d.admin.serve(ctx)
+	d.scraping.serve()
 	fmt.Fprintf(d.Talk, "egressd: policy %s (%s)\n", d.Path, digests(p))
 	d.audit.sayBound()
 	d.guardRules(ctx)
@@ -421,6 +423,7 @@ func (d *Daemon) Tell(text string) { fmt.Fprintf(d.Talk, "egressd: %s\n", text) 
 // Close releases what New, Begin and the start of Serve have opened.
 func (d *Daemon) Close() {
 	d.admin.end()
+	d.scraping.end()
 	d.grants.ends.stop()
 	d.observing.ends.stop()
 	d.keys.close()

@@ -65,6 +65,9 @@ func (ls *listeners) listen() error {
 	if err := ls.daemon.notifying.open(); err != nil {
 		return err
 	}
+	if err := ls.daemon.scraping.open(); err != nil {
+		return err
+	}
 	if err := ls.daemon.tailor.handed.allTaken(ls.daemon.Path); err != nil {
 		return err
 	}

@@ -69,6 +69,7 @@ type change struct {
 	canaries     *secret.Canaries
 	sinks        []sink.Config
 	notify       notifyParts
+	scrape       *scrapeParts
 	grants       []*grant
 	dropped      []droppedGrant
 }
@@ -143,6 +144,9 @@ func (re *reloading) fill(ctx context.Context, next *change) (err error) {
 	if next.notify, err = re.daemon.notifying.read(c); err != nil {
 		return err
 	}
+	if next.scrape, err = re.daemon.scraping.read(c); err != nil {
+		return err
+	}
 	key, err := re.daemon.placeholderKey(c)
 	if err != nil {
 		return err
@@ -209,6 +213,7 @@ func (re *reloading) enforce(ctx context.Context, next *change, done, why string
 		re.daemon.Complain(err)
 	}
 	re.daemon.notifying.use(next.notify)
+	re.daemon.scraping.use(next.scrape)
 	fmt.Fprintf(re.daemon.Talk, "egressd: policy reloaded (%s): %s\n", digests(next.policy), why)
 	for _, w := range re.daemon.Config.ListDoubts() { // others write these files, and not with the policy
 		fmt.Fprintf(re.daemon.Talk, "egressd: warning: %s\n", printable.Text(w.String()))

@@ -120,6 +120,7 @@ func (d *Daemon) stop(drain time.Duration) error {
 	d.nameServer.Shutdown()
 	d.Serving.Wait()
 	d.admin.end()
+	d.scraping.end()
 	d.grants.endGrants()
 	err := d.Gate.Records.Note("stop", note)
 	d.audit.sinks.Stop(sinksDrain)

@@ -52,7 +52,7 @@ func everywhere(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.IP
 // tcpListeners are the addresses that the policy has egressd listen on over TCP.
 func tcpListeners(c *config.Config) (all []string) {
 	names := append(c.AllListeners(), c.File.Listen.DNS...)
-	names = append(names, c.File.Notify.Answers)
+	names = append(names, c.File.Notify.Answers, c.File.Metrics.Listen)
 	for _, name := range append(names, c.File.Listen.Transparent...) {
 		all = append(all, strings.TrimPrefix(strings.TrimPrefix(name, file.TLSListener), file.TProxyListener))
 	}

@@ -42,6 +42,10 @@ func namedFiles(c *config.Config) (all []namedFile) {
 	add("approve_within", c.File.ApproveWithin, !secret, false)
 	add("notify.cert_file", c.File.Notify.CertFile, !secret, false)
 	add("notify.key_file", c.File.Notify.KeyFile, secret, false)
+	add("metrics.cert_file", c.File.Metrics.CertFile, !secret, false)
+	add("metrics.key_file", c.File.Metrics.KeyFile, secret, false)
+	add("metrics.token_file", c.File.Metrics.TokenFile, secret, false)
+	add("metrics.client_ca", c.File.Metrics.ClientCA, !secret, false)
 	for i, to := range c.File.Notify.To {
 		add(fmt.Sprintf("notify.to[%d].url_file", i), to.URLFile, secret, false)
 		add(fmt.Sprintf("notify.to[%d].headers_file", i), to.HeadersFile, secret, false)

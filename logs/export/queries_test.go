@@ -29,7 +29,7 @@ func queriesOf(t *testing.T, language string) (all []string) {
 }
 
 // An incident is what three machines have recorded: the first sent much to evil.test from the sandbox ci, the second was denied
-// 300 times in a minute, and the third lacks a record and is silent since.
+// 300 times in a minute, and the third lacks a record and is silent since. The first has had a newer policy since.
 type incident struct {
 	began time.Time
 	lines map[string][]string // stored lines by origin
@@ -45,9 +45,13 @@ func newIncident(began time.Time) *incident {
 	w.flow(a, 3, 10, "ci", "evil.test", 5_000_000)
 	w.flow(a, 5, 12, "web", "good.test", 200)
 	w.add(a, 7, 60, `"kind":"heartbeat","log":{"origin":"`+a+`","size":7,"root":"x"}`)
+	w.add(a, 8, 61, `"kind":"policy","decision":{"policy":"sha256:1","rules":"1111","revision":"r1"},"note":"n"`)
+	w.add(a, 9, 90, `"kind":"policy","decision":{"policy":"sha256:2","rules":"2222","revision":"r2"},"note":"n"`)
+	w.add(a, 10, 91, `"kind":"heartbeat","decision":{"policy":"sha256:2","rules":"2222","revision":"r2"},"log":{"origin":"`+a+`","size":10,"root":"x"}`)
 	w.add(b, 0, 20, `"kind":"open","flow":"B","sandbox":"ci","dst":{"host":"evil.test","port":443},"decision":{"action":"deny","layer":"user","class":"default-deny"}`)
 	w.add(b, 1, 20, `"kind":"open","flow":"B","count":299,"sandbox":"ci","dst":{"host":"evil.test","port":443},"decision":{"action":"deny","layer":"user","class":"default-deny"}`)
 	w.add(b, 2, 60, `"kind":"heartbeat","log":{"origin":"`+b+`","size":2,"root":"x"}`)
+	w.add(b, 3, 62, `"kind":"policy","decision":{"policy":"sha256:1","rules":"1111","revision":"r1"},"note":"n"`)
 	w.flow(c, 0, 1, "ci", "good.test", 50)
 	w.add(c, 3, 30, `"kind":"heartbeat","log":{"origin":"`+c+`","size":3,"root":"x"}`)
 	return w
@@ -83,7 +87,7 @@ func (w *incident) each(t *testing.T, do func(r *record.Record, line []byte, fro
 // A row is one of an answer: the texts of its columns.
 type row map[string]string
 
-// checkIncident compares the answers to the five questions with the incident. The names of columns are as on the page; in
+// checkIncident compares the answers to the questions with the incident. The names of columns are as on the page; in
 // LogsQL they have the names of the attributes.
 func checkIncident(t *testing.T, answers [][]row, name func(string) string) {
 	t.Helper()
@@ -94,7 +98,7 @@ func checkIncident(t *testing.T, answers [][]row, name func(string) string) {
 		}
 		return answers[question][i][name(column)]
 	}
-	if len(answers) != 5 || len(answers[0]) != 1 || get(0, 0, "origin") != a || get(0, 0, "sandbox") != "ci" || get(0, 0, "times") != "1" || !strings.Contains(get(0, 0, "first"), ":") {
+	if len(answers) != 6 || len(answers[0]) != 1 || get(0, 0, "origin") != a || get(0, 0, "sandbox") != "ci" || get(0, 0, "times") != "1" || !strings.Contains(get(0, 0, "first"), ":") {
 		t.Errorf("who reached it: %v", answers[0])
 	}
 	if len(answers[1]) != 2 || get(1, 0, "host") != "evil.test" || get(1, 1, "host") != "good.test" {
@@ -109,11 +113,18 @@ func checkIncident(t *testing.T, answers [][]row, name func(string) string) {
 	if len(answers[4]) != 3 || get(4, 0, "origin") != c || get(4, 0, "lacking") != "1" || get(4, 1, "lacking") != "0" || get(4, 2, "lacking") != "0" {
 		t.Errorf("gaps and silence: %v", answers[4])
 	}
+	for i, want := range []row{{"origin": a, "revision": "r2", "rules": "2222"}, {"origin": a, "revision": "r1", "rules": "1111"}, {"origin": b, "revision": "r1", "rules": "1111"}} {
+		for column, text := range want {
+			if got := get(5, i, column); got != text || len(answers[5]) != 3 {
+				t.Errorf("which policy: row %d has %s %q, not %q: %v", i, column, got, text, answers[5])
+			}
+		}
+	}
 }
 
-// TestTheFiveQueriesInSQL runs the queries of the page in SQLite, over rows that are imported as the page says. A record that came
+// TestTheQueriesInSQL runs the queries of the page in SQLite, over rows that are imported as the page says. A record that came
 // twice counts once.
-func TestTheFiveQueriesInSQL(t *testing.T) {
+func TestTheQueriesInSQL(t *testing.T) {
 	dir := t.TempDir()
 	var rows []byte
 	newIncident(time.Now().Add(-2*time.Hour)).each(t, func(r *record.Record, line []byte, from Origin) { rows = JSON(rows, r, line, from) })
@@ -139,7 +150,7 @@ func TestTheFiveQueriesInSQL(t *testing.T) {
 	}
 	sh("", "sh", "-c", string(load[1]))
 	queries := queriesOf(t, "sql")
-	if len(queries) != 6 {
+	if len(queries) != 7 {
 		t.Fatalf("%d queries", len(queries))
 	}
 	sh(queries[0], "sqlite3", "rows.db")

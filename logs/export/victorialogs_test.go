@@ -17,9 +17,9 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// TestTheFiveQueriesInLogsQL sends the records of an incident to VictoriaLogs, as a sink does, and runs the queries of the page.
+// TestTheQueriesInLogsQL sends the records of an incident to VictoriaLogs, as a sink does, and runs the queries of the page.
 // EGRESSD_VICTORIALOGS names its program: see scripts/victorialogs.sh.
-func TestTheFiveQueriesInLogsQL(t *testing.T) {
+func TestTheQueriesInLogsQL(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestTheFiveQueriesInLogsQL(t *testing.T) {
 	}
 	checkIncident(t, answers, func(column string) string {
 		switch column {
-		case "origin", "sandbox":
+		case "origin", "sandbox", "revision", "rules":
 			return "egressd." + column
 		case "host":
 			return "server.address"

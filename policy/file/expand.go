@@ -45,6 +45,9 @@ func (f *File) Expand(lookup func(name string) (value string, ok bool)) (*File, 
 		e.text(at+".headers_file", &out.Audit.Sinks[i].HeadersFile)
 		e.text(at+".ca_file", &out.Audit.Sinks[i].CAFile)
 	}
+	for key, value := range map[string]*string{"cert_file": &out.Metrics.CertFile, "key_file": &out.Metrics.KeyFile, "token_file": &out.Metrics.TokenFile, "client_ca": &out.Metrics.ClientCA} {
+		e.text("metrics."+key, value)
+	}
 	e.text("notify.cert_file", &out.Notify.CertFile)
 	e.text("notify.key_file", &out.Notify.KeyFile)
 	out.Notify.To = slices.Clone(f.Notify.To)

@@ -94,6 +94,9 @@ type File struct {
 	// Upstream is how egressd itself reaches the world.
 	Upstream Upstream
 
+	// Metrics is where programs on other machines read the metrics.
+	Metrics MetricsListener
+
 	// Notify is who is told of questions, and where answers by link arrive.
 	Notify Notify
 

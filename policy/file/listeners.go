@@ -152,6 +152,7 @@ func (r *reader) checkListeners(f *File) {
 	each("enter", f.Listen.Enter)
 	once("listen.admin", f.Listen.Admin)
 	once("notify.answers", f.Notify.Answers)
+	once("metrics.listen", f.Metrics.Listen)
 	for i, s := range f.Sandboxes {
 		once(fmt.Sprintf("sandboxes[%d].listen", i), s.Listen)
 		once(fmt.Sprintf("sandboxes[%d].enter", i), s.Enter)

@@ -42,6 +42,7 @@ func (r *reader) file(f *File, root *yaml.Node) {
 		"upstream":       r.upstream(&f.Upstream),
 		"limits":         r.limits(&f.Limits),
 		"notify":         r.notify(f),
+		"metrics":        r.metrics(&f.Metrics),
 		"canaries":       r.canaries(&f.Canaries),
 		"budgets":        r.budgets(&f.Budgets),
 		"credentials":    r.credentialList(&f.Credentials),

@@ -111,6 +111,11 @@ func TestTheClockOfAFeedNeverGoesBack(t *testing.T) {
 			t.Errorf("%s passed, and the wall says %s: %s", row.passed, row.wall, got)
 		}
 	}
+	for _, row := range []struct{ at, want time.Duration }{{0, 0}, {time.Hour, time.Hour}, {time.Minute, time.Hour}, {2 * time.Hour, 2 * time.Hour}} {
+		if got := c.reached(base.Add(row.at)).Sub(base); got != row.want {
+			t.Errorf("at %s it says %s", row.at, got)
+		}
+	}
 }
 
 func TestWaits(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/egressd/egressd/policy"
@@ -45,7 +46,7 @@ type Feed struct {
 	state   State
 	good    *Bundle // last good bundle, or nil
 	damage  error   // reason why good is nil
-	clock   clock
+	clock   *clock
 	written State  // state on disk
 	unkept  []byte // last good bundle if it could not be stored
 }
@@ -294,29 +295,43 @@ func (g guard) Evaluate(context.Context, *policy.Request) (policy.Decision, erro
 }
 
 // A clock returns a lower bound of the current time. It follows the wall clock, but never falls behind
-// base plus the elapsed monotonic time.
+// base plus the elapsed monotonic time, nor behind a time that it has returned. It is safe for concurrent use.
 type clock struct {
-	base  time.Time // without monotonic reading
-	since time.Time // time at which base was read, with monotonic reading
+	base  time.Time    // without monotonic reading
+	since time.Time    // time at which base was read, with monotonic reading
+	shown atomic.Int64 // latest time returned, in Unix nanoseconds
 }
 
 // clockFrom returns a clock that starts at the later of now and latest, the latest time known to have
 // passed.
-func clockFrom(latest time.Time) clock {
+func clockFrom(latest time.Time) *clock {
 	now := time.Now()
 	if wall := now.Round(0); wall.After(latest) {
 		latest = wall
 	}
-	return clock{latest, now}
+	return &clock{base: latest, since: now}
 }
 
-func (c clock) now() time.Time {
+func (c *clock) now() time.Time {
 	now := time.Now()
-	return c.at(now.Sub(c.since), now.Round(0))
+	return c.reached(c.at(now.Sub(c.since), now.Round(0)))
+}
+
+// reached returns the later of t and the latest time that it has returned.
+func (c *clock) reached(t time.Time) time.Time {
+	for {
+		shown := c.shown.Load()
+		if shown >= t.UnixNano() {
+			return time.Unix(0, shown)
+		}
+		if c.shown.CompareAndSwap(shown, t.UnixNano()) {
+			return t
+		}
+	}
 }
 
 // at returns the time for an elapsed time since base and a wall clock reading.
-func (c clock) at(passed time.Duration, wall time.Time) time.Time {
+func (c *clock) at(passed time.Duration, wall time.Time) time.Time {
 	if counted := c.base.Add(passed); counted.After(wall) {
 		return counted
 	}

@@ -12,8 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -26,7 +24,6 @@ import (
 	"github.com/egressd/egressd/daemon/doctor"
 	"github.com/egressd/egressd/e2e/world"
 	"github.com/egressd/egressd/internal/testpki"
-	"github.com/egressd/egressd/rego/bundle"
 )
 
 // A shipping is a registry on the gateway's loopback, a key, and an egressd that follows the tag "stable".
@@ -73,32 +70,6 @@ func (s *shipping) open(t *testing.T) {
 		server.Close()
 		<-served
 	})
-}
-
-// ago rewrites the times that egressd keeps of its bundles, as if it had been off for so long.
-func (s *shipping) ago(t *testing.T, long time.Duration) {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(s.Dir, "egressd", "bundles", "*", "state.json"))
-	if err != nil || len(paths) != 1 {
-		t.Fatalf("%q, %v", paths, err)
-	}
-	text, err := os.ReadFile(paths[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var state bundle.State
-	if err := json.Unmarshal(text, &state); err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range []*time.Time{&state.Fetched, &state.Heard, &state.Tried, &state.Seen} {
-		*at = at.Add(-long)
-	}
-	if text, err = json.Marshal(state); err == nil {
-		err = os.WriteFile(paths[0], text, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // push signs a bundle that allows a host, as of a time, and pushes it by egressd policy push. It returns the digest.
@@ -214,8 +185,8 @@ func TestARollOutAndWhatGoesWrongWithOne(t *testing.T) {
 	began := time.Now().Add(-time.Hour).Truncate(time.Second)
 	at := func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
 	one := s.push(t, "one", "allowed.test", at(0))
-	serve := func() { s.Run(t, exec.Command(world.Egressd.Path(), "serve", "--config", s.Config)) }
-	serve()
+	var clock world.Clock
+	clock.Start(t, s.Daemon, 0)
 	t.Cleanup(func() { s.Stop(t) })
 	s.expect(t, "at the start", "one", "", false, "allowed.test")
 
@@ -255,10 +226,21 @@ func TestARollOutAndWhatGoesWrongWithOne(t *testing.T) {
 
 	s.server.Close()
 	s.expect(t, "without the registry", "three", "connection refused", false, "allowed.test")
+	world.Must(t, clock.Set(23*time.Hour))
+	s.expect(t, "for less than a day", "three", "connection refused", false, "allowed.test")
+	world.Must(t, clock.Set(25*time.Hour))
+	s.expect(t, "for more than a day", "three", "connection refused", true)
+	world.Must(t, clock.Set(0))
+	s.expect(t, "with its clock set back", "three", "connection refused", true)
+	if !world.Eventually(time.Minute, func() bool { // it is kept with the next attempt
+		said, _ := policyStatus(t, s.Daemon)
+		return strings.Contains(said, `"stale":"`)
+	}) {
+		t.Error("what time it was is not on disk")
+	}
 	s.Stop(t)
-	s.ago(t, 25*time.Hour)
-	serve()
-	s.expect(t, "a day later", "three", "connection refused", true)
+	clock.Start(t, s.Daemon, 0)
+	s.expect(t, "started again", "three", "connection refused", true)
 	s.open(t)
 	s.expect(t, "with the registry again", "three", "", false, "allowed.test")
 }
