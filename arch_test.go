@@ -53,7 +53,7 @@ var stairs = map[string]string{
 	"internal/jailinit internal/netlink":    "the jail's network and packet filter",
 	"internal/jailinit internal/mounttable": "what is mounted where",
 	"internal/hostsockets internal/netlink": "which Unix sockets the kernel has",
-	"credentials/tokens internal/fair":      "token services of registries are asked in turns",
+	"credentials/tokens internal/fair":      "sandboxes take turns at a token service",
 }
 
 // owners says which one package imports each third-party module; what belongs to

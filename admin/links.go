@@ -365,9 +365,10 @@ func (l *Links) tell(w http.ResponseWriter, r *http.Request, status int, p linkP
 		l.page(w, status, p)
 		return
 	}
-	said := map[string]any{"ephemeral_text": p.Says}
+	says := "`" + strings.ReplaceAll(p.Says, "`", "'") + "`" // a sandbox has chosen some of it, and Mattermost reads markup elsewhere
+	said := map[string]any{"ephemeral_text": says}
 	if status == http.StatusOK || status == http.StatusConflict {
-		said["update"] = map[string]any{"message": p.Says, "props": map[string]any{}} // in the place of the buttons
+		said["update"] = map[string]any{"message": says, "props": map[string]any{}} // in the place of the buttons
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK) // Mattermost shows the text of no other

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -255,6 +256,41 @@ func TestWhatIsNoAnswerChangesNothing(t *testing.T) {
 	} {
 		if status, text := w.send(t, row.method, link, row.kind, row.body, row.header...); status != row.status || w.state(t, q) != "pending" {
 			t.Errorf("%s: %d, and the question is %s: %s", row.says, status, w.state(t, q), text)
+		}
+	}
+}
+
+// TestAnAnswerInAChatHasNoMarkup: the path is the sandbox's, and Mattermost shows the reply in the place of its message.
+func TestAnAnswerInAChatHasNoMarkup(t *testing.T) {
+	w := newLinkWorld(t, nil)
+	asks := opinion(func(r *policy.Request) policy.Decision {
+		if r.HTTP == nil {
+			return policy.Decision{Verdict: policy.Allow}
+		}
+		return policy.Decision{Verdict: policy.Ask, Class: policy.AskRejected, Rule: "r", Layer: policy.User}
+	})
+	if err := w.Gate.SetPolicy(t.Context(), policy.New(asks), "test"); err != nil {
+		t.Fatal(err)
+	}
+	const path = "/@channel/[Allow](evil.test)/`x`/![](evil.test/i.png)"
+	r := policy.Request{Via: policy.ViaHTTP, Destination: policy.Destination{Host: "a.test", Port: 80}, HTTP: &policy.HTTPRequest{Method: "GET", Path: path}}
+	if _, err := w.Gate.Open(t.Context(), sandbox.Peer{}, r); err == nil {
+		t.Fatal("it passes")
+	}
+	q := w.Gate.Approvals.Questions(t.Context(), ^uint64(0)).Questions[0]
+	for _, answer := range []string{`{"context":{"answer":"no"}}`, `{"context":{"answer":"yes"}}`} { // counts, and comes too late
+		_, text := w.send(t, "POST", w.links.To("team", &q), jsonType, answer)
+		var said struct {
+			Text   string `json:"ephemeral_text"`
+			Update struct{ Message string }
+		}
+		if err := json.Unmarshal([]byte(text), &said); err != nil || !strings.Contains(said.Update.Message, "@channel") {
+			t.Fatalf("%v in %s", err, text)
+		}
+		for _, one := range []string{said.Text, said.Update.Message} {
+			if len(one) < 2 || strings.Trim(one, "`") != one[1:len(one)-1] || strings.Count(one, "`") != 2 {
+				t.Errorf("not all is between backquotes: %s", one)
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 func KnownField(name string) bool {
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-") // which some servers take for one
 	switch {
-	case name == "cookie", name == "x-amz-security-token", name == "gitlab-agentk-api-request":
+	case slices.Contains(fieldNames, name):
 		return true
 	case strings.HasPrefix(name, "x-amz-"), name == "x-atlassian-token", slices.ContainsFunc(noCredentials, func(part string) bool { return strings.Contains(name, part) }):
 		return false
@@ -21,7 +21,10 @@ func KnownField(name string) bool {
 	return slices.ContainsFunc(fieldEnds, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-var fieldEnds = []string{"authorization", "-token", "api-key", "apikey", "-auth-key", "-access-key", "-subscription-key"}
+var (
+	fieldNames = []string{"cookie", "x-amz-security-token", "gitlab-agentk-api-request", "token", "auth", "jwt", "secret"}
+	fieldEnds  = []string{"authorization", "-token", "api-key", "apikey", "-auth-key", "-access-key", "-subscription-key", "-auth", "-jwt", "-secret", "-credential", "-credentials"}
+)
 
 // noCredentials stand in names of tokens that tell nothing of who asks.
 var noCredentials = []string{"csrf", "xsrf", "continuation-", "page-"}
@@ -39,13 +42,14 @@ func knownParameter(name string) string {
 }
 
 var parameters = []string{
-	"key", "api_key", "apikey", "access_token", "private_token", "job_token", "oauth_token", "bearer_token", "auth_token", "feed_token", "rss_token", "client_secret", "httpheaders",
+	"key", "api_key", "apikey", "access_token", "private_token", "job_token", "oauth_token", "bearer_token", "auth_token", "feed_token", "rss_token", "id_token", "token", "auth", "jwt", "secret",
+	"client_secret", "httpheaders",
 	"x_goog_signature", "x_amz_signature", "signature", "sig",
 }
 
 // KnownPlaces are the header fields and parameters in which other credentials are refused, for people.
 func KnownPlaces() (fields, parameters []string) {
-	fields = []string{"Cookie", "Sec-WebSocket-Protocol (a key as a protocol)"}
+	fields = []string{"Cookie", "Token", "Auth", "JWT", "Secret", "Sec-WebSocket-Protocol (a key as a protocol)"}
 	for _, end := range fieldEnds {
 		fields = append(fields, "*"+end)
 	}
@@ -80,6 +84,9 @@ func (c *Credential) find(r *Request) (all []found) {
 		known := knownParameter(name)
 		if c.ownParameter(name) {
 			known = name
+		}
+		if known == "token" && c.Kind == "github" {
+			known = "" // by which GitHub names a private file to a client
 		}
 		if value != "" && known != "" {
 			all = append(all, found{field: -1, parameter: at, name: known, value: value})

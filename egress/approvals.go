@@ -50,6 +50,7 @@ type Question struct {
 	Words   string `json:"words,omitempty"`   // of the sandbox, about why
 	Via     string `json:"via"`               // Via, Process and Container are those of the first flow
 
+	Template  string            `json:"template,omitempty"` // of the sandbox
 	Process   *record.Process   `json:"process,omitempty"`
 	Container *record.Container `json:"container,omitempty"`
 
@@ -84,7 +85,7 @@ func (q *Question) Scope() string {
 func (q *Question) Ask(flags string) string {
 	what := net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))
 	if q.Method != "" || q.Path != "" {
-		what = cmp.Or(q.Method, "any method") + " " + q.Path[:min(len(q.Path), askedPath)] + " at " + what
+		what = cmp.Or(q.Method, "any method") + " " + clippedPath(q.Path) + " at " + what
 	}
 	if q.Words != "" {
 		what += ", because it says " + quotedWords(q.Words[:min(len(q.Words), askedPath)])
@@ -94,6 +95,14 @@ func (q *Question) Ask(flags string) string {
 
 // askedPath is how many bytes of a path, and of the sandbox's words, [Question.Ask] has at most.
 const askedPath = 120
+
+// clippedPath says where the rest of a path is, so that nobody approves a part of it by mistake.
+func clippedPath(path string) string {
+	if len(path) <= askedPath {
+		return path
+	}
+	return path[:askedPath] + fmt.Sprintf("… (and %d more bytes: egressd answer --json)", len(path)-askedPath)
+}
 
 // quotedWords are the words of a sandbox, so that they cannot be taken for egressd's own. It returns "" for none.
 func quotedWords(words string) string {
@@ -171,6 +180,7 @@ func (a *Approvals) show(q *approvals.Question) Question {
 	if q.Access != nil {
 		s.Pattern = q.Access.Pattern.String()
 	}
+	s.Template = q.Request.Sandbox.Template
 	words := []byte(q.Words)
 	a.gate.canaries.mask(words)
 	s.Words = string(words)
@@ -188,7 +198,7 @@ func (a *Approvals) show(q *approvals.Question) Question {
 func (q *Question) Digest() string {
 	h := sha256.New()
 	for _, part := range []string{
-		q.ID, q.Sandbox, q.Host, strconv.Itoa(int(q.Port)), q.Method, q.Path, q.Rule, q.Layer, q.Pattern, q.Reason, q.Words, q.Began.Format(time.RFC3339Nano),
+		q.ID, q.Sandbox, q.Template, q.Host, strconv.Itoa(int(q.Port)), q.Method, q.Path, q.Rule, q.Layer, q.Pattern, q.Reason, q.Words, q.Began.Format(time.RFC3339Nano),
 	} {
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}

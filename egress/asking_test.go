@@ -347,3 +347,15 @@ func TestARequestInATunnelIsHeld(t *testing.T) {
 		t.Errorf("%d answers count", approved)
 	}
 }
+
+// TestACutPathSaysSo: a path may end in /**, behind what a notification has room for.
+func TestACutPathSaysSo(t *testing.T) {
+	q := &Question{ID: "01KB6ZQ4SZ", Sandbox: "ci", Host: "a.test", Port: 443, Method: "GET", Path: "/" + strings.Repeat("a", askedPath-1)}
+	if text := q.Ask(""); !strings.Contains(text, q.Path+" at a.test:443") {
+		t.Errorf("a whole path: %s", text)
+	}
+	q.Path += "/**"
+	if text := q.Ask(""); strings.Contains(text, "**") || !strings.Contains(text, "3 more bytes") || !strings.Contains(text, " at a.test:443") {
+		t.Errorf("a cut path: %s", text)
+	}
+}

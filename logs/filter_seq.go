@@ -1,6 +1,8 @@
 package logs
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +49,15 @@ func (f *Filter) Resolve(read func(from int64, do func(*record.Record) bool) err
 		}
 	}
 	return nil
+}
+
+// NumberedFlows returns the ids of the flows that [Filter.Resolve] found, in order.
+func (f *Filter) NumberedFlows() []string {
+	all := map[string]bool{}
+	for _, n := range f.numbers {
+		maps.Copy(all, n.flows)
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // NamesNumbers reports whether the filter names records by number, which are those of one log.

@@ -163,16 +163,24 @@ func (q *modelRequest) read(at []strictjson.PathStep, kind strictjson.ValueKind,
 
 // readSource looks for what a provider would fetch or has stored.
 func (q *modelRequest) readSource(at []strictjson.PathStep, name string, kind strictjson.ValueKind, text string) {
-	inside := func(parent string) bool { return len(at) > 1 && plainName(at[len(at)-2].Name) == parent }
+	around := ""
+	if len(at) > 1 {
+		around = plainName(at[len(at)-2].Name)
+	}
 	switch {
-	case name == "type" && text == "url" && inside("source"),
-		slices.Contains([]string{"imageurl", "fileurl", "videourl", "audiourl"}, name) && kind == '"', name == "url" && kind == '"' && (inside("imageurl") || inside("source")):
+	case name == "type" && text == "url" && around == "source",
+		slices.Contains([]string{"imageurl", "fileurl", "videourl", "audiourl"}, name) && kind == '"', name == "url" && kind == '"' && slices.Contains(partsWithURL, around):
 		q.deny(!strings.HasPrefix(text, "data:"), q.rule.DenyURLs, "it has the provider fetch a URL", "")
 	case name == "fileuri" && kind == '"':
 		q.deny(true, q.rule.DenyURLs || q.rule.DenyFiles, "it has the provider read a file or URL", "")
 	case name == "fileid" && kind == '"', name == "fileids" && kind == '[', name == "vectorstoreids" && kind == '[':
 		q.deny(true, q.rule.DenyFiles, "it names a file that the provider has stored", "")
 	}
+}
+
+// partsWithURL are the members of a message, in plain form, in which providers and servers with their interface take a URL.
+var partsWithURL = []string{
+	"source", "imageurl", "fileurl", "videourl", "audiourl", "inputimage", "inputfile", "inputvideo", "inputaudio", "image", "file", "video", "audio", "document",
 }
 
 // undeclared looks at a member of a declared tool. A tool without a type is the client's if it has only known members.

@@ -44,6 +44,8 @@ func TestARequestSaysWhatGitWasAsked(t *testing.T) {
 	log := `{"v":1,"seq":0,"time":"2026-11-20T09:00:00.000000Z","kind":"start","note":"started"}
 {"v":1,"seq":1,"time":"2026-11-20T09:00:01.000000Z","kind":"request","flow":"01KB000001","sandbox":"ci","via":"connect","dst":{"host":"github.com","port":443},"http":{"method":"POST","path":"/acme/web.git/git-receive-pack"},"git":{"repo":"acme/web","op":"push","refs":["0000000000000000000000000000000000000000 1111111111111111111111111111111111111111 refs/heads/wip"]},"decision":{"action":"allow","rule":"r","layer":"user"}}
 {"v":1,"seq":2,"time":"2026-11-20T09:00:02.000000Z","kind":"close","flow":"01KB000001","sandbox":"ci","bytes":{"up":9,"down":1},"duration_ms":9}
+{"v":1,"seq":3,"time":"2026-11-20T09:00:03.000000Z","kind":"dns","flow":"01KB000003","sandbox":"ci","via":"dns","dns":{"name":"github.com","type":"A"},"decision":{"action":"allow","rule":"r","layer":"user"}}
+{"v":1,"seq":4,"time":"2026-11-20T09:00:03.100000Z","kind":"request","flow":"01KB000004","sandbox":"ci","via":"connect","dst":{"host":"github.com","port":443},"http":{"method":"GET","path":"/"},"decision":{"action":"allow","rule":"r","layer":"user"}}
 `
 	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(log), 0o600); err != nil {
 		t.Fatal(err)
@@ -54,6 +56,9 @@ func TestARequestSaysWhatGitWasAsked(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not hold %s", want)
 		}
+	}
+	if _, text := p.ask("GET", "/requests?q=seq:3", nil); !strings.Contains(text, `href="/request/01KB000003"`) {
+		t.Errorf("record 3, a name whose connection counts, leads nowhere: %s", text)
 	}
 	// The number of its end leads to it.
 	if _, text := p.ask("GET", "/requests?q=seq:2", nil); !strings.Contains(text, `href="/request/01KB000001"`) {

@@ -32,7 +32,7 @@ var (
 	pages = sync.OnceValue(func() *template.Template {
 		return template.Must(template.New("").Funcs(template.FuncMap{
 			"safe": printable.Text, "word": printable.Word, "size": quantity.Bytes, "number": number, "when": when, "stamp": stamp, "mark": mark, "verdict": verdictWord,
-			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "firstleg": firstLeg, "bynumber": byNumber, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
+			"percent": percent, "seconds": quantity.Duration, "destination": destination, "rawline": rawLine, "multi": lines, "effect": effect, "left": left, "firstleg": firstLeg, "sentence": sentence, "bynumber": byNumber, "clock": func(t time.Time) string { return t.Format(time.DateTime + " -0700") }, "pair": func(a, b any) map[string]any { return map[string]any{"A": a, "B": b} },
 		}).ParseFS(assets, "assets/*.html"))
 	})
 )
@@ -271,6 +271,14 @@ func percent(part, whole int64) string {
 	default:
 		return strconv.FormatInt((part*100+whole/2)/whole, 10) + " %"
 	}
+}
+
+// sentence begins a text with a capital.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return printable.Text(strings.ToUpper(text[:1]) + text[1:])
 }
 
 // when writes a time for a person, in the zone of this machine.

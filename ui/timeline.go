@@ -33,10 +33,11 @@ type timelineView struct {
 }
 
 type requestsView struct {
-	Lines []line
-	Older string // URL
-	Shown *shownRequest
-	First bool // these are the first of a sorted list
+	Lines     []line
+	Older     string // URL
+	Shown     *shownRequest
+	First     bool     // these are the first of a sorted list
+	Uncounted []string // ids of what the filter names by number, if none of it is a line
 }
 
 const linesShown = 100
@@ -71,6 +72,10 @@ func (s *Server) requests(w http.ResponseWriter, r *http.Request) {
 	v := requestsView{Lines: s.lines(rows), First: first && len(rows) == linesShown}
 	if len(v.Lines) == linesShown && !first {
 		v.Older = q.option("before", strconv.FormatInt(v.Lines[linesShown-1].Number, 10))
+	}
+	if len(v.Lines) == 0 { // such as a name that was asked for, whose connection counts
+		flows := q.filter.NumberedFlows()
+		v.Uncounted = flows[:min(len(flows), linesShown)]
 	}
 	if id := q.options.Get("show"); id != "" {
 		v.Shown = s.shown(r, q, id)

@@ -64,7 +64,11 @@ func (r *Report) Stopped() string {
 	if from == last {
 		where = fmt.Sprintf("the first wrong record is %d", from)
 	}
-	return where + "; verification stopped there: " + fmt.Sprintf("records before %d are as they were signed, and nobody has checked those behind %d", from, last)
+	before := ""
+	if from > 0 {
+		before = fmt.Sprintf("records before %d are as they were signed, and ", from)
+	}
+	return fmt.Sprintf("%s; verification stopped there: %snobody has checked those behind %d", where, before, last)
 }
 
 // A finding is why a log is not good.

@@ -8,6 +8,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -66,7 +67,7 @@ const (
 	retryMost  = 5 * time.Minute
 )
 
-// Of each sandbox, so many messages at once, and then so many a second. Further questions are told later.
+// Of each sandbox, or all of one template, so many messages at once, and then so many a second. Further questions are told later.
 const (
 	burst = 10
 	rate  = 1.0 / 6
@@ -198,7 +199,7 @@ func (r *receiver) tell(ctx context.Context, all *egress.Questions, told map[str
 			later(young)
 			continue
 		}
-		if !r.mayTell(q.Sandbox) {
+		if !r.mayTell(cmp.Or(q.Template, q.Sandbox)) { // whoever may invent names has one share
 			later(time.Second)
 			continue
 		}
@@ -239,11 +240,11 @@ func (r *receiver) tellSettled(ctx context.Context, all *egress.Questions, told 
 	return 0, nil
 }
 
-func (r *receiver) mayTell(sandbox string) bool {
-	b := r.buckets[sandbox]
+func (r *receiver) mayTell(who string) bool {
+	b := r.buckets[who]
 	if b == nil {
 		b = &fair.Bucket{Rate: rate, Most: burst}
-		r.buckets[sandbox] = b
+		r.buckets[who] = b
 	}
 	ok, _ := b.Take(1, time.Now())
 	return ok

@@ -221,14 +221,14 @@ func (c *chat) answers(status int) {
 }
 
 // asks is a gate that asks a person about everything.
-func asks(t *testing.T) *egress.Gate {
+func asks(t *testing.T, known ...sandbox.Entry) *egress.Gate {
 	t.Helper()
 	log, err := audit.Create(filepath.Join(t.TempDir(), "audit"), audit.Options{Durability: audit.Process})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	everybody, err := sandbox.NewDirectory(nil)
+	everybody, err := sandbox.NewDirectory(known)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,13 +249,15 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func ask(t *testing.T, g *egress.Gate, host string) {
+func ask(t *testing.T, g *egress.Gate, host string) { askFrom(t, g, sandbox.Peer{}, host) }
+
+func askFrom(t *testing.T, g *egress.Gate, from sandbox.Peer, host string) {
 	t.Helper()
 	dst, err := policy.ParseDestination(host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Open(t.Context(), sandbox.Peer{}, policy.Request{Via: policy.ViaConnect, Destination: dst}); err == nil {
+	if _, err := g.Open(t.Context(), from, policy.Request{Via: policy.ViaConnect, Destination: dst}); err == nil {
 		t.Fatal("it passes")
 	}
 }
@@ -341,19 +343,26 @@ func TestAChatHearsOfTheAnswer(t *testing.T) {
 	}
 }
 
-// TestAFloodOfOneSandboxIsNoFloodOfMessages.
+// TestAFloodOfOneSandboxIsNoFloodOfMessages, nor is that of one token which invents a sandbox for each question. The next sandbox is told of at once.
 func TestAFloodOfOneSandboxIsNoFloodOfMessages(t *testing.T) {
-	g, c := asks(t), newChat(t)
-	n := &Notifier{Gate: g}
-	n.Apply(t.Context(), []Receiver{{Name: "team", Type: "mattermost", URL: c.URL}})
-	defer n.Stop()
-	for _, host := range strings.Split("abcdefghijklmnop", "") {
-		ask(t, g, host+".test:443")
-	}
-	until(t, "the first are told", func() bool { return len(c.messages()) == burst })
-	time.Sleep(100 * time.Millisecond)
-	if got := len(c.messages()); got != burst {
-		t.Errorf("%d messages", got)
+	one := sandbox.Entry{Name: "one", Token: "own"}
+	for _, template := range []bool{false, true} {
+		g, c := asks(t, sandbox.Entry{Name: "sbx-{id}", Token: "shared"}, one), newChat(t)
+		n := &Notifier{Gate: g}
+		n.Apply(t.Context(), []Receiver{{Name: "team", Type: "mattermost", URL: c.URL}})
+		for _, host := range strings.Split("abcdefghijklmnop", "") {
+			from := sandbox.Peer{User: "sbx-a", Password: "shared", HasCredentials: true}
+			if template {
+				from.User = "sbx-" + host
+			}
+			askFrom(t, g, from, host+".test:443")
+		}
+		askFrom(t, g, sandbox.Peer{User: "one", Password: "own", HasCredentials: true}, "last.test:443")
+		until(t, "the last is told", func() bool { return strings.Contains(strings.Join(c.messages(), ""), "last.test") })
+		if got := len(c.messages()); got < burst || got > burst+2 { // one more each six seconds
+			t.Errorf("template %t: %d messages", template, got)
+		}
+		n.Stop()
 	}
 }
 

@@ -125,7 +125,7 @@ func (r *runner) askOne(ctx context.Context, q *egress.Question) (asked, more bo
 	r.prompt.Lock()
 	defer r.prompt.Unlock()
 	over := func() bool { return ctx.Err() != nil || r.isOver(q) }
-	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, r.questionText(q)) }, over, func(key byte) {
+	asked = r.askKey(r.terminal, func() { fmt.Fprint(r.terminal, questionText(q)) }, over, func(key byte) {
 		var said string
 		if key|0x20 == 'g' {
 			said, more = r.takeForGood(q, over), true
@@ -206,7 +206,7 @@ func (r *runner) isOver(q *egress.Question) bool {
 }
 
 // questionText returns what is shown. The words of the program stand on lines of their own, escaped and quoted.
-func (r *runner) questionText(q *egress.Question) string {
+func questionText(q *egress.Question) string {
 	lead := "\r\n"
 	if term := os.Getenv("TERM"); term != "" && term != "dumb" {
 		lead = "\x1b[m" + lead // whatever colours the program has set
@@ -224,14 +224,36 @@ func (r *runner) questionText(q *egress.Question) string {
 	if p := q.Process; p != nil {
 		lines = append(lines, fmt.Sprintf("egressd:   the program, pid %d: %s", p.PID, quoted(strings.Join(append([]string{p.Exe}, p.Argv[min(1, len(p.Argv)):]...), " "))))
 	}
-	for i := range lines {
-		lines[i] = printable.Text(lines[i])
+	shown := []string{printable.Text(lines[0])}
+	for _, line := range lines[1:] {
+		shown = append(shown, folded(line)...)
 	}
 	once := "o: once, only what waits now, "
 	if q.Pattern != "" {
 		once = ""
 	}
-	return lead + strings.Join(lines, "\r\n") + "\r\negressd: allow? " + once + "h: for an hour, s: for this run, 24 h at most, g: this sandbox for good, in the policy file, which is shown first, n: no, for ten minutes, q: no, and ask no more "
+	return lead + strings.Join(shown, "\r\n") + "\r\negressd: allow? " + once + "h: for an hour, s: for this run, 24 h at most, g: this sandbox for good, in the policy file, which is shown first, n: no, for ten minutes, q: no, and ask no more "
+}
+
+// foldAt is the width, in columns, of lines that hold text of a program.
+const foldAt = 72
+
+// folded escapes and folds a line. Where a terminal folds one, the program could have its words begin like a line of egressd. The
+// width of the terminal does not help, since the program may set it.
+func folded(line string) (all []string) {
+	piece, columns := "", 0
+	for _, c := range printable.Text(line) {
+		wide := 1
+		if c >= 0x1100 { // the first characters that may take two
+			wide = 2
+		}
+		if columns+wide > foldAt {
+			all = append(all, piece)
+			piece, columns = "egressd:   > ", len("egressd:   > ")
+		}
+		piece, columns = piece+string(c), columns+wide
+	}
+	return append(all, piece)
 }
 
 func quoted(words string) string {

@@ -220,7 +220,9 @@ func TestAWSWorksWithPlaceholders(t *testing.T) {
 				if (err == nil) != (row.did != "") || !strings.Contains(did, row.did) || row.did == "" && did != "" || !strings.Contains(out, row.prints) || strings.Contains(out, "REAL") {
 					t.Errorf("%v, printed %q, did %q", err, out, did)
 				}
-				if row.did == "" && !world.Eventually(world.Settling, func() bool {
+				if row.did != "" {
+					d.NothingRefused(t, mark)
+				} else if !world.Eventually(world.Settling, func() bool {
 					records, _ := d.Log.Since(mark)
 					return slices.ContainsFunc(records, func(r record.Record) bool { return r.Outcome == record.Outcome(policy.CredentialRefused) })
 				}) {

@@ -231,7 +231,9 @@ func TestGHWorksInOneRepository(t *testing.T) {
 			if (err == nil) != (row.class == "") || !strings.Contains(did, row.did) || row.did == "" && did != "" || !strings.Contains(out, row.prints) || strings.Contains(out, ghToken) {
 				t.Errorf("%v, printed %q, did %q", err, out, did)
 			}
-			if row.class != "" {
+			if row.class == "" {
+				d.NothingRefused(t, mark)
+			} else {
 				records, _ := d.Log.Since(mark)
 				var classes []string
 				for _, r := range records {

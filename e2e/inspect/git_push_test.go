@@ -137,7 +137,9 @@ func (row pushRow) run(t *testing.T, l *gitLab, dir string) {
 			t.Errorf("%s was %q and is %q", ref, was, l.at("acme/app.git", ref))
 		}
 	}
-	if row.refused != "" {
+	if row.refused == "" {
+		l.d.NothingRefused(t, mark)
+	} else {
 		for _, ref := range []string{row.refused, row.also} {
 			if !printsRefusal(out, ref) {
 				t.Errorf("git does not say why %s is refused: %s", ref, out)

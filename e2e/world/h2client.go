@@ -104,7 +104,7 @@ func (c *h2Client) send(body string, ends bool) error {
 	return err
 }
 
-// ErrReset: the proxy has reset the stream of a request.
+// ErrReset says that the proxy has reset the stream of a request.
 var ErrReset = errors.New("the stream was reset")
 
 // read reads the response to the last request.

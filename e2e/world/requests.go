@@ -56,6 +56,20 @@ func (d *Daemon) ExpectRequest(t *testing.T, mark int, a LoggedRequest) {
 	}
 }
 
+// NothingRefused fails where egressd has refused anything after the mark, which a tool may have hidden.
+func (d *Daemon) NothingRefused(t *testing.T, mark int) {
+	t.Helper()
+	records, err := d.Log.Since(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Decision != nil && r.Decision.Action == "deny" || r.Outcome == record.Outcome(policy.CredentialRefused) {
+			t.Errorf("egressd refused %+v: %+v %s", r.HTTP, r.Decision, r.Outcome)
+		}
+	}
+}
+
 // FindRequest finds the records of a request's decision and of its end.
 func FindRequest(records []record.Record, a LoggedRequest) (request, end *record.Record) {
 	of := func(r record.Record) bool {

@@ -25,8 +25,7 @@ const (
 // sentBy is what a course sent: by which methods and paths, in requests of which sizes, and on which days. It knows the days of
 // others at the same hosts, too.
 type sentBy struct {
-	paths  map[methodPath]int64 // bytes
-	beyond int64                // bytes of requests with further paths
+	paths  map[methodPath]*int64 // bytes; a pointer, since assigning to an element would keep the strings of a record
 	total  int64
 	sizes  map[int]*sizeClass
 	n      int64
@@ -39,7 +38,7 @@ type methodPath struct{ method, path string }
 type sizeClass struct{ n, bytes int64 }
 
 func newSentBy() sentBy {
-	return sentBy{paths: map[methodPath]int64{}, sizes: map[int]*sizeClass{}, days: map[int64]int64{}, others: map[string]map[int64]int64{}}
+	return sentBy{paths: map[methodPath]*int64{}, sizes: map[int]*sizeClass{}, days: map[int64]int64{}, others: map[string]map[int64]int64{}}
 }
 
 func (s *sentBy) add(r *record.Record) {
@@ -59,14 +58,15 @@ func (s *sentBy) add(r *record.Record) {
 		return
 	}
 	key := methodPath{r.HTTP.Method, r.HTTP.Path}
-	if _, known := s.paths[key]; !known {
+	bytes := s.paths[key]
+	if bytes == nil {
 		if len(s.paths) >= mostPaths || r.HTTP.PathCut {
-			s.beyond += up
 			return
 		}
-		key = methodPath{strings.Clone(key.method), strings.Clone(key.path)}
+		bytes = new(int64)
+		s.paths[methodPath{strings.Clone(key.method), strings.Clone(key.path)}] = bytes
 	}
-	s.paths[key] += up
+	*bytes += up
 }
 
 // another notes what somebody else sent to the same hosts.
@@ -94,14 +94,14 @@ func sizeOf(up int64) int { return int(math.Floor(math.Log2(float64(up)) * perDo
 // that of all paths covers them.
 func (s *sentBy) by(below string) (methods, paths []string) {
 	all := slices.SortedFunc(maps.Keys(s.paths), func(a, b methodPath) int {
-		return cmp.Or(cmp.Compare(s.paths[b], s.paths[a]), cmp.Compare(a.path, b.path), cmp.Compare(a.method, b.method))
+		return cmp.Or(cmp.Compare(*s.paths[b], *s.paths[a]), cmp.Compare(a.path, b.path), cmp.Compare(a.method, b.method))
 	})
 	bytes := int64(0)
 	for i, one := range all {
 		if i > 0 && float64(bytes) >= mostBytes*float64(s.total) {
 			break
 		}
-		bytes += s.paths[one]
+		bytes += *s.paths[one]
 		if !slices.Contains(methods, one.method) {
 			methods = append(methods, one.method)
 		}

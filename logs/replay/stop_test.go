@@ -2,11 +2,15 @@ package replay
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/egressd/egressd/logs"
+	"github.com/egressd/egressd/logs/source"
 	"github.com/egressd/egressd/policy/file"
 	"github.com/egressd/egressd/record"
 )
@@ -123,5 +127,34 @@ func TestTheNarrowestRuleThatWouldHaveStoppedIt(t *testing.T) {
 	}
 	if nowhere := found[Course{"ci", "node", "nowhere.test"}]; nowhere != nil {
 		t.Errorf("of what nobody did: %+v", nowhere)
+	}
+}
+
+// TestPathsOutliveTheirLines reads a log as the commands do: the strings of a record are gone once it is counted.
+func TestPathsOutliveTheirLines(t *testing.T) {
+	dir := t.TempDir()
+	log := `{"v":1,"seq":0,"time":"2026-11-20T09:00:00.000000Z","kind":"start","note":"started"}` + "\n"
+	for i := range 5 {
+		log += fmt.Sprintf(`{"v":1,"seq":%d,"time":"2026-11-20T09:00:0%d.000000Z","kind":"request","flow":"01KB00000%d","sandbox":"ci","via":"transparent","dst":{"host":"example.com","port":80},"http":{"method":"POST","path":"/sync"},"process":{"pid":1,"exe":"/usr/bin/node"},"decision":{"action":"allow","rule":"r","layer":"user"}}
+{"v":1,"seq":%d,"time":"2026-11-20T09:00:0%d.500000Z","kind":"close","flow":"01KB00000%d","sandbox":"ci","bytes":{"up":98000,"down":150},"duration_ms":9}
+`, 2*i+1, i, i, 2*i+2, i, i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "00000001.log"), []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	course := Course{"ci", "node", "example.com"}
+	found, err := Stops(t.Context(), []Course{course}, func(do func(*record.Record)) error {
+		lines, err := source.At(dir, 0)
+		if err != nil {
+			return err
+		}
+		defer lines.Close()
+		return lines.Decisions(&logs.Filter{}, do)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `deny: [{host: "example.com:80", methods: [POST], paths: ["/sync"]}]`; found[course] == nil || found[course].Policy != want {
+		t.Errorf("%+v, want %s", found[course], want)
 	}
 }

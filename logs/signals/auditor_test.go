@@ -93,7 +93,7 @@ func TestALogForAnAuditor(t *testing.T) {
 // asWritten moves the records to the days before today, and gives their flows ids as egressd does, by time. The ids that the worlds
 // count tell what was planted last.
 func asWritten(all []*record.Record) {
-	shift := time.Now().Sub(all[len(all)-1].Time).Truncate(24 * time.Hour) // so that the last day is yesterday or today
+	shift := time.Since(all[len(all)-1].Time).Truncate(24 * time.Hour) // so that the last day is yesterday or today
 	ids := map[string]string{}
 	next := record.ID(0)
 	for _, r := range all {

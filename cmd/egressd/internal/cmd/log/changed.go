@@ -13,6 +13,7 @@ import (
 // a line to w if somebody changed the log or cut it. Without the key of the log, it may find neither.
 func (o *logFlags) checkUnchanged(log *source.RecordReader, w io.Writer) (say func()) {
 	own := *o // the verification reads it while the command goes on
+	own.Talk = nil
 	result := make(chan string, 1)
 	go func() { result <- own.changed(log.Dir) }()
 	return func() {
