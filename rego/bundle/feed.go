@@ -192,7 +192,7 @@ func (f *Feed) pull(ctx context.Context, known, token string) (*fetched, error) 
 	if err != nil {
 		return nil, err
 	}
-	login, err := LoginFromFile(token)
+	login, err := loginFromFile(token)
 	if err != nil {
 		return nil, fmt.Errorf("its token: %w", err)
 	}

@@ -266,9 +266,9 @@ func (l Login) at(host string) auth.CredentialFunc {
 	}
 }
 
-// LoginFromFile returns the login in the text of a token file, in one of three forms: a Bearer token, NAME:PASSWORD, or what
+// loginFromFile returns the login in the text of a token file, in one of three forms: a Bearer token, NAME:PASSWORD, or what
 // docker writes into its config.json, with logins as such and no programs that have them. An empty text is no login.
-func LoginFromFile(text string) (Login, error) {
+func loginFromFile(text string) (Login, error) {
 	name, password, named := strings.Cut(text, ":")
 	switch {
 	case strings.HasPrefix(text, "{"):

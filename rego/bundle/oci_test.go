@@ -144,7 +144,7 @@ func realRegistry(t *testing.T, door func(w http.ResponseWriter, r *http.Request
 func push(t *testing.T, s *server, key signer, tag, token string, tarball []byte) (string, error) {
 	t.Helper()
 	from := s.at(key, tag)
-	login, err := LoginFromFile(token)
+	login, err := loginFromFile(token)
 	must(t, err)
 	place, err := OpenRegistry(from.URL, s.ca(), login)
 	must(t, err)

@@ -26,8 +26,8 @@ type Source struct {
 	// used.
 	CA []byte
 
-	// TokenFile holds the Bearer token for the server, or one of the logins of [LoginFromFile] for a
-	// registry. It is read for each fetch and sent over TLS only. If it is empty, nobody logs in.
+	// TokenFile holds a Bearer token. For a registry it may also hold NAME:PASSWORD, or docker's config.json. It is
+	// read for each fetch and sent over TLS only. If it is empty, nobody logs in.
 	TokenFile string
 
 	// Refresh is the time between two fetches. MaxAge is how long a bundle stays valid after the last
@@ -87,7 +87,7 @@ func (s *Source) token() (string, error) {
 	if s.TokenFile == "" {
 		return "", nil
 	}
-	token, err := ReadToken(s.TokenFile)
+	token, err := readTokenFile(s.TokenFile)
 	if err == nil && strings.HasPrefix(token, "{") && !strings.HasPrefix(s.URL, "oci:") {
 		err = fmt.Errorf("%s does not hold one word", s.TokenFile)
 	}
@@ -97,8 +97,8 @@ func (s *Source) token() (string, error) {
 	return token, nil
 }
 
-// ReadToken reads a token file: one word, or a JSON object as [LoginFromFile] takes it. An error never contains part of the token.
-func ReadToken(path string) (string, error) {
+// readTokenFile reads a token file: one word, or a JSON object as [loginFromFile] takes it. An error never contains part of the token.
+func readTokenFile(path string) (string, error) {
 	text, err := durable.Read(path, maxTokenBytes)
 	token := strings.TrimSpace(string(text))
 	switch {

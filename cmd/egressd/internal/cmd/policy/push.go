@@ -28,13 +28,13 @@ each machine will, and looks at what the tag names now. It pushes nothing that n
 machine would take: a bundle of another key, one that has expired, or one that was
 signed before the one that is there. To go back to an older policy, sign it again.
 
-The login is docker's, from its config.json and the helpers that it names, or that of
---token-file: a Bearer token, NAME:PASSWORD, or another config.json. The registry is
-reached over TLS alone, without a proxy.
+The login is docker's, from its config.json and the helpers that it names; DOCKER_CONFIG
+names another folder with a config.json. The registry is reached over TLS alone, without
+a proxy.
 
 Exit codes: 0 pushed, or there already; 1 not pushed; 2 something could not be read.`,
 		Example: `  egressd policy push bundle.tar.gz oci://registry.acme.example/security/egress:stable --key policy.pub.pem
-  egressd policy push bundle.tar.gz oci://127.0.0.1:5000/egress:canary --key policy.pub.pem --ca registry.pem --token-file login`,
+  egressd policy push bundle.tar.gz oci://127.0.0.1:5000/egress:canary --key policy.pub.pem --ca registry.pem`,
 		Args: twoArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.Refuse(cmd, "config"); err != nil {
@@ -45,7 +45,6 @@ Exit codes: 0 pushed, or there already; 1 not pushed; 2 something could not be r
 	}
 	cmd.Flags().StringVar(&o.keyPath, "key", "", "public `KEY` (PEM) that the machines have")
 	cmd.Flags().StringVar(&o.ca, "ca", "", "PEM `FILE` of authorities for the registry (default: the system's)")
-	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "`FILE` with the login for the registry (default: docker's logins)")
 	return cmd
 }
 
@@ -57,8 +56,8 @@ func twoArguments(_ *cobra.Command, args []string) error {
 }
 
 type pushOptions struct {
-	key                    bundle.Key
-	keyPath, ca, tokenFile string
+	key         bundle.Key
+	keyPath, ca string
 }
 
 // pushWithin is how long a push may take.
@@ -97,7 +96,7 @@ func (o *pushOptions) push(ctx context.Context, stdout io.Writer, path, referenc
 	case errors.Is(err, bundle.ErrNotSigned), errors.Is(err, bundle.ErrExpired), errors.Is(err, bundle.ErrWrongKey):
 		return hint.Failed(fmt.Errorf("%s is not pushed: %w", path, err), "egressd policy build --sign KEY "+shell.Word(path))
 	case err != nil:
-		return hint.Failed(fmt.Errorf("push to %s: %w", reference, err), "correct that, then the same command; for a login: docker login, or --token-file FILE")
+		return hint.Failed(fmt.Errorf("push to %s: %w", reference, err), "correct that, then the same command; for a login: docker login")
 	}
 	v := pushedView{Reference: reference, Digest: done.Digest, packedView: viewOf(done.Bundle)}
 	if done.Replaced != nil {
@@ -122,32 +121,13 @@ func (o *pushOptions) registry(reference string) (*bundle.Registry, error) {
 			return nil, hint.Misused(fmt.Errorf("read the authorities: %w", err), "egressd policy push --help")
 		}
 	}
-	login, err := o.login()
+	login, err := bundle.LoginFromDocker()
 	if err != nil {
-		return nil, err
+		return nil, hint.Misused(fmt.Errorf("docker's logins: %w", err), "DOCKER_CONFIG=DIR names a folder with another config.json")
 	}
 	place, err := bundle.OpenRegistry(reference, ca, login)
 	if err != nil {
 		return nil, hint.Misused(fmt.Errorf("%s: %w", reference, err), "egressd policy push BUNDLE oci://HOST/REPOSITORY:TAG --key KEY")
 	}
 	return place, nil
-}
-
-func (o *pushOptions) login() (bundle.Login, error) {
-	if o.tokenFile == "" {
-		login, err := bundle.LoginFromDocker()
-		if err != nil {
-			return bundle.Login{}, hint.Misused(fmt.Errorf("docker's logins: %w", err), "--token-file FILE")
-		}
-		return login, nil
-	}
-	text, err := bundle.ReadToken(o.tokenFile)
-	var login bundle.Login
-	if err == nil {
-		login, err = bundle.LoginFromFile(text)
-	}
-	if err != nil {
-		return bundle.Login{}, hint.Misused(fmt.Errorf("read the login: %w", err), "a file with a token, with NAME:PASSWORD, or docker's config.json")
-	}
-	return login, nil
 }

@@ -61,9 +61,11 @@ func TestPolicyPush(t *testing.T) {
 	host := server.Listener.Addr().String()
 	write("pub.pem", public)
 	write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	write("login", []byte("ci:sesame\n"))
 	write("config.json", []byte(`{"auths": {"`+host+`": {"auth": "`+login+`"}}}`))
-	write("empty", nil)
+	if err := os.Mkdir("broken", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write("broken/config.json", []byte(`{"auths": 7}`))
 	to := "oci://" + host + "/team/policy:stable"
 	for _, row := range []struct {
 		says     string
@@ -74,14 +76,14 @@ func TestPolicyPush(t *testing.T) {
 	}{
 		{"no login", "none", []string{"one", to, "--key", "pub.pem", "--ca", "ca.pem"}, cli.ExitFailed, ""},
 		{"docker's login", ".", []string{"one", to, "--key", "pub.pem", "--ca", "ca.pem"}, 0, ""},
-		{"a newer one", "none", []string{"two", to, "--key", "pub.pem", "--ca", "ca.pem", "--token-file", "login"}, 0, "one"},
+		{"a newer one", ".", []string{"two", to, "--key", "pub.pem", "--ca", "ca.pem"}, 0, "one"},
 		{"set back", ".", []string{"one", to, "--key", "pub.pem", "--ca", "ca.pem"}, cli.ExitFailed, ""},
 		{"again", ".", []string{"two", to, "--key", "pub.pem", "--ca", "ca.pem"}, 0, "two"},
 		{"another authority", ".", []string{"two", to, "--key", "pub.pem"}, cli.ExitFailed, ""},
 		{"no key", ".", []string{"two", to, "--ca", "ca.pem"}, cli.ExitUsage, ""},
 		{"no registry", ".", []string{"two", "https://" + host + "/team/policy:stable", "--key", "pub.pem"}, cli.ExitUsage, ""},
 		{"no tag", ".", []string{"two", "--key", "pub.pem"}, cli.ExitUsage, ""},
-		{"a login file without one", ".", []string{"two", to, "--key", "pub.pem", "--ca", "ca.pem", "--token-file", "empty"}, cli.ExitUsage, ""},
+		{"logins that are none", "broken", []string{"two", to, "--key", "pub.pem", "--ca", "ca.pem"}, cli.ExitUsage, ""},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			t.Setenv("DOCKER_CONFIG", row.docker)
