@@ -23,8 +23,8 @@ type h2Client struct {
 	stream uint32
 }
 
-// AskH2 begins HTTP/2 on a connection and sends one request, which is given as HTTP/1 writes it. It checks nothing of it. If
-// the body is shorter than Content-Length says, the stream stays open.
+// AskH2 begins HTTP/2 on a connection and sends one request, which is given as HTTP/1 writes it. It checks nothing of it. The
+// stream stays open if only a part of the body is there, or Expect holds the body back.
 func AskH2(rw io.ReadWriter, text string) (Answer, error) {
 	c, err := newH2Client(rw)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *h2Client) ask(text string) (Answer, error) {
 	c.add(":scheme", "https")
 	c.add(":path", request[1])
 	var rest [][2]string
-	ends := true
+	length, begun := 0, body != ""
 	for _, line := range lines[1:] {
 		name, value, _ := strings.Cut(line, ": ")
 		switch name = strings.ToLower(name); name {
@@ -62,17 +62,17 @@ func (c *h2Client) ask(text string) (Answer, error) {
 			c.add(":authority", value)
 		case "connection": // has no place here
 		case "content-length":
-			length, err := strconv.Atoi(value)
-			ends = ends && (err != nil || length <= len(body))
-			fallthrough
+			length, _ = strconv.Atoi(value)
+			rest = append(rest, [2]string{name, value})
 		default:
+			begun = begun || name == "expect"
 			rest = append(rest, [2]string{name, value})
 		}
 	}
 	for _, field := range rest {
 		c.add(field[0], field[1])
 	}
-	if err := c.send(body, ends); err != nil {
+	if err := c.send(body, !begun || length <= len(body)); err != nil {
 		return Answer{}, err
 	}
 	return c.read()
