@@ -21,9 +21,12 @@ func TestAnAnswerForThisRunEndsWithItsContainer(t *testing.T) {
 	d := w.startBeside(t, strings.Replace(dockerPolicy, `allow: ["*.allowed.test"]`, "limits: {ask_wait: 1s, dial_timeout: 2s}\nask: [\"*.allowed.test\"]", 1))
 	begins := func() (container string, gets func(url string) bool) {
 		t.Helper()
-		out, err := w.dockerRun(t.Context(), d, "web", "-d", engine.Shell).CombinedOutput()
+		var talk strings.Builder // docker may say there that it no longer waits
+		cmd := w.dockerRun(t.Context(), d, "web", "-d", engine.Shell)
+		cmd.Stderr = &talk
+		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("%v: %s", err, &talk)
 		}
 		container = strings.TrimSpace(string(out))
 		t.Cleanup(func() { _, _ = w.Docker(t.Context(), "rm", "-f", container) })
