@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,6 +60,9 @@ func TestEngine(t *testing.T) {
 	}
 	defer w.Close()
 	go w.Sink.Serve(func(a *lab.Arrival) {
+		if _, err := http.ReadRequest(bufio.NewReader(a)); err != nil {
+			return
+		}
 		fmt.Fprintf(a, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nfar")
 		a.CloseWrite()
 	})
