@@ -329,7 +329,7 @@ type endings struct {
 	stopped bool
 }
 
-// retryEnd is how long an end waits that could not be put in force, or not be recorded.
+// retryEnd is the time until egressd tries again to put the end of a grant in force, or to record it.
 const retryEnd = time.Second
 
 // watch cuts what is open only because of grants that have ended by now, and is called again when the next one ends. It is to be

@@ -33,8 +33,8 @@ func (o *observing) begin() {
 	o.watch()
 }
 
-// watch cuts what is open only because of an observation that has ended, and is called again when the next one ends, or
-// while an end is not recorded. Any goroutine may call it.
+// watch cuts the connections that only an ended observation allowed. It runs again when the next observation ends, and as long as
+// an end is not recorded. Any goroutine may call it.
 func (o *observing) watch() {
 	now := o.daemon.current.Load()
 	if now == nil {

@@ -96,7 +96,7 @@ func (q *Question) Ask(flags string) string {
 // askedPath is how many bytes of a path, and of the sandbox's words, [Question.Ask] has at most.
 const askedPath = 120
 
-// clippedPath says where the rest of a path is, so that nobody approves a part of it by mistake.
+// clippedPath shortens a long path and says so: nobody shall approve a path after reading only its beginning.
 func clippedPath(path string) string {
 	if len(path) <= askedPath {
 		return path

@@ -312,7 +312,7 @@ func matchMCP(pattern, name string) bool {
 	if len(name) > mcpNameMost || strings.Contains(name, "://") && leadsElsewhere(name) {
 		return false
 	}
-	// reached has the places in the pattern up to which it matches what was read of the name.
+	// reached marks the places of the pattern that the name, as far as it was read, may have led to.
 	reached, next := make([]bool, len(pattern)+1), make([]bool, len(pattern)+1)
 	star := func(at int) int { // the length of the star there, or 0
 		rest := pattern[at:]

@@ -67,7 +67,8 @@ const (
 	retryMost  = 5 * time.Minute
 )
 
-// Of each sandbox, or all of one template, so many messages at once, and then so many a second. Further questions are told later.
+// Bounds of messages for one sandbox, or for all of one template: burst is the number at once, rate the number a second after
+// that. Further questions are told later.
 const (
 	burst = 10
 	rate  = 1.0 / 6

@@ -9,9 +9,9 @@ import (
 	"github.com/egressd/egressd/sandbox/folder"
 )
 
-// What a program may change in a repository. Git outside obeys the rest: settings, hooks, which repository a working tree has
-// (gitrepository-layout(5)). The lists name what is harmless, since names that git outside or an editor gives to a
-// file for a moment, before it becomes the settings, are not known.
+// The files and folders of a repository that a program may change (gitrepository-layout(5)). Git outside obeys the others: settings,
+// hooks, and links between working trees and repositories. The lists name harmless files, since git outside or an editor may
+// write new settings under any name before it renames the file.
 
 var closed, free, own = &folder.Area{}, &folder.Area{Right: folder.Free}, &folder.Area{Right: folder.Own}
 

@@ -14,7 +14,7 @@ import (
 	"github.com/egressd/egressd/record"
 )
 
-// A LoopCase is one way in which somebody whose request was denied went astray on the way to the next one, or a sibling of it.
+// A LoopCase is one dead end that people met after a denial, or a sibling of one.
 // Kind says which way, as L1: a fix that leads to a denial without one.
 type LoopCase struct {
 	Kind, Name string
@@ -121,7 +121,7 @@ func (p *FixPlace) passesInTime(t *testing.T, number int, requests ...string) (a
 }
 
 // denied makes a request that is denied, and returns the id of its record and all fixes that are printed for it. A daemon sums up
-// what is denied again and again, so the request is made until it has a record of its own.
+// repeated denials, so the request is made until it has a record of its own.
 func (p *FixPlace) denied(t *testing.T, request string) (flow string, fixes []string) {
 	t.Helper()
 	var reply, talk string

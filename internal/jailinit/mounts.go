@@ -224,8 +224,8 @@ func (p *Program) hideSocket(path string) error {
 	return nil
 }
 
-// isClosed reports whether path is a folder that its owner cannot look into before a change of its mode. Here its owner can. The
-// program may change the mode, and its files there are no less its own than others: only the sockets are hidden.
+// isClosed reports whether path is a folder whose mode keeps its owner from looking into it. egressd has the capability to look
+// here, and the program may change the mode. Only the sockets there are hidden: the program needs the other files.
 func isClosed(path string) bool {
 	const lookInto = 0o500
 	info, err := os.Lstat(path)

@@ -28,8 +28,8 @@ import (
 //
 // Any characters of a form may be percent-encoded, or any escaped as in JSON, or any written as numbers in HTML
 // ("&#x2F;") or as in quoted-printable ("=2F", RFC 2045 and 2047). Up to four line breaks may stand between two characters, and
-// 16 blanks behind these if no form has one itself. The redactor does not find a form that is
-// split by something else or cut off, or other encodings of encodings.
+// 16 blanks behind these if no form has one itself. The redactor does not find a form that
+// other bytes split, or a part of a form, or other encodings of encodings.
 //
 // It prints as "[secret]" and is for one goroutine at a time.
 type Redactor struct {

@@ -132,7 +132,8 @@ func (s *sentBy) by(below string) (methods, paths []string) {
 	return methods, []string{common, common + "/**"}
 }
 
-// unusual returns a number of bytes between the few requests that sent most of it and the many that did not. It returns 0 if there are no such.
+// unusual returns a number of bytes that separates few large requests, which sent most, from many small ones. It returns 0 if
+// nothing separates them.
 func (s *sentBy) unusual() int64 {
 	var bulk, n int64
 	classes := slices.Sorted(maps.Keys(s.sizes))

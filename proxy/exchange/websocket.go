@@ -157,7 +157,7 @@ func (v *h1Conn) relayEnd() record.Outcome {
 }
 
 // bothWays carries bytes both ways. The end of one side is passed on, and the other side goes on. A WebSocket has no half:
-// its other side has a moment then. A failure of one side breaks both off, so that nobody takes what came for all.
+// its other side has a moment then. A failure of one side breaks both off, so that nobody takes a part for the whole.
 func (x *h1Exchange) bothWays() {
 	v := x.conn
 	watch := NewClientWatch(v.halfGone, func() { v.windDown(errGone) })
@@ -191,7 +191,7 @@ func (x *h1Exchange) bothWays() {
 	}
 }
 
-// sideEnded notes how one side has ended, and passes an end in order on to the other one.
+// sideEnded notes the end of one side, and passes it on if it was in order.
 func (x *h1Exchange) sideEnded(side *bool, to net.Conn, err error) {
 	v := x.conn
 	v.mu.Lock()

@@ -30,8 +30,8 @@ import (
 var (
 	// ErrNone is wrapped by the error of a feed that never had a good bundle.
 	ErrNone = errors.New("no good bundle has been fetched yet")
-	// ErrOlder is wrapped by the error for a bundle issued before the last good one, also if it has expired
-	// since. Such an answer is refused, but its server was heard, see [Feed.Fail].
+	// ErrOlder is wrapped by the error for a bundle that was issued before the last good one, expired or not.
+	// The bundle is refused, but its server counts as heard, see [Feed.Fail].
 	ErrOlder = errors.New("it was issued before the last good one")
 )
 

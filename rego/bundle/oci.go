@@ -168,7 +168,7 @@ type Pushed struct {
 
 // Push puts a bundle into the registry under the tag of the place. Before that it reads the bundle as a feed with the same key would.
 // The error wraps [ErrOlder] if the tag names a bundle of this key that was issued later, which no machine would exchange for an
-// older one. The same bundle has the same digest. What the registry has already is not sent again.
+// older one. The same bundle has the same digest. Layers that the registry has are not sent again.
 func (r *Registry) Push(ctx context.Context, tarball []byte, key *Key) (*Pushed, error) {
 	p, err := r.push(ctx, tarball, key)
 	return p, shorten(err)

@@ -37,7 +37,7 @@ records that they leave out are not compared with either.
 
 "stop" lists parts of a policy that would have stopped it: methods and paths of a host, bounds
 of bytes, hosts, a domain, for one sandbox or for all. Each is tried on the whole log, and
-says what else it denies. What denies least of others is first.`,
+says what else it denies. The part that denies the fewest other requests is first.`,
 		Example: `  egressd log signals
   egressd log signals --top 3 since:24h sandbox:ci
   egressd log signals --json`,

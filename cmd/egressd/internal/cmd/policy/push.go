@@ -24,9 +24,9 @@ func newPush(f *policyFlags) *cobra.Command {
 		Short: "Push a signed bundle to an OCI registry",
 		Long: `Push puts a signed bundle into an OCI registry, from which each egressd with that
 reference under rego fetches it. It first verifies the bundle with the public key, as
-each machine will, and looks at what the tag names now. It pushes nothing that no
-machine would take: a bundle of another key, one that has expired, or one that was
-signed before the one that is there. To go back to an older policy, sign it again.
+each machine will, and looks at what the tag names now. It pushes nothing that each
+machine would refuse: a bundle of another key, an expired bundle, or an older bundle
+than the registry has. To go back to an older policy, sign it again.
 
 The login is docker's, from its config.json and the helpers that it names; DOCKER_CONFIG
 names another folder with a config.json. The registry is reached over TLS alone, without
