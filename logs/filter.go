@@ -26,12 +26,12 @@ type clause struct {
 }
 
 // ownKeys are the keys that read what each flow has for itself: its id, its number, its time, and its end.
-var ownKeys = map[string]bool{"flow": true, "seq": true, "since": true, "until": true, "up": true, "down": true, "query": true, "took": true}
+var ownKeys = map[string]bool{"flow": true, "id": true, "seq": true, "since": true, "until": true, "up": true, "down": true, "query": true, "took": true}
 
 // verbatim are the keys whose values stand in a line, or a part of them. The others are computed, as an outcome of "open" is.
 var verbatim = map[string]bool{
 	"host": true, "domain": true, "sandbox": true, "container": true, "via": true, "method": true, "path": true, "sni": true, "proc": true, "kind": true,
-	"verdict": true, "class": true, "rule": true, "layer": true, "policy": true, "flow": true, "id": true,
+	"verdict": true, "class": true, "rule": true, "layer": true, "policy": true, "flow": true,
 }
 
 func (c *clause) holds(r *record.Record) bool {

@@ -177,7 +177,13 @@ var filters = []string{
 func TestAnswersAreThoseOfAScan(t *testing.T) {
 	dir := randomLog(t, 2000)
 	x := read(t, dir)
-	for _, text := range filters {
+	all := slices.Concat(filters, []string{"domain:x.test", "sni:*x*", "container:c*"}, namesOf(t, dir))
+	for _, key := range logs.FilterKeys {
+		if key != "run" && key != "seq" && !slices.ContainsFunc(all, func(f string) bool { return strings.Contains(f, key+":") }) {
+			t.Errorf("no filter has the key %s", key)
+		}
+	}
+	for _, text := range all {
 		f, err := logs.ParseFilter(logs.SplitFilter(text), began)
 		if err != nil {
 			t.Fatal(err)
@@ -221,6 +227,24 @@ func TestAnswersAreThoseOfAScan(t *testing.T) {
 			t.Errorf("filter %q: the minutes hold %d decisions of %d", text, minutes, all)
 		}
 	}
+}
+
+// namesOf returns filters for the id of one decision of a log, and for its beginning.
+func namesOf(t *testing.T, dir string) (filters []string) {
+	lines, err := audit.NewReader(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lines.Close()
+	err = logs.ScanDecisions(lines, &logs.Filter{}, logs.OutcomeOpen, func(r *record.Record) {
+		if logs.Decides(r) && filters == nil {
+			filters = []string{"id:" + r.Flow, "flow:" + r.Flow, "id:" + r.Flow[:len(r.Flow)-2]}
+		}
+	})
+	if err != nil || filters == nil {
+		t.Fatalf("no decision: %v", err)
+	}
+	return filters
 }
 
 func (s sums) add(r *record.Record, count int64, b *record.Bytes) {
