@@ -145,6 +145,28 @@ exec "curl", "-sS", "-m30", "-X", "POST", "http://b.allowed.test/p"
 	}
 }
 
+// TestNoThreadWritesOverAQuestion has a process whose first thread has ended.
+func TestNoThreadWritesOverAQuestion(t *testing.T) {
+	d := world.NewDaemon(t, askHere)
+	c := outerShell(t, d)
+	d.PutFile(t, "thread.py", fmt.Sprintf(`import ctypes, os, threading, time
+def forge():
+    for i in range(500): os.write(1, b"forged\n"); time.sleep(0.02)
+threading.Thread(target=forge).start()
+ctypes.CDLL(None).syscall(%d, 0)
+`, unix.SYS_EXIT))
+	c.types("$RUN sh -c 'python3 thread.py & sleep 1; exec curl -sS -m30 -X POST http://b.allowed.test/p'\n")
+	c.until("ask no more ")
+	waitQuiet()
+	c.types("n")
+	if shown := c.until("no, for ten minutes"); strings.Contains(shown, "forged") {
+		t.Errorf("the program writes while a person is asked: %.99q", shown)
+	}
+	if end := c.until("outer> "); !strings.Contains(end, "left behind: python3") {
+		t.Errorf("the end says %q", end)
+	}
+}
+
 // TestWithoutATerminalRunDeniesAtOnce has nobody to ask.
 func TestWithoutATerminalRunDeniesAtOnce(t *testing.T) {
 	d := world.NewDaemon(t, askHere)

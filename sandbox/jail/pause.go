@@ -12,11 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passesMost bounds how often Pause looks for processes that were started meanwhile, of which the last passesStill find none: one pass may
-// miss a process that ends while /proc is read.
+// Pause looks at all processes until passesStill passes have found nothing more, or for as long as pauseMost: one pass may miss a process
+// that ends while /proc is read. A process in an uninterruptible sleep is waited for as long as sleepMost: vfork(2) has a
+// parent sleep so until its child goes on.
 const (
-	passesMost  = 24
 	passesStill = 6
+	pauseMost   = 2 * time.Second
+	sleepMost   = 100 * time.Millisecond
+	betweenLook = 200 * time.Microsecond // while some have still to stop
 )
 
 // Pause stops the processes of the jail that run, parents before their children, so that no shell sees a child stop. It
@@ -24,15 +27,23 @@ const (
 // sooner than Pause sees it. Without a PID namespace, Pause misses descendants that have lost their parents.
 func (j *Jail) Pause() (resume func(), all bool) {
 	var stopped []int
-	still := 0 // passes that have found nothing more
-	for range passesMost {
+	rest := map[int]bool{} // those of stopped that have stopped
+	still := 0             // passes that have found nothing more
+	for begun := time.Now(); !all && time.Since(begun) < pauseMost; all = still == passesStill {
 		still++
 		known := j.processes()
 		if j.hasOthers(known) {
 			still = 0
 		}
+		awaited := false
 		for _, p := range known {
-			if p.stopped || slices.Contains(stopped, p.pid) {
+			if slices.Contains(stopped, p.pid) {
+				// On a busy machine it may be in fork(2) still, and its child does not get the signal.
+				rest[p.pid] = rest[p.pid] || p.rests(time.Since(begun) > sleepMost)
+				awaited = awaited || !rest[p.pid]
+				continue
+			}
+			if p.stopped {
 				continue
 			}
 			switch syscall.Kill(p.pid, syscall.SIGSTOP) {
@@ -42,8 +53,10 @@ func (j *Jail) Pause() (resume func(), all bool) {
 				still = 0
 			}
 		}
-		if all = still == passesStill; all {
-			break
+		if awaited {
+			still = 0
+			pause := unix.NsecToTimespec(int64(betweenLook))
+			_ = unix.Nanosleep(&pause, nil)
 		}
 	}
 	return func() {
@@ -51,6 +64,24 @@ func (j *Jail) Pause() (resume func(), all bool) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
 	}, all
+}
+
+// rests reports whether no thread of a process that was told to stop can run on. One that sleeps in the kernel counts as such
+// if asleep says so.
+func (p process) rests(asleep bool) bool {
+	folder := "/proc/" + strconv.Itoa(p.pid) + "/task/"
+	threads, _ := os.ReadDir(folder)
+	for _, t := range threads {
+		text, err := os.ReadFile(folder + t.Name() + "/stat")
+		state := bytes.LastIndex(text, []byte(") ")) + 2 // behind the name, which may hold anything
+		if err != nil || state < 2 || state >= len(text) {
+			continue // it has ended
+		}
+		if s := text[state]; s != 'T' && s != 't' && s != 'Z' && s != 'X' && (s != 'D' || !asleep) {
+			return false
+		}
+	}
+	return true
 }
 
 // hasOthers reports whether a process of the jail has a child that is not known: it began, or has ended, since the others were
@@ -211,10 +242,12 @@ func processAt(pid int) (p process, ok bool) {
 	}
 	rest := text[bytes.LastIndex(text, []byte(") "))+2:] // behind the name, which may hold anything
 	f := bytes.Fields(rest)
-	if len(f) < 2 {
+	const parentAt, threadsAt = 1, 17
+	if len(f) <= threadsAt {
 		return p, false
 	}
-	parent, err := strconv.Atoi(string(f[1]))
-	dead := f[0][0] == 'Z' || f[0][0] == 'X'
+	parent, err := strconv.Atoi(string(f[parentAt]))
+	threads, _ := strconv.Atoi(string(f[threadsAt]))
+	dead := (f[0][0] == 'Z' || f[0][0] == 'X') && threads <= 1 // else its first thread alone has ended
 	return process{pid, parent, f[0][0] == 'T' || dead, dead}, err == nil
 }
