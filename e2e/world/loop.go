@@ -120,8 +120,8 @@ func (p *FixPlace) passesInTime(t *testing.T, number int, requests ...string) (a
 	return all
 }
 
-// denied makes a request that is denied, and returns the id of its record and all fixes that are printed for it. A daemon sums up
-// repeated denials, so the request is made until it has a record of its own.
+// denied makes a request that is denied, and returns the id of its record and all fixes that are printed for it. A daemon writes one
+// record for repeated denials, so denied asks again until its request has a record of its own.
 func (p *FixPlace) denied(t *testing.T, request string) (flow string, fixes []string) {
 	t.Helper()
 	var reply, talk string
